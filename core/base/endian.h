@@ -1,0 +1,47 @@
+// Integers with a byte order and alignment 1.
+//
+// A struct made of them is a wire format: it can be laid over received bytes at any address, has
+// no padding, and needs no htonl anywhere. Why a type and not a function: the compiler then
+// refuses to mix a value of the wire with one of the host, and no load is ever misaligned.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+namespace vrdma::base {
+
+template <class T, std::endian Order>
+class Ordered {
+ public:
+  Ordered() = default;
+  Ordered(T value) { *this = value; }  // NOLINT(google-explicit-constructor): reads as an integer
+  Ordered& operator=(T value) {
+    value = swapped(value);
+    std::memcpy(bytes_, &value, sizeof value);
+    return *this;
+  }
+  operator T() const {  // NOLINT(google-explicit-constructor)
+    T value;
+    std::memcpy(&value, bytes_, sizeof value);
+    return swapped(value);
+  }
+
+ private:
+  static T swapped(T value) {
+    if constexpr (Order == std::endian::native) return value;
+    if constexpr (sizeof(T) == 2) return static_cast<T>(__builtin_bswap16(value));
+    if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
+    if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+  }
+  uint8_t bytes_[sizeof(T)];
+};
+
+using ub16 = Ordered<uint16_t, std::endian::big>;
+using ub32 = Ordered<uint32_t, std::endian::big>;
+using ub64 = Ordered<uint64_t, std::endian::big>;
+using ul16 = Ordered<uint16_t, std::endian::little>;
+using ul32 = Ordered<uint32_t, std::endian::little>;
+using ul64 = Ordered<uint64_t, std::endian::little>;
+
+}  // namespace vrdma::base

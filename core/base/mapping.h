@@ -1,0 +1,61 @@
+// Memory mapped from a file, with one owner, and the sealed memory files that we share.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::base {
+
+// Move-only; the destructor unmaps.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept
+      : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    if (this != &other) {
+      reset();
+      address_ = std::exchange(other.address_, nullptr);
+      size_ = std::exchange(other.size_, 0);
+    }
+    return *this;
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping() { reset(); }
+
+  // Maps `size` bytes of `fd` from `offset`, MAP_SHARED. `prot` as in mmap(2). The mapping is
+  // left out of core dumps and of forked children.
+  [[nodiscard]] static Result<Mapping> shared(const Fd& fd, size_t size, uint64_t offset, int prot);
+
+  [[nodiscard]] bool valid() const { return address_ != nullptr; }
+  [[nodiscard]] size_t size() const { return size_; }
+  [[nodiscard]] uint8_t* bytes() const { return static_cast<uint8_t*>(address_); }
+  // The object at `offset`. The caller knows that offset + sizeof(T) is inside.
+  template <class T>
+  [[nodiscard]] T* at(uint64_t offset) const {
+    return reinterpret_cast<T*>(bytes() + offset);
+  }
+  void reset() {
+    if (address_ != nullptr) ::munmap(address_, size_);
+    address_ = nullptr;
+    size_ = 0;
+  }
+
+ private:
+  void* address_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A sparse memory file of `size` bytes, mode 0600, sealed against shrinking, growing and further
+// seals, so that no holder can make a mapping of it fault (memfd_create(2), F_ADD_SEALS).
+// `name` shows in /proc/PID/maps.
+[[nodiscard]] Result<Fd> make_memfd(const char* name, uint64_t size);
+
+}  // namespace vrdma::base

@@ -1,0 +1,201 @@
+// The memory that a process, its peers and the daemon share: theory of operation and layout.
+//
+// A session has a *queue arena* (written by its owner and the daemon; mapped read-only by peers
+// with a direct link) and a *bell file* (written by anyone linked; hints only). A process has one
+// *memory arena* for all its sessions, in which offset = virtual address.
+//
+// A queue pair is a QpBlock and three rings, whose places the daemon chooses and tells:
+//
+//   send queue      SendWqe[sq_depth]     owner -> executor       head: block.sq_head
+//   send results    SendResult[sq_depth]  executor -> owner       head: block.sq_tail
+//   receive queue   RecvWqe[rq_depth]     owner -> initiator      head: block.rq_head
+//   inbox           RecvEntry[depth]      initiator -> owner      head: ring.head
+//
+// Each index runs free over 32 bits; a slot is index & (depth - 1). A slot of the send (receive)
+// queue is used again only after the program has polled its completion, so that no result and no
+// inbox entry ever has to wait for room, and a completion queue cannot overrun: it is no ring of
+// its own but the sum of its queue pairs' results and inboxes.
+//
+// The store to an inbox's head publishes the entry and consumes the receive in one: whoever dies,
+// there is no moment at which a receive is neither posted nor completed. The inbox of a mediated
+// queue pair stands in its own arena and is written by the daemon; of a direct one, it is the
+// *outbox* in the arena of the peer that initiates, and is only read by the receiver.
+//
+// Ordering: publish is a release store, look is an acquire load. Who may not miss the other's
+// word after storing its own uses AsymmetricFence (named at each place) or a full fence.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/verbs/types.h"
+
+namespace vrdma::ipc {
+
+constexpr uint64_t kQueueArenaSize = 8ull << 30;   // sparse
+constexpr uint64_t kMemoryArenaSize = 1ull << 47;  // sparse; every user address of x86-64
+constexpr uint64_t kWindowSize = 1ull << 30;       // of the memory arena, mapped on demand
+
+// --- queue arena ---
+constexpr uint32_t kMaxQpSlots = 65536;   // queue pairs of a session
+constexpr uint32_t kMaxCqSlots = 65536;   // completion queues of a session
+constexpr uint32_t kMaxKeys = 1u << 20;   // memory regions of a session
+constexpr uint64_t kKickOffset = 4096;    // uint64_t[kMaxQpSlots / 64], one bit a QP slot
+constexpr uint64_t kKeyOffset = 1u << 20;
+constexpr uint64_t kHeapOffset = 128ull << 20;  // blocks and rings, allocated by the daemon
+
+using Word = std::atomic<uint32_t>;
+static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
+
+// Who executes a send queue's work requests: see transport/send_queue.h.
+enum class Token : uint32_t { kFree = 0, kClient = 1, kWorker = 2, kAsked = 3 };
+
+// How the work of a send queue reaches the peer.
+enum class Link : uint32_t { kNone = 0, kMediated = 1, kDirect = 2 };
+
+struct QpBlock {
+  // Written by the owner.
+  alignas(64) Word sq_head;  // work requests published
+  Word busy;                 // odd while the owner executes on its direct link
+  alignas(64) Word rq_head;  // receives published (unused with an SRQ)
+  // Written by both, by compare-and-swap where they could meet.
+  alignas(64) Word token;
+  // Written by who holds the token.
+  alignas(64) Word sq_tail;  // work requests executed; their results stand
+  // Written by the daemon.
+  alignas(64) Word state;      // verbs::QpState
+  Word link;                   // Link, of this queue pair's send queue
+  Word inbox_direct;           // 1: receives arrive in the peer's outbox, after those of the inbox
+  Word blocked;                // 1: the worker waits for something; asking for the token is vain
+  alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
+};
+static_assert(sizeof(QpBlock) == 6 * 64);
+
+struct SendWqe {
+  uint64_t wr_id;
+  uint8_t opcode;  // verbs::Opcode
+  uint8_t flags;   // SendFlags
+  uint16_t num_sge;
+  uint32_t imm;            // as it goes on the wire: big-endian
+  uint32_t inline_length;  // bytes behind the header instead of elements, if kInline
+  uint32_t reserved;
+  union {
+    struct {
+      uint64_t remote_addr;
+      uint64_t compare_add;
+      uint64_t swap;
+      uint32_t rkey;
+    } rdma;
+    struct {
+      uint8_t dgid[16];
+      uint32_t qpn;
+      uint32_t qkey;
+      uint32_t flow_label;
+      uint8_t sgid_index;
+      uint8_t traffic_class;
+      uint8_t hop_limit;
+      uint8_t sl;
+    } ud;
+  };
+  uint64_t reserved2;
+  // verbs::Sge[num_sge] or inline_length bytes follow, up to the queue's stride.
+};
+static_assert(sizeof(SendWqe) == 64);
+
+enum SendFlags : uint8_t { kSignaled = 1, kSolicited = 2, kFence = 4, kInline = 8 };
+
+struct SendResult {
+  uint32_t status;    // verbs::WcStatus
+  uint32_t byte_len;  // of a READ or an atomic
+};
+
+struct RecvWqe {
+  uint64_t wr_id;
+  uint32_t num_sge;
+  uint32_t reserved;
+  // verbs::Sge[num_sge] follows, up to the queue's stride.
+};
+static_assert(sizeof(RecvWqe) == 16);
+
+struct RecvEntry {
+  uint32_t slot;      // of the SRQ's WQE; of a QP's own receive queue: the index, low bits
+  uint32_t byte_len;  // of a datagram, the 40 bytes of the GRH included
+  uint32_t imm;       // big-endian
+  uint32_t src_qpn;   // of a datagram
+  uint8_t opcode;     // verbs::Opcode of the initiator
+  uint8_t status;     // verbs::WcStatus
+  uint8_t flags;      // RecvFlags
+  uint8_t sl;
+  uint32_t reserved[3];
+};
+static_assert(sizeof(RecvEntry) == 32);
+
+enum RecvFlags : uint8_t { kRecvSolicited = 1, kRecvGrh = 2 };
+
+// An inbox or outbox: the head, then the entries.
+struct RecvRing {
+  alignas(64) Word head;
+  RecvEntry* entries() { return reinterpret_cast<RecvEntry*>(this + 1); }
+  const RecvEntry* entries() const { return reinterpret_cast<const RecvEntry*>(this + 1); }
+};
+static_assert(sizeof(RecvRing) == 64);
+constexpr uint64_t recv_ring_bytes(uint32_t depth) {
+  return sizeof(RecvRing) + uint64_t{depth} * sizeof(RecvEntry);
+}
+
+// A shared receive queue: WQEs by slot, and the ring of slots in the order posted.
+struct SrqBlock {
+  alignas(64) Word head;  // owner: slots published
+  alignas(64) Word tail;  // daemon: slots claimed
+  Word waiter;            // daemon: 1: tell it when a receive is posted
+  Word limit;             // daemon: armed limit; 0 = none
+};
+static_assert(sizeof(SrqBlock) == 128);
+
+constexpr uint32_t send_stride(uint32_t max_sge, uint32_t max_inline) {
+  const uint32_t payload = max_sge * 16 > max_inline ? max_sge * 16 : max_inline;
+  return (64 + payload + 63) / 64 * 64;
+}
+constexpr uint32_t recv_stride(uint32_t max_sge) { return 16 + max_sge * 16; }
+
+// --- keys ---
+// How the pages of a memory region can be got at.
+enum class Way : uint32_t { kInPlace = 1, kReached = 2 };
+
+// Written by the daemon, read by anyone under the sequence count (odd: being changed). A key is
+// (slot << 8 | tag); slot 0 is never used, so that key 0 is never valid.
+struct KeyEntry {
+  Word sequence;
+  uint32_t key;  // 0: free
+  uint32_t pd;
+  uint32_t access;  // verbs::Access
+  uint64_t addr;    // virtual address in the owner's process
+  uint64_t length;  // bytes
+  uint64_t iova;    // what remote peers and SGEs call `addr`
+  uint32_t way;     // Way
+  uint32_t reserved[5];
+};
+static_assert(sizeof(KeyEntry) == 64);
+static_assert(kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry) <= kHeapOffset);
+
+// --- bell file ---
+// When a completion channel is to be told. Set by the owner, taken by the producer that tells.
+enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2 };
+
+struct CqBell {
+  alignas(64) Word arm;
+};
+constexpr uint64_t kBellFileSize = uint64_t{kMaxCqSlots} * sizeof(CqBell);
+
+// What is written into a completion channel's pipe: the slot of the completion queue.
+struct ChannelMessage {
+  uint32_t cq;
+  uint32_t reserved;
+};
+
+constexpr uint32_t kMaxSge = 16;
+constexpr uint32_t kMaxInline = 512;  // bytes
+constexpr uint32_t kMaxQueueDepth = 32768;
+
+}  // namespace vrdma::ipc

@@ -1,0 +1,265 @@
+// The session protocol: what a client of one vdevice asks of the daemon.
+//
+// A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn; file descriptors travel as
+// SCM_RIGHTS beside the reply (beside the request only with kHello). All integers are the host's,
+// for both ends are on one host. Both structs are fixed in size. Events go the other way through
+// the event pipe of the session, as EventMessage.
+//
+// The client is not trusted: every field of a Request is checked by the daemon. The daemon is
+// trusted by the client. Reply.error is 0 or the errno that the verb returns.
+//
+// This header is the only place with a version. kVersion changes when anything in core/ipc does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/verbs/types.h"
+
+namespace vrdma::ipc {
+
+constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kNoObject = 0;  // handles start at 1
+constexpr size_t kMaxFds = 8;      // beside one message
+
+enum class Call : uint32_t {
+  kProbe = 1,  // node GUID only; leaves no session behind
+  kHello,
+  kGoodbye,
+  kQueryDevice,
+  kQueryPort,
+  kQueryGids,
+  kAllocPd,
+  kDeallocPd,
+  kRegMr,
+  kDeregMr,
+  kCreateChannel,
+  kDestroyChannel,
+  kCreateCq,
+  kResizeCq,
+  kDestroyCq,
+  kCreateSrq,
+  kModifySrq,
+  kQuerySrq,
+  kDestroySrq,
+  kCreateQp,
+  kModifyQp,
+  kQueryQp,
+  kDestroyQp,
+  kCreateAh,
+  kDestroyAh,
+  kAttachMcast,
+  kDetachMcast,
+};
+
+// Beside it, if the process has one already: its memory arena.
+struct HelloRequest {
+  uint64_t cookie_addr;  // where `cookie` stands in the caller's memory: proves who it is
+  uint64_t cookie;
+  uint32_t cheap_fence;  // 1: AsymmetricFence::register_process succeeded
+  uint32_t reserved;
+};
+// Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event pipe (read end), and
+// /dev/userfaultfd where the host has it.
+struct HelloReply {
+  uint64_t node_guid;   // big-endian
+  uint32_t grace_ms;    // how long mediated work waits for a dead daemon
+  uint32_t cheap_fence;  // what AsymmetricFence::light is to be called with
+  uint32_t has_userfaultfd;
+  uint32_t vendor_part_id;
+};
+
+struct ProbeReply {
+  uint64_t node_guid;  // big-endian
+};
+
+struct DeviceReply {
+  uint64_t node_guid;  // big-endian
+  uint64_t max_mr_size;
+  uint32_t max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd, max_ah, max_srq, max_srq_wr,
+      max_mw, max_rd_atomic, max_mcast_grp, max_mcast_qp_attach;
+};
+
+struct PortReply {
+  uint32_t state;       // ibv_port_state
+  uint32_t max_mtu;     // ibv_mtu
+  uint32_t active_mtu;  // ibv_mtu
+  uint32_t gid_count;
+  uint32_t speed_mbps;
+  uint32_t ifindex;
+};
+
+struct GidsRequest {
+  uint32_t first;  // index
+};
+constexpr uint32_t kGidsPerReply = 12;
+struct GidsReply {
+  uint32_t total;
+  uint32_t count;  // in this reply
+  uint32_t ifindex;
+  uint32_t reserved;
+  uint8_t gids[kGidsPerReply][16];
+};
+
+struct HandleRequest {
+  uint32_t handle;
+};
+struct HandleReply {
+  uint32_t handle;
+};
+
+struct RegMrRequest {
+  uint64_t addr, length, iova;
+  uint32_t pd, access;
+  uint32_t way;  // Way
+  uint32_t reserved;
+};
+struct RegMrReply {
+  uint32_t handle;
+  uint32_t key;  // lkey and rkey
+};
+
+// Beside it: the pipe's read end and a write end of the caller's own.
+struct CreateChannelReply {
+  uint32_t handle;
+};
+
+struct CreateCqRequest {
+  uint32_t channel;  // or kNoObject
+  uint32_t cqe;
+};
+struct CreateCqReply {
+  uint32_t handle;
+  uint32_t cqe;
+  uint32_t slot;  // of its CqBell
+};
+struct ResizeCqRequest {
+  uint32_t handle;
+  uint32_t cqe;
+};
+
+struct CreateSrqRequest {
+  uint32_t pd, max_wr, max_sge;
+};
+struct CreateSrqReply {
+  uint32_t handle, max_wr, max_sge;
+  uint32_t depth;  // slots, a power of two
+  uint64_t block, slots, wqes;  // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
+};
+struct ModifySrqRequest {
+  uint32_t handle, limit;
+};
+struct QuerySrqReply {
+  uint32_t max_wr, max_sge, limit;
+};
+
+struct CreateQpRequest {
+  uint32_t pd, send_cq, recv_cq, srq;  // srq or kNoObject
+  uint32_t type;                       // verbs::QpType
+  uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+};
+struct CreateQpReply {
+  uint32_t handle, qpn, slot;
+  uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+  uint32_t sq_depth, rq_depth, inbox_depth;   // slots, powers of two
+  uint32_t reserved;
+  uint64_t block, sq, results, rq, inbox;  // offsets in the queue arena
+};
+
+struct ModifyQpRequest {
+  uint32_t handle;
+  uint32_t mask;  // verbs::QpAttrMask
+  verbs::QpAttributes attributes;
+};
+
+// With the change to RTR, what a direct link needs, if there can be one. `peer` is a number that
+// stands for the peer's session. Beside it: with new_peer, the peer's queue arena (read-only),
+// bell file and memory arena; with has_wake, a write end of the channel of the peer's receive CQ.
+struct ModifyQpReply {
+  uint32_t state;
+  uint32_t direct;  // 0: nothing below is meant
+  uint32_t peer;
+  uint32_t new_peer;
+  uint32_t has_wake;
+  uint32_t peer_recv_cq;   // slot of its CqBell
+  uint32_t peer_cq;        // what to write into its channel
+  uint32_t peer_pd;
+  uint32_t peer_max_recv_sge;
+  uint32_t peer_rq_depth;
+  uint32_t peer_has_srq;
+  uint32_t own_rq_depth;
+  uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena
+  uint64_t outbox;               // offset in the caller's queue arena, peer_rq_depth entries
+  uint64_t peer_outbox;          // offset in the peer's queue arena, own_rq_depth entries
+};
+
+struct QueryQpReply {
+  verbs::QpAttributes attributes;
+};
+
+struct McastRequest {
+  uint32_t qp;
+  uint16_t lid;
+  uint16_t reserved;
+  uint8_t gid[16];
+};
+
+struct Request {
+  uint32_t magic = kMagic;
+  uint32_t version = kVersion;
+  Call call{};
+  uint32_t sequence = 0;  // comes back in the reply
+  union {
+    HelloRequest hello;
+    GidsRequest gids;
+    HandleRequest handle;
+    RegMrRequest reg_mr;
+    CreateCqRequest create_cq;
+    ResizeCqRequest resize_cq;
+    CreateSrqRequest create_srq;
+    ModifySrqRequest modify_srq;
+    CreateQpRequest create_qp;
+    ModifyQpRequest modify_qp;
+    verbs::AddressVector create_ah;
+    McastRequest mcast;
+    uint8_t bytes[160];
+  };
+  Request() : bytes{} {}
+};
+static_assert(sizeof(Request) == 176);
+
+struct Reply {
+  uint32_t magic = kMagic;
+  uint32_t version = kVersion;
+  uint32_t sequence = 0;
+  int32_t error = 0;  // errno, or 0
+  union {
+    ProbeReply probe;
+    HelloReply hello;
+    DeviceReply device;
+    PortReply port;
+    GidsReply gids;
+    HandleReply handle;
+    RegMrReply reg_mr;
+    CreateChannelReply create_channel;
+    CreateCqReply create_cq;
+    CreateSrqReply create_srq;
+    QuerySrqReply query_srq;
+    CreateQpReply create_qp;
+    ModifyQpReply modify_qp;
+    QueryQpReply query_qp;
+    uint8_t bytes[240];
+  };
+  Reply() : bytes{} {}
+};
+static_assert(sizeof(Reply) == 256);
+
+// What the daemon writes into a session's event pipe.
+struct EventMessage {
+  uint32_t event;   // verbs::Event
+  uint32_t object;  // handle of the QP or SRQ; port number; 0 for the device
+};
+static_assert(sizeof(EventMessage) == 8);
+
+}  // namespace vrdma::ipc

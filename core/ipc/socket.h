@@ -1,0 +1,22 @@
+// Whole messages with file descriptors over a SOCK_SEQPACKET socket.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/base/fd.h"
+
+namespace vrdma::ipc {
+
+// Sends `size` bytes and duplicates of `fds` (at most kMaxFds) as one message, without SIGPIPE.
+// Errors: EAGAIN when a non-blocking socket is full, EPIPE/ECONNRESET when the peer has gone.
+[[nodiscard]] base::Result<void> send_message(int socket, const void* data, size_t size,
+                                              const std::vector<int>& fds = {});
+
+// Receives one message of exactly `size` bytes; a shorter or longer one is EBADMSG. The fds that
+// came with it are appended to `fds` (close-on-exec); more than kMaxFds is EBADMSG, and none leaks.
+// Errors: EAGAIN when a non-blocking socket is empty, ECONNRESET at end of file.
+[[nodiscard]] base::Result<void> receive_message(int socket, void* data, size_t size,
+                                                 std::vector<base::Fd>* fds);
+
+}  // namespace vrdma::ipc

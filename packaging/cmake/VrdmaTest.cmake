@@ -1,0 +1,42 @@
+# What the CMakeLists.txt under tests/ are made of.
+include(GoogleTest)
+
+# ASan must be the first library of a process, also of a foreign program (perftest) that only meets
+# our code in a shared library: such programs are started with this in LD_PRELOAD.
+set(VRDMA_TEST_PRELOAD "")
+if(VRDMA_SANITIZE STREQUAL "address")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so
+                  OUTPUT_VARIABLE VRDMA_TEST_PRELOAD OUTPUT_STRIP_TRAILING_WHITESPACE)
+  file(REAL_PATH ${VRDMA_TEST_PRELOAD} VRDMA_TEST_PRELOAD)
+endif()
+
+# vrdma_unit_test(core_base SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable a room,
+# <room>_test, each of its tests a test of CTest.
+function(vrdma_unit_test room)
+  cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${room}_test ${TEST_SOURCES})
+  vrdma_target(${room}_test)
+  target_link_libraries(${room}_test PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS unit TIMEOUT 60)
+endfunction()
+
+# vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 120] [PROCESSORS 1]
+#   [PROPERTIES ...]): a program that exits with 0 (passed), 77 (skipped, having said why) or else.
+function(vrdma_script_test name)
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;PROCESSORS" "COMMAND;PROPERTIES" ${ARGN})
+  foreach(default LABEL=integration TIMEOUT=120 PROCESSORS=1)
+    string(REPLACE "=" ";" default ${default})
+    list(GET default 0 key)
+    list(GET default 1 value)
+    if(NOT DEFINED TEST_${key})
+      set(TEST_${key} ${value})
+    endif()
+  endforeach()
+  add_test(NAME ${name} COMMAND ${TEST_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} SKIP_RETURN_CODE 77
+    ENVIRONMENT "VRDMA_BUILD=${CMAKE_BINARY_DIR};VRDMA_TEST_PRELOAD=${VRDMA_TEST_PRELOAD}"
+    ${TEST_PROPERTIES})
+endfunction()

@@ -1,0 +1,102 @@
+// What the admin API can ask of the daemon: plain structs, no gRPC.
+//
+// The gRPC service translates messages into these calls and back. All calls are thread-safe and
+// block until the control thread has answered; none is called on the control thread itself.
+// Errors carry an errno (ENOENT unknown object, EEXIST duplicate, EINVAL bad value, EBUSY in use,
+// ENODEV no such netdev/parent, EPERM) and one sentence fit for an operator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace vrdma::vrdmad {
+
+struct QuotaRow {
+  std::string kind;    // "qp", "mr", "mr_bytes", ...
+  uint64_t used = 0;   // now
+  uint64_t limit = 0;  // at most
+};
+
+struct QuotaSetting {
+  std::string kind;
+  uint64_t limit = 0;
+};
+
+struct VdevSpec {
+  std::string name;
+  std::string netns;             // name, absolute path, or "pid:N"
+  std::string netdev;            // interface name in that netns
+  std::string parent = "soft";   // see parents()
+  std::string tenant;            // empty: "default"
+  std::string fabric;            // empty: the tenant's own
+  std::vector<QuotaSetting> quota;  // kinds not named get their defaults
+};
+
+struct GidRow {
+  uint32_t index = 0;
+  std::string gid;   // canonical IPv6 text
+  std::string type;  // "RoCE v2"
+};
+
+struct VdevInfo {
+  std::string name, parent, tenant, fabric;
+  std::string netns;         // as given at creation
+  uint64_t netns_inode = 0;  // of nsfs; names the session directory
+  std::string netdev;
+  uint32_t ifindex = 0;
+  std::string node_guid;    // "0211:22ff:fe33:4455"
+  std::string port_state;   // "ACTIVE" or "DOWN"
+  uint32_t active_mtu = 0;  // bytes
+  std::string socket;       // path of the session socket
+  uint32_t sessions = 0;    // processes that have it open
+  std::vector<GidRow> gids;
+  std::vector<QuotaRow> quota;
+};
+
+struct ParentInfo {
+  std::string name;  // "soft"
+  std::string kind;  // "built in" or "ibdev"
+  uint32_t vdevices = 0;
+  std::string detail;
+};
+
+struct CounterRow {
+  std::string scope;  // "daemon" or a vdevice's name
+  std::string name;
+  uint64_t value = 0;
+};
+
+struct WatchEvent {
+  enum class Type { kAdded, kChanged, kRemoved };
+  Type type = Type::kAdded;
+  VdevInfo vdev;
+  std::string reason;  // for people: "created", "address added", "netdev deleted", ...
+};
+
+class AdminBackend {
+ public:
+  virtual ~AdminBackend() = default;
+
+  virtual base::Result<VdevInfo> create_vdev(const VdevSpec& spec) = 0;
+  virtual base::Result<void> delete_vdev(const std::string& name) = 0;
+  virtual base::Result<VdevInfo> get_vdev(const std::string& name) = 0;
+  virtual std::vector<VdevInfo> list_vdevs() = 0;
+  // All or nothing: one limit below its use and none is changed.
+  virtual base::Result<VdevInfo> set_quota(const std::string& name,
+                                           const std::vector<QuotaSetting>& quota) = 0;
+  virtual std::vector<ParentInfo> list_parents() = 0;
+  virtual std::vector<CounterRow> counters() = 0;
+
+  // Calls `callback` (on the control thread; it must not block) first with kAdded for each vdevice
+  // there is, then for each change, until the returned token is destroyed. Once the token's
+  // destructor has returned the callback is not running and never runs again.
+  using WatchCallback = std::function<void(const WatchEvent&)>;
+  [[nodiscard]] virtual std::shared_ptr<void> watch(WatchCallback callback) = 0;
+};
+
+}  // namespace vrdma::vrdmad
