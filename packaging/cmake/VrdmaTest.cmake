@@ -10,6 +10,13 @@ if(VRDMA_SANITIZE STREQUAL "address")
   file(REAL_PATH ${VRDMA_TEST_PRELOAD} VRDMA_TEST_PRELOAD)
 endif()
 
+# Sanitizers slow programs down, so tests get more time.
+if(VRDMA_SANITIZE)
+  set(VRDMA_TIMEOUT_FACTOR 3)
+else()
+  set(VRDMA_TIMEOUT_FACTOR 1)
+endif()
+
 # vrdma_unit_test(core_base SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable a room,
 # <room>_test, each of its tests a test of CTest.
 function(vrdma_unit_test room)
@@ -19,7 +26,7 @@ function(vrdma_unit_test room)
   vrdma_target(${room}_test)
   target_link_libraries(${room}_test PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS unit TIMEOUT 60)
+                       PROPERTIES LABELS unit TIMEOUT 120)
 endfunction()
 
 # vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 120] [PROCESSORS 1]
@@ -34,6 +41,7 @@ function(vrdma_script_test name)
       set(TEST_${key} ${value})
     endif()
   endforeach()
+  math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${VRDMA_TIMEOUT_FACTOR}")
   add_test(NAME ${name} COMMAND ${TEST_COMMAND})
   set_tests_properties(${name} PROPERTIES
     LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} SKIP_RETURN_CODE 77

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""headers.py BUILD: each header of the tree compiles when it is the only one included.
+
+Flags are those of the build: every include path and the standard found in compile_commands.json.
+"""
+
+import concurrent.futures
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import tree
+
+
+def flags_of(build):
+    """(compiler, flags) that suit every header: all include paths of all C++ compilations."""
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
+        commands = json.load(f)
+    compiler, include = "c++", []
+    for command in commands:
+        words = shlex.split(command["command"])
+        if not command["file"].endswith(".cc"):
+            continue
+        while os.path.basename(words[0]) == "ccache":
+            words.pop(0)
+        compiler = words[0]
+        for at, word in enumerate(words):
+            flag = None
+            if word == "-isystem":
+                flag = ("-isystem", words[at + 1])
+            elif word.startswith(("-I", "-D")) and len(word) > 2:
+                flag = (word,)
+            if flag and flag not in include:
+                include.append(flag)
+    return compiler, [word for flag in include for word in flag]
+
+
+def compile_alone(header, compiler, flags):
+    run = subprocess.run(
+        [compiler, "-std=c++20", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror",
+         "-Wno-unused-const-variable", "-fsyntax-only", *flags, "-I", tree.ROOT, "-x", "c++", "-"],
+        input=f'#include "{header}"\n', capture_output=True, text=True, cwd=tree.ROOT)
+    return f"{header} does not compile alone:\n{run.stderr}" if run.returncode else None
+
+
+if __name__ == "__main__":
+    compiler, flags = flags_of(sys.argv[1])
+    headers = [f for f in tree.files() if f.endswith(".h")]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda h: compile_alone(h, compiler, flags), headers)
+    tree.finish([r for r in results if r], f"each of {len(headers)} headers compiles alone")
