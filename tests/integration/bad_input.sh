@@ -1,0 +1,78 @@
+#!/bin/bash
+# bad_input.sh: what is wrong is refused in one sentence and with a status, and changes nothing.
+#
+#     netns a
+#   +-----------------+        va: the one vdevice that must outlive everything below
+#   | va -- eth0 ==== | veth ==== netns b: eth0, no vdevice
+#   +-----------------+
+. "$(dirname "$0")/lib.sh"
+setup
+start_daemon
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+vdev_create va a eth0 --tenant red
+a=$(ns a)
+b=$(ns b)
+before=$(ctl vdev list -o json)
+# Programs that another user can run.
+mkdir "$T/bin"
+cp "$BUILD/bin/vrdmactl" "$BUILD/sbin/vrdmad" "$T/bin/"
+
+# refused STATUS PATTERN COMMAND...: ends with the status (a pattern), prints one line that matches
+# on stderr, nothing on stdout, and leaves the vdevices as they are.
+refused() {
+  local wanted=$1 pattern=$2 status=0
+  shift 2
+  LIMIT=20
+  "$@" >"$T/out" 2>"$T/err" || status=$?
+  [[ $status =~ ^($wanted)$ ]] || { cat "$T/err"; fail "$*: status $status"; }
+  [[ ! -s $T/out ]] || { cat "$T/out"; fail "$*: prints on stdout"; }
+  [[ $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "$*: not one line"; }
+  grep -qiE -- "$pattern" "$T/err" || { cat "$T/err"; fail "$*: does not name '$pattern'"; }
+  [[ $(ctl vdev list -o json) == "$before" ]] || fail "$*: the vdevices have changed"
+  say "refused: $(cat "$T/err")"
+}
+create() { ctl vdev create "$@"; }
+
+say "vdev create"
+refused 1 nowhere create x --netns nowhere --netdev eth0
+refused 1 /run/netns/nowhere create x --netns /run/netns/nowhere --netdev eth0
+refused 1 "$T/out" create x --netns "$T/out" --netdev eth0
+refused '1|2' pid create x --netns pid:999999999 --netdev eth0
+refused '1|2' pid create x --netns pid:abc --netdev eth0
+refused 1 eth7 create x --netns "$b" --netdev eth7
+refused 1 mlx9_0 create x --netns "$b" --netdev eth0 --parent mlx9_0
+refused '1|2' name create "" --netns "$b" --netdev eth0
+refused '1|2' 'name|a/b' create a/b --netns "$b" --netdev eth0
+refused '1|2' 'name|\.\.' create .. --netns "$b" --netdev eth0
+refused '1|2' name create "$(printf 'x%.0s' {1..100})" --netns "$b" --netdev eth0
+refused '1|2' name create $'x\ny' --netns "$b" --netdev eth0
+refused '1|2' frogs create x --netns "$b" --netdev eth0 --quota frogs=3
+refused '1|2' qp create x --netns "$b" --netdev eth0 --quota qp=many
+refused '1|2' qp create x --netns "$b" --netdev eth0 --quota qp=-1
+refused 1 va create va --netns "$b" --netdev eth0
+refused 1 'eth0|va|10.0.0.1' create x --netns "$a" --netdev eth0 --tenant red
+
+say "other commands"
+refused 1 nobody ctl vdev show nobody
+refused 1 nobody ctl vdev delete nobody
+refused 1 nobody ctl quota set nobody qp=1
+refused '1|2' frogs ctl quota set va frogs=1
+refused 2 '.' ctl vdev create
+refused 2 '.' ctl frobnicate
+refused 1 nobody ctl exec nobody -- true
+
+say "no root, no daemon"
+as_nobody() { on a nobody env -u LD_PRELOAD "$@"; }
+refused 1 'permission|root' as_nobody "$T/bin/vrdmactl" vdev list
+refused 1 'permission|root|privilege|not permitted' as_nobody "$T/bin/vrdmad" \
+  --run-dir "$T/run2" --state-dir "$T/state2" --log-level error
+refused 1 "$T/none" env VRDMA_RUN_DIR="$T/none" timeout 20 "$BUILD/bin/vrdmactl" vdev list
+
+say "a second daemon"
+second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$@"; }
+refused 1 "$R" second --run-dir "$R"
+refused 1 /proc/nowhere second --run-dir /proc/nowhere
+refused '1|2' loud second --run-dir "$T/run3" --log-level loud
+
+on a root ibv_devinfo -d va >/dev/null || fail "va does not work any more"

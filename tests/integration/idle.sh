@@ -1,0 +1,35 @@
+#!/bin/bash
+# idle.sh: a daemon with 100 idle vdevices does nothing at all.
+#
+#     netns a                            a program sleeps on the events of v0 and of v1
+#   +--------------------------------+
+#   | v0 -- d0, v1 -- d1 ... v99     |
+#   +--------------------------------+
+. "$(dirname "$0")/lib.sh"
+setup
+start_daemon
+netns_add a
+for i in {0..99}; do
+  echo "link add d$i up type dummy"
+  echo "address add 10.0.$i.1/32 dev d$i"
+done | ip -n "$(ns a)" -batch -
+for i in {0..99}; do vdev_create "v$i" a "d$i" --tenant red; done
+[[ $(on a root ibv_devices | sed 1,2d | wc -l) -eq 100 ]] || fail "there are not 100 devices"
+for i in 0 1; do
+  spawn "sleeper$i" a nobody ibv_asyncwatch -d "v$i"
+done
+sessions_open() { [[ $(ls "/proc/$DAEMON/fd" | wc -l) -gt 0 ]] && grep -q . "$T/sleeper1.log"; }
+wait_until 5 sessions_open || true
+sleep 5  # gRPC, and whatever else has just been used, comes to rest
+
+cpu() { awk '{print $14 + $15}' "/proc/$DAEMON/stat"; }
+switches() { cat "/proc/$DAEMON"/task/*/status | awk '/^voluntary_ctxt_switches/ {n += $2} END {print n}'; }
+cpu_before=$(cpu) switches_before=$(switches)
+sleep 10
+cpu_used=$(($(cpu) - cpu_before)) woken=$(($(switches) - switches_before))
+say "in 10 s: $cpu_used ticks of CPU, woken $woken times"
+[[ $cpu_used -eq 0 ]] || fail "an idle daemon uses CPU"
+[[ $woken -eq 0 ]] || fail "an idle daemon wakes up"
+ended "${PID[sleeper0]}" && fail "the sleeper ended by itself"
+kill "${PID[@]}"
+for i in 0 1; do reap "sleeper$i" 5; done

@@ -1,0 +1,84 @@
+#!/bin/bash
+# isolation.sh: fabrics never meet, also where their addresses are equal.
+#
+#        fabric red                      fabric blue
+#   netns r1      netns r2          netns b1      netns b2
+#   vr1 -- eth0 == eth0 -- vr2      vb1 -- eth0 == eth0 -- vb2
+#   10.0.0.1      10.0.0.2          10.0.0.1      10.0.0.2
+#       \_____________ eth9, 10.9.0.0/24, no vdevice _____/
+. "$(dirname "$0")/lib.sh"
+setup
+start_daemon
+netns_add r1 r2 b1 b2
+join r1 eth0 10.0.0.1/24 r2 eth0 10.0.0.2/24
+join b1 eth0 10.0.0.1/24 b2 eth0 10.0.0.2/24
+join r1 eth9 10.9.0.1/24 b2 eth9 10.9.0.2/24  # programs find each other here
+for n in r1 r2; do vdev_create "v$n" "$n" eth0 --tenant red; done
+for n in b1 b2; do vdev_create "v$n" "$n" eth0 --tenant blue; done
+
+say "each table holds its own GIDs only"
+for n in r1 r2 b1 b2; do
+  own=$(ip -n "$(ns $n)" -oneline address show dev eth0 | grep -oE 'inet6? [^/]*' | awk '{print $2}' |
+    sed -E 's/^([0-9.]+)$/::ffff:\1/' | sort | xargs)
+  seen=$(on $n nobody ibv_devinfo -v | sed -nE 's/^\s*GID\[.*\]:\s*(.*), .*/\1/p' | sort | xargs)
+  [[ $seen == "$own" ]] || fail "v$n shows $seen; its own are $own"
+done
+
+say "inside a fabric they meet"
+talk() { # SERVER CLIENT SERVER_ADDRESS
+  spawn server "$1" nobody ibv_rc_pingpong -d "v$1" -n 100 -g "$(gid_index "$1" "v$1" 10.0.0.[12])"
+  wait_until 20 listens server || fail "the server does not listen"
+  spawn client "$2" nobody ibv_rc_pingpong -d "v$2" -n 100 \
+    -g "$(gid_index "$2" "v$2" 10.0.0.[12])" "$3"
+  reap client 30
+}
+talk r1 r2 10.0.0.1
+[[ $REAPED -eq 0 ]] || fail "red does not reach red"
+reap server 10
+talk b1 b2 10.0.0.1
+[[ $REAPED -eq 0 ]] || fail "blue does not reach blue"
+reap server 10
+
+say "across fabrics they do not, though they know each other's GID, QPN and PSN"
+talk r1 b2 10.9.0.1
+[[ $REAPED -ne 0 ]] || fail "blue reaches red"
+grep -qi 'retry counter exceeded' "$T/client.log" || fail "the client does not see a silent network"
+kill -9 "${PID[server]}"
+reap server 10
+
+say "a session socket serves its own netns only"
+cat >"$T/connect.py" <<'PY'
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.settimeout(3)
+try:
+    s.connect(sys.argv[1])
+    print("refused" if s.recv(1) == b"" else "answered")
+except TimeoutError:
+    print("accepted")
+except OSError:
+    print("refused")
+PY
+socket_of() { find "$R/netns" -name "$1.sock" -type s; }
+inode_of() { stat -Lc %i "/run/netns/$(ns "$1")"; }
+[[ $(socket_of vr1) == "$R/netns/$(inode_of r1)/vr1.sock" ]] || fail "the socket of vr1: $(socket_of vr1)"
+for user in root nobody; do
+  try() { on "$1" $user python3 "$T/connect.py" "$(socket_of vr1)"; }
+  [[ $(try r1) == accepted ]] || fail "$user of r1 is not let in to vr1: $(try r1)"
+  [[ $(try r2) == refused ]] || fail "$user of r2 is let in to vr1"
+done
+
+say "nor does a directory made to look like one's own help"
+mkdir -p "$T/fake/netns/$(inode_of b1)"
+ln -s "$(socket_of vr1)" "$T/fake/netns/$(inode_of b1)/vr1.sock"
+if on b1 nobody env VRDMA_RUN_DIR="$T/fake" ibv_devinfo -d vr1 >"$T/fake.log" 2>&1; then
+  fail "blue opens vr1 through a link"
+fi
+
+say "one GID has one holder in a fabric, and the refusal names it"
+ip -n "$(ns r2)" link add dummy0 up type dummy
+ip -n "$(ns r2)" address add 10.0.0.1/32 dev dummy0
+if vdev_create thief r2 dummy0 --tenant red 2>"$T/thief"; then
+  fail "10.0.0.1 has two holders in the fabric red"
+fi
+grep -q vr1 "$T/thief" || fail "the refusal does not name vr1: $(cat "$T/thief")"

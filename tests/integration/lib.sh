@@ -1,0 +1,251 @@
+# What the integration tests are made of. Sourced; the test runs as root with VRDMA_BUILD set:
+#
+#   VRDMA_BUILD=build/release tests/integration/pingpong.sh direct root
+#
+# Each test has namespaces, a run directory and a state directory of its own, all named after its
+# process, so that tests run beside each other. On exit, however it comes about, everything is
+# taken away, and what our programs should have taken away themselves is an error (see finish).
+set -euo pipefail
+
+BUILD=$(realpath "${VRDMA_BUILD:?is not set: the build directory to test}")
+NAME=$(basename "$0" .sh)
+readonly BUILD NAME
+PORT=18515  # where perftest and ibv_*_pingpong meet
+DAEMON=     # process id of vrdmad
+declare -A PID=()  # background programs by name
+NAMESPACES=()
+
+say() { echo "-- $*"; }
+skip() { echo "skipped: $*"; exit 77; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# ---- begin and end ------------------------------------------------------------------------------
+
+setup() {
+  [[ $EUID -eq 0 ]] || skip "needs root, to make network namespaces"
+  for program in vrdmad vrdmactl; do
+    [[ -x $BUILD/sbin/$program || -x $BUILD/bin/$program ]] || fail "$program is not built in $BUILD"
+  done
+  T=$(mktemp -d "/tmp/vrdma-$NAME.XXXXXX")
+  chmod 755 "$T"  # uid 65534 runs programs here
+  R=$T/run
+  S=$T/state
+  trap 'finish $?' EXIT
+  trap 'exit 130' INT TERM
+  # A copy, because a build directory may be closed to other users.
+  mkdir "$T/lib"
+  cp -L "$BUILD"/lib/vrdma/*.so.* "$T/lib/"
+  ENVIRONMENT=(PATH="$PATH" HOME=/ LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R")
+  if [[ -n ${VRDMA_TEST_PRELOAD:-} ]]; then
+    # Foreign programs may leak; mistakes of ours end them.
+    ENVIRONMENT+=(LD_PRELOAD="$VRDMA_TEST_PRELOAD" ASAN_OPTIONS=detect_leaks=0)
+  fi
+}
+
+finish() { # exit status of the test
+  local status=$1 pid
+  trap - EXIT
+  trap '' INT TERM
+  set +e
+  for pid in "${PID[@]}"; do kill -9 "$pid" 2>/dev/null; done
+  if [[ $status -eq 0 && -n $DAEMON ]]; then
+    stop_daemon || status=1
+  elif [[ -n $DAEMON ]]; then
+    kill -9 "$DAEMON" 2>/dev/null
+  fi
+  wait 2>/dev/null
+  for ns in "${NAMESPACES[@]}"; do
+    ip netns pids "$ns" 2>/dev/null | xargs -r kill -9
+    ip netns delete "$ns"
+  done
+  if [[ $status -eq 0 ]] && ls /dev/shm | grep -i vrdma; then
+    echo "FAILED: shared memory is left in /dev/shm" >&2
+    status=1
+  fi
+  if [[ $status -ne 0 && $status -ne 77 ]]; then
+    for log in "$T"/*.log; do
+      [[ -s $log ]] && { echo "---- $(basename "$log"), its last lines"; tail -n 60 "$log"; }
+    done
+  fi
+  rm -rf "$T"
+  exit "$status"
+}
+
+# wait_until SECONDS COMMAND...: true as soon as the command is, false when the time is over.
+wait_until() {
+  local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+  shift
+  until "$@"; do
+    [[ ${EPOCHREALTIME/./} -lt $end ]] || return 1
+    sleep 0.05
+  done
+}
+# The process is dead; nobody need have waited for it.
+ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+
+# ---- namespaces ---------------------------------------------------------------------------------
+
+# ns a: the name of this test's namespace "a".
+ns() { echo "vr$$-$1"; }
+
+netns_add() {
+  for n in "$@"; do
+    ip netns add "$(ns "$n")"
+    NAMESPACES+=("$(ns "$n")")
+    ip -n "$(ns "$n")" link set lo up
+  done
+}
+
+# join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces.
+join() {
+  ip link add "$2" netns "$(ns "$1")" mtu 4200 type veth peer name "$5" netns "$(ns "$4")"
+  ip -n "$(ns "$4")" link set "$5" mtu 4200
+  ip -n "$(ns "$1")" address add "$3" dev "$2"
+  ip -n "$(ns "$4")" address add "$6" dev "$5"
+  ip -n "$(ns "$1")" link set "$2" up
+  ip -n "$(ns "$4")" link set "$5" up
+}
+
+# ---- the daemon ---------------------------------------------------------------------------------
+
+start_daemon() { # [arguments of vrdmad]
+  env -u VRDMA_RUN_DIR ASAN_OPTIONS=detect_leaks=1 \
+    "$BUILD/sbin/vrdmad" --run-dir "$R" --state-dir "$S" --log-level debug "$@" \
+    >>"$T/vrdmad.log" 2>&1 &
+  DAEMON=$!
+  wait_until 20 daemon_answers || fail "vrdmad does not answer on its admin socket"
+}
+daemon_answers() {
+  ended "$DAEMON" && fail "vrdmad ended while it started"
+  [[ -S $R/admin.sock ]] && ctl vdev list >/dev/null 2>&1
+}
+
+# Asks vrdmad to end and checks that it does so in order and leaves nothing.
+stop_daemon() {
+  local pid=$DAEMON status=0
+  DAEMON=
+  kill -TERM "$pid" || { echo "FAILED: vrdmad is not running any more" >&2; return 1; }
+  wait_until 15 ended "$pid" || { kill -9 "$pid"; echo "FAILED: vrdmad does not end" >&2; return 1; }
+  wait "$pid" || status=$?
+  [[ $status -eq 0 ]] || { echo "FAILED: vrdmad ends with status $status" >&2; return 1; }
+  if grep -E 'ERROR: \w+Sanitizer|runtime error:' "$T/vrdmad.log"; then
+    echo "FAILED: vrdmad's log has a sanitizer's report" >&2
+    return 1
+  fi
+  if [[ -d $R ]] && find "$R" -type s | grep .; then
+    echo "FAILED: vrdmad left sockets in its run directory" >&2
+    return 1
+  fi
+}
+
+ctl() { VRDMA_RUN_DIR=$R timeout 30 "$BUILD/bin/vrdmactl" "$@"; }
+
+vdev_create() { # NAME NAMESPACE DEV [further arguments of vrdmactl vdev create]
+  local name=$1 space=$2 dev=$3
+  shift 3
+  ctl vdev create "$name" --netns "$(ns "$space")" --netdev "$dev" "$@" >/dev/null
+}
+
+# What vrdmad holds, one kind a line: compare before and after.
+holdings() {
+  echo "fds $(ls "/proc/$DAEMON/fd" | wc -l)"
+  echo "memfds $(ls -l "/proc/$DAEMON/fd" | grep -c memfd:)"
+  echo "mappings of memfds $(grep -c memfd: "/proc/$DAEMON/maps")"
+  echo "threads $(ls "/proc/$DAEMON/task" | wc -l)"
+  echo "sockets in the run directory $(find "$R" -type s | wc -l)"
+}
+holds_only() { [[ $(holdings) == "$1" ]]; }
+
+# ---- programs on the drop-in library ------------------------------------------------------------
+
+# user_prefix root|nobody: what to put in front of a program.
+user_prefix() {
+  case $1 in
+    root) ;;
+    nobody) echo "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all" \
+                 "--inh-caps=-all --no-new-privs" ;;
+    *) fail "'$1' is neither root nor nobody" ;;
+  esac
+}
+
+# on NAMESPACE USER COMMAND...: runs it there, in an environment that has only what it needs.
+on() {
+  local space=$1 user=$2
+  shift 2
+  # shellcheck disable=SC2046  # words
+  ip netns exec "$(ns "$space")" $(user_prefix "$user") \
+    timeout -k 5 "${LIMIT:-60}" env -i "${ENVIRONMENT[@]}" "$@"
+}
+
+# spawn NAME NAMESPACE USER COMMAND...: the same in the background; ${PID[NAME]} is the program
+# itself, its output is in $T/NAME.log.
+spawn() {
+  local name=$1 space=$2 user=$3
+  shift 3
+  (
+    cd "$T"
+    # shellcheck disable=SC2046
+    exec ip netns exec "$(ns "$space")" $(user_prefix "$user") env -i "${ENVIRONMENT[@]}" "$@"
+  ) >"$T/$name.log" 2>&1 </dev/null &
+  PID[$name]=$!
+}
+
+# reap NAME SECONDS: the program must end by then; its exit status is in $REAPED.
+reap() {
+  local name=$1 pid=${PID[$1]}
+  wait_until "$2" ended "$pid" || fail "$name still runs after $2 s"
+  REAPED=0
+  wait "$pid" || REAPED=$?
+  unset "PID[$name]"
+}
+
+# listens NAME [PORT]: the background program waits for a TCP connection.
+listens() {
+  local pid=${PID[$1]} hex
+  ended "$pid" && fail "$1 ended before its client came"
+  printf -v hex %04X "${2:-$PORT}"
+  cat "/proc/$pid/net/tcp" "/proc/$pid/net/tcp6" 2>/dev/null |
+    grep -qE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:0000 0A "
+}
+
+# gid_index NAMESPACE DEVICE ADDRESS: where the address stands in the device's GID table.
+gid_index() {
+  on "$1" root ibv_devinfo -v -d "$2" | sed -nE "s/^\s*GID\[ *([0-9]+)\]:\s*(::ffff:)?$3,.*/\1/p" |
+    grep -m1 . || fail "$2 has no GID for $3"
+}
+
+# ---- two vdevices that talk ---------------------------------------------------------------------
+
+# two_vdevices direct|mediated: namespaces a (10.0.0.1) and b (10.0.0.2), vdevices va and vb, of
+# one tenant (direct) or of two in one fabric (mediated).
+two_vdevices() {
+  netns_add a b
+  join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+  case $1 in
+    direct) local of_a=(--tenant red) of_b=(--tenant red) ;;
+    mediated) local of_a=(--tenant red --fabric shared) of_b=(--tenant blue --fabric shared) ;;
+    *) fail "'$1' is neither direct nor mediated" ;;
+  esac
+  vdev_create va a eth0 "${of_a[@]}"
+  vdev_create vb b eth0 "${of_b[@]}"
+  INDEX_A=$(gid_index a va 10.0.0.1)
+  INDEX_B=$(gid_index b vb 10.0.0.2)
+}
+
+# pair USER PROGRAM ARGUMENTS...: server in a, client in b; both must succeed. The word GID among
+# the arguments becomes the index of the own IPv4 address.
+pair() {
+  local user=$1 program=$2 began=${EPOCHREALTIME/./}
+  shift 2
+  spawn server a "$user" "$program" -d va "${@/#GID/$INDEX_A}"
+  wait_until 20 listens server || fail "$program: the server does not listen"
+  spawn client b "$user" "$program" -d vb "${@/#GID/$INDEX_B}" 10.0.0.1
+  reap client "${LIMIT:-60}"
+  [[ $REAPED -eq 0 ]] || fail "$program $*: the client ends with status $REAPED"
+  reap server 10
+  [[ $REAPED -eq 0 ]] || fail "$program $*: the server ends with status $REAPED"
+  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
+    fail "$program $*: a sanitizer's report"
+  fi
+  say "$program $*: passed in $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
+}
