@@ -1,0 +1,178 @@
+#include "api/client.h"
+
+#include <fcntl.h>
+#include <grpc/support/log.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel_posix.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <vrdma/v1/admin.grpc.pb.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+
+#include "api/status.h"
+#include "core/base/fd.h"
+
+namespace vrdma::api {
+
+namespace {
+
+// A call waits for the daemon's control thread, which answers within milliseconds.
+constexpr auto kDeadline = std::chrono::seconds(30);
+
+// We connect ourselves and not by gRPC's resolver: the reason of a failure is then exact, and
+// there is neither a retry nor a second connection.
+base::Result<base::Fd> connect_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return base::fail(ENAMETOOLONG, path + ": too long for the path of a socket");
+  path.copy(address.sun_path, path.size());
+  base::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return base::fail_errno("create a socket");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    switch (errno) {
+      case ENOENT:
+      case ENOTDIR:
+      case ECONNREFUSED:
+        return base::fail(ECONNREFUSED, "vrdmad is not running: nothing listens on " + path);
+      case EACCES:
+      case EPERM:
+        return base::fail(EACCES, "root is needed: no permission to use " + path);
+      default:
+        return base::fail_errno("connect to " + path);
+    }
+  }
+  if (::fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0)  // gRPC takes only such
+    return base::fail_errno("make a socket non-blocking");
+  return fd;
+}
+
+base::Error error_of(const grpc::Status& status, const grpc::ClientContext& context) {
+  const auto& trailer = context.GetServerTrailingMetadata();
+  if (const auto it = trailer.find(kErrnoKey); it != trailer.end()) {
+    int code = 0;
+    const auto [end, error] = std::from_chars(it->second.begin(), it->second.end(), code);
+    if (error == std::errc() && code > 0) return {code, status.error_message()};
+  }
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return {ECONNRESET, "vrdmad closed the connection: it stopped, or does not accept this user"};
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return {ETIMEDOUT, "vrdmad did not answer in time"};
+    default:
+      return {errno_of(status.error_code()),
+              "vrdmad answered with an unknown error: " + status.error_message()};
+  }
+}
+
+void ignore_log(gpr_log_func_args*) {}
+
+}  // namespace
+
+std::string default_run_dir() {
+  const char* dir = std::getenv("VRDMA_RUN_DIR");
+  return dir != nullptr && *dir != '\0' ? dir : kDefaultRunDir;
+}
+
+struct Client::Connection {
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Admin::Stub> stub;
+
+  // One unary call: `method` is a member of the stub.
+  template <class Request, class Response>
+  base::Result<Response> call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
+                                                                      const Request&, Response*),
+                              const Request& request) const {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kDeadline);
+    Response response;
+    const grpc::Status status = ((*stub).*method)(&context, request, &response);
+    if (!status.ok()) return base::pass(error_of(status, context));
+    return response;
+  }
+};
+
+Client::Client(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+base::Result<Client> Client::connect(const std::string& run_dir) {
+  // gRPC's own log is for those who ask for it; a failed call says all in its sentence.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(ignore_log);
+  auto fd = connect_socket(run_dir + "/admin.sock");
+  if (!fd) return base::pass(std::move(fd).error());
+  auto connection = std::make_unique<Connection>();
+  connection->channel = grpc::CreateInsecureChannelFromFd("vrdmad", fd->release());
+  connection->stub = v1::Admin::NewStub(connection->channel);
+  return Client(std::move(connection));
+}
+
+base::Result<v1::Vdev> Client::create_vdev(const v1::CreateVdevRequest& request) {
+  return connection_->call(&v1::Admin::Stub::CreateVdev, request);
+}
+
+base::Result<void> Client::delete_vdev(const std::string& name) {
+  v1::DeleteVdevRequest request;
+  request.set_name(name);
+  auto response = connection_->call(&v1::Admin::Stub::DeleteVdev, request);
+  if (!response) return base::pass(std::move(response).error());
+  return {};
+}
+
+base::Result<v1::Vdev> Client::get_vdev(const std::string& name) {
+  v1::GetVdevRequest request;
+  request.set_name(name);
+  return connection_->call(&v1::Admin::Stub::GetVdev, request);
+}
+
+base::Result<std::vector<v1::Vdev>> Client::list_vdevs() {
+  auto response = connection_->call(&v1::Admin::Stub::ListVdevs, v1::ListVdevsRequest());
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->vdevs().begin(), response->vdevs().end());
+}
+
+base::Result<v1::Vdev> Client::set_quota(const v1::SetQuotaRequest& request) {
+  return connection_->call(&v1::Admin::Stub::SetQuota, request);
+}
+
+base::Result<std::vector<v1::Parent>> Client::list_parents() {
+  auto response = connection_->call(&v1::Admin::Stub::ListParents, v1::ListParentsRequest());
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->parents().begin(), response->parents().end());
+}
+
+base::Result<std::vector<v1::Counter>> Client::counters(const std::string& scope) {
+  v1::CountersRequest request;
+  request.set_scope(scope);
+  auto response = connection_->call(&v1::Admin::Stub::Counters, request);
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->counters().begin(), response->counters().end());
+}
+
+base::Result<v1::VersionResponse> Client::version() {
+  return connection_->call(&v1::Admin::Stub::Version, v1::VersionRequest());
+}
+
+base::Result<void> Client::watch_vdevs(const OnEvent& on_event) {
+  grpc::ClientContext context;
+  auto reader = connection_->stub->WatchVdevs(&context, v1::WatchVdevsRequest());
+  v1::WatchEvent event;
+  while (reader->Read(&event)) {
+    if (on_event(event)) continue;
+    context.TryCancel();
+    while (reader->Read(&event)) {
+    }
+    (void)reader->Finish();
+    return {};
+  }
+  const grpc::Status status = reader->Finish();
+  if (status.ok()) return base::fail(ECONNRESET, "vrdmad ended the watch");
+  return base::pass(error_of(status, context));
+}
+
+}  // namespace vrdma::api

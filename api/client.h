@@ -1,0 +1,56 @@
+// A client of the admin API: one connection to vrdmad, blocking calls, errors as sentences.
+//
+// Every error has the errno and the sentence of the daemon, unchanged; those of the connection
+// itself are ours: ECONNREFUSED nothing listens, EACCES root is needed, ECONNRESET the daemon went
+// away in between, ETIMEDOUT it did not answer.
+//
+// Thread-safe. The connection is made once; after ECONNRESET make a new Client.
+#pragma once
+
+#include <vrdma/v1/admin.pb.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace vrdma::api {
+
+inline constexpr char kDefaultRunDir[] = "/run/vrdma";
+
+// VRDMA_RUN_DIR from the environment, or kDefaultRunDir.
+[[nodiscard]] std::string default_run_dir();
+
+class Client {
+ public:
+  // Connects to `run_dir`/admin.sock.
+  [[nodiscard]] static base::Result<Client> connect(const std::string& run_dir);
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  ~Client();
+
+  [[nodiscard]] base::Result<v1::Vdev> create_vdev(const v1::CreateVdevRequest& request);
+  [[nodiscard]] base::Result<void> delete_vdev(const std::string& name);
+  [[nodiscard]] base::Result<v1::Vdev> get_vdev(const std::string& name);
+  // Sorted by name.
+  [[nodiscard]] base::Result<std::vector<v1::Vdev>> list_vdevs();
+  [[nodiscard]] base::Result<v1::Vdev> set_quota(const v1::SetQuotaRequest& request);
+  [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
+  // `scope`: "daemon", a vdevice's name, or empty for all.
+  [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
+  [[nodiscard]] base::Result<v1::VersionResponse> version();
+
+  // Calls `on_event` on this thread for each event until it returns false (success) or the stream
+  // ends (an error: it has no end of its own).
+  using OnEvent = std::function<bool(const v1::WatchEvent&)>;
+  [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event);
+
+ private:
+  struct Connection;
+  explicit Client(std::unique_ptr<Connection> connection);
+  std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace vrdma::api

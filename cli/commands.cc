@@ -1,0 +1,166 @@
+#include "cli/commands.h"
+
+#include <iostream>
+#include <optional>
+
+#include "api/client.h"
+#include "cli/completion.h"
+#include "cli/exec.h"
+#include "cli/quota_argument.h"
+
+namespace vrdma::cli {
+
+namespace {
+
+// Calls `work` with a connected client.
+template <class Work>
+Outcome with_client(const Options& options, Work work) {
+  auto client = api::Client::connect(options.run_dir);
+  if (!client) return base::pass(std::move(client).error());
+  return work(*client);
+}
+
+// The vdevice that was named, or all.
+base::Result<std::vector<v1::Vdev>> chosen(const Options& options, api::Client& client) {
+  if (options.name.empty()) return client.list_vdevs();
+  auto vdev = client.get_vdev(options.name);
+  if (!vdev) return base::pass(std::move(vdev).error());
+  return std::vector{std::move(*vdev)};
+}
+
+// Prints the chosen vdevices by a member of Output.
+Outcome print_chosen(const Options& options, Output& output,
+                     void (Output::*print)(const std::vector<v1::Vdev>&)) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdevs = chosen(options, client);
+    if (!vdevs) return base::pass(std::move(vdevs).error());
+    (output.*print)(*vdevs);
+    return {};
+  });
+}
+
+// Into the repeated QuotaSetting field of a request.
+template <class Request>
+Outcome add_quota(const std::vector<std::string>& texts, Request& request) {
+  for (const auto& text : texts) {
+    auto quota = parse_quota(text);
+    if (!quota) return base::pass(std::move(quota).error());
+    for (const auto& [kind, limit] : *quota) {
+      auto& setting = *request.add_quota();
+      setting.set_kind(kind);
+      setting.set_limit(limit);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Outcome vdev_create(const Options& options, Output& output) {
+  v1::CreateVdevRequest request;
+  request.set_name(options.name);
+  request.set_netns(options.netns);
+  request.set_netdev(options.netdev);
+  request.set_parent(options.parent);
+  request.set_tenant(options.tenant);
+  request.set_fabric(options.fabric);
+  if (auto added = add_quota(options.quota, request); !added) return added;
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdev = client.create_vdev(request);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    output.created(*vdev);
+    return {};
+  });
+}
+
+Outcome vdev_list(const Options& options, Output& output) {
+  return print_chosen(options, output, &Output::list);
+}
+
+Outcome vdev_show(const Options& options, Output& output) {
+  return print_chosen(options, output, &Output::show);
+}
+
+Outcome vdev_delete(const Options& options, Output&) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    for (const auto& name : options.names)
+      if (auto deleted = client.delete_vdev(name); !deleted) return deleted;
+    return {};
+  });
+}
+
+Outcome quota_show(const Options& options, Output& output) {
+  return print_chosen(options, output, &Output::quota);
+}
+
+Outcome quota_set(const Options& options, Output& output) {
+  v1::SetQuotaRequest request;
+  request.set_name(options.name);
+  if (auto added = add_quota(options.quota, request); !added) return added;
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdev = client.set_quota(request);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    output.created(*vdev);
+    return {};
+  });
+}
+
+Outcome gid_list(const Options& options, Output& output) {
+  return print_chosen(options, output, &Output::gids);
+}
+
+Outcome parent_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto parents = client.list_parents();
+    if (!parents) return base::pass(std::move(parents).error());
+    output.parents(*parents);
+    return {};
+  });
+}
+
+Outcome stats(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto counters = client.counters(options.name);
+    if (!counters) return base::pass(std::move(counters).error());
+    output.counters(*counters);
+    return {};
+  });
+}
+
+Outcome watch(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) {
+    return client.watch_vdevs([&](const v1::WatchEvent& event) {
+      output.event(event);
+      return static_cast<bool>(std::cout);
+    });
+  });
+}
+
+Outcome exec(const Options& options, Output&) {
+  std::optional<v1::Vdev> found;
+  // The connection is closed before the program runs.
+  auto asked = with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdev = client.get_vdev(options.name);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    found = std::move(*vdev);
+    return {};
+  });
+  if (!asked) return asked;
+  return base::pass(exec_in(*found, options.run_dir, options.command));
+}
+
+Outcome version(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto daemon = client.version();
+    if (!daemon) return base::pass(std::move(daemon).error());
+    output.version(VRDMA_VERSION, *daemon);
+    return {};
+  });
+}
+
+Outcome completion_bash(const Options&, Output&) {
+  std::cout << kBashCompletion;
+  return {};
+}
+
+}  // namespace vrdma::cli

@@ -1,0 +1,42 @@
+// What each subcommand does once the command line is understood: ask the daemon, print.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "core/base/error.h"
+
+namespace vrdma::cli {
+
+// All that the command line can say. Names that were not given are empty.
+struct Options {
+  std::string run_dir;
+  Format format = Format::kTable;
+  std::string name;                                   // of a vdevice; for stats also "daemon"
+  std::vector<std::string> names;                     // of vdevices
+  std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
+  std::vector<std::string> quota;                     // each as parse_quota() takes it
+  std::vector<std::string> command;                   // of exec
+};
+
+using Outcome = base::Result<void>;
+
+[[nodiscard]] Outcome vdev_create(const Options& options, Output& output);
+[[nodiscard]] Outcome vdev_list(const Options& options, Output& output);
+[[nodiscard]] Outcome vdev_show(const Options& options, Output& output);
+[[nodiscard]] Outcome vdev_delete(const Options& options, Output& output);
+[[nodiscard]] Outcome quota_show(const Options& options, Output& output);
+[[nodiscard]] Outcome quota_set(const Options& options, Output& output);
+[[nodiscard]] Outcome gid_list(const Options& options, Output& output);
+[[nodiscard]] Outcome parent_list(const Options& options, Output& output);
+[[nodiscard]] Outcome stats(const Options& options, Output& output);
+// Until the output cannot be written, or the daemon goes (an error).
+[[nodiscard]] Outcome watch(const Options& options, Output& output);
+// Returns only errors.
+[[nodiscard]] Outcome exec(const Options& options, Output& output);
+[[nodiscard]] Outcome version(const Options& options, Output& output);
+// Prints the bash completion, packaging/completion/vrdmactl.bash; needs no daemon.
+[[nodiscard]] Outcome completion_bash(const Options& options, Output& output);
+
+}  // namespace vrdma::cli

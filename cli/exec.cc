@@ -1,0 +1,65 @@
+#include "cli/exec.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "core/base/fd.h"
+
+namespace vrdma::cli {
+
+namespace {
+
+base::Result<void> enter_netns(const v1::Vdev& vdev) {
+  const std::string path = netns_path(vdev.netns());
+  const std::string what = "netns of vdevice " + vdev.name();
+  const base::Fd netns(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!netns.valid()) return base::fail_errno(what + ": open " + path);
+  struct stat status {};
+  if (::fstat(netns.get(), &status) != 0) return base::fail_errno(what + ": look at " + path);
+  if (status.st_ino != vdev.netns_inode())
+    return base::fail(ESTALE, what + ": " + path + " is another one by now");
+  if (::setns(netns.get(), CLONE_NEWNET) != 0) return base::fail_errno(what + ": enter " + path);
+  return {};
+}
+
+}  // namespace
+
+std::string netns_path(const std::string& netns) {
+  if (netns.rfind("pid:", 0) == 0) return "/proc/" + netns.substr(4) + "/ns/net";
+  if (netns.rfind('/', 0) == 0) return netns;
+  return "/run/netns/" + netns;
+}
+
+base::Result<std::string> library_dir() {
+  std::error_code error;
+  const auto executable = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return base::fail(error.value(), "read /proc/self/exe: " + error.message());
+  return (executable.parent_path().parent_path() / "lib/vrdma").string();
+}
+
+base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
+                    const std::vector<std::string>& command) {
+  auto libraries = library_dir();
+  if (!libraries) return std::move(libraries).error();
+  if (auto entered = enter_netns(vdev); !entered) return std::move(entered).error();
+
+  const char* const before = std::getenv("LD_LIBRARY_PATH");
+  if (before != nullptr && *before != '\0') *libraries += ":" + std::string(before);
+  std::error_code ignored;
+  const std::string absolute_run_dir = std::filesystem::absolute(run_dir, ignored).string();
+  ::setenv("LD_LIBRARY_PATH", libraries->c_str(), 1);
+  ::setenv("VRDMA_RUN_DIR", absolute_run_dir.c_str(), 1);
+
+  std::vector<char*> arguments;
+  for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  return base::fail_errno("run " + command[0]).value();
+}
+
+}  // namespace vrdma::cli

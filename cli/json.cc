@@ -1,0 +1,113 @@
+#include "cli/json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace vrdma::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;  // fields in the order of the proto
+
+Json quota_rows(const v1::Vdev& vdev) {
+  Json rows = Json::array();
+  for (const auto& row : vdev.quota())
+    rows.push_back({{"kind", row.kind()}, {"used", row.used()}, {"limit", row.limit()}});
+  return rows;
+}
+
+Json gid_rows(const v1::Vdev& vdev) {
+  Json rows = Json::array();
+  for (const auto& row : vdev.gids())
+    rows.push_back({{"index", row.index()}, {"gid", row.gid()}, {"type", row.type()}});
+  return rows;
+}
+
+Json object_of(const v1::Vdev& vdev) {
+  return {{"name", vdev.name()},
+          {"parent", vdev.parent()},
+          {"tenant", vdev.tenant()},
+          {"fabric", vdev.fabric()},
+          {"netns", vdev.netns()},
+          {"netns_inode", vdev.netns_inode()},
+          {"netdev", vdev.netdev()},
+          {"ifindex", vdev.ifindex()},
+          {"node_guid", vdev.node_guid()},
+          {"port_state", vdev.port_state()},
+          {"active_mtu", vdev.active_mtu()},
+          {"socket", vdev.socket()},
+          {"sessions", vdev.sessions()},
+          {"gids", gid_rows(vdev)},
+          {"quota", quota_rows(vdev)}};
+}
+
+// What is no UTF-8 (a netns path may be anything) becomes U+FFFD instead of an exception.
+std::string text_of(const Json& json, int indent = 2) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+template <class Rows, class ToJson>
+std::string array_of(const Rows& rows, ToJson to_json) {
+  Json array = Json::array();
+  for (const auto& row : rows) array.push_back(to_json(row));
+  return text_of(array);
+}
+
+}  // namespace
+
+std::string json_of(const v1::Vdev& vdev) { return text_of(object_of(vdev)); }
+
+std::string json_of(const std::vector<v1::Vdev>& vdevs) { return array_of(vdevs, object_of); }
+
+std::string json_of_quota(const std::vector<v1::Vdev>& vdevs) {
+  return array_of(vdevs, [](const v1::Vdev& vdev) -> Json {
+    return {{"vdev", vdev.name()}, {"quota", quota_rows(vdev)}};
+  });
+}
+
+std::string json_of_gids(const std::vector<v1::Vdev>& vdevs) {
+  return array_of(vdevs, [](const v1::Vdev& vdev) -> Json {
+    return {{"vdev", vdev.name()}, {"gids", gid_rows(vdev)}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Parent>& parents) {
+  return array_of(parents, [](const v1::Parent& parent) -> Json {
+    return {{"name", parent.name()},
+            {"kind", parent.kind()},
+            {"vdevices", parent.vdevices()},
+            {"detail", parent.detail()}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Counter>& counters) {
+  return array_of(counters, [](const v1::Counter& counter) -> Json {
+    return {{"scope", counter.scope()}, {"name", counter.name()}, {"value", counter.value()}};
+  });
+}
+
+std::string json_of(const v1::WatchEvent& event) {
+  return text_of({{"type", event_name(event.type())},
+                  {"reason", event.reason()},
+                  {"vdev", object_of(event.vdev())}},
+                 -1);
+}
+
+std::string json_of(const std::string& own, const v1::VersionResponse& daemon) {
+  return text_of({{"vrdmactl", {{"version", own}}},
+                  {"vrdmad", {{"version", daemon.version()}, {"pid", daemon.pid()}}}});
+}
+
+std::string event_name(v1::WatchEvent::Type type) {
+  switch (type) {
+    case v1::WatchEvent::ADDED:
+      return "added";
+    case v1::WatchEvent::CHANGED:
+      return "changed";
+    case v1::WatchEvent::REMOVED:
+      return "removed";
+    default:
+      return "unknown";  // of a newer daemon
+  }
+}
+
+}  // namespace vrdma::cli

@@ -1,0 +1,27 @@
+// The JSON of each thing that vrdmactl shows, as text without a newline at its end; see output.h.
+// Apart from output.h because the JSON library is slow to compile.
+#pragma once
+
+#include <vrdma/v1/admin.pb.h>
+
+#include <string>
+#include <vector>
+
+namespace vrdma::cli {
+
+[[nodiscard]] std::string json_of(const v1::Vdev& vdev);
+[[nodiscard]] std::string json_of(const std::vector<v1::Vdev>& vdevs);
+// [{"vdev": NAME, "quota": [...]}]
+[[nodiscard]] std::string json_of_quota(const std::vector<v1::Vdev>& vdevs);
+// [{"vdev": NAME, "gids": [...]}]
+[[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
+[[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
+[[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
+// On one line, for a reader of lines.
+[[nodiscard]] std::string json_of(const v1::WatchEvent& event);
+[[nodiscard]] std::string json_of(const std::string& own, const v1::VersionResponse& daemon);
+
+// "added", "changed", "removed"
+[[nodiscard]] std::string event_name(v1::WatchEvent::Type type);
+
+}  // namespace vrdma::cli

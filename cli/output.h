@@ -1,0 +1,38 @@
+// What vrdmactl prints on success: a table for people or JSON for programs (-o json).
+//
+// The JSON has the names of vrdma/v1/admin.proto. Lists are arrays, also with one element; numbers
+// are numbers; fields are always there. Tables are for eyes and may change; JSON only grows.
+#pragma once
+
+#include <vrdma/v1/admin.pb.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace vrdma::cli {
+
+enum class Format { kTable, kJson };
+
+class Output {
+ public:
+  Output(std::ostream& out, Format format) : out_(out), format_(format) {}
+
+  void created(const v1::Vdev& vdev);  // nothing for people, as ip(8) does
+  void list(const std::vector<v1::Vdev>& vdevs);
+  void show(const std::vector<v1::Vdev>& vdevs);
+  void quota(const std::vector<v1::Vdev>& vdevs);
+  void gids(const std::vector<v1::Vdev>& vdevs);
+  void parents(const std::vector<v1::Parent>& parents);
+  void counters(const std::vector<v1::Counter>& counters);
+  // One line an event, flushed.
+  void event(const v1::WatchEvent& event);
+  // `own` is vrdmactl's version.
+  void version(const std::string& own, const v1::VersionResponse& daemon);
+
+ private:
+  std::ostream& out_;
+  const Format format_;
+};
+
+}  // namespace vrdma::cli

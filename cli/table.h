@@ -1,0 +1,32 @@
+// A table for people: a header and rows, columns as wide as their longest cell, two blanks apart.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace vrdma::cli {
+
+class Table {
+ public:
+  enum class Align { kLeft, kRight };  // numbers stand right
+  struct Column {
+    std::string title;
+    Align align = Align::kLeft;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // `cells` has one entry a column. An empty cell is printed as "-", so that a line always has
+  // the same number of words for awk.
+  void add(std::vector<std::string> cells);
+
+  // No line ends in a blank.
+  void print(std::ostream& out) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace vrdma::cli

@@ -1,0 +1,168 @@
+// vrdmactl: the command line of an operator. This file understands the words; commands.h acts.
+//
+// Exit status: 0 done, 1 the operation failed, 2 the command line is wrong. Errors are one line on
+// stderr.
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "api/client.h"
+#include "cli/commands.h"
+#include "cli/quota_argument.h"
+
+namespace vrdma::cli {
+namespace {
+
+using Command = Outcome (*)(const Options&, Output&);
+
+// The words of the command line. The leaf that was chosen leaves its function in command().
+class Grammar {
+ public:
+  explicit Grammar(Options& options) : options_(options) {
+    app_.name("vrdmactl");
+    app_.require_subcommand(0, 1);  // that there is one is checked behind the parser, see run()
+    app_.set_version_flag("--version", std::string("vrdmactl ") + VRDMA_VERSION);
+    app_.add_option("--run-dir", options_.run_dir, "run directory of vrdmad")
+        ->type_name("DIR")
+        ->capture_default_str();
+    app_.add_option("-o,--output", format_, "table or json")
+        ->check(CLI::IsMember({"table", "json"}))
+        ->type_name("FORMAT")
+        ->capture_default_str();
+    add_vdev();
+    add_quota();
+    add_others();
+  }
+
+  CLI::App& app() { return app_; }
+  [[nodiscard]] Command command() const { return command_; }
+  [[nodiscard]] bool json() const { return format_ == "json"; }
+
+ private:
+  // A word that has subcommands. Global options are understood behind any word.
+  CLI::App& group(const char* word, const char* help) {
+    CLI::App* const sub = app_.add_subcommand(word, help);
+    sub->require_subcommand(0, 1);
+    sub->fallthrough();
+    return *sub;
+  }
+  CLI::App& leaf(CLI::App& parent, const char* word, const char* help, Command action) {
+    CLI::App* const sub = parent.add_subcommand(word, help);
+    sub->fallthrough();
+    sub->callback([this, action] { command_ = action; });
+    return *sub;
+  }
+  CLI::Option& name(CLI::App& sub, const char* help) {
+    return *sub.add_option("NAME", options_.name, help)->type_name("");
+  }
+  CLI::Option& text(CLI::App& sub, const char* option, std::string& value, const char* type,
+                    const char* help) {
+    return *sub.add_option(option, value, help)->type_name(type);
+  }
+  CLI::Option& quota(CLI::App& sub, const char* option) {
+    const auto check = [](const std::string& value) {
+      const auto parsed = parse_quota(value);
+      return parsed ? std::string() : parsed.error().message();
+    };
+    return *sub.add_option(option, options_.quota,
+                           "limits, such as qp=64,mr_bytes=16g (suffixes k m g t, or max)")
+                ->check(check, "")
+                ->type_name("KIND=N,...");
+  }
+
+  void add_vdev() {
+    CLI::App& vdev = group("vdev", "make, show and destroy vdevices");
+    CLI::App& create = leaf(vdev, "create", "make a vdevice on a netdev", vdev_create);
+    name(create, "of the new vdevice").required();
+    text(create, "--netns", options_.netns, "NS", "network namespace: name, path or pid:N")
+        .required();
+    text(create, "--netdev", options_.netdev, "DEV", "its interface in that namespace").required();
+    text(create, "--parent", options_.parent, "PARENT", "what it is carved from (soft)");
+    text(create, "--tenant", options_.tenant, "TENANT", "whose it is (default)");
+    text(create, "--fabric", options_.fabric, "FABRIC", "whom it can reach (the tenant's own)");
+    quota(create, "--quota");
+    name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
+    name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
+    leaf(vdev, "delete", "destroy vdevices", vdev_delete)
+        .add_option("NAME", options_.names, "vdevices")
+        ->type_name("")
+        ->required();
+  }
+
+  void add_quota() {
+    CLI::App& group_app = group("quota", "what vdevices may use");
+    name(leaf(group_app, "show", "use and limits", quota_show), "only this vdevice");
+    CLI::App& set = leaf(group_app, "set", "change limits", quota_set);
+    name(set, "vdevice").required();
+    quota(set, "QUOTA").required();
+  }
+
+  void add_others() {
+    name(leaf(group("gid", "addresses"), "list", "the GID tables", gid_list), "only this vdevice");
+    leaf(group("parent", "what vdevices are carved from"), "list", "the parents", parent_list);
+    name(leaf(app_, "stats", "counters of the daemon and its vdevices", stats),
+         "only this vdevice, or daemon");
+    leaf(app_, "watch", "vdevices as they come, change and go", watch);
+    CLI::App& run = leaf(app_, "exec", "run a program in a vdevice's network namespace", exec);
+    name(run, "vdevice").required();
+    run.footer("The program and its arguments stand behind --: vrdmactl exec NAME -- CMD...");
+    leaf(app_, "version", "of vrdmactl and of the daemon", version);
+    leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
+  }
+
+  CLI::App app_{"drives vrdmad, the daemon of virtual RDMA devices"};
+  Options& options_;
+  std::string format_ = "table";
+  Command command_ = nullptr;
+};
+
+// "exec NAME -- CMD..." is cut at the first "--": what follows is not ours to understand.
+std::vector<std::string> cut_command(int& argc, char** argv) {
+  bool exec_seen = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    exec_seen = exec_seen || word == "exec";
+    if (!exec_seen || word != "--") continue;
+    std::vector<std::string> command(argv + i + 1, argv + argc);
+    argc = i;
+    return command;
+  }
+  return {};
+}
+
+int complain(const std::string& sentence, int status) {
+  std::cerr << "vrdmactl: " << sentence << '\n';
+  return status;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  options.run_dir = api::default_run_dir();
+  options.command = cut_command(argc, argv);
+  Grammar grammar(options);
+  try {
+    grammar.app().parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return grammar.app().exit(wanted);
+  } catch (const CLI::ParseError& wrong) {
+    return complain(wrong.what(), 2);
+  }
+  // CLI11 itself would say so too of a word that it does not know.
+  if (grammar.command() == nullptr) return complain("a command is missing; see --help", 2);
+  if (grammar.command() == exec && options.command.empty())
+    return complain("exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'",
+                    2);
+  if (grammar.command() != exec && !options.command.empty())
+    return complain("only exec takes a program after --", 2);
+
+  options.format = grammar.json() ? Format::kJson : Format::kTable;
+  Output output(std::cout, options.format);
+  if (auto outcome = grammar.command()(options, output); !outcome)
+    return complain(outcome.error().message(), 1);
+  if (!std::cout.flush()) return complain("cannot write the output", 1);
+  return 0;
+}
+
+}  // namespace
+}  // namespace vrdma::cli
+
+int main(int argc, char** argv) { return vrdma::cli::run(argc, argv); }

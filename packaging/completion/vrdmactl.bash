@@ -1,0 +1,74 @@
+# bash completion of vrdmactl. In ~/.bashrc:  source <(vrdmactl completion bash)
+
+# The names of the vdevices, asked of the daemon that the line speaks to.
+_vrdmactl_names() {
+    local i dir=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+            --run-dir) dir=(--run-dir "${COMP_WORDS[i + 1]}") ;;
+        esac
+    done
+    "${COMP_WORDS[0]/#\~/$HOME}" "${dir[@]}" vdev list 2>/dev/null | awk 'NR > 1 { print $1 }'
+}
+
+_vrdmactl() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local words=() options="-o --output --run-dir --help" choices="" i=1
+    COMPREPLY=()
+
+    # Words before the cursor that are no options and no values of options.
+    while ((i < COMP_CWORD)); do
+        case ${COMP_WORDS[i]} in
+            --) # behind it: another program's command line
+                local command=${COMP_WORDS[i + 1]}
+                if ((COMP_CWORD == i + 1)); then
+                    mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+                else
+                    compopt -o default
+                    [[ $(type -t _command_offset) == function ]] && [[ -n $command ]] &&
+                        _command_offset $((i + 1))
+                fi
+                return
+                ;;
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota)
+                ((i++))
+                ;;
+            -*) ;;
+            *) words+=("${COMP_WORDS[i]}") ;;
+        esac
+        ((i++))
+    done
+
+    case $prev in
+        -o | --output) choices="table json" ;;
+        --run-dir)
+            mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+            return
+            ;;
+        --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
+        --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
+        --netdev | --tenant | --fabric | --quota) return ;;
+    esac
+    if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
+        return
+    fi
+
+    case "${words[*]}" in
+        "") choices="vdev quota gid parent stats watch exec version completion" options+=" --version" ;;
+        vdev) choices="create list show delete" ;;
+        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota" ;;
+        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota" ;;
+        quota) choices="show set" ;;
+        gid | parent) choices="list" ;;
+        completion) choices="bash" ;;
+        "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | exec)
+            choices=$(_vrdmactl_names)
+            ;;
+        stats) choices="daemon $(_vrdmactl_names)" ;;
+        "exec "*) choices="--" ;;
+    esac
+    [[ $cur == -* ]] && choices+=" $options"
+    mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
+}
+complete -F _vrdmactl vrdmactl

@@ -1,0 +1,159 @@
+#include "tests/unit/vrdmad/fake_backend.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+// The inode of a netns that can be opened, so that a client can enter it; else a number.
+uint64_t inode_of(const std::string& netns) {
+  std::string path = netns;
+  if (netns.rfind("pid:", 0) == 0) path = "/proc/" + netns.substr(4) + "/ns/net";
+  if (path[0] != '/') path = "/run/netns/" + path;
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 4026532000;
+}
+
+base::Result<void> apply(VdevInfo& vdev, const std::vector<QuotaSetting>& quota) {
+  VdevInfo changed = vdev;
+  for (const auto& setting : quota) {
+    auto row = std::find_if(changed.quota.begin(), changed.quota.end(),
+                            [&](const QuotaRow& r) { return r.kind == setting.kind; });
+    if (row == changed.quota.end())
+      return base::fail(EINVAL, "quota of an unknown kind: " + setting.kind);
+    if (setting.limit < row->used)
+      return base::fail(EBUSY, "vdevice " + vdev.name + " has " + std::to_string(row->used) + " " +
+                                   setting.kind + " in use, more than " +
+                                   std::to_string(setting.limit));
+    row->limit = setting.limit;
+  }
+  vdev = changed;
+  return {};
+}
+
+}  // namespace
+
+base::Result<VdevInfo> FakeBackend::find(const std::string& name) const {
+  if (failure_.code() != 0) return base::pass(failure_);
+  const auto it = vdevs_.find(name);
+  if (it == vdevs_.end()) return base::fail(ENOENT, "no vdevice is named " + name);
+  return it->second;
+}
+
+base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
+  return on_loop([&]() -> base::Result<VdevInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    if (vdevs_.count(spec.name) != 0)
+      return base::fail(EEXIST, "vdevice " + spec.name + " exists already");
+    if (spec.netns == "missing") return base::fail(ENOENT, "netns missing: No such file");
+    if (spec.netdev == "missing") return base::fail(ENODEV, "netns a has no netdev missing");
+    if (spec.parent != "soft") return base::fail(ENODEV, "no parent is named " + spec.parent);
+    VdevInfo vdev;
+    vdev.name = spec.name;
+    vdev.parent = spec.parent;
+    vdev.tenant = spec.tenant.empty() ? "default" : spec.tenant;
+    vdev.fabric = spec.fabric.empty() ? vdev.tenant : spec.fabric;
+    vdev.netns = spec.netns;
+    vdev.netns_inode = inode_of(spec.netns);
+    vdev.netdev = spec.netdev;
+    vdev.ifindex = 2;
+    vdev.node_guid = "0211:22ff:fe33:4455";
+    vdev.port_state = "ACTIVE";
+    vdev.active_mtu = 1024;
+    vdev.socket = "/run/vrdma/netns/1/" + spec.name + ".sock";
+    vdev.gids = {{0, "fe80::11:22ff:fe33:4455", "RoCE v2"}, {1, "::ffff:10.0.0.1", "RoCE v2"}};
+    vdev.quota = {{"qp", 2, 64}, {"mr", 0, 128}, {"mr_bytes", 0, uint64_t{1} << 34}};
+    if (auto applied = apply(vdev, spec.quota); !applied)
+      return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
+    vdevs_[vdev.name] = vdev;
+    tell({WatchEvent::Type::kAdded, vdev, "created"});
+    return vdev;
+  });
+}
+
+base::Result<void> FakeBackend::delete_vdev(const std::string& name) {
+  return on_loop([&]() -> base::Result<void> {
+    auto vdev = find(name);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    vdevs_.erase(name);
+    tell({WatchEvent::Type::kRemoved, *vdev, "deleted"});
+    return {};
+  });
+}
+
+base::Result<VdevInfo> FakeBackend::get_vdev(const std::string& name) {
+  return on_loop([&] { return find(name); });
+}
+
+std::vector<VdevInfo> FakeBackend::list_vdevs() {
+  return on_loop([&] {
+    std::vector<VdevInfo> vdevs;
+    for (const auto& [name, vdev] : vdevs_) vdevs.push_back(vdev);
+    std::reverse(vdevs.begin(), vdevs.end());  // the order is the service's business
+    return vdevs;
+  });
+}
+
+base::Result<VdevInfo> FakeBackend::set_quota(const std::string& name,
+                                              const std::vector<QuotaSetting>& quota) {
+  return on_loop([&]() -> base::Result<VdevInfo> {
+    auto vdev = find(name);
+    if (!vdev) return vdev;
+    if (auto applied = apply(*vdev, quota); !applied) return base::pass(std::move(applied).error());
+    vdevs_[name] = *vdev;
+    tell({WatchEvent::Type::kChanged, *vdev, "quota changed"});
+    return vdev;
+  });
+}
+
+std::vector<ParentInfo> FakeBackend::list_parents() {
+  return on_loop([&] {
+    return std::vector<ParentInfo>{
+        {"soft", "built in", static_cast<uint32_t>(vdevs_.size()), "shared memory and sockets"}};
+  });
+}
+
+std::vector<CounterRow> FakeBackend::counters() {
+  return on_loop([&] {
+    std::vector<CounterRow> rows = {{"daemon", "vdevices", vdevs_.size()}};
+    for (const auto& [name, vdev] : vdevs_) rows.push_back({name, "sessions", 7});
+    return rows;
+  });
+}
+
+std::shared_ptr<void> FakeBackend::watch(WatchCallback callback) {
+  const uint64_t id = on_loop([&] {
+    for (const auto& [name, vdev] : vdevs_) callback({WatchEvent::Type::kAdded, vdev, "exists"});
+    watches_[next_watch_] = std::move(callback);
+    return next_watch_++;
+  });
+  return {nullptr, [this, id](void*) { on_loop([&] { return watches_.erase(id); }); }};
+}
+
+size_t FakeBackend::watchers() {
+  return on_loop([&] { return watches_.size(); });
+}
+
+void FakeBackend::announce(const WatchEvent& event, int times) {
+  on_loop([&] {
+    for (int i = 0; i < times; ++i) tell(event);
+    return 0;
+  });
+}
+
+void FakeBackend::fail_with(int code, std::string message) {
+  on_loop([&] {
+    failure_ = base::Error(code, std::move(message));
+    return 0;
+  });
+}
+
+void FakeBackend::tell(const WatchEvent& event) {
+  for (const auto& [id, callback] : watches_) callback(event);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,58 @@
+// An AdminBackend without a daemon: vdevices are rows in a map, on a loop's thread, as in vrdmad.
+//
+// Names decide: "missing" netns gives ENOENT, "missing" netdev and parent ENODEV, a quota kind
+// "nonsense" EINVAL, a limit of "qp" below 2 EBUSY. There is no network behind it.
+#pragma once
+
+#include <future>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "vrdmad/admin_backend.h"
+
+namespace vrdma::vrdmad {
+
+class FakeBackend final : public AdminBackend {
+ public:
+  explicit FakeBackend(base::EventLoop& loop) : loop_(loop) {}
+
+  base::Result<VdevInfo> create_vdev(const VdevSpec& spec) override;
+  base::Result<void> delete_vdev(const std::string& name) override;
+  base::Result<VdevInfo> get_vdev(const std::string& name) override;
+  std::vector<VdevInfo> list_vdevs() override;
+  base::Result<VdevInfo> set_quota(const std::string& name,
+                                   const std::vector<QuotaSetting>& quota) override;
+  std::vector<ParentInfo> list_parents() override;
+  std::vector<CounterRow> counters() override;
+  std::shared_ptr<void> watch(WatchCallback callback) override;
+
+  // Any thread: the number of watches that live.
+  size_t watchers();
+  // Any thread: tells all watchers this, `times` times.
+  void announce(const WatchEvent& event, int times = 1);
+  // Any thread: what the next calls answer, if it is an error (code 0: nothing).
+  void fail_with(int code, std::string message);
+
+ private:
+  // Runs `work` on the loop's thread and waits for what it returns.
+  template <class Work>
+  auto on_loop(Work work) {
+    std::promise<decltype(work())> promise;
+    auto future = promise.get_future();
+    loop_.post([&] { promise.set_value(work()); });
+    return future.get();
+  }
+  void tell(const WatchEvent& event);
+  base::Result<VdevInfo> find(const std::string& name) const;
+
+  base::EventLoop& loop_;
+  // The loop's thread only:
+  std::map<std::string, VdevInfo> vdevs_;
+  std::map<uint64_t, WatchCallback> watches_;
+  uint64_t next_watch_ = 1;
+  base::Error failure_{0, ""};
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,301 @@
+#include "vrdmad/admin_service.h"
+
+#include <fcntl.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <pthread.h>
+#include <unistd.h>
+#include <vrdma/v1/admin.grpc.pb.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+
+#include "api/status.h"
+
+namespace vrdma::vrdmad {
+
+namespace v1 = vrdma::v1;
+
+namespace {
+
+// So many events wait for a watcher that does not read before it is given up.
+constexpr size_t kWatchBacklog = 4096;
+// Unary calls at a time; each blocks a thread until the control thread has answered.
+constexpr int kMaxThreads = 32;
+
+// --- translation ------------------------------------------------------------------------------
+
+void fill(v1::Vdev& out, const VdevInfo& vdev) {
+  out.set_name(vdev.name);
+  out.set_parent(vdev.parent);
+  out.set_tenant(vdev.tenant);
+  out.set_fabric(vdev.fabric);
+  out.set_netns(vdev.netns);
+  out.set_netns_inode(vdev.netns_inode);
+  out.set_netdev(vdev.netdev);
+  out.set_ifindex(vdev.ifindex);
+  out.set_node_guid(vdev.node_guid);
+  out.set_port_state(vdev.port_state);
+  out.set_active_mtu(vdev.active_mtu);
+  out.set_socket(vdev.socket);
+  out.set_sessions(vdev.sessions);
+  for (const auto& gid : vdev.gids) {
+    auto& row = *out.add_gids();
+    row.set_index(gid.index);
+    row.set_gid(gid.gid);
+    row.set_type(gid.type);
+  }
+  for (const auto& quota : vdev.quota) {
+    auto& row = *out.add_quota();
+    row.set_kind(quota.kind);
+    row.set_used(quota.used);
+    row.set_limit(quota.limit);
+  }
+}
+
+void fill(v1::WatchEvent& out, const WatchEvent& event) {
+  switch (event.type) {
+    case WatchEvent::Type::kAdded:
+      out.set_type(v1::WatchEvent::ADDED);
+      break;
+    case WatchEvent::Type::kChanged:
+      out.set_type(v1::WatchEvent::CHANGED);
+      break;
+    case WatchEvent::Type::kRemoved:
+      out.set_type(v1::WatchEvent::REMOVED);
+      break;
+  }
+  fill(*out.mutable_vdev(), event.vdev);
+  out.set_reason(event.reason);
+}
+
+template <class Repeated>
+std::vector<QuotaSetting> quota_of(const Repeated& rows) {
+  std::vector<QuotaSetting> quota;
+  for (const auto& row : rows) quota.push_back({row.kind(), row.limit()});
+  return quota;
+}
+
+template <class Context>
+grpc::Status status_of(Context& context, const base::Error& error) {
+  context.AddTrailingMetadata(api::kErrnoKey, std::to_string(error.code()));
+  return {static_cast<grpc::StatusCode>(api::status_code_of(error.code())), error.message()};
+}
+
+template <class Context>
+grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::Vdev& response) {
+  if (!result) return status_of(context, result.error());
+  fill(response, *result);
+  return grpc::Status::OK;
+}
+
+// --- the watch --------------------------------------------------------------------------------
+
+// One WatchVdevs stream. A reactor of gRPC's callback API and not a blocked thread, because that
+// way a client that goes is noticed without asking every now and then.
+//
+// Events come on the control thread, go into backlog_, and leave one StartWrite() after the other.
+// Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog; gRPC then
+// calls OnDone() after the last other reaction and forgets the object.
+class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
+ public:
+  Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
+    // The first events come before gRPC knows the reactor: it keeps what is started until then.
+    token_ = backend.watch([this](const WatchEvent& event) { push(event); });
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    backlog_.pop_front();
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    write_next();
+  }
+  void OnCancel() override {
+    const std::lock_guard lock(mutex_);
+    finish(base::Error(ESHUTDOWN, "the watch was cancelled"));
+  }
+  void OnDone() override {
+    token_.reset();  // push() neither runs nor will run after this
+    delete this;
+  }
+
+ private:
+  void push(const WatchEvent& event) {
+    const std::lock_guard lock(mutex_);
+    if (finished_) return;
+    if (backlog_.size() >= kWatchBacklog)
+      return finish(base::Error(ENOSPC, "the watcher does not read its events"));
+    fill(backlog_.emplace_back(), event);
+    write_next();
+  }
+  void write_next() {
+    if (finished_ || writing_ || backlog_.empty()) return;
+    writing_ = true;
+    StartWrite(&backlog_.front());
+  }
+  void finish(const base::Error& error) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status_of(context_, error));
+  }
+
+  grpc::CallbackServerContext& context_;
+  std::shared_ptr<void> token_;
+
+  std::mutex mutex_;                    // guards all below
+  std::deque<v1::WatchEvent> backlog_;  // the first one is on its way while writing_
+  bool writing_ = false;
+  bool finished_ = false;
+};
+
+// --- the calls --------------------------------------------------------------------------------
+
+class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::Service> {
+ public:
+  Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters)
+      : backend_(backend), own_counters_(own_counters) {}
+
+  grpc::Status CreateVdev(grpc::ServerContext* context, const v1::CreateVdevRequest* request,
+                          v1::Vdev* response) override {
+    VdevSpec spec;
+    spec.name = request->name();
+    spec.netns = request->netns();
+    spec.netdev = request->netdev();
+    if (!request->parent().empty()) spec.parent = request->parent();
+    spec.tenant = request->tenant();
+    spec.fabric = request->fabric();
+    spec.quota = quota_of(request->quota());
+    return answer(*context, backend_.create_vdev(spec), *response);
+  }
+
+  grpc::Status DeleteVdev(grpc::ServerContext* context, const v1::DeleteVdevRequest* request,
+                          v1::DeleteVdevResponse*) override {
+    const auto result = backend_.delete_vdev(request->name());
+    return result ? grpc::Status::OK : status_of(*context, result.error());
+  }
+
+  grpc::Status GetVdev(grpc::ServerContext* context, const v1::GetVdevRequest* request,
+                       v1::Vdev* response) override {
+    return answer(*context, backend_.get_vdev(request->name()), *response);
+  }
+
+  grpc::Status ListVdevs(grpc::ServerContext*, const v1::ListVdevsRequest*,
+                         v1::ListVdevsResponse* response) override {
+    auto vdevs = backend_.list_vdevs();
+    std::sort(vdevs.begin(), vdevs.end(),
+              [](const VdevInfo& a, const VdevInfo& b) { return a.name < b.name; });
+    for (const auto& vdev : vdevs) fill(*response->add_vdevs(), vdev);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
+                        v1::Vdev* response) override {
+    return answer(*context, backend_.set_quota(request->name(), quota_of(request->quota())),
+                  *response);
+  }
+
+  grpc::Status ListParents(grpc::ServerContext*, const v1::ListParentsRequest*,
+                           v1::ListParentsResponse* response) override {
+    for (const auto& parent : backend_.list_parents()) {
+      auto& row = *response->add_parents();
+      row.set_name(parent.name);
+      row.set_kind(parent.kind);
+      row.set_vdevices(parent.vdevices);
+      row.set_detail(parent.detail);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Counters(grpc::ServerContext* context, const v1::CountersRequest* request,
+                        v1::CountersResponse* response) override {
+    const auto add = [&](const std::vector<CounterRow>& rows) {
+      for (const auto& counter : rows) {
+        if (!request->scope().empty() && request->scope() != counter.scope) continue;
+        auto& row = *response->add_counters();
+        row.set_scope(counter.scope);
+        row.set_name(counter.name);
+        row.set_value(counter.value);
+      }
+    };
+    add(backend_.counters());
+    add(own_counters_());
+    if (response->counters_size() > 0 || request->scope().empty()) return grpc::Status::OK;
+    // No row: a vdevice without counters, or no vdevice at all?
+    const auto vdev = backend_.get_vdev(request->scope());
+    return vdev ? grpc::Status::OK : status_of(*context, vdev.error());
+  }
+
+  grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
+                       v1::VersionResponse* response) override {
+    response->set_version(VRDMA_VERSION);
+    response->set_pid(::getpid());
+    return grpc::Status::OK;
+  }
+
+  grpc::ServerWriteReactor<v1::WatchEvent>* WatchVdevs(grpc::CallbackServerContext* context,
+                                                       const v1::WatchVdevsRequest*) override {
+    return new Watcher(backend_, *context);  // deletes itself in OnDone()
+  }
+
+ private:
+  AdminBackend& backend_;
+  const AdminService::OwnCounters& own_counters_;
+};
+
+}  // namespace
+
+AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters,
+                           std::function<void()> on_stopped)
+    : backend_(backend),
+      own_counters_(std::move(own_counters)),
+      on_stopped_(std::move(on_stopped)),
+      thread_([this] { run(); }) {
+  ::pthread_setname_np(thread_.native_handle(), "vrdma-admin");
+}
+
+AdminService::~AdminService() { thread_.join(); }
+
+void AdminService::add_client(base::Fd client) {
+  const std::lock_guard lock(mutex_);
+  clients_.push_back(std::move(client));
+  changed_.notify_one();
+}
+
+void AdminService::stop() {
+  const std::lock_guard lock(mutex_);
+  stop_ = true;
+  changed_.notify_one();
+}
+
+void AdminService::run() {
+  {
+    Calls calls(backend_, own_counters_);
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&calls);
+    builder.SetResourceQuota(grpc::ResourceQuota("admin").SetMaxThreads(kMaxThreads));
+    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+    const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // listens on nothing
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
+      if (stop_) break;
+      for (auto& client : clients_)
+        if (server) grpc::AddInsecureChannelFromFd(server.get(), client.release());
+      clients_.clear();
+    }
+    lock.unlock();
+    // A deadline that has passed: calls are cancelled at once, not waited for to end by themselves.
+    if (server) server->Shutdown(std::chrono::system_clock::now());
+  }
+  // The last gRPC object has gone, and with it gRPC's threads.
+  clients_.clear();
+  on_stopped_();
+}
+
+}  // namespace vrdma::vrdmad

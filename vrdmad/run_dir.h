@@ -1,0 +1,50 @@
+// The run directory of one vrdmad: R, its lock, and the sockets below it.
+//
+//   R/               0755  made with its parents if it is not there
+//   R/vrdmad.lock    0600  flock(2)ed as long as the daemon lives; holds its pid as text
+//   R/admin.sock     0600  made by AdminServer
+//   R/netns/         0755
+//   R/netns/<inode>/ 0755  made by make_netns_dir(); the session sockets of that netns' vdevices
+//
+// The lock decides who owns R: whoever holds it may remove every socket found there, because their
+// daemon is dead. Used by the control thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::vrdmad {
+
+class RunDir {
+ public:
+  // Makes the directories, takes the lock, removes the stale sockets of a dead daemon. EBUSY:
+  // another vrdmad runs there. An existing R is left with the mode it has, but must belong to this
+  // user and be writable by nobody else, since who can write there can stand in for the daemon.
+  [[nodiscard]] static base::Result<RunDir> open(const std::string& path);
+  RunDir(RunDir&&) noexcept = default;
+  RunDir& operator=(RunDir&&) = delete;
+  // Removes the sockets, R/netns, the lock, and R if it is empty and was made by open().
+  ~RunDir();
+
+  [[nodiscard]] const std::string& path() const { return path_; }  // absolute
+  [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
+
+  // The directory for the session sockets of a netns, made if it is not there.
+  [[nodiscard]] base::Result<std::string> make_netns_dir(uint64_t netns_inode) const;
+  // Removes it if it is empty: the last vdevice of that netns has gone.
+  void remove_netns_dir(uint64_t netns_inode) const;
+
+ private:
+  RunDir(std::string path, bool made, base::Fd lock)
+      : path_(std::move(path)), made_(made), lock_(std::move(lock)) {}
+  void remove_sockets() const;
+
+  std::string path_;
+  bool made_ = false;
+  base::Fd lock_;  // invalid: moved from
+};
+
+}  // namespace vrdma::vrdmad
