@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2012
 # What the integration tests are made of. Sourced; the test runs as root with VRDMA_BUILD set:
 #
 #   VRDMA_BUILD=build/release tests/integration/pingpong.sh direct root
@@ -58,7 +59,7 @@ finish() { # exit status of the test
     ip netns pids "$ns" 2>/dev/null | xargs -r kill -9
     ip netns delete "$ns"
   done
-  if [[ $status -eq 0 ]] && ls /dev/shm | grep -i vrdma; then
+  if [[ $status -eq 0 ]] && find /dev/shm -iname '*vrdma*' | grep .; then
     echo "FAILED: shared memory is left in /dev/shm" >&2
     status=1
   fi
@@ -149,7 +150,7 @@ vdev_create() { # NAME NAMESPACE DEV [further arguments of vrdmactl vdev create]
 # What vrdmad holds, one kind a line: compare before and after.
 holdings() {
   echo "fds $(ls "/proc/$DAEMON/fd" | wc -l)"
-  echo "memfds $(ls -l "/proc/$DAEMON/fd" | grep -c memfd:)"
+  echo "memfds $(find "/proc/$DAEMON/fd" -lname '*memfd:*' | wc -l)"
   echo "mappings of memfds $(grep -c memfd: "/proc/$DAEMON/maps")"
   echo "threads $(ls "/proc/$DAEMON/task" | wc -l)"
   echo "sockets in the run directory $(find "$R" -type s | wc -l)"

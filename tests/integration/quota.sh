@@ -50,5 +50,6 @@ ctl quota set va qp=16
 kill -9 "${PID[server]}"
 reap server 5
 wait_until 5 used_is qp 0 || fail "the dead's queue pairs are still counted"
+# shellcheck disable=SC2034  # of pair
 INDEX_A=0 INDEX_B=0
 pair nobody ib_send_bw -F -q 8 -n 100
