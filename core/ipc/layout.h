@@ -38,10 +38,10 @@ constexpr uint64_t kMemoryArenaSize = 1ull << 47;  // sparse; every user address
 constexpr uint64_t kWindowSize = 1ull << 30;       // of the memory arena, mapped on demand
 
 // --- queue arena ---
-constexpr uint32_t kMaxQpSlots = 65536;   // queue pairs of a session
-constexpr uint32_t kMaxCqSlots = 65536;   // completion queues of a session
-constexpr uint32_t kMaxKeys = 1u << 20;   // memory regions of a session
-constexpr uint64_t kKickOffset = 4096;    // uint64_t[kMaxQpSlots / 64], one bit a QP slot
+constexpr uint32_t kMaxQpSlots = 65536;  // queue pairs of a session
+constexpr uint32_t kMaxCqSlots = 65536;  // completion queues of a session
+constexpr uint32_t kMaxKeys = 1u << 20;  // memory regions of a session
+constexpr uint64_t kKickOffset = 4096;   // uint64_t[kMaxQpSlots / 64], one bit a QP slot
 constexpr uint64_t kKeyOffset = 1u << 20;
 constexpr uint64_t kHeapOffset = 128ull << 20;  // blocks and rings, allocated by the daemon
 
@@ -68,6 +68,7 @@ struct QpBlock {
   Word link;                   // Link, of this queue pair's send queue
   Word inbox_direct;           // 1: receives arrive in the peer's outbox, after those of the inbox
   Word blocked;                // 1: the worker waits for something; asking for the token is vain
+  Word access;                 // verbs::Access that peers have through this queue pair
   alignas(64) Word rq_waiter;  // 1: tell the daemon (doorbell) when a receive is posted
 };
 static_assert(sizeof(QpBlock) == 6 * 64);

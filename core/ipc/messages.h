@@ -63,8 +63,8 @@ struct HelloRequest {
 // Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event pipe (read end), and
 // /dev/userfaultfd where the host has it.
 struct HelloReply {
-  uint64_t node_guid;   // big-endian
-  uint32_t grace_ms;    // how long mediated work waits for a dead daemon
+  uint64_t node_guid;    // big-endian
+  uint32_t grace_ms;     // how long mediated work waits for a dead daemon
   uint32_t cheap_fence;  // what AsymmetricFence::light is to be called with
   uint32_t has_userfaultfd;
   uint32_t vendor_part_id;
@@ -145,7 +145,8 @@ struct CreateSrqRequest {
 struct CreateSrqReply {
   uint32_t handle, max_wr, max_sge;
   uint32_t depth;  // slots, a power of two
-  uint64_t block, slots, wqes;  // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
+  uint64_t block, slots,
+      wqes;  // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
 };
 struct ModifySrqRequest {
   uint32_t handle, limit;
@@ -162,7 +163,7 @@ struct CreateQpRequest {
 struct CreateQpReply {
   uint32_t handle, qpn, slot;
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
-  uint32_t sq_depth, rq_depth, inbox_depth;   // slots, powers of two
+  uint32_t sq_depth, rq_depth, inbox_depth;  // slots, powers of two
   uint32_t reserved;
   uint64_t block, sq, results, rq, inbox;  // offsets in the queue arena
 };
@@ -182,8 +183,8 @@ struct ModifyQpReply {
   uint32_t peer;
   uint32_t new_peer;
   uint32_t has_wake;
-  uint32_t peer_recv_cq;   // slot of its CqBell
-  uint32_t peer_cq;        // what to write into its channel
+  uint32_t peer_recv_cq;  // slot of its CqBell
+  uint32_t peer_cq;       // what to write into its channel
   uint32_t peer_pd;
   uint32_t peer_max_recv_sge;
   uint32_t peer_rq_depth;

@@ -1,0 +1,49 @@
+// How to get at the memory of a process: its own pointers, or windows onto its memory arena.
+//
+// In a process's memory arena offset = virtual address, so that an address needs no translation,
+// only a window of kWindowSize that covers it, mapped on first use. Windows are neither dumped nor
+// inherited by children.
+//
+// Threads: at() may be called by many at once. The object must outlive every pointer it gave.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/base/fd.h"
+#include "core/base/mapping.h"
+
+namespace vrdma::rdma {
+
+class AddressSpace {
+ public:
+  // The calling process's own memory: every address is its own pointer.
+  [[nodiscard]] static std::unique_ptr<AddressSpace> own();
+  // The memory of another process, by its memory arena.
+  [[nodiscard]] static base::Result<std::unique_ptr<AddressSpace>> of_arena(base::Fd arena);
+
+  AddressSpace(const AddressSpace&) = delete;
+  AddressSpace& operator=(const AddressSpace&) = delete;
+  ~AddressSpace();
+
+  [[nodiscard]] bool is_own() const { return own_; }
+
+  // A pointer to `addr`, good for *run bytes: `length`, or up to the end of the window.
+  // nullptr if the address is outside user space or the window cannot be mapped.
+  [[nodiscard]] uint8_t* at(uint64_t addr, uint64_t length, uint64_t* run);
+
+ private:
+  AddressSpace() = default;
+  uint8_t* map_window(uint64_t index);
+
+  bool own_ = false;
+  base::Fd arena_;
+  std::mutex mutex_;  // guards mapped_ and the making of windows
+  std::vector<uint8_t*> mapped_;
+  std::atomic<uint8_t*>* windows_ = nullptr;  // one a window of the arena, sparse
+};
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,50 @@
+// Where blocks and rings stand in a session's queue arena.
+//
+// Hands out page-aligned ranges of the arena's heap. A freed range is punched out of the file, so
+// that a destroyed queue pair costs no memory. Owned by one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "core/base/fd.h"
+
+namespace vrdma::rdma {
+
+class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
+ public:
+  // A range that goes back when its owner goes. Holds the heap, so it may outlive the session.
+  class Range {
+   public:
+    Range() = default;
+    Range(Range&& other) noexcept { *this = std::move(other); }
+    Range& operator=(Range&& other) noexcept;
+    Range(const Range&) = delete;
+    Range& operator=(const Range&) = delete;
+    ~Range() { reset(); }
+    void reset();
+    [[nodiscard]] uint64_t offset() const { return offset_; }
+    [[nodiscard]] uint64_t size() const { return size_; }
+
+   private:
+    friend class ArenaHeap;
+    std::shared_ptr<ArenaHeap> heap_;
+    uint64_t offset_ = 0;
+    uint64_t size_ = 0;
+  };
+
+  // `arena` is the queue arena's memory file; the heap keeps it open.
+  explicit ArenaHeap(base::Fd arena);
+
+  // At least `size` bytes, zero. ENOMEM when the arena is full.
+  [[nodiscard]] base::Result<Range> allocate(uint64_t size);
+
+ private:
+  void free(uint64_t offset, uint64_t size);
+
+  base::Fd arena_;
+  std::map<uint64_t, uint64_t> free_;  // offset -> size, neighbours joined
+};
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,121 @@
+#include "core/rdma/device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/base/asymmetric_fence.h"
+
+namespace vrdma::rdma {
+
+using verbs::QpState;
+
+void Cq::notify(bool solicited) {
+  if (channel == nullptr) return;
+  // Pairs with the fence of ibv_req_notify_cq: either it sees the completion, or we see the arm.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  uint32_t arm = bell->arm.load(std::memory_order_relaxed);
+  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
+  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
+  if (!bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone))) return;
+  const ipc::ChannelMessage message{slot, 0};
+  // A full pipe belongs to a program that has stopped reading: it will find the completion.
+  [[maybe_unused]] const ssize_t written = ::write(channel->pipe.get(), &message, sizeof message);
+}
+
+void Qp::set_state(QpState state) {
+  attributes.state = static_cast<uint32_t>(state);
+  block->state.store(attributes.state, std::memory_order_release);
+}
+
+Memory Qp::memory() const { return {context->keys(), context->process->space()}; }
+
+void Qp::deliver(const ipc::RecvEntry& entry) {
+  inbox->entries()[inbox_head & (inbox_depth - 1)] = entry;
+  ++inbox_head;
+  inbox->head.store(inbox_head, std::memory_order_release);
+  if (srq != nullptr) {
+    ++srq->tail;
+    srq->block->tail.store(srq->tail, std::memory_order_release);
+    const uint32_t left = srq->block->head.load(std::memory_order_acquire) - srq->tail;
+    if (srq->limit != 0 && left < srq->limit) {
+      srq->limit = 0;
+      srq->block->limit.store(0, std::memory_order_relaxed);
+      srq->context->raise(verbs::Event::kSrqLimitReached, srq->handle);
+    }
+  }
+  recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
+                  entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
+}
+
+void Qp::fail() {
+  if (state() == QpState::kErr) return;
+  set_state(QpState::kErr);
+  context->device->fabric->cut(*this);
+  if (sender) sender->link_changed();
+  if (srq != nullptr) raise(verbs::Event::kQpLastWqeReached);
+  send_cq->notify(true);
+  if (recv_cq != send_cq) recv_cq->notify(true);
+}
+
+void Qp::raise(verbs::Event event) { context->raise(event, handle); }
+
+Context::~Context() {
+  qps.each([&](Qp& qp) { destroy_qp(qp); });
+  if (device != nullptr) device->contexts.remove(this);
+}
+
+bool Context::trusts(const Context& other) const {
+  return device->tenant == other.device->tenant && process->uid() == other.process->uid() &&
+         process->user_namespace() == other.process->user_namespace();
+}
+
+void Context::raise(verbs::Event event, uint32_t object) {
+  const ipc::EventMessage message{static_cast<uint32_t>(event), object};
+  [[maybe_unused]] const ssize_t written = ::write(event_pipe.get(), &message, sizeof message);
+}
+
+void Context::destroy_qp(Qp& qp) {
+  qp.sender.reset();
+  device->fabric->cut(qp);
+  for (const auto& group : std::vector(qp.groups)) (void)device->fabric->detach(qp, group);
+  device->qps.erase(qp.qpn);
+  --qp.pd->users;
+  --qp.send_cq->users;
+  --qp.recv_cq->users;
+  if (qp.srq != nullptr) --qp.srq->users;
+  qps.remove(qp.handle);
+}
+
+void Context::reset_qp(Qp& qp) {
+  qp.set_state(QpState::kReset);
+  device->fabric->cut(qp);
+  if (qp.sender) qp.sender->link_changed();
+  qp.attributes = {};
+  qp.out_used = qp.in_used = qp.out_direct = false;
+  qp.maps_peer = nullptr;
+  qp.outbox = nullptr;
+  qp.peer_outbox = nullptr;
+  qp.inbox_head = 0;
+  qp.inbox->head.store(0, std::memory_order_relaxed);
+  qp.block->inbox_direct.store(0, std::memory_order_relaxed);
+  qp.block->sq_head.store(0, std::memory_order_relaxed);
+  qp.block->rq_head.store(0, std::memory_order_relaxed);
+  qp.block->sq_tail.store(0, std::memory_order_relaxed);
+  qp.block->token.store(static_cast<uint32_t>(ipc::Token::kFree), std::memory_order_release);
+}
+
+uint32_t Device::take_qpn(Qp* qp) {
+  for (;;) {
+    next_qpn = (next_qpn + 1) & verbs::kQpnMask;
+    // 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
+    if (next_qpn < 2 || next_qpn == verbs::kMulticastQpn) continue;
+    if (qps.emplace(next_qpn, qp).second) return next_qpn;
+  }
+}
+
+bool Device::owns(const verbs::Gid& gid) const {
+  return std::find(gids.begin(), gids.end(), gid) != gids.end();
+}
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,305 @@
+// What a verbs device *is*, on the daemon's side: a fabric, its devices, each process's context on
+// a device, and the objects in it.
+//
+// All of one fabric belongs to one thread. Handles of a context's objects start at 1 and are
+// checked at each use: they come from the tenant. Pointers between objects are plain; the order of
+// destruction (verbs' own: EBUSY while in use) and Context's destructor keep them sound.
+//
+// Links. The sends of queue pair A arrive at B when both stand at least in RTR (A in RTS), name
+// each other by GID and QPN, and A's sq_psn is B's rq_psn (Fabric::relink). A link is made once in
+// the life of a queue pair between two RESETs. It is direct when the two processes trust each
+// other (Context::trusts) and B has a receive queue of its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/mapping.h"
+#include "core/ipc/layout.h"
+#include "core/ipc/messages.h"
+#include "core/rdma/arena_heap.h"
+#include "core/rdma/executor.h"
+#include "core/rdma/process.h"
+#include "core/verbs/gid.h"
+
+namespace vrdma::rdma {
+
+struct Context;
+struct Device;
+struct Qp;
+class Fabric;
+
+// Who executes a queue pair's mediated work requests; transport/ implements it.
+class Sender {
+ public:
+  virtual ~Sender() = default;
+  virtual void kick() = 0;            // the program rang the doorbell
+  virtual void link_changed() = 0;    // the queue pair's link or state changed
+  virtual void receive_posted() = 0;  // the receive that it waits for may be there
+};
+
+// A table of objects by handle.
+template <class T>
+class Handles {
+ public:
+  T* add(std::unique_ptr<T> object) {
+    size_t index = free_.empty() ? objects_.size() : free_.back();
+    if (free_.empty())
+      objects_.emplace_back();
+    else
+      free_.pop_back();
+    object->handle = static_cast<uint32_t>(index + 1);
+    objects_[index] = std::move(object);
+    ++count_;
+    return objects_[index].get();
+  }
+  // nullptr if `handle` is none of this context's.
+  [[nodiscard]] T* find(uint32_t handle) const {
+    return handle == 0 || handle > objects_.size() ? nullptr : objects_[handle - 1].get();
+  }
+  void remove(uint32_t handle) {
+    auto gone = std::move(objects_[handle - 1]);
+    free_.push_back(handle - 1);
+    --count_;
+  }
+  [[nodiscard]] size_t count() const { return count_; }
+  template <class F>
+  void each(F f) const {
+    for (const auto& object : objects_)
+      if (object) f(*object);
+  }
+
+ private:
+  std::vector<std::unique_ptr<T>> objects_;
+  std::vector<size_t> free_;
+  size_t count_ = 0;
+};
+
+// What an object was charged to the vdevice's quota; destroyed with the object.
+using Charges = std::vector<std::shared_ptr<void>>;
+
+struct Pd {
+  uint32_t handle = 0;
+  uint32_t users = 0;
+  Charges charges;
+};
+
+struct Mr {
+  uint32_t handle = 0;
+  uint32_t key = 0;
+  Pd* pd = nullptr;
+  Charges charges;
+};
+
+// A completion channel: a pipe of which the program holds the read end.
+struct Channel {
+  uint32_t handle = 0;
+  uint32_t users = 0;
+  base::Fd pipe;  // our own write end, non-blocking
+};
+
+struct Cq {
+  uint32_t handle = 0;
+  uint32_t slot = 0;
+  uint32_t cqe = 0;
+  uint32_t users = 0;
+  ipc::CqBell* bell = nullptr;
+  Channel* channel = nullptr;
+  Charges charges;
+
+  // Tells the program that a completion was published, if it asked to be told. To be called after
+  // the publication.
+  void notify(bool solicited);
+};
+
+struct Srq {
+  uint32_t handle = 0;
+  uint32_t users = 0;
+  uint32_t max_wr = 0, max_sge = 0, depth = 0;
+  Pd* pd = nullptr;
+  Context* context = nullptr;
+  ArenaHeap::Range range;
+  ipc::SrqBlock* block = nullptr;
+  uint32_t tail = 0;  // ours; what the arena says is only for the program to read
+  uint32_t limit = 0;
+  ReceiveQueue receives;
+  std::list<Sender*> waiters;
+  Charges charges;
+};
+
+// Room in the initiator's arena for the completions of its direct link, read by the receiver; it
+// stays until both queue pairs have gone.
+struct Outbox {
+  ArenaHeap::Range range;
+  ipc::RecvRing* ring = nullptr;  // valid while the initiator's context lives
+  uint32_t depth = 0;
+};
+
+struct Qp {
+  uint32_t handle = 0;
+  Context* context = nullptr;
+  verbs::QpType type{};
+  uint32_t qpn = 0;
+  verbs::QpAttributes attributes{};
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  Srq* srq = nullptr;
+  uint32_t max_send_sge = 0, max_recv_sge = 0, max_inline = 0, send_stride = 0;
+  uint32_t sq_depth = 0, rq_depth = 0, inbox_depth = 0;
+  ArenaHeap::Range range;
+  uint64_t block_offset = 0, rq_offset = 0;
+  ipc::QpBlock* block = nullptr;
+  const uint8_t* sq = nullptr;
+  ipc::SendResult* results = nullptr;
+  ipc::RecvRing* inbox = nullptr;
+  uint32_t inbox_head = 0;  // ours: entries delivered
+  ReceiveQueue receives;
+
+  verbs::Gid sgid{};  // our own, of the path; set at RTR
+  Qp* out = nullptr;  // where our sends arrive
+  Qp* in = nullptr;   // whose sends arrive here
+  bool out_direct = false;
+  bool out_used = false, in_used = false;  // a link was made since RESET
+  Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
+  std::shared_ptr<Outbox> outbox;          // completions of our sends
+  std::shared_ptr<Outbox> peer_outbox;     // kept for what the peer delivered
+
+  std::unique_ptr<Sender> sender;
+  std::list<Sender*> waiters;  // for a receive
+  std::vector<verbs::Gid> groups;
+  Charges charges;
+
+  [[nodiscard]] verbs::QpState state() const {
+    return static_cast<verbs::QpState>(attributes.state);
+  }
+  void set_state(verbs::QpState state);
+  [[nodiscard]] bool can_send() const {
+    return state() == verbs::QpState::kRts || state() == verbs::QpState::kSqd;
+  }
+  [[nodiscard]] bool can_receive() const {
+    return state() >= verbs::QpState::kRtr && state() <= verbs::QpState::kSqe;
+  }
+  [[nodiscard]] Memory memory() const;
+  [[nodiscard]] const ReceiveQueue& receive_queue() const {
+    return srq != nullptr ? srq->receives : receives;
+  }
+  [[nodiscard]] uint32_t next_receive() const { return srq != nullptr ? srq->tail : inbox_head; }
+  std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
+  ipc::Word& waiter_word() { return srq != nullptr ? srq->block->waiter : block->rq_waiter; }
+
+  // Consumes the next receive with `entry` (slot and all) by way of the inbox, and tells the CQ.
+  void deliver(const ipc::RecvEntry& entry);
+  // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
+  void fail();
+  void raise(verbs::Event event);
+};
+
+// One process's use of a device.
+struct Context {
+  Device* device = nullptr;
+  uint32_t id = 0;  // of all contexts of the daemon
+  std::shared_ptr<Process> process;
+  base::Fd arena_fd;
+  base::Mapping arena;
+  base::Fd bell_fd;
+  base::Mapping bells;
+  std::shared_ptr<ArenaHeap> heap;
+  base::Fd event_pipe;  // our write end, non-blocking
+  Handles<Pd> pds;
+  Handles<Mr> mrs;
+  Handles<Channel> channels;
+  Handles<Cq> cqs;
+  Handles<Srq> srqs;
+  Handles<Qp> qps;
+  struct Ah {
+    uint32_t handle = 0;
+    Pd* pd = nullptr;
+    Charges charges;
+  };
+  Handles<Ah> ahs;
+  std::unordered_map<uint32_t, Mr*> mr_by_slot;
+  uint32_t next_key_slot = 1;
+  uint8_t next_key_tag = 0;
+  Charges charges;
+
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context();
+
+  [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }
+  // May the two processes write into each other's registered memory without the daemon?
+  [[nodiscard]] bool trusts(const Context& other) const;
+  void raise(verbs::Event event, uint32_t object);
+  void destroy_qp(Qp& qp);
+  void reset_qp(Qp& qp);
+};
+
+struct Device {
+  std::string name;
+  std::string tenant;
+  Fabric* fabric = nullptr;
+  uint64_t node_guid = 0;  // big-endian
+  std::vector<verbs::Gid> gids;
+  std::unordered_map<uint32_t, Qp*> qps;
+  std::list<Context*> contexts;
+  uint32_t next_qpn = 0;
+  bool port_active = false;
+  uint32_t mtu = 0;  // bytes of the netdev
+  uint32_t ifindex = 0;
+
+  [[nodiscard]] uint32_t take_qpn(Qp* qp);
+  [[nodiscard]] bool owns(const verbs::Gid& gid) const;
+};
+
+// Counters of what was refused or dropped; never reset.
+struct FabricCounters {
+  uint64_t datagrams_dropped = 0;
+  uint64_t rings_corrupt = 0;
+};
+
+// The address domain: who can meet whom.
+class Fabric {
+ public:
+  explicit Fabric(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+  void add(Device* device);
+  void remove(Device* device);
+  // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR.
+  void set_gids(Device* device, std::vector<verbs::Gid> gids);
+  [[nodiscard]] Device* find(const verbs::Gid& gid) const;
+  [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
+
+  // Makes and cuts the links of `qp` in both directions as the states now demand.
+  void relink(Qp& qp);
+  void cut(Qp& qp);  // both directions
+  // At RTR: makes room for a direct link in both directions, if one is possible with the peer that
+  // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
+  [[nodiscard]] Qp* pair(Qp& qp);
+
+  base::Result<void> attach(Qp& qp, const verbs::Gid& group);
+  base::Result<void> detach(Qp& qp, const verbs::Gid& group);
+  [[nodiscard]] const std::vector<Qp*>* members(const verbs::Gid& group) const;
+
+  FabricCounters counters;
+
+ private:
+  [[nodiscard]] Qp* named_peer(const Qp& qp) const;
+  [[nodiscard]] bool names(const Qp& qp, const Qp& peer) const;
+  void connect(Qp& initiator, Qp& responder);
+  void cut_out(Qp& qp);
+
+  std::string name_;
+  std::unordered_map<verbs::Gid, Device*> devices_;
+  std::unordered_map<verbs::Gid, std::vector<Qp*>> groups_;
+};
+
+}  // namespace vrdma::rdma

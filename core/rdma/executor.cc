@@ -1,0 +1,247 @@
+#include "core/rdma/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace vrdma::rdma {
+
+using verbs::Opcode;
+
+namespace {
+
+// The last bytes of a message are stored last and by plain stores, so that a program that polls
+// the end of its buffer finds the rest there too (memcpy may store in any order).
+void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
+  constexpr uint64_t kTail = 8;
+  if (length > kTail) {
+    std::memcpy(to, from, length - kTail);
+    to += length - kTail;
+    from += length - kTail;
+    length = kTail;
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  switch (length) {
+    case 8: {
+      uint64_t value;
+      std::memcpy(&value, from, 8);
+      __atomic_signal_fence(__ATOMIC_SEQ_CST);
+      std::memcpy(to, &value, 8);
+      break;
+    }
+    case 4: {
+      uint32_t value;
+      std::memcpy(&value, from, 4);
+      std::memcpy(to, &value, 4);
+      break;
+    }
+    default:
+      for (uint64_t i = 0; i < length; ++i) __atomic_store_n(to + i, from[i], __ATOMIC_RELAXED);
+  }
+}
+
+Outcome locate(const Memory& memory, uint32_t key, uint32_t pd, uint32_t access, uint64_t addr,
+               uint64_t length, Outcome refusal, Piece* piece) {
+  Region region;
+  if (!find_region(memory.keys, key, &region)) return refusal;
+  if (region.pd != pd || (region.access & access) != access) return refusal;
+  if (!region.locate(addr, length, &piece->addr)) return refusal;
+  piece->data = nullptr;
+  piece->length = length;
+  piece->reached = region.way != ipc::Way::kInPlace && !memory.space->is_own();
+  return Outcome::kDone;
+}
+
+Outcome remote(const WorkRequest& request, const Responder& responder, uint32_t access,
+               uint64_t length, PieceList* list, bool* reached) {
+  list->count = 0;
+  if (length == 0) return Outcome::kDone;  // IBTA C9-88: the key of nothing is not looked at
+  list->count = 1;
+  const Outcome found =
+      locate(responder.memory, request.wqe.rdma.rkey, responder.pd, access,
+             request.wqe.rdma.remote_addr, length, Outcome::kRemoteAccess, &list->pieces[0]);
+  *reached |= list->pieces[0].reached && found == Outcome::kDone;
+  return found;
+}
+
+Outcome prepare_atomic(const WorkRequest& request, const Responder& responder, Plan* plan) {
+  if (plan->length != 8) return Outcome::kLocalLength;
+  if ((responder.access & verbs::kRemoteAtomic) == 0) return Outcome::kRemoteInvalid;
+  if (request.wqe.rdma.remote_addr % 8 != 0) return Outcome::kRemoteInvalid;
+  PieceList operand;
+  const Outcome found =
+      remote(request, responder, verbs::kRemoteAtomic, 8, &operand, &plan->reached);
+  if (found != Outcome::kDone) return found;
+  plan->atomic_addr = operand.pieces[0].addr;
+  plan->source = operand;
+  return plan->atomic_addr % 8 == 0 ? Outcome::kDone : Outcome::kRemoteInvalid;
+}
+
+}  // namespace
+
+Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory, uint32_t pd,
+               uint32_t access, PieceList* list, uint64_t* length, bool* reached) {
+  list->count = 0;
+  *length = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (sges[i].length == 0) continue;
+    Piece& piece = list->pieces[list->count];
+    const Outcome found = locate(memory, sges[i].lkey, pd, access, sges[i].addr, sges[i].length,
+                                 Outcome::kLocalProtection, &piece);
+    if (found != Outcome::kDone) return found;
+    *reached |= piece.reached;
+    *length += piece.length;
+    ++list->count;
+  }
+  return Outcome::kDone;
+}
+
+Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receive) {
+  const uint32_t posted = queue.head->load(std::memory_order_acquire) - index;
+  if (posted == 0) return Outcome::kNoReceive;
+  if (posted > queue.depth) return Outcome::kPeerBroken;
+  uint32_t slot = index & (queue.depth - 1);
+  if (queue.slots != nullptr) {
+    slot = __atomic_load_n(&queue.slots[slot], __ATOMIC_RELAXED);
+    if (slot >= queue.depth) return Outcome::kPeerBroken;
+  }
+  const uint8_t* from = queue.wqes + uint64_t{slot} * ipc::recv_stride(queue.max_sge);
+  ipc::RecvWqe wqe;
+  std::memcpy(&wqe, from, sizeof wqe);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (wqe.num_sge > queue.max_sge) return Outcome::kPeerBroken;
+  receive->wr_id = wqe.wr_id;
+  receive->slot = slot;
+  receive->num_sge = wqe.num_sge;
+  std::memcpy(receive->sges, from + sizeof wqe, wqe.num_sge * sizeof(verbs::Sge));
+  return Outcome::kDone;
+}
+
+Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd, uint64_t length,
+                PieceList* target, bool* reached) {
+  target->count = 0;
+  for (uint32_t i = 0; i < receive.num_sge && length > 0; ++i) {
+    const uint64_t part = std::min<uint64_t>(receive.sges[i].length, length);
+    if (part == 0) continue;
+    Piece& piece = target->pieces[target->count];
+    const Outcome found = locate(memory, receive.sges[i].lkey, pd, verbs::kLocalWrite,
+                                 receive.sges[i].addr, part, Outcome::kReceiveProtection, &piece);
+    if (found != Outcome::kDone) return found;
+    *reached |= piece.reached;
+    length -= part;
+    ++target->count;
+  }
+  return length == 0 ? Outcome::kDone : Outcome::kReceiveTooSmall;
+}
+
+Outcome prepare(WorkRequest& request, const Requester& requester, const Responder& responder,
+                Plan* plan) {
+  const auto& wqe = request.wqe;
+  plan->opcode = static_cast<Opcode>(wqe.opcode);
+  plan->reached = false;
+  plan->receives = consumes_receive(plan->opcode);
+  const bool to_local = plan->opcode == Opcode::kRdmaRead || is_atomic(plan->opcode);
+  PieceList& local = to_local ? plan->target : plan->source;
+  (to_local ? plan->target_space : plan->source_space) = requester.memory.space;
+  (to_local ? plan->source_space : plan->target_space) = responder.memory.space;
+
+  if ((wqe.flags & ipc::kInline) != 0) {
+    local.count = wqe.inline_length > 0 ? 1 : 0;
+    local.pieces[0] = {request.inline_data, 0, wqe.inline_length, false};
+    plan->length = wqe.inline_length;
+  } else {
+    const Outcome found =
+        gather(request.sges, wqe.num_sge, requester.memory, requester.pd,
+               to_local ? verbs::kLocalWrite : 0u, &local, &plan->length, &plan->reached);
+    if (found != Outcome::kDone) return found;
+  }
+  if (plan->length > verbs::kMaxMessage) return Outcome::kLocalLength;
+  if (is_atomic(plan->opcode)) return prepare_atomic(request, responder, plan);
+
+  if (plan->opcode == Opcode::kRdmaRead) {
+    if ((responder.access & verbs::kRemoteRead) == 0) return Outcome::kRemoteInvalid;
+    return remote(request, responder, verbs::kRemoteRead, plan->length, &plan->source,
+                  &plan->reached);
+  }
+  if (is_write(plan->opcode)) {
+    if ((responder.access & verbs::kRemoteWrite) == 0) return Outcome::kRemoteInvalid;
+    const Outcome found = remote(request, responder, verbs::kRemoteWrite, plan->length,
+                                 &plan->target, &plan->reached);
+    if (found != Outcome::kDone) return found;
+  }
+  if (!plan->receives) return Outcome::kDone;
+  const Outcome fetched = fetch_receive(responder.receives, responder.next_receive, &plan->receive);
+  if (fetched != Outcome::kDone || !is_send(plan->opcode)) return fetched;
+  return scatter(plan->receive, responder.memory, responder.receives.pd, plan->length,
+                 &plan->target, &plan->reached);
+}
+
+bool copy_pieces(const PieceList& source, AddressSpace* source_space, const PieceList& target,
+                 AddressSpace* target_space) {
+  uint32_t from = 0;
+  uint64_t from_offset = 0;
+  for (uint32_t to = 0; to < target.count; ++to) {
+    const Piece& sink = target.pieces[to];
+    for (uint64_t done = 0; done < sink.length;) {
+      while (from < source.count && from_offset == source.pieces[from].length) {
+        ++from;
+        from_offset = 0;
+      }
+      if (from == source.count) return true;
+      const Piece& origin = source.pieces[from];
+      uint64_t run = std::min(sink.length - done, origin.length - from_offset);
+      const uint8_t* read = origin.data != nullptr
+                                ? origin.data + from_offset
+                                : source_space->at(origin.addr + from_offset, run, &run);
+      if (read == nullptr) return false;
+      uint8_t* write = target_space->at(sink.addr + done, run, &run);
+      if (write == nullptr) return false;
+      const bool last = to + 1 == target.count && done + run == sink.length;
+      if (last)
+        copy_ordered(write, read, run);
+      else
+        std::memcpy(write, read, run);
+      done += run;
+      from_offset += run;
+    }
+  }
+  return true;
+}
+
+bool perform(const WorkRequest& request, const Plan& plan) {
+  if (!is_atomic(plan.opcode))
+    return copy_pieces(plan.source, plan.source_space, plan.target, plan.target_space);
+  uint64_t run = 0;
+  auto* operand =
+      reinterpret_cast<uint64_t*>(plan.source_space->at(plan.atomic_addr, sizeof(uint64_t), &run));
+  if (operand == nullptr) return false;
+  // The result's place must be there before the operand changes.
+  PieceList old_value;
+  old_value.count = 1;
+  uint64_t old = 0;
+  old_value.pieces[0] = {reinterpret_cast<uint8_t*>(&old), 0, sizeof old, false};
+  if (plan.target_space->at(plan.target.pieces[0].addr, 1, &run) == nullptr) return false;
+  const auto& rdma = request.wqe.rdma;
+  if (plan.opcode == Opcode::kFetchAdd) {
+    old = __atomic_fetch_add(operand, rdma.compare_add, __ATOMIC_SEQ_CST);
+  } else {
+    old = rdma.compare_add;
+    __atomic_compare_exchange_n(operand, &old, rdma.swap, false, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
+  }
+  return copy_pieces(old_value, plan.target_space, plan.target, plan.target_space);
+}
+
+void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
+             uint32_t index) {
+  ipc::RecvEntry& entry = ring->entries()[index & (depth - 1)];
+  entry.slot = plan.receive.slot;
+  entry.byte_len = static_cast<uint32_t>(plan.length);
+  entry.imm = request.wqe.imm;
+  entry.src_qpn = 0;
+  entry.opcode = request.wqe.opcode;
+  entry.status = static_cast<uint8_t>(verbs::WcStatus::kSuccess);
+  entry.flags = (request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0;
+  ring->head.store(index + 1, std::memory_order_release);
+}
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,134 @@
+// Executing one work request of a connected queue pair between two processes' memory.
+//
+// The same code runs in the program that posts (direct) and in a worker of the daemon (mediated).
+// It has three steps, so that nothing is touched before everything is checked:
+//
+//   prepare()  checks keys, lengths, rights and the responder's receive; makes a Plan
+//   perform()  moves the bytes, the last of them last (programs poll the end of a WRITE)
+//   deliver()  publishes the receive's completion, which also consumes the receive
+//
+// prepare() leaves no trace on failure, so a request may be prepared again later, elsewhere. A
+// direct executor does only what succeeds; every other Outcome is for the worker to act on.
+// What lies in memory that another party writes is copied once and then checked.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ipc/layout.h"
+#include "core/rdma/address_space.h"
+#include "core/rdma/key_table.h"
+#include "core/verbs/types.h"
+
+namespace vrdma::rdma {
+
+enum class Outcome : uint8_t {
+  kDone,
+  kNoReceive,          // the responder has posted none: RNR
+  kLocalLength,        // requester: the message or the atomic's result has no right length
+  kLocalProtection,    // requester: an lkey does not cover what the SGE names
+  kRemoteAccess,       // responder: the rkey does not allow it
+  kRemoteInvalid,      // responder: misaligned atomic, operation not enabled
+  kReceiveTooSmall,    // responder: the receive is shorter than the message
+  kReceiveProtection,  // responder: an lkey of the receive does not cover what its SGE names
+  kPeerBroken,         // the responder's ring indices are impossible
+};
+
+// A process's memory as the executor sees it.
+struct Memory {
+  const ipc::KeyEntry* keys = nullptr;
+  AddressSpace* space = nullptr;
+};
+
+// Where a responder's receives stand. For an SRQ `slots` is the ring of slot numbers.
+struct ReceiveQueue {
+  const ipc::Word* head = nullptr;
+  const uint8_t* wqes = nullptr;
+  const uint32_t* slots = nullptr;  // or nullptr: slot = index
+  uint32_t depth = 0;               // a power of two
+  uint32_t max_sge = 0;
+  uint32_t pd = 0;
+};
+
+struct Requester {
+  Memory memory;
+  uint32_t pd = 0;
+};
+
+struct Responder {
+  Memory memory;
+  uint32_t pd = 0;
+  uint32_t access = 0;  // verbs::Access granted by the queue pair
+  ReceiveQueue receives;
+  uint32_t next_receive = 0;  // index of the receive that would be consumed
+};
+
+// One stretch of a message: a pointer of our own (inline data), or an address in `memory`.
+struct Piece {
+  uint8_t* data = nullptr;
+  uint64_t addr = 0;
+  uint64_t length = 0;
+  bool reached = false;  // not in place: only by way of the owner's page tables
+};
+
+struct PieceList {
+  Piece pieces[ipc::kMaxSge];
+  uint32_t count = 0;
+};
+
+// A work request copied out of its ring: the header and what stands behind it.
+struct WorkRequest {
+  ipc::SendWqe wqe;
+  union {
+    verbs::Sge sges[ipc::kMaxSge];
+    uint8_t inline_data[ipc::kMaxInline];
+  };
+};
+
+struct Receive {
+  uint64_t wr_id = 0;
+  uint32_t slot = 0;
+  uint32_t num_sge = 0;
+  verbs::Sge sges[ipc::kMaxSge];
+};
+
+struct Plan {
+  verbs::Opcode opcode{};
+  uint64_t length = 0;  // bytes of the message
+  PieceList source, target;
+  AddressSpace* source_space = nullptr;
+  AddressSpace* target_space = nullptr;
+  bool reached = false;   // some piece is: perform() may not be called
+  bool receives = false;  // `receive` is consumed by deliver()
+  Receive receive;
+  // Atomics: the operand's place is `remote` (in place), the old value goes to `target`.
+  uint64_t atomic_addr = 0;
+};
+
+[[nodiscard]] Outcome prepare(WorkRequest& request, const Requester& requester,
+                              const Responder& responder, Plan* plan);
+
+// Requires !plan.reached. False if memory could not be mapped: nothing was delivered, and the
+// request may be tried in another way.
+[[nodiscard]] bool perform(const WorkRequest& request, const Plan& plan);
+
+// Publishes the completion of plan.receive as entry `index` of `ring`.
+void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
+             uint32_t index);
+
+// Copies receive number `index` out of the queue. kNoReceive, kPeerBroken, or kDone.
+[[nodiscard]] Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receive);
+
+// Lays `length` bytes over the receive's elements. kReceiveTooSmall, kReceiveProtection, kDone.
+[[nodiscard]] Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd,
+                              uint64_t length, PieceList* target, bool* reached);
+
+// Finds the memory of `count` elements. kLocalProtection or kDone.
+[[nodiscard]] Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory,
+                             uint32_t pd, uint32_t access, PieceList* list, uint64_t* length,
+                             bool* reached);
+
+// Copies plan bytes from one list to the other, front to back. False if memory cannot be mapped.
+[[nodiscard]] bool copy_pieces(const PieceList& source, AddressSpace* source_space,
+                               const PieceList& target, AddressSpace* target_space);
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/asymmetric_fence.h"
+#include "core/rdma/device.h"
+
+namespace vrdma::rdma {
+
+using verbs::QpState;
+
+namespace {
+
+verbs::Gid dgid_of(const Qp& qp) {
+  verbs::Gid gid;
+  std::memcpy(gid.bytes.data(), qp.attributes.av.dgid, gid.bytes.size());
+  return gid;
+}
+
+base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth) {
+  auto range = initiator.context->heap->allocate(ipc::recv_ring_bytes(depth));
+  if (!range) return base::pass(std::move(range.error()));
+  auto outbox = std::make_shared<Outbox>();
+  outbox->range = std::move(*range);
+  outbox->ring = initiator.context->arena.at<ipc::RecvRing>(outbox->range.offset());
+  outbox->depth = depth;
+  return outbox;
+}
+
+}  // namespace
+
+void Fabric::add(Device* device) {
+  device->fabric = this;
+  for (const auto& gid : device->gids) devices_.emplace(gid, device);
+}
+
+void Fabric::remove(Device* device) {
+  for (const auto& gid : device->gids) devices_.erase(gid);
+}
+
+void Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
+  remove(device);
+  device->gids = std::move(gids);
+  add(device);
+  std::vector<Qp*> orphaned;
+  for (const auto& [qpn, qp] : device->qps)
+    if (qp->state() >= QpState::kRtr && qp->type != verbs::QpType::kUd && !device->owns(qp->sgid))
+      orphaned.push_back(qp);
+  for (Qp* qp : orphaned) qp->fail();
+}
+
+Device* Fabric::find(const verbs::Gid& gid) const {
+  const auto it = devices_.find(gid);
+  return it == devices_.end() ? nullptr : it->second;
+}
+
+Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const {
+  Device* device = find(gid);
+  if (device == nullptr) return nullptr;
+  const auto it = device->qps.find(qpn);
+  return it == device->qps.end() ? nullptr : it->second;
+}
+
+Qp* Fabric::named_peer(const Qp& qp) const {
+  if (qp.type == verbs::QpType::kUd || !qp.can_receive()) return nullptr;
+  Qp* peer = find(dgid_of(qp), qp.attributes.dest_qpn);
+  return peer != nullptr && peer->type == qp.type ? peer : nullptr;
+}
+
+bool Fabric::names(const Qp& qp, const Qp& peer) const {
+  return qp.can_receive() && qp.attributes.dest_qpn == peer.qpn &&
+         peer.context->device->owns(dgid_of(qp));
+}
+
+Qp* Fabric::pair(Qp& qp) {
+  Qp* peer = named_peer(qp);
+  if (peer == nullptr || peer == &qp || peer->srq != nullptr || qp.srq != nullptr) return nullptr;
+  if (!qp.context->trusts(*peer->context)) return nullptr;
+  const bool paired = qp.outbox != nullptr && peer->outbox != nullptr &&
+                      peer->peer_outbox == qp.outbox && qp.peer_outbox == peer->outbox;
+  if (!paired) {
+    // The peer learns of its side at its own RTR; if that has been, it is too late.
+    if (peer->can_receive()) return nullptr;
+    auto ours = make_outbox(qp, peer->rq_depth);
+    auto theirs = make_outbox(*peer, qp.rq_depth);
+    if (!ours || !theirs) return nullptr;
+    qp.outbox = peer->peer_outbox = *ours;
+    peer->outbox = qp.peer_outbox = *theirs;
+  }
+  qp.maps_peer = peer->context;
+  return peer;
+}
+
+void Fabric::connect(Qp& initiator, Qp& responder) {
+  if (initiator.out_used || responder.in_used) return;
+  if (initiator.attributes.sq_psn != responder.attributes.rq_psn) return;
+  initiator.out_used = responder.in_used = true;
+  initiator.out = &responder;
+  responder.in = &initiator;
+  initiator.out_direct = initiator.outbox != nullptr && initiator.outbox == responder.peer_outbox &&
+                         initiator.maps_peer == responder.context &&
+                         responder.maps_peer == initiator.context;
+  if (initiator.out_direct) responder.block->inbox_direct.store(1, std::memory_order_release);
+  const auto link = initiator.out_direct ? ipc::Link::kDirect : ipc::Link::kMediated;
+  initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
+  if (initiator.sender) initiator.sender->link_changed();
+}
+
+void Fabric::relink(Qp& qp) {
+  Qp* peer = named_peer(qp);
+  if (peer == nullptr || !names(*peer, qp)) return;
+  if (qp.can_send() && qp.out == nullptr) connect(qp, *peer);
+  if (peer != &qp && peer->can_send() && peer->out == nullptr) connect(*peer, qp);
+}
+
+void Fabric::cut_out(Qp& qp) {
+  if (qp.out == nullptr) return;
+  Qp* responder = std::exchange(qp.out, nullptr);
+  responder->in = nullptr;
+  qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
+  // After this, an initiator that executes by itself is either marked busy or sees that the link
+  // has gone (pairs with AsymmetricFence::light in client/verbs/direct.cc).
+  if (qp.out_direct) base::AsymmetricFence::heavy();
+  if (qp.sender) qp.sender->link_changed();
+}
+
+void Fabric::cut(Qp& qp) {
+  cut_out(qp);
+  if (qp.in != nullptr) cut_out(*qp.in);
+}
+
+base::Result<void> Fabric::attach(Qp& qp, const verbs::Gid& group) {
+  if (std::find(qp.groups.begin(), qp.groups.end(), group) != qp.groups.end()) return {};
+  qp.groups.push_back(group);
+  groups_[group].push_back(&qp);
+  return {};
+}
+
+base::Result<void> Fabric::detach(Qp& qp, const verbs::Gid& group) {
+  const auto mine = std::find(qp.groups.begin(), qp.groups.end(), group);
+  if (mine == qp.groups.end())
+    return base::fail(EINVAL, "the queue pair is not attached to the multicast group");
+  qp.groups.erase(mine);
+  auto& members = groups_[group];
+  std::erase(members, &qp);
+  if (members.empty()) groups_.erase(group);
+  return {};
+}
+
+const std::vector<Qp*>* Fabric::members(const verbs::Gid& group) const {
+  const auto it = groups_.find(group);
+  return it == groups_.end() ? nullptr : &it->second;
+}
+
+}  // namespace vrdma::rdma

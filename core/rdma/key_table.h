@@ -1,0 +1,72 @@
+// Keys: which memory of a process an lkey or rkey names.
+//
+// The table stands in the owner's queue arena. The daemon is its only lawful writer; whoever
+// executes a work request reads it, under the entry's sequence count, and believes it only as far
+// as the owner's own memory goes: a forged entry names memory of the forger.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/ipc/layout.h"
+
+namespace vrdma::rdma {
+
+// A memory region as a key names it, copied out of the table.
+struct Region {
+  uint32_t pd = 0;
+  uint32_t access = 0;  // verbs::Access
+  uint64_t addr = 0;    // virtual address of the first byte
+  uint64_t length = 0;
+  uint64_t iova = 0;  // what work requests call the first byte
+  ipc::Way way = ipc::Way::kReached;
+
+  // The virtual address of `length_wanted` bytes at the work request's `address`; false if they
+  // are not all inside.
+  [[nodiscard]] bool locate(uint64_t address, uint64_t length_wanted, uint64_t* va) const {
+    if (address < iova) return false;
+    const uint64_t offset = address - iova;
+    if (offset > length || length_wanted > length - offset) return false;
+    *va = addr + offset;
+    return true;
+  }
+};
+
+// False if `key` is not a key of the table now.
+[[nodiscard]] inline bool find_region(const ipc::KeyEntry* table, uint32_t key, Region* region) {
+  const uint32_t slot = key >> 8;
+  if (slot == 0 || slot >= ipc::kMaxKeys) return false;
+  const ipc::KeyEntry& entry = table[slot];
+  const uint32_t before = entry.sequence.load(std::memory_order_acquire);
+  if ((before & 1) != 0) return false;
+  const uint32_t found = __atomic_load_n(&entry.key, __ATOMIC_RELAXED);
+  region->pd = __atomic_load_n(&entry.pd, __ATOMIC_RELAXED);
+  region->access = __atomic_load_n(&entry.access, __ATOMIC_RELAXED);
+  region->addr = __atomic_load_n(&entry.addr, __ATOMIC_RELAXED);
+  region->length = __atomic_load_n(&entry.length, __ATOMIC_RELAXED);
+  region->iova = __atomic_load_n(&entry.iova, __ATOMIC_RELAXED);
+  region->way = static_cast<ipc::Way>(__atomic_load_n(&entry.way, __ATOMIC_RELAXED));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (entry.sequence.load(std::memory_order_relaxed) != before) return false;
+  return found == key;
+}
+
+// The daemon's side. `region` nullptr frees the entry.
+inline void write_key(ipc::KeyEntry* table, uint32_t key, const Region* region) {
+  ipc::KeyEntry& entry = table[key >> 8];
+  const uint32_t sequence = entry.sequence.load(std::memory_order_relaxed) | 1;
+  entry.sequence.store(sequence, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  const Region none;
+  const Region& from = region != nullptr ? *region : none;
+  __atomic_store_n(&entry.key, region != nullptr ? key : 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.pd, from.pd, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.access, from.access, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.addr, from.addr, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.length, from.length, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.iova, from.iova, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.way, static_cast<uint32_t>(from.way), __ATOMIC_RELAXED);
+  entry.sequence.store(sequence + 1, std::memory_order_release);
+}
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,65 @@
+#include "core/rdma/process.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace vrdma::rdma {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+
+namespace {
+
+// Field 22 of /proc/PID/stat (proc(5)); the name in field 2 may hold spaces.
+uint64_t start_time_of(const std::string& directory) {
+  std::ifstream file(directory + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t end = line.rfind(')');
+  if (end == std::string::npos) return 0;
+  std::istringstream rest(line.substr(end + 1));
+  std::string field;
+  for (int i = 3; i <= 22 && rest >> field; ++i) {
+  }
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+}  // namespace
+
+base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t cookie_addr,
+                                                         uint64_t cookie) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
+    return fail_errno("ask who connected");
+  std::shared_ptr<Process> process(new Process);
+  process->pid_ = credentials.pid;
+  process->uid_ = credentials.uid;
+  const std::string directory = "/proc/" + std::to_string(credentials.pid);
+  process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0)));
+  if (!process->pidfd_.valid())
+    return fail_errno("open process " + std::to_string(credentials.pid));
+  process->memory_ = Fd(::open((directory + "/mem").c_str(), O_RDWR | O_CLOEXEC));
+  if (!process->memory_.valid()) return fail_errno("open " + directory + "/mem");
+  uint64_t found = 0;
+  if (::pread(process->memory_.get(), &found, sizeof found, static_cast<off_t>(cookie_addr)) !=
+          sizeof found ||
+      found != cookie)
+    return fail(EPERM, "the process at the other end of the session is not the one that connected");
+  struct stat user_namespace {};
+  if (::stat((directory + "/ns/user").c_str(), &user_namespace) != 0)
+    return fail_errno("look at " + directory + "/ns/user");
+  process->user_namespace_ = user_namespace.st_ino;
+  process->start_time_ = start_time_of(directory);
+  return process;
+}
+
+}  // namespace vrdma::rdma

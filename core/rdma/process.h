@@ -1,0 +1,48 @@
+// A client process as the daemon knows it: who it is, and how to get at its memory.
+//
+// Identity is what the kernel says of the socket's peer at connect(2), made certain by reading a
+// cookie from the process's memory through the descriptor that is kept: a pid that was reused, or
+// a process that passed its socket on, does not match. /proc/PID/mem stays bound to that address
+// space also across execve(2).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "core/base/fd.h"
+#include "core/rdma/address_space.h"
+
+namespace vrdma::rdma {
+
+class Process {
+ public:
+  // `socket` is the accepted session socket; `cookie` must stand at `cookie_addr` of the peer.
+  // `arena` is the memory arena for it, `user_namespace` and uid are read from /proc.
+  [[nodiscard]] static base::Result<std::shared_ptr<Process>> identify(int socket,
+                                                                       uint64_t cookie_addr,
+                                                                       uint64_t cookie);
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] uid_t uid() const { return uid_; }
+  [[nodiscard]] uint64_t user_namespace() const { return user_namespace_; }
+  [[nodiscard]] uint64_t start_time() const { return start_time_; }
+  // Readable once the process has died.
+  [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+  [[nodiscard]] int memory_fd() const { return memory_.get(); }
+
+  void set_space(std::unique_ptr<AddressSpace> space) { space_ = std::move(space); }
+  [[nodiscard]] AddressSpace* space() const { return space_.get(); }
+
+ private:
+  Process() = default;
+  pid_t pid_ = 0;
+  uid_t uid_ = 0;
+  uint64_t user_namespace_ = 0;
+  uint64_t start_time_ = 0;
+  base::Fd pidfd_;
+  base::Fd memory_;  // /proc/PID/mem
+  std::unique_ptr<AddressSpace> space_;
+};
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,44 @@
+// A GID: the 128-bit address of a port in its fabric (IBTA 4.1; for RoCE v2 an IPv6 address, or an
+// IPv4 address mapped into one, annex A17.4.2).
+#pragma once
+
+#include <arpa/inet.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace vrdma::verbs {
+
+struct Gid {
+  std::array<uint8_t, 16> bytes{};  // as on the wire
+
+  auto operator<=>(const Gid&) const = default;
+
+  [[nodiscard]] bool is_multicast() const { return bytes[0] == 0xff; }
+  // ::ffff:a.b.c.d
+  [[nodiscard]] bool is_ipv4_mapped() const {
+    static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(bytes.data(), kPrefix.data(), kPrefix.size()) == 0;
+  }
+  // Canonical IPv6 text.
+  [[nodiscard]] std::string text() const {
+    char buffer[INET6_ADDRSTRLEN];
+    return ::inet_ntop(AF_INET6, bytes.data(), buffer, sizeof buffer);
+  }
+};
+static_assert(sizeof(Gid) == 16);
+
+}  // namespace vrdma::verbs
+
+template <>
+struct std::hash<vrdma::verbs::Gid> {
+  size_t operator()(const vrdma::verbs::Gid& gid) const noexcept {
+    uint64_t halves[2];
+    std::memcpy(halves, gid.bytes.data(), sizeof halves);
+    return static_cast<size_t>(halves[0] * 0x9e3779b97f4a7c15 ^ halves[1]);
+  }
+};
