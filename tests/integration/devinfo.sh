@@ -17,7 +17,7 @@ ip -n "$(ns a)" link add dummy0 up mtu 1500 type dummy
 devices() { on "$1" "$user" ibv_devices | sed 1,2d | awk '{print $1}' | sort | xargs; }
 devices_are() { [[ $(devices "$1") == "$2" ]]; }
 info() { on "$1" "$user" ibv_devinfo -v -d "$2"; }
-value() { info "$1" "$2" | sed -nE "s/^\s*$3:\s*(.*)/\1/p" | head -1; }
+value() { info "$1" "$2" | sed -nE "s/^\s*$3:\s*(.*)/\1/p" | sed -n 1p; }
 value_is() { [[ $(value "$1" "$2" "$3") =~ ^$4 ]]; }
 gids() { info "$1" "$2" | sed -nE 's/^\s*GID\[.*\]:\s*(.*), .*/\1/p' | sort | xargs; }
 gids_are() { [[ $(gids "$1" "$2") == "$(tr ' ' '\n' <<<"$3" | sort | xargs)" ]]; }
