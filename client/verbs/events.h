@@ -26,6 +26,9 @@ void finish_qp(ibv_qp* qp, uint32_t events);
 // True if no CQ holds the channel; else EBUSY is the answer to destroying it.
 bool channel_is_unused(ibv_comp_channel* channel);
 
+// The context of the object that an event is about; nullptr if it is about a port or the device.
+ibv_context* event_context(const ibv_async_event& event);
+
 // ibv_ack_cq_events and ibv_ack_async_event of virtual objects.
 void ack_cq_events(ibv_cq* cq, unsigned int count);
 void ack_async_event(ibv_async_event* event);

@@ -98,7 +98,8 @@ int query_port(ibv_context* context, uint32_t port_num, ibv_port_attr* attr);
 // ENODATA: an empty slot of the table; EINVAL: no such port or slot. ibv_query_gid (zero GID for an
 // empty slot), ibv_query_gid_type and sgid lookups are served from this.
 int query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index, ibv_gid_entry* entry);
-// Copies at most `max_entries` valid entries of all ports. Returns their number or -errno.
+// Copies the valid entries of all ports. Returns their number or -errno; -EINVAL if there are more
+// than `max_entries`.
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries);
 // EINVAL: no such port or index. ibv_get_pkey_index asks this one index after the other.
 int query_pkey(ibv_context* context, uint32_t port_num, int index, uint16_t* pkey_be);

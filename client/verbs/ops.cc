@@ -1,0 +1,97 @@
+// The operation tables of a virtual context: the way of verbs.h's inline functions to virtual.h.
+//
+// Entries point straight at the functions of virtual.h; where the table passes the size of the
+// caller's structure (query_port, query_device_ex), a function here cuts the answer to it.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+namespace {
+
+// Writes `answer` into a structure of `size` bytes that may be of an older or a newer verbs.h.
+template <class T>
+void give(const T& answer, T* out, size_t size) {
+  std::memset(static_cast<void*>(out), 0, size);
+  std::memcpy(static_cast<void*>(out), &answer, std::min(size, sizeof answer));
+}
+
+int sized_query_port(ibv_context* context, uint8_t port_num, ibv_port_attr* attr, size_t size) {
+  ibv_port_attr answer{};
+  const int error = query_port(context, port_num, &answer);
+  if (error == 0) give(answer, attr, size);
+  return error;
+}
+
+int sized_query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                          ibv_device_attr_ex* attr, size_t size) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  ibv_device_attr_ex answer{};
+  const int error = query_device_ex(context, &answer);
+  if (error == 0) give(answer, attr, size);
+  return error;
+}
+
+}  // namespace
+
+void set_ops(verbs_context* all, VirtualDevice* device) {
+  ibv_context& context = all->context;
+  context.device = &device->ibv;
+  context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  ::pthread_mutex_init(&context.mutex, nullptr);
+
+  context.ops = ibv_context_ops{};
+  context.ops.alloc_mw = alloc_mw;
+  context.ops.bind_mw = bind_mw;
+  context.ops.dealloc_mw = dealloc_mw;
+  context.ops.poll_cq = poll_cq;
+  context.ops.req_notify_cq = req_notify_cq;
+  context.ops.post_srq_recv = post_srq_recv;
+  context.ops.post_send = post_send;
+  context.ops.post_recv = post_recv;
+
+  all->query_port = sized_query_port;
+  all->advise_mr = advise_mr;
+  all->alloc_null_mr = alloc_null_mr;
+  all->read_counters = read_counters;
+  all->attach_counters_point_flow = attach_counters_point_flow;
+  all->create_counters = create_counters;
+  all->destroy_counters = destroy_counters;
+  all->reg_dm_mr = reg_dm_mr;
+  all->alloc_dm = alloc_dm;
+  all->free_dm = free_dm;
+  all->modify_flow_action_esp = modify_flow_action_esp;
+  all->destroy_flow_action = destroy_flow_action;
+  all->create_flow_action_esp = create_flow_action_esp;
+  all->modify_qp_rate_limit = modify_qp_rate_limit;
+  all->alloc_parent_domain = alloc_parent_domain;
+  all->dealloc_td = dealloc_td;
+  all->alloc_td = alloc_td;
+  all->modify_cq = modify_cq;
+  all->post_srq_ops = post_srq_ops;
+  all->destroy_rwq_ind_table = destroy_rwq_ind_table;
+  all->create_rwq_ind_table = create_rwq_ind_table;
+  all->destroy_wq = destroy_wq;
+  all->modify_wq = modify_wq;
+  all->create_wq = create_wq;
+  all->query_rt_values = query_rt_values;
+  all->create_cq_ex = create_cq_ex;
+  all->priv = nullptr;
+  all->query_device_ex = sized_query_device_ex;
+  all->ibv_destroy_flow = destroy_flow;
+  all->ABI_placeholder2 = nullptr;
+  all->ibv_create_flow = create_flow;
+  all->ABI_placeholder1 = nullptr;
+  all->open_qp = open_qp;
+  all->create_qp_ex = create_qp_ex;
+  all->get_srq_num = get_srq_num;
+  all->create_srq_ex = create_srq_ex;
+  all->open_xrcd = open_xrcd;
+  all->close_xrcd = close_xrcd;
+  all->_ABI_placeholder3 = 0;
+  all->sz = sizeof *all;
+}
+
+}  // namespace vrdma::client
