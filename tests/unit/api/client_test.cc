@@ -1,0 +1,202 @@
+// Every call of the API, there and back, and every way it can fail.
+#include "api/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/vrdmad/admin_fixture.h"
+
+namespace vrdma::api {
+namespace {
+
+using testing::HasSubstr;
+
+class ClientTest : public vrdmad::AdminFixture {
+ protected:
+  Client client_ = Client::connect(run_dir_->path()).value();
+
+  v1::Vdev create(const std::string& name) {
+    v1::CreateVdevRequest request;
+    request.set_name(name);
+    request.set_netns("a");
+    request.set_netdev("eth0");
+    return client_.create_vdev(request).value();
+  }
+};
+
+// The error of `result`, which must be one.
+template <class T>
+void expect_error(const base::Result<T>& result, int code, const std::string& message) {
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code(), code);
+  EXPECT_EQ(result.error().message(), message);
+}
+
+TEST_F(ClientTest, create_carries_every_field) {
+  v1::CreateVdevRequest request;
+  request.set_name("red0");
+  request.set_netns("/run/netns/red");
+  request.set_netdev("eth0");
+  request.set_tenant("red");
+  request.set_fabric("shared");
+  auto& setting = *request.add_quota();
+  setting.set_kind("qp");
+  setting.set_limit(7);
+  const auto vdev = client_.create_vdev(request);
+  ASSERT_TRUE(vdev) << vdev.error().message();
+  EXPECT_EQ(vdev->name(), "red0");
+  EXPECT_EQ(vdev->parent(), "soft") << "the default";
+  EXPECT_EQ(vdev->tenant(), "red");
+  EXPECT_EQ(vdev->fabric(), "shared");
+  EXPECT_EQ(vdev->netns(), "/run/netns/red");
+  EXPECT_EQ(vdev->netns_inode(), 4026532000U);
+  EXPECT_EQ(vdev->netdev(), "eth0");
+  EXPECT_EQ(vdev->ifindex(), 2U);
+  EXPECT_EQ(vdev->node_guid(), "0211:22ff:fe33:4455");
+  EXPECT_EQ(vdev->port_state(), "ACTIVE");
+  EXPECT_EQ(vdev->active_mtu(), 1024U);
+  EXPECT_EQ(vdev->socket(), "/run/vrdma/netns/1/red0.sock");
+  ASSERT_EQ(vdev->gids_size(), 2);
+  EXPECT_EQ(vdev->gids(1).index(), 1U);
+  EXPECT_EQ(vdev->gids(1).gid(), "::ffff:10.0.0.1");
+  EXPECT_EQ(vdev->gids(1).type(), "RoCE v2");
+  ASSERT_EQ(vdev->quota_size(), 3);
+  EXPECT_EQ(vdev->quota(0).kind(), "qp");
+  EXPECT_EQ(vdev->quota(0).used(), 2U);
+  EXPECT_EQ(vdev->quota(0).limit(), 7U);
+  EXPECT_EQ(vdev->quota(2).limit(), uint64_t{1} << 34);
+}
+
+TEST_F(ClientTest, list_is_sorted_and_get_finds) {
+  for (const char* name : {"c", "a", "b"}) create(name);
+  const auto vdevs = client_.list_vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 3U);
+  EXPECT_EQ((*vdevs)[0].name(), "a");
+  EXPECT_EQ((*vdevs)[2].name(), "c");
+  EXPECT_EQ(client_.get_vdev("b")->name(), "b");
+  EXPECT_TRUE(client_.delete_vdev("b"));
+  EXPECT_EQ(client_.list_vdevs()->size(), 2U);
+}
+
+TEST_F(ClientTest, set_quota_changes_what_is_named) {
+  create("red0");
+  v1::SetQuotaRequest request;
+  request.set_name("red0");
+  request.add_quota()->set_kind("mr");
+  request.mutable_quota(0)->set_limit(~uint64_t{0});
+  const auto vdev = client_.set_quota(request);
+  ASSERT_TRUE(vdev);
+  EXPECT_EQ(vdev->quota(0).limit(), 64U);
+  EXPECT_EQ(vdev->quota(1).limit(), ~uint64_t{0});
+  request.mutable_quota(0)->set_kind("qp");
+  request.mutable_quota(0)->set_limit(1);
+  expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
+}
+
+TEST_F(ClientTest, parents_counters_version) {
+  create("red0");
+  const auto parents = client_.list_parents();
+  ASSERT_TRUE(parents);
+  ASSERT_EQ(parents->size(), 1U);
+  EXPECT_EQ((*parents)[0].name(), "soft");
+  EXPECT_EQ((*parents)[0].kind(), "built in");
+  EXPECT_EQ((*parents)[0].vdevices(), 1U);
+
+  EXPECT_EQ(client_.counters("red0")->size(), 1U);
+  EXPECT_GT(client_.counters("daemon")->size(), 1U);
+  EXPECT_GT(client_.counters("")->size(), client_.counters("daemon")->size());
+  expect_error(client_.counters("blue0"), ENOENT, "no vdevice is named blue0");
+
+  const auto version = client_.version();
+  ASSERT_TRUE(version);
+  EXPECT_THAT(version->version(), testing::MatchesRegex("[0-9.]+"));
+  EXPECT_EQ(version->pid(), ::getpid());
+}
+
+TEST_F(ClientTest, an_error_arrives_unchanged) {
+  create("red0");
+  v1::CreateVdevRequest request;
+  request.set_name("red0");
+  expect_error(client_.create_vdev(request), EEXIST, "vdevice red0 exists already");
+  request.set_name("x");
+  request.set_netns("missing");
+  expect_error(client_.create_vdev(request), ENOENT, "netns missing: No such file");
+  request.set_netns("a");
+  request.set_netdev("missing");
+  expect_error(client_.create_vdev(request), ENODEV, "netns a has no netdev missing");
+  request.set_netdev("eth0");
+  request.set_parent("mlx5_9");
+  expect_error(client_.create_vdev(request), ENODEV, "no parent is named mlx5_9");
+  expect_error(client_.delete_vdev("y"), ENOENT, "no vdevice is named y");
+
+  // Any errno, and any sentence: also one that HTTP would have to quote.
+  const std::string odd = "100 % wrong: \"x\"\n\t\xc3\xa9";
+  for (const int code : {EPERM, EINVAL, ENOMEM, EADDRINUSE, ENOTUNIQ, EXDEV, 4095}) {
+    backend_->fail_with(code, odd);
+    expect_error(client_.get_vdev("red0"), code, odd);
+    expect_error(client_.delete_vdev("red0"), code, odd);
+    expect_error(client_.create_vdev(request), code, odd);
+  }
+}
+
+TEST_F(ClientTest, watch_tells_what_is_and_what_changes) {
+  create("red0");
+  std::vector<std::string> seen;
+  const auto ended = client_.watch_vdevs([&](const v1::WatchEvent& event) {
+    seen.push_back(v1::WatchEvent::Type_Name(event.type()) + " " + event.vdev().name() + " " +
+                   event.reason());
+    switch (seen.size()) {
+      case 1:
+        create("blue0");
+        return true;
+      case 2: {
+        v1::SetQuotaRequest request;
+        request.set_name("blue0");
+        EXPECT_TRUE(client_.set_quota(request));
+        return true;
+      }
+      case 3:
+        EXPECT_TRUE(client_.delete_vdev("red0"));
+        return true;
+      default:
+        return false;
+    }
+  });
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{"ADDED red0 exists", "ADDED blue0 created",
+                                      "CHANGED blue0 quota changed", "REMOVED red0 deleted"}));
+  EXPECT_TRUE(client_.list_vdevs()) << "the connection outlives the watch";
+}
+
+TEST_F(ClientTest, a_daemon_that_went_is_told) {
+  EXPECT_TRUE(client_.list_vdevs());
+  stop();
+  expect_error(client_.list_vdevs(), ECONNRESET,
+               "vrdmad closed the connection: it stopped, or does not accept this user");
+}
+
+TEST(ClientConnect, says_why_it_cannot) {
+  const vrdmad::TempDir temp;
+  const std::string socket = temp.path() + "/admin.sock";
+  const auto nobody = Client::connect(temp.path());
+  ASSERT_FALSE(nobody);
+  EXPECT_EQ(nobody.error().code(), ECONNREFUSED);
+  EXPECT_EQ(nobody.error().message(), "vrdmad is not running: nothing listens on " + socket);
+
+  const auto too_long = Client::connect("/" + std::string(200, 'x'));
+  ASSERT_FALSE(too_long);
+  EXPECT_THAT(too_long.error().message(), HasSubstr("too long"));
+}
+
+TEST(ClientConnect, the_run_dir_is_told_by_the_environment) {
+  ::unsetenv("VRDMA_RUN_DIR");
+  EXPECT_EQ(default_run_dir(), "/run/vrdma");
+  ::setenv("VRDMA_RUN_DIR", "/elsewhere", 1);
+  EXPECT_EQ(default_run_dir(), "/elsewhere");
+  ::unsetenv("VRDMA_RUN_DIR");
+}
+
+}  // namespace
+}  // namespace vrdma::api

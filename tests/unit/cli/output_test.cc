@@ -1,0 +1,146 @@
+#include "cli/output.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace vrdma::cli {
+namespace {
+
+v1::Vdev red0() {
+  v1::Vdev vdev;
+  vdev.set_name("red0");
+  vdev.set_parent("soft");
+  vdev.set_tenant("red");
+  vdev.set_fabric("shared");
+  vdev.set_netns("pid:7");
+  vdev.set_netns_inode(4026532000);
+  vdev.set_netdev("eth0");
+  vdev.set_ifindex(2);
+  vdev.set_node_guid("0211:22ff:fe33:4455");
+  vdev.set_port_state("DOWN");
+  vdev.set_active_mtu(1024);
+  vdev.set_socket("/run/x.sock");
+  vdev.set_sessions(3);
+  auto& gid = *vdev.add_gids();
+  gid.set_gid("fe80::1");
+  gid.set_type("RoCE v2");
+  auto& qp = *vdev.add_quota();
+  qp.set_kind("qp");
+  qp.set_used(2);
+  qp.set_limit(64);
+  auto& bytes = *vdev.add_quota();
+  bytes.set_kind("mr_bytes");
+  bytes.set_limit(~uint64_t{0});
+  return vdev;
+}
+
+// What `print` writes to an Output of this format.
+template <class Print>
+std::string printed(Format format, Print print) {
+  std::ostringstream out;
+  Output output(out, format);
+  print(output);
+  return out.str();
+}
+
+TEST(Output, list) {
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.list({red0()}); }),
+            "NAME  STATE  NETNS  NETDEV  PARENT  TENANT  FABRIC   MTU  GIDS  SESSIONS\n"
+            "red0  DOWN   pid:7  eth0    soft    red     shared  1024     1         3\n");
+  EXPECT_EQ(printed(Format::kJson, [](Output& o) { o.list({}); }), "[]\n");
+}
+
+TEST(Output, json_has_every_field) {
+  EXPECT_EQ(printed(Format::kJson, [](Output& o) { o.created(red0()); }),
+            R"({
+  "name": "red0",
+  "parent": "soft",
+  "tenant": "red",
+  "fabric": "shared",
+  "netns": "pid:7",
+  "netns_inode": 4026532000,
+  "netdev": "eth0",
+  "ifindex": 2,
+  "node_guid": "0211:22ff:fe33:4455",
+  "port_state": "DOWN",
+  "active_mtu": 1024,
+  "socket": "/run/x.sock",
+  "sessions": 3,
+  "gids": [
+    {
+      "index": 0,
+      "gid": "fe80::1",
+      "type": "RoCE v2"
+    }
+  ],
+  "quota": [
+    {
+      "kind": "qp",
+      "used": 2,
+      "limit": 64
+    },
+    {
+      "kind": "mr_bytes",
+      "used": 0,
+      "limit": 18446744073709551615
+    }
+  ]
+}
+)");
+}
+
+TEST(Output, created_says_nothing_to_people) {
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.created(red0()); }), "");
+}
+
+TEST(Output, show) {
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.show({red0()}); }),
+            "red0\n"
+            "    parent      soft\n"
+            "    tenant      red\n"
+            "    fabric      shared\n"
+            "    netns       pid:7 (inode 4026532000)\n"
+            "    netdev      eth0 (index 2)\n"
+            "    node guid   0211:22ff:fe33:4455\n"
+            "    port        DOWN, mtu 1024\n"
+            "    socket      /run/x.sock\n"
+            "    sessions    3\n"
+            "    gid 0       fe80::1 (RoCE v2)\n"
+            "    qp          2 of 64\n"
+            "    mr_bytes    0 of max\n");
+}
+
+TEST(Output, quota_and_gids) {
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.quota({red0()}); }),
+            "VDEVICE  KIND      USED  LIMIT\n"
+            "red0     qp           2     64\n"
+            "red0     mr_bytes     0    max\n");
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.gids({red0()}); }),
+            "VDEVICE  INDEX  GID      TYPE\n"
+            "red0         0  fe80::1  RoCE v2\n");
+}
+
+TEST(Output, an_event_is_one_line) {
+  v1::WatchEvent event;
+  event.set_type(v1::WatchEvent::REMOVED);
+  event.set_reason("netdev deleted");
+  *event.mutable_vdev() = red0();
+  const std::string line = printed(Format::kTable, [&](Output& o) { o.event(event); });
+  EXPECT_EQ(line.substr(8),
+            "  removed  red0          DOWN    pid:7 eth0, 1 gids: netdev deleted\n");
+  const std::string json = printed(Format::kJson, [&](Output& o) { o.event(event); });
+  EXPECT_EQ(json.find('\n'), json.size() - 1);
+  EXPECT_EQ(json.rfind(R"({"type":"removed","reason":"netdev deleted","vdev":{"name":"red0",)", 0),
+            0U);
+}
+
+TEST(Output, what_is_no_text_does_not_break_json) {
+  v1::Parent parent;
+  parent.mutable_name()->assign("a\"b\n\x01");
+  EXPECT_NE(printed(Format::kJson, [&](Output& o) { o.parents({parent}); }).find(R"(a\"b\n\u0001)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace vrdma::cli

@@ -1,0 +1,301 @@
+// The program itself, against the daemon's admin side in a process of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+pid_t spawn(const std::vector<std::string>& words, const std::string& out, const std::string& err) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  if (::freopen(out.c_str(), "w", stdout) == nullptr) ::_exit(99);
+  if (::freopen(err.c_str(), "w", stderr) == nullptr) ::_exit(99);
+  std::vector<char*> arguments;
+  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv(arguments[0], arguments.data());
+  ::_exit(98);
+}
+
+class Vrdmactl : public testing::Test {
+ protected:
+  Vrdmactl() {
+    std::string name = "/tmp/vrdma-test-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr) std::abort();
+    temp_ = name;
+    ::setenv("VRDMA_RUN_DIR", run_dir().c_str(), 1);
+  }
+  ~Vrdmactl() override {
+    if (daemon_ > 0) stop_daemon();
+    fs::remove_all(temp_);
+  }
+
+  std::string run_dir() const { return temp_ + "/run"; }
+
+  void start_daemon() {
+    daemon_ = spawn({FAKE_VRDMAD, run_dir()}, temp_ + "/daemon.out", temp_ + "/daemon.err");
+    for (int i = 0; i < 500 && !fs::exists(run_dir() + "/admin.sock"); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // from bind to listen
+  }
+  // Its exit status.
+  int stop_daemon() {
+    ::kill(daemon_, SIGTERM);
+    int status = -1;
+    ::waitpid(daemon_, &status, 0);
+    daemon_ = -1;
+    return status;
+  }
+
+  Ran run(std::vector<std::string> words) {
+    words.insert(words.begin(), VRDMACTL);
+    const pid_t child = spawn(words, temp_ + "/out", temp_ + "/err");
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+            content_of(temp_ + "/out"), content_of(temp_ + "/err")};
+  }
+  // Fails with this status and this one line, and prints nothing else.
+  void expect_failure(const std::vector<std::string>& words, int status, const std::string& line) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, status) << ran.err;
+    EXPECT_EQ(ran.err, "vrdmactl: " + line + "\n");
+    EXPECT_EQ(ran.out, "");
+  }
+  void create(const std::string& name) {
+    const Ran ran = run({"vdev", "create", name, "--netns", "/proc/self/ns/net", "--netdev", "lo"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out + ran.err, "");
+  }
+
+  size_t daemon_tasks() const {
+    const fs::directory_iterator tasks("/proc/" + std::to_string(daemon_) + "/task");
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+  }
+  // Lines that begin so in /proc/PID/status.
+  std::string daemon_status(const std::string& key) const {
+    std::ifstream file("/proc/" + std::to_string(daemon_) + "/status");
+    for (std::string line; std::getline(file, line);)
+      if (line.rfind(key, 0) == 0) return line;
+    return "";
+  }
+
+  std::string temp_;
+  pid_t daemon_ = -1;
+};
+
+TEST_F(Vrdmactl, tells_when_there_is_no_daemon) {
+  expect_failure({"vdev", "list"}, 1,
+                 "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock");
+  ::unsetenv("VRDMA_RUN_DIR");
+  expect_failure({"--run-dir", "/nowhere", "watch"}, 1,
+                 "vrdmad is not running: nothing listens on /nowhere/admin.sock");
+  expect_failure({"version", "--run-dir", "/nowhere"}, 1,
+                 "vrdmad is not running: nothing listens on /nowhere/admin.sock");
+}
+
+TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
+  expect_failure({}, 2, "a command is missing; see --help");
+  expect_failure({"vdev"}, 2, "a command is missing; see --help");
+  EXPECT_EQ(run({"frob"}).status, 2);
+  EXPECT_THAT(run({"frob"}).err, HasSubstr("frob"));
+  EXPECT_THAT(run({"vdev", "frob"}).err, HasSubstr("frob"));
+  EXPECT_THAT(run({"vdev", "list", "--frob"}).err, HasSubstr("--frob"));
+  expect_failure({"vdev", "delete"}, 2, "NAME is required");
+  expect_failure({"vdev", "create", "red0", "--netns", "a"}, 2, "--netdev is required");
+  expect_failure({"quota", "set", "red0"}, 2, "QUOTA is required");
+  EXPECT_THAT(run({"quota", "set", "red0", "qp=x"}).err,
+              HasSubstr("quota qp: 'x' is not a number such as 64, 16k or max"));
+  EXPECT_EQ(run({"quota", "set", "red0", "qp=x"}).status, 2);
+  EXPECT_EQ(run({"-o", "xml", "vdev", "list"}).status, 2);
+  EXPECT_EQ(run({"exec", "red0"}).status, 2);
+  EXPECT_EQ(run({"exec", "red0", "--"}).status, 2);
+  EXPECT_EQ(run({"exec", "--", "true"}).status, 2);
+}
+
+TEST_F(Vrdmactl, helps_without_a_daemon) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"vdev", "--help"}, {"vdev", "create", "-h"}}) {
+    const Ran ran = run(words);
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_THAT(ran.out, HasSubstr("Usage:"));
+    EXPECT_EQ(ran.err, "");
+  }
+  EXPECT_EQ(run({"--version"}).out, "vrdmactl " VRDMA_VERSION "\n");
+  EXPECT_THAT(run({"completion", "bash"}).out, HasSubstr("complete -F _vrdmactl vrdmactl"));
+}
+
+TEST_F(Vrdmactl, drives_the_daemon) {
+  start_daemon();
+  create("red0");
+  create("blue0");
+  EXPECT_THAT(run({"vdev", "list"}).out, StartsWith("NAME   STATE"));
+  EXPECT_THAT(run({"vdev", "list"}).out, HasSubstr("\nblue0  ACTIVE"));
+  EXPECT_THAT(run({"vdev", "show", "red0"}).out, StartsWith("red0\n    parent      soft\n"));
+  EXPECT_EQ(run({"quota", "set", "red0", "qp=1k,mr=max", "mr_bytes=3g"}).status, 0);
+  const Ran quota = run({"quota", "show", "red0"});
+  EXPECT_EQ(quota.out,
+            "VDEVICE  KIND      USED       LIMIT\n"
+            "red0     qp           2        1024\n"
+            "red0     mr           0         max\n"
+            "red0     mr_bytes     0  3221225472\n");
+  EXPECT_THAT(run({"gid", "list", "red0"}).out, HasSubstr("red0         1  ::ffff:10.0.0.1"));
+  EXPECT_THAT(run({"parent", "list"}).out, HasSubstr("soft  built in         2"));
+  EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions      7"));
+  EXPECT_THAT(run({"stats"}).out, HasSubstr("admin_clients"));
+  EXPECT_THAT(run({"version"}).out, StartsWith("vrdmactl " VRDMA_VERSION "\nvrdmad   "));
+  // -o json is understood anywhere.
+  EXPECT_THAT(run({"-o", "json", "vdev", "list"}).out,
+              StartsWith("[\n  {\n    \"name\": \"blue0\""));
+  EXPECT_THAT(run({"vdev", "-o", "json", "list"}).out, StartsWith("[\n"));
+  EXPECT_THAT(run({"vdev", "show", "red0", "--output=json"}).out, StartsWith("[\n"));
+  EXPECT_EQ(run({"vdev", "delete", "red0", "blue0"}).status, 0);
+  EXPECT_EQ(run({"vdev", "list", "-o", "json"}).out, "[]\n");
+  EXPECT_EQ(stop_daemon(), 0);
+}
+
+TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
+  start_daemon();
+  create("red0");
+  const auto try_create = [](const char* name, const char* netns, const char* dev) {
+    return std::vector<std::string>{"vdev", "create", name, "--netns", netns, "--netdev", dev};
+  };
+  expect_failure(try_create("red0", "a", "eth0"), 1, "vdevice red0 exists already");
+  expect_failure(try_create("x", "missing", "eth0"), 1, "netns missing: No such file");
+  expect_failure(try_create("x", "a", "missing"), 1, "netns a has no netdev missing");
+  expect_failure({"vdev", "show", "x"}, 1, "no vdevice is named x");
+  expect_failure({"vdev", "delete", "x"}, 1, "no vdevice is named x");
+  expect_failure({"stats", "x"}, 1, "no vdevice is named x");
+  expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
+  expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
+  expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");
+}
+
+TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can enter a network namespace";
+  start_daemon();
+  create("red0");
+  ::setenv("LD_LIBRARY_PATH", "/before", 1);
+  const Ran ran = run({"exec", "red0", "--", "sh", "-c",
+                       "echo $LD_LIBRARY_PATH $VRDMA_RUN_DIR $0 $1; exit 7", "-o", "--help"});
+  ::unsetenv("LD_LIBRARY_PATH");
+  EXPECT_EQ(ran.status, 7) << ran.err;
+  const auto libraries = fs::path(VRDMACTL).parent_path().parent_path() / "lib/vrdma";
+  EXPECT_EQ(ran.out, libraries.string() + ":/before " + run_dir() + " -o --help\n");
+  expect_failure({"exec", "red0", "--", "/nowhere/x"}, 1,
+                 "run /nowhere/x: No such file or directory");
+}
+
+TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
+  start_daemon();
+  // The inode that the fake gives to what it cannot open is nobody's.
+  const std::string name = temp_ + "/netns";
+  ASSERT_EQ(run({"vdev", "create", "red0", "--netns", name, "--netdev", "lo"}).status, 0);
+  expect_failure({"exec", "red0", "--", "true"}, 1,
+                 "netns of vdevice red0: open " + name + ": No such file or directory");
+  fs::create_symlink("/proc/self/ns/net", name);
+  expect_failure({"exec", "red0", "--", "true"}, 1,
+                 "netns of vdevice red0: " + name + " is another one by now");
+}
+
+TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
+  start_daemon();
+  ASSERT_EQ(daemon_tasks(), 1U);
+  create("red0");
+  const pid_t watcher =
+      spawn({VRDMACTL, "watch", "-o", "json"}, temp_ + "/watched", temp_ + "/watch.err");
+  for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_THAT(content_of(temp_ + "/watched"), StartsWith("{\"type\":\"added\""));
+  EXPECT_GT(daemon_tasks(), 1U) << "gRPC is there while somebody watches";
+  ::kill(watcher, SIGINT);
+  ::waitpid(watcher, nullptr, 0);
+  for (int i = 0; i < 500 && daemon_tasks() > 1; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(daemon_tasks(), 1U);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const std::string before = daemon_status("voluntary_ctxt_switches");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+  EXPECT_EQ(daemon_status("voluntary_ctxt_switches"), before);
+}
+
+TEST_F(Vrdmactl, watch_ends_when_the_daemon_does) {
+  start_daemon();
+  create("red0");
+  const pid_t watcher = spawn({VRDMACTL, "watch"}, temp_ + "/watched", temp_ + "/watch.err");
+  for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(stop_daemon(), 0);
+  int status = 0;
+  ::waitpid(watcher, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(content_of(temp_ + "/watch.err"),
+            "vrdmactl: vrdmad closed the connection: it stopped, or does not accept this user\n");
+  EXPECT_FALSE(fs::exists(run_dir()));
+}
+
+TEST_F(Vrdmactl, a_crashed_daemon_is_replaced) {
+  start_daemon();
+  ::kill(daemon_, SIGKILL);
+  ::waitpid(daemon_, nullptr, 0);
+  expect_failure({"vdev", "list"}, 1,
+                 "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock");
+  start_daemon();
+  EXPECT_EQ(run({"vdev", "list"}).status, 0);
+}
+
+TEST_F(Vrdmactl, bash_completes_words_and_names) {
+  start_daemon();
+  create("red0");
+  create("blue0");
+  const std::string script = temp_ + "/complete.bash";
+  std::ofstream(script) << "export PATH=" << fs::path(VRDMACTL).parent_path().string()
+                        << ":$PATH\n"
+                           "source <(vrdmactl completion bash)\n"
+                           "COMP_WORDS=(\"$@\") COMP_CWORD=$(($# - 1))\n"
+                           "_vrdmactl\n"
+                           "echo \"${COMPREPLY[@]}\"\n";
+  const auto complete = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"/bin/bash", script, "vrdmactl"});
+    const pid_t child = spawn(words, temp_ + "/out", temp_ + "/err");
+    ::waitpid(child, nullptr, 0);
+    return content_of(temp_ + "/out") + content_of(temp_ + "/err");
+  };
+  EXPECT_EQ(complete({"v"}), "vdev version\n");
+  EXPECT_EQ(complete({"vdev", ""}), "create list show delete\n");
+  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 red0\n");
+  EXPECT_EQ(complete({"-o", "json", "quota", "set", "r"}), "red0\n");
+  EXPECT_EQ(complete({"vdev", "create", "x", "--net"}), "--netns --netdev\n");
+  EXPECT_EQ(complete({"-o", ""}), "table json\n");
+  EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
+  EXPECT_EQ(complete({"vdev", "create", "x", "--parent", ""}), "soft\n");
+  EXPECT_EQ(complete({"--run-dir", "/nowhere", "vdev", "show", ""}), "\n");
+  EXPECT_EQ(complete({"exec", "red0", ""}), "--\n");
+  EXPECT_THAT(complete({"exec", "red0", "--", "tru"}), HasSubstr("true"));
+}
+
+}  // namespace
