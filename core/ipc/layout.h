@@ -150,7 +150,6 @@ struct SrqBlock {
   alignas(64) Word head;  // owner: slots published
   alignas(64) Word tail;  // daemon: slots claimed
   Word waiter;            // daemon: 1: tell it when a receive is posted
-  Word limit;             // daemon: armed limit; 0 = none
 };
 static_assert(sizeof(SrqBlock) == 128);
 

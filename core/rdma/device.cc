@@ -23,6 +23,23 @@ void Cq::notify(bool solicited) {
   [[maybe_unused]] const ssize_t written = ::write(channel->pipe.get(), &message, sizeof message);
 }
 
+Outcome Srq::claim(Receive* receive) {
+  if (!returned.empty()) {
+    *receive = returned.back();
+    returned.pop_back();
+    return Outcome::kDone;
+  }
+  const Outcome fetched = fetch_receive(receives, tail, receive);
+  if (fetched != Outcome::kDone) return fetched;
+  ++tail;
+  block->tail.store(tail, std::memory_order_release);
+  if (limit != 0 && block->head.load(std::memory_order_acquire) - tail < limit) {
+    limit = 0;
+    context->raise(verbs::Event::kSrqLimitReached, handle);
+  }
+  return Outcome::kDone;
+}
+
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
   block->state.store(attributes.state, std::memory_order_release);
@@ -34,16 +51,6 @@ void Qp::deliver(const ipc::RecvEntry& entry) {
   inbox->entries()[inbox_head & (inbox_depth - 1)] = entry;
   ++inbox_head;
   inbox->head.store(inbox_head, std::memory_order_release);
-  if (srq != nullptr) {
-    ++srq->tail;
-    srq->block->tail.store(srq->tail, std::memory_order_release);
-    const uint32_t left = srq->block->head.load(std::memory_order_acquire) - srq->tail;
-    if (srq->limit != 0 && left < srq->limit) {
-      srq->limit = 0;
-      srq->block->limit.store(0, std::memory_order_relaxed);
-      srq->context->raise(verbs::Event::kSrqLimitReached, srq->handle);
-    }
-  }
   recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
                   entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
@@ -97,12 +104,21 @@ void Context::reset_qp(Qp& qp) {
   qp.outbox = nullptr;
   qp.peer_outbox = nullptr;
   qp.inbox_head = 0;
+  qp.receiving = false;
   qp.inbox->head.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);
   qp.block->rq_head.store(0, std::memory_order_relaxed);
   qp.block->sq_tail.store(0, std::memory_order_relaxed);
   qp.block->token.store(static_cast<uint32_t>(ipc::Token::kFree), std::memory_order_release);
+}
+
+uint32_t Device::roce_mtu() const {
+  // IP, UDP and the transport headers take up to 128 bytes (RoCE's iboe_get_mtu in the kernel).
+  constexpr uint32_t kHeaders = 128;
+  uint32_t fits = 256;
+  while (fits < 4096 && fits * 2 + kHeaders <= mtu) fits *= 2;
+  return fits;
 }
 
 uint32_t Device::take_qpn(Qp* qp) {

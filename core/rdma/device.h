@@ -129,8 +129,14 @@ struct Srq {
   uint32_t tail = 0;  // ours; what the arena says is only for the program to read
   uint32_t limit = 0;
   ReceiveQueue receives;
+  std::vector<Receive> returned;  // claimed by a request that was then abandoned
   std::list<Sender*> waiters;
   Charges charges;
+
+  // Takes the next receive out of the queue for one of its queue pairs.
+  [[nodiscard]] Outcome claim(Receive* receive);
+  // Gives one back that was claimed and not completed.
+  void give_back(const Receive& receive) { returned.push_back(receive); }
 };
 
 // Room in the initiator's arena for the completions of its direct link, read by the receiver; it
@@ -166,6 +172,7 @@ struct Qp {
   Qp* out = nullptr;  // where our sends arrive
   Qp* in = nullptr;   // whose sends arrive here
   bool out_direct = false;
+  bool receiving = false;                  // a datagram is on its way into reached memory
   bool out_used = false, in_used = false;  // a link was made since RESET
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   std::shared_ptr<Outbox> outbox;          // completions of our sends
@@ -174,6 +181,7 @@ struct Qp {
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
   std::vector<verbs::Gid> groups;
+  std::shared_ptr<int> alive = std::make_shared<int>(0);  // for what may outlive the queue pair
   Charges charges;
 
   [[nodiscard]] verbs::QpState state() const {
@@ -190,11 +198,11 @@ struct Qp {
   [[nodiscard]] const ReceiveQueue& receive_queue() const {
     return srq != nullptr ? srq->receives : receives;
   }
-  [[nodiscard]] uint32_t next_receive() const { return srq != nullptr ? srq->tail : inbox_head; }
   std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
   ipc::Word& waiter_word() { return srq != nullptr ? srq->block->waiter : block->rq_waiter; }
 
-  // Consumes the next receive with `entry` (slot and all) by way of the inbox, and tells the CQ.
+  // Completes a receive with `entry` by way of the inbox, and tells the CQ. Of a receive queue of
+  // its own, that is the next one.
   void deliver(const ipc::RecvEntry& entry);
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
@@ -228,6 +236,7 @@ struct Context {
   uint32_t next_key_slot = 1;
   uint8_t next_key_tag = 0;
   Charges charges;
+  std::function<void()> on_corrupt;  // a ring's index is impossible: the session must end
 
   Context() = default;
   Context(const Context&) = delete;
@@ -255,6 +264,8 @@ struct Device {
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
 
+  // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
+  [[nodiscard]] uint32_t roce_mtu() const;
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
 };

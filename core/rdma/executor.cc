@@ -10,32 +10,35 @@ using verbs::Opcode;
 namespace {
 
 // The last bytes of a message are stored last and by plain stores, so that a program that polls
-// the end of its buffer finds the rest there too (memcpy may store in any order).
+// the end of its buffer finds the rest there too (memcpy may store in any order). "Last" is the
+// aligned word that the end lies in: it appears at once if it is all of the message's.
 void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
-  constexpr uint64_t kTail = 8;
-  if (length > kTail) {
-    std::memcpy(to, from, length - kTail);
-    to += length - kTail;
-    from += length - kTail;
-    length = kTail;
+  const auto end = reinterpret_cast<uintptr_t>(to) + length;
+  const uint64_t tail = std::min<uint64_t>(length, (end - 1) % 8 + 1);
+  if (length > tail) {
+    std::memcpy(to, from, length - tail);
+    to += length - tail;
+    from += length - tail;
     std::atomic_thread_fence(std::memory_order_release);
   }
-  switch (length) {
-    case 8: {
-      uint64_t value;
-      std::memcpy(&value, from, 8);
-      __atomic_signal_fence(__ATOMIC_SEQ_CST);
-      std::memcpy(to, &value, 8);
-      break;
-    }
-    case 4: {
-      uint32_t value;
-      std::memcpy(&value, from, 4);
-      std::memcpy(to, &value, 4);
-      break;
-    }
-    default:
-      for (uint64_t i = 0; i < length; ++i) __atomic_store_n(to + i, from[i], __ATOMIC_RELAXED);
+  const auto store = [&]<class T>(T value) {
+    std::memcpy(&value, from, sizeof value);
+    __atomic_store_n(reinterpret_cast<T*>(to), value, __ATOMIC_RELAXED);
+    to += sizeof value;
+    from += sizeof value;
+  };
+  for (uint64_t left = tail; left > 0;) {
+    const auto place = reinterpret_cast<uintptr_t>(to);
+    const uint8_t* before = from;
+    if (left >= 8)
+      store(uint64_t{});
+    else if (left >= 4 && place % 4 == 0)
+      store(uint32_t{});
+    else if (left >= 2 && place % 2 == 0)
+      store(uint16_t{});
+    else
+      store(uint8_t{});
+    left -= static_cast<uint64_t>(from - before);
   }
 }
 
@@ -169,10 +172,58 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
     if (found != Outcome::kDone) return found;
   }
   if (!plan->receives) return Outcome::kDone;
-  const Outcome fetched = fetch_receive(responder.receives, responder.next_receive, &plan->receive);
+  Outcome fetched = Outcome::kDone;
+  if (responder.claimed != nullptr)
+    plan->receive = *responder.claimed;
+  else
+    fetched = fetch_receive(responder.receives, responder.next_receive, &plan->receive);
   if (fetched != Outcome::kDone || !is_send(plan->opcode)) return fetched;
   return scatter(plan->receive, responder.memory, responder.receives.pd, plan->length,
                  &plan->target, &plan->reached);
+}
+
+PieceList slice(const PieceList& list, uint64_t offset, uint64_t length) {
+  PieceList part;
+  for (uint32_t i = 0; i < list.count && length > 0; ++i) {
+    Piece piece = list.pieces[i];
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    if (piece.data != nullptr) piece.data += offset;
+    piece.addr += offset;
+    piece.length = std::min(piece.length - offset, length);
+    length -= piece.length;
+    offset = 0;
+    part.pieces[part.count++] = piece;
+  }
+  return part;
+}
+
+bool read_piece(const Piece& piece, AddressSpace* space, uint8_t* to) {
+  if (piece.data != nullptr) {
+    std::memcpy(to, piece.data, piece.length);
+    return true;
+  }
+  for (uint64_t done = 0; done < piece.length;) {
+    uint64_t run = 0;
+    const uint8_t* from = space->at(piece.addr + done, piece.length - done, &run);
+    if (from == nullptr) return false;
+    std::memcpy(to + done, from, run);
+    done += run;
+  }
+  return true;
+}
+
+bool write_piece(const uint8_t* from, const Piece& piece, AddressSpace* space) {
+  for (uint64_t done = 0; done < piece.length;) {
+    uint64_t run = 0;
+    uint8_t* to = space->at(piece.addr + done, piece.length - done, &run);
+    if (to == nullptr) return false;
+    copy_ordered(to, from + done, run);
+    done += run;
+  }
+  return true;
 }
 
 bool copy_pieces(const PieceList& source, AddressSpace* source_space, const PieceList& target,
@@ -231,16 +282,20 @@ bool perform(const WorkRequest& request, const Plan& plan) {
   return copy_pieces(old_value, plan.target_space, plan.target, plan.target_space);
 }
 
-void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
-             uint32_t index) {
-  ipc::RecvEntry& entry = ring->entries()[index & (depth - 1)];
+ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan, verbs::WcStatus status) {
+  ipc::RecvEntry entry{};
   entry.slot = plan.receive.slot;
   entry.byte_len = static_cast<uint32_t>(plan.length);
   entry.imm = request.wqe.imm;
-  entry.src_qpn = 0;
   entry.opcode = request.wqe.opcode;
-  entry.status = static_cast<uint8_t>(verbs::WcStatus::kSuccess);
+  entry.status = static_cast<uint8_t>(status);
   entry.flags = (request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0;
+  return entry;
+}
+
+void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
+             uint32_t index, verbs::WcStatus status) {
+  ring->entries()[index & (depth - 1)] = receive_entry(request, plan, status);
   ring->head.store(index + 1, std::memory_order_release);
 }
 

@@ -59,7 +59,8 @@ struct Responder {
   uint32_t pd = 0;
   uint32_t access = 0;  // verbs::Access granted by the queue pair
   ReceiveQueue receives;
-  uint32_t next_receive = 0;  // index of the receive that would be consumed
+  uint32_t next_receive = 0;                // index of the receive that would be consumed
+  const struct Receive* claimed = nullptr;  // or the one that was claimed before (SRQ)
 };
 
 // One stretch of a message: a pointer of our own (inline data), or an address in `memory`.
@@ -113,7 +114,11 @@ struct Plan {
 
 // Publishes the completion of plan.receive as entry `index` of `ring`.
 void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
-             uint32_t index);
+             uint32_t index, verbs::WcStatus status = verbs::WcStatus::kSuccess);
+
+// The same as an entry.
+[[nodiscard]] ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan,
+                                           verbs::WcStatus status);
 
 // Copies receive number `index` out of the queue. kNoReceive, kPeerBroken, or kDone.
 [[nodiscard]] Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receive);
@@ -126,6 +131,13 @@ void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, 
 [[nodiscard]] Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory,
                              uint32_t pd, uint32_t access, PieceList* list, uint64_t* length,
                              bool* reached);
+
+// The part of `list` from byte `offset`, `length` bytes long (less if the list ends before).
+[[nodiscard]] PieceList slice(const PieceList& list, uint64_t offset, uint64_t length);
+
+// Copies the whole of one piece to or from memory of our own.
+[[nodiscard]] bool read_piece(const Piece& piece, AddressSpace* space, uint8_t* to);
+[[nodiscard]] bool write_piece(const uint8_t* from, const Piece& piece, AddressSpace* space);
 
 // Copies plan bytes from one list to the other, front to back. False if memory cannot be mapped.
 [[nodiscard]] bool copy_pieces(const PieceList& source, AddressSpace* source_space,

@@ -13,6 +13,7 @@
 
 #include "core/base/fd.h"
 #include "core/rdma/address_space.h"
+#include "core/rdma/reach.h"
 
 namespace vrdma::rdma {
 
@@ -33,6 +34,8 @@ class Process {
 
   void set_space(std::unique_ptr<AddressSpace> space) { space_ = std::move(space); }
   [[nodiscard]] AddressSpace* space() const { return space_.get(); }
+  void set_reach(std::unique_ptr<Reach> reach) { reach_ = std::move(reach); }
+  [[nodiscard]] Reach* reach() const { return reach_.get(); }
 
  private:
   Process() = default;
@@ -43,6 +46,7 @@ class Process {
   base::Fd pidfd_;
   base::Fd memory_;  // /proc/PID/mem
   std::unique_ptr<AddressSpace> space_;
+  std::unique_ptr<Reach> reach_;
 };
 
 }  // namespace vrdma::rdma

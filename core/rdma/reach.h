@@ -1,0 +1,64 @@
+// Reaching memory that is not in place, by the owner's page tables (/proc/PID/mem).
+//
+// A page may fault for as long as its owner likes (userfaultfd, FUSE, a stopped network mount), so
+// each process that has such memory gets a thread of its own: only its own work waits for it.
+// Jobs run in the order submitted; `done` runs on the event loop's thread. Never
+// process_vm_writev: a pid survives execve(2), the descriptor does not.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "core/base/fd.h"
+
+namespace vrdma::rdma {
+
+class Reach {
+ public:
+  struct Part {
+    uint64_t addr = 0;
+    uint64_t length = 0;
+    uint64_t offset = 0;  // in the buffer
+  };
+  struct Job {
+    bool write = false;  // buffer -> memory; else memory -> buffer
+    std::vector<Part> parts;
+    std::shared_ptr<std::vector<uint8_t>> buffer;
+    std::function<void(bool ok)> done;  // ok: every byte was there and allowed
+  };
+
+  // `memory` is /proc/PID/mem of the process. The thread starts with the first job.
+  Reach(base::EventLoop& loop, base::Fd memory);
+  ~Reach();  // does not wait for a job that hangs; jobs not begun are dropped with their `done`
+  Reach(const Reach&) = delete;
+  Reach& operator=(const Reach&) = delete;
+
+  void submit(Job job);
+  // Calls `done` when all jobs submitted so far have ended; at once if there is none.
+  void barrier(std::function<void()> done);
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Job> jobs;
+    bool stopped = false;
+    base::Fd memory;
+  };
+  static void work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
+                   const std::weak_ptr<int>& alive);
+
+  base::EventLoop& loop_;
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+  bool started_ = false;
+  size_t pending_ = 0;
+};
+
+}  // namespace vrdma::rdma

@@ -1,0 +1,265 @@
+#include "transport/send_queue.h"
+
+#include <array>
+#include <cstring>
+
+#include "core/base/asymmetric_fence.h"
+
+namespace vrdma::transport {
+
+using ipc::Token;
+using verbs::QpState;
+using verbs::QpType;
+using verbs::WcStatus;
+
+namespace {
+
+constexpr int kRequestsPerTurn = 64;
+
+// IBTA table 45, in units of 10 us.
+constexpr std::array<uint32_t, 32> kRnrTimer{65536, 1,    2,    3,     4,     6,     8,     12,
+                                             16,    24,   32,   48,    64,    96,    128,   192,
+                                             256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                             4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
+constexpr uint8_t kRnrForEver = 7;
+
+uint32_t value(Token token) { return static_cast<uint32_t>(token); }
+
+}  // namespace
+
+SendQueue::SendQueue(rdma::Qp& qp, Runner& runner) : qp_(qp), runner_(runner) {}
+
+SendQueue::~SendQueue() {
+  forget_request();
+  runner_.remove(this);
+}
+
+bool SendQueue::ours() const {
+  const uint32_t token = qp_.block->token.load(std::memory_order_acquire);
+  return token == value(Token::kWorker) || token == value(Token::kAsked);
+}
+
+void SendQueue::kick() {
+  if (waits_at_ == nullptr && !timer_.active()) runner_.activate(this);
+}
+
+void SendQueue::resume() {
+  if (waits_at_ != nullptr) {
+    waits_at_->receive_waiters().remove(this);
+    if (waits_at_->receive_waiters().empty()) waits_at_->waiter_word().store(0);
+    waits_at_ = nullptr;
+  }
+  runner_.activate(this);
+}
+
+void SendQueue::link_changed() {
+  // What was begun on a link that has gone is begun anew, and then finds no link.
+  if (path_ && has_request_) path_->abandon();
+  stop_waiting();
+  if (qp_.can_send()) return;
+  has_request_ = false;
+  if (ours()) (void)let_go();  // before anybody is told, so that the program can flush
+}
+
+void SendQueue::stop_waiting() {
+  resume();
+  timer_.reset();
+  timer_expired_ = false;
+  rnr_left_.reset();
+  block(false);
+}
+
+void SendQueue::forget_request() {
+  if (path_ && has_request_) path_->abandon();
+  has_request_ = false;
+  stop_waiting();
+}
+
+void SendQueue::block(bool blocked) {
+  const uint32_t word = blocked ? 1 : 0;
+  if (qp_.block->blocked.load(std::memory_order_relaxed) != word)
+    qp_.block->blocked.store(word, std::memory_order_relaxed);
+}
+
+bool SendQueue::run() {
+  for (int i = 0; i < kRequestsPerTurn; ++i) {
+    switch (step()) {
+      case Turn::kMore:
+        break;
+      case Turn::kYield:
+        return true;
+      case Turn::kSleep:
+        return false;
+    }
+  }
+  return true;
+}
+
+SendQueue::Turn SendQueue::step() {
+  if (!ours()) return Turn::kSleep;
+  if (!has_request_) {
+    if (!qp_.can_send()) return let_go();
+    if (qp_.state() == QpState::kSqd) return Turn::kSleep;
+    const Turn turn = fetch();
+    if (!has_request_) return turn;
+  }
+  const Progress progress = path_->execute(request_);
+  switch (progress.kind) {
+    case Progress::Kind::kDone:
+      complete(progress.status, progress.byte_len);
+      return Turn::kMore;
+    case Progress::Kind::kAgain:
+      return Turn::kYield;
+    case Progress::Kind::kPending:
+      return Turn::kSleep;
+    case Progress::Kind::kNoReceive:
+      return wait_for_receive();
+    case Progress::Kind::kNoLink:
+      return wait_for_link();
+    case Progress::Kind::kStalled:
+      timer_ = runner_.loop().after(std::chrono::microseconds(100), [this] {
+        timer_.reset();
+        runner_.activate(this);
+      });
+      return Turn::kSleep;
+  }
+  return Turn::kSleep;
+}
+
+// Takes the next request out of the ring. What stands there is the program's: copied, then checked.
+SendQueue::Turn SendQueue::fetch() {
+  auto& token = qp_.block->token;
+  if (token.load(std::memory_order_acquire) == value(Token::kAsked) && qp_.out_direct) {
+    token.store(value(Token::kClient), std::memory_order_release);
+    return Turn::kSleep;
+  }
+  tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
+  const uint32_t queued = qp_.block->sq_head.load(std::memory_order_acquire) - tail_;
+  if (queued == 0) return idle();
+  idle_since_ = {};
+  const uint8_t* from = qp_.sq + uint64_t{tail_ & (qp_.sq_depth - 1)} * qp_.send_stride;
+  std::memcpy(&request_.wqe, from, sizeof request_.wqe);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const auto& wqe = request_.wqe;
+  const bool is_inline = (wqe.flags & ipc::kInline) != 0;
+  if (queued > qp_.sq_depth || wqe.opcode >= verbs::kOpcodeCount ||
+      wqe.num_sge > qp_.max_send_sge || (is_inline && wqe.inline_length > qp_.max_inline)) {
+    ++qp_.context->device->fabric->counters.rings_corrupt;
+    if (qp_.context->on_corrupt) qp_.context->on_corrupt();
+    return Turn::kSleep;
+  }
+  const size_t length = is_inline ? wqe.inline_length : wqe.num_sge * sizeof(verbs::Sge);
+  std::memcpy(request_.inline_data, from + sizeof wqe, length);
+  has_request_ = true;
+  return Turn::kMore;
+}
+
+SendQueue::Turn SendQueue::idle() {
+  if (!qp_.out_direct && runner_.spin().count() > 0) {
+    const auto now = base::EventLoop::now();
+    if (idle_since_ == base::TimePoint{}) idle_since_ = now;
+    if (now - idle_since_ < runner_.spin()) return Turn::kYield;
+  }
+  idle_since_ = {};
+  return let_go();
+}
+
+// kFree, and if work came in between, back. A queue pair that may not send lets go of what it has:
+// the program flushes it.
+SendQueue::Turn SendQueue::let_go() {
+  auto& token = qp_.block->token;
+  token.store(value(Token::kFree), std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!qp_.can_send()) return Turn::kSleep;
+  if (qp_.block->sq_head.load(std::memory_order_relaxed) ==
+      qp_.block->sq_tail.load(std::memory_order_relaxed))
+    return Turn::kSleep;
+  uint32_t free = value(Token::kFree);
+  return token.compare_exchange_strong(free, value(Token::kWorker)) ? Turn::kMore : Turn::kSleep;
+}
+
+SendQueue::Turn SendQueue::wait_for_receive() {
+  if (qp_.type != QpType::kRc) {  // unreliable: the message is lost, its sender does not learn
+    complete(WcStatus::kSuccess, 0);
+    return Turn::kMore;
+  }
+  rdma::Qp& responder = *qp_.out;
+  if (timer_expired_) {
+    timer_expired_ = false;
+    if (rnr_left_ == 0) {
+      complete(WcStatus::kRnrRetryExceeded, 0);
+      return Turn::kMore;
+    }
+    --*rnr_left_;
+  }
+  const uint8_t retries = qp_.attributes.rnr_retry;
+  if (retries != kRnrForEver && !rnr_left_) {
+    if (retries == 0) {
+      complete(WcStatus::kRnrRetryExceeded, 0);
+      return Turn::kMore;
+    }
+    rnr_left_ = static_cast<uint8_t>(retries - 1);
+  }
+  if (waits_at_ == nullptr) {
+    waits_at_ = &responder;
+    responder.receive_waiters().push_back(this);
+    responder.waiter_word().store(1, std::memory_order_relaxed);
+    block(true);
+    // Pairs with AsymmetricFence::light of ibv_post_recv: it sees the waiter, or we its receive.
+    base::AsymmetricFence::heavy();
+    return Turn::kMore;  // look again, now registered
+  }
+  if (rnr_left_ && !timer_.active()) {
+    const auto delay =
+        std::chrono::microseconds(10) * kRnrTimer[responder.attributes.min_rnr_timer & 31];
+    timer_ = runner_.loop().after(delay, [this] {
+      timer_.reset();
+      timer_expired_ = true;
+      runner_.activate(this);
+    });
+  }
+  return Turn::kSleep;
+}
+
+SendQueue::Turn SendQueue::wait_for_link() {
+  if (qp_.type != QpType::kRc) {
+    complete(WcStatus::kSuccess, 0);
+    return Turn::kMore;
+  }
+  if (timer_expired_) {
+    complete(WcStatus::kRetryExceeded, 0);
+    return Turn::kMore;
+  }
+  block(true);
+  if (qp_.attributes.timeout != 0 && !timer_.active()) {
+    const auto silence = std::chrono::nanoseconds(4096) * (1ull << (qp_.attributes.timeout & 31)) *
+                         (qp_.attributes.retry_cnt + 1);
+    timer_ = runner_.loop().after(std::chrono::duration_cast<base::Duration>(silence), [this] {
+      timer_.reset();
+      timer_expired_ = true;
+      runner_.activate(this);
+    });
+  }
+  return Turn::kSleep;
+}
+
+void SendQueue::complete(WcStatus status, uint32_t byte_len) {
+  has_request_ = false;
+  if (waits_at_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) stop_waiting();
+  block(false);
+  qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};
+  ++tail_;
+  qp_.block->sq_tail.store(tail_, std::memory_order_release);
+  const bool failed = status != WcStatus::kSuccess;
+  if (failed || (request_.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(failed);
+  if (!failed) return;
+  if (qp_.type == QpType::kRc) {
+    qp_.fail();
+  } else {
+    qp_.set_state(QpState::kSqe);  // IBTA 10.3.1.7
+    link_changed();
+    qp_.send_cq->notify(true);
+  }
+}
+
+}  // namespace vrdma::transport

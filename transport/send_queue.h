@@ -1,0 +1,74 @@
+// The mediated side of a send queue: theory of operation.
+//
+// A queue pair's send queue is executed by one party at a time, the *token* says by whom:
+//
+//   kClient   the program executes by itself (direct link only); outside of the library the queue
+//             is then empty. Leaves by the program: a request that cannot finish now is written
+//             to the ring, token = kWorker, doorbell.
+//   kWorker   we execute. Leaves by us: the queue is empty -> kFree, fence, look again.
+//   kAsked    we execute; the program, inside the library, would like to. Between two requests we
+//             give: token = kClient. If that takes too long it goes back to kWorker by CAS.
+//   kFree     nobody: the queue was empty. The program takes it by CAS, to kClient or, to have us
+//             work, to kWorker with a doorbell.
+//
+// We read the token but never believe it: what a program does to its token is done to its own
+// queue. What waits (for a receive, for a link) waits here, so nothing depends on the program
+// calling the library again. Waiting for a receive is registered at the far queue, whose owner
+// then rings (`rq_waiter`); the RNR timer only counts retries, the timeout only counts silence.
+//
+// A queue leaves the waiting states by kick(), link_changed(), receive_posted(), resume() and its
+// timer; each just makes it run again, and run() finds out what is the case.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "core/rdma/device.h"
+#include "transport/runner.h"
+#include "transport/transport.h"
+
+namespace vrdma::transport {
+
+class SendQueue final : public rdma::Sender, public Runnable {
+ public:
+  SendQueue(rdma::Qp& qp, Runner& runner);
+  ~SendQueue() override;
+
+  void set_path(std::unique_ptr<Path> path) { path_ = std::move(path); }
+
+  void kick() override;
+  void link_changed() override;
+  void receive_posted() override { resume(); }
+  void resume();
+  bool run() override;
+
+ private:
+  enum class Turn : uint8_t { kMore, kYield, kSleep };
+
+  Turn step();
+  Turn idle();
+  Turn let_go();
+  Turn fetch();
+  Turn wait_for_receive();
+  Turn wait_for_link();
+  void complete(verbs::WcStatus status, uint32_t byte_len);
+  void stop_waiting();
+  void forget_request();
+  void block(bool blocked);
+  [[nodiscard]] bool ours() const;
+
+  rdma::Qp& qp_;
+  Runner& runner_;
+  std::unique_ptr<Path> path_;
+  uint32_t tail_ = 0;
+  bool has_request_ = false;  // request_ was fetched and is not completed
+  rdma::WorkRequest request_{};
+
+  rdma::Qp* waits_at_ = nullptr;  // whose receive we wait for
+  std::optional<uint8_t> rnr_left_;
+  bool timer_expired_ = false;
+  base::EventLoop::Timer timer_;
+  base::TimePoint idle_since_{};
+};
+
+}  // namespace vrdma::transport

@@ -1,0 +1,231 @@
+#include "transport/shm/connected.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace vrdma::transport {
+
+using rdma::Outcome;
+using rdma::Plan;
+using verbs::QpType;
+using verbs::WcStatus;
+
+namespace {
+
+constexpr uint64_t kSlice = 1u << 20;         // bytes copied in one turn
+constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
+
+Progress done(WcStatus status, uint64_t byte_len = 0) {
+  return {Progress::Kind::kDone, status, static_cast<uint32_t>(byte_len)};
+}
+
+}  // namespace
+
+void ConnectedPath::abandon() {
+  if (claimed_from_ != nullptr) claimed_from_->give_back(receive_);
+  claimed_from_ = nullptr;
+  done_ = 0;
+  stage_ = Stage::kStart;
+  failed_ = false;
+  jobs_ = 0;
+  alive_ = std::make_shared<int>(0);  // the answer to a job that is out goes nowhere
+  buffer_ = nullptr;
+}
+
+Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
+  rdma::Qp& peer = *qp_.out;
+  const rdma::Requester requester{qp_.memory(), qp_.pd->handle};
+  rdma::Responder responder;
+  responder.memory = peer.memory();
+  responder.pd = peer.pd->handle;
+  responder.access = peer.block->access.load(std::memory_order_relaxed);
+  responder.receives = peer.receive_queue();
+  responder.next_receive =
+      qp_.out_direct ? qp_.outbox->ring->head.load(std::memory_order_relaxed) : peer.inbox_head;
+  if (peer.srq != nullptr &&
+      verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
+    if (claimed_from_ == nullptr) {
+      const Outcome outcome = peer.srq->claim(&receive_);
+      if (outcome != Outcome::kDone) return outcome;
+      claimed_from_ = peer.srq;
+    }
+    responder.claimed = &receive_;
+  }
+  return rdma::prepare(request, requester, responder, plan);
+}
+
+Progress ConnectedPath::execute(rdma::WorkRequest& request) {
+  if (qp_.out == nullptr) return {Progress::Kind::kNoLink};
+  if (jobs_ > 0) return {Progress::Kind::kPending};
+  Plan plan;
+  const Outcome outcome = prepare(request, &plan);
+  if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
+  if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
+    if (!rdma::perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
+    return finish(request, plan);
+  }
+  if (plan.reached) return step_reached(request, plan);
+  const uint64_t length = slice_length(plan);
+  if (!rdma::copy_pieces(rdma::slice(plan.source, done_, length), plan.source_space,
+                         rdma::slice(plan.target, done_, length), plan.target_space))
+    return refuse(Outcome::kRemoteAccess, plan, request);
+  done_ += length;
+  return done_ == plan.length ? finish(request, plan) : Progress{Progress::Kind::kAgain};
+}
+
+uint64_t ConnectedPath::slice_length(const Plan& plan) const {
+  return std::min(plan.length - done_, plan.reached ? kReachedSlice : kSlice);
+}
+
+// One slice: source -> buffer -> target, each by pointers where the memory is in place and by the
+// owner's reach thread where it is not. Entered again after each job; `stage_` tells how far it is.
+Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& plan) {
+  const bool atomic = verbs::is_atomic(plan.opcode);
+  const bool to_local = atomic || plan.opcode == verbs::Opcode::kRdmaRead;
+  rdma::Process& local = *qp_.context->process;
+  rdma::Process& remote = *qp_.out->context->process;
+  const uint64_t length = slice_length(plan);
+  if (stage_ == Stage::kStart) {
+    buffer_ = std::make_shared<std::vector<uint8_t>>(length);
+    stage_ = Stage::kRead;
+    if (!move(rdma::slice(plan.source, done_, length), to_local ? remote : local, false, buffer_))
+      return {Progress::Kind::kPending};
+  }
+  if (failed_) return refuse(failure(plan), plan, request);
+  if (stage_ == Stage::kRead) {
+    stage_ = Stage::kWritten;
+    if (atomic) answer_atomic(request, plan, remote);
+    (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
+    if (jobs_ > 0) return {Progress::Kind::kPending};
+    if (failed_) return refuse(failure(plan), plan, request);
+  }
+  done_ += length;
+  stage_ = Stage::kStart;
+  return done_ >= plan.length ? finish(request, plan) : Progress{Progress::Kind::kAgain};
+}
+
+// Whose memory was not as its key promised.
+Outcome ConnectedPath::failure(const Plan& plan) const {
+  const bool to_local = verbs::is_atomic(plan.opcode) || plan.opcode == verbs::Opcode::kRdmaRead;
+  const bool at_source = stage_ == Stage::kRead;
+  if (at_source != to_local) return Outcome::kLocalProtection;
+  return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
+}
+
+// Writes the operand back. One atomic at a time: this thread is the only executor of the fabric's
+// reached memory, and no other request of the responder's runs between its jobs.
+void ConnectedPath::answer_atomic(const rdma::WorkRequest& request, const Plan& plan,
+                                  rdma::Process& responder) {
+  uint64_t old = 0;
+  std::memcpy(&old, buffer_->data(), sizeof old);
+  const auto& rdma = request.wqe.rdma;
+  uint64_t fresh = old;
+  if (plan.opcode == verbs::Opcode::kFetchAdd) fresh = old + rdma.compare_add;
+  if (plan.opcode == verbs::Opcode::kCompareSwap && old == rdma.compare_add) fresh = rdma.swap;
+  auto operand = std::make_shared<std::vector<uint8_t>>(sizeof fresh);
+  std::memcpy(operand->data(), &fresh, sizeof fresh);
+  (void)move(plan.source, responder, true, operand);
+}
+
+bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
+                         const std::shared_ptr<std::vector<uint8_t>>& buffer) {
+  rdma::Reach::Job job;
+  job.write = write;
+  job.buffer = buffer;
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached) {
+      job.parts.push_back({piece.addr, piece.length, offset});
+    } else {
+      uint8_t* bytes = buffer->data() + offset;
+      failed_ |= write ? !rdma::write_piece(bytes, piece, process.space())
+                       : !rdma::read_piece(piece, process.space(), bytes);
+    }
+    offset += piece.length;
+  }
+  if (job.parts.empty()) return true;
+  ++jobs_;
+  job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
+    if (alive.expired()) return;
+    --jobs_;
+    failed_ |= !ok;
+    queue_.resume();
+  };
+  process.reach()->submit(std::move(job));
+  return false;
+}
+
+void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
+                                     WcStatus status) {
+  rdma::Qp& peer = *qp_.out;
+  const ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
+  if (qp_.out_direct) {
+    ipc::RecvRing* ring = qp_.outbox->ring;
+    rdma::deliver(request, plan, ring, qp_.outbox->depth,
+                  ring->head.load(std::memory_order_relaxed), status);
+    peer.recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 || status != WcStatus::kSuccess);
+  } else {
+    peer.deliver(entry);
+  }
+  claimed_from_ = nullptr;
+}
+
+Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan) {
+  if (plan.receives) complete_receive(request, plan, WcStatus::kSuccess);
+  abandon();
+  const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
+  return done(WcStatus::kSuccess, answers ? plan.length : 0);
+}
+
+// A queue pair connected to itself goes to ERR when its request has been completed.
+void ConnectedPath::fail_responder() {
+  if (qp_.out != &qp_) qp_.out->fail();
+}
+
+// What goes wrong at the responder moves the responder to ERR, as its NAK would (IBTA 9.9.3). An
+// unreliable connection drops the message instead, and its sender does not learn.
+Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
+                               const rdma::WorkRequest& request) {
+  if (outcome == Outcome::kNoReceive) return {Progress::Kind::kNoReceive};
+  rdma::Qp& peer = *qp_.out;
+  const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
+  if (outcome == Outcome::kPeerBroken) {
+    ++peer.context->device->fabric->counters.rings_corrupt;
+    abandon();
+    if (peer.context->on_corrupt) peer.context->on_corrupt();
+    return {Progress::Kind::kNoLink};
+  }
+  const bool receive_failed =
+      outcome == Outcome::kReceiveTooSmall || outcome == Outcome::kReceiveProtection;
+  if (!local && qp_.type != QpType::kRc) {
+    abandon();
+    return done(WcStatus::kSuccess);
+  }
+  if (receive_failed)
+    complete_receive(request, plan,
+                     outcome == Outcome::kReceiveTooSmall ? WcStatus::kLocalLengthError
+                                                          : WcStatus::kLocalProtectionError);
+  abandon();
+  switch (outcome) {
+    case Outcome::kLocalLength:
+      return done(WcStatus::kLocalLengthError);
+    case Outcome::kLocalProtection:
+      return done(WcStatus::kLocalProtectionError);
+    case Outcome::kRemoteAccess:
+      peer.raise(verbs::Event::kQpAccessError);
+      fail_responder();
+      return done(WcStatus::kRemoteAccessError);
+    case Outcome::kReceiveProtection:
+      fail_responder();
+      return done(WcStatus::kRemoteOperationError);
+    case Outcome::kRemoteInvalid:
+      peer.raise(verbs::Event::kQpRequestError);
+      [[fallthrough]];
+    default:
+      fail_responder();
+      return done(WcStatus::kRemoteInvalidRequest);
+  }
+}
+
+}  // namespace vrdma::transport

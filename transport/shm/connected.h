@@ -1,0 +1,53 @@
+// The path of a connected queue pair (RC, UC) whose peer is on this host.
+//
+// Small messages in place are executed in one go. Longer ones, and those with memory that must be
+// reached, go in slices, with every key checked again before each: memory that was deregistered
+// meanwhile is not touched, and other queues run in between.
+#pragma once
+
+#include <memory>
+
+#include "transport/send_queue.h"
+
+namespace vrdma::transport {
+
+class ConnectedPath final : public Path {
+ public:
+  ConnectedPath(rdma::Qp& qp, SendQueue& queue) : qp_(qp), queue_(queue) {}
+  ~ConnectedPath() override { abandon(); }
+
+  [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
+  void abandon() override;
+
+ private:
+  enum class Stage : uint8_t { kStart, kRead, kWritten };
+
+  [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
+  [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
+                                const rdma::WorkRequest& request);
+  [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] rdma::Outcome failure(const rdma::Plan& plan) const;
+  void answer_atomic(const rdma::WorkRequest& request, const rdma::Plan& plan,
+                     rdma::Process& responder);
+  void fail_responder();
+  void complete_receive(const rdma::WorkRequest& request, const rdma::Plan& plan,
+                        verbs::WcStatus status);
+  // Moves the slice between `buffer_` and memory; true if it is there at once.
+  [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
+                          const std::shared_ptr<std::vector<uint8_t>>& buffer);
+  [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
+
+  rdma::Qp& qp_;
+  SendQueue& queue_;
+  rdma::Srq* claimed_from_ = nullptr;
+  rdma::Receive receive_;  // claimed from it
+  uint64_t done_ = 0;      // bytes of the message moved so far
+  Stage stage_ = Stage::kStart;
+  bool failed_ = false;
+  int jobs_ = 0;  // out with reach threads
+  std::shared_ptr<std::vector<uint8_t>> buffer_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace vrdma::transport

@@ -1,0 +1,241 @@
+#include "transport/shm/datagram.h"
+
+#include <cstring>
+
+#include "core/base/endian.h"
+
+namespace vrdma::transport {
+
+using rdma::Outcome;
+using verbs::kGrhBytes;
+using verbs::WcStatus;
+
+namespace {
+
+Progress done(WcStatus status) { return {Progress::Kind::kDone, status, 0}; }
+
+// What a RoCE v2 receiver finds in the first 40 bytes (IBTA annex A17.4.5.1): the IPv6 header, or,
+// for IPv4, 20 undefined bytes and the IPv4 header.
+struct Ipv6Header {
+  base::ub32 version_class_label;
+  base::ub16 payload_length;
+  uint8_t next_header;
+  uint8_t hop_limit;
+  uint8_t source[16];
+  uint8_t destination[16];
+};
+static_assert(sizeof(Ipv6Header) == kGrhBytes);
+
+struct Ipv4Header {
+  uint8_t version_ihl;
+  uint8_t tos;
+  base::ub16 total_length;
+  base::ub16 id;
+  base::ub16 fragment;
+  uint8_t ttl;
+  uint8_t protocol;
+  base::ub16 checksum;
+  uint8_t source[4];
+  uint8_t destination[4];
+};
+static_assert(sizeof(Ipv4Header) == 20);
+
+constexpr uint8_t kUdp = 17;
+constexpr uint32_t kUdpBthDethIcrc = 8 + 12 + 8 + 4;
+
+void write_header(uint8_t* out, const verbs::Gid& source, const verbs::Gid& destination,
+                  const ipc::SendWqe& wqe, size_t payload) {
+  const auto length = static_cast<uint16_t>(payload + kUdpBthDethIcrc);
+  const uint8_t hop_limit = wqe.ud.hop_limit != 0 ? wqe.ud.hop_limit : uint8_t{64};
+  if (source.is_ipv4_mapped()) {
+    std::memset(out, 0, kGrhBytes - sizeof(Ipv4Header));
+    Ipv4Header header{};
+    header.version_ihl = 0x45;
+    header.tos = wqe.ud.traffic_class;
+    header.total_length = static_cast<uint16_t>(length + sizeof header);
+    header.ttl = hop_limit;
+    header.protocol = kUdp;
+    std::memcpy(header.source, source.bytes.data() + 12, 4);
+    std::memcpy(header.destination, destination.bytes.data() + 12, 4);
+    uint32_t sum = 0;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&header);
+    for (size_t i = 0; i < sizeof header; i += 2)
+      sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
+    while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
+    header.checksum = static_cast<uint16_t>(~sum);
+    std::memcpy(out + kGrhBytes - sizeof header, &header, sizeof header);
+    return;
+  }
+  Ipv6Header header{};
+  header.version_class_label =
+      6u << 28 | static_cast<uint32_t>(wqe.ud.traffic_class) << 20 | (wqe.ud.flow_label & 0xfffff);
+  header.payload_length = length;
+  header.next_header = kUdp;
+  header.hop_limit = hop_limit;
+  std::memcpy(header.source, source.bytes.data(), 16);
+  std::memcpy(header.destination, destination.bytes.data(), 16);
+  std::memcpy(out, &header, sizeof header);
+}
+
+}  // namespace
+
+void DatagramPath::abandon() {
+  reading_ = ready_ = failed_ = false;
+  message_ = nullptr;
+  alive_ = std::make_shared<int>(0);
+}
+
+Progress DatagramPath::execute(rdma::WorkRequest& request) {
+  if (reading_) return {Progress::Kind::kPending};
+  if (!ready_ && !failed_) {
+    const Progress progress = collect(request);
+    if (!ready_) return progress;
+  }
+  if (failed_) {
+    abandon();
+    return done(WcStatus::kLocalProtectionError);
+  }
+  send(request);
+  abandon();
+  return done(WcStatus::kSuccess);
+}
+
+// Brings the payload together. ready_, or what to report.
+Progress DatagramPath::collect(rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  const rdma::Device& device = *qp_.context->device;
+  if (!verbs::is_send(opcode) || request.wqe.ud.sgid_index >= device.gids.size())
+    return done(WcStatus::kLocalQpOperationError);
+  source_ = device.gids[request.wqe.ud.sgid_index];
+  rdma::PieceList pieces;
+  uint64_t length = 0;
+  bool reached = false;
+  if ((request.wqe.flags & ipc::kInline) != 0) {
+    length = request.wqe.inline_length;
+    pieces.count = length > 0 ? 1 : 0;
+    pieces.pieces[0] = {request.inline_data, 0, length, false};
+  } else {
+    const Outcome outcome = rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(),
+                                         qp_.pd->handle, 0, &pieces, &length, &reached);
+    if (outcome != Outcome::kDone) return done(WcStatus::kLocalProtectionError);
+  }
+  if (length > device.roce_mtu()) return done(WcStatus::kLocalLengthError);
+  message_ = std::make_shared<std::vector<uint8_t>>(kGrhBytes + length);
+  rdma::Reach::Job job;
+  job.buffer = message_;
+  uint64_t offset = kGrhBytes;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached) {
+      job.parts.push_back({piece.addr, piece.length, offset});
+    } else if (!rdma::read_piece(piece, qp_.context->process->space(), message_->data() + offset)) {
+      return done(WcStatus::kLocalProtectionError);
+    }
+    offset += piece.length;
+  }
+  if (job.parts.empty()) {
+    ready_ = true;
+    return {};
+  }
+  reading_ = true;
+  job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
+    if (alive.expired()) return;
+    reading_ = false;
+    ready_ = ok;
+    failed_ = !ok;
+    queue_.resume();
+  };
+  qp_.context->process->reach()->submit(std::move(job));
+  return {Progress::Kind::kPending};
+}
+
+void DatagramPath::send(const rdma::WorkRequest& request) {
+  rdma::Fabric& fabric = *qp_.context->device->fabric;
+  verbs::Gid destination;
+  std::memcpy(destination.bytes.data(), request.wqe.ud.dgid, destination.bytes.size());
+  write_header(message_->data(), source_, destination, request.wqe, message_->size() - kGrhBytes);
+  if (!destination.is_multicast()) {
+    rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
+    if (target == nullptr)
+      ++fabric.counters.datagrams_dropped;
+    else
+      deliver(*target, request, destination);
+    return;
+  }
+  const auto* members = fabric.members(destination);
+  if (members == nullptr) return;
+  for (rdma::Qp* member : *members)
+    if (member != &qp_) deliver(*member, request, destination);
+}
+
+void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
+                           const verbs::Gid& destination) {
+  auto& dropped = qp_.context->device->fabric->counters.datagrams_dropped;
+  // The high bit of the Q_Key in a request stands for that of the sending queue pair (IBTA 10.2.5).
+  const uint32_t qkey =
+      (request.wqe.ud.qkey >> 31) != 0 ? qp_.attributes.qkey : request.wqe.ud.qkey;
+  if (target.type != verbs::QpType::kUd || !target.can_receive() || target.receiving ||
+      (target.attributes.qkey != qkey && !destination.is_multicast())) {
+    ++dropped;
+    return;
+  }
+  rdma::Receive receive;
+  const Outcome fetched = target.srq != nullptr
+                              ? target.srq->claim(&receive)
+                              : rdma::fetch_receive(target.receives, target.inbox_head, &receive);
+  if (fetched == Outcome::kPeerBroken && target.context->on_corrupt) target.context->on_corrupt();
+  if (fetched != Outcome::kDone) {
+    ++dropped;
+    return;
+  }
+  ipc::RecvEntry entry{};
+  entry.slot = receive.slot;
+  entry.byte_len = static_cast<uint32_t>(message_->size());
+  entry.imm = request.wqe.imm;
+  entry.src_qpn = qp_.qpn;
+  entry.opcode = request.wqe.opcode;
+  entry.flags = static_cast<uint8_t>(
+      ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
+  entry.sl = request.wqe.ud.sl;
+
+  rdma::PieceList pieces;
+  bool reached = false;
+  const Outcome outcome = rdma::scatter(receive, target.memory(), target.receive_queue().pd,
+                                        message_->size(), &pieces, &reached);
+  if (outcome != Outcome::kDone) {
+    // A sender must not be able to break the receiver with a long datagram: it is dropped.
+    if (target.srq != nullptr) target.srq->give_back(receive);
+    ++dropped;
+    return;
+  }
+  rdma::Process& process = *target.context->process;
+  rdma::Reach::Job job;
+  job.write = true;
+  job.buffer = message_;
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached)
+      job.parts.push_back({piece.addr, piece.length, offset});
+    else if (!rdma::write_piece(message_->data() + offset, piece, process.space()))
+      entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
+    offset += piece.length;
+  }
+  if (job.parts.empty()) {
+    target.deliver(entry);
+    return;
+  }
+  // The receive is in hand until its memory is written; what arrives meanwhile is dropped.
+  target.receiving = true;
+  job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
+              entry](bool ok) mutable {
+    rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
+    if (qp == nullptr || !qp->receiving) return;
+    qp->receiving = false;
+    if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
+    qp->deliver(entry);
+  };
+  process.reach()->submit(std::move(job));
+}
+
+}  // namespace vrdma::transport
