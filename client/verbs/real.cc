@@ -1,6 +1,7 @@
 #include "client/verbs/real.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -88,9 +89,9 @@ void* load(const char* path) {
   if (handle == nullptr) return nullptr;
   // A path that became ours between the two looks, or that is ours by a name stat(2) did not see
   // through (an overlay): calls into it would return to us for ever.
-  Dl_info info{};
-  void* const entry = ::dlsym(handle, "ibv_get_device_list");
-  if (entry != nullptr && ::dladdr(entry, &info) != 0 && info.dli_fbase != own().dli_fbase)
+  link_map* loaded = nullptr;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &loaded) == 0 &&
+      reinterpret_cast<void*>(loaded->l_addr) != own().dli_fbase)
     return handle;
   ::dlclose(handle);
   return nullptr;

@@ -1,0 +1,12 @@
+# The drop-in library against the one it stands for. Both need the library to be built.
+if(TARGET vrdma_libibverbs)
+  set(sanitized "")
+  if(VRDMA_SANITIZE)
+    set(sanitized --sanitized)
+  endif()
+  vrdma_lint(exported_symbols COMMAND Python3::Interpreter
+    ${CMAKE_CURRENT_SOURCE_DIR}/exported_symbols.py $<TARGET_FILE:vrdma_libibverbs>
+    ${CMAKE_CURRENT_SOURCE_DIR}/libibverbs-44-exports.txt ${sanitized})
+  vrdma_lint(drop_in_load COMMAND Python3::Interpreter
+    ${CMAKE_CURRENT_SOURCE_DIR}/drop_in_load.py $<TARGET_FILE:vrdma_libibverbs>)
+endif()

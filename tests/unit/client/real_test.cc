@@ -1,0 +1,102 @@
+// The trampolines, with real_stub.c in the place of the real library. Each test has a child
+// process, because a process looks for the real library once.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+extern "C" {
+int execute_ioctl(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e, uint64_t f,
+                  uint64_t g, uint64_t h);
+void __verbs_log(char* to, uint32_t size, const char* format, ...);
+int ibv_cmd_alloc_pd(void* context, void* pd, void* cmd, size_t size, void* resp, size_t rsize);
+}
+
+namespace {
+
+// Runs `body` in a child whose real library is `path`; the child's exit status must be 0. CTest
+// runs each test alone; in a run of all tests in one process another test may have looked already.
+template <class Body>
+void in_child(const char* path, Body body) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::setenv("VRDMA_REAL_LIBIBVERBS", path, 1);
+    ::_exit(body());
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Real, AllArgumentsArrive) {
+  in_child(VRDMA_REAL_STUB, [] {
+    std::vector<std::thread> threads;
+    std::atomic<int> good = 0;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&good] { good += execute_ioctl(1, 2, 3, 4, 5, 6, 7, 8) == 4321; });
+    for (std::thread& thread : threads) thread.join();
+    if (good != 4) return 1;
+    if (execute_ioctl(1, 2, 3, 4, 5, 6, 7, 8) != 4321) return 2;  // now resolved
+
+    for (int round = 0; round < 2; ++round) {
+      char text[128] = "";
+      __verbs_log(text, sizeof text, "%d %s %d %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.1f %.1f", 1,
+                  "two", 3, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5);
+      if (std::strcmp(text, "1 two 3 1.5 2.5 3.5 4.5 5.5 6.5 7.5 8.5 9.5") != 0) return 3;
+    }
+
+    void* ours = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    auto* old = reinterpret_cast<void* (*)(void*)>(::dlvsym(ours, "ibv_alloc_pd", "IBVERBS_1.0"));
+    char place[16];
+    if (old(place) != place + 10) return 4;
+    return 0;
+  });
+}
+
+TEST(Real, AFunctionThatItDoesNotHaveAnswersEnosys) {
+  in_child(VRDMA_REAL_STUB, [] {
+    if (ibv_cmd_alloc_pd(nullptr, nullptr, nullptr, 0, nullptr, 0) != ENOSYS) return 1;
+    errno = 0;
+    int count = 3;
+    if (ibv_get_device_list(&count) != nullptr || errno != ENOSYS || count != 0) return 2;
+    return 0;
+  });
+}
+
+// Ourselves is no real library: a call would come back for ever.
+TEST(Real, IsNeverOurselves) {
+  in_child(VRDMA_OURS, [] {
+    if (execute_ioctl(1, 2, 3, 4, 5, 6, 7, 8) != ENOSYS) return 1;
+    errno = 0;
+    if (ibv_import_device(-1) != nullptr || errno != ENOSYS) return 2;
+    return ibv_fork_init() == 0 && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : 3;
+  });
+}
+
+TEST(Real, WithoutOneVirtualDevicesAreThere) {
+  in_child("/nonexistent", [] {
+    ::setenv("FAKE_DEVICES", "a", 1);
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    if (list == nullptr || count != 1) return 1;
+    ibv_context* context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    if (context == nullptr) return 2;
+    ibv_device_attr attr{};
+    if (ibv_query_device(context, &attr) != 0 || attr.max_qp != 17) return 3;
+    return ibv_close_device(context);
+  });
+}
+
+}  // namespace
