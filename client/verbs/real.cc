@@ -69,17 +69,20 @@ const RealSymbol kSymbols[] = {
 void* const kNone = reinterpret_cast<void*>(-1);
 constinit std::atomic<void*> library{nullptr};
 
-// The file that this code was loaded from. Not kept in a static: its guard would be a lock held
-// across a call into the loader.
-Dl_info own() {
-  Dl_info found{};
-  ::dladdr(reinterpret_cast<void*>(&vrdma_resolve), &found);
-  return found;
-}
+// What this code was loaded from. Not kept in a static: its guard would be a lock held across a
+// call into the loader.
+struct Own {
+  Dl_info info{};
+  link_map* map = nullptr;
+  Own() {
+    ::dladdr1(reinterpret_cast<void*>(&vrdma_resolve), &info, reinterpret_cast<void**>(&map),
+              RTLD_DL_LINKMAP);
+  }
+};
 
 bool is_own_file(const char* path) {
   struct stat theirs, ours;
-  return ::stat(path, &theirs) == 0 && ::stat(own().dli_fname, &ours) == 0 &&
+  return ::stat(path, &theirs) == 0 && ::stat(Own().info.dli_fname, &ours) == 0 &&
          theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
 }
 
@@ -90,9 +93,7 @@ void* load(const char* path) {
   // A path that became ours between the two looks, or that is ours by a name stat(2) did not see
   // through (an overlay): calls into it would return to us for ever.
   link_map* loaded = nullptr;
-  if (::dlinfo(handle, RTLD_DI_LINKMAP, &loaded) == 0 &&
-      reinterpret_cast<void*>(loaded->l_addr) != own().dli_fbase)
-    return handle;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &loaded) == 0 && loaded != Own().map) return handle;
   ::dlclose(handle);
   return nullptr;
 }

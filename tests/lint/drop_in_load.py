@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 import pyverbs.device, pyverbs.pd, pyverbs.cq, pyverbs.qp, pyverbs.mr, pyverbs.utils
 import pyverbs.providers.mlx5.mlx5dv, pyverbs.providers.efa.efadv
-print(pyverbs.utils.wc_status_to_str(12))
+print(pyverbs.utils.qp_state_to_str(3))
 try:
     print(pyverbs.device.get_device_list())
 except Exception as error:
