@@ -224,19 +224,24 @@ TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
 
 TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
   start_daemon();
-  ASSERT_EQ(daemon_tasks(), 1U);
+#ifdef __SANITIZE_THREAD__
+  const size_t idle_tasks = 2;  // one is the sanitizer's own
+#else
+  const size_t idle_tasks = 1;
+#endif
+  ASSERT_EQ(daemon_tasks(), idle_tasks);
   create("red0");
   const pid_t watcher =
       spawn({VRDMACTL, "watch", "-o", "json"}, temp_ + "/watched", temp_ + "/watch.err");
   for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_THAT(content_of(temp_ + "/watched"), StartsWith("{\"type\":\"added\""));
-  EXPECT_GT(daemon_tasks(), 1U) << "gRPC is there while somebody watches";
+  EXPECT_GT(daemon_tasks(), idle_tasks) << "gRPC is there while somebody watches";
   ::kill(watcher, SIGINT);
   ::waitpid(watcher, nullptr, 0);
-  for (int i = 0; i < 500 && daemon_tasks() > 1; ++i)
+  for (int i = 0; i < 500 && daemon_tasks() > idle_tasks; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(daemon_tasks(), 1U);
+  EXPECT_EQ(daemon_tasks(), idle_tasks);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const std::string before = daemon_status("voluntary_ctxt_switches");
   std::this_thread::sleep_for(std::chrono::milliseconds(1000));

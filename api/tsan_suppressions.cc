@@ -1,0 +1,16 @@
+// What ThreadSanitizer must not believe: gRPC and abseil are not built with it, so it does not see
+// their locks and takes what they guard for races. Compiled into programs of the tsan preset only;
+// our own code stays watched.
+extern "C" const char* __tsan_default_suppressions() {
+  return "called_from_lib:libgrpc_unsecure.so\n"
+         "called_from_lib:libgrpc++_unsecure.so\n"
+         "called_from_lib:libgpr.so\n"
+         "called_from_lib:libupb.so\n"
+         "called_from_lib:libabsl_base.so\n"
+         "called_from_lib:libabsl_graphcycles_internal.so\n"
+         "called_from_lib:libabsl_synchronization.so\n"
+         "race:libgrpc\n"
+         "race:libabsl\n"
+         "race:libupb\n"
+         "race:grpc::\n";
+}
