@@ -29,11 +29,11 @@ struct QuotaSetting {
 
 struct VdevSpec {
   std::string name;
-  std::string netns;             // name, absolute path, or "pid:N"
-  std::string netdev;            // interface name in that netns
-  std::string parent = "soft";   // see parents()
-  std::string tenant;            // empty: "default"
-  std::string fabric;            // empty: the tenant's own
+  std::string netns;                // name, absolute path, or "pid:N"
+  std::string netdev;               // interface name in that netns
+  std::string parent = "soft";      // see parents()
+  std::string tenant;               // empty: "default"
+  std::string fabric;               // empty: the tenant's own
   std::vector<QuotaSetting> quota;  // kinds not named get their defaults
 };
 
