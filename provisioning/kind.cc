@@ -1,0 +1,104 @@
+#include "provisioning/kind.h"
+
+#include <array>
+#include <cctype>
+#include <charconv>
+
+namespace vrdma::provisioning {
+
+namespace {
+
+constexpr uint64_t kKi = 1024;
+
+// The ceilings of queues, keys and their depths are the sizes of the tables that programs and
+// workers share; the defaults let perftest, UCX and MPI run with dozens of peers.
+constexpr std::array<KindTraits, kKindCount> kTraits{{
+    {"context", 1 * kKi, 64 * kKi, false},
+    {"pd", 1 * kKi, 64 * kKi, false},
+    {"mr", 16 * kKi, 1024 * kKi, false},
+    {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, false},
+    {"cq", 2 * kKi, 64 * kKi, false},
+    {"cqe", 64 * kKi, 4096 * kKi, true},
+    {"qp", 1 * kKi, 64 * kKi, false},
+    {"send_wr", 16 * kKi, 32 * kKi, true},
+    {"recv_wr", 16 * kKi, 32 * kKi, true},
+    {"srq", 1 * kKi, 64 * kKi, false},
+    {"ah", 16 * kKi, 1024 * kKi, false},
+    {"mw", 4 * kKi, 1024 * kKi, false},
+}};
+static_assert(kTraits[static_cast<size_t>(Kind::kMw)].name == "mw");
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+base::Result<uint64_t> parse_limit(std::string_view text) {
+  if (text == "max") return kCeiling;
+  uint64_t number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error == std::errc::result_out_of_range)
+    return base::fail(EINVAL, quoted(text) + " is beyond 64 bits");
+  if (error == std::errc() && end == last) return number;
+  static constexpr std::string_view kSuffixes = "kmgt";
+  const size_t power =
+      error == std::errc() && end + 1 == last
+          ? kSuffixes.find(static_cast<char>(std::tolower(static_cast<unsigned char>(*end))))
+          : std::string_view::npos;
+  if (power == std::string_view::npos)
+    return base::fail(EINVAL, quoted(text) + " is not a number such as 64, 16k or max");
+  const auto shift = 10 * (power + 1);
+  if (number > UINT64_MAX >> shift) return base::fail(EINVAL, quoted(text) + " is beyond 64 bits");
+  return number << shift;
+}
+
+}  // namespace
+
+const KindTraits& traits(Kind kind) { return kTraits[static_cast<size_t>(kind)]; }
+
+const std::vector<Kind>& all_kinds() {
+  static const auto kinds = [] {
+    std::vector<Kind> made;
+    for (size_t i = 0; i < kKindCount; ++i) made.push_back(static_cast<Kind>(i));
+    return made;
+  }();
+  return kinds;
+}
+
+std::optional<Kind> find_kind(std::string_view name) {
+  for (const Kind kind : all_kinds())
+    if (traits(kind).name == name) return kind;
+  return std::nullopt;
+}
+
+const std::string& kind_names() {
+  static const auto names = [] {
+    std::string made;
+    for (const Kind kind : all_kinds()) {
+      if (!made.empty()) made += ", ";
+      made += traits(kind).name;
+    }
+    return made;
+  }();
+  return names;
+}
+
+base::Result<std::vector<Setting>> parse_settings(std::string_view text) {
+  std::vector<Setting> settings;
+  if (text.empty()) return settings;
+  for (;;) {
+    const auto comma = text.find(',');
+    const std::string_view setting = text.substr(0, comma);
+    const auto equals = setting.find('=');
+    if (equals == std::string_view::npos || equals == 0)
+      return base::fail(EINVAL, quoted(setting) + " is not a quota such as qp=64");
+    const std::string kind(setting.substr(0, equals));
+    for (const auto& earlier : settings)
+      if (earlier.kind == kind) return base::fail(EINVAL, "quota " + kind + " is named twice");
+    auto limit = parse_limit(setting.substr(equals + 1));
+    if (!limit) return base::pass(std::move(limit).error(), "quota " + kind);
+    settings.push_back({kind, *limit});
+    if (comma == std::string_view::npos) return settings;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+}  // namespace vrdma::provisioning

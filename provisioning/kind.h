@@ -1,0 +1,66 @@
+// The kinds of things that a vdevice may use only so many of.
+//
+// A total bounds the sum over the vdevice: objects, or bytes for mr_bytes. A per-object maximum
+// bounds each object alone, as the fields of ibv_device_attr it is reported in do (max_cqe,
+// max_qp_wr, max_srq_wr); its use is that of the largest object there is now.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace vrdma::provisioning {
+
+enum class Kind : uint8_t {
+  kContexts,  // opened devices
+  kPd,
+  kMr,
+  kMrBytes,  // sum of the lengths of all memory regions
+  kCq,
+  kCqe,  // per object: entries of a completion queue
+  kQp,
+  kSendWr,  // per object: depth of a send queue
+  kRecvWr,  // per object: depth of a receive queue or of an SRQ
+  kSrq,
+  kAh,
+  kMw,
+};
+constexpr size_t kKindCount = 12;
+
+struct KindTraits {
+  std::string_view name;  // as on the command line: "mr_bytes"
+  uint64_t initial;       // the limit of a vdevice for which none was set
+  uint64_t ceiling;       // what the implementation can do at all
+  bool per_object;
+};
+
+[[nodiscard]] const KindTraits& traits(Kind kind);
+
+// In the order of Kind.
+[[nodiscard]] const std::vector<Kind>& all_kinds();
+
+[[nodiscard]] std::optional<Kind> find_kind(std::string_view name);
+
+// "context, pd, mr, ..." for sentences.
+[[nodiscard]] const std::string& kind_names();
+
+// One limit to be set. The name is as given by an operator and not yet checked.
+struct Setting {
+  std::string kind;
+  uint64_t limit = 0;  // kCeiling: as much as the implementation can do
+};
+constexpr uint64_t kCeiling = UINT64_MAX;
+
+// settings := "" | setting *("," setting)
+// setting  := kind "=" (digits [k|m|g|t] | "max")     suffixes are powers of 1024, either case
+//
+// EINVAL with a sentence for what does not fit, is beyond 64 bits, or names a kind twice. Whether
+// the kinds exist is for Ledger::set_limits() to say.
+[[nodiscard]] base::Result<std::vector<Setting>> parse_settings(std::string_view text);
+
+}  // namespace vrdma::provisioning
