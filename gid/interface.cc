@@ -1,0 +1,44 @@
+#include "gid/interface.h"
+
+#include <algorithm>
+
+namespace vrdma::gid {
+
+namespace {
+
+bool is_loopback(const verbs::Gid& gid) {
+  static constexpr verbs::Gid kLoopback{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  return gid == kLoopback || (gid.is_ipv4_mapped() && gid.bytes[12] == 127);
+}
+
+bool is_multicast(const verbs::Gid& gid) {
+  return gid.is_multicast() || (gid.is_ipv4_mapped() && (gid.bytes[12] & 0xf0) == 0xe0);
+}
+
+bool is_unspecified(const verbs::Gid& gid) {
+  verbs::Gid any;
+  if (gid.is_ipv4_mapped()) any.bytes[10] = any.bytes[11] = 0xff;
+  return gid == any;
+}
+
+}  // namespace
+
+verbs::Gid link_local(const std::array<uint8_t, 6>& mac) {
+  const auto inverted = static_cast<uint8_t>(mac[0] ^ 0x02);
+  return {
+      {0xfe, 0x80, 0, 0, 0, 0, 0, 0, inverted, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}};
+}
+
+std::vector<verbs::Gid> derive_gids(const Interface& interface) {
+  std::vector<verbs::Gid> gids;
+  if (interface.mac) gids.push_back(link_local(*interface.mac));
+  for (const auto& address : interface.addresses) {
+    const verbs::Gid gid{address};
+    if (is_multicast(gid) || is_unspecified(gid)) continue;
+    if (is_loopback(gid) && !interface.loopback) continue;
+    if (std::find(gids.begin(), gids.end(), gid) == gids.end()) gids.push_back(gid);
+  }
+  return gids;
+}
+
+}  // namespace vrdma::gid

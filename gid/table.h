@@ -1,0 +1,36 @@
+// A vdevice's GID table.
+//
+// Dense: entries stand at 0 .. size-1. As stable as that allows: a new entry goes to the end, and
+// where one is taken away those behind it move up by one, so that a program which uses index i is
+// disturbed only by the loss of an entry at or before i (it gets IBV_EVENT_GID_CHANGE then). The
+// first of what is wanted, the default GID, always stands at index 0.
+#pragma once
+
+#include <vector>
+
+#include "core/verbs/gid.h"
+
+namespace vrdma::gid {
+
+class Table {
+ public:
+  struct Change {
+    std::vector<verbs::Gid> added;
+    std::vector<verbs::Gid> removed;
+    bool moved = false;  // an entry that stays has another index now
+
+    // Whether the table is another than before.
+    explicit operator bool() const { return moved || !added.empty() || !removed.empty(); }
+  };
+
+  // Makes the table hold `wanted`, which names no GID twice, and nothing else.
+  Change update(const std::vector<verbs::Gid>& wanted);
+
+  [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
+  [[nodiscard]] bool contains(const verbs::Gid& gid) const;
+
+ private:
+  std::vector<verbs::Gid> gids_;
+};
+
+}  // namespace vrdma::gid

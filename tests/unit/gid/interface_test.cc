@@ -1,0 +1,56 @@
+#include "gid/interface.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/gid/gid_text.h"
+
+namespace vrdma::gid {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+Interface interface_with(std::initializer_list<const char*> addresses) {
+  Interface interface;
+  interface.mac = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};
+  for (const auto& gid : gids_of(addresses)) interface.addresses.push_back(gid.bytes);
+  return interface;
+}
+
+TEST(DeriveGids, BeginsWithTheLinkLocalOfTheMac) {
+  EXPECT_THAT(texts_of(derive_gids(interface_with({}))), ElementsAre("fe80::11:22ff:fe33:4455"));
+  EXPECT_EQ(link_local({0x00, 0x11, 0x22, 0x33, 0x44, 0x55}).text(), "fe80::211:22ff:fe33:4455");
+}
+
+TEST(DeriveGids, MapsIpv4AndKeepsTheOrder) {
+  EXPECT_THAT(
+      texts_of(derive_gids(interface_with({"10.0.0.2", "10.0.0.1", "fd00::7"}))),
+      ElementsAre("fe80::11:22ff:fe33:4455", "::ffff:10.0.0.2", "::ffff:10.0.0.1", "fd00::7"));
+}
+
+TEST(DeriveGids, NamesNoGidTwice) {
+  EXPECT_THAT(texts_of(derive_gids(
+                  interface_with({"10.0.0.1", "fe80::11:22ff:fe33:4455", "10.0.0.1", "fe80::5"}))),
+              ElementsAre("fe80::11:22ff:fe33:4455", "::ffff:10.0.0.1", "fe80::5"));
+}
+
+TEST(DeriveGids, LeavesOutWhatNobodyElseCanReach) {
+  auto interface = interface_with({"127.0.0.1", "127.8.9.1", "::1", "::", "0.0.0.0", "ff02::1",
+                                   "224.0.0.1", "239.1.2.3", "10.127.0.1", "::2"});
+  interface.mac.reset();
+  EXPECT_THAT(texts_of(derive_gids(interface)), ElementsAre("::ffff:10.127.0.1", "::2"));
+}
+
+TEST(DeriveGids, KeepsLoopbackAddressesOfTheLoopback) {
+  auto interface = interface_with({"127.0.0.1", "::1"});
+  interface.mac = {0, 0, 0, 0, 0, 0};
+  interface.loopback = true;
+  EXPECT_THAT(texts_of(derive_gids(interface)),
+              ElementsAre("fe80::200:ff:fe00:0", "::ffff:127.0.0.1", "::1"));
+}
+
+TEST(DeriveGids, GivesNoneForNothing) { EXPECT_THAT(derive_gids(Interface{}), IsEmpty()); }
+
+}  // namespace
+}  // namespace vrdma::gid
