@@ -174,22 +174,20 @@ struct ModifyQpRequest {
   verbs::QpAttributes attributes;
 };
 
-// With the change to RTR, what a direct link needs, if there can be one. `peer` is a number that
-// stands for the peer's session. Beside it: with new_peer, the peer's queue arena (read-only),
-// bell file and memory arena; with has_wake, a write end of the channel of the peer's receive CQ.
+// With the change to RTR, what a direct link needs, if there can be one. Beside it: the peer's
+// queue arena (read-only), bell file and memory arena, and, with has_wake, a write end of the
+// channel of the peer's receive CQ.
 struct ModifyQpReply {
   uint32_t state;
   uint32_t direct;  // 0: nothing below is meant
-  uint32_t peer;
-  uint32_t new_peer;
+  uint32_t peer;    // stands for the peer's session: equal numbers, equal arenas
   uint32_t has_wake;
-  uint32_t peer_recv_cq;  // slot of its CqBell
-  uint32_t peer_cq;       // what to write into its channel
+  uint32_t peer_recv_cq;  // slot of its CqBell, and what to write into its channel
   uint32_t peer_pd;
   uint32_t peer_max_recv_sge;
   uint32_t peer_rq_depth;
-  uint32_t peer_has_srq;
   uint32_t own_rq_depth;
+  uint32_t reserved;
   uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena
   uint64_t outbox;               // offset in the caller's queue arena, peer_rq_depth entries
   uint64_t peer_outbox;          // offset in the peer's queue arena, own_rq_depth entries

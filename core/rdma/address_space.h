@@ -30,6 +30,7 @@ class AddressSpace {
   ~AddressSpace();
 
   [[nodiscard]] bool is_own() const { return own_; }
+  [[nodiscard]] const base::Fd& arena() const { return arena_; }  // of of_arena()
 
   // A pointer to `addr`, good for *run bytes: `length`, or up to the end of the window.
   // nullptr if the address is outside user space or the window cannot be mapped.

@@ -69,6 +69,8 @@ class Handles {
     --count_;
   }
   [[nodiscard]] size_t count() const { return count_; }
+  // All handles are at most this.
+  [[nodiscard]] size_t capacity() const { return objects_.size(); }
   template <class F>
   void each(F f) const {
     for (const auto& object : objects_)

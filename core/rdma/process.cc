@@ -62,4 +62,11 @@ base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t co
   return process;
 }
 
+base::Result<void> Process::start_reach(base::EventLoop& loop) {
+  auto memory = memory_.duplicate();
+  if (!memory) return base::pass(std::move(memory.error()));
+  reach_ = std::make_unique<Reach>(loop, std::move(*memory));
+  return {};
+}
+
 }  // namespace vrdma::rdma

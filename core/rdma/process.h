@@ -30,11 +30,11 @@ class Process {
   [[nodiscard]] uint64_t start_time() const { return start_time_; }
   // Readable once the process has died.
   [[nodiscard]] int pidfd() const { return pidfd_.get(); }
-  [[nodiscard]] int memory_fd() const { return memory_.get(); }
 
   void set_space(std::unique_ptr<AddressSpace> space) { space_ = std::move(space); }
   [[nodiscard]] AddressSpace* space() const { return space_.get(); }
-  void set_reach(std::unique_ptr<Reach> reach) { reach_ = std::move(reach); }
+  // Makes reach() ready; its answers come on `loop`.
+  [[nodiscard]] base::Result<void> start_reach(base::EventLoop& loop);
   [[nodiscard]] Reach* reach() const { return reach_.get(); }
 
  private:

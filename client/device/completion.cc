@@ -1,0 +1,361 @@
+// Completion queues: polling the queue pairs that complete there, and being told.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "client/device/objects.h"
+#include "client/verbs/events.h"
+#include "client/verbs/virtual.h"
+#include "core/ipc/messages.h"
+
+namespace vrdma::client {
+
+namespace {
+
+ibv_wc_opcode send_opcode(uint8_t opcode) {
+  switch (static_cast<verbs::Opcode>(opcode)) {
+    case verbs::Opcode::kRdmaWrite:
+    case verbs::Opcode::kRdmaWriteWithImm:
+      return IBV_WC_RDMA_WRITE;
+    case verbs::Opcode::kRdmaRead:
+      return IBV_WC_RDMA_READ;
+    case verbs::Opcode::kCompareSwap:
+      return IBV_WC_COMP_SWAP;
+    case verbs::Opcode::kFetchAdd:
+      return IBV_WC_FETCH_ADD;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+// The results of requests that were executed, in order; unsignaled successes are passed over.
+int drain_sends(Qp& qp, int count, ibv_wc* wc) {
+  const std::lock_guard lock(qp.poll_mutex);
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
+  uint32_t polled = qp.polled.load(std::memory_order_relaxed);
+  int got = 0;
+  while (polled != tail && got < count) {
+    const uint32_t slot = polled & (qp.sq_depth - 1);
+    const PostedSend& posted = qp.posted[slot];
+    const ipc::SendResult result = qp.results[slot];
+    ++polled;
+    if (!posted.signaled && result.status == IBV_WC_SUCCESS) continue;
+    ibv_wc& out = wc[got++];
+    out = {};
+    out.wr_id = posted.wr_id;
+    out.status = static_cast<ibv_wc_status>(result.status);
+    out.opcode = send_opcode(posted.opcode);
+    out.byte_len = result.byte_len;
+    out.qp_num = qp.ibv.qp_base.qp_num;
+  }
+  qp.polled.store(polled, std::memory_order_release);
+  return got;
+}
+
+void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
+  *out = {};
+  if (Srq* srq = qp.ibv.qp_base.srq != nullptr ? Srq::of(qp.ibv.qp_base.srq) : nullptr;
+      srq != nullptr) {
+    const std::lock_guard lock(srq->mutex);
+    const uint32_t slot = entry.slot & (srq->depth - 1);
+    out->wr_id = srq->wr_ids[slot];
+    srq->free.push_back(slot);
+  } else {
+    const uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
+    out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
+    qp.rq_polled.store(index + 1, std::memory_order_release);
+  }
+  const auto opcode = static_cast<verbs::Opcode>(entry.opcode);
+  out->status = static_cast<ibv_wc_status>(entry.status);
+  out->opcode =
+      opcode == verbs::Opcode::kRdmaWriteWithImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  out->byte_len = entry.byte_len;
+  out->qp_num = qp.ibv.qp_base.qp_num;
+  out->src_qp = entry.src_qpn;
+  out->sl = entry.sl;
+  if (verbs::has_immediate(opcode)) {
+    out->imm_data = entry.imm;
+    out->wc_flags |= IBV_WC_WITH_IMM;
+  }
+  if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
+}
+
+int drain_ring(Qp& qp, const ipc::RecvRing& ring, uint32_t depth, uint32_t head, uint32_t* seen,
+               int count, ibv_wc* wc) {
+  if (head - *seen > depth) return 0;  // a peer that writes nonsense is not followed
+  int got = 0;
+  while (*seen != head && got < count) {
+    take_receive(qp, ring.entries()[*seen & (depth - 1)], &wc[got++]);
+    ++*seen;
+  }
+  return got;
+}
+
+// What the worker delivered comes before what the peer did: the token passed from one to the other
+// in between, so a look at the peer's head first sees all of the worker's entries afterwards.
+int drain_receives(Qp& qp, int count, ibv_wc* wc) {
+  const Direct* direct = nullptr;
+  uint32_t outbox_head = qp.outbox_seen;
+  if (qp.block->inbox_direct.load(std::memory_order_acquire) != 0 &&
+      (direct = qp.direct.get()) != nullptr)
+    outbox_head = direct->inbox->head.load(std::memory_order_acquire);
+  const uint32_t inbox_head = qp.inbox->head.load(std::memory_order_acquire);
+  int got = 0;
+  if (inbox_head != qp.inbox_seen)
+    got = drain_ring(qp, *qp.inbox, qp.inbox_depth, inbox_head, &qp.inbox_seen, count, wc);
+  if (outbox_head != qp.outbox_seen && got < count)
+    got += drain_ring(qp, *direct->inbox, qp.rq_depth, outbox_head, &qp.outbox_seen, count - got,
+                      wc + got);
+  return got;
+}
+
+bool in_error(verbs::QpState state) {
+  return state == verbs::QpState::kErr || state == verbs::QpState::kSqe;
+}
+
+int poll_sends(Qp& qp, int count, ibv_wc* wc) {
+  int got = drain_sends(qp, count, wc);
+  if (got == count || qp.state() == verbs::QpState::kRts) return got;
+  if (!in_error(qp.state())) return got;
+  flush_sends(qp);
+  return got + drain_sends(qp, count - got, wc + got);
+}
+
+int poll_receives(Qp& qp, int count, ibv_wc* wc) {
+  int got = drain_receives(qp, count, wc);
+  if (got == count || qp.state() != verbs::QpState::kErr) return got;
+  wait_for_initiator(qp);
+  got += drain_receives(qp, count - got, wc + got);
+  return got + flush_receives(qp, count - got, wc + got);
+}
+
+int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
+  Cq& cq = *Cq::of(ibv);
+  const std::lock_guard lock(cq.mutex);
+  const size_t senders = cq.senders.size();
+  const size_t all = senders + cq.receivers.size();
+  int got = 0;
+  for (size_t i = 0; i < all && got < count; ++i) {
+    const size_t at = (cq.next + i) % all;
+    got += at < senders ? poll_sends(*cq.senders[at], count - got, wc + got)
+                        : poll_receives(*cq.receivers[at - senders], count - got, wc + got);
+    if (got == count) cq.next = at;
+  }
+  if (got < count && all > 0) cq.next = (cq.next + 1) % all;
+  if (got == 0) {
+    Context& context = *Context::of(ibv->context);
+    const int64_t now = now_ms();
+    if (now - context.checked_at_ms.load(std::memory_order_relaxed) >= 20) {
+      context.checked_at_ms.store(now, std::memory_order_relaxed);
+      context.check_daemon();
+    }
+    // Without a daemon, work that could not finish goes on when the program calls.
+    if (context.died_at_ms.load(std::memory_order_relaxed) != 0)
+      for (Qp* qp : cq.senders) {
+        const std::lock_guard send_lock(qp->send_mutex);
+        pump(*qp);
+      }
+  }
+  return got;
+}
+
+void Cq::notify(bool solicited) {
+  if (ibv.channel == nullptr) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  uint32_t arm = bell->arm.load(std::memory_order_relaxed);
+  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
+  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
+  if (!bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone))) return;
+  const ipc::ChannelMessage message{slot, 0};
+  [[maybe_unused]] const ssize_t written =
+      ::write(Channel::of(ibv.channel)->wake.get(), &message, sizeof message);
+}
+
+int req_notify_cq(ibv_cq* ibv, int solicited_only) {
+  const auto arm = solicited_only != 0 ? ipc::Arm::kSolicited : ipc::Arm::kNext;
+  ipc::Word& word = Cq::of(ibv)->bell->arm;
+  // A wider request is not narrowed (ibv_req_notify_cq(3)).
+  if (arm == ipc::Arm::kNext || word.load() == static_cast<uint32_t>(ipc::Arm::kNone))
+    word.store(static_cast<uint32_t>(arm));
+  // Pairs with the fence of whoever publishes a completion: the poll that the program now does
+  // sees it, or the publisher sees the arm.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return 0;
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
+  Context& context = *Context::of(ibv);
+  if (attr->cqe < 1 || attr->comp_vector >= 1 || attr->cqe > INT32_MAX) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kCreateCq;
+  request.create_cq.cqe = attr->cqe;
+  request.create_cq.channel =
+      attr->channel != nullptr ? Channel::of(attr->channel)->handle : ipc::kNoObject;
+  if (const int error = context.session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  auto* cq = new Cq{};
+  cq->handle = reply.create_cq.handle;
+  cq->slot = reply.create_cq.slot;
+  cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));
+  auto* base = ibv_cq_ex_to_cq(&cq->ibv);
+  init_cq(base, ibv, attr->channel, attr->cq_context);
+  base->handle = cq->handle;
+  base->cqe = static_cast<int>(reply.create_cq.cqe);
+  const std::lock_guard lock(context.mutex);
+  context.cqs.emplace(cq->slot, cq);
+  return &cq->ibv;
+}
+
+int resize_cq(ibv_cq* cq, int cqe) {
+  if (cqe < 1) return EINVAL;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kResizeCq;
+  request.resize_cq = {Cq::of(cq)->handle, static_cast<uint32_t>(cqe)};
+  if (const int error = Context::of(cq->context)->session.call(request, &reply); error != 0)
+    return error;
+  cq->cqe = static_cast<int>(reply.create_cq.cqe);
+  return 0;
+}
+
+int destroy_cq(ibv_cq* ibv) {
+  Context& context = *Context::of(ibv->context);
+  Cq* cq = Cq::of(ibv);
+  const int error = context.session.call(ipc::Call::kDestroyCq, cq->handle);
+  if (error != 0 && error != EIO) return error;
+  {
+    const std::lock_guard lock(context.mutex);
+    context.cqs.erase(cq->slot);
+  }
+  finish_cq(ibv, cq->events_given.load(), 0);
+  delete cq;
+  return 0;
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
+  Context& context = *Context::of(ibv);
+  ipc::Request request;
+  ipc::Reply reply;
+  std::vector<base::Fd> fds;
+  request.call = ipc::Call::kCreateChannel;
+  int error = context.session.call(request, &reply, {}, &fds);
+  if (error == 0 && fds.size() != 2) error = EPROTO;
+  if (error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  auto channel = std::make_unique<Channel>();
+  channel->handle = reply.create_channel.handle;
+  channel->pipe = std::move(fds[0]);
+  channel->wake = std::move(fds[1]);
+  ::fcntl(channel->pipe.get(), F_SETFL, O_NONBLOCK);
+  channel->epoll = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event pipe_event{};
+  pipe_event.events = EPOLLIN;
+  pipe_event.data.fd = channel->pipe.get();
+  epoll_event death_event{};
+  death_event.events = EPOLLRDHUP;  // and EPOLLHUP, which is always told
+  death_event.data.fd = context.session.fd();
+  if (!channel->epoll.valid() ||
+      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->pipe.get(), &pipe_event) != 0 ||
+      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, context.session.fd(), &death_event) != 0) {
+    const int reason = errno;
+    (void)context.session.call(ipc::Call::kDestroyChannel, channel->handle);
+    errno = reason;
+    return nullptr;
+  }
+  channel->ibv.context = ibv;
+  channel->ibv.fd = channel->epoll.get();
+  return &channel.release()->ibv;
+}
+
+int destroy_comp_channel(ibv_comp_channel* ibv) {
+  if (!channel_is_unused(ibv)) return EBUSY;
+  Channel* channel = Channel::of(ibv);
+  const int error =
+      Context::of(ibv->context)->session.call(ipc::Call::kDestroyChannel, channel->handle);
+  if (error != 0 && error != EIO) return error;
+  delete channel;
+  return 0;
+}
+
+namespace {
+
+// The daemon has died: the socket would be ready for ever, so it leaves the set, and a timer that
+// ends the waiting takes its place.
+void learn_of_death(Context& context, Channel& channel) {
+  context.daemon_died();
+  if (channel.knows_death.exchange(true)) return;
+  ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
+  channel.timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  itimerspec when{};
+  when.it_value.tv_sec = context.grace_ms / 1000;
+  when.it_value.tv_nsec = long{context.grace_ms % 1000} * 1'000'000 + 1;
+  ::timerfd_settime(channel.timer.get(), 0, &when, nullptr);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = channel.timer.get();
+  ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_ADD, channel.timer.get(), &event);
+}
+
+// The next message of the pipe that names a CQ of this channel.
+Cq* next_event(Context& context, Channel& channel) {
+  ipc::ChannelMessage message{};
+  while (::read(channel.pipe.get(), &message, sizeof message) == sizeof message) {
+    const std::lock_guard lock(context.mutex);
+    const auto it = context.cqs.find(message.cq);
+    if (it != context.cqs.end() && it->second->ibv.channel == &channel.ibv) {
+      it->second->events_given.fetch_add(1);
+      return it->second;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
+  Context& context = *Context::of(ibv->context);
+  Channel& channel = *Channel::of(ibv);
+  for (;;) {
+    if (Cq* found = next_event(context, channel); found != nullptr) {
+      *cq = ibv_cq_ex_to_cq(&found->ibv);
+      *cq_context = (*cq)->cq_context;
+      return 0;
+    }
+    const bool blocking = (::fcntl(ibv->fd, F_GETFL) & O_NONBLOCK) == 0;
+    epoll_event ready{};
+    const int count = ::epoll_wait(channel.epoll.get(), &ready, 1, blocking ? -1 : 0);
+    if (count < 0) return -1;
+    if (count > 0 && ready.data.fd == context.session.fd()) {
+      learn_of_death(context, channel);
+    } else if (count > 0 && ready.data.fd == channel.timer.get()) {
+      ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, channel.timer.get(), nullptr);
+      context.give_up();
+    } else if (count == 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+  }
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,264 @@
+// Finding vdevices, opening one, and what can be asked about it.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "client/device/memory_table.h"
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+#include "core/base/asymmetric_fence.h"
+
+namespace vrdma::client {
+
+namespace {
+
+constexpr uint16_t kDefaultPkey = 0xffff;
+
+// R/netns/<inode of this thread's netns>: where the sockets of its vdevices are.
+std::string session_directory() {
+  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
+  struct stat status {};
+  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
+  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
+         std::to_string(status.st_ino);
+}
+
+// The contexts that are open, for the goodbye of a process that exits in order.
+struct OpenContexts {
+  std::mutex mutex;
+  std::set<Context*> contexts;
+  static OpenContexts& instance() {
+    static auto* all = new OpenContexts;
+    return *all;
+  }
+};
+
+int say_hello(Context* context, const char* path) {
+  auto socket = Session::dial(path);
+  if (!socket) return socket.error().code();
+  context->session.use(std::move(*socket));
+
+  MemoryTable& memory = MemoryTable::instance();
+  std::random_device random;
+  const uint64_t cookie = uint64_t{random()} << 32 | random();
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kHello;
+  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
+  request.hello.cookie = cookie;
+  request.hello.cheap_fence = base::AsymmetricFence::register_process() ? 1 : 0;
+  std::vector<int> present;
+  if (memory.arena() >= 0) present.push_back(memory.arena());
+  std::vector<base::Fd> fds;
+  if (const int error = context->session.call(request, &reply, present, &fds); error != 0)
+    return error;
+  if (fds.size() < 5) return EPROTO;
+  auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
+  auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
+  if (!arena || !bells) return ENOMEM;
+  context->arena = std::move(*arena);
+  context->bells = std::move(*bells);
+  context->doorbell = std::move(fds[3]);
+  context->verbs.context.async_fd = fds[4].release();
+  context->cheap_fence = reply.hello.cheap_fence != 0;
+  context->grace_ms = reply.hello.grace_ms;
+  context->node_guid = reply.hello.node_guid;
+  context->vendor_part_id = reply.hello.vendor_part_id;
+  memory.provide(std::move(fds[2]), fds.size() > 5 ? std::move(fds[5]) : base::Fd());
+  return 0;
+}
+
+}  // namespace
+
+void scan_devices(std::vector<FoundDevice>* found) {
+  const std::string directory = session_directory();
+  DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
+  if (listing == nullptr) return;
+  constexpr std::string_view kSuffix = ".sock";
+  while (const dirent* entry = ::readdir(listing)) {
+    const std::string_view file = entry->d_name;
+    if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) continue;
+    FoundDevice device;
+    device.name = file.substr(0, file.size() - kSuffix.size());
+    if (device.name.size() >= IBV_SYSFS_NAME_MAX) continue;
+    device.session = directory + "/" + std::string(file);
+    // Asking tells the GUID, and whether anybody is there: the socket of a dead daemon is no
+    // device.
+    auto socket = Session::dial(device.session);
+    if (!socket) continue;
+    Session session;
+    session.use(std::move(*socket));
+    ipc::Request request;
+    ipc::Reply reply;
+    request.call = ipc::Call::kProbe;
+    if (session.call(request, &reply) != 0) continue;
+    device.node_guid = reply.probe.node_guid;
+    struct stat status {};
+    if (::stat(device.session.c_str(), &status) == 0) device.generation = status.st_ino;
+    found->push_back(std::move(device));
+  }
+  ::closedir(listing);
+  std::sort(found->begin(), found->end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+ibv_context* open_device(VirtualDevice* device) {
+  auto context = std::make_unique<Context>();
+  std::memset(static_cast<void*>(&context->verbs), 0, sizeof context->verbs);
+  if (const int error = say_hello(context.get(), device->session); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  set_ops(&context->verbs, device);
+  context->verbs.context.cmd_fd = context->session.fd();
+  context->verbs.context.num_comp_vectors = 1;
+  context->owner = ::getpid();
+  const std::lock_guard lock(OpenContexts::instance().mutex);
+  OpenContexts::instance().contexts.insert(context.get());
+  return context.release()->ibv();
+}
+
+int close_device(ibv_context* ibv) {
+  Context* context = Context::of(ibv);
+  {
+    const std::lock_guard lock(OpenContexts::instance().mutex);
+    OpenContexts::instance().contexts.erase(context);
+  }
+  (void)context->session.call(ipc::Call::kGoodbye, 0);
+  ::close(ibv->async_fd);
+  delete context;
+  return 0;
+}
+
+void at_exit_goodbye() {
+  OpenContexts& open = OpenContexts::instance();
+  if (!open.mutex.try_lock()) return;
+  for (Context* context : open.contexts)
+    if (context->owner == ::getpid()) (void)context->session.call(ipc::Call::kGoodbye, 0);
+  open.mutex.unlock();
+}
+
+int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
+  Context* context = Context::of(ibv);
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kQueryDevice;
+  if (const int error = context->session.call(request, &reply); error != 0) return error;
+  const ipc::DeviceReply& device = reply.device;
+  ibv_device_attr& out = attr->orig_attr;
+  std::strncpy(out.fw_ver, "vrdma-" VRDMA_VERSION, sizeof out.fw_ver - 1);
+  out.node_guid = device.node_guid;
+  out.sys_image_guid = device.node_guid;
+  out.max_mr_size = device.max_mr_size;
+  out.page_size_cap = 0xfffff000;
+  out.vendor_part_id = context->vendor_part_id;
+  out.hw_ver = 1;
+  out.max_qp = static_cast<int>(device.max_qp);
+  out.max_qp_wr = static_cast<int>(device.max_qp_wr);
+  out.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
+                         IBV_DEVICE_N_NOTIFY_CQ | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                         IBV_DEVICE_SYS_IMAGE_GUID;
+  out.max_sge = static_cast<int>(device.max_sge);
+  out.max_sge_rd = static_cast<int>(device.max_sge);
+  out.max_cq = static_cast<int>(device.max_cq);
+  out.max_cqe = static_cast<int>(device.max_cqe);
+  out.max_mr = static_cast<int>(device.max_mr);
+  out.max_pd = static_cast<int>(device.max_pd);
+  out.max_qp_rd_atom = static_cast<int>(device.max_rd_atomic);
+  out.max_qp_init_rd_atom = static_cast<int>(device.max_rd_atomic);
+  out.max_res_rd_atom = static_cast<int>(device.max_rd_atomic * device.max_qp);
+  out.atomic_cap = IBV_ATOMIC_HCA;
+  out.max_mw = static_cast<int>(device.max_mw);
+  out.max_mcast_grp = static_cast<int>(device.max_mcast_grp);
+  out.max_mcast_qp_attach = static_cast<int>(device.max_mcast_qp_attach);
+  out.max_total_mcast_qp_attach = static_cast<int>(device.max_mcast_grp);
+  out.max_ah = static_cast<int>(device.max_ah);
+  out.max_srq = static_cast<int>(device.max_srq);
+  out.max_srq_wr = static_cast<int>(device.max_srq_wr);
+  out.max_srq_sge = static_cast<int>(device.max_sge);
+  out.max_pkeys = 1;
+  out.local_ca_ack_delay = 15;
+  out.phys_port_cnt = 1;
+  attr->phys_port_cnt_ex = 1;
+  return 0;
+}
+
+int query_port(ibv_context* ibv, uint32_t port_num, ibv_port_attr* attr) {
+  if (port_num != 1) return EINVAL;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kQueryPort;
+  if (const int error = Context::of(ibv)->session.call(request, &reply); error != 0) return error;
+  attr->state = static_cast<ibv_port_state>(reply.port.state);
+  attr->max_mtu = static_cast<ibv_mtu>(reply.port.max_mtu);
+  attr->active_mtu = static_cast<ibv_mtu>(reply.port.active_mtu);
+  attr->gid_tbl_len = static_cast<int>(reply.port.gid_count);
+  attr->port_cap_flags = IBV_PORT_CM_SUP;
+  attr->max_msg_sz = verbs::kMaxMessage;
+  attr->pkey_tbl_len = 1;
+  attr->max_vl_num = 1;
+  attr->active_width = 4;  // 8X
+  attr->active_speed = 8;  // FDR10, as the kernel's software devices say
+  attr->phys_state = reply.port.state == IBV_PORT_ACTIVE ? 5 : 3;  // LinkUp, Disabled
+  attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+  return 0;
+}
+
+namespace {
+
+int read_gids(ibv_context* ibv, uint32_t first, ipc::Reply* reply) {
+  ipc::Request request;
+  request.call = ipc::Call::kQueryGids;
+  request.gids.first = first;
+  return Context::of(ibv)->session.call(request, reply);
+}
+
+void fill_gid(const ipc::GidsReply& reply, uint32_t position, uint32_t index,
+              ibv_gid_entry* entry) {
+  std::memset(entry, 0, sizeof *entry);
+  std::memcpy(entry->gid.raw, reply.gids[position], sizeof entry->gid.raw);
+  entry->gid_index = index;
+  entry->port_num = 1;
+  entry->gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry->ndev_ifindex = reply.ifindex;
+}
+
+}  // namespace
+
+int query_gid_ex(ibv_context* ibv, uint32_t port_num, uint32_t index, ibv_gid_entry* entry) {
+  if (port_num != 1) return EINVAL;
+  ipc::Reply reply;
+  if (const int error = read_gids(ibv, index, &reply); error != 0) return error;
+  if (reply.gids.count == 0) return EINVAL;
+  fill_gid(reply.gids, 0, index, entry);
+  return 0;
+}
+
+ssize_t query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, size_t max_entries) {
+  uint32_t index = 0;
+  for (;;) {
+    ipc::Reply reply;
+    if (const int error = read_gids(ibv, index, &reply); error != 0) return -error;
+    for (uint32_t i = 0; i < reply.gids.count; ++i, ++index) {
+      if (index >= max_entries) return -EINVAL;
+      fill_gid(reply.gids, i, index, &entries[index]);
+    }
+    if (reply.gids.count == 0 || index >= reply.gids.total) return index;
+  }
+}
+
+int query_pkey(ibv_context*, uint32_t port_num, int index, uint16_t* pkey_be) {
+  if (port_num != 1 || index != 0) return EINVAL;
+  *pkey_be = kDefaultPkey;  // the same in both byte orders
+  return 0;
+}
+
+}  // namespace vrdma::client

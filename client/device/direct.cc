@@ -1,0 +1,193 @@
+// Executing by ourselves on a direct link, and who executes when (see transport/send_queue.h for
+// the token's states). All of it under Qp::send_mutex.
+//
+// execute() does only what succeeds at once. Everything else (no receive, memory to be reached,
+// any error) is handed to the worker, which knows what to do with it.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+#include "core/base/asymmetric_fence.h"
+
+namespace vrdma::client {
+
+namespace {
+
+uint32_t value(ipc::Token token) { return static_cast<uint32_t>(token); }
+
+bool link_is_direct(const Qp& qp) {
+  return qp.direct != nullptr && qp.block->link.load(std::memory_order_acquire) ==
+                                     static_cast<uint32_t>(ipc::Link::kDirect);
+}
+
+// The receives at the peer that the requests in [from, to) of our ring consumed.
+uint32_t count_receives(const Qp& qp, uint32_t from, uint32_t to) {
+  uint32_t count = 0;
+  for (; from != to; ++from)
+    if (verbs::consumes_receive(
+            static_cast<verbs::Opcode>(qp.posted[from & (qp.sq_depth - 1)].opcode)))
+      ++count;
+  return count;
+}
+
+void own(Qp& qp) {
+  qp.owns_token = true;
+  qp.receives_consumed +=
+      count_receives(qp, qp.handed_over_at, qp.block->sq_tail.load(std::memory_order_acquire));
+}
+
+void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
+  qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
+  qp.block->sq_tail.store(tail + 1, std::memory_order_release);
+  if (signaled) qp.send_cq()->notify(false);
+}
+
+void notify_peer(const Direct& direct, bool solicited) {
+  if (!direct.wake.valid()) return;
+  // Pairs with the fence of the receiver's ibv_req_notify_cq.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  uint32_t arm = direct.bell->arm.load(std::memory_order_relaxed);
+  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
+  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
+  if (!direct.bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone)))
+    return;
+  const ipc::ChannelMessage message{direct.bell_slot, 0};
+  [[maybe_unused]] const ssize_t written = ::write(direct.wake.get(), &message, sizeof message);
+}
+
+// Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
+// waited for. An odd mark is stored before the first look at either (pairs with
+// AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).
+class Busy {
+ public:
+  Busy(ipc::Word& mark, bool cheap) : mark_(mark) {
+    mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    base::AsymmetricFence::light(cheap);
+  }
+  ~Busy() { mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+
+ private:
+  ipc::Word& mark_;
+};
+
+bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
+  const Busy busy(qp.block->busy, qp.context->cheap_fence);
+  if (!link_is_direct(qp) || qp.state() != verbs::QpState::kRts) return false;
+  Direct& direct = *qp.direct;
+  direct.responder.access = direct.block->access.load(std::memory_order_relaxed);
+  direct.responder.next_receive = direct.outbox->head.load(std::memory_order_relaxed);
+  const rdma::Requester requester{qp.context->memory(), qp.pd_handle};
+  if (rdma::prepare(request, requester, direct.responder, plan) != rdma::Outcome::kDone ||
+      plan->reached || !rdma::perform(request, *plan))
+    return false;
+  if (!plan->receives) return true;
+  ++qp.receives_consumed;
+  rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
+  return true;
+}
+
+bool run_request(Qp& qp, rdma::WorkRequest& request) {
+  rdma::Plan plan;
+  if (!execute_marked(qp, request, &plan)) return false;
+  if (plan.receives) notify_peer(*qp.direct, (request.wqe.flags & ipc::kSolicited) != 0);
+  const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
+  publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
+                 (request.wqe.flags & ipc::kSignaled) != 0);
+  return true;
+}
+
+bool ring_is_empty(const Qp& qp) {
+  return qp.block->sq_tail.load(std::memory_order_relaxed) == qp.sq_head;
+}
+
+// Asks a worker that executes for the token, for a moment.
+bool ask(Qp& qp) {
+  constexpr auto kPatience = std::chrono::microseconds(2);
+  if (qp.block->blocked.load(std::memory_order_relaxed) != 0) return false;
+  ipc::Word& token = qp.block->token;
+  uint32_t expected = value(ipc::Token::kWorker);
+  if (!token.compare_exchange_strong(expected, value(ipc::Token::kAsked)) &&
+      expected != value(ipc::Token::kFree))
+    return false;
+  if (expected == value(ipc::Token::kFree))
+    return token.compare_exchange_strong(expected, value(ipc::Token::kClient));
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  do {
+    const uint32_t now = token.load(std::memory_order_acquire);
+    if (now == value(ipc::Token::kClient)) return true;
+    if (now == value(ipc::Token::kFree)) break;
+  } while (std::chrono::steady_clock::now() < deadline);
+  expected = value(ipc::Token::kAsked);
+  if (token.compare_exchange_strong(expected, value(ipc::Token::kWorker))) return false;
+  if (expected == value(ipc::Token::kClient)) return true;
+  return expected == value(ipc::Token::kFree) &&
+         token.compare_exchange_strong(expected, value(ipc::Token::kClient));
+}
+
+}  // namespace
+
+bool take_token(Qp& qp) {
+  if (!link_is_direct(qp)) return false;
+  if (!qp.owns_token) {
+    uint32_t free = value(ipc::Token::kFree);
+    if (!qp.block->token.compare_exchange_strong(free, value(ipc::Token::kClient)) && !ask(qp))
+      return false;
+    own(qp);
+  }
+  if (!ring_is_empty(qp)) pump(qp);
+  return qp.owns_token && ring_is_empty(qp);
+}
+
+bool execute(Qp& qp, rdma::WorkRequest& request) {
+  // The result's slot is that of the request, so the heads move together.
+  if (!run_request(qp, request)) return false;
+  ++qp.sq_head;
+  qp.block->sq_head.store(qp.sq_head, std::memory_order_relaxed);
+  return true;
+}
+
+void pump(Qp& qp) {
+  if (!qp.owns_token) return;
+  while (!ring_is_empty(qp)) {
+    const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
+    const uint8_t* from = qp.sq + uint64_t{tail & (qp.sq_depth - 1)} * qp.send_stride;
+    rdma::WorkRequest request;
+    std::memcpy(&request, from, std::min<size_t>(qp.send_stride, sizeof request));
+    if (run_request(qp, request)) continue;
+    hand_over(qp);
+    return;
+  }
+}
+
+void hand_over(Qp& qp) {
+  if (qp.context->died_at_ms.load(std::memory_order_relaxed) != 0) return;
+  qp.owns_token = false;
+  qp.handed_over_at = qp.block->sq_tail.load(std::memory_order_relaxed);
+  qp.block->token.store(value(ipc::Token::kWorker), std::memory_order_seq_cst);
+  qp.context->ring(qp.slot);
+}
+
+// The dead worker may have delivered a message and not have published its result: the peer's
+// count of receives consumed tells, and then the request is retired, not repeated.
+void reclaim(Qp& qp) {
+  if (!link_is_direct(qp)) return;
+  if (!qp.owns_token) {
+    qp.block->token.store(value(ipc::Token::kClient), std::memory_order_relaxed);
+    own(qp);
+    const uint32_t delivered = qp.direct->outbox->head.load(std::memory_order_acquire);
+    if (!ring_is_empty(qp) && delivered == qp.receives_consumed + 1) {
+      qp.receives_consumed = delivered;
+      const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
+      publish_result(qp, 0, qp.posted[tail & (qp.sq_depth - 1)].signaled);
+    }
+  }
+  pump(qp);
+}
+
+void Context::ring() { ::eventfd_write(doorbell.get(), 1); }
+
+}  // namespace vrdma::client

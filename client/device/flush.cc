@@ -1,0 +1,81 @@
+// What becomes of posted work when its queue pair is in an error state, and when the daemon dies.
+#include <ctime>
+
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+// The executor publishes no result any more once the token is free (or ours, or the daemon dead):
+// the rest of the queue is flushed by writing the results that it will not write.
+void flush_sends(Qp& qp) {
+  const std::lock_guard lock(qp.send_mutex);
+  const auto token = static_cast<ipc::Token>(qp.block->token.load(std::memory_order_acquire));
+  const bool worker = token == ipc::Token::kWorker || token == ipc::Token::kAsked;
+  if (worker && !qp.failed.load(std::memory_order_relaxed)) return;
+  uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
+  for (; tail != qp.sq_head; ++tail)
+    qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_WR_FLUSH_ERR, 0};
+  qp.block->sq_tail.store(tail, std::memory_order_release);
+}
+
+int flush_receives(Qp& qp, int count, ibv_wc* wc) {
+  const std::lock_guard lock(qp.recv_mutex);
+  int got = 0;
+  uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
+  for (; index != qp.rq_head && got < count; ++index) {
+    ibv_wc& out = wc[got++];
+    out = {};
+    out.wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
+    out.status = IBV_WC_WR_FLUSH_ERR;
+    out.opcode = IBV_WC_RECV;
+    out.qp_num = qp.ibv.qp_base.qp_num;
+  }
+  qp.rq_polled.store(index, std::memory_order_release);
+  return got;
+}
+
+namespace {
+int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+}  // namespace
+
+void Context::check_daemon() {
+  const int64_t died = died_at_ms.load(std::memory_order_relaxed);
+  if (died == 0) {
+    if (session.hung_up()) daemon_died();
+    return;
+  }
+  if (!given_up.load(std::memory_order_relaxed) && now_ms() - died >= grace_ms) give_up();
+}
+
+// Direct links go on: what a worker still held on them comes back to this process. Its threads are
+// gone for certain, for the last of them closed the socket.
+void Context::daemon_died() {
+  int64_t alive = 0;
+  if (!died_at_ms.compare_exchange_strong(alive, std::max<int64_t>(now_ms(), 1))) return;
+  const std::lock_guard lock(mutex);
+  for (const auto& [handle, qp] : qps) {
+    const std::lock_guard send_lock(qp->send_mutex);
+    reclaim(*qp);
+  }
+}
+
+void Context::give_up() {
+  if (given_up.exchange(true)) return;
+  const std::lock_guard lock(mutex);
+  for (const auto& [handle, qp] : qps) {
+    const bool direct = qp->block->inbox_direct.load(std::memory_order_acquire) != 0 &&
+                        qp->block->link.load(std::memory_order_acquire) ==
+                            static_cast<uint32_t>(ipc::Link::kDirect);
+    if (direct || qp->state() == verbs::QpState::kReset) continue;
+    qp->failed.store(true, std::memory_order_release);
+    qp->send_cq()->notify(true);
+    qp->recv_cq()->notify(true);
+  }
+}
+
+}  // namespace vrdma::client

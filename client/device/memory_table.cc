@@ -1,0 +1,290 @@
+#include "client/device/memory_table.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/single_threaded.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "client/device/memory_maps.h"
+
+namespace vrdma::client {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+// Half of vm.max_map_count's default: beyond it memory is reached instead of turned.
+constexpr size_t kMaxIntervals = 32000;
+
+uint64_t page_down(uint64_t address) { return address / kPage * kPage; }
+uint64_t page_up(uint64_t address) { return (address + kPage - 1) / kPage * kPage; }
+
+// Holds off signals while memory changes under the program.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// Makes writers of a range wait; they go on when it is destroyed. With one thread there are none.
+class WritersHeld {
+ public:
+  WritersHeld(int userfaultfd, uint64_t start, uint64_t end, bool needed)
+      : userfaultfd_(userfaultfd), range_{start, end - start} {
+    if (!needed) {
+      ok_ = true;
+      return;
+    }
+    uffdio_register reg{};
+    reg.range = range_;
+    reg.mode = UFFDIO_REGISTER_MODE_WP;
+    if (::ioctl(userfaultfd_, UFFDIO_REGISTER, &reg) != 0) return;
+    registered_ = true;
+    uffdio_writeprotect protect{};
+    protect.range = range_;
+    protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+    ok_ = ::ioctl(userfaultfd_, UFFDIO_WRITEPROTECT, &protect) == 0;
+  }
+  ~WritersHeld() {
+    if (!registered_) return;
+    // Where the range was mapped over, its registration has gone with the old mapping; only the
+    // sleepers are left. Where it was not, the protection goes too.
+    ::ioctl(userfaultfd_, UFFDIO_UNREGISTER, &range_);
+    ::ioctl(userfaultfd_, UFFDIO_WAKE, &range_);
+  }
+  [[nodiscard]] bool ok() const { return ok_; }
+
+ private:
+  int userfaultfd_;
+  uffdio_range range_;
+  bool registered_ = false;
+  bool ok_ = false;
+};
+
+}  // namespace
+
+MemoryTable& MemoryTable::instance() {
+  static MemoryTable* table = [] {
+    ::pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork_in_parent(); },
+                     [] { instance().after_fork_in_child(); });
+    return new MemoryTable;  // never destroyed: threads may register until the very end
+  }();
+  return *table;
+}
+
+void MemoryTable::provide(base::Fd arena, base::Fd device) {
+  const std::lock_guard lock(mutex_);
+  if (arena_.valid()) return;
+  struct stat status {};
+  ::fstat(arena.get(), &status);
+  arena_inode_ = status.st_ino;
+  arena_ = std::move(arena);
+  device_ = std::move(device);
+}
+
+int MemoryTable::open_userfaultfd() {
+  if (userfaultfd_.valid() || !device_.valid()) return userfaultfd_.get();
+  base::Fd fd(::ioctl(device_.get(), USERFAULTFD_IOC_NEW, O_CLOEXEC));
+  if (!fd.valid()) return -1;
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) return -1;
+  userfaultfd_ = std::move(fd);
+  return userfaultfd_.get();
+}
+
+void MemoryTable::split(uint64_t at) {
+  auto it = intervals_.upper_bound(at);
+  if (it == intervals_.begin()) return;
+  --it;
+  if (it->first == at || it->second.end <= at) return;
+  const Interval behind{it->second.end, it->second.users};
+  it->second.end = at;
+  intervals_.emplace(at, behind);
+}
+
+int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, ipc::Way* way) {
+  *way = ipc::Way::kReached;
+  if (length == 0) return 0;
+  const uint64_t start = page_down(addr), end = page_up(addr + length);
+  const std::lock_guard lock(mutex_);
+  std::vector<Mapped> mapped;
+  if (!read_mappings(start, end, &mapped)) return 0;
+  const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  uint64_t covered = start;
+  bool convertible = arena_.valid() && intervals_.size() < kMaxIntervals;
+  for (const auto& one : mapped) {
+    if (one.start != covered || (one.prot & PROT_READ) == 0) return EFAULT;
+    if (writable && (one.prot & PROT_WRITE) == 0) return EFAULT;
+    covered = one.end;
+    const bool ours = one.shared && one.inode == arena_inode_ && one.offset == one.start;
+    convertible = convertible && (ours || (one.anonymous && !one.holds(here)));
+  }
+  if (covered < end) return EFAULT;
+  if (!convertible) return 0;
+  for (const auto& one : mapped)
+    if (!one.shared && !convert(one.start, one.end, one.prot)) return 0;
+
+  split(start);
+  split(end);
+  for (uint64_t at = start; at < end;) {
+    auto it = intervals_.lower_bound(at);
+    if (it != intervals_.end() && it->first == at) {
+      ++it->second.users;
+      at = it->second.end;
+    } else {
+      const uint64_t stop = it == intervals_.end() ? end : std::min(end, it->first);
+      intervals_.emplace(at, Interval{stop, 1});
+      at = stop;
+    }
+  }
+  *way = ipc::Way::kInPlace;
+  return 0;
+}
+
+bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
+  const bool alone = __libc_single_threaded != 0;
+  const int userfaultfd = alone ? -1 : open_userfaultfd();
+  if (!alone && userfaultfd < 0) return false;
+  auto* memory = reinterpret_cast<void*>(start);
+  const size_t size = end - start;
+  // Pages that are not there could be made by a writer behind the protection's back.
+  const bool writable = (prot & PROT_WRITE) != 0;
+  if (!alone && ::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+    return false;
+  const SignalsBlocked no_signals;
+  const WritersHeld writers(userfaultfd, start, end, !alone);
+  if (!writers.ok()) return false;
+  // By way of a mapping, not write(2), which RLIMIT_FSIZE would stop.
+  void* shared = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                        arena_.get(), static_cast<off_t>(start));
+  if (shared == MAP_FAILED) return false;
+  std::memcpy(shared, memory, size);
+  if ((prot == (PROT_READ | PROT_WRITE) || ::mprotect(shared, size, prot) == 0) &&
+      ::mremap(shared, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
+    return true;
+  ::munmap(shared, size);
+  return false;
+}
+
+void MemoryTable::release(uint64_t addr, uint64_t length) {
+  if (length == 0) return;
+  const uint64_t start = page_down(addr), end = page_up(addr + length);
+  const std::lock_guard lock(mutex_);
+  split(start);
+  split(end);
+  const bool alone = __libc_single_threaded != 0;
+  // Turned while there was one thread, now there are more and nothing to hold them: it stays.
+  const bool stays = !alone && open_userfaultfd() < 0;
+  auto it = intervals_.lower_bound(start);
+  uint64_t run_start = 0, run_end = 0;  // neighbours are turned back together
+  while (it != intervals_.end() && it->first < end) {
+    if (--it->second.users > 0 || stays) {
+      ++it;
+      continue;
+    }
+    if (run_end != it->first) {
+      if (run_end != 0) revert_mapped(run_start, run_end, alone);
+      run_start = it->first;
+    }
+    run_end = it->second.end;
+    it = intervals_.erase(it);
+  }
+  if (run_end != 0) revert_mapped(run_start, run_end, alone);
+}
+
+// The program may have unmapped or replaced part of it meanwhile: only what is still ours.
+void MemoryTable::revert_mapped(uint64_t start, uint64_t end, bool alone) {
+  std::vector<Mapped> mapped;
+  if (!read_mappings(start, end, &mapped)) return;
+  uint64_t done = start;
+  for (const auto& one : mapped) {
+    if (!one.shared || one.inode != arena_inode_ || one.offset != one.start) continue;
+    const bool reverted = revert(one.start, one.end, one.prot, alone);
+    punch(done, reverted ? one.end : one.start);
+    done = one.end;
+  }
+  punch(done, end);
+}
+
+void MemoryTable::punch(uint64_t start, uint64_t end) {
+  if (start < end)
+    ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+                static_cast<off_t>(end - start));
+}
+
+// False: it stays in place, which is only unusual.
+bool MemoryTable::revert(uint64_t start, uint64_t end, int prot, bool alone) {
+  const size_t size = end - start;
+  auto* memory = reinterpret_cast<void*>(start);
+  void* copy = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (copy == MAP_FAILED) return false;
+  {
+    const SignalsBlocked no_signals;
+    const WritersHeld writers(userfaultfd_.get(), start, end, !alone);
+    if (writers.ok() && ((prot & PROT_READ) != 0 || ::mprotect(memory, size, PROT_READ) == 0)) {
+      std::memcpy(copy, memory, size);
+      if ((prot == (PROT_READ | PROT_WRITE) || ::mprotect(copy, size, prot) == 0) &&
+          ::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
+        return true;
+    }
+  }
+  ::munmap(copy, size);
+  return false;
+}
+
+void MemoryTable::before_fork() {
+  mutex_.lock();
+  fork_pipe_[0] = fork_pipe_[1] = -1;
+  if (!intervals_.empty() && ::pipe2(fork_pipe_, O_CLOEXEC) != 0)
+    fork_pipe_[0] = fork_pipe_[1] = -1;
+}
+
+void MemoryTable::after_fork_in_parent() {
+  if (fork_pipe_[1] >= 0) {
+    ::close(fork_pipe_[1]);
+    char nothing;
+    while (::read(fork_pipe_[0], &nothing, 1) < 0 && errno == EINTR) {
+    }  // until the child has closed its end
+    ::close(fork_pipe_[0]);
+  }
+  mutex_.unlock();
+}
+
+void MemoryTable::after_fork_in_child() {
+  for (const auto& [start, interval] : intervals_) {
+    std::vector<Mapped> mapped;
+    if (!read_mappings(start, interval.end, &mapped)) continue;
+    for (const auto& one : mapped)
+      if (one.shared && one.inode == arena_inode_ && one.offset == one.start)
+        (void)revert(one.start, one.end, one.prot, true);
+  }
+  intervals_.clear();
+  arena_.reset();  // the parent's; the child's sessions bring their own
+  arena_inode_ = 0;
+  userfaultfd_.reset();
+  device_.reset();
+  if (fork_pipe_[1] >= 0) {
+    ::close(fork_pipe_[1]);
+    ::close(fork_pipe_[0]);
+  }
+  mutex_.unlock();
+}
+
+}  // namespace vrdma::client

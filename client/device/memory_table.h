@@ -1,0 +1,75 @@
+// Which memory of this process is shared *in place*: theory of operation.
+//
+// Peers and the daemon can use a page directly if it is a page of the process's memory arena, a
+// memory file in which offset = virtual address. acquire() turns private anonymous memory into
+// that: it copies the pages into the arena and maps them over themselves. release() by the last
+// holder turns them back, so that memory which is not registered behaves as ever (fork,
+// MADV_DONTNEED, munmap). All other memory (stack, files, shared or huge pages, read-only for a
+// writer) stays as it is and is *reached* by the daemon.
+//
+// Nothing that another thread writes meanwhile may be lost. In a process with one thread there is
+// nobody (signals are held off). Else the range is write-protected with userfaultfd(2), so that a
+// writer waits until the new mapping stands; where there is no userfaultfd, memory is left in
+// place and reached. The converting thread writes to nothing but its stack meanwhile, so a range
+// in the mapping that holds its stack is never converted.
+//
+// fork: the child gets private copies before it runs on, and the parent waits for that.
+//
+// One table a process, for all its sessions. All functions lock it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "core/base/fd.h"
+#include "core/ipc/layout.h"
+
+namespace vrdma::client {
+
+class MemoryTable {
+ public:
+  static MemoryTable& instance();
+
+  // The arena that the first session brought, or -1; later sessions present it.
+  [[nodiscard]] int arena() const { return arena_.get(); }
+  // `device` is /dev/userfaultfd opened, or invalid.
+  void provide(base::Fd arena, base::Fd device);
+
+  // Prepares [addr, addr + length) for a registration. 0 and the way, or EFAULT: part of it is not
+  // mapped, not readable, or not writable though `writable`.
+  [[nodiscard]] int acquire(uint64_t addr, uint64_t length, bool writable, ipc::Way* way);
+  // Undoes one acquire() whose way was kInPlace.
+  void release(uint64_t addr, uint64_t length);
+
+  // fork(2) handlers.
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+
+ private:
+  struct Interval {
+    uint64_t end = 0;
+    uint32_t users = 0;
+  };
+  using Intervals = std::map<uint64_t, Interval>;
+
+  MemoryTable() = default;
+  void split(uint64_t at);
+  bool convert(uint64_t start, uint64_t end, int prot);
+  bool revert(uint64_t start, uint64_t end, int prot, bool alone);
+  void revert_mapped(uint64_t start, uint64_t end, bool alone);
+  void punch(uint64_t start, uint64_t end);
+  [[nodiscard]] int open_userfaultfd();
+
+  std::mutex mutex_;
+  base::Fd arena_;
+  uint64_t arena_inode_ = 0;
+  base::Fd device_;
+  base::Fd userfaultfd_;
+  Intervals intervals_;  // page ranges in place, disjoint
+  int fork_pipe_[2] = {-1, -1};
+};
+
+}  // namespace vrdma::client

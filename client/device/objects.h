@@ -1,0 +1,217 @@
+// The objects of a virtual device in the program: what is private to the process.
+//
+// Each begins with the public struct that the program holds, so that of() is a cast. Locks, in the
+// order in which they may be taken: Cq::mutex, Qp::send_mutex, Qp::poll_mutex; Qp::recv_mutex and
+// Srq::mutex each alone or below Cq::mutex; Context::mutex below none and above none but
+// Qp::send_mutex.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "client/device/session.h"
+#include "core/base/mapping.h"
+#include "core/ipc/layout.h"
+#include "core/rdma/address_space.h"
+#include "core/rdma/executor.h"
+
+namespace vrdma::client {
+
+struct Context;
+struct Qp;
+struct Cq;
+
+// Another process's session that this one has direct links with.
+struct Peer {
+  base::Mapping arena;  // read-only
+  base::Mapping bells;
+  std::unique_ptr<rdma::AddressSpace> memory;
+};
+
+struct Pd {
+  ibv_pd ibv;
+  static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+};
+
+struct Mr {
+  ibv_mr ibv;
+  bool registered = false;  // its range is held in the MemoryTable
+  static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
+};
+
+struct Ah {
+  ibv_ah ibv;
+  ibv_ah_attr attr;
+  static Ah* of(ibv_ah* ah) { return reinterpret_cast<Ah*>(ah); }
+};
+
+// channel->fd is an epoll descriptor over the pipe and the session socket's hang-up.
+struct Channel {
+  ibv_comp_channel ibv;
+  uint32_t handle;
+  base::Fd epoll;
+  base::Fd pipe;   // read end, non-blocking
+  base::Fd wake;   // a write end: completions that this process makes itself
+  base::Fd timer;  // runs out when mediated work has waited long enough for a dead daemon
+  std::atomic<bool> knows_death = false;
+  static Channel* of(ibv_comp_channel* channel) { return reinterpret_cast<Channel*>(channel); }
+};
+
+struct Cq {
+  ibv_cq_ex ibv;
+  uint32_t handle;
+  uint32_t slot;
+  ipc::CqBell* bell;
+  std::mutex mutex;
+  std::vector<Qp*> senders, receivers;  // queue pairs that complete here
+  size_t next = 0;                      // where the next poll begins, so that all get their turn
+  std::atomic<uint32_t> events_given = 0;
+  static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
+  // Wakes whoever waits for completions that this process made.
+  void notify(bool solicited);
+};
+
+struct Srq {
+  ibv_srq ibv;
+  uint32_t handle;
+  uint32_t max_wr, max_sge, depth;
+  ipc::SrqBlock* block;
+  uint32_t* slots;
+  uint8_t* wqes;
+  std::mutex mutex;
+  std::vector<uint64_t> wr_ids;  // by slot
+  std::vector<uint32_t> free;    // slots
+  uint32_t head = 0;
+  std::atomic<uint32_t> events_given = 0;
+  static Srq* of(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
+};
+
+// What poll needs to know of a request that was posted.
+struct PostedSend {
+  uint64_t wr_id;
+  uint8_t opcode;  // verbs::Opcode
+  bool signaled;
+};
+
+// The peer of a direct link.
+struct Direct {
+  std::shared_ptr<Peer> peer;
+  const ipc::QpBlock* block = nullptr;  // the peer's
+  rdma::Responder responder;            // without access and next_receive
+  ipc::RecvRing* outbox = nullptr;      // ours
+  uint32_t outbox_depth = 0;
+  const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
+  ipc::CqBell* bell = nullptr;           // of the peer's receive CQ
+  uint32_t bell_slot = 0;
+  base::Fd wake;  // into its channel, if it has one
+};
+
+struct Qp {
+  ibv_qp_ex ibv;
+  Context* context;
+  uint32_t slot;
+  bool sq_sig_all;
+  uint32_t pd_handle;
+  ibv_qp_cap cap;
+  uint32_t sq_depth, rq_depth, inbox_depth, send_stride;
+  ipc::QpBlock* block;
+  uint8_t* sq;
+  ipc::SendResult* results;
+  uint8_t* rq;
+  const ipc::RecvRing* inbox;
+  std::atomic<uint32_t> events_given = 0;
+  std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
+
+  std::mutex send_mutex;  // guards the next five, and execution on the direct link
+  uint32_t sq_head = 0;
+  bool owns_token = false;
+  std::unique_ptr<Direct> direct;
+  uint32_t receives_consumed = 0;  // at the peer, as this process knows
+  uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
+
+  std::mutex poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
+  std::atomic<uint32_t> polled = 0;
+  std::vector<PostedSend> posted;  // by slot
+
+  std::mutex recv_mutex;  // guards the next two
+  uint32_t rq_head = 0;
+  std::vector<uint64_t> recv_wr_ids;    // by slot
+  std::atomic<uint32_t> rq_polled = 0;  // Cq::mutex of the receive CQ
+  uint32_t inbox_seen = 0, outbox_seen = 0;
+
+  static Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
+  [[nodiscard]] Cq* send_cq() const { return Cq::of(ibv.qp_base.send_cq); }
+  [[nodiscard]] Cq* recv_cq() const { return Cq::of(ibv.qp_base.recv_cq); }
+  [[nodiscard]] verbs::QpState state() const {
+    if (failed.load(std::memory_order_relaxed)) return verbs::QpState::kErr;
+    return static_cast<verbs::QpState>(block->state.load(std::memory_order_acquire));
+  }
+};
+static_assert(offsetof(Qp, ibv) == 0 && offsetof(Cq, ibv) == 0);
+
+struct Context {
+  verbs_context verbs;  // first: programs hold &verbs.context
+  Session session;
+  base::Mapping arena;
+  base::Mapping bells;
+  std::unique_ptr<rdma::AddressSpace> own = rdma::AddressSpace::own();
+  base::Fd doorbell;
+  bool cheap_fence = false;
+  uint32_t grace_ms = 0;
+  uint64_t node_guid = 0;
+  uint32_t vendor_part_id = 0;
+  pid_t owner = 0;
+
+  std::mutex mutex;                         // guards the tables
+  std::unordered_map<uint32_t, Qp*> qps;    // by handle
+  std::unordered_map<uint32_t, Cq*> cqs;    // by slot
+  std::unordered_map<uint32_t, Srq*> srqs;  // by handle
+  std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
+
+  std::atomic<int64_t> checked_at_ms = 0;  // when a poll last asked whether the daemon lives
+  std::atomic<int64_t> died_at_ms = 0;     // 0: it lives
+  std::atomic<bool> given_up = false;      // mediated work was flushed
+
+  static Context* of(ibv_context* context) {
+    return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
+                                      offsetof(verbs_context, context));
+  }
+  [[nodiscard]] ibv_context* ibv() { return &verbs.context; }
+  [[nodiscard]] const ipc::KeyEntry* keys() const {
+    return arena.at<ipc::KeyEntry>(ipc::kKeyOffset);
+  }
+  [[nodiscard]] rdma::Memory memory() const { return {keys(), own.get()}; }
+  // Tells the daemon that queue pair `slot` has news.
+  void ring(uint32_t slot);
+  void ring();
+
+  // The daemon has died: direct links go on, the rest waits grace_ms and is then flushed.
+  void check_daemon();
+  void daemon_died();
+  void give_up();
+};
+
+// Waits until no peer is executing on a link that ends in this context: what was taken away
+// before (a key, a link) is then used by nobody. At most 100 ms: a stopped peer is not waited for.
+void wait_for_initiators(Context& context);
+void wait_for_initiator(const Qp& qp);
+
+// The executor's side of the program (direct.cc). Called with send_mutex held.
+bool take_token(Qp& qp);  // true: this process executes
+void pump(Qp& qp);        // executes what waits in the ring while the token is ours
+bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
+void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
+void reclaim(Qp& qp);    // after the daemon's death: takes the token back
+
+// Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
+void flush_sends(Qp& qp);
+int flush_receives(Qp& qp, int count, ibv_wc* wc);
+
+}  // namespace vrdma::client

@@ -1,0 +1,223 @@
+// Posting work requests.
+//
+// A request whose queue this process executes itself (direct link, token held, nothing waiting) is
+// done before ibv_post_send returns. Every other one is written to the ring for the worker.
+#include <cerrno>
+#include <cstring>
+
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+#include "core/base/asymmetric_fence.h"
+
+namespace vrdma::client {
+
+namespace {
+
+using verbs::Opcode;
+
+bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
+  switch (qp.ibv.qp_base.qp_type) {
+    case IBV_QPT_RC:
+      return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case IBV_QPT_UC:
+      return opcode <= IBV_WR_SEND_WITH_IMM;
+    case IBV_QPT_UD:
+      return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+    default:
+      return false;
+  }
+}
+
+// Translates `wr`; the inline payload is copied. 0 or an errno.
+int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
+  if (!opcode_fits(qp, wr.opcode)) return EINVAL;
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
+  ipc::SendWqe& wqe = out->wqe;
+  wqe.wr_id = wr.wr_id;
+  wqe.opcode = static_cast<uint8_t>(wr.opcode);
+  wqe.flags = 0;
+  wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
+  wqe.inline_length = 0;
+  if (qp.sq_sig_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0) wqe.flags |= ipc::kSignaled;
+  if ((wr.send_flags & IBV_SEND_SOLICITED) != 0) wqe.flags |= ipc::kSolicited;
+  if ((wr.send_flags & IBV_SEND_FENCE) != 0) wqe.flags |= ipc::kFence;
+  const auto opcode = static_cast<Opcode>(wr.opcode);
+  wqe.imm = verbs::has_immediate(opcode) ? wr.imm_data : 0;
+  if (qp.ibv.qp_base.qp_type == IBV_QPT_UD) {
+    if (wr.wr.ud.ah == nullptr) return EINVAL;
+    const ibv_ah_attr& attr = Ah::of(wr.wr.ud.ah)->attr;
+    std::memcpy(wqe.ud.dgid, attr.grh.dgid.raw, sizeof wqe.ud.dgid);
+    wqe.ud.qpn = wr.wr.ud.remote_qpn;
+    wqe.ud.qkey = wr.wr.ud.remote_qkey;
+    wqe.ud.flow_label = attr.grh.flow_label;
+    wqe.ud.sgid_index = attr.grh.sgid_index;
+    wqe.ud.traffic_class = attr.grh.traffic_class;
+    wqe.ud.hop_limit = attr.grh.hop_limit;
+    wqe.ud.sl = attr.sl;
+  } else if (verbs::is_atomic(opcode)) {
+    wqe.rdma = {wr.wr.atomic.remote_addr, wr.wr.atomic.compare_add, wr.wr.atomic.swap,
+                wr.wr.atomic.rkey};
+  } else {
+    wqe.rdma = {wr.wr.rdma.remote_addr, 0, 0, wr.wr.rdma.rkey};
+  }
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) {
+    for (int i = 0; i < wr.num_sge; ++i)
+      out->sges[i] = {wr.sg_list[i].addr, wr.sg_list[i].length, wr.sg_list[i].lkey};
+    return 0;
+  }
+  if (opcode == Opcode::kRdmaRead || verbs::is_atomic(opcode)) return EINVAL;
+  wqe.flags |= ipc::kInline;
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = wr.sg_list[i];
+    if (sge.length > qp.cap.max_inline_data - wqe.inline_length) return ENOMEM;
+    std::memcpy(out->inline_data + wqe.inline_length, reinterpret_cast<const void*>(sge.addr),
+                sge.length);
+    wqe.inline_length += sge.length;
+  }
+  return 0;
+}
+
+// Frees slots of unsignaled requests that succeeded: nobody will poll for them.
+bool has_room(Qp& qp) {
+  if (qp.sq_head - qp.polled.load(std::memory_order_acquire) < qp.sq_depth) return true;
+  const std::lock_guard lock(qp.poll_mutex);
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
+  uint32_t polled = qp.polled.load(std::memory_order_relaxed);
+  while (polled != tail && !qp.posted[polled & (qp.sq_depth - 1)].signaled &&
+         qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS)
+    ++polled;
+  qp.polled.store(polled, std::memory_order_release);
+  return qp.sq_head - polled < qp.sq_depth;
+}
+
+void write_ring(Qp& qp, const rdma::WorkRequest& request) {
+  uint8_t* to = qp.sq + uint64_t{qp.sq_head & (qp.sq_depth - 1)} * qp.send_stride;
+  std::memcpy(to, &request.wqe, sizeof request.wqe);
+  const size_t length = (request.wqe.flags & ipc::kInline) != 0
+                            ? request.wqe.inline_length
+                            : request.wqe.num_sge * sizeof(verbs::Sge);
+  std::memcpy(to + sizeof request.wqe, request.inline_data, length);
+}
+
+// What was written to the ring has an executor when this returns: the worker, or this process.
+void publish(Qp& qp) {
+  if (qp.owns_token) {
+    pump(qp);
+    return;
+  }
+  // Pairs with SendQueue::let_go: it sees the work, or we see that the token is free.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  uint32_t free = static_cast<uint32_t>(ipc::Token::kFree);
+  if (qp.block->token.load(std::memory_order_relaxed) != free) return;
+  if (qp.block->token.compare_exchange_strong(free, static_cast<uint32_t>(ipc::Token::kWorker)))
+    qp.context->ring(qp.slot);
+}
+
+}  // namespace
+
+int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  Qp& qp = *Qp::of(ibv);
+  const std::lock_guard lock(qp.send_mutex);
+  const verbs::QpState state = qp.state();
+  int error = state < verbs::QpState::kRts ? EINVAL : 0;
+  const bool runs = state == verbs::QpState::kRts;
+  bool queued = false;
+  rdma::WorkRequest request;
+  for (; error == 0 && wr != nullptr; wr = wr->next) {
+    error = has_room(qp) ? translate(qp, *wr, &request) : ENOMEM;
+    if (error != 0) break;
+    const uint32_t slot = qp.sq_head & (qp.sq_depth - 1);
+    qp.posted[slot] = {wr->wr_id, request.wqe.opcode, (request.wqe.flags & ipc::kSignaled) != 0};
+    if (runs && !queued && take_token(qp) && execute(qp, request)) continue;
+    write_ring(qp, request);
+    ++qp.sq_head;
+    qp.block->sq_head.store(qp.sq_head, std::memory_order_release);
+    queued = true;
+  }
+  if (queued && (runs || state == verbs::QpState::kSqd)) publish(qp);
+  // In an error state the next poll flushes; whoever sleeps must be told.
+  if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(true);
+  if (error != 0) *bad_wr = wr;
+  return error;
+}
+
+namespace {
+
+// Writes one receive into `to`. False: more elements than agreed.
+bool write_receive(const ibv_recv_wr& wr, uint32_t max_sge, uint8_t* to) {
+  if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge) return false;
+  const ipc::RecvWqe header{wr.wr_id, static_cast<uint32_t>(wr.num_sge), 0};
+  std::memcpy(to, &header, sizeof header);
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const verbs::Sge sge{wr.sg_list[i].addr, wr.sg_list[i].length, wr.sg_list[i].lkey};
+    std::memcpy(to + sizeof header + static_cast<size_t>(i) * sizeof sge, &sge, sizeof sge);
+  }
+  return true;
+}
+
+}  // namespace
+
+int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Qp& qp = *Qp::of(ibv);
+  const std::lock_guard lock(qp.recv_mutex);
+  const verbs::QpState state = qp.state();
+  int error = state == verbs::QpState::kReset || ibv->srq != nullptr ? EINVAL : 0;
+  for (; error == 0 && wr != nullptr; wr = wr->next) {
+    if (qp.rq_head - qp.rq_polled.load(std::memory_order_acquire) >=
+        std::min(qp.rq_depth, std::max(qp.cap.max_recv_wr, 0u))) {
+      error = ENOMEM;
+      break;
+    }
+    const uint32_t slot = qp.rq_head & (qp.rq_depth - 1);
+    if (!write_receive(*wr, qp.cap.max_recv_sge,
+                       qp.rq + uint64_t{slot} * ipc::recv_stride(qp.cap.max_recv_sge))) {
+      error = EINVAL;
+      break;
+    }
+    qp.recv_wr_ids[slot] = wr->wr_id;
+    ++qp.rq_head;
+  }
+  qp.block->rq_head.store(qp.rq_head, std::memory_order_release);
+  // Pairs with SendQueue::wait_for_receive: it sees the receive, or we see that it waits.
+  base::AsymmetricFence::light(qp.context->cheap_fence);
+  if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
+  if (state == verbs::QpState::kErr) qp.recv_cq()->notify(true);
+  if (error != 0) *bad_wr = wr;
+  return error;
+}
+
+int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Srq& srq = *Srq::of(ibv);
+  Context& context = *Context::of(ibv->context);
+  const std::lock_guard lock(srq.mutex);
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    if (srq.free.empty()) {
+      error = ENOMEM;
+      break;
+    }
+    const uint32_t slot = srq.free.back();
+    if (!write_receive(*wr, srq.max_sge,
+                       srq.wqes + uint64_t{slot} * ipc::recv_stride(srq.max_sge))) {
+      error = EINVAL;
+      break;
+    }
+    srq.free.pop_back();
+    srq.wr_ids[slot] = wr->wr_id;
+    srq.slots[srq.head & (srq.depth - 1)] = slot;
+    ++srq.head;
+  }
+  srq.block->head.store(srq.head, std::memory_order_release);
+  base::AsymmetricFence::light(context.cheap_fence);
+  if (srq.block->waiter.load(std::memory_order_relaxed) != 0) context.ring();
+  if (error != 0) *bad_wr = wr;
+  return error;
+}
+
+void Context::ring(uint32_t slot) {
+  auto* kicks = reinterpret_cast<std::atomic<uint64_t>*>(arena.bytes() + ipc::kKickOffset);
+  kicks[slot / 64].fetch_or(1ull << (slot % 64), std::memory_order_release);
+  ring();
+}
+
+}  // namespace vrdma::client

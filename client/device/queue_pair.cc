@@ -1,0 +1,309 @@
+// Queue pairs: making, changing, asking, destroying.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "client/device/objects.h"
+#include "client/verbs/events.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+namespace {
+
+verbs::AddressVector to_vector(const ibv_ah_attr& attr) {
+  verbs::AddressVector av{};
+  std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof av.dgid);
+  av.flow_label = attr.grh.flow_label;
+  av.sgid_index = attr.grh.sgid_index;
+  av.hop_limit = attr.grh.hop_limit;
+  av.traffic_class = attr.grh.traffic_class;
+  av.sl = attr.sl;
+  av.is_global = attr.is_global;
+  av.port_num = attr.port_num;
+  av.dlid = attr.dlid;
+  av.static_rate = attr.static_rate;
+  av.src_path_bits = attr.src_path_bits;
+  return av;
+}
+
+ibv_ah_attr from_vector(const verbs::AddressVector& av) {
+  ibv_ah_attr attr{};
+  std::memcpy(attr.grh.dgid.raw, av.dgid, sizeof av.dgid);
+  attr.grh.flow_label = av.flow_label;
+  attr.grh.sgid_index = av.sgid_index;
+  attr.grh.hop_limit = av.hop_limit;
+  attr.grh.traffic_class = av.traffic_class;
+  attr.sl = av.sl;
+  attr.is_global = av.is_global;
+  attr.port_num = av.port_num;
+  attr.dlid = av.dlid;
+  attr.static_rate = av.static_rate;
+  attr.src_path_bits = av.src_path_bits;
+  return attr;
+}
+
+void leave(std::vector<Qp*>* list, Qp* qp) { std::erase(*list, qp); }
+
+// No completion of the queue pair is handed out after this.
+void leave_completion_queues(Qp* qp) {
+  {
+    const std::lock_guard lock(qp->send_cq()->mutex);
+    leave(&qp->send_cq()->senders, qp);
+  }
+  const std::lock_guard lock(qp->recv_cq()->mutex);
+  leave(&qp->recv_cq()->receivers, qp);
+}
+
+void join_completion_queues(Qp* qp) {
+  {
+    const std::lock_guard lock(qp->send_cq()->mutex);
+    qp->send_cq()->senders.push_back(qp);
+  }
+  const std::lock_guard lock(qp->recv_cq()->mutex);
+  qp->recv_cq()->receivers.push_back(qp);
+}
+
+// The state of a queue pair that has just been made or reset.
+void start_over(Qp* qp) {
+  qp->sq_head = qp->rq_head = 0;
+  qp->polled = qp->rq_polled = 0;
+  qp->inbox_seen = qp->outbox_seen = 0;
+  qp->owns_token = false;
+  qp->direct = nullptr;
+  qp->receives_consumed = 0;
+}
+
+// Maps what came with the change to RTR. Without it the link is mediated.
+std::unique_ptr<Direct> make_direct(Context& context, const ipc::ModifyQpReply& reply,
+                                    std::vector<base::Fd> fds) {
+  if (fds.size() < 3) return nullptr;
+  std::shared_ptr<Peer> peer;
+  {
+    const std::lock_guard lock(context.mutex);
+    peer = context.peers[reply.peer].lock();
+    if (peer == nullptr) {
+      auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ);
+      auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
+      auto memory = rdma::AddressSpace::of_arena(std::move(fds[2]));
+      if (!arena || !bells || !memory) return nullptr;
+      peer = std::make_shared<Peer>();
+      peer->arena = std::move(*arena);
+      peer->bells = std::move(*bells);
+      peer->memory = std::move(*memory);
+      std::erase_if(context.peers, [](const auto& entry) { return entry.second.expired(); });
+      context.peers[reply.peer] = peer;
+    }
+  }
+  auto direct = std::make_unique<Direct>();
+  direct->block = peer->arena.at<ipc::QpBlock>(reply.peer_block);
+  direct->responder.memory = {peer->arena.at<ipc::KeyEntry>(ipc::kKeyOffset), peer->memory.get()};
+  direct->responder.pd = reply.peer_pd;
+  direct->responder.receives = {&direct->block->rq_head,
+                                peer->arena.at<uint8_t>(reply.peer_rq),
+                                nullptr,
+                                reply.peer_rq_depth,
+                                reply.peer_max_recv_sge,
+                                reply.peer_pd};
+  direct->outbox = context.arena.at<ipc::RecvRing>(reply.outbox);
+  direct->outbox_depth = reply.peer_rq_depth;
+  direct->inbox = peer->arena.at<ipc::RecvRing>(reply.peer_outbox);
+  direct->bell = peer->bells.at<ipc::CqBell>(uint64_t{reply.peer_recv_cq} * sizeof(ipc::CqBell));
+  direct->bell_slot = reply.peer_recv_cq;
+  if (reply.has_wake != 0 && fds.size() > 3) direct->wake = std::move(fds[3]);
+  direct->peer = std::move(peer);
+  return direct;
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+  Context& context = *Context::of(ibv);
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD;
+  if ((attr->comp_mask & ~kKnown) != 0) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (attr->pd == nullptr || attr->send_cq == nullptr || attr->recv_cq == nullptr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kCreateQp;
+  auto& wanted = request.create_qp;
+  wanted.pd = attr->pd->handle;
+  wanted.send_cq = Cq::of(attr->send_cq)->handle;
+  wanted.recv_cq = Cq::of(attr->recv_cq)->handle;
+  wanted.srq = attr->srq != nullptr ? Srq::of(attr->srq)->handle : ipc::kNoObject;
+  wanted.type = attr->qp_type;
+  wanted.max_send_wr = attr->cap.max_send_wr;
+  wanted.max_recv_wr = attr->srq != nullptr ? 0 : attr->cap.max_recv_wr;
+  wanted.max_send_sge = attr->cap.max_send_sge;
+  wanted.max_recv_sge = attr->cap.max_recv_sge;
+  wanted.max_inline = attr->cap.max_inline_data;
+  if (const int error = context.session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  const ipc::CreateQpReply& made = reply.create_qp;
+  auto* qp = new Qp{};
+  qp->context = &context;
+  qp->slot = made.slot;
+  qp->sq_sig_all = attr->sq_sig_all != 0;
+  qp->pd_handle = attr->pd->handle;
+  qp->cap = {made.max_send_wr, made.max_recv_wr, made.max_send_sge, made.max_recv_sge,
+             made.max_inline};
+  qp->sq_depth = made.sq_depth;
+  qp->rq_depth = made.rq_depth;
+  qp->inbox_depth = made.inbox_depth;
+  qp->send_stride = ipc::send_stride(made.max_send_sge, made.max_inline);
+  qp->block = context.arena.at<ipc::QpBlock>(made.block);
+  qp->sq = context.arena.at<uint8_t>(made.sq);
+  qp->results = context.arena.at<ipc::SendResult>(made.results);
+  qp->rq = context.arena.at<uint8_t>(made.rq);
+  qp->inbox = context.arena.at<ipc::RecvRing>(made.inbox);
+  qp->posted.resize(made.sq_depth);
+  qp->recv_wr_ids.resize(made.rq_depth);
+  ibv_qp& base = qp->ibv.qp_base;
+  init_qp(&base, ibv, *attr);
+  base.handle = made.handle;
+  base.qp_num = made.qpn;
+  base.state = IBV_QPS_RESET;
+  attr->cap = qp->cap;
+  join_completion_queues(qp);
+  const std::lock_guard lock(context.mutex);
+  context.qps.emplace(made.handle, qp);
+  return &base;
+}
+
+int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
+  Qp* qp = Qp::of(ibv);
+  Context& context = *qp->context;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kModifyQp;
+  request.modify_qp = {};
+  request.modify_qp.handle = ibv->handle;
+  request.modify_qp.mask = static_cast<uint32_t>(attr_mask);
+  if ((attr_mask & IBV_QP_CUR_STATE) != 0 &&
+      attr->cur_qp_state != static_cast<ibv_qp_state>(qp->state()))
+    return EINVAL;
+  auto& to = request.modify_qp.attributes;
+  to.state = attr->qp_state;
+  to.path_mtu = attr->path_mtu;
+  to.qkey = attr->qkey;
+  to.rq_psn = attr->rq_psn;
+  to.sq_psn = attr->sq_psn;
+  to.dest_qpn = attr->dest_qp_num;
+  to.access_flags = attr->qp_access_flags;
+  if ((attr_mask & IBV_QP_AV) != 0) to.av = to_vector(attr->ah_attr);
+  to.pkey_index = attr->pkey_index;
+  to.max_rd_atomic = attr->max_rd_atomic;
+  to.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+  to.min_rnr_timer = attr->min_rnr_timer;
+  to.port_num = attr->port_num;
+  to.timeout = attr->timeout;
+  to.retry_cnt = attr->retry_cnt;
+  to.rnr_retry = attr->rnr_retry;
+  to.en_sqd_async_notify = attr->en_sqd_async_notify;
+
+  const bool resets = (attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
+  std::vector<base::Fd> fds;
+  if (resets) leave_completion_queues(qp);
+  const int error = context.session.call(request, &reply, {}, &fds);
+  if (error == 0 && resets) {
+    // The daemon has cut the links; a peer that was in the middle ends now.
+    wait_for_initiator(*qp);
+    const std::lock_guard lock(qp->send_mutex);
+    const std::lock_guard recv_lock(qp->recv_mutex);
+    start_over(qp);
+  }
+  if (resets) join_completion_queues(qp);
+  if (error != 0) return error;
+  if (reply.modify_qp.direct != 0) {
+    auto direct = make_direct(context, reply.modify_qp, std::move(fds));
+    const std::lock_guard lock(qp->send_mutex);
+    const std::lock_guard poll_lock(qp->recv_cq()->mutex);
+    qp->direct = std::move(direct);
+  }
+  if ((attr_mask & IBV_QP_STATE) != 0) ibv->state = attr->qp_state;
+  return 0;
+}
+
+int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+  Qp* qp = Qp::of(ibv);
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kQueryQp;
+  request.handle.handle = ibv->handle;
+  if (const int error = qp->context->session.call(request, &reply); error != 0) return error;
+  const verbs::QpAttributes& now = reply.query_qp.attributes;
+  *attr = {};
+  attr->qp_state = attr->cur_qp_state = static_cast<ibv_qp_state>(now.state);
+  attr->path_mtu = static_cast<ibv_mtu>(now.path_mtu);
+  attr->qkey = now.qkey;
+  attr->rq_psn = now.rq_psn;
+  attr->sq_psn = now.sq_psn;
+  attr->dest_qp_num = now.dest_qpn;
+  attr->qp_access_flags = now.access_flags;
+  attr->cap = qp->cap;
+  attr->ah_attr = from_vector(now.av);
+  attr->pkey_index = now.pkey_index;
+  attr->max_rd_atomic = now.max_rd_atomic;
+  attr->max_dest_rd_atomic = now.max_dest_rd_atomic;
+  attr->min_rnr_timer = now.min_rnr_timer;
+  attr->port_num = now.port_num;
+  attr->timeout = now.timeout;
+  attr->retry_cnt = now.retry_cnt;
+  attr->rnr_retry = now.rnr_retry;
+  attr->sq_draining = now.sq_draining;
+  ibv->state = attr->qp_state;
+  *init_attr = {};
+  init_attr->qp_context = ibv->qp_context;
+  init_attr->send_cq = ibv->send_cq;
+  init_attr->recv_cq = ibv->recv_cq;
+  init_attr->srq = ibv->srq;
+  init_attr->cap = qp->cap;
+  init_attr->qp_type = ibv->qp_type;
+  init_attr->sq_sig_all = qp->sq_sig_all ? 1 : 0;
+  return 0;
+}
+
+int destroy_qp(ibv_qp* ibv) {
+  Qp* qp = Qp::of(ibv);
+  Context& context = *qp->context;
+  const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
+  if (error != 0 && error != EIO) return error;
+  wait_for_initiator(*qp);
+  leave_completion_queues(qp);
+  {
+    const std::lock_guard lock(context.mutex);
+    context.qps.erase(ibv->handle);
+  }
+  finish_qp(ibv, qp->events_given.load());
+  delete qp;
+  return 0;
+}
+
+namespace {
+int change_group(ibv_qp* qp, const ibv_gid* gid, uint16_t lid, ipc::Call call) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = call;
+  request.mcast.qp = qp->handle;
+  request.mcast.lid = lid;
+  std::memcpy(request.mcast.gid, gid->raw, sizeof request.mcast.gid);
+  return Qp::of(qp)->context->session.call(request, &reply);
+}
+}  // namespace
+
+int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return change_group(qp, gid, lid, ipc::Call::kAttachMcast);
+}
+
+int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
+  return change_group(qp, gid, lid, ipc::Call::kDetachMcast);
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,51 @@
+#include "client/device/session.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "core/ipc/socket.h"
+
+namespace vrdma::client {
+
+base::Result<base::Fd> Session::dial(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return base::fail(ENAMETOOLONG, "the path of the session socket is too long");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return base::fail_errno("make a session socket");
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return base::fail_errno("connect to " + path);
+  return socket;
+}
+
+int Session::call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
+                  std::vector<base::Fd>* received) {
+  const std::lock_guard lock(mutex_);
+  request.sequence = ++sequence_;
+  if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return EIO;
+  std::vector<base::Fd> fds;
+  if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return EIO;
+  if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return EIO;
+  if (received != nullptr) *received = std::move(fds);
+  return reply->error;
+}
+
+int Session::call(ipc::Call call, uint32_t handle) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = call;
+  request.handle.handle = handle;
+  return this->call(request, &reply);
+}
+
+bool Session::hung_up() const {
+  pollfd state{socket_.get(), POLLRDHUP, 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,91 @@
+// Shared receive queues.
+#include <cerrno>
+
+#include "client/device/objects.h"
+#include "client/verbs/events.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  Context& context = *Context::of(ibv);
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kCreateSrq;
+  request.create_srq = {attr->pd->handle, attr->attr.max_wr, attr->attr.max_sge};
+  if (const int error = context.session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  const ipc::CreateSrqReply& made = reply.create_srq;
+  auto* srq = new Srq{};
+  srq->handle = made.handle;
+  srq->max_wr = made.max_wr;
+  srq->max_sge = made.max_sge;
+  srq->depth = made.depth;
+  srq->block = context.arena.at<ipc::SrqBlock>(made.block);
+  srq->slots = context.arena.at<uint32_t>(made.slots);
+  srq->wqes = context.arena.at<uint8_t>(made.wqes);
+  srq->wr_ids.resize(made.depth);
+  for (uint32_t slot = made.max_wr; slot-- > 0;) srq->free.push_back(slot);
+  init_srq(&srq->ibv, ibv, attr->pd, attr->srq_context);
+  srq->ibv.handle = made.handle;
+  attr->attr.max_wr = made.max_wr;
+  attr->attr.max_sge = made.max_sge;
+  const std::lock_guard lock(context.mutex);
+  context.srqs.emplace(made.handle, srq);
+  return &srq->ibv;
+}
+
+int modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int attr_mask) {
+  if ((attr_mask & ~(IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR)) != 0) return EINVAL;
+  if ((attr_mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // not in the capabilities
+  if ((attr_mask & IBV_SRQ_LIMIT) == 0) return 0;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kModifySrq;
+  request.modify_srq = {ibv->handle, attr->srq_limit};
+  return Context::of(ibv->context)->session.call(request, &reply);
+}
+
+int query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kQuerySrq;
+  request.handle.handle = ibv->handle;
+  if (const int error = Context::of(ibv->context)->session.call(request, &reply); error != 0)
+    return error;
+  attr->max_wr = reply.query_srq.max_wr;
+  attr->max_sge = reply.query_srq.max_sge;
+  attr->srq_limit = reply.query_srq.limit;
+  return 0;
+}
+
+int get_srq_num(ibv_srq* ibv, uint32_t* srq_num) {
+  *srq_num = ibv->handle;
+  return 0;
+}
+
+int destroy_srq(ibv_srq* ibv) {
+  Context& context = *Context::of(ibv->context);
+  const int error = context.session.call(ipc::Call::kDestroySrq, ibv->handle);
+  if (error != 0 && error != EIO) return error;
+  Srq* srq = Srq::of(ibv);
+  {
+    const std::lock_guard lock(context.mutex);
+    context.srqs.erase(ibv->handle);
+  }
+  finish_srq(ibv, srq->events_given.load());
+  delete srq;
+  return 0;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,347 @@
+#include "vrdmad/daemon.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "gid/interface.h"
+#include "netns/netns.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+namespace {
+
+constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
+
+// Names become file names and words of a command line.
+Result<void> check_name(const std::string& what, const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '_' || c == '-' || c == '.';
+  };
+  const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
+  if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
+    return fail(EINVAL, what + " '" + name +
+                            "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
+                            "begins with a letter, a digit or '_'");
+  return {};
+}
+
+gid::Interface to_interface(const netns::Link& link) {
+  gid::Interface interface;
+  interface.mac = link.mac;
+  interface.loopback = link.loopback;
+  interface.addresses = link.addresses;
+  return interface;
+}
+
+std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
+  std::vector<QuotaRow> result;
+  for (const auto& row : rows)
+    result.push_back({std::string(provisioning::traits(row.kind).name), row.used, row.limit});
+  return result;
+}
+
+std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& quota) {
+  std::vector<provisioning::Setting> settings;
+  for (const auto& one : quota) settings.push_back({one.kind, one.limit});
+  return settings;
+}
+
+}  // namespace
+
+// Undone from the bottom up.
+struct Daemon::Record {
+  VdevSpec spec;
+  std::string fabric;
+  gid::NodeGuid node_guid;
+  netns::Link link;
+  uint64_t foreign = 0;  // connections from another netns
+  std::shared_ptr<void> netns_dir;
+  gid::Registry::Holding gids;
+  netns::Monitor::LinkWatch watch;
+  std::shared_ptr<void> in_worker;
+  std::unique_ptr<SessionSocket> socket;
+};
+
+class Daemon::Subscription {
+ public:
+  Subscription(Daemon& daemon, uint64_t id) : daemon_(daemon), id_(id) {}
+  ~Subscription() {
+    daemon_.call([this] { daemon_.subscribers_.erase(id_); });
+  }
+  Subscription(const Subscription&) = delete;
+  Subscription& operator=(const Subscription&) = delete;
+
+ private:
+  Daemon& daemon_;
+  uint64_t id_;
+};
+
+Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
+                                              const SessionSettings& settings, unsigned workers) {
+  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, settings));
+  auto monitor = netns::Monitor::create(loop);
+  if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
+  daemon->monitor_ = std::move(*monitor);
+  for (unsigned i = 0; i < workers; ++i) {
+    auto worker = Worker::start(daemon->settings_, i);
+    if (!worker) return pass(std::move(worker.error()));
+    daemon->workers_.push_back(std::move(*worker));
+  }
+  return daemon;
+}
+
+Daemon::~Daemon() { records_.clear(); }
+
+Worker& Daemon::worker_of(const std::string& fabric) {
+  return *workers_[std::hash<std::string>()(fabric) % workers_.size()];
+}
+
+Result<Daemon::Record*> Daemon::find(const std::string& name) {
+  const auto it = records_.find(name);
+  if (it == records_.end()) return fail(ENOENT, "there is no vdevice '" + name + "'");
+  return it->second.get();
+}
+
+Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
+  if (auto ok = check_name("the vdevice", spec.name); !ok) return pass(std::move(ok.error()));
+  if (records_.contains(spec.name))
+    return fail(EEXIST, "there is a vdevice '" + spec.name + "' already");
+  auto record = std::make_unique<Record>();
+  record->spec = spec;
+  std::string& tenant = record->spec.tenant;
+  if (tenant.empty()) tenant = "default";
+  if (auto ok = check_name("the tenant", tenant); !ok) return pass(std::move(ok.error()));
+  // A tenant's own fabric has a name that no operator can give to another.
+  record->fabric = spec.fabric.empty() ? "tenant/" + tenant : spec.fabric;
+  if (!spec.fabric.empty())
+    if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
+  const auto parent =
+      std::find_if(parents_.begin(), parents_.end(),
+                   [&](const auto& candidate) { return candidate->name() == spec.parent; });
+  if (parent == parents_.end())
+    return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
+  if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
+
+  provisioning::Ledger ledger;
+  if (auto ok = ledger.set_limits(to_settings(spec.quota)); !ok) return pass(std::move(ok.error()));
+
+  auto netns = netns::resolve(spec.netns);
+  if (!netns) return pass(std::move(netns.error()));
+  const std::string& name = spec.name;
+  auto watch = monitor_->watch_link(
+      *netns, spec.netdev,
+      {[this, name](const netns::Link& link) { on_link_changed(name, link); },
+       [this, name](netns::Gone gone) { on_link_gone(name, netns::text(gone)); }});
+  if (!watch) return pass(std::move(watch.error()));
+  record->watch = std::move(*watch);
+  record->link = record->watch.link();
+
+  auto directory = run_dir_.make_netns_dir(netns->inode);
+  if (!directory) return pass(std::move(directory.error()));
+  record->netns_dir = std::shared_ptr<void>(
+      nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
+
+  auto holding = gids_.claim(record->fabric, name, gid::derive_gids(to_interface(record->link)),
+                             [this, name] {
+                               loop_.post([this, name] {
+                                 if (auto found = find(name)) apply(**found);
+                               });
+                             });
+  if (!holding) return pass(std::move(holding.error()));
+  record->gids = std::move(*holding);
+  record->node_guid = gid::make_node_guid();
+
+  Worker& worker = worker_of(record->fabric);
+  worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger)});
+  record->in_worker = std::shared_ptr<void>(nullptr, [&worker, name](void*) {
+    worker.remove(name);
+  });
+  apply(*record);
+
+  auto socket = SessionSocket::listen(
+      loop_, *directory + "/" + name + ".sock", netns->inode,
+      [&worker, name](base::Fd client) { worker.accept(name, std::move(client)); },
+      [raw = record.get(), name] {
+        ++raw->foreign;
+        spdlog::warn("vdevice {}: refused a connection from another network namespace", name);
+      });
+  if (!socket) return pass(std::move(socket.error()));
+  record->socket = std::move(*socket);
+  return record;
+}
+
+void Daemon::apply(Record& record) {
+  const netns::Link& link = record.link;
+  auto update = record.gids.update(gid::derive_gids(to_interface(link)));
+  for (const auto& refusal : update.refusals)
+    spdlog::warn("vdevice {}: {}", record.spec.name, refusal.sentence);
+  Worker& worker = worker_of(record.fabric);
+  worker.set_port(record.spec.name, {link.up, link.mtu, link.ifindex});
+  worker.set_gids(record.spec.name, record.gids.gids());
+}
+
+void Daemon::on_link_changed(const std::string& name, const netns::Link& link) {
+  auto found = find(name);
+  if (!found) return;
+  Record& record = **found;
+  std::string reason = "addresses changed";
+  if (record.link.name != link.name) reason = "netdev renamed to " + link.name;
+  if (record.link.up != link.up) reason = link.up ? "link up" : "link down";
+  record.link = link;
+  record.spec.netdev = link.name;
+  apply(record);
+  tell(WatchEvent::Type::kChanged, info(record), reason);
+}
+
+void Daemon::on_link_gone(const std::string& name, const std::string& reason) {
+  spdlog::info("vdevice {}: {}, so it is deleted", name, reason);
+  // Not inside the monitor's call about the very link.
+  loop_.post([this, name, reason] {
+    if (find(name)) remove(name, reason);
+  });
+}
+
+void Daemon::remove(const std::string& name, const std::string& reason) {
+  const auto it = records_.find(name);
+  VdevInfo last = info(*it->second);
+  const std::unique_ptr<Record> gone = std::move(it->second);
+  records_.erase(it);
+  gone->socket = nullptr;
+  gone->in_worker = nullptr;
+  gone->watch = {};
+  tell(WatchEvent::Type::kRemoved, last, reason);
+}
+
+VdevInfo Daemon::info(const Record& record) {
+  const VdeviceUse use = worker_of(record.fabric).use(record.spec.name);
+  VdevInfo info;
+  info.name = record.spec.name;
+  info.parent = record.spec.parent;
+  info.tenant = record.spec.tenant;
+  info.fabric = record.fabric;
+  info.netns = record.spec.netns;
+  info.netns_inode = record.link.netns_inode;
+  info.netdev = record.link.name;
+  info.ifindex = record.link.ifindex;
+  info.node_guid = record.node_guid.text();
+  info.port_state = record.link.up ? "ACTIVE" : "DOWN";
+  rdma::Device port;
+  port.mtu = record.link.mtu;
+  info.active_mtu = port.roce_mtu();
+  info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_inode) + "/" +
+                record.spec.name + ".sock";
+  info.sessions = use.sessions;
+  for (const auto& gid : record.gids.gids())
+    info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
+  info.quota = to_rows(use.quota);
+  return info;
+}
+
+void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason) {
+  for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
+}
+
+Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
+  return call([&]() -> Result<VdevInfo> {
+    auto record = make(spec);
+    if (!record) return pass(std::move(record.error()));
+    VdevInfo made = info(**record);
+    records_.emplace(spec.name, std::move(*record));
+    spdlog::info("vdevice {}: created on {} in netns {}", made.name, made.netdev, made.netns);
+    tell(WatchEvent::Type::kAdded, made, "created");
+    return made;
+  });
+}
+
+Result<void> Daemon::delete_vdev(const std::string& name) {
+  return call([&]() -> Result<void> {
+    if (auto found = find(name); !found) return pass(std::move(found.error()));
+    remove(name, "deleted");
+    spdlog::info("vdevice {}: deleted", name);
+    return {};
+  });
+}
+
+Result<VdevInfo> Daemon::get_vdev(const std::string& name) {
+  return call([&]() -> Result<VdevInfo> {
+    auto found = find(name);
+    if (!found) return pass(std::move(found.error()));
+    return info(**found);
+  });
+}
+
+std::vector<VdevInfo> Daemon::list_vdevs() {
+  return call([&] {
+    std::vector<VdevInfo> all;
+    for (const auto& [name, record] : records_) all.push_back(info(*record));
+    return all;
+  });
+}
+
+Result<VdevInfo> Daemon::set_quota(const std::string& name,
+                                   const std::vector<QuotaSetting>& quota) {
+  return call([&]() -> Result<VdevInfo> {
+    auto found = find(name);
+    if (!found) return pass(std::move(found.error()));
+    Record& record = **found;
+    if (auto ok = worker_of(record.fabric).set_limits(name, to_settings(quota)); !ok)
+      return pass(std::move(ok.error()));
+    VdevInfo changed = info(record);
+    tell(WatchEvent::Type::kChanged, changed, "quota changed");
+    return changed;
+  });
+}
+
+std::vector<ParentInfo> Daemon::list_parents() {
+  return call([&] {
+    std::vector<ParentInfo> all;
+    for (const auto& parent : parents_) {
+      ParentInfo one{parent->name(), parent->kind(), 0, parent->detail()};
+      for (const auto& [name, record] : records_)
+        if (record->spec.parent == one.name) ++one.vdevices;
+      all.push_back(std::move(one));
+    }
+    return all;
+  });
+}
+
+std::vector<CounterRow> Daemon::counters() {
+  return call([&] {
+    std::vector<CounterRow> rows;
+    rows.push_back({"daemon", "vdevices", records_.size()});
+    rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+    for (const auto& [name, record] : records_) {
+      const VdeviceUse use = worker_of(record->fabric).use(name);
+      rows.push_back({name, "sessions_opened", use.counters.opened});
+      rows.push_back({name, "sessions_malformed", use.counters.malformed});
+      rows.push_back({name, "connections_foreign", record->foreign});
+      rows.push_back({name, "requests", use.counters.requests});
+      rows.push_back({name, "requests_refused", use.counters.refused});
+      rows.push_back({name, "fabric_datagrams_dropped", use.fabric.datagrams_dropped});
+      rows.push_back({name, "fabric_rings_corrupt", use.fabric.rings_corrupt});
+      for (const auto& row : use.quota)
+        rows.push_back({name, "quota_refused_" + std::string(provisioning::traits(row.kind).name),
+                        row.refused});
+    }
+    return rows;
+  });
+}
+
+std::shared_ptr<void> Daemon::watch(WatchCallback callback) {
+  return call([&]() -> std::shared_ptr<void> {
+    for (const auto& [name, record] : records_)
+      callback({WatchEvent::Type::kAdded, info(*record), "is there"});
+    const uint64_t id = next_subscriber_++;
+    subscribers_.emplace(id, std::move(callback));
+    return std::make_shared<Subscription>(*this, id);
+  });
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,82 @@
+// The control side of vrdmad: which vdevices there are, and what happens to them.
+//
+// Belongs to the control thread. A vdevice is one Record; the parts of it that must be undone are
+// move-only members, in the order of creation, so that a creation that fails half-way and a
+// deletion are the same destructor. Admin calls come from gRPC's threads and are run on the loop.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "gid/node_guid.h"
+#include "gid/registry.h"
+#include "netns/monitor.h"
+#include "vrdmad/admin_backend.h"
+#include "vrdmad/parent.h"
+#include "vrdmad/run_dir.h"
+#include "vrdmad/session_socket.h"
+#include "vrdmad/worker.h"
+
+namespace vrdma::vrdmad {
+
+class Daemon final : public AdminBackend {
+ public:
+  [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(base::EventLoop& loop,
+                                                                   const RunDir& run_dir,
+                                                                   const SessionSettings& settings,
+                                                                   unsigned workers);
+  ~Daemon() override;
+
+  // AdminBackend, from any thread but the loop's.
+  base::Result<VdevInfo> create_vdev(const VdevSpec& spec) override;
+  base::Result<void> delete_vdev(const std::string& name) override;
+  base::Result<VdevInfo> get_vdev(const std::string& name) override;
+  std::vector<VdevInfo> list_vdevs() override;
+  base::Result<VdevInfo> set_quota(const std::string& name,
+                                   const std::vector<QuotaSetting>& quota) override;
+  std::vector<ParentInfo> list_parents() override;
+  std::vector<CounterRow> counters() override;
+  std::shared_ptr<void> watch(WatchCallback callback) override;
+
+ private:
+  struct Record;
+  class Subscription;
+
+  Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings)
+      : loop_(loop), run_dir_(run_dir), settings_(settings) {}
+
+  template <class F>
+  auto call(F f) -> decltype(f()) {
+    std::packaged_task<decltype(f())()> task(std::move(f));
+    auto result = task.get_future();
+    loop_.post([&task] { task(); });
+    return result.get();
+  }
+
+  base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec);
+  base::Result<Record*> find(const std::string& name);
+  Worker& worker_of(const std::string& fabric);
+  VdevInfo info(const Record& record);
+  void apply(Record& record);  // link and addresses -> port and GIDs
+  void on_link_changed(const std::string& name, const netns::Link& link);
+  void on_link_gone(const std::string& name, const std::string& reason);
+  void remove(const std::string& name, const std::string& reason);
+  void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
+
+  base::EventLoop& loop_;
+  const RunDir& run_dir_;
+  SessionSettings settings_;
+  std::vector<std::unique_ptr<Parent>> parents_ = find_parents();
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<netns::Monitor> monitor_;
+  gid::Registry gids_;
+  std::map<std::string, std::unique_ptr<Record>> records_;
+  std::map<uint64_t, WatchCallback> subscribers_;
+  uint64_t next_subscriber_ = 1;
+};
+
+}  // namespace vrdma::vrdmad

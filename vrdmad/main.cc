@@ -1,0 +1,149 @@
+// vrdmad: the daemon. main() is its table of contents.
+#include <CLI/CLI.hpp>
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "core/base/event_loop.h"
+#include "vrdmad/admin_server.h"
+#include "vrdmad/daemon.h"
+#include "vrdmad/run_dir.h"
+
+namespace {
+
+using vrdma::base::Fd;
+using vrdma::base::Result;
+
+struct Options {
+  std::string run_dir = "/run/vrdma";
+  std::string state_dir = "/var/lib/vrdma";
+  std::string log_level = "info";
+  unsigned workers = 0;
+  double grace = 30;
+};
+
+int parse(int argc, char** argv, Options* options) {
+  CLI::App app("vrdmad gives containers and VMs virtual RDMA devices", "vrdmad");
+  app.set_version_flag("--version", "vrdmad " VRDMA_VERSION);
+  app.set_config("--config", "", "read options from a file (TOML: log-level = \"debug\")");
+  app.add_option("--run-dir", options->run_dir, "sockets and the lock")->capture_default_str();
+  app.add_option("--state-dir", options->state_dir, "what survives a restart")
+      ->capture_default_str();
+  app.add_option("--log-level", options->log_level, "how much to say on standard error")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  app.add_option("--workers", options->workers,
+                 "data worker threads; 0: half of the processors, at least one")
+      ->check(CLI::Range(0u, 256u))
+      ->capture_default_str();
+  app.add_option("--daemon-grace", options->grace,
+                 "seconds that programs' mediated work waits for a dead daemon")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error) == 0 ? -1 : 2;
+    std::cerr << "vrdmad: " << error.what() << "\n";
+    return 2;
+  }
+  return 0;
+}
+
+// SIGTERM and SIGINT arrive as a descriptor; blocked before any thread is made.
+Result<Fd> catch_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+  Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.valid()) return vrdma::base::fail_errno("make a signalfd");
+  return fd;
+}
+
+// A session takes about ten descriptors.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max = std::max<rlim_t>(limit.rlim_max, 1u << 20);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Result<void> make_state_dir(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error)
+    return vrdma::base::fail(error.value(),
+                             "make the state directory " + path + ": " + error.message());
+  if (::chmod(path.c_str(), 0700) != 0) return vrdma::base::fail_errno("chmod " + path);
+  return {};
+}
+
+Result<void> run(const Options& options) {
+  if (::geteuid() != 0)
+    return vrdma::base::fail(EPERM, "root is needed: vrdmad enters network namespaces and reads "
+                                    "the memory of its clients");
+  ::umask(0022);
+  raise_descriptor_limit();
+  auto signals = catch_signals();
+  if (!signals) return vrdma::base::pass(std::move(signals.error()));
+  auto run_dir = vrdma::vrdmad::RunDir::open(options.run_dir);
+  if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
+  if (auto made = make_state_dir(options.state_dir); !made)
+    return vrdma::base::pass(std::move(made.error()));
+  auto loop = vrdma::base::EventLoop::create();
+  if (!loop) return vrdma::base::pass(std::move(loop.error()));
+
+  const unsigned workers = options.workers != 0
+                               ? options.workers
+                               : std::max(1u, std::thread::hardware_concurrency() / 2);
+  vrdma::vrdmad::SessionSettings settings;
+  settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
+  auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, settings, workers);
+  if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
+  auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket());
+  if (!admin) return vrdma::base::pass(std::move(admin.error()));
+
+  auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) {
+    signalfd_siginfo info{};
+    if (::read(signals->get(), &info, sizeof info) != sizeof info) return;
+    spdlog::info("stopping");
+    ::sd_notify(0, "STOPPING=1");
+    (*admin)->stop([&] { (*loop)->stop(); });
+  });
+  if (!stop) return vrdma::base::pass(std::move(stop.error()));
+  spdlog::info("vrdmad {} is ready in {} with {} data workers", VRDMA_VERSION, run_dir->path(),
+               workers);
+  ::sd_notify(0, "READY=1");
+  (*loop)->run();
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (const int status = parse(argc, argv, &options); status != 0) return status < 0 ? 0 : status;
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("vrdmad"));
+  spdlog::set_pattern(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %v" : "%Y-%m-%dT%H:%M:%S%z %l %v");
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  auto result = run(options);
+  if (result) return 0;
+  std::cerr << "vrdmad: " << result.error().message() << "\n";
+  return 1;
+}

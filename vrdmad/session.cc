@@ -1,0 +1,368 @@
+#include "vrdmad/session.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/ipc/socket.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using ipc::Call;
+
+namespace {
+
+// Between a death without goodbye and the errors of its peers: long enough for what the dead had
+// delivered to be taken first.
+constexpr auto kBereavement = std::chrono::milliseconds(300);
+
+constexpr uint32_t kVendorPartId = 1;
+
+// Which memory arena belongs to which process, so that a process that opens a second vdevice (of
+// any fabric, so on any worker) can present the arena that it has.
+class ArenaRegistry {
+ public:
+  void add(const Fd& arena, const rdma::Process& process) {
+    const std::lock_guard lock(mutex_);
+    owners_[inode(arena)] = {process.pid(), process.start_time()};
+  }
+  [[nodiscard]] bool belongs(const Fd& arena, const rdma::Process& process) {
+    const std::lock_guard lock(mutex_);
+    const auto it = owners_.find(inode(arena));
+    return it != owners_.end() && it->second == std::pair(process.pid(), process.start_time());
+  }
+  void remove(const rdma::Process& process) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(owners_, [&](const auto& entry) {
+      return entry.second == std::pair(process.pid(), process.start_time());
+    });
+  }
+
+ private:
+  static std::pair<dev_t, ino_t> key(const Fd& fd) {
+    struct stat status {};
+    return ::fstat(fd.get(), &status) == 0 ? std::pair(status.st_dev, status.st_ino)
+                                           : std::pair<dev_t, ino_t>{};
+  }
+  // The inode number of a memory file is unique among them; its device tells that it is one.
+  static uint64_t inode(const Fd& fd) {
+    const auto [device, number] = key(fd);
+    return device * 0x9e3779b97f4a7c15u ^ number;
+  }
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::pair<pid_t, uint64_t>> owners_;
+};
+
+ArenaRegistry& arenas() {
+  static ArenaRegistry registry;
+  return registry;
+}
+
+uint32_t next_context_id() {
+  static std::atomic<uint32_t> next = 1;
+  return next.fetch_add(1);
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Vdevice> vdevice,
+                                                      transport::Runner& runner,
+                                                      const SessionSettings& settings,
+                                                      std::function<void(Session*)> ended) {
+  std::unique_ptr<Session> session(
+      new Session(std::move(socket), std::move(vdevice), runner, settings, std::move(ended)));
+  auto watch =
+      runner.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
+                          [raw = session.get()](uint32_t events) { raw->on_socket(events); });
+  if (!watch) return base::pass(std::move(watch.error()));
+  session->socket_watch_ = std::move(*watch);
+  return session;
+}
+
+Session::Session(Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
+                 const SessionSettings& settings, std::function<void(Session*)> ended)
+    : socket_(std::move(socket)),
+      vdevice_(std::move(vdevice)),
+      runner_(runner),
+      settings_(settings),
+      ended_(std::move(ended)) {}
+
+Session::~Session() {
+  socket_watch_.reset();
+  death_watch_.reset();
+  doorbell_watch_.reset();
+  if (context_ == nullptr) return;
+  if (!goodbye_) leave_survivors();
+  context_.reset();
+}
+
+// The peers that were linked to us learn of our death after a moment, unless they have gone on to
+// another life (RESET) by then.
+void Session::leave_survivors() {
+  struct Survivor {
+    rdma::Qp* qp;
+    std::weak_ptr<int> alive;
+  };
+  std::vector<Survivor> survivors;
+  context_->qps.each([&](rdma::Qp& qp) {
+    for (rdma::Qp* peer : {qp.out, qp.in})
+      if (peer != nullptr && peer->context != context_.get())
+        survivors.push_back({peer, peer->alive});
+  });
+  if (survivors.empty()) return;
+  auto timer = std::make_shared<base::EventLoop::Timer>();
+  *timer = loop().after(kBereavement, [survivors, timer] {
+    for (const auto& survivor : survivors)
+      if (!survivor.alive.expired() && (survivor.qp->in_used || survivor.qp->out_used))
+        survivor.qp->fail();
+    timer->reset();
+  });
+}
+
+void Session::end(bool malformed) {
+  if (over_) return;
+  over_ = true;
+  if (malformed) ++vdevice_->counters.malformed;
+  socket_watch_.reset();
+  death_watch_.reset();
+  doorbell_watch_.reset();
+  if (context_ != nullptr) arenas().remove(*context_->process);
+  // Not here: a queue of ours may be running.
+  loop().post([this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    const auto ended = ended_;  // it destroys this session, and with it ended_
+    ended(this);
+  });
+}
+
+void Session::device_gone() {
+  if (context_ == nullptr) return;
+  context_->raise(verbs::Event::kDeviceFatal, 0);
+  context_->qps.each([](rdma::Qp& qp) {
+    if (qp.state() != verbs::QpState::kReset) qp.fail();
+  });
+}
+
+void Session::on_socket(uint32_t events) {
+  if (busy_) {  // a client of ours waits for the answer
+    if ((events & (EPOLLHUP | EPOLLRDHUP)) != 0) end(false);
+    return;
+  }
+  ipc::Request request;
+  Fds fds;
+  auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
+  if (!received) {
+    if (received.error().code() == EAGAIN) return;
+    return end(received.error().code() == EBADMSG);
+  }
+  if (request.magic != ipc::kMagic) return end(true);
+  ++vdevice_->counters.requests;
+  sequence_ = request.sequence;
+  Answer answer;
+  answer.reply.error = request.version == ipc::kVersion ? dispatch(request, std::move(fds), &answer)
+                                                        : EPROTONOSUPPORT;
+  if (answer.reply.error != 0) ++vdevice_->counters.refused;
+  if (!answer.deferred) send_answer(std::move(answer));
+}
+
+void Session::send_answer(Answer answer) {
+  busy_ = false;
+  answer.reply.sequence = sequence_;
+  // A client reads each answer before it asks again, so there is always room; one that does not
+  // loses its session.
+  if (!ipc::send_message(socket_.get(), &answer.reply, sizeof answer.reply, answer.fds)) end(true);
+}
+
+int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
+  switch (request.call) {
+    case Call::kProbe:
+      return probe(answer);
+    case Call::kHello:
+      return hello(request.hello, std::move(fds), answer);
+    default:
+      break;
+  }
+  if (context_ == nullptr) return ENOTCONN;
+  switch (request.call) {
+    case Call::kGoodbye:
+      goodbye_ = true;
+      return 0;
+    case Call::kDeallocPd:
+      return dealloc_pd(request.handle.handle);
+    case Call::kDeregMr:
+      return dereg_mr(request.handle.handle, answer);
+    case Call::kDestroyChannel:
+      return destroy_channel(request.handle.handle);
+    case Call::kDestroyCq:
+      return destroy_cq(request.handle.handle);
+    case Call::kDestroySrq:
+      return destroy_srq(request.handle.handle);
+    case Call::kDestroyQp:
+      return destroy_qp(request.handle.handle);
+    case Call::kDestroyAh:
+      return destroy_ah(request.handle.handle);
+    case Call::kDetachMcast:
+      return mcast(request.mcast, false);
+    case Call::kQueryQp:
+      return query_qp(request.handle.handle, answer);
+    default:
+      break;
+  }
+  if (vdevice_->gone) return EIO;
+  switch (request.call) {
+    case Call::kQueryDevice:
+      return query_device(answer);
+    case Call::kQueryPort:
+      return query_port(answer);
+    case Call::kQueryGids:
+      return query_gids(request.gids, answer);
+    case Call::kAllocPd:
+      return alloc_pd(answer);
+    case Call::kRegMr:
+      return reg_mr(request.reg_mr, answer);
+    case Call::kCreateChannel:
+      return create_channel(answer);
+    case Call::kCreateCq:
+      return create_cq(request.create_cq, answer);
+    case Call::kResizeCq:
+      return resize_cq(request.resize_cq, answer);
+    case Call::kCreateSrq:
+      return create_srq(request.create_srq, answer);
+    case Call::kModifySrq:
+      return modify_srq(request.modify_srq);
+    case Call::kQuerySrq:
+      return query_srq(request.handle.handle, answer);
+    case Call::kCreateQp:
+      return create_qp(request.create_qp, answer);
+    case Call::kModifyQp:
+      return modify_qp(request.modify_qp, answer);
+    case Call::kCreateAh:
+      return create_ah(request.create_ah, answer);
+    case Call::kAttachMcast:
+      return mcast(request.mcast, true);
+    default:
+      return EOPNOTSUPP;
+  }
+}
+
+int Session::charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges) {
+  auto charge = vdevice_->ledger.charge(kind, amount);
+  if (!charge) return charge.error().code();
+  charges->push_back(std::make_shared<provisioning::Charge>(std::move(*charge)));
+  return 0;
+}
+
+int Session::probe(Answer* answer) {
+  if (vdevice_->gone) return ENODEV;
+  answer->reply.probe.node_guid = vdevice_->device.node_guid;
+  return 0;
+}
+
+int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
+  if (context_ != nullptr) return EISCONN;
+  if (vdevice_->gone) return ENODEV;
+  auto process = rdma::Process::identify(socket_.get(), request.cookie_addr, request.cookie);
+  if (!process) return EPERM;
+  auto context = std::make_unique<rdma::Context>();
+  if (const int error = charge(provisioning::Kind::kContexts, 1, &context->charges); error != 0)
+    return error;
+
+  Fd memory;
+  if (!fds.empty()) {
+    if (!arenas().belongs(fds.front(), **process)) return EPERM;
+    memory = std::move(fds.front());
+  } else {
+    auto made = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
+    if (!made) return made.error().code();
+    memory = std::move(*made);
+    arenas().add(memory, **process);
+  }
+  auto arena = base::make_memfd("vrdma-queues", ipc::kQueueArenaSize);
+  auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
+  if (!arena || !bells) return ENFILE;
+  auto arena_map = base::Mapping::shared(*arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
+  auto bell_map = base::Mapping::shared(*bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
+  Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  std::array<int, 2> events{};
+  if (!arena_map || !bell_map || !doorbell.valid() || ::pipe2(events.data(), O_CLOEXEC) != 0)
+    return ENFILE;
+  Fd events_read(events[0]);
+  context->event_pipe = Fd(events[1]);
+  ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
+  auto heap_fd = arena->duplicate();
+  auto window_fd = memory.duplicate();
+  if (!heap_fd || !window_fd || !(*process)->start_reach(loop())) return ENFILE;
+  auto space = rdma::AddressSpace::of_arena(std::move(*window_fd));
+  if (!space) return space.error().code();
+
+  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
+  auto ring = loop().watch(doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
+  if (!death || !ring) return ENFILE;
+
+  (*process)->set_space(std::move(*space));
+  context->process = std::move(*process);
+  context->device = &vdevice_->device;
+  context->id = next_context_id();
+  context->arena_fd = std::move(*arena);
+  context->arena = std::move(*arena_map);
+  context->bell_fd = std::move(*bells);
+  context->bells = std::move(*bell_map);
+  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd));
+  context->next_key_slot = next_context_id() * 7919 % (ipc::kMaxKeys - 1) + 1;
+  context->on_corrupt = [this] { end(true); };
+  context_ = std::move(context);
+  vdevice_->device.contexts.push_back(context_.get());
+  death_watch_ = std::move(*death);
+  doorbell_watch_ = std::move(*ring);
+  doorbell_ = std::move(doorbell);
+  ++vdevice_->counters.opened;
+
+  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
+  Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  auto& reply = answer->reply.hello;
+  reply.node_guid = vdevice_->device.node_guid;
+  reply.grace_ms = settings_.grace_ms;
+  reply.cheap_fence = request.cheap_fence != 0 ? 1 : 0;
+  reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
+  reply.vendor_part_id = kVendorPartId;
+  answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), memory.get(), doorbell_.get(),
+                 events_read.get()};
+  if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
+  answer->owned.push_back(std::move(memory));
+  answer->owned.push_back(std::move(events_read));
+  answer->owned.push_back(std::move(userfaultfd));
+  return 0;
+}
+
+// The program published work in a queue that nobody executed, or a receive that somebody waits
+// for. The bits say where; what they say is only a hint.
+void Session::on_doorbell() {
+  auto* kicks =
+      reinterpret_cast<std::atomic<uint64_t>*>(context_->arena.bytes() + ipc::kKickOffset);
+  const size_t slots = context_->qps.capacity();
+  for (size_t word = 0; word * 64 < slots; ++word) {
+    uint64_t bits = kicks[word].exchange(0, std::memory_order_acquire);
+    while (bits != 0) {
+      const auto slot =
+          static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(__builtin_ctzll(bits));
+      bits &= bits - 1;
+      rdma::Qp* qp = context_->qps.find(slot + 1);
+      if (qp == nullptr) continue;
+      if (qp->sender) qp->sender->kick();
+      for (rdma::Sender* waiter : std::list(qp->waiters)) waiter->receive_posted();
+    }
+  }
+  context_->srqs.each([](rdma::Srq& srq) {
+    for (rdma::Sender* waiter : std::list(srq.waiters)) waiter->receive_posted();
+  });
+}
+
+}  // namespace vrdma::vrdmad

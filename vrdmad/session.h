@@ -1,0 +1,111 @@
+// One process's use of one vdevice: the daemon's end of the session socket.
+//
+// States: connected (nothing is known of the peer; only kProbe and kHello are answered), open
+// (kHello succeeded, there is a Context), ended. A session ends when its process dies (pidfd), its
+// socket is closed, it says kGoodbye and closes, or it sends or writes what no client of ours
+// would. All it made goes with it. If it ended without kGoodbye, the queue pairs that were linked
+// to its own go to ERR a moment later (kBereavement).
+//
+// Lives on the worker of the vdevice's fabric.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "core/ipc/messages.h"
+#include "core/rdma/device.h"
+#include "transport/runner.h"
+#include "vrdmad/vdevice.h"
+
+namespace vrdma::vrdmad {
+
+class Session {
+ public:
+  // `ended` is called once, from the loop, when the session may be destroyed.
+  [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
+      base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
+      const SessionSettings& settings, std::function<void(Session*)> ended);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The vdevice has gone: tells the program and flushes its queues.
+  void device_gone();
+  [[nodiscard]] rdma::Context* context() const { return context_.get(); }
+  [[nodiscard]] const std::shared_ptr<Vdevice>& vdevice() const { return vdevice_; }
+
+ private:
+  using Fds = std::vector<base::Fd>;
+  struct Answer {
+    ipc::Reply reply;
+    std::vector<int> fds;         // sent beside it
+    std::vector<base::Fd> owned;  // closed when it has been sent
+    bool deferred = false;        // send_answer() is called later
+  };
+
+  Session(base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
+          const SessionSettings& settings, std::function<void(Session*)> ended);
+
+  void on_socket(uint32_t events);
+  void on_doorbell();
+  void end(bool malformed);
+  void leave_survivors();
+  [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
+  void send_answer(Answer answer);
+
+  // session.cc
+  int probe(Answer* answer);
+  int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
+  // session_queries.cc
+  int query_device(Answer* answer);
+  int query_port(Answer* answer);
+  int query_gids(const ipc::GidsRequest& request, Answer* answer);
+  // session_memory.cc
+  int alloc_pd(Answer* answer);
+  int dealloc_pd(uint32_t handle);
+  int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
+  int dereg_mr(uint32_t handle, Answer* answer);
+  int create_ah(const verbs::AddressVector& av, Answer* answer);
+  int destroy_ah(uint32_t handle);
+  // session_queues.cc
+  int create_channel(Answer* answer);
+  int destroy_channel(uint32_t handle);
+  int create_cq(const ipc::CreateCqRequest& request, Answer* answer);
+  int resize_cq(const ipc::ResizeCqRequest& request, Answer* answer);
+  int destroy_cq(uint32_t handle);
+  int create_srq(const ipc::CreateSrqRequest& request, Answer* answer);
+  int modify_srq(const ipc::ModifySrqRequest& request);
+  int query_srq(uint32_t handle, Answer* answer);
+  int destroy_srq(uint32_t handle);
+  // session_qp.cc
+  int create_qp(const ipc::CreateQpRequest& request, Answer* answer);
+  int modify_qp(const ipc::ModifyQpRequest& request, Answer* answer);
+  int to_rtr(rdma::Qp& qp, Answer* answer);
+  int query_qp(uint32_t handle, Answer* answer);
+  int destroy_qp(uint32_t handle);
+  int mcast(const ipc::McastRequest& request, bool attach);
+
+  // Adds a charge to `charges`, or ENOMEM.
+  [[nodiscard]] int charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges);
+  [[nodiscard]] base::EventLoop& loop() const { return runner_.loop(); }
+
+  base::Fd socket_;
+  std::shared_ptr<Vdevice> vdevice_;
+  transport::Runner& runner_;
+  const SessionSettings& settings_;
+  std::function<void(Session*)> ended_;
+  base::EventLoop::Watch socket_watch_;
+  base::EventLoop::Watch death_watch_;
+  base::EventLoop::Watch doorbell_watch_;
+  base::Fd doorbell_;
+  std::unique_ptr<rdma::Context> context_;
+  uint32_t sequence_ = 0;
+  bool busy_ = false;  // a deferred answer is due
+  bool goodbye_ = false;
+  bool over_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,252 @@
+// Queue pairs of a session.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/rdma/qp_state.h"
+#include "transport/shm/connected.h"
+#include "transport/shm/datagram.h"
+#include "vrdmad/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using provisioning::Kind;
+using verbs::QpState;
+using verbs::QpType;
+
+namespace {
+
+// What peers may do by way of the queue pair. IBTA 10.2.8: a responder without resources for READ
+// and atomics refuses them.
+uint32_t effective_access(const rdma::Qp& qp) {
+  uint32_t access = qp.attributes.access_flags;
+  if (qp.type != QpType::kRc) access &= verbs::kRemoteWrite;
+  if (qp.attributes.max_dest_rd_atomic == 0)
+    access &= ~static_cast<uint32_t>(verbs::kRemoteRead | verbs::kRemoteAtomic);
+  return access;
+}
+
+uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
+
+}  // namespace
+
+int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
+  rdma::Context& context = *context_;
+  rdma::Pd* pd = context.pds.find(request.pd);
+  rdma::Cq* send_cq = context.cqs.find(request.send_cq);
+  rdma::Cq* recv_cq = context.cqs.find(request.recv_cq);
+  rdma::Srq* srq = request.srq != ipc::kNoObject ? context.srqs.find(request.srq) : nullptr;
+  if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr ||
+      (request.srq != ipc::kNoObject && srq == nullptr))
+    return EINVAL;
+  const auto type = static_cast<QpType>(request.type);
+  if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd) return EOPNOTSUPP;
+  if (request.max_send_wr > ipc::kMaxQueueDepth || request.max_recv_wr > ipc::kMaxQueueDepth ||
+      request.max_send_sge > ipc::kMaxSge || request.max_recv_sge > ipc::kMaxSge ||
+      request.max_inline > ipc::kMaxInline)
+    return EINVAL;
+  if (context.qps.count() >= ipc::kMaxQpSlots) return ENOMEM;
+
+  auto qp = std::make_unique<rdma::Qp>();
+  if (const int error = charge(Kind::kQp, 1, &qp->charges); error != 0) return error;
+  if (const int error = charge(Kind::kSendWr, request.max_send_wr, &qp->charges); error != 0)
+    return error;
+  if (const int error = charge(Kind::kRecvWr, request.max_recv_wr, &qp->charges); error != 0)
+    return error;
+  qp->type = type;
+  qp->pd = pd;
+  qp->send_cq = send_cq;
+  qp->recv_cq = recv_cq;
+  qp->srq = srq;
+  qp->context = &context;
+  qp->max_send_sge = std::max(request.max_send_sge, 1u);
+  qp->max_recv_sge = std::max(request.max_recv_sge, 1u);
+  qp->max_inline = request.max_inline;
+  qp->send_stride = ipc::send_stride(qp->max_send_sge, qp->max_inline);
+  qp->sq_depth = std::bit_ceil(std::max(request.max_send_wr, 1u));
+  qp->rq_depth = srq != nullptr ? 1 : std::bit_ceil(std::max(request.max_recv_wr, 1u));
+  qp->inbox_depth = srq != nullptr ? srq->depth : qp->rq_depth;
+
+  const uint64_t results = sizeof(ipc::QpBlock);
+  const uint64_t inbox = results + aligned(uint64_t{qp->sq_depth} * sizeof(ipc::SendResult));
+  const uint64_t sq = inbox + aligned(ipc::recv_ring_bytes(qp->inbox_depth));
+  const uint64_t rq = sq + uint64_t{qp->sq_depth} * qp->send_stride;
+  const uint64_t end = rq + uint64_t{qp->rq_depth} * ipc::recv_stride(qp->max_recv_sge);
+  auto range = context.heap->allocate(end);
+  if (!range) return range.error().code();
+  const uint64_t at = range->offset();
+  qp->range = std::move(*range);
+  qp->block_offset = at;
+  qp->rq_offset = at + rq;
+  qp->block = context.arena.at<ipc::QpBlock>(at);
+  qp->results = context.arena.at<ipc::SendResult>(at + results);
+  qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
+  qp->sq = context.arena.bytes() + at + sq;
+  qp->receives = {
+      &qp->block->rq_head, context.arena.bytes() + at + rq, nullptr, qp->rq_depth, qp->max_recv_sge,
+      pd->handle};
+
+  auto sender = std::make_unique<transport::SendQueue>(*qp, runner_);
+  if (type == QpType::kUd)
+    sender->set_path(std::make_unique<transport::DatagramPath>(*qp, *sender));
+  else
+    sender->set_path(std::make_unique<transport::ConnectedPath>(*qp, *sender));
+  qp->sender = std::move(sender);
+  ++pd->users;
+  ++send_cq->users;
+  ++recv_cq->users;
+  if (srq != nullptr) ++srq->users;
+  rdma::Qp* made = context.qps.add(std::move(qp));
+  made->qpn = context.device->take_qpn(made);
+  made->set_state(QpState::kReset);
+
+  auto& reply = answer->reply.create_qp;
+  reply.handle = made->handle;
+  reply.qpn = made->qpn;
+  reply.slot = made->handle - 1;
+  reply.max_send_wr = std::max(request.max_send_wr, 1u);
+  reply.max_recv_wr = srq != nullptr ? 0 : request.max_recv_wr;
+  reply.max_send_sge = made->max_send_sge;
+  reply.max_recv_sge = made->max_recv_sge;
+  reply.max_inline = made->max_inline;
+  reply.sq_depth = made->sq_depth;
+  reply.rq_depth = made->rq_depth;
+  reply.inbox_depth = made->inbox_depth;
+  reply.block = at;
+  reply.results = at + results;
+  reply.inbox = at + inbox;
+  reply.sq = at + sq;
+  reply.rq = at + rq;
+  return 0;
+}
+
+int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
+  rdma::Qp* qp = context_->qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  const auto& wanted = request.attributes;
+  const uint32_t mask = request.mask;
+  const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
+  const QpState from = qp->state();
+  const auto to = has(verbs::kQpState) ? static_cast<QpState>(wanted.state) : from;
+  if (!rdma::modify_is_legal(qp->type, from, to, mask)) return EINVAL;
+
+  if (has(verbs::kQpPort) && wanted.port_num != 1) return EINVAL;
+  if (has(verbs::kQpPkeyIndex) && wanted.pkey_index != 0) return EINVAL;
+  if (has(verbs::kQpPathMtu) && (wanted.path_mtu < 1 || wanted.path_mtu > 5)) return EINVAL;
+  if (has(verbs::kQpTimeout) && wanted.timeout > 31) return EINVAL;
+  if (has(verbs::kQpRetryCnt) && wanted.retry_cnt > 7) return EINVAL;
+  if (has(verbs::kQpRnrRetry) && wanted.rnr_retry > 7) return EINVAL;
+  if (has(verbs::kQpMinRnrTimer) && wanted.min_rnr_timer > 31) return EINVAL;
+  if (has(verbs::kQpAv) &&
+      (wanted.av.is_global == 0 || wanted.av.sgid_index >= vdevice_->device.gids.size()))
+    return EINVAL;
+  if (has(verbs::kQpAltPath)) return EINVAL;
+
+  auto& now = qp->attributes;
+  if (has(verbs::kQpAccessFlags)) now.access_flags = wanted.access_flags;
+  if (has(verbs::kQpPkeyIndex)) now.pkey_index = wanted.pkey_index;
+  if (has(verbs::kQpPort)) now.port_num = wanted.port_num;
+  if (has(verbs::kQpQkey)) now.qkey = wanted.qkey;
+  if (has(verbs::kQpPathMtu)) now.path_mtu = wanted.path_mtu;
+  if (has(verbs::kQpTimeout)) now.timeout = wanted.timeout;
+  if (has(verbs::kQpRetryCnt)) now.retry_cnt = wanted.retry_cnt;
+  if (has(verbs::kQpRnrRetry)) now.rnr_retry = wanted.rnr_retry;
+  if (has(verbs::kQpRqPsn)) now.rq_psn = wanted.rq_psn & verbs::kPsnMask;
+  if (has(verbs::kQpSqPsn)) now.sq_psn = wanted.sq_psn & verbs::kPsnMask;
+  if (has(verbs::kQpMaxQpRdAtomic)) now.max_rd_atomic = wanted.max_rd_atomic;
+  if (has(verbs::kQpMaxDestRdAtomic)) now.max_dest_rd_atomic = wanted.max_dest_rd_atomic;
+  if (has(verbs::kQpMinRnrTimer)) now.min_rnr_timer = wanted.min_rnr_timer;
+  if (has(verbs::kQpDestQpn)) now.dest_qpn = wanted.dest_qpn & verbs::kQpnMask;
+  if (has(verbs::kQpAv)) {
+    now.av = wanted.av;
+    qp->sgid = vdevice_->device.gids[wanted.av.sgid_index];
+  }
+  qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
+
+  switch (to) {
+    case QpState::kReset:
+      context_->reset_qp(*qp);
+      break;
+    case QpState::kErr:
+      qp->fail();
+      break;
+    default:
+      qp->set_state(to);
+      if (from == QpState::kInit && to == QpState::kRtr)
+        if (const int error = to_rtr(*qp, answer); error != 0) {
+          qp->set_state(from);
+          return error;
+        }
+      context_->device->fabric->relink(*qp);
+      if (qp->sender) qp->sender->link_changed();
+      if (to == QpState::kSqd && from == QpState::kRts && wanted.en_sqd_async_notify != 0)
+        qp->raise(verbs::Event::kSqDrained);
+  }
+  answer->reply.modify_qp.state = qp->attributes.state;
+  return 0;
+}
+
+// Tells the program what it needs to execute by itself, if the peer is one that trusts it.
+int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
+  rdma::Qp* peer = context_->device->fabric->pair(qp);
+  if (peer == nullptr) return 0;
+  const rdma::Context& theirs = *peer->context;
+  auto arena = theirs.arena_fd.reopen(O_RDONLY);
+  auto bells = theirs.bell_fd.duplicate();
+  auto memory = theirs.process->space()->arena().duplicate();
+  if (!arena || !bells || !memory) return ENFILE;
+  auto& reply = answer->reply.modify_qp;
+  reply.direct = 1;
+  reply.peer = theirs.id;
+  reply.peer_recv_cq = peer->recv_cq->slot;
+  reply.peer_pd = peer->pd->handle;
+  reply.peer_max_recv_sge = peer->max_recv_sge;
+  reply.peer_rq_depth = peer->rq_depth;
+  reply.own_rq_depth = qp.rq_depth;
+  reply.peer_block = peer->block_offset;
+  reply.peer_rq = peer->rq_offset;
+  reply.outbox = qp.outbox->range.offset();
+  reply.peer_outbox = qp.peer_outbox->range.offset();
+  for (auto* fd : {&*arena, &*bells, &*memory}) {
+    answer->fds.push_back(fd->get());
+    answer->owned.push_back(std::move(*fd));
+  }
+  if (peer->recv_cq->channel == nullptr) return 0;
+  auto wake = peer->recv_cq->channel->pipe.reopen(O_WRONLY | O_NONBLOCK);
+  if (!wake) return ENFILE;
+  reply.has_wake = 1;
+  answer->fds.push_back(wake->get());
+  answer->owned.push_back(std::move(*wake));
+  return 0;
+}
+
+int Session::query_qp(uint32_t handle, Answer* answer) {
+  const rdma::Qp* qp = context_->qps.find(handle);
+  if (qp == nullptr) return EINVAL;
+  answer->reply.query_qp.attributes = qp->attributes;
+  return 0;
+}
+
+int Session::destroy_qp(uint32_t handle) {
+  rdma::Qp* qp = context_->qps.find(handle);
+  if (qp == nullptr) return EINVAL;
+  context_->destroy_qp(*qp);
+  return 0;
+}
+
+int Session::mcast(const ipc::McastRequest& request, bool attach) {
+  rdma::Qp* qp = context_->qps.find(request.qp);
+  verbs::Gid group;
+  std::memcpy(group.bytes.data(), request.gid, group.bytes.size());
+  if (qp == nullptr || qp->type != QpType::kUd || !group.is_multicast()) return EINVAL;
+  constexpr size_t kMaxGroups = 1024;
+  if (attach && qp->groups.size() >= kMaxGroups) return ENOMEM;
+  rdma::Fabric& fabric = *context_->device->fabric;
+  const auto result = attach ? fabric.attach(*qp, group) : fabric.detach(*qp, group);
+  return result ? 0 : result.error().code();
+}
+
+}  // namespace vrdma::vrdmad

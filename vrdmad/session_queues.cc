@@ -1,0 +1,143 @@
+// Completion channels, completion queues and shared receive queues of a session.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+
+#include "vrdmad/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using provisioning::Kind;
+
+int Session::create_channel(Answer* answer) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
+  Fd read_end(ends[0]);
+  auto channel = std::make_unique<rdma::Channel>();
+  channel->pipe = Fd(ends[1]);
+  // Each writer has a description of its own: O_NONBLOCK is nobody else's to take away.
+  if (::fcntl(channel->pipe.get(), F_SETFL, O_NONBLOCK) != 0) return errno;
+  auto own_end = channel->pipe.reopen(O_WRONLY | O_NONBLOCK);
+  if (!own_end) return own_end.error().code();
+  answer->fds = {read_end.get(), own_end->get()};
+  answer->owned.push_back(std::move(read_end));
+  answer->owned.push_back(std::move(*own_end));
+  answer->reply.create_channel.handle = context_->channels.add(std::move(channel))->handle;
+  return 0;
+}
+
+int Session::destroy_channel(uint32_t handle) {
+  const rdma::Channel* channel = context_->channels.find(handle);
+  if (channel == nullptr) return EINVAL;
+  if (channel->users > 0) return EBUSY;
+  context_->channels.remove(handle);
+  return 0;
+}
+
+int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
+  rdma::Channel* channel = nullptr;
+  if (request.channel != ipc::kNoObject) {
+    channel = context_->channels.find(request.channel);
+    if (channel == nullptr) return EINVAL;
+    // Each CQ has at most one message in the pipe, and the pipe must hold them all.
+    constexpr uint32_t kPipeBytes = 65536;
+    if (channel->users >= kPipeBytes / sizeof(ipc::ChannelMessage)) return ENOMEM;
+  }
+  if (request.cqe == 0) return EINVAL;
+  if (context_->cqs.count() >= ipc::kMaxCqSlots) return ENOMEM;
+  auto cq = std::make_unique<rdma::Cq>();
+  if (const int error = charge(Kind::kCq, 1, &cq->charges); error != 0) return error;
+  if (const int error = charge(Kind::kCqe, request.cqe, &cq->charges); error != 0) return error;
+  cq->cqe = request.cqe;
+  rdma::Cq* made = context_->cqs.add(std::move(cq));
+  made->slot = made->handle - 1;
+  made->bell = context_->bells.at<ipc::CqBell>(uint64_t{made->slot} * sizeof(ipc::CqBell));
+  made->bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
+  made->channel = channel;
+  if (channel != nullptr) ++channel->users;
+  answer->reply.create_cq = {made->handle, made->cqe, made->slot};
+  return 0;
+}
+
+int Session::resize_cq(const ipc::ResizeCqRequest& request, Answer* answer) {
+  rdma::Cq* cq = context_->cqs.find(request.handle);
+  if (cq == nullptr || request.cqe == 0) return EINVAL;
+  rdma::Charges fresh;
+  if (const int error = charge(Kind::kCqe, request.cqe, &fresh); error != 0) return error;
+  cq->charges.back() = std::move(fresh.back());
+  cq->cqe = request.cqe;
+  answer->reply.create_cq = {cq->handle, cq->cqe, cq->slot};
+  return 0;
+}
+
+int Session::destroy_cq(uint32_t handle) {
+  const rdma::Cq* cq = context_->cqs.find(handle);
+  if (cq == nullptr) return EINVAL;
+  if (cq->users > 0) return EBUSY;
+  if (cq->channel != nullptr) --cq->channel->users;
+  context_->cqs.remove(handle);
+  return 0;
+}
+
+int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
+  rdma::Pd* pd = context_->pds.find(request.pd);
+  if (pd == nullptr || request.max_wr == 0 || request.max_sge > ipc::kMaxSge ||
+      request.max_wr > ipc::kMaxQueueDepth)
+    return EINVAL;
+  auto srq = std::make_unique<rdma::Srq>();
+  if (const int error = charge(Kind::kSrq, 1, &srq->charges); error != 0) return error;
+  if (const int error = charge(Kind::kRecvWr, request.max_wr, &srq->charges); error != 0)
+    return error;
+  srq->max_wr = request.max_wr;
+  srq->max_sge = std::max(request.max_sge, 1u);
+  srq->depth = std::bit_ceil(request.max_wr);
+  const uint64_t slots_at = sizeof(ipc::SrqBlock);
+  const uint64_t wqes_at = slots_at + (uint64_t{srq->depth} * sizeof(uint32_t) + 63) / 64 * 64;
+  auto range =
+      context_->heap->allocate(wqes_at + uint64_t{srq->depth} * ipc::recv_stride(srq->max_sge));
+  if (!range) return range.error().code();
+  const uint64_t at = range->offset();
+  srq->range = std::move(*range);
+  srq->pd = pd;
+  ++pd->users;
+  srq->context = context_.get();
+  srq->block = context_->arena.at<ipc::SrqBlock>(at);
+  srq->receives = {&srq->block->head,
+                   context_->arena.bytes() + at + wqes_at,
+                   context_->arena.at<uint32_t>(at + slots_at),
+                   srq->depth,
+                   srq->max_sge,
+                   pd->handle};
+  rdma::Srq* made = context_->srqs.add(std::move(srq));
+  answer->reply.create_srq = {made->handle, made->max_wr,  made->max_sge, made->depth,
+                              at,           at + slots_at, at + wqes_at};
+  return 0;
+}
+
+int Session::modify_srq(const ipc::ModifySrqRequest& request) {
+  rdma::Srq* srq = context_->srqs.find(request.handle);
+  if (srq == nullptr || request.limit > srq->max_wr) return EINVAL;
+  srq->limit = request.limit;
+  return 0;
+}
+
+int Session::query_srq(uint32_t handle, Answer* answer) {
+  const rdma::Srq* srq = context_->srqs.find(handle);
+  if (srq == nullptr) return EINVAL;
+  answer->reply.query_srq = {srq->max_wr, srq->max_sge, srq->limit};
+  return 0;
+}
+
+int Session::destroy_srq(uint32_t handle) {
+  const rdma::Srq* srq = context_->srqs.find(handle);
+  if (srq == nullptr) return EINVAL;
+  if (srq->users > 0) return EBUSY;
+  --srq->pd->users;
+  context_->srqs.remove(handle);
+  return 0;
+}
+
+}  // namespace vrdma::vrdmad

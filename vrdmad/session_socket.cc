@@ -1,0 +1,64 @@
+#include "vrdmad/session_socket.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "netns/netns.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+
+base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(
+    base::EventLoop& loop, const std::string& path, uint64_t netns_inode,
+    std::function<void(Fd)> accepted, std::function<void()> refused) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(ENAMETOOLONG, "the path of the session socket is longer than a socket's may be (" +
+                                  path + "): use a shorter run directory or name");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  std::unique_ptr<SessionSocket> socket(new SessionSocket);
+  socket->listener_ = Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket->listener_.valid()) return fail_errno("make a session socket");
+  if (::bind(socket->listener_.get(), reinterpret_cast<const sockaddr*>(&address),
+             sizeof address) != 0)
+    return fail_errno("bind " + path);
+  socket->path_ = path;
+  if (::chmod(path.c_str(), 0666) != 0) return fail_errno("chmod " + path);
+  if (::listen(socket->listener_.get(), SOMAXCONN) != 0) return fail_errno("listen on " + path);
+  socket->netns_inode_ = netns_inode;
+  socket->accepted_ = std::move(accepted);
+  socket->refused_ = std::move(refused);
+  auto watch = loop.watch(socket->listener_.get(), EPOLLIN,
+                          [raw = socket.get()](uint32_t) { raw->accept_all(); });
+  if (!watch) return base::pass(std::move(watch.error()));
+  socket->watch_ = std::move(*watch);
+  return socket;
+}
+
+SessionSocket::~SessionSocket() {
+  watch_.reset();
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+void SessionSocket::accept_all() {
+  for (;;) {
+    Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client.valid()) return;
+    const auto inode = netns::peer_inode(client);
+    if (inode && *inode == netns_inode_)
+      accepted_(std::move(client));
+    else
+      refused_();
+  }
+}
+
+}  // namespace vrdma::vrdmad

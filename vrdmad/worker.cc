@@ -1,0 +1,128 @@
+#include "vrdmad/worker.h"
+
+#include <pthread.h>
+
+#include <random>
+
+namespace vrdma::vrdmad {
+
+base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings,
+                                                    unsigned index) {
+  auto loop = base::EventLoop::create();
+  if (!loop) return base::pass(std::move(loop.error()), "start a worker");
+  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings));
+  worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
+  ::pthread_setname_np(worker->thread_.native_handle(),
+                       ("worker-" + std::to_string(index)).c_str());
+  return worker;
+}
+
+Worker::~Worker() {
+  call([this] {
+    for (auto& [name, vdevice] : vdevices_) vdevice->sessions.clear();
+    vdevices_.clear();
+  });
+  loop_->stop();
+  thread_.join();
+}
+
+// A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
+void Worker::add(VdeviceSetup setup) {
+  call([&] {
+    auto& entry = fabrics_[setup.fabric];
+    if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
+    ++entry.vdevices;
+    std::shared_ptr<Vdevice> vdevice(new Vdevice(std::move(setup.ledger)),
+                                     [this, fabric = setup.fabric](Vdevice* gone) {
+                                       delete gone;
+                                       if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+                                     });
+    rdma::Device& device = vdevice->device;
+    device.name = setup.name;
+    device.tenant = setup.tenant;
+    device.node_guid = setup.node_guid;
+    std::random_device random;
+    device.next_qpn = random() & verbs::kQpnMask;
+    entry.fabric->add(&device);
+    vdevices_.emplace(setup.name, std::move(vdevice));
+  });
+}
+
+void Worker::remove(const std::string& name) {
+  call([&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    const std::shared_ptr<Vdevice> vdevice = it->second;
+    vdevices_.erase(it);
+    vdevice->gone = true;
+    for (auto& session : vdevice->sessions) session->device_gone();
+    vdevice->device.fabric->remove(&vdevice->device);
+    vdevice->device.gids.clear();
+  });
+}
+
+void Worker::set_port(const std::string& name, PortStatus status) {
+  call([&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    rdma::Device& device = it->second->device;
+    const bool changed = device.port_active != status.active;
+    device.port_active = status.active;
+    device.mtu = status.mtu;
+    device.ifindex = status.ifindex;
+    if (!changed) return;
+    const auto event = status.active ? verbs::Event::kPortActive : verbs::Event::kPortError;
+    for (rdma::Context* context : device.contexts) context->raise(event, 1);
+  });
+}
+
+void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
+  call([&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    rdma::Device& device = it->second->device;
+    if (device.gids == gids) return;
+    device.fabric->set_gids(&device, std::move(gids));
+    for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
+  });
+}
+
+void Worker::accept(const std::string& name, base::Fd socket) {
+  loop_->post([this, name, socket = std::make_shared<base::Fd>(std::move(socket))] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    const std::shared_ptr<Vdevice>& vdevice = it->second;
+    const auto ended = [](Session* over) {
+      const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
+      held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
+    };
+    auto session = Session::start(std::move(*socket), vdevice, runner_, settings_, ended);
+    if (session) vdevice->sessions.push_back(std::move(*session));
+  });
+}
+
+VdeviceUse Worker::use(const std::string& name) {
+  return call([&]() -> VdeviceUse {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return {};
+    const Vdevice& vdevice = *it->second;
+    VdeviceUse use;
+    for (const auto& session : vdevice.sessions)
+      if (session->context() != nullptr) ++use.sessions;
+    use.quota = vdevice.ledger.rows();
+    use.counters = vdevice.counters;
+    use.fabric = vdevice.device.fabric->counters;
+    return use;
+  });
+}
+
+base::Result<void> Worker::set_limits(const std::string& name,
+                                      const std::vector<provisioning::Setting>& limits) {
+  return call([&]() -> base::Result<void> {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    return it->second->ledger.set_limits(limits);
+  });
+}
+
+}  // namespace vrdma::vrdmad

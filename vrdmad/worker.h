@@ -1,0 +1,87 @@
+// A data worker: one thread that runs whole fabrics.
+//
+// Everything of a fabric (vdevices, sessions, queue pairs, links) lives on the thread of one
+// worker, so the data path shares nothing and locks nothing. The control thread speaks to it by
+// post() and call(); a worker never waits for the control thread.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "transport/runner.h"
+#include "vrdmad/session.h"
+#include "vrdmad/vdevice.h"
+
+namespace vrdma::vrdmad {
+
+// What a vdevice is made with; all of it was checked.
+struct VdeviceSetup {
+  std::string name, tenant, fabric;
+  uint64_t node_guid = 0;  // big-endian
+  provisioning::Ledger ledger;
+};
+
+struct PortStatus {
+  bool active = false;
+  uint32_t mtu = 0;  // bytes of the netdev
+  uint32_t ifindex = 0;
+};
+
+struct VdeviceUse {
+  uint32_t sessions = 0;
+  std::vector<provisioning::Row> quota;
+  SessionCounters counters;
+  rdma::FabricCounters fabric;
+};
+
+class Worker {
+ public:
+  [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(const SessionSettings& settings,
+                                                                   unsigned index);
+  ~Worker();  // ends all sessions and the thread
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Control thread.
+  void add(VdeviceSetup setup);
+  void remove(const std::string& name);  // when it returns, no new work of it is executed
+  void set_port(const std::string& name, PortStatus status);
+  void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
+  void accept(const std::string& name, base::Fd socket);
+  [[nodiscard]] VdeviceUse use(const std::string& name);
+  [[nodiscard]] base::Result<void> set_limits(const std::string& name,
+                                              const std::vector<provisioning::Setting>& limits);
+
+ private:
+  explicit Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings)
+      : loop_(std::move(loop)), runner_(*loop_), settings_(settings) {}
+
+  // Runs `f` on the worker and waits for its result.
+  template <class F>
+  auto call(F f) -> decltype(f()) {
+    std::packaged_task<decltype(f())()> task(std::move(f));
+    auto result = task.get_future();
+    loop_->post([&task] { task(); });
+    return result.get();
+  }
+
+  std::unique_ptr<base::EventLoop> loop_;
+  transport::Runner runner_;
+  SessionSettings settings_;
+  std::thread thread_;
+
+  // The worker's thread only.
+  struct FabricEntry {
+    std::unique_ptr<rdma::Fabric> fabric;
+    size_t vdevices = 0;
+  };
+  std::map<std::string, FabricEntry> fabrics_;
+  std::map<std::string, std::shared_ptr<Vdevice>> vdevices_;
+};
+
+}  // namespace vrdma::vrdmad
