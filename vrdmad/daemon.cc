@@ -21,8 +21,8 @@ constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zer
 // Names become file names and words of a command line.
 Result<void> check_name(const std::string& what, const std::string& name) {
   const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
   };
   const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
   if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
@@ -83,10 +83,13 @@ class Daemon::Subscription {
   uint64_t id_;
 };
 
+Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings)
+    : loop_(loop), run_dir_(run_dir), settings_(settings) {}
+
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               const SessionSettings& settings, unsigned workers) {
   std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, settings));
-  auto monitor = netns::Monitor::create(loop);
+  auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
   daemon->monitor_ = std::move(*monitor);
   for (unsigned i = 0; i < workers; ++i) {
@@ -122,9 +125,9 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   record->fabric = spec.fabric.empty() ? "tenant/" + tenant : spec.fabric;
   if (!spec.fabric.empty())
     if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
-  const auto parent =
-      std::find_if(parents_.begin(), parents_.end(),
-                   [&](const auto& candidate) { return candidate->name() == spec.parent; });
+  const auto parent = std::find_if(parents_.begin(), parents_.end(), [&](const auto& candidate) {
+    return candidate->name() == spec.parent;
+  });
   if (parent == parents_.end())
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
   if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
@@ -148,21 +151,20 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   record->netns_dir = std::shared_ptr<void>(
       nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
 
-  auto holding = gids_.claim(record->fabric, name, gid::derive_gids(to_interface(record->link)),
-                             [this, name] {
-                               loop_.post([this, name] {
-                                 if (auto found = find(name)) apply(**found);
-                               });
-                             });
+  auto holding =
+      gids_.claim(record->fabric, name, gid::derive_gids(to_interface(record->link)), [this, name] {
+        loop_.post([this, name] {
+          if (auto found = find(name)) apply(**found);
+        });
+      });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
   record->node_guid = gid::make_node_guid();
 
   Worker& worker = worker_of(record->fabric);
   worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger)});
-  record->in_worker = std::shared_ptr<void>(nullptr, [&worker, name](void*) {
-    worker.remove(name);
-  });
+  record->in_worker =
+      std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
   apply(*record);
 
   auto socket = SessionSocket::listen(

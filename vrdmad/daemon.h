@@ -46,8 +46,7 @@ class Daemon final : public AdminBackend {
   struct Record;
   class Subscription;
 
-  Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings)
-      : loop_(loop), run_dir_(run_dir), settings_(settings) {}
+  Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings);
 
   template <class F>
   auto call(F f) -> decltype(f()) {

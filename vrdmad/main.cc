@@ -1,5 +1,4 @@
 // vrdmad: the daemon. main() is its table of contents.
-#include <CLI/CLI.hpp>
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
@@ -10,6 +9,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <thread>
@@ -96,8 +96,9 @@ Result<void> make_state_dir(const std::string& path) {
 
 Result<void> run(const Options& options) {
   if (::geteuid() != 0)
-    return vrdma::base::fail(EPERM, "root is needed: vrdmad enters network namespaces and reads "
-                                    "the memory of its clients");
+    return vrdma::base::fail(EPERM,
+                             "root is needed: vrdmad enters network namespaces and reads "
+                             "the memory of its clients");
   ::umask(0022);
   raise_descriptor_limit();
   auto signals = catch_signals();

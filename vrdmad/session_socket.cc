@@ -16,9 +16,11 @@ using base::fail;
 using base::fail_errno;
 using base::Fd;
 
-base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(
-    base::EventLoop& loop, const std::string& path, uint64_t netns_inode,
-    std::function<void(Fd)> accepted, std::function<void()> refused) {
+base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(base::EventLoop& loop,
+                                                                   const std::string& path,
+                                                                   uint64_t netns_inode,
+                                                                   std::function<void(Fd)> accepted,
+                                                                   std::function<void()> refused) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)

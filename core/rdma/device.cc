@@ -114,8 +114,8 @@ void Context::reset_qp(Qp& qp) {
 }
 
 uint32_t Device::roce_mtu() const {
-  // IP, UDP and the transport headers take up to 128 bytes (RoCE's iboe_get_mtu in the kernel).
-  constexpr uint32_t kHeaders = 128;
+  // GRH, UDP, BTH, the largest extended headers and the ICRC, as iboe_get_mtu of the kernel counts.
+  constexpr uint32_t kHeaders = 40 + 8 + 12 + 4 + 28 + 4;
   uint32_t fits = 256;
   while (fits < 4096 && fits * 2 + kHeaders <= mtu) fits *= 2;
   return fits;
