@@ -16,6 +16,11 @@ class Runnable {
   virtual ~Runnable() = default;
   // One turn. False: nothing to do until it is activated again.
   virtual bool run() = 0;
+
+ private:
+  friend class Runner;
+  bool active_ = false;
+  bool again_ = false;  // activated while it ran
 };
 
 class Runner {

@@ -1,9 +1,8 @@
 // The objects of a virtual device in the program: what is private to the process.
 //
 // Each begins with the public struct that the program holds, so that of() is a cast. Locks, in the
-// order in which they may be taken: Cq::mutex, Qp::send_mutex, Qp::poll_mutex; Qp::recv_mutex and
-// Srq::mutex each alone or below Cq::mutex; Context::mutex below none and above none but
-// Qp::send_mutex.
+// order in which they may be taken: Cq::mutex, Context::mutex, Qp::send_mutex, Qp::poll_mutex;
+// Qp::recv_mutex and Srq::mutex below any, with none below them.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -110,7 +109,8 @@ struct Direct {
   const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
   ipc::CqBell* bell = nullptr;           // of the peer's receive CQ
   uint32_t bell_slot = 0;
-  base::Fd wake;  // into its channel, if it has one
+  base::Fd wake;            // into its channel, if it has one
+  uint32_t stuck_mark = 0;  // of a peer that was waited for in vain
 };
 
 struct Qp {
@@ -129,7 +129,9 @@ struct Qp {
   std::atomic<uint32_t> events_given = 0;
   std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
 
-  std::mutex send_mutex;  // guards the next five, and execution on the direct link
+  // Guards the next five, and execution on the direct link. `direct` changes only while the receive
+  // CQ's and the context's mutexes are held too, so that each of them is enough to look at it.
+  std::mutex send_mutex;
   uint32_t sq_head = 0;
   bool owns_token = false;
   std::unique_ptr<Direct> direct;
@@ -201,7 +203,7 @@ struct Context {
 // Waits until no peer is executing on a link that ends in this context: what was taken away
 // before (a key, a link) is then used by nobody. At most 100 ms: a stopped peer is not waited for.
 void wait_for_initiators(Context& context);
-void wait_for_initiator(const Qp& qp);
+void wait_for_initiator(Qp& qp);
 
 // The executor's side of the program (direct.cc). Called with send_mutex held.
 bool take_token(Qp& qp);  // true: this process executes

@@ -78,18 +78,22 @@ int dereg_mr(ibv_mr* ibv) {
   return 0;
 }
 
-void wait_for_initiator(const Qp& qp) {
-  const Direct* direct = qp.direct.get();
+void wait_for_initiator(Qp& qp) {
+  Direct* direct = qp.direct.get();
   if (direct == nullptr || qp.block->inbox_direct.load(std::memory_order_acquire) == 0) return;
   const ipc::Word& busy = direct->block->busy;
   const uint32_t mark = busy.load(std::memory_order_acquire);
-  if ((mark & 1) == 0) return;
-  // A peer that stopped in the middle is not waited for: its stores then go to pages that nobody
-  // reads any more, or that are registered for it anyway.
+  if ((mark & 1) == 0 || mark == direct->stuck_mark) return;
+  // A peer that stopped or died in the middle is waited for once: what it still stores goes to
+  // pages that nobody reads any more, or that are registered for it anyway.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
-  while (busy.load(std::memory_order_acquire) == mark &&
-         std::chrono::steady_clock::now() < deadline)
+  while (busy.load(std::memory_order_acquire) == mark) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      direct->stuck_mark = mark;
+      return;
+    }
     std::this_thread::yield();
+  }
 }
 
 void wait_for_initiators(Context& context) {

@@ -71,7 +71,7 @@ void start_over(Qp* qp) {
   qp->inbox_seen = qp->outbox_seen = 0;
   qp->owns_token = false;
   qp->direct = nullptr;
-  qp->receives_consumed = 0;
+  qp->receives_consumed = qp->handed_over_at = 0;
 }
 
 // Maps what came with the change to RTR. Without it the link is mediated.
@@ -215,16 +215,17 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   if (error == 0 && resets) {
     // The daemon has cut the links; a peer that was in the middle ends now.
     wait_for_initiator(*qp);
-    const std::lock_guard lock(qp->send_mutex);
-    const std::lock_guard recv_lock(qp->recv_mutex);
+    const std::lock_guard tables(context.mutex);
+    const std::scoped_lock lock(qp->send_mutex, qp->recv_mutex);
     start_over(qp);
   }
   if (resets) join_completion_queues(qp);
   if (error != 0) return error;
   if (reply.modify_qp.direct != 0) {
     auto direct = make_direct(context, reply.modify_qp, std::move(fds));
-    const std::lock_guard lock(qp->send_mutex);
-    const std::lock_guard poll_lock(qp->recv_cq()->mutex);
+    const std::lock_guard polling(qp->recv_cq()->mutex);
+    const std::lock_guard tables(context.mutex);
+    const std::lock_guard sending(qp->send_mutex);
     qp->direct = std::move(direct);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) ibv->state = attr->qp_state;
