@@ -1,0 +1,277 @@
+#include "netns/monitor.h"
+
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/net_namespace.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netlink/msg.h>
+#include <sys/epoll.h>
+
+#include <limits>
+
+namespace vrdma::netns {
+
+namespace {
+
+// After a query that failed for a reason of its own, such as a lack of memory.
+constexpr auto kRetryAfter = std::chrono::milliseconds(100);
+
+// What is left for the next time. Not at once, so that a flood leaves time for others.
+constexpr auto kSoon = std::chrono::milliseconds(1);
+
+constexpr uint32_t kFirstIndex = 0;
+constexpr uint32_t kLastIndex = std::numeric_limits<uint32_t>::max();
+
+}  // namespace
+
+const char* text(Gone gone) {
+  switch (gone) {
+    case Gone::kDeleted:
+      return "netdev deleted";
+    case Gone::kMoved:
+      return "netdev moved to another netns";
+    case Gone::kNetns:
+      return "netns gone";
+    case Gone::kVanished:
+      return "netdev deleted or moved";
+  }
+  return "netdev gone";
+}
+
+Monitor::LinkWatch& Monitor::LinkWatch::operator=(LinkWatch&& other) noexcept {
+  if (this != &other) {
+    reset();
+    monitor_ = std::exchange(other.monitor_, nullptr);
+    id_ = std::exchange(other.id_, 0);
+  }
+  return *this;
+}
+
+void Monitor::LinkWatch::reset() {
+  if (monitor_ == nullptr) return;
+  auto& watched = monitor_->watched_;
+  const auto it = watched.find(id_);
+  monitor_->forget(id_, it->second->key);
+  watched.erase(it);
+  monitor_ = nullptr;
+}
+
+const Link& Monitor::LinkWatch::link() const { return monitor_->watched_.at(id_)->link; }
+
+base::Result<std::unique_ptr<Monitor>> Monitor::create(base::EventLoop* loop, int receive_buffer) {
+  const std::string what = "watch network namespaces";
+  auto own = current();
+  if (!own) return base::pass(std::move(own).error(), what);
+  std::unique_ptr<Monitor> monitor(new Monitor(loop, std::move(*own)));
+  Monitor* const raw = monitor.get();
+
+  auto queries = RouteQueries::open();
+  if (!queries) return base::pass(std::move(queries).error(), what);
+  monitor->queries_ = std::make_unique<RouteQueries>(std::move(*queries));
+  auto nsids = RouteEvents::open({RTNLGRP_NSID}, false, receive_buffer);
+  if (!nsids) return base::pass(std::move(nsids).error(), what);
+  monitor->nsid_events_ = std::move(*nsids);
+  auto links = RouteEvents::open({RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR}, true,
+                                 receive_buffer);
+  if (!links) return base::pass(std::move(links).error(), what);
+  monitor->link_events_ = std::move(*links);
+  monitor->learn_own_nsid();
+
+  const auto on_readable = [raw](uint32_t) { raw->settle(); };
+  auto nsid_watch = loop->watch(raw->nsid_events_.fd(), EPOLLIN, on_readable);
+  if (!nsid_watch) return base::pass(std::move(nsid_watch).error(), what);
+  monitor->nsid_watch_ = std::move(*nsid_watch);
+  auto link_watch = loop->watch(raw->link_events_.fd(), EPOLLIN, on_readable);
+  if (!link_watch) return base::pass(std::move(link_watch).error(), what);
+  monitor->link_watch_ = std::move(*link_watch);
+  return monitor;
+}
+
+Monitor::~Monitor() = default;
+
+base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, const std::string& netdev,
+                                                     LinkObserver observer) {
+  const auto missing = base::fail(ENODEV, "there is no netdev '" + netdev + "' in the netns");
+  if (netdev.empty() || netdev.size() >= IFNAMSIZ) return missing;
+  int nsid = kOwnNetns;
+  if (netns.inode != own_.inode) {
+    auto assigned = queries_->nsid_of(netns.fd, true);
+    if (!assigned) return base::pass(std::move(assigned).error());
+    nsid = *assigned;
+  }
+  // An nsid is used again. The namespace that had it before is gone, and what was said of it must
+  // be heard before the number gets its new meaning here. The descriptor keeps the new one alive.
+  receive();
+  auto link = queries_->link(nsid, netdev, 0);
+  if (!link && link.error().code() == ENODEV) return missing;
+  if (!link) return base::pass(std::move(link).error(), "netdev " + netdev);
+  link->netns_inode = netns.inode;
+
+  auto watched = std::make_shared<Watched>();
+  watched->key = {nsid, link->ifindex};
+  watched->link = std::move(*link);
+  watched->observer = std::move(observer);
+  LinkWatch watch;
+  watch.monitor_ = this;
+  watch.id_ = next_id_++;
+  by_key_.emplace(watched->key, watch.id_);
+  watched_.emplace(watch.id_, std::move(watched));
+  if (!unsettled_.empty()) settle_later(kSoon);
+  return watch;
+}
+
+// Takes in what the sockets hold, without telling anybody. The ends of namespaces come first: an
+// event of a number that has a new meaning was sent after that.
+void Monitor::receive() {
+  const bool nsids_complete =
+      nsid_events_.receive([this](int, nlmsghdr* message) { on_nsid_event(message); });
+  const bool links_complete =
+      link_events_.receive([this](int nsid, nlmsghdr* message) { on_link_event(nsid, message); });
+  if (!nsids_complete || !links_complete) {
+    ++overflows_;
+    read_all_anew(!nsids_complete);
+  }
+}
+
+void Monitor::on_nsid_event(const nlmsghdr* message) {
+  auto* m = const_cast<nlmsghdr*>(message);
+  nlattr* attributes[NETNSA_MAX + 1];
+  if (::nlmsg_parse(m, sizeof(rtgenmsg), attributes, NETNSA_MAX, nullptr) < 0 ||
+      attributes[NETNSA_NSID] == nullptr)
+    return;
+  const int nsid = ::nla_get_s32(attributes[NETNSA_NSID]);
+  if (message->nlmsg_type == RTM_NEWNSID && own_nsid_ == kOwnNetns) learn_own_nsid();
+  if (message->nlmsg_type != RTM_DELNSID || nsid < 0) return;
+  for_each_of({nsid, kFirstIndex}, {nsid, kLastIndex}, [this](uint64_t id, Watched& watched) {
+    watched.gone = Gone::kNetns;
+    unsettled_.insert(id);
+  });
+}
+
+void Monitor::on_link_event(int nsid, nlmsghdr* message) {
+  if (nsid == own_nsid_) nsid = kOwnNetns;
+  uint32_t ifindex = 0;
+  std::optional<Gone> gone;
+  switch (message->nlmsg_type) {
+    case RTM_NEWLINK:
+    case RTM_DELLINK: {
+      const auto* info = static_cast<const ifinfomsg*>(::nlmsg_data(message));
+      // A bridge speaks of its ports in the same words, with a family of its own.
+      if (::nlmsg_datalen(message) < static_cast<int>(sizeof *info) ||
+          info->ifi_family != AF_UNSPEC)
+        return;
+      ifindex = static_cast<uint32_t>(info->ifi_index);
+      if (message->nlmsg_type == RTM_DELLINK)
+        gone = ::nlmsg_find_attr(message, sizeof *info, IFLA_NEW_NETNSID) != nullptr
+                   ? Gone::kMoved
+                   : Gone::kDeleted;
+      break;
+    }
+    case RTM_NEWADDR:
+    case RTM_DELADDR: {
+      const auto* info = static_cast<const ifaddrmsg*>(::nlmsg_data(message));
+      if (::nlmsg_datalen(message) < static_cast<int>(sizeof *info)) return;
+      ifindex = info->ifa_index;
+      break;
+    }
+    default:
+      return;
+  }
+  for_each_of({nsid, ifindex}, {nsid, ifindex}, [&](uint64_t id, Watched& watched) {
+    if (gone && !watched.gone) watched.gone = gone;
+    unsettled_.insert(id);
+  });
+}
+
+template <class F>
+void Monitor::for_each_of(Key first, Key last, F f) {
+  const auto end = by_key_.upper_bound(last);
+  for (auto it = by_key_.lower_bound(first); it != end; ++it)
+    f(it->second, *watched_.at(it->second));
+}
+
+void Monitor::learn_own_nsid() {
+  if (auto nsid = queries_->nsid_of(own_.fd, false)) own_nsid_ = *nsid;
+}
+
+void Monitor::read_all_anew(bool doubt_nsids) {
+  learn_own_nsid();
+  for (const auto& [key, id] : by_key_) {
+    unsettled_.insert(id);
+    if (doubt_nsids && key.first != kOwnNetns) watched_.at(id)->doubted = true;
+  }
+}
+
+// Reads anew what changed and tells the observers. Each link once a call: one that changes without
+// end must not keep the loop.
+void Monitor::settle() {
+  later_.reset();
+  receive();
+  const auto ids = std::exchange(unsettled_, {});
+  for (const uint64_t id : ids) settle(id);
+  if (!unsettled_.empty() && !later_.active()) settle_later(kSoon);
+}
+
+void Monitor::settle(uint64_t id) {
+  const auto it = watched_.find(id);
+  if (it == watched_.end()) return;
+  const std::shared_ptr<Watched> watched = it->second;  // outlives its watch during the calls
+  Link now;
+  if (!read_anew(id, watched.get(), &now)) return;
+  if (watched->gone) {
+    forget(id, watched->key);
+    if (watched->observer.gone) watched->observer.gone(*watched->gone);
+  } else if (now != watched->link) {
+    watched->link = now;
+    if (watched->observer.changed) watched->observer.changed(now);
+  }
+}
+
+// Whether it is known now how the link is, or that it is gone.
+bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
+  const bool own = watched->key.first == kOwnNetns;
+  // An event from a namespace that ends may come without its nsid and look like one of ours.
+  if (watched->gone && !own) return true;
+  const auto said = std::exchange(watched->gone, std::nullopt);
+  auto link = queries_->link(watched->key.first, "", watched->key.second);
+  if (link) {
+    *now = std::move(*link);
+    now->netns_inode = watched->link.netns_inode;
+    if ((said || watched->doubted) && now->mac != watched->link.mac)
+      watched->gone = said.value_or(Gone::kVanished);
+    watched->doubted = false;
+    // Had the namespace gone and its nsid been used again before we asked, that is said by now.
+    if (!own) receive();
+    return true;
+  }
+  // What has come meanwhile says why.
+  receive();
+  if (watched->gone) return true;
+  if (link.error().code() == ENODEV) {
+    watched->gone = said.value_or(Gone::kVanished);
+    return true;
+  }
+  if (link.error().code() == EINVAL && !own) {
+    watched->gone = Gone::kNetns;
+    return true;
+  }
+  watched->gone = said;
+  unsettled_.insert(id);
+  settle_later(kRetryAfter);
+  return false;
+}
+
+// No event is for this one any more.
+void Monitor::forget(uint64_t id, Key key) {
+  auto [first, last] = by_key_.equal_range(key);
+  while (first != last && first->second != id) ++first;
+  if (first != last) by_key_.erase(first);
+  unsettled_.erase(id);
+}
+
+void Monitor::settle_later(base::Duration delay) {
+  later_ = loop_->after(delay, [this] { settle(); });
+}
+
+}  // namespace vrdma::netns

@@ -1,0 +1,113 @@
+#include "netns/netns.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/nsfs.h>
+#include <linux/sockios.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+
+namespace vrdma::netns {
+
+namespace {
+
+// What an operator wrote, fit to stand in a sentence of one line.
+std::string quoted(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return "'" + text + "'";
+}
+
+bool all_digits(const std::string& text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+base::Result<uint64_t> inode_of(const base::Fd& fd) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return base::fail_errno("look at a network namespace");
+  return status.st_ino;
+}
+
+// `place` is an O_PATH descriptor of what `spec` names.
+base::Result<Netns> open_nsfs(const base::Fd& place, const std::string& spec) {
+  struct statfs filesystem {};
+  if (::fstatfs(place.get(), &filesystem) != 0) return base::fail_errno("look at " + quoted(spec));
+  const auto wrong =
+      base::fail(EINVAL, quoted(spec) + " is not a network namespace (see ip-netns(8))");
+  if (filesystem.f_type != NSFS_MAGIC) return wrong;
+  auto fd = place.reopen(O_RDONLY | O_CLOEXEC);
+  if (!fd) return base::pass(std::move(fd).error(), "open netns " + quoted(spec));
+  if (::ioctl(fd->get(), NS_GET_NSTYPE) != CLONE_NEWNET) return wrong;
+  auto inode = inode_of(*fd);
+  if (!inode) return base::pass(std::move(inode).error());
+  return Netns{std::move(*fd), *inode};
+}
+
+base::Fd open_place(const std::string& path) {
+  return base::Fd(::open(path.c_str(), O_PATH | O_CLOEXEC));
+}
+
+base::Result<Netns> of_process(const std::string& spec) {
+  const std::string pid = spec.substr(4);
+  if (!all_digits(pid) || pid.find_first_not_of('0') == std::string::npos)
+    return base::fail(EINVAL, quoted(spec) + " names no process: pid: and its number");
+  const std::string process = "/proc/" + pid;
+  const base::Fd place = open_place(process + "/ns/net");
+  if (place.valid()) return open_nsfs(place, spec);
+  if (errno != ENOENT) return base::fail_errno("open netns " + quoted(spec));
+  if (::access(process.c_str(), F_OK) == 0)
+    return base::fail(ESRCH, "process " + pid + " has no network namespace any more, it is ending");
+  return base::fail(ESRCH, "there is no process " + pid);
+}
+
+base::Result<Netns> of_name(const std::string& spec) {
+  if (spec.find('/') != std::string::npos || spec == "." || spec == "..")
+    return base::fail(EINVAL, quoted(spec) +
+                                  " is no netns: give a name in /run/netns, an absolute "
+                                  "path, or pid:N");
+  for (const auto* directory : {"/run/netns/", "/var/run/netns/"}) {
+    const base::Fd place = open_place(directory + spec);
+    if (place.valid()) return open_nsfs(place, spec);
+    if (errno != ENOENT && errno != ENOTDIR) return base::fail_errno("open netns " + quoted(spec));
+  }
+  return base::fail(ENOENT, "there is no netns " + quoted(spec) + " in /run/netns");
+}
+
+}  // namespace
+
+base::Result<Netns> resolve(const std::string& spec) {
+  if (spec.empty())
+    return base::fail(EINVAL, "no netns is named: a name, an absolute path or pid:N");
+  if (spec.find('\0') != std::string::npos)
+    return base::fail(EINVAL, "a netns has no NUL in its name");
+  if (spec.rfind("pid:", 0) == 0) return of_process(spec);
+  if (spec[0] != '/') return of_name(spec);
+  const base::Fd place = open_place(spec);
+  if (!place.valid()) return base::fail_errno("open netns " + quoted(spec));
+  return open_nsfs(place, spec);
+}
+
+base::Result<Netns> current() {
+  const std::string path = "/proc/thread-self/ns/net";
+  const base::Fd place = open_place(path);
+  if (!place.valid()) return base::fail_errno("open " + path);
+  return open_nsfs(place, path);
+}
+
+base::Result<void> enter(const Netns& netns) {
+  if (::setns(netns.fd.get(), CLONE_NEWNET) != 0) return base::fail_errno("enter a netns");
+  return {};
+}
+
+base::Result<uint64_t> peer_inode(const base::Fd& accepted) {
+  const base::Fd fd(::ioctl(accepted.get(), SIOCGSKNS));
+  if (!fd.valid()) return base::fail_errno("ask for the netns of a socket");
+  return inode_of(fd);
+}
+
+}  // namespace vrdma::netns
