@@ -128,11 +128,10 @@ SendQueue::Turn SendQueue::step() {
 
 // Takes the next request out of the ring. What stands there is the program's: copied, then checked.
 SendQueue::Turn SendQueue::fetch() {
-  auto& token = qp_.block->token;
-  if (token.load(std::memory_order_acquire) == value(Token::kAsked) && qp_.out_direct) {
-    token.store(value(Token::kClient), std::memory_order_release);
+  // By CAS: the program may take its question back at this very moment.
+  uint32_t asked = value(Token::kAsked);
+  if (qp_.out_direct && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
     return Turn::kSleep;
-  }
   tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
   const uint32_t queued = qp_.block->sq_head.load(std::memory_order_acquire) - tail_;
   if (queued == 0) return idle();

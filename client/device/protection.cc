@@ -27,8 +27,9 @@ ibv_pd* alloc_pd(ibv_context* context) {
 
 int dealloc_pd(ibv_pd* pd) {
   const int error = Context::of(pd->context)->session.call(ipc::Call::kDeallocPd, pd->handle);
-  if (error == 0) delete Pd::of(pd);
-  return error;
+  if (error != 0 && error != EIO) return error;
+  delete Pd::of(pd);
+  return 0;
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
