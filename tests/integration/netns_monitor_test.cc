@@ -424,6 +424,37 @@ TEST_F(NetnsMonitor, RecoversWhenEventsAreLost) {
   EXPECT_TRUE(log.sees([](const Link& l) { return l.mtu == 1300; })) << "it goes on";
 }
 
+// Both the word of the end and the number that it spoke of are lost.
+TEST_F(NetnsMonitor, NoticesANamespaceThatEndedUnheard) {
+  stop();
+  start(4096);
+  add("a");
+  add("b");
+  for (const auto* name : {"a", "b"})
+    must(in(name) + "link add dev same index 77 type veth peer name same1");
+  Log of_a, of_b;
+  const auto in_a = watch(ns("a"), "same", &of_a);
+  const auto in_b = watch(ns("b"), "same", &of_b);
+  std::promise<void> go;
+  loop->post([wait = go.get_future().share()] { wait.wait(); });
+  for (int i = 0; i < 16; ++i) {
+    const auto name = "f" + std::to_string(i);
+    add(name);
+    must("ip netns set " + ns(name) + " auto");
+  }
+  must("ip netns del " + ns("a"));
+  std::this_thread::sleep_for(100ms);
+  add("z");
+  must("ip netns set " + ns("z") + " auto");  // the lowest that is free: that of a
+  must(in("z") + "link add dev same index 77 type veth peer name same1");
+  go.set_value();
+  EXPECT_EQ(of_a.end(), Gone::kVanished);
+  EXPECT_GE(on_loop([&] { return monitor->overflows(); }), 1u);
+  must(in("b") + "addr add 10.0.0.2/24 dev same");
+  EXPECT_TRUE(of_b.sees([](const Link& l) { return l.addresses.size() == 1; }));
+  EXPECT_EQ(of_b.ends(), 0u);
+}
+
 TEST_F(NetnsMonitor, LetsObserversEndAndBeginWatches) {
   add_pair();
   std::atomic<int> calls{0};
