@@ -57,6 +57,7 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 
 // Undone from the bottom up.
 struct Daemon::Record {
+  uint64_t id = 0;  // tells it from a later one of the same name
   VdevSpec spec;
   std::string fabric;
   gid::NodeGuid node_guid;
@@ -117,6 +118,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   if (records_.contains(spec.name))
     return fail(EEXIST, "there is a vdevice '" + spec.name + "' already");
   auto record = std::make_unique<Record>();
+  const uint64_t id = record->id = next_record_++;
   record->spec = spec;
   std::string& tenant = record->spec.tenant;
   if (tenant.empty()) tenant = "default";
@@ -141,7 +143,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   auto watch = monitor_->watch_link(
       *netns, spec.netdev,
       {[this, name](const netns::Link& link) { on_link_changed(name, link); },
-       [this, name](netns::Gone gone) { on_link_gone(name, netns::text(gone)); }});
+       [this, name, id](netns::Gone gone) { on_link_gone(name, id, netns::text(gone)); }});
   if (!watch) return pass(std::move(watch.error()));
   record->watch = std::move(*watch);
   record->link = record->watch.link();
@@ -202,11 +204,12 @@ void Daemon::on_link_changed(const std::string& name, const netns::Link& link) {
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 
-void Daemon::on_link_gone(const std::string& name, const std::string& reason) {
+void Daemon::on_link_gone(const std::string& name, uint64_t id, const std::string& reason) {
   spdlog::info("vdevice {}: {}, so it is deleted", name, reason);
   // Not inside the monitor's call about the very link.
-  loop_.post([this, name, reason] {
-    if (find(name)) remove(name, reason);
+  loop_.post([this, name, id, reason] {
+    const auto found = find(name);
+    if (found && (*found)->id == id) remove(name, reason);
   });
 }
 

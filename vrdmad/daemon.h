@@ -62,7 +62,7 @@ class Daemon final : public AdminBackend {
   VdevInfo info(const Record& record);
   void apply(Record& record);  // link and addresses -> port and GIDs
   void on_link_changed(const std::string& name, const netns::Link& link);
-  void on_link_gone(const std::string& name, const std::string& reason);
+  void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
   void remove(const std::string& name, const std::string& reason);
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
 
@@ -76,6 +76,7 @@ class Daemon final : public AdminBackend {
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
+  uint64_t next_record_ = 1;
 };
 
 }  // namespace vrdma::vrdmad

@@ -35,7 +35,10 @@ struct Vdevice {
   SessionCounters counters;
   bool gone = false;
 
-  explicit Vdevice(provisioning::Ledger limits) : ledger(std::move(limits)) {}
+  explicit Vdevice(provisioning::Ledger limits);
+  ~Vdevice();
+  Vdevice(const Vdevice&) = delete;
+  Vdevice& operator=(const Vdevice&) = delete;
 };
 
 }  // namespace vrdma::vrdmad
