@@ -6,10 +6,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "core/ipc/socket.h"
 
@@ -27,38 +28,35 @@ constexpr auto kBereavement = std::chrono::milliseconds(300);
 constexpr uint32_t kVendorPartId = 1;
 
 // Which memory arena belongs to which process, so that a process that opens a second vdevice (of
-// any fabric, so on any worker) can present the arena that it has.
+// any fabric, so on any worker), or one again, can present the arena that it has. An entry is good
+// as long as its process lives; the dead are swept out as the table grows.
 class ArenaRegistry {
  public:
   void add(const Fd& arena, const rdma::Process& process) {
     const std::lock_guard lock(mutex_);
-    owners_[inode(arena)] = {process.pid(), process.start_time()};
+    if (owners_.size() >= sweep_at_) {
+      std::erase_if(owners_, [](const auto& entry) {
+        return rdma::Process::start_time_of(entry.second.first) != entry.second.second;
+      });
+      sweep_at_ = std::max<size_t>(64, 2 * owners_.size());
+    }
+    owners_[key(arena)] = {process.pid(), process.start_time()};
   }
   [[nodiscard]] bool belongs(const Fd& arena, const rdma::Process& process) {
     const std::lock_guard lock(mutex_);
-    const auto it = owners_.find(inode(arena));
+    const auto it = owners_.find(key(arena));
     return it != owners_.end() && it->second == std::pair(process.pid(), process.start_time());
-  }
-  void remove(const rdma::Process& process) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(owners_, [&](const auto& entry) {
-      return entry.second == std::pair(process.pid(), process.start_time());
-    });
   }
 
  private:
-  static std::pair<dev_t, ino_t> key(const Fd& fd) {
+  using Key = std::pair<dev_t, ino_t>;
+  static Key key(const Fd& fd) {
     struct stat status {};
-    return ::fstat(fd.get(), &status) == 0 ? std::pair(status.st_dev, status.st_ino)
-                                           : std::pair<dev_t, ino_t>{};
-  }
-  // The inode number of a memory file is unique among them; its device tells that it is one.
-  static uint64_t inode(const Fd& fd) {
-    const auto [device, number] = key(fd);
-    return device * 0x9e3779b97f4a7c15u ^ number;
+    return ::fstat(fd.get(), &status) == 0 ? Key(status.st_dev, status.st_ino) : Key{};
   }
   std::mutex mutex_;
-  std::unordered_map<uint64_t, std::pair<pid_t, uint64_t>> owners_;
+  std::map<Key, std::pair<pid_t, uint64_t>> owners_;
+  size_t sweep_at_ = 64;
 };
 
 ArenaRegistry& arenas() {
@@ -134,7 +132,6 @@ void Session::end(bool malformed) {
   socket_watch_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
-  if (context_ != nullptr) arenas().remove(*context_->process);
   // Not here: a queue of ours may be running.
   loop().post([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;

@@ -16,11 +16,9 @@ using base::fail;
 using base::fail_errno;
 using base::Fd;
 
-namespace {
-
 // Field 22 of /proc/PID/stat (proc(5)); the name in field 2 may hold spaces.
-uint64_t start_time_of(const std::string& directory) {
-  std::ifstream file(directory + "/stat");
+uint64_t Process::start_time_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
   const size_t end = line.rfind(')');
@@ -31,8 +29,6 @@ uint64_t start_time_of(const std::string& directory) {
   }
   return std::strtoull(field.c_str(), nullptr, 10);
 }
-
-}  // namespace
 
 base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t cookie_addr,
                                                          uint64_t cookie) {
@@ -58,7 +54,7 @@ base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t co
   if (::stat((directory + "/ns/user").c_str(), &user_namespace) != 0)
     return fail_errno("look at " + directory + "/ns/user");
   process->user_namespace_ = user_namespace.st_ino;
-  process->start_time_ = start_time_of(directory);
+  process->start_time_ = start_time_of(process->pid_);
   return process;
 }
 

@@ -24,6 +24,9 @@ class Process {
   [[nodiscard]] static base::Result<std::shared_ptr<Process>> identify(int socket,
                                                                        uint64_t cookie_addr,
                                                                        uint64_t cookie);
+  // When a process began, in ticks since boot; 0 if there is none. With its pid it is unique.
+  [[nodiscard]] static uint64_t start_time_of(pid_t pid);
+
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] uid_t uid() const { return uid_; }
   [[nodiscard]] uint64_t user_namespace() const { return user_namespace_; }
