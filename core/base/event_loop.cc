@@ -63,9 +63,12 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 }
 
 EventLoop::~EventLoop() {
-  // What was posted may own attachments of this loop: it goes while the tables still stand.
+  // What is held may own attachments of this loop: it goes while the tables still stand.
   poller_ = nullptr;
-  posted_.clear();
+  std::exchange(posted_, {}).clear();
+  timer_by_id_.clear();
+  std::exchange(timers_, {}).clear();
+  std::exchange(entries_, {}).clear();
 }
 
 Result<EventLoop::Watch> EventLoop::watch(int fd, uint32_t events, Callback callback) {
@@ -121,7 +124,8 @@ void EventLoop::run_posted() {
 }
 
 void EventLoop::run_due_timers() {
-  while (!timers_.empty() && timers_.begin()->first <= now()) {
+  const TimePoint begun = now();  // what becomes due meanwhile waits for the others' turn
+  while (!timers_.empty() && timers_.begin()->first <= begun) {
     auto callback = std::move(timers_.begin()->second.callback);
     timer_by_id_.erase(timers_.begin()->second.id);
     timers_.erase(timers_.begin());
@@ -158,7 +162,7 @@ void EventLoop::run() {
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
-      if (stopped_) return;
+      if (std::exchange(stopped_, false)) return;
       if (!posted_.empty()) busy = true;
     }
     wait(busy);

@@ -84,7 +84,8 @@ class EventLoop {
 
   void set_poller(Poller poller) { poller_ = std::move(poller); }
 
-  // Runs until stop(). stop() may be called from any thread, also before run().
+  // Runs until stop(), which may be called from any thread, also before run(). A loop that was
+  // stopped may be run again.
   void run();
   void stop();
 
