@@ -1,0 +1,52 @@
+#include "core/ipc/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "core/ipc/messages.h"
+
+namespace vrdma::ipc {
+namespace {
+
+TEST(Layout, PartsOfTheQueueArenaDoNotOverlap) {
+  EXPECT_GE(kKeyOffset, kKickOffset + kMaxQpSlots / 8);
+  EXPECT_GE(kHeapOffset, kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry));
+  EXPECT_EQ(kHeapOffset % 4096, 0u);
+  EXPECT_GT(kQueueArenaSize, kHeapOffset);
+  EXPECT_EQ(kMemoryArenaSize % kWindowSize, 0u);
+}
+
+TEST(Layout, StridesHoldWhatTheyMust) {
+  for (uint32_t sge = 1; sge <= kMaxSge; ++sge)
+    for (uint32_t bytes = 0; bytes <= kMaxInline; bytes += 37) {
+      const uint32_t stride = send_stride(sge, bytes);
+      EXPECT_EQ(stride % 64, 0u);
+      EXPECT_GE(stride, sizeof(SendWqe) + sge * sizeof(verbs::Sge));
+      EXPECT_GE(stride, sizeof(SendWqe) + bytes);
+      EXPECT_EQ(recv_stride(sge), sizeof(RecvWqe) + sge * sizeof(verbs::Sge));
+    }
+}
+
+// Words of different writers are on different cache lines.
+TEST(Layout, WritersDoNotShareLines) {
+  const auto line = [](size_t offset) { return offset / 64; };
+  EXPECT_NE(line(offsetof(QpBlock, sq_head)), line(offsetof(QpBlock, sq_tail)));
+  EXPECT_NE(line(offsetof(QpBlock, sq_head)), line(offsetof(QpBlock, state)));
+  EXPECT_NE(line(offsetof(QpBlock, rq_head)), line(offsetof(QpBlock, rq_waiter)));
+  EXPECT_NE(line(offsetof(SrqBlock, head)), line(offsetof(SrqBlock, tail)));
+  EXPECT_EQ(sizeof(CqBell), 64u);
+}
+
+TEST(Messages, FitTheirFixedSizes) {
+  const Request request;
+  const Reply reply;
+  EXPECT_EQ(request.magic, kMagic);
+  EXPECT_EQ(reply.version, kVersion);
+  EXPECT_GE(sizeof request.bytes, sizeof(ModifyQpRequest));
+  EXPECT_GE(sizeof reply.bytes, sizeof(GidsReply));
+  EXPECT_GE(sizeof reply.bytes, sizeof(CreateQpReply));
+  for (const uint8_t byte : request.bytes) EXPECT_EQ(byte, 0);
+  for (const uint8_t byte : reply.bytes) EXPECT_EQ(byte, 0);
+}
+
+}  // namespace
+}  // namespace vrdma::ipc

@@ -1,0 +1,137 @@
+#include "core/ipc/socket.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+
+#include "core/ipc/messages.h"
+
+namespace vrdma::ipc {
+namespace {
+
+using base::Fd;
+
+int open_fds() {
+  int count = 0;
+  DIR* listing = ::opendir("/proc/self/fd");
+  while (::readdir(listing) != nullptr) ++count;
+  ::closedir(listing);
+  return count;
+}
+
+struct Sockets : testing::Test {
+  Sockets() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
+              0);
+    here = Fd(ends[0]);
+    there = Fd(ends[1]);
+    before = open_fds();
+  }
+  int receive(size_t size) {
+    buffer.assign(size, 0);
+    const auto result = receive_message(there.get(), buffer.data(), size, &fds);
+    return result ? 0 : result.error().code();
+  }
+  // A message beside which there is any number of fds.
+  void send_raw(size_t size, size_t count) {
+    const Fd event(::eventfd(0, EFD_CLOEXEC));
+    std::vector<char> data(size), control(CMSG_SPACE(sizeof(int) * std::max<size_t>(count, 1)));
+    iovec piece{data.data(), size};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    if (count > 0) {
+      message.msg_control = control.data();
+      message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+      for (size_t i = 0; i < count; ++i) {
+        const int fd = event.get();
+        std::memcpy(CMSG_DATA(header) + i * sizeof fd, &fd, sizeof fd);
+      }
+    }
+    ASSERT_EQ(::sendmsg(here.get(), &message, 0), static_cast<ssize_t>(size));
+  }
+
+  Fd here, there;
+  std::vector<char> buffer;
+  std::vector<Fd> fds;
+  int before = 0;
+};
+
+TEST_F(Sockets, CarryMessagesAndDescriptors) {
+  const Fd event(::eventfd(3, EFD_CLOEXEC));
+  ASSERT_TRUE(send_message(here.get(), "hello", 5, {event.get(), event.get()}));
+  ASSERT_TRUE(send_message(here.get(), "again", 5));
+  ASSERT_EQ(receive(5), 0);
+  EXPECT_EQ(std::string(buffer.data(), 5), "hello");
+  ASSERT_EQ(fds.size(), 2u);
+  EXPECT_NE(::fcntl(fds[1].get(), F_GETFD) & FD_CLOEXEC, 0);
+  eventfd_t value = 0;
+  ASSERT_EQ(::eventfd_read(fds[1].get(), &value), 0);
+  EXPECT_EQ(value, 3u);
+  ASSERT_EQ(receive(5), 0);
+  EXPECT_EQ(fds.size(), 2u);
+  EXPECT_EQ(receive(5), EAGAIN);
+}
+
+TEST_F(Sockets, RefuseWrongSizes) {
+  for (const size_t size : {1u, 4u, 6u, 5000u}) {
+    send_raw(size, 3);
+    EXPECT_EQ(receive(5), EBADMSG) << size;
+    fds.clear();
+    EXPECT_EQ(open_fds(), before);
+  }
+  send_raw(5, 0);  // each message was taken whole
+  EXPECT_EQ(receive(5), 0);
+}
+
+TEST_F(Sockets, TakeAsManyDescriptorsAsAllowed) {
+  send_raw(5, kMaxFds);
+  EXPECT_EQ(receive(5), 0);
+  EXPECT_EQ(fds.size(), kMaxFds);
+}
+
+TEST_F(Sockets, RefuseMoreAndLeakNone) {
+  for (const size_t count : {kMaxFds + 1, kMaxFds + 2, size_t{100}, size_t{253}}) {
+    send_raw(5, count);
+    EXPECT_EQ(receive(5), EBADMSG) << count;
+    fds.clear();
+    EXPECT_EQ(open_fds(), before) << count;
+  }
+}
+
+TEST_F(Sockets, RefuseToSendMore) {
+  const std::vector<int> many(kMaxFds + 1, 0);
+  EXPECT_EQ(send_message(here.get(), "hello", 5, many).error().code(), E2BIG);
+  EXPECT_EQ(send_message(here.get(), "hello", 5, {-1}).error().code(), EBADF);
+  EXPECT_EQ(receive(5), EAGAIN);
+}
+
+TEST_F(Sockets, TellTheEnd) {
+  ASSERT_TRUE(send_message(here.get(), "hello", 5));
+  here.reset();
+  EXPECT_EQ(receive(5), 0);
+  EXPECT_EQ(receive(5), ECONNRESET);
+  EXPECT_EQ(send_message(there.get(), "hello", 5).error().code(), EPIPE);  // and no signal
+}
+
+TEST_F(Sockets, TellWhenFull) {
+  int code = 0;
+  for (int i = 0; i < 100'000 && code == 0; ++i) {
+    const auto sent = send_message(here.get(), "hello", 5);
+    code = sent ? 0 : sent.error().code();
+  }
+  EXPECT_EQ(code, EAGAIN);
+}
+
+}  // namespace
+}  // namespace vrdma::ipc
