@@ -46,7 +46,8 @@ int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
     constexpr uint32_t kPipeBytes = 65536;
     if (channel->users >= kPipeBytes / sizeof(ipc::ChannelMessage)) return ENOMEM;
   }
-  if (request.cqe == 0) return EINVAL;
+  // Beyond what the device says it can do, which verbs calls invalid; there is no memory short.
+  if (request.cqe == 0 || request.cqe > vdevice_->ledger.limit(Kind::kCqe)) return EINVAL;
   if (context_->cqs.count() >= ipc::kMaxCqSlots) return ENOMEM;
   auto cq = std::make_unique<rdma::Cq>();
   if (const int error = charge(Kind::kCq, 1, &cq->charges); error != 0) return error;
@@ -64,7 +65,8 @@ int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
 
 int Session::resize_cq(const ipc::ResizeCqRequest& request, Answer* answer) {
   rdma::Cq* cq = context_->cqs.find(request.handle);
-  if (cq == nullptr || request.cqe == 0) return EINVAL;
+  if (cq == nullptr || request.cqe == 0 || request.cqe > vdevice_->ledger.limit(Kind::kCqe))
+    return EINVAL;
   rdma::Charges fresh;
   if (const int error = charge(Kind::kCqe, request.cqe, &fresh); error != 0) return error;
   cq->charges.back() = std::move(fresh.back());

@@ -202,6 +202,10 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
     errno = EINVAL;
     return nullptr;
   }
+  if (!extended_flags_known(*attr)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kCreateCq;
@@ -218,6 +222,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
   cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));
   auto* base = ibv_cq_ex_to_cq(&cq->ibv);
   init_cq(base, ibv, attr->channel, attr->cq_context);
+  set_extended_ops(*cq, attr->wc_flags);
   base->handle = cq->handle;
   base->cqe = static_cast<int>(reply.create_cq.cqe);
   const std::lock_guard lock(context.mutex);
@@ -225,8 +230,26 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
   return &cq->ibv;
 }
 
+namespace {
+
+// Completions that wait to be polled.
+uint32_t waiting(Cq& cq) {
+  const std::lock_guard lock(cq.mutex);
+  uint32_t count = 0;
+  for (const Qp* qp : cq.senders)
+    count += qp->block->sq_tail.load(std::memory_order_acquire) - qp->polled.load();
+  for (const Qp* qp : cq.receivers) {
+    count += qp->inbox->head.load(std::memory_order_acquire) - qp->inbox_seen;
+    if (qp->direct != nullptr && qp->block->inbox_direct.load(std::memory_order_acquire) != 0)
+      count += qp->direct->inbox->head.load(std::memory_order_acquire) - qp->outbox_seen;
+  }
+  return count;
+}
+
+}  // namespace
+
 int resize_cq(ibv_cq* cq, int cqe) {
-  if (cqe < 1) return EINVAL;
+  if (cqe < 1 || static_cast<uint32_t>(cqe) < waiting(*Cq::of(cq))) return EINVAL;
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kResizeCq;

@@ -72,6 +72,8 @@ struct Cq {
   std::vector<Qp*> senders, receivers;  // queue pairs that complete here
   size_t next = 0;                      // where the next poll begins, so that all get their turn
   std::atomic<uint32_t> events_given = 0;
+  ibv_wc current{};  // between ibv_start_poll and ibv_end_poll
+  uint64_t current_time_ns = 0;
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
   // Wakes whoever waits for completions that this process made.
   void notify(bool solicited);
@@ -211,6 +213,10 @@ void pump(Qp& qp);        // executes what waits in the ring while the token is 
 bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
 void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
 void reclaim(Qp& qp);    // after the daemon's death: takes the token back
+
+// The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
+bool extended_flags_known(const ibv_cq_init_attr_ex& attr);
+void set_extended_ops(Cq& cq, uint64_t wc_flags);
 
 // Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
 void flush_sends(Qp& qp);

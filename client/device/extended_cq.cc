@@ -1,0 +1,69 @@
+// The extended completion queue: ibv_start_poll and what is read of the current completion
+// (ibv_create_cq_ex(3)). One completion is taken from the queue pairs at a time, so that no lock is
+// held between the calls.
+#include <cerrno>
+#include <ctime>
+
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+namespace {
+
+constexpr uint64_t kTimestamps =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+Cq& cq_of(ibv_cq_ex* cq) { return *reinterpret_cast<Cq*>(cq); }
+const ibv_wc& wc_of(ibv_cq_ex* cq) { return cq_of(cq).current; }
+
+int next_poll(ibv_cq_ex* ibv) {
+  Cq& cq = cq_of(ibv);
+  const int got = poll_cq(ibv_cq_ex_to_cq(ibv), 1, &cq.current);
+  if (got < 0) return EINVAL;
+  if (got == 0) return ENOENT;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  cq.current_time_ns =
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  ibv->wr_id = cq.current.wr_id;
+  ibv->status = cq.current.status;
+  return 0;
+}
+
+int start_poll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
+  return attr->comp_mask != 0 ? EINVAL : next_poll(ibv);
+}
+
+}  // namespace
+
+bool extended_flags_known(const ibv_cq_init_attr_ex& attr) {
+  constexpr uint64_t kFlags =
+      IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  if ((attr.wc_flags & ~(uint64_t{IBV_WC_STANDARD_FLAGS} | kTimestamps)) != 0) return false;
+  if ((attr.comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return false;
+  return (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0 || (attr.flags & ~kFlags) == 0;
+}
+
+void set_extended_ops(Cq& cq, uint64_t wc_flags) {
+  ibv_cq_ex& ops = cq.ibv;
+  ops.start_poll = start_poll;
+  ops.next_poll = next_poll;
+  ops.end_poll = [](ibv_cq_ex*) {};
+  ops.read_opcode = [](ibv_cq_ex* at) { return wc_of(at).opcode; };
+  ops.read_vendor_err = [](ibv_cq_ex* at) { return wc_of(at).vendor_err; };
+  ops.read_byte_len = [](ibv_cq_ex* at) { return wc_of(at).byte_len; };
+  ops.read_imm_data = [](ibv_cq_ex* at) { return wc_of(at).imm_data; };
+  ops.read_qp_num = [](ibv_cq_ex* at) { return wc_of(at).qp_num; };
+  ops.read_src_qp = [](ibv_cq_ex* at) { return wc_of(at).src_qp; };
+  ops.read_wc_flags = [](ibv_cq_ex* at) { return wc_of(at).wc_flags; };
+  ops.read_slid = [](ibv_cq_ex* at) { return uint32_t{wc_of(at).slid}; };
+  ops.read_sl = [](ibv_cq_ex* at) { return wc_of(at).sl; };
+  ops.read_dlid_path_bits = [](ibv_cq_ex* at) { return wc_of(at).dlid_path_bits; };
+  if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0)
+    ops.read_completion_ts = [](ibv_cq_ex* at) { return cq_of(at).current_time_ns; };
+  if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0)
+    ops.read_completion_wallclock_ns = [](ibv_cq_ex* at) { return cq_of(at).current_time_ns; };
+}
+
+}  // namespace vrdma::client
