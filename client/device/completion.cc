@@ -232,12 +232,12 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
 
 namespace {
 
-// Completions that wait to be polled.
+// Completions that wait to be polled, or will when what was posted is done.
 uint32_t waiting(Cq& cq) {
   const std::lock_guard lock(cq.mutex);
   uint32_t count = 0;
   for (const Qp* qp : cq.senders)
-    count += qp->block->sq_tail.load(std::memory_order_acquire) - qp->polled.load();
+    count += qp->block->sq_head.load(std::memory_order_relaxed) - qp->polled.load();
   for (const Qp* qp : cq.receivers) {
     count += qp->inbox->head.load(std::memory_order_acquire) - qp->inbox_seen;
     if (qp->direct != nullptr && qp->block->inbox_direct.load(std::memory_order_acquire) != 0)

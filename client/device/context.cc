@@ -21,6 +21,8 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint16_t kDefaultPkey = 0xffff;
+// An OUI of nobody: the bit for locally administered ones is set.
+constexpr uint32_t kVendorId = 0x027672;
 
 // R/netns/<inode of this thread's netns>: where the sockets of its vdevices are.
 std::string session_directory() {
@@ -159,6 +161,7 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.sys_image_guid = device.node_guid;
   out.max_mr_size = device.max_mr_size;
   out.page_size_cap = 0xfffff000;
+  out.vendor_id = kVendorId;
   out.vendor_part_id = context->vendor_part_id;
   out.hw_ver = 1;
   out.max_qp = static_cast<int>(device.max_qp);

@@ -115,6 +115,12 @@ struct Direct {
   uint32_t stuck_mark = 0;  // of a peer that was waited for in vain
 };
 
+// Requests between ibv_wr_start and ibv_wr_complete (extended_qp.cc).
+struct Batch;
+struct BatchDeleter {
+  void operator()(Batch* batch) const;
+};
+
 struct Qp {
   ibv_qp_ex ibv;
   Context* context;
@@ -149,6 +155,8 @@ struct Qp {
   std::vector<uint64_t> recv_wr_ids;    // by slot
   std::atomic<uint32_t> rq_polled = 0;  // Cq::mutex of the receive CQ
   uint32_t inbox_seen = 0, outbox_seen = 0;
+
+  std::unique_ptr<Batch, BatchDeleter> batch;  // made with send_ops_flags
 
   static Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
   [[nodiscard]] Cq* send_cq() const { return Cq::of(ibv.qp_base.send_cq); }
@@ -217,6 +225,11 @@ void reclaim(Qp& qp);    // after the daemon's death: takes the token back
 // The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);
 void set_extended_ops(Cq& cq, uint64_t wc_flags);
+
+// The extended posting interface. False: an operation that we do not have is wanted.
+bool set_extended_ops(Qp& qp, uint64_t send_ops);
+// Whether all of the list could be posted now; what ibv_post_send would say if not (post.cc).
+int check_sends(Qp& qp, const ibv_send_wr* wr);
 
 // Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
 void flush_sends(Qp& qp);

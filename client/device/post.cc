@@ -115,6 +115,19 @@ void publish(Qp& qp) {
 
 }  // namespace
 
+int check_sends(Qp& qp, const ibv_send_wr* wr) {
+  const std::lock_guard lock(qp.send_mutex);
+  if (qp.state() < verbs::QpState::kRts) return EINVAL;
+  (void)has_room(qp);  // frees what can be freed
+  uint32_t used = qp.sq_head - qp.polled.load(std::memory_order_acquire);
+  rdma::WorkRequest request;
+  for (; wr != nullptr; wr = wr->next) {
+    if (used++ >= qp.sq_depth) return ENOMEM;
+    if (const int error = translate(qp, *wr, &request); error != 0) return error;
+  }
+  return 0;
+}
+
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Qp& qp = *Qp::of(ibv);
   const std::lock_guard lock(qp.send_mutex);

@@ -119,8 +119,11 @@ std::unique_ptr<Direct> make_direct(Context& context, const ipc::ModifyQpReply& 
 
 ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   Context& context = *Context::of(ibv);
-  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD;
-  if ((attr->comp_mask & ~kKnown) != 0) {
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  auto qp = std::make_unique<Qp>();
+  const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if ((attr->comp_mask & ~kKnown) != 0 ||
+      (extended && !set_extended_ops(*qp, attr->send_ops_flags))) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -147,7 +150,6 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     return nullptr;
   }
   const ipc::CreateQpReply& made = reply.create_qp;
-  auto* qp = new Qp{};
   qp->context = &context;
   qp->slot = made.slot;
   qp->sq_sig_all = attr->sq_sig_all != 0;
@@ -171,10 +173,10 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   base.qp_num = made.qpn;
   base.state = IBV_QPS_RESET;
   attr->cap = qp->cap;
-  join_completion_queues(qp);
+  join_completion_queues(qp.get());
   const std::lock_guard lock(context.mutex);
-  context.qps.emplace(made.handle, qp);
-  return &base;
+  context.qps.emplace(made.handle, qp.get());
+  return &qp.release()->ibv.qp_base;
 }
 
 int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {

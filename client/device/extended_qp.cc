@@ -1,0 +1,151 @@
+// The ibv_wr_* interface (ibv_wr_post(3)), on top of ibv_post_send.
+//
+// Between ibv_wr_start and ibv_wr_complete the requests are gathered in a Batch, which one thread
+// holds at a time; ibv_wr_complete posts them all or, if one of them is wrong, none.
+#include <cerrno>
+#include <deque>
+
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+struct Batch {
+  struct Entry {
+    ibv_send_wr wr{};
+    std::vector<ibv_sge> sges;
+    std::vector<uint8_t> inline_data;  // copied when it is set
+  };
+  std::mutex mutex;  // from ibv_wr_start to ibv_wr_complete or ibv_wr_abort
+  std::deque<Entry> entries;
+};
+
+void BatchDeleter::operator()(Batch* batch) const { delete batch; }
+
+namespace {
+
+Qp& qp_of(ibv_qp_ex* qp) { return *reinterpret_cast<Qp*>(qp); }
+
+// Begins a request with what the program has put into wr_id and wr_flags.
+ibv_send_wr& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
+  ibv_send_wr& wr = qp_of(qp).batch->entries.emplace_back().wr;
+  wr.wr_id = qp->wr_id;
+  wr.send_flags = qp->wr_flags & ~unsigned{IBV_SEND_INLINE};
+  wr.opcode = opcode;
+  return wr;
+}
+
+Batch::Entry& last(ibv_qp_ex* qp) { return qp_of(qp).batch->entries.back(); }
+
+void rdma(ibv_qp_ex* qp, ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote_addr,
+          __be32 imm = 0) {
+  ibv_send_wr& wr = begin(qp, opcode);
+  wr.imm_data = imm;
+  wr.wr.rdma.remote_addr = remote_addr;
+  wr.wr.rdma.rkey = rkey;
+}
+
+void atomic(ibv_qp_ex* qp, ibv_wr_opcode opcode, uint32_t rkey, uint64_t remote_addr,
+            uint64_t compare_add, uint64_t swap) {
+  ibv_send_wr& wr = begin(qp, opcode);
+  wr.wr.atomic.remote_addr = remote_addr;
+  wr.wr.atomic.rkey = rkey;
+  wr.wr.atomic.compare_add = compare_add;
+  wr.wr.atomic.swap = swap;
+}
+
+void append_inline(Batch::Entry& entry, const void* data, size_t length) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  entry.inline_data.insert(entry.inline_data.end(), bytes, bytes + length);
+  entry.wr.send_flags |= IBV_SEND_INLINE;
+}
+
+void start(ibv_qp_ex* qp) {
+  Batch& batch = *qp_of(qp).batch;
+  batch.mutex.lock();
+  batch.entries.clear();
+}
+
+void abort(ibv_qp_ex* qp) { qp_of(qp).batch->mutex.unlock(); }
+
+int complete(ibv_qp_ex* ibv) {
+  Qp& qp = qp_of(ibv);
+  std::deque<Batch::Entry>& entries = qp.batch->entries;
+  ibv_send_wr* next = nullptr;
+  for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
+    if ((it->wr.send_flags & IBV_SEND_INLINE) != 0)
+      it->sges = {{reinterpret_cast<uint64_t>(it->inline_data.data()),
+                   static_cast<uint32_t>(it->inline_data.size()), 0}};
+    it->wr.sg_list = it->sges.data();
+    it->wr.num_sge = static_cast<int>(it->sges.size());
+    it->wr.next = next;
+    next = &it->wr;
+  }
+  int error = next != nullptr ? check_sends(qp, next) : 0;
+  ibv_send_wr* bad = nullptr;
+  if (error == 0 && next != nullptr) error = post_send(&ibv->qp_base, next, &bad);
+  qp.batch->mutex.unlock();
+  return error;
+}
+
+}  // namespace
+
+bool set_extended_ops(Qp& qp, uint64_t send_ops) {
+  constexpr uint64_t kKnown = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                              IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                              IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  if ((send_ops & ~kKnown) != 0) return false;
+  qp.batch.reset(new Batch);
+  ibv_qp_ex& ops = qp.ibv;
+  ops.wr_start = start;
+  ops.wr_complete = complete;
+  ops.wr_abort = abort;
+  ops.wr_send = [](ibv_qp_ex* to) { begin(to, IBV_WR_SEND); };
+  ops.wr_send_imm = [](ibv_qp_ex* to, __be32 imm) {
+    begin(to, IBV_WR_SEND_WITH_IMM).imm_data = imm;
+  };
+  ops.wr_rdma_write = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) {
+    rdma(to, IBV_WR_RDMA_WRITE, rkey, addr);
+  };
+  ops.wr_rdma_write_imm = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, __be32 imm) {
+    rdma(to, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr, imm);
+  };
+  ops.wr_rdma_read = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) {
+    rdma(to, IBV_WR_RDMA_READ, rkey, addr);
+  };
+  ops.wr_atomic_cmp_swp = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t compare,
+                             uint64_t swap) {
+    atomic(to, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
+  };
+  ops.wr_atomic_fetch_add = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t add) {
+    atomic(to, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
+  };
+  ops.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
+    auto& ud = last(to).wr.wr.ud;
+    ud.ah = ah;
+    ud.remote_qpn = remote_qpn;
+    ud.remote_qkey = remote_qkey;
+  };
+  ops.wr_set_sge = [](ibv_qp_ex* to, uint32_t lkey, uint64_t addr, uint32_t length) {
+    last(to).sges.push_back({addr, length, lkey});
+  };
+  ops.wr_set_sge_list = [](ibv_qp_ex* to, size_t count, const ibv_sge* list) {
+    last(to).sges.assign(list, list + count);
+  };
+  ops.wr_set_inline_data = [](ibv_qp_ex* to, void* data, size_t length) {
+    append_inline(last(to), data, length);
+  };
+  ops.wr_set_inline_data_list = [](ibv_qp_ex* to, size_t count, const ibv_data_buf* list) {
+    for (size_t i = 0; i < count; ++i) append_inline(last(to), list[i].addr, list[i].length);
+  };
+  return true;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* ibv) {
+  if (Qp::of(ibv)->batch != nullptr) return &Qp::of(ibv)->ibv;
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+}  // namespace vrdma::client
