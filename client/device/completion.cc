@@ -11,7 +11,7 @@
 #include "client/device/objects.h"
 #include "client/verbs/events.h"
 #include "client/verbs/virtual.h"
-#include "core/ipc/messages.h"
+#include "core/ipc/bell.h"
 
 namespace vrdma::client {
 
@@ -173,15 +173,8 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
 }
 
 void Cq::notify(bool solicited) {
-  if (ibv.channel == nullptr) return;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint32_t arm = bell->arm.load(std::memory_order_relaxed);
-  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
-  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
-  if (!bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone))) return;
-  const ipc::ChannelMessage message{slot, 0};
-  [[maybe_unused]] const ssize_t written =
-      ::write(Channel::of(ibv.channel)->wake.get(), &message, sizeof message);
+  if (ibv.channel != nullptr)
+    ipc::tell(*bell, Channel::of(ibv.channel)->wake.get(), slot, solicited);
 }
 
 int req_notify_cq(ibv_cq* ibv, int solicited_only) {

@@ -11,6 +11,7 @@
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
 #include "core/base/asymmetric_fence.h"
+#include "core/ipc/bell.h"
 
 namespace vrdma::client {
 
@@ -44,19 +45,6 @@ void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
   qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
   qp.block->sq_tail.store(tail + 1, std::memory_order_release);
   if (signaled) qp.send_cq()->notify(false);
-}
-
-void notify_peer(const Direct& direct, bool solicited) {
-  if (!direct.wake.valid()) return;
-  // Pairs with the fence of the receiver's ibv_req_notify_cq.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint32_t arm = direct.bell->arm.load(std::memory_order_relaxed);
-  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
-  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
-  if (!direct.bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone)))
-    return;
-  const ipc::ChannelMessage message{direct.bell_slot, 0};
-  [[maybe_unused]] const ssize_t written = ::write(direct.wake.get(), &message, sizeof message);
 }
 
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
@@ -93,7 +81,10 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
 bool run_request(Qp& qp, rdma::WorkRequest& request) {
   rdma::Plan plan;
   if (!execute_marked(qp, request, &plan)) return false;
-  if (plan.receives) notify_peer(*qp.direct, (request.wqe.flags & ipc::kSolicited) != 0);
+  const Direct& direct = *qp.direct;
+  if (plan.receives && direct.wake.valid())
+    ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot,
+              (request.wqe.flags & ipc::kSolicited) != 0);
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
                  (request.wqe.flags & ipc::kSignaled) != 0);

@@ -9,37 +9,17 @@
 #include <cstring>
 
 #include "client/verbs/virtual.h"
-#include "core/base/endian.h"
+#include "core/wire/ip.h"
 
 namespace vrdma::client {
 namespace {
 
-struct Ipv4Header {
-  uint8_t version_and_words;
-  uint8_t tos;
-  base::ub16 total_length;
-  base::ub16 id;
-  base::ub16 fragment;
-  uint8_t ttl;
-  uint8_t protocol;
-  base::ub16 checksum;
-  uint8_t source[4];
-  uint8_t destination[4];
-};
-static_assert(sizeof(Ipv4Header) == 20);
-static_assert(sizeof(ibv_grh) == 40);
+using wire::Ipv4Header;
 
-constexpr uint8_t kVersion4NoOptions = 0x45;
-constexpr size_t kIpv4Offset = sizeof(ibv_grh) - sizeof(Ipv4Header);
+static_assert(sizeof(ibv_grh) == sizeof(wire::Ipv6Header));
 
 bool is_ipv4(const Ipv4Header& header) {
-  if (header.version_and_words != kVersion4NoOptions) return false;
-  uint32_t sum = 0;
-  const auto* bytes = reinterpret_cast<const uint8_t*>(&header);
-  for (size_t i = 0; i < sizeof header; i += 2)
-    sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
-  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
-  return sum == 0xffff;
+  return header.version_and_words == wire::kIpv4NoOptions && wire::sum(header) == 0xffff;
 }
 
 ibv_gid mapped(const uint8_t (&address)[4]) {
@@ -77,7 +57,7 @@ int init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh*
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
 
   Ipv4Header ipv4;
-  std::memcpy(&ipv4, reinterpret_cast<const uint8_t*>(grh) + kIpv4Offset, sizeof ipv4);
+  std::memcpy(&ipv4, reinterpret_cast<const uint8_t*>(grh) + wire::kIpv4InGrh, sizeof ipv4);
   ibv_gid own;
   attr->is_global = 1;
   attr->grh.hop_limit = 0xff;

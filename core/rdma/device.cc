@@ -4,23 +4,14 @@
 
 #include <algorithm>
 
-#include "core/base/asymmetric_fence.h"
+#include "core/ipc/bell.h"
 
 namespace vrdma::rdma {
 
 using verbs::QpState;
 
 void Cq::notify(bool solicited) {
-  if (channel == nullptr) return;
-  // Pairs with the fence of ibv_req_notify_cq: either it sees the completion, or we see the arm.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  uint32_t arm = bell->arm.load(std::memory_order_relaxed);
-  if (arm == static_cast<uint32_t>(ipc::Arm::kNone)) return;
-  if (arm == static_cast<uint32_t>(ipc::Arm::kSolicited) && !solicited) return;
-  if (!bell->arm.compare_exchange_strong(arm, static_cast<uint32_t>(ipc::Arm::kNone))) return;
-  const ipc::ChannelMessage message{slot, 0};
-  // A full pipe belongs to a program that has stopped reading: it will find the completion.
-  [[maybe_unused]] const ssize_t written = ::write(channel->pipe.get(), &message, sizeof message);
+  if (channel != nullptr) ipc::tell(*bell, channel->pipe.get(), slot, solicited);
 }
 
 Outcome Srq::claim(Receive* receive) {

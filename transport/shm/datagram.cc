@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "core/base/endian.h"
+#include "core/wire/ip.h"
 
 namespace vrdma::transport {
 
@@ -14,63 +14,32 @@ namespace {
 
 Progress done(WcStatus status) { return {Progress::Kind::kDone, status, 0}; }
 
-// What a RoCE v2 receiver finds in the first 40 bytes (IBTA annex A17.4.5.1): the IPv6 header, or,
-// for IPv4, 20 undefined bytes and the IPv4 header.
-struct Ipv6Header {
-  base::ub32 version_class_label;
-  base::ub16 payload_length;
-  uint8_t next_header;
-  uint8_t hop_limit;
-  uint8_t source[16];
-  uint8_t destination[16];
-};
-static_assert(sizeof(Ipv6Header) == kGrhBytes);
-
-struct Ipv4Header {
-  uint8_t version_ihl;
-  uint8_t tos;
-  base::ub16 total_length;
-  base::ub16 id;
-  base::ub16 fragment;
-  uint8_t ttl;
-  uint8_t protocol;
-  base::ub16 checksum;
-  uint8_t source[4];
-  uint8_t destination[4];
-};
-static_assert(sizeof(Ipv4Header) == 20);
-
-constexpr uint8_t kUdp = 17;
 constexpr uint32_t kUdpBthDethIcrc = 8 + 12 + 8 + 4;
 
+// What a RoCE v2 receiver finds in front of the payload.
 void write_header(uint8_t* out, const verbs::Gid& source, const verbs::Gid& destination,
                   const ipc::SendWqe& wqe, size_t payload) {
   const auto length = static_cast<uint16_t>(payload + kUdpBthDethIcrc);
   const uint8_t hop_limit = wqe.ud.hop_limit != 0 ? wqe.ud.hop_limit : uint8_t{64};
   if (source.is_ipv4_mapped()) {
-    std::memset(out, 0, kGrhBytes - sizeof(Ipv4Header));
-    Ipv4Header header{};
-    header.version_ihl = 0x45;
+    std::memset(out, 0, wire::kIpv4InGrh);
+    wire::Ipv4Header header{};
+    header.version_and_words = wire::kIpv4NoOptions;
     header.tos = wqe.ud.traffic_class;
     header.total_length = static_cast<uint16_t>(length + sizeof header);
     header.ttl = hop_limit;
-    header.protocol = kUdp;
+    header.protocol = wire::kProtocolUdp;
     std::memcpy(header.source, source.bytes.data() + 12, 4);
     std::memcpy(header.destination, destination.bytes.data() + 12, 4);
-    uint32_t sum = 0;
-    const auto* bytes = reinterpret_cast<const uint8_t*>(&header);
-    for (size_t i = 0; i < sizeof header; i += 2)
-      sum += static_cast<uint32_t>(bytes[i] << 8 | bytes[i + 1]);
-    while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-    header.checksum = static_cast<uint16_t>(~sum);
-    std::memcpy(out + kGrhBytes - sizeof header, &header, sizeof header);
+    header.checksum = static_cast<uint16_t>(~wire::sum(header));
+    std::memcpy(out + wire::kIpv4InGrh, &header, sizeof header);
     return;
   }
-  Ipv6Header header{};
+  wire::Ipv6Header header{};
   header.version_class_label =
       6u << 28 | static_cast<uint32_t>(wqe.ud.traffic_class) << 20 | (wqe.ud.flow_label & 0xfffff);
   header.payload_length = length;
-  header.next_header = kUdp;
+  header.next_header = wire::kProtocolUdp;
   header.hop_limit = hop_limit;
   std::memcpy(header.source, source.bytes.data(), 16);
   std::memcpy(header.destination, destination.bytes.data(), 16);
