@@ -168,6 +168,8 @@ void Session::on_socket(uint32_t events) {
                                                         : EPROTONOSUPPORT;
   if (answer.reply.error != 0) ++vdevice_->counters.refused;
   if (!answer.deferred) send_answer(std::move(answer));
+  // Not when the socket closes: a forked child may hold it for long.
+  if (goodbye_) end(false);
 }
 
 void Session::send_answer(Answer answer) {

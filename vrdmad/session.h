@@ -2,7 +2,7 @@
 //
 // States: connected (nothing is known of the peer; only kProbe and kHello are answered), open
 // (kHello succeeded, there is a Context), ended. A session ends when its process dies (pidfd), its
-// socket is closed, it says kGoodbye and closes, or it sends or writes what no client of ours
+// socket is closed, it says kGoodbye, or it sends or writes what no client of ours
 // would. All it made goes with it. If it ended without kGoodbye, the queue pairs that were linked
 // to its own go to ERR a moment later (kBereavement).
 //
