@@ -1,0 +1,25 @@
+#!/bin/bash
+# verbs.sh direct|mediated root|nobody GROUP [--seed N] [--only TEST]: verbs behave as specified.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | side a    |   veth    |    side b |   a pair of processes for each test, see main.cc
+#   | va -- eth0|===========|eth0 -- vb |   va, vb: one tenant (direct), or
+#   | 10.0.0.1  |           | 10.0.0.2  |   two tenants in one fabric (mediated)
+#   +-----------+           +-----------+
+. "$(dirname "$0")/../integration/lib.sh"
+mode=$1 user=$2 group=$3
+shift 3
+setup
+start_daemon
+two_vdevices "$mode"
+
+# A copy, because a build directory may be closed to other users.
+cp "$BUILD/tests/conformance/verbs_conformance" "$T/"
+mkdir -m 1777 "$T/files"
+[[ $user == nobody ]] && uid=65534 || uid=0
+status=0
+env -i "${ENVIRONMENT[@]}" TMPDIR="$T/files" "$T/verbs_conformance" --netns-a "$(ns a)" \
+  --netns-b "$(ns b)" --user "$uid" "$@" "$group" 2>&1 | tee "$T/output" || status=$?
+if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/output"; then fail "a sanitizer's report"; fi
+[[ $status -eq 0 ]] || fail "$group, $mode, $user"
