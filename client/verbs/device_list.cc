@@ -58,6 +58,8 @@ Listed* make(const FoundDevice& found) {
   device.ibv.node_type = found.node_type;
   device.ibv.transport_type = found.transport_type;
   found.name.copy(device.ibv.name, sizeof device.ibv.name - 1);
+  // UCX asks whether it may open /dev/infiniband/<dev_name>.
+  found.name.copy(device.ibv.dev_name, sizeof device.ibv.dev_name - 1);
   found.session.copy(device.session, sizeof device.session - 1);
   device.provider_ops = kNoProvider;
   device.node_guid = found.node_guid;

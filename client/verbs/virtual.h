@@ -35,7 +35,8 @@ namespace vrdma::client {
 // freed, one for each open context. A vdevice that was found before and is still referenced keeps
 // its address. The fields do not change after creation, so no lock is needed to read them.
 struct VirtualDevice {
-  ibv_device ibv;  // first: programs hold &ibv. dev_path, ibdev_path and dev_name are empty strings
+  ibv_device
+      ibv;  // first: programs hold &ibv. dev_name is the name, dev_path and ibdev_path are empty
   // Providers' "is this mine?" (mlx5dv_is_supported, efadv_...) reads the word after ibv_device and
   // compares it with the address of a table of their own; ours points to a block of zeros.
   const void* provider_ops;
