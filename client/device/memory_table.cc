@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "client/device/memory_maps.h"
 
@@ -209,18 +210,47 @@ void MemoryTable::release(uint64_t addr, uint64_t length) {
   if (run_end != 0) revert_mapped(run_start, run_end, alone);
 }
 
-// The program may have unmapped or replaced part of it meanwhile: only what is still ours.
+// The program may have unmapped, replaced or moved part of it meanwhile: only what is still ours.
 void MemoryTable::revert_mapped(uint64_t start, uint64_t end, bool alone) {
   std::vector<Mapped> mapped;
   if (!read_mappings(start, end, &mapped)) return;
+  const auto is_home = [this](const Mapped& one) {
+    return one.shared && one.inode == arena_inode_ && one.offset == one.start;
+  };
+  uint64_t at_home = 0;
+  for (const auto& one : mapped)
+    if (is_home(one)) at_home += one.end - one.start;
+  if (at_home < end - start) revert_moved(start, end, alone);
   uint64_t done = start;
   for (const auto& one : mapped) {
-    if (!one.shared || one.inode != arena_inode_ || one.offset != one.start) continue;
+    if (!is_home(one)) continue;
     const bool reverted = revert(one.start, one.end, one.prot, alone);
     punch(done, reverted ? one.end : one.start);
     done = one.end;
   }
   punch(done, end);
+}
+
+// mremap(2), and so realloc(3), takes pages of the arena to another address.
+void MemoryTable::revert_moved(uint64_t start, uint64_t end, bool alone) {
+  std::vector<Mapped> mapped;
+  if (!read_mappings(0, UINT64_MAX, &mapped)) return;
+  for (const auto& one : mapped) {
+    if (!one.shared || one.inode != arena_inode_ || one.offset == one.start) continue;
+    const uint64_t last = one.offset + (one.end - one.start);
+    if (last <= start || one.offset >= end) continue;
+    // All of it that no other registration holds: what it has grown by, too.
+    for (uint64_t at = one.offset; at < last;) {
+      const auto next = intervals_.upper_bound(at);
+      if (next != intervals_.begin() && std::prev(next)->second.end > at) {
+        at = std::prev(next)->second.end;
+        continue;
+      }
+      const uint64_t stop = next == intervals_.end() ? last : std::min(last, next->first);
+      (void)revert(one.start + (at - one.offset), one.start + (stop - one.offset), one.prot, alone);
+      at = stop;
+    }
+  }
 }
 
 void MemoryTable::punch(uint64_t start, uint64_t end) {

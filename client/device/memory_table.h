@@ -60,6 +60,7 @@ class MemoryTable {
   bool convert(uint64_t start, uint64_t end, int prot);
   bool revert(uint64_t start, uint64_t end, int prot, bool alone);
   void revert_mapped(uint64_t start, uint64_t end, bool alone);
+  void revert_moved(uint64_t start, uint64_t end, bool alone);
   void punch(uint64_t start, uint64_t end);
   [[nodiscard]] int open_userfaultfd();
 
