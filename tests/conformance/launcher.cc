@@ -1,4 +1,4 @@
-#include "launcher.h"
+#include "tests/conformance/launcher.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -18,7 +18,7 @@
 #include <random>
 #include <vector>
 
-#include "test.h"
+#include "tests/conformance/test.h"
 
 namespace conformance {
 

@@ -16,9 +16,9 @@
 #include <cstring>
 #include <string>
 
-#include "launcher.h"
-#include "side.h"
-#include "test.h"
+#include "tests/conformance/launcher.h"
+#include "tests/conformance/side.h"
+#include "tests/conformance/test.h"
 
 namespace conformance {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "queue.h"
+#include "tests/conformance/queue.h"
 
 namespace conformance {
 

@@ -1,4 +1,4 @@
-#include "queue.h"
+#include "tests/conformance/queue.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "side.h"
+#include "tests/conformance/side.h"
 
 namespace conformance {
 

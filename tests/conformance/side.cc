@@ -1,4 +1,4 @@
-#include "side.h"
+#include "tests/conformance/side.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

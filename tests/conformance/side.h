@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "test.h"
+#include "tests/conformance/test.h"
 
 namespace conformance {
 
