@@ -148,6 +148,7 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
   (to_local ? plan->source_space : plan->target_space) = responder.memory.space;
 
   if ((wqe.flags & ipc::kInline) != 0) {
+    if (to_local) return Outcome::kLocalProtection;  // an answer has no place in a request
     local.count = wqe.inline_length > 0 ? 1 : 0;
     local.pieces[0] = {request.inline_data, 0, wqe.inline_length, false};
     plan->length = wqe.inline_length;
