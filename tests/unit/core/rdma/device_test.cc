@@ -1,0 +1,214 @@
+#include "core/rdma/device.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/rdma/world.h"
+
+namespace vrdma::rdma {
+namespace {
+
+using test::Party;
+using test::World;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+TEST(Handles, StartAtOneAndAreReused) {
+  Handles<Pd> handles;
+  EXPECT_EQ(handles.find(0), nullptr);
+  EXPECT_EQ(handles.find(1), nullptr);
+  Pd* first = handles.add(std::make_unique<Pd>());
+  Pd* second = handles.add(std::make_unique<Pd>());
+  EXPECT_EQ(first->handle, 1u);
+  EXPECT_EQ(second->handle, 2u);
+  EXPECT_EQ(handles.find(2), second);
+  EXPECT_EQ(handles.find(3), nullptr);
+  EXPECT_EQ(handles.find(~0u), nullptr);
+  handles.remove(1);
+  EXPECT_EQ(handles.find(1), nullptr);
+  EXPECT_EQ(handles.count(), 1u);
+  EXPECT_EQ(handles.add(std::make_unique<Pd>())->handle, 1u);
+  EXPECT_EQ(handles.capacity(), 2u);
+  int seen = 0;
+  handles.each([&](const Pd&) { ++seen; });
+  EXPECT_EQ(seen, 2);
+}
+
+struct Devices : testing::Test {
+  World world;
+  Party& a = *world.a;
+  Party& b = *world.b;
+  static void arm(const Cq& cq, ipc::Arm how) { cq.bell->arm.store(static_cast<uint32_t>(how)); }
+};
+
+TEST_F(Devices, WakeWhoHasArmed) {
+  Cq* cq = a.add_cq();
+  cq->notify(true);
+  EXPECT_THAT(a.wakes(), IsEmpty());
+  arm(*cq, ipc::Arm::kNext);
+  cq->notify(false);
+  cq->notify(false);  // once
+  const auto wakes = a.wakes();
+  ASSERT_THAT(wakes, SizeIs(1));
+  EXPECT_EQ(wakes[0].cq, cq->slot);
+  arm(*cq, ipc::Arm::kSolicited);
+  cq->notify(false);
+  EXPECT_THAT(a.wakes(), IsEmpty());
+  cq->notify(true);
+  EXPECT_THAT(a.wakes(), SizeIs(1));
+  cq->bell->arm.store(0xdeadbeef);  // anyone may write there
+  cq->notify(false);
+  EXPECT_THAT(a.wakes(), SizeIs(1));
+}
+
+TEST_F(Devices, DoNotWaitForAPipeThatIsFull) {
+  Cq* cq = a.add_cq();
+  for (int i = 0; i < 20'000; ++i) {
+    arm(*cq, ipc::Arm::kNext);
+    cq->notify(true);
+    a.context.raise(verbs::Event::kPortError, 1);
+  }
+  EXPECT_FALSE(a.wakes().empty());
+  EXPECT_FALSE(a.events().empty());
+}
+
+TEST_F(Devices, ClaimSharedReceivesInOrder) {
+  Srq* srq = a.add_srq(4);
+  Receive receive;
+  EXPECT_EQ(srq->claim(&receive), Outcome::kNoReceive);
+  for (const uint32_t slot : {2u, 0u, 3u}) ASSERT_TRUE(a.post_receive(*srq, slot, {}));
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_EQ(receive.slot, 2u);
+  EXPECT_EQ(srq->block->tail, 1u);
+  const Receive kept = receive;
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_EQ(receive.slot, 0u);
+  srq->give_back(kept);
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_EQ(receive.slot, 2u);
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_EQ(receive.slot, 3u);
+  EXPECT_EQ(srq->claim(&receive), Outcome::kNoReceive);
+  srq->block->tail = 77;  // the program's to spoil, not ours to read
+  ASSERT_TRUE(a.post_receive(*srq, 1, {}));
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_EQ(receive.slot, 1u);
+}
+
+TEST_F(Devices, RaiseTheLimitOfASharedQueueOnce) {
+  Srq* srq = a.add_srq(4);
+  for (const uint32_t slot : {0u, 1u, 2u}) ASSERT_TRUE(a.post_receive(*srq, slot, {}));
+  srq->limit = 2;
+  Receive receive;
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_THAT(a.events(), IsEmpty());
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  const auto events = a.events();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].event, static_cast<uint32_t>(verbs::Event::kSrqLimitReached));
+  EXPECT_EQ(events[0].object, srq->handle);
+  EXPECT_EQ(srq->limit, 0u);
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  EXPECT_THAT(a.events(), IsEmpty());
+}
+
+TEST_F(Devices, NumberTheirQueuePairsWithoutSpecialOnes) {
+  Device& device = world.a_device;
+  device.next_qpn = verbs::kMulticastQpn - 1;
+  EXPECT_EQ(a.add_qp()->qpn, 2u);  // neither 0xffffff nor 0 nor 1
+  EXPECT_EQ(a.add_qp()->qpn, 3u);
+  device.next_qpn = 1;
+  EXPECT_EQ(a.add_qp()->qpn, 4u);  // 2 and 3 are taken
+}
+
+TEST_F(Devices, KnowTheMtuThatFits) {
+  Device& device = world.a_device;
+  for (const auto& [mtu, roce] : {std::pair{0u, 256u},
+                                  {576u, 256u},
+                                  {1500u, 1024u},
+                                  {4200u, 4096u},
+                                  {4191u, 2048u},
+                                  {4192u, 4096u},
+                                  {9000u, 4096u},
+                                  {65535u, 4096u}}) {
+    device.mtu = mtu;
+    EXPECT_EQ(device.roce_mtu(), roce) << mtu;
+  }
+}
+
+TEST_F(Devices, DeliverAndWake) {
+  Qp* qp = a.add_qp();
+  arm(*qp->recv_cq, ipc::Arm::kSolicited);
+  ipc::RecvEntry entry{};
+  entry.byte_len = 5;
+  qp->deliver(entry);
+  EXPECT_THAT(a.wakes(), IsEmpty());
+  entry.status = static_cast<uint8_t>(verbs::WcStatus::kLocalLengthError);  // errors are solicited
+  qp->deliver(entry);
+  EXPECT_THAT(a.wakes(), SizeIs(1));
+  const auto entries = a.received(*qp);
+  ASSERT_THAT(entries, SizeIs(2));
+  EXPECT_EQ(entries[0].byte_len, 5u);
+}
+
+TEST_F(Devices, FailOnceAndTellBothQueues) {
+  const auto pair = world.connected();
+  arm(*pair.a->send_cq, ipc::Arm::kNext);
+  arm(*pair.a->recv_cq, ipc::Arm::kNext);
+  pair.a->fail();
+  EXPECT_EQ(pair.a->block->state, static_cast<uint32_t>(verbs::QpState::kErr));
+  EXPECT_THAT(a.wakes(), SizeIs(2));
+  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.b->state(), verbs::QpState::kRts);
+  arm(*pair.a->send_cq, ipc::Arm::kNext);
+  pair.a->fail();
+  EXPECT_THAT(a.wakes(), IsEmpty());
+}
+
+TEST_F(Devices, TellTheLastReceiveOfASharedQueue) {
+  Party::QpOptions shared;
+  shared.srq = a.add_srq(4);
+  Qp* qp = a.add_qp(shared);
+  qp->fail();
+  const auto events = a.events();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(events[0].event, static_cast<uint32_t>(verbs::Event::kQpLastWqeReached));
+}
+
+TEST_F(Devices, ResetToTheBeginning) {
+  const auto pair = world.connected();
+  pair.a->block->sq_head = 5;
+  pair.a->block->sq_tail = 5;
+  pair.a->block->rq_head = 3;
+  pair.a->inbox_head = 2;
+  a.context.reset_qp(*pair.a);
+  EXPECT_EQ(pair.a->state(), verbs::QpState::kReset);
+  EXPECT_EQ(pair.a->block->sq_head, 0u);
+  EXPECT_EQ(pair.a->block->sq_tail, 0u);
+  EXPECT_EQ(pair.a->block->rq_head, 0u);
+  EXPECT_EQ(pair.a->inbox_head, 0u);
+  EXPECT_EQ(pair.a->block->token, static_cast<uint32_t>(ipc::Token::kFree));
+  EXPECT_EQ(pair.a->block->link, static_cast<uint32_t>(ipc::Link::kNone));
+  EXPECT_EQ(pair.b->in, nullptr);
+  EXPECT_EQ(pair.b->out, nullptr);
+}
+
+TEST_F(Devices, DestroyWhatDependsOnThem) {
+  const auto pair = world.connected();
+  const uint32_t qpn = pair.a->qpn;
+  Cq* cq = pair.a->send_cq;
+  EXPECT_EQ(cq->users, 1u);
+  a.context.destroy_qp(*pair.a);
+  EXPECT_EQ(cq->users, 0u);
+  EXPECT_EQ(a.pd->users, 0u);
+  EXPECT_EQ(world.fabric.find(world.a_device.gids[0], qpn), nullptr);
+  EXPECT_EQ(pair.b->out, nullptr);
+  world.b.reset();  // a context with a living queue pair
+  EXPECT_TRUE(world.b_device.qps.empty());
+  EXPECT_THAT(world.b_device.contexts, IsEmpty());
+}
+
+}  // namespace
+}  // namespace vrdma::rdma

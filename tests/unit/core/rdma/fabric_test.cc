@@ -1,0 +1,254 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "core/rdma/device.h"
+#include "tests/unit/core/rdma/world.h"
+
+namespace vrdma::rdma {
+namespace {
+
+using test::gid_of;
+using test::Party;
+using test::World;
+using testing::IsEmpty;
+using testing::SizeIs;
+using verbs::QpState;
+
+struct FakeSender final : Sender {
+  explicit FakeSender(int* count) : changes(count) {}
+  void kick() override {}
+  void link_changed() override { ++*changes; }
+  void receive_posted() override {}
+  int* changes;
+};
+
+struct Fabrics : testing::Test {
+  World world;
+  Fabric& fabric = world.fabric;
+  int changes = 0;
+
+  Fabrics() {
+    world.make_sender = [this](Qp&) { return std::make_unique<FakeSender>(&changes); };
+  }
+  static ipc::Link link(const Qp& qp) { return static_cast<ipc::Link>(qp.block->link.load()); }
+  World::Pair strangers(const Party::QpOptions& options = {}) {
+    World::Pair pair{world.add_qp(*world.a, options), world.add_qp(*world.b, options)};
+    pair.a->set_state(QpState::kInit);
+    pair.b->set_state(QpState::kInit);
+    return pair;
+  }
+};
+
+TEST_F(Fabrics, FindDevicesAndQueuePairs) {
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.1")), &world.a_device);
+  EXPECT_EQ(fabric.find(gid_of("fe80::b")), &world.b_device);
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.3")), nullptr);
+  Qp* qp = world.a->add_qp();
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.1"), qp->qpn), qp);
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.2"), qp->qpn), nullptr);
+  fabric.remove(&world.a_device);
+  EXPECT_EQ(fabric.find(gid_of("10.0.0.1"), qp->qpn), nullptr);
+}
+
+TEST_F(Fabrics, JoinWhoNameEachOther) {
+  const auto pair = world.connected();
+  EXPECT_EQ(pair.a->out, pair.b);
+  EXPECT_EQ(pair.a->in, pair.b);
+  EXPECT_EQ(pair.b->out, pair.a);
+  EXPECT_EQ(pair.b->in, pair.a);
+  EXPECT_GT(changes, 0);
+}
+
+TEST_F(Fabrics, JoinOnlyOnceBothStandInRtr) {
+  const auto pair = strangers();
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  world.to_rtr(*pair.a);
+  world.to_rts(*pair.a);
+  EXPECT_EQ(pair.a->out, nullptr);
+  world.to_rtr(*pair.b);
+  EXPECT_EQ(pair.a->out, pair.b);
+  EXPECT_EQ(pair.b->out, nullptr);
+  world.to_rts(*pair.b);
+  EXPECT_EQ(pair.b->out, pair.a);
+}
+
+TEST_F(Fabrics, JoinNobodyWhoNamesAnother) {
+  const auto pair = strangers();
+  Qp* third = world.add_qp(*world.b, {});
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  pair.b->attributes.dest_qpn = pair.a->qpn + 1;
+  for (Qp* qp : {pair.a, pair.b}) {
+    world.to_rtr(*qp);
+    world.to_rts(*qp);
+  }
+  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.b->out, nullptr);
+  // The number is right, the GID is not.
+  world.name(*third, *pair.a);
+  std::memcpy(third->attributes.av.dgid, gid_of("10.9.9.9").bytes.data(), 16);
+  world.to_rtr(*third);
+  EXPECT_EQ(third->out, nullptr);
+  EXPECT_EQ(third->in, nullptr);
+}
+
+TEST_F(Fabrics, JoinNobodyWithAnotherSequenceNumber) {
+  const auto pair = strangers();
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  pair.b->attributes.rq_psn ^= 1;
+  for (Qp* qp : {pair.a, pair.b}) {
+    world.to_rtr(*qp);
+    world.to_rts(*qp);
+  }
+  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.b->out, pair.a);  // each direction for itself
+}
+
+TEST_F(Fabrics, JoinNobodyOfAnotherType) {
+  const auto pair = strangers();
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  pair.b->type = verbs::QpType::kUc;
+  for (Qp* qp : {pair.a, pair.b}) {
+    world.to_rtr(*qp);
+    world.to_rts(*qp);
+  }
+  EXPECT_EQ(pair.a->out, nullptr);
+}
+
+TEST_F(Fabrics, JoinNobodyTwice) {
+  const auto pair = world.connected();
+  fabric.cut(*pair.a);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
+  fabric.relink(*pair.a);
+  fabric.relink(*pair.b);
+  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.b->out, nullptr);
+}
+
+TEST_F(Fabrics, JoinAgainAfterReset) {
+  const auto pair = world.connected();
+  for (Qp* qp : {pair.a, pair.b}) qp->context->reset_qp(*qp);
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  for (Qp* qp : {pair.a, pair.b}) qp->set_state(QpState::kInit);
+  for (Qp* qp : {pair.a, pair.b}) world.to_rtr(*qp);
+  for (Qp* qp : {pair.a, pair.b}) world.to_rts(*qp);
+  EXPECT_EQ(pair.a->out, pair.b);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+}
+
+TEST_F(Fabrics, JoinAQueuePairToItself) {
+  Qp* qp = world.add_qp(*world.a, {});
+  world.name(*qp, *qp);
+  qp->set_state(QpState::kInit);
+  world.to_rtr(*qp);
+  world.to_rts(*qp);
+  EXPECT_EQ(qp->out, qp);
+  EXPECT_EQ(qp->in, qp);
+  EXPECT_EQ(link(*qp), ipc::Link::kMediated);
+  qp->fail();
+  EXPECT_EQ(qp->out, nullptr);
+}
+
+TEST_F(Fabrics, LinkDirectlyWhoTrusts) {
+  const auto pair = world.connected();
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  EXPECT_TRUE(pair.a->out_direct);
+  EXPECT_EQ(pair.a->block->inbox_direct, 1u);
+  ASSERT_NE(pair.a->outbox, nullptr);
+  EXPECT_EQ(pair.a->outbox, pair.b->peer_outbox);
+  EXPECT_EQ(pair.b->outbox, pair.a->peer_outbox);
+  EXPECT_EQ(pair.a->outbox->depth, pair.b->rq_depth);
+  fabric.cut(*pair.b);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
+}
+
+TEST_F(Fabrics, MediateBetweenTenants) {
+  World other("blue");
+  const auto pair = other.connected();
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+  EXPECT_EQ(pair.a->outbox, nullptr);
+  EXPECT_EQ(pair.b->block->inbox_direct, 0u);
+}
+
+TEST_F(Fabrics, MediateForSharedReceiveQueues) {
+  Party::QpOptions shared;
+  shared.srq = world.b->add_srq(8);
+  const auto pair = world.connected({}, shared);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+}
+
+TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
+  const auto pair = strangers();
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  pair.a->set_state(QpState::kRtr);  // without having been told of a link
+  EXPECT_EQ((pair.b->set_state(QpState::kRtr), fabric.pair(*pair.b)), nullptr);
+  fabric.relink(*pair.b);
+  world.to_rts(*pair.a);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+}
+
+TEST_F(Fabrics, FailWhoLosesItsGid) {
+  const auto pair = world.connected();
+  Qp* idle = world.add_qp(*world.a, {});
+  Party::QpOptions datagram;
+  datagram.type = verbs::QpType::kUd;
+  Qp* ud = world.add_qp(*world.a, datagram);
+  ud->set_state(QpState::kRts);
+  fabric.set_gids(&world.a_device, {gid_of("10.0.0.1"), gid_of("fe80::c")});
+  EXPECT_EQ(pair.a->state(), QpState::kErr);
+  EXPECT_EQ(idle->state(), QpState::kReset);
+  EXPECT_EQ(ud->state(), QpState::kRts);
+  EXPECT_EQ(pair.b->state(), QpState::kRts);
+  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(fabric.find(gid_of("fe80::a")), nullptr);
+  EXPECT_EQ(fabric.find(gid_of("fe80::c")), &world.a_device);
+}
+
+TEST_F(Fabrics, KeepWhoKeepsItsGid) {
+  const auto pair = world.connected();
+  fabric.set_gids(&world.a_device, {gid_of("fe80::c"), gid_of("fe80::a")});
+  EXPECT_EQ(pair.a->state(), QpState::kRts);
+  EXPECT_EQ(pair.a->out, pair.b);
+}
+
+TEST_F(Fabrics, CutWhoDies) {
+  const auto pair = world.connected();
+  world.a.reset();
+  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.b->in, nullptr);
+  EXPECT_EQ(pair.b->state(), QpState::kRts);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
+}
+
+TEST_F(Fabrics, KnowTheMembersOfGroups) {
+  const verbs::Gid group = gid_of("ff0e::1");
+  Party::QpOptions datagram;
+  datagram.type = verbs::QpType::kUd;
+  Qp* first = world.add_qp(*world.a, datagram);
+  Qp* second = world.add_qp(*world.b, datagram);
+  EXPECT_EQ(fabric.members(group), nullptr);
+  EXPECT_EQ(fabric.detach(*first, group).error().code(), EINVAL);
+  ASSERT_TRUE(fabric.attach(*first, group));
+  ASSERT_TRUE(fabric.attach(*first, group));  // as often as one likes
+  ASSERT_TRUE(fabric.attach(*second, group));
+  EXPECT_THAT(*fabric.members(group), SizeIs(2));
+  world.b.reset();
+  EXPECT_THAT(*fabric.members(group), SizeIs(1));
+  ASSERT_TRUE(fabric.detach(*first, group));
+  EXPECT_EQ(fabric.members(group), nullptr);
+  EXPECT_EQ(fabric.detach(*first, group).error().code(), EINVAL);
+}
+
+}  // namespace
+}  // namespace vrdma::rdma

@@ -1,0 +1,137 @@
+#include "core/rdma/reach.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <numeric>
+
+#include "tests/unit/core/rdma/world.h"
+
+namespace vrdma::rdma {
+namespace {
+
+using test::run_for;
+using test::run_until;
+
+struct Reaches : testing::Test {
+  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+  std::unique_ptr<Reach> reach =
+      std::make_unique<Reach>(*loop, base::Fd(::open("/proc/self/mem", O_RDWR | O_CLOEXEC)));
+  std::vector<uint8_t> memory = std::vector<uint8_t>(100'000);
+  std::vector<std::pair<int, bool>> ended;  // which job, and whether it was well
+
+  uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
+  void submit(int which, bool write, std::vector<Reach::Part> parts,
+              std::shared_ptr<std::vector<uint8_t>> buffer) {
+    Reach::Job job;
+    job.write = write;
+    job.parts = std::move(parts);
+    job.buffer = std::move(buffer);
+    job.done = [this, which](bool ok) { ended.emplace_back(which, ok); };
+    reach->submit(std::move(job));
+  }
+  bool wait_for(size_t count) {
+    return run_until(*loop, [&] { return ended.size() >= count; });
+  }
+};
+
+using Ended = std::vector<std::pair<int, bool>>;
+
+TEST_F(Reaches, ReadAndWriteInParts) {
+  std::iota(memory.begin(), memory.end(), uint8_t{0});
+  auto buffer = std::make_shared<std::vector<uint8_t>>(30);
+  submit(1, false, {{at(5), 10, 20}, {at(90'000), 20, 0}}, buffer);
+  ASSERT_TRUE(wait_for(1));
+  EXPECT_EQ(ended, (Ended{{1, true}}));
+  EXPECT_EQ((*buffer)[20], 5);
+  EXPECT_EQ((*buffer)[29], 14);
+  EXPECT_EQ((*buffer)[0], static_cast<uint8_t>(90'000));
+  std::fill(buffer->begin(), buffer->end(), uint8_t{7});
+  submit(2, true, {{at(50'000), 30, 0}}, buffer);
+  ASSERT_TRUE(wait_for(2));
+  EXPECT_EQ(memory[50'000], 7);
+  EXPECT_EQ(memory[50'029], 7);
+  EXPECT_NE(memory[50'030], 7);
+}
+
+TEST_F(Reaches, FailWhereThereIsNothing) {
+  auto buffer = std::make_shared<std::vector<uint8_t>>(8192);
+  submit(1, false, {{0, 8, 0}}, buffer);
+  submit(2, false, {{~uint64_t{0} - 7, 8, 0}}, buffer);
+  submit(3, false, {{at(0), 8, 0}, {4096, 8, 8}}, buffer);
+  submit(4, false, {{at(0), 8192, 0}}, buffer);
+  submit(5, true, {{1ull << 47, 8, 0}}, buffer);
+  ASSERT_TRUE(wait_for(5));
+  EXPECT_EQ(ended, (Ended{{1, false}, {2, false}, {3, false}, {4, true}, {5, false}}));
+}
+
+TEST_F(Reaches, RunJobsInOrder) {
+  auto buffer = std::make_shared<std::vector<uint8_t>>(1);
+  for (int i = 0; i < 200; ++i) submit(i, true, {{at(0), 1, 0}}, buffer);
+  reach->barrier([&] { ended.emplace_back(200, true); });
+  EXPECT_TRUE(ended.empty());
+  ASSERT_TRUE(wait_for(201));
+  for (int i = 0; i <= 200; ++i) EXPECT_EQ(ended[static_cast<size_t>(i)].first, i);
+}
+
+TEST_F(Reaches, HaveNoBarrierWithoutJobs) {
+  bool done = false;
+  reach->barrier([&] { done = true; });
+  EXPECT_TRUE(done);
+}
+
+TEST_F(Reaches, DropWhatIsPendingWhenDestroyed) {
+  auto buffer = std::make_shared<std::vector<uint8_t>>(memory.size());
+  for (int i = 0; i < 100; ++i) submit(i, false, {{at(0), memory.size(), 0}}, buffer);
+  reach->barrier([&] { ended.emplace_back(100, true); });
+  reach.reset();
+  run_for(*loop, std::chrono::milliseconds(20));
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(Reaches, MayBeDestroyedByTheirAnswer) {
+  Reach::Job job;
+  bool done = false;
+  job.done = [&](bool) {
+    reach.reset();
+    done = true;
+  };
+  reach->submit(std::move(job));
+  EXPECT_TRUE(run_until(*loop, [&] { return done; }));
+}
+
+// Memory that fails or hangs (which of both a userfaultfd without a server does, is the kernel's
+// affair) holds up its reach, and nothing else.
+TEST_F(Reaches, DoNotWaitForAPageThatNeverComes) {
+  const base::Fd faults(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC)));
+  if (!faults.valid()) GTEST_SKIP() << "userfaultfd is not allowed here";
+  uffdio_api api{};
+  api.api = UFFD_API;
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_API, &api), 0);
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uffdio_register range{};
+  range.range = {reinterpret_cast<uint64_t>(page), 4096};
+  range.mode = UFFDIO_REGISTER_MODE_MISSING;
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_REGISTER, &range), 0);
+  auto buffer = std::make_shared<std::vector<uint8_t>>(8);
+  submit(1, false, {{reinterpret_cast<uint64_t>(page), 8, 0}}, buffer);
+  submit(2, false, {{at(0), 8, 0}}, buffer);
+  run_for(*loop, std::chrono::milliseconds(20));
+  if (!ended.empty()) {
+    EXPECT_EQ(ended, (Ended{{1, false}, {2, true}}));
+  }
+  reach.reset();
+  uffdio_range served = range.range;
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_UNREGISTER, &served), 0);
+  const size_t before = ended.size();
+  run_for(*loop, std::chrono::milliseconds(20));
+  EXPECT_EQ(ended.size(), before);
+  ::munmap(page, 4096);
+}
+
+}  // namespace
+}  // namespace vrdma::rdma

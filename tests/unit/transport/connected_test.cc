@@ -1,0 +1,326 @@
+#include "transport/shm/connected.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "tests/unit/transport/rig.h"
+
+namespace vrdma::transport {
+namespace {
+
+using test::rdma_wqe;
+using test::World;
+using test::wqe_of;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using verbs::Event;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+struct Connected : Rig {
+  World::Pair pair = world.connected();
+  // Memory that is not in place: this process's own.
+  std::vector<uint8_t> a_own = std::vector<uint8_t>(3u << 20);
+  std::vector<uint8_t> b_own = std::vector<uint8_t>(3u << 20);
+  uint32_t a_reached = reached(a, a_own), b_reached = reached(b, b_own);
+
+  static uint64_t at(const std::vector<uint8_t>& memory) {
+    return reinterpret_cast<uint64_t>(memory.data());
+  }
+  static uint32_t reached(test::Party& party, const std::vector<uint8_t>& memory) {
+    return party.register_memory(at(memory), memory.size(), kAllAccess, ipc::Way::kReached);
+  }
+  WcStatus run(const ipc::SendWqe& wqe, const std::vector<verbs::Sge>& sges) {
+    const size_t before = pair.a->block->sq_tail;
+    EXPECT_TRUE(a.post_send(*pair.a, wqe, sges));
+    const auto all = statuses(*pair.a, before + 1);
+    return all.empty() ? WcStatus::kFlushed : all.back();
+  }
+  static void fill(uint8_t* memory, size_t size) {
+    for (size_t i = 0; i < size; ++i) memory[i] = static_cast<uint8_t>(i * 11 + i / 251);
+  }
+  bool b_heard(Event event) {
+    const auto events = b.events();
+    return std::any_of(events.begin(), events.end(), [&](const auto& one) {
+      return one.event == static_cast<uint32_t>(event) && one.object == pair.b->handle;
+    });
+  }
+};
+
+TEST_F(Connected, MovesLongMessagesInSlices) {
+  fill(a.memory(), test::Party::kBytes);
+  const uint32_t length = test::Party::kBytes - 5;
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase + 5, b_key), {{kBase, length, a_key}}),
+            WcStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 5), a.memory(), length), 0);
+}
+
+TEST_F(Connected, ReachesEitherSide) {
+  fill(a_own.data(), a_own.size());
+  const auto size = static_cast<uint32_t>(a_own.size());
+  // reached -> in place
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{at(a_own), size, a_reached}}),
+            WcStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(b.memory(), a_own.data(), size), 0);
+  // in place -> reached
+  fill(a.memory(), size);
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached), {{kBase, size, a_key}}),
+            WcStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(b_own.data(), a.memory(), size), 0);
+  // READ, reached on both sides, scattered
+  std::fill(a_own.begin(), a_own.end(), uint8_t{0});
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaRead, at(b_own), b_reached),
+                {{at(a_own), 1000, a_reached},
+                 {kBase, 1000, a_key},
+                 {at(a_own) + 1000, size - 2000, a_reached}}),
+            WcStatus::kSuccess);
+  EXPECT_EQ(std::memcmp(a_own.data(), b_own.data(), 1000), 0);
+  EXPECT_EQ(std::memcmp(a.memory(), b_own.data() + 1000, 1000), 0);
+  EXPECT_EQ(std::memcmp(a_own.data() + 1000, b_own.data() + 2000, size - 2000), 0);
+}
+
+TEST_F(Connected, DoesAtomicsOnReachedMemory) {
+  auto* word = reinterpret_cast<uint64_t*>(b_own.data());
+  *word = 5;
+  ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+  add.rdma.compare_add = 3;
+  EXPECT_EQ(run(add, {{at(a_own), 8, a_reached}}), WcStatus::kSuccess);
+  EXPECT_EQ(*word, 8u);
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(a_own.data()), 5u);
+  ipc::SendWqe swap = rdma_wqe(Opcode::kCompareSwap, at(b_own), b_reached);
+  swap.rdma.compare_add = 8;
+  swap.rdma.swap = 100;
+  EXPECT_EQ(run(swap, {{kBase, 8, a_key}}), WcStatus::kSuccess);
+  EXPECT_EQ(*word, 100u);
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(a.memory()), 8u);
+}
+
+TEST_F(Connected, CompletesReceivesInOrder) {
+  for (uint64_t i = 0; i < 8; ++i)
+    ASSERT_TRUE(b.post_receive(*pair.b, i, {{kBase + i * 16, 16, b_key}}));
+  for (uint32_t i = 0; i < 8; ++i) {
+    a.memory()[0] = static_cast<uint8_t>(i + 1);
+    ipc::SendWqe send = wqe_of(Opcode::kSendWithImm);
+    send.imm = i;
+    EXPECT_EQ(run(send, {{kBase, i + 1, a_key}}), WcStatus::kSuccess);
+  }
+  const auto entries = b.received(*pair.b);
+  ASSERT_THAT(entries, SizeIs(8));
+  for (uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(entries[i].imm, i);
+    EXPECT_EQ(entries[i].byte_len, i + 1);
+    EXPECT_EQ(b.memory()[i * 16], i + 1);
+  }
+}
+
+TEST_F(Connected, BlamesWhoIsToBlame) {
+  struct Case {
+    const char* name;
+    ipc::SendWqe wqe;
+    verbs::Sge data;
+    std::vector<verbs::Sge> receive;
+    WcStatus status;
+    bool responder_fails;
+  };
+  const uint32_t gone = a.register_memory(16, 4096, kAllAccess, ipc::Way::kReached);
+  const uint32_t b_gone = b.register_memory(16, 4096, kAllAccess, ipc::Way::kReached);
+  const verbs::Sge good{kBase, 8, a_key};
+  const ipc::SendWqe send = wqe_of(Opcode::kSend);
+  const std::vector<Case> all{
+      {"lkey", send, {kBase, 8, 1}, {{kBase, 8, b_key}}, WcStatus::kLocalProtectionError, false},
+      {"reached, not there",
+       send,
+       {16, 8, gone},
+       {{kBase, 8, b_key}},
+       WcStatus::kLocalProtectionError,
+       false},
+      {"rkey",
+       rdma_wqe(Opcode::kRdmaWrite, kBase, 1),
+       good,
+       {},
+       WcStatus::kRemoteAccessError,
+       true},
+      {"remote, not there",
+       rdma_wqe(Opcode::kRdmaWrite, 16, b_gone),
+       good,
+       {},
+       WcStatus::kRemoteAccessError,
+       true},
+      {"read, not there",
+       rdma_wqe(Opcode::kRdmaRead, 16, b_gone),
+       good,
+       {},
+       WcStatus::kRemoteAccessError,
+       true},
+      {"read to nowhere",
+       rdma_wqe(Opcode::kRdmaRead, kBase, b_key),
+       {16, 8, gone},
+       {},
+       WcStatus::kLocalProtectionError,
+       false},
+      {"misaligned",
+       rdma_wqe(Opcode::kFetchAdd, kBase + 4, b_key),
+       good,
+       {},
+       WcStatus::kRemoteInvalidRequest,
+       true},
+      {"short receive", send, good, {{kBase, 4, b_key}}, WcStatus::kRemoteInvalidRequest, true},
+      {"receive's lkey", send, good, {{kBase, 8, 1}}, WcStatus::kRemoteOperationError, true},
+      {"receive, not there", send, good, {{16, 8, b_gone}}, WcStatus::kRemoteOperationError, true},
+  };
+  for (const auto& one : all) {
+    pair = world.connected();
+    if (!one.receive.empty()) {
+      ASSERT_TRUE(b.post_receive(*pair.b, 1, one.receive));
+    }
+    EXPECT_EQ(run(one.wqe, {one.data}), one.status) << one.name;
+    EXPECT_EQ(pair.a->state(), QpState::kErr) << one.name;
+    EXPECT_EQ(pair.b->state(), one.responder_fails ? QpState::kErr : QpState::kRts) << one.name;
+  }
+}
+
+TEST_F(Connected, RaisesTheEventsOfAResponder) {
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase, 1), {{kBase, 8, a_key}}),
+            WcStatus::kRemoteAccessError);
+  EXPECT_TRUE(b_heard(Event::kQpAccessError));
+  pair = world.connected();
+  pair.b->block->access = 0;
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 8, a_key}}),
+            WcStatus::kRemoteInvalidRequest);
+  EXPECT_TRUE(b_heard(Event::kQpRequestError));
+}
+
+TEST_F(Connected, TellsTheReceiverWhatWasWrong) {
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {{kBase, 4, b_key}}));
+  EXPECT_EQ(run(wqe_of(Opcode::kSend), {{kBase, 8, a_key}}), WcStatus::kRemoteInvalidRequest);
+  auto entries = b.received(*pair.b);
+  ASSERT_THAT(entries, SizeIs(1));
+  EXPECT_EQ(entries[0].status, static_cast<uint8_t>(WcStatus::kLocalLengthError));
+  pair = world.connected();
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {{kBase, 8, 1}}));
+  EXPECT_EQ(run(wqe_of(Opcode::kSend), {{kBase, 8, a_key}}), WcStatus::kRemoteOperationError);
+  entries = b.received(*pair.b);
+  ASSERT_THAT(entries, SizeIs(1));
+  EXPECT_EQ(entries[0].status, static_cast<uint8_t>(WcStatus::kLocalProtectionError));
+}
+
+TEST_F(Connected, RefusesForgedAddresses) {
+  const uint32_t forged = a.register_memory(ipc::kMemoryArenaSize - 4, 4096, kAllAccess);
+  EXPECT_NE(
+      run(rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{ipc::kMemoryArenaSize - 4, 4096, forged}}),
+      WcStatus::kSuccess);
+  EXPECT_EQ(pair.a->state(), QpState::kErr);
+}
+
+TEST_F(Connected, ChecksKeysBeforeEachSlice) {
+  const uint32_t key = b.register_all(kAllAccess);
+  ASSERT_TRUE(a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, key),
+                          {{kBase, uint32_t{test::Party::kBytes}, a_key}}));
+  world.loop->post([&] { b.deregister(key); });
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRemoteAccessError));
+}
+
+TEST_F(Connected, IsAbandonedWhileItReaches) {
+  for (int round = 0; round < 20; ++round) {
+    pair = world.connected();
+    ASSERT_TRUE(a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, at(b_own), b_reached),
+                            {{at(a_own), uint32_t(a_own.size()), a_reached}}));
+    // Somewhere in the middle.
+    const auto end = base::EventLoop::now() + std::chrono::microseconds(100 * round);
+    EXPECT_TRUE(wait_for([&] { return base::EventLoop::now() >= end; }));
+    switch (round % 4) {
+      case 0:
+        a.context.destroy_qp(*pair.a);
+        break;
+      case 1:
+        b.context.destroy_qp(*pair.b);
+        break;
+      case 2:
+        a.context.reset_qp(*pair.a);
+        break;
+      default:
+        pair.b->fail();
+    }
+    settle(1);
+  }
+}
+
+struct Shared : Rig {
+  rdma::Srq* srq = b.add_srq(8);
+  World::Pair pair = connect();
+  World::Pair connect() {
+    test::Party::QpOptions shared;
+    shared.srq = srq;
+    return world.connected({}, shared);
+  }
+};
+
+TEST_F(Shared, TakesReceivesFromTheSharedQueue) {
+  const World::Pair other = connect();
+  for (const uint32_t slot : {5u, 2u}) {
+    ASSERT_TRUE(b.post_receive(*srq, slot, {{kBase, 64, b_key}}));
+  }
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+  ASSERT_TRUE(a.post_send(*other.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*other.a, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(b.received(*pair.b).at(0).slot, 5u);
+  EXPECT_EQ(b.received(*other.b).at(0).slot, 2u);
+}
+
+TEST_F(Shared, WaitsForTheSharedQueue) {
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return srq->block->waiter == 1; }));
+  ASSERT_TRUE(b.post_receive(*srq, 1, {{kBase, 64, b_key}}));
+  ring(*pair.b);
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(srq->block->waiter, 0u);
+}
+
+TEST_F(Shared, EndsASessionWhoseSlotsAreImpossible) {
+  ASSERT_TRUE(b.post_receive(*srq, 1, {{kBase, 64, b_key}}));
+  const_cast<uint32_t*>(srq->receives.slots)[0] = 1u << 31;
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_TRUE(wait_for([&] { return b.corrupt == 1; }));
+  EXPECT_EQ(a.corrupt, 0);
+}
+
+// What was claimed for a message that did not arrive is there for the next.
+TEST_F(Shared, GetsBackWhatWasClaimedInVain) {
+  std::vector<uint8_t> own(1u << 20);
+  const uint32_t reached = a.register_memory(reinterpret_cast<uint64_t>(own.data()), own.size(),
+                                             kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(b.post_receive(*srq, 4, {{kBase, 1u << 20, b_key}}));
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend),
+                          {{reinterpret_cast<uint64_t>(own.data()), 1u << 20, reached}}));
+  ASSERT_TRUE(wait_for([&] { return srq->tail == 1; }));
+  if (!b.received(*pair.b).empty()) GTEST_SKIP() << "it was faster";
+  a.context.destroy_qp(*pair.a);
+  EXPECT_THAT(srq->returned, SizeIs(1));
+  const World::Pair other = connect();
+  ASSERT_TRUE(a.post_send(*other.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*other.a, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(b.received(*other.b).at(0).slot, 4u);
+}
+
+// A queue pair joined to itself.
+TEST_F(Connected, LoopsBack) {
+  rdma::Qp* self = world.add_qp(a, {});
+  world.name(*self, *self);
+  self->set_state(QpState::kInit);
+  world.to_rtr(*self);
+  world.to_rts(*self);
+  ASSERT_TRUE(a.post_receive(*self, 1, {{kBase + 4096, 64, a_key}}));
+  *a.memory() = 77;
+  ASSERT_TRUE(a.post_send(*self, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*self, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(*a.memory(kBase + 4096), 77);
+  ASSERT_TRUE(a.post_send(*self, rdma_wqe(Opcode::kRdmaWrite, kBase, 1), {{kBase, 8, a_key}}));
+  EXPECT_EQ(statuses(*self, 2).back(), WcStatus::kRemoteAccessError);
+  EXPECT_EQ(self->state(), QpState::kErr);
+}
+
+}  // namespace
+}  // namespace vrdma::transport

@@ -1,0 +1,200 @@
+#include "transport/shm/datagram.h"
+
+#include <cstring>
+
+#include "tests/unit/transport/rig.h"
+
+namespace vrdma::transport {
+namespace {
+
+using test::gid_of;
+using test::wqe_of;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+constexpr uint32_t kQkey = 0x11111111;
+
+struct Datagrams : Rig {
+  rdma::Qp* from = make(a);
+  rdma::Qp* to = make(b);
+
+  rdma::Qp* make(test::Party& party, rdma::Srq* srq = nullptr) {
+    test::Party::QpOptions options;
+    options.type = verbs::QpType::kUd;
+    options.srq = srq;
+    rdma::Qp* qp = world.add_qp(party, options);
+    qp->attributes.qkey = kQkey;
+    qp->set_state(QpState::kRts);
+    return qp;
+  }
+  static ipc::SendWqe datagram(const std::string& gid, uint32_t qpn, uint8_t sgid_index = 0) {
+    ipc::SendWqe wqe = wqe_of(Opcode::kSendWithImm);
+    std::memcpy(wqe.ud.dgid, gid_of(gid).bytes.data(), 16);
+    wqe.ud.qpn = qpn;
+    wqe.ud.qkey = kQkey;
+    wqe.ud.sgid_index = sgid_index;
+    return wqe;
+  }
+  ipc::SendWqe datagram() const { return datagram("fe80::b", to->qpn); }
+  bool receive(uint64_t id = 0, uint32_t length = 4096) {
+    return b.post_receive(*to, id, {{kBase, length, b_key}});
+  }
+  WcStatus send(const ipc::SendWqe& wqe, uint32_t length = 100) {
+    const size_t before = from->block->sq_tail;
+    EXPECT_TRUE(a.post_send(*from, wqe, {{kBase, length, a_key}}));
+    return statuses(*from, before + 1).back();
+  }
+  uint64_t dropped() const { return world.fabric.counters.datagrams_dropped; }
+};
+
+TEST_F(Datagrams, ArriveBehindTheirHeader) {
+  std::memset(a.memory(), 0x77, 100);
+  ASSERT_TRUE(receive());
+  ipc::SendWqe wqe = datagram();
+  wqe.imm = 0x01020304;
+  wqe.ud.traffic_class = 0x12;
+  wqe.ud.flow_label = 0x34567;
+  EXPECT_EQ(send(wqe), WcStatus::kSuccess);
+  const auto entries = b.received(*to);
+  ASSERT_THAT(entries, SizeIs(1));
+  EXPECT_EQ(entries[0].byte_len, 140u);
+  EXPECT_EQ(entries[0].src_qpn, from->qpn);
+  EXPECT_EQ(entries[0].imm, 0x01020304u);
+  EXPECT_NE(entries[0].flags & ipc::kRecvGrh, 0);
+  const uint8_t head[] = {0x61, 0x23, 0x45, 0x67, 0, 132, 17, 64};
+  EXPECT_EQ(std::memcmp(b.memory(), head, sizeof head), 0);
+  EXPECT_EQ(std::memcmp(b.memory() + 8, gid_of("fe80::a").bytes.data(), 16), 0);
+  EXPECT_EQ(std::memcmp(b.memory() + 24, gid_of("fe80::b").bytes.data(), 16), 0);
+  EXPECT_EQ(b.memory()[40], 0x77);
+  EXPECT_EQ(b.memory()[139], 0x77);
+  EXPECT_EQ(b.memory()[140], 0);
+}
+
+TEST_F(Datagrams, HaveAnIpv4HeaderBetweenIpv4Addresses) {
+  ASSERT_TRUE(receive());
+  EXPECT_EQ(send(datagram("10.0.0.2", to->qpn, 1)), WcStatus::kSuccess);
+  const uint8_t* header = b.memory() + 20;
+  EXPECT_EQ(header[0], 0x45);
+  uint32_t sum = 0;
+  for (int i = 0; i < 20; i += 2) sum += static_cast<uint32_t>(header[i] << 8 | header[i + 1]);
+  EXPECT_EQ((sum & 0xffff) + (sum >> 16), 0xffffu);
+  const uint8_t addresses[] = {10, 0, 0, 1, 10, 0, 0, 2};
+  EXPECT_EQ(std::memcmp(header + 12, addresses, sizeof addresses), 0);
+}
+
+TEST_F(Datagrams, AreLostAndCountedWhereNobodyTakesThem) {
+  uint64_t expected = 0;
+  const auto lost = [&](const char* why, const ipc::SendWqe& wqe) {
+    EXPECT_EQ(send(wqe), WcStatus::kSuccess) << why;
+    EXPECT_EQ(dropped(), ++expected) << why;
+  };
+  lost("no receive", datagram());
+  ASSERT_TRUE(receive());
+  ipc::SendWqe wqe = datagram();
+  wqe.ud.qkey ^= 1;
+  lost("another Q_Key", wqe);
+  lost("no such GID", datagram("fe80::77", to->qpn));
+  lost("no such queue pair", datagram("fe80::b", to->qpn + 1));
+  rdma::Qp* connected = b.add_qp();
+  connected->set_state(QpState::kRts);
+  lost("not a datagram's", datagram("fe80::b", connected->qpn));
+  to->set_state(QpState::kInit);
+  lost("not ready", datagram());
+  EXPECT_THAT(b.received(*to), IsEmpty());
+}
+
+TEST_F(Datagrams, UseTheirOwnKeyIfAsked) {
+  ASSERT_TRUE(receive());
+  ipc::SendWqe wqe = datagram();
+  wqe.ud.qkey = 0x80000000;
+  EXPECT_EQ(send(wqe), WcStatus::kSuccess);
+  EXPECT_THAT(b.received(*to), SizeIs(1));
+}
+
+TEST_F(Datagrams, CannotBreakTheirReceiver) {
+  ASSERT_TRUE(receive(0, 139));
+  EXPECT_EQ(send(datagram()), WcStatus::kSuccess);
+  EXPECT_EQ(dropped(), 1u);
+  EXPECT_EQ(to->state(), QpState::kRts);
+  EXPECT_EQ(send(datagram(), 99), WcStatus::kSuccess);  // the receive is still there
+  EXPECT_THAT(b.received(*to), SizeIs(1));
+}
+
+TEST_F(Datagrams, FitIntoOnePacket) {
+  ASSERT_TRUE(receive(0, 1u << 20));
+  EXPECT_EQ(send(datagram(), 4096), WcStatus::kSuccess);
+  EXPECT_EQ(send(datagram(), 4097), WcStatus::kLocalLengthError);
+  EXPECT_EQ(from->state(), QpState::kSqe);
+}
+
+TEST_F(Datagrams, RefuseWhatTheirSenderHasNot) {
+  EXPECT_EQ(send(datagram("fe80::b", to->qpn, 2)), WcStatus::kLocalQpOperationError);
+  from = make(a);
+  ipc::SendWqe wqe = datagram();
+  wqe.opcode = static_cast<uint8_t>(Opcode::kRdmaRead);
+  EXPECT_EQ(send(wqe), WcStatus::kLocalQpOperationError);
+  from = make(a);
+  ASSERT_TRUE(a.post_send(*from, datagram(), {{kBase, 8, 1}}));
+  EXPECT_THAT(statuses(*from, 1), ElementsAre(WcStatus::kLocalProtectionError));
+}
+
+TEST_F(Datagrams, GoToAllOfAGroupButTheirSender) {
+  const verbs::Gid group = gid_of("ff0e::5");
+  rdma::Qp* second = make(b);
+  for (rdma::Qp* qp : {from, to, second}) ASSERT_TRUE(world.fabric.attach(*qp, group));
+  ASSERT_TRUE(receive());
+  ASSERT_TRUE(b.post_receive(*second, 1, {{kBase + 8192, 4096, b_key}}));
+  ASSERT_TRUE(a.post_receive(*from, 1, {{kBase + 8192, 4096, a_key}}));
+  EXPECT_EQ(send(datagram("ff0e::5", verbs::kMulticastQpn)), WcStatus::kSuccess);
+  EXPECT_THAT(b.received(*to), SizeIs(1));
+  EXPECT_THAT(b.received(*second), SizeIs(1));
+  EXPECT_THAT(a.received(*from), IsEmpty());
+  EXPECT_EQ(send(datagram("ff0e::6", verbs::kMulticastQpn)), WcStatus::kSuccess);
+}
+
+TEST_F(Datagrams, AreReachedOnBothSides) {
+  std::vector<uint8_t> source(100, 0x3c), target(4096);
+  const auto at = [](std::vector<uint8_t>& memory) {
+    return reinterpret_cast<uint64_t>(memory.data());
+  };
+  const uint32_t source_key =
+      a.register_memory(at(source), source.size(), kAllAccess, ipc::Way::kReached);
+  const uint32_t target_key =
+      b.register_memory(at(target), target.size(), kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(b.post_receive(*to, 1, {{at(target), 4096, target_key}}));
+  ASSERT_TRUE(b.post_receive(*to, 2, {{at(target), 4096, target_key}}));
+  ASSERT_TRUE(a.post_send(*from, datagram(), {{at(source), 100, source_key}}));
+  ASSERT_TRUE(wait_for([&] { return b.received(*to).size() == 1; }));
+  EXPECT_EQ(target[40], 0x3c);
+  EXPECT_EQ(target[139], 0x3c);
+  // One whose receiver dies meanwhile.
+  ASSERT_TRUE(a.post_send(*from, datagram(), {{at(source), 100, source_key}}));
+  ASSERT_TRUE(wait_for([&] { return from->block->sq_tail == 2; }));
+  b.context.destroy_qp(*to);
+  settle();
+}
+
+TEST_F(Datagrams, TakeReceivesFromASharedQueue) {
+  rdma::Srq* srq = b.add_srq(4);
+  to = make(b, srq);
+  ASSERT_TRUE(b.post_receive(*srq, 3, {{kBase, 60, b_key}}));
+  EXPECT_EQ(send(datagram()), WcStatus::kSuccess);  // too long for it
+  EXPECT_EQ(dropped(), 1u);
+  EXPECT_EQ(send(datagram(), 20), WcStatus::kSuccess);
+  ASSERT_THAT(b.received(*to), SizeIs(1));
+  EXPECT_EQ(b.received(*to)[0].slot, 3u);
+}
+
+TEST_F(Datagrams, EndASessionWithACorruptReceiveQueue) {
+  to->block->rq_head = 5000;
+  EXPECT_EQ(send(datagram()), WcStatus::kSuccess);
+  EXPECT_EQ(b.corrupt, 1);
+  EXPECT_EQ(a.corrupt, 0);
+}
+
+}  // namespace
+}  // namespace vrdma::transport

@@ -1,0 +1,67 @@
+// A World whose queue pairs are executed by real send queues on a runner of the world's loop.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/rdma/world.h"
+#include "transport/runner.h"
+#include "transport/send_queue.h"
+#include "transport/shm/connected.h"
+#include "transport/shm/datagram.h"
+
+namespace vrdma::transport {
+
+constexpr uint64_t kBase = test::Party::kBase;
+constexpr uint32_t kAllAccess =
+    verbs::kLocalWrite | verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
+
+struct Rig : testing::Test {
+  explicit Rig(const std::string& b_tenant = "blue") : world(b_tenant) {
+    world.make_sender = [this](rdma::Qp& qp) {
+      auto queue = std::make_unique<SendQueue>(qp, runner);
+      if (qp.type == verbs::QpType::kUd)
+        queue->set_path(std::make_unique<DatagramPath>(qp, *queue));
+      else
+        queue->set_path(std::make_unique<ConnectedPath>(qp, *queue));
+      return queue;
+    };
+    a_key = a.register_all(kAllAccess);
+    b_key = b.register_all(kAllAccess);
+  }
+  ~Rig() override {
+    world.b.reset();  // before the runner
+    world.a.reset();
+  }
+
+  bool wait_for(const std::function<bool()>& condition) {
+    return test::run_until(*world.loop, condition);
+  }
+  void settle(int milliseconds = 5) {
+    test::run_for(*world.loop, std::chrono::milliseconds(milliseconds));
+  }
+  // The statuses of `count` results, once they are there.
+  std::vector<verbs::WcStatus> statuses(rdma::Qp& qp, size_t count) {
+    test::Party& party = qp.context == &a.context ? a : b;
+    EXPECT_TRUE(wait_for([&] { return party.results(qp).size() >= count; }));
+    std::vector<verbs::WcStatus> all;
+    for (const auto& result : party.results(qp))
+      all.push_back(static_cast<verbs::WcStatus>(result.status));
+    return all;
+  }
+  static ipc::Token token(const rdma::Qp& qp) {
+    return static_cast<ipc::Token>(qp.block->token.load());
+  }
+  // What a program does when it has posted a receive.
+  static void ring(rdma::Qp& qp) {
+    for (rdma::Sender* waiter : std::list(qp.receive_waiters())) waiter->receive_posted();
+  }
+
+  test::World world;
+  Runner runner{*world.loop};
+  test::Party& a = *world.a;
+  test::Party& b = *world.b;
+  uint32_t a_key = 0, b_key = 0;
+};
+
+}  // namespace vrdma::transport
