@@ -18,6 +18,13 @@ namespace {
 
 constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
 
+// A name that is refused is still to fit on one line.
+std::string printable(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return name;
+}
+
 // Names become file names and words of a command line.
 Result<void> check_name(const std::string& what, const std::string& name) {
   const auto fits = [](char c) {
@@ -26,7 +33,7 @@ Result<void> check_name(const std::string& what, const std::string& name) {
   };
   const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
   if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
-    return fail(EINVAL, what + " '" + name +
+    return fail(EINVAL, what + " '" + printable(name) +
                             "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
                             "begins with a letter, a digit or '_'");
   return {};

@@ -118,20 +118,22 @@ bool in_error(verbs::QpState state) {
   return state == verbs::QpState::kErr || state == verbs::QpState::kSqe;
 }
 
-int poll_sends(Qp& qp, int count, ibv_wc* wc) {
-  int got = drain_sends(qp, count, wc);
-  if (got == count || qp.state() == verbs::QpState::kRts) return got;
-  if (!in_error(qp.state())) return got;
-  flush_sends(qp);
-  return got + drain_sends(qp, count - got, wc + got);
-}
-
-int poll_receives(Qp& qp, int count, ibv_wc* wc) {
-  int got = drain_receives(qp, count, wc);
-  if (got == count || qp.state() != verbs::QpState::kErr) return got;
-  wait_for_initiator(qp);
-  got += drain_receives(qp, count - got, wc + got);
-  return got + flush_receives(qp, count - got, wc + got);
+// What is left of a queue pair in an error state. The completion that says what went wrong comes
+// before those that were flushed because of it.
+int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
+  const verbs::QpState state = qp.state();
+  int got = 0;
+  if (in_error(state) && qp.send_cq() == &cq) {
+    got = drain_sends(qp, count, wc);
+    flush_sends(qp);
+    got += drain_sends(qp, count - got, wc + got);
+  }
+  if (state == verbs::QpState::kErr && qp.recv_cq() == &cq) {
+    wait_for_initiator(qp);
+    got += drain_receives(qp, count - got, wc + got);
+    got += flush_receives(qp, count - got, wc + got);
+  }
+  return got;
 }
 
 int64_t now_ms() {
@@ -148,12 +150,20 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   const size_t senders = cq.senders.size();
   const size_t all = senders + cq.receivers.size();
   int got = 0;
+  const auto at = [&](size_t i) -> Qp& {
+    return i < senders ? *cq.senders[i] : *cq.receivers[i - senders];
+  };
+  bool errors = false;
   for (size_t i = 0; i < all && got < count; ++i) {
-    const size_t at = (cq.next + i) % all;
-    got += at < senders ? poll_sends(*cq.senders[at], count - got, wc + got)
-                        : poll_receives(*cq.receivers[at - senders], count - got, wc + got);
-    if (got == count) cq.next = at;
+    const size_t index = (cq.next + i) % all;
+    Qp& qp = at(index);
+    got += index < senders ? drain_sends(qp, count - got, wc + got)
+                           : drain_receives(qp, count - got, wc + got);
+    errors = errors || in_error(qp.state());
+    if (got == count) cq.next = index;
   }
+  for (size_t i = 0; errors && i < all && got < count; ++i)
+    got += flush(at(i), cq, count - got, wc + got);
   if (got < count && all > 0) cq.next = (cq.next + 1) % all;
   if (got == 0) {
     Context& context = *Context::of(ibv->context);
