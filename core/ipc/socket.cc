@@ -15,8 +15,11 @@ using base::Fd;
 using base::Result;
 
 namespace {
+// As many as the kernel lets one message have (SCM_MAX_FD), so that it never has to close any
+// itself, which could take as long as their sender likes.
+constexpr size_t kMostFds = 253;
 union Control {
-  char buffer[CMSG_SPACE(sizeof(int) * kMaxFds)];
+  char buffer[CMSG_SPACE(sizeof(int) * kMostFds)];
   cmsghdr align;
 };
 }  // namespace
@@ -58,6 +61,7 @@ Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd
     received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_TRUNC);
   } while (received < 0 && errno == EINTR);
   if (received < 0) return fail_errno("receive a session message");
+  const size_t before = fds->size();
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -69,7 +73,8 @@ Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd
     }
   }
   if (received == 0) return fail(ECONNRESET, "the session was closed by its peer");
-  if (received != static_cast<ssize_t>(size) || (message.msg_flags & MSG_CTRUNC) != 0)
+  if (received != static_cast<ssize_t>(size) || (message.msg_flags & MSG_CTRUNC) != 0 ||
+      fds->size() - before > kMaxFds)
     return fail(EBADMSG, "a session message has the wrong size");
   return {};
 }

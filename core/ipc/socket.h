@@ -14,7 +14,8 @@ namespace vrdma::ipc {
                                               const std::vector<int>& fds = {});
 
 // Receives one message of exactly `size` bytes; a shorter or longer one is EBADMSG. The fds that
-// came with it are appended to `fds` (close-on-exec); more than kMaxFds is EBADMSG, and none leaks.
+// came with it are appended to `fds` (close-on-exec), also if it is refused, so that the caller
+// chooses where to close them; more than kMaxFds is EBADMSG.
 // Errors: EAGAIN when a non-blocking socket is empty, ECONNRESET at end of file.
 [[nodiscard]] base::Result<void> receive_message(int socket, void* data, size_t size,
                                                  std::vector<base::Fd>* fds);
