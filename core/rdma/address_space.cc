@@ -19,7 +19,8 @@ std::unique_ptr<AddressSpace> AddressSpace::own() {
   return space;
 }
 
-base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd arena) {
+base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd arena,
+                                                                   size_t max_windows) {
   // Anonymous memory is zero, which is nullptr in each entry; only touched pages are paid for.
   void* table = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -27,13 +28,14 @@ base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd aren
   ::madvise(table, kTableBytes, MADV_DONTDUMP);
   std::unique_ptr<AddressSpace> space(new AddressSpace);
   space->arena_ = std::move(arena);
+  space->max_windows_ = max_windows;
   space->windows_ = static_cast<std::atomic<uint8_t*>*>(table);
   return space;
 }
 
 AddressSpace::~AddressSpace() {
   if (windows_ == nullptr) return;
-  for (uint8_t* window : mapped_) ::munmap(window, ipc::kWindowSize);
+  for (const uint64_t index : mapped_) ::munmap(windows_[index].load(), ipc::kWindowSize);
   ::munmap(windows_, kTableBytes);
 }
 
@@ -41,15 +43,25 @@ uint8_t* AddressSpace::map_window(uint64_t index) {
   const std::lock_guard lock(mutex_);
   uint8_t* window = windows_[index].load(std::memory_order_relaxed);
   if (window != nullptr) return window;
+  if (max_windows_ != 0 && mapped_.size() >= max_windows_) unmap_oldest();
   void* address = ::mmap(nullptr, ipc::kWindowSize, PROT_READ | PROT_WRITE, MAP_SHARED,
                          arena_.get(), static_cast<off_t>(index * ipc::kWindowSize));
   if (address == MAP_FAILED) return nullptr;
   ::madvise(address, ipc::kWindowSize, MADV_DONTDUMP);
   ::madvise(address, ipc::kWindowSize, MADV_DONTFORK);
   window = static_cast<uint8_t*>(address);
-  mapped_.push_back(window);
+  mapped_.push_back(index);
   windows_[index].store(window, std::memory_order_release);
   return window;
+}
+
+void AddressSpace::unmap_oldest() {
+  if (mapped_.front() == last_) {  // in use together with the new one
+    mapped_.push_back(mapped_.front());
+    mapped_.pop_front();
+  }
+  ::munmap(windows_[mapped_.front()].exchange(nullptr), ipc::kWindowSize);
+  mapped_.pop_front();
 }
 
 uint8_t* AddressSpace::at(uint64_t addr, uint64_t length, uint64_t* run) {
@@ -63,6 +75,7 @@ uint8_t* AddressSpace::at(uint64_t addr, uint64_t length, uint64_t* run) {
   uint8_t* window = windows_[index].load(std::memory_order_acquire);
   if (window == nullptr) window = map_window(index);
   if (window == nullptr) return nullptr;
+  if (max_windows_ != 0) last_ = index;
   *run = std::min(length, ipc::kWindowSize - offset);
   return window + offset;
 }

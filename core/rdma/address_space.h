@@ -4,14 +4,16 @@
 // only a window of kWindowSize that covers it, mapped on first use. Windows are neither dumped nor
 // inherited by children.
 //
-// Threads: at() may be called by many at once. The object must outlive every pointer it gave.
+// Threads: at() may be called by many at once. The object must outlive every pointer it gave. With
+// a limit of windows, at() is for one thread, and a pointer is good until the next but one is asked
+// for: what then is mapped may take the place of the oldest.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "core/base/fd.h"
 #include "core/base/mapping.h"
@@ -23,7 +25,9 @@ class AddressSpace {
   // The calling process's own memory: every address is its own pointer.
   [[nodiscard]] static std::unique_ptr<AddressSpace> own();
   // The memory of another process, by its memory arena.
-  [[nodiscard]] static base::Result<std::unique_ptr<AddressSpace>> of_arena(base::Fd arena);
+  // At most `max_windows` are mapped at a time; 0: no limit.
+  [[nodiscard]] static base::Result<std::unique_ptr<AddressSpace>> of_arena(base::Fd arena,
+                                                                            size_t max_windows = 0);
 
   AddressSpace(const AddressSpace&) = delete;
   AddressSpace& operator=(const AddressSpace&) = delete;
@@ -39,11 +43,14 @@ class AddressSpace {
  private:
   AddressSpace() = default;
   uint8_t* map_window(uint64_t index);
+  void unmap_oldest();
 
   bool own_ = false;
   base::Fd arena_;
-  std::mutex mutex_;  // guards mapped_ and the making of windows
-  std::vector<uint8_t*> mapped_;
+  std::mutex mutex_;             // guards mapped_ and the making of windows
+  std::deque<uint64_t> mapped_;  // indices, the oldest first
+  size_t max_windows_ = 0;
+  uint64_t last_ = 0;                         // asked for last, if there is a limit
   std::atomic<uint8_t*>* windows_ = nullptr;  // one a window of the arena, sparse
 };
 

@@ -84,6 +84,25 @@ TEST_F(Spaces, MapEachWindowOnceAndUnmapAll) {
   EXPECT_EQ(mapped(), 0u);
 }
 
+TEST_F(Spaces, KeepToTheirLimitOfWindows) {
+  space = AddressSpace::of_arena(arena.duplicate().value(), 4).value();
+  uint8_t* kept = nullptr;
+  for (uint64_t i = 0; i < 100; ++i) {
+    uint8_t* fresh = space->at(i * ipc::kWindowSize, 8, &run);
+    ASSERT_NE(fresh, nullptr);
+    *fresh = static_cast<uint8_t>(i);
+    if (kept != nullptr) {
+      EXPECT_EQ(*kept, static_cast<uint8_t>(i - 1));  // the last but one is good
+    }
+    kept = fresh;
+    EXPECT_LE(mapped(), 4 * ipc::kWindowSize);
+  }
+  for (uint64_t i = 0; i < 100; ++i)
+    EXPECT_EQ(*space->at(i * ipc::kWindowSize, 8, &run), static_cast<uint8_t>(i));
+  space.reset();
+  EXPECT_EQ(mapped(), 0u);
+}
+
 TEST_F(Spaces, CannotBeOfAFileThatCannotBeMapped) {
   const auto bad = AddressSpace::of_arena(base::Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   ASSERT_TRUE(bad);
