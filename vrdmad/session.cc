@@ -11,6 +11,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "core/ipc/socket.h"
 
@@ -26,6 +27,10 @@ namespace {
 constexpr auto kBereavement = std::chrono::milliseconds(300);
 
 constexpr uint32_t kVendorPartId = 1;
+
+// Windows of 1 GiB onto a process's memory that are mapped at a time. A key that its owner forged
+// can name any address, and the number of our own mappings is limited (vm.max_map_count).
+constexpr size_t kMaxWindows = 256;
 
 // Which memory arena belongs to which process, so that a process that opens a second vdevice (of
 // any fabric, so on any worker), or one again, can present the arena that it has. An entry is good
@@ -51,6 +56,8 @@ class ArenaRegistry {
  private:
   using Key = std::pair<dev_t, ino_t>;
   static Key key(const Fd& fd) {
+    // Of a file that is not ours, not even fstat(2) need return: a FUSE server answers it.
+    if (::fcntl(fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return {};
     struct stat status {};
     return ::fstat(fd.get(), &status) == 0 ? Key(status.st_dev, status.st_ino) : Key{};
   }
@@ -62,6 +69,13 @@ class ArenaRegistry {
 ArenaRegistry& arenas() {
   static ArenaRegistry registry;
   return registry;
+}
+
+// Closes what a stranger sent. That takes as long as he likes (a socket that lingers, a file of a
+// FUSE server that does not answer), so a thread of its own does it.
+void close_elsewhere(std::vector<Fd> fds) {
+  if (fds.empty()) return;
+  std::thread([strange = std::move(fds)]() mutable { strange.clear(); }).detach();
 }
 
 uint32_t next_context_id() {
@@ -97,6 +111,14 @@ Session::~Session() {
   socket_watch_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
+  // What was not read may have descriptors beside it.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  char first = 0;
+  if (::recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0) {
+    Fds unread;
+    unread.push_back(std::move(socket_));
+    close_elsewhere(std::move(unread));
+  }
   if (context_ == nullptr) return;
   if (!goodbye_) leave_survivors();
   context_.reset();
@@ -149,18 +171,20 @@ void Session::device_gone() {
 }
 
 void Session::on_socket(uint32_t events) {
-  if (busy_) {  // a client of ours waits for the answer
-    if ((events & (EPOLLHUP | EPOLLRDHUP)) != 0) end(false);
-    return;
-  }
+  // A client of ours waits for the answer. (To leave a message where it is would wake us for ever.)
+  if (busy_) return end((events & (EPOLLHUP | EPOLLRDHUP)) == 0);
   ipc::Request request;
   Fds fds;
   auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
   if (!received) {
     if (received.error().code() == EAGAIN) return;
+    close_elsewhere(std::move(fds));
     return end(received.error().code() == EBADMSG);
   }
-  if (request.magic != ipc::kMagic) return end(true);
+  if (request.magic != ipc::kMagic || (!fds.empty() && request.call != Call::kHello)) {
+    close_elsewhere(std::move(fds));
+    return end(true);
+  }
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
@@ -268,21 +292,57 @@ int Session::probe(Answer* answer) {
 int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   if (context_ != nullptr) return EISCONN;
   if (vdevice_->gone) return ENODEV;
-  auto process = rdma::Process::identify(socket_.get(), request.cookie_addr, request.cookie);
+  auto process = rdma::Process::identify(socket_.get());
   if (!process) return EPERM;
-  auto context = std::make_unique<rdma::Context>();
-  if (const int error = charge(provisioning::Kind::kContexts, 1, &context->charges); error != 0)
+  auto greeting = std::make_unique<Greeting>();
+  greeting->context = std::make_unique<rdma::Context>();
+  if (const int error = charge(provisioning::Kind::kContexts, 1, &greeting->context->charges);
+      error != 0)
     return error;
-
-  Fd memory;
   if (!fds.empty()) {
-    if (!arenas().belongs(fds.front(), **process)) return EPERM;
-    memory = std::move(fds.front());
-  } else {
+    if (!arenas().belongs(fds.front(), **process)) {
+      close_elsewhere(std::move(fds));
+      return EPERM;
+    }
+    greeting->memory = std::move(fds.front());
+    fds.erase(fds.begin());
+    close_elsewhere(std::move(fds));
+  }
+  greeting->cheap_fence = request.cheap_fence != 0;
+  if (!(*process)->start_reach(loop())) return ENFILE;
+  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
+  if (!death) return ENFILE;
+  death_watch_ = std::move(*death);
+  greeting->context->process = *process;
+  greeting_ = std::move(greeting);
+  answer->deferred = true;
+  busy_ = true;
+  const auto confirmed = [this, alive = std::weak_ptr(alive_)](bool ok) {
+    if (alive.expired() || over_) return;
+    Answer late;
+    late.reply.error = ok ? open(&late) : EPERM;
+    greeting_.reset();
+    if (late.reply.error != 0) {
+      ++vdevice_->counters.refused;
+      death_watch_.reset();
+    }
+    send_answer(std::move(late));
+  };
+  (*process)->confirm(request.cookie_addr, request.cookie, confirmed);
+  return 0;
+}
+
+// The second half of kHello: the peer is who it says it is.
+int Session::open(Answer* answer) {
+  if (vdevice_->gone) return ENODEV;
+  auto context = std::move(greeting_->context);
+  rdma::Process& process = *context->process;
+  Fd memory = std::move(greeting_->memory);
+  if (!memory.valid()) {
     auto made = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
     if (!made) return made.error().code();
     memory = std::move(*made);
-    arenas().add(memory, **process);
+    arenas().add(memory, process);
   }
   auto arena = base::make_memfd("vrdma-queues", ipc::kQueueArenaSize);
   auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
@@ -298,16 +358,14 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
   auto heap_fd = arena->duplicate();
   auto window_fd = memory.duplicate();
-  if (!heap_fd || !window_fd || !(*process)->start_reach(loop())) return ENFILE;
-  auto space = rdma::AddressSpace::of_arena(std::move(*window_fd));
+  if (!heap_fd || !window_fd) return ENFILE;
+  auto space = rdma::AddressSpace::of_arena(std::move(*window_fd), kMaxWindows);
   if (!space) return space.error().code();
 
-  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   auto ring = loop().watch(doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
-  if (!death || !ring) return ENFILE;
+  if (!ring) return ENFILE;
 
-  (*process)->set_space(std::move(*space));
-  context->process = std::move(*process);
+  process.set_space(std::move(*space));
   context->device = &vdevice_->device;
   context->id = next_context_id();
   context->arena_fd = std::move(*arena);
@@ -319,7 +377,6 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   context->on_corrupt = [this] { end(true); };
   context_ = std::move(context);
   vdevice_->device.contexts.push_back(context_.get());
-  death_watch_ = std::move(*death);
   doorbell_watch_ = std::move(*ring);
   doorbell_ = std::move(doorbell);
   ++vdevice_->counters.opened;
@@ -329,7 +386,7 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   auto& reply = answer->reply.hello;
   reply.node_guid = vdevice_->device.node_guid;
   reply.grace_ms = settings_.grace_ms;
-  reply.cheap_fence = request.cheap_fence != 0 ? 1 : 0;
+  reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
   reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
   reply.vendor_part_id = kVendorPartId;
   answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), memory.get(), doorbell_.get(),

@@ -58,6 +58,7 @@ class Session {
   // session.cc
   int probe(Answer* answer);
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
+  int open(Answer* answer);
   // session_queries.cc
   int query_device(Answer* answer);
   int query_port(Answer* answer);
@@ -101,6 +102,13 @@ class Session {
   base::EventLoop::Watch doorbell_watch_;
   base::Fd doorbell_;
   std::unique_ptr<rdma::Context> context_;
+  // Between kHello and its answer: who says hello, until it is confirmed.
+  struct Greeting {
+    std::unique_ptr<rdma::Context> context;
+    base::Fd memory;  // the arena that was presented
+    bool cheap_fence = false;
+  };
+  std::unique_ptr<Greeting> greeting_;
   uint32_t sequence_ = 0;
   bool busy_ = false;  // a deferred answer is due
   bool goodbye_ = false;

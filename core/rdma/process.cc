@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -30,8 +31,7 @@ uint64_t Process::start_time_of(pid_t pid) {
   return std::strtoull(field.c_str(), nullptr, 10);
 }
 
-base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t cookie_addr,
-                                                         uint64_t cookie) {
+base::Result<std::shared_ptr<Process>> Process::identify(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
@@ -45,11 +45,6 @@ base::Result<std::shared_ptr<Process>> Process::identify(int socket, uint64_t co
     return fail_errno("open process " + std::to_string(credentials.pid));
   process->memory_ = Fd(::open((directory + "/mem").c_str(), O_RDWR | O_CLOEXEC));
   if (!process->memory_.valid()) return fail_errno("open " + directory + "/mem");
-  uint64_t found = 0;
-  if (::pread(process->memory_.get(), &found, sizeof found, static_cast<off_t>(cookie_addr)) !=
-          sizeof found ||
-      found != cookie)
-    return fail(EPERM, "the process at the other end of the session is not the one that connected");
   struct stat user_namespace {};
   if (::stat((directory + "/ns/user").c_str(), &user_namespace) != 0)
     return fail_errno("look at " + directory + "/ns/user");
@@ -63,6 +58,16 @@ base::Result<void> Process::start_reach(base::EventLoop& loop) {
   if (!memory) return base::pass(std::move(memory.error()));
   reach_ = std::make_unique<Reach>(loop, std::move(*memory));
   return {};
+}
+
+void Process::confirm(uint64_t addr, uint64_t cookie, std::function<void(bool)> done) {
+  Reach::Job job;
+  job.parts.push_back({addr, sizeof cookie, 0});
+  job.buffer = std::make_shared<std::vector<uint8_t>>(sizeof cookie);
+  job.done = [cookie, buffer = job.buffer, then = std::move(done)](bool ok) {
+    then(ok && std::memcmp(buffer->data(), &cookie, sizeof cookie) == 0);
+  };
+  reach_->submit(std::move(job));
 }
 
 }  // namespace vrdma::rdma

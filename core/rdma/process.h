@@ -3,12 +3,14 @@
 // Identity is what the kernel says of the socket's peer at connect(2), made certain by reading a
 // cookie from the process's memory through the descriptor that is kept: a pid that was reused, or
 // a process that passed its socket on, does not match. /proc/PID/mem stays bound to that address
-// space also across execve(2).
+// space also across execve(2). Where the cookie stands, the page may never answer, so it is read
+// as all memory is that must be reached.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "core/base/fd.h"
@@ -19,11 +21,8 @@ namespace vrdma::rdma {
 
 class Process {
  public:
-  // `socket` is the accepted session socket; `cookie` must stand at `cookie_addr` of the peer.
-  // `arena` is the memory arena for it, `user_namespace` and uid are read from /proc.
-  [[nodiscard]] static base::Result<std::shared_ptr<Process>> identify(int socket,
-                                                                       uint64_t cookie_addr,
-                                                                       uint64_t cookie);
+  // `socket` is the accepted session socket; the user namespace is read from /proc.
+  [[nodiscard]] static base::Result<std::shared_ptr<Process>> identify(int socket);
   // When a process began, in ticks since boot; 0 if there is none. With its pid it is unique.
   [[nodiscard]] static uint64_t start_time_of(pid_t pid);
 
@@ -39,6 +38,8 @@ class Process {
   // Makes reach() ready; its answers come on `loop`.
   [[nodiscard]] base::Result<void> start_reach(base::EventLoop& loop);
   [[nodiscard]] Reach* reach() const { return reach_.get(); }
+  // After start_reach(): tells `done`, on the loop, whether `cookie` stands at `addr`.
+  void confirm(uint64_t addr, uint64_t cookie, std::function<void(bool)> done);
 
  private:
   Process() = default;

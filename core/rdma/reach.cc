@@ -3,11 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <system_error>
 #include <thread>
 
 namespace vrdma::rdma {
 
 namespace {
+
+constexpr auto kIdle = std::chrono::seconds(1);
 
 bool transfer(int memory, const Reach::Job& job) {
   for (const auto& part : job.parts) {
@@ -46,11 +50,18 @@ void Reach::submit(Job job) {
   const std::lock_guard lock(shared_->mutex);
   shared_->jobs.push_back(std::move(job));
   shared_->changed.notify_one();
-  if (started_) return;
-  started_ = true;
+  if (shared_->running) return;
   // Detached: it may hang in a fault of the tenant's until that process ends. It holds all it uses;
   // the loop outlives every Reach whose `alive_` it can still lock.
-  std::thread(&Reach::work, shared_, &loop_, std::weak_ptr(alive_)).detach();
+  try {
+    std::thread(&Reach::work, shared_, &loop_, std::weak_ptr(alive_)).detach();
+    shared_->running = true;
+  } catch (const std::system_error&) {  // no more threads: the job fails
+    loop_.post([alive = std::weak_ptr(alive_), done = std::move(shared_->jobs.back().done)] {
+      if (!alive.expired()) done(false);
+    });
+    shared_->jobs.pop_back();
+  }
 }
 
 void Reach::barrier(std::function<void()> done) {
@@ -66,8 +77,10 @@ void Reach::work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
     Job job;
     {
       std::unique_lock lock(shared->mutex);
-      shared->changed.wait(lock, [&] { return shared->stopped || !shared->jobs.empty(); });
-      if (shared->stopped) return;
+      const bool woken = shared->changed.wait_for(
+          lock, kIdle, [&] { return shared->stopped || !shared->jobs.empty(); });
+      if (!woken) shared->running = false;
+      if (!woken || shared->stopped) return;
       job = std::move(shared->jobs.front());
       shared->jobs.pop_front();
     }

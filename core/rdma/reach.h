@@ -33,7 +33,8 @@ class Reach {
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
   };
 
-  // `memory` is /proc/PID/mem of the process. The thread starts with the first job.
+  // `memory` is /proc/PID/mem of the process. The thread starts with a job, and ends when there
+  // has been none for a while.
   Reach(base::EventLoop& loop, base::Fd memory);
   ~Reach();  // does not wait for a job that hangs; jobs not begun are dropped with their `done`
   Reach(const Reach&) = delete;
@@ -49,6 +50,7 @@ class Reach {
     std::condition_variable changed;
     std::deque<Job> jobs;
     bool stopped = false;
+    bool running = false;  // there is a thread
     base::Fd memory;
   };
   static void work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
@@ -57,7 +59,6 @@ class Reach {
   base::EventLoop& loop_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
-  bool started_ = false;
   size_t pending_ = 0;
 };
 

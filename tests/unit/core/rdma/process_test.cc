@@ -8,6 +8,8 @@
 
 #include <array>
 
+#include "tests/unit/core/rdma/world.h"
+
 namespace vrdma::rdma {
 namespace {
 
@@ -21,32 +23,43 @@ struct Processes : testing::Test {
     here = base::Fd(ends[0]);
     there = base::Fd(ends[1]);
   }
-  auto identify(uint64_t address, uint64_t value) const {
-    return Process::identify(here.get(), address, value);
+  // Whether a process is confirmed by `value` at `address`.
+  bool confirmed(uint64_t address, uint64_t value) {
+    auto loop = base::EventLoop::create().value();
+    auto process = Process::identify(here.get()).value();
+    EXPECT_TRUE(process->start_reach(*loop));
+    int answer = -1;
+    process->confirm(address, value, [&](bool ok) { answer = ok ? 1 : 0; });
+    EXPECT_EQ(answer, -1);  // not at once: the page may take its time
+    EXPECT_TRUE(test::run_until(*loop, [&] { return answer >= 0; }));
+    return answer == 1;
   }
 };
 
-TEST_F(Processes, AreKnownByTheirCookie) {
-  const auto process = identify(reinterpret_cast<uint64_t>(&cookie), cookie);
+TEST_F(Processes, AreThoseWhoConnected) {
+  const auto process = Process::identify(here.get());
   ASSERT_TRUE(process);
   EXPECT_EQ((*process)->pid(), ::getpid());
   EXPECT_EQ((*process)->uid(), ::getuid());
+  EXPECT_EQ((*process)->start_time(), Process::start_time_of(::getpid()));
   EXPECT_NE((*process)->start_time(), 0u);
   EXPECT_NE((*process)->user_namespace(), 0u);
   pollfd alive{(*process)->pidfd(), POLLIN, 0};
   EXPECT_EQ(::poll(&alive, 1, 0), 0);
 }
 
-TEST_F(Processes, WithAnotherCookieAreNot) {
-  EXPECT_EQ(identify(reinterpret_cast<uint64_t>(&cookie), cookie + 1).error().code(), EPERM);
-  EXPECT_EQ(identify(0, cookie).error().code(), EPERM);
-  EXPECT_EQ(identify(~uint64_t{0}, cookie).error().code(), EPERM);
-  EXPECT_EQ(identify(1ull << 63, cookie).error().code(), EPERM);
+TEST_F(Processes, AreConfirmedByTheirCookie) {
+  const auto address = reinterpret_cast<uint64_t>(&cookie);
+  EXPECT_TRUE(confirmed(address, cookie));
+  EXPECT_FALSE(confirmed(address, cookie + 1));
+  EXPECT_FALSE(confirmed(0, cookie));
+  EXPECT_FALSE(confirmed(~uint64_t{0}, cookie));
+  EXPECT_FALSE(confirmed(1ull << 63, cookie));
 }
 
 TEST_F(Processes, OfAnythingButASocketAreNot) {
-  EXPECT_FALSE(Process::identify(-1, 0, 0));
-  EXPECT_FALSE(Process::identify(STDERR_FILENO, 0, 0));
+  EXPECT_FALSE(Process::identify(-1));
+  EXPECT_FALSE(Process::identify(STDERR_FILENO));
 }
 
 }  // namespace

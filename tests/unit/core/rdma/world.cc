@@ -32,8 +32,7 @@ std::shared_ptr<rdma::Process> ourselves() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     throw std::runtime_error("socketpair");
   const base::Fd here(ends[0]), there(ends[1]);
-  const uint64_t cookie = 0x1234567890abcdef;
-  return must(rdma::Process::identify(here.get(), reinterpret_cast<uint64_t>(&cookie), cookie));
+  return must(rdma::Process::identify(here.get()));
 }
 
 template <class Message>
