@@ -38,7 +38,7 @@ say "vdev create"
 refused 1 nowhere create x --netns nowhere --netdev eth0
 refused 1 /run/netns/nowhere create x --netns /run/netns/nowhere --netdev eth0
 refused 1 "$T/out" create x --netns "$T/out" --netdev eth0
-refused '1|2' pid create x --netns pid:999999999 --netdev eth0
+refused 1 999999999 create x --netns pid:999999999 --netdev eth0
 refused '1|2' pid create x --netns pid:abc --netdev eth0
 refused 1 eth7 create x --netns "$b" --netdev eth7
 refused 1 mlx9_0 create x --netns "$b" --netdev eth0 --parent mlx9_0

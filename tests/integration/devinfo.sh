@@ -4,7 +4,7 @@
 #     netns a                        netns b
 #   +-----------------+           +-----------+
 #   | va1 -- eth0 ====|== veth ===|eth0 -- vb |
-#   | va2 -- dummy0   |           +-----------+
+#   | va2 -- eth1     |           +-----------+
 #   +-----------------+                netns c: no vdevice
 . "$(dirname "$0")/lib.sh"
 user=$1
@@ -12,7 +12,7 @@ setup
 start_daemon
 netns_add a b c
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-ip -n "$(ns a)" link add dummy0 up mtu 1500 type dummy
+loose a eth1
 
 devices() { on "$1" "$user" ibv_devices | sed 1,2d | awk '{print $1}' | sort | xargs; }
 devices_are() { [[ $(devices "$1") == "$2" ]]; }
@@ -33,7 +33,7 @@ link_local() {
 
 devices_are a "" || fail "there are devices before there are vdevices"
 vdev_create va1 a eth0 --tenant red --quota qp=7,cq=9
-vdev_create va2 a dummy0 --tenant red
+vdev_create va2 a eth1 --tenant red
 vdev_create vb b eth0 --tenant red
 
 devices_are a "va1 va2" || fail "in a the devices are: $(devices a)"
@@ -48,7 +48,7 @@ expect 0 "quota of qp" value_is a va1 max_qp '7$'
 expect 0 "quota of cq" value_is a va1 max_cq '9$'
 expect 0 "link layer" value_is a va1 link_layer Ethernet
 expect 0 "MTU of eth0" value_is a va1 active_mtu 4096
-expect 0 "MTU of dummy0" value_is a va2 active_mtu 1024
+expect 0 "MTU of eth1" value_is a va2 active_mtu 1024
 guids=$(for d in "a va1" "a va2" "b vb"; do value $d node_guid; done)
 [[ $(sort -u <<<"$guids" | grep -c .) -eq 3 ]] || fail "node GUIDs are not distinct: $guids"
 
@@ -66,14 +66,14 @@ ip -n "$(ns a)" address delete fd00:77::1/64 dev eth0
 expect 3 "deleted addresses" gids_are a va1 "$(link_local a eth0) ::ffff:10.0.0.1"
 
 say "the port follows the link"
-ip -n "$(ns a)" link set dummy0 down
+ip -n "$(ns a)" link set eth1 down
 expect 3 "port of a link that is down" value_is a va2 state PORT_DOWN
-ip -n "$(ns a)" link set dummy0 up
+ip -n "$(ns a)" link set eth1 up
 expect 3 "port of a link that is up again" value_is a va2 state PORT_ACTIVE
 
 say "vdevices end with their netdev, and by command"
-ip -n "$(ns a)" link delete dummy0
-expect 3 "devices once dummy0 is deleted" devices_are a va1
+ip -n "$(ns a)" link delete eth1
+expect 3 "devices once eth1 is deleted" devices_are a va1
 ctl vdev delete va1
 expect 3 "devices once va1 is deleted" devices_are a ""
 devices_are b vb || fail "vb is gone too"

@@ -10,7 +10,7 @@ setup
 start_daemon
 netns_add a
 for i in {0..99}; do
-  echo "link add d$i up type dummy"
+  loose_commands "d$i"
   echo "address add 10.0.$i.1/32 dev d$i"
 done | ip -n "$(ns a)" -batch -
 for i in {0..99}; do vdev_create "v$i" a "d$i" --tenant red; done

@@ -76,9 +76,9 @@ if on b1 nobody env VRDMA_RUN_DIR="$T/fake" ibv_devinfo -d vr1 >"$T/fake.log" 2>
 fi
 
 say "one GID has one holder in a fabric, and the refusal names it"
-ip -n "$(ns r2)" link add dummy0 up type dummy
-ip -n "$(ns r2)" address add 10.0.0.1/32 dev dummy0
-if vdev_create thief r2 dummy0 --tenant red 2>"$T/thief"; then
+loose r2 eth1
+ip -n "$(ns r2)" address add 10.0.0.1/32 dev eth1
+if vdev_create thief r2 eth1 --tenant red 2>"$T/thief"; then
   fail "10.0.0.1 has two holders in the fabric red"
 fi
 grep -q vr1 "$T/thief" || fail "the refusal does not name vr1: $(cat "$T/thief")"

@@ -107,6 +107,17 @@ join() {
   ip -n "$(ns "$4")" link set "$5" up
 }
 
+# loose A DEV [MTU]: a netdev in A that is up, has a carrier and reaches nothing: a veth pair of which
+# nobody uses the other end. (Not every kernel has dummies.)
+loose() {
+  loose_commands "${@:2}" | ip -n "$(ns "$1")" -batch -
+}
+loose_commands() { # DEV [MTU]
+  echo "link add $1 mtu ${2:-1500} type veth peer name $1-end"
+  echo "link set $1 up"
+  echo "link set $1-end up"
+}
+
 # ---- the daemon ---------------------------------------------------------------------------------
 
 start_daemon() { # [arguments of vrdmad]
