@@ -79,7 +79,7 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
 
 // Frees slots of unsignaled requests that succeeded: nobody will poll for them.
 bool has_room(Qp& qp) {
-  if (qp.sq_head - qp.polled.load(std::memory_order_acquire) < qp.sq_depth) return true;
+  if (qp.sq_head - qp.polled.load(std::memory_order_acquire) < qp.cap.max_send_wr) return true;
   const std::lock_guard lock(qp.poll_mutex);
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
@@ -87,7 +87,7 @@ bool has_room(Qp& qp) {
          qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS)
     ++polled;
   qp.polled.store(polled, std::memory_order_release);
-  return qp.sq_head - polled < qp.sq_depth;
+  return qp.sq_head - polled < qp.cap.max_send_wr;
 }
 
 void write_ring(Qp& qp, const rdma::WorkRequest& request) {
@@ -122,7 +122,7 @@ int check_sends(Qp& qp, const ibv_send_wr* wr) {
   uint32_t used = qp.sq_head - qp.polled.load(std::memory_order_acquire);
   rdma::WorkRequest request;
   for (; wr != nullptr; wr = wr->next) {
-    if (used++ >= qp.sq_depth) return ENOMEM;
+    if (used++ >= qp.cap.max_send_wr) return ENOMEM;
     if (const int error = translate(qp, *wr, &request); error != 0) return error;
   }
   return 0;
@@ -176,8 +176,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   const verbs::QpState state = qp.state();
   int error = state == verbs::QpState::kReset || ibv->srq != nullptr ? EINVAL : 0;
   for (; error == 0 && wr != nullptr; wr = wr->next) {
-    if (qp.rq_head - qp.rq_polled.load(std::memory_order_acquire) >=
-        std::min(qp.rq_depth, std::max(qp.cap.max_recv_wr, 0u))) {
+    if (qp.rq_head - qp.rq_polled.load(std::memory_order_acquire) >= qp.cap.max_recv_wr) {
       error = ENOMEM;
       break;
     }
