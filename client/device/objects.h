@@ -36,6 +36,7 @@ struct Peer {
 
 struct Pd {
   ibv_pd ibv;
+  std::atomic<uint32_t> ahs = 0;  // address handles in it: the daemon does not know whose they are
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 };
 

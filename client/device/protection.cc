@@ -26,6 +26,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
 }
 
 int dealloc_pd(ibv_pd* pd) {
+  if (Pd::of(pd)->ahs.load() != 0) return EBUSY;
   const int error = Context::of(pd->context)->session.call(ipc::Call::kDeallocPd, pd->handle);
   if (error != 0 && error != EIO) return error;
   delete Pd::of(pd);
@@ -119,13 +120,16 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->ibv.pd = pd;
   ah->ibv.handle = reply.handle.handle;
   ah->attr = *attr;
+  Pd::of(pd)->ahs.fetch_add(1);
   return &ah->ibv;
 }
 
 int destroy_ah(ibv_ah* ah) {
   const int error = Context::of(ah->context)->session.call(ipc::Call::kDestroyAh, ah->handle);
-  if (error == 0 || error == EIO) delete Ah::of(ah);
-  return error == EIO ? 0 : error;
+  if (error != 0 && error != EIO) return error;
+  Pd::of(ah->pd)->ahs.fetch_sub(1);
+  delete Ah::of(ah);
+  return 0;
 }
 
 }  // namespace vrdma::client
