@@ -133,6 +133,7 @@ Qp::Qp(const Side& side, Cq& send_cq, Cq& recv_cq, const QpOptions& wanted)
   attr.sq_sig_all = options.sq_sig_all ? 1 : 0;
   qp = ibv_create_qp(options.pd != nullptr ? options.pd : side.pd, &attr);
   CHECK(qp != nullptr);
+  cap = attr.cap;
 }
 
 Qp::~Qp() { CHECK_EQ(ibv_destroy_qp(qp), 0); }

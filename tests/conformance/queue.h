@@ -118,6 +118,7 @@ class Qp {
 
   ibv_qp* qp = nullptr;
   QpOptions options;
+  ibv_qp_cap cap{};  // as granted
 
  private:
   const Side& side_;
