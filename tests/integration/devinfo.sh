@@ -14,7 +14,8 @@ netns_add a b c
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 loose a eth1
 
-devices() { on "$1" "$user" ibv_devices | sed 1,2d | awk '{print $1}' | sort | xargs; }
+# Without any device, and without the kernel's RDMA modules, the system's library says ENOSYS.
+devices() { on "$1" "$user" ibv_devices 2>/dev/null | sed 1,2d | awk '{print $1}' | sort | xargs; }
 devices_are() { [[ $(devices "$1") == "$2" ]]; }
 info() { on "$1" "$user" ibv_devinfo -v -d "$2"; }
 value() { info "$1" "$2" | sed -nE "s/^\s*$3:\s*(.*)/\1/p" | sed -n 1p; }
@@ -39,7 +40,7 @@ vdev_create vb b eth0 --tenant red
 devices_are a "va1 va2" || fail "in a the devices are: $(devices a)"
 devices_are b "vb" || fail "in b the devices are: $(devices b)"
 devices_are c "" || fail "in c the devices are: $(devices c)"
-outside=$(env -i "${ENVIRONMENT[@]}" ibv_devices)
+outside=$(env -i "${ENVIRONMENT[@]}" ibv_devices 2>&1) || true
 grep -E 'v(a1|a2|b)\b' <<<"$outside" && fail "the host's netns sees a vdevice"
 
 say "attributes"

@@ -18,7 +18,7 @@ NAMESPACES=()
 
 say() { echo "-- $*"; }
 skip() { echo "skipped: $*"; exit 77; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
+fail() { FAILED=1; echo "FAILED: $*" >&2; exit 1; }
 
 # ---- begin and end ------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ setup() {
   chmod 755 "$T"  # uid 65534 runs programs here
   R=$T/run
   S=$T/state
-  trap 'finish $?' EXIT
+  trap 'finish $? "$BASH_COMMAND"' EXIT
   trap 'exit 130' INT TERM
   # A copy, because a build directory may be closed to other users.
   mkdir "$T/lib"
@@ -43,11 +43,12 @@ setup() {
   fi
 }
 
-finish() { # exit status of the test
+finish() { # exit status of the test, the command that ended it
   local status=$1 pid
   trap - EXIT
   trap '' INT TERM
   set +e
+  [[ $status -eq 0 || $status -eq 77 || -n ${FAILED:-} ]] || echo "FAILED: $2" >&2
   for pid in "${PID[@]}"; do kill -9 "$pid" 2>/dev/null; done
   if [[ $status -eq 0 && -n $DAEMON ]]; then
     stop_daemon || status=1
