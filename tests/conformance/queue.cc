@@ -366,26 +366,39 @@ void expect_no_async_event(const Side& side, int milliseconds) {
 }
 
 namespace {
-uint8_t byte_at(uint64_t key, size_t position) {
-  uint64_t x = key * 0x9e3779b97f4a7c15ull + position / 8 * 0xbf58476d1ce4e5b9ull;
+
+// The eight bytes at positions 8 * word and on.
+uint64_t word_at(uint64_t key, size_t word) {
+  uint64_t x = key * 0x9e3779b97f4a7c15ull + word * 0xbf58476d1ce4e5b9ull;
   x ^= x >> 29;
   x *= 0x94d049bb133111ebull;
-  x ^= x >> 32;
-  return static_cast<uint8_t>(x >> (position % 8 * 8));
+  return x ^ x >> 32;
 }
+
+// Calls `each(i, byte)` for bytes i of [0, size), which stand at `position` + i.
+template <class Each>
+void walk_bytes(size_t size, uint64_t key, size_t position, Each each) {
+  for (size_t i = 0; i < size;) {
+    const size_t in_word = (position + i) % 8;
+    uint64_t word = word_at(key, (position + i) / 8) >> (in_word * 8);
+    for (size_t k = in_word; k < 8 && i < size; ++k, ++i, word >>= 8)
+      each(i, static_cast<uint8_t>(word));
+  }
+}
+
 }  // namespace
 
 void fill(uint8_t* to, size_t size, uint64_t key, size_t position) {
-  for (size_t i = 0; i < size; ++i) to[i] = byte_at(key, position + i);
+  walk_bytes(size, key, position, [to](size_t i, uint8_t byte) { to[i] = byte; });
 }
 
 void check_filled(const uint8_t* data, size_t size, uint64_t key, size_t position) {
-  for (size_t i = 0; i < size; ++i) {
-    if (data[i] == byte_at(key, position + i)) continue;
+  walk_bytes(size, key, position, [&](size_t i, uint8_t byte) {
+    if (data[i] == byte) return;
     fail(__FILE__, __LINE__,
          "byte " + std::to_string(i) + " of " + std::to_string(size) + " is " +
-             std::to_string(data[i]) + ", not " + std::to_string(byte_at(key, position + i)));
-  }
+             std::to_string(data[i]) + ", not " + std::to_string(byte));
+  });
 }
 
 }  // namespace conformance

@@ -1,0 +1,82 @@
+// One end of a connection under stress: it does what its own script says, and checks that what
+// arrives is what the peer's script says.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tests/conformance/queue.h"
+#include "tests/conformance/stress_script.h"
+
+namespace conformance {
+
+// Receives of several ends, each large enough for any message. Any thread may call.
+class SharedReceives {
+ public:
+  explicit SharedReceives(const Side& side);
+  // Checks what arrived in `slot` and posts it again.
+  void take(uint64_t slot, size_t length, uint64_t key);
+  Srq srq;
+
+ private:
+  void post(uint64_t slot);
+  static constexpr size_t kSlots = 8;
+  Buffer buffer_;
+  std::mutex mutex_;
+  std::mt19937_64 random_;
+  std::vector<Piece> pieces_[kSlots];
+};
+
+struct FlowOptions {
+  ibv_qp_type type = IBV_QPT_RC;
+  uint64_t out_seed = 0, in_seed = 0;  // of our script and of the peer's
+  uint64_t count = 0;                  // operations of each
+  SharedReceives* shared = nullptr;
+};
+
+// Calls of one end are serialized by its owner.
+class Flow {
+ public:
+  Flow(const Side& side, Cq& cq, const FlowOptions& options);
+  virtual ~Flow() = default;
+  // Fetched from the peer before the first post.
+  struct Address {
+    Endpoint endpoint;
+    Remote memory;
+  };
+  [[nodiscard]] Address address() const { return {qp.endpoint(), remote_of(memory)}; }
+  void connect(const Address& peer);
+  virtual void post_receives() = 0;
+  // Posts what there is room for.
+  virtual void pump() = 0;
+  virtual void sent(const ibv_wc& wc) = 0;
+  virtual void received(const ibv_wc& wc) = 0;
+  [[nodiscard]] virtual bool finished() const = 0;
+  // After both ends have finished and nothing is under way.
+  virtual void check_messages() {}
+  // What the peer's memory must now be, or nothing.
+  [[nodiscard]] virtual const std::vector<uint8_t>* shadow() const { return nullptr; }
+
+  Qp qp;
+  Buffer memory;  // the peer writes and reads here
+  const FlowOptions options;
+
+ protected:
+  [[nodiscard]] std::vector<ibv_sge> sges(const Buffer& buffer, size_t slot,
+                                          const std::vector<Piece>& pieces) const;
+  void post(const Op& op, unsigned flags, std::vector<ibv_sge> list);
+
+  const Side& side_;
+  Script script_;
+  std::mt19937_64 random_;
+  Remote peer_memory_{};
+  Endpoint peer_{};
+  std::shared_ptr<ibv_ah> ah_;
+};
+
+std::unique_ptr<Flow> make_flow(const Side& side, Cq& cq, const FlowOptions& options);
+
+}  // namespace conformance
