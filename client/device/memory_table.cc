@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/single_threaded.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,31 @@
 #include "client/device/memory_maps.h"
 
 namespace vrdma::client {
+
+// The system calls themselves. Programs hook the functions of libc to learn when registered memory
+// goes away (UCX does); that it stays where it is while its pages are exchanged is not their
+// affair.
+namespace raw {
+
+template <class... Args>
+long call(long number, Args... args) {
+  return ::syscall(number, args...);
+}
+void* mmap(void* at, size_t size, int prot, int flags, int fd, off_t offset) {
+  return reinterpret_cast<void*>(call(SYS_mmap, at, size, prot, flags, fd, offset));
+}
+void* mremap(void* from, size_t old_size, size_t new_size, int flags, void* to) {
+  return reinterpret_cast<void*>(call(SYS_mremap, from, old_size, new_size, flags, to));
+}
+int munmap(void* at, size_t size) { return static_cast<int>(call(SYS_munmap, at, size)); }
+int madvise(void* at, size_t size, int advice) {
+  return static_cast<int>(call(SYS_madvise, at, size, advice));
+}
+int mprotect(void* at, size_t size, int prot) {
+  return static_cast<int>(call(SYS_mprotect, at, size, prot));
+}
+
+}  // namespace raw
 
 namespace {
 
@@ -167,20 +193,21 @@ bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
   const size_t size = end - start;
   // Pages that are not there could be made by a writer behind the protection's back.
   const bool writable = (prot & PROT_WRITE) != 0;
-  if (!alone && ::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+  if (!alone &&
+      raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     return false;
   const SignalsBlocked no_signals;
   const WritersHeld writers(userfaultfd, start, end, !alone);
   if (!writers.ok()) return false;
   // By way of a mapping, not write(2), which RLIMIT_FSIZE would stop.
-  void* shared = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                        arena_.get(), static_cast<off_t>(start));
+  void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                           arena_.get(), static_cast<off_t>(start));
   if (shared == MAP_FAILED) return false;
   std::memcpy(shared, memory, size);
-  if ((prot == (PROT_READ | PROT_WRITE) || ::mprotect(shared, size, prot) == 0) &&
-      ::mremap(shared, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
+  if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(shared, size, prot) == 0) &&
+      raw::mremap(shared, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
     return true;
-  ::munmap(shared, size);
+  raw::munmap(shared, size);
   return false;
 }
 
@@ -263,19 +290,19 @@ void MemoryTable::punch(uint64_t start, uint64_t end) {
 bool MemoryTable::revert(uint64_t start, uint64_t end, int prot, bool alone) {
   const size_t size = end - start;
   auto* memory = reinterpret_cast<void*>(start);
-  void* copy = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* copy = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (copy == MAP_FAILED) return false;
   {
     const SignalsBlocked no_signals;
     const WritersHeld writers(userfaultfd_.get(), start, end, !alone);
-    if (writers.ok() && ((prot & PROT_READ) != 0 || ::mprotect(memory, size, PROT_READ) == 0)) {
+    if (writers.ok() && ((prot & PROT_READ) != 0 || raw::mprotect(memory, size, PROT_READ) == 0)) {
       std::memcpy(copy, memory, size);
-      if ((prot == (PROT_READ | PROT_WRITE) || ::mprotect(copy, size, prot) == 0) &&
-          ::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
+      if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, prot) == 0) &&
+          raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
         return true;
     }
   }
-  ::munmap(copy, size);
+  raw::munmap(copy, size);
   return false;
 }
 
