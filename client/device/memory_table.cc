@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 
 #include "client/device/memory_maps.h"
@@ -53,6 +52,12 @@ constexpr size_t kMaxIntervals = 32000;
 
 uint64_t page_down(uint64_t address) { return address / kPage * kPage; }
 uint64_t page_up(uint64_t address) { return (address + kPage - 1) / kPage * kPage; }
+
+// Whole pages have bytes that the program itself must not touch, such as the red zones of a
+// sanitizer that watches memcpy. This is not watched.
+void copy_pages(void* to, const void* from, size_t size) {
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+}
 
 // Holds off signals while memory changes under the program.
 class SignalsBlocked {
@@ -203,7 +208,7 @@ bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
   void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                            arena_.get(), static_cast<off_t>(start));
   if (shared == MAP_FAILED) return false;
-  std::memcpy(shared, memory, size);
+  copy_pages(shared, memory, size);
   if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(shared, size, prot) == 0) &&
       raw::mremap(shared, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
     return true;
@@ -296,7 +301,7 @@ bool MemoryTable::revert(uint64_t start, uint64_t end, int prot, bool alone) {
     const SignalsBlocked no_signals;
     const WritersHeld writers(userfaultfd_.get(), start, end, !alone);
     if (writers.ok() && ((prot & PROT_READ) != 0 || raw::mprotect(memory, size, PROT_READ) == 0)) {
-      std::memcpy(copy, memory, size);
+      copy_pages(copy, memory, size);
       if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, prot) == 0) &&
           raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
         return true;
