@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 #include <chrono>
@@ -93,8 +92,8 @@ void Cq::expect_none(int milliseconds) {
 
 // ---- Buffer ----
 
-Buffer::Buffer(const Side& side, size_t bytes, int access, ibv_pd* pd) : size(bytes) {
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Buffer::Buffer(const Side& side, size_t bytes, int access, ibv_pd* pd, int mapping) : size(bytes) {
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, mapping | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED);
   data = static_cast<uint8_t*>(memory);
   mr = ibv_reg_mr(pd != nullptr ? pd : side.pd, data, size, access);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/mman.h>
 
 #include <cstdint>
 #include <vector>
@@ -37,10 +38,11 @@ class Cq {
   ibv_cq* cq = nullptr;
 };
 
-// Registered memory, page-aligned, filled with zeroes.
+// Registered memory, page-aligned, filled with zeroes. `mapping`: MAP_PRIVATE or MAP_SHARED.
 class Buffer {
  public:
-  Buffer(const Side& side, size_t size, int access = kAllAccess, ibv_pd* pd = nullptr);
+  Buffer(const Side& side, size_t size, int access = kAllAccess, ibv_pd* pd = nullptr,
+         int mapping = MAP_PRIVATE);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;

@@ -14,6 +14,7 @@ namespace {
 struct Plan {
   bool events = false;
   bool shared_receives = false;
+  bool mixed_memory = false;
   int threads = 1;
   uint64_t count = 400;  // operations of each end
 };
@@ -122,7 +123,7 @@ void run(const Side& side, const Plan& plan) {
   uint64_t number = 0;
   const auto options = [&](ibv_qp_type type, uint64_t mine, uint64_t theirs) {
     const uint64_t base = side.seed() * 1000 + number * 10;
-    FlowOptions one{type, base + mine, base + theirs, plan.count, nullptr};
+    FlowOptions one{type, base + mine, base + theirs, plan.count, nullptr, plan.mixed_memory};
     if (type == IBV_QPT_RC) one.shared = shared.get();
     if (type != IBV_QPT_RC) one.count /= 2;
     return one;
@@ -204,6 +205,18 @@ CONFORMANCE_TEST(stress, two_threads_and_shared_receives) {
   Plan plan;
   plan.threads = 2;
   plan.shared_receives = true;
+  run(side, plan);
+}
+
+CONFORMANCE_TEST(stress, shared_mappings) {
+  Plan plan;
+  plan.mixed_memory = true;
+  run(side, plan);
+}
+
+CONFORMANCE_TEST(stress, shared_mappings_and_events) {
+  Plan plan;
+  plan.mixed_memory = plan.events = plan.shared_receives = true;
   run(side, plan);
 }
 

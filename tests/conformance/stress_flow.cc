@@ -57,13 +57,17 @@ void SharedReceives::take(uint64_t slot, size_t length, uint64_t key) {
 // ---- Flow ----
 
 Flow::Flow(const Side& side, Cq& cq, const FlowOptions& wanted)
-    : qp(side, cq, qp_options(wanted)),
-      memory(side, memory_size(wanted)),
-      options(wanted),
+    : options(wanted),
+      random_(wanted.out_seed ^ 0x5555),
+      qp(side, cq, qp_options(wanted)),
+      memory(side, memory_size(wanted), kAllAccess, nullptr, some_mapping()),
       side_(side),
-      script_(wanted.out_seed, wanted.type, wanted.count),
-      random_(wanted.out_seed ^ 0x5555) {
+      script_(wanted.out_seed, wanted.type, wanted.count) {
   fill(memory.data, memory.size, options.in_seed);
+}
+
+int Flow::some_mapping() {
+  return options.mixed_memory && random_() % 2 == 0 ? MAP_SHARED : MAP_PRIVATE;
 }
 
 void Flow::connect(const Address& peer) {
@@ -117,11 +121,12 @@ class Reliable final : public Flow {
  public:
   Reliable(const Side& side, Cq& cq, const FlowOptions& wanted)
       : Flow(side, cq, wanted),
-        slots_(side, kSendSlots * kSlotSize),
+        slots_(side, kSendSlots * kSlotSize, kAllAccess, nullptr, some_mapping()),
         shadow_(kRemoteSize),
         peer_script_(wanted.in_seed, wanted.type, wanted.count),
         expected_script_(wanted.in_seed, wanted.type, wanted.count) {
-    if (options.shared == nullptr) receives_.emplace(side, kReceiveSlots * kSlotSize);
+    if (options.shared == nullptr)
+      receives_.emplace(side, kReceiveSlots * kSlotSize, kAllAccess, nullptr, some_mapping());
     fill(shadow_.data(), shadow_.size(), options.out_seed);
     for (size_t slot = 0; slot < kSendSlots; ++slot) free_slots_.push_back(slot);
     Script all(wanted.in_seed, wanted.type, wanted.count);
@@ -259,8 +264,8 @@ class Unreliable final : public Flow {
  public:
   Unreliable(const Side& side, Cq& cq, const FlowOptions& wanted)
       : Flow(side, cq, wanted),
-        slots_(side, kWindow * kSmallSlot),
-        receives_(side, wanted.count * kSmallSlot),
+        slots_(side, kWindow * kSmallSlot, kAllAccess, nullptr, some_mapping()),
+        receives_(side, wanted.count * kSmallSlot, kAllAccess, nullptr, some_mapping()),
         pieces_(wanted.count) {
     Script peer(wanted.in_seed, wanted.type, wanted.count);
     for (Op op; peer.next_message(&op);) messages_.push_back(op);

@@ -35,6 +35,7 @@ struct FlowOptions {
   uint64_t out_seed = 0, in_seed = 0;  // of our script and of the peer's
   uint64_t count = 0;                  // operations of each
   SharedReceives* shared = nullptr;
+  bool mixed_memory = false;  // half of the buffers are shared mappings
 };
 
 // Calls of one end are serialized by its owner.
@@ -60,18 +61,24 @@ class Flow {
   // What the peer's memory must now be, or nothing.
   [[nodiscard]] virtual const std::vector<uint8_t>* shadow() const { return nullptr; }
 
-  Qp qp;
-  Buffer memory;  // the peer writes and reads here
   const FlowOptions options;
 
  protected:
+  std::mt19937_64 random_;
+
+ public:
+  Qp qp;
+  Buffer memory;  // the peer writes and reads here
+
+ protected:
+  // MAP_PRIVATE or MAP_SHARED, for a buffer.
+  [[nodiscard]] int some_mapping();
   [[nodiscard]] std::vector<ibv_sge> sges(const Buffer& buffer, size_t slot,
                                           const std::vector<Piece>& pieces) const;
   void post(const Op& op, unsigned flags, std::vector<ibv_sge> list);
 
   const Side& side_;
   Script script_;
-  std::mt19937_64 random_;
   Remote peer_memory_{};
   Endpoint peer_{};
   std::shared_ptr<ibv_ah> ah_;

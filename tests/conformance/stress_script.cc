@@ -137,7 +137,9 @@ void check_pieces(const uint8_t* slot, const std::vector<Piece>& pieces,
   walk(
       pieces,
       [&](const Piece& piece, size_t position) {
-        CHECK(std::memcmp(slot + piece.offset, bytes.data() + position, piece.length) == 0);
+        const uint8_t* from = slot + piece.offset;
+        CHECK(std::equal(from, from + piece.length,
+                         bytes.begin() + static_cast<std::ptrdiff_t>(position)));
       },
       [&](size_t from, size_t to) { check_gap(slot, from, to); });
 }
