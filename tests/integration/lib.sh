@@ -91,6 +91,7 @@ ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/d
 ns() { echo "vr$$-$1"; }
 
 netns_add() {
+  local n
   for n in "$@"; do
     ip netns add "$(ns "$n")"
     NAMESPACES+=("$(ns "$n")")
