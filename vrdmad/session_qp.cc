@@ -43,6 +43,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
       (request.srq != ipc::kNoObject && srq == nullptr))
     return EINVAL;
   const auto type = static_cast<QpType>(request.type);
+  if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
   if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd) return EOPNOTSUPP;
   if (request.max_send_wr > ipc::kMaxQueueDepth || request.max_recv_wr > ipc::kMaxQueueDepth ||
       request.max_send_sge > ipc::kMaxSge || request.max_recv_sge > ipc::kMaxSge ||
