@@ -95,7 +95,8 @@ void Context::reset_qp(Qp& qp) {
   qp.outbox = nullptr;
   qp.peer_outbox = nullptr;
   qp.inbox_head = 0;
-  qp.receiving = false;
+  qp.receiving = 0;
+  qp.alive = std::make_shared<int>(0);
   qp.inbox->head.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);

@@ -174,7 +174,7 @@ struct Qp {
   Qp* out = nullptr;  // where our sends arrive
   Qp* in = nullptr;   // whose sends arrive here
   bool out_direct = false;
-  bool receiving = false;                  // a datagram is on its way into reached memory
+  uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
   bool out_used = false, in_used = false;  // a link was made since RESET
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   std::shared_ptr<Outbox> outbox;          // completions of our sends
@@ -183,7 +183,7 @@ struct Qp {
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
   std::vector<verbs::Gid> groups;
-  std::shared_ptr<int> alive = std::make_shared<int>(0);  // for what may outlive the queue pair
+  std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   Charges charges;
 
   [[nodiscard]] verbs::QpState state() const {

@@ -15,6 +15,9 @@ namespace {
 Progress done(WcStatus status) { return {Progress::Kind::kDone, status, 0}; }
 
 constexpr uint32_t kUdpBthDethIcrc = 8 + 12 + 8 + 4;
+// Of one queue pair, on their way into memory that has to be reached; more are lost, as where the
+// buffer of a network card is full.
+constexpr uint32_t kMaxReceiving = 256;
 
 // What a RoCE v2 receiver finds in front of the payload.
 void write_header(uint8_t* out, const verbs::Gid& source, const verbs::Gid& destination,
@@ -143,15 +146,17 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   // The high bit of the Q_Key in a request stands for that of the sending queue pair (IBTA 10.2.5).
   const uint32_t qkey =
       (request.wqe.ud.qkey >> 31) != 0 ? qp_.attributes.qkey : request.wqe.ud.qkey;
-  if (target.type != verbs::QpType::kUd || !target.can_receive() || target.receiving ||
+  if (target.type != verbs::QpType::kUd || !target.can_receive() ||
+      target.receiving >= kMaxReceiving ||
       (target.attributes.qkey != qkey && !destination.is_multicast())) {
     ++dropped;
     return;
   }
   rdma::Receive receive;
-  const Outcome fetched = target.srq != nullptr
-                              ? target.srq->claim(&receive)
-                              : rdma::fetch_receive(target.receives, target.inbox_head, &receive);
+  const Outcome fetched =
+      target.srq != nullptr
+          ? target.srq->claim(&receive)
+          : rdma::fetch_receive(target.receives, target.inbox_head + target.receiving, &receive);
   if (fetched == Outcome::kPeerBroken && target.context->on_corrupt) target.context->on_corrupt();
   if (fetched != Outcome::kDone) {
     ++dropped;
@@ -190,17 +195,22 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
       entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     offset += piece.length;
   }
-  if (job.parts.empty()) {
+  if (job.parts.empty() && target.receiving == 0) {
     target.deliver(entry);
     return;
   }
-  // The receive is in hand until its memory is written; what arrives meanwhile is dropped.
-  target.receiving = true;
+  // In hand until its memory is written. A process's jobs run in order, so those behind it wait
+  // there too, also with nothing to write.
+  ++target.receiving;
   job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
-              entry](bool ok) mutable {
+              receive, entry](bool ok) mutable {
     rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
-    if (qp == nullptr || !qp->receiving) return;
-    qp->receiving = false;
+    if (qp == nullptr) return;
+    --qp->receiving;
+    if (!qp->can_receive()) {  // in an error state the program flushes its receives itself
+      if (qp->srq != nullptr) qp->srq->give_back(receive);
+      return;
+    }
     if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     qp->deliver(entry);
   };
