@@ -64,14 +64,23 @@ void Context::daemon_died() {
   }
 }
 
+namespace {
+// Where one way is direct, so is the other, or it is not used: only the daemon makes links, and a
+// queue pair that stands in RTR will send no more.
+bool goes_on(const Qp& qp, verbs::QpState state) {
+  if (qp.block->link.load(std::memory_order_acquire) == static_cast<uint32_t>(ipc::Link::kDirect))
+    return true;
+  return state == verbs::QpState::kRtr &&
+         qp.block->inbox_direct.load(std::memory_order_acquire) != 0;
+}
+}  // namespace
+
 void Context::give_up() {
   if (given_up.exchange(true)) return;
   const std::lock_guard lock(mutex);
   for (const auto& [handle, qp] : qps) {
-    const bool direct = qp->block->inbox_direct.load(std::memory_order_acquire) != 0 &&
-                        qp->block->link.load(std::memory_order_acquire) ==
-                            static_cast<uint32_t>(ipc::Link::kDirect);
-    if (direct || qp->state() == verbs::QpState::kReset) continue;
+    const verbs::QpState state = qp->state();
+    if (state == verbs::QpState::kReset || goes_on(*qp, state)) continue;
     qp->failed.store(true, std::memory_order_release);
     qp->send_cq()->notify(true);
     qp->recv_cq()->notify(true);
