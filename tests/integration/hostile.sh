@@ -1,0 +1,47 @@
+#!/bin/bash
+# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant that says, sends and writes what no
+# client of ours would disturbs nobody.
+#
+#      netns c             netns a                 netns b
+#   +-----------+       +---------------+       +---------------+
+#   | vc (evil) |       | va (red) eth0 | ===== | eth0 vb (blue)|      all of one fabric, and so
+#   +-----------+       +---------------+       +---------------+      on one worker
+#     PROGRAM             ibv_rc_pingpong, in a loop
+. "$(dirname "$0")/lib.sh"
+setup
+user=$1
+program=$2
+shift 2
+start_daemon
+two_vdevices mediated
+netns_add c
+join c eth0 10.0.1.3/24 a eth1 10.0.1.1/24
+vdev_create vc c eth0 --tenant evil --fabric shared
+socket=$(find "$R/netns" -name vc.sock)
+cp "$program" "$T/hostile"
+
+# The well-behaved: without a pause, until the attacks are over.
+(
+  while [[ ! -e $T/over ]]; do
+    ( pair root ibv_rc_pingpong -g GID -n 500 ) || { echo "disturbed" >"$T/disturbed"; exit; }
+    echo . >>"$T/undisturbed"
+  done
+) >"$T/pingpong.log" 2>&1 &
+PID[pairs]=$!
+
+attack() { LIMIT=280 on c "$user" env -u LD_PRELOAD "$T/hostile" "$socket" "$@"; }
+counter() { ctl vdev show vc -o json | tr -d ' \n' | grep -oE "\"(name|counter)\":\"$1\"[^}]*" || true; }
+before=$(holdings)
+attack "$@" | tee "$T/attack.log" || fail "an attack had an effect"
+[[ ! -e $T/disturbed ]] || { tail -n 20 "$T/pingpong.log"; fail "a well-behaved pair was disturbed"; }
+touch "$T/over"
+wait_until 30 ended "${PID[pairs]}" || fail "a well-behaved pair stands still"
+unset "PID[pairs]"
+[[ -s $T/undisturbed ]] || fail "no well-behaved pair came to its end"
+say "undisturbed pairs: $(wc -l <"$T/undisturbed")"
+ended "$DAEMON" && fail "vrdmad has ended"
+if ! wait_until 45 holds_only "$before"; then
+  echo "before: $before"
+  echo "after: $(holdings)"
+  fail "vrdmad holds more than before"
+fi

@@ -1,0 +1,46 @@
+// The attacks: each is a function that runs in a process of its own, and ends it by failed() when
+// the daemon did not do what it must.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace vrdma::hostile {
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  uint32_t operator()() { return static_cast<uint32_t>(engine_()); }
+
+ private:
+  std::mt19937 engine_;
+};
+
+struct Target {
+  std::string socket;  // the session socket of the attacker's vdevice
+  uint32_t seed = 0;
+};
+
+struct Attack {
+  const char* name;
+  void (*run)(const Target& target);
+};
+
+std::vector<Attack> message_attacks();     // what is said
+std::vector<Attack> descriptor_attacks();  // what comes beside it
+std::vector<Attack> ring_attacks();        // what stands in shared memory
+std::vector<Attack> memory_attacks();      // keys, and memory that does not answer
+
+// A file in a FUSE file system of a server that answers nothing more once `silence` was called.
+// Empty path: FUSE cannot be had here. To be made before anything else of the process.
+struct SilentFile {
+  std::string path;
+  int* silent = nullptr;
+  int server = 0;  // process id; to be killed before the file is closed by whom it would hang
+  void silence() const { __atomic_store_n(silent, 1, __ATOMIC_RELEASE); }
+};
+SilentFile make_silent_file();
+
+}  // namespace vrdma::hostile

@@ -1,0 +1,300 @@
+// What is said: sizes, order, handles, numbers, and when.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tests/integration/hostile/attack.h"
+#include "tests/integration/hostile/client.h"
+
+namespace vrdma::hostile {
+
+namespace {
+
+using ipc::Call;
+
+constexpr auto kFirst = static_cast<uint32_t>(Call::kProbe);
+constexpr auto kLast = static_cast<uint32_t>(Call::kDetachMcast);
+
+void wrong_magic(const Target& target) {
+  Client client(target.socket);
+  ipc::Request request = request_of(Call::kProbe);
+  request.magic = 0xdeadbeef;
+  client.send(request);
+  expect(client.ended(), "a message with another magic does not end the session");
+}
+
+void wrong_version(const Target& target) {
+  Client client(target.socket);
+  ipc::Request request = request_of(Call::kHello);
+  request.version = ipc::kVersion + 1;
+  expect(client.call(request).error == EPROTONOSUPPORT, "another version is not refused");
+}
+
+void wrong_sizes(const Target& target) {
+  std::vector<char> bytes(9000);
+  const uint32_t magic = ipc::kMagic;
+  std::memcpy(bytes.data(), &magic, sizeof magic);
+  for (const size_t size : {1ul, 4ul, 8ul, 88ul, 175ul, 177ul, 1000ul, 9000ul}) {
+    Client client(target.socket);
+    client.send(bytes.data(), size);
+    expect(client.ended(), "a message of a wrong size does not end the session");
+  }
+}
+
+void no_hello(const Target& target) {
+  Client client(target.socket);
+  for (uint32_t call = 0; call <= kLast + 5; ++call) {
+    if (call == kFirst || call == static_cast<uint32_t>(Call::kHello)) continue;
+    const Answer answer = client.call(static_cast<Call>(call), 1);
+    expect(answer.came && answer.error == ENOTCONN,
+           "call " + std::to_string(call) + " is answered without kHello");
+  }
+}
+
+void hello_twice(const Target& target) {
+  Client client(target.socket);
+  client.open();
+  ipc::Request request = request_of(Call::kHello);
+  expect(client.call(request).error == EISCONN, "a second kHello is not refused");
+  client.alloc_pd();
+}
+
+void wrong_cookie(const Target& target) {
+  const uint64_t cookie = 42;
+  for (const uint64_t addr : {reinterpret_cast<uint64_t>(&cookie), uint64_t{0}, ~uint64_t{0},
+                              uint64_t{1} << 63, uint64_t{1} << 47}) {
+    Client client(target.socket);
+    ipc::Request request = request_of(Call::kHello);
+    request.hello.cookie_addr = addr;
+    request.hello.cookie = 43;
+    expect(client.call(request).error == EPERM, "a wrong cookie is not refused");
+    client.open();  // and may be corrected
+  }
+}
+
+// A process that got hold of another's connection.
+void anothers_connection(const Target& target) {
+  Client client(target.socket);
+  if (::fork() == 0) {
+    static uint64_t secret = 0x1234;  // in the parent, the same address holds something else
+    ipc::Request request = request_of(Call::kHello);
+    secret = 0x5678;
+    request.hello.cookie_addr = reinterpret_cast<uint64_t>(&secret);
+    request.hello.cookie = 0x5678;
+    expect(client.call(request).error == EPERM, "another process's socket is not refused");
+    ::_exit(0);
+  }
+  ::sleep(1);
+  client.open();
+}
+
+void every_handle(const Target& target) {
+  Client other(target.socket), client(target.socket);
+  other.open();
+  client.open();
+  const uint32_t pd = other.alloc_pd(), cq = other.create_cq();
+  for (int i = 0; i < 5; ++i) (void)other.create_qp(pd, cq);
+  for (const uint32_t handle : {0u, 1u, 2u, 3u, 1000u, 65536u, 1u << 31, ~0u}) {
+    for (const Call call : {Call::kDeallocPd, Call::kDeregMr, Call::kDestroyChannel,
+                            Call::kDestroyCq, Call::kDestroySrq, Call::kQuerySrq, Call::kQueryQp,
+                            Call::kDestroyQp, Call::kDestroyAh, Call::kModifyQp, Call::kModifySrq,
+                            Call::kResizeCq, Call::kAttachMcast, Call::kDetachMcast}) {
+      const Answer answer = client.call(call, handle);
+      expect(answer.came && answer.error == EINVAL,
+             "call " + std::to_string(static_cast<uint32_t>(call)) + " takes handle " +
+                 std::to_string(handle) + " that is not its own");
+    }
+    ipc::Request request = request_of(Call::kCreateQp);
+    request.create_qp = {handle, handle, handle, handle, 2, 1, 1, 1, 1, 0};
+    expect(client.call(request).error == EINVAL, "kCreateQp takes a foreign handle");
+    request = request_of(Call::kCreateSrq);
+    request.create_srq = {handle, 1, 1};
+    expect(client.call(request).error == EINVAL, "kCreateSrq takes a foreign handle");
+    request = request_of(Call::kRegMr);
+    request.reg_mr = {4096, 4096, 4096, handle, 1, 1, 0};
+    expect(client.call(request).error == EINVAL, "kRegMr takes a foreign handle");
+    request = request_of(Call::kCreateCq);
+    request.create_cq = {handle != 0 ? handle : 9, 1};
+    expect(client.call(request).error == EINVAL, "kCreateCq takes a foreign handle");
+  }
+  // Destroyed ones, and those in use.
+  const uint32_t mine = client.alloc_pd(), own_cq = client.create_cq();
+  const auto qp = client.create_qp(mine, own_cq);
+  expect(client.call(Call::kDeallocPd, mine).error == EBUSY, "a domain in use is destroyed");
+  expect(client.call(Call::kDestroyCq, own_cq).error == EBUSY, "a queue in use is destroyed");
+  expect(client.call(Call::kDestroyQp, qp.handle).error == 0, "kDestroyQp");
+  expect(client.call(Call::kDestroyQp, qp.handle).error == EINVAL, "destroyed twice");
+  expect(client.call(Call::kQueryQp, qp.handle).error == EINVAL, "used when destroyed");
+}
+
+void huge_numbers(const Target& target) {
+  Client client(target.socket);
+  client.open();
+  const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
+  const auto refused = [&](ipc::Request request, const char* what) {
+    const Answer answer = client.call(request);
+    expect(answer.came && answer.error != 0, std::string(what) + " is not refused");
+  };
+  for (const uint32_t huge : {32769u, 1u << 24, 1u << 31, ~0u}) {
+    for (int field = 0; field < 5; ++field) {
+      ipc::Request request = request_of(Call::kCreateQp);
+      request.create_qp = {pd, cq, cq, 0, 2, 1, 1, 1, 1, 0};
+      uint32_t* fields = &request.create_qp.max_send_wr;
+      fields[field] = huge;
+      refused(request, "a huge queue pair");
+    }
+    ipc::Request request = request_of(Call::kCreateSrq);
+    request.create_srq = {pd, huge, 1};
+    refused(request, "a huge shared queue");
+    request.create_srq = {pd, 1, huge};
+    refused(request, "a shared queue of huge receives");
+  }
+  ipc::Request request = request_of(Call::kCreateCq);
+  request.create_cq = {0, ~0u};
+  refused(request, "a huge completion queue");
+  for (const auto& [addr, length] : {std::pair{~0ull, 1ull},
+                                     {1ull << 47, 1ull},
+                                     {0ull, ~0ull},
+                                     {4096ull, 1ull << 47},
+                                     {~0ull - 4095, 4096ull}}) {
+    request = request_of(Call::kRegMr);
+    request.reg_mr = {addr, length, addr, pd, 1, 1, 0};
+    refused(request, "a region outside of user space");
+    request.reg_mr = {4096, 4096, ~0ull - 100, pd, 1, 1, 0};
+    refused(request, "a region that wraps around");
+  }
+  // As many objects as there may be, until it says no.
+  int made = 0;
+  while (made < 200'000 && client.call(Call::kAllocPd).error == 0) ++made;
+  expect(made < 200'000, "there is no end of protection domains");
+}
+
+void bad_enums(const Target& target) {
+  Client client(target.socket);
+  client.open();
+  const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
+  const auto qp = client.create_qp(pd, cq);
+  for (const uint32_t value : {0u, 1u, 5u, 8u, 9u, 255u, 256u, 258u, ~0u}) {
+    ipc::Request request = request_of(Call::kCreateQp);
+    request.create_qp = {pd, cq, cq, 0, value, 1, 1, 1, 1, 0};
+    expect(client.call(request).error != 0, "a queue pair of no type " + std::to_string(value));
+  }
+  for (const uint32_t state : {2u, 3u, 4u, 5u, 7u, 8u, 255u, ~0u})
+    expect(client.modify(qp.handle, static_cast<verbs::QpState>(state), 0, {}) == EINVAL,
+           "a transition that is none to " + std::to_string(state));
+  for (const uint32_t way : {0u, 3u, ~0u}) {
+    ipc::Request request = request_of(Call::kRegMr);
+    request.reg_mr = {4096, 4096, 4096, pd, 1, way, 0};
+    expect(client.call(request).error == EINVAL, "a way that is none");
+  }
+  for (const uint32_t access : {1u << 7, 1u << 19, 1u << 31, 2u, 8u, ~0u}) {
+    ipc::Request request = request_of(Call::kRegMr);
+    request.reg_mr = {4096, 4096, 4096, pd, access, 1, 0};
+    expect(client.call(request).error != 0, "rights that are none");
+  }
+  for (uint32_t call = kLast + 1; call < kLast + 1000; ++call)
+    expect(client.call(static_cast<Call>(call)).error == EOPNOTSUPP, "a call that is none");
+}
+
+void random_requests(const Target& target) {
+  Random random(target.seed);
+  const auto number = [&]() -> uint32_t {
+    switch (random() % 4) {
+      case 0:
+        return random();
+      case 1:
+        return random() % 70'000;
+      default:
+        return random() % 6;
+    }
+  };
+  for (int round = 0; round < 20; ++round) {
+    Client client(target.socket);
+    client.open();
+    for (int i = 0; i < 500; ++i) {
+      ipc::Request request = request_of(static_cast<Call>(random() % (kLast + 2)));
+      for (size_t at = 0; at < sizeof request.bytes; at += sizeof(uint32_t)) {
+        const uint32_t value = number();
+        std::memcpy(request.bytes + at, &value, sizeof value);
+      }
+      if (request.call == Call::kGoodbye && random() % 20 != 0) continue;
+      const bool goodbye = request.call == Call::kGoodbye;
+      const Answer answer = client.call(request);
+      expect(answer.came, "a request is not answered");
+      if (goodbye) break;
+    }
+  }
+}
+
+void closing_in_the_middle(const Target& target) {
+  Random random(target.seed);
+  for (int i = 0; i < 1000; ++i) {
+    Client client(target.socket);
+    if (i % 3 == 0) continue;
+    if (i % 10 == 1) {
+      client.open();
+      client.alloc_pd();
+    }
+    ipc::Request request = request_of(static_cast<Call>(random() % (kLast + 1)));
+    const uint64_t cookie = 7;
+    request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
+    request.hello.cookie = 7;
+    client.send(request);
+  }
+}
+
+void replies_that_nobody_reads(const Target& target) {
+  Client client(target.socket);
+  client.open();
+  ::fcntl(client.fd(), F_SETFL, O_NONBLOCK);
+  for (int i = 0; i < 100'000 && !client.ended(0); ++i) {
+    ipc::Request request = request_of(Call::kQueryDevice);
+    client.send(request);
+  }
+  expect(client.ended(), "a client that reads nothing is served for ever");
+}
+
+void many_connections(const Target& target) {
+  std::vector<Client> clients;
+  clients.reserve(900);
+  for (int i = 0; i < 900; ++i) clients.emplace_back(target.socket);
+  for (int i = 0; i < 900; i += 9)
+    expect(clients[static_cast<size_t>(i)].call(Call::kProbe).came, "one of many is not answered");
+  ::usleep(100'000);
+}
+
+void many_sessions(const Target& target) {
+  std::vector<Client> clients;
+  clients.reserve(20'000);
+  int error = 0;
+  while (error == 0 && clients.size() < 900) {
+    clients.emplace_back(target.socket);
+    const Answer answer = clients.back().hello();
+    clients.back().arena.reset();  // our own address space is not what is tested
+    error = answer.came ? answer.error : EIO;
+  }
+  expect(error == ENOMEM || error == 0, "sessions end otherwise than by quota");
+}
+
+}  // namespace
+
+std::vector<Attack> message_attacks() {
+  return {{"wrong_magic", wrong_magic},
+          {"wrong_version", wrong_version},
+          {"wrong_sizes", wrong_sizes},
+          {"no_hello", no_hello},
+          {"hello_twice", hello_twice},
+          {"wrong_cookie", wrong_cookie},
+          {"anothers_connection", anothers_connection},
+          {"every_handle", every_handle},
+          {"huge_numbers", huge_numbers},
+          {"bad_enums", bad_enums},
+          {"random_requests", random_requests},
+          {"closing_in_the_middle", closing_in_the_middle},
+          {"replies_that_nobody_reads", replies_that_nobody_reads},
+          {"many_connections", many_connections},
+          {"many_sessions", many_sessions}};
+}
+
+}  // namespace vrdma::hostile
