@@ -11,6 +11,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "core/ipc/socket.h"
@@ -75,7 +76,12 @@ ArenaRegistry& arenas() {
 // FUSE server that does not answer), so a thread of its own does it.
 void close_elsewhere(std::vector<Fd> fds) {
   if (fds.empty()) return;
-  std::thread([strange = std::move(fds)]() mutable { strange.clear(); }).detach();
+  const auto strange = std::make_shared<std::vector<Fd>>(std::move(fds));
+  try {
+    std::thread([strange] { strange->clear(); }).detach();
+  } catch (const std::system_error&) {
+    strange->clear();  // no more threads: then it is done here, and may take a moment
+  }
 }
 
 uint32_t next_context_id() {

@@ -1,0 +1,76 @@
+// What a tenant can send to a session socket: a vdevice on a real worker, and a client that says
+// hello and then whatever the input makes of it. The worker answers or ends the session.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "core/ipc/messages.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/worker.h"
+
+namespace {
+
+using vrdma::base::Fd;
+using vrdma::ipc::Reply;
+using vrdma::ipc::Request;
+
+vrdma::vrdmad::Worker& worker() {
+  static const auto instance = [] {
+    auto made = vrdma::vrdmad::Worker::start({}, 0);
+    if (!made) std::abort();
+    vrdma::vrdmad::VdeviceSetup setup;
+    setup.name = "fuzz";
+    setup.tenant = setup.fabric = "red";
+    (*made)->add(std::move(setup));
+    vrdma::verbs::Gid gid;
+    gid.bytes[0] = 0xfe;
+    (*made)->set_gids("fuzz", {gid});
+    (*made)->set_port("fuzz", {true, 4200, 1});
+    return std::move(*made);
+  }();
+  return *instance;
+}
+
+// False once the daemon has ended the session.
+bool converse(int socket, Request& request) {
+  if (!vrdma::ipc::send_message(socket, &request, sizeof request)) return false;
+  pollfd state{socket, POLLIN, 0};
+  if (::poll(&state, 1, 10'000) != 1) std::abort();  // no answer and no end: it hangs
+  Reply reply;
+  std::vector<Fd> fds;
+  return vrdma::ipc::receive_message(socket, &reply, sizeof reply, &fds).has_value();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
+  const Fd client(ends[0]);
+  Fd daemon(ends[1]);
+  worker().accept("fuzz", std::move(daemon));
+  Request hello;
+  const uint64_t cookie = 0x1234;
+  hello.call = vrdma::ipc::Call::kHello;
+  hello.hello = {reinterpret_cast<uint64_t>(&cookie), cookie, 1, 0};
+  if (size > 0 && data[0] % 8 != 0 && !converse(client.get(), hello)) std::abort();
+  while (size > 0) {
+    Request request;
+    const size_t count = std::min(size, sizeof request - offsetof(Request, call));
+    std::memcpy(reinterpret_cast<uint8_t*>(&request) + offsetof(Request, call), data, count);
+    data += count;
+    size -= count;
+    // Handles, sizes and enumerators are small numbers.
+    auto* words = reinterpret_cast<uint32_t*>(request.bytes);
+    for (size_t i = 0; i < sizeof request.bytes / sizeof *words; ++i)
+      if (words[i] % 2 == 0) words[i] %= 16;
+    request.call = static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % 30);
+    if (!converse(client.get(), request)) break;
+  }
+  return 0;
+}
