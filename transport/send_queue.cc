@@ -69,6 +69,14 @@ void SendQueue::stop_waiting() {
   block(false);
 }
 
+void SendQueue::start_timer(base::Duration delay) {
+  timer_ = runner_.loop().after(delay, [this] {
+    timer_.reset();
+    timer_expired_ = true;
+    runner_.activate(this);
+  });
+}
+
 void SendQueue::forget_request() {
   if (path_ && has_request_) path_->abandon();
   has_request_ = false;
@@ -116,12 +124,6 @@ SendQueue::Turn SendQueue::step() {
       return wait_for_receive();
     case Progress::Kind::kNoLink:
       return wait_for_link();
-    case Progress::Kind::kStalled:
-      timer_ = runner_.loop().after(std::chrono::microseconds(100), [this] {
-        timer_.reset();
-        runner_.activate(this);
-      });
-      return Turn::kSleep;
   }
   return Turn::kSleep;
 }
@@ -211,11 +213,7 @@ SendQueue::Turn SendQueue::wait_for_receive() {
   if (rnr_left_ && !timer_.active()) {
     const auto delay =
         std::chrono::microseconds(10) * kRnrTimer[responder.attributes.min_rnr_timer & 31];
-    timer_ = runner_.loop().after(delay, [this] {
-      timer_.reset();
-      timer_expired_ = true;
-      runner_.activate(this);
-    });
+    start_timer(delay);
   }
   return Turn::kSleep;
 }
@@ -233,11 +231,7 @@ SendQueue::Turn SendQueue::wait_for_link() {
   if (qp_.attributes.timeout != 0 && !timer_.active()) {
     const auto silence = std::chrono::nanoseconds(4096) * (1ull << (qp_.attributes.timeout & 31)) *
                          (qp_.attributes.retry_cnt + 1);
-    timer_ = runner_.loop().after(std::chrono::duration_cast<base::Duration>(silence), [this] {
-      timer_.reset();
-      timer_expired_ = true;
-      runner_.activate(this);
-    });
+    start_timer(std::chrono::duration_cast<base::Duration>(silence));
   }
   return Turn::kSleep;
 }

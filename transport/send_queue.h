@@ -52,6 +52,7 @@ class SendQueue final : public rdma::Sender, public Runnable {
   Turn wait_for_receive();
   Turn wait_for_link();
   void complete(verbs::WcStatus status, uint32_t byte_len);
+  void start_timer(base::Duration delay);
   void stop_waiting();
   void forget_request();
   void block(bool blocked);

@@ -15,7 +15,6 @@ struct Progress {
     kPending,    // the path calls SendQueue::resume() when there is something to do
     kNoReceive,  // responder not ready; nothing was done
     kNoLink,     // nobody there (yet); nothing was done
-    kStalled,    // the responder is busy with something slow; try again in a moment
   };
   Kind kind = Kind::kDone;
   verbs::WcStatus status = verbs::WcStatus::kSuccess;

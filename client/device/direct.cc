@@ -3,7 +3,6 @@
 //
 // execute() does only what succeeds at once. Everything else (no receive, memory to be reached,
 // any error) is handed to the worker, which knows what to do with it.
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -178,7 +177,5 @@ void reclaim(Qp& qp) {
   }
   pump(qp);
 }
-
-void Context::ring() { ::eventfd_write(doorbell.get(), 1); }
 
 }  // namespace vrdma::client

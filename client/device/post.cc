@@ -2,6 +2,8 @@
 //
 // A request whose queue this process executes itself (direct link, token held, nothing waiting) is
 // done before ibv_post_send returns. Every other one is written to the ring for the worker.
+#include <sys/eventfd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -225,6 +227,8 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (error != 0) *bad_wr = wr;
   return error;
 }
+
+void Context::ring() { ::eventfd_write(doorbell.get(), 1); }
 
 void Context::ring(uint32_t slot) {
   auto* kicks = reinterpret_cast<std::atomic<uint64_t>*>(arena.bytes() + ipc::kKickOffset);
