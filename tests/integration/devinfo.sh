@@ -29,7 +29,7 @@ expect() { # SECONDS WHAT COMMAND...
 }
 # The link-local address that the kernel itself derives from a MAC.
 link_local() {
-  ip -n "$(ns "$1")" -6 -oneline address show dev "$2" scope link | sed -E 's|.*inet6 ([^/]*)/.*|\1|'
+  ip_in "$1" -6 -oneline address show dev "$2" scope link | sed -E 's|.*inet6 ([^/]*)/.*|\1|'
 }
 
 devices_are a "" || fail "there are devices before there are vdevices"
@@ -40,6 +40,10 @@ vdev_create vb b eth0 --tenant red
 devices_are a "va1 va2" || fail "in a the devices are: $(devices a)"
 devices_are b "vb" || fail "in b the devices are: $(devices b)"
 devices_are c "" || fail "in c the devices are: $(devices c)"
+if mountpoint -q /; then  # see enter
+  ip netns exec "$(ns a)" env -i "${ENVIRONMENT[@]}" ibv_devices | grep -w va1 >/dev/null ||
+    fail "a program that ip netns exec starts in a does not see va1"
+fi
 outside=$(env -i "${ENVIRONMENT[@]}" ibv_devices 2>&1) || true
 grep -E 'v(a1|a2|b)\b' <<<"$outside" && fail "the host's netns sees a vdevice"
 
@@ -58,22 +62,22 @@ expect 3 "GIDs of va1" gids_are a va1 "$(link_local a eth0) ::ffff:10.0.0.1"
 expect 3 "GIDs of vb" gids_are b vb "$(link_local b eth0) ::ffff:10.0.0.2"
 
 say "addresses come and go"
-ip -n "$(ns a)" address add 10.0.0.77/24 dev eth0
-ip -n "$(ns a)" address add fd00:77::1/64 dev eth0 nodad
+ip_in a address add 10.0.0.77/24 dev eth0
+ip_in a address add fd00:77::1/64 dev eth0 nodad
 expect 3 "added addresses" gids_are a va1 \
   "$(link_local a eth0) ::ffff:10.0.0.1 ::ffff:10.0.0.77 fd00:77::1"
-ip -n "$(ns a)" address delete 10.0.0.77/24 dev eth0
-ip -n "$(ns a)" address delete fd00:77::1/64 dev eth0
+ip_in a address delete 10.0.0.77/24 dev eth0
+ip_in a address delete fd00:77::1/64 dev eth0
 expect 3 "deleted addresses" gids_are a va1 "$(link_local a eth0) ::ffff:10.0.0.1"
 
 say "the port follows the link"
-ip -n "$(ns a)" link set eth1 down
+ip_in a link set eth1 down
 expect 3 "port of a link that is down" value_is a va2 state PORT_DOWN
-ip -n "$(ns a)" link set eth1 up
+ip_in a link set eth1 up
 expect 3 "port of a link that is up again" value_is a va2 state PORT_ACTIVE
 
 say "vdevices end with their netdev, and by command"
-ip -n "$(ns a)" link delete eth1
+ip_in a link delete eth1
 expect 3 "devices once eth1 is deleted" devices_are a va1
 ctl vdev delete va1
 expect 3 "devices once va1 is deleted" devices_are a ""

@@ -12,7 +12,7 @@ netns_add a
 for i in {0..99}; do
   loose_commands "d$i"
   echo "address add 10.0.$i.1/32 dev d$i"
-done | ip -n "$(ns a)" -batch -
+done | ip_in a -batch -
 for i in {0..99}; do vdev_create "v$i" a "d$i" --tenant red; done
 [[ $(on a root ibv_devices | sed 1,2d | wc -l) -eq 100 ]] || fail "there are not 100 devices"
 for i in 0 1; do

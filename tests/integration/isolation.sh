@@ -18,7 +18,7 @@ for n in b1 b2; do vdev_create "v$n" "$n" eth0 --tenant blue; done
 
 say "each table holds its own GIDs only"
 for n in r1 r2 b1 b2; do
-  own=$(ip -n "$(ns $n)" -oneline address show dev eth0 | grep -oE 'inet6? [^/]*' | awk '{print $2}' |
+  own=$(ip_in "$n" -oneline address show dev eth0 | grep -oE 'inet6? [^/]*' | awk '{print $2}' |
     sed -E 's/^([0-9.]+)$/::ffff:\1/' | sort | xargs)
   seen=$(on $n nobody ibv_devinfo -v | sed -nE 's/^\s*GID\[.*\]:\s*(.*), .*/\1/p' | sort | xargs)
   [[ $seen == "$own" ]] || fail "v$n shows $seen; its own are $own"
@@ -77,7 +77,7 @@ fi
 
 say "one GID has one holder in a fabric, and the refusal names it"
 loose r2 eth1
-ip -n "$(ns r2)" address add 10.0.0.1/32 dev eth1
+ip_in r2 address add 10.0.0.1/32 dev eth1
 if vdev_create thief r2 eth1 --tenant red 2>"$T/thief"; then
   fail "10.0.0.1 has two holders in the fabric red"
 fi

@@ -87,32 +87,35 @@ ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/d
 
 # ---- namespaces ---------------------------------------------------------------------------------
 
-# ns a: the name of this test's namespace "a".
+# ns a: the name of this test's namespace "a". enter a: words that run a command in it. (ip -n and
+# "ip netns exec" remount "/" besides, which fails in a chroot where it is no mount point.)
 ns() { echo "vr$$-$1"; }
+enter() { echo "nsenter --net=/run/netns/$(ns "$1") --"; }
+ip_in() { $(enter "$1") ip "${@:2}"; }
 
 netns_add() {
   local n
   for n in "$@"; do
     ip netns add "$(ns "$n")"
     NAMESPACES+=("$(ns "$n")")
-    ip -n "$(ns "$n")" link set lo up
+    ip_in "$n" link set lo up
   done
 }
 
 # join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces.
 join() {
   ip link add "$2" netns "$(ns "$1")" mtu 4200 type veth peer name "$5" netns "$(ns "$4")"
-  ip -n "$(ns "$4")" link set "$5" mtu 4200
-  ip -n "$(ns "$1")" address add "$3" dev "$2"
-  ip -n "$(ns "$4")" address add "$6" dev "$5"
-  ip -n "$(ns "$1")" link set "$2" up
-  ip -n "$(ns "$4")" link set "$5" up
+  ip_in "$4" link set "$5" mtu 4200
+  ip_in "$1" address add "$3" dev "$2"
+  ip_in "$4" address add "$6" dev "$5"
+  ip_in "$1" link set "$2" up
+  ip_in "$4" link set "$5" up
 }
 
 # loose A DEV [MTU]: a netdev in A that is up, has a carrier and reaches nothing: a veth pair of which
 # nobody uses the other end. (Not every kernel has dummies.)
 loose() {
-  loose_commands "${@:2}" | ip -n "$(ns "$1")" -batch -
+  loose_commands "${@:2}" | ip_in "$1" -batch -
 }
 loose_commands() { # DEV [MTU]
   echo "link add $1 mtu ${2:-1500} type veth peer name $1-end"
@@ -191,7 +194,7 @@ on() {
   local space=$1 user=$2
   shift 2
   # shellcheck disable=SC2046  # words
-  ip netns exec "$(ns "$space")" $(user_prefix "$user") \
+  $(enter "$space") $(user_prefix "$user") \
     timeout -k 5 "${LIMIT:-60}" env -i "${ENVIRONMENT[@]}" "$@"
 }
 
@@ -203,7 +206,7 @@ spawn() {
   (
     cd "$T"
     # shellcheck disable=SC2046
-    exec ip netns exec "$(ns "$space")" $(user_prefix "$user") env -i "${ENVIRONMENT[@]}" "$@"
+    exec $(enter "$space") $(user_prefix "$user") env -i "${ENVIRONMENT[@]}" "$@"
   ) >"$T/$name.log" 2>&1 </dev/null &
   PID[$name]=$!
 }
