@@ -153,10 +153,10 @@ struct NetnsMonitor : testing::Test {
   }
 
   std::string ns(const std::string& name) const { return prefix + name; }
-  std::string enter(const std::string& name) const {
+  std::string inside(const std::string& name) const {
     return "nsenter --net=/run/netns/" + ns(name) + " -- ";
   }
-  std::string in(const std::string& name) const { return enter(name) + "ip "; }
+  std::string in(const std::string& name) const { return inside(name) + "ip "; }
 
   void add(const std::string& name) {
     made.push_back(ns(name));
@@ -283,7 +283,7 @@ TEST_F(NetnsMonitor, SeesAnAddressBeforeItsDuplicateDetectionEnds) {
   add_pair();
   Log log;
   const auto eth0 = watch(ns("a"), "eth0", &log);
-  must(enter("a") + "sh -c 'echo 20 > /proc/sys/net/ipv6/conf/eth0/dad_transmits'");
+  must(inside("a") + "sh -c 'echo 20 > /proc/sys/net/ipv6/conf/eth0/dad_transmits'");
   must(in("a") + "addr add fd00::9/64 dev eth0");
   const Address fd00_9{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9};
   EXPECT_TRUE(log.sees([&](const Link& l) {
