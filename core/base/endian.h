@@ -37,6 +37,23 @@ class Ordered {
   uint8_t bytes_[sizeof(T)];
 };
 
+// 24 bits, as queue pair and packet sequence numbers are; what is above them in a value is cut off.
+class ub24 {
+ public:
+  ub24() = default;
+  ub24(uint32_t value) { *this = value; }  // NOLINT(google-explicit-constructor)
+  ub24& operator=(uint32_t value) {
+    for (int i = 0; i < 3; ++i) bytes_[i] = static_cast<uint8_t>(value >> (16 - 8 * i));
+    return *this;
+  }
+  operator uint32_t() const {  // NOLINT(google-explicit-constructor)
+    return static_cast<uint32_t>(bytes_[0] << 16 | bytes_[1] << 8 | bytes_[2]);
+  }
+
+ private:
+  uint8_t bytes_[3];
+};
+
 using ub16 = Ordered<uint16_t, std::endian::big>;
 using ub32 = Ordered<uint32_t, std::endian::big>;
 using ub64 = Ordered<uint64_t, std::endian::big>;

@@ -24,6 +24,14 @@ TEST(Endian, BigEndianHasTheHighByteFirst) {
   EXPECT_EQ(wire.eight, 0x0102030405060708u);
 }
 
+TEST(Endian, TwentyFourBitsCutOffWhatIsAbove) {
+  static_assert(sizeof(ub24) == 3 && alignof(ub24) == 1);
+  const ub24 three = 0xff010203;
+  const uint8_t bytes[] = {1, 2, 3};
+  EXPECT_EQ(std::memcmp(&three, bytes, sizeof bytes), 0);
+  EXPECT_EQ(three, 0x010203u);
+}
+
 TEST(Endian, LittleEndianHasTheLowByteFirst) {
   const ul32 four = 0x01020304;
   const uint8_t bytes[] = {4, 3, 2, 1};
