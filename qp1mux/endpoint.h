@@ -1,0 +1,146 @@
+// A vdevice's part of the shared queue pair 1: what it owns, what it may do, what it did.
+//
+// vrdmad attaches one for each vdevice and keeps its GIDs up to date. Nothing leaves in the name of
+// a vdevice that it does not own: source GID, node GUID and QPNs are stamped or checked, and what
+// is wrong is refused and counted. What arrives finds its endpoint by destination GID in the
+// fabric, and a connection only if that is of the same endpoint and the sender is its peer; so what
+// a tenant forges reaches nobody else's connections.
+//
+// Limits. A request (REQ, SIDR_REQ, raw MAD) takes a token of a bucket; without one, send_req()
+// says EAGAIN, and a raw MAD or an arriving request is dropped and counted. Requests that wait for
+// an answer on either side, and all connections including those in TIMEWAIT, are bounded likewise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/verbs/gid.h"
+#include "core/wire/cm.h"
+#include "core/wire/mad.h"
+#include "qp1mux/connection.h"
+#include "qp1mux/packet.h"
+
+namespace vrdma::qp1mux {
+
+struct Limits {
+  uint32_t connections = 65536;      // in any state, TIMEWAIT included
+  uint32_t pending = 16384;          // of them between REQ and RTU, or in SIDR
+  uint32_t requests_per_second = 0;  // for each direction; 0 = any
+  uint32_t burst = 1024;             // requests at once, when there is a rate
+};
+
+struct EndpointSetup {
+  std::string vdevice;  // for listings
+  std::string tenant;   // for listings
+  std::string fabric;
+  uint64_t node_guid = 0;  // host order; no two endpoints have the same
+  Limits limits;
+  bool raw = false;  // may have raw access to queue pair 1
+  // Whether a queue pair of this number is the vdevice's. Called on the Mux's thread for each
+  // number that a MAD would name.
+  std::function<bool(uint32_t qpn)> owns_qpn;
+};
+
+// Since the endpoint was attached. Messages by attribute (index 0 = REQ, in the order of the wire).
+struct Counters {
+  using ByAttribute = std::array<uint64_t, wire::kCmAttributes>;
+  static constexpr size_t kReasons = 36;
+  using ByReason = std::array<uint64_t, kReasons>;  // 0: what is no reason of the specification
+
+  ByAttribute sent{};        // repetitions included
+  ByAttribute repeated{};    // because no answer came, or to answer a duplicate
+  ByAttribute received{};    // duplicates included
+  ByAttribute duplicates{};  // already known
+  ByReason rejects_sent{};
+  ByReason rejects_received{};
+  uint64_t refused = 0;     // outgoing: a GID, GUID or QPN that is not the vdevice's
+  uint64_t limited = 0;     // outgoing: a limit
+  uint64_t overloaded = 0;  // requests dropped on arrival: a limit, or a full backlog
+  uint64_t strays = 0;      // messages for no connection, or not from its peer
+  uint64_t raw_sent = 0;
+  uint64_t raw_received = 0;
+
+  [[nodiscard]] static size_t index(wire::CmAttribute attribute) {
+    return static_cast<size_t>(attribute) - static_cast<size_t>(wire::CmAttribute::kReq);
+  }
+};
+
+// Gets the MADs for a vdevice that are for none of its connections and listeners.
+class RawHandler {
+ public:
+  virtual ~RawHandler() = default;
+  virtual void on_mad(const Packet& packet) = 0;
+};
+
+struct EndpointState;
+
+// Raw queue pair 1 of a vdevice: a VM's own CM, or a program with a QP of type GSI. While it is
+// open, requests that find no listener go to it instead of being refused. Move-only.
+class RawPort {
+ public:
+  RawPort() = default;
+  RawPort(RawPort&& other) noexcept = default;
+  RawPort& operator=(RawPort&& other) noexcept;
+  RawPort(const RawPort&) = delete;
+  RawPort& operator=(const RawPort&) = delete;
+  ~RawPort() { reset(); }
+  void reset();
+
+  // Sends it as it is if all it names is the vdevice's: path.local, and of a CM message the CA
+  // GUID, the QPN, the primary local GID and the source address. EADDRNOTAVAIL, EPERM, EAGAIN,
+  // ENODEV.
+  base::Result<void> send(const Path& path, const wire::Mad& mad);
+
+ private:
+  friend class Endpoint;
+  explicit RawPort(std::shared_ptr<EndpointState> state) : state_(std::move(state)) {}
+  std::shared_ptr<EndpointState> state_;
+};
+
+// Move-only; the destructor detaches: what stands is ended with one message to each peer, and
+// Connections and Listeners of it are dead. Must not outlive the Mux, nor be destroyed inside an
+// event of its own connections.
+class Endpoint {
+ public:
+  Endpoint() = default;
+  Endpoint(Endpoint&& other) noexcept = default;
+  Endpoint& operator=(Endpoint&& other) noexcept;
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  ~Endpoint() { reset(); }
+  void reset();
+
+  // The GIDs of the vdevice, all of them. gid::Registry sees to it that no two endpoints of a
+  // fabric have the same; if they do, EADDRINUSE and nothing is changed. Connections of a GID that
+  // went away become silent, as on a network.
+  base::Result<void> set_gids(const std::vector<verbs::Gid>& gids);
+  void set_limits(const Limits& limits);
+
+  // A connection in kIdle. It counts against the limits once it sends.
+  [[nodiscard]] Connection connection(ConnectionHandler* handler);
+
+  // Listens for a service ID at one of the vdevice's GIDs or, with nullopt, at all it has and will
+  // have. A listener at the GID itself comes first. EADDRINUSE if there is one already. `handler`
+  // must outlive it.
+  [[nodiscard]] base::Result<Listener> listen(uint64_t service_id, std::optional<verbs::Gid> gid,
+                                              uint32_t backlog, ListenHandler* handler);
+
+  // EPERM if the vdevice may not, EBUSY if somebody has it. `handler` must outlive it.
+  [[nodiscard]] base::Result<RawPort> open_raw(RawHandler* handler);
+
+  [[nodiscard]] const Counters& counters() const;
+
+ private:
+  friend class Mux;
+  explicit Endpoint(std::shared_ptr<EndpointState> state) : state_(std::move(state)) {}
+  std::shared_ptr<EndpointState> state_;
+};
+
+}  // namespace vrdma::qp1mux

@@ -1,0 +1,39 @@
+// A MAD with its addresses, and the seam to what carries it.
+//
+// All addresses here are GIDs of one fabric: the same GID in another fabric is somebody else.
+#pragma once
+
+#include <string_view>
+
+#include "core/verbs/gid.h"
+#include "core/wire/mad.h"
+
+namespace vrdma::qp1mux {
+
+// RoCE version 1 (an ethertype, for old adapters and VMs) or 2 (UDP). A connection answers in the
+// version in which it was spoken to.
+enum class RoceVersion : uint8_t { kV1 = 1, kV2 = 2 };
+
+// From a queue pair 1 to a queue pair 1, in the GSI's Q_Key and the default P_Key. Valid for the
+// call that gets it; who needs it longer copies.
+struct Packet {
+  std::string_view fabric;
+  verbs::Gid source;
+  verbs::Gid destination;
+  RoceVersion roce = RoceVersion::kV2;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 64;
+  uint32_t flow_label = 0;
+  const wire::Mad& mad;
+};
+
+// What carries MADs away: the memory of this host (loopback.h), a network, a physical queue pair 1.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  // May lose, delay, repeat and reorder, as a network does; must not call the Mux before it has
+  // returned. The Mux has checked that the source belongs to the sender.
+  virtual void send(const Packet& packet) = 0;
+};
+
+}  // namespace vrdma::qp1mux
