@@ -51,10 +51,13 @@ int init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh*
                     ibv_ah_attr* attr) {
   *attr = ibv_ah_attr{};
   attr->dlid = wc->slid;
-  attr->sl = wc->sl;
   attr->src_path_bits = wc->dlid_path_bits;
   attr->port_num = port_num;
-  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) {
+    attr->sl = wc->sl;
+    return 0;
+  }
+  // Of RoCE, whose `sl` tells the kind of the header.
 
   Ipv4Header ipv4;
   std::memcpy(&ipv4, reinterpret_cast<const uint8_t*>(grh) + wire::kIpv4InGrh, sizeof ipv4);

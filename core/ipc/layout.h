@@ -127,7 +127,7 @@ struct RecvEntry {
   uint8_t opcode;     // verbs::Opcode of the initiator
   uint8_t status;     // verbs::WcStatus
   uint8_t flags;      // RecvFlags
-  uint8_t sl;
+  uint8_t sl;         // of a datagram, the kind of its header: see transport/shm/datagram.cc
   uint32_t reserved[3];
 };
 static_assert(sizeof(RecvEntry) == 32);

@@ -19,6 +19,14 @@ constexpr uint32_t kUdpBthDethIcrc = 8 + 12 + 8 + 4;
 // buffer of a network card is full.
 constexpr uint32_t kMaxReceiving = 256;
 
+// The kind of the network header in front of a datagram, which its completion is to tell (annex
+// A17.4.5.1). ibv_wc has no field for that; programs (UCX) look for it where mlx5 puts it, in `sl`,
+// which has no meaning of its own with RoCE: bit 3 for UDP, then the kind.
+uint8_t header_kind(const verbs::Gid& source) {
+  constexpr uint8_t kUdp = 8, kIpv6 = 1, kIpv4 = 2;
+  return kUdp | (source.is_ipv4_mapped() ? kIpv4 : kIpv6);
+}
+
 // What a RoCE v2 receiver finds in front of the payload.
 void write_header(uint8_t* out, const verbs::Gid& source, const verbs::Gid& destination,
                   const ipc::SendWqe& wqe, size_t payload) {
@@ -170,7 +178,7 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   entry.opcode = request.wqe.opcode;
   entry.flags = static_cast<uint8_t>(
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
-  entry.sl = request.wqe.ud.sl;
+  entry.sl = header_kind(source_);
 
   rdma::PieceList pieces;
   bool reached = false;

@@ -235,6 +235,7 @@ TEST_F(Memory, AnswersTheSenderOfADatagram) {
   ibv_grh grh = ipv4_grh();
   ASSERT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr), 0);
   EXPECT_EQ(attr.is_global, 1);
+  EXPECT_EQ(attr.sl, 0) << "of RoCE it tells the kind of the header";
   EXPECT_EQ(attr.grh.sgid_index, 3) << "RoCE v2 before v1";
   EXPECT_EQ(attr.grh.traffic_class, 4);
   EXPECT_EQ(attr.grh.dgid.raw[11], 0xff);
