@@ -7,7 +7,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 
+#include "cli/environment.h"
 #include "core/base/fd.h"
 
 namespace vrdma::cli {
@@ -52,6 +54,11 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
   if (before != nullptr && *before != '\0') *libraries += ":" + std::string(before);
   std::error_code ignored;
   const std::string absolute_run_dir = std::filesystem::absolute(run_dir, ignored).string();
+  const std::string session_dir = absolute_run_dir + "/netns/" + std::to_string(vdev.netns_inode());
+  // Verbs need none of it, so a program may well run without.
+  if (const auto made = make_environment(session_dir); !made)
+    std::cerr << "vrdmactl: " << command[0]
+              << " may miss devices in /sys/class/infiniband: " << made.error().message() << '\n';
   ::setenv("LD_LIBRARY_PATH", libraries->c_str(), 1);
   ::setenv("VRDMA_RUN_DIR", absolute_run_dir.c_str(), 1);
 

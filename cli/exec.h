@@ -18,8 +18,9 @@ namespace vrdma::cli {
 [[nodiscard]] base::Result<std::string> library_dir();
 
 // Replaces this process by `command` (searched in PATH) in the netns of `vdev`, with
-// LD_LIBRARY_PATH and VRDMA_RUN_DIR set. Returns only errors: ESTALE if the name or pid now means
-// another netns.
+// LD_LIBRARY_PATH and VRDMA_RUN_DIR set, in the environment of cli/environment.h or, where that
+// cannot be made, without it after a line on stderr. Returns only errors: ESTALE if the name or pid
+// now means another netns.
 [[nodiscard]] base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
                                   const std::vector<std::string>& command);
 

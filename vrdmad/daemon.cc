@@ -71,6 +71,7 @@ struct Daemon::Record {
   netns::Link link;
   uint64_t foreign = 0;  // connections from another netns
   std::shared_ptr<void> netns_dir;
+  std::unique_ptr<SysfsTree> sysfs;
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<void> in_worker;
@@ -174,6 +175,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger)});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
+  record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
   apply(*record);
 
   auto socket = SessionSocket::listen(
@@ -196,6 +198,11 @@ void Daemon::apply(Record& record) {
   Worker& worker = worker_of(record.fabric);
   worker.set_port(record.spec.name, {link.up, link.mtu, link.ifindex});
   worker.set_gids(record.spec.name, record.gids.gids());
+  const auto shown =
+      record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
+                          link.name, link.up, record.gids.gids()});
+  if (!shown)
+    spdlog::warn("vdevice {}: its sysfs files: {}", record.spec.name, shown.error().message());
 }
 
 void Daemon::on_link_changed(const std::string& name, const netns::Link& link) {

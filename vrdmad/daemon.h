@@ -19,6 +19,7 @@
 #include "vrdmad/parent.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/session_socket.h"
+#include "vrdmad/sysfs_tree.h"
 #include "vrdmad/worker.h"
 
 namespace vrdma::vrdmad {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "vrdmad/sysfs_tree.h"
+
 namespace vrdma::vrdmad {
 
 namespace fs = std::filesystem;
@@ -70,6 +72,12 @@ void remove_socket(const fs::path& path) {
   if (fs::is_socket(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
 }
 
+void remove_tree(const fs::path& path) {
+  std::error_code ignored;
+  if (path.extension() == kSysfsSuffix && fs::is_directory(fs::symlink_status(path, ignored)))
+    fs::remove_all(path, ignored);
+}
+
 std::vector<fs::path> entries_of(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code ignored;
@@ -93,7 +101,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   auto lock = take_lock(absolute);
   if (!lock) return base::pass(std::move(lock).error());
   RunDir dir(absolute, *made, std::move(*lock));
-  dir.remove_sockets();
+  dir.remove_leftovers();
   if (auto netns = make_dir(dir.path_ + "/netns"); !netns)
     return base::pass(std::move(netns).error());
   return dir;
@@ -101,7 +109,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
 
 RunDir::~RunDir() {
   if (!lock_.valid()) return;
-  remove_sockets();
+  remove_leftovers();
   ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
   if (made_) ::rmdir(path_.c_str());
 }
@@ -116,12 +124,15 @@ void RunDir::remove_netns_dir(uint64_t netns_inode) const {
   ::rmdir((path_ + "/netns/" + std::to_string(netns_inode)).c_str());
 }
 
-// Only sockets and the directories that they leave empty: what else an operator may have put
-// there is not ours.
-void RunDir::remove_sockets() const {
+// Only sockets, sysfs trees and the directories that they leave empty: what else an operator may
+// have put there is not ours.
+void RunDir::remove_leftovers() const {
   remove_socket(admin_socket());
   for (const auto& dir : entries_of(path_ + "/netns")) {
-    for (const auto& entry : entries_of(dir)) remove_socket(entry);
+    for (const auto& entry : entries_of(dir)) {
+      remove_socket(entry);
+      remove_tree(entry);
+    }
     ::rmdir(dir.c_str());
   }
   ::rmdir((path_ + "/netns").c_str());

@@ -4,10 +4,11 @@
 //   R/vrdmad.lock    0600  flock(2)ed as long as the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
 //   R/netns/         0755
-//   R/netns/<inode>/ 0755  made by make_netns_dir(); the session sockets of that netns' vdevices
+//   R/netns/<inode>/ 0755  made by make_netns_dir(); of that netns' vdevices the session
+//                          sockets, <name>.sock, and the sysfs trees, <name>.sysfs
 //
-// The lock decides who owns R: whoever holds it may remove every socket found there, because their
-// daemon is dead. Used by the control thread only.
+// The lock decides who owns R: whoever holds it may remove every socket and tree found there,
+// because their daemon is dead. Used by the control thread only.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ class RunDir {
  private:
   RunDir(std::string path, bool made, base::Fd lock)
       : path_(std::move(path)), made_(made), lock_(std::move(lock)) {}
-  void remove_sockets() const;
+  void remove_leftovers() const;
 
   std::string path_;
   bool made_ = false;

@@ -1,0 +1,105 @@
+#include "vrdmad/sysfs_tree.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/unit/vrdmad/admin_fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+namespace fs = std::filesystem;
+
+SysfsView view() {
+  verbs::Gid gid;
+  gid.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid}};
+}
+
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(SysfsTree, says_what_programs_read) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0.sysfs";
+  const mode_t before = ::umask(077);
+  SysfsTree tree(dir);
+  const auto shown = tree.show(view());
+  ::umask(before);
+  ASSERT_TRUE(shown) << shown.error().message();
+
+  const std::string device = dir + "/infiniband";
+  EXPECT_EQ(read(device + "/node_type"), "1: CA\n");
+  EXPECT_EQ(read(device + "/node_guid"), "0211:22ff:fe33:4455\n");
+  EXPECT_EQ(read(device + "/fw_ver"), "vrdma-1\n");
+  EXPECT_EQ(read(device + "/ports/1/state"), "4: ACTIVE\n");
+  EXPECT_EQ(read(device + "/ports/1/link_layer"), "Ethernet\n");
+  EXPECT_EQ(read(device + "/ports/1/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+  EXPECT_EQ(read(device + "/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+  EXPECT_EQ(read(device + "/ports/1/gid_attrs/ndevs/0"), "eth0\n");
+  EXPECT_EQ(fs::read_symlink(device + "/device/net/eth0"), "/sys/class/net/eth0");
+  EXPECT_EQ(read(dir + "/infiniband_verbs/ibdev"), "red0\n");
+  EXPECT_FALSE(fs::exists(dir + "/infiniband_verbs/dev"));
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    const auto mode = static_cast<unsigned>(entry.symlink_status().permissions());
+    if (!entry.is_symlink()) {
+      EXPECT_EQ(mode, entry.is_directory() ? 0755U : 0444U) << entry.path();
+    }
+  }
+}
+
+TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0.sysfs";
+  const auto inode_of = [&](const char* path) {
+    struct stat status {};
+    EXPECT_EQ(::stat((dir + path).c_str(), &status), 0) << path;
+    return status.st_ino;
+  };
+  SysfsTree tree(dir);
+  ASSERT_TRUE(tree.show(view()));
+  const auto root = inode_of("/infiniband");
+  const auto guid = inode_of("/infiniband/node_guid");
+
+  SysfsView changed = view();
+  changed.up = false;
+  changed.netdev = "eth1";
+  changed.gids.clear();
+  ASSERT_TRUE(tree.show(changed));
+  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
+  EXPECT_FALSE(fs::exists(dir + "/infiniband/ports/1/gids/0"));
+  EXPECT_FALSE(fs::is_symlink(dir + "/infiniband/device/net/eth0"));
+  EXPECT_TRUE(fs::is_symlink(dir + "/infiniband/device/net/eth1"));
+  EXPECT_EQ(inode_of("/infiniband"), root) << "it may be mounted";
+  EXPECT_EQ(inode_of("/infiniband/node_guid"), guid);
+  for (const auto& entry : fs::recursive_directory_iterator(dir))
+    EXPECT_NE(entry.path().string().back(), '~') << entry.path();
+}
+
+TEST(SysfsTree, takes_itself_away) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0.sysfs";
+  {
+    SysfsTree tree(dir);
+    ASSERT_TRUE(tree.show(view()));
+  }
+  EXPECT_FALSE(fs::exists(dir));
+}
+
+TEST(SysfsTree, says_what_it_cannot_write) {
+  const TempDir temp;
+  std::ofstream(temp.path() + "/file").put('x');
+  SysfsTree tree(temp.path() + "/file");
+  const auto shown = tree.show(view());
+  ASSERT_FALSE(shown);
+  EXPECT_NE(shown.error().message().find(temp.path() + "/file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad
