@@ -4,12 +4,12 @@
 #include <cstring>
 
 #include "core/base/asymmetric_fence.h"
+#include "core/rdma/xrc.h"
 
 namespace vrdma::transport {
 
 using ipc::Token;
 using verbs::QpState;
-using verbs::QpType;
 using verbs::WcStatus;
 
 namespace {
@@ -40,14 +40,14 @@ bool SendQueue::ours() const {
 }
 
 void SendQueue::kick() {
-  if (waits_at_ == nullptr && !timer_.active()) runner_.activate(this);
+  if (waits_among_ == nullptr && !timer_.active()) runner_.activate(this);
 }
 
 void SendQueue::resume() {
-  if (waits_at_ != nullptr) {
-    waits_at_->receive_waiters().remove(this);
-    if (waits_at_->receive_waiters().empty()) waits_at_->waiter_word().store(0);
-    waits_at_ = nullptr;
+  if (waits_among_ != nullptr) {
+    waits_among_->remove(this);
+    if (waits_among_->empty()) waiter_word_->store(0);
+    waits_among_ = nullptr;
   }
   runner_.activate(this);
 }
@@ -111,6 +111,10 @@ SendQueue::Turn SendQueue::step() {
     const Turn turn = fetch();
     if (!has_request_) return turn;
   }
+  if (!permitted()) {
+    complete(WcStatus::kLocalQpOperationError, 0);
+    return Turn::kMore;
+  }
   const Progress progress = path_->execute(request_);
   switch (progress.kind) {
     case Progress::Kind::kDone:
@@ -126,6 +130,13 @@ SendQueue::Turn SendQueue::step() {
       return wait_for_link();
   }
   return Turn::kSleep;
+}
+
+// A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
+bool SendQueue::permitted() const {
+  const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
+  const bool answered = opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode);
+  return !answered || qp_.attributes.max_rd_atomic > 0;
 }
 
 // Takes the next request out of the ring. What stands there is the program's: copied, then checked.
@@ -180,7 +191,7 @@ SendQueue::Turn SendQueue::let_go() {
 }
 
 SendQueue::Turn SendQueue::wait_for_receive() {
-  if (qp_.type != QpType::kRc) {  // unreliable: the message is lost, its sender does not learn
+  if (!verbs::is_reliable(qp_.type)) {  // the message is lost, its sender does not learn
     complete(WcStatus::kSuccess, 0);
     return Turn::kMore;
   }
@@ -201,10 +212,13 @@ SendQueue::Turn SendQueue::wait_for_receive() {
     }
     rnr_left_ = static_cast<uint8_t>(retries - 1);
   }
-  if (waits_at_ == nullptr) {
-    waits_at_ = &responder;
-    responder.receive_waiters().push_back(this);
-    responder.waiter_word().store(1, std::memory_order_relaxed);
+  if (waits_among_ == nullptr) {
+    rdma::Srq* named =
+        responder.domain != nullptr ? responder.domain->find(request_.wqe.srqn) : nullptr;
+    waits_among_ = named != nullptr ? &named->waiters : &responder.receive_waiters();
+    waiter_word_ = named != nullptr ? &named->block->waiter : &responder.waiter_word();
+    waits_among_->push_back(this);
+    waiter_word_->store(1, std::memory_order_relaxed);
     block(true);
     // Pairs with AsymmetricFence::light of ibv_post_recv: it sees the waiter, or we its receive.
     base::AsymmetricFence::heavy();
@@ -219,7 +233,7 @@ SendQueue::Turn SendQueue::wait_for_receive() {
 }
 
 SendQueue::Turn SendQueue::wait_for_link() {
-  if (qp_.type != QpType::kRc) {
+  if (!verbs::is_reliable(qp_.type)) {
     complete(WcStatus::kSuccess, 0);
     return Turn::kMore;
   }
@@ -238,15 +252,15 @@ SendQueue::Turn SendQueue::wait_for_link() {
 
 void SendQueue::complete(WcStatus status, uint32_t byte_len) {
   has_request_ = false;
-  if (waits_at_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) stop_waiting();
+  if (waits_among_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) stop_waiting();
   block(false);
   qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
   const bool failed = status != WcStatus::kSuccess;
   if (failed || (request_.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(failed);
-  if (!failed) return;
-  if (qp_.type == QpType::kRc) {
+  if (!failed) return qp_.note_drained();
+  if (verbs::is_reliable(qp_.type)) {
     qp_.fail();
   } else {
     qp_.set_state(QpState::kSqe);  // IBTA 10.3.1.7

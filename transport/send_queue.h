@@ -39,6 +39,7 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void kick() override;
   void link_changed() override;
   void receive_posted() override { resume(); }
+  [[nodiscard]] bool drained() const override { return !has_request_; }
   void resume();
   bool run() override;
 
@@ -56,6 +57,7 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void stop_waiting();
   void forget_request();
   void block(bool blocked);
+  [[nodiscard]] bool permitted() const;
   [[nodiscard]] bool ours() const;
 
   rdma::Qp& qp_;
@@ -65,7 +67,9 @@ class SendQueue final : public rdma::Sender, public Runnable {
   bool has_request_ = false;  // request_ was fetched and is not completed
   rdma::WorkRequest request_{};
 
-  rdma::Qp* waits_at_ = nullptr;  // whose receive we wait for
+  // Where we wait for a receive: who waits there, and the word that tells its owner so.
+  std::list<rdma::Sender*>* waits_among_ = nullptr;
+  ipc::Word* waiter_word_ = nullptr;
   std::optional<uint8_t> rnr_left_;
   bool timer_expired_ = false;
   base::EventLoop::Timer timer_;

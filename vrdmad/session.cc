@@ -72,8 +72,13 @@ ArenaRegistry& arenas() {
   return registry;
 }
 
-// Closes what a stranger sent. That takes as long as he likes (a socket that lingers, a file of a
-// FUSE server that does not answer), so a thread of its own does it.
+uint32_t next_context_id() {
+  static std::atomic<uint32_t> next = 1;
+  return next.fetch_add(1);
+}
+
+}  // namespace
+
 void close_elsewhere(std::vector<Fd> fds) {
   if (fds.empty()) return;
   const auto strange = std::make_shared<std::vector<Fd>>(std::move(fds));
@@ -83,13 +88,6 @@ void close_elsewhere(std::vector<Fd> fds) {
     strange->clear();  // no more threads: then it is done here, and may take a moment
   }
 }
-
-uint32_t next_context_id() {
-  static std::atomic<uint32_t> next = 1;
-  return next.fetch_add(1);
-}
-
-}  // namespace
 
 base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Vdevice> vdevice,
                                                       transport::Runner& runner,
@@ -138,10 +136,14 @@ void Session::leave_survivors() {
     std::weak_ptr<int> alive;
   };
   std::vector<Survivor> survivors;
-  context_->qps.each([&](rdma::Qp& qp) {
+  const auto bereave = [&](rdma::Qp& qp) {
     for (rdma::Qp* peer : {qp.out, qp.in})
       if (peer != nullptr && peer->context != context_.get())
         survivors.push_back({peer, peer->alive});
+  };
+  context_->qps.each(bereave);
+  context_->targets.each([&](rdma::Target& target) {
+    if (target.qp->openers.size() == 1) bereave(*target.qp);
   });
   if (survivors.empty()) return;
   auto timer = std::make_shared<base::EventLoop::Timer>();
@@ -171,9 +173,11 @@ void Session::end(bool malformed) {
 void Session::device_gone() {
   if (context_ == nullptr) return;
   context_->raise(verbs::Event::kDeviceFatal, 0);
-  context_->qps.each([](rdma::Qp& qp) {
+  const auto fail = [](rdma::Qp& qp) {
     if (qp.state() != verbs::QpState::kReset) qp.fail();
-  });
+  };
+  context_->qps.each(fail);
+  context_->targets.each([&](rdma::Target& target) { fail(*target.qp); });
 }
 
 void Session::on_socket(uint32_t events) {
@@ -187,7 +191,8 @@ void Session::on_socket(uint32_t events) {
     close_elsewhere(std::move(fds));
     return end(received.error().code() == EBADMSG);
   }
-  if (request.magic != ipc::kMagic || (!fds.empty() && request.call != Call::kHello)) {
+  if (request.magic != ipc::kMagic ||
+      (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd)) {
     close_elsewhere(std::move(fds));
     return end(true);
   }
@@ -219,6 +224,9 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
     default:
       break;
   }
+  if (request.call == Call::kOpenXrcd && context_ != nullptr && !vdevice_->gone)
+    return open_xrcd(request.open_xrcd, std::move(fds), answer);
+  close_elsewhere(std::move(fds));
   if (context_ == nullptr) return ENOTCONN;
   switch (request.call) {
     case Call::kGoodbye:
@@ -236,6 +244,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return destroy_srq(request.handle.handle);
     case Call::kDestroyQp:
       return destroy_qp(request.handle.handle);
+    case Call::kCloseXrcd:
+      return close_xrcd(request.handle.handle);
     case Call::kDestroyAh:
       return destroy_ah(request.handle.handle);
     case Call::kDetachMcast:
@@ -271,6 +281,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return query_srq(request.handle.handle, answer);
     case Call::kCreateQp:
       return create_qp(request.create_qp, answer);
+    case Call::kOpenQp:
+      return open_qp(request.open_qp, answer);
     case Call::kModifyQp:
       return modify_qp(request.modify_qp, answer);
     case Call::kCreateAh:

@@ -88,6 +88,12 @@ class Session {
   int destroy_qp(uint32_t handle);
   int mcast(const ipc::McastRequest& request, bool attach);
 
+  // session_xrc.cc
+  int open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer);
+  int close_xrcd(uint32_t handle);
+  int create_target(const ipc::CreateQpRequest& request, Answer* answer);
+  int open_qp(const ipc::OpenQpRequest& request, Answer* answer);
+
   // Adds a charge to `charges`, or ENOMEM.
   [[nodiscard]] int charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges);
   [[nodiscard]] base::EventLoop& loop() const { return runner_.loop(); }
@@ -115,5 +121,9 @@ class Session {
   bool over_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
+
+// Closes what a stranger sent. That takes as long as he likes (a socket that lingers, a file of a
+// FUSE server that does not answer), so a thread of its own does it.
+void close_elsewhere(std::vector<base::Fd> fds);
 
 }  // namespace vrdma::vrdmad

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/rdma/qp_state.h"
+#include "core/rdma/xrc.h"
 #include "transport/shm/connected.h"
 #include "transport/shm/datagram.h"
 #include "vrdmad/session.h"
@@ -23,7 +24,7 @@ namespace {
 // and atomics refuses them.
 uint32_t effective_access(const rdma::Qp& qp) {
   uint32_t access = qp.attributes.access_flags;
-  if (qp.type != QpType::kRc) access &= verbs::kRemoteWrite;
+  if (!verbs::is_reliable(qp.type)) access &= verbs::kRemoteWrite;
   if (qp.attributes.max_dest_rd_atomic == 0)
     access &= ~static_cast<uint32_t>(verbs::kRemoteRead | verbs::kRemoteAtomic);
   return access;
@@ -34,6 +35,12 @@ uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
 }  // namespace
 
 int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
+  const auto type = static_cast<QpType>(request.type);
+  if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
+  if (type == QpType::kXrcTarget) return create_target(request, answer);
+  if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd &&
+      type != QpType::kXrcInitiator)
+    return EOPNOTSUPP;
   rdma::Context& context = *context_;
   rdma::Pd* pd = context.pds.find(request.pd);
   rdma::Cq* send_cq = context.cqs.find(request.send_cq);
@@ -42,9 +49,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr ||
       (request.srq != ipc::kNoObject && srq == nullptr))
     return EINVAL;
-  const auto type = static_cast<QpType>(request.type);
-  if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
-  if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd) return EOPNOTSUPP;
+  if (type == QpType::kXrcInitiator && srq != nullptr) return EINVAL;
   if (request.max_send_wr > ipc::kMaxQueueDepth || request.max_recv_wr > ipc::kMaxQueueDepth ||
       request.max_send_sge > ipc::kMaxSge || request.max_recv_sge > ipc::kMaxSge ||
       request.max_inline > ipc::kMaxInline)
@@ -125,7 +130,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
 }
 
 int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
-  rdma::Qp* qp = context_->qps.find(request.handle);
+  rdma::Qp* qp = context_->find_qp(request.handle);
   if (qp == nullptr) return EINVAL;
   const auto& wanted = request.attributes;
   const uint32_t mask = request.mask;
@@ -133,6 +138,7 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   const QpState from = qp->state();
   const auto to = has(verbs::kQpState) ? static_cast<QpState>(wanted.state) : from;
   if (!rdma::modify_is_legal(qp->type, from, to, mask)) return EINVAL;
+  if (has(verbs::kQpCurState) && static_cast<QpState>(request.cur_state) != from) return EINVAL;
 
   if (has(verbs::kQpPort) && wanted.port_num != 1) return EINVAL;
   if (has(verbs::kQpPkeyIndex) && wanted.pkey_index != 0) return EINVAL;
@@ -144,7 +150,13 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   if (has(verbs::kQpAv) &&
       (wanted.av.is_global == 0 || wanted.av.sgid_index >= vdevice_->device.gids.size()))
     return EINVAL;
+  if (has(verbs::kQpAv) && wanted.av.port_num != 1) return EINVAL;
+  if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > ipc::kMaxRdAtomic) return EINVAL;
+  if (has(verbs::kQpMaxDestRdAtomic) && wanted.max_dest_rd_atomic > ipc::kMaxRdAtomic)
+    return EINVAL;
+  // There are no alternate paths (IBV_DEVICE_AUTO_PATH_MIG), so a path is always migrated.
   if (has(verbs::kQpAltPath)) return EINVAL;
+  if (has(verbs::kQpPathMigState) && wanted.path_mig_state != 0) return EINVAL;
 
   auto& now = qp->attributes;
   if (has(verbs::kQpAccessFlags)) now.access_flags = wanted.access_flags;
@@ -181,10 +193,16 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
           qp->set_state(from);
           return error;
         }
+      if (to == QpState::kSqd && from == QpState::kRts) {
+        // What was begun is brought to its end, as if nothing had changed.
+        now.en_sqd_async_notify = has(verbs::kQpEnSqdAsyncNotify) ? wanted.en_sqd_async_notify : 0;
+        now.sq_draining = 1;
+        if (!qp->sender || qp->sender->drained()) qp->note_drained();
+        break;
+      }
+      now.sq_draining = 0;
       context_->device->fabric->relink(*qp);
       if (qp->sender) qp->sender->link_changed();
-      if (to == QpState::kSqd && from == QpState::kRts && wanted.en_sqd_async_notify != 0)
-        qp->raise(verbs::Event::kSqDrained);
   }
   answer->reply.modify_qp.state = qp->attributes.state;
   return 0;
@@ -225,13 +243,19 @@ int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
 }
 
 int Session::query_qp(uint32_t handle, Answer* answer) {
-  const rdma::Qp* qp = context_->qps.find(handle);
+  const rdma::Qp* qp = context_->find_qp(handle);
   if (qp == nullptr) return EINVAL;
   answer->reply.query_qp.attributes = qp->attributes;
   return 0;
 }
 
 int Session::destroy_qp(uint32_t handle) {
+  if ((handle & ipc::kTargetHandle) != 0) {
+    rdma::Target* target = context_->targets.find(handle & ~ipc::kTargetHandle);
+    if (target == nullptr) return EINVAL;
+    rdma::close_target(*context_, *target);
+    return 0;
+  }
   rdma::Qp* qp = context_->qps.find(handle);
   if (qp == nullptr) return EINVAL;
   context_->destroy_qp(*qp);

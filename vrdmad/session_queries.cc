@@ -38,7 +38,7 @@ int Session::query_device(Answer* answer) {
   reply.max_srq = limit(Kind::kSrq);
   reply.max_srq_wr = std::min(limit(Kind::kRecvWr), ipc::kMaxQueueDepth);
   reply.max_mw = 0;
-  reply.max_rd_atomic = 128;
+  reply.max_rd_atomic = ipc::kMaxRdAtomic;
   reply.max_mcast_grp = 8192;
   reply.max_mcast_qp_attach = 1024;
   return 0;

@@ -2,9 +2,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
+#include "core/rdma/xrc.h"
 #include "vrdmad/session.h"
 
 namespace vrdma::vrdmad {
@@ -86,6 +88,10 @@ int Session::destroy_cq(uint32_t handle) {
 
 int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
   rdma::Pd* pd = context_->pds.find(request.pd);
+  const bool xrc = request.xrcd != ipc::kNoObject;
+  rdma::Xrcd* xrcd = context_->xrcds.find(request.xrcd);
+  rdma::Cq* cq = context_->cqs.find(request.cq);
+  if (xrc && (xrcd == nullptr || cq == nullptr)) return EINVAL;
   if (pd == nullptr || request.max_wr == 0 || request.max_sge > ipc::kMaxSge ||
       request.max_wr > ipc::kMaxQueueDepth)
     return EINVAL;
@@ -95,11 +101,13 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
     return error;
   srq->max_wr = request.max_wr;
   srq->max_sge = std::max(request.max_sge, 1u);
-  srq->depth = std::bit_ceil(request.max_wr);
+  srq->depth = std::max(std::bit_ceil(request.max_wr), ipc::kMinSrqDepth);
   const uint64_t slots_at = sizeof(ipc::SrqBlock);
   const uint64_t wqes_at = slots_at + (uint64_t{srq->depth} * sizeof(uint32_t) + 63) / 64 * 64;
+  const uint64_t wqes_end = wqes_at + uint64_t{srq->depth} * ipc::recv_stride(srq->max_sge);
+  const uint64_t inbox_at = (wqes_end + 63) / 64 * 64;
   auto range =
-      context_->heap->allocate(wqes_at + uint64_t{srq->depth} * ipc::recv_stride(srq->max_sge));
+      context_->heap->allocate(xrc ? inbox_at + ipc::recv_ring_bytes(srq->depth) : wqes_end);
   if (!range) return range.error().code();
   const uint64_t at = range->offset();
   srq->range = std::move(*range);
@@ -114,15 +122,35 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
                    srq->max_sge,
                    pd->handle};
   rdma::Srq* made = context_->srqs.add(std::move(srq));
-  answer->reply.create_srq = {made->handle, made->max_wr,  made->max_sge, made->depth,
-                              at,           at + slots_at, at + wqes_at};
+  if (xrc) {
+    made->xrcd = xrcd;
+    made->cq = cq;
+    made->inbox = context_->arena.at<ipc::RecvRing>(at + inbox_at);
+    ++xrcd->users;
+    ++cq->users;
+    xrcd->domain->add(*made);
+  }
+  answer->reply.create_srq = {made->handle,  made->max_wr, made->max_sge, made->depth, at,
+                              at + slots_at, at + wqes_at, at + inbox_at, made->srqn,  0};
   return 0;
 }
 
 int Session::modify_srq(const ipc::ModifySrqRequest& request) {
   rdma::Srq* srq = context_->srqs.find(request.handle);
-  if (srq == nullptr || request.limit > srq->max_wr) return EINVAL;
-  srq->limit = request.limit;
+  if (srq == nullptr) return EINVAL;
+  const bool resizes = (request.mask & verbs::kSrqMaxWr) != 0;
+  const bool limits = (request.mask & verbs::kSrqLimit) != 0;
+  const uint32_t max_wr = resizes ? request.max_wr : srq->max_wr;
+  const uint32_t limit = limits ? request.limit : srq->limit;
+  if (max_wr == 0 || max_wr > ipc::kMaxQueueDepth || limit > max_wr) return EINVAL;
+  if (max_wr > srq->depth) return ENOMEM;
+  if (resizes) {
+    rdma::Charges fresh;
+    if (const int error = charge(Kind::kRecvWr, max_wr, &fresh); error != 0) return error;
+    srq->charges.back() = std::move(fresh.back());
+  }
+  srq->max_wr = max_wr;
+  srq->limit = limit;
   return 0;
 }
 
@@ -134,11 +162,10 @@ int Session::query_srq(uint32_t handle, Answer* answer) {
 }
 
 int Session::destroy_srq(uint32_t handle) {
-  const rdma::Srq* srq = context_->srqs.find(handle);
+  rdma::Srq* srq = context_->srqs.find(handle);
   if (srq == nullptr) return EINVAL;
   if (srq->users > 0) return EBUSY;
-  --srq->pd->users;
-  context_->srqs.remove(handle);
+  context_->destroy_srq(*srq);
   return 0;
 }
 

@@ -14,7 +14,8 @@ constexpr bool same(A a, B b) {
 }
 
 static_assert(same(QpType::kRc, IBV_QPT_RC) && same(QpType::kUc, IBV_QPT_UC) &&
-              same(QpType::kUd, IBV_QPT_UD));
+              same(QpType::kUd, IBV_QPT_UD) && same(QpType::kXrcInitiator, IBV_QPT_XRC_SEND) &&
+              same(QpType::kXrcTarget, IBV_QPT_XRC_RECV));
 static_assert(same(QpState::kReset, IBV_QPS_RESET) && same(QpState::kInit, IBV_QPS_INIT) &&
               same(QpState::kRtr, IBV_QPS_RTR) && same(QpState::kRts, IBV_QPS_RTS) &&
               same(QpState::kSqd, IBV_QPS_SQD) && same(QpState::kSqe, IBV_QPS_SQE) &&
@@ -63,5 +64,6 @@ static_assert(same(kQpState, IBV_QP_STATE) && same(kQpCurState, IBV_QP_CUR_STATE
               same(kQpMaxDestRdAtomic, IBV_QP_MAX_DEST_RD_ATOMIC) &&
               same(kQpPathMigState, IBV_QP_PATH_MIG_STATE) && same(kQpCap, IBV_QP_CAP) &&
               same(kQpDestQpn, IBV_QP_DEST_QPN) && same(kQpRateLimit, IBV_QP_RATE_LIMIT));
+static_assert(same(kSrqMaxWr, IBV_SRQ_MAX_WR) && same(kSrqLimit, IBV_SRQ_LIMIT));
 
 }  // namespace vrdma::client

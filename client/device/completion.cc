@@ -58,25 +58,19 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   return got;
 }
 
-void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
-  *out = {};
-  if (Srq* srq = qp.ibv.qp_base.srq != nullptr ? Srq::of(qp.ibv.qp_base.srq) : nullptr;
-      srq != nullptr) {
-    const std::lock_guard lock(srq->mutex);
-    const uint32_t slot = entry.slot & (srq->depth - 1);
-    out->wr_id = srq->wr_ids[slot];
-    srq->free.push_back(slot);
-  } else {
-    const uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
-    out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
-    qp.rq_polled.store(index + 1, std::memory_order_release);
-  }
+void take_shared(Srq& srq, const ipc::RecvEntry& entry, ibv_wc* out) {
+  const std::lock_guard lock(srq.mutex);
+  const uint32_t slot = entry.slot & (srq.depth - 1);
+  out->wr_id = srq.wr_ids[slot];
+  srq.free.push_back(slot);
+}
+
+void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   const auto opcode = static_cast<verbs::Opcode>(entry.opcode);
   out->status = static_cast<ibv_wc_status>(entry.status);
   out->opcode =
       opcode == verbs::Opcode::kRdmaWriteWithImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   out->byte_len = entry.byte_len;
-  out->qp_num = qp.ibv.qp_base.qp_num;
   out->src_qp = entry.src_qpn;
   out->sl = entry.sl;
   if (verbs::has_immediate(opcode)) {
@@ -84,6 +78,34 @@ void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
     out->wc_flags |= IBV_WC_WITH_IMM;
   }
   if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
+}
+
+void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
+  *out = {};
+  if (qp.ibv.qp_base.srq != nullptr) {
+    take_shared(*Srq::of(qp.ibv.qp_base.srq), entry, out);
+  } else {
+    const uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
+    out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
+    qp.rq_polled.store(index + 1, std::memory_order_release);
+  }
+  describe(entry, out);
+  out->qp_num = qp.ibv.qp_base.qp_num;
+}
+
+// The receives of an XRC SRQ.
+int drain_shared(Srq& srq, int count, ibv_wc* wc) {
+  const uint32_t head = srq.inbox->head.load(std::memory_order_acquire);
+  int got = 0;
+  for (; srq.inbox_seen != head && got < count; ++srq.inbox_seen) {
+    const ipc::RecvEntry& entry = srq.inbox->entries()[srq.inbox_seen & (srq.depth - 1)];
+    ibv_wc& out = wc[got++];
+    out = {};
+    take_shared(srq, entry, &out);
+    describe(entry, &out);
+    out.qp_num = entry.qpn;
+  }
+  return got;
 }
 
 int drain_ring(Qp& qp, const ipc::RecvRing& ring, uint32_t depth, uint32_t head, uint32_t* seen,
@@ -154,6 +176,8 @@ bool holds_more(const Cq& cq) {
         published(qp->block->rq_head) != qp->rq_polled.load(std::memory_order_relaxed))
       return true;
   }
+  for (const Srq* srq : cq.shared)
+    if (published(srq->inbox->head) != srq->inbox_seen) return true;
   return false;
 }
 
@@ -169,7 +193,8 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   Cq& cq = *Cq::of(ibv);
   const std::lock_guard lock(cq.mutex);
   const size_t senders = cq.senders.size();
-  const size_t all = senders + cq.receivers.size();
+  const size_t queue_pairs = senders + cq.receivers.size();
+  const size_t all = queue_pairs + cq.shared.size();
   int got = 0;
   const auto at = [&](size_t i) -> Qp& {
     return i < senders ? *cq.senders[i] : *cq.receivers[i - senders];
@@ -177,13 +202,17 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   bool errors = false;
   for (size_t i = 0; i < all && got < count; ++i) {
     const size_t index = (cq.next + i) % all;
-    Qp& qp = at(index);
-    got += index < senders ? drain_sends(qp, count - got, wc + got)
-                           : drain_receives(qp, count - got, wc + got);
-    errors = errors || in_error(qp.state());
+    if (index >= queue_pairs) {
+      got += drain_shared(*cq.shared[index - queue_pairs], count - got, wc + got);
+    } else {
+      Qp& qp = at(index);
+      got += index < senders ? drain_sends(qp, count - got, wc + got)
+                             : drain_receives(qp, count - got, wc + got);
+      errors = errors || in_error(qp.state());
+    }
     if (got == count) cq.next = index;
   }
-  for (size_t i = 0; errors && i < all && got < count; ++i)
+  for (size_t i = 0; errors && i < queue_pairs && got < count; ++i)
     got += flush(at(i), cq, count - got, wc + got);
   if (got < count && all > 0) cq.next = (cq.next + 1) % all;
   // Adapters tell of what was there already when the program asked to be told. Programs that take
@@ -273,6 +302,8 @@ uint32_t waiting(Cq& cq) {
     if (qp->direct != nullptr && qp->block->inbox_direct.load(std::memory_order_acquire) != 0)
       count += qp->direct->inbox->head.load(std::memory_order_acquire) - qp->outbox_seen;
   }
+  for (const Srq* srq : cq.shared)
+    count += srq->inbox->head.load(std::memory_order_acquire) - srq->inbox_seen;
   return count;
 }
 

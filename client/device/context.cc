@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <set>
 
@@ -167,8 +168,8 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.max_qp = static_cast<int>(device.max_qp);
   out.max_qp_wr = static_cast<int>(device.max_qp_wr);
   out.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
-                         IBV_DEVICE_N_NOTIFY_CQ | IBV_DEVICE_PORT_ACTIVE_EVENT |
-                         IBV_DEVICE_SYS_IMAGE_GUID;
+                         IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   out.max_sge = static_cast<int>(device.max_sge);
   out.max_sge_rd = static_cast<int>(device.max_sge);
   out.max_cq = static_cast<int>(device.max_cq);
@@ -191,6 +192,17 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.local_ca_ack_delay = 15;
   out.phys_port_cnt = 1;
   attr->phys_port_cnt_ex = 1;
+  attr->completion_timestamp_mask = UINT64_MAX;
+  attr->hca_core_clock = 1'000'000;  // kHz: our clock counts nanoseconds (kCompletionClock)
+  attr->device_cap_flags_ex = out.device_cap_flags;
+  // All other fields are zero, which says that we have none: segmentation and checksums in
+  // hardware, RSS, raw packets, pacing, tag matching, moderation, device memory.
+  return 0;
+}
+
+int query_rt_values(ibv_context*, ibv_values_ex* values) {
+  values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
+  if (values->comp_mask != 0) ::clock_gettime(kCompletionClock, &values->raw_clock);
   return 0;
 }
 

@@ -67,6 +67,9 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   Direct& direct = *qp.direct;
   direct.responder.access = direct.block->access.load(std::memory_order_relaxed);
   direct.responder.next_receive = direct.outbox->head.load(std::memory_order_relaxed);
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) && !qp.may_read)
+    return false;
   const rdma::Requester requester{qp.context->memory(), qp.pd_handle};
   if (rdma::prepare(request, requester, direct.responder, plan) != rdma::Outcome::kDone ||
       plan->reached || !rdma::perform(request, *plan))

@@ -17,15 +17,21 @@ constexpr uint64_t kTimestamps =
 Cq& cq_of(ibv_cq_ex* cq) { return *reinterpret_cast<Cq*>(cq); }
 const ibv_wc& wc_of(ibv_cq_ex* cq) { return cq_of(cq).current; }
 
+uint64_t nanoseconds(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
 int next_poll(ibv_cq_ex* ibv) {
   Cq& cq = cq_of(ibv);
   const int got = poll_cq(ibv_cq_ex_to_cq(ibv), 1, &cq.current);
   if (got < 0) return EINVAL;
   if (got == 0) return ENOENT;
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  cq.current_time_ns =
-      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+  if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0)
+    cq.current_ticks = nanoseconds(kCompletionClock);
+  if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0)
+    cq.current_wallclock_ns = nanoseconds(CLOCK_REALTIME);
   ibv->wr_id = cq.current.wr_id;
   ibv->status = cq.current.status;
   return 0;
@@ -46,6 +52,7 @@ bool extended_flags_known(const ibv_cq_init_attr_ex& attr) {
 }
 
 void set_extended_ops(Cq& cq, uint64_t wc_flags) {
+  cq.wc_flags = wc_flags;
   ibv_cq_ex& ops = cq.ibv;
   ops.start_poll = start_poll;
   ops.next_poll = next_poll;
@@ -61,9 +68,9 @@ void set_extended_ops(Cq& cq, uint64_t wc_flags) {
   ops.read_sl = [](ibv_cq_ex* at) { return wc_of(at).sl; };
   ops.read_dlid_path_bits = [](ibv_cq_ex* at) { return wc_of(at).dlid_path_bits; };
   if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0)
-    ops.read_completion_ts = [](ibv_cq_ex* at) { return cq_of(at).current_time_ns; };
+    ops.read_completion_ts = [](ibv_cq_ex* at) { return cq_of(at).current_ticks; };
   if ((wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0)
-    ops.read_completion_wallclock_ns = [](ibv_cq_ex* at) { return cq_of(at).current_time_ns; };
+    ops.read_completion_wallclock_ns = [](ibv_cq_ex* at) { return cq_of(at).current_wallclock_ns; };
 }
 
 }  // namespace vrdma::client

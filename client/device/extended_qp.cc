@@ -88,9 +88,28 @@ int complete(ibv_qp_ex* ibv) {
   return error;
 }
 
+// What a queue pair of this type can be asked to send (ibv_post_send(3)).
+uint64_t operations_of(ibv_qp_type type) {
+  constexpr uint64_t kDatagram = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  constexpr uint64_t kAnswered = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
+      return ~uint64_t{0};
+    case IBV_QPT_UC:
+      return ~kAnswered;
+    case IBV_QPT_UD:
+      return kDatagram;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
-bool set_extended_ops(Qp& qp, uint64_t send_ops) {
+bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
+  if ((send_ops & ~operations_of(type)) != 0) return false;
   constexpr uint64_t kKnown = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
@@ -126,6 +145,9 @@ bool set_extended_ops(Qp& qp, uint64_t send_ops) {
     ud.ah = ah;
     ud.remote_qpn = remote_qpn;
     ud.remote_qkey = remote_qkey;
+  };
+  ops.wr_set_xrc_srqn = [](ibv_qp_ex* to, uint32_t srqn) {
+    last(to).wr.qp_type.xrc.remote_srqn = srqn;
   };
   ops.wr_set_sge = [](ibv_qp_ex* to, uint32_t lkey, uint64_t addr, uint32_t length) {
     last(to).sges.push_back({addr, length, lkey});

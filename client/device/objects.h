@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,10 @@ namespace vrdma::client {
 struct Context;
 struct Qp;
 struct Cq;
+struct Srq;
+
+// What completions are stamped with, at the moment when they are polled; counts nanoseconds.
+constexpr clockid_t kCompletionClock = CLOCK_MONOTONIC_RAW;
 
 // Another process's session that this one has direct links with.
 struct Peer {
@@ -71,13 +76,21 @@ struct Cq {
   ipc::CqBell* bell;
   std::mutex mutex;
   std::vector<Qp*> senders, receivers;  // queue pairs that complete here
+  std::vector<Srq*> shared;             // XRC SRQs that do
   size_t next = 0;                      // where the next poll begins, so that all get their turn
   std::atomic<uint32_t> events_given = 0;
   ibv_wc current{};  // between ibv_start_poll and ibv_end_poll
-  uint64_t current_time_ns = 0;
+  uint64_t wc_flags = 0;
+  uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
   // Wakes whoever waits for completions that this process made.
   void notify(bool solicited);
+};
+
+struct Xrcd {
+  ibv_xrcd ibv;
+  uint32_t handle;
+  static Xrcd* of(ibv_xrcd* xrcd) { return reinterpret_cast<Xrcd*>(xrcd); }
 };
 
 struct Srq {
@@ -89,8 +102,13 @@ struct Srq {
   uint8_t* wqes;
   std::mutex mutex;
   std::vector<uint64_t> wr_ids;  // by slot
-  std::vector<uint32_t> free;    // slots
+  std::vector<uint32_t> free;    // slots; at most max_wr of all are in use
   uint32_t head = 0;
+  // Of an XRC SRQ: its number, and where its receives complete.
+  uint32_t srqn = 0;
+  Cq* cq = nullptr;
+  const ipc::RecvRing* inbox = nullptr;
+  uint32_t inbox_seen = 0;  // Cq::mutex
   std::atomic<uint32_t> events_given = 0;
   static Srq* of(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 };
@@ -138,7 +156,7 @@ struct Qp {
   std::atomic<uint32_t> events_given = 0;
   std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
 
-  // Guards the next five, and execution on the direct link. `direct` changes only while the receive
+  // Guards the next six, and execution on the direct link. `direct` changes only while the receive
   // CQ's and the context's mutexes are held too, so that each of them is enough to look at it.
   std::mutex send_mutex;
   uint32_t sq_head = 0;
@@ -146,6 +164,7 @@ struct Qp {
   std::unique_ptr<Direct> direct;
   uint32_t receives_consumed = 0;  // at the peer, as this process knows
   uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
+  bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
 
   std::mutex poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
   std::atomic<uint32_t> polled = 0;
@@ -157,11 +176,16 @@ struct Qp {
   std::atomic<uint32_t> rq_polled = 0;  // Cq::mutex of the receive CQ
   uint32_t inbox_seen = 0, outbox_seen = 0;
 
+  std::unique_ptr<ipc::QpBlock> own_block;  // of an XRC target
+
   std::unique_ptr<Batch, BatchDeleter> batch;  // made with send_ops_flags
 
   static Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
   [[nodiscard]] Cq* send_cq() const { return Cq::of(ibv.qp_base.send_cq); }
-  [[nodiscard]] Cq* recv_cq() const { return Cq::of(ibv.qp_base.recv_cq); }
+  // An XRC initiator, which receives nothing, may have none.
+  [[nodiscard]] Cq* recv_cq() const {
+    return ibv.qp_base.recv_cq != nullptr ? Cq::of(ibv.qp_base.recv_cq) : send_cq();
+  }
   [[nodiscard]] verbs::QpState state() const {
     if (failed.load(std::memory_order_relaxed)) return verbs::QpState::kErr;
     return static_cast<verbs::QpState>(block->state.load(std::memory_order_acquire));
@@ -228,9 +252,12 @@ bool extended_flags_known(const ibv_cq_init_attr_ex& attr);
 void set_extended_ops(Cq& cq, uint64_t wc_flags);
 
 // The extended posting interface. False: an operation that we do not have is wanted.
-bool set_extended_ops(Qp& qp, uint64_t send_ops);
+bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops);
 // Whether all of the list could be posted now; what ibv_post_send would say if not (post.cc).
 int check_sends(Qp& qp, const ibv_send_wr* wr);
+
+// ibv_create_qp_ex of an XRC target (xrc.cc).
+ibv_qp* create_target(ibv_context* context, const ibv_qp_init_attr_ex& attr);
 
 // Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
 void flush_sends(Qp& qp);

@@ -20,6 +20,7 @@ using verbs::Opcode;
 bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
   switch (qp.ibv.qp_base.qp_type) {
     case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
       return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
     case IBV_QPT_UC:
       return opcode <= IBV_WR_SEND_WITH_IMM;
@@ -40,6 +41,7 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   wqe.flags = 0;
   wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
   wqe.inline_length = 0;
+  wqe.srqn = qp.ibv.qp_base.qp_type == IBV_QPT_XRC_SEND ? wr.qp_type.xrc.remote_srqn : 0;
   if (qp.sq_sig_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0) wqe.flags |= ipc::kSignaled;
   if ((wr.send_flags & IBV_SEND_SOLICITED) != 0) wqe.flags |= ipc::kSolicited;
   if ((wr.send_flags & IBV_SEND_FENCE) != 0) wqe.flags |= ipc::kFence;
@@ -206,7 +208,7 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   const std::lock_guard lock(srq.mutex);
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (srq.free.empty()) {
+    if (srq.depth - srq.free.size() >= srq.max_wr) {
       error = ENOMEM;
       break;
     }

@@ -47,6 +47,7 @@ void leave(std::vector<Qp*>* list, Qp* qp) { std::erase(*list, qp); }
 
 // No completion of the queue pair is handed out after this.
 void leave_completion_queues(Qp* qp) {
+  if (qp->send_cq() == nullptr) return;
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
     leave(&qp->send_cq()->senders, qp);
@@ -56,6 +57,7 @@ void leave_completion_queues(Qp* qp) {
 }
 
 void join_completion_queues(Qp* qp) {
+  if (qp->send_cq() == nullptr) return;
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
     qp->send_cq()->senders.push_back(qp);
@@ -72,6 +74,7 @@ void start_over(Qp* qp) {
   qp->owns_token = false;
   qp->direct = nullptr;
   qp->receives_consumed = qp->handed_over_at = 0;
+  qp->may_read = false;
 }
 
 // Maps what came with the change to RTR. Without it the link is mediated.
@@ -119,15 +122,22 @@ std::unique_ptr<Direct> make_direct(Context& context, const ipc::ModifyQpReply& 
 
 ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   Context& context = *Context::of(ibv);
-  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const auto asks = [&](ibv_qp_init_attr_mask bit) { return (attr->comp_mask & bit) != 0; };
+  constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+                              IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
+                              IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   auto qp = std::make_unique<Qp>();
-  const bool extended = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if ((attr->comp_mask & ~kKnown) != 0 ||
-      (extended && !set_extended_ops(*qp, attr->send_ops_flags))) {
+      (asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0) ||
+      (asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && attr->max_tso_header != 0) ||
+      (asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+       !set_extended_ops(*qp, attr->qp_type, attr->send_ops_flags))) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (attr->pd == nullptr || attr->send_cq == nullptr || attr->recv_cq == nullptr) {
+  if (attr->qp_type == IBV_QPT_XRC_RECV) return create_target(ibv, *attr);
+  if (!asks(IBV_QP_INIT_ATTR_PD) || attr->pd == nullptr || attr->send_cq == nullptr ||
+      (attr->recv_cq == nullptr && attr->qp_type != IBV_QPT_XRC_SEND)) {
     errno = EINVAL;
     return nullptr;
   }
@@ -137,7 +147,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   auto& wanted = request.create_qp;
   wanted.pd = attr->pd->handle;
   wanted.send_cq = Cq::of(attr->send_cq)->handle;
-  wanted.recv_cq = Cq::of(attr->recv_cq)->handle;
+  wanted.recv_cq = Cq::of(attr->recv_cq != nullptr ? attr->recv_cq : attr->send_cq)->handle;
   wanted.srq = attr->srq != nullptr ? Srq::of(attr->srq)->handle : ipc::kNoObject;
   wanted.type = attr->qp_type;
   wanted.max_send_wr = attr->cap.max_send_wr;
@@ -188,9 +198,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   request.modify_qp = {};
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = static_cast<uint32_t>(attr_mask);
-  if ((attr_mask & IBV_QP_CUR_STATE) != 0 &&
-      attr->cur_qp_state != static_cast<ibv_qp_state>(qp->state()))
-    return EINVAL;
+  request.modify_qp.cur_state = attr->cur_qp_state;
   auto& to = request.modify_qp.attributes;
   to.state = attr->qp_state;
   to.path_mtu = attr->path_mtu;
@@ -209,11 +217,19 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   to.retry_cnt = attr->retry_cnt;
   to.rnr_retry = attr->rnr_retry;
   to.en_sqd_async_notify = attr->en_sqd_async_notify;
+  to.path_mig_state = static_cast<uint8_t>(attr->path_mig_state);
 
   const bool resets = (attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
   std::vector<base::Fd> fds;
   if (resets) leave_completion_queues(qp);
-  const int error = context.session.call(request, &reply, {}, &fds);
+  int error = 0;
+  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) {
+    // What this process executes itself is at its end, and nothing more is begun.
+    const std::lock_guard lock(qp->send_mutex);
+    error = context.session.call(request, &reply, {}, &fds);
+  } else {
+    error = context.session.call(request, &reply, {}, &fds);
+  }
   if (error == 0 && resets) {
     // The daemon has cut the links; a peer that was in the middle ends now.
     wait_for_initiator(*qp);
@@ -223,6 +239,10 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   }
   if (resets) join_completion_queues(qp);
   if (error != 0) return error;
+  if ((attr_mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+    const std::lock_guard lock(qp->send_mutex);
+    qp->may_read = attr->max_rd_atomic > 0;
+  }
   if (reply.modify_qp.direct != 0) {
     auto direct = make_direct(context, reply.modify_qp, std::move(fds));
     const std::lock_guard polling(qp->recv_cq()->mutex);
@@ -261,6 +281,8 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
   attr->retry_cnt = now.retry_cnt;
   attr->rnr_retry = now.rnr_retry;
   attr->sq_draining = now.sq_draining;
+  attr->path_mig_state = static_cast<ibv_mig_state>(now.path_mig_state);
+  attr->en_sqd_async_notify = now.en_sqd_async_notify;
   ibv->state = attr->qp_state;
   *init_attr = {};
   init_attr->qp_context = ibv->qp_context;

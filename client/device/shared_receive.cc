@@ -8,11 +8,16 @@
 namespace vrdma::client {
 
 ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
-  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) {
+  const auto has = [&](ibv_srq_init_attr_mask bit) { return (attr->comp_mask & bit) != 0; };
+  const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr->srq_type : IBV_SRQT_BASIC;
+  if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
+  const bool xrc = type == IBV_SRQT_XRC;
+  if (!has(IBV_SRQ_INIT_ATTR_PD) || attr->pd == nullptr ||
+      (xrc && (!has(IBV_SRQ_INIT_ATTR_XRCD) || attr->xrcd == nullptr ||
+               !has(IBV_SRQ_INIT_ATTR_CQ) || attr->cq == nullptr))) {
     errno = EINVAL;
     return nullptr;
   }
@@ -20,7 +25,9 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kCreateSrq;
-  request.create_srq = {attr->pd->handle, attr->attr.max_wr, attr->attr.max_sge};
+  request.create_srq = {attr->pd->handle, attr->attr.max_wr, attr->attr.max_sge,
+                        xrc ? Xrcd::of(attr->xrcd)->handle : ipc::kNoObject,
+                        xrc ? Cq::of(attr->cq)->handle : ipc::kNoObject};
   if (const int error = context.session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;
@@ -35,11 +42,18 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   srq->slots = context.arena.at<uint32_t>(made.slots);
   srq->wqes = context.arena.at<uint8_t>(made.wqes);
   srq->wr_ids.resize(made.depth);
-  for (uint32_t slot = made.max_wr; slot-- > 0;) srq->free.push_back(slot);
+  for (uint32_t slot = made.depth; slot-- > 0;) srq->free.push_back(slot);
   init_srq(&srq->ibv, ibv, attr->pd, attr->srq_context);
   srq->ibv.handle = made.handle;
   attr->attr.max_wr = made.max_wr;
   attr->attr.max_sge = made.max_sge;
+  if (xrc) {
+    srq->srqn = made.srqn;
+    srq->cq = Cq::of(attr->cq);
+    srq->inbox = context.arena.at<ipc::RecvRing>(made.inbox);
+    const std::lock_guard lock(srq->cq->mutex);
+    srq->cq->shared.push_back(srq);
+  }
   const std::lock_guard lock(context.mutex);
   context.srqs.emplace(made.handle, srq);
   return &srq->ibv;
@@ -47,13 +61,18 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
 
 int modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int attr_mask) {
   if ((attr_mask & ~(IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR)) != 0) return EINVAL;
-  if ((attr_mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // not in the capabilities
-  if ((attr_mask & IBV_SRQ_LIMIT) == 0) return 0;
+  Srq& srq = *Srq::of(ibv);
+  const std::lock_guard lock(srq.mutex);
+  const bool resizes = (attr_mask & IBV_SRQ_MAX_WR) != 0;
+  if (resizes && attr->max_wr < srq.depth - srq.free.size()) return EINVAL;
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kModifySrq;
-  request.modify_srq = {ibv->handle, attr->srq_limit};
-  return Context::of(ibv->context)->session.call(request, &reply);
+  request.modify_srq = {ibv->handle, static_cast<uint32_t>(attr_mask), attr->max_wr,
+                        attr->srq_limit};
+  const int error = Context::of(ibv->context)->session.call(request, &reply);
+  if (error == 0 && resizes) srq.max_wr = attr->max_wr;
+  return error;
 }
 
 int query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
@@ -70,7 +89,8 @@ int query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 int get_srq_num(ibv_srq* ibv, uint32_t* srq_num) {
-  *srq_num = ibv->handle;
+  if (Srq::of(ibv)->cq == nullptr) return EINVAL;
+  *srq_num = Srq::of(ibv)->srqn;
   return 0;
 }
 
@@ -79,6 +99,10 @@ int destroy_srq(ibv_srq* ibv) {
   const int error = context.session.call(ipc::Call::kDestroySrq, ibv->handle);
   if (error != 0 && error != EIO) return error;
   Srq* srq = Srq::of(ibv);
+  if (srq->cq != nullptr) {
+    const std::lock_guard lock(srq->cq->mutex);
+    std::erase(srq->cq->shared, srq);
+  }
   {
     const std::lock_guard lock(context.mutex);
     context.srqs.erase(ibv->handle);

@@ -80,7 +80,7 @@ struct SendWqe {
   uint16_t num_sge;
   uint32_t imm;            // as it goes on the wire: big-endian
   uint32_t inline_length;  // bytes behind the header instead of elements, if kInline
-  uint32_t reserved;
+  uint32_t srqn;           // of an XRC initiator: the SRQ at the other end
   union {
     struct {
       uint64_t remote_addr;
@@ -128,7 +128,8 @@ struct RecvEntry {
   uint8_t status;     // verbs::WcStatus
   uint8_t flags;      // RecvFlags
   uint8_t sl;         // of a datagram, the kind of its header: see transport/shm/datagram.cc
-  uint32_t reserved[3];
+  uint32_t qpn;       // in the inbox of an XRC SRQ: the target queue pair
+  uint32_t reserved[2];
 };
 static_assert(sizeof(RecvEntry) == 32);
 
@@ -145,7 +146,8 @@ constexpr uint64_t recv_ring_bytes(uint32_t depth) {
   return sizeof(RecvRing) + uint64_t{depth} * sizeof(RecvEntry);
 }
 
-// A shared receive queue: WQEs by slot, and the ring of slots in the order posted.
+// A shared receive queue: WQEs by slot, and the ring of slots in the order posted. One of an XRC
+// domain has an inbox too, for its queue pairs may be another process's.
 struct SrqBlock {
   alignas(64) Word head;  // owner: slots published
   alignas(64) Word tail;  // daemon: slots claimed
@@ -194,8 +196,11 @@ struct ChannelMessage {
   uint32_t reserved;
 };
 
+constexpr uint32_t kMaxRdAtomic = 128;  // of a queue pair, in either direction
 constexpr uint32_t kMaxSge = 16;
 constexpr uint32_t kMaxInline = 512;  // bytes
 constexpr uint32_t kMaxQueueDepth = 32768;
+// Slots that an SRQ has at least, so that it can be made larger: its rings never move.
+constexpr uint32_t kMinSrqDepth = 1024;
 
 }  // namespace vrdma::ipc

@@ -1,9 +1,9 @@
 // The session protocol: what a client of one vdevice asks of the daemon.
 //
 // A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn; file descriptors travel as
-// SCM_RIGHTS beside the reply (beside the request only with kHello). All integers are the host's,
-// for both ends are on one host. Both structs are fixed in size. Events go the other way through
-// the event pipe of the session, as EventMessage.
+// SCM_RIGHTS beside the reply (beside the request only with kHello and kOpenXrcd). All integers are
+// the host's, for both ends are on one host. Both structs are fixed in size. Events go the other
+// way through the event pipe of the session, as EventMessage.
 //
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
@@ -22,6 +22,8 @@ constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kNoObject = 0;  // handles start at 1
 constexpr size_t kMaxFds = 8;      // beside one message
+// Set in the handles of XRC target queue pairs, which are counted apart.
+constexpr uint32_t kTargetHandle = 1u << 31;
 
 enum class Call : uint32_t {
   kProbe = 1,  // node GUID only; leaves no session behind
@@ -51,6 +53,9 @@ enum class Call : uint32_t {
   kDestroyAh,
   kAttachMcast,
   kDetachMcast,
+  kOpenXrcd,
+  kCloseXrcd,
+  kOpenQp,
 };
 
 // Beside it, if the process has one already: its memory arena.
@@ -139,25 +144,39 @@ struct ResizeCqRequest {
   uint32_t cqe;
 };
 
+// Beside it, if has_file: the file that stands for the domain.
+struct OpenXrcdRequest {
+  uint32_t has_file;
+  uint32_t oflags;  // O_CREAT, O_EXCL
+};
+
 struct CreateSrqRequest {
   uint32_t pd, max_wr, max_sge;
+  uint32_t xrcd, cq;  // of an XRC SRQ; else kNoObject
 };
 struct CreateSrqReply {
   uint32_t handle, max_wr, max_sge;
   uint32_t depth;  // slots, a power of two
   uint64_t block, slots,
-      wqes;  // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
+      wqes;        // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
+  uint64_t inbox;  // of an XRC SRQ: RecvRing of depth entries
+  uint32_t srqn;   // of an XRC SRQ
+  uint32_t reserved;
 };
 struct ModifySrqRequest {
-  uint32_t handle, limit;
+  uint32_t handle;
+  uint32_t mask;  // verbs::SrqAttrMask
+  uint32_t max_wr, limit;
 };
 struct QuerySrqReply {
   uint32_t max_wr, max_sge, limit;
 };
 
+// An XRC target has nothing but its domain. Its reply names no place in the arena.
 struct CreateQpRequest {
   uint32_t pd, send_cq, recv_cq, srq;  // srq or kNoObject
-  uint32_t type;                       // verbs::QpType
+  uint32_t xrcd;
+  uint32_t type;  // verbs::QpType
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
 };
 struct CreateQpReply {
@@ -168,9 +187,15 @@ struct CreateQpReply {
   uint64_t block, sq, results, rq, inbox;  // offsets in the queue arena
 };
 
+// Answered like kCreateQp.
+struct OpenQpRequest {
+  uint32_t xrcd, qpn;
+};
+
 struct ModifyQpRequest {
   uint32_t handle;
-  uint32_t mask;  // verbs::QpAttrMask
+  uint32_t mask;       // verbs::QpAttrMask
+  uint32_t cur_state;  // what the program takes the state to be, with kQpCurState
   verbs::QpAttributes attributes;
 };
 
@@ -219,6 +244,8 @@ struct Request {
     CreateSrqRequest create_srq;
     ModifySrqRequest modify_srq;
     CreateQpRequest create_qp;
+    OpenXrcdRequest open_xrcd;
+    OpenQpRequest open_qp;
     ModifyQpRequest modify_qp;
     verbs::AddressVector create_ah;
     McastRequest mcast;

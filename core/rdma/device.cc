@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/ipc/bell.h"
+#include "core/rdma/xrc.h"
 
 namespace vrdma::rdma {
 
@@ -31,6 +32,14 @@ Outcome Srq::claim(Receive* receive) {
   return Outcome::kDone;
 }
 
+void Srq::deliver(const ipc::RecvEntry& entry) {
+  inbox->entries()[inbox_head & (depth - 1)] = entry;
+  ++inbox_head;
+  inbox->head.store(inbox_head, std::memory_order_release);
+  cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
+             entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
+}
+
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
   block->state.store(attributes.state, std::memory_order_release);
@@ -46,20 +55,31 @@ void Qp::deliver(const ipc::RecvEntry& entry) {
                   entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
 
+void Qp::note_drained() {
+  if (state() != QpState::kSqd || attributes.sq_draining == 0) return;
+  attributes.sq_draining = 0;
+  if (attributes.en_sqd_async_notify != 0) raise(verbs::Event::kSqDrained);
+}
+
 void Qp::fail() {
   if (state() == QpState::kErr) return;
   set_state(QpState::kErr);
   context->device->fabric->cut(*this);
   if (sender) sender->link_changed();
   if (srq != nullptr) raise(verbs::Event::kQpLastWqeReached);
-  send_cq->notify(true);
+  if (send_cq != nullptr) send_cq->notify(true);
   if (recv_cq != send_cq) recv_cq->notify(true);
 }
 
-void Qp::raise(verbs::Event event) { context->raise(event, handle); }
+void Qp::raise(verbs::Event event) {
+  if (domain == nullptr) return context->raise(event, handle);
+  for (const Opener& opener : openers) opener.context->raise(event, opener.handle);
+}
 
 Context::~Context() {
   qps.each([&](Qp& qp) { destroy_qp(qp); });
+  targets.each([&](Target& target) { close_target(*this, target); });
+  srqs.each([&](Srq& srq) { destroy_srq(srq); });
   if (device != nullptr) device->contexts.remove(this);
 }
 
@@ -71,6 +91,22 @@ bool Context::trusts(const Context& other) const {
 void Context::raise(verbs::Event event, uint32_t object) {
   const ipc::EventMessage message{static_cast<uint32_t>(event), object};
   [[maybe_unused]] const ssize_t written = ::write(event_pipe.get(), &message, sizeof message);
+}
+
+Qp* Context::find_qp(uint32_t handle) const {
+  if ((handle & ipc::kTargetHandle) == 0) return qps.find(handle);
+  const Target* target = targets.find(handle & ~ipc::kTargetHandle);
+  return target != nullptr ? target->qp : nullptr;
+}
+
+void Context::destroy_srq(Srq& srq) {
+  if (srq.xrcd != nullptr) {
+    srq.xrcd->domain->remove(srq);
+    --srq.xrcd->users;
+    --srq.cq->users;
+  }
+  --srq.pd->users;
+  srqs.remove(srq.handle);
 }
 
 void Context::destroy_qp(Qp& qp) {
@@ -97,7 +133,7 @@ void Context::reset_qp(Qp& qp) {
   qp.inbox_head = 0;
   qp.receiving = 0;
   qp.alive = std::make_shared<int>(0);
-  qp.inbox->head.store(0, std::memory_order_relaxed);
+  if (qp.inbox != nullptr) qp.inbox->head.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);
   qp.block->rq_head.store(0, std::memory_order_relaxed);

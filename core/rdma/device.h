@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -33,15 +34,17 @@ namespace vrdma::rdma {
 struct Context;
 struct Device;
 struct Qp;
+struct XrcDomain;
 class Fabric;
 
 // Who executes a queue pair's mediated work requests; transport/ implements it.
 class Sender {
  public:
   virtual ~Sender() = default;
-  virtual void kick() = 0;            // the program rang the doorbell
-  virtual void link_changed() = 0;    // the queue pair's link or state changed
-  virtual void receive_posted() = 0;  // the receive that it waits for may be there
+  virtual void kick() = 0;                         // the program rang the doorbell
+  virtual void link_changed() = 0;                 // the queue pair's link or state changed
+  virtual void receive_posted() = 0;               // the receive that it waits for may be there
+  [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
 };
 
 // A table of objects by handle.
@@ -120,6 +123,21 @@ struct Cq {
   void notify(bool solicited);
 };
 
+// One process's use of an XRC domain (xrc.h).
+struct Xrcd {
+  uint32_t handle = 0;
+  uint32_t users = 0;
+  std::shared_ptr<XrcDomain> domain;
+  Charges charges;
+};
+
+// One process's use of an XRC target queue pair.
+struct Target {
+  uint32_t handle = 0;
+  Qp* qp = nullptr;
+  Xrcd* xrcd = nullptr;
+};
+
 struct Srq {
   uint32_t handle = 0;
   uint32_t users = 0;
@@ -133,8 +151,16 @@ struct Srq {
   ReceiveQueue receives;
   std::vector<Receive> returned;  // claimed by a request that was then abandoned
   std::list<Sender*> waiters;
+  // Of an XRC SRQ: where its receives complete.
+  Xrcd* xrcd = nullptr;
+  uint32_t srqn = 0;
+  Cq* cq = nullptr;
+  ipc::RecvRing* inbox = nullptr;
+  uint32_t inbox_head = 0;  // ours: entries delivered
   Charges charges;
 
+  // Completes a receive of an XRC SRQ.
+  void deliver(const ipc::RecvEntry& entry);
   // Takes the next receive out of the queue for one of its queue pairs.
   [[nodiscard]] Outcome claim(Receive* receive);
   // Gives one back that was claimed and not completed.
@@ -183,6 +209,16 @@ struct Qp {
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
   std::vector<verbs::Gid> groups;
+
+  // Of an XRC target: it belongs to all of `openers`; `context` is that of one of them.
+  XrcDomain* domain = nullptr;
+  struct Opener {
+    Context* context;
+    uint32_t handle;
+  };
+  std::vector<Opener> openers;
+  std::unique_ptr<ipc::QpBlock> own_block;
+
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   Charges charges;
 
@@ -206,6 +242,8 @@ struct Qp {
   // Completes a receive with `entry` by way of the inbox, and tells the CQ. Of a receive queue of
   // its own, that is the next one.
   void deliver(const ipc::RecvEntry& entry);
+  // In SQD, when its sender is drained: the draining is over, which is said if it was asked for.
+  void note_drained();
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
@@ -234,6 +272,8 @@ struct Context {
     Charges charges;
   };
   Handles<Ah> ahs;
+  Handles<Xrcd> xrcds;
+  Handles<Target> targets;
   std::unordered_map<uint32_t, Mr*> mr_by_slot;
   uint32_t next_key_slot = 1;
   uint8_t next_key_tag = 0;
@@ -249,7 +289,10 @@ struct Context {
   // May the two processes write into each other's registered memory without the daemon?
   [[nodiscard]] bool trusts(const Context& other) const;
   void raise(verbs::Event event, uint32_t object);
+  // The queue pair of a handle, XRC targets included; or nullptr.
+  [[nodiscard]] Qp* find_qp(uint32_t handle) const;
   void destroy_qp(Qp& qp);
+  void destroy_srq(Srq& srq);
   void reset_qp(Qp& qp);
 };
 
@@ -262,6 +305,9 @@ struct Device {
   std::unordered_map<uint32_t, Qp*> qps;
   std::list<Context*> contexts;
   uint32_t next_qpn = 0;
+  uint32_t next_srqn = 0;
+  // Those that are named by a file, by its device and inode.
+  std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<XrcDomain>> xrc_domains;
   bool port_active = false;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;

@@ -7,6 +7,7 @@
 namespace vrdma::rdma {
 
 using verbs::QpState;
+using verbs::QpType;
 
 namespace {
 
@@ -15,6 +16,14 @@ verbs::Gid dgid_of(const Qp& qp) {
   std::memcpy(gid.bytes.data(), qp.attributes.av.dgid, gid.bytes.size());
   return gid;
 }
+
+// An XRC initiator sends to a target; everybody else to his like.
+bool reaches(QpType initiator, QpType responder) {
+  if (initiator == QpType::kXrcInitiator) return responder == QpType::kXrcTarget;
+  return initiator == responder && initiator != QpType::kXrcTarget;
+}
+
+bool is_xrc(QpType type) { return type == QpType::kXrcInitiator || type == QpType::kXrcTarget; }
 
 base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth) {
   auto range = initiator.context->heap->allocate(ipc::recv_ring_bytes(depth));
@@ -43,7 +52,7 @@ void Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
   add(device);
   std::vector<Qp*> orphaned;
   for (const auto& [qpn, qp] : device->qps)
-    if (qp->state() >= QpState::kRtr && qp->type != verbs::QpType::kUd && !device->owns(qp->sgid))
+    if (qp->state() >= QpState::kRtr && qp->type != QpType::kUd && !device->owns(qp->sgid))
       orphaned.push_back(qp);
   for (Qp* qp : orphaned) qp->fail();
 }
@@ -61,9 +70,11 @@ Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const {
 }
 
 Qp* Fabric::named_peer(const Qp& qp) const {
-  if (qp.type == verbs::QpType::kUd || !qp.can_receive()) return nullptr;
+  if (qp.type == QpType::kUd || !qp.can_receive()) return nullptr;
   Qp* peer = find(dgid_of(qp), qp.attributes.dest_qpn);
-  return peer != nullptr && peer->type == qp.type ? peer : nullptr;
+  return peer != nullptr && (reaches(qp.type, peer->type) || reaches(peer->type, qp.type))
+             ? peer
+             : nullptr;
 }
 
 bool Fabric::names(const Qp& qp, const Qp& peer) const {
@@ -73,6 +84,7 @@ bool Fabric::names(const Qp& qp, const Qp& peer) const {
 
 Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
+  if (is_xrc(qp.type)) return nullptr;
   if (peer == nullptr || peer == &qp || peer->srq != nullptr || qp.srq != nullptr) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   const bool paired = qp.outbox != nullptr && peer->outbox != nullptr &&
@@ -91,6 +103,7 @@ Qp* Fabric::pair(Qp& qp) {
 }
 
 void Fabric::connect(Qp& initiator, Qp& responder) {
+  if (!reaches(initiator.type, responder.type)) return;
   if (initiator.out_used || responder.in_used) return;
   if (initiator.attributes.sq_psn != responder.attributes.rq_psn) return;
   initiator.out_used = responder.in_used = true;

@@ -8,9 +8,11 @@ using namespace verbs;  // NOLINT: the table below is nothing but its names
 
 namespace {
 
-constexpr uint8_t kRcBit = 1, kUcBit = 2, kUdBit = 4;
-constexpr uint8_t kConnected = kRcBit | kUcBit;
+constexpr uint8_t kRcBit = 1, kUcBit = 2, kUdBit = 4, kIniBit = 8, kTgtBit = 16;
+constexpr uint8_t kReliable = kRcBit | kIniBit | kTgtBit;
+constexpr uint8_t kConnected = kReliable | kUcBit;
 constexpr uint8_t kAllTypes = kConnected | kUdBit;
+constexpr uint8_t kResponds = kRcBit | kTgtBit;  // reliably; the others never answer
 
 struct Transition {
   uint8_t types;
@@ -18,7 +20,9 @@ struct Transition {
   uint32_t required, optional;
 };
 
-constexpr uint32_t kPath = kQpAltPath | kQpPathMigState;
+// What a connected queue pair may change on its way to RTS, and where it stands in SQD.
+constexpr uint32_t kUsual = kQpCurState | kQpAccessFlags | kQpAltPath | kQpPathMigState;
+constexpr uint32_t kMovable = kQpAv | kQpAltPath | kQpPathMigState | kQpAccessFlags | kQpPkeyIndex;
 
 constexpr std::array kTransitions{
     Transition{kConnected, QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags,
@@ -29,38 +33,42 @@ constexpr std::array kTransitions{
                kQpPkeyIndex | kQpPort | kQpAccessFlags},
     Transition{kUdBit, QpState::kInit, QpState::kInit, 0, kQpPkeyIndex | kQpPort | kQpQkey},
 
-    Transition{kRcBit, QpState::kInit, QpState::kRtr,
+    Transition{kResponds, QpState::kInit, QpState::kRtr,
                kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer,
                kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
-    Transition{kUcBit, QpState::kInit, QpState::kRtr, kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
+    Transition{kUcBit | kIniBit, QpState::kInit, QpState::kRtr,
+               kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn,
                kQpAltPath | kQpAccessFlags | kQpPkeyIndex},
     Transition{kUdBit, QpState::kInit, QpState::kRtr, 0, kQpPkeyIndex | kQpQkey},
 
     Transition{kRcBit, QpState::kRtr, QpState::kRts,
                kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic,
-               kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPath},
-    Transition{kUcBit, QpState::kRtr, QpState::kRts, kQpSqPsn,
-               kQpCurState | kQpAccessFlags | kPath},
+               kUsual | kQpMinRnrTimer},
+    Transition{kIniBit, QpState::kRtr, QpState::kRts,
+               kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic, kUsual},
+    Transition{kTgtBit, QpState::kRtr, QpState::kRts, kQpTimeout | kQpSqPsn,
+               kUsual | kQpMinRnrTimer},
+    Transition{kUcBit, QpState::kRtr, QpState::kRts, kQpSqPsn, kUsual},
     Transition{kUdBit, QpState::kRtr, QpState::kRts, kQpSqPsn, kQpCurState | kQpQkey},
 
-    Transition{kRcBit, QpState::kRts, QpState::kRts, 0,
-               kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPath | kQpRateLimit},
-    Transition{kUcBit, QpState::kRts, QpState::kRts, 0,
-               kQpCurState | kQpAccessFlags | kPath | kQpRateLimit},
-    Transition{kUdBit, QpState::kRts, QpState::kRts, 0, kQpCurState | kQpQkey | kQpRateLimit},
+    Transition{kResponds, QpState::kRts, QpState::kRts, 0, kUsual | kQpMinRnrTimer},
+    Transition{kUcBit | kIniBit, QpState::kRts, QpState::kRts, 0, kUsual},
+    Transition{kUdBit, QpState::kRts, QpState::kRts, 0, kQpCurState | kQpQkey},
 
     Transition{kAllTypes, QpState::kRts, QpState::kSqd, 0, kQpEnSqdAsyncNotify},
 
-    Transition{kRcBit, QpState::kSqd, QpState::kRts, 0,
-               kQpCurState | kQpAccessFlags | kQpMinRnrTimer | kPath},
-    Transition{kUcBit, QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpAccessFlags | kPath},
+    Transition{kResponds, QpState::kSqd, QpState::kRts, 0, kUsual | kQpMinRnrTimer},
+    Transition{kUcBit | kIniBit, QpState::kSqd, QpState::kRts, 0, kUsual},
     Transition{kUdBit, QpState::kSqd, QpState::kRts, 0, kQpCurState | kQpQkey},
 
     Transition{kRcBit, QpState::kSqd, QpState::kSqd, 0,
-               kQpPort | kQpAv | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic |
-                   kQpMaxDestRdAtomic | kPath | kQpAccessFlags | kQpPkeyIndex | kQpMinRnrTimer},
-    Transition{kUcBit, QpState::kSqd, QpState::kSqd, 0,
-               kQpAv | kPath | kQpAccessFlags | kQpPkeyIndex},
+               kMovable | kQpPort | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic |
+                   kQpMaxDestRdAtomic | kQpMinRnrTimer},
+    Transition{kIniBit, QpState::kSqd, QpState::kSqd, 0,
+               kMovable | kQpPort | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic},
+    Transition{kTgtBit, QpState::kSqd, QpState::kSqd, 0,
+               kMovable | kQpPort | kQpTimeout | kQpMaxDestRdAtomic | kQpMinRnrTimer},
+    Transition{kUcBit, QpState::kSqd, QpState::kSqd, 0, kMovable},
     Transition{kUdBit, QpState::kSqd, QpState::kSqd, 0, kQpPkeyIndex | kQpQkey},
 
     // A reliable queue pair never is in SQE: its errors lead to ERR.
@@ -76,6 +84,10 @@ uint8_t bit_of(QpType type) {
       return kUcBit;
     case QpType::kUd:
       return kUdBit;
+    case QpType::kXrcInitiator:
+      return kIniBit;
+    case QpType::kXrcTarget:
+      return kTgtBit;
   }
   return 0;
 }

@@ -8,8 +8,12 @@
 
 namespace vrdma::verbs {
 
-// IBTA 10.3.1; the reliable and unreliable connected services and the datagram.
-enum class QpType : uint8_t { kRc = 2, kUc = 3, kUd = 4 };
+// IBTA 10.3.1; the reliable and unreliable connected services, the datagram, and the two ends of
+// the extended reliable connection (annex A14).
+enum class QpType : uint8_t { kRc = 2, kUc = 3, kUd = 4, kXrcInitiator = 9, kXrcTarget = 10 };
+
+// Of the connected types, those that are acknowledged.
+constexpr bool is_reliable(QpType type) { return type != QpType::kUc && type != QpType::kUd; }
 
 // IBTA 10.3.1, figure 124.
 enum class QpState : uint32_t {
@@ -123,6 +127,9 @@ enum QpAttrMask : uint32_t {
   kQpDestQpn = 1u << 20,
   kQpRateLimit = 1u << 25,
 };
+
+// ibv_srq_attr_mask.
+enum SrqAttrMask : uint32_t { kSrqMaxWr = 1u << 0, kSrqLimit = 1u << 1 };
 
 // The address vector of a connected QP or of an address handle (IBTA 11.2.2.1).
 struct AddressVector {

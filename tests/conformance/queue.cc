@@ -130,7 +130,15 @@ Qp::Qp(const Side& side, Cq& send_cq, Cq& recv_cq, const QpOptions& wanted)
               options.max_inline};
   attr.qp_type = options.type;
   attr.sq_sig_all = options.sq_sig_all ? 1 : 0;
-  qp = ibv_create_qp(options.pd != nullptr ? options.pd : side.pd, &attr);
+  if (options.type == IBV_QPT_XRC_RECV) {
+    ibv_qp_init_attr_ex target{};
+    target.qp_type = options.type;
+    target.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    target.xrcd = options.xrcd;
+    qp = ibv_create_qp_ex(side.context, &target);
+  } else {
+    qp = ibv_create_qp(options.pd != nullptr ? options.pd : side.pd, &attr);
+  }
   CHECK(qp != nullptr);
   cap = attr.cap;
 }
@@ -167,8 +175,8 @@ void Qp::to_rtr(const Endpoint& peer) {
     attr.ah_attr.grh.hop_limit = 64;
     mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   }
-  if (options.type == IBV_QPT_RC) {
-    attr.max_dest_rd_atomic = 8;
+  if (options.type == IBV_QPT_RC || options.type == IBV_QPT_XRC_RECV) {
+    attr.max_dest_rd_atomic = options.max_dest_rd_atomic;
     attr.min_rnr_timer = options.min_rnr_timer;
     mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   }
@@ -180,11 +188,12 @@ void Qp::to_rts() {
   attr.qp_state = IBV_QPS_RTS;
   attr.sq_psn = psn_;
   int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (options.type == IBV_QPT_RC) {
-    attr.timeout = options.timeout;
+  attr.timeout = options.timeout;
+  if (options.type == IBV_QPT_XRC_RECV) mask |= IBV_QP_TIMEOUT;
+  if (options.type == IBV_QPT_RC || options.type == IBV_QPT_XRC_SEND) {
     attr.retry_cnt = options.retry_cnt;
     attr.rnr_retry = options.rnr_retry;
-    attr.max_rd_atomic = 8;
+    attr.max_rd_atomic = options.max_rd_atomic;
     mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   }
   CHECK_EQ(ibv_modify_qp(qp, &attr, mask), 0);

@@ -79,9 +79,11 @@ struct QpOptions {
   bool sq_sig_all = false;
   int access = kAllAccess;
   uint8_t rnr_retry = 7, retry_cnt = 7, timeout = 14, min_rnr_timer = 12;
+  uint8_t max_rd_atomic = 8, max_dest_rd_atomic = 8;
   uint32_t qkey = 0x11111111;
   ibv_srq* srq = nullptr;
-  ibv_pd* pd = nullptr;  // default: the side's
+  ibv_pd* pd = nullptr;      // default: the side's
+  ibv_xrcd* xrcd = nullptr;  // of an XRC target
 };
 
 class Qp {

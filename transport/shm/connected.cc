@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/rdma/xrc.h"
+
 namespace vrdma::transport {
 
 using rdma::Outcome;
 using rdma::Plan;
-using verbs::QpType;
 using verbs::WcStatus;
 
 namespace {
@@ -34,20 +35,23 @@ void ConnectedPath::abandon() {
 
 Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   rdma::Qp& peer = *qp_.out;
+  const bool xrc = peer.domain != nullptr;
+  srq_ = xrc ? peer.domain->find(request.wqe.srqn) : peer.srq;
+  if (xrc && srq_ == nullptr) return Outcome::kRemoteInvalid;
+  home_ = xrc ? srq_->context : peer.context;
   const rdma::Requester requester{qp_.memory(), qp_.pd->handle};
   rdma::Responder responder;
-  responder.memory = peer.memory();
-  responder.pd = peer.pd->handle;
+  responder.memory = {home_->keys(), home_->process->space()};
+  responder.pd = xrc ? srq_->pd->handle : peer.pd->handle;
   responder.access = peer.block->access.load(std::memory_order_relaxed);
-  responder.receives = peer.receive_queue();
+  responder.receives = srq_ != nullptr ? srq_->receives : peer.receives;
   responder.next_receive =
       qp_.out_direct ? qp_.outbox->ring->head.load(std::memory_order_relaxed) : peer.inbox_head;
-  if (peer.srq != nullptr &&
-      verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
+  if (srq_ != nullptr && verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
     if (claimed_from_ == nullptr) {
-      const Outcome outcome = peer.srq->claim(&receive_);
+      const Outcome outcome = srq_->claim(&receive_);
       if (outcome != Outcome::kDone) return outcome;
-      claimed_from_ = peer.srq;
+      claimed_from_ = srq_;
     }
     responder.claimed = &receive_;
   }
@@ -83,7 +87,7 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   const bool atomic = verbs::is_atomic(plan.opcode);
   const bool to_local = atomic || plan.opcode == verbs::Opcode::kRdmaRead;
   rdma::Process& local = *qp_.context->process;
-  rdma::Process& remote = *qp_.out->context->process;
+  rdma::Process& remote = *home_->process;
   const uint64_t length = slice_length(plan);
   if (stage_ == Stage::kStart) {
     buffer_ = std::make_shared<std::vector<uint8_t>>(length);
@@ -159,8 +163,11 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
 void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
                                      WcStatus status) {
   rdma::Qp& peer = *qp_.out;
-  const ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
-  if (qp_.out_direct) {
+  ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
+  if (peer.domain != nullptr) {
+    entry.qpn = peer.qpn;
+    srq_->deliver(entry);
+  } else if (qp_.out_direct) {
     ipc::RecvRing* ring = qp_.outbox->ring;
     rdma::deliver(request, plan, ring, qp_.outbox->depth,
                   ring->head.load(std::memory_order_relaxed), status);
@@ -191,14 +198,14 @@ Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
   rdma::Qp& peer = *qp_.out;
   const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
   if (outcome == Outcome::kPeerBroken) {
-    ++peer.context->device->fabric->counters.rings_corrupt;
+    ++home_->device->fabric->counters.rings_corrupt;
     abandon();
-    if (peer.context->on_corrupt) peer.context->on_corrupt();
+    if (home_->on_corrupt) home_->on_corrupt();
     return {Progress::Kind::kNoLink};
   }
   const bool receive_failed =
       outcome == Outcome::kReceiveTooSmall || outcome == Outcome::kReceiveProtection;
-  if (!local && qp_.type != QpType::kRc) {
+  if (!local && !verbs::is_reliable(qp_.type)) {
     abandon();
     return done(WcStatus::kSuccess);
   }

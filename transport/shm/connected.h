@@ -40,6 +40,10 @@ class ConnectedPath final : public Path {
 
   rdma::Qp& qp_;
   SendQueue& queue_;
+  // Set by prepare(), good until execute() returns: the responder's SRQ, if it has one (of XRC, the
+  // one that the request names), and in whose memory the request acts.
+  rdma::Srq* srq_ = nullptr;
+  rdma::Context* home_ = nullptr;
   rdma::Srq* claimed_from_ = nullptr;
   rdma::Receive receive_;  // claimed from it
   uint64_t done_ = 0;      // bytes of the message moved so far

@@ -21,6 +21,7 @@ struct FakeSender final : Sender {
   void kick() override {}
   void link_changed() override { ++*changes; }
   void receive_posted() override {}
+  bool drained() const override { return true; }
   int* changes;
 };
 

@@ -17,7 +17,8 @@ using verbs::QpType;
 
 constexpr QpState kStates[] = {QpState::kReset, QpState::kInit, QpState::kRtr, QpState::kRts,
                                QpState::kSqd,   QpState::kSqe,  QpState::kErr};
-constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd};
+constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd, QpType::kXrcInitiator,
+                             QpType::kXrcTarget};
 
 // "reset-init" and the like; the transitions that are legal at all, beside those to RESET and ERR.
 std::string name(QpState from, QpState to) {
@@ -29,24 +30,24 @@ bool exists(QpType type, const std::string& transition) {
   static const std::set<std::string> kAll{"reset-init", "init-init", "init-rtr",
                                           "rtr-rts",    "rts-rts",   "rts-sqd",
                                           "sqd-rts",    "sqd-sqd",   "sqe-rts"};
-  if (transition == "sqe-rts" && type == QpType::kRc) return false;
+  if (transition == "sqe-rts" && type != QpType::kUc && type != QpType::kUd) return false;
   return kAll.contains(transition);
 }
 
 struct Rule {
   QpAttrMask attribute;
-  std::string types;  // of "rud": RC, UC, UD
+  std::string types;  // of "rudit": RC, UC, UD, XRC initiator and target
   std::set<std::string> required, optional;
 };
 
 const std::vector<Rule>& rules() {
   using namespace verbs;  // NOLINT: names of attributes
   static const std::vector<Rule> kRules{
-      {kQpPkeyIndex, "rud", {"reset-init"}, {"init-init", "init-rtr", "sqd-sqd"}},
-      {kQpPort, "rud", {"reset-init"}, {"init-init"}},
-      {kQpPort, "r", {}, {"sqd-sqd"}},
+      {kQpPkeyIndex, "rudit", {"reset-init"}, {"init-init", "init-rtr", "sqd-sqd"}},
+      {kQpPort, "rudit", {"reset-init"}, {"init-init"}},
+      {kQpPort, "rit", {}, {"sqd-sqd"}},
       {kQpAccessFlags,
-       "ru",
+       "ruit",
        {"reset-init"},
        {"init-init", "init-rtr", "rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
       {kQpAccessFlags, "u", {}, {"sqe-rts"}},
@@ -54,23 +55,23 @@ const std::vector<Rule>& rules() {
        "d",
        {"reset-init"},
        {"init-init", "init-rtr", "rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd", "sqe-rts"}},
-      {kQpAv, "ru", {"init-rtr"}, {"sqd-sqd"}},
-      {kQpPathMtu, "ru", {"init-rtr"}, {}},
-      {kQpDestQpn, "ru", {"init-rtr"}, {}},
-      {kQpRqPsn, "ru", {"init-rtr"}, {}},
-      {kQpMaxDestRdAtomic, "r", {"init-rtr"}, {"sqd-sqd"}},
-      {kQpMinRnrTimer, "r", {"init-rtr"}, {"rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
-      {kQpAltPath, "ru", {}, {"init-rtr", "rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
-      {kQpPathMigState, "ru", {}, {"rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
-      {kQpSqPsn, "rud", {"rtr-rts"}, {}},
-      {kQpTimeout, "r", {"rtr-rts"}, {"sqd-sqd"}},
-      {kQpRetryCnt, "r", {"rtr-rts"}, {"sqd-sqd"}},
-      {kQpRnrRetry, "r", {"rtr-rts"}, {"sqd-sqd"}},
-      {kQpMaxQpRdAtomic, "r", {"rtr-rts"}, {"sqd-sqd"}},
-      {kQpCurState, "rud", {}, {"rtr-rts", "rts-rts", "sqd-rts"}},
+      {kQpAv, "ruit", {"init-rtr"}, {"sqd-sqd"}},
+      {kQpPathMtu, "ruit", {"init-rtr"}, {}},
+      {kQpDestQpn, "ruit", {"init-rtr"}, {}},
+      {kQpRqPsn, "ruit", {"init-rtr"}, {}},
+      {kQpMaxDestRdAtomic, "rt", {"init-rtr"}, {"sqd-sqd"}},
+      {kQpMinRnrTimer, "rt", {"init-rtr"}, {"rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
+      {kQpAltPath, "ruit", {}, {"init-rtr", "rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
+      {kQpPathMigState, "ruit", {}, {"rtr-rts", "rts-rts", "sqd-rts", "sqd-sqd"}},
+      {kQpSqPsn, "rudit", {"rtr-rts"}, {}},
+      {kQpTimeout, "rit", {"rtr-rts"}, {"sqd-sqd"}},
+      {kQpRetryCnt, "ri", {"rtr-rts"}, {"sqd-sqd"}},
+      {kQpRnrRetry, "ri", {"rtr-rts"}, {"sqd-sqd"}},
+      {kQpMaxQpRdAtomic, "ri", {"rtr-rts"}, {"sqd-sqd"}},
+      {kQpCurState, "rudit", {}, {"rtr-rts", "rts-rts", "sqd-rts"}},
       {kQpCurState, "ud", {}, {"sqe-rts"}},
-      {kQpEnSqdAsyncNotify, "rud", {}, {"rts-sqd"}},
-      {kQpRateLimit, "rud", {}, {"rts-rts"}},
+      {kQpEnSqdAsyncNotify, "rudit", {}, {"rts-sqd"}},
+      {kQpRateLimit, "", {}, {}},
       {kQpCap, "", {}, {}},
   };
   return kRules;
@@ -81,11 +82,27 @@ struct Wanted {
   uint32_t required = 0, optional = 0;
 };
 
+char letter_of(QpType type) {
+  switch (type) {
+    case QpType::kRc:
+      return 'r';
+    case QpType::kUc:
+      return 'u';
+    case QpType::kUd:
+      return 'd';
+    case QpType::kXrcInitiator:
+      return 'i';
+    case QpType::kXrcTarget:
+      return 't';
+  }
+  return '?';
+}
+
 Wanted wanted(QpType type, QpState from, QpState to) {
   if (to == QpState::kReset || to == QpState::kErr) return {true, 0, 0};
   const std::string transition = name(from, to);
   Wanted sum{exists(type, transition), 0, 0};
-  const char letter = type == QpType::kRc ? 'r' : type == QpType::kUc ? 'u' : 'd';
+  const char letter = letter_of(type);
   for (const Rule& rule : rules()) {
     if (rule.types.find(letter) == std::string::npos) continue;
     if (rule.required.contains(transition)) sum.required |= rule.attribute;

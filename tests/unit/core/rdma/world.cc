@@ -273,7 +273,7 @@ void World::name(rdma::Qp& qp, const rdma::Qp& peer) {
   qp.attributes.retry_cnt = 7;
   qp.attributes.timeout = 14;
   qp.attributes.min_rnr_timer = 1;
-  qp.attributes.max_dest_rd_atomic = 1;
+  qp.attributes.max_rd_atomic = qp.attributes.max_dest_rd_atomic = 1;
   qp.sgid = qp.context->device->gids[0];
   qp.block->access.store(verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic);
 }

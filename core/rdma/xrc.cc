@@ -1,0 +1,69 @@
+#include "core/rdma/xrc.h"
+
+#include <algorithm>
+
+namespace vrdma::rdma {
+
+Qp* XrcDomain::find_target(uint32_t qpn) const {
+  for (const auto& target : targets)
+    if (target->qpn == qpn) return target.get();
+  return nullptr;
+}
+
+void XrcDomain::add(Srq& srq) {
+  uint32_t& next = srq.context->device->next_srqn;
+  do next = (next + 1) & verbs::kQpnMask;
+  while (next == 0 || srqs.contains(next));
+  srq.srqn = next;
+  srqs.emplace(next, &srq);
+}
+
+void XrcDomain::remove(Srq& srq) {
+  srqs.erase(srq.srqn);
+  for (const auto& target : targets)
+    if (target->in != nullptr && target->in->sender) target->in->sender->link_changed();
+}
+
+Target* make_target(Context& context, Xrcd& xrcd) {
+  auto qp = std::make_unique<Qp>();
+  qp->type = verbs::QpType::kXrcTarget;
+  qp->domain = xrcd.domain.get();
+  qp->context = &context;
+  qp->own_block = std::make_unique<ipc::QpBlock>();
+  qp->block = qp->own_block.get();
+  qp->qpn = context.device->take_qpn(qp.get());
+  qp->set_state(verbs::QpState::kReset);
+  Qp& made = *qp;
+  xrcd.domain->targets.push_back(std::move(qp));
+  return open_target(context, xrcd, made);
+}
+
+Target* open_target(Context& context, Xrcd& xrcd, Qp& qp) {
+  auto target = std::make_unique<Target>();
+  target->qp = &qp;
+  target->xrcd = &xrcd;
+  ++xrcd.users;
+  Target* opened = context.targets.add(std::move(target));
+  qp.openers.push_back({&context, opened->handle | ipc::kTargetHandle});
+  return opened;
+}
+
+void close_target(Context& context, Target& target) {
+  Qp& qp = *target.qp;
+  const uint32_t handle = target.handle | ipc::kTargetHandle;
+  std::erase_if(qp.openers, [&](const Qp::Opener& opener) {
+    return opener.context == &context && opener.handle == handle;
+  });
+  const auto domain = target.xrcd->domain;
+  --target.xrcd->users;
+  context.targets.remove(target.handle);
+  if (!qp.openers.empty()) {
+    qp.context = qp.openers.front().context;
+    return;
+  }
+  context.device->fabric->cut(qp);
+  context.device->qps.erase(qp.qpn);
+  domain->targets.remove_if([&](const auto& other) { return other.get() == &qp; });
+}
+
+}  // namespace vrdma::rdma
