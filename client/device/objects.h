@@ -2,7 +2,7 @@
 //
 // Each begins with the public struct that the program holds, so that of() is a cast. Locks, in the
 // order in which they may be taken: Cq::mutex, Context::mutex, Qp::send_mutex, Qp::poll_mutex;
-// Qp::recv_mutex and Srq::mutex below any, with none below them.
+// Qp::recv_mutex and Srq::mutex below any, with none below them but the session's own.
 #pragma once
 
 #include <infiniband/verbs.h>

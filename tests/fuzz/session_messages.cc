@@ -69,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto* words = reinterpret_cast<uint32_t*>(request.bytes);
     for (size_t i = 0; i < sizeof request.bytes / sizeof *words; ++i)
       if (words[i] % 2 == 0) words[i] %= 16;
-    request.call = static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % 30);
+    request.call = static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % 40);
     if (!converse(client.get(), request)) break;
   }
   return 0;
