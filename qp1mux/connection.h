@@ -29,10 +29,10 @@
 // | kRepReceived     | kReqSent                     | rep                           | kRepReceived|
 // | kRtuReceived     | kRepSent                     | the connection stands         | kEstablished|
 // | kRepError        | kRepSent                     | no RTU came                   | kTimewait   |
-// | kRejReceived     | kReqSent .. kEstablished     | refused: reason, ari          | kTimewait   |
-// | kDreqReceived    | kRepSent, kEstablished,      | the peer ends it              |kDreqReceived|
-// |                  | kRepReceived, kDreqSent      |                               |             |
-// | kDrepReceived    | kDreqSent                    | the peer agrees               | kTimewait   |
+// | kRejReceived     | kReqSent .. kDreqSent        | refused: reason, ari          | kTimewait   |
+// | kDreqReceived    | kRepReceived .. kEstablished | the peer ends it              |kDreqReceived|
+// | kDrepReceived    | kDreqSent                    | the peer agrees, or had the   | kTimewait   |
+// |                  |                              | same in mind (DREQs crossed)  |             |
 // | kDreqError       | kDreqSent                    | the peer is silent            | kTimewait   |
 // | kTimewaitExit    | kTimewait                    | all that was on the way is    | kClosed     |
 // |                  |                              | gone; only if it ever stood   |             |
@@ -143,14 +143,14 @@ struct Rep {
   uint8_t rnr_retry_count = 7;
   bool srq = false;
   bool flow_control = true;
-  PrivateData private_data;  // 196
+  PrivateData private_data{};  // 196
 };
 
 struct Rej {
   wire::RejectReason reason = wire::RejectReason::kConsumer;
   wire::Answered answered = wire::Answered::kReq;  // stamped when sent
-  std::span<const uint8_t> ari;                    // 72
-  PrivateData private_data;                        // 148
+  std::span<const uint8_t> ari{};                  // 72
+  PrivateData private_data{};                      // 148
 };
 
 struct SidrReq {
@@ -158,15 +158,15 @@ struct SidrReq {
   uint64_t service_id = 0;
   uint8_t timeout = 20;  // a code; not on the wire
   uint8_t max_cm_retries = 15;
-  PrivateData private_data;  // 216 (rdma_cm: an IpHeader and 180)
+  PrivateData private_data{};  // 216 (rdma_cm: an IpHeader and 180)
 };
 
 struct SidrRep {
   wire::SidrStatus status = wire::SidrStatus::kValid;
   uint32_t qpn = 0;
   uint32_t qkey = 0;
-  std::span<const uint8_t> info;  // 72
-  PrivateData private_data;       // 136
+  std::span<const uint8_t> info{};  // 72
+  PrivateData private_data{};       // 136
 };
 
 enum class EventKind : uint8_t {
@@ -192,7 +192,7 @@ struct Event {
   const Rej* rej = nullptr;          // kRejReceived
   const SidrRep* sidr = nullptr;     // kSidrRepReceived
   base::Duration service_timeout{};  // kMraReceived
-  PrivateData private_data;          // of MRA, RTU, DREQ and DREP
+  PrivateData private_data{};        // of MRA, RTU, DREQ and DREP
 };
 
 class Connection;

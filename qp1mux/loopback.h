@@ -5,6 +5,7 @@
 // them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -37,10 +38,10 @@ class Loopback final : public Wire {
   struct Slot {
     std::string fabric;
     verbs::Gid source, destination;
-    RoceVersion roce;
-    uint8_t traffic_class, hop_limit;
-    uint32_t flow_label;
-    wire::Mad mad;
+    RoceVersion roce{};
+    uint8_t traffic_class = 0, hop_limit = 0;
+    uint32_t flow_label = 0;
+    wire::Mad mad{};
   };
 
   std::function<void()> wake_;
@@ -49,6 +50,8 @@ class Loopback final : public Wire {
   size_t capacity_;
   std::vector<Slot> ring_;  // grows to capacity_ and stays
   size_t head_ = 0, count_ = 0;
+  Slot current_;  // being delivered
+  bool delivering_ = false;
   uint64_t lost_ = 0;
 };
 

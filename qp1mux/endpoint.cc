@@ -1,0 +1,183 @@
+#include "qp1mux/endpoint.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/wire/rdma_cm.h"
+#include "qp1mux/exchange.h"
+#include "qp1mux/mux_state.h"
+
+namespace vrdma::qp1mux {
+
+bool EndpointState::owns(const verbs::Gid& gid) const {
+  return std::find(gids.begin(), gids.end(), gid) != gids.end();
+}
+
+std::shared_ptr<ListenerState> EndpointState::listener(uint64_t service_id,
+                                                       const verbs::Gid& gid) const {
+  auto it = listeners.find({service_id, gid});
+  if (it == listeners.end()) it = listeners.find({service_id, std::nullopt});
+  return it == listeners.end() ? nullptr : it->second;
+}
+
+bool EndpointState::named_rightly(uint64_t service_id, const uint8_t* private_data,
+                                  const verbs::Gid& gid) {
+  if (!wire::port_space(service_id)) return true;
+  const auto ends = wire::ip_ends(private_data);
+  return !ends || ends->source == gid;
+}
+
+base::Result<void> EndpointState::refuse_gid(const verbs::Gid& gid) {
+  ++counters.refused;
+  return base::fail(EADDRNOTAVAIL, gid.text() + " is not an address of vdevice " + setup.vdevice);
+}
+
+base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
+  if (setup.owns_qpn(qpn)) return {};
+  ++counters.refused;
+  return base::fail(EPERM,
+                    "queue pair " + std::to_string(qpn) + " is not of vdevice " + setup.vdevice);
+}
+
+base::Result<void> EndpointState::take_outgoing(base::TimePoint now) {
+  if (!full() && outgoing.take(now)) return {};
+  ++counters.limited;
+  return base::fail(EAGAIN,
+                    "vdevice " + setup.vdevice + " has as many requests under way as it may");
+}
+
+Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
+  if (this != &other) {
+    reset();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+void Endpoint::reset() {
+  if (const auto state = std::move(state_)) state->mux->detach(*state);
+}
+
+base::Result<void> Endpoint::set_gids(const std::vector<verbs::Gid>& gids) {
+  MuxState& mux = *state_->mux;
+  for (const auto& gid : gids) {
+    const EndpointState* owner = mux.owner(state_->setup.fabric, gid);
+    if (owner != nullptr && owner != state_.get())
+      return base::fail(EADDRINUSE,
+                        gid.text() + " is an address of vdevice " + owner->setup.vdevice);
+  }
+  auto& fabric = mux.fabrics[state_->setup.fabric];
+  for (const auto& gid : state_->gids) fabric.erase(gid);
+  state_->gids = gids;
+  for (const auto& gid : gids) fabric[gid] = state_.get();
+  if (fabric.empty()) mux.fabrics.erase(state_->setup.fabric);
+  return {};
+}
+
+void Endpoint::set_limits(const Limits& limits) {
+  state_->setup.limits = limits;
+  state_->outgoing.set(limits.requests_per_second, limits.burst);
+  state_->incoming.set(limits.requests_per_second, limits.burst);
+}
+
+Connection Endpoint::connection(ConnectionHandler* handler) {
+  auto exchange = Exchange::make(state_);
+  exchange->handler = handler;
+  return Exchange::hold(std::move(exchange));
+}
+
+base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs::Gid> gid,
+                                        uint32_t backlog, ListenHandler* handler) {
+  if (gid && !state_->owns(*gid)) return tl::unexpected(state_->refuse_gid(*gid).error());
+  auto& place = state_->listeners[{service_id, gid}];
+  if (place)
+    return base::fail(EADDRINUSE, "vdevice " + state_->setup.vdevice + " listens there already");
+  place = std::make_shared<ListenerState>();
+  place->endpoint = state_.get();
+  place->service_id = service_id;
+  place->gid = gid;
+  place->backlog = backlog;
+  place->handler = handler;
+  return Listener(place);
+}
+
+base::Result<RawPort> Endpoint::open_raw(RawHandler* handler) {
+  if (!state_->setup.raw)
+    return base::fail(EPERM, "vdevice " + state_->setup.vdevice + " has no raw queue pair 1");
+  if (state_->raw != nullptr)
+    return base::fail(EBUSY, "queue pair 1 of vdevice " + state_->setup.vdevice + " is in use");
+  state_->raw = handler;
+  return RawPort(state_);
+}
+
+const Counters& Endpoint::counters() const { return state_->counters; }
+
+Listener& Listener::operator=(Listener&& other) noexcept {
+  if (this != &other) {
+    reset();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+void Listener::reset() {
+  const auto state = std::move(state_);
+  if (!state || state->endpoint == nullptr) return;
+  state->endpoint->listeners.erase({state->service_id, state->gid});
+  state->endpoint = nullptr;
+}
+
+void Listener::set_backlog(uint32_t backlog) { state_->backlog = backlog; }
+
+RawPort& RawPort::operator=(RawPort&& other) noexcept {
+  if (this != &other) {
+    reset();
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+void RawPort::reset() {
+  if (const auto state = std::move(state_)) state->raw = nullptr;
+}
+
+base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
+  if (!state_ || state_->mux == nullptr) return base::fail(ENODEV, "the device has gone");
+  EndpointState& endpoint = *state_;
+  if (!endpoint.owns(path.local)) return endpoint.refuse_gid(path.local);
+  const auto foreign_guid = [&](uint64_t guid) { return guid != endpoint.setup.node_guid; };
+  const auto refuse_guid = [&]() -> base::Result<void> {
+    ++endpoint.counters.refused;
+    return base::fail(EPERM, "the node GUID is not that of vdevice " + endpoint.setup.vdevice);
+  };
+  const auto attribute = wire::cm_attribute(mad.header);
+  if (attribute == wire::CmAttribute::kReq) {
+    const auto& req = mad.as<wire::CmReq>();
+    if (foreign_guid(req.ca_guid)) return refuse_guid();
+    if (req.primary.local_gid != path.local) return endpoint.refuse_gid(req.primary.local_gid);
+    if (!EndpointState::named_rightly(req.service_id, req.private_data, path.local))
+      return endpoint.refuse_gid(wire::ip_ends(req.private_data)->source);
+    if (auto ok = endpoint.check_qpn(req.qpn); !ok) return ok;
+  } else if (attribute == wire::CmAttribute::kRep) {
+    const auto& rep = mad.as<wire::CmRep>();
+    if (foreign_guid(rep.ca_guid)) return refuse_guid();
+    if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
+  } else if (attribute == wire::CmAttribute::kSidrReq) {
+    const auto& req = mad.as<wire::CmSidrReq>();
+    if (!EndpointState::named_rightly(req.service_id, req.private_data, path.local))
+      return endpoint.refuse_gid(wire::ip_ends(req.private_data)->source);
+  } else if (attribute == wire::CmAttribute::kSidrRep) {
+    const auto& rep = mad.as<wire::CmSidrRep>();
+    if (rep.status == static_cast<uint8_t>(wire::SidrStatus::kValid))
+      if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
+  }
+  if (!endpoint.outgoing.take(endpoint.mux->clock.now())) {
+    ++endpoint.counters.limited;
+    return base::fail(EAGAIN, "vdevice " + endpoint.setup.vdevice + " sends faster than it may");
+  }
+  ++endpoint.counters.raw_sent;
+  endpoint.mux->send(endpoint, path, mad);
+  return {};
+}
+
+}  // namespace vrdma::qp1mux

@@ -1,0 +1,177 @@
+#include "qp1mux/mux.h"
+
+#include <algorithm>
+
+#include "qp1mux/exchange.h"
+#include "qp1mux/mux_state.h"
+
+namespace vrdma::qp1mux {
+
+EndpointState* MuxState::owner(std::string_view fabric, const verbs::Gid& gid) const {
+  const auto members = fabrics.find(fabric);
+  if (members == fabrics.end()) return nullptr;
+  const auto it = members->second.find(gid);
+  return it == members->second.end() ? nullptr : it->second;
+}
+
+void MuxState::detach(EndpointState& endpoint) {
+  std::vector<std::shared_ptr<Exchange>> mine;
+  for (const auto& [id, exchange] : exchanges)
+    if (exchange->endpoint.get() == &endpoint) mine.push_back(exchange);
+  for (const auto& exchange : mine) exchange->end_at_once();
+  for (const auto& [where, listener] : endpoint.listeners) listener->endpoint = nullptr;
+  endpoint.listeners.clear();
+  if (const auto fabric = fabrics.find(endpoint.setup.fabric); fabric != fabrics.end()) {
+    for (const auto& gid : endpoint.gids) fabric->second.erase(gid);
+    if (fabric->second.empty()) fabrics.erase(fabric);
+  }
+  endpoint.gids.clear();
+  endpoint.mux = nullptr;
+  std::erase_if(endpoints, [&](const auto& other) { return other.get() == &endpoint; });
+}
+
+uint32_t MuxState::new_id() {
+  for (;;) {
+    const auto id = static_cast<uint32_t>(random_());
+    if (id != 0 && !exchanges.contains(id)) return id;
+  }
+}
+
+Path MuxState::way_back(const Packet& packet) {
+  Path path;
+  path.local = packet.destination;
+  path.remote = packet.source;
+  path.roce = packet.roce;
+  path.traffic_class = packet.traffic_class;
+  path.flow_label = packet.flow_label;
+  return path;
+}
+
+void MuxState::send(EndpointState& endpoint, const Path& path, const wire::Mad& mad) {
+  if (!endpoint.owns(path.local)) {  // it went away since
+    ++endpoint.counters.refused;
+    return;
+  }
+  if (const auto attribute = wire::cm_attribute(mad.header)) {
+    ++endpoint.counters.sent[Counters::index(*attribute)];
+    if (*attribute == wire::CmAttribute::kRej) {
+      const uint16_t reason = mad.as<wire::CmRej>().reason;
+      ++endpoint.counters.rejects_sent[reason < Counters::kReasons ? reason : 0];
+    }
+  }
+  wire.send({endpoint.setup.fabric, path.local, path.remote, path.roce, path.traffic_class,
+             path.hop_limit, path.flow_label, mad});
+}
+
+void MuxState::reject(EndpointState& endpoint, const Packet& packet, uint32_t local_id,
+                      uint32_t remote_id, wire::RejectReason reason, wire::Answered answered) {
+  wire::Mad mad;
+  auto& rej = wire::begin<wire::CmRej>(mad, packet.mad.header.transaction_id);
+  rej.local_id = local_id;
+  rej.remote_id = remote_id;
+  rej.set_answered(answered);
+  rej.reason = static_cast<uint16_t>(reason);
+  send(endpoint, way_back(packet), mad);
+}
+
+void MuxState::receive(const Packet& packet) {
+  EndpointState* owner_here = owner(packet.fabric, packet.destination);
+  if (owner_here == nullptr) {
+    ++unowned;
+    return;
+  }
+  EndpointState& endpoint = *owner_here;
+  const auto attribute = wire::cm_attribute(packet.mad.header);
+  if (attribute == wire::CmAttribute::kReq || attribute == wire::CmAttribute::kSidrReq) {
+    ++endpoint.counters.received[Counters::index(*attribute)];
+    if (attribute == wire::CmAttribute::kReq)
+      on_req(endpoint, packet);
+    else
+      on_sidr_req(endpoint, packet);
+    return;
+  }
+  if (attribute) {
+    ++endpoint.counters.received[Counters::index(*attribute)];
+    if (on_answer(endpoint, *attribute, packet)) return;
+  }
+  if (hand_to_raw(endpoint, packet)) return;
+  if (attribute)
+    on_stray(endpoint, *attribute, packet);
+  else
+    ++unknown;
+}
+
+bool MuxState::hand_to_raw(EndpointState& endpoint, const Packet& packet) {
+  if (endpoint.raw == nullptr) return false;
+  ++endpoint.counters.raw_received;
+  endpoint.raw->on_mad(packet);
+  return true;
+}
+
+void MuxState::keep_time() {
+  const Due* first = due.first();
+  if (first == nullptr || (wake_ && *wake_ <= first->when)) return;
+  wake_ = first->when;
+  clock.wake_at(first->when);
+}
+
+void MuxState::advance() {
+  const base::TimePoint now = clock.now();
+  while (Due* first = due.first()) {
+    if (first->when > now) break;
+    due.cancel(first);
+    static_cast<Exchange*>(first)->on_due();
+  }
+  wake_.reset();
+  keep_time();
+}
+
+Mux::Mux(const Config& config, Clock& clock, Wire& wire)
+    : state_(std::make_unique<MuxState>(config, clock, wire)) {}
+Mux::~Mux() = default;
+
+base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
+  if (!setup.owns_qpn) return base::fail(EINVAL, "nobody knows the vdevice's queue pairs");
+  auto endpoint = std::make_shared<EndpointState>();
+  endpoint->mux = state_.get();
+  endpoint->setup = std::move(setup);
+  state_->endpoints.push_back(endpoint);
+  Endpoint handle(std::move(endpoint));
+  const Limits limits = handle.state_->setup.limits;
+  handle.set_limits(limits);
+  return handle;
+}
+
+void Mux::receive(const Packet& packet) { state_->receive(packet); }
+void Mux::advance() { state_->advance(); }
+bool Mux::owns(std::string_view fabric, const verbs::Gid& gid) const {
+  return state_->owner(fabric, gid) != nullptr;
+}
+uint64_t Mux::unowned() const { return state_->unowned; }
+uint64_t Mux::unknown() const { return state_->unknown; }
+
+std::vector<ConnectionInfo> Mux::connections() const {
+  const base::TimePoint now = state_->clock.now();
+  std::vector<ConnectionInfo> list;
+  for (const auto& [id, exchange] : state_->exchanges) {
+    if (exchange->state == State::kIdle) continue;
+    const EndpointSetup& setup = exchange->endpoint->setup;
+    list.push_back({setup.vdevice, setup.tenant, setup.fabric, exchange->state, exchange->active,
+                    exchange->datagram, exchange->path.local, exchange->path.remote,
+                    exchange->service_id, exchange->source_port, exchange->local_qpn,
+                    exchange->remote_qpn, exchange->local_id, exchange->remote_id,
+                    now - exchange->begun});
+  }
+  return list;
+}
+
+std::vector<ListenerInfo> Mux::listeners() const {
+  std::vector<ListenerInfo> list;
+  for (const auto& endpoint : state_->endpoints)
+    for (const auto& [where, listener] : endpoint->listeners)
+      list.push_back({endpoint->setup.vdevice, endpoint->setup.tenant, endpoint->setup.fabric,
+                      listener->service_id, listener->gid, listener->waiting, listener->backlog});
+  return list;
+}
+
+}  // namespace vrdma::qp1mux

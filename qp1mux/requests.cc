@@ -1,0 +1,166 @@
+// What begins here: a REQ or a SIDR_REQ of a peer, in the order of the checks.
+#include "core/wire/rdma_cm.h"
+#include "qp1mux/exchange.h"
+#include "qp1mux/mux_state.h"
+
+namespace vrdma::qp1mux {
+namespace {
+
+constexpr uint8_t kMaxResponse = 24;  // a code, 68 s
+
+uint16_t source_port(uint64_t service_id, const uint8_t* private_data) {
+  if (!wire::port_space(service_id)) return 0;
+  const auto ends = wire::ip_ends(private_data);
+  return ends ? ends->source_port : 0;
+}
+
+// As this side may use it.
+Req turned_round(const wire::CmReq& message, const Path& path) {
+  Req req;
+  req.path = path;
+  req.service_id = message.service_id;
+  req.ca_guid = message.ca_guid;
+  req.transport = message.transport();
+  req.qpn = message.qpn;
+  req.starting_psn = message.starting_psn;
+  req.responder_resources = message.initiator_depth;
+  req.initiator_depth = message.responder_resources;
+  req.path_mtu = message.mtu();
+  req.retry_count = message.retry_count();
+  req.rnr_retry_count = message.rnr_retry_count();
+  req.ack_timeout = message.primary.ack_timeout();
+  req.remote_cm_timeout = message.remote_cm_timeout();
+  req.local_cm_timeout = message.local_cm_timeout();
+  req.max_cm_retries = message.max_cm_retries();
+  req.srq = message.srq();
+  req.flow_control = message.flow_control();
+  req.private_data = message.private_data;
+  return req;
+}
+
+}  // namespace
+
+bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener) {
+  if (!endpoint.full() && listener.waiting < listener.backlog) return true;
+  ++endpoint.counters.overloaded;
+  return false;
+}
+
+// A repetition of a request gets what its first copy got.
+void MuxState::on_request_again(Exchange& exchange, const Packet& packet) {
+  const auto attribute = exchange.datagram ? wire::CmAttribute::kSidrReq : wire::CmAttribute::kReq;
+  ++exchange.counters().duplicates[Counters::index(attribute)];
+  switch (exchange.state) {
+    case State::kReqReceived:
+      if (exchange.sent_is(wire::CmAttribute::kMra)) exchange.repeat();
+      return;
+    case State::kRepSent:
+      return exchange.repeat();
+    case State::kTimewait:
+      if (exchange.sent_is(wire::CmAttribute::kRej) ||
+          exchange.sent_is(wire::CmAttribute::kSidrRep))
+        return exchange.repeat();
+      return reject(*exchange.endpoint, packet, 0, exchange.remote_id,
+                    wire::RejectReason::kStaleConnection, wire::Answered::kReq);
+    default:
+      return;
+  }
+}
+
+void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
+  const auto& message = packet.mad.as<wire::CmReq>();
+  const auto refuse = [&](wire::RejectReason reason) {
+    reject(endpoint, packet, 0, message.local_id, reason, wire::Answered::kReq);
+  };
+  if (!endpoint.incoming.take(clock.now())) {
+    ++endpoint.counters.overloaded;
+    return;
+  }
+  // The same id means a repetition; with another transaction, or another id with the same queue
+  // pair, that the peer has forgotten what we remember.
+  Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
+  if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
+    return on_request_again(*known, packet);
+  if (known == nullptr)
+    known = by_peer({&endpoint, packet.source, message.qpn, PeerKey::Kind::kQpn});
+  if (known != nullptr) {
+    refuse(wire::RejectReason::kStaleConnection);
+    if (known->state == State::kEstablished) known->begin_dreq();
+    return;
+  }
+  const auto listener = endpoint.listener(message.service_id, packet.destination);
+  if (!listener) {
+    if (!hand_to_raw(endpoint, packet)) refuse(wire::RejectReason::kInvalidServiceId);
+    return;
+  }
+  if (message.transport() != wire::CmTransport::kRc &&
+      message.transport() != wire::CmTransport::kUc)
+    return refuse(wire::RejectReason::kInvalidTransport);
+  if (message.primary.remote_gid != packet.destination ||
+      message.primary.local_gid != packet.source)
+    return refuse(wire::RejectReason::kInvalidGid);
+  if (message.mtu() < 1 || message.mtu() > 5) return refuse(wire::RejectReason::kInvalidMtu);
+  if (!has_room(endpoint, *listener)) return;
+
+  auto exchange = Exchange::make(endpoint.shared_from_this());
+  exchange->active = false;
+  exchange->listener = listener;
+  exchange->path = way_back(packet);
+  exchange->remote_id = message.local_id;
+  exchange->remote_qpn = message.qpn;
+  exchange->service_id = message.service_id;
+  exchange->source_port = source_port(message.service_id, message.private_data);
+  exchange->transaction = packet.mad.header.transaction_id;
+  const base::Duration ack_timeout = time_of(message.primary.ack_timeout());
+  exchange->timewait = ack_timeout;
+  // The ACK timeout stands for the way there and back, which a REQ does not tell by itself.
+  exchange->response = time_of(std::min(message.local_cm_timeout(), kMaxResponse)) +
+                       std::min(ack_timeout, time_of(kMaxResponse));
+  exchange->max_retries = message.max_cm_retries();
+  exchange->know(PeerKey::Kind::kId, exchange->remote_id);
+  exchange->know(PeerKey::Kind::kQpn, exchange->remote_qpn);
+  exchange->enter(State::kReqReceived);
+  const Req req = turned_round(message, exchange->path);
+  listener->handler->on_request(Exchange::hold(std::move(exchange)), req);
+}
+
+void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
+  const auto& message = packet.mad.as<wire::CmSidrReq>();
+  if (!endpoint.incoming.take(clock.now())) {
+    ++endpoint.counters.overloaded;
+    return;
+  }
+  if (Exchange* known =
+          by_peer({&endpoint, packet.source, message.request_id, PeerKey::Kind::kSidr}))
+    return on_request_again(*known, packet);
+  const auto listener = endpoint.listener(message.service_id, packet.destination);
+  if (!listener) {
+    if (hand_to_raw(endpoint, packet)) return;
+    wire::Mad mad;
+    auto& rep = wire::begin<wire::CmSidrRep>(mad, packet.mad.header.transaction_id);
+    rep.request_id = message.request_id;
+    rep.status = static_cast<uint8_t>(wire::SidrStatus::kUnsupported);
+    rep.service_id = message.service_id;
+    return send(endpoint, way_back(packet), mad);
+  }
+  if (!has_room(endpoint, *listener)) return;
+
+  auto exchange = Exchange::make(endpoint.shared_from_this());
+  exchange->active = false;
+  exchange->datagram = true;
+  exchange->listener = listener;
+  exchange->path = way_back(packet);
+  exchange->remote_id = message.request_id;
+  exchange->service_id = message.service_id;
+  exchange->source_port = source_port(message.service_id, message.private_data);
+  exchange->transaction = packet.mad.header.transaction_id;
+  exchange->know(PeerKey::Kind::kSidr, exchange->remote_id);
+  exchange->enter(State::kSidrReqReceived);
+  SidrReq req;
+  req.path = exchange->path;
+  req.service_id = message.service_id;
+  req.private_data = message.private_data;
+  listener->handler->on_sidr_request(Exchange::hold(std::move(exchange)), req);
+}
+
+}  // namespace vrdma::qp1mux

@@ -1,0 +1,285 @@
+// What a peer or a neighbour may send that it should not, or has forgotten that it sent: stale and
+// unknown connections, forged numbers and addresses, messages of no meaning.
+#include <cstring>
+
+#include "tests/unit/qp1mux/rig.h"
+
+namespace vrdma::qp1mux {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr auto kMinute = std::chrono::minutes(1);
+
+struct Foreign : TwoHosts {
+  RejectReason last_rej() {
+    return static_cast<RejectReason>(
+        uint16_t{rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().reason});
+  }
+  // A REQ as `ask` sends it, to be changed and injected; the host of a has forgotten it.
+  Letter letter_of_req() {
+    rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
+    Side gone;
+    ask(gone, req());
+    const Letter letter = rig.last(CmAttribute::kReq);
+    gone.connection.reset();
+    rig.run(kMinute);
+    rig.letters.clear();
+    rig.fate = [](const Letter&) { return std::vector<base::Duration>{{}}; };
+    return letter;
+  }
+};
+
+TEST_F(Foreign, ReqWithoutListenerIsRefused) {
+  Req asked = req();
+  asked.service_id = kService + 1;
+  ask(client, asked);
+  rig.run();
+  EXPECT_THAT(client.events, ElementsAre(EventKind::kRejReceived));
+  EXPECT_EQ(client.reason, RejectReason::kInvalidServiceId);
+  EXPECT_EQ(b.counters().rejects_sent[8], 1u);
+  EXPECT_EQ(a.counters().rejects_received[8], 1u);
+  EXPECT_THAT(states(host_b.mux), IsEmpty());
+  rig.run(kMinute);
+  EXPECT_THAT(client.events, SizeIs(1));  // it never stood: no TIMEWAIT is told
+  EXPECT_EQ(client.state(), State::kClosed);
+}
+
+TEST_F(Foreign, WhatNobodyOwnsIsAnsweredBySilence) {
+  Letter letter = letter_of_req();
+  letter.destination = gid("10.0.0.99");
+  host_b.mux.receive(letter.packet());
+  letter.destination = gid_b;
+  letter.fabric = "blue";
+  host_b.mux.receive(letter.packet());
+  EXPECT_EQ(host_b.mux.unowned(), 2u);
+  EXPECT_THAT(rig.letters, IsEmpty());
+}
+
+TEST_F(Foreign, ReqOfAnotherAddressThanThePacketIsRefused) {
+  for (const bool local : {true, false}) {
+    Letter letter = letter_of_req();
+    auto& req = letter.mad.as<wire::CmReq>();
+    (local ? req.primary.local_gid : req.primary.remote_gid) = gid("10.0.0.77");
+    rig.inject(letter);
+    EXPECT_EQ(last_rej(), RejectReason::kInvalidGid);
+    EXPECT_THAT(server.sides, IsEmpty());
+  }
+}
+
+TEST_F(Foreign, ReqOfAnUnknownTransportOrMtuIsRefused) {
+  Letter letter = letter_of_req();
+  letter.mad.as<wire::CmReq>().set_transport(wire::CmTransport::kRd);
+  rig.inject(letter);
+  EXPECT_EQ(last_rej(), RejectReason::kInvalidTransport);
+  letter.mad.as<wire::CmReq>().set_transport(wire::CmTransport::kRc);
+  letter.mad.as<wire::CmReq>().set_mtu(0);
+  rig.inject(letter);
+  EXPECT_EQ(last_rej(), RejectReason::kInvalidMtu);
+  EXPECT_THAT(server.sides, IsEmpty());
+}
+
+TEST_F(Foreign, AnotherReqOfTheSameQueuePairIsStaleAndEndsTheOldOne) {
+  establish();
+  Side& old = server.last();
+  Letter letter = rig.last(CmAttribute::kReq);
+  letter.mad.as<wire::CmReq>().local_id = 0x5eed;  // the peer has begun anew
+  letter.mad.header.transaction_id = 0x5eed;
+  rig.letters.clear();
+  rig.inject(letter);
+  EXPECT_EQ(last_rej(), RejectReason::kStaleConnection);
+  EXPECT_EQ(rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().remote_id, 0x5eedu);
+  EXPECT_EQ(old.state(), State::kDreqSent);
+  EXPECT_THAT(server.sides, SizeIs(1));
+}
+
+TEST_F(Foreign, AnIdUsedAgainIsStale) {
+  establish();
+  Letter letter = rig.last(CmAttribute::kReq);
+  letter.mad.header.transaction_id = 0x5eed;
+  rig.inject(letter);
+  EXPECT_EQ(last_rej(), RejectReason::kStaleConnection);
+  EXPECT_EQ(server.last().state(), State::kDreqSent);
+}
+
+TEST_F(Foreign, ALateReqInTimewaitIsStale) {
+  establish();
+  const Letter letter = rig.last(CmAttribute::kReq);
+  client.connection.reset();
+  rig.run();
+  server.last().connection.reset();
+  rig.run();
+  rig.letters.clear();
+  rig.inject(letter);
+  EXPECT_EQ(last_rej(), RejectReason::kStaleConnection);
+  EXPECT_THAT(server.sides, SizeIs(1));
+}
+
+TEST_F(Foreign, ARepeatedReqThatWasRefusedIsRefusedAlike) {
+  ask();
+  rig.run();
+  ASSERT_TRUE(server.last().connection.send_rej({.reason = RejectReason::kInvalidMtu}));
+  rig.letters.erase(rig.letters.begin() + 1, rig.letters.end());
+  rig.inject(rig.last(CmAttribute::kReq));
+  EXPECT_EQ(last_rej(), RejectReason::kInvalidMtu);
+  EXPECT_THAT(server.sides, SizeIs(1));
+}
+
+TEST_F(Foreign, TheRefusedMayTryAgainWithTheSameQueuePair) {
+  Req asked = req();
+  ask(client, asked);
+  rig.run();
+  server.last().connection.reset();
+  rig.run();
+  Side second;
+  agree();
+  confirm(second);
+  ask(second, asked);
+  rig.run();
+  EXPECT_EQ(second.state(), State::kEstablished);
+}
+
+TEST_F(Foreign, RepFromAQueuePairThatIsConnectedIsStale) {
+  establish();
+  const uint32_t used = client.rep.qpn;
+  Side second;
+  server.answer = [this, used](Side& side) {
+    Rep again = rep();
+    again.qpn = used;
+    EXPECT_TRUE(side.connection.send_rep(again));
+  };
+  ask(second, req());
+  rig.run();
+  EXPECT_THAT(second.events, ElementsAre(EventKind::kRejReceived));
+  EXPECT_EQ(second.reason, RejectReason::kStaleConnection);
+  EXPECT_THAT(server.last().events, ElementsAre(EventKind::kRejReceived));
+  EXPECT_EQ(server.last().reason, RejectReason::kStaleConnection);
+  EXPECT_EQ(client.state(), State::kDreqSent);
+}
+
+TEST_F(Foreign, UnknownIdsGetWhatTheSpecificationHas) {
+  establish();
+  Letter rep = rig.last(CmAttribute::kRep);
+  rep.mad.as<wire::CmRep>().remote_id = 0x12345678;
+  rig.letters.clear();
+  rig.inject(rep);
+  EXPECT_EQ(last_rej(), RejectReason::kInvalidCommId);
+  EXPECT_EQ(rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().local_id, 0x12345678u);
+
+  Letter dreq = rep;
+  auto& message = wire::begin<wire::CmDreq>(dreq.mad, 0x77);
+  message.local_id = 0x1;
+  message.remote_id = 0x2;
+  rig.inject(dreq);
+  const Letter& drep = rig.last(CmAttribute::kDrep);
+  EXPECT_EQ(drep.mad.header.transaction_id, 0x77u);
+  EXPECT_EQ(drep.mad.as<wire::CmDrep>().local_id, 0x2u);
+  EXPECT_EQ(drep.mad.as<wire::CmDrep>().remote_id, 0x1u);
+
+  Letter lap = rep;
+  wire::begin<wire::CmLap>(lap.mad, 0x78);
+  rig.inject(lap);
+  EXPECT_EQ(rig.last(CmAttribute::kApr).mad.as<wire::CmApr>().status,
+            static_cast<uint8_t>(wire::AprStatus::kInvalidCommId));
+  EXPECT_EQ(a.counters().strays, 3u);
+  EXPECT_EQ(client.state(), State::kEstablished);
+}
+
+TEST_F(Foreign, LapIsAnsweredAsUnsupported) {
+  establish();
+  Letter letter = rig.last(CmAttribute::kRtu);
+  auto& lap = wire::begin<wire::CmLap>(letter.mad, 0x79);
+  lap.local_id = client.connection.local_id();
+  lap.remote_id = client.connection.remote_id();
+  lap.remote_qpn = client.rep.qpn;
+  rig.inject(letter);
+  const auto& apr = rig.last(CmAttribute::kApr).mad.as<wire::CmApr>();
+  EXPECT_EQ(apr.status, static_cast<uint8_t>(wire::AprStatus::kUnsupported));
+  EXPECT_EQ(apr.remote_id, client.connection.local_id());
+  EXPECT_EQ(rig.last(CmAttribute::kApr).mad.header.transaction_id, 0x79u);
+}
+
+// A third, who owns an address of his own and knows every id, reaches nothing.
+TEST_F(Foreign, AThirdReachesNobodysConnection) {
+  establish();
+  Endpoint third = attach(host_a, setup("third", 0xc), gid("10.0.0.3"));
+  Letter letter = rig.last(CmAttribute::kRtu);
+  letter.source = gid("10.0.0.3");
+  for (int attribute = 0x10; attribute <= 0x1a; ++attribute) {
+    for (const uint32_t qpn : {0u, client.rep.qpn}) {
+      auto& message = wire::begin<wire::CmDreq>(letter.mad, 1);
+      letter.mad.header.attribute_id = static_cast<uint16_t>(attribute);
+      message.local_id = client.connection.local_id();
+      message.remote_id = client.connection.remote_id();
+      message.remote_qpn = qpn;
+      rig.inject(letter);
+      rig.run();
+      ASSERT_EQ(server.last().state(), State::kEstablished) << attribute;
+    }
+  }
+  EXPECT_THAT(server.last().events, SizeIs(1));
+  EXPECT_GT(b.counters().strays, 0u);
+  // Nor through an endpoint of his own on the host of the victim.
+  Endpoint neighbour = attach(host_b, setup("neighbour", 0xd), gid("10.0.0.4"));
+  letter = rig.last(CmAttribute::kRtu);
+  letter.destination = gid("10.0.0.4");
+  auto& dreq = wire::begin<wire::CmDreq>(letter.mad, 1);
+  dreq.local_id = client.connection.local_id();
+  dreq.remote_id = client.connection.remote_id();
+  dreq.remote_qpn = client.rep.qpn;
+  rig.inject(letter);
+  EXPECT_EQ(server.last().state(), State::kEstablished);
+  EXPECT_EQ(neighbour.counters().strays, 1u);
+}
+
+TEST_F(Foreign, DreqForAnotherQueuePairIsIgnored) {
+  establish();
+  Letter letter = rig.last(CmAttribute::kRtu);
+  auto& dreq = wire::begin<wire::CmDreq>(letter.mad, 1);
+  dreq.local_id = client.connection.local_id();
+  dreq.remote_id = client.connection.remote_id();
+  dreq.remote_qpn = client.rep.qpn + 1;
+  rig.letters.clear();
+  rig.inject(letter);
+  EXPECT_EQ(server.last().state(), State::kEstablished);
+  EXPECT_THAT(rig.letters, IsEmpty());
+}
+
+TEST_F(Foreign, MadsOfOtherClassesAreCounted) {
+  establish();
+  Letter letter = rig.last(CmAttribute::kRtu);
+  for (const uint8_t other : std::initializer_list<uint8_t>{0x00, 0x03, 0x04, 0x81}) {
+    letter.mad.header.management_class = other;
+    rig.inject(letter);
+  }
+  EXPECT_EQ(host_b.mux.unknown(), 4u);
+}
+
+// Bytes of chance, with ids that exist more often than chance would have it.
+TEST_F(Foreign, NoiseHarmsNobody) {
+  establish();
+  server.answer = nullptr;
+  Side& passive = server.last();
+  const Letter from_peer = rig.last(CmAttribute::kRtu);
+  std::mt19937 random(4711);
+  for (int i = 0; i < 100'000; ++i) {
+    Letter letter = from_peer;
+    auto* bytes = reinterpret_cast<uint8_t*>(&letter.mad);
+    for (size_t at = sizeof(wire::MadHeader); at < sizeof letter.mad; ++at)
+      bytes[at] = static_cast<uint8_t>(random());
+    letter.mad.header.attribute_id = static_cast<uint16_t>(0x10 + random() % 11);
+    letter.source = gid("10.0.0.3");
+    if (random() % 2 == 0) letter.mad.as<wire::CmRtu>().remote_id = passive.connection.local_id();
+    if (random() % 2 == 0) letter.mad.as<wire::CmReq>().service_id = kService;
+    host_b.mux.receive(letter.packet());
+    rig.letters.clear();
+  }
+  EXPECT_EQ(passive.state(), State::kEstablished);
+  EXPECT_EQ(client.state(), State::kEstablished);
+  EXPECT_THAT(passive.events, SizeIs(1));
+}
+
+}  // namespace
+}  // namespace vrdma::qp1mux
