@@ -200,6 +200,12 @@ CONFORMANCE_TEST(progress, finite_rnr_retries) {
         qp.await_state(IBV_QPS_ERR);
       }
       side.meet(kDone);
+      qp.reconnect();
+      if (!side.is_a()) qp.receive(3, {buffer.sge(0, 8)});
+      side.meet(kDone);
+      if (side.is_a()) qp.send(3, {buffer.sge(0, 8)});
+      cq.expect(3);
+      side.meet(kDone);
     }
   }
 }

@@ -1,0 +1,167 @@
+// The Ethernet address behind a GID (ibv_resolve_eth_l2_from_gid), as the kernel's neighbour table
+// of this network namespace has it. A neighbour that is not there yet is asked for by sending an
+// empty datagram to the discard port.
+#include <arpa/inet.h>
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "client/verbs/virtual.h"
+#include "core/base/fd.h"
+
+namespace vrdma::client {
+namespace {
+
+constexpr uint16_t kNoVlan = 0xffff;
+constexpr uint16_t kDiscard = 9;
+constexpr int kTries = 300;  // of 10 ms
+
+bool is_ipv4(const ibv_gid& gid) {
+  static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.raw, kMapped, sizeof kMapped) == 0;
+}
+
+// RFC 1112 6.4, RFC 2464 7.
+bool multicast_mac(const ibv_gid& gid, uint8_t mac[6]) {
+  if (gid.raw[0] == 0xff) {
+    mac[0] = mac[1] = 0x33;
+    std::memcpy(mac + 2, gid.raw + 12, 4);
+    return true;
+  }
+  if (!is_ipv4(gid) || (gid.raw[12] & 0xf0) != 0xe0) return false;
+  mac[0] = 0x01, mac[1] = 0x00, mac[2] = 0x5e;
+  mac[3] = gid.raw[13] & 0x7f;
+  std::memcpy(mac + 4, gid.raw + 14, 2);
+  return true;
+}
+
+bool interface_mac(uint32_t ifindex, uint8_t mac[6]) {
+  ifreq request{};
+  const base::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid() || ::if_indextoname(ifindex, request.ifr_name) == nullptr) return false;
+  if (::ioctl(socket.get(), SIOCGIFHWADDR, &request) != 0) return false;
+  std::memcpy(mac, request.ifr_hwaddr.sa_data, 6);
+  return true;
+}
+
+struct Neighbour {
+  const void* address = nullptr;
+  size_t address_size = 0;
+  const void* mac = nullptr;
+};
+
+Neighbour parse(const nlmsghdr* message) {
+  Neighbour found;
+  const auto* entry = static_cast<const ndmsg*>(NLMSG_DATA(message));
+  auto left = static_cast<int>(message->nlmsg_len - NLMSG_LENGTH(sizeof *entry));
+  const auto* attribute = reinterpret_cast<const rtattr*>(reinterpret_cast<const char*>(entry) +
+                                                          NLMSG_ALIGN(sizeof *entry));
+  for (; RTA_OK(attribute, left); attribute = RTA_NEXT(attribute, left)) {
+    if (attribute->rta_type == NDA_DST) {
+      found.address = RTA_DATA(attribute);
+      found.address_size = RTA_PAYLOAD(attribute);
+    }
+    if (attribute->rta_type == NDA_LLADDR && RTA_PAYLOAD(attribute) == 6)
+      found.mac = RTA_DATA(attribute);
+  }
+  return found;
+}
+
+// Looks through the neighbour table of one interface. 0, ENOENT, or what went wrong.
+int look_up(const ibv_gid& gid, uint32_t ifindex, uint8_t mac[6]) {
+  const base::Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!socket.valid()) return errno;
+  struct {
+    nlmsghdr header;
+    ndmsg entry;
+  } request{};
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = RTM_GETNEIGH;
+  request.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  request.entry.ndm_family = is_ipv4(gid) ? AF_INET : AF_INET6;
+  if (::send(socket.get(), &request, sizeof request, 0) < 0) return errno;
+  const uint8_t* wanted = is_ipv4(gid) ? gid.raw + 12 : gid.raw;
+  const size_t wanted_size = is_ipv4(gid) ? 4 : 16;
+  alignas(nlmsghdr) char buffer[16384];
+  int result = ENOENT;
+  for (;;) {
+    const ssize_t count = ::recv(socket.get(), buffer, sizeof buffer, 0);
+    if (count < 0) return errno;
+    auto left = static_cast<unsigned>(count);
+    for (auto* message = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(message, left);
+         message = NLMSG_NEXT(message, left)) {
+      if (message->nlmsg_type == NLMSG_DONE || message->nlmsg_type == NLMSG_ERROR) return result;
+      const auto* entry = static_cast<const ndmsg*>(NLMSG_DATA(message));
+      constexpr int kUsable =
+          NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE;
+      if (entry->ndm_ifindex != static_cast<int>(ifindex) || (entry->ndm_state & kUsable) == 0)
+        continue;
+      const Neighbour found = parse(message);
+      if (found.mac == nullptr || found.address_size != wanted_size ||
+          std::memcmp(found.address, wanted, wanted_size) != 0)
+        continue;
+      std::memcpy(mac, found.mac, 6);
+      result = 0;
+    }
+  }
+}
+
+void ask_for(const ibv_gid& gid, uint32_t ifindex) {
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(kDiscard);
+  std::memcpy(&v4.sin_addr, gid.raw + 12, 4);
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(kDiscard);
+  v6.sin6_scope_id = ifindex;
+  std::memcpy(&v6.sin6_addr, gid.raw, 16);
+  const bool ipv4 = is_ipv4(gid);
+  const base::Fd socket(::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return;
+  (void)::sendto(
+      socket.get(), "", 0, MSG_DONTWAIT | MSG_NOSIGNAL,
+      ipv4 ? reinterpret_cast<const sockaddr*>(&v4) : reinterpret_cast<const sockaddr*>(&v6),
+      ipv4 ? sizeof v4 : sizeof v6);
+}
+
+}  // namespace
+
+int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth_mac[6],
+                            uint16_t* vid) {
+  if (attr->is_global == 0) return EINVAL;
+  ibv_gid_entry own{};
+  if (const int error = query_gid_ex(context, attr->port_num, attr->grh.sgid_index, &own);
+      error != 0)
+    return error;
+  if (vid != nullptr) *vid = kNoVlan;  // a vdevice's netdev is the interface itself
+  const ibv_gid& wanted = attr->grh.dgid;
+  if (multicast_mac(wanted, eth_mac)) return 0;
+  ibv_port_attr port{};
+  if (const int error = query_port(context, attr->port_num, &port); error != 0) return error;
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    ibv_gid_entry entry{};
+    if (query_gid_ex(context, attr->port_num, static_cast<uint32_t>(i), &entry) == 0 &&
+        std::memcmp(entry.gid.raw, wanted.raw, sizeof wanted.raw) == 0)
+      return interface_mac(own.ndev_ifindex, eth_mac) ? 0 : ENODEV;
+  }
+  for (int i = 0; i < kTries; ++i) {
+    const int error = look_up(wanted, own.ndev_ifindex, eth_mac);
+    if (error != ENOENT) return error;
+    if (i % 100 == 0) ask_for(wanted, own.ndev_ifindex);
+    const timespec pause{0, 10'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return EHOSTUNREACH;
+}
+
+}  // namespace vrdma::client
