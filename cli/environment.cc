@@ -129,6 +129,17 @@ Result<void> mount_own_sys() {
   return {};
 }
 
+// What is mounted later on the host is seen here; what is mounted here is not seen there.
+Result<void> detach_mounts() {
+  const auto detach = [](const char* path) {
+    return ::mount("", path, nullptr, MS_SLAVE | MS_REC, nullptr) == 0;
+  };
+  // A root that is no mount point, as after chroot(2), has nothing to detach: then what is mounted
+  // on below.
+  if (detach("/") || (errno == EINVAL && detach("/sys") && detach("/dev"))) return {};
+  return base::fail_errno("detach the mount namespace");
+}
+
 // A directory below /sys/class that can be written.
 Result<void> open_class(const std::string& name) {
   const std::string path = kClass + "/" + name;
@@ -157,9 +168,7 @@ Result<void> show_vdevice(const std::string& name, const std::string& tree) {
 
 Result<void> make_environment(const std::string& session_dir) {
   if (::unshare(CLONE_NEWNS) != 0) return base::fail_errno("a mount namespace");
-  // What is mounted later on the host is seen here; what is mounted here is not seen there.
-  if (::mount("", "/", nullptr, MS_SLAVE | MS_REC, nullptr) != 0)
-    return base::fail_errno("detach the mount namespace");
+  if (auto done = detach_mounts(); !done) return done;
   if (auto done = mount_own_sys(); !done) return done;
   for (const char* const name : {"infiniband", "infiniband_verbs"})
     if (auto done = open_class(name); !done) return done;

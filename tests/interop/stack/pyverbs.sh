@@ -1,0 +1,44 @@
+#!/bin/bash
+# pyverbs.sh direct: rdma-core's own tests, which use a device with itself.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | va -- eth0|== veth ===|eth0 -- vb |   vb does nothing: it gives eth0 its carrier
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+mode=$1
+floor=69  # passed; fewer are a mistake
+known=1   # failed: importing a device, which is not there yet
+setup
+/usr/bin/python3 -c 'import pyverbs' 2>/dev/null ||
+  tell_and_skip pyverbs "$mode" 273 "python3-pyverbs is not installed"
+
+# As the package rdma-core has them; where packages are installed without their documentation, from
+# the package itself.
+mkdir -p "$T/rdma-core/tests"
+tests=/usr/share/doc/rdma-core/tests
+if [[ ! -f $tests/run_tests.py ]]; then
+  (cd "$T" && apt-get download rdma-core && dpkg -x rdma-core_*.deb package) >"$T/apt.log" 2>&1 ||
+    tell_and_skip pyverbs "$mode" 273 "neither installed nor to be downloaded: rdma-core's tests"
+  tests=$T/package$tests
+fi
+cp "$tests"/* "$T/rdma-core/tests/"
+gunzip -f "$T"/rdma-core/tests/*.gz
+
+start_daemon
+two_vdevices "$mode"
+without=()
+[[ -e $BUILD/lib/vrdma/librdmacm.so.1 ]] ||
+  without=(--without "tests.test_rdmacm=rdma_cm: there is no librdmacm.so.1 of vrdma yet")
+LIMIT=100 exec_in va /usr/bin/python3 "$(realpath "$(dirname "$0")")/run_pyverbs.py" \
+  "$T/rdma-core/tests" "$T/results" "${without[@]}" --dev va --gid "$INDEX_A" >"$T/pyverbs.log" 2>&1 ||
+  fail "pyverbs did not come to its end"
+
+read -r passed failed skipped <"$T/results"
+tell pyverbs "$mode" "$passed" "$failed" "$skipped" "rxe: 86, 1, 186"
+sed 1d "$T/results" | tee "$BUILD/stack/pyverbs.classes"
+if [[ $failed -gt $known ]]; then
+  sed -n '/^=====/,$p' "$T/pyverbs.log"
+  fail "$failed of rdma-core's tests failed"
+fi
+[[ $passed -ge $floor ]] || fail "only $passed of rdma-core's tests passed; $floor did before"
