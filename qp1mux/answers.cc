@@ -131,11 +131,13 @@ bool MuxState::on_rep(EndpointState& endpoint, const Packet& packet) {
       exchange->repeat();
     return true;
   }
+  const bool xrc = exchange->transport == wire::CmTransport::kExtended;
+  const uint32_t qpn = xrc ? message.eecn : message.qpn;
   due.cancel(exchange.get());
   exchange->remote_id = message.local_id;
-  exchange->remote_qpn = message.qpn;
+  exchange->remote_qpn = qpn;
   exchange->enter(State::kRepReceived);
-  Exchange* known = by_peer({&endpoint, packet.source, message.qpn, PeerKey::Kind::kQpn});
+  Exchange* known = by_peer({&endpoint, packet.source, qpn, PeerKey::Kind::kQpn});
   if (known != nullptr) {  // the peer has forgotten that one
     if (known->state == State::kEstablished) known->begin_dreq();
     Rej rej;
@@ -150,7 +152,7 @@ bool MuxState::on_rep(EndpointState& endpoint, const Packet& packet) {
   exchange->know(PeerKey::Kind::kQpn, exchange->remote_qpn);
   Rep rep;
   rep.ca_guid = message.ca_guid;
-  rep.qpn = message.qpn;
+  rep.qpn = qpn;
   rep.starting_psn = message.starting_psn;
   rep.responder_resources = message.initiator_depth;
   rep.initiator_depth = message.responder_resources;

@@ -82,8 +82,8 @@ base::Result<void> Connection::send_req(const Req& req) {
   if (auto ok = check(exchange_, "REQ", {State::kIdle}); !ok) return ok;
   Exchange& exchange = *exchange_;
   EndpointState& endpoint = *exchange.endpoint;
-  if (req.transport != wire::CmTransport::kRc && req.transport != wire::CmTransport::kUc)
-    return invalid("a connection is of type RC or UC");
+  if (req.transport == wire::CmTransport::kRd)
+    return invalid("there are no connections of type RD");
   if (req.qpn > kMax24 || req.starting_psn > kMax24)
     return invalid("a queue pair number or a packet sequence number has 24 bits");
   if (req.path_mtu < 1 || req.path_mtu > 5) return invalid("a path MTU is 1 (256) .. 5 (4096)");
@@ -102,19 +102,24 @@ base::Result<void> Connection::send_req(const Req& req) {
   message.service_id = req.service_id;
   message.ca_guid = endpoint.setup.node_guid;
   message.qpn = req.qpn;
-  message.responder_resources = req.responder_resources;
+  const bool xrc = req.transport == wire::CmTransport::kExtended;
+  if (xrc) {  // an initiator receives nothing and answers no READ
+    message.set_extended_transport(wire::kExtendedXrc);
+  } else {
+    message.responder_resources = req.responder_resources;
+    message.set_retry_count(req.retry_count);
+    message.set_rnr_retry_count(req.rnr_retry_count);
+    message.set_srq(req.srq);
+  }
   message.initiator_depth = req.initiator_depth;
   message.set_remote_cm_timeout(req.remote_cm_timeout);
   message.set_transport(req.transport);
   message.set_flow_control(req.flow_control);
   message.starting_psn = req.starting_psn;
   message.set_local_cm_timeout(req.local_cm_timeout);
-  message.set_retry_count(req.retry_count);
   message.pkey = wire::kDefaultPkey;
   message.set_mtu(req.path_mtu);
-  message.set_rnr_retry_count(req.rnr_retry_count);
   message.set_max_cm_retries(req.max_cm_retries);
-  message.set_srq(req.srq);
   // As Linux marks a path on RoCE: one that is routed has the permissive LID.
   const bool routed = req.path.hop_limit > 1;
   message.primary.local_lid = message.primary.remote_lid = routed ? 0xffff : 0;
@@ -130,6 +135,7 @@ base::Result<void> Connection::send_req(const Req& req) {
   exchange.path = req.path;
   exchange.service_id = req.service_id;
   exchange.local_qpn = req.qpn;
+  exchange.transport = req.transport;
   if (wire::port_space(req.service_id))
     if (const auto ends = wire::ip_ends(message.private_data))
       exchange.source_port = ends->source_port;
@@ -165,15 +171,20 @@ base::Result<void> Connection::send_rep(const Rep& rep) {
     return invalid("REP takes 196 bytes of private data");
   if (auto ok = exchange_->endpoint->check_qpn(rep.qpn); !ok) return ok;
   auto& message = exchange_->compose<wire::CmRep>(exchange_->transaction);
-  message.qpn = rep.qpn;
   message.starting_psn = rep.starting_psn;
   message.responder_resources = rep.responder_resources;
-  message.initiator_depth = rep.initiator_depth;
+  if (exchange_->transport == wire::CmTransport::kExtended) {  // the target stands as an EEC
+    message.eecn = rep.qpn;
+    message.set_srq(true);
+  } else {
+    message.qpn = rep.qpn;
+    message.initiator_depth = rep.initiator_depth;
+    message.set_flow_control(rep.flow_control);
+    message.set_srq(rep.srq);
+  }
   message.set_target_ack_delay(rep.target_ack_delay);
   message.set_failover(rep.failover);
-  message.set_flow_control(rep.flow_control);
   message.set_rnr_retry_count(rep.rnr_retry_count);
-  message.set_srq(rep.srq);
   message.ca_guid = exchange_->endpoint->setup.node_guid;
   (void)put(message.private_data, rep.private_data);
   exchange_->local_qpn = rep.qpn;

@@ -112,9 +112,10 @@ struct Path {
 struct Req {
   Path path;
   uint64_t service_id = 0;
-  uint64_t ca_guid = 0;                                  // of the asker; stamped when sent
-  wire::CmTransport transport = wire::CmTransport::kRc;  // or kUc
-  uint32_t qpn = 0;                                      // of the asker
+  uint64_t ca_guid = 0;  // of the asker; stamped when sent
+  // kRc, kUc, or kExtended, which is XRC: the asker has the initiator, the other the target.
+  wire::CmTransport transport = wire::CmTransport::kRc;
+  uint32_t qpn = 0;           // of the asker
   uint32_t starting_psn = 0;  // for the receiver of the REQ to send with: the asker's rq_psn
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;

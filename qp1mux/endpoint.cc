@@ -161,7 +161,9 @@ base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
   } else if (attribute == wire::CmAttribute::kRep) {
     const auto& rep = mad.as<wire::CmRep>();
     if (foreign_guid(rep.ca_guid)) return refuse_guid();
-    if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
+    for (const uint32_t qpn : {uint32_t{rep.qpn}, uint32_t{rep.eecn}})
+      if (qpn != 0)
+        if (auto ok = endpoint.check_qpn(qpn); !ok) return ok;
   } else if (attribute == wire::CmAttribute::kSidrReq) {
     const auto& req = mad.as<wire::CmSidrReq>();
     if (!EndpointState::named_rightly(req.service_id, req.private_data, path.local))

@@ -34,6 +34,7 @@ struct Exchange : Due, std::enable_shared_from_this<Exchange> {
 
   uint32_t local_id = 0, remote_id = 0;
   uint32_t local_qpn = 0, remote_qpn = 0;
+  wire::CmTransport transport = wire::CmTransport::kRc;
   uint64_t service_id = 0;
   uint16_t source_port = 0;
   Path path;

@@ -93,8 +93,9 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
     if (!hand_to_raw(endpoint, packet)) refuse(wire::RejectReason::kInvalidServiceId);
     return;
   }
-  if (message.transport() != wire::CmTransport::kRc &&
-      message.transport() != wire::CmTransport::kUc)
+  const wire::CmTransport transport = message.transport();
+  if (transport == wire::CmTransport::kRd || (transport == wire::CmTransport::kExtended &&
+                                              message.extended_transport() != wire::kExtendedXrc))
     return refuse(wire::RejectReason::kInvalidTransport);
   if (message.primary.remote_gid != packet.destination ||
       message.primary.local_gid != packet.source)
@@ -108,6 +109,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   exchange->path = way_back(packet);
   exchange->remote_id = message.local_id;
   exchange->remote_qpn = message.qpn;
+  exchange->transport = transport;
   exchange->service_id = message.service_id;
   exchange->source_port = source_port(message.service_id, message.private_data);
   exchange->transaction = packet.mad.header.transaction_id;

@@ -79,6 +79,23 @@ TEST_F(Connections, CarryWhatWasSaid) {
   EXPECT_EQ(rig.last(CmAttribute::kRtu).mad.header.transaction_id, tid);
 }
 
+TEST_F(Connections, OfXrcNameTheTargetAsAnEec) {
+  Req asked = req();
+  asked.transport = wire::CmTransport::kExtended;
+  ask(client, asked);
+  rig.run();
+  EXPECT_EQ(server.req.transport, wire::CmTransport::kExtended);
+  EXPECT_EQ(server.req.initiator_depth, 0);
+  EXPECT_EQ(server.req.responder_resources, 2);
+  const Rep answer = rep();
+  ASSERT_TRUE(server.last().connection.send_rep(answer));
+  EXPECT_EQ(rig.last(CmAttribute::kRep).mad.as<wire::CmRep>().eecn, answer.qpn);
+  EXPECT_EQ(rig.last(CmAttribute::kRep).mad.as<wire::CmRep>().qpn, 0u);
+  rig.run();
+  EXPECT_EQ(client.rep.qpn, answer.qpn);
+  EXPECT_TRUE(client.rep.srq);
+}
+
 TEST_F(Connections, EndByDreqAndDrepAndTimewait) {
   establish();
   const std::vector<uint8_t> of_dreq(220, 4), of_drep(224, 5);
