@@ -18,6 +18,12 @@ uint32_t to_ibv_mtu(uint32_t bytes) {  // ibv_mtu: 1 = 256 .. 5 = 4096
 constexpr uint32_t kPortDown = 1, kPortActive = 4;  // ibv_port_state
 constexpr uint32_t kMaxMtu = 5;
 
+// Adapters have tables of one length, in which entries come and go.
+constexpr size_t kGidTable = 16;
+uint32_t table_length(const rdma::Device& device) {
+  return static_cast<uint32_t>(std::max(kGidTable, device.gids.size()));
+}
+
 }  // namespace
 
 int Session::query_device(Answer* answer) {
@@ -50,7 +56,7 @@ int Session::query_port(Answer* answer) {
   reply.state = device.port_active ? kPortActive : kPortDown;
   reply.max_mtu = kMaxMtu;
   reply.active_mtu = to_ibv_mtu(device.roce_mtu());
-  reply.gid_count = static_cast<uint32_t>(device.gids.size());
+  reply.gid_count = table_length(device);
   reply.ifindex = device.ifindex;
   return 0;
 }
@@ -60,6 +66,7 @@ int Session::query_gids(const ipc::GidsRequest& request, Answer* answer) {
   auto& reply = answer->reply.gids;
   reply.total = static_cast<uint32_t>(gids.size());
   reply.ifindex = vdevice_->device.ifindex;
+  reply.table = table_length(vdevice_->device);
   for (size_t i = request.first; i < gids.size() && reply.count < ipc::kGidsPerReply; ++i)
     std::copy(gids[i].bytes.begin(), gids[i].bytes.end(), reply.gids[reply.count++]);
   return 0;

@@ -194,9 +194,10 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   attr->phys_port_cnt_ex = 1;
   attr->completion_timestamp_mask = UINT64_MAX;
   attr->hca_core_clock = 1'000'000;  // kHz: our clock counts nanoseconds (kCompletionClock)
+  attr->max_dm_size = kDeviceMemory;
   attr->device_cap_flags_ex = out.device_cap_flags;
   // All other fields are zero, which says that we have none: segmentation and checksums in
-  // hardware, RSS, raw packets, pacing, tag matching, moderation, device memory.
+  // hardware, RSS, raw packets, pacing, tag matching, moderation.
   return 0;
 }
 
@@ -252,7 +253,8 @@ int query_gid_ex(ibv_context* ibv, uint32_t port_num, uint32_t index, ibv_gid_en
   if (port_num != 1) return EINVAL;
   ipc::Reply reply;
   if (const int error = read_gids(ibv, index, &reply); error != 0) return error;
-  if (reply.gids.count == 0) return EINVAL;
+  if (index >= reply.gids.table) return EINVAL;
+  if (reply.gids.count == 0) return ENODATA;
   fill_gid(reply.gids, 0, index, entry);
   return 0;
 }

@@ -45,8 +45,20 @@ struct Pd {
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 };
 
+// Device memory, or an import of one.
+struct Dm {
+  ibv_dm ibv;
+  Dm* memory = nullptr;             // itself, or what was imported
+  std::atomic<uint32_t> users = 0;  // memory regions and imports
+  uint8_t* data = nullptr;
+  size_t length = 0;
+  static Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
+};
+constexpr size_t kDeviceMemory = 256u << 10;  // bytes of a context
+
 struct Mr {
   ibv_mr ibv;
+  Dm* memory = nullptr;     // whose it is, if device memory
   bool registered = false;  // its range is held in the MemoryTable
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };
@@ -204,6 +216,7 @@ struct Context {
   uint32_t grace_ms = 0;
   uint64_t node_guid = 0;
   uint32_t vendor_part_id = 0;
+  size_t dm_used = 0;  // bytes; guarded by device_memory.cc
   pid_t owner = 0;
 
   std::mutex mutex;                         // guards the tables

@@ -76,6 +76,7 @@ int dereg_mr(ibv_mr* ibv) {
   Mr* mr = Mr::of(ibv);
   if (mr->registered)
     MemoryTable::instance().release(reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
+  if (mr->memory != nullptr) mr->memory->users.fetch_sub(1);
   delete mr;
   return 0;
 }

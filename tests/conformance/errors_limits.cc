@@ -49,7 +49,6 @@ CONFORMANCE_TEST(errors, device_is_whole) {
   CHECK_EQ(device.raw_packet_caps, 0u);
   CHECK_EQ(device.rss_caps.supported_qpts, 0u);
   CHECK_EQ(device.packet_pacing_caps.supported_qpts, 0u);
-  CHECK_EQ(device.max_dm_size, 0u);
   CHECK_EQ(device.tm_caps.flags, 0u);
   CHECK_EQ(orig.device_cap_flags & (IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_MANAGED_FLOW_STEERING),
            0u);
