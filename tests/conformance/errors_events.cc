@@ -162,6 +162,7 @@ CONFORMANCE_TEST(errors, traffic_outlives_other_addresses) {
 
 // a's link goes down and up again; so does the carrier of b's.
 CONFORMANCE_TEST(errors, links_go_down_and_up) {
+  side.meet(3);  // both have found an active port
   for (int round = 0; round < 2; ++round) {
     if (side.is_a()) side.errand("link down");
     expect_async_event(side, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE);
