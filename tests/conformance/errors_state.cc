@@ -1,6 +1,9 @@
 // What is refused at once: changes of state, posting, destroying.
+#include <fcntl.h>
+
 #include <array>
 #include <cerrno>
+#include <functional>
 
 #include "tests/conformance/errors.h"
 
@@ -22,13 +25,35 @@ std::vector<Step> steps(ibv_qp_type type) {
   std::vector<Step> all{{IBV_QPS_INIT, {IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_ACCESS_FLAGS}},
                         {IBV_QPS_RTR, {IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_DEST_QPN, IBV_QP_RQ_PSN}},
                         {IBV_QPS_RTS, {IBV_QP_SQ_PSN}}};
-  if (type == IBV_QPT_RC) {
-    all[1].required.insert(all[1].required.end(),
-                           {IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER});
-    all[2].required.insert(all[2].required.end(), {IBV_QP_TIMEOUT, IBV_QP_RETRY_CNT,
-                                                   IBV_QP_RNR_RETRY, IBV_QP_MAX_QP_RD_ATOMIC});
-  }
+  const auto also = [](Step& step, std::initializer_list<int> bits) {
+    step.required.insert(step.required.end(), bits);
+  };
+  if (type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV)
+    also(all[1], {IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER});
+  if (type != IBV_QPT_UC) also(all[2], {IBV_QP_TIMEOUT});
+  if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
+    also(all[2], {IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_MAX_QP_RD_ATOMIC});
   return all;
+}
+
+// Runs `act` with a queue pair of each type.
+void with_each_type(const Side& side, const std::function<void(ibv_qp_type, Qp&)>& act) {
+  ibv_xrcd_init_attr init{};
+  init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  init.fd = -1;
+  init.oflags = O_CREAT;
+  ibv_xrcd* xrcd = ibv_open_xrcd(side.context, &init);
+  CHECK(xrcd != nullptr);
+  for (const ibv_qp_type type :
+       {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
+    Cq cq(side);
+    QpOptions options;
+    options.type = type;
+    options.xrcd = xrcd;
+    Qp qp(side, cq, options);
+    act(type, qp);
+  }
+  CHECK_EQ(ibv_close_xrcd(xrcd), 0);
 }
 
 int mask_of(const Step& step) {
@@ -63,11 +88,7 @@ void modify_refused(Qp& qp, ibv_qp_attr attr, int mask) {
 }  // namespace
 
 CONFORMANCE_TEST(errors, modify_needs_its_attributes) {
-  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
-    Cq cq(side);
-    QpOptions options;
-    options.type = type;
-    Qp qp(side, cq, options);
+  with_each_type(side, [&](ibv_qp_type type, Qp& qp) {
     for (const Step& step : steps(type)) {
       ibv_qp_attr attr = sound(side, step.to);
       for (const int bit : step.required) modify_refused(qp, attr, mask_of(step) & ~bit);
@@ -80,15 +101,11 @@ CONFORMANCE_TEST(errors, modify_needs_its_attributes) {
       CHECK_EQ(static_cast<int>(qp.state()), static_cast<int>(step.to));
       CHECK_EQ(static_cast<int>(qp.qp->state), static_cast<int>(step.to));
     }
-  }
+  });
 }
 
 CONFORMANCE_TEST(errors, modify_skips_no_state) {
-  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
-    Cq cq(side);
-    QpOptions options;
-    options.type = type;
-    Qp qp(side, cq, options);
+  with_each_type(side, [&](ibv_qp_type type, Qp& qp) {
     const auto all = steps(type);
     // From each state, every state that is not its follower; itself, RESET and ERR are legal.
     for (size_t at = 0; at <= all.size(); ++at) {
@@ -109,7 +126,7 @@ CONFORMANCE_TEST(errors, modify_skips_no_state) {
     qp.to(IBV_QPS_RESET);
     qp.to(IBV_QPS_RESET);
     qp.to(IBV_QPS_ERR);
-  }
+  });
 }
 
 CONFORMANCE_TEST(errors, modify_checks_its_values) {
