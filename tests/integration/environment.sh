@@ -34,7 +34,7 @@ in_exec va1 test ! -e $class/vb || fail "a shows b's vdevice"
 equals "the interfaces of a" "$(in_exec va1 ls /sys/class/net | xargs)" "eth0 eth1 eth1-end lo"
 
 say "they say what verbs says"
-of_verbs() { in_exec va1 ibv_devinfo -v -d va1 | sed -nE "s/^\s*$1:\s*(.*)/\1/p" | sed -n 1p; }
+of_verbs() { in_exec va1 env -i "${ENVIRONMENT[@]}" ibv_devinfo -v -d va1 | sed -nE "s/^\s*$1:\s*(.*)/\1/p" | sed -n 1p; }
 attribute() { in_exec va1 cat "$class/va1/$1"; }
 equals node_guid "$(attribute node_guid)" "$(of_verbs node_guid)"
 equals fw_ver "$(attribute fw_ver)" "$(of_verbs fw_ver)"
@@ -50,19 +50,19 @@ equals "its netdev" "$(attribute "ports/1/gid_attrs/ndevs/$index")" eth0
 say "a running program sees addresses come and go, and the link"
 VRDMA_RUN_DIR=$R "$BUILD/bin/vrdmactl" exec va1 -- sleep 60 &
 PID[sleeper]=$!
-inside() { nsenter --target "${PID[sleeper]}" --mount "$@"; }
+inside() { nsenter --target "${PID[sleeper]}" --mount --root "$@"; }
 wait_until 5 inside test -d $class/va1/ports || fail "the environment does not come"
-ip -n "$(ns a)" address add fd00:77::1/64 dev eth0 nodad
+ip_in a address add fd00:77::1/64 dev eth0 nodad
 has_gid() { inside grep -qx "$1" -r $class/va1/ports/1/gids; }
 new=fd00:0077:0000:0000:0000:0000:0000:0001
 wait_until 3 has_gid $new || fail "a new address has no file"
-ip -n "$(ns a)" address delete fd00:77::1/64 dev eth0
+ip_in a address delete fd00:77::1/64 dev eth0
 has_no_gid() { ! has_gid "$1"; }
 wait_until 3 has_no_gid $new || fail "the file of a deleted address stays"
-ip -n "$(ns a)" link set eth0 down
+ip_in a link set eth0 down
 is_down() { [[ $(inside cat $class/va1/ports/1/state) == "1: DOWN" ]]; }
 wait_until 3 is_down || fail "the port's file does not follow the link"
-ip -n "$(ns a)" link set eth0 up
+ip_in a link set eth0 up
 
 say "each device is in the list once, for any user"
 for user in root nobody; do
