@@ -58,6 +58,7 @@ void SendQueue::link_changed() {
   stop_waiting();
   if (qp_.can_send()) return;
   has_request_ = false;
+  change_.reset();
   if (ours()) (void)let_go();  // before anybody is told, so that the program can flush
 }
 
@@ -80,6 +81,7 @@ void SendQueue::start_timer(base::Duration delay) {
 void SendQueue::forget_request() {
   if (path_ && has_request_) path_->abandon();
   has_request_ = false;
+  change_.reset();
   stop_waiting();
 }
 
@@ -115,6 +117,8 @@ SendQueue::Turn SendQueue::step() {
     complete(WcStatus::kLocalQpOperationError, 0);
     return Turn::kMore;
   }
+  if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) && qp_.type != QpType::kUd)
+    return change_key();
   const Progress progress = path_->execute(request_);
   switch (progress.kind) {
     case Progress::Kind::kDone:
@@ -250,8 +254,41 @@ SendQueue::Turn SendQueue::wait_for_link() {
   return Turn::kSleep;
 }
 
+// Needs no peer. Completed when nobody uses what the old key named any more: neither a program on
+// a direct link nor a reach thread.
+SendQueue::Turn SendQueue::change_key() {
+  if (!change_) {
+    rdma::Qp* only = nullptr;
+    WcStatus status = WcStatus::kSuccess;
+    if (static_cast<verbs::Opcode>(request_.wqe.opcode) == verbs::Opcode::kBindWindow) {
+      status = rdma::bind_window(qp_, request_.wqe);
+    } else if (rdma::Mw* mw = rdma::invalidatable(qp_, request_.wqe.imm); mw != nullptr) {
+      rdma::unbind_window(*qp_.context, *mw);
+      only = &qp_;
+    } else {
+      status = WcStatus::kLocalQpOperationError;
+    }
+    if (status != WcStatus::kSuccess) {
+      complete(status, 0);
+      return Turn::kMore;
+    }
+    change_ = std::make_shared<Change>(Change{rdma::KeyUsers(*qp_.context, only)});
+    qp_.context->process->reach()->barrier([this, waits = std::weak_ptr(change_)] {
+      const auto change = waits.lock();
+      if (change == nullptr) return;
+      change->reached_gone = true;
+      runner_.activate(this);
+    });
+  }
+  if (!change_->users.gone()) return Turn::kYield;
+  if (!change_->reached_gone) return Turn::kSleep;
+  complete(WcStatus::kSuccess, 0);
+  return Turn::kMore;
+}
+
 void SendQueue::complete(WcStatus status, uint32_t byte_len) {
   has_request_ = false;
+  change_.reset();
   if (waits_among_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) stop_waiting();
   block(false);
   qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};

@@ -24,6 +24,7 @@
 #include <optional>
 
 #include "core/rdma/device.h"
+#include "core/rdma/window.h"
 #include "transport/runner.h"
 #include "transport/transport.h"
 
@@ -52,6 +53,7 @@ class SendQueue final : public rdma::Sender, public Runnable {
   Turn fetch();
   Turn wait_for_receive();
   Turn wait_for_link();
+  Turn change_key();
   void complete(verbs::WcStatus status, uint32_t byte_len);
   void start_timer(base::Duration delay);
   void stop_waiting();
@@ -66,6 +68,14 @@ class SendQueue final : public rdma::Sender, public Runnable {
   uint32_t tail_ = 0;
   bool has_request_ = false;  // request_ was fetched and is not completed
   rdma::WorkRequest request_{};
+
+  // A request that changes keys was carried out, and who may still use the old one is waited for.
+  // It is not undone when a link goes.
+  struct Change {
+    rdma::KeyUsers users;
+    bool reached_gone = false;
+  };
+  std::shared_ptr<Change> change_;
 
   // Where we wait for a receive: who waits there, and the word that tells its owner so.
   std::list<rdma::Sender*>* waits_among_ = nullptr;

@@ -236,6 +236,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return dealloc_pd(request.handle.handle);
     case Call::kDeregMr:
       return dereg_mr(request.handle.handle, answer);
+    case Call::kDeallocMw:
+      return dealloc_mw(request.handle.handle, answer);
     case Call::kDestroyChannel:
       return destroy_channel(request.handle.handle);
     case Call::kDestroyCq:
@@ -267,6 +269,10 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return alloc_pd(answer);
     case Call::kRegMr:
       return reg_mr(request.reg_mr, answer);
+    case Call::kReregMr:
+      return rereg_mr(request.rereg_mr, answer);
+    case Call::kAllocMw:
+      return alloc_mw(request.alloc_mw, answer);
     case Call::kCreateChannel:
       return create_channel(answer);
     case Call::kCreateCq:

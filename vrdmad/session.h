@@ -67,7 +67,11 @@ class Session {
   int alloc_pd(Answer* answer);
   int dealloc_pd(uint32_t handle);
   int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
+  int rereg_mr(const ipc::ReregMrRequest& request, Answer* answer);
   int dereg_mr(uint32_t handle, Answer* answer);
+  int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
+  int dealloc_mw(uint32_t handle, Answer* answer);
+  void answer_when_unreached(Answer* answer);
   int create_ah(const verbs::AddressVector& av, Answer* answer);
   int destroy_ah(uint32_t handle);
   // session_queues.cc

@@ -1,7 +1,6 @@
-// Protection domains, memory regions and address handles of a session.
-#include <algorithm>
-
+// Protection domains, memory regions, windows and address handles of a session.
 #include "core/base/asymmetric_fence.h"
+#include "core/rdma/window.h"
 #include "vrdmad/session.h"
 
 namespace vrdma::vrdmad {
@@ -23,69 +22,147 @@ int Session::dealloc_pd(uint32_t handle) {
   return 0;
 }
 
+namespace {
+
+// A region on demand that is all of the process's address space.
+bool is_implicit(const ipc::RegMrRequest& request) {
+  return (request.access & verbs::kOnDemand) != 0 && request.addr == 0 &&
+         request.length == UINT64_MAX;
+}
+
 // Whether the pages are as the request says is the program's affair: a key can only ever name the
 // memory of the process that registered it.
+int check_region(const ipc::RegMrRequest& request, rdma::Region* region) {
+  if ((request.access & ~static_cast<uint32_t>(verbs::kAccessKnown)) != 0) return EOPNOTSUPP;
+  // IBTA 10.6.3.1: who lets others write must let himself.
+  const bool remote_writes = (request.access & (verbs::kRemoteWrite | verbs::kRemoteAtomic)) != 0;
+  if (remote_writes && (request.access & verbs::kLocalWrite) == 0) return EINVAL;
+  const auto way = static_cast<ipc::Way>(request.way);
+  switch (way) {
+    case ipc::Way::kInPlace:
+    case ipc::Way::kReached:
+      if (is_implicit(request)) break;
+      if (request.addr + request.length < request.addr ||
+          request.addr + request.length > ipc::kMemoryArenaSize ||
+          request.iova + request.length < request.iova)
+        return EINVAL;
+      break;
+    case ipc::Way::kNull:
+      if (request.length != 0 || request.access != verbs::kLocalWrite) return EINVAL;
+      break;
+    default:
+      return EINVAL;
+  }
+  region->pd = request.pd;
+  region->access = request.access;
+  region->addr = request.addr;
+  region->length = request.length;
+  region->iova = request.iova;
+  region->way = is_implicit(request) ? ipc::Way::kReached : way;
+  return 0;
+}
+
+// Nothing stands behind an implicit region until it is used.
+uint64_t bytes_of(const rdma::Region& region) {
+  return region.length == UINT64_MAX ? 0 : region.length;
+}
+
+}  // namespace
+
 int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   rdma::Context& context = *context_;
   rdma::Pd* pd = context.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
-  if ((request.access &
-       ~static_cast<uint32_t>(verbs::kAccessKnown | verbs::kOnDemand | verbs::kZeroBased)) != 0)
-    return EOPNOTSUPP;
-  // IBTA 10.6.3.1: who lets others write must let himself.
-  const bool remote_writes = (request.access & (verbs::kRemoteWrite | verbs::kRemoteAtomic)) != 0;
-  if (remote_writes && (request.access & verbs::kLocalWrite) == 0) return EINVAL;
-  if (request.addr + request.length < request.addr ||
-      request.addr + request.length > ipc::kMemoryArenaSize ||
-      request.iova + request.length < request.iova)
-    return EINVAL;
-  const auto way = static_cast<ipc::Way>(request.way);
-  if (way != ipc::Way::kInPlace && way != ipc::Way::kReached) return EINVAL;
-
   auto mr = std::make_unique<rdma::Mr>();
+  if (const int error = check_region(request, &mr->region); error != 0) return error;
   if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
-  if (const int error = charge(Kind::kMrBytes, request.length, &mr->charges); error != 0)
+  if (const int error = charge(Kind::kMrBytes, bytes_of(mr->region), &mr->bytes); error != 0)
     return error;
-  if (context.mr_by_slot.size() + 1 >= ipc::kMaxKeys) return ENOMEM;
-  while (context.next_key_slot == 0 || context.mr_by_slot.contains(context.next_key_slot))
-    context.next_key_slot = (context.next_key_slot + 1) % ipc::kMaxKeys;
-  const uint32_t slot =
-      std::exchange(context.next_key_slot, (context.next_key_slot + 1) % ipc::kMaxKeys);
-  mr->key = slot << 8 | ++context.next_key_tag;
+  mr->key = context.take_key({mr.get(), nullptr});
+  if (mr->key == 0) return ENOMEM;
   mr->pd = pd;
   ++pd->users;
-
-  rdma::Region region;
-  region.pd = pd->handle;
-  region.access = request.access;
-  region.addr = request.addr;
-  region.length = request.length;
-  region.iova = request.iova;
-  region.way = way;
-  rdma::write_key(context.keys(), mr->key, &region);
-
-  rdma::Mr* made = context.mrs.add(std::move(mr));
-  context.mr_by_slot.emplace(slot, made);
+  rdma::write_key(context.keys(), mr->key, &mr->region);
+  const rdma::Mr* made = context.mrs.add(std::move(mr));
   answer->reply.reg_mr = {made->handle, made->key};
   return 0;
 }
 
-// When the answer goes out, no worker touches the memory any more: those in place are used within
-// one turn of this thread, those reached by jobs, which are waited for. Initiators on direct links
-// either see that the key has gone or are marked busy, and the program waits for them.
+// The key stays, and what it names changes at once. An error leaves all as it was.
+int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
+  rdma::Mr* mr = context_->mrs.find(request.handle);
+  if (mr == nullptr || mr->region.way == ipc::Way::kNull) return EINVAL;
+  if (mr->windows > 0) return EBUSY;
+  rdma::Pd* pd = context_->pds.find(request.to.pd);
+  if (pd == nullptr || request.to.way == static_cast<uint32_t>(ipc::Way::kNull)) return EINVAL;
+  rdma::Region region;
+  if (const int error = check_region(request.to, &region); error != 0) return error;
+  rdma::Charges bytes;
+  const uint64_t held = bytes_of(mr->region), needed = bytes_of(region);
+  if (needed > held)
+    if (const int error = charge(Kind::kMrBytes, needed - held, &bytes); error != 0) return error;
+  if (needed > held) {
+    mr->bytes.push_back(std::move(bytes.front()));
+  } else if (needed < held) {
+    mr->bytes.clear();
+    (void)charge(Kind::kMrBytes, needed, &mr->bytes);  // less than was just given back
+  }
+  --mr->pd->users;
+  ++pd->users;
+  mr->pd = pd;
+  mr->region = region;
+  rdma::write_key(context_->keys(), mr->key, &region);
+  answer_when_unreached(answer);
+  return 0;
+}
+
 int Session::dereg_mr(uint32_t handle, Answer* answer) {
-  rdma::Mr* mr = context_->mrs.find(handle);
+  const rdma::Mr* mr = context_->mrs.find(handle);
   if (mr == nullptr) return EINVAL;
+  if (mr->windows > 0) return EBUSY;
   rdma::write_key(context_->keys(), mr->key, nullptr);
-  base::AsymmetricFence::heavy();
-  context_->mr_by_slot.erase(mr->key >> 8);
+  context_->named.erase(mr->key >> 8);
   --mr->pd->users;
   context_->mrs.remove(handle);
+  answer_when_unreached(answer);
+  return 0;
+}
+
+// When the answer goes out, no worker uses the memory as the key said before: what is in place is
+// used within one turn of this thread, what is reached by jobs, which are waited for. Initiators on
+// direct links either see the key as it is now or are marked busy, and the program waits for them.
+void Session::answer_when_unreached(Answer* answer) {
+  base::AsymmetricFence::heavy();
   answer->deferred = true;
   busy_ = true;
   context_->process->reach()->barrier([this, alive = std::weak_ptr(alive_)] {
     if (!alive.expired() && !over_) send_answer({});
   });
+}
+
+int Session::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {
+  rdma::Pd* pd = context_->pds.find(request.pd);
+  if (pd == nullptr || request.type < 1 || request.type > 2) return EINVAL;
+  auto mw = std::make_unique<rdma::Mw>();
+  if (const int error = charge(Kind::kMw, 1, &mw->charges); error != 0) return error;
+  mw->key = context_->take_key({nullptr, mw.get()});
+  if (mw->key == 0) return ENOMEM;
+  mw->type_2 = request.type == 2;
+  mw->pd = pd;
+  ++pd->users;
+  const rdma::Mw* made = context_->mws.add(std::move(mw));
+  answer->reply.alloc_mw = {made->handle, made->key};
+  return 0;
+}
+
+int Session::dealloc_mw(uint32_t handle, Answer* answer) {
+  rdma::Mw* mw = context_->mws.find(handle);
+  if (mw == nullptr) return EINVAL;
+  rdma::unbind_window(*context_, *mw);
+  context_->named.erase(mw->key >> 8);
+  --mw->pd->users;
+  context_->mws.remove(handle);
+  answer_when_unreached(answer);
   return 0;
 }
 

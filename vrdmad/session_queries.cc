@@ -43,7 +43,7 @@ int Session::query_device(Answer* answer) {
   reply.max_ah = limit(Kind::kAh);
   reply.max_srq = limit(Kind::kSrq);
   reply.max_srq_wr = std::min(limit(Kind::kRecvWr), ipc::kMaxQueueDepth);
-  reply.max_mw = 0;
+  reply.max_mw = std::min(limit(Kind::kMw), ipc::kMaxKeys - 1);
   reply.max_rd_atomic = ipc::kMaxRdAtomic;
   reply.max_mcast_grp = 8192;
   reply.max_mcast_qp_attach = 1024;

@@ -26,11 +26,15 @@ static_assert(same(Opcode::kRdmaWrite, IBV_WR_RDMA_WRITE) &&
               same(Opcode::kSendWithImm, IBV_WR_SEND_WITH_IMM) &&
               same(Opcode::kRdmaRead, IBV_WR_RDMA_READ) &&
               same(Opcode::kCompareSwap, IBV_WR_ATOMIC_CMP_AND_SWP) &&
-              same(Opcode::kFetchAdd, IBV_WR_ATOMIC_FETCH_AND_ADD));
+              same(Opcode::kFetchAdd, IBV_WR_ATOMIC_FETCH_AND_ADD) &&
+              same(Opcode::kLocalInvalidate, IBV_WR_LOCAL_INV) &&
+              same(Opcode::kBindWindow, IBV_WR_BIND_MW) &&
+              same(Opcode::kSendWithInvalidate, IBV_WR_SEND_WITH_INV));
 static_assert(same(WcStatus::kLocalLengthError, IBV_WC_LOC_LEN_ERR) &&
               same(WcStatus::kLocalQpOperationError, IBV_WC_LOC_QP_OP_ERR) &&
               same(WcStatus::kLocalProtectionError, IBV_WC_LOC_PROT_ERR) &&
               same(WcStatus::kFlushed, IBV_WC_WR_FLUSH_ERR) &&
+              same(WcStatus::kWindowBindError, IBV_WC_MW_BIND_ERR) &&
               same(WcStatus::kRemoteInvalidRequest, IBV_WC_REM_INV_REQ_ERR) &&
               same(WcStatus::kRemoteAccessError, IBV_WC_REM_ACCESS_ERR) &&
               same(WcStatus::kRemoteOperationError, IBV_WC_REM_OP_ERR) &&
@@ -41,6 +45,7 @@ static_assert(same(kLocalWrite, IBV_ACCESS_LOCAL_WRITE) &&
               same(kRemoteRead, IBV_ACCESS_REMOTE_READ) &&
               same(kRemoteAtomic, IBV_ACCESS_REMOTE_ATOMIC) && same(kMwBind, IBV_ACCESS_MW_BIND) &&
               same(kZeroBased, IBV_ACCESS_ZERO_BASED) && same(kOnDemand, IBV_ACCESS_ON_DEMAND) &&
+              same(kHugePages, IBV_ACCESS_HUGETLB) &&
               same(kAccessOptional, IBV_ACCESS_OPTIONAL_RANGE));
 static_assert(same(Event::kQpFatal, IBV_EVENT_QP_FATAL) &&
               same(Event::kQpRequestError, IBV_EVENT_QP_REQ_ERR) &&

@@ -29,6 +29,10 @@ ibv_wc_opcode send_opcode(uint8_t opcode) {
       return IBV_WC_COMP_SWAP;
     case verbs::Opcode::kFetchAdd:
       return IBV_WC_FETCH_ADD;
+    case verbs::Opcode::kLocalInvalidate:
+      return IBV_WC_LOCAL_INV;
+    case verbs::Opcode::kBindWindow:
+      return IBV_WC_BIND_MW;
     default:
       return IBV_WC_SEND;
   }
@@ -76,6 +80,10 @@ void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   if (verbs::has_immediate(opcode)) {
     out->imm_data = entry.imm;
     out->wc_flags |= IBV_WC_WITH_IMM;
+  }
+  if (opcode == verbs::Opcode::kSendWithInvalidate && out->status == IBV_WC_SUCCESS) {
+    out->invalidated_rkey = entry.imm;
+    out->wc_flags |= IBV_WC_WITH_INV;
   }
   if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
 }
@@ -265,6 +273,11 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  const bool has_parent = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if (has_parent && (attr->parent_domain == nullptr || !Pd::of(attr->parent_domain)->is_parent())) {
+    errno = EINVAL;
+    return nullptr;
+  }
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kCreateCq;
@@ -276,6 +289,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
     return nullptr;
   }
   auto* cq = new Cq{};
+  if (has_parent) cq->pd = Use(&Pd::of(attr->parent_domain)->users);
   cq->handle = reply.create_cq.handle;
   cq->slot = reply.create_cq.slot;
   cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));

@@ -169,7 +169,9 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.max_qp_wr = static_cast<int>(device.max_qp_wr);
   out.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
+                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC |
+                         IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                         IBV_DEVICE_MEM_MGT_EXTENSIONS;
   out.max_sge = static_cast<int>(device.max_sge);
   out.max_sge_rd = static_cast<int>(device.max_sge);
   out.max_cq = static_cast<int>(device.max_cq);
@@ -196,6 +198,16 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   attr->hca_core_clock = 1'000'000;  // kHz: our clock counts nanoseconds (kCompletionClock)
   attr->max_dm_size = kDeviceMemory;
   attr->device_cap_flags_ex = out.device_cap_flags;
+  // Memory on demand is reached like any that is not in place.
+  constexpr uint32_t kDatagrams =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr uint32_t kReliable =
+      kDatagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  attr->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attr->odp_caps.per_transport_caps.rc_odp_caps = kReliable;
+  attr->odp_caps.per_transport_caps.uc_odp_caps = kDatagrams | IBV_ODP_SUPPORT_WRITE;
+  attr->odp_caps.per_transport_caps.ud_odp_caps = kDatagrams;
+  attr->xrc_odp_caps = kReliable;
   // All other fields are zero, which says that we have none: segmentation and checksums in
   // hardware, RSS, raw packets, pacing, tag matching, moderation.
   return 0;

@@ -80,8 +80,15 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   return true;
 }
 
+// What changes keys is the worker's.
+bool changes_keys(const rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  return verbs::is_local(opcode) || opcode == verbs::Opcode::kSendWithInvalidate;
+}
+
 bool run_request(Qp& qp, rdma::WorkRequest& request) {
   rdma::Plan plan;
+  if (changes_keys(request)) return false;
   if (!execute_marked(qp, request, &plan)) return false;
   const Direct& direct = *qp.direct;
   if (plan.receives && direct.wake.valid())

@@ -47,7 +47,8 @@ bool extended_flags_known(const ibv_cq_init_attr_ex& attr) {
   constexpr uint64_t kFlags =
       IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
   if ((attr.wc_flags & ~(uint64_t{IBV_WC_STANDARD_FLAGS} | kTimestamps)) != 0) return false;
-  if ((attr.comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return false;
+  if ((attr.comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0)
+    return false;
   return (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0 || (attr.flags & ~kFlags) == 0;
 }
 

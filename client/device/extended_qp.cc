@@ -113,7 +113,8 @@ bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
   constexpr uint64_t kKnown = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+                              IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
   if ((send_ops & ~kKnown) != 0) return false;
   qp.batch.reset(new Batch);
   ibv_qp_ex& ops = qp.ibv;
@@ -139,6 +140,18 @@ bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
   };
   ops.wr_atomic_fetch_add = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t add) {
     atomic(to, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
+  };
+  ops.wr_send_inv = [](ibv_qp_ex* to, uint32_t rkey) {
+    begin(to, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
+  };
+  ops.wr_local_inv = [](ibv_qp_ex* to, uint32_t rkey) {
+    begin(to, IBV_WR_LOCAL_INV).invalidate_rkey = rkey;
+  };
+  ops.wr_bind_mw = [](ibv_qp_ex* to, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
+    ibv_send_wr& wr = begin(to, IBV_WR_BIND_MW);
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = rkey;
+    wr.bind_mw.bind_info = *info;
   };
   ops.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
     auto& ud = last(to).wr.wr.ud;

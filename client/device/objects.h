@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "client/device/session.h"
@@ -39,10 +40,38 @@ struct Peer {
   std::unique_ptr<rdma::AddressSpace> memory;
 };
 
+// One more user of an object, which cannot be destroyed meanwhile. Never of nothing but by default.
+class Use {
+ public:
+  Use() = default;
+  explicit Use(std::atomic<uint32_t>* users) : users_(users) { users_->fetch_add(1); }
+  Use(Use&& other) noexcept : users_(std::exchange(other.users_, nullptr)) {}
+  Use& operator=(Use&& other) noexcept {
+    std::swap(users_, other.users_);
+    return *this;
+  }
+  ~Use() {
+    if (users_ != nullptr) users_->fetch_sub(1);
+  }
+  [[nodiscard]] bool any() const { return users_ != nullptr; }
+
+ private:
+  std::atomic<uint32_t>* users_ = nullptr;
+};
+
+struct Td {
+  ibv_td ibv;
+  std::atomic<uint32_t> users = 0;  // parent domains
+  static Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
+};
+
+// A protection domain, or a parent domain, which to the daemon is the protection domain it is of.
 struct Pd {
   ibv_pd ibv;
-  std::atomic<uint32_t> ahs = 0;  // address handles in it: the daemon does not know whose they are
+  std::atomic<uint32_t> users = 0;  // objects that were made in it
+  Use within, thread;               // of a parent domain: its protection domain, its thread domain
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+  [[nodiscard]] bool is_parent() const { return within.any(); }
 };
 
 // Device memory, or an import of one.
@@ -59,12 +88,23 @@ constexpr size_t kDeviceMemory = 256u << 10;  // bytes of a context
 struct Mr {
   ibv_mr ibv;
   Dm* memory = nullptr;     // whose it is, if device memory
-  bool registered = false;  // its range is held in the MemoryTable
+  Use pd;
+  uint64_t iova = 0;
+  unsigned int access = 0;
+  bool in_place = false;  // its range is held in the MemoryTable
+  bool null = false;
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
+};
+
+struct Mw {
+  ibv_mw ibv;
+  Use pd;
+  static Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 };
 
 struct Ah {
   ibv_ah ibv;
+  Use pd;
   ibv_ah_attr attr;
   static Ah* of(ibv_ah* ah) { return reinterpret_cast<Ah*>(ah); }
 };
@@ -86,6 +126,7 @@ struct Cq {
   uint32_t handle;
   uint32_t slot;
   ipc::CqBell* bell;
+  Use pd;  // a parent domain
   std::mutex mutex;
   std::vector<Qp*> senders, receivers;  // queue pairs that complete here
   std::vector<Srq*> shared;             // XRC SRQs that do
@@ -107,6 +148,7 @@ struct Xrcd {
 
 struct Srq {
   ibv_srq ibv;
+  Use pd;
   uint32_t handle;
   uint32_t max_wr, max_sge, depth;
   ipc::SrqBlock* block;
@@ -157,6 +199,7 @@ struct Qp {
   Context* context;
   uint32_t slot;
   bool sq_sig_all;
+  Use pd;
   uint32_t pd_handle;
   ibv_qp_cap cap;
   uint32_t sq_depth, rq_depth, inbox_depth, send_stride;

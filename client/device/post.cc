@@ -18,17 +18,41 @@ namespace {
 using verbs::Opcode;
 
 bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
+  const bool keys =
+      opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV;
   switch (qp.ibv.qp_base.qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
-      return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
+      return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || keys;
     case IBV_QPT_UC:
-      return opcode <= IBV_WR_SEND_WITH_IMM;
+      return opcode <= IBV_WR_SEND_WITH_IMM || keys;
     case IBV_QPT_UD:
       return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
     default:
       return false;
   }
+}
+
+// A bind or an invalidation, which has no payload.
+int translate_local(const Qp& qp, const ibv_send_wr& wr, ipc::SendWqe* wqe) {
+  wqe->num_sge = 0;
+  wqe->imm = 0;
+  if (wr.opcode == IBV_WR_LOCAL_INV) {
+    wqe->imm = wr.invalidate_rkey;
+    return 0;
+  }
+  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+  if (wr.bind_mw.mw == nullptr || wr.bind_mw.mw->context != qp.ibv.qp_base.context) return EINVAL;
+  if (info.mr == nullptr ? info.addr != 0 || info.length != 0
+                         : info.mr->context != qp.ibv.qp_base.context)
+    return EINVAL;
+  wqe->bind = {info.addr,
+               info.length,
+               info.mr != nullptr ? info.mr->handle : ipc::kNoObject,
+               info.mw_access_flags,
+               wr.bind_mw.mw->handle,
+               wr.bind_mw.rkey};
+  return 0;
 }
 
 // Translates `wr`; the inline payload is copied. 0 or an errno.
@@ -46,7 +70,10 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   if ((wr.send_flags & IBV_SEND_SOLICITED) != 0) wqe.flags |= ipc::kSolicited;
   if ((wr.send_flags & IBV_SEND_FENCE) != 0) wqe.flags |= ipc::kFence;
   const auto opcode = static_cast<Opcode>(wr.opcode);
-  wqe.imm = verbs::has_immediate(opcode) ? wr.imm_data : 0;
+  if (verbs::is_local(opcode)) return translate_local(qp, wr, &wqe);
+  wqe.imm = verbs::has_immediate(opcode)            ? wr.imm_data
+            : opcode == Opcode::kSendWithInvalidate ? wr.invalidate_rkey
+                                                    : 0;
   if (qp.ibv.qp_base.qp_type == IBV_QPT_UD) {
     if (wr.wr.ud.ah == nullptr) return EINVAL;
     const ibv_ah_attr& attr = Ah::of(wr.wr.ud.ah)->attr;

@@ -1,11 +1,8 @@
-// Protection domains, memory regions and address handles.
-#include <unistd.h>
-
+// Protection domains, parent and thread domains, address handles.
 #include <cerrno>
 #include <chrono>
 #include <thread>
 
-#include "client/device/memory_table.h"
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
 
@@ -25,60 +22,51 @@ ibv_pd* alloc_pd(ibv_context* context) {
   return &pd->ibv;
 }
 
-int dealloc_pd(ibv_pd* pd) {
-  if (Pd::of(pd)->ahs.load() != 0) return EBUSY;
-  const int error = Context::of(pd->context)->session.call(ipc::Call::kDeallocPd, pd->handle);
-  if (error != 0 && error != EIO) return error;
-  delete Pd::of(pd);
+int dealloc_pd(ibv_pd* ibv) {
+  Pd* pd = Pd::of(ibv);
+  if (pd->users.load() != 0) return EBUSY;
+  if (!pd->is_parent()) {
+    const int error = Context::of(ibv->context)->session.call(ipc::Call::kDeallocPd, ibv->handle);
+    if (error != 0 && error != EIO) return error;
+  }
+  delete pd;
   return 0;
 }
 
-ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
-  const auto address = reinterpret_cast<uint64_t>(addr);
-  ipc::Way way = ipc::Way::kReached;
-  if (address + length < address) {
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  if (attr->comp_mask != 0) {
     errno = EINVAL;
     return nullptr;
   }
-  const bool writable = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  int error = MemoryTable::instance().acquire(address, length, writable, &way);
-  if (error != 0) {
-    errno = error;
-    return nullptr;
-  }
-  ipc::Request request;
-  ipc::Reply reply;
-  request.call = ipc::Call::kRegMr;
-  request.reg_mr = {address, length, iova, pd->handle, access, static_cast<uint32_t>(way), 0};
-  error = Context::of(pd->context)->session.call(request, &reply);
-  if (error != 0) {
-    if (way == ipc::Way::kInPlace) MemoryTable::instance().release(address, length);
-    errno = error;
-    return nullptr;
-  }
-  auto* mr = new Mr{};
-  mr->registered = way == ipc::Way::kInPlace;
-  mr->ibv.context = pd->context;
-  mr->ibv.pd = pd;
-  mr->ibv.addr = addr;
-  mr->ibv.length = length;
-  mr->ibv.handle = reply.reg_mr.handle;
-  mr->ibv.lkey = mr->ibv.rkey = reply.reg_mr.key;
-  return &mr->ibv;
+  auto* td = new Td{};
+  td->ibv.context = context;
+  return &td->ibv;
 }
 
-int dereg_mr(ibv_mr* ibv) {
-  Context& context = *Context::of(ibv->context);
-  const int error = context.session.call(ipc::Call::kDeregMr, ibv->handle);
-  // A daemon that has died uses no memory any more.
-  if (error != 0 && error != EIO) return error;
-  wait_for_initiators(context);
-  Mr* mr = Mr::of(ibv);
-  if (mr->registered)
-    MemoryTable::instance().release(reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
-  if (mr->memory != nullptr) mr->memory->users.fetch_sub(1);
-  delete mr;
+int dealloc_td(ibv_td* ibv) {
+  if (Td::of(ibv)->users.load() != 0) return EBUSY;
+  delete Td::of(ibv);
   return 0;
+}
+
+// The allocators are for what a driver allocates in the program's memory for the device to see;
+// our queues stand in memory of the daemon's, so nobody calls them.
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  constexpr uint32_t kKnown =
+      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  const bool allocators = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+  if (attr->pd == nullptr || attr->pd->context != context || (attr->comp_mask & ~kKnown) != 0 ||
+      (attr->td != nullptr && attr->td->context != context) ||
+      (allocators && (attr->alloc == nullptr || attr->free == nullptr))) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  auto* pd = new Pd{};
+  pd->ibv.context = context;
+  pd->ibv.handle = attr->pd->handle;
+  pd->within = Use(&Pd::of(attr->pd)->users);
+  if (attr->td != nullptr) pd->thread = Use(&Td::of(attr->td)->users);
+  return &pd->ibv;
 }
 
 void wait_for_initiator(Qp& qp) {
@@ -121,14 +109,13 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->ibv.pd = pd;
   ah->ibv.handle = reply.handle.handle;
   ah->attr = *attr;
-  Pd::of(pd)->ahs.fetch_add(1);
+  ah->pd = Use(&Pd::of(pd)->users);
   return &ah->ibv;
 }
 
 int destroy_ah(ibv_ah* ah) {
   const int error = Context::of(ah->context)->session.call(ipc::Call::kDestroyAh, ah->handle);
   if (error != 0 && error != EIO) return error;
-  Pd::of(ah->pd)->ahs.fetch_sub(1);
   delete Ah::of(ah);
   return 0;
 }

@@ -78,8 +78,8 @@ void start_over(Qp* qp) {
 }
 
 // Maps what came with the change to RTR. Without it the link is mediated.
-std::unique_ptr<Direct> make_direct(Context& context, const ipc::ModifyQpReply& reply,
-                                    std::vector<base::Fd> fds) {
+std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
+                                    const ipc::ModifyQpReply& reply, std::vector<base::Fd> fds) {
   if (fds.size() < 3) return nullptr;
   std::shared_ptr<Peer> peer;
   {
@@ -102,6 +102,7 @@ std::unique_ptr<Direct> make_direct(Context& context, const ipc::ModifyQpReply& 
   direct->block = peer->arena.at<ipc::QpBlock>(reply.peer_block);
   direct->responder.memory = {peer->arena.at<ipc::KeyEntry>(ipc::kKeyOffset), peer->memory.get()};
   direct->responder.pd = reply.peer_pd;
+  direct->responder.qpn = peer_qpn;
   direct->responder.receives = {&direct->block->rq_head,
                                 peer->arena.at<uint8_t>(reply.peer_rq),
                                 nullptr,
@@ -163,6 +164,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   qp->context = &context;
   qp->slot = made.slot;
   qp->sq_sig_all = attr->sq_sig_all != 0;
+  qp->pd = Use(&Pd::of(attr->pd)->users);
   qp->pd_handle = attr->pd->handle;
   qp->cap = {made.max_send_wr, made.max_recv_wr, made.max_send_sge, made.max_recv_sge,
              made.max_inline};
@@ -244,7 +246,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
     qp->may_read = attr->max_rd_atomic > 0;
   }
   if (reply.modify_qp.direct != 0) {
-    auto direct = make_direct(context, reply.modify_qp, std::move(fds));
+    auto direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
     const std::lock_guard polling(qp->recv_cq()->mutex);
     const std::lock_guard tables(context.mutex);
     const std::lock_guard sending(qp->send_mutex);

@@ -34,6 +34,7 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   }
   const ipc::CreateSrqReply& made = reply.create_srq;
   auto* srq = new Srq{};
+  srq->pd = Use(&Pd::of(attr->pd)->users);
   srq->handle = made.handle;
   srq->max_wr = made.max_wr;
   srq->max_sge = made.max_sge;

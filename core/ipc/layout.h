@@ -78,7 +78,7 @@ struct SendWqe {
   uint8_t opcode;  // verbs::Opcode
   uint8_t flags;   // SendFlags
   uint16_t num_sge;
-  uint32_t imm;            // as it goes on the wire: big-endian
+  uint32_t imm;            // as it goes on the wire: big-endian; or the rkey to invalidate
   uint32_t inline_length;  // bytes behind the header instead of elements, if kInline
   uint32_t srqn;           // of an XRC initiator: the SRQ at the other end
   union {
@@ -98,6 +98,14 @@ struct SendWqe {
       uint8_t hop_limit;
       uint8_t sl;
     } ud;
+    struct {
+      uint64_t addr;    // as the memory region calls it
+      uint64_t length;  // 0: unbind
+      uint32_t mr;      // handle, or kNoObject with length 0
+      uint32_t access;  // verbs::Access
+      uint32_t window;  // handle
+      uint32_t rkey;    // the new one
+    } bind;
   };
   uint64_t reserved2;
   // verbs::Sge[num_sge] or inline_length bytes follow, up to the queue's stride.
@@ -122,7 +130,7 @@ static_assert(sizeof(RecvWqe) == 16);
 struct RecvEntry {
   uint32_t slot;      // of the SRQ's WQE; of a QP's own receive queue: the index, low bits
   uint32_t byte_len;  // of a datagram, the 40 bytes of the GRH included
-  uint32_t imm;       // big-endian
+  uint32_t imm;       // big-endian; or the rkey that was invalidated
   uint32_t src_qpn;   // of a datagram
   uint8_t opcode;     // verbs::Opcode of the initiator
   uint8_t status;     // verbs::WcStatus
@@ -163,7 +171,12 @@ constexpr uint32_t recv_stride(uint32_t max_sge) { return 16 + max_sge * 16; }
 
 // --- keys ---
 // How the pages of a memory region can be got at.
-enum class Way : uint32_t { kInPlace = 1, kReached = 2 };
+enum class Way : uint32_t {
+  kInPlace = 1,
+  kReached = 2,
+  kNull = 3,      // no pages: reads as zeroes, and what is written is gone
+  kImported = 4,  // of another process; only the daemon knows where it is
+};
 
 // Written by the daemon, read by anyone under the sequence count (odd: being changed). A key is
 // (slot << 8 | tag); slot 0 is never used, so that key 0 is never valid.
@@ -176,7 +189,9 @@ struct KeyEntry {
   uint64_t length;  // bytes
   uint64_t iova;    // what remote peers and SGEs call `addr`
   uint32_t way;     // Way
-  uint32_t reserved[5];
+  uint32_t window;  // 1: a memory window: an rkey, no lkey
+  uint32_t qpn;     // 0, or the only queue pair through which it may be used
+  uint32_t reserved[3];
 };
 static_assert(sizeof(KeyEntry) == 64);
 static_assert(kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry) <= kHeapOffset);

@@ -36,6 +36,9 @@ enum class Call : uint32_t {
   kDeallocPd,
   kRegMr,
   kDeregMr,
+  kReregMr,
+  kAllocMw,
+  kDeallocMw,
   kCreateChannel,
   kDestroyChannel,
   kCreateCq,
@@ -123,6 +126,21 @@ struct RegMrRequest {
 struct RegMrReply {
   uint32_t handle;
   uint32_t key;  // lkey and rkey
+};
+
+struct ReregMrRequest {
+  uint32_t handle;
+  uint32_t reserved;
+  RegMrRequest to;
+};
+
+struct AllocMwRequest {
+  uint32_t pd;
+  uint32_t type;  // ibv_mw_type
+};
+struct AllocMwReply {
+  uint32_t handle;
+  uint32_t key;
 };
 
 // Beside it: the pipe's read end and a write end of the caller's own.
@@ -239,6 +257,8 @@ struct Request {
     GidsRequest gids;
     HandleRequest handle;
     RegMrRequest reg_mr;
+    ReregMrRequest rereg_mr;
+    AllocMwRequest alloc_mw;
     CreateCqRequest create_cq;
     ResizeCqRequest resize_cq;
     CreateSrqRequest create_srq;
@@ -268,6 +288,7 @@ struct Reply {
     GidsReply gids;
     HandleReply handle;
     RegMrReply reg_mr;
+    AllocMwReply alloc_mw;
     CreateChannelReply create_channel;
     CreateCqReply create_cq;
     CreateSrqReply create_srq;

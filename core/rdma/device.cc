@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/ipc/bell.h"
+#include "core/rdma/window.h"
 #include "core/rdma/xrc.h"
 
 namespace vrdma::rdma {
@@ -45,7 +46,7 @@ void Qp::set_state(QpState state) {
   block->state.store(attributes.state, std::memory_order_release);
 }
 
-Memory Qp::memory() const { return {context->keys(), context->process->space()}; }
+Memory Qp::memory() const { return context->memory(); }
 
 void Qp::deliver(const ipc::RecvEntry& entry) {
   inbox->entries()[inbox_head & (inbox_depth - 1)] = entry;
@@ -93,6 +94,15 @@ void Context::raise(verbs::Event event, uint32_t object) {
   [[maybe_unused]] const ssize_t written = ::write(event_pipe.get(), &message, sizeof message);
 }
 
+uint32_t Context::take_key(Named object) {
+  if (named.size() + 1 >= ipc::kMaxKeys) return 0;
+  while (next_key_slot == 0 || named.contains(next_key_slot))
+    next_key_slot = (next_key_slot + 1) % ipc::kMaxKeys;
+  const uint32_t slot = std::exchange(next_key_slot, (next_key_slot + 1) % ipc::kMaxKeys);
+  named.emplace(slot, object);
+  return slot << 8 | ++next_key_tag;
+}
+
 Qp* Context::find_qp(uint32_t handle) const {
   if ((handle & ipc::kTargetHandle) == 0) return qps.find(handle);
   const Target* target = targets.find(handle & ~ipc::kTargetHandle);
@@ -111,6 +121,10 @@ void Context::destroy_srq(Srq& srq) {
 
 void Context::destroy_qp(Qp& qp) {
   qp.sender.reset();
+  if (qp.windows > 0)
+    mws.each([&](Mw& mw) {
+      if (mw.qp == &qp) unbind_window(*this, mw);
+    });
   device->fabric->cut(qp);
   for (const auto& group : std::vector(qp.groups)) (void)device->fabric->detach(qp, group);
   device->qps.erase(qp.qpn);

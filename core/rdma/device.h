@@ -95,10 +95,24 @@ struct Pd {
   Charges charges;
 };
 
+// A memory region; `region` is what its key says, as the daemon believes it.
 struct Mr {
   uint32_t handle = 0;
   uint32_t key = 0;
   Pd* pd = nullptr;
+  Region region;
+  uint32_t windows = 0;  // bound to it
+  Charges charges, bytes;
+};
+
+// A memory window: see window.h.
+struct Mw {
+  uint32_t handle = 0;
+  uint32_t key = 0;  // as last bound; the slot stays, the tag changes
+  bool type_2 = false;
+  Pd* pd = nullptr;
+  Mr* mr = nullptr;  // bound to it
+  Qp* qp = nullptr;  // of type 2: bound by way of it
   Charges charges;
 };
 
@@ -220,6 +234,7 @@ struct Qp {
   std::unique_ptr<ipc::QpBlock> own_block;
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
+  uint32_t windows = 0;                                   // of type 2, bound by way of it
   Charges charges;
 
   [[nodiscard]] verbs::QpState state() const {
@@ -262,6 +277,7 @@ struct Context {
   base::Fd event_pipe;  // our write end, non-blocking
   Handles<Pd> pds;
   Handles<Mr> mrs;
+  Handles<Mw> mws;
   Handles<Channel> channels;
   Handles<Cq> cqs;
   Handles<Srq> srqs;
@@ -274,7 +290,11 @@ struct Context {
   Handles<Ah> ahs;
   Handles<Xrcd> xrcds;
   Handles<Target> targets;
-  std::unordered_map<uint32_t, Mr*> mr_by_slot;
+  struct Named {  // what a key's slot stands for
+    Mr* mr = nullptr;
+    Mw* mw = nullptr;
+  };
+  std::unordered_map<uint32_t, Named> named;  // by slot
   uint32_t next_key_slot = 1;
   uint8_t next_key_tag = 0;
   Charges charges;
@@ -286,6 +306,9 @@ struct Context {
   ~Context();
 
   [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }
+  [[nodiscard]] Memory memory() const { return {keys(), process->space(), process.get(), nullptr}; }
+  // A key that nothing has, and its slot for `object`; 0: there is no more.
+  [[nodiscard]] uint32_t take_key(Named object);
   // May the two processes write into each other's registered memory without the daemon?
   [[nodiscard]] bool trusts(const Context& other) const;
   void raise(verbs::Event event, uint32_t object);

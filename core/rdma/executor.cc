@@ -42,15 +42,29 @@ void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
   }
 }
 
-Outcome locate(const Memory& memory, uint32_t key, uint32_t pd, uint32_t access, uint64_t addr,
+// Who names memory: by an lkey in its own protection domain, or by an rkey through a queue pair.
+struct User {
+  uint32_t pd = 0;
+  uint32_t qpn = 0;  // 0: by an lkey
+};
+
+Outcome locate(const Memory& memory, uint32_t key, const User& user, uint32_t access, uint64_t addr,
                uint64_t length, Outcome refusal, Piece* piece) {
   Region region;
+  Memory owner = memory;
   if (!find_region(memory.keys, key, &region)) return refusal;
-  if (region.pd != pd || (region.access & access) != access) return refusal;
-  if (!region.locate(addr, length, &piece->addr)) return refusal;
+  if (region.way == ipc::Way::kImported &&
+      (memory.imports == nullptr || !memory.imports->resolve(key, &region, &owner)))
+    return refusal;
+  if (region.pd != user.pd || (region.access & access) != access) return refusal;
+  if (user.qpn == 0 ? region.window : region.qpn != 0 && region.qpn != user.qpn) return refusal;
+  const bool nothing = region.way == ipc::Way::kNull;
+  if (!nothing && !region.locate(addr, length, &piece->addr)) return refusal;
   piece->data = nullptr;
   piece->length = length;
-  piece->reached = region.way != ipc::Way::kInPlace && !memory.space->is_own();
+  piece->space = nothing ? nullptr : owner.space;
+  piece->process = owner.process;
+  piece->reached = !nothing && region.way != ipc::Way::kInPlace && !owner.space->is_own();
   return Outcome::kDone;
 }
 
@@ -60,7 +74,7 @@ Outcome remote(const WorkRequest& request, const Responder& responder, uint32_t 
   if (length == 0) return Outcome::kDone;  // IBTA C9-88: the key of nothing is not looked at
   list->count = 1;
   const Outcome found =
-      locate(responder.memory, request.wqe.rdma.rkey, responder.pd, access,
+      locate(responder.memory, request.wqe.rdma.rkey, {responder.pd, responder.qpn}, access,
              request.wqe.rdma.remote_addr, length, Outcome::kRemoteAccess, &list->pieces[0]);
   *reached |= list->pieces[0].reached && found == Outcome::kDone;
   return found;
@@ -74,9 +88,8 @@ Outcome prepare_atomic(const WorkRequest& request, const Responder& responder, P
   const Outcome found =
       remote(request, responder, verbs::kRemoteAtomic, 8, &operand, &plan->reached);
   if (found != Outcome::kDone) return found;
-  plan->atomic_addr = operand.pieces[0].addr;
   plan->source = operand;
-  return plan->atomic_addr % 8 == 0 ? Outcome::kDone : Outcome::kRemoteInvalid;
+  return operand.pieces[0].addr % 8 == 0 ? Outcome::kDone : Outcome::kRemoteInvalid;
 }
 
 }  // namespace
@@ -88,7 +101,7 @@ Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory, uin
   for (uint32_t i = 0; i < count; ++i) {
     if (sges[i].length == 0) continue;
     Piece& piece = list->pieces[list->count];
-    const Outcome found = locate(memory, sges[i].lkey, pd, access, sges[i].addr, sges[i].length,
+    const Outcome found = locate(memory, sges[i].lkey, {pd}, access, sges[i].addr, sges[i].length,
                                  Outcome::kLocalProtection, &piece);
     if (found != Outcome::kDone) return found;
     *reached |= piece.reached;
@@ -126,7 +139,7 @@ Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd, uint6
     const uint64_t part = std::min<uint64_t>(receive.sges[i].length, length);
     if (part == 0) continue;
     Piece& piece = target->pieces[target->count];
-    const Outcome found = locate(memory, receive.sges[i].lkey, pd, verbs::kLocalWrite,
+    const Outcome found = locate(memory, receive.sges[i].lkey, {pd}, verbs::kLocalWrite,
                                  receive.sges[i].addr, part, Outcome::kReceiveProtection, &piece);
     if (found != Outcome::kDone) return found;
     *reached |= piece.reached;
@@ -144,8 +157,6 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
   plan->receives = consumes_receive(plan->opcode);
   const bool to_local = plan->opcode == Opcode::kRdmaRead || is_atomic(plan->opcode);
   PieceList& local = to_local ? plan->target : plan->source;
-  (to_local ? plan->target_space : plan->source_space) = requester.memory.space;
-  (to_local ? plan->source_space : plan->target_space) = responder.memory.space;
 
   if ((wqe.flags & ipc::kInline) != 0) {
     if (to_local) return Outcome::kLocalProtection;  // an answer has no place in a request
@@ -201,14 +212,23 @@ PieceList slice(const PieceList& list, uint64_t offset, uint64_t length) {
   return part;
 }
 
-bool read_piece(const Piece& piece, AddressSpace* space, uint8_t* to) {
-  if (piece.data != nullptr) {
-    std::memcpy(to, piece.data, piece.length);
-    return true;
-  }
+namespace {
+
+constexpr uint8_t kZeroes[4096] = {};
+
+// Where the bytes of `piece` from `offset` on are, good for *run of them.
+const uint8_t* source_at(const Piece& piece, uint64_t offset, uint64_t length, uint64_t* run) {
+  if (piece.space != nullptr) return piece.space->at(piece.addr + offset, length, run);
+  *run = piece.data != nullptr ? length : std::min<uint64_t>(length, sizeof kZeroes);
+  return piece.data != nullptr ? piece.data + offset : kZeroes;
+}
+
+}  // namespace
+
+bool read_piece(const Piece& piece, uint8_t* to) {
   for (uint64_t done = 0; done < piece.length;) {
     uint64_t run = 0;
-    const uint8_t* from = space->at(piece.addr + done, piece.length - done, &run);
+    const uint8_t* from = source_at(piece, done, piece.length - done, &run);
     if (from == nullptr) return false;
     std::memcpy(to + done, from, run);
     done += run;
@@ -216,10 +236,11 @@ bool read_piece(const Piece& piece, AddressSpace* space, uint8_t* to) {
   return true;
 }
 
-bool write_piece(const uint8_t* from, const Piece& piece, AddressSpace* space) {
+bool write_piece(const uint8_t* from, const Piece& piece) {
+  if (piece.space == nullptr) return true;
   for (uint64_t done = 0; done < piece.length;) {
     uint64_t run = 0;
-    uint8_t* to = space->at(piece.addr + done, piece.length - done, &run);
+    uint8_t* to = piece.space->at(piece.addr + done, piece.length - done, &run);
     if (to == nullptr) return false;
     copy_ordered(to, from + done, run);
     done += run;
@@ -227,8 +248,7 @@ bool write_piece(const uint8_t* from, const Piece& piece, AddressSpace* space) {
   return true;
 }
 
-bool copy_pieces(const PieceList& source, AddressSpace* source_space, const PieceList& target,
-                 AddressSpace* target_space) {
+bool copy_pieces(const PieceList& source, const PieceList& target) {
   uint32_t from = 0;
   uint64_t from_offset = 0;
   for (uint32_t to = 0; to < target.count; ++to) {
@@ -241,17 +261,17 @@ bool copy_pieces(const PieceList& source, AddressSpace* source_space, const Piec
       if (from == source.count) return true;
       const Piece& origin = source.pieces[from];
       uint64_t run = std::min(sink.length - done, origin.length - from_offset);
-      const uint8_t* read = origin.data != nullptr
-                                ? origin.data + from_offset
-                                : source_space->at(origin.addr + from_offset, run, &run);
-      if (read == nullptr) return false;
-      uint8_t* write = target_space->at(sink.addr + done, run, &run);
-      if (write == nullptr) return false;
-      const bool last = to + 1 == target.count && done + run == sink.length;
-      if (last)
-        copy_ordered(write, read, run);
-      else
-        std::memcpy(write, read, run);
+      if (sink.space != nullptr) {
+        const uint8_t* read = source_at(origin, from_offset, run, &run);
+        if (read == nullptr) return false;
+        uint8_t* write = sink.space->at(sink.addr + done, run, &run);
+        if (write == nullptr) return false;
+        const bool last = to + 1 == target.count && done + run == sink.length;
+        if (last)
+          copy_ordered(write, read, run);
+        else
+          std::memcpy(write, read, run);
+      }
       done += run;
       from_offset += run;
     }
@@ -260,18 +280,18 @@ bool copy_pieces(const PieceList& source, AddressSpace* source_space, const Piec
 }
 
 bool perform(const WorkRequest& request, const Plan& plan) {
-  if (!is_atomic(plan.opcode))
-    return copy_pieces(plan.source, plan.source_space, plan.target, plan.target_space);
+  if (!is_atomic(plan.opcode)) return copy_pieces(plan.source, plan.target);
   uint64_t run = 0;
-  auto* operand =
-      reinterpret_cast<uint64_t*>(plan.source_space->at(plan.atomic_addr, sizeof(uint64_t), &run));
+  const Piece& place = plan.source.pieces[0];
+  auto* operand = reinterpret_cast<uint64_t*>(place.space->at(place.addr, sizeof(uint64_t), &run));
   if (operand == nullptr) return false;
   // The result's place must be there before the operand changes.
   PieceList old_value;
   old_value.count = 1;
   uint64_t old = 0;
   old_value.pieces[0] = {reinterpret_cast<uint8_t*>(&old), 0, sizeof old, false};
-  if (plan.target_space->at(plan.target.pieces[0].addr, 1, &run) == nullptr) return false;
+  const Piece& result = plan.target.pieces[0];
+  if (result.space != nullptr && result.space->at(result.addr, 1, &run) == nullptr) return false;
   const auto& rdma = request.wqe.rdma;
   if (plan.opcode == Opcode::kFetchAdd) {
     old = __atomic_fetch_add(operand, rdma.compare_add, __ATOMIC_SEQ_CST);
@@ -280,7 +300,7 @@ bool perform(const WorkRequest& request, const Plan& plan) {
     __atomic_compare_exchange_n(operand, &old, rdma.swap, false, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
   }
-  return copy_pieces(old_value, plan.target_space, plan.target, plan.target_space);
+  return copy_pieces(old_value, plan.target);
 }
 
 ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan, verbs::WcStatus status) {

@@ -33,10 +33,26 @@ enum class Outcome : uint8_t {
   kPeerBroken,         // the responder's ring indices are impossible
 };
 
+class Process;
+class Imports;
+
 // A process's memory as the executor sees it.
 struct Memory {
   const ipc::KeyEntry* keys = nullptr;
   AddressSpace* space = nullptr;
+  Process* process = nullptr;        // in the daemon
+  const Imports* imports = nullptr;  // in the daemon: what keys of Way::kImported mean
+};
+
+// Whoever knows the regions that a process imported from another.
+class Imports {
+ public:
+  // The region as its owner's keys now have it, in the importer's protection domain, and whose
+  // memory it is. False: `key` is no such region (any more).
+  [[nodiscard]] virtual bool resolve(uint32_t key, Region* region, Memory* owner) const = 0;
+
+ protected:
+  ~Imports() = default;
 };
 
 // Where a responder's receives stand. For an SRQ `slots` is the ring of slot numbers.
@@ -57,18 +73,22 @@ struct Requester {
 struct Responder {
   Memory memory;
   uint32_t pd = 0;
+  uint32_t qpn = 0;
   uint32_t access = 0;  // verbs::Access granted by the queue pair
   ReceiveQueue receives;
   uint32_t next_receive = 0;                // index of the receive that would be consumed
   const struct Receive* claimed = nullptr;  // or the one that was claimed before (SRQ)
 };
 
-// One stretch of a message: a pointer of our own (inline data), or an address in `memory`.
+// One stretch of a message: a pointer of our own (inline data), an address in `space`, or, with
+// neither, nothing: it reads as zeroes, and what is written to it is gone.
 struct Piece {
   uint8_t* data = nullptr;
   uint64_t addr = 0;
   uint64_t length = 0;
   bool reached = false;  // not in place: only by way of the owner's page tables
+  AddressSpace* space = nullptr;
+  Process* process = nullptr;  // in the daemon: the owner
 };
 
 struct PieceList {
@@ -96,13 +116,10 @@ struct Plan {
   verbs::Opcode opcode{};
   uint64_t length = 0;  // bytes of the message
   PieceList source, target;
-  AddressSpace* source_space = nullptr;
-  AddressSpace* target_space = nullptr;
   bool reached = false;   // some piece is: perform() may not be called
   bool receives = false;  // `receive` is consumed by deliver()
   Receive receive;
-  // Atomics: the operand's place is `remote` (in place), the old value goes to `target`.
-  uint64_t atomic_addr = 0;
+  // Atomics: the operand is `source` (in place), the old value goes to `target`.
 };
 
 [[nodiscard]] Outcome prepare(WorkRequest& request, const Requester& requester,
@@ -136,11 +153,10 @@ void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, 
 [[nodiscard]] PieceList slice(const PieceList& list, uint64_t offset, uint64_t length);
 
 // Copies the whole of one piece to or from memory of our own.
-[[nodiscard]] bool read_piece(const Piece& piece, AddressSpace* space, uint8_t* to);
-[[nodiscard]] bool write_piece(const uint8_t* from, const Piece& piece, AddressSpace* space);
+[[nodiscard]] bool read_piece(const Piece& piece, uint8_t* to);
+[[nodiscard]] bool write_piece(const uint8_t* from, const Piece& piece);
 
 // Copies plan bytes from one list to the other, front to back. False if memory cannot be mapped.
-[[nodiscard]] bool copy_pieces(const PieceList& source, AddressSpace* source_space,
-                               const PieceList& target, AddressSpace* target_space);
+[[nodiscard]] bool copy_pieces(const PieceList& source, const PieceList& target);
 
 }  // namespace vrdma::rdma

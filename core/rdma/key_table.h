@@ -20,6 +20,8 @@ struct Region {
   uint64_t length = 0;
   uint64_t iova = 0;  // what work requests call the first byte
   ipc::Way way = ipc::Way::kReached;
+  bool window = false;  // no lkey
+  uint32_t qpn = 0;     // 0: any queue pair of the protection domain
 
   // The virtual address of `length_wanted` bytes at the work request's `address`; false if they
   // are not all inside.
@@ -46,6 +48,8 @@ struct Region {
   region->length = __atomic_load_n(&entry.length, __ATOMIC_RELAXED);
   region->iova = __atomic_load_n(&entry.iova, __ATOMIC_RELAXED);
   region->way = static_cast<ipc::Way>(__atomic_load_n(&entry.way, __ATOMIC_RELAXED));
+  region->window = __atomic_load_n(&entry.window, __ATOMIC_RELAXED) != 0;
+  region->qpn = __atomic_load_n(&entry.qpn, __ATOMIC_RELAXED);
   std::atomic_thread_fence(std::memory_order_acquire);
   if (entry.sequence.load(std::memory_order_relaxed) != before) return false;
   return found == key;
@@ -66,6 +70,8 @@ inline void write_key(ipc::KeyEntry* table, uint32_t key, const Region* region) 
   __atomic_store_n(&entry.length, from.length, __ATOMIC_RELAXED);
   __atomic_store_n(&entry.iova, from.iova, __ATOMIC_RELAXED);
   __atomic_store_n(&entry.way, static_cast<uint32_t>(from.way), __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.window, uint32_t{from.window}, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry.qpn, from.qpn, __ATOMIC_RELAXED);
   entry.sequence.store(sequence + 1, std::memory_order_release);
 }
 

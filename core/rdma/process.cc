@@ -70,4 +70,10 @@ void Process::confirm(uint64_t addr, uint64_t cookie, std::function<void(bool)> 
   reach_->submit(std::move(job));
 }
 
+Reach::Part part_of(const Piece& piece, uint64_t offset, const Process& worker) {
+  const bool foreign = piece.process != nullptr && piece.process != &worker;
+  return {piece.addr, piece.length, offset,
+          foreign ? piece.process->reach()->memory() : std::shared_ptr<const base::Fd>()};
+}
+
 }  // namespace vrdma::rdma

@@ -15,6 +15,7 @@
 
 #include "core/base/fd.h"
 #include "core/rdma/address_space.h"
+#include "core/rdma/executor.h"
 #include "core/rdma/reach.h"
 
 namespace vrdma::rdma {
@@ -52,5 +53,8 @@ class Process {
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Reach> reach_;
 };
+
+// `piece`, which must be reached, as a part of a job of `worker`'s reach.
+[[nodiscard]] Reach::Part part_of(const Piece& piece, uint64_t offset, const Process& worker);
 
 }  // namespace vrdma::rdma

@@ -15,12 +15,13 @@ constexpr auto kIdle = std::chrono::seconds(1);
 
 bool transfer(int memory, const Reach::Job& job) {
   for (const auto& part : job.parts) {
+    const int file = part.memory != nullptr ? part.memory->get() : memory;
     for (uint64_t done = 0; done < part.length;) {
       uint8_t* bytes = job.buffer->data() + part.offset + done;
       const size_t left = part.length - done;
       const auto at = static_cast<off_t>(part.addr + done);
       const ssize_t moved =
-          job.write ? ::pwrite(memory, bytes, left, at) : ::pread(memory, bytes, left, at);
+          job.write ? ::pwrite(file, bytes, left, at) : ::pread(file, bytes, left, at);
       if (moved <= 0) return false;
       done += static_cast<uint64_t>(moved);
     }

@@ -25,6 +25,8 @@ class Reach {
     uint64_t addr = 0;
     uint64_t length = 0;
     uint64_t offset = 0;  // in the buffer
+    // Of another process that let this one have its memory, or nullptr: of the reach's own.
+    std::shared_ptr<const base::Fd> memory = nullptr;
   };
   struct Job {
     bool write = false;  // buffer -> memory; else memory -> buffer
@@ -39,6 +41,11 @@ class Reach {
   ~Reach();  // does not wait for a job that hangs; jobs not begun are dropped with their `done`
   Reach(const Reach&) = delete;
   Reach& operator=(const Reach&) = delete;
+
+  // For the parts of other processes' jobs; outlives this.
+  [[nodiscard]] std::shared_ptr<const base::Fd> memory() const {
+    return {shared_, &shared_->memory};
+  }
 
   void submit(Job job);
   // Calls `done` when all jobs submitted so far have ended; at once if there is none.

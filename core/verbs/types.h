@@ -34,10 +34,19 @@ enum class Opcode : uint8_t {
   kRdmaRead = 4,
   kCompareSwap = 5,
   kFetchAdd = 6,
+  kLocalInvalidate = 7,
+  kBindWindow = 8,
+  kSendWithInvalidate = 9,
 };
-constexpr uint8_t kOpcodeCount = 7;
+constexpr uint8_t kOpcodeCount = 10;
 
-constexpr bool is_send(Opcode op) { return op == Opcode::kSend || op == Opcode::kSendWithImm; }
+constexpr bool is_send(Opcode op) {
+  return op == Opcode::kSend || op == Opcode::kSendWithImm || op == Opcode::kSendWithInvalidate;
+}
+// What changes keys of its own process and needs no peer.
+constexpr bool is_local(Opcode op) {
+  return op == Opcode::kLocalInvalidate || op == Opcode::kBindWindow;
+}
 constexpr bool is_write(Opcode op) {
   return op == Opcode::kRdmaWrite || op == Opcode::kRdmaWriteWithImm;
 }
@@ -58,6 +67,7 @@ enum class WcStatus : uint8_t {
   kLocalQpOperationError = 2,
   kLocalProtectionError = 4,
   kFlushed = 5,
+  kWindowBindError = 6,
   kRemoteInvalidRequest = 9,
   kRemoteAccessError = 10,
   kRemoteOperationError = 11,
@@ -74,10 +84,12 @@ enum Access : uint32_t {
   kMwBind = 1u << 4,
   kZeroBased = 1u << 5,
   kOnDemand = 1u << 6,
+  kHugePages = 1u << 7,
 };
 constexpr uint32_t kAccessOptional = 0x3ff00000;  // hints such as RELAXED_ORDERING
+constexpr uint32_t kAccessRemote = kRemoteWrite | kRemoteRead | kRemoteAtomic;
 constexpr uint32_t kAccessKnown =
-    kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic | kMwBind | kAccessOptional;
+    kLocalWrite | kAccessRemote | kMwBind | kZeroBased | kOnDemand | kHugePages | kAccessOptional;
 
 // ibv_event_type.
 enum class Event : uint32_t {

@@ -41,8 +41,9 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   home_ = xrc ? srq_->context : peer.context;
   const rdma::Requester requester{qp_.memory(), qp_.pd->handle};
   rdma::Responder responder;
-  responder.memory = {home_->keys(), home_->process->space()};
+  responder.memory = home_->memory();
   responder.pd = xrc ? srq_->pd->handle : peer.pd->handle;
+  responder.qpn = peer.qpn;
   responder.access = peer.block->access.load(std::memory_order_relaxed);
   responder.receives = srq_ != nullptr ? srq_->receives : peer.receives;
   responder.next_receive =
@@ -55,7 +56,11 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
     }
     responder.claimed = &receive_;
   }
-  return rdma::prepare(request, requester, responder, plan);
+  const Outcome outcome = rdma::prepare(request, requester, responder, plan);
+  if (outcome == Outcome::kDone && plan->opcode == verbs::Opcode::kSendWithInvalidate &&
+      rdma::invalidatable(peer, request.wqe.imm) == nullptr)
+    return Outcome::kRemoteAccess;
+  return outcome;
 }
 
 Progress ConnectedPath::execute(rdma::WorkRequest& request) {
@@ -70,8 +75,8 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   }
   if (plan.reached) return step_reached(request, plan);
   const uint64_t length = slice_length(plan);
-  if (!rdma::copy_pieces(rdma::slice(plan.source, done_, length), plan.source_space,
-                         rdma::slice(plan.target, done_, length), plan.target_space))
+  if (!rdma::copy_pieces(rdma::slice(plan.source, done_, length),
+                         rdma::slice(plan.target, done_, length)))
     return refuse(Outcome::kRemoteAccess, plan, request);
   done_ += length;
   return done_ == plan.length ? finish(request, plan) : Progress{Progress::Kind::kAgain};
@@ -140,11 +145,10 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
     if (piece.reached) {
-      job.parts.push_back({piece.addr, piece.length, offset});
+      job.parts.push_back(rdma::part_of(piece, offset, process));
     } else {
       uint8_t* bytes = buffer->data() + offset;
-      failed_ |= write ? !rdma::write_piece(bytes, piece, process.space())
-                       : !rdma::read_piece(piece, process.space(), bytes);
+      failed_ |= write ? !rdma::write_piece(bytes, piece) : !rdma::read_piece(piece, bytes);
     }
     offset += piece.length;
   }
@@ -179,6 +183,9 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
 }
 
 Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan) {
+  // Nobody but us could use the window, and we are not.
+  if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
+    rdma::unbind_window(*qp_.out->context, *rdma::invalidatable(*qp_.out, request.wqe.imm));
   if (plan.receives) complete_receive(request, plan, WcStatus::kSuccess);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);

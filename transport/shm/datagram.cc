@@ -84,7 +84,8 @@ Progress DatagramPath::execute(rdma::WorkRequest& request) {
 Progress DatagramPath::collect(rdma::WorkRequest& request) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   const rdma::Device& device = *qp_.context->device;
-  if (!verbs::is_send(opcode) || request.wqe.ud.sgid_index >= device.gids.size())
+  if (!verbs::is_send(opcode) || opcode == verbs::Opcode::kSendWithInvalidate ||
+      request.wqe.ud.sgid_index >= device.gids.size())
     return done(WcStatus::kLocalQpOperationError);
   source_ = device.gids[request.wqe.ud.sgid_index];
   rdma::PieceList pieces;
@@ -107,8 +108,8 @@ Progress DatagramPath::collect(rdma::WorkRequest& request) {
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
     if (piece.reached) {
-      job.parts.push_back({piece.addr, piece.length, offset});
-    } else if (!rdma::read_piece(piece, qp_.context->process->space(), message_->data() + offset)) {
+      job.parts.push_back(rdma::part_of(piece, offset, *qp_.context->process));
+    } else if (!rdma::read_piece(piece, message_->data() + offset)) {
       return done(WcStatus::kLocalProtectionError);
     }
     offset += piece.length;
@@ -198,8 +199,8 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
     if (piece.reached)
-      job.parts.push_back({piece.addr, piece.length, offset});
-    else if (!rdma::write_piece(message_->data() + offset, piece, process.space()))
+      job.parts.push_back(rdma::part_of(piece, offset, process));
+    else if (!rdma::write_piece(message_->data() + offset, piece))
       entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     offset += piece.length;
   }

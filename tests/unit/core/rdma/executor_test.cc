@@ -34,6 +34,7 @@ struct Executor : testing::Test {
   Plan plan;
   uint32_t access = verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
 
+  static AddressSpace* space_of(Party& party) { return party.context.process->space(); }
   Outcome prepare(ipc::SendWqe wqe, const std::vector<Sge>& sges) {
     wqe.num_sge = static_cast<uint16_t>(sges.size());
     request.wqe = wqe;
@@ -52,6 +53,7 @@ struct Executor : testing::Test {
     Responder responder;
     responder.memory = pair.b->memory();
     responder.pd = b.pd->handle;
+    responder.qpn = pair.b->qpn;
     responder.access = access;
     responder.receives = pair.b->receives;
     responder.next_receive = pair.b->inbox_head;
@@ -395,14 +397,14 @@ TEST_F(Executor, CopiesBetweenAnyTwoListsOfPieces) {
   std::mt19937 random(kSeed);
   fill(a);
   for (int round = 0; round < 300; ++round) {
-    const auto list = [&](uint64_t length) {
+    const auto list = [&](Party& party, uint64_t length) {
       PieceList pieces;
       while (pieces.count < ipc::kMaxSge) {
         const bool last = pieces.count == ipc::kMaxSge - 1 || random() % 4 == 0;
         const uint64_t part = last ? length : random() % (length + 1);
         // Apart from each other, some of them across the border of the windows.
         const uint64_t slot = kBorder - 8 * 70'000 + pieces.count * 70'000 + random() % 64;
-        if (part > 0) pieces.pieces[pieces.count++] = {nullptr, slot, part, false};
+        if (part > 0) pieces.pieces[pieces.count++] = {nullptr, slot, part, false, space_of(party)};
         length -= part;
         if (length == 0) break;
       }
@@ -416,14 +418,13 @@ TEST_F(Executor, CopiesBetweenAnyTwoListsOfPieces) {
       return bytes;
     };
     const uint64_t length = random() % 60'000 + 1;
-    const PieceList source = list(length), target = list(length);
+    const PieceList source = list(a, length), target = list(b, length);
     const std::string wanted = bytes_of(a, source);
     ASSERT_EQ(wanted.size(), length);
     // All at once, or in slices.
     const uint64_t step = random() % 2 == 0 ? length : random() % length + 1;
     for (uint64_t at = 0; at < length; at += step)
-      ASSERT_TRUE(copy_pieces(slice(source, at, step), a.context.process->space(),
-                              slice(target, at, step), b.context.process->space()));
+      ASSERT_TRUE(copy_pieces(slice(source, at, step), slice(target, at, step)));
     ASSERT_EQ(bytes_of(b, target), wanted) << "round " << round << " of seed " << kSeed;
   }
 }
@@ -453,18 +454,23 @@ TEST_F(Executor, SlicesLists) {
 TEST_F(Executor, MovesSinglePieces) {
   fill(a);
   std::vector<uint8_t> bytes(1000);
-  const Piece across{nullptr, kBorder - 500, 1000, false};
-  ASSERT_TRUE(read_piece(across, a.context.process->space(), bytes.data()));
+  Piece across{nullptr, kBorder - 500, 1000, false, space_of(a)};
+  ASSERT_TRUE(read_piece(across, bytes.data()));
   EXPECT_EQ(std::memcmp(bytes.data(), a.memory(kBorder - 500), 1000), 0);
-  ASSERT_TRUE(write_piece(bytes.data(), across, b.context.process->space()));
+  across.space = space_of(b);
+  ASSERT_TRUE(write_piece(bytes.data(), across));
   EXPECT_EQ(std::memcmp(bytes.data(), b.memory(kBorder - 500), 1000), 0);
   const Piece own{bytes.data(), 0, 4, false};
   uint8_t copy[4];
-  ASSERT_TRUE(read_piece(own, nullptr, copy));
+  ASSERT_TRUE(read_piece(own, copy));
   EXPECT_EQ(std::memcmp(copy, bytes.data(), 4), 0);
-  const Piece nowhere{nullptr, ipc::kMemoryArenaSize - 4, 8, false};
-  EXPECT_FALSE(read_piece(nowhere, a.context.process->space(), bytes.data()));
-  EXPECT_FALSE(write_piece(bytes.data(), nowhere, a.context.process->space()));
+  const Piece nowhere{nullptr, ipc::kMemoryArenaSize - 4, 8, false, space_of(a)};
+  EXPECT_FALSE(read_piece(nowhere, bytes.data()));
+  EXPECT_FALSE(write_piece(bytes.data(), nowhere));
+  const Piece nothing{nullptr, 0, 1000, false};
+  EXPECT_TRUE(write_piece(bytes.data(), nothing));
+  ASSERT_TRUE(read_piece(nothing, bytes.data()));
+  EXPECT_EQ(bytes, std::vector<uint8_t>(1000));
 }
 
 // A program that polls the last byte of a message finds the rest there too.

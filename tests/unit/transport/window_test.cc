@@ -1,0 +1,118 @@
+// Work requests that change keys: BIND_WINDOW, LOCAL_INVALIDATE, SEND_WITH_INVALIDATE.
+#include "tests/unit/transport/rig.h"
+
+namespace vrdma::transport {
+namespace {
+
+using test::World;
+using testing::ElementsAre;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+struct WindowRequests : Rig {
+  World::Pair pair = world.connected();
+  rdma::Mr& mr = *make_mr();
+  rdma::Mw& mw = *make_mw();
+
+  rdma::Mr* make_mr() {
+    auto made = std::make_unique<rdma::Mr>();
+    b.context.next_key_slot = 1000;  // far from those of the test's other keys
+    made->key = b.context.take_key({made.get(), nullptr});
+    made->pd = b.pd;
+    made->region.pd = b.pd->handle;
+    made->region.access = kAllAccess | verbs::kMwBind;
+    made->region.addr = made->region.iova = kBase;
+    made->region.length = 4096;
+    made->region.way = ipc::Way::kInPlace;
+    return b.context.mrs.add(std::move(made));
+  }
+  rdma::Mw* make_mw() {
+    auto made = std::make_unique<rdma::Mw>();
+    made->key = b.context.take_key({nullptr, made.get()});
+    made->type_2 = true;
+    made->pd = b.pd;
+    return b.context.mws.add(std::move(made));
+  }
+  ipc::SendWqe bind() const {
+    ipc::SendWqe wqe = test::wqe_of(Opcode::kBindWindow);
+    wqe.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, mw.handle, mw.key + 1};
+    return wqe;
+  }
+  static ipc::SendWqe invalidate(Opcode opcode, uint32_t key) {
+    ipc::SendWqe wqe = test::wqe_of(opcode);
+    wqe.imm = key;
+    return wqe;
+  }
+  WcStatus run(test::Party& party, rdma::Qp& qp, const ipc::SendWqe& wqe) {
+    const size_t before = qp.block->sq_tail;
+    EXPECT_TRUE(party.post_send(qp, wqe, {}));
+    const auto all = statuses(qp, before + 1);
+    return all.empty() ? WcStatus::kFlushed : all.back();
+  }
+  bool is_bound() {
+    rdma::Region region;
+    return rdma::find_region(b.context.keys(), mw.key, &region);
+  }
+};
+
+TEST_F(WindowRequests, BindAndInvalidate) {
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  EXPECT_TRUE(is_bound());
+  ASSERT_EQ(run(b, *pair.b, invalidate(Opcode::kLocalInvalidate, mw.key)), WcStatus::kSuccess);
+  EXPECT_FALSE(is_bound());
+  EXPECT_EQ(run(b, *pair.b, invalidate(Opcode::kLocalInvalidate, mw.key)),
+            WcStatus::kLocalQpOperationError);
+  EXPECT_EQ(pair.b->state(), QpState::kErr);
+}
+
+TEST_F(WindowRequests, NeedNoPeer) {
+  a.context.destroy_qp(*pair.a);
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  EXPECT_TRUE(is_bound());
+}
+
+TEST_F(WindowRequests, FailIfTheyAreAgainstTheRules) {
+  ipc::SendWqe wrong = bind();
+  wrong.bind.length = 4097;
+  EXPECT_EQ(run(b, *pair.b, wrong), WcStatus::kWindowBindError);
+  EXPECT_FALSE(is_bound());
+  EXPECT_EQ(pair.b->state(), QpState::kErr);
+}
+
+TEST_F(WindowRequests, WaitForAnInitiatorButNotForItsLink) {
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  pair.a->out_direct = true;  // and in the middle of a request
+  pair.a->block->busy.store(1);
+  ASSERT_TRUE(b.post_send(*pair.b, invalidate(Opcode::kLocalInvalidate, mw.key), {}));
+  ASSERT_TRUE(wait_for([&] { return !is_bound(); }));
+  EXPECT_EQ(pair.b->block->sq_tail, 1u);
+  pair.b->sender->link_changed();  // does not invalidate a second time
+  pair.a->block->busy.store(2);
+  EXPECT_THAT(statuses(*pair.b, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
+  pair.a->out_direct = false;
+}
+
+TEST_F(WindowRequests, InvalidateWithAMessage) {
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
+  ASSERT_EQ(run(a, *pair.a, invalidate(Opcode::kSendWithInvalidate, mw.key)), WcStatus::kSuccess);
+  EXPECT_FALSE(is_bound());
+  const auto received = b.received(*pair.b);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].imm, mw.key);
+  EXPECT_EQ(received[0].opcode, static_cast<uint8_t>(Opcode::kSendWithInvalidate));
+}
+
+TEST_F(WindowRequests, DoNotInvalidateWhatIsNotThePeers) {
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
+  EXPECT_EQ(run(a, *pair.a, invalidate(Opcode::kSendWithInvalidate, mr.key)),
+            WcStatus::kRemoteAccessError);
+  EXPECT_TRUE(is_bound());
+  EXPECT_TRUE(b.received(*pair.b).empty());
+  EXPECT_EQ(pair.b->state(), QpState::kErr);
+}
+
+}  // namespace
+}  // namespace vrdma::transport
