@@ -188,7 +188,7 @@ void bad_enums(const Target& target) {
     request.reg_mr = {4096, 4096, 4096, pd, 1, way, 0};
     expect(client.call(request).error == EINVAL, "a way that is none");
   }
-  for (const uint32_t access : {1u << 7, 1u << 19, 1u << 31, 2u, 8u, ~0u}) {
+  for (const uint32_t access : {1u << 8, 1u << 19, 1u << 31, 2u, 8u, ~0u}) {
     ipc::Request request = request_of(Call::kRegMr);
     request.reg_mr = {4096, 4096, 4096, pd, access, 1, 0};
     expect(client.call(request).error != 0, "rights that are none");

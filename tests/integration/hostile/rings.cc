@@ -99,10 +99,13 @@ void keys_in_work_requests(const Target& target) {
   wqe.num_sge = 1;
   const verbs::Sge good{Looped::kAddr, 8, 0};
   for (uint8_t opcode = 0; opcode < verbs::kOpcodeCount; ++opcode) {
+    using verbs::WcStatus;
     wqe.opcode = opcode;
+    if (is_local(static_cast<Opcode>(opcode)) ||
+        static_cast<Opcode>(opcode) == Opcode::kSendWithInvalidate)
+      continue;
     wqe.rdma.rkey = 0;
     wqe.rdma.remote_addr = 0;
-    using verbs::WcStatus;
     expect(status_of(wqe, good) == WcStatus::kSuccess, "what is lawful fails");
     for (const uint32_t lkey : {1u, 0xffu, 0x100u, ~0u, 0xfffff00u})
       expect(status_of(wqe, {Looped::kAddr, 8, lkey}) == WcStatus::kLocalProtectionError,
@@ -118,6 +121,20 @@ void keys_in_work_requests(const Target& target) {
     wqe.rdma.remote_addr = Looped::kLength;
     expect(status_of(wqe, good) == WcStatus::kRemoteAccessError,
            "an address outside of the rkey's");
+  }
+  // Keys and handles that are none, or of another kind.
+  for (const uint32_t none : {0u, 1u, 2u, 0xffffu, 0x12345600u, ~0u}) {
+    using verbs::WcStatus;
+    wqe = {};
+    wqe.num_sge = 1;
+    wqe.imm = none;
+    wqe.opcode = static_cast<uint8_t>(Opcode::kLocalInvalidate);
+    expect(status_of(wqe, good) == WcStatus::kLocalQpOperationError, "a key that is no window's");
+    wqe.opcode = static_cast<uint8_t>(Opcode::kSendWithInvalidate);
+    expect(status_of(wqe, good) == WcStatus::kRemoteAccessError, "a key that is no window's");
+    wqe.opcode = static_cast<uint8_t>(Opcode::kBindWindow);
+    wqe.bind = {Looped::kAddr, 8, none, none, none, none};
+    expect(status_of(wqe, good) == WcStatus::kWindowBindError, "a window that is none");
   }
 }
 
