@@ -117,7 +117,8 @@ SendQueue::Turn SendQueue::step() {
     complete(WcStatus::kLocalQpOperationError, 0);
     return Turn::kMore;
   }
-  if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) && qp_.type != QpType::kUd)
+  if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) &&
+      qp_.type != verbs::QpType::kUd)
     return change_key();
   const Progress progress = path_->execute(request_);
   switch (progress.kind) {
