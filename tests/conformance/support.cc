@@ -214,8 +214,13 @@ void memory_verbs() {
   verb("ibv_import_mr", [] { return made(ibv_import_mr(pd, mr->handle), ibv_unimport_mr); });
   verb("ibv_alloc_null_mr", [] { return made(ibv_alloc_null_mr(pd), ibv_dereg_mr); });
   verb("ibv_advise_mr", [] {
-    ibv_sge sge{reinterpret_cast<uintptr_t>(memory), 64, mr->lkey};
-    return ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+    ibv_mr* on_demand = ibv_reg_mr(pd, memory, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+    if (on_demand == nullptr) return errno;
+    ibv_sge sge{reinterpret_cast<uintptr_t>(memory), 64, on_demand->lkey};
+    const int error =
+        ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+    ibv_dereg_mr(on_demand);
+    return error;
   });
   verb("ibv_alloc_mw (type 1)",
        [] { return made(ibv_alloc_mw(pd, IBV_MW_TYPE_1), ibv_dealloc_mw); });

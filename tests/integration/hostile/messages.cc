@@ -106,10 +106,10 @@ void every_handle(const Target& target) {
                  std::to_string(handle) + " that is not its own");
     }
     ipc::Request request = request_of(Call::kCreateQp);
-    request.create_qp = {handle, handle, handle, handle, 2, 1, 1, 1, 1, 0};
+    request.create_qp = {handle, handle, handle, handle, 0, 2, 1, 1, 1, 1, 0};
     expect(client.call(request).error == EINVAL, "kCreateQp takes a foreign handle");
     request = request_of(Call::kCreateSrq);
-    request.create_srq = {handle, 1, 1};
+    request.create_srq = {handle, 1, 1, 0, 0};
     expect(client.call(request).error == EINVAL, "kCreateSrq takes a foreign handle");
     request = request_of(Call::kRegMr);
     request.reg_mr = {4096, 4096, 4096, handle, 1, 1, 0};
@@ -139,15 +139,15 @@ void huge_numbers(const Target& target) {
   for (const uint32_t huge : {32769u, 1u << 24, 1u << 31, ~0u}) {
     for (int field = 0; field < 5; ++field) {
       ipc::Request request = request_of(Call::kCreateQp);
-      request.create_qp = {pd, cq, cq, 0, 2, 1, 1, 1, 1, 0};
+      request.create_qp = {pd, cq, cq, 0, 0, 2, 1, 1, 1, 1, 0};
       uint32_t* fields = &request.create_qp.max_send_wr;
       fields[field] = huge;
       refused(request, "a huge queue pair");
     }
     ipc::Request request = request_of(Call::kCreateSrq);
-    request.create_srq = {pd, huge, 1};
+    request.create_srq = {pd, huge, 1, 0, 0};
     refused(request, "a huge shared queue");
-    request.create_srq = {pd, 1, huge};
+    request.create_srq = {pd, 1, huge, 0, 0};
     refused(request, "a shared queue of huge receives");
   }
   ipc::Request request = request_of(Call::kCreateCq);
@@ -175,9 +175,9 @@ void bad_enums(const Target& target) {
   client.open();
   const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
   const auto qp = client.create_qp(pd, cq);
-  for (const uint32_t value : {0u, 1u, 5u, 8u, 9u, 255u, 256u, 258u, ~0u}) {
+  for (const uint32_t value : {0u, 1u, 5u, 8u, 11u, 255u, 256u, 258u, ~0u}) {
     ipc::Request request = request_of(Call::kCreateQp);
-    request.create_qp = {pd, cq, cq, 0, value, 1, 1, 1, 1, 0};
+    request.create_qp = {pd, cq, cq, 0, 0, value, 1, 1, 1, 1, 0};
     expect(client.call(request).error != 0, "a queue pair of no type " + std::to_string(value));
   }
   for (const uint32_t state : {2u, 3u, 4u, 5u, 7u, 8u, 255u, ~0u})
