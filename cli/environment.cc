@@ -122,7 +122,10 @@ Result<void> mount_own_sys() {
   const auto below = mounts_below_sys();
   unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   if (read_only) flags |= MS_RDONLY;
-  if (::mount("sysfs", "/sys", "sysfs", flags, nullptr) != 0) return base::fail_errno("mount /sys");
+  if (::mount("sysfs", "/sys", "sysfs", flags, nullptr) != 0) {
+    if (errno == EBUSY) return {};  // it is this namespace's already
+    return base::fail_errno("mount /sys");
+  }
   for (const auto& [point, root] : below)
     if (exists(point))
       (void)bind_mount(path_of(root), point);  // without it, programs see less, not else
@@ -158,6 +161,8 @@ std::string free_uverbs() {
 }
 
 Result<void> show_vdevice(const std::string& name, const std::string& tree) {
+  // Shown by an exec around this one, or a device of the kernel.
+  if (exists(kClass + "/infiniband/" + name)) return {};
   auto done = bind_dir(tree + "/infiniband", kClass + "/infiniband/" + name);
   if (done) done = bind_dir(tree + "/infiniband_verbs", free_uverbs());
   if (done) done = bind_file("/dev/null", kDevices + "/" + name);

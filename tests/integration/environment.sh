@@ -82,6 +82,17 @@ for path in /sys/class/tty /sys/class/mem /sys/devices/system/cpu /sys/fs/cgroup
 done
 in_exec va1 test -d /sys/class/net/eth0/statistics || fail "links of /sys/class lead nowhere"
 
+say "an exec in an exec, and on a vdevice of the host's own namespace"
+twice() { in_exec va1 env -i PATH="$PATH" "$BUILD/bin/vrdmactl" --run-dir "$R" exec va1 -- "$@"; }
+twice test ! -e /sys/class/infiniband_verbs/uverbs$((${#own[@]} + 2)) || fail "a vdevice is shown twice"
+[[ -z $(twice true 2>&1) ]] || fail "an exec in an exec complains: $(twice true 2>&1)"
+equals "the netdev in an exec in an exec" "$(twice ls $class/va1/device/net)" eth0
+loose_commands "vr$$x" | ip -batch -
+ctl vdev create vhost --netns pid:$$ --netdev "vr$$x" >/dev/null || true
+on_host=$(in_exec vhost ls $class/vhost/device/net 2>&1) || true
+ip link delete "vr$$x"
+equals "the host's netdev" "$on_host" "vr$$x"
+
 say "the host has nothing of it"
 equals "the host's view" "$(ls -d /sys/class/*; ls -A /dev/infiniband 2>/dev/null)" "$host_before"
 
