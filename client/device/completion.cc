@@ -23,6 +23,8 @@ ibv_wc_opcode send_opcode(uint8_t opcode) {
     case verbs::Opcode::kRdmaWrite:
     case verbs::Opcode::kRdmaWriteWithImm:
       return IBV_WC_RDMA_WRITE;
+    case verbs::Opcode::kAtomicWrite:
+      return IBV_WC_ATOMIC_WRITE;
     case verbs::Opcode::kRdmaRead:
       return IBV_WC_RDMA_READ;
     case verbs::Opcode::kCompareSwap:

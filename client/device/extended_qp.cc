@@ -110,11 +110,11 @@ uint64_t operations_of(ibv_qp_type type) {
 
 bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
   if ((send_ops & ~operations_of(type)) != 0) return false;
-  constexpr uint64_t kKnown = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                              IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                              IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
-                              IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+  constexpr uint64_t kKnown =
+      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+      IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_ATOMIC_WRITE;
   if ((send_ops & ~kKnown) != 0) return false;
   qp.batch.reset(new Batch);
   ibv_qp_ex& ops = qp.ibv;
@@ -152,6 +152,10 @@ bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
     wr.bind_mw.mw = mw;
     wr.bind_mw.rkey = rkey;
     wr.bind_mw.bind_info = *info;
+  };
+  ops.wr_atomic_write = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, const void* value) {
+    rdma(to, IBV_WR_ATOMIC_WRITE, rkey, addr);
+    append_inline(last(to), value, sizeof(uint64_t));
   };
   ops.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
     auto& ud = last(to).wr.wr.ud;

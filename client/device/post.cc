@@ -17,13 +17,18 @@ namespace {
 
 using verbs::Opcode;
 
+// Our number of an operation.
+Opcode opcode_of(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_WRITE ? Opcode::kAtomicWrite : static_cast<Opcode>(opcode);
+}
+
 bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
   const bool keys =
       opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV;
   switch (qp.ibv.qp_base.qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
-      return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || keys;
+      return opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD || keys || opcode == IBV_WR_ATOMIC_WRITE;
     case IBV_QPT_UC:
       return opcode <= IBV_WR_SEND_WITH_IMM || keys;
     case IBV_QPT_UD:
@@ -61,7 +66,8 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
   ipc::SendWqe& wqe = out->wqe;
   wqe.wr_id = wr.wr_id;
-  wqe.opcode = static_cast<uint8_t>(wr.opcode);
+  const Opcode opcode = opcode_of(wr.opcode);
+  wqe.opcode = static_cast<uint8_t>(opcode);
   wqe.flags = 0;
   wqe.num_sge = static_cast<uint16_t>(wr.num_sge);
   wqe.inline_length = 0;
@@ -69,11 +75,18 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   if (qp.sq_sig_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0) wqe.flags |= ipc::kSignaled;
   if ((wr.send_flags & IBV_SEND_SOLICITED) != 0) wqe.flags |= ipc::kSolicited;
   if ((wr.send_flags & IBV_SEND_FENCE) != 0) wqe.flags |= ipc::kFence;
-  const auto opcode = static_cast<Opcode>(wr.opcode);
   if (verbs::is_local(opcode)) return translate_local(qp, wr, &wqe);
   wqe.imm = verbs::has_immediate(opcode)            ? wr.imm_data
             : opcode == Opcode::kSendWithInvalidate ? wr.invalidate_rkey
                                                     : 0;
+  if (opcode == Opcode::kAtomicWrite) {  // taken at once, as inline data are
+    uint64_t value = 0;
+    if (wr.num_sge != 1 || wr.sg_list[0].length != sizeof value) return EINVAL;
+    std::memcpy(&value, reinterpret_cast<const void*>(wr.sg_list[0].addr), sizeof value);
+    wqe.num_sge = 0;
+    wqe.rdma = {wr.wr.rdma.remote_addr, value, 0, wr.wr.rdma.rkey};
+    return 0;
+  }
   if (qp.ibv.qp_base.qp_type == IBV_QPT_UD) {
     if (wr.wr.ud.ah == nullptr) return EINVAL;
     const ibv_ah_attr& attr = Ah::of(wr.wr.ud.ah)->attr;

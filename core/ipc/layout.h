@@ -84,7 +84,7 @@ struct SendWqe {
   union {
     struct {
       uint64_t remote_addr;
-      uint64_t compare_add;
+      uint64_t compare_add;  // of an atomic write: the value
       uint64_t swap;
       uint32_t rkey;
     } rdma;

@@ -158,7 +158,12 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
   const bool to_local = plan->opcode == Opcode::kRdmaRead || is_atomic(plan->opcode);
   PieceList& local = to_local ? plan->target : plan->source;
 
-  if ((wqe.flags & ipc::kInline) != 0) {
+  if (plan->opcode == Opcode::kAtomicWrite) {
+    local.count = 1;
+    local.pieces[0] = {reinterpret_cast<uint8_t*>(&request.wqe.rdma.compare_add), 0,
+                       sizeof(uint64_t), false};
+    plan->length = sizeof(uint64_t);
+  } else if ((wqe.flags & ipc::kInline) != 0) {
     if (to_local) return Outcome::kLocalProtection;  // an answer has no place in a request
     local.count = wqe.inline_length > 0 ? 1 : 0;
     local.pieces[0] = {request.inline_data, 0, wqe.inline_length, false};
@@ -182,6 +187,10 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
     const Outcome found = remote(request, responder, verbs::kRemoteWrite, plan->length,
                                  &plan->target, &plan->reached);
     if (found != Outcome::kDone) return found;
+    // Stored at once, as copy_ordered does with what is aligned.
+    if (plan->opcode == Opcode::kAtomicWrite &&
+        (wqe.rdma.remote_addr % 8 != 0 || plan->target.pieces[0].addr % 8 != 0))
+      return Outcome::kRemoteInvalid;
   }
   if (!plan->receives) return Outcome::kDone;
   Outcome fetched = Outcome::kDone;

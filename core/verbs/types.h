@@ -37,8 +37,9 @@ enum class Opcode : uint8_t {
   kLocalInvalidate = 7,
   kBindWindow = 8,
   kSendWithInvalidate = 9,
+  kAtomicWrite = 10,  // the one that verbs.h numbers otherwise
 };
-constexpr uint8_t kOpcodeCount = 10;
+constexpr uint8_t kOpcodeCount = 11;
 
 constexpr bool is_send(Opcode op) {
   return op == Opcode::kSend || op == Opcode::kSendWithImm || op == Opcode::kSendWithInvalidate;
@@ -48,7 +49,7 @@ constexpr bool is_local(Opcode op) {
   return op == Opcode::kLocalInvalidate || op == Opcode::kBindWindow;
 }
 constexpr bool is_write(Opcode op) {
-  return op == Opcode::kRdmaWrite || op == Opcode::kRdmaWriteWithImm;
+  return op == Opcode::kRdmaWrite || op == Opcode::kRdmaWriteWithImm || op == Opcode::kAtomicWrite;
 }
 constexpr bool is_atomic(Opcode op) {
   return op == Opcode::kCompareSwap || op == Opcode::kFetchAdd;

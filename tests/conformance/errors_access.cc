@@ -164,6 +164,36 @@ CONFORMANCE_TEST(errors, misaligned_atomic) {
 }
 
 // The queue pair itself may forbid what the region allows. (Devices differ in which NAK they send.)
+// Eight bytes at once, or not at all.
+CONFORMANCE_TEST(errors, atomic_write) {
+  Breakable pair(side);
+  Buffer target(side, 4096);
+  const Remote remote = side.exchange(remote_of(target));
+  uint64_t value = 0x0123456789abcdef;
+  const auto write = [&](size_t offset, uint32_t length = sizeof(uint64_t)) {
+    ibv_send_wr wr{};
+    wr.wr_id = 1;
+    wr.opcode = IBV_WR_ATOMIC_WRITE;
+    wr.wr.rdma.remote_addr = remote.addr + offset;
+    wr.wr.rdma.rkey = remote.rkey;
+    return pair.qp.try_send(wr, {{reinterpret_cast<uint64_t>(&value), length, 0}});
+  };
+  if (side.is_a()) {
+    CHECK_EQ(write(64, 4), EINVAL);
+    CHECK_EQ(write(64), 0);
+    const ibv_wc wc = pair.cq.expect(1);
+    CHECK_EQ(static_cast<int>(wc.opcode), static_cast<int>(IBV_WC_ATOMIC_WRITE));
+  }
+  side.meet(1);
+  if (!side.is_a()) {
+    uint64_t seen = 0;
+    std::memcpy(&seen, target.data + 64, sizeof seen);
+    CHECK_EQ(seen, value);
+  }
+  side.meet(2);
+  pair.provoke([&] { CHECK_EQ(write(68), 0); }, {IBV_WC_REM_INV_REQ_ERR}, IBV_EVENT_QP_REQ_ERR);
+}
+
 CONFORMANCE_TEST(errors, queue_pair_access) {
   const std::initializer_list<ibv_wc_status> kRefusals{IBV_WC_REM_INV_REQ_ERR,
                                                        IBV_WC_REM_ACCESS_ERR};

@@ -239,7 +239,7 @@ CONFORMANCE_TEST(errors, posting_nonsense) {
   CHECK(qp.try_receive(1, std::vector<ibv_sge>(qp.cap.max_recv_sge + 1, sge)) != 0);
   wr.send_flags = IBV_SEND_INLINE;
   CHECK(qp.try_send(wr, {buffer.sge(0, qp.cap.max_inline_data + 1)}) != 0);
-  wr.opcode = static_cast<ibv_wr_opcode>(15);
+  wr.opcode = static_cast<ibv_wr_opcode>(14);
   CHECK(qp.try_send(wr, {sge}) != 0);
   // Nothing of it was posted, and the queue pair is well.
   cq.expect_none(10);

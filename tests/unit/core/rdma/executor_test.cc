@@ -85,6 +85,17 @@ TEST_F(Executor, WritesAndReads) {
   EXPECT_EQ(std::memcmp(a.memory(kBase + 5000), a.memory(kBase + 100), 1000), 0);
 }
 
+TEST_F(Executor, WritesEightBytesAtOnce) {
+  ipc::SendWqe wqe = rdma_wqe(Opcode::kAtomicWrite, kBase + 64, b_key);
+  wqe.rdma.compare_add = 0x1122334455667788;
+  ASSERT_EQ(run(wqe, {}), Outcome::kDone);
+  uint64_t seen = 0;
+  std::memcpy(&seen, b.memory(kBase + 64), sizeof seen);
+  EXPECT_EQ(seen, 0x1122334455667788u);
+  wqe.rdma.remote_addr = kBase + 68;
+  EXPECT_EQ(prepare(wqe, {}), Outcome::kRemoteInvalid);
+}
+
 TEST_F(Executor, CrossesWindowsOnBothSides) {
   fill(a);
   for (const uint64_t before : {1u, 7u, 8u, 4096u}) {

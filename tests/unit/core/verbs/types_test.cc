@@ -12,6 +12,7 @@ TEST(Opcodes, HaveTheirProperties) {
   };
   for (const Row& row : {Row{Opcode::kRdmaWrite, false, true, false, false, false},
                          Row{Opcode::kRdmaWriteWithImm, false, true, false, true, true},
+                         Row{Opcode::kAtomicWrite, false, true, false, false, false},
                          Row{Opcode::kSend, true, false, false, false, true},
                          Row{Opcode::kSendWithImm, true, false, false, true, true},
                          Row{Opcode::kRdmaRead, false, false, false, false, false},
