@@ -16,6 +16,8 @@ bool EndpointState::owns(const verbs::Gid& gid) const {
 std::shared_ptr<ListenerState> EndpointState::listener(uint64_t service_id,
                                                        const verbs::Gid& gid) const {
   auto it = listeners.find({service_id, gid});
+  if (it == listeners.end())
+    it = listeners.find({service_id, verbs::Gid::unspecified(gid.is_ipv4_mapped())});
   if (it == listeners.end()) it = listeners.find({service_id, std::nullopt});
   return it == listeners.end() ? nullptr : it->second;
 }
@@ -80,6 +82,8 @@ void Endpoint::set_limits(const Limits& limits) {
   state_->incoming.set(limits.requests_per_second, limits.burst);
 }
 
+bool Endpoint::owns(const verbs::Gid& gid) const { return state_->owns(gid); }
+
 Connection Endpoint::connection(ConnectionHandler* handler) {
   auto exchange = Exchange::make(state_);
   exchange->handler = handler;
@@ -88,7 +92,8 @@ Connection Endpoint::connection(ConnectionHandler* handler) {
 
 base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs::Gid> gid,
                                         uint32_t backlog, ListenHandler* handler) {
-  if (gid && !state_->owns(*gid)) return tl::unexpected(state_->refuse_gid(*gid).error());
+  if (gid && !gid->is_unspecified() && !state_->owns(*gid))
+    return tl::unexpected(state_->refuse_gid(*gid).error());
   auto& place = state_->listeners[{service_id, gid}];
   if (place)
     return base::fail(EADDRINUSE, "vdevice " + state_->setup.vdevice + " listens there already");

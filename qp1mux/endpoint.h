@@ -122,13 +122,15 @@ class Endpoint {
   // went away become silent, as on a network.
   base::Result<void> set_gids(const std::vector<verbs::Gid>& gids);
   void set_limits(const Limits& limits);
+  [[nodiscard]] bool owns(const verbs::Gid& gid) const;
 
   // A connection in kIdle. It counts against the limits once it sends.
   [[nodiscard]] Connection connection(ConnectionHandler* handler);
 
-  // Listens for a service ID at one of the vdevice's GIDs or, with nullopt, at all it has and will
-  // have. A listener at the GID itself comes first. EADDRINUSE if there is one already. `handler`
-  // must outlive it.
+  // Listens for a service ID at one of the vdevice's GIDs, at all of a family (the wildcards of
+  // IPv4 and IPv6) or, with nullopt, at all; those it will have included. Who is more special comes
+  // first. EADDRINUSE if there is one alike, EADDRNOTAVAIL if the GID is not the vdevice's.
+  // `handler` must outlive it.
   [[nodiscard]] base::Result<Listener> listen(uint64_t service_id, std::optional<verbs::Gid> gid,
                                               uint32_t backlog, ListenHandler* handler);
 

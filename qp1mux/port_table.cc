@@ -8,12 +8,6 @@ namespace {
 
 constexpr uint16_t kFirstUnprivileged = 1024;
 
-bool is_wildcard(const verbs::Gid& address) {
-  verbs::Gid bare = address;
-  if (bare.is_ipv4_mapped()) bare.bytes[10] = bare.bytes[11] = 0;
-  return bare == verbs::Gid();
-}
-
 std::string text(const PortRequest& request) {
   return "port " + std::to_string(request.port) + " at " + request.address.text();
 }
@@ -57,7 +51,7 @@ base::Result<void> PortTable::check(const PortRequest& request, const Binding::H
     if (request.family_only && held.family_only &&
         request.address.is_ipv4_mapped() != held.address.is_ipv4_mapped())
       continue;
-    if (is_wildcard(request.address) || is_wildcard(held.address))
+    if (request.address.is_unspecified() || held.address.is_unspecified())
       return base::fail(EADDRNOTAVAIL, text(request) + " is covered by " + text(held));
     if (request.address == held.address) return base::fail(EADDRINUSE, text(request) + " is bound");
   }

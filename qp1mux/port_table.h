@@ -39,6 +39,7 @@ class PortTable {
   // What is held. Move-only; the destructor frees the port. Must not outlive the table.
   class Binding {
    public:
+    Binding() = default;
     void reset() { holder_.reset(); }
 
     [[nodiscard]] bool active() const { return holder_ != nullptr; }

@@ -24,6 +24,15 @@ struct Gid {
     static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(bytes.data(), kPrefix.data(), kPrefix.size()) == 0;
   }
+  // :: or ::ffff:0.0.0.0, the wildcards of the two families.
+  [[nodiscard]] bool is_unspecified() const {
+    return *this == unspecified(true) || *this == unspecified(false);
+  }
+  [[nodiscard]] static Gid unspecified(bool ipv4) {
+    Gid gid;
+    if (ipv4) gid.bytes[10] = gid.bytes[11] = 0xff;
+    return gid;
+  }
   // Canonical IPv6 text.
   [[nodiscard]] std::string text() const {
     char buffer[INET6_ADDRSTRLEN];

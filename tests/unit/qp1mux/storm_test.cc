@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Weathers, Storm,
                          [](const auto& weather) { return std::string(weather.param.name); });
 
 // An id is free again only after TIMEWAIT, on a host where ids are scarce.
-TEST(Ids, AreUsedAgainOnlyAfterTimewait) {
+TEST(CommunicationIds, AreUsedAgainOnlyAfterTimewait) {
   Rig rig;
   Host& host = rig.host();
   Endpoint a = TwoHosts::attach(host, setup("a", 0xa), gid("10.0.0.1"));

@@ -21,6 +21,13 @@ TEST(Gid, TellsItsKind) {
   EXPECT_FALSE(gid("fe80::1").is_multicast());
 }
 
+TEST(Gid, KnowsTheWildcards) {
+  EXPECT_TRUE(gid("::").is_unspecified());
+  EXPECT_TRUE(gid("::ffff:0.0.0.0").is_unspecified());
+  EXPECT_FALSE(gid("::1").is_unspecified());
+  EXPECT_FALSE(gid("::ffff:0.0.0.1").is_unspecified());
+}
+
 TEST(Gid, IsWrittenAsIpv6) {
   for (const char* text : {"::ffff:10.0.0.1", "fe80::42:acff:fe11:2", "2001:db8::1", "::"})
     EXPECT_EQ(gid(text).text(), text);

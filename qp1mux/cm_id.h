@@ -1,0 +1,217 @@
+// An rdma_cm id: what the kernel keeps behind /dev/infiniband/rdma_cm, over Connections.
+//
+// It knows addresses and ports where ib_cm knows GIDs and service ids, and tells rdma_cm's events.
+// The program's queue pair is its own: it names the number, and gets what to modify it with.
+//
+//   kIdle -> bind -> kBound -> listen -> kListening: kConnectRequest brings new ids in kConnecting
+//   kIdle, kBound -> resolve_addr -> kAddressResolved (kAddrResolved) -> resolve_route
+//     -> kRouteResolved (kRouteResolved) -> connect -> kConnecting
+//   active:  kConnectResponse -> the program moves its queue pair -> confirm() -> connected
+//   passive: accept() -> kEstablished event
+//   datagrams: connect() -> kEstablished event with qpn and qkey; accept() answers, and that is all
+//   connected -> disconnect() of either side -> kDisconnected on both; the other side answers by
+//     disconnect() or by destroying its id; then kTimewaitExit
+//
+// Commands in a wrong state are EINVAL. Events may come from inside the command that causes them; a
+// handler may destroy the id. Threads: that of the Mux. Source: rdma_cm(7) and the calls' pages;
+// IBTA annex A11.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/verbs/gid.h"
+#include "core/verbs/types.h"
+#include "core/wire/rdma_cm.h"
+#include "qp1mux/connection.h"
+#include "qp1mux/endpoint.h"
+#include "qp1mux/port_table.h"
+
+namespace vrdma::qp1mux {
+
+struct Route {
+  Endpoint* endpoint = nullptr;
+  verbs::Gid local;  // the address to go from
+  RoceVersion roce = RoceVersion::kV2;
+  uint8_t hop_limit = 64;    // 1: the peer is on the same link
+  uint8_t path_mtu = 3;      // ibv_mtu
+  uint8_t packet_life = 16;  // a code
+  uint8_t ack_delay = 15;    // a code: of our side
+};
+
+// Who knows the vdevices of a namespace; vrdmad. An Endpoint that goes is told to ids by
+// CmId::device_removed().
+class Routes {
+ public:
+  virtual ~Routes() = default;
+  // The way from the namespace to `remote`, from `local` unless that is a wildcard. ENETUNREACH,
+  // EHOSTUNREACH, EADDRNOTAVAIL, ENODEV.
+  virtual base::Result<Route> find(uint64_t netns, const verbs::Gid& local,
+                                   const verbs::Gid& remote) = 0;
+  // The vdevice that has the address. EADDRNOTAVAIL, ENODEV.
+  virtual base::Result<Endpoint*> owner(uint64_t netns, const verbs::Gid& local) = 0;
+  virtual std::vector<Endpoint*> all(uint64_t netns) = 0;
+};
+
+struct Address {
+  verbs::Gid gid;  // ::ffff:0.0.0.0 and :: are the wildcards
+  uint16_t port = 0;
+  bool operator==(const Address&) const = default;
+};
+
+// rdma_cm_event_type.
+enum class CmEventType : uint8_t {
+  kAddrResolved = 0,
+  kAddrError = 1,
+  kRouteResolved = 2,
+  kRouteError = 3,
+  kConnectRequest = 4,
+  kConnectResponse = 5,
+  kConnectError = 6,
+  kUnreachable = 7,
+  kRejected = 8,
+  kEstablished = 9,
+  kDisconnected = 10,
+  kDeviceRemoval = 11,
+  kTimewaitExit = 15,
+};
+
+// rdma_conn_param and rdma_ud_param.
+struct ConnParam {
+  uint8_t responder_resources = 0;
+  uint8_t initiator_depth = 0;
+  uint8_t retry_count = 7;
+  uint8_t rnr_retry_count = 7;
+  bool flow_control = true;
+  bool srq = false;
+  uint32_t qpn = 0;
+  uint32_t qkey = 0;  // datagrams; 0: kDatagramQkey
+  PrivateData private_data{};
+};
+
+constexpr uint32_t kDatagramQkey = 0x01234567;
+
+class CmId;
+
+struct CmEvent {
+  CmEventType type{};
+  // A negative errno, or of kRejected the reason, or of kUnreachable the SIDR status.
+  int status = 0;
+  ConnParam param;                // valid during the call
+  std::unique_ptr<CmId> request;  // kConnectRequest: take it, or it is refused
+};
+
+class CmIdHandler {
+ public:
+  virtual ~CmIdHandler() = default;
+  virtual void on_event(CmId& id, CmEvent& event) = 0;
+};
+
+enum class CmIdState : uint8_t {
+  kIdle,
+  kBound,
+  kListening,
+  kAddressResolved,
+  kRouteResolved,
+  kConnecting,  // and connected
+  kDisconnected,
+  kGone,  // its device
+};
+
+enum class CmService : uint8_t { kRc, kUc, kXrc, kUd };
+
+// What ids of a host share; must outlive them.
+struct CmHost {
+  PortTable& ports;
+  Routes& routes;
+};
+
+// Destroying it ends what it has, as destroying a Connection does.
+class CmId final : ConnectionHandler, ListenHandler {
+ public:
+  // `psn` is where its own packet sequence begins (random, 24 bits).
+  CmId(CmHost& host, uint64_t netns, wire::PortSpace space, CmService service, uint32_t psn,
+       CmIdHandler* handler);
+  ~CmId() override;
+  CmId(const CmId&) = delete;
+  CmId& operator=(const CmId&) = delete;
+
+  // rdma_set_option; before it is bound or connects.
+  bool reuse = false;
+  bool family_only = false;
+  bool privileged = false;  // may bind a port below 1024
+  uint8_t tos = 0;
+  std::optional<uint8_t> ack_timeout{};  // a code
+  uint8_t min_rnr_timer = 0;
+
+  void set_handler(CmIdHandler* handler) { handler_ = handler; }
+
+  base::Result<void> bind(const Address& local);
+  // `local` is ignored if it is bound already.
+  base::Result<void> resolve_addr(const std::optional<Address>& local, const Address& remote);
+  base::Result<void> resolve_route();
+  base::Result<void> listen(uint32_t backlog);
+  // A vdevice came into the namespace: a listener at a wildcard listens there too.
+  void device_added(Endpoint& endpoint);
+  // A vdevice goes: a kDeviceRemoval event if it was this id's.
+  void device_removed(const Endpoint& endpoint);
+
+  base::Result<void> connect(const ConnParam& param);
+  base::Result<void> accept(const ConnParam& param);
+  base::Result<void> confirm();  // after kConnectResponse
+  base::Result<void> reject(PrivateData data, wire::RejectReason reason);
+  base::Result<void> disconnect();
+  // Data came before the peer's confirmation (IBV_EVENT_COMM_EST): tells kEstablished.
+  base::Result<void> establish();
+
+  // With what to modify the queue pair to `state` (kInit, kRtr, kRts): sets the attributes that are
+  // in the mask it returns. The sgid_index is for the caller to find, from local().
+  base::Result<uint32_t> qp_attributes(verbs::QpState state, verbs::QpAttributes* attributes) const;
+
+  [[nodiscard]] CmIdState state() const { return state_; }
+  [[nodiscard]] CmService service() const { return service_; }
+  [[nodiscard]] const Address& local() const { return local_; }
+  [[nodiscard]] const Address& remote() const { return remote_; }
+  [[nodiscard]] Endpoint* endpoint() const { return route_.endpoint; }
+  [[nodiscard]] const Route& route() const { return route_; }
+
+ private:
+  void on_event(const Event& event) override;
+  void on_request(Connection connection, const Req& req) override;
+  void on_sidr_request(Connection connection, const SidrReq& req) override;
+
+  [[nodiscard]] base::Result<void> in(std::initializer_list<CmIdState> states) const;
+  [[nodiscard]] uint64_t service_id(uint16_t port) const { return wire::service_id(space_, port); }
+  [[nodiscard]] Path path() const;
+  [[nodiscard]] std::vector<uint8_t> with_header(PrivateData data) const;
+  base::Result<void> listen_on(Endpoint& endpoint);
+  std::unique_ptr<CmId> child(Connection connection, const Path& path, PrivateData header);
+  void bring(std::unique_ptr<CmId> id, const ConnParam& param);
+  void tell(CmEventType type, int status = 0, const ConnParam& param = {});
+
+  CmHost& host_;
+  const uint64_t netns_;
+  const wire::PortSpace space_;
+  const CmService service_;
+  const uint32_t psn_;
+  CmIdHandler* handler_;
+  CmIdState state_ = CmIdState::kIdle;
+  Address local_, remote_;
+  Route route_;
+  PortTable::Binding binding_;
+  uint32_t backlog_ = 0;
+  std::vector<std::pair<Endpoint*, Listener>> listeners_;
+  Connection connection_;
+  bool answered_ = false;  // REP was received or sent: what RTR and RTS need is known
+  // What queue pair attributes are made of, as ib_cm knows them by now.
+  uint32_t remote_qpn_ = 0, remote_psn_ = 0;
+  uint8_t responder_resources_ = 0, initiator_depth_ = 0, retry_count_ = 0, rnr_retry_count_ = 0;
+  uint8_t path_mtu_ = 0, timeout_ = 0;
+};
+
+}  // namespace vrdma::qp1mux
