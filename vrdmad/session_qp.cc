@@ -49,7 +49,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
   if (pd == nullptr || send_cq == nullptr || recv_cq == nullptr ||
       (request.srq != ipc::kNoObject && srq == nullptr))
     return EINVAL;
-  if (type == QpType::kXrcInitiator && srq != nullptr) return EINVAL;
+  if (srq != nullptr && (type == QpType::kXrcInitiator || srq->xrcd != nullptr)) return EINVAL;
   if (request.max_send_wr > ipc::kMaxQueueDepth || request.max_recv_wr > ipc::kMaxQueueDepth ||
       request.max_send_sge > ipc::kMaxSge || request.max_recv_sge > ipc::kMaxSge ||
       request.max_inline > ipc::kMaxInline)
@@ -200,7 +200,7 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
         if (!qp->sender || qp->sender->drained()) qp->note_drained();
         break;
       }
-      now.sq_draining = 0;
+      if (to != QpState::kSqd) now.sq_draining = 0;
       context_->device->fabric->relink(*qp);
       if (qp->sender) qp->sender->link_changed();
   }

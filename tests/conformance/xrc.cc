@@ -253,6 +253,19 @@ CONFORMANCE_TEST(xrc, domains) {
   CHECK_EQ(again->qp_num, target->qp_num);
   open.qp_num ^= 0x800000;
   CHECK(ibv_open_qp(side.context, &open) == nullptr);
+  // An SRQ of the domain serves no queue pair of another kind.
+  {
+    Cq cq(side);
+    Domain own(side.context);
+    XrcSrq srq(side, own, cq.cq);
+    ibv_qp_init_attr plain{};
+    plain.send_cq = plain.recv_cq = cq.cq;
+    plain.srq = srq.srq;
+    plain.cap = {1, 1, 1, 1, 0};
+    plain.qp_type = IBV_QPT_RC;
+    CHECK(ibv_create_qp(side.pd, &plain) == nullptr);
+    CHECK_EQ(errno, EINVAL);
+  }
   // Nothing can be posted to it.
   ibv_recv_wr receive{}, *bad_receive = nullptr;
   CHECK_EQ(ibv_post_recv(target, &receive, &bad_receive), EINVAL);
