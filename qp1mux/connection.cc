@@ -14,9 +14,6 @@ namespace {
 constexpr uint32_t kMax24 = 0xffffff;
 constexpr uint8_t kMaxCode = 31;
 
-// No answer may take longer than this, whatever a message or a caller says: 68 s.
-constexpr uint8_t kMaxResponse = 24;
-
 tl::unexpected<base::Error> invalid(const char* what) { return base::fail(EINVAL, what); }
 
 // The exchange, if there is one in `state`.

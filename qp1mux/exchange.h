@@ -13,6 +13,9 @@
 
 namespace vrdma::qp1mux {
 
+// A code: no answer is waited for longer than 69 s, whatever a message or a caller says.
+constexpr uint8_t kMaxResponse = 24;
+
 [[nodiscard]] constexpr bool is_pending(State state) {
   return state == State::kReqSent || state == State::kReqReceived || state == State::kRepReceived ||
          state == State::kRepSent || state == State::kSidrReqSent ||

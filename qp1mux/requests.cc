@@ -6,8 +6,6 @@
 namespace vrdma::qp1mux {
 namespace {
 
-constexpr uint8_t kMaxResponse = 24;  // a code, 68 s
-
 uint16_t source_port(uint64_t service_id, const uint8_t* private_data) {
   if (!wire::port_space(service_id)) return 0;
   const auto ends = wire::ip_ends(private_data);

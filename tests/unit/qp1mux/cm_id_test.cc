@@ -140,6 +140,40 @@ TEST_F(Ids, DestroyedOnesDisconnectThePeer) {
   EXPECT_EQ(two.events.back(), Type::kDisconnected);
 }
 
+// Destroys its id, and what came to it, in the first event that is of `when`.
+struct Hasty : Program {
+  Type when{};
+  void on_event(CmId& at, CmEvent& event) override {
+    Program::on_event(at, event);
+    if (event.type != when) return;
+    id.reset();
+    requests.clear();
+  }
+};
+
+TEST_F(Ids, MayBeDestroyedInTheirEvents) {
+  for (const Type when : {Type::kConnectRequest, Type::kEstablished, Type::kDisconnected}) {
+    Hasty server_of_hasty;
+    server_of_hasty.when = when;
+    CmId& listening = make(server_of_hasty, kNetnsB);
+    ASSERT_TRUE(listening.bind({gid_b, 7471}));
+    ASSERT_TRUE(listening.listen(4));
+    call();
+    if (!server_of_hasty.requests.empty()) {
+      ASSERT_TRUE(server_of_hasty.last().accept(with(0x33)));
+      rig.run();
+      ASSERT_TRUE(one.id->confirm());
+      rig.run();
+      (void)one.id->disconnect();
+    }
+    rig.run(std::chrono::minutes(1));
+    EXPECT_EQ(one.events.back(),
+              when == Type::kConnectRequest ? Type::kRejected : Type::kTimewaitExit);
+    EXPECT_THAT(states(host_b.mux), IsEmpty());
+    EXPECT_THAT(host_b.mux.listeners(), SizeIs(1));  // the rig's own
+  }
+}
+
 TEST_F(Ids, GiveQueuePairsWhatTheyNeed) {
   serve();
   call();
