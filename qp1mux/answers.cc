@@ -172,6 +172,9 @@ bool MuxState::on_rtu(EndpointState& endpoint, const Packet& packet) {
   if (!exchange) return false;
   if (exchange->state != State::kRepSent) {
     count_duplicate(*exchange, wire::CmAttribute::kRtu);
+    // It came too late, and the peer does not know: the REJ was lost.
+    if (exchange->state == State::kTimewait && exchange->sent_is(wire::CmAttribute::kRej))
+      exchange->repeat();
     return true;
   }
   due.cancel(exchange.get());

@@ -216,6 +216,23 @@ TEST_F(Connections, RepWithoutRtuGivesUpAndTellsThePeer) {
   EXPECT_EQ(client.state(), State::kClosed);
 }
 
+TEST_F(Connections, ALateRtuLearnsThatAllIsOver) {
+  rig.fate = [](const Letter& letter) -> std::vector<base::Duration> {
+    if (letter.attribute() == CmAttribute::kRtu || letter.attribute() == CmAttribute::kRej)
+      return {};
+    return {{}};
+  };
+  agree();
+  ask();
+  while (server.sides.empty() || server.last().state() != State::kTimewait)
+    rig.run(milliseconds(100));
+  EXPECT_EQ(client.state(), State::kEstablished);
+  rig.lose(CmAttribute::kRtu, 0);
+  rig.inject(rig.last(CmAttribute::kRtu));
+  rig.run();
+  EXPECT_EQ(client.reason, RejectReason::kTimeout);
+}
+
 TEST_F(Connections, DreqWithoutAnswerGivesUp) {
   establish();
   rig.lose(CmAttribute::kDreq, 1000);
