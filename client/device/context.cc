@@ -129,10 +129,31 @@ ibv_context* open_device(VirtualDevice* device) {
   return context.release()->ibv();
 }
 
+// The session of another process stands for that process's memory, so only our own can be imported:
+// the context itself, once more.
+ibv_context* import_device(int cmd_fd) {
+  struct stat wanted {};
+  OpenContexts& open = OpenContexts::instance();
+  const std::lock_guard lock(open.mutex);
+  const bool known = ::fstat(cmd_fd, &wanted) == 0;
+  for (Context* context : open.contexts) {
+    struct stat status {};
+    if (!known || context->owner != ::getpid() || ::fstat(context->session.fd(), &status) != 0 ||
+        status.st_ino != wanted.st_ino)
+      continue;
+    ++context->opens;
+    if (cmd_fd != context->session.fd()) ::close(cmd_fd);
+    return context->ibv();
+  }
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
 int close_device(ibv_context* ibv) {
   Context* context = Context::of(ibv);
   {
     const std::lock_guard lock(OpenContexts::instance().mutex);
+    if (--context->opens > 0) return 0;
     OpenContexts::instance().contexts.erase(context);
   }
   (void)context->session.call(ipc::Call::kGoodbye, 0);

@@ -65,11 +65,13 @@ struct Td {
   static Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
 };
 
-// A protection domain, or a parent domain, which to the daemon is the protection domain it is of.
+// A protection domain; or a parent domain or an import, which to the daemon is the protection
+// domain it is of.
 struct Pd {
   ibv_pd ibv;
   std::atomic<uint32_t> users = 0;  // objects that were made in it
-  Use within, thread;               // of a parent domain: its protection domain, its thread domain
+  Use within,
+      thread;  // of a parent domain: its protection domain (as of an import), its thread domain
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
   [[nodiscard]] bool is_parent() const { return within.any(); }
 };
@@ -87,7 +89,7 @@ constexpr size_t kDeviceMemory = 256u << 10;  // bytes of a context
 
 struct Mr {
   ibv_mr ibv;
-  Dm* memory = nullptr;     // whose it is, if device memory
+  Dm* memory = nullptr;  // whose it is, if device memory
   Use pd;
   uint64_t iova = 0;
   unsigned int access = 0;
@@ -262,7 +264,11 @@ struct Context {
   size_t dm_used = 0;  // bytes; guarded by device_memory.cc
   pid_t owner = 0;
 
+  int opens = 1;  // how often it was opened or imported; guarded by context.cc
+
   std::mutex mutex;                         // guards the tables
+  std::unordered_map<uint32_t, Pd*> pds;    // by handle, those that the daemon has
+  std::unordered_map<uint32_t, Mr*> mrs;    // by handle
   std::unordered_map<uint32_t, Qp*> qps;    // by handle
   std::unordered_map<uint32_t, Cq*> cqs;    // by slot
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle

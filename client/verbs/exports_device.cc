@@ -1,4 +1,6 @@
 // Exported verbs on devices and contexts. Each asks first whether the object is virtual.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -56,6 +58,16 @@ VRDMA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   hold_device(ours);
   ibv_context* context = open_device(ours);
   if (context == nullptr) drop_device(ours);
+  return context;
+}
+
+// A device of the kernel has a character device, a virtual one a socket.
+VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
+  struct stat status {};
+  if (::fstat(cmd_fd, &status) != 0 || !S_ISSOCK(status.st_mode))
+    return real_ibv_import_device(cmd_fd);
+  ibv_context* context = import_device(cmd_fd);
+  if (context != nullptr) hold_device(virtual_device(context));
   return context;
 }
 

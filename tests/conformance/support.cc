@@ -247,7 +247,15 @@ void memory_verbs() {
     attr.length = 64;
     return made(ibv_alloc_dm(context, &attr), ibv_free_dm);
   });
-  verb("ibv_import_dm", [] { return made(ibv_import_dm(context, 1), ibv_unimport_dm); });
+  verb("ibv_import_dm", [] {
+    ibv_alloc_dm_attr attr{};
+    attr.length = 64;
+    ibv_dm* dm = ibv_alloc_dm(context, &attr);
+    if (dm == nullptr) return errno;
+    const int error = made(ibv_import_dm(context, dm->handle), ibv_unimport_dm);
+    ibv_free_dm(dm);
+    return error;
+  });
 }
 
 void completion_verbs() {
