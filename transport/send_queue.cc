@@ -40,6 +40,7 @@ bool SendQueue::ours() const {
 }
 
 void SendQueue::kick() {
+  if (qp_.out != nullptr && qp_.out->srq != nullptr) qp_.out->srq->check_limit();
   if (waits_among_ == nullptr && !timer_.active()) runner_.activate(this);
 }
 

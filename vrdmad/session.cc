@@ -381,8 +381,9 @@ int Session::open(Answer* answer) {
   context->event_pipe = Fd(events[1]);
   ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
   auto heap_fd = arena->duplicate();
+  auto claims_fd = bells->duplicate();
   auto window_fd = memory.duplicate();
-  if (!heap_fd || !window_fd) return ENFILE;
+  if (!heap_fd || !claims_fd || !window_fd) return ENFILE;
   auto space = rdma::AddressSpace::of_arena(std::move(*window_fd), kMaxWindows);
   if (!space) return space.error().code();
 
@@ -396,7 +397,10 @@ int Session::open(Answer* answer) {
   context->arena = std::move(*arena_map);
   context->bell_fd = std::move(*bells);
   context->bells = std::move(*bell_map);
-  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd));
+  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), ipc::kHeapOffset,
+                                                    ipc::kQueueArenaSize);
+  context->claims_heap = std::make_shared<rdma::ArenaHeap>(std::move(*claims_fd),
+                                                           ipc::kClaimsOffset, ipc::kBellFileSize);
   context->next_key_slot = next_context_id() * 7919 % (ipc::kMaxKeys - 1) + 1;
   context->on_corrupt = [this] { end(true); };
   context_ = std::move(context);

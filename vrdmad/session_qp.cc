@@ -91,9 +91,8 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
   qp->results = context.arena.at<ipc::SendResult>(at + results);
   qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
   qp->sq = context.arena.bytes() + at + sq;
-  qp->receives = {
-      &qp->block->rq_head, context.arena.bytes() + at + rq, nullptr, qp->rq_depth, qp->max_recv_sge,
-      pd->handle};
+  qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, qp->rq_depth,
+                  qp->max_recv_sge};
 
   auto sender = std::make_unique<transport::SendQueue>(*qp, runner_);
   if (type == QpType::kUd)
@@ -223,10 +222,16 @@ int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
   reply.peer_recv_cq = peer->recv_cq->slot;
   reply.peer_pd = peer->pd->handle;
   reply.peer_max_recv_sge = peer->max_recv_sge;
-  reply.peer_rq_depth = peer->rq_depth;
-  reply.own_rq_depth = qp.rq_depth;
+  reply.peer_rq_depth = peer->inbox_depth;
+  reply.peer_receive_pd = peer->receive_pd().handle;
   reply.peer_block = peer->block_offset;
   reply.peer_rq = peer->rq_offset;
+  if (peer->srq != nullptr) {
+    reply.link = qp.link;
+    reply.peer_max_recv_sge = peer->srq->max_sge;
+    reply.peer_srq = peer->srq->range.offset();
+    reply.peer_claims = peer->srq->claims_range.offset();
+  }
   reply.outbox = qp.outbox->range.offset();
   reply.peer_outbox = qp.peer_outbox->range.offset();
   for (auto* fd : {&*arena, &*bells, &*memory}) {

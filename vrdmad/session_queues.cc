@@ -100,38 +100,27 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
   if (const int error = charge(Kind::kRecvWr, request.max_wr, &srq->charges); error != 0)
     return error;
   srq->max_wr = request.max_wr;
-  srq->max_sge = std::max(request.max_sge, 1u);
-  srq->depth = std::max(std::bit_ceil(request.max_wr), ipc::kMinSrqDepth);
-  const uint64_t slots_at = sizeof(ipc::SrqBlock);
-  const uint64_t wqes_at = slots_at + (uint64_t{srq->depth} * sizeof(uint32_t) + 63) / 64 * 64;
-  const uint64_t wqes_end = wqes_at + uint64_t{srq->depth} * ipc::recv_stride(srq->max_sge);
-  const uint64_t inbox_at = (wqes_end + 63) / 64 * 64;
-  auto range =
-      context_->heap->allocate(xrc ? inbox_at + ipc::recv_ring_bytes(srq->depth) : wqes_end);
-  if (!range) return range.error().code();
-  const uint64_t at = range->offset();
-  srq->range = std::move(*range);
-  srq->pd = pd;
-  ++pd->users;
-  srq->context = context_.get();
-  srq->block = context_->arena.at<ipc::SrqBlock>(at);
-  srq->receives = {&srq->block->head,
-                   context_->arena.bytes() + at + wqes_at,
-                   context_->arena.at<uint32_t>(at + slots_at),
-                   srq->depth,
-                   srq->max_sge,
-                   pd->handle};
-  rdma::Srq* made = context_->srqs.add(std::move(srq));
+  srq->max_sge = request.max_sge;
+  if (auto made = srq->make(*context_, *pd, xrc); !made) return made.error().code();
+  rdma::Srq& made = *context_->srqs.add(std::move(srq));
   if (xrc) {
-    made->xrcd = xrcd;
-    made->cq = cq;
-    made->inbox = context_->arena.at<ipc::RecvRing>(at + inbox_at);
+    made.xrcd = xrcd;
+    made.cq = cq;
     ++xrcd->users;
     ++cq->users;
-    xrcd->domain->add(*made);
+    xrcd->domain->add(made);
   }
-  answer->reply.create_srq = {made->handle,  made->max_wr, made->max_sge, made->depth, at,
-                              at + slots_at, at + wqes_at, at + inbox_at, made->srqn,  0};
+  auto& reply = answer->reply.create_srq;
+  reply.handle = made.handle;
+  reply.max_wr = made.max_wr;
+  reply.max_sge = made.max_sge;
+  reply.depth = made.depth;
+  reply.block = made.range.offset();
+  reply.claims = made.claims_range.offset();
+  if (xrc)
+    reply.inbox =
+        static_cast<uint64_t>(reinterpret_cast<uint8_t*>(made.inbox) - context_->arena.bytes());
+  reply.srqn = made.srqn;
   return 0;
 }
 
@@ -150,7 +139,7 @@ int Session::modify_srq(const ipc::ModifySrqRequest& request) {
     srq->charges.back() = std::move(fresh.back());
   }
   srq->max_wr = max_wr;
-  srq->limit = limit;
+  if (limits) srq->set_limit(request.limit);
   return 0;
 }
 

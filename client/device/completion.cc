@@ -64,13 +64,6 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   return got;
 }
 
-void take_shared(Srq& srq, const ipc::RecvEntry& entry, ibv_wc* out) {
-  const std::lock_guard lock(srq.mutex);
-  const uint32_t slot = entry.slot & (srq.depth - 1);
-  out->wr_id = srq.wr_ids[slot];
-  srq.free.push_back(slot);
-}
-
 void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   const auto opcode = static_cast<verbs::Opcode>(entry.opcode);
   out->status = static_cast<ibv_wc_status>(entry.status);
@@ -90,10 +83,11 @@ void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
 }
 
-void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
+// False: a peer named a receive of the SRQ that was not posted.
+bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
   *out = {};
   if (qp.ibv.qp_base.srq != nullptr) {
-    take_shared(*Srq::of(qp.ibv.qp_base.srq), entry, out);
+    if (!Srq::of(qp.ibv.qp_base.srq)->take(entry.slot, &out->wr_id)) return false;
   } else {
     const uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
     out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
@@ -101,6 +95,7 @@ void take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
   }
   describe(entry, out);
   out->qp_num = qp.ibv.qp_base.qp_num;
+  return true;
 }
 
 // The receives of an XRC SRQ.
@@ -109,9 +104,10 @@ int drain_shared(Srq& srq, int count, ibv_wc* wc) {
   int got = 0;
   for (; srq.inbox_seen != head && got < count; ++srq.inbox_seen) {
     const ipc::RecvEntry& entry = srq.inbox->entries()[srq.inbox_seen & (srq.depth - 1)];
-    ibv_wc& out = wc[got++];
+    ibv_wc& out = wc[got];
     out = {};
-    take_shared(srq, entry, &out);
+    if (!srq.take(entry.slot, &out.wr_id)) continue;
+    ++got;
     describe(entry, &out);
     out.qp_num = entry.qpn;
   }
@@ -123,7 +119,7 @@ int drain_ring(Qp& qp, const ipc::RecvRing& ring, uint32_t depth, uint32_t head,
   if (head - *seen > depth) return 0;  // a peer that writes nonsense is not followed
   int got = 0;
   while (*seen != head && got < count) {
-    take_receive(qp, ring.entries()[*seen & (depth - 1)], &wc[got++]);
+    if (take_receive(qp, ring.entries()[*seen & (depth - 1)], &wc[got])) ++got;
     ++*seen;
   }
   return got;
@@ -142,9 +138,16 @@ int drain_receives(Qp& qp, int count, ibv_wc* wc) {
   if (inbox_head != qp.inbox_seen)
     got = drain_ring(qp, *qp.inbox, qp.inbox_depth, inbox_head, &qp.inbox_seen, count, wc);
   if (outbox_head != qp.outbox_seen && got < count)
-    got += drain_ring(qp, *direct->inbox, qp.rq_depth, outbox_head, &qp.outbox_seen, count - got,
+    got += drain_ring(qp, *direct->inbox, qp.inbox_depth, outbox_head, &qp.outbox_seen, count - got,
                       wc + got);
   return got;
+}
+
+void discard(Qp& qp, const ipc::RecvRing& ring, uint32_t* seen) {
+  ibv_wc ignored[16];
+  while (drain_ring(qp, ring, qp.inbox_depth, ring.head.load(std::memory_order_acquire), seen, 16,
+                    ignored) > 0)
+    continue;
 }
 
 bool in_error(verbs::QpState state) {
@@ -198,6 +201,13 @@ int64_t now_ms() {
 }
 
 }  // namespace
+
+void discard_receives(Qp& qp) {
+  if (qp.ibv.qp_base.srq == nullptr) return;
+  discard(qp, *qp.inbox, &qp.inbox_seen);
+  const std::lock_guard lock(qp.send_mutex);
+  if (qp.direct != nullptr) discard(qp, *qp.direct->inbox, &qp.outbox_seen);
+}
 
 int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   Cq& cq = *Cq::of(ibv);

@@ -61,6 +61,33 @@ class Busy {
   ipc::Word& mark_;
 };
 
+// Claims the receive that `plan` was made with. After this nothing may fail, so the places that the
+// message goes to are mapped before.
+bool claim_receive(Qp& qp, const rdma::Candidate& candidate, const rdma::Plan& plan) {
+  const Direct& direct = *qp.direct;
+  if (!rdma::map_pieces(plan.target)) return false;
+  qp.block->claiming.store(candidate.receive.slot + 1, std::memory_order_release);
+  return rdma::claim(direct.shared, candidate,
+                     ipc::claimed_by(direct.link, direct.responder.next_receive));
+}
+
+// A request that takes a receive of the peer's SRQ.
+bool execute_shared(Qp& qp, rdma::WorkRequest& request, const rdma::Requester& requester,
+                    rdma::Plan* plan) {
+  constexpr int kAttempts = 64;  // each failure is another initiator's success
+  Direct& direct = *qp.direct;
+  rdma::Candidate candidate;
+  for (int i = 0; i < kAttempts; ++i) {
+    if (rdma::find_receive(direct.shared, &candidate) != rdma::Outcome::kDone) return false;
+    direct.responder.claimed = &candidate.receive;
+    const auto prepared = rdma::prepare(request, requester, direct.responder, plan);
+    direct.responder.claimed = nullptr;
+    if (prepared != rdma::Outcome::kDone || plan->reached) return false;
+    if (claim_receive(qp, candidate, *plan)) return rdma::perform(request, *plan);
+  }
+  return false;
+}
+
 bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (!link_is_direct(qp) || qp.state() != verbs::QpState::kRts) return false;
@@ -71,9 +98,13 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) && !qp.may_read)
     return false;
   const rdma::Requester requester{qp.context->memory(), qp.pd_handle};
-  if (rdma::prepare(request, requester, direct.responder, plan) != rdma::Outcome::kDone ||
-      plan->reached || !rdma::perform(request, *plan))
+  const bool shared = direct.shared.block != nullptr && verbs::consumes_receive(opcode);
+  if (shared) {
+    if (!execute_shared(qp, request, requester, plan)) return false;
+  } else if (rdma::prepare(request, requester, direct.responder, plan) != rdma::Outcome::kDone ||
+             plan->reached || !rdma::perform(request, *plan)) {
     return false;
+  }
   if (!plan->receives) return true;
   ++qp.receives_consumed;
   rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
@@ -94,6 +125,11 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
   if (plan.receives && direct.wake.valid())
     ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot,
               (request.wqe.flags & ipc::kSolicited) != 0);
+  // The worker tells the SRQ's owner when too few receives are left.
+  if (plan.receives && direct.shared.block != nullptr) {
+    const uint32_t limit = direct.shared.block->limit.load();
+    if (limit != 0 && rdma::count_waiting(direct.shared) < limit) qp.context->ring(qp.slot);
+  }
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
                  (request.wqe.flags & ipc::kSignaled) != 0);

@@ -22,6 +22,7 @@
 #include "core/ipc/layout.h"
 #include "core/rdma/address_space.h"
 #include "core/rdma/executor.h"
+#include "core/rdma/shared_receives.h"
 
 namespace vrdma::client {
 
@@ -154,10 +155,12 @@ struct Srq {
   uint32_t handle;
   uint32_t max_wr, max_sge, depth;
   ipc::SrqBlock* block;
-  uint32_t* slots;
+  uint32_t* posted;
   uint8_t* wqes;
+  ipc::SrqClaims* claims;
   std::mutex mutex;
   std::vector<uint64_t> wr_ids;  // by slot
+  std::vector<bool> in_use;      // by slot: posted, and its completion not polled
   std::vector<uint32_t> free;    // slots; at most max_wr of all are in use
   uint32_t head = 0;
   // Of an XRC SRQ: its number, and where its receives complete.
@@ -166,6 +169,8 @@ struct Srq {
   const ipc::RecvRing* inbox = nullptr;
   uint32_t inbox_seen = 0;  // Cq::mutex
   std::atomic<uint32_t> events_given = 0;
+  // The wr_id of a receive that was completed, and its slot for new ones. False: it was not posted.
+  bool take(uint32_t slot, uint64_t* wr_id);
   static Srq* of(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 };
 
@@ -180,7 +185,9 @@ struct PostedSend {
 struct Direct {
   std::shared_ptr<Peer> peer;
   const ipc::QpBlock* block = nullptr;  // the peer's
-  rdma::Responder responder;            // without access and next_receive
+  rdma::Responder responder;            // without access and the next receive
+  rdma::SharedReceives shared;          // the peer's SRQ, if it has one
+  uint32_t link = 0;                    // names us in its claims
   ipc::RecvRing* outbox = nullptr;      // ours
   uint32_t outbox_depth = 0;
   const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
@@ -320,6 +327,10 @@ int check_sends(Qp& qp, const ibv_send_wr* wr);
 
 // ibv_create_qp_ex of an XRC target (xrc.cc).
 ibv_qp* create_target(ibv_context* context, const ibv_qp_init_attr_ex& attr);
+
+// Gives the slots of receives that arrived from an SRQ and were not polled back to it. The queue
+// pair is in no completion queue at that time (completion.cc).
+void discard_receives(Qp& qp);
 
 // Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
 void flush_sends(Qp& qp);

@@ -4,6 +4,7 @@
 // done before ibv_post_send returns. Every other one is written to the ring for the worker.
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -260,8 +261,12 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     }
     srq.free.pop_back();
     srq.wr_ids[slot] = wr->wr_id;
-    srq.slots[srq.head & (srq.depth - 1)] = slot;
+    srq.in_use[slot] = true;
+    __atomic_store_n(&srq.posted[srq.head & (srq.depth - 1)], slot, __ATOMIC_RELAXED);
     ++srq.head;
+    // From here on it may be claimed, by way of an older entry that names the same slot.
+    const uint32_t number = srq.head % ipc::kReturned;
+    srq.claims->words()[slot].store(std::max(number, 1u), std::memory_order_release);
   }
   srq.block->head.store(srq.head, std::memory_order_release);
   base::AsymmetricFence::light(context.cheap_fence);

@@ -70,7 +70,8 @@ void join_completion_queues(Qp* qp) {
 void start_over(Qp* qp) {
   qp->sq_head = qp->rq_head = 0;
   qp->polled = qp->rq_polled = 0;
-  qp->inbox_seen = qp->outbox_seen = 0;
+  qp->outbox_seen = 0;
+  if (qp->ibv.qp_base.srq == nullptr) qp->inbox_seen = 0;
   qp->owns_token = false;
   qp->direct = nullptr;
   qp->receives_consumed = qp->handed_over_at = 0;
@@ -103,12 +104,15 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
   direct->responder.memory = {peer->arena.at<ipc::KeyEntry>(ipc::kKeyOffset), peer->memory.get()};
   direct->responder.pd = reply.peer_pd;
   direct->responder.qpn = peer_qpn;
-  direct->responder.receives = {&direct->block->rq_head,
-                                peer->arena.at<uint8_t>(reply.peer_rq),
-                                nullptr,
-                                reply.peer_rq_depth,
-                                reply.peer_max_recv_sge,
-                                reply.peer_pd};
+  direct->responder.receive_pd = reply.peer_receive_pd;
+  if (reply.peer_srq != 0)
+    direct->shared = rdma::SharedReceives::at(peer->arena.at<ipc::SrqBlock>(reply.peer_srq),
+                                              peer->bells.at<ipc::SrqClaims>(reply.peer_claims),
+                                              reply.peer_rq_depth, reply.peer_max_recv_sge);
+  else
+    direct->responder.receives = {&direct->block->rq_head, peer->arena.at<uint8_t>(reply.peer_rq),
+                                  reply.peer_rq_depth, reply.peer_max_recv_sge};
+  direct->link = reply.link;
   direct->outbox = context.arena.at<ipc::RecvRing>(reply.outbox);
   direct->outbox_depth = reply.peer_rq_depth;
   direct->inbox = peer->arena.at<ipc::RecvRing>(reply.peer_outbox);
@@ -223,7 +227,10 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
 
   const bool resets = (attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
   std::vector<base::Fd> fds;
-  if (resets) leave_completion_queues(qp);
+  if (resets) {
+    leave_completion_queues(qp);
+    discard_receives(*qp);  // before the daemon forgets them
+  }
   int error = 0;
   if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) {
     // What this process executes itself is at its end, and nothing more is begun.
@@ -235,6 +242,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   if (error == 0 && resets) {
     // The daemon has cut the links; a peer that was in the middle ends now.
     wait_for_initiator(*qp);
+    discard_receives(*qp);
     const std::lock_guard tables(context.mutex);
     const std::scoped_lock lock(qp->send_mutex, qp->recv_mutex);
     start_over(qp);
@@ -300,6 +308,11 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
 int destroy_qp(ibv_qp* ibv) {
   Qp* qp = Qp::of(ibv);
   Context& context = *qp->context;
+  if (ibv->srq != nullptr) {  // what arrived and is not polled goes back to the SRQ
+    ibv_qp_attr reset{};
+    reset.qp_state = IBV_QPS_RESET;
+    (void)modify_qp(ibv, &reset, IBV_QP_STATE);
+  }
   const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
   if (error != 0 && error != EIO) return error;
   wait_for_initiator(*qp);

@@ -40,9 +40,11 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   srq->max_sge = made.max_sge;
   srq->depth = made.depth;
   srq->block = context.arena.at<ipc::SrqBlock>(made.block);
-  srq->slots = context.arena.at<uint32_t>(made.slots);
-  srq->wqes = context.arena.at<uint8_t>(made.wqes);
+  srq->posted = context.arena.at<uint32_t>(made.block + sizeof(ipc::SrqBlock));
+  srq->wqes = context.arena.at<uint8_t>(made.block + ipc::srq_wqes_at(made.depth));
+  srq->claims = context.bells.at<ipc::SrqClaims>(made.claims);
   srq->wr_ids.resize(made.depth);
+  srq->in_use.resize(made.depth);
   for (uint32_t slot = made.depth; slot-- > 0;) srq->free.push_back(slot);
   init_srq(&srq->ibv, ibv, attr->pd, attr->srq_context);
   srq->ibv.handle = made.handle;
@@ -58,6 +60,15 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   const std::lock_guard lock(context.mutex);
   context.srqs.emplace(made.handle, srq);
   return &srq->ibv;
+}
+
+bool Srq::take(uint32_t slot, uint64_t* wr_id) {
+  const std::lock_guard lock(mutex);
+  if (slot >= depth || !in_use[slot]) return false;
+  *wr_id = wr_ids[slot];
+  in_use[slot] = false;
+  free.push_back(slot);
+  return true;
 }
 
 int modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int attr_mask) {

@@ -21,6 +21,19 @@
 // queue pair stands in its own arena and is written by the daemon; of a direct one, it is the
 // *outbox* in the arena of the peer that initiates, and is only read by the receiver.
 //
+// A shared receive queue has several initiators: workers, and peers on direct links. Its receives
+// are slots; the owner writes the numbers of posted slots into a ring, the daemon those of receives
+// that were claimed and given back into another. An initiator copies the oldest receive that is
+// posted and claims it by CAS of the slot's word; where to begin looking is a hint. The words and
+// hints stand in the bell file, because all initiators write them. A word is
+//
+//   {0, n}            posted; n differs each time, so that what was copied is what is claimed
+//   {1, 0}            claimed by a worker, which knows what it holds
+//   {link, index}     claimed for entry `index` of that link's outbox: completed if the outbox's
+//                     head is beyond `index`, else in progress. An initiator that dies in between
+//                     has named the slot in its QpBlock.claiming, and the daemon gives it back.
+//   0                 never posted
+//
 // Ordering: publish is a release store, look is an acquire load. Who may not miss the other's
 // word after storing its own uses AsymmetricFence (named at each place) or a full fence.
 #pragma once
@@ -58,6 +71,7 @@ struct QpBlock {
   // Written by the owner.
   alignas(64) Word sq_head;  // work requests published
   Word busy;                 // odd while the owner executes on its direct link
+  Word claiming;             // slot of the peer's SRQ that the owner claimed last, plus 1
   alignas(64) Word rq_head;  // receives published (unused with an SRQ)
   // Written by both, by compare-and-swap where they could meet.
   alignas(64) Word token;
@@ -154,14 +168,37 @@ constexpr uint64_t recv_ring_bytes(uint32_t depth) {
   return sizeof(RecvRing) + uint64_t{depth} * sizeof(RecvEntry);
 }
 
-// A shared receive queue: WQEs by slot, and the ring of slots in the order posted. One of an XRC
-// domain has an inbox too, for its queue pairs may be another process's.
+// A shared receive queue: this, uint32_t posted[depth], uint32_t returned[depth], RecvWqe[depth].
+// One of an XRC domain has an inbox too, for its queue pairs may be another process's.
 struct SrqBlock {
-  alignas(64) Word head;  // owner: slots published
-  alignas(64) Word tail;  // daemon: slots claimed
-  Word waiter;            // daemon: 1: tell it when a receive is posted
+  alignas(64) Word head;           // owner: slots posted
+  alignas(64) Word returned_head;  // daemon: slots given back
+  Word waiter;                     // daemon: 1: tell it when a receive is posted
+  Word limit;                      // daemon: tell it when fewer receives wait; 0: never
 };
 static_assert(sizeof(SrqBlock) == 128);
+constexpr uint64_t srq_wqes_at(uint32_t depth) {
+  return (sizeof(SrqBlock) + uint64_t{depth} * 2 * sizeof(uint32_t) + 63) / 64 * 64;
+}
+
+// Beside it in the bell file.
+struct SrqClaims {
+  alignas(64) Word hint;  // of the posted slots before it all are claimed
+  Word returned_hint;     // the same of the returned ones
+  [[nodiscard]] std::atomic<uint64_t>* words() {
+    return reinterpret_cast<std::atomic<uint64_t>*>(this + 1);
+  }
+};
+constexpr uint64_t srq_claims_bytes(uint32_t depth) {
+  return sizeof(SrqClaims) + uint64_t{depth} * sizeof(uint64_t);
+}
+constexpr uint32_t kFirstLink = 2;
+constexpr uint32_t kReturned = 1u << 31;  // in the number of a slot that the daemon gave back
+constexpr uint64_t kClaimedByWorker = 1ull << 32;
+constexpr uint64_t claimed_by(uint32_t link, uint32_t index) {
+  return uint64_t{link} << 32 | index;
+}
+constexpr bool is_posted(uint64_t word) { return word != 0 && word >> 32 == 0; }
 
 constexpr uint32_t send_stride(uint32_t max_sge, uint32_t max_inline) {
   const uint32_t payload = max_sge * 16 > max_inline ? max_sge * 16 : max_inline;
@@ -203,7 +240,8 @@ enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2 };
 struct CqBell {
   alignas(64) Word arm;
 };
-constexpr uint64_t kBellFileSize = uint64_t{kMaxCqSlots} * sizeof(CqBell);
+constexpr uint64_t kClaimsOffset = uint64_t{kMaxCqSlots} * sizeof(CqBell);  // SrqClaims
+constexpr uint64_t kBellFileSize = kClaimsOffset + (256ull << 20);          // sparse
 
 // What is written into a completion channel's pipe: the slot of the completion queue.
 struct ChannelMessage {

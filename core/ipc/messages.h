@@ -174,11 +174,11 @@ struct CreateSrqRequest {
 };
 struct CreateSrqReply {
   uint32_t handle, max_wr, max_sge;
-  uint32_t depth;  // slots, a power of two
-  uint64_t block, slots,
-      wqes;        // offsets in the queue arena: SrqBlock, uint32_t[depth], RecvWqe[depth]
-  uint64_t inbox;  // of an XRC SRQ: RecvRing of depth entries
-  uint32_t srqn;   // of an XRC SRQ
+  uint32_t depth;   // slots, a power of two
+  uint64_t block;   // offset of the SrqBlock in the queue arena
+  uint64_t claims;  // offset of the SrqClaims in the bell file
+  uint64_t inbox;   // of an XRC SRQ: offset of its RecvRing of depth entries in the queue arena
+  uint32_t srqn;    // of an XRC SRQ
   uint32_t reserved;
 };
 struct ModifySrqRequest {
@@ -229,11 +229,13 @@ struct ModifyQpReply {
   uint32_t peer_pd;
   uint32_t peer_max_recv_sge;
   uint32_t peer_rq_depth;
-  uint32_t own_rq_depth;
-  uint32_t reserved;
-  uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena
+  uint32_t link;                 // names the link in claims of the peer's SRQ
+  uint32_t peer_receive_pd;      // PD that its receives belong to
+  uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena; peer_rq: 0 with an SRQ
+  uint64_t peer_srq;             // SrqBlock in the peer's queue arena, or 0
+  uint64_t peer_claims;          // and its SrqClaims in the peer's bell file
   uint64_t outbox;               // offset in the caller's queue arena, peer_rq_depth entries
-  uint64_t peer_outbox;          // offset in the peer's queue arena, own_rq_depth entries
+  uint64_t peer_outbox;          // offset in the peer's queue arena, as deep as our inbox
 };
 
 struct QueryQpReply {

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "core/ipc/layout.h"
-
 namespace vrdma::rdma {
 
 namespace {
@@ -28,8 +26,8 @@ void ArenaHeap::Range::reset() {
   heap_ = nullptr;
 }
 
-ArenaHeap::ArenaHeap(base::Fd arena) : arena_(std::move(arena)) {
-  free_.emplace(ipc::kHeapOffset, ipc::kQueueArenaSize - ipc::kHeapOffset);
+ArenaHeap::ArenaHeap(base::Fd arena, uint64_t begin, uint64_t end) : arena_(std::move(arena)) {
+  free_.emplace(begin, end - begin);
 }
 
 base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
@@ -45,7 +43,7 @@ base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
     if (left > 0) free_.emplace(range.offset_ + size, left);
     return range;
   }
-  return base::fail(ENOMEM, "the queue arena of the session is full");
+  return base::fail(ENOMEM, "the shared memory of the session is full");
 }
 
 void ArenaHeap::free(uint64_t offset, uint64_t size) {

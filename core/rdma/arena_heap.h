@@ -1,6 +1,6 @@
-// Where blocks and rings stand in a session's queue arena.
+// Where blocks and rings stand in a session's queue arena, and claims in its bell file.
 //
-// Hands out page-aligned ranges of the arena's heap. A freed range is punched out of the file, so
+// Hands out page-aligned ranges of a part of the file. A freed range is punched out of the file, so
 // that a destroyed queue pair costs no memory. Owned by one thread.
 #pragma once
 
@@ -34,10 +34,10 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
     uint64_t size_ = 0;
   };
 
-  // `arena` is the queue arena's memory file; the heap keeps it open.
-  explicit ArenaHeap(base::Fd arena);
+  // The part [begin, end) of the memory file `arena`; the heap keeps it open.
+  ArenaHeap(base::Fd arena, uint64_t begin, uint64_t end);
 
-  // At least `size` bytes, zero. ENOMEM when the arena is full.
+  // At least `size` bytes, zero. ENOMEM when the part is full.
   [[nodiscard]] base::Result<Range> allocate(uint64_t size);
 
  private:

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "core/ipc/bell.h"
 #include "core/rdma/window.h"
@@ -16,21 +17,61 @@ void Cq::notify(bool solicited) {
   if (channel != nullptr) ipc::tell(*bell, channel->pipe.get(), slot, solicited);
 }
 
+base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox) {
+  max_sge = std::max(max_sge, 1u);
+  depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
+  const uint64_t wqes_end = ipc::srq_wqes_at(depth) + uint64_t{depth} * ipc::recv_stride(max_sge);
+  const uint64_t inbox_at = (wqes_end + 63) / 64 * 64;
+  auto rings = owner.heap->allocate(with_inbox ? inbox_at + ipc::recv_ring_bytes(depth) : wqes_end);
+  if (!rings) return base::pass(std::move(rings.error()));
+  auto claims = owner.claims_heap->allocate(ipc::srq_claims_bytes(depth));
+  if (!claims) return base::pass(std::move(claims.error()));
+  range = std::move(*rings);
+  claims_range = std::move(*claims);
+  block = owner.arena.at<ipc::SrqBlock>(range.offset());
+  if (with_inbox) inbox = owner.arena.at<ipc::RecvRing>(range.offset() + inbox_at);
+  receives = SharedReceives::at(block, owner.bells.at<ipc::SrqClaims>(claims_range.offset()), depth,
+                                max_sge);
+  context = &owner;
+  pd = &in;
+  ++pd->users;
+  return {};
+}
+
 Outcome Srq::claim(Receive* receive) {
-  if (!returned.empty()) {
-    *receive = returned.back();
-    returned.pop_back();
+  // Each failure is another's success. Who fails for ever is made to by the owner.
+  constexpr int kAttempts = 1000;
+  for (int i = 0; i < kAttempts; ++i) {
+    Candidate candidate;
+    const Outcome found = find_receive(receives, &candidate);
+    if (found != Outcome::kDone) return found;
+    if (!rdma::claim(receives, candidate, ipc::kClaimedByWorker)) continue;
+    *receive = candidate.receive;
+    check_limit();
     return Outcome::kDone;
   }
-  const Outcome fetched = fetch_receive(receives, tail, receive);
-  if (fetched != Outcome::kDone) return fetched;
-  ++tail;
-  block->tail.store(tail, std::memory_order_release);
-  if (limit != 0 && block->head.load(std::memory_order_acquire) - tail < limit) {
-    limit = 0;
-    context->raise(verbs::Event::kSrqLimitReached, handle);
-  }
-  return Outcome::kDone;
+  return Outcome::kPeerBroken;
+}
+
+void Srq::give_back(uint32_t slot) {
+  // The owner's numbers are below: see post_srq_recv.
+  const uint32_t number = ipc::kReturned | returned_head;
+  receives.claims->words()[slot].store(number, std::memory_order_release);
+  const_cast<uint32_t*>(receives.returned())[returned_head & (depth - 1)] = slot;
+  block->returned_head.store(++returned_head, std::memory_order_release);
+  for (Sender* waiter : std::list(waiters)) waiter->receive_posted();
+}
+
+void Srq::set_limit(uint32_t fewer_than) {
+  limit = fewer_than;
+  block->limit.store(limit);
+}
+
+void Srq::check_limit() {
+  if (limit == 0 || count_waiting(receives) >= limit) return;
+  limit = 0;
+  block->limit.store(0);
+  context->raise(verbs::Event::kSrqLimitReached, handle);
 }
 
 void Srq::deliver(const ipc::RecvEntry& entry) {
@@ -60,6 +101,17 @@ void Qp::note_drained() {
   if (state() != QpState::kSqd || attributes.sq_draining == 0) return;
   attributes.sq_draining = 0;
   if (attributes.en_sqd_async_notify != 0) raise(verbs::Event::kSqDrained);
+}
+
+void Qp::settle_claim() {
+  Srq* const srq_of_peer = std::exchange(claims_at, nullptr);
+  if (srq_of_peer == nullptr || claims_alive.expired()) return;
+  const uint32_t slot = block->claiming.load(std::memory_order_acquire) - 1;
+  if (slot >= srq_of_peer->depth) return;
+  const uint64_t in_progress =
+      ipc::claimed_by(link, outbox->ring->head.load(std::memory_order_acquire));
+  if (srq_of_peer->receives.claims->words()[slot].load() == in_progress)
+    srq_of_peer->give_back(slot);
 }
 
 void Qp::fail() {
@@ -126,6 +178,7 @@ void Context::destroy_qp(Qp& qp) {
       if (mw.qp == &qp) unbind_window(*this, mw);
     });
   device->fabric->cut(qp);
+  qp.settle_claim();
   for (const auto& group : std::vector(qp.groups)) (void)device->fabric->detach(qp, group);
   device->qps.erase(qp.qpn);
   --qp.pd->users;
@@ -139,15 +192,18 @@ void Context::reset_qp(Qp& qp) {
   qp.set_state(QpState::kReset);
   device->fabric->cut(qp);
   if (qp.sender) qp.sender->link_changed();
+  qp.settle_claim();
   qp.attributes = {};
   qp.out_used = qp.in_used = qp.out_direct = false;
   qp.maps_peer = nullptr;
   qp.outbox = nullptr;
   qp.peer_outbox = nullptr;
-  qp.inbox_head = 0;
+  if (qp.srq == nullptr) {  // else its entries are still to be read: they name slots of the SRQ
+    qp.inbox_head = 0;
+    if (qp.inbox != nullptr) qp.inbox->head.store(0, std::memory_order_relaxed);
+  }
   qp.receiving = 0;
   qp.alive = std::make_shared<int>(0);
-  if (qp.inbox != nullptr) qp.inbox->head.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);
   qp.block->rq_head.store(0, std::memory_order_relaxed);

@@ -8,7 +8,7 @@
 // Links. The sends of queue pair A arrive at B when both stand at least in RTR (A in RTS), name
 // each other by GID and QPN, and A's sq_psn is B's rq_psn (Fabric::relink). A link is made once in
 // the life of a queue pair between two RESETs. It is direct when the two processes trust each
-// other (Context::trusts) and B has a receive queue of its own.
+// other (Context::trusts).
 #pragma once
 
 #include <array>
@@ -27,6 +27,7 @@
 #include "core/rdma/arena_heap.h"
 #include "core/rdma/executor.h"
 #include "core/rdma/process.h"
+#include "core/rdma/shared_receives.h"
 #include "core/verbs/gid.h"
 
 namespace vrdma::rdma {
@@ -158,13 +159,13 @@ struct Srq {
   uint32_t max_wr = 0, max_sge = 0, depth = 0;
   Pd* pd = nullptr;
   Context* context = nullptr;
-  ArenaHeap::Range range;
+  ArenaHeap::Range range, claims_range;
   ipc::SrqBlock* block = nullptr;
-  uint32_t tail = 0;  // ours; what the arena says is only for the program to read
-  uint32_t limit = 0;
-  ReceiveQueue receives;
-  std::vector<Receive> returned;  // claimed by a request that was then abandoned
+  uint32_t returned_head = 0;  // ours
+  uint32_t limit = 0;          // 0: disarmed
+  SharedReceives receives;
   std::list<Sender*> waiters;
+  std::shared_ptr<int> alive = std::make_shared<int>(0);
   // Of an XRC SRQ: where its receives complete.
   Xrcd* xrcd = nullptr;
   uint32_t srqn = 0;
@@ -173,12 +174,20 @@ struct Srq {
   uint32_t inbox_head = 0;  // ours: entries delivered
   Charges charges;
 
+  // Makes its rings and claims in the owner's memory, for at least max_wr receives of max_sge
+  // elements; an inbox too if it is of an XRC domain.
+  [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox);
+
   // Completes a receive of an XRC SRQ.
   void deliver(const ipc::RecvEntry& entry);
-  // Takes the next receive out of the queue for one of its queue pairs.
+  // Takes the next receive out of the queue for a worker.
   [[nodiscard]] Outcome claim(Receive* receive);
-  // Gives one back that was claimed and not completed.
-  void give_back(const Receive& receive) { returned.push_back(receive); }
+  // Gives back one that was claimed and will not be completed.
+  void give_back(uint32_t slot);
+  // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case already.
+  void set_limit(uint32_t fewer_than);
+  // Raises the limit event if it is armed and due.
+  void check_limit();
 };
 
 // Room in the initiator's arena for the completions of its direct link, read by the receiver; it
@@ -219,6 +228,9 @@ struct Qp {
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   std::shared_ptr<Outbox> outbox;          // completions of our sends
   std::shared_ptr<Outbox> peer_outbox;     // kept for what the peer delivered
+  uint32_t link = 0;                       // names our direct link in claims of the peer's SRQ
+  Srq* claims_at = nullptr;                // that SRQ, while claims_alive is
+  std::weak_ptr<int> claims_alive;
 
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
@@ -248,9 +260,8 @@ struct Qp {
     return state() >= verbs::QpState::kRtr && state() <= verbs::QpState::kSqe;
   }
   [[nodiscard]] Memory memory() const;
-  [[nodiscard]] const ReceiveQueue& receive_queue() const {
-    return srq != nullptr ? srq->receives : receives;
-  }
+  // Of the memory that receives name.
+  [[nodiscard]] const Pd& receive_pd() const { return srq != nullptr ? *srq->pd : *pd; }
   std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
   ipc::Word& waiter_word() { return srq != nullptr ? srq->block->waiter : block->rq_waiter; }
 
@@ -259,6 +270,9 @@ struct Qp {
   void deliver(const ipc::RecvEntry& entry);
   // In SQD, when its sender is drained: the draining is over, which is said if it was asked for.
   void note_drained();
+  // Gives back the receive that the program claimed at the peer's SRQ and will not complete, for it
+  // is dead or has forgotten the link.
+  void settle_claim();
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
@@ -274,7 +288,8 @@ struct Context {
   base::Fd bell_fd;
   base::Mapping bells;
   std::shared_ptr<ArenaHeap> heap;
-  base::Fd event_pipe;  // our write end, non-blocking
+  std::shared_ptr<ArenaHeap> claims_heap;  // in the bell file
+  base::Fd event_pipe;                     // our write end, non-blocking
   Handles<Pd> pds;
   Handles<Mr> mrs;
   Handles<Mw> mws;
@@ -380,6 +395,7 @@ class Fabric {
   void cut_out(Qp& qp);
 
   std::string name_;
+  uint32_t next_link_ = ipc::kFirstLink;
   std::unordered_map<verbs::Gid, Device*> devices_;
   std::unordered_map<verbs::Gid, std::vector<Qp*>> groups_;
 };

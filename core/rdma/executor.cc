@@ -115,11 +115,7 @@ Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receiv
   const uint32_t posted = queue.head->load(std::memory_order_acquire) - index;
   if (posted == 0) return Outcome::kNoReceive;
   if (posted > queue.depth) return Outcome::kPeerBroken;
-  uint32_t slot = index & (queue.depth - 1);
-  if (queue.slots != nullptr) {
-    slot = __atomic_load_n(&queue.slots[slot], __ATOMIC_RELAXED);
-    if (slot >= queue.depth) return Outcome::kPeerBroken;
-  }
+  const uint32_t slot = index & (queue.depth - 1);
   const uint8_t* from = queue.wqes + uint64_t{slot} * ipc::recv_stride(queue.max_sge);
   ipc::RecvWqe wqe;
   std::memcpy(&wqe, from, sizeof wqe);
@@ -199,8 +195,8 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
   else
     fetched = fetch_receive(responder.receives, responder.next_receive, &plan->receive);
   if (fetched != Outcome::kDone || !is_send(plan->opcode)) return fetched;
-  return scatter(plan->receive, responder.memory, responder.receives.pd, plan->length,
-                 &plan->target, &plan->reached);
+  return scatter(plan->receive, responder.memory, responder.receive_pd, plan->length, &plan->target,
+                 &plan->reached);
 }
 
 PieceList slice(const PieceList& list, uint64_t offset, uint64_t length) {
@@ -233,6 +229,16 @@ const uint8_t* source_at(const Piece& piece, uint64_t offset, uint64_t length, u
 }
 
 }  // namespace
+
+bool map_pieces(const PieceList& list) {
+  for (uint32_t i = 0; i < list.count; ++i) {
+    const Piece& piece = list.pieces[i];
+    uint64_t run = 0;
+    for (uint64_t at = 0; piece.space != nullptr && at < piece.length; at += run)
+      if (piece.space->at(piece.addr + at, piece.length - at, &run) == nullptr) return false;
+  }
+  return true;
+}
 
 bool read_piece(const Piece& piece, uint8_t* to) {
   for (uint64_t done = 0; done < piece.length;) {

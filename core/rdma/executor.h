@@ -55,14 +55,12 @@ class Imports {
   ~Imports() = default;
 };
 
-// Where a responder's receives stand. For an SRQ `slots` is the ring of slot numbers.
+// Where the receives of a queue pair's own stand (those of an SRQ: core/rdma/shared_receives.h).
 struct ReceiveQueue {
   const ipc::Word* head = nullptr;
   const uint8_t* wqes = nullptr;
-  const uint32_t* slots = nullptr;  // or nullptr: slot = index
-  uint32_t depth = 0;               // a power of two
+  uint32_t depth = 0;  // a power of two
   uint32_t max_sge = 0;
-  uint32_t pd = 0;
 };
 
 struct Requester {
@@ -74,10 +72,11 @@ struct Responder {
   Memory memory;
   uint32_t pd = 0;
   uint32_t qpn = 0;
-  uint32_t access = 0;  // verbs::Access granted by the queue pair
+  uint32_t access = 0;      // verbs::Access granted by the queue pair
+  uint32_t receive_pd = 0;  // that of an SRQ may be another
   ReceiveQueue receives;
   uint32_t next_receive = 0;                // index of the receive that would be consumed
-  const struct Receive* claimed = nullptr;  // or the one that was claimed before (SRQ)
+  const struct Receive* claimed = nullptr;  // or the one of an SRQ
 };
 
 // One stretch of a message: a pointer of our own (inline data), an address in `space`, or, with
@@ -128,6 +127,9 @@ struct Plan {
 // Requires !plan.reached. False if memory could not be mapped: nothing was delivered, and the
 // request may be tried in another way.
 [[nodiscard]] bool perform(const WorkRequest& request, const Plan& plan);
+
+// Makes sure that perform() can touch `list`, where its memory is in place.
+[[nodiscard]] bool map_pieces(const PieceList& list);
 
 // Publishes the completion of plan.receive as entry `index` of `ring`.
 void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,

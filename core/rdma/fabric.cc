@@ -84,21 +84,26 @@ bool Fabric::names(const Qp& qp, const Qp& peer) const {
 
 Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
-  if (is_xrc(qp.type)) return nullptr;
-  if (peer == nullptr || peer == &qp || peer->srq != nullptr || qp.srq != nullptr) return nullptr;
+  if (peer == nullptr || peer == &qp || is_xrc(qp.type)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   const bool paired = qp.outbox != nullptr && peer->outbox != nullptr &&
                       peer->peer_outbox == qp.outbox && qp.peer_outbox == peer->outbox;
   if (!paired) {
     // The peer learns of its side at its own RTR; if that has been, it is too late.
     if (peer->can_receive()) return nullptr;
-    auto ours = make_outbox(qp, peer->rq_depth);
-    auto theirs = make_outbox(*peer, qp.rq_depth);
+    auto ours = make_outbox(qp, peer->inbox_depth);
+    auto theirs = make_outbox(*peer, qp.inbox_depth);
     if (!ours || !theirs) return nullptr;
     qp.outbox = peer->peer_outbox = *ours;
     peer->outbox = qp.peer_outbox = *theirs;
   }
   qp.maps_peer = peer->context;
+  if (peer->srq != nullptr) {
+    if (++next_link_ < ipc::kFirstLink) next_link_ = ipc::kFirstLink;
+    qp.link = next_link_;
+    qp.claims_at = peer->srq;
+    qp.claims_alive = peer->srq->alive;
+  }
   return peer;
 }
 

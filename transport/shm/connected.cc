@@ -23,7 +23,7 @@ Progress done(WcStatus status, uint64_t byte_len = 0) {
 }  // namespace
 
 void ConnectedPath::abandon() {
-  if (claimed_from_ != nullptr) claimed_from_->give_back(receive_);
+  if (claimed_from_ != nullptr) claimed_from_->give_back(receive_.slot);
   claimed_from_ = nullptr;
   done_ = 0;
   stage_ = Stage::kStart;
@@ -45,7 +45,8 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   responder.pd = xrc ? srq_->pd->handle : peer.pd->handle;
   responder.qpn = peer.qpn;
   responder.access = peer.block->access.load(std::memory_order_relaxed);
-  responder.receives = srq_ != nullptr ? srq_->receives : peer.receives;
+  responder.receive_pd = srq_ != nullptr ? srq_->pd->handle : peer.pd->handle;
+  responder.receives = peer.receives;
   responder.next_receive =
       qp_.out_direct ? qp_.outbox->ring->head.load(std::memory_order_relaxed) : peer.inbox_head;
   if (srq_ != nullptr && verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {

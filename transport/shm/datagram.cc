@@ -183,11 +183,11 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
 
   rdma::PieceList pieces;
   bool reached = false;
-  const Outcome outcome = rdma::scatter(receive, target.memory(), target.receive_queue().pd,
+  const Outcome outcome = rdma::scatter(receive, target.memory(), target.receive_pd().handle,
                                         message_->size(), &pieces, &reached);
   if (outcome != Outcome::kDone) {
     // A sender must not be able to break the receiver with a long datagram: it is dropped.
-    if (target.srq != nullptr) target.srq->give_back(receive);
+    if (target.srq != nullptr) target.srq->give_back(receive.slot);
     ++dropped;
     return;
   }
@@ -217,7 +217,7 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
     if (qp == nullptr) return;
     --qp->receiving;
     if (!qp->can_receive()) {  // in an error state the program flushes its receives itself
-      if (qp->srq != nullptr) qp->srq->give_back(receive);
+      if (qp->srq != nullptr) qp->srq->give_back(receive.slot);
       return;
     }
     if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);

@@ -154,15 +154,23 @@ void receives(const Target& target) {
 void shared_slots(const Target& target) {
   for (const uint32_t slot : {0u, 1u << 16, 1u << 31, ~0u}) {
     Looped it(target, true);
-    it.client.arena.at<uint32_t>(it.srq.slots)[0] = slot != 0 ? slot : it.srq.depth;
+    it.client.arena.at<uint32_t>(it.srq.block + sizeof(ipc::SrqBlock))[0] =
+        slot != 0 ? slot : it.srq.depth;
     it.client.arena.at<ipc::SrqBlock>(it.srq.block)->head.store(1);
     it.client.post(it.qp, it.wqe(Opcode::kSend), {it.data()});
     expect(it.client.ended(), "an impossible slot does not end the session");
   }
-  Looped it(target, true);
-  it.client.arena.at<ipc::SrqBlock>(it.srq.block)->head.store(1u << 20);
-  it.client.post(it.qp, it.wqe(Opcode::kSend), {it.data()});
-  expect(it.client.ended(), "an impossible head does not end the session");
+  // Indices and hints that cannot be: the one receive that is posted is found all the same.
+  for (const uint32_t nonsense : {1u << 20, 1u << 31, ~0u}) {
+    Looped it(target, true);
+    auto* claims = it.client.bells.at<ipc::SrqClaims>(it.srq.claims);
+    claims->hint.store(nonsense);
+    claims->returned_hint.store(~nonsense);
+    claims->words()[0].store(1);
+    it.client.arena.at<ipc::SrqBlock>(it.srq.block)->head.store(nonsense / 2 + 1);
+    it.client.post(it.qp, it.wqe(Opcode::kSend), {it.data()});
+    expect(it.client.executed(it.qp), "a receive behind a wrong hint is not found");
+  }
 }
 
 // The token changes at random while a worker executes.

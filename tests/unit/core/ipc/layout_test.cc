@@ -32,7 +32,7 @@ TEST(Layout, WritersDoNotShareLines) {
   EXPECT_NE(line(offsetof(QpBlock, sq_head)), line(offsetof(QpBlock, sq_tail)));
   EXPECT_NE(line(offsetof(QpBlock, sq_head)), line(offsetof(QpBlock, state)));
   EXPECT_NE(line(offsetof(QpBlock, rq_head)), line(offsetof(QpBlock, rq_waiter)));
-  EXPECT_NE(line(offsetof(SrqBlock, head)), line(offsetof(SrqBlock, tail)));
+  EXPECT_NE(line(offsetof(SrqBlock, head)), line(offsetof(SrqBlock, returned_head)));
   EXPECT_EQ(sizeof(CqBell), 64u);
 }
 

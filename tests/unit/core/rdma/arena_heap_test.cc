@@ -13,7 +13,8 @@ namespace {
 
 struct Heaps : testing::Test {
   base::Fd arena = base::make_memfd("test", ipc::kQueueArenaSize).value();
-  std::shared_ptr<ArenaHeap> heap = std::make_shared<ArenaHeap>(arena.duplicate().value());
+  std::shared_ptr<ArenaHeap> heap = std::make_shared<ArenaHeap>(
+      arena.duplicate().value(), ipc::kHeapOffset, ipc::kQueueArenaSize);
 
   ArenaHeap::Range allocate(uint64_t size) { return heap->allocate(size).value(); }
   int64_t blocks() const {

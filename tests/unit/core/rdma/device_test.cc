@@ -73,46 +73,6 @@ TEST_F(Devices, DoNotWaitForAPipeThatIsFull) {
   EXPECT_FALSE(a.events().empty());
 }
 
-TEST_F(Devices, ClaimSharedReceivesInOrder) {
-  Srq* srq = a.add_srq(4);
-  Receive receive;
-  EXPECT_EQ(srq->claim(&receive), Outcome::kNoReceive);
-  for (const uint32_t slot : {2u, 0u, 3u}) ASSERT_TRUE(a.post_receive(*srq, slot, {}));
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_EQ(receive.slot, 2u);
-  EXPECT_EQ(srq->block->tail, 1u);
-  const Receive kept = receive;
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_EQ(receive.slot, 0u);
-  srq->give_back(kept);
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_EQ(receive.slot, 2u);
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_EQ(receive.slot, 3u);
-  EXPECT_EQ(srq->claim(&receive), Outcome::kNoReceive);
-  srq->block->tail = 77;  // the program's to spoil, not ours to read
-  ASSERT_TRUE(a.post_receive(*srq, 1, {}));
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_EQ(receive.slot, 1u);
-}
-
-TEST_F(Devices, RaiseTheLimitOfASharedQueueOnce) {
-  Srq* srq = a.add_srq(4);
-  for (const uint32_t slot : {0u, 1u, 2u}) ASSERT_TRUE(a.post_receive(*srq, slot, {}));
-  srq->limit = 2;
-  Receive receive;
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_THAT(a.events(), IsEmpty());
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  const auto events = a.events();
-  ASSERT_THAT(events, SizeIs(1));
-  EXPECT_EQ(events[0].event, static_cast<uint32_t>(verbs::Event::kSrqLimitReached));
-  EXPECT_EQ(events[0].object, srq->handle);
-  EXPECT_EQ(srq->limit, 0u);
-  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
-  EXPECT_THAT(a.events(), IsEmpty());
-}
-
 TEST_F(Devices, NumberTheirQueuePairsWithoutSpecialOnes) {
   Device& device = world.a_device;
   device.next_qpn = verbs::kMulticastQpn - 1;

@@ -180,12 +180,15 @@ TEST_F(Fabrics, MediateBetweenTenants) {
   EXPECT_EQ(pair.b->block->inbox_direct, 0u);
 }
 
-TEST_F(Fabrics, MediateForSharedReceiveQueues) {
+TEST_F(Fabrics, LinkSharedReceiveQueuesDirectly) {
   Party::QpOptions shared;
   shared.srq = world.b->add_srq(8);
   const auto pair = world.connected({}, shared);
-  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
-  EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  EXPECT_EQ(pair.a->outbox->depth, shared.srq->depth);
+  EXPECT_GE(pair.a->link, ipc::kFirstLink);
+  EXPECT_EQ(pair.b->link, 0u) << "the peer has a receive queue of its own";
 }
 
 TEST_F(Fabrics, PairNobodyWhoIsTooLate) {

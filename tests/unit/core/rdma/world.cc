@@ -6,6 +6,7 @@
 
 #include <array>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -86,7 +87,10 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   context.bell_fd = must(base::make_memfd("test-bells", ipc::kBellFileSize));
   context.bells =
       must(base::Mapping::shared(context.bell_fd, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE));
-  context.heap = std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()));
+  context.heap = std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()),
+                                                   ipc::kHeapOffset, ipc::kQueueArenaSize);
+  context.claims_heap = std::make_shared<rdma::ArenaHeap>(must(context.bell_fd.duplicate()),
+                                                          ipc::kClaimsOffset, ipc::kBellFileSize);
   std::tie(event_read_, context.event_pipe) = make_pipe();
   context.on_corrupt = [this] { ++corrupt; };
   device.contexts.push_back(&context);
@@ -119,20 +123,9 @@ rdma::Cq* Party::add_cq() {
 
 rdma::Srq* Party::add_srq(uint32_t depth, uint32_t max_sge) {
   auto srq = std::make_unique<rdma::Srq>();
-  const uint64_t slots = sizeof(ipc::SrqBlock), wqes = slots + depth * sizeof(uint32_t);
-  srq->range = must(context.heap->allocate(wqes + uint64_t{depth} * ipc::recv_stride(max_sge)));
-  const uint64_t at = srq->range.offset();
-  srq->max_wr = srq->depth = depth;
+  srq->max_wr = depth;
   srq->max_sge = max_sge;
-  srq->pd = pd;
-  srq->context = &context;
-  srq->block = context.arena.at<ipc::SrqBlock>(at);
-  srq->receives = {&srq->block->head,
-                   context.arena.bytes() + at + wqes,
-                   context.arena.at<uint32_t>(at + slots),
-                   depth,
-                   max_sge,
-                   pd->handle};
+  if (auto made = srq->make(context, *pd, false); !made) std::abort();
   return context.srqs.add(std::move(srq));
 }
 
@@ -163,9 +156,8 @@ rdma::Qp* Party::add_qp(const QpOptions& options) {
   qp->results = context.arena.at<ipc::SendResult>(at + results);
   qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
   qp->sq = context.arena.bytes() + at + sq;
-  qp->receives = {
-      &qp->block->rq_head, context.arena.bytes() + at + rq, nullptr, options.depth, options.max_sge,
-      pd->handle};
+  qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, options.depth,
+                  options.max_sge};
   ++pd->users;
   ++qp->send_cq->users;
   ++qp->recv_cq->users;
@@ -190,12 +182,12 @@ bool Party::post_receive(rdma::Qp& qp, uint64_t wr_id, const std::vector<verbs::
 
 bool Party::post_receive(rdma::Srq& srq, uint32_t slot, const std::vector<verbs::Sge>& sges) {
   const uint32_t head = srq.block->head.load();
-  if (head - srq.tail >= srq.depth) return false;
   auto* to = const_cast<uint8_t*>(srq.receives.wqes) + slot * ipc::recv_stride(srq.max_sge);
   const ipc::RecvWqe wqe{slot, static_cast<uint32_t>(sges.size()), 0};
   std::memcpy(to, &wqe, sizeof wqe);
   if (!sges.empty()) std::memcpy(to + sizeof wqe, sges.data(), sges.size() * sizeof sges[0]);
-  const_cast<uint32_t*>(srq.receives.slots)[head & (srq.depth - 1)] = slot;
+  const_cast<uint32_t*>(srq.receives.posted())[head & (srq.depth - 1)] = slot;
+  srq.receives.claims->words()[slot].store(head + 1, std::memory_order_release);
   srq.block->head.store(head + 1, std::memory_order_release);
   return true;
 }
