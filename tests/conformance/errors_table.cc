@@ -40,10 +40,7 @@ const std::vector<Row>& rows() {
       {IBV_WC_INV_EECN_ERR, {}, kDatagramsOnly},
       {IBV_WC_INV_EEC_STATE_ERR, {}, kDatagramsOnly},
       {IBV_WC_REM_ABORT_ERR, {}, "a responder aborts only reliable datagrams"},
-      {IBV_WC_MW_BIND_ERR,
-       {},
-       "a bind that is wrong is refused when it is posted or completes "
-       "with the status of the memory that it names"},
+      {IBV_WC_MW_BIND_ERR, {"protection.bind_errors"}},
       {IBV_WC_BAD_RESP_ERR, {}, "no responder of ours answers what was not asked"},
       {IBV_WC_LOC_ACCESS_ERR, {}, "a receive that may not be written is LOC_PROT_ERR"},
       {IBV_WC_FATAL_ERR, {}, "a device that dies flushes, and says so by DEVICE_FATAL"},
