@@ -20,6 +20,9 @@ struct Progress {
   verbs::WcStatus status = verbs::WcStatus::kSuccess;
   uint32_t byte_len = 0;
 };
+inline Progress done(verbs::WcStatus status, uint64_t byte_len = 0) {
+  return {Progress::Kind::kDone, status, static_cast<uint32_t>(byte_len)};
+}
 
 class Path {
  public:

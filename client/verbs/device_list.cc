@@ -31,9 +31,9 @@ struct Header {
   Listed** kept() { return reinterpret_cast<Listed**>(array() + total + 1); }
 };
 
-// Every device in use, guarded by `mutex`. Never destroyed: programs may hold devices until the
-// very end of the process.
-constinit std::mutex mutex;
+// Every device in use, guarded by `list_mutex`. Never destroyed: programs may hold devices until
+// the very end of the process.
+constinit std::mutex list_mutex;
 std::vector<Listed*>& known() {
   static auto* const devices = new std::vector<Listed*>;
   return *devices;
@@ -68,7 +68,7 @@ Listed* make(const FoundDevice& found) {
   return listed;
 }
 
-// The device for `found`, with one more reference. Under `mutex`.
+// The device for `found`, with one more reference. Under `list_mutex`.
 Listed* refer(const FoundDevice& found) {
   for (Listed* listed : known()) {
     if (same(*listed, found)) {
@@ -83,7 +83,7 @@ Listed* refer(const FoundDevice& found) {
   return listed;
 }
 
-// Under `mutex`.
+// Under `list_mutex`.
 void unrefer(Listed* listed) {
   if (--listed->references > 0) return;
   std::erase(known(), listed);
@@ -102,7 +102,7 @@ Header* make_list(ibv_device** real, size_t real_count, const std::vector<FoundD
   auto* header = static_cast<Header*>(std::malloc(sizeof(Header) + pointers * sizeof(void*)));
   if (header == nullptr) throw std::bad_alloc();
   *header = Header{real, 0, total};
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(list_mutex);
   try {
     for (const FoundDevice& device : found) {
       Listed* listed = refer(device);
@@ -155,19 +155,19 @@ void free_device_list(ibv_device** list) {
   Header* header = reinterpret_cast<Header*>(list) - 1;
   if (header->real != nullptr) real_ibv_free_device_list(header->real);
   {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(list_mutex);
     for (size_t i = 0; i < header->virtual_count; ++i) unrefer(header->kept()[i]);
   }
   std::free(header);
 }
 
 void hold_device(VirtualDevice* device) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(list_mutex);
   ++reinterpret_cast<Listed*>(device)->references;
 }
 
 void drop_device(VirtualDevice* device) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(list_mutex);
   unrefer(reinterpret_cast<Listed*>(device));
 }
 

@@ -16,10 +16,6 @@ namespace {
 constexpr uint64_t kSlice = 1u << 20;         // bytes copied in one turn
 constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
 
-Progress done(WcStatus status, uint64_t byte_len = 0) {
-  return {Progress::Kind::kDone, status, static_cast<uint32_t>(byte_len)};
-}
-
 }  // namespace
 
 void ConnectedPath::abandon() {

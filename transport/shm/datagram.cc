@@ -12,8 +12,6 @@ using verbs::WcStatus;
 
 namespace {
 
-Progress done(WcStatus status) { return {Progress::Kind::kDone, status, 0}; }
-
 constexpr uint32_t kUdpBthDethIcrc = 8 + 12 + 8 + 4;
 // Of one queue pair, on their way into memory that has to be reached; more are lost, as where the
 // buffer of a network card is full.

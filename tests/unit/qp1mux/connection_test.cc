@@ -10,7 +10,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr auto kMinute = std::chrono::minutes(1);
 constexpr auto kHour = std::chrono::hours(1);
 
 struct Connections : TwoHosts {};

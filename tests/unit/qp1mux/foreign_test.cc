@@ -11,8 +11,6 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr auto kMinute = std::chrono::minutes(1);
-
 struct Foreign : TwoHosts {
   RejectReason last_rej() {
     return static_cast<RejectReason>(

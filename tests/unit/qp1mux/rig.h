@@ -196,6 +196,7 @@ struct Server : ListenHandler {
 };
 
 constexpr uint32_t kForeignQpn = 0xf00bad;  // of no vdevice here
+constexpr auto kMinute = std::chrono::minutes(1);
 constexpr uint64_t kService = 0x01061234;
 constexpr uint64_t kDatagramService = 0x01111234;
 

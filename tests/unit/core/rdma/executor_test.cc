@@ -19,7 +19,7 @@ using test::wqe_of;
 using verbs::Opcode;
 using verbs::Sge;
 
-constexpr uint32_t kAll =
+constexpr uint32_t kAllAccess =
     verbs::kLocalWrite | verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
 constexpr uint64_t kBase = Party::kBase;
 constexpr uint64_t kBorder = kBase + Party::kBytes / 2;  // of two windows
@@ -29,7 +29,7 @@ struct Executor : testing::Test {
   Party& a = *world.a;
   Party& b = *world.b;
   World::Pair pair = world.connected();
-  uint32_t a_key = a.register_all(kAll), b_key = b.register_all(kAll);
+  uint32_t a_key = a.register_all(kAllAccess), b_key = b.register_all(kAllAccess);
   WorkRequest request{};
   Plan plan;
   uint32_t access = verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
@@ -190,7 +190,7 @@ TEST_F(Executor, NeedsAReceiveOnlyWhereOneIsConsumed) {
 TEST_F(Executor, RefusesLocalMemoryThatIsNotTheKeys) {
   const uint32_t part = a.register_memory(kBase + 100, 50, 0);
   rdma::Pd* other = a.add_pd();
-  const uint32_t foreign = a.register_memory(kBase, 100, kAll, ipc::Way::kInPlace, other);
+  const uint32_t foreign = a.register_memory(kBase, 100, kAllAccess, ipc::Way::kInPlace, other);
   const auto refused = [&](const Sge& sge) { return prepare(write(kBase), {sge}); };
   EXPECT_EQ(refused({kBase + 100, 50, part}), Outcome::kDone);
   EXPECT_EQ(refused({kBase + 99, 2, part}), Outcome::kLocalProtection);
@@ -207,7 +207,8 @@ TEST_F(Executor, RefusesRemoteMemoryThatIsNotTheKeys) {
   const std::vector<Sge> data{{kBase, 10, a_key}};
   const uint32_t readable = b.register_memory(kBase, 100, verbs::kRemoteRead);
   const uint32_t writable = b.register_memory(kBase, 100, verbs::kLocalWrite | verbs::kRemoteWrite);
-  const uint32_t foreign = b.register_memory(kBase, 100, kAll, ipc::Way::kInPlace, b.add_pd());
+  const uint32_t foreign =
+      b.register_memory(kBase, 100, kAllAccess, ipc::Way::kInPlace, b.add_pd());
   const auto outcome = [&](Opcode op, uint64_t addr, uint32_t key) {
     return prepare(rdma_wqe(op, addr, key), data);
   };
@@ -281,8 +282,8 @@ TEST_F(Executor, WrapsReceiveIndicesAround) {
 }
 
 TEST_F(Executor, LimitsTheLengthOfAMessage) {
-  const uint32_t huge = a.register_memory(0, ipc::kMemoryArenaSize, kAll);
-  const uint32_t target = b.register_memory(0, ipc::kMemoryArenaSize, kAll);
+  const uint32_t huge = a.register_memory(0, ipc::kMemoryArenaSize, kAllAccess);
+  const uint32_t target = b.register_memory(0, ipc::kMemoryArenaSize, kAllAccess);
   const auto outcome = [&](uint32_t second) {
     return prepare(rdma_wqe(Opcode::kRdmaWrite, 0, target),
                    {{0, 1u << 30, huge}, {0, 1u << 30, huge}, {0, second, huge}});
@@ -327,7 +328,7 @@ TEST_F(Executor, RefusesBadAtomics) {
   // Aligned as the peer names it, but not in memory.
   Region region;
   region.pd = b.pd->handle;
-  region.access = kAll;
+  region.access = kAllAccess;
   region.addr = kBase + 4;
   region.iova = 0x1000;
   region.length = 64;
@@ -340,7 +341,7 @@ TEST_F(Executor, RefusesBadAtomics) {
 TEST_F(Executor, UsesTheIovaOfARegion) {
   Region region;
   region.pd = b.pd->handle;
-  region.access = kAll;
+  region.access = kAllAccess;
   region.addr = kBase + 1000;
   region.iova = 0;
   region.length = 64;
@@ -353,12 +354,12 @@ TEST_F(Executor, UsesTheIovaOfARegion) {
 }
 
 TEST_F(Executor, SaysWhatMustBeReached) {
-  const uint32_t reached = a.register_memory(kBase, 100, kAll, ipc::Way::kReached);
+  const uint32_t reached = a.register_memory(kBase, 100, kAllAccess, ipc::Way::kReached);
   EXPECT_EQ(prepare(write(kBase), {{kBase, 10, a_key}, {kBase, 10, reached}}), Outcome::kDone);
   EXPECT_TRUE(plan.reached);
   EXPECT_EQ(prepare(write(kBase), {{kBase, 10, a_key}}), Outcome::kDone);
   EXPECT_FALSE(plan.reached);
-  const uint32_t target = b.register_memory(kBase, 100, kAll, ipc::Way::kReached);
+  const uint32_t target = b.register_memory(kBase, 100, kAllAccess, ipc::Way::kReached);
   EXPECT_EQ(prepare(rdma_wqe(Opcode::kRdmaWrite, kBase, target), {{kBase, 10, a_key}}),
             Outcome::kDone);
   EXPECT_TRUE(plan.reached);
@@ -370,15 +371,15 @@ TEST_F(Executor, SaysWhatMustBeReached) {
 
 TEST_F(Executor, DoesNotMapWhatIsBeyondTheArena) {
   // Forged: the daemon would not write such an entry.
-  const uint32_t forged = a.register_memory(ipc::kMemoryArenaSize - 4, 100, kAll);
+  const uint32_t forged = a.register_memory(ipc::kMemoryArenaSize - 4, 100, kAllAccess);
   ASSERT_EQ(prepare(write(kBase), {{ipc::kMemoryArenaSize - 4, 100, forged}}), Outcome::kDone);
   EXPECT_FALSE(perform(request, plan));
-  const uint32_t far = b.register_memory(~uint64_t{0} - 100, 100, kAll);
+  const uint32_t far = b.register_memory(~uint64_t{0} - 100, 100, kAllAccess);
   ASSERT_EQ(prepare(rdma_wqe(Opcode::kRdmaWrite, ~uint64_t{0} - 100, far), {{kBase, 10, a_key}}),
             Outcome::kDone);
   EXPECT_FALSE(perform(request, plan));
   ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, ipc::kMemoryArenaSize, 0);
-  add.rdma.rkey = b.register_memory(ipc::kMemoryArenaSize, 100, kAll);
+  add.rdma.rkey = b.register_memory(ipc::kMemoryArenaSize, 100, kAllAccess);
   ASSERT_EQ(prepare(add, {{kBase, 8, a_key}}), Outcome::kDone);
   EXPECT_FALSE(perform(request, plan));
 }

@@ -12,15 +12,14 @@ using test::Party;
 using test::World;
 using verbs::WcStatus;
 
-constexpr uint64_t kBase = Party::kBase;
-constexpr uint32_t kAll = verbs::kLocalWrite | verbs::kAccessRemote | verbs::kMwBind;
+constexpr uint32_t kBindable = verbs::kLocalWrite | verbs::kAccessRemote | verbs::kMwBind;
 
 struct Windows : testing::Test {
   World world;
   Party& a = *world.a;
   World::Pair pair = world.connected();
   Qp& qp = *pair.a;
-  Mr& mr = *make_mr(a, kAll, *a.pd);
+  Mr& mr = *make_mr(a, kBindable, *a.pd);
 
   static Mr* make_mr(Party& party, uint32_t access, Pd& pd) {
     auto mr = std::make_unique<Mr>();
@@ -28,7 +27,7 @@ struct Windows : testing::Test {
     mr->pd = &pd;
     mr->region.pd = pd.handle;
     mr->region.access = access;
-    mr->region.addr = kBase;
+    mr->region.addr = Party::kBase;
     mr->region.iova = 0x1000;
     mr->region.length = 4096;
     mr->region.way = ipc::Way::kInPlace;
@@ -62,13 +61,13 @@ TEST_F(Windows, OfType1AreBoundAgainAndUnboundByLength0) {
   ASSERT_TRUE(finds(mw.key, &region));
   EXPECT_TRUE(region.window);
   EXPECT_EQ(region.qpn, 0u);
-  EXPECT_EQ(region.addr, kBase + 64);
+  EXPECT_EQ(region.addr, Party::kBase + 64);
   EXPECT_EQ(region.iova, 0x1000u + 64);
   EXPECT_EQ(region.length, 128u);
   EXPECT_EQ(region.access, uint32_t{verbs::kRemoteWrite});
   EXPECT_EQ(mr.windows, 1u);
 
-  Mr& other = *make_mr(a, kAll, *a.pd);
+  Mr& other = *make_mr(a, kBindable, *a.pd);
   const uint32_t old = mw.key;
   ASSERT_TRUE(binds(wish(mw, other, 8)));
   EXPECT_FALSE(finds(old, &region));
@@ -127,15 +126,15 @@ TEST_F(Windows, MayBeZeroBasedIfOfType2) {
   Region region;
   ASSERT_TRUE(finds(two.key, &region));
   EXPECT_EQ(region.iova, 0u);
-  EXPECT_EQ(region.addr, kBase + 64);
+  EXPECT_EQ(region.addr, Party::kBase + 64);
 }
 
 TEST_F(Windows, AreRefusedWhatTheRegionDoesNotAllow) {
   Pd& foreign = *a.add_pd();
-  const Mr& unbindable = *make_mr(a, kAll & ~verbs::kMwBind, *a.pd);
+  const Mr& unbindable = *make_mr(a, kBindable & ~verbs::kMwBind, *a.pd);
   const Mr& readable = *make_mr(a, verbs::kRemoteRead | verbs::kMwBind, *a.pd);
-  const Mr& of_foreign = *make_mr(a, kAll, foreign);
-  const Mr& zero_based = *make_mr(a, kAll | verbs::kZeroBased, *a.pd);
+  const Mr& of_foreign = *make_mr(a, kBindable, foreign);
+  const Mr& zero_based = *make_mr(a, kBindable | verbs::kZeroBased, *a.pd);
   for (const bool type_2 : {false, true}) {
     Mw& mw = make_mw(type_2);
     EXPECT_FALSE(binds(wish(mw, unbindable, 1)));
