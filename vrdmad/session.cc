@@ -192,7 +192,8 @@ void Session::on_socket(uint32_t events) {
     return end(received.error().code() == EBADMSG);
   }
   if (request.magic != ipc::kMagic ||
-      (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd)) {
+      (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
+       request.call != Call::kImportDevice)) {
     close_elsewhere(std::move(fds));
     return end(true);
   }
@@ -226,6 +227,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
   }
   if (request.call == Call::kOpenXrcd && context_ != nullptr && !vdevice_->gone)
     return open_xrcd(request.open_xrcd, std::move(fds), answer);
+  if (request.call == Call::kImportDevice && context_ != nullptr && !vdevice_->gone)
+    return import_device(std::move(fds));
   close_elsewhere(std::move(fds));
   if (context_ == nullptr) return ENOTCONN;
   switch (request.call) {
@@ -271,6 +274,10 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return reg_mr(request.reg_mr, answer);
     case Call::kReregMr:
       return rereg_mr(request.rereg_mr, answer);
+    case Call::kImportPd:
+      return import_pd(request.handle.handle, answer);
+    case Call::kImportMr:
+      return import_mr(request.import_mr, answer);
     case Call::kAllocMw:
       return alloc_mw(request.alloc_mw, answer);
     case Call::kCreateChannel:
@@ -305,6 +312,31 @@ int Session::charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* cha
   if (!charge) return charge.error().code();
   charges->push_back(std::make_shared<provisioning::Charge>(std::move(*charge)));
   return 0;
+}
+
+// The caller holds the command descriptor of another session of this vdevice, and is of its user.
+int Session::import_device(Fds fds) {
+  struct stat wanted {};
+  // Of a file that is not ours, not even fstat(2) need return.
+  const bool ours =
+      fds.size() == 1 &&
+      ::fcntl(fds[0].get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
+      ::fstat(fds[0].get(), &wanted) == 0;
+  close_elsewhere(std::move(fds));
+  if (!ours || context_->exporter != 0) return EINVAL;
+  const rdma::Process& self = *context_->process;
+  for (const rdma::Context* other : vdevice_->device.contexts) {
+    struct stat file {};
+    if (::fstat(other->arena_fd.get(), &file) != 0 || file.st_ino != wanted.st_ino ||
+        file.st_dev != wanted.st_dev)
+      continue;
+    if (other->process->uid() != self.uid() ||
+        other->process->user_namespace() != self.user_namespace())
+      return EPERM;
+    context_->exporter = other->id;
+    return 0;
+  }
+  return ENODEV;
 }
 
 int Session::probe(Answer* answer) {
@@ -393,6 +425,9 @@ int Session::open(Answer* answer) {
   process.set_space(std::move(*space));
   context->device = &vdevice_->device;
   context->id = next_context_id();
+  auto* header = arena_map->at<ipc::ArenaHeader>(0);
+  header->magic = ipc::kArenaMagic;
+  vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   context->arena_fd = std::move(*arena);
   context->arena = std::move(*arena_map);
   context->bell_fd = std::move(*bells);

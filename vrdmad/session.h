@@ -69,6 +69,9 @@ class Session {
   int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
   int rereg_mr(const ipc::ReregMrRequest& request, Answer* answer);
   int dereg_mr(uint32_t handle, Answer* answer);
+  int import_device(Fds fds);
+  int import_pd(uint32_t handle, Answer* answer);
+  int import_mr(const ipc::ImportMrRequest& request, Answer* answer);
   int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
   int dealloc_mw(uint32_t handle, Answer* answer);
   void answer_when_unreached(Answer* answer);

@@ -84,14 +84,49 @@ int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   ++pd->users;
   rdma::write_key(context.keys(), mr->key, &mr->region);
   const rdma::Mr* made = context.mrs.add(std::move(mr));
-  answer->reply.reg_mr = {made->handle, made->key};
+  answer->reply.reg_mr = {made->handle, made->key, made->region.length};
+  return 0;
+}
+
+int Session::import_pd(uint32_t handle, Answer* answer) {
+  const rdma::Context* exporter = context_->find_exporter();
+  const rdma::Pd* origin = exporter != nullptr ? exporter->pds.find(handle) : nullptr;
+  if (origin == nullptr || origin->origin.context != 0) return EINVAL;
+  auto pd = std::make_unique<rdma::Pd>();
+  if (const int error = charge(Kind::kPd, 1, &pd->charges); error != 0) return error;
+  pd->origin = {exporter->id, handle, 0};
+  answer->reply.handle.handle = context_->pds.add(std::move(pd))->handle;
+  return 0;
+}
+
+// The key is the exporter's if its slot is free here, so that peers may know it already.
+int Session::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
+  rdma::Pd* pd = context_->pds.find(request.pd);
+  const rdma::Context* exporter = context_->find_exporter();
+  const rdma::Mr* origin = exporter != nullptr ? exporter->mrs.find(request.handle) : nullptr;
+  if (pd == nullptr || origin == nullptr || origin->origin.context != 0 ||
+      !rdma::shares_domain(*origin, exporter->id, *pd))
+    return EINVAL;
+  auto mr = std::make_unique<rdma::Mr>();
+  if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
+  mr->key = context_->take_key({mr.get(), nullptr}, origin->key);
+  if (mr->key == 0) return ENOMEM;
+  mr->pd = pd;
+  ++pd->users;
+  mr->origin = {exporter->id, origin->handle, origin->key};
+  mr->region.pd = pd->handle;
+  mr->region.way = ipc::Way::kImported;
+  rdma::write_key(context_->keys(), mr->key, &mr->region);
+  const uint64_t length = origin->region.length;
+  const rdma::Mr* made = context_->mrs.add(std::move(mr));
+  answer->reply.reg_mr = {made->handle, made->key, length};
   return 0;
 }
 
 // The key stays, and what it names changes at once. An error leaves all as it was.
 int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   rdma::Mr* mr = context_->mrs.find(request.handle);
-  if (mr == nullptr || mr->region.way == ipc::Way::kNull) return EINVAL;
+  if (mr == nullptr || mr->region.way == ipc::Way::kNull || mr->origin.context != 0) return EINVAL;
   if (mr->windows > 0) return EBUSY;
   rdma::Pd* pd = context_->pds.find(request.to.pd);
   if (pd == nullptr || request.to.way == static_cast<uint32_t>(ipc::Way::kNull)) return EINVAL;
@@ -135,9 +170,17 @@ void Session::answer_when_unreached(Answer* answer) {
   base::AsymmetricFence::heavy();
   answer->deferred = true;
   busy_ = true;
-  context_->process->reach()->barrier([this, alive = std::weak_ptr(alive_)] {
-    if (!alive.expired() && !over_) send_answer({});
-  });
+  // Those of importers work on this memory too.
+  auto left = std::make_shared<size_t>(1);
+  const auto one_less = [this, left, alive = std::weak_ptr(alive_)] {
+    if (--*left == 0 && !alive.expired() && !over_) send_answer({});
+  };
+  for (const rdma::Context* other : vdevice_->device.contexts) {
+    if (other->exporter != context_->id) continue;
+    ++*left;
+    other->process->reach()->barrier(one_less);
+  }
+  context_->process->reach()->barrier(one_less);
 }
 
 int Session::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {

@@ -68,6 +68,7 @@ int say_hello(Context* context, const char* path) {
   auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   if (!arena || !bells) return ENOMEM;
   context->arena = std::move(*arena);
+  context->verbs.context.cmd_fd = fds[0].release();  // stands for the session: ibv_import_device
   context->bells = std::move(*bells);
   context->doorbell = std::move(fds[3]);
   context->verbs.context.async_fd = fds[4].release();
@@ -121,7 +122,6 @@ ibv_context* open_device(VirtualDevice* device) {
     return nullptr;
   }
   set_ops(&context->verbs, device);
-  context->verbs.context.cmd_fd = context->session.fd();
   context->verbs.context.num_comp_vectors = 1;
   context->owner = ::getpid();
   const std::lock_guard lock(OpenContexts::instance().mutex);
@@ -129,37 +129,44 @@ ibv_context* open_device(VirtualDevice* device) {
   return context.release()->ibv();
 }
 
-// The session of another process stands for that process's memory, so only our own can be imported:
-// the context itself, once more.
-ibv_context* import_device(int cmd_fd) {
-  struct stat wanted {};
-  OpenContexts& open = OpenContexts::instance();
-  const std::lock_guard lock(open.mutex);
-  const bool known = ::fstat(cmd_fd, &wanted) == 0;
-  for (Context* context : open.contexts) {
-    struct stat status {};
-    if (!known || context->owner != ::getpid() || ::fstat(context->session.fd(), &status) != 0 ||
-        status.st_ino != wanted.st_ino)
-      continue;
-    ++context->opens;
-    if (cmd_fd != context->session.fd()) ::close(cmd_fd);
-    return context->ibv();
-  }
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-
 int close_device(ibv_context* ibv) {
   Context* context = Context::of(ibv);
   {
     const std::lock_guard lock(OpenContexts::instance().mutex);
-    if (--context->opens > 0) return 0;
     OpenContexts::instance().contexts.erase(context);
   }
   (void)context->session.call(ipc::Call::kGoodbye, 0);
   ::close(ibv->async_fd);
+  ::close(ibv->cmd_fd);
   delete context;
   return 0;
+}
+
+std::string exported_device(int cmd_fd) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (::fcntl(cmd_fd, F_GET_SEALS) != kSeals) return {};
+  ipc::ArenaHeader header{};
+  if (::pread(cmd_fd, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
+      header.magic != ipc::kArenaMagic)
+    return {};
+  return {header.vdevice, ::strnlen(header.vdevice, sizeof header.vdevice)};
+}
+
+// A session of its own, which may import what the other has.
+ibv_context* import_device(VirtualDevice* device, int cmd_fd) {
+  ibv_context* ibv = open_device(device);
+  if (ibv == nullptr) return nullptr;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kImportDevice;
+  const int error = Context::of(ibv)->session.call(request, &reply, {cmd_fd});
+  if (error != 0) {
+    close_device(ibv);
+    errno = error;
+    return nullptr;
+  }
+  ::close(std::exchange(ibv->cmd_fd, cmd_fd));  // the caller's, closed with the context
+  return ibv;
 }
 
 void at_exit_goodbye() {

@@ -45,8 +45,6 @@ ibv_mr* make_mr(ibv_pd* pd, const ipc::RegMrReply& reply) {
   mr->ibv.pd = pd;
   mr->ibv.handle = reply.handle;
   mr->ibv.lkey = reply.key;
-  const std::lock_guard lock(Context::of(pd->context)->mutex);
-  Context::of(pd->context)->mrs[mr->ibv.handle] = mr;
   return &mr->ibv;
 }
 
@@ -87,7 +85,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned in
 // Failed, the region is as it was, which is more than IBV_REREG_MR_ERR_CMD promises.
 int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsigned int access) {
   Mr* mr = Mr::of(ibv);
-  if (mr->null || mr->memory != nullptr) {
+  if (mr->fixed || mr->memory != nullptr) {
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
@@ -132,39 +130,12 @@ int dereg_mr(ibv_mr* ibv) {
   const int error = context.session.call(ipc::Call::kDeregMr, ibv->handle);
   // A daemon that has died uses no memory any more.
   if (error != 0 && error != EIO) return error;
-  {
-    const std::lock_guard lock(context.mutex);
-    if (const auto it = context.mrs.find(ibv->handle);
-        it != context.mrs.end() && it->second == Mr::of(ibv))
-      context.mrs.erase(it);
-  }
   wait_for_initiators(context);
   release(Mr::of(ibv)->in_place, ibv->addr, ibv->length);
   if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
   delete Mr::of(ibv);
   return 0;
 }
-
-// Its keys; where it lies is not told (ibv_import_mr(3)).
-ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) {
-  Context& context = *Context::of(pd->context);
-  const std::lock_guard lock(context.mutex);
-  const auto it = context.mrs.find(handle);
-  if (it == context.mrs.end() || it->second->ibv.pd->handle != pd->handle) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  auto* mr = new Mr{};
-  mr->pd = Use(&Pd::of(pd)->users);
-  mr->ibv.context = pd->context;
-  mr->ibv.pd = pd;
-  mr->ibv.handle = handle;
-  mr->ibv.lkey = it->second->ibv.lkey;
-  mr->ibv.rkey = it->second->ibv.rkey;
-  return &mr->ibv;
-}
-
-void unimport_mr(ibv_mr* mr) { delete Mr::of(mr); }
 
 // Only the lkey is good (ibv_alloc_null_mr(3)).
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
@@ -179,9 +150,28 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
   }
   ibv_mr* ibv = make_mr(pd, reply.reg_mr);
   ibv->length = SIZE_MAX;
-  Mr::of(ibv)->null = true;
+  Mr::of(ibv)->fixed = true;
   return ibv;
 }
+
+// The address is the exporter's affair (ibv_import_mr(3)).
+ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kImportMr;
+  request.import_mr = {pd->handle, handle};
+  if (const int error = Context::of(pd->context)->session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  ibv_mr* ibv = make_mr(pd, reply.reg_mr);
+  ibv->rkey = reply.reg_mr.key;
+  ibv->length = reply.reg_mr.length;
+  Mr::of(ibv)->fixed = true;
+  return ibv;
+}
+
+void unimport_mr(ibv_mr* ibv) { (void)dereg_mr(ibv); }
 
 namespace {
 

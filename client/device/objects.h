@@ -66,13 +66,11 @@ struct Td {
   static Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
 };
 
-// A protection domain; or a parent domain or an import, which to the daemon is the protection
-// domain it is of.
+// A protection domain, or a parent domain, which to the daemon is the protection domain it is of.
 struct Pd {
   ibv_pd ibv;
   std::atomic<uint32_t> users = 0;  // objects that were made in it
-  Use within,
-      thread;  // of a parent domain: its protection domain (as of an import), its thread domain
+  Use within, thread;               // of a parent domain: its protection domain, its thread domain
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
   [[nodiscard]] bool is_parent() const { return within.any(); }
 };
@@ -95,7 +93,7 @@ struct Mr {
   uint64_t iova = 0;
   unsigned int access = 0;
   bool in_place = false;  // its range is held in the MemoryTable
-  bool null = false;
+  bool fixed = false;     // no ibv_rereg_mr: null or imported
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };
 
@@ -271,11 +269,7 @@ struct Context {
   size_t dm_used = 0;  // bytes; guarded by device_memory.cc
   pid_t owner = 0;
 
-  int opens = 1;  // how often it was opened or imported; guarded by context.cc
-
   std::mutex mutex;                         // guards the tables
-  std::unordered_map<uint32_t, Pd*> pds;    // by handle, those that the daemon has
-  std::unordered_map<uint32_t, Mr*> mrs;    // by handle
   std::unordered_map<uint32_t, Qp*> qps;    // by handle
   std::unordered_map<uint32_t, Cq*> cqs;    // by slot
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle

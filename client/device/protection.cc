@@ -19,8 +19,6 @@ ibv_pd* alloc_pd(ibv_context* context) {
   auto* pd = new Pd{};
   pd->ibv.context = context;
   pd->ibv.handle = reply.handle.handle;
-  const std::lock_guard lock(Context::of(context)->mutex);
-  Context::of(context)->pds[pd->ibv.handle] = pd;
   return &pd->ibv;
 }
 
@@ -28,33 +26,30 @@ int dealloc_pd(ibv_pd* ibv) {
   Pd* pd = Pd::of(ibv);
   if (pd->users.load() != 0) return EBUSY;
   if (!pd->is_parent()) {
-    Context& context = *Context::of(ibv->context);
-    const int error = context.session.call(ipc::Call::kDeallocPd, ibv->handle);
+    const int error = Context::of(ibv->context)->session.call(ipc::Call::kDeallocPd, ibv->handle);
     if (error != 0 && error != EIO) return error;
-    const std::lock_guard lock(context.mutex);
-    if (const auto it = context.pds.find(ibv->handle); it != context.pds.end() && it->second == pd)
-      context.pds.erase(it);
   }
   delete pd;
   return 0;
 }
 
-ibv_pd* import_pd(ibv_context* ibv, uint32_t handle) {
-  Context& context = *Context::of(ibv);
-  const std::lock_guard lock(context.mutex);
-  const auto it = context.pds.find(handle);
-  if (it == context.pds.end()) {
-    errno = EINVAL;
+ibv_pd* import_pd(ibv_context* context, uint32_t handle) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kImportPd;
+  request.handle.handle = handle;
+  if (const int error = Context::of(context)->session.call(request, &reply); error != 0) {
+    errno = error;
     return nullptr;
   }
   auto* pd = new Pd{};
-  pd->ibv.context = ibv;
-  pd->ibv.handle = handle;
-  pd->within = Use(&it->second->users);
+  pd->ibv.context = context;
+  pd->ibv.handle = reply.handle.handle;
   return &pd->ibv;
 }
 
-void unimport_pd(ibv_pd* pd) { delete Pd::of(pd); }
+// What was made in it must have gone before.
+void unimport_pd(ibv_pd* pd) { (void)dealloc_pd(pd); }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
   if (attr->comp_mask != 0) {

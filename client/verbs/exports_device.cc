@@ -1,6 +1,4 @@
 // Exported verbs on devices and contexts. Each asks first whether the object is virtual.
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -61,13 +59,23 @@ VRDMA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   return context;
 }
 
-// A device of the kernel has a character device, a virtual one a socket.
 VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
-  struct stat status {};
-  if (::fstat(cmd_fd, &status) != 0 || !S_ISSOCK(status.st_mode))
-    return real_ibv_import_device(cmd_fd);
-  ibv_context* context = import_device(cmd_fd);
-  if (context != nullptr) hold_device(virtual_device(context));
+  const std::string name = exported_device(cmd_fd);
+  if (name.empty()) return real_ibv_import_device(cmd_fd);
+  ibv_device** list = make_device_list(nullptr);
+  ibv_context* context = nullptr;
+  int error = ENODEV;
+  for (ibv_device** at = list; at != nullptr && *at != nullptr; ++at) {
+    if (!is_virtual(*at) || name != (*at)->name) continue;
+    VirtualDevice* ours = virtual_device(*at);
+    hold_device(ours);
+    context = import_device(ours, cmd_fd);
+    error = errno;
+    if (context == nullptr) drop_device(ours);
+    break;
+  }
+  free_device_list(list);
+  if (context == nullptr) errno = error;
   return context;
 }
 

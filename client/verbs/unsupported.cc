@@ -35,7 +35,8 @@ static_assert(IBV_REREG_MR_ERR_INPUT == -1);  // what rereg_mr answers: the MR i
 WEAK void scan_devices(std::vector<FoundDevice>*) {}
 WEAK ibv_context* open_device(VirtualDevice*) { return null(); }
 WEAK int close_device(ibv_context*) { return EOPNOTSUPP; }
-WEAK ibv_context* import_device(int) { return null(); }
+WEAK std::string exported_device(int) { return {}; }
+WEAK ibv_context* import_device(VirtualDevice*, int) { return null(); }
 WEAK void at_exit_goodbye() {}
 
 WEAK int query_device_ex(ibv_context*, ibv_device_attr_ex*) { return EOPNOTSUPP; }

@@ -68,9 +68,11 @@ void scan_devices(std::vector<FoundDevice>* found);
 // `device` that lasts until close_device() has returned 0.
 ibv_context* open_device(VirtualDevice* device);
 int close_device(ibv_context* context);
-// `cmd_fd` is a socket: a copy of an open context's. Takes it over if it succeeds; the caller then
-// takes a reference on the device, which lasts as with open_device().
-ibv_context* import_device(int cmd_fd);
+
+// The name of the vdevice whose context has the command descriptor `cmd_fd`; empty: it is not ours.
+std::string exported_device(int cmd_fd);
+// ibv_import_device; `device` as in open_device(). On success `cmd_fd` is the context's.
+ibv_context* import_device(VirtualDevice* device, int cmd_fd);
 
 // Is this object ours? `device` and `context` must be live objects of any libibverbs.
 bool is_virtual(const ibv_device* device);

@@ -51,6 +51,12 @@ constexpr uint64_t kMemoryArenaSize = 1ull << 47;  // sparse; every user address
 constexpr uint64_t kWindowSize = 1ull << 30;       // of the memory arena, mapped on demand
 
 // --- queue arena ---
+// At its beginning, for whoever is handed the file as a context's command descriptor.
+struct ArenaHeader {
+  uint64_t magic;
+  char vdevice[64];  // its name
+};
+constexpr uint64_t kArenaMagic = 0x7664726d61717565;
 constexpr uint32_t kMaxQpSlots = 65536;  // queue pairs of a session
 constexpr uint32_t kMaxCqSlots = 65536;  // completion queues of a session
 constexpr uint32_t kMaxKeys = 1u << 20;  // memory regions of a session

@@ -1,9 +1,9 @@
 // The session protocol: what a client of one vdevice asks of the daemon.
 //
 // A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn; file descriptors travel as
-// SCM_RIGHTS beside the reply (beside the request only with kHello and kOpenXrcd). All integers are
-// the host's, for both ends are on one host. Both structs are fixed in size. Events go the other
-// way through the event pipe of the session, as EventMessage.
+// SCM_RIGHTS beside the reply (beside the request only with kHello and two others). All integers
+// are the host's, for both ends are on one host. Both structs are fixed in size. Events go the
+// other way through the event pipe of the session, as EventMessage.
 //
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
@@ -38,6 +38,9 @@ enum class Call : uint32_t {
   kDeregMr,
   kReregMr,
   kAllocMw,
+  kImportDevice,
+  kImportPd,
+  kImportMr,
   kDeallocMw,
   kCreateChannel,
   kDestroyChannel,
@@ -126,6 +129,13 @@ struct RegMrRequest {
 struct RegMrReply {
   uint32_t handle;
   uint32_t key;  // lkey and rkey
+  uint64_t length;
+};
+
+// Of the session whose queue arena came with kImportDevice; without that, of this one.
+struct ImportMrRequest {
+  uint32_t pd;      // this session's, imported
+  uint32_t handle;  // the other's
 };
 
 struct ReregMrRequest {
@@ -261,6 +271,7 @@ struct Request {
     RegMrRequest reg_mr;
     ReregMrRequest rereg_mr;
     AllocMwRequest alloc_mw;
+    ImportMrRequest import_mr;
     CreateCqRequest create_cq;
     ResizeCqRequest resize_cq;
     CreateSrqRequest create_srq;

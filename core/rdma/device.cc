@@ -155,6 +155,35 @@ uint32_t Context::take_key(Named object) {
   return slot << 8 | ++next_key_tag;
 }
 
+uint32_t Context::take_key(Named object, uint32_t wanted) {
+  if (!named.emplace(wanted >> 8, object).second) return take_key(object);
+  return wanted;
+}
+
+Context* Context::find_exporter() const {
+  if (exporter == 0) return const_cast<Context*>(this);
+  for (Context* context : device->contexts)
+    if (context->id == exporter) return context;
+  return nullptr;
+}
+
+// What the importer's own table says is not believed: only what the daemon knows of the origin.
+bool Context::resolve(uint32_t key, Region* region, Memory* owner) const {
+  const auto it = named.find(key >> 8);
+  const Mr* mr = it == named.end() ? nullptr : it->second.mr;
+  if (mr == nullptr || mr->key != key || mr->origin.context == 0) return false;
+  const Context* exporting = find_exporter();
+  if (exporting == nullptr || exporting->id != mr->origin.context) return false;
+  const Mr* origin = exporting->mrs.find(mr->origin.handle);
+  if (origin == nullptr || origin->key != mr->origin.key ||
+      !shares_domain(*origin, exporting->id, *mr->pd) || origin->origin.context != 0)
+    return false;
+  *region = origin->region;
+  region->pd = mr->pd->handle;
+  *owner = exporting->memory();
+  return true;
+}
+
 Qp* Context::find_qp(uint32_t handle) const {
   if ((handle & ipc::kTargetHandle) == 0) return qps.find(handle);
   const Target* target = targets.find(handle & ~ipc::kTargetHandle);

@@ -90,9 +90,17 @@ class Handles {
 // What an object was charged to the vdevice's quota; destroyed with the object.
 using Charges = std::vector<std::shared_ptr<void>>;
 
+// What was imported: an object of the context with this id, while both are there.
+struct Origin {
+  uint32_t context = 0;  // 0: it was not imported
+  uint32_t handle = 0;
+  uint32_t key = 0;  // of a memory region
+};
+
 struct Pd {
   uint32_t handle = 0;
   uint32_t users = 0;
+  Origin origin;
   Charges charges;
 };
 
@@ -103,8 +111,15 @@ struct Mr {
   Pd* pd = nullptr;
   Region region;
   uint32_t windows = 0;  // bound to it
+  Origin origin;
   Charges charges, bytes;
 };
+
+// Whether `mr` of context `exporter` is in the domain that `pd` is, or was imported from.
+inline bool shares_domain(const Mr& mr, uint32_t exporter, const Pd& pd) {
+  if (pd.origin.context == 0) return mr.pd == &pd;
+  return pd.origin.context == exporter && pd.origin.handle == mr.pd->handle;
+}
 
 // A memory window: see window.h.
 struct Mw {
@@ -184,7 +199,8 @@ struct Srq {
   [[nodiscard]] Outcome claim(Receive* receive);
   // Gives back one that was claimed and will not be completed.
   void give_back(uint32_t slot);
-  // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case already.
+  // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case
+  // already.
   void set_limit(uint32_t fewer_than);
   // Raises the limit event if it is armed and due.
   void check_limit();
@@ -279,7 +295,7 @@ struct Qp {
 };
 
 // One process's use of a device.
-struct Context {
+struct Context final : Imports {
   Device* device = nullptr;
   uint32_t id = 0;  // of all contexts of the daemon
   std::shared_ptr<Process> process;
@@ -320,10 +336,16 @@ struct Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
+  uint32_t exporter = 0;  // id of the context from which this one may import; 0: itself
+
   [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }
-  [[nodiscard]] Memory memory() const { return {keys(), process->space(), process.get(), nullptr}; }
+  [[nodiscard]] Memory memory() const { return {keys(), process->space(), process.get(), this}; }
   // A key that nothing has, and its slot for `object`; 0: there is no more.
   [[nodiscard]] uint32_t take_key(Named object);
+  // The same for this very key, or another one if its slot is taken.
+  [[nodiscard]] uint32_t take_key(Named object, uint32_t wanted);
+  [[nodiscard]] Context* find_exporter() const;
+  [[nodiscard]] bool resolve(uint32_t key, Region* region, Memory* owner) const override;
   // May the two processes write into each other's registered memory without the daemon?
   [[nodiscard]] bool trusts(const Context& other) const;
   void raise(verbs::Event event, uint32_t object);
