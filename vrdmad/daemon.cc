@@ -47,6 +47,12 @@ gid::Interface to_interface(const netns::Link& link) {
   return interface;
 }
 
+uint32_t roce_mtu(uint32_t netdev_mtu) {
+  rdma::Device port;
+  port.mtu = netdev_mtu;
+  return port.roce_mtu();
+}
+
 std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
   std::vector<QuotaRow> result;
   for (const auto& row : rows)
@@ -75,7 +81,9 @@ struct Daemon::Record {
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<void> in_worker;
+  std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;
+  std::shared_ptr<SessionSocket> cm_socket;
 };
 
 class Daemon::Subscription {
@@ -172,9 +180,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   record->node_guid = gid::make_node_guid();
 
   Worker& worker = worker_of(record->fabric);
-  worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger)});
+  const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
+  worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger),
+              qp_numbers});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
+  auto cm = cm_.attach(
+      {name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(), qp_numbers});
+  if (!cm) return pass(std::move(cm.error()));
+  record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
   apply(*record);
 
@@ -187,6 +201,9 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
       });
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
+  auto cm_socket = cm_.socket(netns->inode, *directory);
+  if (!cm_socket) return pass(std::move(cm_socket.error()));
+  record->cm_socket = std::move(*cm_socket);
   return record;
 }
 
@@ -198,6 +215,7 @@ void Daemon::apply(Record& record) {
   Worker& worker = worker_of(record.fabric);
   worker.set_port(record.spec.name, {link.up, link.mtu, link.ifindex});
   worker.set_gids(record.spec.name, record.gids.gids());
+  record.cm->update(record.gids.gids(), roce_mtu(link.mtu));
   const auto shown =
       record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
                           link.name, link.up, record.gids.gids()});
@@ -233,6 +251,8 @@ void Daemon::remove(const std::string& name, const std::string& reason) {
   const std::unique_ptr<Record> gone = std::move(it->second);
   records_.erase(it);
   gone->socket = nullptr;
+  gone->cm_socket = nullptr;
+  gone->cm = nullptr;
   gone->in_worker = nullptr;
   gone->watch = {};
   tell(WatchEvent::Type::kRemoved, last, reason);
@@ -251,9 +271,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.ifindex = record.link.ifindex;
   info.node_guid = record.node_guid.text();
   info.port_state = record.link.up ? "ACTIVE" : "DOWN";
-  rdma::Device port;
-  port.mtu = record.link.mtu;
-  info.active_mtu = port.roce_mtu();
+  info.active_mtu = roce_mtu(record.link.mtu);
   info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_inode) + "/" +
                 record.spec.name + ".sock";
   info.sessions = use.sessions;

@@ -16,6 +16,7 @@
 #include "gid/registry.h"
 #include "netns/monitor.h"
 #include "vrdmad/admin_backend.h"
+#include "vrdmad/cm.h"
 #include "vrdmad/parent.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/session_socket.h"
@@ -74,6 +75,7 @@ class Daemon final : public AdminBackend {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
+  Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;

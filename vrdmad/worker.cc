@@ -41,6 +41,7 @@ void Worker::add(VdeviceSetup setup) {
     device.name = setup.name;
     device.tenant = setup.tenant;
     device.node_guid = setup.node_guid;
+    device.qp_numbers = setup.qp_numbers;
     std::random_device random;
     device.next_qpn = random() & verbs::kQpnMask;
     entry.fabric->add(&device);

@@ -25,15 +25,6 @@ constexpr uint16_t kDefaultPkey = 0xffff;
 // An OUI of nobody: the bit for locally administered ones is set.
 constexpr uint32_t kVendorId = 0x027672;
 
-// R/netns/<inode of this thread's netns>: where the sockets of its vdevices are.
-std::string session_directory() {
-  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
-  struct stat status {};
-  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
-  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
-         std::to_string(status.st_ino);
-}
-
 // The contexts that are open, for the goodbye of a process that exits in order.
 struct OpenContexts {
   std::mutex mutex;
@@ -83,7 +74,7 @@ int say_hello(Context* context, const char* path) {
 }  // namespace
 
 void scan_devices(std::vector<FoundDevice>* found) {
-  const std::string directory = session_directory();
+  const std::string directory = Session::directory();
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
   if (listing == nullptr) return;
   constexpr std::string_view kSuffix = ".sock";

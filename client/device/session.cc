@@ -2,13 +2,23 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "core/ipc/socket.h"
 
 namespace vrdma::client {
+
+std::string Session::directory() {
+  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
+  struct stat status {};
+  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
+  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
+         std::to_string(status.st_ino);
+}
 
 base::Result<base::Fd> Session::dial(const std::string& path) {
   sockaddr_un address{};

@@ -13,6 +13,8 @@ namespace vrdma::client {
 
 class Session {
  public:
+  // R/netns/<inode of this thread's netns>: where the sockets of its vdevices are. Empty: unknown.
+  [[nodiscard]] static std::string directory();
   // Connects to the session socket at `path`. Errors as of connect(2).
   [[nodiscard]] static base::Result<base::Fd> dial(const std::string& path);
 

@@ -209,7 +209,7 @@ void Context::destroy_qp(Qp& qp) {
   device->fabric->cut(qp);
   qp.settle_claim();
   for (const auto& group : std::vector(qp.groups)) (void)device->fabric->detach(qp, group);
-  device->qps.erase(qp.qpn);
+  device->free_qpn(qp.qpn);
   --qp.pd->users;
   --qp.send_cq->users;
   --qp.recv_cq->users;
@@ -253,8 +253,15 @@ uint32_t Device::take_qpn(Qp* qp) {
     next_qpn = (next_qpn + 1) & verbs::kQpnMask;
     // 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
     if (next_qpn < 2 || next_qpn == verbs::kMulticastQpn) continue;
-    if (qps.emplace(next_qpn, qp).second) return next_qpn;
+    if (!qps.emplace(next_qpn, qp).second) continue;
+    qp_numbers->add(next_qpn);
+    return next_qpn;
   }
+}
+
+void Device::free_qpn(uint32_t qpn) {
+  qp_numbers->remove(qpn);
+  qps.erase(qpn);
 }
 
 bool Device::owns(const verbs::Gid& gid) const {

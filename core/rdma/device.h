@@ -27,6 +27,7 @@
 #include "core/rdma/arena_heap.h"
 #include "core/rdma/executor.h"
 #include "core/rdma/process.h"
+#include "core/rdma/qp_numbers.h"
 #include "core/rdma/shared_receives.h"
 #include "core/verbs/gid.h"
 
@@ -363,6 +364,7 @@ struct Device {
   uint64_t node_guid = 0;  // big-endian
   std::vector<verbs::Gid> gids;
   std::unordered_map<uint32_t, Qp*> qps;
+  std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
   std::list<Context*> contexts;
   uint32_t next_qpn = 0;
   uint32_t next_srqn = 0;
@@ -375,6 +377,7 @@ struct Device {
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
+  void free_qpn(uint32_t qpn);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
 };
 

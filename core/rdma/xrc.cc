@@ -62,7 +62,7 @@ void close_target(Context& context, Target& target) {
     return;
   }
   context.device->fabric->cut(qp);
-  context.device->qps.erase(qp.qpn);
+  context.device->free_qpn(qp.qpn);
   domain->targets.remove_if([&](const auto& other) { return other.get() == &qp; });
 }
 

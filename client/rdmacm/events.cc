@@ -1,0 +1,252 @@
+// Event channels, and what an event does to its id on the way to the program.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/rdmacm/objects.h"
+#include "client/verbs/export.h"
+
+namespace vrdma::client {
+
+std::mutex& objects_mutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+std::condition_variable& acknowledgement() {
+  static auto* const condition = new std::condition_variable;
+  return *condition;
+}
+
+rdma_event_channel* create_channel() {
+  const auto link = CmLink::current();
+  if (link == nullptr) {
+    errno = ENODEV;
+    return nullptr;
+  }
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  base::Fd socket;
+  request.call = ipc::CmCall::kCreateChannel;
+  if (const int error = link->call(request, &reply, &socket); error != 0 || !socket.valid()) {
+    errno = error != 0 ? error : EMFILE;
+    return nullptr;
+  }
+  auto* channel = new Channel;
+  channel->base.fd = socket.release();
+  channel->link = link;
+  channel->handle = reply.handle;
+  return &channel->base;
+}
+
+void destroy_channel(rdma_event_channel* base) {
+  Channel* channel = Channel::of(base);
+  (void)channel->link->call(ipc::CmCall::kDestroyChannel, channel->handle);
+  ::close(base->fd);
+  delete channel;
+}
+
+namespace {
+
+void fill_connection(const ipc::CmParam& from, CmEvent* event) {
+  rdma_conn_param& to = event->base.param.conn;
+  std::memcpy(event->data, from.data, sizeof event->data);
+  to.private_data = from.length != 0 ? event->data : nullptr;
+  to.private_data_len = from.length;
+  to.responder_resources = from.responder_resources;
+  to.initiator_depth = from.initiator_depth;
+  to.flow_control = from.flow_control;
+  to.retry_count = from.retry_count;
+  to.rnr_retry_count = from.rnr_retry_count;
+  to.srq = from.srq;
+  to.qp_num = from.qpn;
+}
+
+void fill_datagram(const ipc::CmEventMessage& message, CmEvent* event) {
+  const ipc::CmParam& from = message.param;
+  rdma_ud_param& to = event->base.param.ud;
+  std::memcpy(event->data, from.data, sizeof event->data);
+  to.private_data = from.length != 0 ? event->data : nullptr;
+  to.private_data_len = from.length;
+  to.qp_num = from.qpn;
+  to.qkey = from.qkey;
+  to.ah_attr.is_global = 1;
+  to.ah_attr.port_num = 1;
+  std::memcpy(&to.ah_attr.grh.dgid, message.where.remote.gid, 16);
+  to.ah_attr.grh.sgid_index = message.where.sgid_index;
+  to.ah_attr.grh.hop_limit = message.where.hop_limit;
+  to.ah_attr.grh.traffic_class = message.where.traffic_class;
+}
+
+void fill_path(Id* id) {
+  ibv_sa_path_rec& path = id->path;
+  std::memcpy(&path.dgid, id->where.remote.gid, 16);
+  std::memcpy(&path.sgid, id->where.local.gid, 16);
+  path.hop_limit = id->where.hop_limit;
+  path.traffic_class = id->where.traffic_class;
+  path.reversible = 1;
+  path.numb_path = 1;
+  path.pkey = 0xffff;
+  path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
+  path.mtu = id->where.path_mtu;
+  path.rate = IBV_RATE_40_GBPS;
+  path.packet_life_time = static_cast<uint8_t>(id->where.packet_life);
+  id->base.route.path_rec = &path;
+  id->base.route.num_paths = 1;
+}
+
+void on_request(Id* listener, const ipc::CmEventMessage& message, CmEvent* event) {
+  Id* id = make_id(listener->link, message.request, listener->base.channel, listener->base.context,
+                   listener->base.ps, listener->base.qp_type);
+  id->initiator_depth = message.param.initiator_depth;
+  id->responder_resources = message.param.responder_resources;
+  event->base.listen_id = &listener->base;
+  event->base.id = &id->base;
+  if (const int error = settle(id, message.where); error != 0) event->base.status = -error;
+  if (listener->sync && migrate(id, nullptr) != 0) event->base.status = -errno;
+}
+
+// The active side's answer came: its queue pair goes on, and the peer is told. Where the program
+// has made its queue pair by itself it does both (rdma_establish).
+void on_response(Id* id, CmEvent* event) {
+  if (id->base.qp == nullptr) return;
+  event->base.event = RDMA_CM_EVENT_ESTABLISHED;
+  int error = 0;
+  if (connect_queue_pair(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH) != 0)
+    error = errno;
+  else
+    error = id->link->call(ipc::CmCall::kConfirm, id->handle);
+  if (error == 0) return;
+  (void)fail_queue_pair(id);
+  event->base.event = RDMA_CM_EVENT_CONNECT_ERROR;
+  event->base.status = -error;
+}
+
+// False: nobody has the id any more.
+bool process(Channel* channel, const ipc::CmEventMessage& message, CmEvent* event) {
+  Id* id = nullptr;
+  {
+    const std::lock_guard lock(objects_mutex());
+    const auto it = channel->link->ids.find(message.handle);
+    if (it != channel->link->ids.end()) {
+      id = it->second;
+      ++id->reported;
+    }
+  }
+  if (id == nullptr) {
+    if (message.request != 0) (void)channel->link->call(ipc::CmCall::kDestroyId, message.request);
+    return false;
+  }
+  event->counted = id;
+  event->base.id = &id->base;
+  event->base.event = static_cast<rdma_cm_event_type>(message.type);
+  event->base.status = message.status;
+  if (id->is_datagram())
+    fill_datagram(message, event);
+  else
+    fill_connection(message.param, event);
+  switch (event->base.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (const int error = settle(id, message.where); error != 0) {
+        event->base.event = RDMA_CM_EVENT_ADDR_ERROR;
+        event->base.status = -error;
+      }
+      break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      fill_path(id);
+      break;
+    case RDMA_CM_EVENT_CONNECT_REQUEST:
+      on_request(id, message, event);
+      break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      on_response(id, event);
+      break;
+    case RDMA_CM_EVENT_REJECTED:
+      (void)fail_queue_pair(id);
+      break;
+    default:
+      break;
+  }
+  return true;
+}
+
+}  // namespace
+
+int next_event(rdma_event_channel* base, rdma_cm_event** event) {
+  Channel* channel = Channel::of(base);
+  for (;;) {
+    ipc::CmEventMessage message;
+    const ssize_t got = ::read(base->fd, &message, sizeof message);
+    if (got < 0) return -1;
+    if (got != sizeof message) return answer(ENODEV);  // the daemon has gone
+    auto made = std::make_unique<CmEvent>();
+    if (!process(channel, message, made.get())) continue;
+    *event = &made.release()->base;
+    return 0;
+  }
+}
+
+void acknowledge(rdma_cm_event* base) {
+  auto* event = reinterpret_cast<CmEvent*>(base);
+  {
+    const std::lock_guard lock(objects_mutex());
+    ++event->counted->acknowledged;
+    acknowledgement().notify_all();
+  }
+  delete event;
+}
+
+int complete(Id* id) {
+  if (!id->sync) return 0;
+  if (id->base.event != nullptr) {
+    acknowledge(id->base.event);
+    id->base.event = nullptr;
+  }
+  if (next_event(id->base.channel, &id->base.event) != 0) return -1;
+  const rdma_cm_event& event = *id->base.event;
+  if (event.status == 0) return 0;
+  if (event.event == RDMA_CM_EVENT_REJECTED) return answer(ECONNREFUSED);
+  return answer(event.status < 0 ? -event.status : event.status);
+}
+
+}  // namespace vrdma::client
+
+using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
+
+VRDMA_EXPORT rdma_event_channel* rdma_create_event_channel() {
+  VRDMA_PASS_ON(nullptr, rdma_create_event_channel)
+  return create_channel();
+}
+
+VRDMA_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  VRDMA_PASS_ON(, rdma_destroy_event_channel, channel)
+  destroy_channel(channel);
+}
+
+VRDMA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  VRDMA_PASS_ON(-1, rdma_get_cm_event, channel, event)
+  if (event == nullptr) return answer(EINVAL);
+  return next_event(channel, event);
+}
+
+VRDMA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+  VRDMA_PASS_ON(-1, rdma_ack_cm_event, event)
+  if (event == nullptr) return answer(EINVAL);
+  acknowledge(event);
+  return 0;
+}
+
+VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
+  static constexpr const char* kNames[] = {
+      "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
+      "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
+      "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
+      "RDMA_CM_EVENT_CONNECT_ERROR",   "RDMA_CM_EVENT_UNREACHABLE",
+      "RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
+      "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+      "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
+      "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+  const auto index = static_cast<size_t>(event);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN EVENT";
+}

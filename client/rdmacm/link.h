@@ -1,0 +1,56 @@
+// The program's end of the rdma_cm socket of its network namespace (core/ipc/cm_messages.h), and
+// whether there is one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "core/base/fd.h"
+#include "core/ipc/cm_messages.h"
+
+namespace vrdma::client {
+
+struct Id;
+
+class CmLink {
+ public:
+  // The process's, made if there is none or if it is of the process that forked this one. nullptr
+  // where the namespace has no vdevice.
+  [[nodiscard]] static std::shared_ptr<CmLink> current();
+
+  // One request and its answer: 0, or the errno that the daemon answered; EIO if it has gone. Any
+  // thread.
+  int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr);
+  // The same for a request that is nothing but a handle.
+  int call(ipc::CmCall call, uint32_t handle);
+
+  std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
+
+ private:
+  std::mutex mutex_;  // one request at a time
+  base::Fd socket_;
+  pid_t owner_ = 0;
+  uint32_t sequence_ = 0;
+};
+
+// Whether this process's rdma_cm is ours, or the system's library is to be asked. Decided by the
+// first call that finds either, for good: objects of the two kinds are never mixed.
+[[nodiscard]] bool ours();
+
+// The function of the system's librdmacm, or nullptr. Found by absolute path in the loader's
+// default directories, or in VRDMA_REAL_LIBRDMACM (ignored in set-uid programs).
+[[nodiscard]] void* real_function(const char* name);
+
+}  // namespace vrdma::client
+
+// Leaves the function for the real one of that name unless the process's rdma_cm is ours.
+#define VRDMA_PASS_ON(failure, name, ...)                            \
+  if (!vrdma::client::ours()) {                                      \
+    if (void* real = vrdma::client::real_function(#name))            \
+      return reinterpret_cast<decltype(&::name)>(real)(__VA_ARGS__); \
+    errno = ENODEV;                                                  \
+    return failure;                                                  \
+  }

@@ -1,0 +1,121 @@
+// The connection protocol: what librdmacm asks of the daemon, as the kernel's rdma_ucm has it.
+//
+// R/netns/<inode>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace. One
+// CmRequest, one CmReply, strictly in turn; all integers are the host's. The ids that a connection
+// made die with it. kCreateChannel brings a file descriptor beside its reply: a SOCK_SEQPACKET
+// socket from which each read(2) takes one CmEventMessage, and which is the channel->fd that
+// programs poll. The client is not trusted: every field is checked by the daemon.
+//
+// CmReply.error is 0 or the errno of the call.
+#pragma once
+
+#include <cstdint>
+
+#include "core/verbs/types.h"
+
+namespace vrdma::ipc {
+
+constexpr uint32_t kCmMagic = 0x76726d63;  // "vrmc"
+constexpr uint32_t kCmVersion = 1;
+constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
+constexpr uint32_t kCmDevices = 16;           // named in one reply
+
+enum class CmCall : uint32_t {
+  kCreateChannel = 1,  // -> handle, and an fd
+  kDestroyChannel,     // handle; its ids get no more events
+  kCreateId,           // channel, value: port space, qp_type -> handle
+  kDestroyId,          // handle
+  kMigrateId,          // handle, channel: what happens from now on is told there
+  kBind,               // handle, local -> what
+  kResolveAddr,        // handle, local (if has_local), remote -> what
+  kResolveRoute,       // handle -> what
+  kListen,             // handle, value: backlog -> what
+  kConnect,            // handle, param
+  kAccept,             // handle, param
+  kConfirm,            // handle: the RTU, after CONNECT_RESPONSE
+  kReject,             // handle, value: reason, param: private data
+  kDisconnect,         // handle
+  kEstablish,          // handle: data came before the RTU
+  kQpAttributes,       // handle, value: ibv_qp_state -> mask, attributes
+  kSetOption,          // handle, value: CmOption, setting
+  kDevices,            // -> count, guids
+};
+
+enum class CmOption : uint32_t { kTos, kReuseAddress, kFamilyOnly, kAckTimeout, kMinRnrTimer };
+
+struct CmAddress {
+  uint8_t gid[16];  // IPv4 mapped into IPv6
+  uint16_t port;
+  uint16_t reserved;
+};
+static_assert(sizeof(CmAddress) == 20);
+
+constexpr uint32_t kCmPrivateData = 224;  // the longest of any message
+
+struct CmParam {
+  uint8_t responder_resources;
+  uint8_t initiator_depth;
+  uint8_t retry_count;
+  uint8_t rnr_retry_count;
+  uint8_t flow_control;
+  uint8_t srq;
+  uint8_t length;  // of data
+  uint8_t reserved;
+  uint32_t qpn;
+  uint32_t qkey;
+  uint8_t data[kCmPrivateData];
+};
+static_assert(sizeof(CmParam) == 240);
+
+// Where an id stands.
+struct CmWhere {
+  uint64_t node_guid;  // of its vdevice, big-endian; 0: none yet
+  CmAddress local, remote;
+  uint8_t sgid_index;
+  uint8_t hop_limit;
+  uint8_t traffic_class;
+  uint8_t path_mtu;      // ibv_mtu
+  uint32_t packet_life;  // a code
+};
+static_assert(sizeof(CmWhere) == 56);
+
+struct CmRequest {
+  uint32_t magic = kCmMagic;
+  uint32_t version = kCmVersion;
+  CmCall call{};
+  uint32_t sequence = 0;
+  uint32_t handle = 0;
+  uint32_t channel = 0;
+  uint32_t value = 0;
+  uint32_t setting = 0;
+  uint32_t qp_type = 0;  // verbs::QpType
+  uint32_t has_local = 0;
+  CmAddress local{}, remote{};
+  CmParam param{};
+};
+static_assert(sizeof(CmRequest) == 320);
+
+struct CmReply {
+  uint32_t magic = kCmMagic;
+  uint32_t version = kCmVersion;
+  uint32_t sequence = 0;
+  int32_t error = 0;
+  uint32_t handle = 0;
+  uint32_t mask = 0;
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+  CmWhere where{};
+  verbs::QpAttributes attributes{};
+  uint64_t guids[kCmDevices]{};
+};
+
+struct CmEventMessage {
+  uint32_t type = 0;  // rdma_cm_event_type
+  int32_t status = 0;
+  uint32_t handle = 0;   // of the id
+  uint32_t request = 0;  // CONNECT_REQUEST: of the id that it brings
+  CmWhere where{};       // of that, or of the id
+  CmParam param{};
+};
+
+}  // namespace vrdma::ipc

@@ -1,0 +1,200 @@
+#include "vrdmad/cm.h"
+
+#include <endian.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+#include <random>
+
+#include "core/ipc/cm_messages.h"
+#include "vrdmad/cm_session.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+using verbs::Gid;
+
+namespace {
+
+uint64_t random64() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+bool is_link_local(const Gid& gid) { return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80; }
+
+bool is_loopback(const Gid& gid) {
+  if (gid.is_ipv4_mapped()) return gid.bytes[12] == 127;
+  Gid one;
+  one.bytes[15] = 1;
+  return gid == one;
+}
+
+// Addresses of one family that can speak to each other.
+bool alike(const Gid& a, const Gid& b) {
+  return a.is_ipv4_mapped() == b.is_ipv4_mapped() && is_link_local(a) == is_link_local(b);
+}
+
+int common_bits(const Gid& a, const Gid& b) {
+  for (size_t i = 0; i < a.bytes.size(); ++i)
+    if (const auto differs = static_cast<uint8_t>(a.bytes[i] ^ b.bytes[i]); differs != 0)
+      return static_cast<int>(i) * 8 + std::countl_zero(differs);
+  return 128;
+}
+
+}  // namespace
+
+CmDevice::CmDevice(Cm& cm, CmDeviceSetup setup, qp1mux::Endpoint endpoint)
+    : cm_(cm), setup_(std::move(setup)), endpoint_(std::move(endpoint)) {}
+
+CmDevice::~CmDevice() { cm_.gone(*this); }
+
+void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
+  path_mtu_ = 1;
+  while (path_mtu_ < 5 && 128u << (path_mtu_ + 1) <= roce_mtu) ++path_mtu_;
+  if (gids == gids_ || !endpoint_.set_gids(gids)) return;
+  gids_ = gids;
+}
+
+uint8_t CmDevice::sgid_index(const Gid& gid) const {
+  const auto it = std::find(gids_.begin(), gids_.end(), gid);
+  return it == gids_.end() ? 0 : static_cast<uint8_t>(it - gids_.begin());
+}
+
+Cm::Cm(base::EventLoop& loop)
+    : loop_(loop),
+      loopback_(
+          [this] {
+            loop_.post([this, alive = std::weak_ptr(alive_)] {
+              if (!alive.expired()) loopback_.deliver();
+            });
+          },
+          nullptr),
+      mux_({.seed = random64()}, *this, loopback_),
+      ports_(random64()),
+      host_{ports_, *this} {
+  loopback_.set_mux(&mux_);
+}
+
+Cm::~Cm() = default;
+
+void Cm::wake_at(base::TimePoint when) {
+  timer_ = loop_.after(std::max(when - now(), base::Duration::zero()), [this] { mux_.advance(); });
+}
+
+Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
+  qp1mux::EndpointSetup wanted;
+  wanted.vdevice = setup.name;
+  wanted.tenant = setup.tenant;
+  wanted.fabric = setup.fabric;
+  wanted.node_guid = be64toh(setup.node_guid);
+  wanted.owns_qpn = [numbers = setup.qp_numbers](uint32_t qpn) { return numbers->contains(qpn); };
+  auto endpoint = mux_.attach(std::move(wanted));
+  if (!endpoint) return pass(std::move(endpoint.error()));
+  std::unique_ptr<CmDevice> device(new CmDevice(*this, std::move(setup), std::move(*endpoint)));
+  devices_.push_back(device.get());
+  for (const auto& session : sessions_)
+    if (session->netns() == device->netns()) session->device_added(device->endpoint());
+  return device;
+}
+
+void Cm::gone(CmDevice& device) {
+  std::erase(devices_, &device);
+  for (const auto& session : sessions_) session->device_removed(device.endpoint());
+}
+
+Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::string& directory) {
+  if (auto known = sockets_[netns].lock(); known != nullptr) return known;
+  auto made = SessionSocket::listen(
+      loop_, directory + "/" + ipc::kCmSocket, netns,
+      [this, netns](base::Fd client) { accept(netns, std::move(client)); }, [] {});
+  if (!made) return pass(std::move(made.error()));
+  std::shared_ptr<SessionSocket> shared = std::move(*made);
+  sockets_[netns] = shared;
+  return shared;
+}
+
+void Cm::accept(uint64_t netns, base::Fd client) {
+  const auto ended = [this](CmSession* over) {
+    loop_.post([this, over, alive = std::weak_ptr(alive_)] {
+      if (!alive.expired()) sessions_.remove_if([over](const auto& s) { return s.get() == over; });
+    });
+  };
+  auto session = CmSession::start(*this, netns, std::move(client), ended);
+  if (session) sessions_.push_back(std::move(*session));
+}
+
+const CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {
+  for (CmDevice* device : devices_)
+    if (&device->endpoint() == endpoint) return device;
+  return nullptr;
+}
+
+std::vector<uint64_t> Cm::guids(uint64_t netns) const {
+  std::vector<uint64_t> all;
+  for (const CmDevice* device : devices_)
+    if (device->netns() == netns) all.push_back(device->node_guid());
+  return all;
+}
+
+Gid Cm::meant(uint64_t netns, const Gid& gid) const {
+  if (!is_loopback(gid)) return gid;
+  for (const CmDevice* device : devices_) {
+    if (device->netns() != netns) continue;
+    const auto& gids = device->gids();
+    if (std::find(gids.begin(), gids.end(), gid) != gids.end()) return gid;  // a vdevice on lo
+    for (const Gid& own : gids)
+      if (alike(own, gid)) return own;
+  }
+  return gid;
+}
+
+Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remote) {
+  bool here = false;
+  bool speaks = false;
+  CmDevice* best = nullptr;
+  Gid from;
+  int bits = -1;
+  for (CmDevice* device : devices_) {
+    if (device->netns() != netns) continue;
+    here = true;
+    for (const Gid& gid : device->gids()) {
+      if (local.is_unspecified() ? !alike(gid, remote) : gid != local) continue;
+      speaks = true;
+      if (!mux_.owns(device->fabric(), remote)) continue;
+      if (const int common = common_bits(gid, remote); common > bits) {
+        best = device;
+        from = gid;
+        bits = common;
+      }
+    }
+  }
+  if (!here) return fail(ENODEV, "the namespace has no vdevice");
+  if (!speaks && !local.is_unspecified())
+    return fail(EADDRNOTAVAIL, "no vdevice has " + local.text());
+  if (!speaks) return fail(ENETUNREACH, "no vdevice has an address of the family");
+  if (best == nullptr) return fail(EHOSTUNREACH, "nobody has " + remote.text());
+  qp1mux::Route route;
+  route.endpoint = &best->endpoint();
+  route.local = from;
+  route.path_mtu = best->path_mtu();
+  return route;
+}
+
+Result<qp1mux::Endpoint*> Cm::owner(uint64_t netns, const Gid& local) {
+  for (CmDevice* device : devices_)
+    if (device->netns() == netns && device->endpoint().owns(local)) return &device->endpoint();
+  return fail(ENODEV, "no vdevice has " + local.text());
+}
+
+std::vector<qp1mux::Endpoint*> Cm::all(uint64_t netns) {
+  std::vector<qp1mux::Endpoint*> all;
+  for (CmDevice* device : devices_)
+    if (device->netns() == netns) all.push_back(&device->endpoint());
+  return all;
+}
+
+}  // namespace vrdma::vrdmad

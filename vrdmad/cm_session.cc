@@ -1,0 +1,352 @@
+#include "vrdmad/cm_session.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <random>
+
+#include "core/ipc/socket.h"
+#include "vrdmad/cm.h"
+#include "vrdmad/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using ipc::CmCall;
+using qp1mux::CmEventType;
+using qp1mux::CmService;
+
+namespace {
+
+int code(const base::Result<void>& result) { return result ? 0 : result.error().code(); }
+
+std::optional<CmService> service_of(uint32_t qp_type) {
+  switch (static_cast<verbs::QpType>(qp_type)) {
+    case verbs::QpType::kRc:
+      return CmService::kRc;
+    case verbs::QpType::kUc:
+      return CmService::kUc;
+    case verbs::QpType::kUd:
+      return CmService::kUd;
+    case verbs::QpType::kXrcInitiator:
+    case verbs::QpType::kXrcTarget:
+      return CmService::kXrc;
+  }
+  return std::nullopt;
+}
+
+std::optional<wire::PortSpace> space_of(uint32_t value) {
+  for (const auto space : {wire::PortSpace::kTcp, wire::PortSpace::kUdp, wire::PortSpace::kIb})
+    if (value == static_cast<uint32_t>(space)) return space;
+  return std::nullopt;
+}
+
+qp1mux::ConnParam param_of(const ipc::CmParam& from) {
+  qp1mux::ConnParam param;
+  param.responder_resources = from.responder_resources;
+  param.initiator_depth = from.initiator_depth;
+  param.retry_count = from.retry_count;
+  param.rnr_retry_count = from.rnr_retry_count;
+  param.flow_control = from.flow_control != 0;
+  param.srq = from.srq != 0;
+  param.qpn = from.qpn;
+  param.qkey = from.qkey;
+  param.private_data = {from.data, from.length};
+  return param;
+}
+
+// What rdma_cm's events carry private data.
+bool has_private_data(CmEventType type) {
+  return type == CmEventType::kConnectRequest || type == CmEventType::kConnectResponse ||
+         type == CmEventType::kRejected || type == CmEventType::kEstablished;
+}
+
+ipc::CmParam param_of(CmEventType type, const qp1mux::ConnParam& from) {
+  ipc::CmParam param{};
+  param.responder_resources = from.responder_resources;
+  param.initiator_depth = from.initiator_depth;
+  param.retry_count = from.retry_count;
+  param.rnr_retry_count = from.rnr_retry_count;
+  param.flow_control = from.flow_control ? 1 : 0;
+  param.srq = from.srq ? 1 : 0;
+  param.qpn = from.qpn;
+  param.qkey = from.qkey;
+  if (!has_private_data(type)) return param;
+  const size_t length = std::min<size_t>(from.private_data.size(), ipc::kCmPrivateData);
+  std::copy_n(from.private_data.begin(), length, param.data);
+  param.length = static_cast<uint8_t>(length);
+  return param;
+}
+
+ipc::CmAddress address_of(const qp1mux::Address& from) {
+  ipc::CmAddress to{};
+  std::copy(from.gid.bytes.begin(), from.gid.bytes.end(), to.gid);
+  to.port = from.port;
+  return to;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm, uint64_t netns, Fd socket,
+                                                          std::function<void(CmSession*)> ended) {
+  std::unique_ptr<CmSession> session(new CmSession(cm, netns, std::move(socket), std::move(ended)));
+  ucred who{};
+  socklen_t size = sizeof who;
+  session->privileged_ =
+      ::getsockopt(session->socket_.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
+      who.uid == 0;
+  auto watch = cm.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
+                               [raw = session.get()](uint32_t) { raw->on_socket(); });
+  if (!watch) return base::pass(std::move(watch.error()));
+  session->watch_ = std::move(*watch);
+  return session;
+}
+
+CmSession::~CmSession() = default;
+
+void CmSession::end() {
+  if (std::exchange(over_, true)) return;
+  watch_.reset();
+  ids_.clear();
+  channels_.clear();
+  ended_(this);
+}
+
+void CmSession::on_socket() {
+  ipc::CmRequest request;
+  std::vector<Fd> fds;
+  const auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
+  const bool unwanted = !fds.empty();
+  close_elsewhere(std::move(fds));
+  if (!received && received.error().code() == EAGAIN) return;
+  if (!received || unwanted || request.magic != ipc::kCmMagic) return end();
+  ipc::CmReply reply;
+  reply.sequence = request.sequence;
+  Fd beside;
+  reply.error =
+      request.version == ipc::kCmVersion ? dispatch(request, &reply, &beside) : EPROTONOSUPPORT;
+  std::vector<int> sent;
+  if (beside.valid()) sent.push_back(beside.get());
+  if (!ipc::send_message(socket_.get(), &reply, sizeof reply, sent)) end();
+}
+
+int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
+  switch (request.call) {
+    case CmCall::kCreateChannel:
+      return create_channel(reply, beside);
+    case CmCall::kDestroyChannel:
+      return channels_.erase(request.handle) == 1 ? 0 : EINVAL;
+    case CmCall::kCreateId:
+      return create_id(request, reply);
+    case CmCall::kDevices: {
+      const auto guids = cm_.guids(netns_);
+      reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
+      std::copy_n(guids.begin(), reply->count, reply->guids);
+      return 0;
+    }
+    default:
+      break;
+  }
+  const auto it = ids_.find(request.handle);
+  if (it == ids_.end()) return EINVAL;
+  return command(request, *it->second, reply);
+}
+
+int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply) {
+  qp1mux::CmId& cm = *id.cm;
+  const auto done = [&](const base::Result<void>& result) {
+    if (result) reply->where = where(cm);
+    return code(result);
+  };
+  if (request.param.length > ipc::kCmPrivateData) return EINVAL;
+  switch (request.call) {
+    case CmCall::kDestroyId:
+      destroy_id(request.handle);
+      return 0;
+    case CmCall::kMigrateId:
+      if (!channels_.contains(request.channel)) return EINVAL;
+      id.channel = request.channel;
+      return 0;
+    case CmCall::kBind:
+      return done(cm.bind(address(request.local)));
+    case CmCall::kResolveAddr: {
+      std::optional<qp1mux::Address> local;
+      if (request.has_local != 0) local = address(request.local);
+      return done(cm.resolve_addr(local, address(request.remote)));
+    }
+    case CmCall::kResolveRoute:
+      return done(cm.resolve_route());
+    case CmCall::kListen: {
+      const bool fits = request.value >= 1 && request.value <= kMaxBacklog;
+      return done(cm.listen(fits ? request.value : kMaxBacklog));
+    }
+    case CmCall::kConnect:
+      return code(cm.connect(param_of(request.param)));
+    case CmCall::kAccept:
+      return code(cm.accept(param_of(request.param)));
+    case CmCall::kConfirm:
+      return code(cm.confirm());
+    case CmCall::kReject:
+      return code(cm.reject(param_of(request.param).private_data,
+                            static_cast<wire::RejectReason>(request.value)));
+    case CmCall::kDisconnect:
+      return code(cm.disconnect());
+    case CmCall::kEstablish:
+      return code(cm.establish());
+    case CmCall::kQpAttributes: {
+      auto mask = cm.qp_attributes(static_cast<verbs::QpState>(request.value), &reply->attributes);
+      if (!mask) return mask.error().code();
+      reply->mask = *mask;
+      reply->where = where(cm);
+      reply->attributes.av.sgid_index = reply->where.sgid_index;
+      return 0;
+    }
+    case CmCall::kSetOption:
+      return set_option(request, cm);
+    default:
+      return EINVAL;
+  }
+}
+
+int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
+  if (channels_.size() >= kMaxChannels) return EMFILE;
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
+  Channel channel;
+  channel.socket = Fd(ends[0]);
+  *beside = Fd(ends[1]);
+  reply->handle = next_handle_++;
+  channels_.emplace(reply->handle, std::move(channel));
+  return 0;
+}
+
+int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
+  const auto space = space_of(request.value);
+  const auto service = service_of(request.qp_type);
+  if (!space || !service) return EOPNOTSUPP;
+  if (!channels_.contains(request.channel)) return EINVAL;
+  if (ids_.size() >= kMaxIds) return ENOMEM;
+  const uint32_t handle = next_handle_++;
+  auto id = std::make_unique<Id>(*this, handle, request.channel);
+  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns_, *space, *service,
+                                          std::random_device()(), id.get());
+  id->cm->privileged = privileged_;
+  ids_.emplace(handle, std::move(id));
+  reply->handle = handle;
+  return 0;
+}
+
+int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
+  switch (static_cast<ipc::CmOption>(request.value)) {
+    case ipc::CmOption::kTos:
+      cm.tos = static_cast<uint8_t>(request.setting);
+      return 0;
+    case ipc::CmOption::kReuseAddress:
+      cm.reuse = request.setting != 0;
+      return 0;
+    case ipc::CmOption::kFamilyOnly:
+      cm.family_only = request.setting != 0;
+      return 0;
+    case ipc::CmOption::kAckTimeout:
+      if (request.setting > 31) return EINVAL;
+      cm.ack_timeout = static_cast<uint8_t>(request.setting);
+      return 0;
+    case ipc::CmOption::kMinRnrTimer:
+      if (request.setting > 31) return EINVAL;
+      cm.min_rnr_timer = static_cast<uint8_t>(request.setting);
+      return 0;
+  }
+  return ENOSYS;
+}
+
+// What it had to tell and nobody has heard goes with it, and so do the requests in that.
+void CmSession::destroy_id(uint32_t handle) {
+  std::vector<uint32_t> unheard;
+  for (auto& [number, channel] : channels_)
+    std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {
+      if (message.handle != handle) return false;
+      if (message.request != 0) unheard.push_back(message.request);
+      return true;
+    });
+  ids_.erase(handle);
+  for (const uint32_t request : unheard) ids_.erase(request);
+}
+
+void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.tell(*this, event); }
+
+void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
+  const auto it = channels_.find(id.channel);
+  if (over_ || it == channels_.end()) return;
+  ipc::CmEventMessage message;
+  message.type = static_cast<uint32_t>(event.type);
+  message.status = event.status;
+  message.handle = id.handle;
+  message.param = param_of(event.type, event.param);
+  const qp1mux::CmId* about = id.cm.get();
+  if (event.request) {
+    if (ids_.size() >= kMaxIds) return;  // dropped, it is refused
+    const uint32_t handle = next_handle_++;
+    auto request = std::make_unique<Id>(*this, handle, id.channel);
+    request->cm = std::move(event.request);
+    request->cm->set_handler(request.get());
+    about = request->cm.get();
+    message.request = handle;
+    ids_.emplace(handle, std::move(request));
+  }
+  message.where = where(*about);
+  it->second.queue.push_back(message);
+  flush(it->second);
+}
+
+void CmSession::flush(Channel& channel) {
+  while (!channel.queue.empty()) {
+    const auto sent = ::send(channel.socket.get(), &channel.queue.front(),
+                             sizeof(ipc::CmEventMessage), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
+      if (channel.writable.active()) return;
+      auto watch = cm_.loop().watch(channel.socket.get(), EPOLLOUT,
+                                    [this, &channel](uint32_t) { flush(channel); });
+      if (watch) channel.writable = std::move(*watch);
+      return;
+    }
+    if (sent < 0) channel.queue.clear();  // the program has closed its end
+    if (!channel.queue.empty()) channel.queue.pop_front();
+  }
+  channel.writable.reset();
+}
+
+ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
+  ipc::CmWhere where{};
+  where.local = address_of(cm.local());
+  where.remote = address_of(cm.remote());
+  const CmDevice* device = cm_.device(cm.endpoint());
+  if (device == nullptr) return where;
+  where.node_guid = device->node_guid();
+  where.sgid_index = device->sgid_index(cm.local().gid);
+  where.hop_limit = cm.route().hop_limit;
+  where.traffic_class = cm.tos;
+  where.path_mtu = device->path_mtu();
+  where.packet_life = cm.route().packet_life;
+  return where;
+}
+
+qp1mux::Address CmSession::address(const ipc::CmAddress& from) const {
+  qp1mux::Address to;
+  std::copy_n(from.gid, to.gid.bytes.size(), to.gid.bytes.begin());
+  to.gid = cm_.meant(netns_, to.gid);
+  to.port = from.port;
+  return to;
+}
+
+void CmSession::device_added(qp1mux::Endpoint& endpoint) {
+  for (const auto& [handle, id] : ids_) id->cm->device_added(endpoint);
+}
+
+void CmSession::device_removed(const qp1mux::Endpoint& endpoint) {
+  for (const auto& [handle, id] : ids_) id->cm->device_removed(endpoint);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,81 @@
+// One process's use of rdma_cm: the daemon's end of a connection to the rdma_cm socket.
+//
+// Holds the process's event channels and ids; all of them end with the connection. Events wait here
+// when a channel's socket is full. Belongs to the control thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "core/base/event_loop.h"
+#include "core/ipc/cm_messages.h"
+#include "qp1mux/cm_id.h"
+
+namespace vrdma::vrdmad {
+
+class Cm;
+
+class CmSession {
+ public:
+  static constexpr size_t kMaxIds = 65536;
+  static constexpr size_t kMaxChannels = 1024;
+  static constexpr uint32_t kMaxBacklog = 1024;
+
+  // `ended` is called once; the session may be destroyed afterwards, not from inside.
+  [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
+      Cm& cm, uint64_t netns, base::Fd socket, std::function<void(CmSession*)> ended);
+  ~CmSession();
+  CmSession(const CmSession&) = delete;
+  CmSession& operator=(const CmSession&) = delete;
+
+  [[nodiscard]] uint64_t netns() const { return netns_; }
+  void device_added(qp1mux::Endpoint& endpoint);
+  void device_removed(const qp1mux::Endpoint& endpoint);
+
+ private:
+  struct Channel {
+    base::Fd socket;
+    base::EventLoop::Watch writable;
+    std::deque<ipc::CmEventMessage> queue;
+  };
+  struct Id : qp1mux::CmIdHandler {
+    Id(CmSession& its, uint32_t its_handle, uint32_t its_channel)
+        : session(its), handle(its_handle), channel(its_channel) {}
+    void on_event(qp1mux::CmId& id, qp1mux::CmEvent& event) override;
+    CmSession& session;
+    uint32_t handle;
+    uint32_t channel;
+    std::unique_ptr<qp1mux::CmId> cm;
+  };
+
+  CmSession(Cm& cm, uint64_t netns, base::Fd socket, std::function<void(CmSession*)> ended)
+      : cm_(cm), netns_(netns), socket_(std::move(socket)), ended_(std::move(ended)) {}
+
+  void on_socket();
+  void end();
+  [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
+  [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
+  int create_channel(ipc::CmReply* reply, base::Fd* beside);
+  int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
+  int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
+  void destroy_id(uint32_t handle);
+  void tell(Id& id, qp1mux::CmEvent& event);
+  void flush(Channel& channel);
+  [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm) const;
+  [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
+
+  Cm& cm_;
+  const uint64_t netns_;
+  base::Fd socket_;
+  std::function<void(CmSession*)> ended_;
+  base::EventLoop::Watch watch_;
+  bool privileged_ = false;
+  bool over_ = false;
+  uint32_t next_handle_ = 1;
+  std::map<uint32_t, Channel> channels_;
+  std::map<uint32_t, std::unique_ptr<Id>> ids_;
+};
+
+}  // namespace vrdma::vrdmad
