@@ -191,7 +191,7 @@ base::Result<void> CmId::connect(const ConnParam& param) {
     req.path_mtu = path_mtu_;
     req.retry_count = std::min<uint8_t>(param.retry_count, 7);
     req.rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
-    req.ack_timeout = timeout_;
+    req.ack_timeout = ack_timeout.value_or(timeout_);
     req.packet_life = route_.packet_life;
     req.srq = param.srq;
     req.flow_control = param.flow_control;
@@ -429,7 +429,7 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
   attributes->sq_psn = datagram ? 0 : remote_psn_;
   mask |= verbs::kQpSqPsn;
   if (datagram || service_ == CmService::kUc) return mask;
-  attributes->timeout = timeout_;
+  attributes->timeout = ack_timeout.value_or(timeout_);  // also if set since
   attributes->retry_cnt = retry_count_;
   attributes->rnr_retry = rnr_retry_count_;
   attributes->max_rd_atomic = initiator_depth_;

@@ -141,7 +141,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmId(const CmId&) = delete;
   CmId& operator=(const CmId&) = delete;
 
-  // rdma_set_option; before it is bound or connects.
+  // rdma_set_option; before it is bound, or (ack_timeout) connects or accepts.
   bool reuse = false;
   bool family_only = false;
   bool privileged = false;  // may bind a port below 1024

@@ -137,8 +137,6 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
   switch (request.call) {
     case CmCall::kCreateChannel:
       return create_channel(reply, beside);
-    case CmCall::kDestroyChannel:
-      return channels_.erase(request.handle) == 1 ? 0 : EINVAL;
     case CmCall::kCreateId:
       return create_id(request, reply);
     case CmCall::kDevices: {
@@ -218,8 +216,9 @@ int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
   Channel channel;
   channel.socket = Fd(ends[0]);
   *beside = Fd(ends[1]);
-  reply->handle = next_handle_++;
-  channels_.emplace(reply->handle, std::move(channel));
+  const uint32_t handle = next_handle_++;
+  watch_channel(handle, channels_.emplace(handle, std::move(channel)).first->second, 0);
+  reply->handle = handle;
   return 0;
 }
 
@@ -298,24 +297,33 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   }
   message.where = where(*about);
   it->second.queue.push_back(message);
-  flush(it->second);
+  flush(id.channel);
 }
 
-void CmSession::flush(Channel& channel) {
+// `events`: besides the end of the program's side, which always wakes.
+void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events) {
+  channel.watch.reset();
+  auto watch = cm_.loop().watch(channel.socket.get(), events, [this, handle](uint32_t happened) {
+    if ((happened & (EPOLLHUP | EPOLLERR)) != 0)
+      channels_.erase(handle);
+    else
+      flush(handle);
+  });
+  if (watch) channel.watch = std::move(*watch);
+}
+
+void CmSession::flush(uint32_t handle) {
+  Channel& channel = channels_.at(handle);
   while (!channel.queue.empty()) {
     const auto sent = ::send(channel.socket.get(), &channel.queue.front(),
                              sizeof(ipc::CmEventMessage), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
-      if (channel.writable.active()) return;
-      auto watch = cm_.loop().watch(channel.socket.get(), EPOLLOUT,
-                                    [this, &channel](uint32_t) { flush(channel); });
-      if (watch) channel.writable = std::move(*watch);
+    if (sent < 0 && errno == EAGAIN) {
+      if (!std::exchange(channel.full, true)) watch_channel(handle, channel, EPOLLOUT);
       return;
     }
-    if (sent < 0) channel.queue.clear();  // the program has closed its end
-    if (!channel.queue.empty()) channel.queue.pop_front();
+    channel.queue.pop_front();  // also if the program has closed its end
   }
-  channel.writable.reset();
+  if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
 }
 
 ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {

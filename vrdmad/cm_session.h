@@ -37,7 +37,8 @@ class CmSession {
  private:
   struct Channel {
     base::Fd socket;
-    base::EventLoop::Watch writable;
+    base::EventLoop::Watch watch;
+    bool full = false;  // the queue waits for room
     std::deque<ipc::CmEventMessage> queue;
   };
   struct Id : qp1mux::CmIdHandler {
@@ -62,7 +63,8 @@ class CmSession {
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
   void destroy_id(uint32_t handle);
   void tell(Id& id, qp1mux::CmEvent& event);
-  void flush(Channel& channel);
+  void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
+  void flush(uint32_t handle);
   [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm) const;
   [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
 

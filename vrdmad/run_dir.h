@@ -5,7 +5,8 @@
 //   R/admin.sock     0600  made by AdminServer
 //   R/netns/         0755
 //   R/netns/<inode>/ 0755  made by make_netns_dir(); of that netns' vdevices the session
-//                          sockets, <name>.sock, and the sysfs trees, <name>.sysfs
+//                          sockets, <name>.sock, and the sysfs trees, <name>.sysfs; and
+//                          rdma_cm, the socket for connections
 //
 // The lock decides who owns R: whoever holds it may remove every socket and tree found there,
 // because their daemon is dead. Used by the control thread only.

@@ -21,8 +21,7 @@ constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
 enum class CmCall : uint32_t {
-  kCreateChannel = 1,  // -> handle, and an fd
-  kDestroyChannel,     // handle; its ids get no more events
+  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed
   kCreateId,           // channel, value: port space, qp_type -> handle
   kDestroyId,          // handle
   kMigrateId,          // handle, channel: what happens from now on is told there

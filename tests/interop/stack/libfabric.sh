@@ -11,14 +11,15 @@
 mode=$1
 setup
 command -v fi_pingpong >/dev/null || tell_and_skip libfabric "$mode" 2 "libfabric-bin is not installed"
-# The verbs provider finds and connects its peers by librdmacm alone.
-[[ -e $BUILD/lib/vrdma/librdmacm.so.1 ]] ||
-  tell_and_skip libfabric "$mode" 2 "needs rdma_cm, and there is no librdmacm.so.1 of vrdma yet"
 start_daemon
 two_vdevices "$mode"
 
+# What ofi_rxm asks of a completion queue grows with the peers it is told to expect; 256 by default,
+# which is more than a vdevice gives (cqe).
+SETTINGS=(env FI_UNIVERSE_SIZE=16)
 for endpoint in msg rdm; do
-  meet "fi_pingpong -e $endpoint" fi_pingpong -B $PORT -P $PORT -p verbs -e $endpoint -I 100
+  meet "fi_pingpong -e $endpoint" fi_pingpong -B $PORT -P $PORT -p verbs -e $endpoint -I 10
+  PORT=$((PORT + 1))  # the client's port of the last run is in TIME_WAIT
 done
 tell libfabric "$mode" $PASSED $FAILED_RUNS 0
 [[ $FAILED_RUNS -eq 0 ]] || fail "$FAILED_RUNS runs of fi_pingpong failed"

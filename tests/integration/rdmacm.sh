@@ -1,0 +1,83 @@
+#!/bin/bash
+# rdmacm.sh direct|mediated root|nobody: programs that connect by rdma_cm, unmodified.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | server    |   veth    |    client |
+#   | va -- eth0|===========|eth0 -- vb |     va, vb: one tenant (direct), or
+#   | 10.0.0.1  |           | 10.0.0.2  |     two tenants in one fabric (mediated)
+#   | fd00::1   |           | fd00::2   |
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+mode=$1 user=$2
+for program in rping ucmatose udaddy cmtime rdma_client rdma_server ib_send_lat; do
+  command -v $program >/dev/null || skip "$program is not installed"
+done
+setup
+start_daemon
+two_vdevices "$mode"
+ip_in a address add fd00::1/64 dev eth0 nodad
+ip_in b address add fd00::2/64 dev eth0 nodad
+has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1 && gid_index b vb fd00::2 >/dev/null 2>&1; }
+
+# A server's socket is not the kernel's, so a client comes again until it is there.
+connects() { # NAME: of the client's words in `client`
+  on b "$user" "${client[@]}" >"$T/client.log" 2>&1
+}
+server() { spawn server a "$user" "$@"; }
+meet() { # CLIENT...: the server's words stand in `words`
+  local client=("$@")
+  server "${words[@]}"
+  sleep 0.5
+  connects || fail "$*: the client ends with status $?"
+  reap server 10
+  [[ $REAPED -eq 0 ]] || fail "${words[*]}: the server ends with status $REAPED"
+  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
+    fail "$*: a sanitizer's report"
+  fi
+  say "$*: passed"
+}
+
+wait_until 10 has_ipv6 || fail "the IPv6 addresses are no GIDs"
+for address in 10.0.0.1 fd00::1; do
+  words=(rping -s -C 10 -V -a "$address")
+  meet rping -c -C 10 -V -a "$address"
+  words=(ucmatose -b "$address" -c 20 -C 50 -S 1000)
+  meet ucmatose -s "$address" -c 20 -C 50 -S 1000
+  words=(udaddy -b "$address" -c 10 -C 20)
+  meet udaddy -s "$address" -c 10 -C 20
+done
+words=(rping -s -C 5 -S 60000 -V)  # at the wildcard
+meet rping -c -C 5 -S 60000 -V -a 10.0.0.1
+words=(rdma_server)
+meet rdma_client -s 10.0.0.1
+for program in ib_send_lat ib_write_bw ib_read_lat; do
+  words=($program -F -R -n 100)
+  meet $program -F -R -n 100 10.0.0.1
+done
+words=(ib_send_lat -F -R -c UD -n 100)
+meet ib_send_lat -F -R -c UD -n 100 10.0.0.1
+
+say "nobody listens"
+if on b "$user" rping -c -C 1 -a 10.0.0.1 >"$T/client.log" 2>&1; then fail "a connection to nobody"; fi
+grep -q 'REJECTED' "$T/client.log" || fail "the client was not refused"
+say "nobody has the address"
+if on b "$user" rping -c -C 1 -a 10.0.0.77 >"$T/client.log" 2>&1; then fail "a connection to nowhere"; fi
+grep -q 'ADDR_ERROR' "$T/client.log" || fail "the address was resolved"
+
+say "a port is held by one, and free when he is killed"
+server rping -s -a 10.0.0.1 -p 7777
+sleep 0.5
+if on a "$user" rping -s -a 10.0.0.1 -p 7777 >"$T/second.log" 2>&1; then fail "a second listener"; fi
+grep -q 'Address already in use' "$T/second.log" || fail "the second listener fails for another reason"
+
+say "who is killed is missed"
+spawn client b "$user" rping -c -C 100000000 -a 10.0.0.1 -p 7777
+sleep 1
+ended "${PID[client]}" && fail "the client ended by itself"
+kill -9 "${PID[server]}"
+reap server 5
+reap client 10
+grep -q 'DISCONNECT EVENT' "$T/client.log" || fail "the client was not told"
+words=(rping -s -C 3 -a 10.0.0.1 -p 7777)
+meet rping -c -C 3 -a 10.0.0.1 -p 7777
