@@ -24,7 +24,7 @@ struct VdeviceSetup {
   std::string name, tenant, fabric;
   uint64_t node_guid = 0;  // big-endian
   provisioning::Ledger ledger;
-  std::shared_ptr<rdma::QpNumbers> qp_numbers;
+  std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
 };
 
 struct PortStatus {
