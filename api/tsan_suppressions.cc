@@ -1,7 +1,7 @@
 // What ThreadSanitizer must not believe: gRPC and abseil are not built with it, so it does not see
 // their locks and takes what they guard for races. Compiled into programs of the tsan preset only;
-// our own code stays watched.
-extern "C" const char* __tsan_default_suppressions() {
+// our own code stays watched. Weak, because a compilation of several files may bring it twice.
+extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
   return "called_from_lib:libgrpc_unsecure.so\n"
          "called_from_lib:libgrpc++_unsecure.so\n"
          "called_from_lib:libgpr.so\n"

@@ -36,6 +36,16 @@ void Charge::reset() {
   account_.reset();
 }
 
+void Charge::absorb(Charge&& other) {
+  amount_ += other.amount_;
+  other.account_.reset();
+}
+
+void Charge::shrink_to(uint64_t amount) {
+  account_->total -= amount_ - amount;
+  amount_ = amount;
+}
+
 Ledger::Ledger() {
   for (const Kind kind : all_kinds()) {
     auto made = std::make_shared<Charge::Account>();

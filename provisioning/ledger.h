@@ -35,6 +35,9 @@ class Charge {
   Charge& operator=(const Charge&) = delete;
   ~Charge() { reset(); }
   void reset();
+  // Makes it larger by `other`, of the same account; or smaller. Not for kinds counted by object.
+  void absorb(Charge&& other);
+  void shrink_to(uint64_t amount);
 
   [[nodiscard]] uint64_t amount() const { return account_ ? amount_ : 0; }
 

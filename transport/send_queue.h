@@ -40,6 +40,9 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void kick() override;
   void link_changed() override;
   void receive_posted() override { resume(); }
+  void srq_gone(uint32_t srqn) override {
+    if (has_request_ && request_.wqe.srqn == srqn) link_changed();
+  }
   [[nodiscard]] bool drained() const override { return !has_request_; }
   void resume();
   bool run() override;

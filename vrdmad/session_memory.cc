@@ -136,12 +136,11 @@ int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   const uint64_t held = bytes_of(mr->region), needed = bytes_of(region);
   if (needed > held)
     if (const int error = charge(Kind::kMrBytes, needed - held, &bytes); error != 0) return error;
-  if (needed > held) {
-    mr->bytes.push_back(std::move(bytes.front()));
-  } else if (needed < held) {
-    mr->bytes.clear();
-    (void)charge(Kind::kMrBytes, needed, &mr->bytes);  // less than was just given back
-  }
+  auto* account = static_cast<provisioning::Charge*>(mr->bytes.front().get());
+  if (needed > held)
+    account->absorb(std::move(*static_cast<provisioning::Charge*>(bytes.front().get())));
+  else
+    account->shrink_to(needed);
   --mr->pd->users;
   ++pd->users;
   mr->pd = pd;

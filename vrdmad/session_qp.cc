@@ -158,6 +158,8 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   if (has(verbs::kQpPathMigState) && wanted.path_mig_state != 0) return EINVAL;
 
   auto& now = qp->attributes;
+  const verbs::QpAttributes before = now;
+  const verbs::Gid sgid_before = qp->sgid;
   if (has(verbs::kQpAccessFlags)) now.access_flags = wanted.access_flags;
   if (has(verbs::kQpPkeyIndex)) now.pkey_index = wanted.pkey_index;
   if (has(verbs::kQpPort)) now.port_num = wanted.port_num;
@@ -189,7 +191,10 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
       qp->set_state(to);
       if (from == QpState::kInit && to == QpState::kRtr)
         if (const int error = to_rtr(*qp, answer); error != 0) {
+          now = before;
           qp->set_state(from);
+          qp->sgid = sgid_before;
+          qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
           return error;
         }
       if (to == QpState::kSqd && from == QpState::kRts) {
@@ -201,7 +206,7 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
       }
       if (to != QpState::kSqd) now.sq_draining = 0;
       context_->device->fabric->relink(*qp);
-      if (qp->sender) qp->sender->link_changed();
+      if (qp->sender) qp->sender->kick();  // a new link it has been told of
   }
   answer->reply.modify_qp.state = qp->attributes.state;
   return 0;

@@ -76,10 +76,13 @@ int Session::open_qp(const ipc::OpenQpRequest& request, Answer* answer) {
   if (xrcd == nullptr) return EINVAL;
   rdma::Qp* qp = xrcd->domain->find_target(request.qpn);
   if (qp == nullptr) return EINVAL;
-  // Opening again and again costs nothing but memory of ours.
-  constexpr size_t kMaxOpeners = 4096;
+  constexpr size_t kMaxOpeners = 1024;
   if (qp->openers.size() >= kMaxOpeners) return ENOMEM;
-  tell(*rdma::open_target(*context_, *xrcd, *qp), &answer->reply.create_qp);
+  rdma::Charges charges;
+  if (const int error = charge(Kind::kQp, 1, &charges); error != 0) return error;
+  rdma::Target* target = rdma::open_target(*context_, *xrcd, *qp);
+  target->charges = std::move(charges);
+  tell(*target, &answer->reply.create_qp);
   return 0;
 }
 

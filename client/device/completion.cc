@@ -46,6 +46,7 @@ int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
   int got = 0;
+  if (tail - polled > qp.sq_depth) return 0;  // the daemon has taken the ring away
   while (polled != tail && got < count) {
     const uint32_t slot = polled & (qp.sq_depth - 1);
     const PostedSend& posted = qp.posted[slot];
@@ -102,6 +103,7 @@ bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
 int drain_shared(Srq& srq, int count, ibv_wc* wc) {
   const uint32_t head = srq.inbox->head.load(std::memory_order_acquire);
   int got = 0;
+  if (head - srq.inbox_seen > srq.depth) return 0;  // the daemon has taken the inbox away
   for (; srq.inbox_seen != head && got < count; ++srq.inbox_seen) {
     const ipc::RecvEntry& entry = srq.inbox->entries()[srq.inbox_seen & (srq.depth - 1)];
     ibv_wc& out = wc[got];

@@ -191,8 +191,8 @@ struct Direct {
   const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
   ipc::CqBell* bell = nullptr;           // of the peer's receive CQ
   uint32_t bell_slot = 0;
-  base::Fd wake;            // into its channel, if it has one
-  uint32_t stuck_mark = 0;  // of a peer that was waited for in vain
+  base::Fd wake;                         // into its channel, if it has one
+  std::atomic<uint32_t> stuck_mark = 0;  // of a peer that was waited for in vain
 };
 
 // Requests between ibv_wr_start and ibv_wr_complete (extended_qp.cc).

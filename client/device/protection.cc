@@ -89,16 +89,16 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 
 void wait_for_initiator(Qp& qp) {
   Direct* direct = qp.direct.get();
-  if (direct == nullptr || qp.block->inbox_direct.load(std::memory_order_acquire) == 0) return;
+  if (direct == nullptr) return;
   const ipc::Word& busy = direct->block->busy;
   const uint32_t mark = busy.load(std::memory_order_acquire);
-  if ((mark & 1) == 0 || mark == direct->stuck_mark) return;
+  if ((mark & 1) == 0 || mark == direct->stuck_mark.load(std::memory_order_relaxed)) return;
   // A peer that stopped or died in the middle is waited for once: what it still stores goes to
   // pages that nobody reads any more, or that are registered for it anyway.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   while (busy.load(std::memory_order_acquire) == mark) {
     if (std::chrono::steady_clock::now() >= deadline) {
-      direct->stuck_mark = mark;
+      direct->stuck_mark.store(mark, std::memory_order_relaxed);
       return;
     }
     std::this_thread::yield();

@@ -313,10 +313,14 @@ int destroy_qp(ibv_qp* ibv) {
     reset.qp_state = IBV_QPS_RESET;
     (void)modify_qp(ibv, &reset, IBV_QP_STATE);
   }
-  const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
-  if (error != 0 && error != EIO) return error;
-  wait_for_initiator(*qp);
+  // Before the daemon takes its rings away, which others may be polling.
   leave_completion_queues(qp);
+  const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
+  if (error != 0 && error != EIO) {
+    join_completion_queues(qp);
+    return error;
+  }
+  wait_for_initiator(*qp);
   {
     const std::lock_guard lock(context.mutex);
     context.qps.erase(ibv->handle);

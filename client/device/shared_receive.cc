@@ -108,12 +108,19 @@ int get_srq_num(ibv_srq* ibv, uint32_t* srq_num) {
 
 int destroy_srq(ibv_srq* ibv) {
   Context& context = *Context::of(ibv->context);
-  const int error = context.session.call(ipc::Call::kDestroySrq, ibv->handle);
-  if (error != 0 && error != EIO) return error;
   Srq* srq = Srq::of(ibv);
+  // Before the daemon takes its inbox away, which others may be polling.
   if (srq->cq != nullptr) {
     const std::lock_guard lock(srq->cq->mutex);
     std::erase(srq->cq->shared, srq);
+  }
+  const int error = context.session.call(ipc::Call::kDestroySrq, ibv->handle);
+  if (error != 0 && error != EIO) {
+    if (srq->cq != nullptr) {
+      const std::lock_guard lock(srq->cq->mutex);
+      srq->cq->shared.push_back(srq);
+    }
+    return error;
   }
   {
     const std::lock_guard lock(context.mutex);

@@ -43,9 +43,10 @@ class Fabric;
 class Sender {
  public:
   virtual ~Sender() = default;
-  virtual void kick() = 0;                         // the program rang the doorbell
-  virtual void link_changed() = 0;                 // the queue pair's link or state changed
-  virtual void receive_posted() = 0;               // the receive that it waits for may be there
+  virtual void kick() = 0;            // the program rang the doorbell
+  virtual void link_changed() = 0;    // the queue pair's link or state changed
+  virtual void receive_posted() = 0;  // the receive that it waits for may be there
+  virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
 };
 
@@ -167,6 +168,7 @@ struct Target {
   uint32_t handle = 0;
   Qp* qp = nullptr;
   Xrcd* xrcd = nullptr;
+  Charges charges;
 };
 
 struct Srq {

@@ -59,6 +59,7 @@ Outcome locate(const Memory& memory, uint32_t key, const User& user, uint32_t ac
   if (region.pd != user.pd || (region.access & access) != access) return refusal;
   if (user.qpn == 0 ? region.window : region.qpn != 0 && region.qpn != user.qpn) return refusal;
   const bool nothing = region.way == ipc::Way::kNull;
+  if (nothing && user.qpn != 0) return refusal;  // nobody else's, whatever the entry says
   if (!nothing && !region.locate(addr, length, &piece->addr)) return refusal;
   piece->data = nullptr;
   piece->length = length;
@@ -298,6 +299,7 @@ bool perform(const WorkRequest& request, const Plan& plan) {
   if (!is_atomic(plan.opcode)) return copy_pieces(plan.source, plan.target);
   uint64_t run = 0;
   const Piece& place = plan.source.pieces[0];
+  if (place.space == nullptr) return false;
   auto* operand = reinterpret_cast<uint64_t*>(place.space->at(place.addr, sizeof(uint64_t), &run));
   if (operand == nullptr) return false;
   // The result's place must be there before the operand changes.

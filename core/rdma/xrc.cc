@@ -5,9 +5,8 @@
 namespace vrdma::rdma {
 
 Qp* XrcDomain::find_target(uint32_t qpn) const {
-  for (const auto& target : targets)
-    if (target->qpn == qpn) return target.get();
-  return nullptr;
+  const auto it = targets.find(qpn);
+  return it == targets.end() ? nullptr : it->second.get();
 }
 
 void XrcDomain::add(Srq& srq) {
@@ -20,8 +19,8 @@ void XrcDomain::add(Srq& srq) {
 
 void XrcDomain::remove(Srq& srq) {
   srqs.erase(srq.srqn);
-  for (const auto& target : targets)
-    if (target->in != nullptr && target->in->sender) target->in->sender->link_changed();
+  for (const auto& [qpn, target] : targets)
+    if (target->in != nullptr && target->in->sender) target->in->sender->srq_gone(srq.srqn);
 }
 
 Target* make_target(Context& context, Xrcd& xrcd) {
@@ -34,7 +33,7 @@ Target* make_target(Context& context, Xrcd& xrcd) {
   qp->qpn = context.device->take_qpn(qp.get());
   qp->set_state(verbs::QpState::kReset);
   Qp& made = *qp;
-  xrcd.domain->targets.push_back(std::move(qp));
+  xrcd.domain->targets.emplace(made.qpn, std::move(qp));
   return open_target(context, xrcd, made);
 }
 
@@ -62,8 +61,9 @@ void close_target(Context& context, Target& target) {
     return;
   }
   context.device->fabric->cut(qp);
-  context.device->free_qpn(qp.qpn);
-  domain->targets.remove_if([&](const auto& other) { return other.get() == &qp; });
+  const uint32_t qpn = qp.qpn;
+  context.device->free_qpn(qpn);
+  domain->targets.erase(qpn);
 }
 
 }  // namespace vrdma::rdma

@@ -8,7 +8,6 @@
 // inbox that the SRQ has. All of it is executed by workers.
 #pragma once
 
-#include <list>
 #include <memory>
 #include <unordered_map>
 
@@ -17,8 +16,8 @@
 namespace vrdma::rdma {
 
 struct XrcDomain {
-  std::unordered_map<uint32_t, Srq*> srqs;  // by SRQ number
-  std::list<std::unique_ptr<Qp>> targets;
+  std::unordered_map<uint32_t, Srq*> srqs;                    // by SRQ number
+  std::unordered_map<uint32_t, std::unique_ptr<Qp>> targets;  // by QPN
 
   XrcDomain() = default;
   XrcDomain(const XrcDomain&) = delete;

@@ -210,13 +210,17 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   // there too, also with nothing to write.
   ++target.receiving;
   job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
-              receive, entry](bool ok) mutable {
+              receive, entry, srq = target.srq,
+              srq_alive = target.srq != nullptr ? std::weak_ptr(target.srq->alive)
+                                                : std::weak_ptr<int>()](bool ok) mutable {
     rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
-    if (qp == nullptr) return;
+    const auto give_back = [&] {
+      if (!srq_alive.expired()) srq->give_back(receive.slot);
+    };
+    if (qp == nullptr) return give_back();
     --qp->receiving;
     if (!qp->can_receive()) {  // in an error state the program flushes its receives itself
-      if (qp->srq != nullptr) qp->srq->give_back(receive.slot);
-      return;
+      return give_back();
     }
     if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     qp->deliver(entry);

@@ -1,6 +1,7 @@
 // The program itself, against the daemon's admin side in a process of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,6 +200,10 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can enter a network namespace";
   start_daemon();
   create("red0");
+  // Where the daemon has the vdevices of the netns.
+  struct stat netns {};
+  ASSERT_EQ(::stat("/proc/self/ns/net", &netns), 0);
+  fs::create_directories(fs::path(run_dir()) / "netns" / std::to_string(netns.st_ino));
   ::setenv("LD_LIBRARY_PATH", "/before", 1);
   const Ran ran = run({"exec", "red0", "--", "sh", "-c",
                        "echo $LD_LIBRARY_PATH $VRDMA_RUN_DIR $0 $1; exit 7", "-o", "--help"});

@@ -20,6 +20,7 @@ struct CountingSender final : Sender {
   void kick() override {}
   void link_changed() override { ++*changes; }
   void receive_posted() override {}
+  void srq_gone(uint32_t) override { ++*changes; }
   bool drained() const override { return true; }
   int* changes;
 };
