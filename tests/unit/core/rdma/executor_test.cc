@@ -268,6 +268,14 @@ TEST_F(Executor, RefusesImpossibleReceiveRings) {
   EXPECT_EQ(prepare(wqe_of(Opcode::kSend), data), Outcome::kPeerBroken);
 }
 
+// Key entries stand in memory that the tenant writes.
+TEST_F(Executor, RefusesRemoteUseOfNothing) {
+  const uint32_t forged = b.register_memory(0, ~uint64_t{0}, kAllAccess, ipc::Way::kNull);
+  for (const Opcode opcode : {Opcode::kFetchAdd, Opcode::kCompareSwap, Opcode::kRdmaRead,
+                              Opcode::kRdmaWrite, Opcode::kAtomicWrite})
+    EXPECT_EQ(prepare(rdma_wqe(opcode, 0, forged), {{kBase, 8, a_key}}), Outcome::kRemoteAccess);
+}
+
 TEST_F(Executor, WrapsReceiveIndicesAround) {
   pair.b->inbox_head = ~0u;
   pair.b->block->rq_head = ~0u;
