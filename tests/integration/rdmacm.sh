@@ -22,7 +22,14 @@ has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1 && gid_index b vb fd00::2 >/
 
 # A server's socket is not the kernel's, so a client comes again until it is there.
 connects() { # NAME: of the client's words in `client`
-  on b "$user" "${client[@]}" >"$T/client.log" 2>&1
+  local status
+  for _ in {1..20}; do
+    status=0
+    on b "$user" "${client[@]}" >"$T/client.log" 2>&1 || status=$?
+    [[ $status -ne 0 ]] && grep -qE 'REJECTED|UNREACHABLE|refused' "$T/client.log" || break
+    sleep 0.5
+  done
+  return $status
 }
 server() { spawn server a "$user" "$@"; }
 meet() { # CLIENT...: the server's words stand in `words`
@@ -67,7 +74,7 @@ grep -q 'ADDR_ERROR' "$T/client.log" || fail "the address was resolved"
 
 say "a port is held by one, and free when he is killed"
 server rping -s -a 10.0.0.1 -p 7777
-sleep 0.5
+sleep 2
 if on a "$user" rping -s -a 10.0.0.1 -p 7777 >"$T/second.log" 2>&1; then fail "a second listener"; fi
 grep -q 'Address already in use' "$T/second.log" || fail "the second listener fails for another reason"
 
