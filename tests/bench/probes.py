@@ -1,0 +1,166 @@
+"""Probes: each runs one program, or two that talk, and returns one number.
+
+The server stands on processor 0, the client on processor 1, ours as well as others. Latencies are
+half round trips in microseconds, the median of all iterations; bandwidths are MiB/s.
+"""
+
+import functools
+import json
+import os
+import re
+
+from stage import SIDES, Trouble
+
+PERFTEST_PORT, UCX_PORT, PINGPONG_PORT, QPERF_PORT = 18515, 13337, 47592, 19765
+
+
+def numbers_of(output, words_before, columns):
+    """The row of numbers under the line that begins with `words_before`."""
+    lines = output.splitlines()
+    for title, row in zip(lines, lines[1:]):
+        if title.strip().startswith(words_before):
+            found = row.split()
+            if len(found) >= columns:
+                return found
+    raise Trouble(f"no line of numbers in: {output.strip()[-800:]}")
+
+
+@functools.lru_cache
+def ticks_per_us(stage):
+    return json.loads(limit_output(stage, "clock"))["mhz"]
+
+
+# ---- ours: perftest -----------------------------------------------------------------------------
+
+def perftest(stage, mode, program, *options, disturb=None):
+    server_side, client_side = SIDES[mode]
+    words = [program, "-F", *map(str, options)]
+    server = stage.start(words + ["-d", "v" + server_side], server_side, 0, ours=True)
+    stage.listening(server, PERFTEST_PORT)
+    client = stage.start(words + ["-d", "v" + client_side, "10.0.0.1"], client_side, 1, ours=True)
+    if disturb:
+        disturb(server)
+    output = stage.finish(client)
+    stage.finish(server)
+    return output
+
+
+def inline_for(size):
+    """What perftest's -I is for messages of this size: what fits into a ring entry goes inline."""
+    return ["-I", size] if size <= 64 else ["-I", 0]
+
+
+def perftest_lat(verb, size, iterations, mode="direct", events=False):
+    def run(stage):
+        output = perftest(stage, mode, f"ib_{verb}_lat", "-s", size, "-n", iterations, "-C",
+                          *inline_for(size), *(["-e"] if events else []))
+        # In cycles, for microseconds are printed in hundredths. Columns: bytes, iterations, min,
+        # max, typical, ...
+        return float(numbers_of(output, "#bytes", 5)[4]) / ticks_per_us(stage)
+    return run
+
+
+def bw_row(output):
+    """Bytes, iterations, peak MiB/s, average MiB/s, million messages a second."""
+    return [float(word) for word in numbers_of(output, "#bytes", 5)]
+
+
+def perftest_bw(verb, size, iterations, mode="direct", options=()):
+    def run(stage):
+        return bw_row(perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
+                               *inline_for(size), *options))[3]
+    return run
+
+
+def perftest_rate(verb, size, iterations, mode="direct", options=()):
+    def run(stage):
+        return bw_row(perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
+                               *inline_for(size), *options))[4]
+    return run
+
+
+# ---- peers --------------------------------------------------------------------------------------
+
+def ucx(stage, test, size, iterations, options=()):
+    words = ["ucx_perftest", "-t", test, "-s", str(size), "-n", str(iterations), "-w",
+             str(iterations // 10), "-f", "-v", *options]
+    env = {"UCX_TLS": "posix,self"}
+    server = stage.start(words, "a", 0, env=env)
+    stage.listening(server, UCX_PORT)
+    output = stage.finish(stage.start(words + ["127.0.0.1"], "a", 1, env=env))
+    stage.finish(server)
+    # iterations, median latency, average, overall, average bandwidth, overall, average rate, overall
+    for line in output.splitlines():
+        row = line.split(",")
+        if len(row) == 8 and row[0].strip().isdigit():
+            return [float(word) for word in row]
+    raise Trouble(f"ucx_perftest printed no numbers: {output.strip()[-500:]}")
+
+
+def uct_options(test, size):
+    if test.startswith(("put", "am")):  # the transport itself; tag_* has UCP above it
+        layout = "bcopy" if test.startswith("am") and size > 64 else "short"
+        return ["-d", "memory", "-x", "posix", "-D", layout]
+    return []
+
+
+def ucx_lat(test, size, iterations):
+    return lambda stage: ucx(stage, test, size, iterations, uct_options(test, size))[1]
+
+
+def ucx_bw(test, size, iterations):
+    return lambda stage: ucx(stage, test, size, iterations, uct_options(test, size))[5]
+
+
+def ucx_rate(test, size, iterations):
+    return lambda stage: ucx(stage, test, size, iterations, uct_options(test, size))[7] / 1e6
+
+
+def pingpong_shm(size, iterations):
+    def run(stage):
+        words = ["fi_pingpong", "-p", "shm", "-e", "rdm", "-I", str(iterations), "-S", str(size)]
+        server = stage.start(words, "a", 0)
+        stage.listening(server, PINGPONG_PORT)
+        output = stage.finish(stage.start(words + ["127.0.0.1"], "a", 1))
+        stage.finish(server)
+        # bytes, sent, acknowledged, total, time, MB/s, us a transfer; an average
+        return float(numbers_of(output, "bytes", 7)[6])
+    return run
+
+
+UNITS = {"ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6, "bytes/sec": 1 / 2**20,
+         "KB/sec": 1e3 / 2**20, "MB/sec": 1e6 / 2**20, "GB/sec": 1e9 / 2**20}
+
+
+def qperf(test, size, seconds):
+    def run(stage):
+        server = stage.start(["qperf"], "a", 0)
+        stage.listening(server, QPERF_PORT)
+        output = stage.finish(stage.start(
+            ["qperf", "-t", str(seconds), "-m", str(size), "--precision", "6", "10.0.0.1", test],
+            "b", 1))
+        stage.stop(server)
+        found = re.search(r"(?:latency|bw) *= *([\d.,]+) *(\S+)", output)
+        if not found or found[2] not in UNITS:
+            raise Trouble(f"qperf printed no number: {output}")
+        return float(found[1].replace(",", "")) * UNITS[found[2]]
+    return run
+
+
+# ---- limits -------------------------------------------------------------------------------------
+
+def limit_output(stage, *words):
+    program = os.path.join(stage.build, "tests/bench/bench_limits")
+    return stage.finish(stage.start([program, *map(str, words)]))
+
+
+def cache_line(iterations):
+    return lambda stage: json.loads(limit_output(stage, "cache-line", iterations))["typical"] / 1e3
+
+
+def copy(size, iterations):
+    return lambda stage: json.loads(limit_output(stage, "copy", size, iterations))["rate"]
+
+
+def wake(hops, iterations):
+    return lambda stage: json.loads(limit_output(stage, "wake", hops, iterations))["typical"] / 1e3

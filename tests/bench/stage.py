@@ -1,0 +1,186 @@
+"""The stage of a measurement: namespaces, veth pairs, a vrdmad and vdevices of its own.
+
+        direct                       mediated
+    a           b                c             d         namespaces
+    va ------- vb                vc ---------- vd        vdevices: one tenant, or two in one fabric
+    10.0.0.1    10.0.0.2         10.0.0.1      10.0.0.2
+
+Used by `with`; what was made is taken away at its end, however that comes about. What a stage left
+whose process was killed outright is removed by the next one.
+"""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+PREFIX = "vrbench"
+SIDES = {"direct": ("a", "b"), "mediated": ("c", "d")}
+TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue"}
+FABRICS = {"a": "direct", "b": "direct", "c": "mediated", "d": "mediated"}
+
+
+class Trouble(Exception):
+    """The measuring itself did not work; the text says why."""
+
+
+def die_with_parent(processors):
+    """To be called between fork and exec."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if processors is not None:
+        os.sched_setaffinity(0, processors)
+
+
+def sh(*words, ok=False):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if done.returncode and not ok:
+        raise Trouble(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def remove_namespace(name):
+    for pid in sh("ip", "netns", "pids", name, ok=True).split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    sh("ip", "netns", "delete", name, ok=True)
+
+
+class Stage:
+    def __init__(self, build):
+        self.build = os.path.abspath(build)
+        self.running = []  # programs in the background
+        self.namespaces = []
+        self.daemon = None
+        self.folder = None
+
+    def __enter__(self):
+        try:
+            self._sweep()
+            self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-")
+            self.run_dir = os.path.join(self.folder, "run")
+            for a, b in SIDES.values():
+                self._join(a, b)
+            self._start_daemon()
+            for side in TENANTS:
+                self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev",
+                         "eth0", "--tenant", TENANTS[side], "--fabric", FABRICS[side])
+            return self
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_):
+        for program in self.running:
+            program.kill()
+            program.wait()
+        if self.daemon:
+            self.daemon.terminate()
+            try:
+                self.daemon.wait(15)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+        for name in self.namespaces:
+            remove_namespace(name)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _sweep(self):
+        for name in sh("ip", "netns", "list").split():
+            owner = re.fullmatch(PREFIX + r"-(\d+)-\w+", name)
+            if owner and not os.path.exists(f"/proc/{owner[1]}"):
+                remove_namespace(name)
+
+    def name(self, side):
+        return f"{PREFIX}-{os.getpid()}-{side}"
+
+    def enter(self, side):
+        # "ip netns exec" and "ip -n" remount /, which fails where it is no mount point.
+        return ["nsenter", f"--net=/run/netns/{self.name(side)}", "--"]
+
+    def _join(self, a, b):
+        for side in (a, b):
+            sh("ip", "netns", "add", self.name(side))
+            self.namespaces.append(self.name(side))
+            sh(*self.enter(side), "ip", "link", "set", "lo", "up")
+        sh("ip", "link", "add", "eth0", "netns", self.name(a), "mtu", "4200", "type", "veth",
+           "peer", "name", "eth0", "netns", self.name(b), "mtu", "4200")
+        for side, address in ((a, "10.0.0.1/24"), (b, "10.0.0.2/24")):
+            sh(*self.enter(side), "ip", "address", "add", address, "dev", "eth0")
+            sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
+
+    def _start_daemon(self):
+        self.log = open(os.path.join(self.folder, "vrdmad.log"), "w+", encoding="utf-8")
+        self.daemon = subprocess.Popen(
+            [f"{self.build}/sbin/vrdmad", "--run-dir", self.run_dir, "--state-dir",
+             os.path.join(self.folder, "state"), "--log-level", "warning"],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+            preexec_fn=lambda: die_with_parent(None))
+        self.wait_until(lambda: os.path.exists(os.path.join(self.run_dir, "admin.sock")), 20,
+                        "vrdmad does not make its admin socket")
+        self.ctl("vdev", "list")
+
+    def wait_until(self, true, seconds, else_say):
+        end = time.monotonic() + seconds
+        while not true():
+            if self.daemon.poll() is not None:
+                self.log.seek(0)
+                raise Trouble("vrdmad ended: " + self.log.read()[-500:])
+            if time.monotonic() > end:
+                raise Trouble(else_say)
+            time.sleep(0.005)
+
+    def ctl(self, *words):
+        return sh("env", f"VRDMA_RUN_DIR={self.run_dir}", f"{self.build}/bin/vrdmactl", *words)
+
+    def environment(self, ours):
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/"}
+        if ours:
+            env |= {"LD_LIBRARY_PATH": f"{self.build}/lib/vrdma", "VRDMA_RUN_DIR": self.run_dir}
+        return env
+
+    def start(self, words, side=None, processor=None, ours=False, env=None):
+        """Starts a program in a namespace (None: ours), on one processor; it may use vdevices."""
+        program = subprocess.Popen(
+            (self.enter(side) if side else []) + words, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
+            env=self.environment(ours) | (env or {}),
+            preexec_fn=lambda: die_with_parent(None if processor is None else {processor}))
+        self.running.append(program)
+        return program
+
+    def finish(self, program, limit=60):
+        """What the program printed; Trouble unless it succeeds."""
+        try:
+            output, _ = program.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            raise Trouble(f"{' '.join(program.args)}: still runs after {limit} s") from None
+        self.running.remove(program)
+        if program.returncode:
+            raise Trouble(f"{' '.join(program.args)}: status {program.returncode}: "
+                          f"{output.strip()[-500:]}")
+        return output
+
+    def stop(self, program):
+        program.kill()
+        program.communicate()
+        self.running.remove(program)
+
+    def listening(self, program, port):
+        def listens():
+            if program.poll() is not None:
+                raise Trouble(f"{' '.join(program.args)}: ended before its client came: "
+                              f"{program.stdout.read()[-500:]}")
+            for table in ("tcp", "tcp6"):
+                with open(f"/proc/{program.pid}/net/{table}", encoding="ascii") as lines:
+                    if re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", lines.read()):
+                        return True
+            return False
+        self.wait_until(listens, 20, f"{program.args}: the server does not listen")
