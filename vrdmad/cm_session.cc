@@ -1,5 +1,6 @@
 #include "vrdmad/cm_session.h"
 
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -179,7 +180,9 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
       return done(cm.resolve_route());
     case CmCall::kListen: {
       const bool fits = request.value >= 1 && request.value <= kMaxBacklog;
-      return done(cm.listen(fits ? request.value : kMaxBacklog));
+      const int status = done(cm.listen(fits ? request.value : kMaxBacklog));
+      if (status == 0) spdlog::debug("netns {}: port {} listens", netns_, cm.local().port);
+      return status;
     }
     case CmCall::kConnect:
       return code(cm.connect(param_of(request.param)));

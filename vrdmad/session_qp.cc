@@ -244,7 +244,9 @@ int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
     answer->owned.push_back(std::move(*fd));
   }
   if (peer->recv_cq->channel == nullptr) return 0;
-  auto wake = peer->recv_cq->channel->pipe.reopen(O_WRONLY | O_NONBLOCK);
+  // Open for reading too, so that it always has a reader: to tell a process that was killed is no
+  // SIGPIPE for the one that tells.
+  auto wake = peer->recv_cq->channel->pipe.reopen(O_RDWR | O_NONBLOCK);
   if (!wake) return ENFILE;
   reply.has_wake = 1;
   answer->fds.push_back(wake->get());

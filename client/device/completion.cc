@@ -232,7 +232,9 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
                              : drain_receives(qp, count - got, wc + got);
       errors = errors || in_error(qp.state());
     }
-    if (got == count) cq.next = index;
+    // Whoever polls one at a time sees all of them in turn: receives that never end do not keep
+    // the completions of sends, and with them the send queue's room, from the program.
+    if (got == count) cq.next = (index + 1) % all;
   }
   for (size_t i = 0; errors && i < queue_pairs && got < count; ++i)
     got += flush(at(i), cq, count - got, wc + got);

@@ -1,5 +1,5 @@
 // Event channels, and what an event does to its id on the way to the program.
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
@@ -34,17 +34,13 @@ rdma_event_channel* create_channel() {
     return nullptr;
   }
   auto* channel = new Channel;
-  channel->base.fd = socket.release();
-  channel->link = link;
+  channel->base.fd = socket.get();
+  channel->source = std::make_shared<EventSource>(EventSource{link, std::move(socket)});
   channel->handle = reply.handle;
   return &channel->base;
 }
 
-// A thread that waits in next_event() goes on waiting, as it does in the kernel: rping ends so.
-void destroy_channel(rdma_event_channel* base) {
-  ::close(base->fd);
-  delete Channel::of(base);
-}
+void destroy_channel(rdma_event_channel* base) { delete Channel::of(base); }
 
 namespace {
 
@@ -122,21 +118,26 @@ void on_response(Id* id, CmEvent* event) {
   event->base.status = -error;
 }
 
-// False: nobody has the id any more.
-bool process(Channel* channel, const ipc::CmEventMessage& message, CmEvent* event) {
-  Id* id = nullptr;
-  {
+// Takes the next message, waiting for it if the channel blocks, and its id: null if nobody has that
+// any more. From then on rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
+int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
+  const int fd = source.socket.get();
+  for (;;) {
+    char first = 0;
+    if (::recv(fd, &first, 1, MSG_PEEK) < 0) return -1;
     const std::lock_guard lock(objects_mutex());
-    const auto it = channel->link->ids.find(message.handle);
-    if (it != channel->link->ids.end()) {
-      id = it->second;
-      ++id->reported;
-    }
+    const ssize_t got = ::recv(fd, message, sizeof *message, MSG_DONTWAIT);
+    if (got < 0 && errno == EAGAIN) continue;  // another thread has taken it
+    if (got < 0) return -1;
+    if (got != sizeof *message) return answer(ENODEV);  // the daemon has gone
+    const auto it = source.link->ids.find(message->handle);
+    *id = it != source.link->ids.end() ? it->second : nullptr;
+    if (*id != nullptr) ++(*id)->reported;
+    return 0;
   }
-  if (id == nullptr) {
-    if (message.request != 0) (void)channel->link->call(ipc::CmCall::kDestroyId, message.request);
-    return false;
-  }
+}
+
+void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
   event->counted = id;
   event->base.id = &id->base;
   event->base.event = static_cast<rdma_cm_event_type>(message.type);
@@ -167,20 +168,22 @@ bool process(Channel* channel, const ipc::CmEventMessage& message, CmEvent* even
     default:
       break;
   }
-  return true;
 }
 
 }  // namespace
 
 int next_event(rdma_event_channel* base, rdma_cm_event** event) {
-  Channel* channel = Channel::of(base);
+  const auto source = Channel::of(base)->source;
   for (;;) {
     ipc::CmEventMessage message;
-    const ssize_t got = ::read(base->fd, &message, sizeof message);
-    if (got < 0) return -1;
-    if (got != sizeof message) return answer(ENODEV);  // the daemon has gone
+    Id* id = nullptr;
+    if (take_message(*source, &message, &id) != 0) return -1;
+    if (id == nullptr) {
+      if (message.request != 0) (void)source->link->call(ipc::CmCall::kDestroyId, message.request);
+      continue;
+    }
     auto made = std::make_unique<CmEvent>();
-    if (!process(channel, message, made.get())) continue;
+    process(id, message, made.get());
     *event = &made.release()->base;
     return 0;
   }

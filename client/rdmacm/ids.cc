@@ -27,18 +27,18 @@ int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_
               ibv_qp_type type) {
   rdma_event_channel* channel = given != nullptr ? given : create_channel();
   if (channel == nullptr) return -1;
-  Channel* its = Channel::of(channel);
+  const auto link = Channel::of(channel)->source->link;
   ipc::CmRequest request;
   ipc::CmReply reply;
   request.call = ipc::CmCall::kCreateId;
-  request.channel = its->handle;
+  request.channel = Channel::of(channel)->handle;
   request.value = static_cast<uint32_t>(space);
   request.qp_type = static_cast<uint32_t>(type);
-  if (const int error = its->link->call(request, &reply); error != 0) {
+  if (const int error = link->call(request, &reply); error != 0) {
     if (given == nullptr) destroy_channel(channel);
     return answer(error);
   }
-  Id* id = make_id(its->link, reply.handle, channel, context, space, type);
+  Id* id = make_id(link, reply.handle, channel, context, space, type);
   id->sync = given == nullptr;
   *made = &id->base;
   return 0;
@@ -69,7 +69,7 @@ int migrate(Id* id, rdma_event_channel* given) {
   request.handle = id->handle;
   request.channel = Channel::of(channel)->handle;
   int error = EINVAL;  // a channel of another process's
-  if (Channel::of(channel)->link == id->link) error = id->link->call(request, &reply);
+  if (Channel::of(channel)->source->link == id->link) error = id->link->call(request, &reply);
   if (error != 0) {
     if (given == nullptr) destroy_channel(channel);
     return answer(error);

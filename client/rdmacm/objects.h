@@ -17,9 +17,16 @@
 
 namespace vrdma::client {
 
+// What a thread that waits for events keeps when the program destroys the channel meanwhile: it
+// goes on waiting, as in the kernel. rping ends so.
+struct EventSource {
+  std::shared_ptr<CmLink> link;
+  base::Fd socket;
+};
+
 struct Channel {
   rdma_event_channel base{};
-  std::shared_ptr<CmLink> link;
+  std::shared_ptr<EventSource> source;
   uint32_t handle = 0;
   static Channel* of(rdma_event_channel* channel) { return reinterpret_cast<Channel*>(channel); }
 };
