@@ -1,52 +1,18 @@
 #include "client/rdmacm/link.h"
 
 #include <dlfcn.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 
 #include "client/device/session.h"
+#include "client/verbs/find_real.h"
 #include "core/ipc/socket.h"
 
 namespace vrdma::client {
 
 namespace {
-
-#if defined(__x86_64__)
-#define VRDMA_MULTIARCH "x86_64-linux-gnu"
-#elif defined(__aarch64__)
-#define VRDMA_MULTIARCH "aarch64-linux-gnu"
-#endif
-
-constexpr const char* kPaths[] = {
-    "/usr/lib/" VRDMA_MULTIARCH "/librdmacm.so.1",
-    "/lib/" VRDMA_MULTIARCH "/librdmacm.so.1",
-    "/usr/lib64/librdmacm.so.1",
-    "/lib64/librdmacm.so.1",
-    "/usr/lib/librdmacm.so.1",
-    "/lib/librdmacm.so.1",
-};
-
-void* load(const char* path) {
-  Dl_info own{};
-  struct stat theirs {
-  }, mine{};
-  ::dladdr(reinterpret_cast<void*>(&load), &own);
-  if (::stat(path, &theirs) != 0 || ::stat(own.dli_fname, &mine) != 0) return nullptr;
-  if (theirs.st_dev == mine.st_dev && theirs.st_ino == mine.st_ino) return nullptr;
-  return ::dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-}
-
-void* find() {
-  if (const char* path = ::secure_getenv("VRDMA_REAL_LIBRDMACM"); path != nullptr)
-    return load(path);
-  for (const char* path : kPaths)
-    if (void* handle = load(path); handle != nullptr) return handle;
-  return nullptr;
-}
 
 enum class Whose : int { kOpen, kOurs, kReal };
 constinit std::atomic<Whose> whose{Whose::kOpen};
@@ -105,7 +71,7 @@ bool ours() {
 void* real_function(const char* name) {
   static void* const library = [] {
     const int saved = errno;
-    void* found = find();
+    void* found = find_real("librdmacm.so.1", "VRDMA_REAL_LIBRDMACM");
     errno = saved;
     return found;
   }();

@@ -1,8 +1,5 @@
-// The real libibverbs: found, loaded and entered on the first call that needs it.
-//
-// Found by absolute path in the loader's default directories, or in VRDMA_REAL_LIBIBVERBS (ignored
-// in set-uid programs); it has our SONAME, so a search by name would find ourselves. Loaded
-// RTLD_LOCAL: a second libibverbs beside this one. Its providers ask the loader for
+// The real libibverbs: found (find_real.h, or VRDMA_REAL_LIBIBVERBS), loaded and entered on the
+// first call that needs it. Its providers ask the loader for
 // "libibverbs.so.1", are given ours, and so register through our trampolines with the real one.
 //
 // No lock is held while it is loaded: the constructors of a provider library may call us from
