@@ -1,10 +1,11 @@
-"""What is measured: metrics with their goals, and the curves of the plots.
+"""What is measured. `--only` takes the keys, also with * and ?.
 
-A metric is ours, a peer, and a goal for their ratio or (no peer) for ours. `--only` takes keys.
+A Metric is ours, some peers, and goals for their ratio or (no peer) for ours. A Point is one size of
+the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count.
 """
 
 from dataclasses import dataclass, field
-from typing import Callable, Optional
+from typing import Callable
 
 import probes as p
 
@@ -20,48 +21,138 @@ class Metric:
 
 
 @dataclass
-class Curve:
-    """A curve of a plot: a probe for each size."""
-    plot: str
-    name: str
-    ours: bool
-    probe: Callable  # (size, iterations) -> probe
+class Point:
+    key: str
+    plot: str  # "latency" or "bandwidth"
+    size: int
+    probes: dict
+
+
+@dataclass
+class Growth:
+    key: str
+    what: str  # as bench_scale has it
+    counts: list
+
+
+SIZES = [2, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
 
 
 def metrics(quick):
     n = 100 if quick else 1  # so many times fewer iterations
-    rate = ["-t", 512]
+    seconds = 0.01 if quick else 0.1
+    deep = ["-t", 512]
+    deep_send = deep + ["-r", 512]
+    average, tries = "average", 1 if quick else 5
+
+    def latencies(key, title, verb, peers, goals):
+        """Peers: name -> function of iterations and column."""
+        yield Metric(key, f"2 B {title}, half round trip", "us",
+                     p.perftest_lat(verb, 2, 1000000 // n),
+                     {name: probe(1000000 // n, "typical") for name, probe in peers.items()}, goals)
+        yield Metric(key + "_avg", f"2 B {title}, half round trip, average", "us",
+                     p.undisturbed(tries, p.perftest_lat(verb, 2, 30000, column=average)),
+                     {name: p.undisturbed(tries, probe(30000, average))
+                      for name, probe in peers.items()}, goals)
+
+    def bandwidth(key, title, size, iterations):
+        return Metric(key, f"write bandwidth, {title}", "MiB/s",
+                      p.perftest_bw("write", size, iterations // n),
+                      {"memcpy": p.copy(size, iterations // n),
+                       "UCX put_bw": p.ucx_bw("put_bw", size, iterations // n)},
+                      {"memcpy": (">=", 0.95), "UCX put_bw": (">=", 1.0)})
+
+    def registration(key, title, size):
+        yield Metric(f"register_{key}", f"register {title} of memory", "us",
+                     p.micro(f"register_new/{size}", seconds),
+                     {"memcpy": p.micro(f"copy_warm/{size}", seconds),
+                      "memcpy into new memory": p.micro(f"copy_new/{size}", seconds)},
+                     {"memcpy": ("<=", 3)})
+        yield Metric(f"register_{key}_again", f"register the same {title} again", "us",
+                     p.micro(f"register_again/{size}", seconds), {}, {"": ("<=", 20)})
+
+    def polling(key, title, case):
+        return Metric(key, f"{title}, 1,000 QPs", "ns", p.micro(f"{case}/1000", seconds, unit=1),
+                      {"one QP": p.micro(f"{case}/1", seconds, unit=1)}, {"one QP": ("<=", 1.3)})
+
     return [
-        Metric("write_lat", "2 B write, half round trip", "us",
-               p.perftest_lat("write", 2, 1000000 // n),
-               {"UCX put_lat": p.ucx_lat("put_lat", 2, 1000000 // n),
-                "cache-line ping-pong": p.cache_line(1000000 // n)},
-               {"UCX put_lat": ("<=", 1.0), "cache-line ping-pong": ("<=", 1.2)}),
-        Metric("send_lat", "2 B send, half round trip", "us",
-               p.perftest_lat("send", 2, 1000000 // n),
-               {"UCX am_lat": p.ucx_lat("am_lat", 8, 1000000 // n),  # 8: its smallest
-                "UCX tag_lat": p.ucx_lat("tag_lat", 2, 1000000 // n)},
-               {"UCX am_lat": ("<=", 1.0)}),
+        *latencies("write_lat", "write", "write",
+                   {"UCX put_lat": lambda i, column: p.ucx_lat("put_lat", 2, i, column),
+                    "cache-line ping-pong": p.cache_line},
+                   {"UCX put_lat": ("<=", 1.0), "cache-line ping-pong": ("<=", 1.2)}),
+        *latencies("send_lat", "send", "send",
+                   # 8 bytes are the least it takes
+                   {"UCX am_lat": lambda i, column: p.ucx_lat("am_lat", 8, i, column),
+                    "UCX tag_lat": lambda i, column: p.ucx_lat("tag_lat", 2, i, column)},
+                   {"UCX am_lat": ("<=", 1.0)}),
         Metric("write_rate", "8 B writes", "M/s",
-               p.perftest_rate("write", 8, 10000000 // n, options=rate),
+               p.perftest_bw("write", 8, 10000000 // n, options=deep, rate=True),
                {"UCX put_bw": p.ucx_rate("put_bw", 8, 10000000 // n)}, {"": (">=", 30)}),
         Metric("send_rate", "8 B sends", "M/s",
-               p.perftest_rate("send", 8, 5000000 // n, options=rate + ["-r", 512]),
+               p.perftest_bw("send", 8, 5000000 // n, options=deep_send, rate=True),
                {"UCX am_bw": p.ucx_rate("am_bw", 8, 5000000 // n)}, {"": (">=", 12)}),
-        Metric("write_bw_64k", "write bandwidth, 64 KiB", "MiB/s",
-               p.perftest_bw("write", 65536, 100000 // n),
-               {"memcpy": p.copy(65536, 100000 // n),
-                "UCX put_bw": p.ucx_bw("put_bw", 65536, 100000 // n)},
-               {"memcpy": (">=", 0.95), "UCX put_bw": (">=", 1.0)}),
-        Metric("write_bw_1m", "write bandwidth, 1 MiB", "MiB/s",
-               p.perftest_bw("write", 1048576, 6000 // n),
-               {"memcpy": p.copy(1048576, 6000 // n),
-                "UCX put_bw": p.ucx_bw("put_bw", 1048576, 6000 // n)},
-               {"memcpy": (">=", 0.95), "UCX put_bw": (">=", 1.0)}),
+        Metric("send_stall", "8 B sends, the receiver stopped for 10 ms in each 100", "M/s",
+               p.perftest_bw("send", 8, 10000000 // n, options=deep_send, rate=True,
+                             disturb=p.stops),
+               {"undisturbed": p.perftest_bw("send", 8, 10000000 // n, options=deep_send,
+                                             rate=True)}, {"undisturbed": (">=", 0.8)}),
+        bandwidth("write_bw_64k", "64 KiB", 65536, 100000),
+        bandwidth("write_bw_1m", "1 MiB", 1048576, 6000),
         Metric("send_events", "2 B send, both asleep (-e), half round trip", "us",
                p.perftest_lat("send", 2, 30000 // n, events=True),
                {"one eventfd hop": p.wake(1, 30000 // n)}, {"one eventfd hop": ("<=", 1.15)}),
         Metric("mediated_events", "2 B send mediated, all asleep (-e), half round trip", "us",
                p.perftest_lat("send", 2, 20000 // n, mode="mediated", events=True),
                {"two eventfd hops": p.wake(2, 20000 // n)}, {"two eventfd hops": ("<=", 1.2)}),
+        Metric("mediated_spin", "2 B write mediated, both programs spin, half round trip", "us",
+               p.perftest_lat("write", 2, 500, mode="mediated")),
+        polling("poll_active", "poll_cq finds the completion of the one that is active",
+                "poll_one_active"),
+        polling("poll_receiving", "poll_cq finds the message of the one that is active",
+                "poll_one_receiving"),
+        polling("poll_empty", "poll_cq finds nothing", "poll_empty"),
+        Metric("post_send", "post_send of 8 B inline, in one process", "ns",
+               p.micro("post_send", seconds, unit=1)),
+        Metric("post_and_poll", "post_send and poll_cq of its completion", "ns",
+               p.micro("post_and_poll", seconds, unit=1)),
+        Metric("ring_entry", "an entry into a ring (post_recv)", "ns",
+               p.micro("ring_entry", seconds, unit=1)),
+        *registration("1m", "1 MiB", 1 << 20),
+        *registration("64m", "64 MiB", 64 << 20),
+        Metric("create_vdevice", "create a vdevice (median of 64)", "us",
+               p.create_vdevice(64), {}, {"": ("<=", 1000)}),
+        *[point(plot, size, quick) for plot in ("latency", "bandwidth") for size in SIZES],
+        Growth("scale_vdevices", "vdevices", [16, 64] if quick else [64, 256, 1024, 2048, 4096]),
+        Growth("scale_qps", "qps",
+               [64, 256] if quick else [1000, 2000, 5000, 10000, 20000, 40000, 65000]),
+        Growth("scale_mrs", "mrs", [100, 1000] if quick else [1000, 5000, 10000, 50000, 100000]),
     ]
+
+
+def point(plot, size, quick):
+    n = max(50, min(100000, 2**31 // size // 20)) // (20 if quick else 1)
+    n = max(n, 20)
+    if plot == "latency":
+        few = max(20, n // 20)
+        probes = {
+            "vrdma write": p.perftest_lat("write", size, n),
+            "vrdma send": p.perftest_lat("send", size, n),
+            "vrdma send, asleep": p.perftest_lat("send", size, few, events=True),
+            "vrdma send, mediated, asleep":
+                p.perftest_lat("send", size, few, mode="mediated", events=True),
+            "UCX put_lat": p.ucx_lat("put_lat", size, n),
+            "UCX tag_lat": p.ucx_lat("tag_lat", size, n),
+            "libfabric shm": p.pingpong_shm(size, few),
+            "TCP over veth": p.qperf("tcp_lat", size, 1),
+        }
+    else:
+        probes = {
+            "vrdma write": p.perftest_bw("write", size, n),
+            "vrdma send": p.perftest_bw("send", size, n),
+            "vrdma write, mediated": p.perftest_bw("write", size, max(n // 10, 20), "mediated"),
+            "UCX put_bw": p.ucx_bw("put_bw", size, n),
+            "UCX tag_bw": p.ucx_bw("tag_bw", size, n),
+            "memcpy": p.copy(size, n),
+            "TCP over veth": p.qperf("tcp_bw", size, 1),
+        }
+    return Point(f"{plot}_{size}", plot, size, probes)

@@ -8,6 +8,8 @@ import functools
 import json
 import os
 import re
+import signal
+import time
 
 from stage import SIDES, Trouble
 
@@ -39,10 +41,19 @@ def perftest(stage, mode, program, *options, disturb=None):
     stage.listening(server, PERFTEST_PORT)
     client = stage.start(words + ["-d", "v" + client_side, "10.0.0.1"], client_side, 1, ours=True)
     if disturb:
-        disturb(server)
+        disturb(server, client)
     output = stage.finish(client)
     stage.finish(server)
     return output
+
+
+def stops(server, client):
+    """Makes the server stand still for 10 ms in each 100, until the client ends."""
+    while client.poll() is None:
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(0.01)
+        server.send_signal(signal.SIGCONT)
+        time.sleep(0.09)
 
 
 def inline_for(size):
@@ -50,33 +61,34 @@ def inline_for(size):
     return ["-I", size] if size <= 64 else ["-I", 0]
 
 
-def perftest_lat(verb, size, iterations, mode="direct", events=False):
+def perftest_lat(verb, size, iterations, mode="direct", events=False, column="typical"):
     def run(stage):
         output = perftest(stage, mode, f"ib_{verb}_lat", "-s", size, "-n", iterations, "-C",
                           *inline_for(size), *(["-e"] if events else []))
         # In cycles, for microseconds are printed in hundredths. Columns: bytes, iterations, min,
-        # max, typical, ...
-        return float(numbers_of(output, "#bytes", 5)[4]) / ticks_per_us(stage)
+        # max, typical, average, ...
+        return (float(numbers_of(output, "#bytes", 6)[{"typical": 4, "average": 5}[column]])
+                / ticks_per_us(stage))
     return run
 
 
-def bw_row(output):
-    """Bytes, iterations, peak MiB/s, average MiB/s, million messages a second."""
-    return [float(word) for word in numbers_of(output, "#bytes", 5)]
-
-
-def perftest_bw(verb, size, iterations, mode="direct", options=()):
+def perftest_bw(verb, size, iterations, mode="direct", options=(), rate=False, disturb=None):
+    """MiB/s, or (rate) million messages a second."""
     def run(stage):
-        return bw_row(perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
-                               *inline_for(size), *options))[3]
+        output = perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
+                          *inline_for(size), *options, disturb=disturb)
+        # Bytes, iterations, peak MiB/s, average MiB/s, million messages a second.
+        return float(numbers_of(output, "#bytes", 5)[4 if rate else 3])
     return run
 
 
-def perftest_rate(verb, size, iterations, mode="direct", options=()):
-    def run(stage):
-        return bw_row(perftest(stage, mode, f"ib_{verb}_bw", "-s", size, "-n", iterations, "-N",
-                               *inline_for(size), *options))[4]
-    return run
+def undisturbed(times, probe):
+    """The least of several short averages: one in which nobody else took the processor.
+
+    The median of many iterations can only be a multiple of what the time stamp counter counts in,
+    10 ns on some machines; an average is as fine as one likes, but a single preemption spoils it.
+    """
+    return lambda stage: min(probe(stage) for _ in range(times))
 
 
 # ---- peers --------------------------------------------------------------------------------------
@@ -104,8 +116,9 @@ def uct_options(test, size):
     return []
 
 
-def ucx_lat(test, size, iterations):
-    return lambda stage: ucx(stage, test, size, iterations, uct_options(test, size))[1]
+def ucx_lat(test, size, iterations, column="typical"):
+    number = {"typical": 1, "average": 3}[column]
+    return lambda stage: ucx(stage, test, size, iterations, uct_options(test, size))[number]
 
 
 def ucx_bw(test, size, iterations):
@@ -154,8 +167,8 @@ def limit_output(stage, *words):
     return stage.finish(stage.start([program, *map(str, words)]))
 
 
-def cache_line(iterations):
-    return lambda stage: json.loads(limit_output(stage, "cache-line", iterations))["typical"] / 1e3
+def cache_line(iterations, column="typical"):
+    return lambda stage: json.loads(limit_output(stage, "cache-line", iterations))[column] / 1e3
 
 
 def copy(size, iterations):
@@ -164,3 +177,39 @@ def copy(size, iterations):
 
 def wake(hops, iterations):
     return lambda stage: json.loads(limit_output(stage, "wake", hops, iterations))["typical"] / 1e3
+
+
+# ---- single calls, and many objects -------------------------------------------------------------
+
+def micro(name, seconds, unit=1e3):
+    """Google Benchmark's time of a case of bench_micro, in us (or `unit` ns)."""
+    def run(stage):
+        program = os.path.join(stage.build, "tests/bench/bench_micro")
+        output = stage.finish(stage.start(  # which warns of Debian's build of the library, first
+            [program, f"--benchmark_filter=^{name}(/manual_time)?$", "--benchmark_format=json",
+             f"--benchmark_min_time={seconds}"], stage.ample(), 1, ours=True))
+        try:
+            cases = json.JSONDecoder().raw_decode(output, output.index("{\n"))[0]["benchmarks"]
+        except (ValueError, KeyError):
+            raise Trouble(f"bench_micro {name}: {output.strip()[-500:]}") from None
+        return cases[0]["real_time"] / unit
+    return run
+
+
+def scale(stage, what, counts):
+    """What bench_scale prints, a row for each count, and the row of the deletions."""
+    program = os.path.join(stage.build, "tests/bench/bench_scale")
+    listed = ",".join(map(str, counts))
+    if what == "vdevices":
+        words, side = [stage.crowd(counts[-1])], None
+    else:
+        words, side = [], stage.ample()
+    output = stage.finish(stage.start([program, what, str(stage.daemon.pid), *words, listed], side,
+                                      ours=True), limit=600)
+    rows = [json.loads(line) for line in output.splitlines()]
+    return rows[:-1], rows[-1]
+
+
+def create_vdevice(count):
+    """Median of so many creations, in us."""
+    return lambda stage: scale(stage, "vdevices", [count])[0][0]["median_us"]

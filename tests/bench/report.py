@@ -6,6 +6,8 @@ import platform
 import statistics
 import time
 
+import plot
+
 
 def figure(value):
     """Three digits that count, and never an exponent."""
@@ -60,6 +62,35 @@ def table(header, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+GROWTH_COLUMNS = {"count": "count", "median_us": "creation, median us", "mean_us": "mean us",
+                  "daemon_kib": "vrdmad, KiB each", "process_kib": "process, KiB each",
+                  "idle_ticks": "CPU ticks in idle 5 s", "idle_wakes": "woken in idle 5 s"}
+
+
+def growth_table(growth):
+    columns = [name for name in GROWTH_COLUMNS if name in growth["rows"][0]]
+    rows = []
+    for row in growth["rows"]:
+        each = {name: value / row["count"] if name.endswith("_kib") else value
+                for name, value in row.items()}
+        rows.append([figure(each[name]) if isinstance(each[name], float) else f"{each[name]:,}"
+                     for name in columns])
+    last = growth["deletion"]
+    return (f"### {growth['what']}\n\n" + table([GROWTH_COLUMNS[name] for name in columns], rows)
+            + f"\n\nA deletion takes {figure(last['deletion_mean_us'])} us (mean). "
+            + f"{load_of(growth['loads']).capitalize()}.\n")
+
+
+def sizes_table(kind, points):
+    names = list(points[0]["values"])
+    rows = [[f"{point['size']:,}"] + [spread(point["values"][name]) for name in names]
+            for point in points]
+    unit = {"latency": "half round trip, us", "bandwidth": "MiB/s"}[kind]
+    loads = [entry for point in points for entry in point["loads"]]
+    return (f"### {kind} over sizes ({unit})\n\n" + table(["bytes", *names], rows)
+            + f"\n\n{load_of(loads).capitalize()}.\n")
+
+
 def processor():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -74,7 +105,7 @@ class Results:
     def __init__(self, folder, add):
         self.folder = folder
         self.path = os.path.join(folder, "results.json")
-        self.data = {"metrics": {}}
+        self.data = {"entries": {}}
         if add and os.path.exists(self.path):
             with open(self.path, encoding="utf-8") as file:
                 self.data = json.load(file)
@@ -86,21 +117,28 @@ class Results:
             "kernel": " ".join(platform.uname()[i] for i in (0, 2)),
         }
 
-    def put_metric(self, metric):
-        self.data["metrics"][metric["key"]] = metric
+    def put(self, key, entry):
+        self.data["entries"][key] = entry
 
     def markdown(self, order):
-        metrics = [self.data["metrics"][key] for key in order if key in self.data["metrics"]]
-        loads = [entry for metric in metrics for entry in metric["loads"]]
-        rounds = sorted({len(metric["ours"]) for metric in metrics})
-        head = (f"{self.data['date']}, {self.data['processor']}, {self.data['processors']} "
-                f"processors, {self.data['kernel']}; rounds: {', '.join(map(str, rounds))}; "
-                f"{load_of(loads)}.")
+        entries = [self.data["entries"][key] for key in order if key in self.data["entries"]]
+        metrics = [entry for entry in entries if "ours" in entry]
+        parts = [f"{self.data['date']}, {self.data['processor']}, {self.data['processors']} "
+                 f"processors, {self.data['kernel']}."]
         if self.data["quick"]:
-            head += " **Few iterations: these numbers only show that the measuring works.**"
-        return head + "\n\n" + table(
-            ["metric", "ours", "peer", "ratio", "goal", "reached"],
-            [row for metric in metrics for row in rows_of(metric)]) + "\n"
+            parts.append("**Few iterations: these numbers only show that the measuring works.**")
+        if metrics:
+            rounds = sorted({len(metric["ours"]) for metric in metrics})
+            loads = [load for metric in metrics for load in metric["loads"]]
+            parts.append(f"Rounds: {', '.join(map(str, rounds))}; {load_of(loads)}.")
+            parts.append(table(["metric", "ours", "peer", "ratio", "goal", "reached"],
+                               [row for metric in metrics for row in rows_of(metric)]))
+        for kind in ("latency", "bandwidth"):
+            points = [entry for entry in entries if entry.get("plot") == kind]
+            if points:
+                parts.append(sizes_table(kind, points))
+        parts += [growth_table(entry) for entry in entries if "rows" in entry]
+        return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def write(self, order):
         os.makedirs(self.folder, exist_ok=True)
@@ -109,4 +147,7 @@ class Results:
         text = self.markdown(order)
         with open(os.path.join(self.folder, "results.md"), "w", encoding="utf-8") as file:
             file.write(text)
+        for name, drawing in plot.drawings(self.data["entries"].values()):
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+                file.write(drawing)
         print(text)

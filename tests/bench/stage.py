@@ -115,6 +115,29 @@ class Stage:
             sh(*self.enter(side), "ip", "address", "add", address, "dev", "eth0")
             sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
 
+    def ample(self):
+        """Namespace e with a vdevice that may use as much as there can be."""
+        if self.name("e") not in self.namespaces:
+            self._join("e", "f")
+            quota = ",".join(f"{kind}=max" for kind in ("qp", "mr", "mr_bytes", "cq", "cqe"))
+            self.ctl("vdev", "create", "ve", "--netns", self.name("e"), "--netdev", "eth0",
+                     "--tenant", "ample", "--quota", quota)
+        return "e"
+
+    def crowd(self, count):
+        """The name of a namespace with netdevs d0, d1, ... that are up and lead nowhere."""
+        name = self.name(f"crowd{count}")
+        if name not in self.namespaces:
+            sh("ip", "netns", "add", name)
+            self.namespaces.append(name)
+            lines = []
+            for i in range(0, count, 2):
+                lines += [f"link add d{i} type veth peer name d{i + 1}", f"link set d{i} up",
+                          f"link set d{i + 1} up"]
+            subprocess.run(self.enter(f"crowd{count}") + ["ip", "-batch", "-"], check=True, text=True,
+                           input="\n".join(lines), stdout=subprocess.DEVNULL)
+        return name
+
     def _start_daemon(self):
         self.log = open(os.path.join(self.folder, "vrdmad.log"), "w+", encoding="utf-8")
         self.daemon = subprocess.Popen(

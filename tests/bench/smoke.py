@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""The driver works: some metrics with few iterations, and what it writes is whole. No time is judged."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as xml
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "latency_2", "latency_4096",
+           "scale_qps"]
+FAULTS = []
+
+
+def expect(true, what):
+    if not true:
+        FAULTS.append(what)
+
+
+def driver(*words):
+    done = subprocess.run([f"{HERE}/run", *words], capture_output=True, text=True)
+    if done.returncode == 77:
+        print(done.stdout, end="")
+        sys.exit(77)
+    return done
+
+
+def numbers(values, count):
+    return len(values) == count and all(isinstance(v, float) and v > 0 for v in values)
+
+
+def check_json(folder):
+    with open(f"{folder}/results.json", encoding="utf-8") as file:
+        entries = json.load(file)["entries"]
+    expect(sorted(entries) == sorted(METRICS), f"the JSON has {sorted(entries)}")
+    for key, entry in entries.items():
+        expect(all(moment["load"] >= 0 for load in entry["loads"] for moment in load.values())
+               and entry["loads"], f"{key}: the loads are not whole")
+    expect(numbers(entries["write_lat"]["ours"], 1), "write_lat: not one number of ours")
+    expect(len(entries["write_lat"]["peers"]) == 2, "write_lat: not two peers")
+    for peer, values in entries["write_lat"]["peers"].items():
+        expect(numbers(values, 1), f"write_lat: not one number of {peer}")
+    expect(len(entries["latency_2"]["values"]) == 8, "latency_2: not eight curves")
+    for name, values in entries["latency_2"]["values"].items():
+        expect(numbers(values, 1), f"latency_2: not one number of {name}")
+    expect(all(row["count"] > 0 and row["median_us"] > 0 for row in entries["scale_qps"]["rows"]),
+           "scale_qps: a row is not whole")
+
+
+def check_table(text):
+    for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB"):
+        expect(re.search(rf"^\| {title}.* (yes|no) \|$", text, re.MULTILINE),
+               f"the table has no verdict on: {title}")
+    expect(text.count("load average") + text.count("Load average") == 3, "the loads are not told")
+    expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
+    expect(re.search(r"^\| 256 \|( [\d.,-]+ \|){4}$", text, re.MULTILINE), "no row of 256 qps")
+
+
+def check_svg(path, curves, points):
+    root = xml.parse(path).getroot()
+    found = root.findall("{http://www.w3.org/2000/svg}polyline")
+    expect(len(found) == curves, f"{path}: {len(found)} curves instead of {curves}")
+    for curve in found:
+        expect(len(curve.get("points").split()) <= points, f"{path}: a curve has too many points")
+    labels = [text.text for text in root.findall("{http://www.w3.org/2000/svg}text")]
+    expect(len(labels) > curves and all(labels), f"{path}: the labels are not whole")
+
+
+def main():
+    expect(driver("--only", "no_such_metric").returncode == 1, "an unknown metric is not refused")
+    with tempfile.TemporaryDirectory() as folder:
+        # In two runs: the second one adds.
+        for i, metrics in enumerate((METRICS[:2], METRICS[2:])):
+            done = driver("--quick", "--rounds", "1", "--out", folder, "--only", ",".join(metrics),
+                          *(["--add"] if i else []))
+            if done.returncode:
+                print(done.stdout, done.stderr)
+                sys.exit(f"FAILED: tests/bench/run ends with status {done.returncode}")
+        with open(f"{folder}/results.md", encoding="utf-8") as file:
+            text = file.read()
+        expect(done.stdout.strip() == text.strip(), "what is printed is not what is written")
+        check_json(folder)
+        check_table(text)
+        check_svg(f"{folder}/latency.svg", 8, 2)
+        check_svg(f"{folder}/qps.svg", 3, 2)
+        names = sorted(os.listdir(folder))
+        expect(names == ["latency.svg", "qps.svg", "results.json", "results.md"], f"files: {names}")
+    for fault in FAULTS:
+        print(f"FAILED: {fault}")
+    sys.exit(1 if FAULTS else 0)
+
+
+if __name__ == "__main__":
+    main()
