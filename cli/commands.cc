@@ -65,6 +65,7 @@ Outcome vdev_create(const Options& options, Output& output) {
   request.set_tenant(options.tenant);
   request.set_fabric(options.fabric);
   if (auto added = add_quota(options.quota, request); !added) return added;
+  for (const auto& permission : options.allow) request.add_allow(permission);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.create_vdev(request);
     if (!vdev) return base::pass(std::move(vdev).error());

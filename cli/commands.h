@@ -17,7 +17,8 @@ struct Options {
   std::vector<std::string> names;                     // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
   std::vector<std::string> quota;                     // each as parse_quota() takes it
-  std::vector<std::string> command;                   // of exec
+  std::vector<std::string> allow;
+  std::vector<std::string> command;  // of exec
 };
 
 using Outcome = base::Result<void>;

@@ -37,7 +37,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"socket", vdev.socket()},
           {"sessions", vdev.sessions()},
           {"gids", gid_rows(vdev)},
-          {"quota", quota_rows(vdev)}};
+          {"quota", quota_rows(vdev)},
+          {"allowed", vdev.allowed()}};
 }
 
 // What is no UTF-8 (a netns path may be anything) becomes U+FFFD instead of an exception.

@@ -22,6 +22,13 @@ std::string time_of_day() {
   return {text.data(), std::strftime(text.data(), text.size(), "%H:%M:%S", &parts)};
 }
 
+template <class Words>
+std::string joined(const Words& words) {
+  std::string line;
+  for (const auto& word : words) line += (line.empty() ? "" : ", ") + word;
+  return line;
+}
+
 std::string padded(std::string text, size_t width) {
   if (text.size() < width) text.resize(width, ' ');
   return text;
@@ -74,6 +81,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("port", vdev.port_state() + ", mtu " + std::to_string(vdev.active_mtu()));
     line("socket", vdev.socket());
     line("sessions", std::to_string(vdev.sessions()));
+    if (vdev.allowed_size() > 0) line("allowed", joined(vdev.allowed()));
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
     for (const auto& row : vdev.quota())

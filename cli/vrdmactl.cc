@@ -80,6 +80,10 @@ class Grammar {
     text(create, "--tenant", options_.tenant, "TENANT", "whose it is (default)");
     text(create, "--fabric", options_.fabric, "FABRIC", "whom it can reach (the tenant's own)");
     quota(create, "--quota");
+    create
+        .add_option("--allow", options_.allow, "what needs your word, such as raw-packet (nothing)")
+        ->delimiter(',')
+        ->type_name("PERMISSION,...");
     name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
     name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
     leaf(vdev, "delete", "destroy vdevices", vdev_delete)

@@ -104,10 +104,18 @@ base::Result<void> enter(const Netns& netns) {
   return {};
 }
 
-base::Result<uint64_t> peer_inode(const base::Fd& accepted) {
-  const base::Fd fd(::ioctl(accepted.get(), SIOCGSKNS));
+base::Result<Netns> of_socket(const base::Fd& socket) {
+  base::Fd fd(::ioctl(socket.get(), SIOCGSKNS));
   if (!fd.valid()) return base::fail_errno("ask for the netns of a socket");
-  return inode_of(fd);
+  auto inode = inode_of(fd);
+  if (!inode) return base::pass(std::move(inode).error());
+  return Netns{std::move(fd), *inode};
+}
+
+base::Result<uint64_t> peer_inode(const base::Fd& accepted) {
+  auto netns = of_socket(accepted);
+  if (!netns) return base::pass(std::move(netns).error());
+  return netns->inode;
 }
 
 }  // namespace vrdma::netns

@@ -32,6 +32,10 @@ struct Netns {
 // Moves the calling thread into the namespace. Threads begin where their maker is. CAP_SYS_ADMIN.
 [[nodiscard]] base::Result<void> enter(const Netns& netns);
 
+// The namespace in which a socket was made (SIOCGSKNS). `socket` must be one: of another file's
+// descriptor, its owner is asked. CAP_NET_ADMIN.
+[[nodiscard]] base::Result<Netns> of_socket(const base::Fd& socket);
+
 // The inode of the namespace in which the other end of a connected, accepted unix socket was made
 // (SIOCGSKNS; /proc/PID/ns/net lies after setns(2), this does not). CAP_NET_ADMIN.
 [[nodiscard]] base::Result<uint64_t> peer_inode(const base::Fd& accepted);

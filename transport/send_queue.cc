@@ -119,7 +119,7 @@ SendQueue::Turn SendQueue::step() {
     return Turn::kMore;
   }
   if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) &&
-      qp_.type != verbs::QpType::kUd)
+      verbs::is_connected(qp_.type))
     return change_key();
   const Progress progress = path_->execute(request_);
   switch (progress.kind) {

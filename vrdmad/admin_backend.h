@@ -35,6 +35,7 @@ struct VdevSpec {
   std::string tenant;               // empty: "default"
   std::string fabric;               // empty: the tenant's own
   std::vector<QuotaSetting> quota;  // kinds not named get their defaults
+  std::vector<std::string> allow;   // permissions, see provisioning/permission.h
 };
 
 struct GidRow {
@@ -56,6 +57,7 @@ struct VdevInfo {
   uint32_t sessions = 0;    // processes that have it open
   std::vector<GidRow> gids;
   std::vector<QuotaRow> quota;
+  std::vector<std::string> allowed;
 };
 
 struct ParentInfo {

@@ -54,6 +54,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
     row.set_used(quota.used);
     row.set_limit(quota.limit);
   }
+  for (const auto& permission : vdev.allowed) out.add_allowed(permission);
 }
 
 void fill(v1::WatchEvent& out, const WatchEvent& event) {
@@ -169,6 +170,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.tenant = request->tenant();
     spec.fabric = request->fabric();
     spec.quota = quota_of(request->quota());
+    spec.allow.assign(request->allow().begin(), request->allow().end());
     return answer(*context, backend_.create_vdev(spec), *response);
   }
 

@@ -35,6 +35,8 @@ std::optional<CmService> service_of(uint32_t qp_type) {
     case verbs::QpType::kXrcInitiator:
     case verbs::QpType::kXrcTarget:
       return CmService::kXrc;
+    case verbs::QpType::kRawPacket:
+      break;  // has no peer
   }
   return std::nullopt;
 }

@@ -153,6 +153,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   provisioning::Ledger ledger;
   if (auto ok = ledger.set_limits(to_settings(spec.quota)); !ok) return pass(std::move(ok.error()));
 
+  auto permissions = provisioning::Permissions::of(spec.allow);
+  if (!permissions) return pass(std::move(permissions.error()));
+  record->spec.allow = permissions->names();
+
   auto netns = netns::resolve(spec.netns);
   if (!netns) return pass(std::move(netns.error()));
   const std::string& name = spec.name;
@@ -182,7 +186,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   Worker& worker = worker_of(record->fabric);
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
   worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger),
-              qp_numbers});
+              qp_numbers, *permissions});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
   auto cm = cm_.attach(
@@ -213,7 +217,7 @@ void Daemon::apply(Record& record) {
   for (const auto& refusal : update.refusals)
     spdlog::warn("vdevice {}: {}", record.spec.name, refusal.sentence);
   Worker& worker = worker_of(record.fabric);
-  worker.set_port(record.spec.name, {link.up, link.mtu, link.ifindex});
+  worker.set_port(record.spec.name, {link.up, link.mtu, link.ifindex, link.mac});
   worker.set_gids(record.spec.name, record.gids.gids());
   record.cm->update(record.gids.gids(), roce_mtu(link.mtu));
   const auto shown =
@@ -278,6 +282,7 @@ VdevInfo Daemon::info(const Record& record) {
   for (const auto& gid : record.gids.gids())
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
   info.quota = to_rows(use.quota);
+  info.allowed = record.spec.allow;
   return info;
 }
 

@@ -72,6 +72,11 @@ ArenaRegistry& arenas() {
   return registry;
 }
 
+bool is_raw(const ipc::Request& request) {
+  return request.call == Call::kCreateQp &&
+         request.create_qp.type == static_cast<uint32_t>(verbs::QpType::kRawPacket);
+}
+
 uint32_t next_context_id() {
   static std::atomic<uint32_t> next = 1;
   return next.fetch_add(1);
@@ -193,15 +198,19 @@ void Session::on_socket(uint32_t events) {
   }
   if (request.magic != ipc::kMagic ||
       (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
-       request.call != Call::kImportDevice)) {
+       request.call != Call::kImportDevice && !is_raw(request))) {
     close_elsewhere(std::move(fds));
     return end(true);
   }
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
-  answer.reply.error = request.version == ipc::kVersion ? dispatch(request, std::move(fds), &answer)
-                                                        : EPROTONOSUPPORT;
+  if (request.version == ipc::kVersion) {
+    answer.reply.error = dispatch(request, std::move(fds), &answer);
+  } else {
+    close_elsewhere(std::move(fds));
+    answer.reply.error = EPROTONOSUPPORT;
+  }
   if (answer.reply.error != 0) ++vdevice_->counters.refused;
   if (!answer.deferred) send_answer(std::move(answer));
   // Not when the socket closes: a forked child may hold it for long.
@@ -229,6 +238,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
     return open_xrcd(request.open_xrcd, std::move(fds), answer);
   if (request.call == Call::kImportDevice && context_ != nullptr && !vdevice_->gone)
     return import_device(std::move(fds));
+  if (is_raw(request) && context_ != nullptr && !vdevice_->gone)
+    return create_qp(request.create_qp, std::move(fds), answer);
   close_elsewhere(std::move(fds));
   if (context_ == nullptr) return ENOTCONN;
   switch (request.call) {
@@ -251,6 +262,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return destroy_qp(request.handle.handle);
     case Call::kCloseXrcd:
       return close_xrcd(request.handle.handle);
+    case Call::kDestroyFlow:
+      return destroy_flow(request.handle.handle);
     case Call::kDestroyAh:
       return destroy_ah(request.handle.handle);
     case Call::kDetachMcast:
@@ -293,7 +306,9 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
     case Call::kQuerySrq:
       return query_srq(request.handle.handle, answer);
     case Call::kCreateQp:
-      return create_qp(request.create_qp, answer);
+      return create_qp(request.create_qp, {}, answer);
+    case Call::kCreateFlow:
+      return create_flow(request.create_flow, answer);
     case Call::kOpenQp:
       return open_qp(request.open_qp, answer);
     case Call::kModifyQp:

@@ -88,13 +88,18 @@ class Session {
   int query_srq(uint32_t handle, Answer* answer);
   int destroy_srq(uint32_t handle);
   // session_qp.cc
-  int create_qp(const ipc::CreateQpRequest& request, Answer* answer);
+  int create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer);
   int modify_qp(const ipc::ModifyQpRequest& request, Answer* answer);
   int to_rtr(rdma::Qp& qp, Answer* answer);
   int query_qp(uint32_t handle, Answer* answer);
   int destroy_qp(uint32_t handle);
   int mcast(const ipc::McastRequest& request, bool attach);
 
+  // session_raw.cc
+  [[nodiscard]] bool may_have_raw_packets() const;
+  [[nodiscard]] base::Result<base::Fd> packet_socket(Fds proof);
+  int create_flow(const ipc::CreateFlowRequest& request, Answer* answer);
+  int destroy_flow(uint32_t handle);
   // session_xrc.cc
   int open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer);
   int close_xrcd(uint32_t handle);

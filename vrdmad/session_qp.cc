@@ -7,6 +7,7 @@
 
 #include "core/rdma/qp_state.h"
 #include "core/rdma/xrc.h"
+#include "transport/raw/packet.h"
 #include "transport/shm/connected.h"
 #include "transport/shm/datagram.h"
 #include "vrdmad/session.h"
@@ -34,13 +35,20 @@ uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
 
 }  // namespace
 
-int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
+int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   const auto type = static_cast<QpType>(request.type);
   if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
   if (type == QpType::kXrcTarget) return create_target(request, answer);
   if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd &&
-      type != QpType::kXrcInitiator)
+      type != QpType::kRawPacket && type != QpType::kXrcInitiator)
     return EOPNOTSUPP;
+  Fd packets;
+  if (type == QpType::kRawPacket) {
+    auto socket = packet_socket(std::move(fds));
+    if (!socket) return socket.error().code();
+    if (request.srq != ipc::kNoObject) return EOPNOTSUPP;
+    packets = std::move(*socket);
+  }
   rdma::Context& context = *context_;
   rdma::Pd* pd = context.pds.find(request.pd);
   rdma::Cq* send_cq = context.cqs.find(request.send_cq);
@@ -95,10 +103,16 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
                   qp->max_recv_sge};
 
   auto sender = std::make_unique<transport::SendQueue>(*qp, runner_);
-  if (type == QpType::kUd)
+  if (type == QpType::kRawPacket) {
+    auto port = std::make_unique<transport::PacketPort>(*qp, loop(), std::move(packets),
+                                                        context.device->ifindex);
+    sender->set_path(std::make_unique<transport::PacketPath>(*qp, *sender, *port));
+    qp->frames = std::move(port);
+  } else if (type == QpType::kUd) {
     sender->set_path(std::make_unique<transport::DatagramPath>(*qp, *sender));
-  else
+  } else {
     sender->set_path(std::make_unique<transport::ConnectedPath>(*qp, *sender));
+  }
   qp->sender = std::move(sender);
   ++pd->users;
   ++send_cq->users;
@@ -106,6 +120,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Answer* answer) {
   if (srq != nullptr) ++srq->users;
   rdma::Qp* made = context.qps.add(std::move(qp));
   made->qpn = context.device->take_qpn(made);
+  if (made->frames != nullptr) context.device->raw_qps.push_back(made);
   made->set_state(QpState::kReset);
 
   auto& reply = answer->reply.create_qp;
@@ -270,6 +285,7 @@ int Session::destroy_qp(uint32_t handle) {
   }
   rdma::Qp* qp = context_->qps.find(handle);
   if (qp == nullptr) return EINVAL;
+  if (!qp->flows.empty()) return EBUSY;
   context_->destroy_qp(*qp);
   return 0;
 }

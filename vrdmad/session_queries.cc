@@ -47,6 +47,7 @@ int Session::query_device(Answer* answer) {
   reply.max_rd_atomic = ipc::kMaxRdAtomic;
   reply.max_mcast_grp = 8192;
   reply.max_mcast_qp_attach = 1024;
+  reply.raw_packets = may_have_raw_packets() ? 1 : 0;
   return 0;
 }
 

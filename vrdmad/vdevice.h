@@ -7,6 +7,7 @@
 
 #include "core/rdma/device.h"
 #include "provisioning/ledger.h"
+#include "provisioning/permission.h"
 
 namespace vrdma::vrdmad {
 
@@ -31,6 +32,7 @@ struct SessionSettings {
 struct Vdevice {
   rdma::Device device;
   provisioning::Ledger ledger;
+  provisioning::Permissions permissions;
   std::list<std::unique_ptr<Session>> sessions;
   SessionCounters counters;
   bool gone = false;

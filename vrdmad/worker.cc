@@ -37,6 +37,7 @@ void Worker::add(VdeviceSetup setup) {
                                        delete gone;
                                        if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
                                      });
+    vdevice->permissions = setup.permissions;
     rdma::Device& device = vdevice->device;
     device.name = setup.name;
     device.tenant = setup.tenant;
@@ -71,6 +72,7 @@ void Worker::set_port(const std::string& name, PortStatus status) {
     device.port_active = status.active;
     device.mtu = status.mtu;
     device.ifindex = status.ifindex;
+    device.mac = status.mac;
     if (!changed) return;
     const auto event = status.active ? verbs::Event::kPortActive : verbs::Event::kPortError;
     for (rdma::Context* context : device.contexts) context->raise(event, 1);

@@ -5,9 +5,11 @@
 // post() and call(); a worker never waits for the control thread.
 #pragma once
 
+#include <array>
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,12 +27,14 @@ struct VdeviceSetup {
   uint64_t node_guid = 0;  // big-endian
   provisioning::Ledger ledger;
   std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
+  provisioning::Permissions permissions;
 };
 
 struct PortStatus {
   bool active = false;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
+  std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
 };
 
 struct VdeviceUse {

@@ -14,7 +14,8 @@ constexpr bool same(A a, B b) {
 }
 
 static_assert(same(QpType::kRc, IBV_QPT_RC) && same(QpType::kUc, IBV_QPT_UC) &&
-              same(QpType::kUd, IBV_QPT_UD) && same(QpType::kXrcInitiator, IBV_QPT_XRC_SEND) &&
+              same(QpType::kUd, IBV_QPT_UD) && same(QpType::kRawPacket, IBV_QPT_RAW_PACKET) &&
+              same(QpType::kXrcInitiator, IBV_QPT_XRC_SEND) &&
               same(QpType::kXrcTarget, IBV_QPT_XRC_RECV));
 static_assert(same(QpState::kReset, IBV_QPS_RESET) && same(QpState::kInit, IBV_QPS_INIT) &&
               same(QpState::kRtr, IBV_QPS_RTR) && same(QpState::kRts, IBV_QPS_RTS) &&

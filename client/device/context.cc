@@ -191,6 +191,7 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
                          IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC |
                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
                          IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  if (device.raw_packets != 0) out.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
   out.max_sge = static_cast<int>(device.max_sge);
   out.max_sge_rd = static_cast<int>(device.max_sge);
   out.max_cq = static_cast<int>(device.max_cq);
@@ -228,7 +229,7 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   attr->odp_caps.per_transport_caps.ud_odp_caps = kDatagrams;
   attr->xrc_odp_caps = kReliable;
   // All other fields are zero, which says that we have none: segmentation and checksums in
-  // hardware, RSS, raw packets, pacing, tag matching, moderation.
+  // hardware, of raw packets too, RSS, pacing, tag matching, moderation.
   return 0;
 }
 

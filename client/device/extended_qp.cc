@@ -101,6 +101,8 @@ uint64_t operations_of(ibv_qp_type type) {
       return ~kAnswered;
     case IBV_QPT_UD:
       return kDatagram;
+    case IBV_QPT_RAW_PACKET:
+      return IBV_QP_EX_WITH_SEND;
     default:
       return 0;
   }

@@ -34,6 +34,8 @@ bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
       return opcode <= IBV_WR_SEND_WITH_IMM || keys;
     case IBV_QPT_UD:
       return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+    case IBV_QPT_RAW_PACKET:
+      return opcode == IBV_WR_SEND;
     default:
       return false;
   }

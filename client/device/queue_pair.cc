@@ -1,4 +1,6 @@
 // Queue pairs: making, changing, asking, destroying.
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -160,7 +162,14 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   wanted.max_send_sge = attr->cap.max_send_sge;
   wanted.max_recv_sge = attr->cap.max_recv_sge;
   wanted.max_inline = attr->cap.max_inline_data;
-  if (const int error = context.session.call(request, &reply); error != 0) {
+  // The kernel lets who has CAP_NET_RAW make it; the daemon wants to see it, and refuses without.
+  base::Fd packets;
+  std::vector<int> sent;
+  if (attr->qp_type == IBV_QPT_RAW_PACKET) {
+    packets = base::Fd(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+    if (packets.valid()) sent.push_back(packets.get());
+  }
+  if (const int error = context.session.call(request, &reply, sent); error != 0) {
     errno = error;
     return nullptr;
   }

@@ -1,7 +1,7 @@
 // The session protocol: what a client of one vdevice asks of the daemon.
 //
 // A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn; file descriptors travel as
-// SCM_RIGHTS beside the reply (beside the request only with kHello and two others). All integers
+// SCM_RIGHTS beside the reply (beside the request only with kHello and three others). All integers
 // are the host's, for both ends are on one host. Both structs are fixed in size. Events go the
 // other way through the event pipe of the session, as EventMessage.
 //
@@ -62,7 +62,10 @@ enum class Call : uint32_t {
   kOpenXrcd,
   kCloseXrcd,
   kOpenQp,
+  kCreateFlow,
+  kDestroyFlow,
 };
+constexpr auto kLastCall = Call::kDestroyFlow;
 
 // Beside it, if the process has one already: its memory arena.
 struct HelloRequest {
@@ -90,6 +93,7 @@ struct DeviceReply {
   uint64_t max_mr_size;
   uint32_t max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd, max_ah, max_srq, max_srq_wr,
       max_mw, max_rd_atomic, max_mcast_grp, max_mcast_qp_attach;
+  uint32_t raw_packets;  // 1: the vdevice may have them
 };
 
 struct PortReply {
@@ -200,7 +204,9 @@ struct QuerySrqReply {
   uint32_t max_wr, max_sge, limit;
 };
 
-// An XRC target has nothing but its domain. Its reply names no place in the arena.
+// An XRC target has nothing but its domain. Its reply names no place in the arena. Beside one for
+// raw packets: a packet socket (packet(7)) of the vdevice's network namespace, which shows that the
+// caller may make one.
 struct CreateQpRequest {
   uint32_t pd, send_cq, recv_cq, srq;  // srq or kNoObject
   uint32_t xrcd;
@@ -259,6 +265,16 @@ struct McastRequest {
   uint8_t gid[16];
 };
 
+// Of a frame's first bytes: Ethernet, IPv6, the ports.
+constexpr size_t kFlowBytes = 64;
+struct FlowMatch {
+  uint8_t value[kFlowBytes], mask[kFlowBytes];
+};
+struct CreateFlowRequest {
+  uint32_t qp;
+  FlowMatch match;
+};
+
 struct Request {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
@@ -282,6 +298,7 @@ struct Request {
     ModifyQpRequest modify_qp;
     verbs::AddressVector create_ah;
     McastRequest mcast;
+    CreateFlowRequest create_flow;
     uint8_t bytes[160];
   };
   Request() : bytes{} {}

@@ -200,8 +200,17 @@ void Context::destroy_srq(Srq& srq) {
   srqs.remove(srq.handle);
 }
 
+bool Flow::matches(const uint8_t* frame, size_t length) const {
+  for (size_t i = 0; i < ipc::kFlowBytes; ++i)
+    if (match.mask[i] != 0 && (i >= length || ((frame[i] ^ match.value[i]) & match.mask[i]) != 0))
+      return false;
+  return true;
+}
+
 void Context::destroy_qp(Qp& qp) {
   qp.sender.reset();
+  qp.frames.reset();
+  std::erase(device->raw_qps, &qp);
   if (qp.windows > 0)
     mws.each([&](Mw& mw) {
       if (mw.qp == &qp) unbind_window(*this, mw);

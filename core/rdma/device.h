@@ -17,6 +17,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -48,6 +49,23 @@ class Sender {
   virtual void receive_posted() = 0;  // the receive that it waits for may be there
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
+};
+
+// Which Ethernet frames a raw packet queue pair is to receive: those whose first bytes are `value`
+// wherever `mask` has a bit. A frame that ends before the mask does is none of them.
+struct Flow {
+  uint32_t handle = 0;
+  Qp* qp = nullptr;
+  ipc::FlowMatch match{};
+  [[nodiscard]] bool matches(const uint8_t* frame, size_t length) const;
+};
+
+// Where a raw packet queue pair's frames come from and go to; transport/ implements it.
+class FramePort {
+ public:
+  virtual ~FramePort() = default;
+  virtual base::Result<void> flows_changed() = 0;              // Qp::flows did
+  virtual void take(const uint8_t* frame, size_t length) = 0;  // receives it if a flow matches
 };
 
 // A table of objects by handle.
@@ -254,6 +272,9 @@ struct Qp {
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
   std::vector<verbs::Gid> groups;
+  // Of a raw packet queue pair.
+  std::unique_ptr<FramePort> frames;
+  std::vector<const Flow*> flows;
 
   // Of an XRC target: it belongs to all of `openers`; `context` is that of one of them.
   XrcDomain* domain = nullptr;
@@ -324,6 +345,7 @@ struct Context final : Imports {
   Handles<Ah> ahs;
   Handles<Xrcd> xrcds;
   Handles<Target> targets;
+  Handles<Flow> flows;
   struct Named {  // what a key's slot stands for
     Mr* mr = nullptr;
     Mw* mw = nullptr;
@@ -367,6 +389,7 @@ struct Device {
   std::vector<verbs::Gid> gids;
   std::unordered_map<uint32_t, Qp*> qps;
   std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
+  std::vector<Qp*> raw_qps;                                               // those of raw packets
   std::list<Context*> contexts;
   uint32_t next_qpn = 0;
   uint32_t next_srqn = 0;
@@ -375,6 +398,7 @@ struct Device {
   bool port_active = false;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
+  std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
 
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;

@@ -52,7 +52,7 @@ void Fabric::set_gids(Device* device, std::vector<verbs::Gid> gids) {
   add(device);
   std::vector<Qp*> orphaned;
   for (const auto& [qpn, qp] : device->qps)
-    if (qp->state() >= QpState::kRtr && qp->type != QpType::kUd && !device->owns(qp->sgid))
+    if (qp->state() >= QpState::kRtr && verbs::is_connected(qp->type) && !device->owns(qp->sgid))
       orphaned.push_back(qp);
   for (Qp* qp : orphaned) qp->fail();
 }
@@ -70,7 +70,7 @@ Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const {
 }
 
 Qp* Fabric::named_peer(const Qp& qp) const {
-  if (qp.type == QpType::kUd || !qp.can_receive()) return nullptr;
+  if (!verbs::is_connected(qp.type) || !qp.can_receive()) return nullptr;
   Qp* peer = find(dgid_of(qp), qp.attributes.dest_qpn);
   return peer != nullptr && (reaches(qp.type, peer->type) || reaches(peer->type, qp.type))
              ? peer

@@ -8,11 +8,11 @@ using namespace verbs;  // NOLINT: the table below is nothing but its names
 
 namespace {
 
-constexpr uint8_t kRcBit = 1, kUcBit = 2, kUdBit = 4, kIniBit = 8, kTgtBit = 16;
+constexpr uint8_t kRcBit = 1, kUcBit = 2, kUdBit = 4, kIniBit = 8, kTgtBit = 16, kRawBit = 32;
 constexpr uint8_t kReliable = kRcBit | kIniBit | kTgtBit;
 constexpr uint8_t kConnected = kReliable | kUcBit;
-constexpr uint8_t kAllTypes = kConnected | kUdBit;
-constexpr uint8_t kResponds = kRcBit | kTgtBit;  // reliably; the others never answer
+constexpr uint8_t kAllTypes = kConnected | kUdBit;  // beside raw packets
+constexpr uint8_t kResponds = kRcBit | kTgtBit;     // reliably; the others never answer
 
 struct Transition {
   uint8_t types;
@@ -28,6 +28,15 @@ constexpr std::array kTransitions{
     Transition{kConnected, QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags,
                0},
     Transition{kUdBit, QpState::kReset, QpState::kInit, kQpPkeyIndex | kQpPort | kQpQkey, 0},
+    Transition{kRawBit, QpState::kReset, QpState::kInit, kQpPort, 0},
+    Transition{kRawBit, QpState::kInit, QpState::kInit, 0, 0},
+    Transition{kRawBit, QpState::kInit, QpState::kRtr, 0, 0},
+    Transition{kRawBit, QpState::kRtr, QpState::kRts, 0, 0},
+    Transition{kRawBit, QpState::kRts, QpState::kRts, 0, 0},
+    Transition{kRawBit, QpState::kRts, QpState::kSqd, 0, 0},
+    Transition{kRawBit, QpState::kSqd, QpState::kRts, 0, 0},
+    Transition{kRawBit, QpState::kSqd, QpState::kSqd, 0, 0},
+    Transition{kRawBit, QpState::kSqe, QpState::kRts, 0, 0},
 
     Transition{kConnected, QpState::kInit, QpState::kInit, 0,
                kQpPkeyIndex | kQpPort | kQpAccessFlags},
@@ -84,6 +93,8 @@ uint8_t bit_of(QpType type) {
       return kUcBit;
     case QpType::kUd:
       return kUdBit;
+    case QpType::kRawPacket:
+      return kRawBit;
     case QpType::kXrcInitiator:
       return kIniBit;
     case QpType::kXrcTarget:

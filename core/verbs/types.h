@@ -8,12 +8,22 @@
 
 namespace vrdma::verbs {
 
-// IBTA 10.3.1; the reliable and unreliable connected services, the datagram, and the two ends of
-// the extended reliable connection (annex A14).
-enum class QpType : uint8_t { kRc = 2, kUc = 3, kUd = 4, kXrcInitiator = 9, kXrcTarget = 10 };
+// IBTA 10.3.1; the reliable and unreliable connected services, the datagram, whole Ethernet frames,
+// and the two ends of the extended reliable connection (annex A14).
+enum class QpType : uint8_t {
+  kRc = 2,
+  kUc = 3,
+  kUd = 4,
+  kRawPacket = 8,
+  kXrcInitiator = 9,
+  kXrcTarget = 10
+};
 
+constexpr bool is_connected(QpType type) {
+  return type != QpType::kUd && type != QpType::kRawPacket;
+}
 // Of the connected types, those that are acknowledged.
-constexpr bool is_reliable(QpType type) { return type != QpType::kUc && type != QpType::kUd; }
+constexpr bool is_reliable(QpType type) { return is_connected(type) && type != QpType::kUc; }
 
 // IBTA 10.3.1, figure 124.
 enum class QpState : uint32_t {

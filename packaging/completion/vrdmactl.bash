@@ -30,7 +30,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota)
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow)
                 ((i++))
                 ;;
             -*) ;;
@@ -47,6 +47,7 @@ _vrdmactl() {
             ;;
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
+        --allow) choices="raw-packet" ;;
         --netdev | --tenant | --fabric | --quota) return ;;
     esac
     if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then
@@ -57,8 +58,8 @@ _vrdmactl() {
     case "${words[*]}" in
         "") choices="vdev quota gid parent stats watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
-        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota" ;;
-        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota" ;;
+        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
+        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         quota) choices="show set" ;;
         gid | parent) choices="list" ;;
         completion) choices="bash" ;;

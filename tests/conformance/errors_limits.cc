@@ -196,7 +196,7 @@ CONFORMANCE_TEST(errors, what_there_is_not) {
   CHECK(plain != nullptr);
   CHECK_EQ(ibv_destroy_qp(plain), 0);
   init.comp_mask = IBV_QP_INIT_ATTR_PD;
-  init.qp_type = IBV_QPT_RAW_PACKET;
+  init.qp_type = IBV_QPT_DRIVER;
   errno = 0;
   CHECK(ibv_create_qp_ex(side.context, &init) == nullptr);
   CHECK_EQ(errno, EOPNOTSUPP);

@@ -412,9 +412,14 @@ void queue_verbs() {
     return made(ibv_create_rwq_ind_table(context, &attr), ibv_destroy_rwq_ind_table);
   });
   verb("ibv_create_flow", [] {
+    ibv_qp* raw = make_qp(IBV_QPT_RAW_PACKET, 0);
     ibv_flow_attr attr{};
+    attr.type = IBV_FLOW_ATTR_SNIFFER;
     attr.size = sizeof attr;
-    return made(ibv_create_flow(rc, &attr), ibv_destroy_flow);
+    attr.port = 1;
+    const int error = made(ibv_create_flow(raw != nullptr ? raw : rc, &attr), ibv_destroy_flow);
+    if (raw != nullptr) ibv_destroy_qp(raw);
+    return error;
   });
   verb("ibv_create_flow_action_esp", [] {
     ibv_flow_action_esp_attr attr{};

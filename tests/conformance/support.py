@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""support.py FOUND [--write]: docs/verbs-support.md says of each verb, opcode and capability what a
+"""support.py FOUND ALLOWED [--write]: docs/verbs-support.md says of each verb, opcode and capability what a
 live vdevice answers.
 
-FOUND is what the program `support` printed. A row of the document is "| `name` | value | ...", below
+FOUND is what the program `support` printed, ALLOWED the same of a vdevice that was made with all that
+can be allowed: what only that one has is "allowed" in the document. A row of the document is "| `name` | value | ...", below
 the heading of its section. Complains about each row that is stale, missing or of nothing; --write
 mends the values and adds what is missing, with a remark to be written."""
 
@@ -28,6 +29,10 @@ def read_found(path):
 def main():
     write = "--write" in sys.argv
     found = read_found(sys.argv[1])
+    for section, rows in read_found(sys.argv[2]).items():
+        for name, value in rows.items():
+            if found[section][name] == "no" and value == "yes":
+                found[section][name] = "allowed"
     missing = {section: dict(rows) for section, rows in found.items()}
     complaints, lines, section = [], [], None
 

@@ -12,7 +12,7 @@ mode=$1 user=$2 group=$3
 shift 3
 setup
 start_daemon
-two_vdevices "$mode"
+two_vdevices "$mode" --allow raw-packet
 
 # A copy, because a build directory may be closed to other users.
 cp "$BUILD/tests/conformance/verbs_conformance" "$T/"

@@ -15,6 +15,8 @@
 
 namespace {
 
+constexpr auto kCalls = static_cast<uint32_t>(vrdma::ipc::kLastCall);
+
 using vrdma::base::Fd;
 using vrdma::ipc::Reply;
 using vrdma::ipc::Request;
@@ -26,11 +28,12 @@ vrdma::vrdmad::Worker& worker() {
     vrdma::vrdmad::VdeviceSetup setup;
     setup.name = "fuzz";
     setup.tenant = setup.fabric = "red";
+    setup.permissions = *vrdma::provisioning::Permissions::of({"raw-packet"});
     (*made)->add(std::move(setup));
     vrdma::verbs::Gid gid;
     gid.bytes[0] = 0xfe;
     (*made)->set_gids("fuzz", {gid});
-    (*made)->set_port("fuzz", {true, 4200, 1});
+    (*made)->set_port("fuzz", {true, 4200, 1, std::array<uint8_t, 6>{2}});
     return std::move(*made);
   }();
   return *instance;
@@ -69,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto* words = reinterpret_cast<uint32_t*>(request.bytes);
     for (size_t i = 0; i < sizeof request.bytes / sizeof *words; ++i)
       if (words[i] % 2 == 0) words[i] %= 16;
-    request.call = static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % 40);
+    request.call =
+        static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % (kCalls + 2));
     if (!converse(client.get(), request)) break;
   }
   return 0;

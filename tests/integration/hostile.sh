@@ -16,7 +16,7 @@ start_daemon
 two_vdevices mediated
 netns_add c
 join c eth0 10.0.1.3/24 a eth1 10.0.1.1/24
-vdev_create vc c eth0 --tenant evil --fabric shared
+vdev_create vc c eth0 --tenant evil --fabric shared --allow raw-packet
 socket=$(find "$R/netns" -name vc.sock)
 cp "$program" "$T/hostile"
 

@@ -236,8 +236,8 @@ gid_index() {
 
 # ---- two vdevices that talk ---------------------------------------------------------------------
 
-# two_vdevices direct|mediated: namespaces a (10.0.0.1) and b (10.0.0.2), vdevices va and vb, of
-# one tenant (direct) or of two in one fabric (mediated).
+# two_vdevices direct|mediated [further arguments of vrdmactl vdev create]: namespaces a (10.0.0.1)
+# and b (10.0.0.2), vdevices va and vb, of one tenant (direct) or of two in one fabric (mediated).
 two_vdevices() {
   netns_add a b
   join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
@@ -246,8 +246,8 @@ two_vdevices() {
     mediated) local of_a=(--tenant red --fabric shared) of_b=(--tenant blue --fabric shared) ;;
     *) fail "'$1' is neither direct nor mediated" ;;
   esac
-  vdev_create va a eth0 "${of_a[@]}"
-  vdev_create vb b eth0 "${of_b[@]}"
+  vdev_create va a eth0 "${of_a[@]}" "${@:2}"
+  vdev_create vb b eth0 "${of_b[@]}" "${@:2}"
   INDEX_A=$(gid_index a va 10.0.0.1)
   INDEX_B=$(gid_index b vb 10.0.0.2)
 }

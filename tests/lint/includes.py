@@ -26,14 +26,15 @@ TABLE = {
     "provisioning": ["core/base"],
     "transport": ["core/base", "core/verbs", "core/wire", "core/ipc", "core/rdma"],
     "transport/shm": ["transport"],
+    "transport/raw": ["transport"],
     "transport/tcp": ["transport"],
     "transport/roce": ["transport"],
     "transport/hca": ["transport"],
     "client": ["core/base", "core/verbs", "core/wire", "core/ipc", "core/rdma"],
     "api": ["core/base"],
     "pvrdma": ["core/wire", "core/rdma", "client"],
-    "vrdmad": ["netns", "gid", "qp1mux", "provisioning", "transport", "transport/shm",
-               "transport/tcp", "transport/roce", "transport/hca", "api"],
+    "vrdmad": ["netns", "gid", "qp1mux", "provisioning", "transport", "transport/raw",
+               "transport/shm", "transport/tcp", "transport/roce", "transport/hca", "api"],
     "cli": ["api", "core/base"],
 }
 # Nobody includes tests; they include what they test.

@@ -2,36 +2,24 @@
 // group's members. What nobody takes is lost and counted; the sender does not learn.
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "transport/send_queue.h"
+#include "transport/message.h"
 
 namespace vrdma::transport {
 
-class DatagramPath final : public Path {
+class DatagramPath final : public MessagePath {
  public:
-  DatagramPath(rdma::Qp& qp, SendQueue& queue) : qp_(qp), queue_(queue) {}
+  DatagramPath(rdma::Qp& qp, SendQueue& queue) : MessagePath(qp, queue, verbs::kGrhBytes) {}
   ~DatagramPath() override { abandon(); }
 
-  [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
-  void abandon() override;
-
  private:
-  using Buffer = std::shared_ptr<std::vector<uint8_t>>;
+  [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
+  [[nodiscard]] uint64_t max_length() const override;
+  [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
+                                     const Message& message) override;
+  void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const verbs::Gid& destination,
+               const Message& message);
 
-  [[nodiscard]] Progress collect(rdma::WorkRequest& request);
-  void send(const rdma::WorkRequest& request);
-  void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const verbs::Gid& destination);
-
-  rdma::Qp& qp_;
-  SendQueue& queue_;
-  Buffer message_;  // room for the GRH, then the payload
   verbs::Gid source_{};
-  bool reading_ = false;  // a reach thread fills message_
-  bool ready_ = false;
-  bool failed_ = false;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace vrdma::transport

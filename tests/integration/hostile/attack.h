@@ -30,6 +30,7 @@ struct Attack {
 
 std::vector<Attack> message_attacks();     // what is said
 std::vector<Attack> descriptor_attacks();  // what comes beside it
+std::vector<Attack> raw_attacks();         // raw packets
 std::vector<Attack> ring_attacks();        // what stands in shared memory
 std::vector<Attack> memory_attacks();      // keys, and memory that does not answer
 

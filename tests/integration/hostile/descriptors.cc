@@ -23,9 +23,10 @@ using base::Fd;
 using ipc::Call;
 
 void descriptors_on_everything(const Target& target) {
-  for (uint32_t call = 1; call <= static_cast<uint32_t>(Call::kDetachMcast); ++call) {
-    // Two take some, and look at them.
-    if (static_cast<Call>(call) == Call::kHello || static_cast<Call>(call) == Call::kImportDevice)
+  for (uint32_t call = 1; call <= static_cast<uint32_t>(ipc::kLastCall) + 1; ++call) {
+    // Three take some, and look at them. (So does kCreateQp, for raw packets alone.)
+    if (static_cast<Call>(call) == Call::kHello || static_cast<Call>(call) == Call::kImportDevice ||
+        static_cast<Call>(call) == Call::kOpenXrcd)
       continue;
     Client client(target.socket);
     client.open();
@@ -93,6 +94,9 @@ void a_socket_that_lingers(const Target& target) {
     leave_behind(target, kWhole, request_of(Call::kHello), 1);
     leave_behind(target, kWhole, request_of(Call::kHello), 9);
     leave_behind(target, kWhole, request_of(Call::kHello), 200);
+    ipc::Request version = request_of(Call::kHello);
+    version.version = ipc::kVersion + 1;
+    leave_behind(target, kWhole, version, 1);
     leave_behind(target, 17, request_of(Call::kProbe), 3);
   }
   ::sleep(2);

@@ -14,7 +14,7 @@ namespace {
 using ipc::Call;
 
 constexpr auto kFirst = static_cast<uint32_t>(Call::kProbe);
-constexpr auto kLast = static_cast<uint32_t>(Call::kOpenQp);
+constexpr auto kLast = static_cast<uint32_t>(ipc::kLastCall);
 
 void wrong_magic(const Target& target) {
   Client client(target.socket);

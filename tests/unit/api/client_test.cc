@@ -42,6 +42,7 @@ TEST_F(ClientTest, create_carries_every_field) {
   auto& setting = *request.add_quota();
   setting.set_kind("qp");
   setting.set_limit(7);
+  request.add_allow("raw-packet");
   const auto vdev = client_.create_vdev(request);
   ASSERT_TRUE(vdev) << vdev.error().message();
   EXPECT_EQ(vdev->name(), "red0");
@@ -65,6 +66,8 @@ TEST_F(ClientTest, create_carries_every_field) {
   EXPECT_EQ(vdev->quota(0).used(), 2U);
   EXPECT_EQ(vdev->quota(0).limit(), 7U);
   EXPECT_EQ(vdev->quota(2).limit(), uint64_t{1} << 34);
+  ASSERT_EQ(vdev->allowed_size(), 1);
+  EXPECT_EQ(vdev->allowed(0), "raw-packet");
 }
 
 TEST_F(ClientTest, list_is_sorted_and_get_finds) {

@@ -32,6 +32,7 @@ v1::Vdev red0() {
   auto& bytes = *vdev.add_quota();
   bytes.set_kind("mr_bytes");
   bytes.set_limit(~uint64_t{0});
+  vdev.add_allowed("raw-packet");
   return vdev;
 }
 
@@ -85,6 +86,9 @@ TEST(Output, json_has_every_field) {
       "used": 0,
       "limit": 18446744073709551615
     }
+  ],
+  "allowed": [
+    "raw-packet"
   ]
 }
 )");
@@ -106,6 +110,7 @@ TEST(Output, show) {
             "    port        DOWN, mtu 1024\n"
             "    socket      /run/x.sock\n"
             "    sessions    3\n"
+            "    allowed     raw-packet\n"
             "    gid 0       fe80::1 (RoCE v2)\n"
             "    qp          2 of 64\n"
             "    mr_bytes    0 of max\n");

@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 struct Ran {
@@ -174,7 +175,14 @@ TEST_F(Vrdmactl, drives_the_daemon) {
               StartsWith("[\n  {\n    \"name\": \"blue0\""));
   EXPECT_THAT(run({"vdev", "-o", "json", "list"}).out, StartsWith("[\n"));
   EXPECT_THAT(run({"vdev", "show", "red0", "--output=json"}).out, StartsWith("[\n"));
-  EXPECT_EQ(run({"vdev", "delete", "red0", "blue0"}).status, 0);
+  EXPECT_THAT(run({"vdev", "show", "red0"}).out, Not(HasSubstr("allowed")));
+  EXPECT_EQ(run({"vdev", "create", "raw0", "--netns", "a", "--netdev", "eth0", "--allow",
+                 "raw-packet,frogs", "--allow", "toads"})
+                .status,
+            0);  // which there are is the daemon's to know
+  EXPECT_THAT(run({"vdev", "show", "raw0"}).out,
+              HasSubstr("\n    allowed     raw-packet, frogs, toads\n"));
+  EXPECT_EQ(run({"vdev", "delete", "red0", "blue0", "raw0"}).status, 0);
   EXPECT_EQ(run({"vdev", "list", "-o", "json"}).out, "[]\n");
   EXPECT_EQ(stop_daemon(), 0);
 }

@@ -67,6 +67,7 @@ base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
     vdev.socket = "/run/vrdma/netns/1/" + spec.name + ".sock";
     vdev.gids = {{0, "fe80::11:22ff:fe33:4455", "RoCE v2"}, {1, "::ffff:10.0.0.1", "RoCE v2"}};
     vdev.quota = {{"qp", 2, 64}, {"mr", 0, 128}, {"mr_bytes", 0, uint64_t{1} << 34}};
+    vdev.allowed = spec.allow;
     if (auto applied = apply(vdev, spec.quota); !applied)
       return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
     vdevs_[vdev.name] = vdev;

@@ -17,8 +17,8 @@ using verbs::QpType;
 
 constexpr QpState kStates[] = {QpState::kReset, QpState::kInit, QpState::kRtr, QpState::kRts,
                                QpState::kSqd,   QpState::kSqe,  QpState::kErr};
-constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd, QpType::kXrcInitiator,
-                             QpType::kXrcTarget};
+constexpr QpType kTypes[] = {QpType::kRc,        QpType::kUc,           QpType::kUd,
+                             QpType::kRawPacket, QpType::kXrcInitiator, QpType::kXrcTarget};
 
 // "reset-init" and the like; the transitions that are legal at all, beside those to RESET and ERR.
 std::string name(QpState from, QpState to) {
@@ -30,13 +30,13 @@ bool exists(QpType type, const std::string& transition) {
   static const std::set<std::string> kAll{"reset-init", "init-init", "init-rtr",
                                           "rtr-rts",    "rts-rts",   "rts-sqd",
                                           "sqd-rts",    "sqd-sqd",   "sqe-rts"};
-  if (transition == "sqe-rts" && type != QpType::kUc && type != QpType::kUd) return false;
+  if (transition == "sqe-rts" && verbs::is_reliable(type)) return false;
   return kAll.contains(transition);
 }
 
 struct Rule {
   QpAttrMask attribute;
-  std::string types;  // of "rudit": RC, UC, UD, XRC initiator and target
+  std::string types;  // of "rudpit": RC, UC, UD, raw packets, XRC initiator and target
   std::set<std::string> required, optional;
 };
 
@@ -44,7 +44,8 @@ const std::vector<Rule>& rules() {
   using namespace verbs;  // NOLINT: names of attributes
   static const std::vector<Rule> kRules{
       {kQpPkeyIndex, "rudit", {"reset-init"}, {"init-init", "init-rtr", "sqd-sqd"}},
-      {kQpPort, "rudit", {"reset-init"}, {"init-init"}},
+      {kQpPort, "rudpit", {"reset-init"}, {}},
+      {kQpPort, "rudit", {}, {"init-init"}},
       {kQpPort, "rit", {}, {"sqd-sqd"}},
       {kQpAccessFlags,
        "ruit",
@@ -90,6 +91,8 @@ char letter_of(QpType type) {
       return 'u';
     case QpType::kUd:
       return 'd';
+    case QpType::kRawPacket:
+      return 'p';
     case QpType::kXrcInitiator:
       return 'i';
     case QpType::kXrcTarget:
@@ -139,7 +142,7 @@ TEST(QpStates, KnowNoOtherStatesOrTypes) {
     for (const QpState known : kStates) {
       EXPECT_FALSE(modify_is_legal(QpType::kRc, known, static_cast<QpState>(state), 0));
     }
-  EXPECT_FALSE(modify_is_legal(static_cast<QpType>(8), QpState::kReset, QpState::kInit,
+  EXPECT_FALSE(modify_is_legal(static_cast<QpType>(7), QpState::kReset, QpState::kInit,
                                verbs::kQpPkeyIndex | verbs::kQpPort | verbs::kQpAccessFlags));
 }
 

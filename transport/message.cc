@@ -1,0 +1,143 @@
+#include "transport/message.h"
+
+namespace vrdma::transport {
+
+using rdma::Outcome;
+using verbs::WcStatus;
+
+namespace {
+
+// Of one queue pair, on their way into memory that has to be reached; more are lost, as where the
+// buffer of a network card is full.
+constexpr uint32_t kMaxReceiving = 256;
+
+}  // namespace
+
+void MessagePath::abandon() {
+  reading_ = ready_ = failed_ = false;
+  message_ = nullptr;
+  alive_ = std::make_shared<int>(0);
+}
+
+Progress MessagePath::execute(rdma::WorkRequest& request) {
+  if (reading_) return {Progress::Kind::kPending};
+  if (!ready_ && !failed_) {
+    const Progress progress = collect(request);
+    if (!ready_) return progress;
+  }
+  if (failed_) {
+    abandon();
+    return done(WcStatus::kLocalProtectionError);
+  }
+  const WcStatus status = send(request, message_);
+  abandon();
+  return done(status);
+}
+
+// Brings the payload together. ready_, or what to report.
+Progress MessagePath::collect(rdma::WorkRequest& request) {
+  if (!admit(request)) return done(WcStatus::kLocalQpOperationError);
+  rdma::PieceList pieces;
+  uint64_t length = 0;
+  bool reached = false;
+  if ((request.wqe.flags & ipc::kInline) != 0) {
+    length = request.wqe.inline_length;
+    pieces.count = length > 0 ? 1 : 0;
+    pieces.pieces[0] = {request.inline_data, 0, length, false};
+  } else {
+    const Outcome outcome = rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(),
+                                         qp_.pd->handle, 0, &pieces, &length, &reached);
+    if (outcome != Outcome::kDone) return done(WcStatus::kLocalProtectionError);
+  }
+  if (length > max_length()) return done(WcStatus::kLocalLengthError);
+  message_ = std::make_shared<std::vector<uint8_t>>(headroom_ + length);
+  rdma::Reach::Job job;
+  job.buffer = message_;
+  uint64_t offset = headroom_;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached) {
+      job.parts.push_back(rdma::part_of(piece, offset, *qp_.context->process));
+    } else if (!rdma::read_piece(piece, message_->data() + offset)) {
+      return done(WcStatus::kLocalProtectionError);
+    }
+    offset += piece.length;
+  }
+  if (job.parts.empty()) {
+    ready_ = true;
+    return {};
+  }
+  reading_ = true;
+  job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
+    if (alive.expired()) return;
+    reading_ = false;
+    ready_ = ok;
+    failed_ = !ok;
+    queue_.resume();
+  };
+  qp_.context->process->reach()->submit(std::move(job));
+  return {Progress::Kind::kPending};
+}
+
+bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry) {
+  if (!target.can_receive() || target.receiving >= kMaxReceiving) return false;
+  rdma::Receive receive;
+  const Outcome fetched =
+      target.srq != nullptr
+          ? target.srq->claim(&receive)
+          : rdma::fetch_receive(target.receives, target.inbox_head + target.receiving, &receive);
+  if (fetched == Outcome::kPeerBroken && target.context->on_corrupt) target.context->on_corrupt();
+  if (fetched != Outcome::kDone) return false;
+  entry.slot = receive.slot;
+  entry.byte_len = static_cast<uint32_t>(message->size());
+
+  rdma::PieceList pieces;
+  bool reached = false;
+  const Outcome outcome = rdma::scatter(receive, target.memory(), target.receive_pd().handle,
+                                        message->size(), &pieces, &reached);
+  if (outcome != Outcome::kDone) {
+    // A sender must not be able to break the receiver with a long datagram: it is dropped.
+    if (target.srq != nullptr) target.srq->give_back(receive.slot);
+    return false;
+  }
+  rdma::Process& process = *target.context->process;
+  rdma::Reach::Job job;
+  job.write = true;
+  job.buffer = message;
+  uint64_t offset = 0;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached)
+      job.parts.push_back(rdma::part_of(piece, offset, process));
+    else if (!rdma::write_piece(message->data() + offset, piece))
+      entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
+    offset += piece.length;
+  }
+  if (job.parts.empty() && target.receiving == 0) {
+    target.deliver(entry);
+    return true;
+  }
+  // In hand until its memory is written. A process's jobs run in order, so those behind it wait
+  // there too, also with nothing to write.
+  ++target.receiving;
+  job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
+              receive, entry, srq = target.srq,
+              srq_alive = target.srq != nullptr ? std::weak_ptr(target.srq->alive)
+                                                : std::weak_ptr<int>()](bool ok) mutable {
+    rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
+    const auto give_back = [&] {
+      if (!srq_alive.expired()) srq->give_back(receive.slot);
+    };
+    if (qp == nullptr) return give_back();
+    --qp->receiving;
+    if (!qp->can_receive()) {  // in an error state the program flushes its receives itself
+      return give_back();
+    }
+    if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
+    qp->deliver(entry);
+  };
+  process.reach()->submit(std::move(job));
+  return true;
+}
+
+}  // namespace vrdma::transport

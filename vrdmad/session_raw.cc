@@ -1,0 +1,104 @@
+// Raw packet queue pairs of a session: who may have one, and what it receives.
+#include <linux/if_packet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+
+#include "netns/netns.h"
+#include "vrdmad/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+
+namespace {
+
+constexpr size_t kMaxFlows = 64;  // of a queue pair
+// Of a vdevice. Each holds a descriptor of the daemon and a buffer of the kernel, which the quota
+// does not count.
+constexpr size_t kMaxRawQps = 64;
+
+base::Result<Fd> bound_socket(const netns::Netns& netns, uint32_t ifindex) {
+  if (auto entered = netns::enter(netns); !entered) return base::pass(std::move(entered).error());
+  // Of no protocol: it receives nothing.
+  Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return base::fail_errno("make a packet socket");
+  const int on = 1;
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_ifindex = static_cast<int>(ifindex);
+  if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+      ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return base::fail_errno("bind a packet socket");
+  return socket;
+}
+
+}  // namespace
+
+bool Session::may_have_raw_packets() const {
+  return vdevice_->permissions.has(provisioning::Permission::kRawPacket) &&
+         vdevice_->device.mac.has_value();
+}
+
+// Who can make a packet socket in the vdevice's network namespace has CAP_NET_RAW there, which the
+// kernel has checked. What is used is a socket of our own: what the caller keeps of his he may
+// rebind, or give a ring that never ends.
+base::Result<Fd> Session::packet_socket(Fds proof) {
+  const bool allowed = may_have_raw_packets();
+  if (!allowed || vdevice_->device.raw_qps.size() >= kMaxRawQps) {
+    close_elsewhere(std::move(proof));
+    if (!allowed) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
+    return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
+  }
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  const bool shown = proof.size() == 1 &&
+                     ::getsockopt(proof[0].get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+                     domain == AF_PACKET;
+  uint64_t inode = 0;
+  if (shown)
+    if (auto theirs = netns::of_socket(proof[0])) inode = theirs->inode;
+  close_elsewhere(std::move(proof));
+  auto ours = netns::of_socket(socket_);
+  if (!ours) return base::pass(std::move(ours).error());
+  if (!shown || inode != ours->inode) return base::fail(EPERM, "no packet socket was shown");
+  base::Result<Fd> made = base::fail(ENOMEM, "no thread");
+  try {
+    // A thread of its own, for it does not come back from there.
+    std::thread([&] { made = bound_socket(*ours, vdevice_->device.ifindex); }).join();
+  } catch (const std::system_error&) {
+  }
+  return made;
+}
+
+int Session::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) {
+  rdma::Qp* qp = context_->qps.find(request.qp);
+  if (qp == nullptr || qp->frames == nullptr) return EINVAL;
+  if (qp->flows.size() >= kMaxFlows) return ENOMEM;
+  auto flow = std::make_unique<rdma::Flow>();
+  flow->qp = qp;
+  flow->match = request.match;
+  const rdma::Flow* made = context_->flows.add(std::move(flow));
+  qp->flows.push_back(made);
+  if (auto changed = qp->frames->flows_changed(); !changed) {
+    qp->flows.pop_back();
+    context_->flows.remove(made->handle);
+    return changed.error().code();
+  }
+  answer->reply.handle.handle = made->handle;
+  return 0;
+}
+
+int Session::destroy_flow(uint32_t handle) {
+  const rdma::Flow* flow = context_->flows.find(handle);
+  if (flow == nullptr) return EINVAL;
+  std::erase(flow->qp->flows, flow);
+  (void)flow->qp->frames->flows_changed();
+  context_->flows.remove(handle);
+  return 0;
+}
+
+}  // namespace vrdma::vrdmad
