@@ -200,7 +200,7 @@ def scale(stage, what, counts):
     """What bench_scale prints, a row for each count, and the row of the deletions."""
     program = os.path.join(stage.build, "tests/bench/bench_scale")
     listed = ",".join(map(str, counts))
-    if what == "vdevices":
+    if what in ("vdevices", "creations"):
         words, side = [stage.crowd(counts[-1])], None
     else:
         words, side = [], stage.ample()
@@ -212,4 +212,4 @@ def scale(stage, what, counts):
 
 def create_vdevice(count):
     """Median of so many creations, in us."""
-    return lambda stage: scale(stage, "vdevices", [count])[0][0]["median_us"]
+    return lambda stage: scale(stage, "creations", [count])[0][0]["median_us"]

@@ -28,22 +28,23 @@ def reached(value, goal):
 
 
 def rows_of(metric):
-    """Metric, ours, peer, ratio, goal, reached: a row for each peer."""
+    """Metric, ours, peer, ratio, goal, reached, others (percent of CPU): a row for each peer."""
     unit = " " + metric["unit"]
     ours = metric["ours"]
     title = metric["title"]
+    others = f"{statistics.median([entry['others'] for entry in metric['loads']]):.0f} %"
     goal = metric["goals"].get("")
     verdict = [f"{goal[0]} {figure(goal[1])}{unit}",
                "yes" if reached(statistics.median(ours), goal) else "no"] if goal else ["", ""]
     if goal or not metric["peers"]:
-        yield [title, spread(ours) + unit, "", "", *verdict]
+        yield [title, spread(ours) + unit, "", "", *verdict, others]
     for peer, theirs in metric["peers"].items():
         ratios = [a / b for a, b in zip(ours, theirs)]
         goal = metric["goals"].get(peer)
         verdict = [f"{goal[0]} {goal[1]}",
                    "yes" if reached(statistics.median(ratios), goal) else "no"] if goal else ["", ""]
         yield [title, spread(ours) + unit, f"{peer}: {spread(theirs)}{unit}", spread(ratios),
-               *verdict]
+               *verdict, others]
 
 
 def load_of(entries):
@@ -53,8 +54,12 @@ def load_of(entries):
         return "nothing was measured"
     loads = [moment["load"] for moment in all_loads]
     waits = [moment["pressure"] for moment in all_loads if moment["pressure"] is not None]
+    others = [entry["others"] for entry in entries]
     text = f"load average {min(loads):.1f}–{max(loads):.1f}"
-    return text + (f", CPU pressure (avg10) {min(waits):.0f}–{max(waits):.0f} %" if waits else "")
+    if waits:
+        text += f", CPU pressure (avg10) {min(waits):.0f}–{max(waits):.0f} %"
+    return text + (f", of the processors others took {statistics.median(others):.0f} % "
+                   f"({min(others):.0f}–{max(others):.0f} %)")
 
 
 def table(header, rows):
@@ -131,7 +136,7 @@ class Results:
             rounds = sorted({len(metric["ours"]) for metric in metrics})
             loads = [load for metric in metrics for load in metric["loads"]]
             parts.append(f"Rounds: {', '.join(map(str, rounds))}; {load_of(loads)}.")
-            parts.append(table(["metric", "ours", "peer", "ratio", "goal", "reached"],
+            parts.append(table(["metric", "ours", "peer", "ratio", "goal", "reached", "others"],
                                [row for metric in metrics for row in rows_of(metric)]))
         for kind in ("latency", "bandwidth"):
             points = [entry for entry in entries if entry.get("plot") == kind]

@@ -1,6 +1,7 @@
 // bench_scale: how time and memory grow with the number of things.
 //
 //   bench_scale vdevices DAEMON NETNS COUNT,...  vdevices on the netdevs d0, d1, ... of NETNS
+//   bench_scale creations DAEMON NETNS COUNT,... the same, without a look at the idle daemon
 //   bench_scale qps DAEMON COUNT,...             queue pairs of this process, in state RESET
 //   bench_scale mrs DAEMON COUNT,...             memory regions of 4 KiB, side by side
 //
@@ -133,7 +134,7 @@ T value_of(base::Result<T> result) {
   std::exit(1);
 }
 
-Growth vdevices(const std::string& netns) {
+Growth vdevices(const std::string& netns, bool idle) {
   auto connection = std::make_shared<std::optional<api::Client>>();
   const auto client = [connection]() -> api::Client& {
     if (!*connection) connection->emplace(value_of(api::Client::connect(api::default_run_dir())));
@@ -157,7 +158,7 @@ Growth vdevices(const std::string& netns) {
                   std::exit(1);
                 }
               },
-          .rest = [connection] { connection->reset(); }};
+          .rest = idle ? [connection] { connection->reset(); } : std::function<void()>()};
 }
 
 Growth queue_pairs() {
@@ -200,16 +201,17 @@ int main(int argc, char** argv) {
   const bool rising =
       !counts.empty() && counts.front() > 0 &&
       std::adjacent_find(counts.begin(), counts.end(), std::greater_equal()) == counts.end();
-  if (what == "vdevices" && argc == 5 && rising) {
-    measure(argv[2], counts, vdevices(argv[3]));
+  if ((what == "vdevices" || what == "creations") && argc == 5 && rising) {
+    measure(argv[2], counts, vdevices(argv[3], what == "vdevices"));
   } else if (what == "qps" && argc == 4 && rising) {
     measure(argv[2], counts, queue_pairs());
   } else if (what == "mrs" && argc == 4 && rising) {
     measure(argv[2], counts, memory_regions(counts.back()));
   } else {
-    std::fprintf(stderr,
-                 "usage: bench_scale vdevices DAEMON NETNS COUNT,... | qps DAEMON COUNT,... |\n"
-                 "                   mrs DAEMON COUNT,...    (rising counts)\n");
+    std::fprintf(
+        stderr,
+        "usage: bench_scale vdevices|creations DAEMON NETNS COUNT,... | qps DAEMON COUNT,... |\n"
+        "                   mrs DAEMON COUNT,...    (rising counts)\n");
     return 2;
   }
   return 0;

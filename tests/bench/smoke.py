@@ -37,8 +37,9 @@ def check_json(folder):
         entries = json.load(file)["entries"]
     expect(sorted(entries) == sorted(METRICS), f"the JSON has {sorted(entries)}")
     for key, entry in entries.items():
-        expect(all(moment["load"] >= 0 for load in entry["loads"] for moment in load.values())
-               and entry["loads"], f"{key}: the loads are not whole")
+        expect(entry["loads"] and all(load["before"]["load"] >= 0 and load["after"]["load"] >= 0
+                                      and load["others"] >= 0 for load in entry["loads"]),
+               f"{key}: the loads are not whole")
     expect(numbers(entries["write_lat"]["ours"], 1), "write_lat: not one number of ours")
     expect(len(entries["write_lat"]["peers"]) == 2, "write_lat: not two peers")
     for peer, values in entries["write_lat"]["peers"].items():
@@ -52,7 +53,7 @@ def check_json(folder):
 
 def check_table(text):
     for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB"):
-        expect(re.search(rf"^\| {title}.* (yes|no) \|$", text, re.MULTILINE),
+        expect(re.search(rf"^\| {title}.* (yes|no) \| \d+ % \|$", text, re.MULTILINE),
                f"the table has no verdict on: {title}")
     expect(text.count("load average") + text.count("Load average") == 3, "the loads are not told")
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")

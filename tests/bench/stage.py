@@ -10,8 +10,10 @@ whose process was killed outright is removed by the next one.
 """
 
 import ctypes
+import glob
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -62,7 +64,8 @@ class Stage:
     def __enter__(self):
         try:
             self._sweep()
-            self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-")
+            # In memory, as vrdmad's own run directory is.
+            self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-", dir="/dev/shm")
             self.run_dir = os.path.join(self.folder, "run")
             for a, b in SIDES.values():
                 self._join(a, b)
@@ -96,6 +99,19 @@ class Stage:
             owner = re.fullmatch(PREFIX + r"-(\d+)-\w+", name)
             if owner and not os.path.exists(f"/proc/{owner[1]}"):
                 remove_namespace(name)
+        for path in glob.glob(f"/dev/shm/{PREFIX}-*"):
+            if not os.path.exists(f"/proc/{path.split('-')[1]}"):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def used(self):
+        """Seconds of CPU of this driver and all it started, as far as it has ended, and the daemon."""
+        with open(f"/proc/{self.daemon.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            usage = resource.getrusage(who)
+            seconds += usage.ru_utime + usage.ru_stime
+        return seconds
 
     def name(self, side):
         return f"{PREFIX}-{os.getpid()}-{side}"
