@@ -15,8 +15,8 @@ setup
 start_daemon
 two_vdevices "$mode"
 
-# With -a perftest calibrates its clock anew for each of 23 sizes, about 10 s a run, so all variants
-# of it are run by one user and in the release build; the others take one.
+# With -a perftest calibrates its clock anew for each of 23 sizes, about 10 s a run, so one user runs
+# it, in the release build, once a verb; elsewhere a few sizes stand for all.
 every_size=true
 [[ $user == nobody && -z ${VRDMA_TEST_PRELOAD:-} ]] || every_size=false
 
@@ -30,11 +30,12 @@ bw -n 500 -x GID
 bw -n 100 -q 8
 bw -n 200 -b
 if [[ $verb != atomic ]]; then
-  bw -n 20 -a
   if $every_size; then
-    lat -n 20 -a
-    bw -n 20 -a -b
+    bw -n 20 -a
+  else
+    bw -n 20 -s 1048576 -b
   fi
+  for size in 1 4097 1048576; do lat -n 20 -s $size; done
 fi
 if [[ $verb != write ]]; then # which polls memory and has no events
   lat -n 100 -e
@@ -44,13 +45,13 @@ case $verb in
   write)
     lat -n 100 -c UC
     bw -n 200 -c UC
-    if $every_size; then bw -n 20 -c UC -a; fi
+    bw -n 20 -c UC -s 65536 -b
     ;;
   send)
     bw -n 100 -q 8 -e -b
     lat -n 100 -c UC
     bw -n 200 -c UC
-    if $every_size; then bw -n 20 -c UC -a; fi
+    bw -n 20 -c UC -s 65536 -b
     lat -n 100 -c UD
     lat -n 100 -c UD -e
     bw -n 200 -c UD
