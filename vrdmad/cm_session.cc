@@ -108,7 +108,7 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm, uint64_t netns
   return session;
 }
 
-CmSession::~CmSession() = default;
+CmSession::~CmSession() { close_connection(std::move(socket_)); }
 
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
@@ -120,12 +120,10 @@ void CmSession::end() {
 
 void CmSession::on_socket() {
   ipc::CmRequest request;
-  std::vector<Fd> fds;
+  StrangeFds fds;
   const auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
-  const bool unwanted = !fds.empty();
-  close_elsewhere(std::move(fds));
   if (!received && received.error().code() == EAGAIN) return;
-  if (!received || unwanted || request.magic != ipc::kCmMagic) return end();
+  if (!received || !fds.empty() || request.magic != ipc::kCmMagic) return end();
   ipc::CmReply reply;
   reply.sequence = request.sequence;
   Fd beside;

@@ -84,16 +84,6 @@ uint32_t next_context_id() {
 
 }  // namespace
 
-void close_elsewhere(std::vector<Fd> fds) {
-  if (fds.empty()) return;
-  const auto strange = std::make_shared<std::vector<Fd>>(std::move(fds));
-  try {
-    std::thread([strange] { strange->clear(); }).detach();
-  } catch (const std::system_error&) {
-    strange->clear();  // no more threads: then it is done here, and may take a moment
-  }
-}
-
 base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Vdevice> vdevice,
                                                       transport::Runner& runner,
                                                       const SessionSettings& settings,
@@ -120,14 +110,7 @@ Session::~Session() {
   socket_watch_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
-  // What was not read may have descriptors beside it.
-  ::shutdown(socket_.get(), SHUT_RDWR);
-  char first = 0;
-  if (::recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0) {
-    Fds unread;
-    unread.push_back(std::move(socket_));
-    close_elsewhere(std::move(unread));
-  }
+  close_connection(std::move(socket_));
   if (context_ == nullptr) return;
   if (!goodbye_) leave_survivors();
   context_.reset();
@@ -193,24 +176,17 @@ void Session::on_socket(uint32_t events) {
   auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
   if (!received) {
     if (received.error().code() == EAGAIN) return;
-    close_elsewhere(std::move(fds));
     return end(received.error().code() == EBADMSG);
   }
   if (request.magic != ipc::kMagic ||
       (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
-       request.call != Call::kImportDevice && !is_raw(request))) {
-    close_elsewhere(std::move(fds));
+       request.call != Call::kImportDevice && !is_raw(request)))
     return end(true);
-  }
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
-  if (request.version == ipc::kVersion) {
-    answer.reply.error = dispatch(request, std::move(fds), &answer);
-  } else {
-    close_elsewhere(std::move(fds));
-    answer.reply.error = EPROTONOSUPPORT;
-  }
+  answer.reply.error = request.version == ipc::kVersion ? dispatch(request, std::move(fds), &answer)
+                                                        : EPROTONOSUPPORT;
   if (answer.reply.error != 0) ++vdevice_->counters.refused;
   if (!answer.deferred) send_answer(std::move(answer));
   // Not when the socket closes: a forked child may hold it for long.
@@ -240,7 +216,6 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
     return import_device(std::move(fds));
   if (is_raw(request) && context_ != nullptr && !vdevice_->gone)
     return create_qp(request.create_qp, std::move(fds), answer);
-  close_elsewhere(std::move(fds));
   if (context_ == nullptr) return ENOTCONN;
   switch (request.call) {
     case Call::kGoodbye:
@@ -337,7 +312,6 @@ int Session::import_device(Fds fds) {
       fds.size() == 1 &&
       ::fcntl(fds[0].get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
       ::fstat(fds[0].get(), &wanted) == 0;
-  close_elsewhere(std::move(fds));
   if (!ours || context_->exporter != 0) return EINVAL;
   const rdma::Process& self = *context_->process;
   for (const rdma::Context* other : vdevice_->device.contexts) {
@@ -371,13 +345,8 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
       error != 0)
     return error;
   if (!fds.empty()) {
-    if (!arenas().belongs(fds.front(), **process)) {
-      close_elsewhere(std::move(fds));
-      return EPERM;
-    }
+    if (!arenas().belongs(fds.front(), **process)) return EPERM;
     greeting->memory = std::move(fds.front());
-    fds.erase(fds.begin());
-    close_elsewhere(std::move(fds));
   }
   greeting->cheap_fence = request.cheap_fence != 0;
   if (!(*process)->start_reach(loop())) return ENFILE;

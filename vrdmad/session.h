@@ -17,6 +17,7 @@
 #include "core/ipc/messages.h"
 #include "core/rdma/device.h"
 #include "transport/runner.h"
+#include "vrdmad/strange_fds.h"
 #include "vrdmad/vdevice.h"
 
 namespace vrdma::vrdmad {
@@ -37,7 +38,7 @@ class Session {
   [[nodiscard]] const std::shared_ptr<Vdevice>& vdevice() const { return vdevice_; }
 
  private:
-  using Fds = std::vector<base::Fd>;
+  using Fds = StrangeFds;
   struct Answer {
     ipc::Reply reply;
     std::vector<int> fds;         // sent beside it
@@ -133,9 +134,5 @@ class Session {
   bool over_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
-
-// Closes what a stranger sent. That takes as long as he likes (a socket that lingers, a file of a
-// FUSE server that does not answer), so a thread of its own does it.
-void close_elsewhere(std::vector<base::Fd> fds);
 
 }  // namespace vrdma::vrdmad

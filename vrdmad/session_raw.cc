@@ -47,12 +47,9 @@ bool Session::may_have_raw_packets() const {
 // kernel has checked. What is used is a socket of our own: what the caller keeps of his he may
 // rebind, or give a ring that never ends.
 base::Result<Fd> Session::packet_socket(Fds proof) {
-  const bool allowed = may_have_raw_packets();
-  if (!allowed || vdevice_->device.raw_qps.size() >= kMaxRawQps) {
-    close_elsewhere(std::move(proof));
-    if (!allowed) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
+  if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
+  if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
     return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
-  }
   int domain = 0;
   socklen_t size = sizeof domain;
   const bool shown = proof.size() == 1 &&
@@ -61,7 +58,6 @@ base::Result<Fd> Session::packet_socket(Fds proof) {
   uint64_t inode = 0;
   if (shown)
     if (auto theirs = netns::of_socket(proof[0])) inode = theirs->inode;
-  close_elsewhere(std::move(proof));
   auto ours = netns::of_socket(socket_);
   if (!ours) return base::pass(std::move(ours).error());
   if (!shown || inode != ours->inode) return base::fail(EPERM, "no packet socket was shown");

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "netns/netns.h"
+#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 
@@ -48,18 +49,25 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(base::EventLo
 
 SessionSocket::~SessionSocket() {
   watch_.reset();
+  // Nobody comes any more. Who waits has perhaps sent something.
+  ::shutdown(listener_.get(), SHUT_RDWR);
+  for (Fd client = next(); client.valid(); client = next()) close_connection(std::move(client));
   if (!path_.empty()) ::unlink(path_.c_str());
 }
 
+Fd SessionSocket::next() {
+  return Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
 void SessionSocket::accept_all() {
-  for (;;) {
-    Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!client.valid()) return;
+  for (Fd client = next(); client.valid(); client = next()) {
     const auto inode = netns::peer_inode(client);
-    if (inode && *inode == netns_inode_)
+    if (inode && *inode == netns_inode_) {
       accepted_(std::move(client));
-    else
+    } else {
+      close_connection(std::move(client));
       refused_();
+    }
   }
 }
 

@@ -25,6 +25,7 @@ class SessionSocket {
 
  private:
   SessionSocket() = default;
+  [[nodiscard]] base::Fd next();  // who came; none: invalid
   void accept_all();
 
   std::string path_;

@@ -29,11 +29,9 @@ int Session::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* ans
         ::statx(fds[0].get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &status) == 0
             ? 0
             : errno;
-    close_elsewhere(std::move(fds));
     if (error != 0) return error;
     file = {uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
   } else if (named || !fds.empty()) {
-    close_elsewhere(std::move(fds));
     return EBADF;
   }
   auto xrcd = std::make_unique<rdma::Xrcd>();

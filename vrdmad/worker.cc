@@ -93,7 +93,7 @@ void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
 void Worker::accept(const std::string& name, base::Fd socket) {
   loop_->post([this, name, socket = std::make_shared<base::Fd>(std::move(socket))] {
     const auto it = vdevices_.find(name);
-    if (it == vdevices_.end()) return;
+    if (it == vdevices_.end()) return close_connection(std::move(*socket));
     const std::shared_ptr<Vdevice>& vdevice = it->second;
     const auto ended = [](Session* over) {
       const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session

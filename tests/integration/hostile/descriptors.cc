@@ -60,8 +60,8 @@ Fd lingering_socket() {
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
          "connect to ourselves");
-  static Fd peer;  // open, and never read
-  peer = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  static std::vector<Fd> peers;  // open as long as this process, and never read
+  peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const linger wait{1, 30};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
   ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
@@ -71,14 +71,25 @@ Fd lingering_socket() {
   return socket;
 }
 
-// Sends the socket and leaves, with so much in front of it that the daemon's descriptor is the last
-// one: a process that exits does not wait.
+// Another process sends the socket and leaves, with so much in front of it that the daemon's
+// descriptor is the last one: a process that exits does not wait.
 void leave_behind(const Target& target, size_t size, ipc::Request request, size_t count) {
+  Fd socket = lingering_socket();
+  std::array<int, 2> gate{};
+  expect(::pipe2(gate.data(), O_CLOEXEC) == 0, "a pipe");
+  Fd closed(gate[0]), close(gate[1]);
   const pid_t child = ::fork();
-  if (child != 0) return void(::waitpid(child, nullptr, 0));
+  if (child != 0) {
+    socket.reset();
+    close.reset();
+    ::waitpid(child, nullptr, 0);
+    return;
+  }
+  close.reset();
+  char none = 0;
+  (void)!::read(closed.get(), &none, 1);  // until ours is the last
   Client client(target.socket);
   if (request.call == Call::kAllocPd) client.open();
-  const Fd socket = lingering_socket();
   ipc::Request probe = request_of(Call::kProbe);
   for (int i = 0; i < 50; ++i) client.send(probe);
   for (int i = 0; i < 5; ++i)
