@@ -11,6 +11,7 @@ namespace vrdma::vrdmad {
 using base::Fd;
 
 StrangeFds::~StrangeFds() {
+  std::erase_if(*this, [](const Fd& fd) { return !fd.valid(); });  // those that were taken out
   if (empty()) return;
   const auto fds =
       std::make_shared<std::vector<Fd>>(std::move(static_cast<std::vector<Fd>&>(*this)));
