@@ -33,6 +33,7 @@ class Growth:
     key: str
     what: str  # as bench_scale has it
     counts: list
+    goals: list = field(default_factory=list)  # (title, unit, column of the last row, (op, value))
 
 
 SIZES = [2, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
@@ -43,16 +44,16 @@ def metrics(quick):
     seconds = 0.01 if quick else 0.1
     deep = ["-t", 512]
     deep_send = deep + ["-r", 512]
-    average, tries = "average", 1 if quick else 5
+    average, tries = "average", 1 if quick else 3
 
     def latencies(key, title, verb, peers, goals):
         """Peers: name -> function of iterations and column."""
         yield Metric(key, f"2 B {title}, half round trip", "us",
-                     p.perftest_lat(verb, 2, 1000000 // n),
-                     {name: probe(1000000 // n, "typical") for name, probe in peers.items()}, goals)
+                     p.perftest_lat(verb, 2, 300000 // n),
+                     {name: probe(300000 // n, "typical") for name, probe in peers.items()}, goals)
         yield Metric(key + "_avg", f"2 B {title}, half round trip, average", "us",
-                     p.undisturbed(tries, p.perftest_lat(verb, 2, 30000, column=average)),
-                     {name: p.undisturbed(tries, probe(30000, average))
+                     p.undisturbed(tries, p.perftest_lat(verb, 2, 20000, column=average)),
+                     {name: p.undisturbed(tries, probe(20000, average))
                       for name, probe in peers.items()}, goals)
 
     def bandwidth(key, title, size, iterations):
@@ -86,26 +87,26 @@ def metrics(quick):
                     "UCX tag_lat": lambda i, column: p.ucx_lat("tag_lat", 2, i, column)},
                    {"UCX am_lat": ("<=", 1.0)}),
         Metric("write_rate", "8 B writes", "M/s",
-               p.perftest_bw("write", 8, 10000000 // n, options=deep, rate=True),
-               {"UCX put_bw": p.ucx_rate("put_bw", 8, 10000000 // n)}, {"": (">=", 30)}),
+               p.perftest_bw("write", 8, 3000000 // n, options=deep, rate=True),
+               {"UCX put_bw": p.ucx_rate("put_bw", 8, 3000000 // n)}, {"": (">=", 30)}),
         Metric("send_rate", "8 B sends", "M/s",
-               p.perftest_bw("send", 8, 5000000 // n, options=deep_send, rate=True),
-               {"UCX am_bw": p.ucx_rate("am_bw", 8, 5000000 // n)}, {"": (">=", 12)}),
+               p.perftest_bw("send", 8, 2000000 // n, options=deep_send, rate=True),
+               {"UCX am_bw": p.ucx_rate("am_bw", 8, 2000000 // n)}, {"": (">=", 12)}),
         Metric("send_stall", "8 B sends, the receiver stopped for 10 ms in each 100", "M/s",
-               p.perftest_bw("send", 8, 10000000 // n, options=deep_send, rate=True,
+               p.perftest_bw("send", 8, 3000000 // n, options=deep_send, rate=True,
                              disturb=p.stops),
-               {"undisturbed": p.perftest_bw("send", 8, 10000000 // n, options=deep_send,
+               {"undisturbed": p.perftest_bw("send", 8, 3000000 // n, options=deep_send,
                                              rate=True)}, {"undisturbed": (">=", 0.8)}),
-        bandwidth("write_bw_64k", "64 KiB", 65536, 100000),
-        bandwidth("write_bw_1m", "1 MiB", 1048576, 6000),
+        bandwidth("write_bw_64k", "64 KiB", 65536, 50000),
+        bandwidth("write_bw_1m", "1 MiB", 1048576, 3000),
         Metric("send_events", "2 B send, both asleep (-e), half round trip", "us",
-               p.perftest_lat("send", 2, 30000 // n, events=True),
-               {"one eventfd hop": p.wake(1, 30000 // n)}, {"one eventfd hop": ("<=", 1.15)}),
+               p.perftest_lat("send", 2, 10000 // n, events=True),
+               {"one eventfd hop": p.wake(1, 10000 // n)}, {"one eventfd hop": ("<=", 1.15)}),
         Metric("mediated_events", "2 B send mediated, all asleep (-e), half round trip", "us",
-               p.perftest_lat("send", 2, 20000 // n, mode="mediated", events=True),
-               {"two eventfd hops": p.wake(2, 20000 // n)}, {"two eventfd hops": ("<=", 1.2)}),
+               p.perftest_lat("send", 2, 10000 // n, mode="mediated", events=True),
+               {"two eventfd hops": p.wake(2, 10000 // n)}, {"two eventfd hops": ("<=", 1.2)}),
         Metric("mediated_spin", "2 B write mediated, both programs spin, half round trip", "us",
-               p.perftest_lat("write", 2, 500, mode="mediated")),
+               p.perftest_lat("write", 2, 300, mode="mediated")),
         polling("poll_active", "poll_cq finds the completion of the one that is active",
                 "poll_one_active"),
         polling("poll_receiving", "poll_cq finds the message of the one that is active",
@@ -122,7 +123,9 @@ def metrics(quick):
         Metric("create_vdevice", "create a vdevice (median of 64)", "us",
                p.create_vdevice(64), {}, {"": ("<=", 1000)}),
         *[point(plot, size, quick) for plot in ("latency", "bandwidth") for size in SIZES],
-        Growth("scale_vdevices", "vdevices", [16, 64] if quick else [64, 256, 1024, 2048, 4096]),
+        Growth("scale_vdevices", "vdevices", [16, 64] if quick else [64, 256, 1024, 2048, 4096],
+               [("memory of vrdmad for each of {} idle vdevices", "KiB", "daemon_kib", ("<=", 64)),
+                ("CPU of vrdmad with {} idle vdevices, in 5 s", "ticks", "idle_ticks", ("<=", 0))]),
         Growth("scale_qps", "qps",
                [64, 256] if quick else [1000, 2000, 5000, 10000, 20000, 40000, 65000]),
         Growth("scale_mrs", "mrs", [100, 1000] if quick else [1000, 5000, 10000, 50000, 100000]),

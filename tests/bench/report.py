@@ -11,6 +11,8 @@ import plot
 
 def figure(value):
     """Three digits that count, and never an exponent."""
+    if value == 0:
+        return "0"
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
@@ -47,6 +49,21 @@ def rows_of(metric):
                *verdict, others]
 
 
+def each(row):
+    """A row of a growth with memory divided by the count."""
+    return {name: value / row["count"] if name.endswith("_kib") else value
+            for name, value in row.items()}
+
+
+def growth_verdicts(growth):
+    """Rows as of a metric, for the goals of the greatest count."""
+    last = each(growth["rows"][-1])
+    for title, unit, column, goal in growth["goals"]:
+        yield [title.format(f"{last['count']:,}"), f"{figure(last[column])} {unit}", "", "",
+               f"{goal[0]} {goal[1]} {unit}", "yes" if reached(last[column], goal) else "no",
+               f"{growth['loads'][0]['others']:.0f} %"]
+
+
 def load_of(entries):
     """What the loads of some rounds were, in words."""
     all_loads = [moment for entry in entries for moment in (entry["before"], entry["after"])]
@@ -76,10 +93,9 @@ def growth_table(growth):
     columns = [name for name in GROWTH_COLUMNS if name in growth["rows"][0]]
     rows = []
     for row in growth["rows"]:
-        each = {name: value / row["count"] if name.endswith("_kib") else value
-                for name, value in row.items()}
-        rows.append([figure(each[name]) if isinstance(each[name], float) else f"{each[name]:,}"
-                     for name in columns])
+        numbers = each(row)
+        rows.append([figure(numbers[name]) if isinstance(numbers[name], float)
+                     else f"{numbers[name]:,}" for name in columns])
     last = growth["deletion"]
     return (f"### {growth['what']}\n\n" + table([GROWTH_COLUMNS[name] for name in columns], rows)
             + f"\n\nA deletion takes {figure(last['deletion_mean_us'])} us (mean). "
@@ -128,6 +144,7 @@ class Results:
     def markdown(self, order):
         entries = [self.data["entries"][key] for key in order if key in self.data["entries"]]
         metrics = [entry for entry in entries if "ours" in entry]
+        growths = [entry for entry in entries if "rows" in entry]
         parts = [f"{self.data['date']}, {self.data['processor']}, {self.data['processors']} "
                  f"processors, {self.data['kernel']}."]
         if self.data["quick"]:
@@ -136,13 +153,16 @@ class Results:
             rounds = sorted({len(metric["ours"]) for metric in metrics})
             loads = [load for metric in metrics for load in metric["loads"]]
             parts.append(f"Rounds: {', '.join(map(str, rounds))}; {load_of(loads)}.")
-            parts.append(table(["metric", "ours", "peer", "ratio", "goal", "reached", "others"],
-                               [row for metric in metrics for row in rows_of(metric)]))
+        rows = [row for metric in metrics for row in rows_of(metric)]
+        rows += [row for growth in growths for row in growth_verdicts(growth)]
+        if rows:
+            parts.append(table(
+                ["metric", "ours", "peer", "ratio", "goal", "reached", "others"], rows))
         for kind in ("latency", "bandwidth"):
             points = [entry for entry in entries if entry.get("plot") == kind]
             if points:
                 parts.append(sizes_table(kind, points))
-        parts += [growth_table(entry) for entry in entries if "rows" in entry]
+        parts += [growth_table(growth) for growth in growths]
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def write(self, order):
