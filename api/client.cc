@@ -154,6 +154,19 @@ base::Result<std::vector<v1::Counter>> Client::counters(const std::string& scope
   return std::vector(response->counters().begin(), response->counters().end());
 }
 
+base::Result<std::vector<v1::Connection>> Client::list_connections(const std::string& vdev) {
+  grpc::ClientContext context;
+  v1::ListConnectionsRequest request;
+  request.set_vdev(vdev);
+  auto reader = connection_->stub->ListConnections(&context, request);
+  std::vector<v1::Connection> all;
+  v1::Connection connection;
+  while (reader->Read(&connection)) all.push_back(std::move(connection));
+  if (const grpc::Status status = reader->Finish(); !status.ok())
+    return base::pass(error_of(status, context));
+  return all;
+}
+
 base::Result<v1::VersionResponse> Client::version() {
   return connection_->call(&v1::Admin::Stub::Version, v1::VersionRequest());
 }

@@ -40,6 +40,8 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
   // `scope`: "daemon", a vdevice's name, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
+  // Of one vdevice, or of all if the name is empty.
+  [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream

@@ -128,6 +128,29 @@ Outcome stats(const Options& options, Output& output) {
   });
 }
 
+Outcome conn_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto connections = client.list_connections(options.name);
+    if (!connections) return base::pass(std::move(connections).error());
+    output.connections(*connections);
+    return {};
+  });
+}
+
+// Of all counters those that begin with "cm_".
+Outcome conn_stats(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto counters = client.counters(options.name);
+    if (!counters) return base::pass(std::move(counters).error());
+    std::erase_if(*counters, [](const v1::Counter& counter) {
+      return counter.name().rfind("cm_", 0) != 0 &&
+             counter.name().rfind("quota_refused_cm_", 0) != 0;
+    });
+    output.counters(*counters);
+    return {};
+  });
+}
+
 Outcome watch(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) {
     return client.watch_vdevs([&](const v1::WatchEvent& event) {

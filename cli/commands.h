@@ -32,6 +32,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_list(const Options& options, Output& output);
 [[nodiscard]] Outcome stats(const Options& options, Output& output);
+[[nodiscard]] Outcome conn_list(const Options& options, Output& output);
+[[nodiscard]] Outcome conn_stats(const Options& options, Output& output);
 // Until the output cannot be written, or the daemon goes (an error).
 [[nodiscard]] Outcome watch(const Options& options, Output& output);
 // Returns only errors.

@@ -86,6 +86,21 @@ std::string json_of(const std::vector<v1::Counter>& counters) {
   });
 }
 
+std::string json_of(const std::vector<v1::Connection>& connections) {
+  return array_of(connections, [](const v1::Connection& row) -> Json {
+    return {{"vdev", row.vdev()},           {"tenant", row.tenant()},
+            {"fabric", row.fabric()},       {"transport", row.transport()},
+            {"state", row.state()},         {"active", row.active()},
+            {"service", row.service()},     {"service_id", row.service_id()},
+            {"local", row.local()},         {"local_port", row.local_port()},
+            {"remote", row.remote()},       {"remote_port", row.remote_port()},
+            {"local_qpn", row.local_qpn()}, {"remote_qpn", row.remote_qpn()},
+            {"local_id", row.local_id()},   {"remote_id", row.remote_id()},
+            {"age_ms", row.age_ms()},       {"waiting", row.waiting()},
+            {"backlog", row.backlog()}};
+  });
+}
+
 std::string json_of(const v1::WatchEvent& event) {
   return text_of({{"type", event_name(event.type())},
                   {"reason", event.reason()},

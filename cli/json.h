@@ -17,6 +17,7 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
 [[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
 [[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
+[[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);
 // On one line, for a reader of lines.
 [[nodiscard]] std::string json_of(const v1::WatchEvent& event);
 [[nodiscard]] std::string json_of(const std::string& own, const v1::VersionResponse& daemon);

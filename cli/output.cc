@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <array>
+#include <cstdio>
 #include <ctime>
 #include <utility>
 
@@ -27,6 +28,31 @@ std::string joined(const Words& words) {
   std::string line;
   for (const auto& word : words) line += (line.empty() ? "" : ", ") + word;
   return line;
+}
+
+// 10.0.0.1:7471, [fd00::1]:7471, *:7471; behind a service that is none of rdma_cm's, its id.
+std::string end_text(const v1::Connection& row, const std::string& gid, uint32_t port) {
+  static const std::string kMapped = "::ffff:";
+  std::string text = "*";
+  if (gid.rfind(kMapped, 0) == 0 && gid.find('.') != std::string::npos)
+    text = gid.substr(kMapped.size());
+  else if (!gid.empty())
+    text = "[" + gid + "]";
+  if (!row.service().empty()) return text + ":" + (port != 0 ? std::to_string(port) : "*");
+  std::array<char, 24> id{};
+  (void)std::snprintf(id.data(), id.size(), "/%llx",
+                      static_cast<unsigned long long>(row.service_id()));
+  return text + id.data();
+}
+
+// 350ms, 12s, 5m, 3h, 9d
+std::string age_text(uint64_t milliseconds) {
+  if (milliseconds < 1000) return std::to_string(milliseconds) + "ms";
+  const uint64_t seconds = milliseconds / 1000;
+  for (const auto& [unit, length] :
+       {std::pair{"d", uint64_t{86400}}, {"h", uint64_t{3600}}, {"m", uint64_t{60}}})
+    if (seconds >= 2 * length) return std::to_string(seconds / length) + unit;
+  return std::to_string(seconds) + "s";
 }
 
 std::string padded(std::string text, size_t width) {
@@ -121,6 +147,30 @@ void Output::parents(const std::vector<v1::Parent>& parents) {
   Table table({{"NAME"}, {"KIND"}, {"VDEVICES", kRight}, {"DETAIL"}});
   for (const auto& parent : parents)
     table.add({parent.name(), parent.kind(), std::to_string(parent.vdevices()), parent.detail()});
+  table.print(out_);
+}
+
+void Output::connections(const std::vector<v1::Connection>& connections) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(connections) << '\n';
+    return;
+  }
+  Table table({{"VDEVICE"},
+               {"TENANT"},
+               {"TYPE"},
+               {"STATE"},
+               {"LOCAL"},
+               {"REMOTE"},
+               {"QPN", kRight},
+               {"AGE", kRight}});
+  for (const auto& row : connections) {
+    const bool listens = row.state() == "LISTEN";
+    table.add({row.vdev(), row.tenant(), listens ? row.service() : row.transport(), row.state(),
+               end_text(row, row.local(), row.local_port()),
+               listens ? "" : end_text(row, row.remote(), row.remote_port()),
+               row.local_qpn() != 0 ? std::to_string(row.local_qpn()) : "",
+               listens ? "" : age_text(row.age_ms())});
+  }
   table.print(out_);
 }
 

@@ -24,6 +24,7 @@ class Output {
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
+  void connections(const std::vector<v1::Connection>& connections);
   void counters(const std::vector<v1::Counter>& counters);
   // One line an event, flushed.
   void event(const v1::WatchEvent& event);

@@ -103,6 +103,10 @@ class Grammar {
   void add_others() {
     name(leaf(group("gid", "addresses"), "list", "the GID tables", gid_list), "only this vdevice");
     leaf(group("parent", "what vdevices are carved from"), "list", "the parents", parent_list);
+    CLI::App& conn = group("conn", "connections of rdma_cm");
+    name(leaf(conn, "list", "connections and listeners", conn_list), "only of this vdevice");
+    name(leaf(conn, "stats", "counters of their messages", conn_stats),
+         "only this vdevice, or daemon");
     name(leaf(app_, "stats", "counters of the daemon and its vdevices", stats),
          "only this vdevice, or daemon");
     leaf(app_, "watch", "vdevices as they come, change and go", watch);

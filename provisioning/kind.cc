@@ -25,8 +25,11 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"srq", 1 * kKi, 64 * kKi, false},
     {"ah", 16 * kKi, 1024 * kKi, false},
     {"mw", 4 * kKi, 1024 * kKi, false},
+    {"cm_ids", 64 * kKi, 1024 * kKi, false},
+    {"cm_conns", 64 * kKi, 1024 * kKi, false},
+    {"cm_rate", 50'000, 1'000'000, false},
 }};
-static_assert(kTraits[static_cast<size_t>(Kind::kMw)].name == "mw");
+static_assert(kTraits[static_cast<size_t>(Kind::kCmRate)].name == "cm_rate");
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 

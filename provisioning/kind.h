@@ -29,8 +29,11 @@ enum class Kind : uint8_t {
   kSrq,
   kAh,
   kMw,
+  kCmIds,    // ids of rdma_cm that are bound to the vdevice
+  kCmConns,  // connections in any state, TIMEWAIT included
+  kCmRate,   // a second: connection requests that are sent, and as many that are received
 };
-constexpr size_t kKindCount = 12;
+constexpr size_t kKindCount = 15;
 
 struct KindTraits {
   std::string_view name;  // as on the command line: "mr_bytes"

@@ -1,6 +1,5 @@
 #include "provisioning/ledger.h"
 
-#include <optional>
 #include <string>
 
 namespace vrdma::provisioning {
@@ -74,8 +73,8 @@ base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount) {
   return Charge(accounts_[static_cast<size_t>(kind)], amount);
 }
 
-base::Result<void> Ledger::set_limits(const std::vector<Setting>& settings) {
-  std::array<std::optional<uint64_t>, kKindCount> wanted;
+base::Result<Ledger::Wanted> Ledger::wanted(const std::vector<Setting>& settings) const {
+  Wanted wanted;
   for (const auto& setting : settings) {
     const auto kind = find_kind(setting.kind);
     if (!kind)
@@ -96,8 +95,19 @@ base::Result<void> Ledger::set_limits(const std::vector<Setting>& settings) {
                                    (per_object ? "the largest in use has " : "in use are ") +
                                    std::to_string(in_use));
   }
+  return wanted;
+}
+
+base::Result<void> Ledger::check_limits(const std::vector<Setting>& settings) const {
+  if (auto limits = wanted(settings); !limits) return base::pass(std::move(limits.error()));
+  return {};
+}
+
+base::Result<void> Ledger::set_limits(const std::vector<Setting>& settings) {
+  auto limits = wanted(settings);
+  if (!limits) return base::pass(std::move(limits.error()));
   for (size_t i = 0; i < kKindCount; ++i)
-    if (wanted[i]) accounts_[i]->limit = *wanted[i];
+    if ((*limits)[i]) accounts_[i]->limit = *(*limits)[i];
   return {};
 }
 

@@ -1,13 +1,15 @@
 // What one vdevice may use, and what of it is in use.
 //
-// Single-threaded: a ledger and its charges belong to the worker that runs the vdevice, and
-// nothing here locks. The control thread asks that worker.
+// Single-threaded: a ledger and its charges belong to one thread, and nothing here locks. A vdevice
+// has two with the same limits: its worker's, which the control thread asks, and for what begins
+// with cm_ the control thread's own.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/base/error.h"
@@ -66,6 +68,8 @@ class Ledger {
   // that is over the limit; the refusal is counted and nothing is charged.
   [[nodiscard]] base::Result<Charge> charge(Kind kind, uint64_t amount);
 
+  // What set_limits() would say, without doing it.
+  [[nodiscard]] base::Result<void> check_limits(const std::vector<Setting>& settings) const;
   // All or nothing. EINVAL for a kind that does not exist (the sentence lists those that do), one
   // named twice or a limit above the ceiling; EBUSY for a limit below what is in use. What is not
   // named stays as it is.
@@ -78,6 +82,9 @@ class Ledger {
   [[nodiscard]] std::vector<Row> rows() const;
 
  private:
+  using Wanted = std::array<std::optional<uint64_t>, kKindCount>;
+  [[nodiscard]] base::Result<Wanted> wanted(const std::vector<Setting>& settings) const;
+
   // Shared with the charges, so that these stay sound whatever becomes of the ledger.
   std::array<std::shared_ptr<Charge::Account>, kKindCount> accounts_;
 

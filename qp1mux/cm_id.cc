@@ -58,21 +58,32 @@ void CmId::tell(CmEventType type, int status, const ConnParam& param) {
   if (handler_ != nullptr) handler_->on_event(*this, event);
 }
 
+// From now on it is bound to the endpoint of the route.
+base::Result<void> CmId::use(const Route& route) {
+  if (route.endpoint != nullptr && route.endpoint != route_.endpoint) {
+    auto charge = host_.routes.charge(*route.endpoint);
+    if (!charge) return tl::unexpected(charge.error());
+    charge_ = std::move(*charge);
+  }
+  route_ = route;
+  return {};
+}
+
 base::Result<void> CmId::bind(const Address& local) {
   if (auto ok = in({CmIdState::kIdle}); !ok) return ok;
-  Endpoint* owner = nullptr;
+  Route route;
+  route.local = local.gid;
   if (!local.gid.is_unspecified()) {
     auto found = host_.routes.owner(netns_, local.gid);
     if (!found) return tl::unexpected(found.error());
-    owner = *found;
+    route.endpoint = *found;
   }
   auto binding =
       host_.ports.bind({netns_, space_, local.gid, local.port, reuse, family_only, privileged});
   if (!binding) return tl::unexpected(binding.error());
+  if (auto ok = use(route); !ok) return ok;
   binding_ = std::move(*binding);
   local_ = {local.gid, binding_.port()};
-  route_.endpoint = owner;
-  route_.local = local.gid;
   state_ = CmIdState::kBound;
   return {};
 }
@@ -84,11 +95,11 @@ base::Result<void> CmId::resolve_addr(const std::optional<Address>& local, const
     if (auto ok = bind(local.value_or(any)); !ok) return ok;
   }
   auto route = host_.routes.find(netns_, local_.gid, remote.gid);
-  if (!route) {
-    tell(CmEventType::kAddrError, -route.error().code());
+  auto used = route ? use(*route) : tl::unexpected(route.error());
+  if (!used) {
+    tell(CmEventType::kAddrError, -used.error().code());
     return {};
   }
-  route_ = *route;
   local_.gid = route_.local;
   remote_ = remote;
   path_mtu_ = route_.path_mtu;
@@ -145,6 +156,7 @@ void CmId::device_removed(const Endpoint& endpoint) {
   std::erase_if(listeners_, [&](const auto& at) { return at.first == &endpoint; });
   if (route_.endpoint != &endpoint) return;
   route_.endpoint = nullptr;
+  charge_.reset();
   connection_.reset();
   state_ = CmIdState::kGone;
   tell(CmEventType::kDeviceRemoval);
@@ -269,16 +281,34 @@ base::Result<void> CmId::establish() {
   return {};
 }
 
+// For want of something here.
+void CmId::refuse(Connection& connection) const {
+  if (service_ == CmService::kUd) {
+    SidrRep rep;
+    rep.status = wire::SidrStatus::kReject;
+    (void)connection.send_sidr_rep(rep);
+  } else {
+    Rej rej;
+    rej.reason = wire::RejectReason::kNoResources;
+    (void)connection.send_rej(rej);
+  }
+}
+
 std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, PrivateData header) {
   const auto ends = wire::ip_ends(header.data());
   if (!ends) return nullptr;
   // The id of the peer's transaction is as good a start as any.
   auto id = std::make_unique<CmId>(host_, netns_, space_, service_, connection.local_id(), nullptr);
+  Route route;
   for (const auto& [endpoint, listener] : listeners_)
-    if (endpoint->owns(path.local)) id->route_.endpoint = endpoint;
-  id->route_.local = path.local;
-  id->route_.roce = path.roce;
-  id->route_.hop_limit = path.hop_limit;
+    if (endpoint->owns(path.local)) route.endpoint = endpoint;
+  route.local = path.local;
+  route.roce = path.roce;
+  route.hop_limit = path.hop_limit;
+  if (!id->use(route)) {
+    refuse(connection);
+    return nullptr;
+  }
   // Of the header only the port is believed: the addresses are those that the MAD came by.
   id->local_ = {path.local, local_.port};
   id->remote_ = {path.remote, ends->source_port};

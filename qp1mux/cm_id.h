@@ -56,6 +56,9 @@ class Routes {
   // The vdevice that has the address. EADDRNOTAVAIL, ENODEV.
   virtual base::Result<Endpoint*> owner(uint64_t netns, const verbs::Gid& local) = 0;
   virtual std::vector<Endpoint*> all(uint64_t netns) = 0;
+  // The right of one id to be bound to a vdevice, until it is destroyed. ENOMEM: the vdevice has as
+  // many as it may.
+  virtual base::Result<std::shared_ptr<void>> charge(const Endpoint& endpoint) = 0;
 };
 
 struct Address {
@@ -190,6 +193,8 @@ class CmId final : ConnectionHandler, ListenHandler {
   [[nodiscard]] Path path() const;
   [[nodiscard]] std::vector<uint8_t> with_header(PrivateData data) const;
   base::Result<void> listen_on(Endpoint& endpoint);
+  base::Result<void> use(const Route& route);
+  void refuse(Connection& connection) const;
   std::unique_ptr<CmId> child(Connection connection, const Path& path, PrivateData header);
   void bring(std::unique_ptr<CmId> id, const ConnParam& param);
   void tell(CmEventType type, int status = 0, const ConnParam& param = {});
@@ -203,6 +208,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmIdState state_ = CmIdState::kIdle;
   Address local_, remote_;
   Route route_;
+  std::shared_ptr<void> charge_;  // of route_.endpoint, if there is one
   PortTable::Binding binding_;
   uint32_t backlog_ = 0;
   std::vector<std::pair<Endpoint*, Listener>> listeners_;

@@ -94,7 +94,7 @@ base::Result<void> Connection::send_req(const Req& req) {
   exchange.transaction = exchange.mux().transaction_base | exchange.local_id;
   auto& message = exchange.compose<wire::CmReq>(exchange.transaction);
   if (auto ok = put(message.private_data, req.private_data); !ok) return ok;
-  if (auto ok = endpoint.take_outgoing(exchange.mux().clock.now()); !ok) return ok;
+  if (auto ok = endpoint.take_outgoing(); !ok) return ok;
 
   message.service_id = req.service_id;
   message.ca_guid = endpoint.setup.node_guid;
@@ -244,7 +244,7 @@ base::Result<void> Connection::send_sidr_req(const SidrReq& req) {
   exchange.transaction = exchange.mux().transaction_base | exchange.local_id;
   auto& message = wire::begin<wire::CmSidrReq>(exchange.sent, exchange.transaction);
   if (auto ok = put(message.private_data, req.private_data); !ok) return ok;
-  if (auto ok = endpoint.take_outgoing(exchange.mux().clock.now()); !ok) return ok;
+  if (auto ok = endpoint.take_outgoing(); !ok) return ok;
   message.request_id = exchange.local_id;
   message.pkey = wire::kDefaultPkey;
   message.service_id = req.service_id;

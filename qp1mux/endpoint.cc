@@ -41,8 +41,20 @@ base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
                     "queue pair " + std::to_string(qpn) + " is not of vdevice " + setup.vdevice);
 }
 
-base::Result<void> EndpointState::take_outgoing(base::TimePoint now) {
-  if (!full() && outgoing.take(now)) return {};
+bool EndpointState::take(TokenBucket& bucket) {
+  if (bucket.take(mux->clock.now())) return true;
+  ++counters.hurried;
+  return false;
+}
+
+bool EndpointState::has_room() {
+  if (connections < setup.limits.connections && pending < setup.limits.pending) return true;
+  ++counters.crowded;
+  return false;
+}
+
+base::Result<void> EndpointState::take_outgoing() {
+  if (has_room() && take(outgoing)) return {};
   ++counters.limited;
   return base::fail(EAGAIN,
                     "vdevice " + setup.vdevice + " has as many requests under way as it may");
@@ -117,6 +129,10 @@ base::Result<RawPort> Endpoint::open_raw(RawHandler* handler) {
 
 const Counters& Endpoint::counters() const { return state_->counters; }
 
+Use Endpoint::use() const {
+  return {state_->connections, state_->pending, state_->outgoing.used(state_->mux->clock.now())};
+}
+
 Listener& Listener::operator=(Listener&& other) noexcept {
   if (this != &other) {
     reset();
@@ -178,7 +194,7 @@ base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
     if (rep.status == static_cast<uint8_t>(wire::SidrStatus::kValid))
       if (auto ok = endpoint.check_qpn(rep.qpn); !ok) return ok;
   }
-  if (!endpoint.outgoing.take(endpoint.mux->clock.now())) {
+  if (!endpoint.take(endpoint.outgoing)) {
     ++endpoint.counters.limited;
     return base::fail(EAGAIN, "vdevice " + endpoint.setup.vdevice + " sends faster than it may");
   }

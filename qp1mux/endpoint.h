@@ -36,6 +36,13 @@ struct Limits {
   uint32_t burst = 1024;             // requests at once, when there is a rate
 };
 
+// What of them is in use.
+struct Use {
+  uint32_t connections = 0;
+  uint32_t pending = 0;
+  uint32_t requests = 0;  // of the burst: what was sent and is not yet made up for
+};
+
 struct EndpointSetup {
   std::string vdevice;  // for listings
   std::string tenant;   // for listings
@@ -63,6 +70,8 @@ struct Counters {
   uint64_t refused = 0;     // outgoing: a GID, GUID or QPN that is not the vdevice's
   uint64_t limited = 0;     // outgoing: a limit
   uint64_t overloaded = 0;  // requests dropped on arrival: a limit, or a full backlog
+  uint64_t crowded = 0;     // of both: because of the connections that there are
+  uint64_t hurried = 0;     // of both: because of their rate
   uint64_t strays = 0;      // messages for no connection, or not from its peer
   uint64_t raw_sent = 0;
   uint64_t raw_received = 0;
@@ -138,6 +147,7 @@ class Endpoint {
   [[nodiscard]] base::Result<RawPort> open_raw(RawHandler* handler);
 
   [[nodiscard]] const Counters& counters() const;
+  [[nodiscard]] Use use() const;
 
  private:
   friend class Mux;

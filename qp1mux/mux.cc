@@ -157,7 +157,7 @@ std::vector<ConnectionInfo> Mux::connections() const {
     if (exchange->state == State::kIdle) continue;
     const EndpointSetup& setup = exchange->endpoint->setup;
     list.push_back({setup.vdevice, setup.tenant, setup.fabric, exchange->state, exchange->active,
-                    exchange->datagram, exchange->path.local, exchange->path.remote,
+                    exchange->datagram, exchange->transport, exchange->path.local, exchange->path.remote,
                     exchange->service_id, exchange->source_port, exchange->local_qpn,
                     exchange->remote_qpn, exchange->local_id, exchange->remote_id,
                     now - exchange->begun});

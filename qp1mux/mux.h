@@ -69,6 +69,7 @@ struct ConnectionInfo {
   State state{};
   bool active = false;    // this side asked
   bool datagram = false;  // SIDR
+  wire::CmTransport transport = wire::CmTransport::kRc;
   verbs::Gid local;
   verbs::Gid remote;
   uint64_t service_id = 0;

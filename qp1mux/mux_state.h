@@ -49,16 +49,16 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   // Of a listener at `gid` itself, or at all; or null.
   [[nodiscard]] std::shared_ptr<ListenerState> listener(uint64_t service_id,
                                                         const verbs::Gid& gid) const;
-  [[nodiscard]] bool full() const {
-    return connections >= setup.limits.connections || pending >= setup.limits.pending;
-  }
+  // False, and counted, if there is no token or no room for one connection more.
+  [[nodiscard]] bool take(TokenBucket& bucket);
+  [[nodiscard]] bool has_room();
   // A name in the private data of rdma_cm that is not `gid` is somebody else's.
   [[nodiscard]] static bool named_rightly(uint64_t service_id, const uint8_t* private_data,
                                           const verbs::Gid& gid);
   // Counts and words what is refused.
   base::Result<void> refuse_gid(const verbs::Gid& gid);
   base::Result<void> check_qpn(uint32_t qpn);
-  base::Result<void> take_outgoing(base::TimePoint now);
+  base::Result<void> take_outgoing();
 };
 
 // How a peer's exchange is known before it knows our id: by its own id, by its queue pair, or by

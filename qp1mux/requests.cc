@@ -39,7 +39,7 @@ Req turned_round(const wire::CmReq& message, const Path& path) {
 }  // namespace
 
 bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener) {
-  if (!endpoint.full() && listener.waiting < listener.backlog) return true;
+  if (listener.waiting < listener.backlog && endpoint.has_room()) return true;
   ++endpoint.counters.overloaded;
   return false;
 }
@@ -70,7 +70,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   const auto refuse = [&](wire::RejectReason reason) {
     reject(endpoint, packet, 0, message.local_id, reason, wire::Answered::kReq);
   };
-  if (!endpoint.incoming.take(clock.now())) {
+  if (!endpoint.take(endpoint.incoming)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -126,7 +126,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
 
 void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmSidrReq>();
-  if (!endpoint.incoming.take(clock.now())) {
+  if (!endpoint.take(endpoint.incoming)) {
     ++endpoint.counters.overloaded;
     return;
   }

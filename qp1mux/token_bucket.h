@@ -19,18 +19,29 @@ class TokenBucket {
   // False, and nothing taken, if it is empty.
   bool take(base::TimePoint now) {
     if (price_ == 0) return true;
+    fill(now);
+    if (level_ < price_) return false;
+    level_ -= price_;
+    return true;
+  }
+
+  // Tokens that were taken and are not back yet.
+  [[nodiscard]] uint32_t used(base::TimePoint now) {
+    if (price_ == 0) return 0;
+    fill(now);
+    return static_cast<uint32_t>((depth_ - level_ + price_ - 1) / price_);
+  }
+
+ private:
+  void fill(base::TimePoint now) {
     const auto passed = std::chrono::duration_cast<std::chrono::nanoseconds>(now - last_).count();
     last_ = now;
     if (passed > 0)
       level_ = static_cast<uint64_t>(passed) >= depth_ - level_
                    ? depth_
                    : level_ + static_cast<uint64_t>(passed);
-    if (level_ < price_) return false;
-    level_ -= price_;
-    return true;
   }
 
- private:
   uint64_t price_ = 0;  // nanoseconds a token
   uint64_t depth_ = 0;
   uint64_t level_ = 0;

@@ -73,6 +73,20 @@ struct CounterRow {
   uint64_t value = 0;
 };
 
+// A connection of rdma_cm, or a listener (state "LISTEN"); fields as vrdma.v1.Connection has them.
+struct ConnectionRow {
+  std::string vdev, tenant, fabric;
+  std::string transport, state, service;
+  bool active = false;
+  uint64_t service_id = 0;
+  std::string local, remote;
+  uint16_t local_port = 0, remote_port = 0;
+  uint32_t local_qpn = 0, remote_qpn = 0;
+  uint32_t local_id = 0, remote_id = 0;
+  uint64_t age_ms = 0;
+  uint32_t waiting = 0, backlog = 0;
+};
+
 struct WatchEvent {
   enum class Type { kAdded, kChanged, kRemoved };
   Type type = Type::kAdded;
@@ -93,6 +107,8 @@ class AdminBackend {
                                            const std::vector<QuotaSetting>& quota) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
   virtual std::vector<CounterRow> counters() = 0;
+  // Of one vdevice, or of all if the name is empty.
+  virtual base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) = 0;
 
   // Calls `callback` (on the control thread; it must not block) first with kAdded for each vdevice
   // there is, then for each change, until the returned token is destroyed. Once the token's

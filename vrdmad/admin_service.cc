@@ -73,6 +73,28 @@ void fill(v1::WatchEvent& out, const WatchEvent& event) {
   out.set_reason(event.reason);
 }
 
+void fill(v1::Connection& out, const ConnectionRow& row) {
+  out.set_vdev(row.vdev);
+  out.set_tenant(row.tenant);
+  out.set_fabric(row.fabric);
+  out.set_transport(row.transport);
+  out.set_state(row.state);
+  out.set_active(row.active);
+  out.set_service(row.service);
+  out.set_service_id(row.service_id);
+  out.set_local(row.local);
+  out.set_local_port(row.local_port);
+  out.set_remote(row.remote);
+  out.set_remote_port(row.remote_port);
+  out.set_local_qpn(row.local_qpn);
+  out.set_remote_qpn(row.remote_qpn);
+  out.set_local_id(row.local_id);
+  out.set_remote_id(row.remote_id);
+  out.set_age_ms(row.age_ms);
+  out.set_waiting(row.waiting);
+  out.set_backlog(row.backlog);
+}
+
 template <class Repeated>
 std::vector<QuotaSetting> quota_of(const Repeated& rows) {
   std::vector<QuotaSetting> quota;
@@ -229,6 +251,19 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     // No row: a vdevice without counters, or no vdevice at all?
     const auto vdev = backend_.get_vdev(request->scope());
     return vdev ? grpc::Status::OK : status_of(*context, vdev.error());
+  }
+
+  grpc::Status ListConnections(grpc::ServerContext* context,
+                               const v1::ListConnectionsRequest* request,
+                               grpc::ServerWriter<v1::Connection>* writer) override {
+    const auto rows = backend_.list_connections(request->vdev());
+    if (!rows) return status_of(*context, rows.error());
+    v1::Connection connection;
+    for (const auto& row : *rows) {
+      fill(connection, row);
+      if (!writer->Write(connection)) break;  // the client has gone
+    }
+    return grpc::Status::OK;
   }
 
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,

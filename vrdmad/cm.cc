@@ -47,23 +47,6 @@ int common_bits(const Gid& a, const Gid& b) {
 
 }  // namespace
 
-CmDevice::CmDevice(Cm& cm, CmDeviceSetup setup, qp1mux::Endpoint endpoint)
-    : cm_(cm), setup_(std::move(setup)), endpoint_(std::move(endpoint)) {}
-
-CmDevice::~CmDevice() { cm_.gone(*this); }
-
-void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
-  path_mtu_ = 1;
-  while (path_mtu_ < 5 && 128u << (path_mtu_ + 1) <= roce_mtu) ++path_mtu_;
-  if (gids == gids_ || !endpoint_.set_gids(gids)) return;
-  gids_ = gids;
-}
-
-uint8_t CmDevice::sgid_index(const Gid& gid) const {
-  const auto it = std::find(gids_.begin(), gids_.end(), gid);
-  return it == gids_.end() ? 0 : static_cast<uint8_t>(it - gids_.begin());
-}
-
 Cm::Cm(base::EventLoop& loop)
     : loop_(loop),
       loopback_(
@@ -106,25 +89,66 @@ void Cm::gone(CmDevice& device) {
   for (const auto& session : sessions_) session->device_removed(device.endpoint());
 }
 
+std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
+  if (auto known = spaces_[netns].lock(); known != nullptr) return known;
+  std::shared_ptr<CmNamespace> made(new CmNamespace,
+                                    [this, alive = std::weak_ptr(alive_)](CmNamespace* gone) {
+                                      if (!alive.expired()) spaces_.erase(gone->inode);
+                                      delete gone;
+                                    });
+  made->inode = netns;
+  spaces_[netns] = made;
+  return made;
+}
+
 Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::string& directory) {
-  if (auto known = sockets_[netns].lock(); known != nullptr) return known;
+  auto its = space(netns);
+  if (auto known = its->socket.lock(); known != nullptr) return known;
   auto made = SessionSocket::listen(
       loop_, directory + "/" + ipc::kCmSocket, netns,
-      [this, netns](base::Fd client) { accept(netns, std::move(client)); }, [] {});
+      [this, its](base::Fd client) { accept(its, std::move(client)); }, [] {});
   if (!made) return pass(std::move(made.error()));
   std::shared_ptr<SessionSocket> shared = std::move(*made);
-  sockets_[netns] = shared;
+  its->socket = shared;
   return shared;
 }
 
-void Cm::accept(uint64_t netns, base::Fd client) {
+void Cm::accept(std::shared_ptr<CmNamespace> space, base::Fd client) {
+  if (space->sessions >= CmNamespace::kMaxSessions) {
+    ++counters_.crowded;
+    return close_connection(std::move(client));
+  }
   const auto ended = [this](CmSession* over) {
     loop_.post([this, over, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) sessions_.remove_if([over](const auto& s) { return s.get() == over; });
     });
   };
-  auto session = CmSession::start(*this, netns, std::move(client), ended);
-  if (session) sessions_.push_back(std::move(*session));
+  auto session = CmSession::start(*this, std::move(space), std::move(client), ended);
+  if (!session) return;
+  ++counters_.sessions;
+  sessions_.push_back(std::move(*session));
+}
+
+void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space) {
+  if (std::exchange(space->ending, true)) return;
+  loop_.post([this, space, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    space->ending = false;
+    CmSession* most = nullptr;
+    for (const auto& session : sessions_)
+      if (session->netns() == space->inode &&
+          (most == nullptr || session->unread() > most->unread()))
+        most = session.get();
+    if (most == nullptr) return;
+    ++counters_.unread;
+    most->end();
+  });
+}
+
+Result<std::shared_ptr<void>> Cm::charge(const qp1mux::Endpoint& endpoint) {
+  for (CmDevice* device : devices_)
+    if (&device->endpoint() == &endpoint) return device->charge_id();
+  return fail(ENODEV, "the device has gone");
 }
 
 const CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {

@@ -5,7 +5,7 @@
 // the vdevice of the namespace whose fabric has the peer's address, from the address of its that is
 // most like it (the longest common prefix). Loopback addresses mean the namespace's own vdevices.
 //
-// Belongs to the control thread. Only QpNumbers are shared with the workers.
+// Belongs to the control thread.
 #pragma once
 
 #include <list>
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "core/base/event_loop.h"
-#include "core/rdma/qp_numbers.h"
 #include "qp1mux/cm_id.h"
 #include "qp1mux/loopback.h"
 #include "qp1mux/mux.h"
+#include "vrdmad/cm_device.h"
 #include "vrdmad/session_socket.h"
 
 namespace vrdma::vrdmad {
@@ -26,40 +26,26 @@ namespace vrdma::vrdmad {
 class Cm;
 class CmSession;
 
-struct CmDeviceSetup {
-  std::string name, tenant, fabric;
-  uint64_t netns = 0;      // its inode
-  uint64_t node_guid = 0;  // big-endian
-  std::shared_ptr<rdma::QpNumbers> qp_numbers;
+// Never reset.
+struct CmCounters {
+  uint64_t sessions = 0;   // that were opened
+  uint64_t malformed = 0;  // ended because of what they sent
+  uint64_t unread = 0;     // ended because of events that they did not read
+  uint64_t crowded = 0;    // sessions, channels and ids refused: the namespace has too many
 };
 
-// A vdevice's part. The destructor tells the ids of the vdevice that it has gone.
-class CmDevice {
- public:
-  ~CmDevice();
-  CmDevice(const CmDevice&) = delete;
-  CmDevice& operator=(const CmDevice&) = delete;
+// What the processes of a namespace have in common: the socket, and how much they may have. It ends
+// with the last of its socket and its sessions.
+struct CmNamespace {
+  static constexpr uint32_t kMaxSessions = 1024;
+  static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
+  static constexpr uint32_t kMaxIds = 131072;      // besides what each vdevice may have bound to it
+  static constexpr uint32_t kMaxEvents = 131072;   // that nobody has read yet
 
-  // `gids` as its table has them.
-  void update(const std::vector<verbs::Gid>& gids, uint32_t roce_mtu);
-
-  [[nodiscard]] const std::string& fabric() const { return setup_.fabric; }
-  [[nodiscard]] uint64_t netns() const { return setup_.netns; }
-  [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }
-  [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
-  [[nodiscard]] uint8_t sgid_index(const verbs::Gid& gid) const;
-  [[nodiscard]] uint8_t path_mtu() const { return path_mtu_; }  // ibv_mtu
-  [[nodiscard]] qp1mux::Endpoint& endpoint() { return endpoint_; }
-
- private:
-  friend class Cm;
-  CmDevice(Cm& cm, CmDeviceSetup setup, qp1mux::Endpoint endpoint);
-
-  Cm& cm_;
-  CmDeviceSetup setup_;
-  qp1mux::Endpoint endpoint_;
-  std::vector<verbs::Gid> gids_;
-  uint8_t path_mtu_ = 3;
+  uint64_t inode = 0;
+  std::weak_ptr<SessionSocket> socket;
+  uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
+  bool ending = false;  // one of the sessions
 };
 
 class Cm final : qp1mux::Clock, qp1mux::Routes {
@@ -75,9 +61,18 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] base::Result<std::shared_ptr<SessionSocket>> socket(uint64_t netns,
                                                                     const std::string& directory);
 
+  [[nodiscard]] std::shared_ptr<CmNamespace> space(uint64_t netns);
+  // A process of the namespace, which has connected. Ended at once if there are too many.
+  void accept(std::shared_ptr<CmNamespace> space, base::Fd client);
+
   [[nodiscard]] const qp1mux::Mux& mux() const { return mux_; }
+  [[nodiscard]] const CmCounters& counters() const { return counters_; }
 
   // For CmSession.
+  [[nodiscard]] CmCounters& counters() { return counters_; }
+  // The session of the namespace with the most events that nobody has read is ended,
+  // later, once.
+  void end_the_unread(const std::shared_ptr<CmNamespace>& space);
   [[nodiscard]] base::EventLoop& loop() { return loop_; }
   [[nodiscard]] qp1mux::CmHost& host() { return host_; }
   [[nodiscard]] const CmDevice* device(const qp1mux::Endpoint* endpoint) const;
@@ -93,7 +88,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
                                    const verbs::Gid& remote) override;
   base::Result<qp1mux::Endpoint*> owner(uint64_t netns, const verbs::Gid& local) override;
   std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
-  void accept(uint64_t netns, base::Fd client);
+  base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
 
   base::EventLoop& loop_;
@@ -103,7 +98,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   qp1mux::PortTable ports_;
   qp1mux::CmHost host_;
   std::vector<CmDevice*> devices_;
-  std::map<uint64_t, std::weak_ptr<SessionSocket>> sockets_;
+  std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
+  CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };

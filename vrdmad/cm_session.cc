@@ -93,9 +93,25 @@ ipc::CmAddress address_of(const qp1mux::Address& from) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm, uint64_t netns, Fd socket,
+CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, Fd socket,
+                     std::function<void(CmSession*)> ended)
+    : cm_(cm), space_(std::move(space)), socket_(std::move(socket)), ended_(std::move(ended)) {
+  ++space_->sessions;
+}
+
+CmSession::~CmSession() {
+  while (!channels_.empty()) remove_channel(channels_.begin()->first);
+  while (!ids_.empty()) remove_id(ids_.begin()->first);
+  --space_->sessions;
+  close_connection(std::move(socket_));
+}
+
+base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
+                                                          std::shared_ptr<CmNamespace> space,
+                                                          Fd socket,
                                                           std::function<void(CmSession*)> ended) {
-  std::unique_ptr<CmSession> session(new CmSession(cm, netns, std::move(socket), std::move(ended)));
+  std::unique_ptr<CmSession> session(
+      new CmSession(cm, std::move(space), std::move(socket), std::move(ended)));
   ucred who{};
   socklen_t size = sizeof who;
   session->privileged_ =
@@ -108,14 +124,17 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm, uint64_t netns
   return session;
 }
 
-CmSession::~CmSession() { close_connection(std::move(socket_)); }
+uint64_t CmSession::netns() const { return space_->inode; }
 
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
   watch_.reset();
-  ids_.clear();
-  channels_.clear();
   ended_(this);
+}
+
+void CmSession::end_badly() {
+  ++cm_.counters().malformed;
+  end();
 }
 
 void CmSession::on_socket() {
@@ -123,7 +142,8 @@ void CmSession::on_socket() {
   StrangeFds fds;
   const auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
   if (!received && received.error().code() == EAGAIN) return;
-  if (!received || !fds.empty() || request.magic != ipc::kCmMagic) return end();
+  if (!received && received.error().code() == ECONNRESET) return end();
+  if (!received || !fds.empty() || request.magic != ipc::kCmMagic) return end_badly();
   ipc::CmReply reply;
   reply.sequence = request.sequence;
   Fd beside;
@@ -131,7 +151,29 @@ void CmSession::on_socket() {
       request.version == ipc::kCmVersion ? dispatch(request, &reply, &beside) : EPROTONOSUPPORT;
   std::vector<int> sent;
   if (beside.valid()) sent.push_back(beside.get());
-  if (!ipc::send_message(socket_.get(), &reply, sizeof reply, sent)) end();
+  // Who does not read the answers does not get to ask more.
+  if (auto ok = ipc::send_message(socket_.get(), &reply, sizeof reply, sent); !ok)
+    ok.error().code() == EAGAIN ? end_badly() : end();
+}
+
+uint32_t CmSession::new_handle() {
+  while (next_handle_ == 0 || ids_.contains(next_handle_) || channels_.contains(next_handle_))
+    ++next_handle_;
+  return next_handle_++;
+}
+
+CmSession::Id* CmSession::add_id(uint32_t channel) {
+  if (space_->ids >= CmNamespace::kMaxIds) {
+    ++cm_.counters().crowded;
+    return nullptr;
+  }
+  ++space_->ids;
+  const uint32_t handle = new_handle();
+  return ids_.emplace(handle, std::make_unique<Id>(*this, handle, channel)).first->second.get();
+}
+
+void CmSession::remove_id(uint32_t handle) {
+  space_->ids -= static_cast<uint32_t>(ids_.erase(handle));
 }
 
 int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
@@ -141,7 +183,7 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
     case CmCall::kCreateId:
       return create_id(request, reply);
     case CmCall::kDevices: {
-      const auto guids = cm_.guids(netns_);
+      const auto guids = cm_.guids(netns());
       reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
       std::copy_n(guids.begin(), reply->count, reply->guids);
       return 0;
@@ -180,8 +222,9 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
       return done(cm.resolve_route());
     case CmCall::kListen: {
       const bool fits = request.value >= 1 && request.value <= kMaxBacklog;
-      const int status = done(cm.listen(fits ? request.value : kMaxBacklog));
-      if (status == 0) spdlog::debug("netns {}: port {} listens", netns_, cm.local().port);
+      id.backlog = fits ? request.value : kMaxBacklog;
+      const int status = done(cm.listen(id.backlog));
+      if (status == 0) spdlog::debug("netns {}: port {} listens", netns(), cm.local().port);
       return status;
     }
     case CmCall::kConnect:
@@ -213,16 +256,29 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
 }
 
 int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
-  if (channels_.size() >= kMaxChannels) return EMFILE;
+  if (space_->channels >= CmNamespace::kMaxChannels) {
+    ++cm_.counters().crowded;
+    return EMFILE;
+  }
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
+  ++space_->channels;
   Channel channel;
   channel.socket = Fd(ends[0]);
   *beside = Fd(ends[1]);
-  const uint32_t handle = next_handle_++;
+  const uint32_t handle = new_handle();
   watch_channel(handle, channels_.emplace(handle, std::move(channel)).first->second, 0);
   reply->handle = handle;
   return 0;
+}
+
+void CmSession::remove_channel(uint32_t handle) {
+  Channel& channel = channels_.at(handle);
+  for (const auto& message : channel.queue) heard(message);
+  channel.watch.reset();
+  close_connection(std::move(channel.socket));
+  channels_.erase(handle);
+  --space_->channels;
 }
 
 int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
@@ -230,14 +286,12 @@ int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
   const auto service = service_of(request.qp_type);
   if (!space || !service) return EOPNOTSUPP;
   if (!channels_.contains(request.channel)) return EINVAL;
-  if (ids_.size() >= kMaxIds) return ENOMEM;
-  const uint32_t handle = next_handle_++;
-  auto id = std::make_unique<Id>(*this, handle, request.channel);
-  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns_, *space, *service,
-                                          std::random_device()(), id.get());
+  Id* id = add_id(request.channel);
+  if (id == nullptr) return ENOMEM;
+  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service,
+                                          std::random_device()(), id);
   id->cm->privileged = privileged_;
-  ids_.emplace(handle, std::move(id));
-  reply->handle = handle;
+  reply->handle = id->handle;
   return 0;
 }
 
@@ -266,15 +320,16 @@ int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
 
 // What it had to tell and nobody has heard goes with it, and so do the requests in that.
 void CmSession::destroy_id(uint32_t handle) {
-  std::vector<uint32_t> unheard;
+  std::vector<uint32_t> lost;
   for (auto& [number, channel] : channels_)
     std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {
       if (message.handle != handle) return false;
-      if (message.request != 0) unheard.push_back(message.request);
+      if (message.request != 0) lost.push_back(message.request);
+      heard(message);
       return true;
     });
-  ids_.erase(handle);
-  for (const uint32_t request : unheard) ids_.erase(request);
+  remove_id(handle);
+  for (const uint32_t request : lost) remove_id(request);
 }
 
 void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.tell(*this, event); }
@@ -282,6 +337,7 @@ void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.te
 void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   const auto it = channels_.find(id.channel);
   if (over_ || it == channels_.end()) return;
+  if (space_->events >= CmNamespace::kMaxEvents) cm_.end_the_unread(space_);
   ipc::CmEventMessage message;
   message.type = static_cast<uint32_t>(event.type);
   message.status = event.status;
@@ -289,18 +345,28 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   message.param = param_of(event.type, event.param);
   const qp1mux::CmId* about = id.cm.get();
   if (event.request) {
-    if (ids_.size() >= kMaxIds) return;  // dropped, it is refused
-    const uint32_t handle = next_handle_++;
-    auto request = std::make_unique<Id>(*this, handle, id.channel);
+    if (id.unheard >= id.backlog) return;  // dropped, it is refused
+    Id* request = add_id(id.channel);
+    if (request == nullptr) return;
     request->cm = std::move(event.request);
-    request->cm->set_handler(request.get());
+    request->cm->set_handler(request);
     about = request->cm.get();
-    message.request = handle;
-    ids_.emplace(handle, std::move(request));
+    message.request = request->handle;
+    ++id.unheard;
   }
   message.where = where(*about);
   it->second.queue.push_back(message);
+  ++unread_;
+  ++space_->events;
   flush(id.channel);
+}
+
+// The message leaves its queue.
+void CmSession::heard(const ipc::CmEventMessage& message) {
+  --unread_;
+  --space_->events;
+  const auto it = ids_.find(message.handle);
+  if (message.request != 0 && it != ids_.end()) --it->second->unheard;
 }
 
 // `events`: besides the end of the program's side, which always wakes.
@@ -308,7 +374,7 @@ void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events
   channel.watch.reset();
   auto watch = cm_.loop().watch(channel.socket.get(), events, [this, handle](uint32_t happened) {
     if ((happened & (EPOLLHUP | EPOLLERR)) != 0)
-      channels_.erase(handle);
+      remove_channel(handle);
     else
       flush(handle);
   });
@@ -324,6 +390,7 @@ void CmSession::flush(uint32_t handle) {
       if (!std::exchange(channel.full, true)) watch_channel(handle, channel, EPOLLOUT);
       return;
     }
+    heard(channel.queue.front());
     channel.queue.pop_front();  // also if the program has closed its end
   }
   if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
@@ -347,7 +414,7 @@ ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
 qp1mux::Address CmSession::address(const ipc::CmAddress& from) const {
   qp1mux::Address to;
   std::copy_n(from.gid, to.gid.bytes.size(), to.gid.bytes.begin());
-  to.gid = cm_.meant(netns_, to.gid);
+  to.gid = cm_.meant(netns(), to.gid);
   to.port = from.port;
   return to;
 }

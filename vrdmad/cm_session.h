@@ -16,21 +16,25 @@
 namespace vrdma::vrdmad {
 
 class Cm;
+struct CmNamespace;
 
 class CmSession {
  public:
-  static constexpr size_t kMaxIds = 65536;
-  static constexpr size_t kMaxChannels = 1024;
   static constexpr uint32_t kMaxBacklog = 1024;
 
   // `ended` is called once; the session may be destroyed afterwards, not from inside.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
-      Cm& cm, uint64_t netns, base::Fd socket, std::function<void(CmSession*)> ended);
+      Cm& cm, std::shared_ptr<CmNamespace> space, base::Fd socket,
+      std::function<void(CmSession*)> ended);
   ~CmSession();
   CmSession(const CmSession&) = delete;
   CmSession& operator=(const CmSession&) = delete;
 
-  [[nodiscard]] uint64_t netns() const { return netns_; }
+  [[nodiscard]] uint64_t netns() const;
+  // Events that wait here for the program to read others.
+  [[nodiscard]] uint32_t unread() const { return unread_; }
+  // Not from inside an event of its ids.
+  void end();
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
@@ -41,6 +45,8 @@ class CmSession {
     bool full = false;  // the queue waits for room
     std::deque<ipc::CmEventMessage> queue;
   };
+  // A connection request is unheard until its event has gone to the program: as with sockets, a
+  // listener has at most its backlog of them.
   struct Id : qp1mux::CmIdHandler {
     Id(CmSession& its, uint32_t its_handle, uint32_t its_channel)
         : session(its), handle(its_handle), channel(its_channel) {}
@@ -49,19 +55,25 @@ class CmSession {
     uint32_t handle;
     uint32_t channel;
     std::unique_ptr<qp1mux::CmId> cm;
+    uint32_t backlog = 0, unheard = 0;
   };
 
-  CmSession(Cm& cm, uint64_t netns, base::Fd socket, std::function<void(CmSession*)> ended)
-      : cm_(cm), netns_(netns), socket_(std::move(socket)), ended_(std::move(ended)) {}
+  CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, base::Fd socket,
+            std::function<void(CmSession*)> ended);
 
   void on_socket();
-  void end();
+  void end_badly();  // because of what it sent
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
   int create_channel(ipc::CmReply* reply, base::Fd* beside);
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
+  [[nodiscard]] uint32_t new_handle();
+  [[nodiscard]] Id* add_id(uint32_t channel);  // null, and counted: there are too many
+  void remove_id(uint32_t handle);
   void destroy_id(uint32_t handle);
+  void remove_channel(uint32_t handle);
+  void heard(const ipc::CmEventMessage& message);
   void tell(Id& id, qp1mux::CmEvent& event);
   void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
   void flush(uint32_t handle);
@@ -69,13 +81,14 @@ class CmSession {
   [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
 
   Cm& cm_;
-  const uint64_t netns_;
+  const std::shared_ptr<CmNamespace> space_;
   base::Fd socket_;
   std::function<void(CmSession*)> ended_;
   base::EventLoop::Watch watch_;
   bool privileged_ = false;
   bool over_ = false;
   uint32_t next_handle_ = 1;
+  uint32_t unread_ = 0;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;
 };

@@ -7,6 +7,7 @@
 
 #include "gid/interface.h"
 #include "netns/netns.h"
+#include "vrdmad/cm_rows.h"
 
 namespace vrdma::vrdmad {
 
@@ -58,6 +59,16 @@ std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
   for (const auto& row : rows)
     result.push_back({std::string(provisioning::traits(row.kind).name), row.used, row.limit});
   return result;
+}
+
+// What the worker counts and what is counted here; of each kind it is one of them.
+std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
+                                        const std::vector<provisioning::Row>& more) {
+  for (size_t i = 0; i < rows.size() && i < more.size(); ++i) {
+    rows[i].used += more[i].used;
+    rows[i].refused += more[i].refused;
+  }
+  return rows;
 }
 
 std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& quota) {
@@ -150,8 +161,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
   if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
 
-  provisioning::Ledger ledger;
-  if (auto ok = ledger.set_limits(to_settings(spec.quota)); !ok) return pass(std::move(ok.error()));
+  provisioning::Ledger ledger, cm_ledger;
+  for (auto* each : {&ledger, &cm_ledger})
+    if (auto ok = each->set_limits(to_settings(spec.quota)); !ok)
+      return pass(std::move(ok.error()));
 
   auto permissions = provisioning::Permissions::of(spec.allow);
   if (!permissions) return pass(std::move(permissions.error()));
@@ -189,8 +202,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
               qp_numbers, *permissions});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
-  auto cm = cm_.attach(
-      {name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(), qp_numbers});
+  auto cm = cm_.attach({name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(),
+                        qp_numbers, std::move(cm_ledger)});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
@@ -281,7 +294,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.sessions = use.sessions;
   for (const auto& gid : record.gids.gids())
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
-  info.quota = to_rows(use.quota);
+  info.quota = to_rows(together(use.quota, record.cm->rows()));
   info.allowed = record.spec.allow;
   return info;
 }
@@ -333,8 +346,11 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     auto found = find(name);
     if (!found) return pass(std::move(found.error()));
     Record& record = **found;
-    if (auto ok = worker_of(record.fabric).set_limits(name, to_settings(quota)); !ok)
+    const auto settings = to_settings(quota);
+    if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
+    if (auto ok = worker_of(record.fabric).set_limits(name, settings); !ok)
       return pass(std::move(ok.error()));
+    if (auto ok = record.cm->set_limits(settings); !ok) return pass(std::move(ok.error()));
     VdevInfo changed = info(record);
     tell(WatchEvent::Type::kChanged, changed, "quota changed");
     return changed;
@@ -359,6 +375,11 @@ std::vector<CounterRow> Daemon::counters() {
     std::vector<CounterRow> rows;
     rows.push_back({"daemon", "vdevices", records_.size()});
     rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+    const CmCounters& cm = std::as_const(cm_).counters();
+    rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
+    rows.push_back({"daemon", "cm_sessions_malformed", cm.malformed});
+    rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
+    rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
     for (const auto& [name, record] : records_) {
       const VdeviceUse use = worker_of(record->fabric).use(name);
       rows.push_back({name, "sessions_opened", use.counters.opened});
@@ -368,11 +389,21 @@ std::vector<CounterRow> Daemon::counters() {
       rows.push_back({name, "requests_refused", use.counters.refused});
       rows.push_back({name, "fabric_datagrams_dropped", use.fabric.datagrams_dropped});
       rows.push_back({name, "fabric_rings_corrupt", use.fabric.rings_corrupt});
-      for (const auto& row : use.quota)
+      for (const auto& row : together(use.quota, record->cm->rows()))
         rows.push_back({name, "quota_refused_" + std::string(provisioning::traits(row.kind).name),
                         row.refused});
+      for (auto& row : cm_counter_rows(name, record->cm->endpoint().counters()))
+        rows.push_back(std::move(row));
     }
     return rows;
+  });
+}
+
+Result<std::vector<ConnectionRow>> Daemon::list_connections(const std::string& vdev) {
+  return call([&]() -> Result<std::vector<ConnectionRow>> {
+    if (!vdev.empty())
+      if (auto found = find(vdev); !found) return pass(std::move(found.error()));
+    return connection_rows(cm_.mux(), vdev);
   });
 }
 

@@ -42,6 +42,7 @@ class Daemon final : public AdminBackend {
                                    const std::vector<QuotaSetting>& quota) override;
   std::vector<ParentInfo> list_parents() override;
   std::vector<CounterRow> counters() override;
+  base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
  private:

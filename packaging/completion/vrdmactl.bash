@@ -56,17 +56,18 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota gid parent stats watch exec version completion" options+=" --version" ;;
+        "") choices="vdev quota gid parent conn stats watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         quota) choices="show set" ;;
         gid | parent) choices="list" ;;
+        conn) choices="list stats" ;;
         completion) choices="bash" ;;
-        "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | exec)
+        "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | exec)
             choices=$(_vrdmactl_names)
             ;;
-        stats) choices="daemon $(_vrdmactl_names)" ;;
+        stats | "conn stats") choices="daemon $(_vrdmactl_names)" ;;
         "exec "*) choices="--" ;;
     esac
     [[ $cur == -* ]] && choices+=" $options"

@@ -1,6 +1,6 @@
 add_executable(vrdma_hostile
-  hostile/client.cc hostile/descriptors.cc hostile/main.cc hostile/memory.cc hostile/messages.cc
-  hostile/raw.cc hostile/rings.cc hostile/silent_file.cc)
+  hostile/client.cc hostile/connections.cc hostile/descriptors.cc hostile/main.cc
+  hostile/memory.cc hostile/messages.cc hostile/raw.cc hostile/rings.cc hostile/silent_file.cc)
 vrdma_target(vrdma_hostile)
 find_package(Threads REQUIRED)
 target_link_libraries(vrdma_hostile PRIVATE vrdma_core_ipc vrdma_core_base Threads::Threads)

@@ -29,6 +29,17 @@ cp "$program" "$T/hostile"
 ) >"$T/pingpong.log" 2>&1 &
 PID[pairs]=$!
 
+# And those that connect.
+(
+  while [[ ! -e $T/over ]]; do
+    on a root ucmatose -b 10.0.0.1 -c 4 -C 10 -S 100 >"$T/listener.log" 2>&1 &
+    wait_until 20 listening va || { echo "disturbed" >"$T/disturbed"; exit; }
+    on b root ucmatose -s 10.0.0.1 -c 4 -C 10 -S 100 && wait $! || { echo "disturbed" >"$T/disturbed"; exit; }
+    echo . >>"$T/connected"
+  done
+) >"$T/ucmatose.log" 2>&1 &
+PID[connecting]=$!
+
 attack() { LIMIT=280 on c "$user" env -u LD_PRELOAD "$T/hostile" "$socket" "$@"; }
 counter() { ctl vdev show vc -o json | tr -d ' \n' | grep -oE "\"(name|counter)\":\"$1\"[^}]*" || true; }
 before=$(holdings)
@@ -36,8 +47,10 @@ attack "$@" | tee "$T/attack.log" || fail "an attack had an effect"
 [[ ! -e $T/disturbed ]] || { tail -n 20 "$T/pingpong.log"; fail "a well-behaved pair was disturbed"; }
 touch "$T/over"
 wait_until 30 ended "${PID[pairs]}" || fail "a well-behaved pair stands still"
-unset "PID[pairs]"
+wait_until 30 ended "${PID[connecting]}" || fail "well-behaved connections stand still"
+unset "PID[pairs]" "PID[connecting]"
 [[ -s $T/undisturbed ]] || fail "no well-behaved pair came to its end"
+[[ -s $T/connected ]] || fail "no well-behaved connection came to its end"
 say "undisturbed pairs: $(wc -l <"$T/undisturbed")"
 ended "$DAEMON" && fail "vrdmad has ended"
 if ! wait_until 45 holds_only "$before"; then

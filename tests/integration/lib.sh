@@ -228,6 +228,9 @@ listens() {
   grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:0000 0A " "/proc/$pid/net/tcp" "/proc/$pid/net/tcp6"
 }
 
+# listening VDEVICE: somebody listens there by rdma_cm.
+listening() { [[ $(ctl conn list "$1") == *LISTEN* ]]; }
+
 # gid_index NAMESPACE DEVICE ADDRESS: where the address stands in the device's GID table.
 gid_index() {
   on "$1" root ibv_devinfo -v -d "$2" | sed -nE "s/^\s*GID\[ *([0-9]+)\]:\s*(::ffff:)?$3,.*/\1/p" |

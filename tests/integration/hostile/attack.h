@@ -32,6 +32,7 @@ std::vector<Attack> message_attacks();     // what is said
 std::vector<Attack> descriptor_attacks();  // what comes beside it
 std::vector<Attack> raw_attacks();         // raw packets
 std::vector<Attack> ring_attacks();        // what stands in shared memory
+std::vector<Attack> connection_attacks();  // what is said at the rdma_cm socket
 std::vector<Attack> memory_attacks();      // keys, and memory that does not answer
 
 // A file in a FUSE file system of a server that answers nothing more once `silence` was called.

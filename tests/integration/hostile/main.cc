@@ -17,6 +17,7 @@
 
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
+#include "tests/integration/hostile/connections.h"
 
 namespace {
 
@@ -24,18 +25,21 @@ using std::chrono::steady_clock;
 using vrdma::hostile::Answer;
 using vrdma::hostile::Attack;
 using vrdma::hostile::Client;
+using vrdma::hostile::CmClient;
 using vrdma::hostile::Target;
 
 constexpr auto kLongest = std::chrono::seconds(60);  // an attack
 constexpr auto kPatience = std::chrono::seconds(5);  // an answer to others; busy machines are slow
 
-// A well-behaved stranger's question.
+// A well-behaved stranger's questions; at the rdma_cm socket one who was there before.
 steady_clock::duration ask(const std::string& socket) {
+  static CmClient neighbour(socket);
   const auto begin = steady_clock::now();
   Client client(socket);
   const Answer answer = client.call(vrdma::ipc::Call::kProbe);
+  const int error = neighbour.call(vrdma::ipc::CmCall::kDevices);
   const auto took = steady_clock::now() - begin;
-  if (!answer.came || answer.error != 0 || took > kPatience) {
+  if (!answer.came || answer.error != 0 || error != 0 || took > kPatience) {
     std::cout << "FAILED: the daemon does not answer others" << std::endl;
     std::exit(1);
   }
@@ -113,10 +117,11 @@ int main(int argc, char** argv) {
       argc > 2 ? static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 0)) : std::random_device()();
   const Target target{argv[1], seed};
   std::cout << "seed " << seed << std::endl;
+  (void)ask(target.socket);
   bool well = true;
   for (const auto& group : {vrdma::hostile::message_attacks(), vrdma::hostile::descriptor_attacks(),
                             vrdma::hostile::raw_attacks(), vrdma::hostile::ring_attacks(),
-                            vrdma::hostile::memory_attacks()})
+                            vrdma::hostile::memory_attacks(), vrdma::hostile::connection_attacks()})
     for (const Attack& attack : group)
       if (argc <= 3 || std::any_of(argv + 3, argv + argc, [&](const char* name) {
             return std::strcmp(name, attack.name) == 0;

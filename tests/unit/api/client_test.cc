@@ -97,6 +97,34 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
+TEST_F(ClientTest, connections) {
+  create("red0");
+  create("blue0");
+  const auto all = client_.list_connections("");
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->size(), 4U);
+  const auto of_red = client_.list_connections("red0");
+  ASSERT_TRUE(of_red);
+  ASSERT_EQ(of_red->size(), 2U);
+  const v1::Connection &listener = (*of_red)[0], &connection = (*of_red)[1];
+  EXPECT_EQ(listener.state(), "LISTEN");
+  EXPECT_EQ(listener.transport(), "");
+  EXPECT_EQ(listener.waiting(), 1U);
+  EXPECT_EQ(listener.backlog(), 16U);
+  EXPECT_EQ(connection.vdev(), "red0");
+  EXPECT_EQ(connection.transport(), "RC");
+  EXPECT_EQ(connection.service(), "tcp");
+  EXPECT_EQ(connection.service_id(), 0x1061d2fU);
+  EXPECT_EQ(connection.local(), "::ffff:10.0.0.1");
+  EXPECT_EQ(connection.local_port(), 7471U);
+  EXPECT_EQ(connection.remote(), "fd00::2");
+  EXPECT_EQ(connection.remote_port(), 40000U);
+  EXPECT_EQ(connection.local_qpn(), 17U);
+  EXPECT_EQ(connection.remote_qpn(), 18U);
+  EXPECT_EQ(connection.age_ms(), 7'300'000U);
+  expect_error(client_.list_connections("x"), ENOENT, "no vdevice is named x");
+}
+
 TEST_F(ClientTest, parents_counters_version) {
   create("red0");
   const auto parents = client_.list_parents();
@@ -106,7 +134,7 @@ TEST_F(ClientTest, parents_counters_version) {
   EXPECT_EQ((*parents)[0].kind(), "built in");
   EXPECT_EQ((*parents)[0].vdevices(), 1U);
 
-  EXPECT_EQ(client_.counters("red0")->size(), 1U);
+  EXPECT_EQ(client_.counters("red0")->size(), 2U);
   EXPECT_GT(client_.counters("daemon")->size(), 1U);
   EXPECT_GT(client_.counters("")->size(), client_.counters("daemon")->size());
   expect_error(client_.counters("blue0"), ENOENT, "no vdevice is named blue0");

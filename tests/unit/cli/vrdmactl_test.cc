@@ -167,8 +167,18 @@ TEST_F(Vrdmactl, drives_the_daemon) {
             "red0     mr_bytes     0  3221225472\n");
   EXPECT_THAT(run({"gid", "list", "red0"}).out, HasSubstr("red0         1  ::ffff:10.0.0.1"));
   EXPECT_THAT(run({"parent", "list"}).out, HasSubstr("soft  built in         2"));
-  EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions      7"));
+  EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions         7"));
   EXPECT_THAT(run({"stats"}).out, HasSubstr("admin_clients"));
+  EXPECT_EQ(run({"conn", "list", "red0"}).out,
+            "VDEVICE  TENANT   TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
+            "red0     default  tcp   LISTEN       *:7471         -                  -    -\n"
+            "red0     default  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
+  EXPECT_THAT(run({"conn", "list", "-o", "json"}).out,
+              AllOf(StartsWith("[\n  {\n    \"vdev\": \"blue0\""),
+                    HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
+  EXPECT_EQ(run({"conn", "stats", "red0"}).out,
+            "SCOPE  COUNTER      VALUE\n"
+            "red0   cm_sent_req      5\n");
   EXPECT_THAT(run({"version"}).out, StartsWith("vrdmactl " VRDMA_VERSION "\nvrdmad   "));
   // -o json is understood anywhere.
   EXPECT_THAT(run({"-o", "json", "vdev", "list"}).out,
@@ -199,6 +209,8 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure({"vdev", "show", "x"}, 1, "no vdevice is named x");
   expect_failure({"vdev", "delete", "x"}, 1, "no vdevice is named x");
   expect_failure({"stats", "x"}, 1, "no vdevice is named x");
+  expect_failure({"conn", "list", "x"}, 1, "no vdevice is named x");
+  expect_failure({"conn", "stats", "x"}, 1, "no vdevice is named x");
   expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
   expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
   expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");
@@ -310,6 +322,8 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"vdev", "create", "x", "--net"}), "--netns --netdev\n");
   EXPECT_EQ(complete({"-o", ""}), "table json\n");
   EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
+  EXPECT_EQ(complete({"conn", ""}), "list stats\n");
+  EXPECT_EQ(complete({"conn", "stats", "d"}), "daemon\n");
   EXPECT_EQ(complete({"vdev", "create", "x", "--parent", ""}), "soft\n");
   EXPECT_EQ(complete({"--run-dir", "/nowhere", "vdev", "show", ""}), "\n");
   EXPECT_EQ(complete({"exec", "red0", ""}), "--\n");

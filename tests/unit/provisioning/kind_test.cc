@@ -19,7 +19,9 @@ TEST(Kind, HasOneNameEach) {
     EXPECT_LE(traits(kind).initial, traits(kind).ceiling) << traits(kind).name;
   }
   EXPECT_EQ(names.size(), kKindCount);
-  EXPECT_EQ(kind_names(), "context, pd, mr, mr_bytes, cq, cqe, qp, send_wr, recv_wr, srq, ah, mw");
+  EXPECT_EQ(kind_names(),
+            "context, pd, mr, mr_bytes, cq, cqe, qp, send_wr, recv_wr, srq, ah, mw, "
+            "cm_ids, cm_conns, cm_rate");
   EXPECT_EQ(find_kind("frogs"), std::nullopt);
   EXPECT_EQ(find_kind(""), std::nullopt);
 }

@@ -59,6 +59,13 @@ struct Ids : TwoHosts, Routes {
     return netns == kNetnsA ? std::vector{&a} : of_b;
   }
 
+  base::Result<std::shared_ptr<void>> charge(const Endpoint&) override {
+    if (ids_left == 0) return base::fail(ENOMEM, "no more");
+    --ids_left;
+    return std::shared_ptr<void>(nullptr, [this](void*) { ++ids_left; });
+  }
+  int ids_left = 100;
+
   CmId& make(Program& program, uint64_t netns, CmService service = CmService::kRc) {
     program.id = std::make_unique<CmId>(
         host, netns, service == CmService::kUd ? wire::PortSpace::kUdp : wire::PortSpace::kTcp,
@@ -116,6 +123,30 @@ TEST_F(Ids, ConnectWithTheEventsThatProgramsExpect) {
   EXPECT_THAT(one.events,
               ElementsAre(Type::kAddrResolved, Type::kRouteResolved, Type::kConnectResponse));
   EXPECT_THAT(two.events, ElementsAre(Type::kConnectRequest, Type::kEstablished));
+}
+
+TEST_F(Ids, AreChargedToTheVdeviceThatTheyAreBoundTo) {
+  establish_ids();
+  EXPECT_EQ(ids_left, 100 - 2) << "a listener at the wildcard is bound to none";
+  ids_left = 0;
+  Program three;
+  CmId& id = make(three, kNetnsA);
+  EXPECT_EQ(id.bind({gid_a, 0}).error().code(), ENOMEM);
+  ASSERT_TRUE(id.resolve_addr(std::nullopt, {gid_b, 7471}));
+  EXPECT_THAT(three.events, ElementsAre(Type::kAddrError));
+  EXPECT_EQ(three.status, -ENOMEM);
+  ids_left = 1;
+  ASSERT_TRUE(id.resolve_addr(std::nullopt, {gid_b, 7471}));
+  ASSERT_TRUE(id.resolve_route());
+  ASSERT_TRUE(id.connect(with(0x12)));
+  rig.run();
+  EXPECT_EQ(three.events.back(), Type::kRejected);
+  EXPECT_EQ(three.status, static_cast<int>(RejectReason::kNoResources));
+  three.id.reset();
+  one.id.reset();
+  two.id.reset();
+  two.requests.clear();
+  EXPECT_EQ(ids_left, 3);
 }
 
 TEST_F(Ids, DisconnectOnBothSides) {

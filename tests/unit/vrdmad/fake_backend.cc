@@ -121,7 +121,41 @@ std::vector<ParentInfo> FakeBackend::list_parents() {
 std::vector<CounterRow> FakeBackend::counters() {
   return on_loop([&] {
     std::vector<CounterRow> rows = {{"daemon", "vdevices", vdevs_.size()}};
-    for (const auto& [name, vdev] : vdevs_) rows.push_back({name, "sessions", 7});
+    for (const auto& [name, vdev] : vdevs_) {
+      rows.push_back({name, "sessions", 7});
+      rows.push_back({name, "cm_sent_req", 5});
+    }
+    return rows;
+  });
+}
+
+base::Result<std::vector<ConnectionRow>> FakeBackend::list_connections(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<ConnectionRow>> {
+    if (!vdev.empty())
+      if (auto found = find(vdev); !found) return base::pass(std::move(found).error());
+    std::vector<ConnectionRow> rows;
+    for (const auto& [name, info] : vdevs_) {
+      if (!vdev.empty() && name != vdev) continue;
+      ConnectionRow row;
+      row.vdev = name;
+      row.tenant = info.tenant;
+      row.state = "LISTEN";
+      row.service = "tcp";
+      row.service_id = 0x1061d2f;
+      row.local_port = 7471;
+      row.waiting = 1;
+      row.backlog = 16;
+      rows.push_back(row);
+      row.state = "ESTABLISHED";
+      row.transport = "RC";
+      row.local = "::ffff:10.0.0.1";
+      row.remote = "fd00::2";
+      row.remote_port = 40000;
+      row.local_qpn = 17;
+      row.remote_qpn = 18;
+      row.age_ms = 7'300'000;
+      rows.push_back(row);
+    }
     return rows;
   });
 }

@@ -26,6 +26,8 @@ class FakeBackend final : public AdminBackend {
                                    const std::vector<QuotaSetting>& quota) override;
   std::vector<ParentInfo> list_parents() override;
   std::vector<CounterRow> counters() override;
+  // A listener and a connection for each vdevice.
+  base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
   // Any thread: the number of watches that live.

@@ -1,0 +1,194 @@
+// Programs at the rdma_cm socket, spoken for by hand: two vdevices of one fabric, each in a
+// namespace of its own, a Cm on the test's own thread, and clients that say what they like.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/ipc/cm_messages.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/cm.h"
+
+namespace vrdma::vrdmad {
+
+constexpr uint32_t kTcpSpace = 0x106, kUdpSpace = 0x111;
+constexpr uint32_t kRc = static_cast<uint32_t>(verbs::QpType::kRc);
+constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);
+
+struct CmRig {
+  std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
+  Cm cm{*loop};
+  std::array<std::shared_ptr<CmNamespace>, 2> spaces;
+  std::array<std::unique_ptr<CmDevice>, 2> devices;
+
+  CmRig() { attach(); }
+  void attach(const std::vector<provisioning::Setting>& limits = {}) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      devices[i].reset();
+      CmDeviceSetup setup;
+      setup.name = i == 0 ? "va" : "vb";
+      setup.tenant = setup.fabric = "red";
+      setup.netns = i + 1;
+      setup.node_guid = i + 100;
+      setup.qp_numbers = std::make_shared<rdma::QpNumbers>();
+      for (uint32_t qpn = 1; qpn < 64; ++qpn) setup.qp_numbers->add(qpn);
+      if (!setup.ledger.set_limits(limits)) std::abort();
+      devices[i] = std::move(*cm.attach(std::move(setup)));
+      devices[i]->update({gid(i)}, 4096);
+      spaces[i] = cm.space(i + 1);
+    }
+  }
+  static verbs::Gid gid(uint64_t vdevice) {
+    verbs::Gid gid;
+    gid.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+    gid.bytes[15] = static_cast<uint8_t>(gid.bytes[15] + vdevice);
+    return gid;
+  }
+  static ipc::CmAddress address(uint64_t vdevice, uint16_t port) {
+    ipc::CmAddress address{};
+    std::memcpy(address.gid, gid(vdevice).bytes.data(), 16);
+    address.port = port;
+    return address;
+  }
+  // Lets the control thread do all that there is to do now.
+  void settle(int passes = 12) {
+    while (passes-- > 0) {
+      loop->post([this] { loop->stop(); });
+      loop->run();
+    }
+  }
+};
+
+class CmClient {
+ public:
+  CmClient(CmRig& rig, size_t vdevice) : rig_(rig) {
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+      std::abort();
+    socket_ = base::Fd(ends[0]);
+    rig.cm.accept(rig.spaces[vdevice], base::Fd(ends[1]));
+  }
+
+  void send(const void* data, size_t size, const std::vector<int>& fds = {}) {
+    (void)ipc::send_message(socket_.get(), data, size, fds);
+  }
+  // The errno, or -1: no answer came.
+  int call(ipc::CmRequest request) {
+    request.sequence = ++sequence_;
+    send(&request, sizeof request);
+    return receive();
+  }
+  int receive() {
+    std::vector<base::Fd> fds;
+    reply = {};
+    for (int i = 0; i < 4; ++i) {
+      if (ipc::receive_message(socket_.get(), &reply, sizeof reply, &fds)) {
+        if (!fds.empty()) beside = std::move(fds[0]);
+        return reply.error;
+      }
+      if (i < 3) rig_.settle(i + 1);
+    }
+    return -1;
+  }
+  int call(ipc::CmCall call, uint32_t handle = 0, uint32_t value = 0) {
+    ipc::CmRequest request;
+    request.call = call;
+    request.handle = handle;
+    request.value = value;
+    return this->call(request);
+  }
+  [[nodiscard]] bool ended() {
+    rig_.settle();
+    pollfd state{socket_.get(), POLLIN, 0};
+    return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
+  }
+  void hang_up() { socket_.reset(); }
+
+  // What a program does; each must succeed.
+  uint32_t channel() {
+    must(call(ipc::CmCall::kCreateChannel));
+    channels.emplace_back(reply.handle, std::move(beside));
+    return reply.handle;
+  }
+  uint32_t id(uint32_t channel, uint32_t space = kTcpSpace, uint32_t type = kRc) {
+    must(try_id(channel, space, type));
+    return reply.handle;
+  }
+  int try_id(uint32_t channel, uint32_t space = kTcpSpace, uint32_t type = kRc) {
+    ipc::CmRequest request;
+    request.call = ipc::CmCall::kCreateId;
+    request.channel = channel;
+    request.value = space;
+    request.qp_type = type;
+    return call(request);
+  }
+  int bind(uint32_t id, const ipc::CmAddress& local) {
+    ipc::CmRequest request;
+    request.call = ipc::CmCall::kBind;
+    request.handle = id;
+    request.local = local;
+    return call(request);
+  }
+  int resolve(uint32_t id, const ipc::CmAddress& remote) {
+    ipc::CmRequest request;
+    request.call = ipc::CmCall::kResolveAddr;
+    request.handle = id;
+    request.remote = remote;
+    return call(request);
+  }
+  int with_qp(ipc::CmCall which, uint32_t id, uint32_t qpn) {
+    ipc::CmRequest request;
+    request.call = which;
+    request.handle = id;
+    request.param.qpn = qpn;
+    return call(request);
+  }
+  // Of the first channel; nothing if there is none.
+  std::optional<ipc::CmEventMessage> event() {
+    rig_.settle();
+    ipc::CmEventMessage message;
+    const int fd = channels.front().second.get();
+    if (::recv(fd, &message, sizeof message, MSG_DONTWAIT) != sizeof message) return std::nullopt;
+    return message;
+  }
+  // A listener at a port of its vdevice.
+  uint32_t listener(size_t vdevice, uint16_t port, uint32_t backlog = 16) {
+    const uint32_t made = id(channels.empty() ? channel() : channels.front().first);
+    must(bind(made, CmRig::address(vdevice, port)));
+    must(call(ipc::CmCall::kListen, made, backlog));
+    return made;
+  }
+  // An id that has asked the other vdevice.
+  uint32_t caller(size_t other, uint16_t port, uint32_t qpn) {
+    const uint32_t made = id(channels.empty() ? channel() : channels.front().first);
+    must(resolve(made, CmRig::address(other, port)));
+    must(call(ipc::CmCall::kResolveRoute, made));
+    must(with_qp(ipc::CmCall::kConnect, made, qpn));
+    return made;
+  }
+
+  ipc::CmReply reply;
+  base::Fd beside;
+  std::deque<std::pair<uint32_t, base::Fd>> channels;
+
+ private:
+  static void must(int error) {
+    if (error != 0) std::abort();
+  }
+  CmRig& rig_;
+  base::Fd socket_;
+  uint32_t sequence_ = 0;
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,364 @@
+// What programs say at the rdma_cm socket, well and badly.
+#include "vrdmad/cm_session.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/vrdmad/cm_rig.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using ipc::CmCall;
+using qp1mux::CmEventType;
+using testing::Each;
+using testing::IsEmpty;
+
+constexpr uint16_t kPort = 7471;
+
+uint32_t number(CmEventType type) { return static_cast<uint32_t>(type); }
+
+struct CmSessions : testing::Test {
+  CmRig rig;
+  CmClient one{rig, 0}, two{rig, 1};
+
+  // What happened on the client's first channel.
+  std::vector<uint32_t> events(CmClient& client) {
+    std::vector<uint32_t> all;
+    while (const auto message = client.event()) {
+      all.push_back(message->type);
+      last = *message;
+    }
+    return all;
+  }
+  // A connection that stands; the ids of its ends.
+  std::pair<uint32_t, uint32_t> establish() {
+    two.listener(1, kPort);
+    const uint32_t id = one.caller(1, kPort, 1);
+    events(two);
+    const uint32_t request = last.request;
+    EXPECT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
+    events(one);
+    EXPECT_EQ(last.type, number(CmEventType::kConnectResponse));
+    EXPECT_EQ(one.call(CmCall::kConfirm, id), 0);
+    EXPECT_THAT(events(two), testing::ElementsAre(number(CmEventType::kEstablished)));
+    return {id, request};
+  }
+  uint64_t used(provisioning::Kind kind, size_t vdevice = 0) {
+    return rig.devices[vdevice]->rows()[static_cast<size_t>(kind)].used;
+  }
+  uint64_t refused(provisioning::Kind kind, size_t vdevice = 0) {
+    return rig.devices[vdevice]->rows()[static_cast<size_t>(kind)].refused;
+  }
+  // All that programs had is gone, but for what TIMEWAIT keeps.
+  void expect_nothing() {
+    rig.settle();
+    for (const auto& space : rig.spaces) {
+      EXPECT_EQ(space->sessions, 0u);
+      EXPECT_EQ(space->channels, 0u);
+      EXPECT_EQ(space->ids, 0u);
+      EXPECT_EQ(space->events, 0u);
+    }
+    EXPECT_EQ(used(provisioning::Kind::kCmIds, 0), 0u);
+    EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 0u);
+    for (const auto& info : rig.cm.mux().connections())
+      EXPECT_THAT(info.state, testing::AnyOf(qp1mux::State::kTimewait, qp1mux::State::kDreqSent));
+  }
+
+  ipc::CmEventMessage last;
+};
+
+TEST_F(CmSessions, ConnectAndDisconnect) {
+  const auto [id, request] = establish();
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 0), 1u);
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "the listener and what came to it";
+  EXPECT_EQ(used(provisioning::Kind::kCmConns, 1), 1u);
+  EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0);
+  EXPECT_THAT(events(two), testing::ElementsAre(number(CmEventType::kDisconnected)));
+  EXPECT_EQ(two.call(CmCall::kDestroyId, request), 0);
+  EXPECT_THAT(events(one), testing::ElementsAre(number(CmEventType::kDisconnected)));
+  one.hang_up();
+  two.hang_up();
+  expect_nothing();
+}
+
+TEST_F(CmSessions, AreEndedByMessagesThatAreNone) {
+  std::vector<char> bytes(4096);
+  const uint32_t magic = ipc::kCmMagic;
+  std::memcpy(bytes.data(), &magic, sizeof magic);
+  const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const size_t size : {size_t{1}, size_t{4}, sizeof(ipc::CmRequest) - 1,
+                            sizeof(ipc::CmRequest) + 1, bytes.size()}) {
+    CmClient client(rig, 0);
+    client.send(bytes.data(), size);
+    EXPECT_TRUE(client.ended()) << size;
+  }
+  {
+    CmClient client(rig, 0);
+    ipc::CmRequest request;
+    request.magic ^= 1;
+    client.send(&request, sizeof request);
+    EXPECT_TRUE(client.ended()) << "another magic";
+  }
+  {
+    CmClient client(rig, 0);
+    const ipc::CmRequest request;
+    client.send(&request, sizeof request, {null.get()});
+    EXPECT_TRUE(client.ended()) << "a file descriptor";
+  }
+  EXPECT_EQ(rig.cm.counters().malformed, 7u);
+  EXPECT_EQ(one.call(CmCall::kDevices), 0) << "the others go on";
+}
+
+TEST_F(CmSessions, RefuseAnotherVersion) {
+  ipc::CmRequest request;
+  request.version = ipc::kCmVersion + 1;
+  EXPECT_EQ(one.call(request), EPROTONOSUPPORT);
+  EXPECT_EQ(one.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
+  const auto [id, request] = establish();
+  CmClient stranger(rig, 0);
+  const uint32_t own = stranger.channel();
+  for (uint32_t call = 0; call < 40; ++call) {
+    const auto which = static_cast<CmCall>(call);
+    if (which == CmCall::kCreateChannel || which == CmCall::kCreateId || which == CmCall::kDevices)
+      continue;
+    for (const uint32_t handle : {0u, own, id, id + 1, request, 1u << 31, ~0u})
+      EXPECT_EQ(stranger.call(which, handle), EINVAL) << call << " " << handle;
+  }
+  for (const uint32_t channel : {0u, id, 1u << 31, ~0u})
+    EXPECT_EQ(stranger.try_id(channel), EINVAL) << channel;
+  const uint32_t mine = stranger.id(own);
+  ipc::CmRequest migrate;
+  migrate.call = CmCall::kMigrateId;
+  migrate.handle = mine;
+  migrate.channel = ~0u;
+  EXPECT_EQ(stranger.call(migrate), EINVAL);
+  EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0) << "nothing has happened to them";
+}
+
+TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
+  const uint32_t channel = one.channel();
+  for (const uint32_t space : {0u, 1u, 0x105u, 0x10106u, ~0u})
+    EXPECT_EQ(one.try_id(channel, space), EOPNOTSUPP) << space;
+  for (const uint32_t type : {0u, 7u, 100u, ~0u})
+    EXPECT_EQ(one.try_id(channel, kTcpSpace, type), EOPNOTSUPP) << type;
+  two.listener(1, kPort);
+  const uint32_t id = one.id(channel);
+  ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
+  ipc::CmRequest connect;
+  connect.call = CmCall::kConnect;
+  connect.handle = id;
+  connect.param.qpn = 1;
+  for (const uint8_t length : {uint8_t{57}, uint8_t{224}, uint8_t{225}, uint8_t{255}}) {
+    connect.param.length = length;
+    EXPECT_EQ(one.call(connect), EINVAL) << "private data of " << int{length};
+  }
+  connect.param.length = 56;
+  for (const uint32_t qpn : {0u, 64u, 1u << 24, ~0u}) {
+    connect.param.qpn = qpn;
+    EXPECT_THAT(one.call(connect), testing::AnyOf(EINVAL, EPERM)) << "queue pair " << qpn;
+  }
+  ipc::CmRequest option;
+  option.call = CmCall::kSetOption;
+  option.handle = id;
+  option.value = 99;
+  EXPECT_EQ(one.call(option), ENOSYS);
+  option.value = static_cast<uint32_t>(ipc::CmOption::kAckTimeout);
+  option.setting = 32;
+  EXPECT_EQ(one.call(option), EINVAL);
+  for (const uint32_t state : {0u, 3u, 7u, 1000u, ~0u})
+    EXPECT_EQ(one.call(CmCall::kQpAttributes, id, state), EINVAL) << state;
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0) << "all that left it as it was";
+}
+
+TEST_F(CmSessions, EveryCallInEveryStateIsAnswered) {
+  for (uint32_t first = 0; first < 40; ++first) {
+    CmClient client(rig, 0);
+    const uint32_t channel = client.channel();
+    for (const uint32_t space : {kTcpSpace, kUdpSpace}) {
+      const uint32_t id = client.id(channel, space, space == kTcpSpace ? kRc : kUd);
+      for (uint32_t second = 0; second < 40; ++second) {
+        EXPECT_GE(client.call(static_cast<CmCall>(first), id), 0);
+        EXPECT_GE(client.call(static_cast<CmCall>(second), id), 0);
+      }
+    }
+  }
+  one.hang_up();
+  two.hang_up();
+  expect_nothing();
+}
+
+TEST_F(CmSessions, WhoHangsUpInTheMiddleLeavesNothing) {
+  for (int step = 0; step < 6; ++step) {
+    CmClient caller(rig, 0), server(rig, 1);
+    const auto qpn = static_cast<uint32_t>(10 + step);
+    if (step > 0) server.listener(1, kPort);
+    if (step > 1) caller.caller(1, kPort, qpn);
+    std::optional<ipc::CmEventMessage> request;
+    if (step > 2) request = server.event();
+    if (step > 3) {
+      EXPECT_EQ(server.with_qp(CmCall::kAccept, request->request, qpn), 0);
+    }
+    ipc::CmRequest half;
+    if (step == 5) caller.send(&half, sizeof half / 2);
+    if (step % 2 == 0) caller.hang_up();
+    rig.settle();
+  }
+  one.hang_up();
+  two.hang_up();
+  expect_nothing();
+}
+
+TEST_F(CmSessions, ANamespaceHasSoManySessions) {
+  std::vector<std::unique_ptr<CmClient>> clients;
+  while (rig.spaces[0]->sessions < CmNamespace::kMaxSessions)
+    clients.push_back(std::make_unique<CmClient>(rig, 0));
+  CmClient more(rig, 0);
+  EXPECT_TRUE(more.ended());
+  EXPECT_EQ(rig.cm.counters().crowded, 1u);
+  EXPECT_EQ(two.call(CmCall::kDevices), 0) << "another namespace";
+  clients.clear();
+  rig.settle();
+  CmClient again(rig, 0);
+  EXPECT_EQ(again.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmSessions, ANamespaceHasSoManyIdsAndChannels) {
+  const uint32_t channel = one.channel();
+  rig.spaces[0]->channels = CmNamespace::kMaxChannels;
+  EXPECT_EQ(one.call(CmCall::kCreateChannel), EMFILE);
+  rig.spaces[0]->channels = 1;
+  rig.spaces[0]->ids = CmNamespace::kMaxIds;
+  EXPECT_EQ(one.try_id(channel), ENOMEM);
+  rig.spaces[0]->ids = 0;
+  EXPECT_EQ(rig.cm.counters().crowded, 2u);
+  EXPECT_EQ(two.call(CmCall::kCreateChannel), 0) << "another namespace";
+}
+
+TEST_F(CmSessions, AVdeviceHasSoManyIds) {
+  rig.attach({{"cm_ids", 2}});
+  const uint32_t channel = one.channel();
+  const uint32_t first = one.id(channel), second = one.id(channel), third = one.id(channel);
+  EXPECT_EQ(one.bind(first, CmRig::address(0, 0)), 0);
+  EXPECT_EQ(one.resolve(second, CmRig::address(1, kPort)), 0);
+  EXPECT_EQ(one.bind(third, CmRig::address(0, 0)), ENOMEM);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
+  EXPECT_EQ(one.resolve(third, CmRig::address(1, kPort)), 0);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrError)});
+  EXPECT_EQ(last.status, -ENOMEM);
+  EXPECT_EQ(refused(provisioning::Kind::kCmIds), 2u);
+  EXPECT_EQ(one.call(CmCall::kDestroyId, first), 0);
+  EXPECT_EQ(one.resolve(third, CmRig::address(1, kPort)), 0);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
+
+  two.listener(1, kPort);
+  EXPECT_EQ(one.call(CmCall::kDestroyId, third), 0);
+  (void)one.caller(1, kPort, 1);
+  const uint32_t refused_id = one.id(channel);
+  rig.settle();
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u);
+  EXPECT_EQ(one.call(CmCall::kDestroyId, second), 0);
+  events(one);
+  ASSERT_EQ(one.resolve(refused_id, CmRig::address(1, kPort)), 0);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, refused_id), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, refused_id, 3), 0);
+  events(one);
+  EXPECT_EQ(last.type, number(CmEventType::kRejected));
+  EXPECT_EQ(last.status, static_cast<int>(wire::RejectReason::kNoResources));
+}
+
+TEST_F(CmSessions, AVdeviceHasSoManyConnections) {
+  rig.attach({{"cm_conns", 1}});
+  two.listener(1, kPort);
+  const uint32_t channel = one.channel();
+  (void)one.caller(1, kPort, 1);
+  const uint32_t more = one.id(channel);
+  ASSERT_EQ(one.resolve(more, CmRig::address(1, kPort)), 0);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, more), 0);
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN);
+  EXPECT_EQ(refused(provisioning::Kind::kCmConns), 1u);
+  EXPECT_EQ(rig.devices[0]->set_limits({{"cm_conns", 0}}).error().code(), EBUSY);
+  EXPECT_EQ(rig.devices[0]->check_limits({{"cm_ids", 0}}).error().code(), EBUSY);
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_conns", 2}}));
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), 0);
+}
+
+TEST_F(CmSessions, AVdeviceAsksSoManyTimesASecond) {
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 1}}));
+  two.listener(1, kPort);
+  const uint32_t channel = one.channel();
+  (void)one.caller(1, kPort, 1);
+  EXPECT_EQ(used(provisioning::Kind::kCmRate), 1u);
+  const uint32_t more = one.id(channel);
+  ASSERT_EQ(one.resolve(more, CmRig::address(1, kPort)), 0);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, more), 0);
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN);
+  EXPECT_EQ(refused(provisioning::Kind::kCmRate), 1u);
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 0}}));
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN) << "none at all";
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 10}}));
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), 0);
+}
+
+// Who asks again and again and takes back what he asked fills no memory but his own.
+TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
+  two.listener(1, kPort, 4);
+  for (int i = 0; i < 2000; ++i) {
+    CmClient caller(rig, 0);
+    (void)caller.caller(1, kPort, 1 + static_cast<uint32_t>(i) % 60);
+    rig.settle(2);
+    caller.hang_up();
+    rig.settle(2);
+  }
+  // The socket of the channel holds some hundred besides.
+  EXPECT_GT(rig.spaces[1]->ids, 4u);
+  EXPECT_LT(rig.spaces[1]->ids, 1000u);
+  EXPECT_GT(rig.spaces[1]->events, 0u);
+  EXPECT_LE(rig.spaces[1]->events, 1000u) << "a request and its end for each of the backlog";
+}
+
+TEST_F(CmSessions, WhoDoesNotReadItsEventsIsEnded) {
+  two.channel();
+  const uint32_t id = one.id(one.channel());
+  ipc::CmRequest nowhere;
+  nowhere.call = CmCall::kResolveAddr;
+  nowhere.handle = id;
+  nowhere.remote = CmRig::address(77, kPort);
+  EXPECT_EQ(one.call(nowhere), 0);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrError)});
+  CmClient modest(rig, 0);
+  for (uint32_t i = 0; i < CmNamespace::kMaxEvents + 1000 && rig.cm.counters().unread == 0; ++i)
+    (void)one.call(nowhere);
+  EXPECT_EQ(rig.cm.counters().unread, 1u);
+  EXPECT_TRUE(one.ended());
+  EXPECT_EQ(rig.spaces[0]->events, 0u);
+  EXPECT_EQ(modest.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmSessions, WhoDoesNotReadTheAnswersIsEnded) {
+  ipc::CmRequest request;
+  request.call = CmCall::kDevices;
+  for (int i = 0; i < 5000; ++i) {
+    one.send(&request, sizeof request);
+    rig.settle(1);
+  }
+  EXPECT_TRUE(one.ended());
+  EXPECT_EQ(two.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmSessions, LoseTheirIdsWithTheVdevice) {
+  const auto [id, request] = establish();
+  rig.devices[1].reset();
+  EXPECT_THAT(events(two), Each(number(CmEventType::kDeviceRemoval)));
+  EXPECT_EQ(two.with_qp(CmCall::kAccept, request, 3), ENODEV);
+  EXPECT_EQ(two.call(CmCall::kDestroyId, request), 0);
+  EXPECT_THAT(events(one), testing::ElementsAre(number(CmEventType::kDisconnected)));
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad
