@@ -11,10 +11,6 @@ bool is_loopback(const verbs::Gid& gid) {
   return gid == kLoopback || (gid.is_ipv4_mapped() && gid.bytes[12] == 127);
 }
 
-bool is_multicast(const verbs::Gid& gid) {
-  return gid.is_multicast() || (gid.is_ipv4_mapped() && (gid.bytes[12] & 0xf0) == 0xe0);
-}
-
 bool is_unspecified(const verbs::Gid& gid) {
   verbs::Gid any;
   if (gid.is_ipv4_mapped()) any.bytes[10] = any.bytes[11] = 0xff;
@@ -34,7 +30,7 @@ std::vector<verbs::Gid> derive_gids(const Interface& interface) {
   if (interface.mac) gids.push_back(link_local(*interface.mac));
   for (const auto& address : interface.addresses) {
     const verbs::Gid gid{address};
-    if (is_multicast(gid) || is_unspecified(gid)) continue;
+    if (gid.is_multicast() || is_unspecified(gid)) continue;
     if (is_loopback(gid) && !interface.loopback) continue;
     if (std::find(gids.begin(), gids.end(), gid) == gids.end()) gids.push_back(gid);
   }

@@ -215,6 +215,7 @@ base::Result<void> CmId::connect(const ConnParam& param) {
   }
   if (!sent) return sent;
   connection_ = std::move(connection);
+  active_ = true;
   state_ = CmIdState::kConnecting;
   return {};
 }
@@ -292,6 +293,22 @@ void CmId::refuse(Connection& connection) const {
     rej.reason = wire::RejectReason::kNoResources;
     (void)connection.send_rej(rej);
   }
+}
+
+base::Result<void> CmId::join(const verbs::Gid& group, uint32_t token) {
+  if (auto ok = in({CmIdState::kBound, CmIdState::kAddressResolved, CmIdState::kRouteResolved});
+      !ok)
+    return ok;
+  if (service_ != CmService::kUd || route_.endpoint == nullptr || !group.is_multicast())
+    return base::fail(EINVAL, "only datagrams of a vdevice join, and only a group");
+  CmEvent event;
+  event.type = CmEventType::kMulticastJoin;
+  event.param.qpn = verbs::kMulticastQpn;
+  event.param.qkey = kDatagramQkey;
+  event.group = group;
+  event.token = token;
+  if (handler_ != nullptr) handler_->on_event(*this, event);
+  return {};
 }
 
 std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, PrivateData header) {
@@ -451,7 +468,8 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
     attributes->dest_qpn = remote_qpn_;
     attributes->rq_psn = psn_;
     mask |= verbs::kQpAv | verbs::kQpPathMtu | verbs::kQpDestQpn | verbs::kQpRqPsn;
-    if (service_ == CmService::kUc) return mask;
+    const bool responds = service_ == CmService::kRc || (service_ == CmService::kXrc && !active_);
+    if (!responds) return mask;
     attributes->max_dest_rd_atomic = responder_resources_;
     attributes->min_rnr_timer = min_rnr_timer;
     return mask | verbs::kQpMaxDestRdAtomic | verbs::kQpMinRnrTimer;
@@ -460,6 +478,7 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
   mask |= verbs::kQpSqPsn;
   if (datagram || service_ == CmService::kUc) return mask;
   attributes->timeout = ack_timeout.value_or(timeout_);  // also if set since
+  if (service_ == CmService::kXrc && !active_) return mask | verbs::kQpTimeout;
   attributes->retry_cnt = retry_count_;
   attributes->rnr_retry = rnr_retry_count_;
   attributes->max_rd_atomic = initiator_depth_;

@@ -81,6 +81,7 @@ enum class CmEventType : uint8_t {
   kEstablished = 9,
   kDisconnected = 10,
   kDeviceRemoval = 11,
+  kMulticastJoin = 12,
   kTimewaitExit = 15,
 };
 
@@ -107,6 +108,8 @@ struct CmEvent {
   int status = 0;
   ConnParam param;                // valid during the call
   std::unique_ptr<CmId> request;  // kConnectRequest: take it, or it is refused
+  verbs::Gid group;               // kMulticastJoin
+  uint32_t token = 0;             // kMulticastJoin: that of join()
 };
 
 class CmIdHandler {
@@ -169,6 +172,9 @@ class CmId final : ConnectionHandler, ListenHandler {
   base::Result<void> confirm();  // after kConnectResponse
   base::Result<void> reject(PrivateData data, wire::RejectReason reason);
   base::Result<void> disconnect();
+  // Datagrams, bound to a vdevice and not connected: kMulticastJoin tells what to send to, and
+  // which group to attach the queue pair to. EINVAL for what is no group.
+  base::Result<void> join(const verbs::Gid& group, uint32_t token);
   // Data came before the peer's confirmation (IBV_EVENT_COMM_EST): tells kEstablished.
   base::Result<void> establish();
 
@@ -213,6 +219,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   uint32_t backlog_ = 0;
   std::vector<std::pair<Endpoint*, Listener>> listeners_;
   Connection connection_;
+  bool active_ = false;    // it asks; of XRC it has the initiator then, else the target
   bool answered_ = false;  // REP was received or sent: what RTR and RTS need is known
   // What queue pair attributes are made of, as ib_cm knows them by now.
   uint32_t remote_qpn_ = 0, remote_psn_ = 0;

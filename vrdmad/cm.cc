@@ -33,9 +33,10 @@ bool is_loopback(const Gid& gid) {
   return gid == one;
 }
 
-// Addresses of one family that can speak to each other.
-bool alike(const Gid& a, const Gid& b) {
-  return a.is_ipv4_mapped() == b.is_ipv4_mapped() && is_link_local(a) == is_link_local(b);
+// Addresses of one family that can speak to each other. A group is spoken to from any.
+bool alike(const Gid& own, const Gid& other) {
+  return own.is_ipv4_mapped() == other.is_ipv4_mapped() &&
+         (is_link_local(own) == is_link_local(other) || other.is_multicast());
 }
 
 int common_bits(const Gid& a, const Gid& b) {
@@ -188,7 +189,7 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
     for (const Gid& gid : device->gids()) {
       if (local.is_unspecified() ? !alike(gid, remote) : gid != local) continue;
       speaks = true;
-      if (!mux_.owns(device->fabric(), remote)) continue;
+      if (!remote.is_multicast() && !mux_.owns(device->fabric(), remote)) continue;
       if (const int common = common_bits(gid, remote); common > bits) {
         best = device;
         from = gid;

@@ -182,6 +182,8 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
       return create_channel(reply, beside);
     case CmCall::kCreateId:
       return create_id(request, reply);
+    case CmCall::kNudge:
+      return nudge(request.channel);
     case CmCall::kDevices: {
       const auto guids = cm_.guids(netns());
       reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
@@ -208,9 +210,7 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
       destroy_id(request.handle);
       return 0;
     case CmCall::kMigrateId:
-      if (!channels_.contains(request.channel)) return EINVAL;
-      id.channel = request.channel;
-      return 0;
+      return migrate(id, request.channel);
     case CmCall::kBind:
       return done(cm.bind(address(request.local)));
     case CmCall::kResolveAddr: {
@@ -248,6 +248,8 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
       reply->attributes.av.sgid_index = reply->where.sgid_index;
       return 0;
     }
+    case CmCall::kJoin:
+      return code(cm.join(address(request.remote).gid, request.value));
     case CmCall::kSetOption:
       return set_option(request, cm);
     default:
@@ -269,6 +271,30 @@ int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
   const uint32_t handle = new_handle();
   watch_channel(handle, channels_.emplace(handle, std::move(channel)).first->second, 0);
   reply->handle = handle;
+  return 0;
+}
+
+int CmSession::nudge(uint32_t handle) {
+  const auto it = channels_.find(handle);
+  if (it == channels_.end()) return EINVAL;
+  ipc::CmEventMessage message;
+  message.type = ipc::kCmNudge;
+  push(it->second, message);
+  flush(handle);
+  return 0;
+}
+
+int CmSession::migrate(Id& id, uint32_t handle) {
+  const auto to = channels_.find(handle), from = channels_.find(id.channel);
+  if (to == channels_.end()) return EINVAL;
+  if (from != channels_.end() && from != to)
+    std::erase_if(from->second.queue, [&](const ipc::CmEventMessage& message) {
+      if (message.handle != id.handle) return false;
+      to->second.queue.push_back(message);
+      return true;
+    });
+  id.channel = handle;
+  flush(handle);
   return 0;
 }
 
@@ -337,7 +363,6 @@ void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.te
 void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   const auto it = channels_.find(id.channel);
   if (over_ || it == channels_.end()) return;
-  if (space_->events >= CmNamespace::kMaxEvents) cm_.end_the_unread(space_);
   ipc::CmEventMessage message;
   message.type = static_cast<uint32_t>(event.type);
   message.status = event.status;
@@ -355,10 +380,18 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
     ++id.unheard;
   }
   message.where = where(*about);
-  it->second.queue.push_back(message);
-  ++unread_;
-  ++space_->events;
+  if (event.type == CmEventType::kMulticastJoin) {
+    message.token = event.token;
+    message.where.remote = address_of({event.group, 0});
+  }
+  push(it->second, message);
   flush(id.channel);
+}
+
+void CmSession::push(Channel& channel, const ipc::CmEventMessage& message) {
+  channel.queue.push_back(message);
+  ++unread_;
+  if (++space_->events > CmNamespace::kMaxEvents) cm_.end_the_unread(space_);
 }
 
 // The message leaves its queue.

@@ -66,6 +66,9 @@ class CmSession {
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
   int create_channel(ipc::CmReply* reply, base::Fd* beside);
+  int nudge(uint32_t channel);
+  int migrate(Id& id, uint32_t channel);
+  void push(Channel& channel, const ipc::CmEventMessage& message);
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
   [[nodiscard]] uint32_t new_handle();

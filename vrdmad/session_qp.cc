@@ -78,8 +78,10 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* ans
   qp->context = &context;
   qp->max_send_sge = std::max(request.max_send_sge, 1u);
   qp->max_recv_sge = std::max(request.max_recv_sge, 1u);
-  qp->max_inline = request.max_inline;
-  qp->send_stride = ipc::send_stride(qp->max_send_sge, qp->max_inline);
+  qp->send_stride = ipc::send_stride(qp->max_send_sge, request.max_inline);
+  // As adapters do: what of an entry is free anyway. Some programs count on that.
+  constexpr uint32_t kHeader = sizeof(ipc::SendWqe);
+  qp->max_inline = std::min(qp->send_stride - kHeader, ipc::kMaxInline);
   qp->sq_depth = std::bit_ceil(std::max(request.max_send_wr, 1u));
   qp->rq_depth = srq != nullptr ? 1 : std::bit_ceil(std::max(request.max_recv_wr, 1u));
   qp->inbox_depth = srq != nullptr ? srq->depth : qp->rq_depth;

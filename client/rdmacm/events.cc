@@ -35,8 +35,8 @@ rdma_event_channel* create_channel() {
   }
   auto* channel = new Channel;
   channel->base.fd = socket.get();
-  channel->source = std::make_shared<EventSource>(EventSource{link, std::move(socket)});
-  channel->handle = reply.handle;
+  channel->source =
+      std::make_shared<EventSource>(EventSource{link, std::move(socket), reply.handle, {}});
   return &channel->base;
 }
 
@@ -130,6 +130,15 @@ int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
     if (got < 0 && errno == EAGAIN) continue;  // another thread has taken it
     if (got < 0) return -1;
     if (got != sizeof *message) return answer(ENODEV);  // the daemon has gone
+    const bool nobodys = message->type == ipc::kCmNudge;
+    if (nobodys) source.nudged = false;
+    if (!source.kept.empty()) {
+      if (!nobodys) source.kept.push_back(*message);
+      *message = source.kept.front();
+      source.kept.pop_front();
+    } else if (nobodys) {
+      continue;
+    }
     const auto it = source.link->ids.find(message->handle);
     *id = it != source.link->ids.end() ? it->second : nullptr;
     if (*id != nullptr) ++(*id)->reported;
@@ -165,6 +174,9 @@ void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
     case RDMA_CM_EVENT_REJECTED:
       (void)fail_queue_pair(id);
       break;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+      on_joined(id, message, event);
+      break;
     default:
       break;
   }
@@ -178,6 +190,7 @@ int next_event(rdma_event_channel* base, rdma_cm_event** event) {
     ipc::CmEventMessage message;
     Id* id = nullptr;
     if (take_message(*source, &message, &id) != 0) return -1;
+    nudge(*source);
     if (id == nullptr) {
       if (message.request != 0) (void)source->link->call(ipc::CmCall::kDestroyId, message.request);
       continue;

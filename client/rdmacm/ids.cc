@@ -31,7 +31,7 @@ int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_
   ipc::CmRequest request;
   ipc::CmReply reply;
   request.call = ipc::CmCall::kCreateId;
-  request.channel = Channel::of(channel)->handle;
+  request.channel = Channel::of(channel)->source->handle;
   request.value = static_cast<uint32_t>(space);
   request.qp_type = static_cast<uint32_t>(type);
   if (const int error = link->call(request, &reply); error != 0) {
@@ -59,29 +59,6 @@ void free_id(Id* id) {
 }
 
 int simple_call(Id* id, ipc::CmCall call) { return answer(id->link->call(call, id->handle)); }
-
-int migrate(Id* id, rdma_event_channel* given) {
-  rdma_event_channel* channel = given != nullptr ? given : create_channel();
-  if (channel == nullptr) return -1;
-  ipc::CmRequest request;
-  ipc::CmReply reply;
-  request.call = ipc::CmCall::kMigrateId;
-  request.handle = id->handle;
-  request.channel = Channel::of(channel)->handle;
-  int error = EINVAL;  // a channel of another process's
-  if (Channel::of(channel)->source->link == id->link) error = id->link->call(request, &reply);
-  if (error != 0) {
-    if (given == nullptr) destroy_channel(channel);
-    return answer(error);
-  }
-  if (id->sync) {
-    if (id->base.event != nullptr) acknowledge(std::exchange(id->base.event, nullptr));
-    destroy_channel(id->base.channel);
-  }
-  id->sync = given == nullptr;
-  id->base.channel = channel;
-  return 0;
-}
 
 namespace {
 

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,12 +23,16 @@ namespace vrdma::client {
 struct EventSource {
   std::shared_ptr<CmLink> link;
   base::Fd socket;
+  uint32_t handle = 0;  // the daemon's
+  // Under objects_mutex(). Events that were taken from a socket already and come before what is in
+  // this one; see migrate.cc.
+  std::deque<ipc::CmEventMessage> kept;
+  bool nudged = false;  // a nudge is in the socket, or on its way
 };
 
 struct Channel {
   rdma_event_channel base{};
   std::shared_ptr<EventSource> source;
-  uint32_t handle = 0;
   static Channel* of(rdma_event_channel* channel) { return reinterpret_cast<Channel*>(channel); }
 };
 
@@ -37,9 +42,19 @@ struct CmDevice {
   uint64_t guid = 0;  // big-endian
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_xrcd* xrcd = nullptr;
   uint32_t ids = 0;
   uint8_t max_responder_resources = 0;
   uint8_t max_initiator_depth = 0;
+};
+
+// A multicast group that an id has joined, or is joining.
+struct Group {
+  uint32_t token = 0;  // unique in the id
+  ipc::CmAddress address{};
+  bool receives = true;
+  bool attached = false;
+  void* context = nullptr;
 };
 
 struct Id {
@@ -55,6 +70,7 @@ struct Id {
   ibv_sa_path_rec path{};
   std::unique_ptr<ibv_qp_init_attr> wanted;  // by rdma_create_ep, for the ids of its requests
   std::vector<uint8_t> connect_data;         // of rdma_create_ep
+  std::vector<Group> groups;                 // under objects_mutex()
   static Id* of(rdma_cm_id* id) { return reinterpret_cast<Id*>(id); }
   [[nodiscard]] bool is_datagram() const { return base.qp_type == IBV_QPT_UD; }
 };
@@ -91,6 +107,10 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_
               ibv_qp_type type);
 void free_id(Id* id);
 int simple_call(Id* id, ipc::CmCall call);
+
+// migrate.cc
+// To be called, without a lock, when the source may have events that are kept.
+void nudge(EventSource& source);
 int migrate(Id* id, rdma_event_channel* channel);
 
 // events.cc
@@ -100,6 +120,9 @@ int next_event(rdma_event_channel* channel, rdma_cm_event** event);
 void acknowledge(rdma_cm_event* event);
 // Of an id with a channel of its own: waits for the event of the call that was just made.
 int complete(Id* id);
+
+// multicast.cc
+void on_joined(Id* id, const ipc::CmEventMessage& message, CmEvent* event);
 
 // queue_pair.cc
 int queue_pair_attributes(Id* id, ibv_qp_attr* attr, int* mask);

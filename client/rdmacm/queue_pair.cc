@@ -1,4 +1,5 @@
 // Queue pairs on ids, with the completion queues and shared receive queues that come with them.
+#include <fcntl.h>
 #include <rdma/rdma_verbs.h>
 
 #include <cerrno>
@@ -65,11 +66,35 @@ int create_queue(Id* id, uint32_t entries, ibv_comp_channel** channel, ibv_cq** 
   return *cq != nullptr ? 0 : -1;
 }
 
+// An SRQ of XRC still needs its own when the queue pair goes.
 void destroy_queues(rdma_cm_id* id) {
+  if (id->qp != nullptr || (id->srq != nullptr && id->qp_type == IBV_QPT_XRC_RECV)) return;
   for (auto* cq : {&id->recv_cq, &id->send_cq})
     if (*cq != nullptr) ibv_destroy_cq(std::exchange(*cq, nullptr));
   for (auto* channel : {&id->recv_cq_channel, &id->send_cq_channel})
     if (*channel != nullptr) ibv_destroy_comp_channel(std::exchange(*channel, nullptr));
+}
+
+// The domain of XRC that queues on ids have if the program names none: the vdevice's, for good.
+ibv_xrcd* domain_of(Id* id) {
+  const std::lock_guard lock(objects_mutex());
+  if (id->device->xrcd == nullptr) {
+    ibv_xrcd_init_attr attr{};
+    attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attr.fd = -1;
+    attr.oflags = O_CREAT;
+    id->device->xrcd = ibv_open_xrcd(id->base.verbs, &attr);
+  }
+  return id->device->xrcd;
+}
+
+// The same member in the attributes of queue pairs and of SRQs.
+template <class Attributes>
+bool set_domain(Id* id, Attributes* attr, uint32_t bit) {
+  if ((attr->comp_mask & bit) != 0 && attr->xrcd != nullptr) return true;
+  attr->comp_mask |= bit;
+  attr->xrcd = domain_of(id);
+  return attr->xrcd != nullptr;
 }
 
 int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
@@ -81,6 +106,8 @@ int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   } else if (attr->pd->context != base.verbs) {
     return answer(EINVAL);
   }
+  const bool target = base.qp_type == IBV_QPT_XRC_RECV;
+  if (target && !set_domain(id, attr, IBV_QP_INIT_ATTR_XRCD)) return -1;
   const auto failed = [&] {
     const int why = errno;
     destroy_queues(&base);
@@ -107,7 +134,7 @@ int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
     errno = why;
     return failed();
   }
-  base.pd = qp->pd;
+  if (qp->pd != nullptr) base.pd = qp->pd;  // a target has none
   return 0;
 }
 
@@ -117,6 +144,16 @@ int create_shared_queue(Id* id, ibv_srq_init_attr_ex* attr) {
   if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
     attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
     attr->pd = base.pd;
+  }
+  if (attr->srq_type == IBV_SRQT_XRC) {
+    if (!set_domain(id, attr, IBV_SRQ_INIT_ATTR_XRCD)) return -1;
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attr->cq == nullptr) {
+      if (base.recv_cq == nullptr &&
+          create_queue(id, attr->attr.max_wr, &base.recv_cq_channel, &base.recv_cq) != 0)
+        return -1;
+      attr->comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+      attr->cq = base.recv_cq;
+    }
   }
   ibv_srq* srq = ibv_create_srq_ex(base.verbs, attr);
   if (srq == nullptr) return -1;
@@ -194,7 +231,7 @@ VRDMA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* 
   ibv_srq_init_attr_ex extended{};
   std::memcpy(&extended, attr, sizeof *attr);
   extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  extended.srq_type = IBV_SRQT_BASIC;
+  extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
   extended.pd = pd != nullptr ? pd : id->pd;
   const int result = create_shared_queue(Id::of(id), &extended);
   std::memcpy(attr, &extended, sizeof *attr);
@@ -204,6 +241,7 @@ VRDMA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* 
 VRDMA_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
   VRDMA_PASS_ON(, rdma_destroy_srq, id)
   if (id->srq != nullptr) ibv_destroy_srq(std::exchange(id->srq, nullptr));
+  destroy_queues(id);
 }
 
 VRDMA_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* qp_attr, int* qp_attr_mask) {

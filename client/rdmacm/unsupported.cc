@@ -1,5 +1,5 @@
-// What the library does not do on vdevices yet: multicast by address, enhanced connection
-// establishment, and sockets over RDMA. Where the system's library serves the process, it does.
+// What the library does not do on vdevices yet: enhanced connection establishment, and sockets over
+// RDMA. Where the system's library serves the process, it does.
 #include <rdma/rsocket.h>
 
 #include <cerrno>
@@ -24,12 +24,6 @@ int unsupported() {
     return static_cast<type>(unsupported());                \
   }
 
-VRDMA_UNSUPPORTED(int, rdma_join_multicast, (rdma_cm_id * id, sockaddr* addr, void* context), id,
-                  addr, context)
-VRDMA_UNSUPPORTED(int, rdma_join_multicast_ex,
-                  (rdma_cm_id * id, rdma_cm_join_mc_attr_ex* attr, void* context), id, attr,
-                  context)
-VRDMA_UNSUPPORTED(int, rdma_leave_multicast, (rdma_cm_id * id, sockaddr* addr), id, addr)
 VRDMA_UNSUPPORTED(int, rdma_set_local_ece, (rdma_cm_id * id, ibv_ece* ece), id, ece)
 VRDMA_UNSUPPORTED(int, rdma_get_remote_ece, (rdma_cm_id * id, ibv_ece* ece), id, ece)
 

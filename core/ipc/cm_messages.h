@@ -16,7 +16,7 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kCmMagic = 0x76726d63;  // "vrmc"
-constexpr uint32_t kCmVersion = 1;
+constexpr uint32_t kCmVersion = 2;
 constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
@@ -24,7 +24,7 @@ enum class CmCall : uint32_t {
   kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed
   kCreateId,           // channel, value: port space, qp_type -> handle
   kDestroyId,          // handle
-  kMigrateId,          // handle, channel: what happens from now on is told there
+  kMigrateId,          // handle, channel: what is not told yet is told there
   kBind,               // handle, local -> what
   kResolveAddr,        // handle, local (if has_local), remote -> what
   kResolveRoute,       // handle -> what
@@ -38,6 +38,8 @@ enum class CmCall : uint32_t {
   kQpAttributes,       // handle, value: ibv_qp_state -> mask, attributes
   kSetOption,          // handle, value: CmOption, setting
   kDevices,            // -> count, guids
+  kNudge,              // channel: an event of type kCmNudge there
+  kJoin,               // handle, remote: a group, value: a token; told by MULTICAST_JOIN
 };
 
 enum class CmOption : uint32_t { kTos, kReuseAddress, kFamilyOnly, kAckTimeout, kMinRnrTimer };
@@ -108,12 +110,16 @@ struct CmReply {
   uint64_t guids[kCmDevices]{};
 };
 
+constexpr uint32_t kCmNudge = ~0u;  // the type of an event of nobody
+
 struct CmEventMessage {
   uint32_t type = 0;  // rdma_cm_event_type
   int32_t status = 0;
   uint32_t handle = 0;   // of the id
   uint32_t request = 0;  // CONNECT_REQUEST: of the id that it brings
-  CmWhere where{};       // of that, or of the id
+  uint32_t token = 0;    // MULTICAST_JOIN: that of kJoin
+  uint32_t reserved = 0;
+  CmWhere where{};  // of that, or of the id; MULTICAST_JOIN: remote is the group
   CmParam param{};
 };
 

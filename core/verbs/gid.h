@@ -18,7 +18,10 @@ struct Gid {
 
   auto operator<=>(const Gid&) const = default;
 
-  [[nodiscard]] bool is_multicast() const { return bytes[0] == 0xff; }
+  // Of a group: ff00::/8, or ::ffff:224.0.0.0/100, as RoCE v2 has groups of IPv4.
+  [[nodiscard]] bool is_multicast() const {
+    return bytes[0] == 0xff || (is_ipv4_mapped() && (bytes[12] & 0xf0) == 0xe0);
+  }
   // ::ffff:a.b.c.d
   [[nodiscard]] bool is_ipv4_mapped() const {
     static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

@@ -10,7 +10,7 @@
 #   +-----------+           +-----------+
 . "$(dirname "$0")/lib.sh"
 mode=$1 user=$2
-for program in rping ucmatose udaddy cmtime rdma_client rdma_server ib_send_lat; do
+for program in rping ucmatose udaddy mckey cmtime rdma_client rdma_server ib_send_lat; do
   command -v $program >/dev/null || skip "$program is not installed"
 done
 setup
@@ -99,6 +99,23 @@ perftest() {
 }
 for program in ib_send_lat ib_write_bw ib_read_lat; do perftest $program -F -R -n 100; done
 perftest ib_send_lat -F -R -c UD -n 100
+
+say "groups"
+group() { # ADDRESS_A ADDRESS_B GROUP
+  local _
+  spawn server a "$user" mckey -b "$1" -m "$3" -C 40
+  for _ in {1..20}; do  # what is sent before the receiver has joined is lost
+    spawn client b "$user" mckey -s -b "$2" -m "$3" -C 40
+    reap client 20
+    [[ $REAPED -eq 0 ]] || fail "mckey in $3: the sender ends with status $REAPED"
+    if wait_until 1 ended "${PID[server]}"; then break; fi
+  done
+  reap server 5
+  [[ $REAPED -eq 0 ]] || fail "mckey in $3: the receiver ends with status $REAPED"
+  grep -q 'receiving data transfers' "$T/server.log" || fail "mckey in $3: nothing was received"
+}
+group 10.0.0.1 10.0.0.2 239.7.8.9
+group fd00::1 fd00::2 ff0e::7
 
 say "nobody listens"
 if on b "$user" rping -c -C 1 -a 10.0.0.1 >"$T/client.log" 2>&1; then fail "a connection to nobody"; fi

@@ -21,11 +21,15 @@ struct Program : CmIdHandler {
   int status = 0;
   ConnParam param;
   std::vector<uint8_t> data;
+  verbs::Gid group;
+  uint32_t token = 0;
   bool take = true;
 
   void on_event(CmId&, CmEvent& event) override {
     events.push_back(event.type);
     status = event.status;
+    group = event.group;
+    token = event.token;
     param = event.param;
     data.assign(param.private_data.begin(), param.private_data.end());
     if (event.request && take) {
@@ -147,6 +151,26 @@ TEST_F(Ids, AreChargedToTheVdeviceThatTheyAreBoundTo) {
   two.id.reset();
   two.requests.clear();
   EXPECT_EQ(ids_left, 3);
+}
+
+TEST_F(Ids, JoinGroups) {
+  CmId& id = make(one, kNetnsA, CmService::kUd);
+  const verbs::Gid group = gid("239.1.2.3");
+  EXPECT_EQ(id.join(group, 7).error().code(), EINVAL) << "bound to no vdevice";
+  ASSERT_TRUE(id.bind({gid_a, 0}));
+  EXPECT_EQ(id.join(gid_b, 7).error().code(), EINVAL) << "no group";
+  ASSERT_TRUE(id.join(group, 7));
+  EXPECT_THAT(one.events, ElementsAre(Type::kMulticastJoin));
+  EXPECT_EQ(one.group, group);
+  EXPECT_EQ(one.token, 7u);
+  EXPECT_EQ(one.param.qpn, 0xffffffu);
+  EXPECT_EQ(one.param.qkey, kDatagramQkey);
+  ASSERT_TRUE(id.resolve_addr(std::nullopt, {gid("ff0e::1"), 0}));
+  ASSERT_TRUE(id.join(gid("ff0e::1"), 8));
+  EXPECT_EQ(one.group, gid("ff0e::1"));
+  CmId& connected = make(two, kNetnsB);
+  ASSERT_TRUE(connected.bind({gid_b, 0}));
+  EXPECT_EQ(connected.join(group, 7).error().code(), EINVAL) << "connections do not";
 }
 
 TEST_F(Ids, DisconnectOnBothSides) {

@@ -83,6 +83,62 @@ TEST_F(CmSessions, ConnectAndDisconnect) {
   expect_nothing();
 }
 
+TEST_F(CmSessions, JoinGroups) {
+  const uint32_t id = one.id(one.channel(), kUdpSpace, kUd);
+  ipc::CmRequest join;
+  join.call = CmCall::kJoin;
+  join.handle = id;
+  join.value = 9;
+  join.remote = CmRig::address(0, 0);
+  join.remote.gid[12] = 239;
+  EXPECT_EQ(one.call(join), EINVAL) << "bound to nothing";
+  ASSERT_EQ(one.resolve(id, join.remote), 0) << "a group is reached from anywhere";
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
+  EXPECT_EQ(one.call(join), 0);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kMulticastJoin)});
+  EXPECT_EQ(last.token, 9u);
+  EXPECT_EQ(std::memcmp(last.where.remote.gid, join.remote.gid, 16), 0);
+  EXPECT_EQ(last.param.qpn, 0xffffffu);
+  join.remote = CmRig::address(1, 0);
+  EXPECT_EQ(one.call(join), EINVAL) << "a neighbour is no group";
+}
+
+TEST_F(CmSessions, MoveIdsWithWhatIsNotToldYet) {
+  const uint32_t from = one.channel(), to = one.channel();
+  const uint32_t id = one.id(from), other = one.id(from);
+  // More than a socket holds.
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(one.resolve(id, CmRig::address(77, kPort)), 0);
+    ASSERT_EQ(one.resolve(other, CmRig::address(77, kPort)), 0);
+  }
+  ipc::CmRequest migrate;
+  migrate.call = CmCall::kMigrateId;
+  migrate.handle = id;
+  migrate.channel = to;
+  ASSERT_EQ(one.call(migrate), 0);
+  size_t of_id = 0, of_other = 0;
+  while (const auto event = one.event()) ++(event->handle == id ? of_id : of_other);
+  EXPECT_EQ(of_other, 2000u);
+  EXPECT_LT(of_id, 2000u) << "those were in the socket";
+  std::swap(one.channels[0], one.channels[1]);
+  while (const auto event = one.event()) {
+    EXPECT_EQ(event->handle, id);
+    ++of_id;
+  }
+  EXPECT_EQ(of_id, 2000u);
+  EXPECT_EQ(rig.spaces[0]->events, 0u);
+}
+
+TEST_F(CmSessions, Nudge) {
+  ipc::CmRequest request;
+  request.call = CmCall::kNudge;
+  request.channel = one.channel();
+  ASSERT_EQ(one.call(request), 0);
+  EXPECT_EQ(events(one), std::vector{ipc::kCmNudge});
+  request.channel = ~0u;
+  EXPECT_EQ(one.call(request), EINVAL);
+}
+
 TEST_F(CmSessions, AreEndedByMessagesThatAreNone) {
   std::vector<char> bytes(4096);
   const uint32_t magic = ipc::kCmMagic;
@@ -126,6 +182,7 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId || which == CmCall::kDevices)
       continue;
+    if (which == CmCall::kNudge) continue;  // of a channel
     for (const uint32_t handle : {0u, own, id, id + 1, request, 1u << 31, ~0u})
       EXPECT_EQ(stranger.call(which, handle), EINVAL) << call << " " << handle;
   }

@@ -1,0 +1,97 @@
+// Ids that change their channel, with the events that nobody has read yet.
+//
+// What the daemon still has of them it moves by itself. What has come to the old channel's socket
+// is taken from there and kept at the channels, in order. As long as there is any, a nudge in the
+// socket, which is an event of nobody, makes the channel readable.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "client/rdmacm/objects.h"
+
+namespace vrdma::client {
+
+namespace {
+
+int move_in_daemon(CmLink& link, uint32_t id, uint32_t channel) {
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kMigrateId;
+  request.handle = id;
+  request.channel = channel;
+  return link.call(request, &reply);
+}
+
+// Under objects_mutex(): all that can be read from the source.
+std::vector<ipc::CmEventMessage> take_all(EventSource& source) {
+  std::vector<ipc::CmEventMessage> all(source.kept.begin(), source.kept.end());
+  source.kept.clear();
+  ipc::CmEventMessage message;
+  while (::recv(source.socket.get(), &message, sizeof message, MSG_DONTWAIT) == sizeof message)
+    if (message.type == ipc::kCmNudge)
+      source.nudged = false;
+    else
+      all.push_back(message);
+  return all;
+}
+
+// Events of the ids, and of those that their connection requests bring.
+void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
+  for (size_t moved = 0; moved < ids.size();) {
+    const size_t known = ids.size();
+    {
+      const std::lock_guard lock(objects_mutex());
+      for (const auto& message : take_all(*from.source)) {
+        const bool goes = std::find(ids.begin(), ids.end(), message.handle) != ids.end();
+        (goes ? to : from).source->kept.push_back(message);
+        if (goes && message.request != 0) ids.push_back(message.request);
+      }
+    }
+    // Until these have moved too, more of theirs may have come.
+    for (size_t i = known; i < ids.size(); ++i)
+      (void)move_in_daemon(*to.source->link, ids[i], to.source->handle);
+    moved = known;
+  }
+  nudge(*from.source);
+  nudge(*to.source);
+}
+
+}  // namespace
+
+void nudge(EventSource& source) {
+  {
+    const std::lock_guard lock(objects_mutex());
+    if (source.kept.empty() || source.nudged) return;
+    source.nudged = true;
+  }
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kNudge;
+  request.channel = source.handle;
+  (void)source.link->call(request, &reply);
+}
+
+int migrate(Id* id, rdma_event_channel* given) {
+  rdma_event_channel* channel = given != nullptr ? given : create_channel();
+  if (channel == nullptr) return -1;
+  Channel& from = *Channel::of(id->base.channel);
+  Channel& to = *Channel::of(channel);
+  int error = EINVAL;  // a channel of another process's
+  if (to.source->link == id->link) error = move_in_daemon(*id->link, id->handle, to.source->handle);
+  if (error != 0) {
+    if (given == nullptr) destroy_channel(channel);
+    return answer(error);
+  }
+  if (&from != &to) move_events(from, to, {id->handle});
+  if (id->sync) {
+    if (id->base.event != nullptr) acknowledge(std::exchange(id->base.event, nullptr));
+    destroy_channel(id->base.channel);
+  }
+  id->sync = given == nullptr;
+  id->base.channel = channel;
+  return 0;
+}
+
+}  // namespace vrdma::client

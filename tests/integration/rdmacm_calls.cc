@@ -1,0 +1,364 @@
+// rdmacm_calls ADDRESS...: what programs may ask of rdma_cm, one case after the other, between two
+// ends in one process on the vdevice that has the addresses.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+std::string doing;  // the case
+
+[[noreturn]] void fail(const char* what, int line) {
+  std::fprintf(stderr, "FAILED: %s: line %d: %s: %s\n", doing.c_str(), line, what,
+               std::strerror(errno));
+  std::_Exit(1);
+}
+#define CHECK(holds) ((holds) ? void() : fail(#holds, __LINE__))
+#define CHECK_ERRNO(call, error) \
+  (((call) == -1 && errno == (error)) ? void() : fail(#call " is not " #error, __LINE__))
+
+struct Address {
+  explicit Address(const char* text, const char* port) {
+    rdma_addrinfo hints{}, *found = nullptr;
+    hints.ai_flags = RAI_NUMERICHOST | RAI_PASSIVE;
+    hints.ai_port_space = RDMA_PS_TCP;
+    CHECK(rdma_getaddrinfo(const_cast<char*>(text), const_cast<char*>(port), &hints, &found) == 0);
+    std::memcpy(&storage, found->ai_src_addr, found->ai_src_len);
+    rdma_freeaddrinfo(found);
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  sockaddr_storage storage{};
+};
+
+ibv_qp_init_attr queue_pair(ibv_qp_type type) {
+  ibv_qp_init_attr attr{};
+  attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+  attr.sq_sig_all = 1;
+  attr.qp_type = type;
+  return attr;
+}
+
+// --- the synchronous calls, over each transport --------------------------------------------------
+
+struct Endpoint {
+  Endpoint(const char* address, const char* port, int flags, rdma_port_space space,
+           ibv_qp_type type) {
+    rdma_addrinfo hints{}, *found = nullptr;
+    hints.ai_flags = flags | RAI_NUMERICHOST;
+    hints.ai_port_space = space;
+    hints.ai_qp_type = type;
+    CHECK(rdma_getaddrinfo(const_cast<char*>(address), const_cast<char*>(port), &hints, &found) ==
+          0);
+    ibv_qp_init_attr attr = queue_pair(type);
+    CHECK(rdma_create_ep(&id, found, nullptr, &attr) == 0);
+    rdma_freeaddrinfo(found);
+  }
+  ~Endpoint() { rdma_destroy_ep(id); }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  rdma_cm_id* id = nullptr;
+};
+
+void send_a_message(const char* address, rdma_port_space space, ibv_qp_type type) {
+  Endpoint listener(address, "7471", RAI_PASSIVE, space, type);
+  CHECK(rdma_listen(listener.id, 1) == 0);
+  std::thread server([&] {
+    char buffer[16] = {};
+    rdma_cm_id* id = nullptr;
+    CHECK(rdma_get_request(listener.id, &id) == 0);
+    ibv_mr* mr = rdma_reg_msgs(id, buffer, sizeof buffer);
+    CHECK(mr != nullptr);
+    CHECK(rdma_post_recv(id, nullptr, buffer, sizeof buffer, mr) == 0);
+    rdma_conn_param param{};
+    param.responder_resources = param.initiator_depth = 2;
+    CHECK(rdma_accept(id, &param) == 0);
+    ibv_wc wc{};
+    CHECK(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+    CHECK(std::strcmp(buffer, "hello") == 0);
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+    CHECK(init.qp_type == type && attr.qp_state == IBV_QPS_RTS);
+    CHECK(type != IBV_QPT_RC || attr.max_dest_rd_atomic == 2);
+    (void)rdma_disconnect(id);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(id);
+  });
+  Endpoint client(address, "7471", 0, space, type);
+  rdma_conn_param param{};
+  param.responder_resources = param.initiator_depth = 3;
+  param.retry_count = param.rnr_retry_count = 7;
+  CHECK(rdma_connect(client.id, &param) == 0);
+  char hello[] = "hello";
+  // Nobody has asked for room for inline data: what an entry has is enough for so few.
+  CHECK(rdma_post_send(client.id, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE) == 0);
+  ibv_wc wc{};
+  CHECK(rdma_get_send_comp(client.id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+  (void)rdma_disconnect(client.id);  // either waits for the other
+  server.join();
+}
+
+// --- events by hand ------------------------------------------------------------------------------
+
+struct Channel {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  Channel() { CHECK(channel != nullptr); }
+  ~Channel() { rdma_destroy_event_channel(channel); }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  rdma_cm_id* id(rdma_port_space space = RDMA_PS_TCP) {
+    rdma_cm_id* made = nullptr;
+    CHECK(rdma_create_id(channel, &made, this, space) == 0);
+    return made;
+  }
+  [[nodiscard]] bool readable(int timeout_ms) const {
+    pollfd state{channel->fd, POLLIN, 0};
+    return ::poll(&state, 1, timeout_ms) == 1;
+  }
+  // The next event must be this; its id.
+  rdma_cm_id* expect(rdma_cm_event_type type, int status = 0) {
+    rdma_cm_event* event = nullptr;
+    CHECK(readable(10'000));
+    CHECK(rdma_get_cm_event(channel, &event) == 0);
+    if (event->event != type || event->status != status) {
+      doing += std::string(": ") + rdma_event_str(event->event) + " " +
+               std::to_string(event->status) + " instead of " + rdma_event_str(type);
+      fail("expect()", __LINE__);
+    }
+    rdma_cm_id* id = event->id;
+    CHECK(rdma_ack_cm_event(event) == 0);
+    return id;
+  }
+};
+
+void listen_at(rdma_cm_id* id, Address& address) {
+  CHECK(rdma_bind_addr(id, address.get()) == 0);
+  CHECK(rdma_listen(id, 8) == 0);
+}
+
+void resolve(Channel& channel, rdma_cm_id* id, Address& address) {
+  CHECK(rdma_resolve_addr(id, nullptr, address.get(), 2000) == 0);
+  channel.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK(rdma_resolve_route(id, 2000) == 0);
+  channel.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+void ask(rdma_cm_id* id) {
+  if (id->qp == nullptr) {
+    ibv_qp_init_attr attr = queue_pair(IBV_QPT_RC);
+    CHECK(rdma_create_qp(id, nullptr, &attr) == 0);
+  }
+  rdma_conn_param param{};
+  param.retry_count = 7;
+  CHECK(rdma_connect(id, &param) == 0);
+}
+
+void accept(rdma_cm_id* id) {
+  ibv_qp_init_attr attr = queue_pair(IBV_QPT_RC);
+  CHECK(rdma_create_qp(id, nullptr, &attr) == 0);
+  rdma_conn_param param{};
+  CHECK(rdma_accept(id, &param) == 0);
+}
+
+void destroy(rdma_cm_id* id) {
+  if (id->qp != nullptr) rdma_destroy_qp(id);
+  CHECK(rdma_destroy_id(id) == 0);
+}
+
+// What was told and not heard goes with the id, in order, and what is of others stays.
+void migrate_with_events(const char* text) {
+  Address address(text, "7472");
+  Channel one, two, clients;
+  rdma_cm_id *listener = one.id(), *other = one.id();
+  listen_at(listener, address);
+  std::vector<rdma_cm_id*> asking;
+  for (int i = 0; i < 5; ++i) {
+    rdma_cm_id* id = clients.id();
+    resolve(clients, id, address);
+    ask(id);
+    asking.push_back(id);
+    // In the middle, an event of another id.
+    if (i == 2) CHECK(rdma_resolve_addr(other, nullptr, address.get(), 2000) == 0);
+  }
+  CHECK(one.readable(5000));
+  ::poll(nullptr, 0, 100);  // all five are there
+  CHECK(rdma_migrate_id(listener, two.channel) == 0);
+  CHECK(listener->channel == two.channel);
+  CHECK(one.expect(RDMA_CM_EVENT_ADDR_RESOLVED) == other);
+  CHECK(!one.readable(0));
+  std::vector<rdma_cm_id*> requests;
+  for (size_t i = 0; i < asking.size(); ++i) {
+    rdma_cm_id* request = two.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    CHECK(rdma_get_dst_port(request) == rdma_get_src_port(asking[i]));
+    requests.push_back(request);
+  }
+  CHECK(!two.readable(0));
+  // They are connected on yet another.
+  Channel three;
+  for (rdma_cm_id* request : requests) {
+    CHECK(rdma_migrate_id(request, three.channel) == 0);
+    accept(request);
+    clients.expect(RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(three.expect(RDMA_CM_EVENT_ESTABLISHED) == request);
+  }
+  for (rdma_cm_id* id : asking) destroy(id);
+  for (rdma_cm_id* request : requests) {
+    three.expect(RDMA_CM_EVENT_DISCONNECTED);
+    destroy(request);
+  }
+  destroy(other);
+  destroy(listener);
+}
+
+void set(rdma_cm_id* id, int option, int value) {
+  auto byte = static_cast<uint8_t>(value);
+  const bool small = option == RDMA_OPTION_ID_TOS || option == RDMA_OPTION_ID_ACK_TIMEOUT;
+  CHECK(rdma_set_option(id, RDMA_OPTION_ID, option, small ? static_cast<void*>(&byte) : &value,
+                        small ? sizeof byte : sizeof value) == 0);
+}
+
+void options(const char* text) {
+  Address address(text, "7473");
+  Channel channel;
+  rdma_cm_id *one = channel.id(), *two = channel.id();
+  CHECK(rdma_bind_addr(one, address.get()) == 0);
+  CHECK_ERRNO(rdma_bind_addr(two, address.get()), EADDRINUSE);
+  destroy(one);
+  one = channel.id();
+  set(one, RDMA_OPTION_ID_REUSEADDR, 1);
+  set(two, RDMA_OPTION_ID_REUSEADDR, 1);
+  CHECK(rdma_bind_addr(one, address.get()) == 0);
+  CHECK(rdma_bind_addr(two, address.get()) == 0);
+  CHECK_ERRNO(rdma_listen(one, 1), EADDRINUSE);
+  destroy(two);
+  CHECK(rdma_listen(one, 1) == 0);
+  int value = 0;
+  CHECK_ERRNO(rdma_set_option(one, 99, RDMA_OPTION_ID_TOS, &value, 1), ENOSYS);
+  CHECK_ERRNO(rdma_set_option(one, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &value, 4), EINVAL);
+
+  rdma_cm_id* client = channel.id();
+  set(client, RDMA_OPTION_ID_TOS, 0x40);
+  set(client, RDMA_OPTION_ID_ACK_TIMEOUT, 19);
+  resolve(channel, client, address);
+  ask(client);
+  rdma_cm_id* request = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  accept(request);
+  CHECK(channel.expect(RDMA_CM_EVENT_ESTABLISHED)->channel == channel.channel);
+  channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK(ibv_query_qp(client->qp, &attr, IBV_QP_AV | IBV_QP_TIMEOUT, &init) == 0);
+  CHECK(attr.ah_attr.grh.traffic_class == 0x40 && attr.timeout == 19);
+  destroy(client);
+  channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+  destroy(request);
+  destroy(one);
+}
+
+// The wildcards of the two families.
+void families() {
+  Address any4("0.0.0.0", "7474"), any6("::", "7474");
+  Channel channel;
+  rdma_cm_id *four = channel.id(), *six = channel.id();
+  CHECK(rdma_bind_addr(six, any6.get()) == 0);
+  CHECK_ERRNO(rdma_bind_addr(four, any4.get()), EADDRNOTAVAIL);
+  destroy(six);
+  six = channel.id();
+  set(six, RDMA_OPTION_ID_AFONLY, 1);
+  set(four, RDMA_OPTION_ID_AFONLY, 1);
+  CHECK(rdma_bind_addr(six, any6.get()) == 0);
+  CHECK(rdma_bind_addr(four, any4.get()) == 0);
+  CHECK(rdma_listen(six, 1) == 0 && rdma_listen(four, 1) == 0);
+  destroy(six);
+  destroy(four);
+}
+
+void groups(const char* own, const char* group) {
+  Address from(own, "0"), to(group, "0");
+  Channel channel;
+  rdma_cm_id *one = channel.id(RDMA_PS_UDP), *two = channel.id(RDMA_PS_UDP);
+  CHECK_ERRNO(rdma_join_multicast(one, to.get(), nullptr), EINVAL);
+  for (rdma_cm_id* id : {one, two}) {
+    CHECK(rdma_bind_addr(id, from.get()) == 0);
+    ibv_qp_init_attr attr = queue_pair(IBV_QPT_UD);
+    CHECK(rdma_create_qp(id, nullptr, &attr) == 0);
+  }
+  CHECK_ERRNO(rdma_join_multicast(one, from.get(), nullptr), EINVAL);
+  char buffer[64] = {}, hello[] = "hello";
+  ibv_mr* mr = rdma_reg_msgs(one, buffer, sizeof buffer);
+  CHECK(rdma_post_recv(one, nullptr, buffer, sizeof buffer, mr) == 0);
+  ibv_ah* ah = nullptr;
+  for (rdma_cm_id* id : {one, two}) {
+    CHECK(rdma_join_multicast(id, to.get(), id) == 0);
+    rdma_cm_event* event = nullptr;
+    CHECK(rdma_get_cm_event(channel.channel, &event) == 0);
+    CHECK(event->event == RDMA_CM_EVENT_MULTICAST_JOIN && event->status == 0 && event->id == id);
+    const rdma_ud_param& ud = event->param.ud;
+    CHECK(ud.private_data == id && ud.qp_num == 0xffffff && ud.qkey == RDMA_UDP_QKEY);
+    if (id == two) ah = ibv_create_ah(two->pd, const_cast<ibv_ah_attr*>(&ud.ah_attr));
+    rdma_ack_cm_event(event);
+  }
+  CHECK(ah != nullptr);
+  CHECK(rdma_post_ud_send(two, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE, ah,
+                          0xffffff) == 0);
+  ibv_wc wc{};
+  CHECK(rdma_get_recv_comp(one, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+  CHECK(std::strcmp(buffer + 40, "hello") == 0);
+  CHECK(rdma_leave_multicast(one, to.get()) == 0);
+  CHECK_ERRNO(rdma_leave_multicast(one, to.get()), EADDRNOTAVAIL);
+  CHECK(rdma_post_recv(one, nullptr, buffer, sizeof buffer, mr) == 0);
+  CHECK(rdma_get_send_comp(two, &wc) == 1);
+  CHECK(rdma_post_ud_send(two, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE, ah,
+                          0xffffff) == 0);
+  CHECK(rdma_get_send_comp(two, &wc) == 1);
+  CHECK(ibv_poll_cq(one->recv_cq, 1, &wc) == 0);
+  ibv_destroy_ah(ah);
+  rdma_dereg_mr(mr);
+  destroy(one);
+  destroy(two);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: rdmacm_calls IPV4 IPV6\n");
+    return 2;
+  }
+  std::vector<std::pair<std::string, std::function<void()>>> cases{{"families", families}};
+  for (char* const address : {argv[1], argv[2]}) {
+    const std::string at = std::string(" at ") + address;
+    for (const auto space : {RDMA_PS_TCP, RDMA_PS_IB})
+      for (const auto type : {IBV_QPT_RC, IBV_QPT_UC})
+        cases.emplace_back(
+            "send_a_message " + std::to_string(space) + " " + std::to_string(type) + at,
+            [=] { send_a_message(address, space, type); });
+    cases.emplace_back("options" + at, [=] { options(address); });
+    cases.emplace_back("migrate_with_events" + at, [=] { migrate_with_events(address); });
+  }
+  cases.emplace_back("groups of IPv4", [=] { groups(argv[1], "239.1.2.3"); });
+  cases.emplace_back("groups of IPv6", [=] { groups(argv[2], "ff0e::123"); });
+  for (const auto& [name, run] : cases) {
+    doing = name;
+    run();
+    std::printf("%s: passed\n", name.c_str());
+    std::fflush(stdout);
+  }
+  return 0;
+}

@@ -1,0 +1,160 @@
+// rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW
+//
+// Opens and closes connections by rdma_cm, as many at once as WINDOW says, each with a queue pair
+// of its own and each to its very end. Prints how many a second. Fails if one is refused, lost, or
+// told what it must not be told.
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "FAILED: %s: %s\n", what.c_str(), std::strerror(errno));
+  std::_Exit(1);
+}
+void must(bool holds, const char* what) {
+  if (!holds) fail(what);
+}
+
+struct Side {
+  sockaddr_in address{};
+  rdma_event_channel* channel = rdma_create_event_channel();
+  ibv_cq* cq = nullptr;
+  unsigned asked = 0, established = 0, disconnected = 0, ended = 0;
+
+  void make_queue_pair(rdma_cm_id* id) {
+    if (cq == nullptr) cq = ibv_create_cq(id->verbs, 16, nullptr, nullptr, 0);
+    must(cq != nullptr, "ibv_create_cq");
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+    attr.qp_type = IBV_QPT_RC;
+    must(rdma_create_qp(id, nullptr, &attr) == 0, "rdma_create_qp");
+  }
+  void destroy(rdma_cm_id* id) {
+    if (id->qp != nullptr) rdma_destroy_qp(id);
+    must(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+  }
+  // The event's type and id; it is given back.
+  rdma_cm_event_type next(rdma_cm_id** id) {
+    rdma_cm_event* event = nullptr;
+    must(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+    const rdma_cm_event_type type = event->event;
+    const int status = event->status;
+    *id = event->id;
+    rdma_ack_cm_event(event);
+    if (status != 0) fail(std::string(rdma_event_str(type)) + " with " + std::to_string(status));
+    return type;
+  }
+};
+
+void serve(Side& side, unsigned connections) {
+  rdma_cm_id* listener = nullptr;
+  must(rdma_create_id(side.channel, &listener, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&side.address)) == 0, "rdma_bind_addr");
+  must(rdma_listen(listener, 1024) == 0, "rdma_listen");
+  std::puts("listening");
+  std::fflush(stdout);
+  while (side.ended < connections) {
+    rdma_cm_id* id = nullptr;
+    switch (const auto type = side.next(&id)) {
+      case RDMA_CM_EVENT_CONNECT_REQUEST: {
+        ++side.asked;
+        side.make_queue_pair(id);
+        rdma_conn_param param{};
+        param.responder_resources = param.initiator_depth = 1;
+        must(rdma_accept(id, &param) == 0, "rdma_accept");
+        break;
+      }
+      case RDMA_CM_EVENT_ESTABLISHED:
+        ++side.established;
+        break;
+      case RDMA_CM_EVENT_DISCONNECTED:
+        ++side.disconnected;
+        must(rdma_disconnect(id) == 0, "rdma_disconnect");
+        side.destroy(id);
+        ++side.ended;
+        break;
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        break;
+      default:
+        fail(std::string("an event that must not come: ") + rdma_event_str(type));
+    }
+  }
+  must(rdma_destroy_id(listener) == 0, "rdma_destroy_id");
+}
+
+void begin(Side& side) {
+  rdma_cm_id* id = nullptr;
+  must(rdma_create_id(side.channel, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id");
+  must(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&side.address), 2000) == 0,
+       "rdma_resolve_addr");
+  ++side.asked;
+}
+
+void ask(Side& side, unsigned connections, unsigned window) {
+  while (side.asked < connections && side.asked < window) begin(side);
+  while (side.ended < connections) {
+    rdma_cm_id* id = nullptr;
+    switch (const auto type = side.next(&id)) {
+      case RDMA_CM_EVENT_ADDR_RESOLVED:
+        must(rdma_resolve_route(id, 2000) == 0, "rdma_resolve_route");
+        break;
+      case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+        side.make_queue_pair(id);
+        rdma_conn_param param{};
+        param.responder_resources = param.initiator_depth = 1;
+        param.retry_count = param.rnr_retry_count = 7;
+        must(rdma_connect(id, &param) == 0, "rdma_connect");
+        break;
+      }
+      case RDMA_CM_EVENT_ESTABLISHED:
+        ++side.established;
+        must(rdma_disconnect(id) == 0, "rdma_disconnect");
+        break;
+      case RDMA_CM_EVENT_DISCONNECTED:
+        ++side.disconnected;
+        side.destroy(id);
+        ++side.ended;
+        if (side.asked < connections) begin(side);
+        break;
+      case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+        break;
+      default:
+        fail(std::string("an event that must not come: ") + rdma_event_str(type));
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW\n");
+    return 2;
+  }
+  Side side;
+  must(side.channel != nullptr, "rdma_create_event_channel");
+  side.address.sin_family = AF_INET;
+  must(::inet_pton(AF_INET, argv[2], &side.address.sin_addr) == 1, "the address");
+  side.address.sin_port = htons(static_cast<uint16_t>(std::atoi(argv[3])));
+  const auto connections = static_cast<unsigned>(std::atoi(argv[4]));
+  const auto begun = std::chrono::steady_clock::now();
+  if (std::string(argv[1]) == "server")
+    serve(side, connections);
+  else
+    ask(side, connections, static_cast<unsigned>(std::atoi(argv[5])));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  std::printf("%u asked, %u established, %u disconnected, %.0f/s\n", side.asked, side.established,
+              side.disconnected, connections / took.count());
+  return side.asked == connections && side.established == connections &&
+                 side.disconnected == connections
+             ? 0
+             : 1;
+}
