@@ -157,10 +157,10 @@ std::vector<ConnectionInfo> Mux::connections() const {
     if (exchange->state == State::kIdle) continue;
     const EndpointSetup& setup = exchange->endpoint->setup;
     list.push_back({setup.vdevice, setup.tenant, setup.fabric, exchange->state, exchange->active,
-                    exchange->datagram, exchange->transport, exchange->path.local, exchange->path.remote,
-                    exchange->service_id, exchange->source_port, exchange->local_qpn,
-                    exchange->remote_qpn, exchange->local_id, exchange->remote_id,
-                    now - exchange->begun});
+                    exchange->datagram, exchange->transport, exchange->path.local,
+                    exchange->path.remote, exchange->service_id, exchange->source_port,
+                    exchange->local_qpn, exchange->remote_qpn, exchange->local_id,
+                    exchange->remote_id, now - exchange->begun});
   }
   return list;
 }

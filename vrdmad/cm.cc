@@ -9,6 +9,7 @@
 
 #include "core/ipc/cm_messages.h"
 #include "vrdmad/cm_session.h"
+#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 

@@ -11,7 +11,7 @@
 
 #include "core/ipc/socket.h"
 #include "vrdmad/cm.h"
-#include "vrdmad/session.h"
+#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 

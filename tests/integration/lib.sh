@@ -60,7 +60,7 @@ finish() { # exit status of the test, the command that ended it
     ip netns pids "$ns" 2>/dev/null | xargs -r kill -9
     ip netns delete "$ns"
   done
-  if [[ $status -eq 0 ]] && find /dev/shm -iname '*vrdma*' | grep .; then
+  if [[ $status -eq 0 ]] && find /dev/shm -maxdepth 1 -iname '*vrdma*' | grep .; then
     echo "FAILED: shared memory is left in /dev/shm" >&2
     status=1
   fi
