@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -34,6 +35,12 @@ void time_batches(State& state, size_t batch, Before before, Timed timed, After 
   }
 }
 void nothing() {}
+
+// Google Benchmark calls a case several times; to make a thousand queue pairs takes longer than it.
+Queues& idle_queues(int64_t count) {
+  static std::map<int64_t, Queues> made;
+  return made.try_emplace(count, static_cast<size_t>(count)).first->second;
+}
 
 // An 8-byte inline write; one in kDepth is signaled.
 void post_send(State& state) {
@@ -121,7 +128,7 @@ class Stopwatch {
 void poll_one_active(State& state) {
   Buffer buffer(4096);
   ibv_mr* mr = register_memory(buffer);
-  Queues queues(static_cast<size_t>(state.range(0)));
+  Queues& queues = idle_queues(state.range(0));
   ibv_qp* active = queues.at(static_cast<size_t>(state.range(0)) / 2);
   Stopwatch watch;
   ibv_wc completion;
@@ -143,7 +150,7 @@ BENCHMARK(poll_one_active)->Arg(1)->Arg(10)->Arg(100)->Arg(1000)->UseManualTime(
 void poll_one_receiving(State& state) {
   Buffer buffer(4096);
   ibv_mr* mr = register_memory(buffer);
-  Queues queues(static_cast<size_t>(state.range(0)));
+  Queues& queues = idle_queues(state.range(0));
   const auto active = static_cast<size_t>(state.range(0)) / 2;
   Stopwatch watch;
   ibv_wc completion;
@@ -165,7 +172,7 @@ BENCHMARK(poll_one_receiving)->Arg(1)->Arg(10)->Arg(100)->Arg(1000)->UseManualTi
 
 // Nothing to be found.
 void poll_empty(State& state) {
-  Queues queues(static_cast<size_t>(state.range(0)));
+  Queues& queues = idle_queues(state.range(0));
   ibv_wc completion;
   for (auto _ : state) benchmark::DoNotOptimize(ibv_poll_cq(queues.cq(), 1, &completion));
 }
