@@ -51,6 +51,7 @@ int common_bits(const Gid& a, const Gid& b) {
 
 Cm::Cm(base::EventLoop& loop)
     : loop_(loop),
+      random_(random64()),
       loopback_(
           [this] {
             loop_.post([this, alive = std::weak_ptr(alive_)] {

@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
 
   // For CmSession.
   [[nodiscard]] CmCounters& counters() { return counters_; }
+  [[nodiscard]] uint32_t random() { return static_cast<uint32_t>(random_()); }
   // The session of the namespace with the most events that nobody has read is ended,
   // later, once.
   void end_the_unread(const std::shared_ptr<CmNamespace>& space);
@@ -92,6 +94,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void gone(CmDevice& device);
 
   base::EventLoop& loop_;
+  std::mt19937_64 random_;
   base::EventLoop::Timer timer_;
   qp1mux::Loopback loopback_;
   qp1mux::Mux mux_;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <random>
 
 #include "core/ipc/socket.h"
 #include "vrdmad/cm.h"
@@ -149,6 +148,7 @@ void CmSession::on_socket() {
   Fd beside;
   reply.error =
       request.version == ipc::kCmVersion ? dispatch(request, &reply, &beside) : EPROTONOSUPPORT;
+  if (request.quiet != 0) return;
   std::vector<int> sent;
   if (beside.valid()) sent.push_back(beside.get());
   // Who does not read the answers does not get to ask more.
@@ -314,8 +314,7 @@ int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
   if (!channels_.contains(request.channel)) return EINVAL;
   Id* id = add_id(request.channel);
   if (id == nullptr) return ENOMEM;
-  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service,
-                                          std::random_device()(), id);
+  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, cm_.random(), id);
   id->cm->privileged = privileged_;
   reply->handle = id->handle;
   return 0;
@@ -380,6 +379,8 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
     ++id.unheard;
   }
   message.where = where(*about);
+  if (event.type == CmEventType::kConnectRequest || event.type == CmEventType::kConnectResponse)
+    message.attributes = attributes(*about, message.where);
   if (event.type == CmEventType::kMulticastJoin) {
     message.token = event.token;
     message.where.remote = address_of({event.group, 0});
@@ -427,6 +428,15 @@ void CmSession::flush(uint32_t handle) {
     channel.queue.pop_front();  // also if the program has closed its end
   }
   if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
+}
+
+ipc::CmAttributes CmSession::attributes(const qp1mux::CmId& cm, const ipc::CmWhere& where) {
+  ipc::CmAttributes all{};
+  using verbs::QpState;
+  for (size_t i = 0; const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts})
+    all.masks[i++] = cm.qp_attributes(state, &all.attributes).value_or(0);
+  all.attributes.av.sgid_index = where.sgid_index;
+  return all;
 }
 
 ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {

@@ -80,6 +80,8 @@ class CmSession {
   void tell(Id& id, qp1mux::CmEvent& event);
   void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
   void flush(uint32_t handle);
+  [[nodiscard]] static ipc::CmAttributes attributes(const qp1mux::CmId& cm,
+                                                    const ipc::CmWhere& where);
   [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm) const;
   [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
 

@@ -98,6 +98,7 @@ void on_request(Id* listener, const ipc::CmEventMessage& message, CmEvent* event
   id->responder_resources = message.param.responder_resources;
   event->base.listen_id = &listener->base;
   event->base.id = &id->base;
+  id->known = message.attributes;
   if (const int error = settle(id, message.where); error != 0) event->base.status = -error;
   if (listener->sync && migrate(id, nullptr) != 0) event->base.status = -errno;
 }
@@ -111,7 +112,8 @@ void on_response(Id* id, CmEvent* event) {
   if (connect_queue_pair(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH) != 0)
     error = errno;
   else
-    error = id->link->call(ipc::CmCall::kConfirm, id->handle);
+    error = id->link->tell(ipc::CmCall::kConfirm, id->handle);
+  id->established = error == 0;
   if (error == 0) return;
   (void)fail_queue_pair(id);
   event->base.event = RDMA_CM_EVENT_CONNECT_ERROR;
@@ -161,6 +163,7 @@ void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
         event->base.event = RDMA_CM_EVENT_ADDR_ERROR;
         event->base.status = -error;
       }
+      id->resolved = event->base.event == RDMA_CM_EVENT_ADDR_RESOLVED;
       break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       fill_path(id);
@@ -169,7 +172,11 @@ void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
       on_request(id, message, event);
       break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      id->known = message.attributes;
       on_response(id, event);
+      break;
+    case RDMA_CM_EVENT_ESTABLISHED:
+      id->established = !id->is_datagram();
       break;
     case RDMA_CM_EVENT_REJECTED:
       (void)fail_queue_pair(id);

@@ -46,7 +46,11 @@ int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_
 
 // Waits until the program has given back all events of it.
 void free_id(Id* id) {
-  (void)id->link->call(ipc::CmCall::kDestroyId, id->handle);
+  // Others may be told that the port of a listener is free, not that of one that was connected.
+  if (id->established)
+    (void)id->link->tell(ipc::CmCall::kDestroyId, id->handle);
+  else
+    (void)id->link->call(ipc::CmCall::kDestroyId, id->handle);
   if (id->base.event != nullptr) acknowledge(std::exchange(id->base.event, nullptr));
   {
     std::unique_lock lock(objects_mutex());
@@ -58,7 +62,9 @@ void free_id(Id* id) {
   delete id;
 }
 
-int simple_call(Id* id, ipc::CmCall call) { return answer(id->link->call(call, id->handle)); }
+int simple_call(Id* id, ipc::CmCall call, bool succeeds) {
+  return answer(succeeds ? id->link->tell(call, id->handle) : id->link->call(call, id->handle));
+}
 
 namespace {
 
@@ -183,6 +189,7 @@ int do_set_option(Id* id, int level, int name, const void* value, size_t length)
     default:
       return answer(ENOSYS);
   }
+  id->known = {};
   return answer(id->link->call(request, &reply));
 }
 
@@ -231,7 +238,8 @@ VRDMA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr*
 
 VRDMA_EXPORT int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
   VRDMA_PASS_ON(-1, rdma_resolve_route, id, timeout_ms)
-  if (simple_call(Id::of(id), ipc::CmCall::kResolveRoute) != 0) return -1;
+  if (simple_call(Id::of(id), ipc::CmCall::kResolveRoute, Id::of(id)->resolved) != 0) return -1;
+  Id::of(id)->resolved = false;
   return complete(Id::of(id));
 }
 
@@ -274,7 +282,7 @@ VRDMA_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* private_data,
 VRDMA_EXPORT int rdma_disconnect(rdma_cm_id* id) {
   VRDMA_PASS_ON(-1, rdma_disconnect, id)
   if (fail_queue_pair(Id::of(id)) != 0) return -1;
-  if (simple_call(Id::of(id), ipc::CmCall::kDisconnect) != 0) return -1;
+  if (simple_call(Id::of(id), ipc::CmCall::kDisconnect, Id::of(id)->established) != 0) return -1;
   return complete(Id::of(id));
 }
 

@@ -45,6 +45,16 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside)
   return reply->error;
 }
 
+int CmLink::tell(ipc::CmCall call, uint32_t handle) {
+  ipc::CmRequest request;
+  request.call = call;
+  request.handle = handle;
+  request.quiet = 1;
+  const std::lock_guard lock(mutex_);
+  request.sequence = ++sequence_;
+  return ipc::send_message(socket_.get(), &request, sizeof request) ? 0 : EIO;
+}
+
 int CmLink::call(ipc::CmCall call, uint32_t handle) {
   ipc::CmRequest request;
   ipc::CmReply reply;

@@ -24,7 +24,9 @@ class CmLink {
   // One request and its answer: 0, or the errno that the daemon answered; EIO if it has gone. Any
   // thread.
   int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr);
-  // The same for a request that is nothing but a handle.
+  // A request that cannot fail but by what an event tells: does not wait. 0 or EIO.
+  int tell(ipc::CmCall call, uint32_t handle);
+  // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
   std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()

@@ -64,6 +64,10 @@ struct Id {
   bool sync = false;  // it has a channel of its own, and calls wait for their event
   CmDevice* device = nullptr;
   ipc::CmWhere where{};
+  // What the daemon does not refuse in this state need not be waited for.
+  bool resolved = false;      // the address, not yet the route
+  bool established = false;   // also if it is over since
+  ipc::CmAttributes known{};  // of its queue pair, from an event, if no option was set since
   uint8_t initiator_depth = 0;
   uint8_t responder_resources = 0;
   uint32_t reported = 0, acknowledged = 0;  // events
@@ -106,7 +110,8 @@ void leave_device(Id* id);
 int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_port_space space,
               ibv_qp_type type);
 void free_id(Id* id);
-int simple_call(Id* id, ipc::CmCall call);
+// `succeeds`: it cannot be refused, so it is not waited for.
+int simple_call(Id* id, ipc::CmCall call, bool succeeds = false);
 
 // migrate.cc
 // To be called, without a lock, when the source may have events that are kept.

@@ -37,19 +37,30 @@ void to_ibv(const verbs::QpAttributes& from, ibv_qp_attr* to) {
   to->ah_attr.port_num = from.av.port_num;
 }
 
+// As queue_pair_attributes(), without asking for what is known.
+int known_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
+  const size_t which = attr->qp_state == IBV_QPS_INIT ? 0 : attr->qp_state == IBV_QPS_RTR ? 1 : 2;
+  const ibv_qp_state state = attr->qp_state;
+  if (id->known.masks[which] == 0) return queue_pair_attributes(id, attr, mask);
+  to_ibv(id->known.attributes, attr);
+  attr->qp_state = state;
+  *mask = static_cast<int>(id->known.masks[which]);
+  return 0;
+}
+
 // The attributes that the id has for a state, changed by `change`, into its queue pair.
 template <class Change>
 int move(Id* id, ibv_qp_state state, Change change) {
   ibv_qp_attr attr{};
   int mask = 0;
   attr.qp_state = state;
-  if (queue_pair_attributes(id, &attr, &mask) != 0) return -1;
-  change(attr);
+  if (known_attributes(id, &attr, &mask) != 0) return -1;
+  change(attr, mask);
   return answer(ibv_modify_qp(id->base.qp, &attr, mask));
 }
 
 int move(Id* id, ibv_qp_state state) {
-  return move(id, state, [](ibv_qp_attr&) {});
+  return move(id, state, [](ibv_qp_attr&, int&) {});
 }
 
 int prepare(Id* id) {
@@ -176,14 +187,19 @@ int queue_pair_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
   return 0;
 }
 
-// What INIT had is set once more: the access rights depend on what the peers agreed on since.
+// The access rights of INIT are set once more: they depend on what the peers agreed on since.
 int connect_queue_pair(Id* id, uint8_t responder_resources, uint8_t initiator_depth) {
-  if (move(id, IBV_QPS_INIT) != 0) return -1;
-  if (move(id, IBV_QPS_RTR, [&](ibv_qp_attr& attr) {
+  ibv_qp_attr init{};
+  int init_mask = 0;
+  init.qp_state = IBV_QPS_INIT;
+  if (known_attributes(id, &init, &init_mask) != 0) return -1;
+  if (move(id, IBV_QPS_RTR, [&](ibv_qp_attr& attr, int& mask) {
         if (responder_resources != RDMA_MAX_RESP_RES) attr.max_dest_rd_atomic = responder_resources;
+        attr.qp_access_flags = init.qp_access_flags;
+        mask |= init_mask & IBV_QP_ACCESS_FLAGS;
       }) != 0)
     return -1;
-  return move(id, IBV_QPS_RTS, [&](ibv_qp_attr& attr) {
+  return move(id, IBV_QPS_RTS, [&](ibv_qp_attr& attr, int&) {
     if (initiator_depth != RDMA_MAX_INIT_DEPTH) attr.max_rd_atomic = initiator_depth;
   });
 }

@@ -1,10 +1,10 @@
 // The connection protocol: what librdmacm asks of the daemon, as the kernel's rdma_ucm has it.
 //
 // R/netns/<inode>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace. One
-// CmRequest, one CmReply, strictly in turn; all integers are the host's. The ids that a connection
-// made die with it. kCreateChannel brings a file descriptor beside its reply: a SOCK_SEQPACKET
-// socket from which each read(2) takes one CmEventMessage, and which is the channel->fd that
-// programs poll. The client is not trusted: every field is checked by the daemon.
+// CmRequest, one CmReply, strictly in turn, but for what wants none; all integers are the host's.
+// The ids that a connection made die with it. kCreateChannel brings a file descriptor beside its
+// reply: a SOCK_SEQPACKET socket from which each read(2) takes one CmEventMessage, and which is the
+// channel->fd that programs poll. The client is not trusted: every field is checked by the daemon.
 //
 // CmReply.error is 0 or the errno of the call.
 #pragma once
@@ -91,10 +91,20 @@ struct CmRequest {
   uint32_t setting = 0;
   uint32_t qp_type = 0;  // verbs::QpType
   uint32_t has_local = 0;
+  uint32_t quiet = 0;  // 1: no reply
+  uint32_t reserved = 0;
   CmAddress local{}, remote{};
   CmParam param{};
 };
-static_assert(sizeof(CmRequest) == 320);
+static_assert(sizeof(CmRequest) == 328);
+
+// With what to modify a queue pair to INIT, RTR and RTS: the attributes of all, and which are
+// whose.
+struct CmAttributes {
+  uint32_t masks[3];  // of INIT, RTR, RTS; 0: unknown
+  uint32_t reserved;
+  verbs::QpAttributes attributes;
+};
 
 struct CmReply {
   uint32_t magic = kCmMagic;
@@ -121,6 +131,7 @@ struct CmEventMessage {
   uint32_t reserved = 0;
   CmWhere where{};  // of that, or of the id; MULTICAST_JOIN: remote is the group
   CmParam param{};
+  CmAttributes attributes{};  // CONNECT_REQUEST: of the id that it brings; CONNECT_RESPONSE
 };
 
 }  // namespace vrdma::ipc

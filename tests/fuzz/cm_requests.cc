@@ -44,9 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         request.param.qpn = data[0] % 64;
         request.param.length = static_cast<uint8_t>(request.param.length % 64);
       }
+      request.quiet = data[0] % 8 == 3 ? 1 : 0;
       data += count;
       size -= count;
-      if (evil.call(request) < 0) break;
+      if (request.quiet != 0)
+        evil.send(&request, sizeof request);
+      else if (evil.call(request) < 0)
+        break;
       if (evil.reply.error == 0 && evil.beside.valid())
         evil.channels.emplace_back(evil.reply.handle, std::move(evil.beside));
       rig.settle(1);

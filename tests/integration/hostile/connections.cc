@@ -142,6 +142,7 @@ void cm_random_requests(const Target& target) {
       request.call = static_cast<CmCall>(random() % kCalls);
       request.handle = random() % 12;
       request.channel = random() % 3;
+      request.quiet = 0;
       request.value %= random() % 2 == 0 ? 16 : 1u << 16;
       if (random() % 2 == 0) {
         std::memset(request.remote.gid, 0, sizeof request.remote.gid);

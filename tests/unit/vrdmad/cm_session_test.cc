@@ -139,6 +139,50 @@ TEST_F(CmSessions, Nudge) {
   EXPECT_EQ(one.call(request), EINVAL);
 }
 
+TEST_F(CmSessions, TellWithAConnectionWhatItsQueuePairNeeds) {
+  two.listener(1, kPort);
+  const uint32_t id = one.caller(1, kPort, 1);
+  events(two);
+  const ipc::CmEventMessage request = last;
+  EXPECT_EQ(two.with_qp(CmCall::kAccept, request.request, 2), 0);
+  events(one);
+  const ipc::CmEventMessage response = last;
+  const auto same = [](CmClient& client, uint32_t asked, const ipc::CmAttributes& told) {
+    const verbs::QpAttributes& all = told.attributes;
+    for (uint32_t state = 1; state <= 3; ++state) {
+      ASSERT_EQ(client.call(CmCall::kQpAttributes, asked, state), 0);
+      EXPECT_EQ(client.reply.mask, told.masks[state - 1]) << state;
+      const verbs::QpAttributes& one_state = client.reply.attributes;
+      if (state == 1) {
+        EXPECT_EQ(one_state.access_flags, all.access_flags);
+      }
+      if (state == 2) {
+        EXPECT_EQ(std::memcmp(&one_state.av, &all.av, sizeof all.av), 0);
+        EXPECT_EQ(one_state.dest_qpn, all.dest_qpn);
+        EXPECT_EQ(one_state.rq_psn, all.rq_psn);
+      }
+      if (state == 3) {
+        EXPECT_EQ(one_state.sq_psn, all.sq_psn);
+      }
+    }
+  };
+  same(two, request.request, request.attributes);
+  same(one, id, response.attributes);
+}
+
+TEST_F(CmSessions, AnswerNobodyWhoWantsNoAnswer) {
+  const uint32_t id = one.id(one.channel());
+  ipc::CmRequest destroy;
+  destroy.call = CmCall::kDestroyId;
+  destroy.handle = id;
+  destroy.quiet = 1;
+  one.send(&destroy, sizeof destroy);
+  EXPECT_EQ(one.call(CmCall::kResolveRoute, id), EINVAL) << "it is gone";
+  destroy.call = CmCall::kCreateChannel;
+  one.send(&destroy, sizeof destroy);
+  EXPECT_EQ(one.call(CmCall::kDevices), 0);
+}
+
 TEST_F(CmSessions, AreEndedByMessagesThatAreNone) {
   std::vector<char> bytes(4096);
   const uint32_t magic = ipc::kCmMagic;
