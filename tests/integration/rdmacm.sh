@@ -117,6 +117,18 @@ group() { # ADDRESS_A ADDRESS_B GROUP
 group 10.0.0.1 10.0.0.2 239.7.8.9
 group fd00::1 fd00::2 ff0e::7
 
+say "a server that stays"
+server rping -s -P -a 10.0.0.1
+for _ in {1..3}; do  # one after the other: it forgets who comes with another
+  spawn client b "$user" rping -c -C 5 -V -a 10.0.0.1
+  reap client 20
+  if grep -q 'Bad file descriptor' "$T/client.log"; then REAPED=0; fi  # as above
+  [[ $REAPED -eq 0 ]] || fail "rping with a server that stays ends with status $REAPED"
+done
+ended "${PID[server]}" && fail "the server did not stay"
+kill "${PID[server]}"
+reap server 5
+
 say "nobody listens"
 if on b "$user" rping -c -C 1 -a 10.0.0.1 >"$T/client.log" 2>&1; then fail "a connection to nobody"; fi
 grep -q 'REJECTED' "$T/client.log" || fail "the client was not refused"

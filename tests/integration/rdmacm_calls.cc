@@ -258,6 +258,7 @@ void options(const char* text) {
   resolve(channel, client, address);
   ask(client);
   rdma_cm_id* request = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  set(request, RDMA_OPTION_ID_ACK_TIMEOUT, 21);
   accept(request);
   CHECK(channel.expect(RDMA_CM_EVENT_ESTABLISHED)->channel == channel.channel);
   channel.expect(RDMA_CM_EVENT_ESTABLISHED);
@@ -265,6 +266,8 @@ void options(const char* text) {
   ibv_qp_init_attr init{};
   CHECK(ibv_query_qp(client->qp, &attr, IBV_QP_AV | IBV_QP_TIMEOUT, &init) == 0);
   CHECK(attr.ah_attr.grh.traffic_class == 0x40 && attr.timeout == 19);
+  CHECK(ibv_query_qp(request->qp, &attr, IBV_QP_TIMEOUT, &init) == 0);
+  CHECK(attr.timeout == 21);
   destroy(client);
   channel.expect(RDMA_CM_EVENT_DISCONNECTED);
   destroy(request);
@@ -300,7 +303,7 @@ void groups(const char* own, const char* group) {
     CHECK(rdma_create_qp(id, nullptr, &attr) == 0);
   }
   CHECK_ERRNO(rdma_join_multicast(one, from.get(), nullptr), EINVAL);
-  char buffer[64] = {}, hello[] = "hello";
+  char buffer[64] = {};
   ibv_mr* mr = rdma_reg_msgs(one, buffer, sizeof buffer);
   CHECK(rdma_post_recv(one, nullptr, buffer, sizeof buffer, mr) == 0);
   ibv_ah* ah = nullptr;
@@ -315,19 +318,27 @@ void groups(const char* own, const char* group) {
     rdma_ack_cm_event(event);
   }
   CHECK(ah != nullptr);
-  CHECK(rdma_post_ud_send(two, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE, ah,
-                          0xffffff) == 0);
-  ibv_wc wc{};
-  CHECK(rdma_get_recv_comp(one, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
-  CHECK(std::strcmp(buffer + 40, "hello") == 0);
+  const auto send = [&](const char* text) {
+    ibv_wc wc{};
+    CHECK(rdma_post_ud_send(two, nullptr, const_cast<char*>(text), 6, nullptr, IBV_SEND_INLINE, ah,
+                            0xffffff) == 0);
+    CHECK(rdma_get_send_comp(two, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+  };
+  const auto receive = [&](const char* text) {
+    ibv_wc wc{};
+    CHECK(rdma_get_recv_comp(one, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+    CHECK(std::strcmp(buffer + 40, text) == 0);
+  };
+  send("hello");
+  receive("hello");
   CHECK(rdma_leave_multicast(one, to.get()) == 0);
   CHECK_ERRNO(rdma_leave_multicast(one, to.get()), EADDRNOTAVAIL);
   CHECK(rdma_post_recv(one, nullptr, buffer, sizeof buffer, mr) == 0);
-  CHECK(rdma_get_send_comp(two, &wc) == 1);
-  CHECK(rdma_post_ud_send(two, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE, ah,
-                          0xffffff) == 0);
-  CHECK(rdma_get_send_comp(two, &wc) == 1);
-  CHECK(ibv_poll_cq(one->recv_cq, 1, &wc) == 0);
+  send("wrong");
+  CHECK(rdma_join_multicast(one, to.get(), nullptr) == 0);
+  channel.expect(RDMA_CM_EVENT_MULTICAST_JOIN);
+  send("again");
+  receive("again");
   ibv_destroy_ah(ah);
   rdma_dereg_mr(mr);
   destroy(one);
