@@ -43,7 +43,7 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
   if ((request.wqe.flags & ipc::kInline) != 0) {
     length = request.wqe.inline_length;
     pieces.count = length > 0 ? 1 : 0;
-    pieces.pieces[0] = {request.inline_data, 0, length, false};
+    pieces.pieces[0] = rdma::Piece::of(request.inline_data, length);
   } else {
     const Outcome outcome = rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(),
                                          qp_.pd->handle, 0, &pieces, &length, &reached);

@@ -84,13 +84,14 @@ void describe(const ipc::RecvEntry& entry, ibv_wc* out) {
   if ((entry.flags & ipc::kRecvGrh) != 0) out->wc_flags |= IBV_WC_GRH;
 }
 
-// False: a peer named a receive of the SRQ that was not posted.
+// False: a peer named a receive that was not posted.
 bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
   *out = {};
   if (qp.ibv.qp_base.srq != nullptr) {
     if (!Srq::of(qp.ibv.qp_base.srq)->take(entry.slot, &out->wr_id)) return false;
   } else {
     const uint32_t index = qp.rq_polled.load(std::memory_order_relaxed);
+    if (index == qp.block->rq_head.load(std::memory_order_relaxed)) return false;
     out->wr_id = qp.recv_wr_ids[index & (qp.rq_depth - 1)];
     qp.rq_polled.store(index + 1, std::memory_order_release);
   }
@@ -101,10 +102,8 @@ bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
 
 // The receives of an XRC SRQ.
 int drain_shared(Srq& srq, int count, ibv_wc* wc) {
-  const uint32_t head = srq.inbox->head.load(std::memory_order_acquire);
   int got = 0;
-  if (head - srq.inbox_seen > srq.depth) return 0;  // the daemon has taken the inbox away
-  for (; srq.inbox_seen != head && got < count; ++srq.inbox_seen) {
+  for (; got < count && ipc::stands(*srq.inbox, srq.depth, srq.inbox_seen); ++srq.inbox_seen) {
     const ipc::RecvEntry& entry = srq.inbox->entries()[srq.inbox_seen & (srq.depth - 1)];
     ibv_wc& out = wc[got];
     out = {};
@@ -116,40 +115,40 @@ int drain_shared(Srq& srq, int count, ibv_wc* wc) {
   return got;
 }
 
-int drain_ring(Qp& qp, const ipc::RecvRing& ring, uint32_t depth, uint32_t head, uint32_t* seen,
-               int count, ibv_wc* wc) {
-  if (head - *seen > depth) return 0;  // a peer that writes nonsense is not followed
+// Takes at most `count` of at most `entries` entries.
+int drain_ring(Qp& qp, const ipc::RecvRing& ring, uint32_t entries, uint32_t* seen, int count,
+               ibv_wc* wc) {
   int got = 0;
-  while (*seen != head && got < count) {
-    if (take_receive(qp, ring.entries()[*seen & (depth - 1)], &wc[got])) ++got;
-    ++*seen;
-  }
+  for (; entries > 0 && got < count && ipc::stands(ring, qp.inbox_depth, *seen); --entries, ++*seen)
+    if (take_receive(qp, ring.entries()[*seen & (qp.inbox_depth - 1)], &wc[got])) ++got;
   return got;
 }
 
+// The ring that the peer of a direct link writes, if there is one.
+const ipc::RecvRing* inbox_of_peer(const Qp& qp) {
+  if (qp.block->inbox_direct.load(std::memory_order_acquire) == 0 || qp.direct == nullptr)
+    return nullptr;
+  return qp.direct->inbox;
+}
+
 // What the worker delivered comes before what the peer did: the token passed from one to the other
-// in between, so a look at the peer's head first sees all of the worker's entries afterwards.
+// in between, so whoever first looks at what the peer delivered sees all of the worker's entries
+// afterwards.
 int drain_receives(Qp& qp, int count, ibv_wc* wc) {
-  const Direct* direct = nullptr;
-  uint32_t outbox_head = qp.outbox_seen;
-  if (qp.block->inbox_direct.load(std::memory_order_acquire) != 0 &&
-      (direct = qp.direct.get()) != nullptr)
-    outbox_head = direct->inbox->head.load(std::memory_order_acquire);
-  const uint32_t inbox_head = qp.inbox->head.load(std::memory_order_acquire);
-  int got = 0;
-  if (inbox_head != qp.inbox_seen)
-    got = drain_ring(qp, *qp.inbox, qp.inbox_depth, inbox_head, &qp.inbox_seen, count, wc);
-  if (outbox_head != qp.outbox_seen && got < count)
-    got += drain_ring(qp, *direct->inbox, qp.inbox_depth, outbox_head, &qp.outbox_seen, count - got,
-                      wc + got);
+  const ipc::RecvRing* const from_peer = inbox_of_peer(qp);
+  uint32_t delivered = 0;
+  while (from_peer != nullptr && delivered < static_cast<uint32_t>(count) &&
+         ipc::stands(*from_peer, qp.inbox_depth, qp.outbox_seen + delivered))
+    ++delivered;
+  int got = drain_ring(qp, *qp.inbox, UINT32_MAX, &qp.inbox_seen, count, wc);
+  if (delivered > 0)
+    got += drain_ring(qp, *from_peer, delivered, &qp.outbox_seen, count - got, wc + got);
   return got;
 }
 
 void discard(Qp& qp, const ipc::RecvRing& ring, uint32_t* seen) {
   ibv_wc ignored[16];
-  while (drain_ring(qp, ring, qp.inbox_depth, ring.head.load(std::memory_order_acquire), seen, 16,
-                    ignored) > 0)
-    continue;
+  while (drain_ring(qp, ring, UINT32_MAX, seen, 16, ignored) > 0) continue;
 }
 
 bool in_error(verbs::QpState state) {
@@ -183,16 +182,16 @@ bool holds_more(const Cq& cq) {
     if (in_error(qp->state()) && published(qp->block->sq_head) != polled) return true;
   }
   for (const Qp* qp : cq.receivers) {
-    if (published(qp->inbox->head) != qp->inbox_seen) return true;
-    if (qp->direct != nullptr && published(qp->block->inbox_direct) != 0 &&
-        published(qp->direct->inbox->head) != qp->outbox_seen)
+    const ipc::RecvRing* const from_peer = inbox_of_peer(*qp);
+    if (ipc::stands(*qp->inbox, qp->inbox_depth, qp->inbox_seen) ||
+        (from_peer != nullptr && ipc::stands(*from_peer, qp->inbox_depth, qp->outbox_seen)))
       return true;
     if (qp->state() == verbs::QpState::kErr && qp->ibv.qp_base.srq == nullptr &&
         published(qp->block->rq_head) != qp->rq_polled.load(std::memory_order_relaxed))
       return true;
   }
   for (const Srq* srq : cq.shared)
-    if (published(srq->inbox->head) != srq->inbox_seen) return true;
+    if (ipc::stands(*srq->inbox, srq->depth, srq->inbox_seen)) return true;
   return false;
 }
 
@@ -328,12 +327,11 @@ uint32_t waiting(Cq& cq) {
   for (const Qp* qp : cq.senders)
     count += qp->block->sq_head.load(std::memory_order_relaxed) - qp->polled.load();
   for (const Qp* qp : cq.receivers) {
-    count += qp->inbox->head.load(std::memory_order_acquire) - qp->inbox_seen;
-    if (qp->direct != nullptr && qp->block->inbox_direct.load(std::memory_order_acquire) != 0)
-      count += qp->direct->inbox->head.load(std::memory_order_acquire) - qp->outbox_seen;
+    count += ipc::head_of(*qp->inbox, qp->inbox_depth) - qp->inbox_seen;
+    if (const ipc::RecvRing* const from_peer = inbox_of_peer(*qp); from_peer != nullptr)
+      count += ipc::head_of(*from_peer, qp->inbox_depth) - qp->outbox_seen;
   }
-  for (const Srq* srq : cq.shared)
-    count += srq->inbox->head.load(std::memory_order_acquire) - srq->inbox_seen;
+  for (const Srq* srq : cq.shared) count += ipc::head_of(*srq->inbox, srq->depth) - srq->inbox_seen;
   return count;
 }
 

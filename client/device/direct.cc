@@ -108,6 +108,10 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   if (!plan->receives) return true;
   ++qp.receives_consumed;
   rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
+  // The next message will need it, and then the peer's cache is far.
+  if (!shared)
+    __builtin_prefetch(
+        rdma::receive_at(direct.responder.receives, direct.responder.next_receive + 1));
   return true;
 }
 
@@ -214,7 +218,7 @@ void reclaim(Qp& qp) {
   if (!qp.owns_token) {
     qp.block->token.store(value(ipc::Token::kClient), std::memory_order_relaxed);
     own(qp);
-    const uint32_t delivered = qp.direct->outbox->head.load(std::memory_order_acquire);
+    const uint32_t delivered = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth);
     if (!ring_is_empty(qp) && delivered == qp.receives_consumed + 1) {
       qp.receives_consumed = delivered;
       const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);

@@ -19,6 +19,7 @@
 
 #include "client/device/session.h"
 #include "core/base/mapping.h"
+#include "core/base/spin_lock.h"
 #include "core/ipc/layout.h"
 #include "core/rdma/address_space.h"
 #include "core/rdma/executor.h"
@@ -128,7 +129,7 @@ struct Cq {
   uint32_t slot;
   ipc::CqBell* bell;
   Use pd;  // a parent domain
-  std::mutex mutex;
+  base::SpinLock mutex;
   std::vector<Qp*> senders, receivers;  // queue pairs that complete here
   std::vector<Srq*> shared;             // XRC SRQs that do
   size_t next = 0;                      // where the next poll begins, so that all get their turn
@@ -156,7 +157,7 @@ struct Srq {
   uint32_t* posted;
   uint8_t* wqes;
   ipc::SrqClaims* claims;
-  std::mutex mutex;
+  base::SpinLock mutex;
   std::vector<uint64_t> wr_ids;  // by slot
   std::vector<bool> in_use;      // by slot: posted, and its completion not polled
   std::vector<uint32_t> free;    // slots; at most max_wr of all are in use
@@ -220,7 +221,7 @@ struct Qp {
 
   // Guards the next six, and execution on the direct link. `direct` changes only while the receive
   // CQ's and the context's mutexes are held too, so that each of them is enough to look at it.
-  std::mutex send_mutex;
+  base::SpinLock send_mutex;
   uint32_t sq_head = 0;
   bool owns_token = false;
   std::unique_ptr<Direct> direct;
@@ -228,11 +229,12 @@ struct Qp {
   uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
   bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
 
-  std::mutex poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
+  base::SpinLock
+      poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
   std::atomic<uint32_t> polled = 0;
   std::vector<PostedSend> posted;  // by slot
 
-  std::mutex recv_mutex;  // guards the next two
+  base::SpinLock recv_mutex;  // guards the next two
   uint32_t rq_head = 0;
   std::vector<uint64_t> recv_wr_ids;    // by slot
   std::atomic<uint32_t> rq_polled = 0;  // Cq::mutex of the receive CQ

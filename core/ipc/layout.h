@@ -16,10 +16,12 @@
 // inbox entry ever has to wait for room, and a completion queue cannot overrun: it is no ring of
 // its own but the sum of its queue pairs' results and inboxes.
 //
-// The store to an inbox's head publishes the entry and consumes the receive in one: whoever dies,
-// there is no moment at which a receive is neither posted nor completed. The inbox of a mediated
-// queue pair stands in its own arena and is written by the daemon; of a direct one, it is the
-// *outbox* in the arena of the peer that initiates, and is only read by the receiver.
+// The store of an inbox entry's own number publishes it and consumes the receive in one: whoever
+// dies, there is no moment at which a receive is neither posted nor completed. A receiver that
+// polls so looks at one cache line, the entry's. The head follows, for those who count; it is one
+// behind if the initiator died in between (head_of). The inbox of a mediated queue pair stands in
+// its own arena and is written by the daemon; of a direct one, it is the *outbox* in the arena of
+// the peer that initiates, and is only read by the receiver.
 //
 // A shared receive queue has several initiators: workers, and peers on direct links. Its receives
 // are slots; the owner writes the numbers of posted slots into a ring, the daemon those of receives
@@ -41,6 +43,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/verbs/types.h"
 
@@ -157,7 +160,8 @@ struct RecvEntry {
   uint8_t flags;      // RecvFlags
   uint8_t sl;         // of a datagram, the kind of its header: see transport/shm/datagram.cc
   uint32_t qpn;       // in the inbox of an XRC SRQ: the target queue pair
-  uint32_t reserved[2];
+  uint32_t number;    // its index + 1 once it stands; see publish()
+  uint32_t reserved;
 };
 static_assert(sizeof(RecvEntry) == 32);
 
@@ -172,6 +176,28 @@ struct RecvRing {
 static_assert(sizeof(RecvRing) == 64);
 constexpr uint64_t recv_ring_bytes(uint32_t depth) {
   return sizeof(RecvRing) + uint64_t{depth} * sizeof(RecvEntry);
+}
+// The entry `index` of a ring of `depth`, which was zero when it was made, stands from now on.
+inline void publish(RecvRing* ring, uint32_t depth, uint32_t index, const RecvEntry& entry) {
+  RecvEntry& to = ring->entries()[index & (depth - 1)];
+  std::memcpy(&to, &entry, offsetof(RecvEntry, number));
+  __atomic_store_n(&to.number, index + 1, __ATOMIC_RELEASE);
+  ring->head.store(index + 1, std::memory_order_release);
+}
+[[nodiscard]] inline bool stands(const RecvRing& ring, uint32_t depth, uint32_t index) {
+  return __atomic_load_n(&ring.entries()[index & (depth - 1)].number, __ATOMIC_ACQUIRE) ==
+         index + 1;
+}
+// How many entries were published, also by an initiator that died.
+[[nodiscard]] inline uint32_t head_of(const RecvRing& ring, uint32_t depth) {
+  const uint32_t head = ring.head.load(std::memory_order_acquire);
+  return stands(ring, depth, head) ? head + 1 : head;
+}
+// Makes the ring as it was made: for its writer, while nobody reads it.
+inline void clear(RecvRing* ring, uint32_t depth) {
+  const uint32_t head = ring->head.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < depth && i < head; ++i) ring->entries()[i].number = 0;
+  ring->head.store(0, std::memory_order_relaxed);
 }
 
 // A shared receive queue: this, uint32_t posted[depth], uint32_t returned[depth], RecvWqe[depth].

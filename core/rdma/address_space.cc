@@ -2,10 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-
-#include "core/ipc/layout.h"
-
 namespace vrdma::rdma {
 
 namespace {
@@ -62,22 +58,6 @@ void AddressSpace::unmap_oldest() {
   }
   ::munmap(windows_[mapped_.front()].exchange(nullptr), ipc::kWindowSize);
   mapped_.pop_front();
-}
-
-uint8_t* AddressSpace::at(uint64_t addr, uint64_t length, uint64_t* run) {
-  if (own_) {
-    *run = length;
-    return reinterpret_cast<uint8_t*>(addr);
-  }
-  if (addr >= ipc::kMemoryArenaSize) return nullptr;
-  const uint64_t index = addr / ipc::kWindowSize;
-  const uint64_t offset = addr % ipc::kWindowSize;
-  uint8_t* window = windows_[index].load(std::memory_order_acquire);
-  if (window == nullptr) window = map_window(index);
-  if (window == nullptr) return nullptr;
-  if (max_windows_ != 0) last_ = index;
-  *run = std::min(length, ipc::kWindowSize - offset);
-  return window + offset;
 }
 
 }  // namespace vrdma::rdma

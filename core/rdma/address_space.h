@@ -9,6 +9,7 @@
 // for: what then is mapped may take the place of the oldest.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@
 
 #include "core/base/fd.h"
 #include "core/base/mapping.h"
+#include "core/ipc/layout.h"
 
 namespace vrdma::rdma {
 
@@ -38,7 +40,21 @@ class AddressSpace {
 
   // A pointer to `addr`, good for *run bytes: `length`, or up to the end of the window.
   // nullptr if the address is outside user space or the window cannot be mapped.
-  [[nodiscard]] uint8_t* at(uint64_t addr, uint64_t length, uint64_t* run);
+  [[nodiscard]] uint8_t* at(uint64_t addr, uint64_t length, uint64_t* run) {
+    if (own_) {
+      *run = length;
+      return reinterpret_cast<uint8_t*>(addr);
+    }
+    if (addr >= ipc::kMemoryArenaSize) return nullptr;
+    const uint64_t index = addr / ipc::kWindowSize;
+    const uint64_t offset = addr % ipc::kWindowSize;
+    uint8_t* window = windows_[index].load(std::memory_order_acquire);
+    if (window == nullptr) window = map_window(index);
+    if (window == nullptr) return nullptr;
+    if (max_windows_ != 0) last_ = index;
+    *run = std::min(length, ipc::kWindowSize - offset);
+    return window + offset;
+  }
 
  private:
   AddressSpace() = default;

@@ -75,9 +75,7 @@ void Srq::check_limit() {
 }
 
 void Srq::deliver(const ipc::RecvEntry& entry) {
-  inbox->entries()[inbox_head & (depth - 1)] = entry;
-  ++inbox_head;
-  inbox->head.store(inbox_head, std::memory_order_release);
+  ipc::publish(inbox, depth, inbox_head++, entry);
   cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
              entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
@@ -90,9 +88,7 @@ void Qp::set_state(QpState state) {
 Memory Qp::memory() const { return context->memory(); }
 
 void Qp::deliver(const ipc::RecvEntry& entry) {
-  inbox->entries()[inbox_head & (inbox_depth - 1)] = entry;
-  ++inbox_head;
-  inbox->head.store(inbox_head, std::memory_order_release);
+  ipc::publish(inbox, inbox_depth, inbox_head++, entry);
   recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
                   entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
@@ -108,8 +104,7 @@ void Qp::settle_claim() {
   if (srq_of_peer == nullptr || claims_alive.expired()) return;
   const uint32_t slot = block->claiming.load(std::memory_order_acquire) - 1;
   if (slot >= srq_of_peer->depth) return;
-  const uint64_t in_progress =
-      ipc::claimed_by(link, outbox->ring->head.load(std::memory_order_acquire));
+  const uint64_t in_progress = ipc::claimed_by(link, ipc::head_of(*outbox->ring, outbox->depth));
   if (srq_of_peer->receives.claims->words()[slot].load() == in_progress)
     srq_of_peer->give_back(slot);
 }
@@ -238,7 +233,7 @@ void Context::reset_qp(Qp& qp) {
   qp.peer_outbox = nullptr;
   if (qp.srq == nullptr) {  // else its entries are still to be read: they name slots of the SRQ
     qp.inbox_head = 0;
-    if (qp.inbox != nullptr) qp.inbox->head.store(0, std::memory_order_relaxed);
+    if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);
   }
   qp.receiving = 0;
   qp.alive = std::make_shared<int>(0);

@@ -13,6 +13,12 @@ namespace {
 // the end of its buffer finds the rest there too (memcpy may store in any order). "Last" is the
 // aligned word that the end lies in: it appears at once if it is all of the message's.
 void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
+  if (length == 8) {
+    uint64_t value;
+    std::memcpy(&value, from, sizeof value);
+    __atomic_store_n(reinterpret_cast<uint64_t*>(to), value, __ATOMIC_RELAXED);
+    return;
+  }
   const auto end = reinterpret_cast<uintptr_t>(to) + length;
   const uint64_t tail = std::min<uint64_t>(length, (end - 1) % 8 + 1);
   if (length > tail) {
@@ -51,21 +57,25 @@ struct User {
 Outcome locate(const Memory& memory, uint32_t key, const User& user, uint32_t access, uint64_t addr,
                uint64_t length, Outcome refusal, Piece* piece) {
   Region region;
-  Memory owner = memory;
+  Memory of_another;
+  const Memory* owner = &memory;
   if (!find_region(memory.keys, key, &region)) return refusal;
-  if (region.way == ipc::Way::kImported &&
-      (memory.imports == nullptr || !memory.imports->resolve(key, &region, &owner)))
-    return refusal;
+  if (region.way == ipc::Way::kImported) {
+    if (memory.imports == nullptr || !memory.imports->resolve(key, &region, &of_another))
+      return refusal;
+    owner = &of_another;
+  }
   if (region.pd != user.pd || (region.access & access) != access) return refusal;
   if (user.qpn == 0 ? region.window : region.qpn != 0 && region.qpn != user.qpn) return refusal;
   const bool nothing = region.way == ipc::Way::kNull;
   if (nothing && user.qpn != 0) return refusal;  // nobody else's, whatever the entry says
   if (!nothing && !region.locate(addr, length, &piece->addr)) return refusal;
   piece->data = nullptr;
+  if (nothing) piece->addr = 0;
   piece->length = length;
-  piece->space = nothing ? nullptr : owner.space;
-  piece->process = owner.process;
-  piece->reached = !nothing && region.way != ipc::Way::kInPlace && !owner.space->is_own();
+  piece->space = nothing ? nullptr : owner->space;
+  piece->process = owner->process;
+  piece->reached = !nothing && region.way != ipc::Way::kInPlace && !owner->space->is_own();
   return Outcome::kDone;
 }
 
@@ -85,11 +95,10 @@ Outcome prepare_atomic(const WorkRequest& request, const Responder& responder, P
   if (plan->length != 8) return Outcome::kLocalLength;
   if ((responder.access & verbs::kRemoteAtomic) == 0) return Outcome::kRemoteInvalid;
   if (request.wqe.rdma.remote_addr % 8 != 0) return Outcome::kRemoteInvalid;
-  PieceList operand;
+  const PieceList& operand = plan->source;
   const Outcome found =
-      remote(request, responder, verbs::kRemoteAtomic, 8, &operand, &plan->reached);
+      remote(request, responder, verbs::kRemoteAtomic, 8, &plan->source, &plan->reached);
   if (found != Outcome::kDone) return found;
-  plan->source = operand;
   return operand.pieces[0].addr % 8 == 0 ? Outcome::kDone : Outcome::kRemoteInvalid;
 }
 
@@ -112,12 +121,14 @@ Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory, uin
   return Outcome::kDone;
 }
 
-Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receive) {
-  const uint32_t posted = queue.head->load(std::memory_order_acquire) - index;
+Outcome fetch_receive(ReceiveQueue& queue, uint32_t index, Receive* receive) {
+  if (queue.known_head - index - 1 >= queue.depth)
+    queue.known_head = queue.head->load(std::memory_order_acquire);
+  const uint32_t posted = queue.known_head - index;
   if (posted == 0) return Outcome::kNoReceive;
   if (posted > queue.depth) return Outcome::kPeerBroken;
   const uint32_t slot = index & (queue.depth - 1);
-  const uint8_t* from = queue.wqes + uint64_t{slot} * ipc::recv_stride(queue.max_sge);
+  const uint8_t* from = receive_at(queue, index);
   ipc::RecvWqe wqe;
   std::memcpy(&wqe, from, sizeof wqe);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -146,7 +157,7 @@ Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd, uint6
   return length == 0 ? Outcome::kDone : Outcome::kReceiveTooSmall;
 }
 
-Outcome prepare(WorkRequest& request, const Requester& requester, const Responder& responder,
+Outcome prepare(WorkRequest& request, const Requester& requester, Responder& responder,
                 Plan* plan) {
   const auto& wqe = request.wqe;
   plan->opcode = static_cast<Opcode>(wqe.opcode);
@@ -157,13 +168,13 @@ Outcome prepare(WorkRequest& request, const Requester& requester, const Responde
 
   if (plan->opcode == Opcode::kAtomicWrite) {
     local.count = 1;
-    local.pieces[0] = {reinterpret_cast<uint8_t*>(&request.wqe.rdma.compare_add), 0,
-                       sizeof(uint64_t), false};
+    local.pieces[0] =
+        Piece::of(reinterpret_cast<uint8_t*>(&request.wqe.rdma.compare_add), sizeof(uint64_t));
     plan->length = sizeof(uint64_t);
   } else if ((wqe.flags & ipc::kInline) != 0) {
     if (to_local) return Outcome::kLocalProtection;  // an answer has no place in a request
     local.count = wqe.inline_length > 0 ? 1 : 0;
-    local.pieces[0] = {request.inline_data, 0, wqe.inline_length, false};
+    local.pieces[0] = Piece::of(request.inline_data, wqe.inline_length);
     plan->length = wqe.inline_length;
   } else {
     const Outcome found =
@@ -265,6 +276,18 @@ bool write_piece(const uint8_t* from, const Piece& piece) {
 }
 
 bool copy_pieces(const PieceList& source, const PieceList& target) {
+  if (source.count == 1 && target.count == 1 && target.pieces[0].space != nullptr) {
+    const Piece& sink = target.pieces[0];
+    uint64_t read_run = 0, write_run = 0;
+    const uint8_t* const read = source_at(source.pieces[0], 0, sink.length, &read_run);
+    if (read == nullptr) return false;
+    uint8_t* const write = sink.space->at(sink.addr, sink.length, &write_run);
+    if (write == nullptr) return false;
+    if (read_run == sink.length && write_run == sink.length) {
+      copy_ordered(write, read, sink.length);
+      return true;
+    }
+  }
   uint32_t from = 0;
   uint64_t from_offset = 0;
   for (uint32_t to = 0; to < target.count; ++to) {
@@ -306,7 +329,7 @@ bool perform(const WorkRequest& request, const Plan& plan) {
   PieceList old_value;
   old_value.count = 1;
   uint64_t old = 0;
-  old_value.pieces[0] = {reinterpret_cast<uint8_t*>(&old), 0, sizeof old, false};
+  old_value.pieces[0] = Piece::of(reinterpret_cast<uint8_t*>(&old), sizeof old);
   const Piece& result = plan.target.pieces[0];
   if (result.space != nullptr && result.space->at(result.addr, 1, &run) == nullptr) return false;
   const auto& rdma = request.wqe.rdma;
@@ -333,8 +356,7 @@ ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan, verbs
 
 void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
              uint32_t index, verbs::WcStatus status) {
-  ring->entries()[index & (depth - 1)] = receive_entry(request, plan, status);
-  ring->head.store(index + 1, std::memory_order_release);
+  ipc::publish(ring, depth, index, receive_entry(request, plan, status));
 }
 
 }  // namespace vrdma::rdma

@@ -61,7 +61,12 @@ struct ReceiveQueue {
   const uint8_t* wqes = nullptr;
   uint32_t depth = 0;  // a power of two
   uint32_t max_sge = 0;
+  uint32_t known_head = 0;  // as last looked at, so that the owner's line is left to it
 };
+
+[[nodiscard]] inline const uint8_t* receive_at(const ReceiveQueue& queue, uint32_t index) {
+  return queue.wqes + uint64_t{index & (queue.depth - 1)} * ipc::recv_stride(queue.max_sge);
+}
 
 struct Requester {
   Memory memory;
@@ -82,17 +87,22 @@ struct Responder {
 // One stretch of a message: a pointer of our own (inline data), an address in `space`, or, with
 // neither, nothing: it reads as zeroes, and what is written to it is gone.
 struct Piece {
-  uint8_t* data = nullptr;
-  uint64_t addr = 0;
-  uint64_t length = 0;
-  bool reached = false;  // not in place: only by way of the owner's page tables
-  AddressSpace* space = nullptr;
-  Process* process = nullptr;  // in the daemon: the owner
+  uint8_t* data;
+  uint64_t addr;
+  uint64_t length;
+  bool reached;  // not in place: only by way of the owner's page tables
+  AddressSpace* space;
+  Process* process;  // in the daemon: the owner
+
+  static Piece of(uint8_t* data, uint64_t length) {
+    return {data, 0, length, false, nullptr, nullptr};
+  }
 };
 
+// Made for each request, so the pieces begin with nothing written to them.
 struct PieceList {
-  Piece pieces[ipc::kMaxSge];
   uint32_t count = 0;
+  Piece pieces[ipc::kMaxSge];
 };
 
 // A work request copied out of its ring: the header and what stands behind it.
@@ -105,24 +115,24 @@ struct WorkRequest {
 };
 
 struct Receive {
-  uint64_t wr_id = 0;
-  uint32_t slot = 0;
-  uint32_t num_sge = 0;
+  uint64_t wr_id;
+  uint32_t slot;
+  uint32_t num_sge;
   verbs::Sge sges[ipc::kMaxSge];
 };
 
-struct Plan {
-  verbs::Opcode opcode{};
-  uint64_t length = 0;  // bytes of the message
+struct Plan {  // good only when prepare() has said kDone
+  verbs::Opcode opcode;
+  uint64_t length;  // bytes of the message
+  bool reached;     // some piece is: perform() may not be called
+  bool receives;    // `receive` is consumed by deliver()
   PieceList source, target;
-  bool reached = false;   // some piece is: perform() may not be called
-  bool receives = false;  // `receive` is consumed by deliver()
   Receive receive;
   // Atomics: the operand is `source` (in place), the old value goes to `target`.
 };
 
 [[nodiscard]] Outcome prepare(WorkRequest& request, const Requester& requester,
-                              const Responder& responder, Plan* plan);
+                              Responder& responder, Plan* plan);
 
 // Requires !plan.reached. False if memory could not be mapped: nothing was delivered, and the
 // request may be tried in another way.
@@ -140,7 +150,7 @@ void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, 
                                            verbs::WcStatus status);
 
 // Copies receive number `index` out of the queue. kNoReceive, kPeerBroken, or kDone.
-[[nodiscard]] Outcome fetch_receive(const ReceiveQueue& queue, uint32_t index, Receive* receive);
+[[nodiscard]] Outcome fetch_receive(ReceiveQueue& queue, uint32_t index, Receive* receive);
 
 // Lays `length` bytes over the receive's elements. kReceiveTooSmall, kReceiveProtection, kDone.
 [[nodiscard]] Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd,

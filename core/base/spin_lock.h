@@ -1,0 +1,54 @@
+// A lock for short sections that are entered millions of times a second.
+//
+// Its holder gives it back by a plain store, and takes it by one as long as the process has a
+// single thread: a locked instruction, of which a mutex needs two, first waits until the stores
+// before it have reached the other processor's cache. Whoever has to wait spins, then yields, then
+// sleeps for moments. Fits std::lock_guard and std::scoped_lock.
+#pragma once
+
+#include <sched.h>
+#include <sys/single_threaded.h>
+#include <time.h>
+
+#include <atomic>
+
+namespace vrdma::base {
+
+class SpinLock {
+ public:
+  SpinLock() = default;
+  SpinLock(const SpinLock&) = delete;
+  SpinLock& operator=(const SpinLock&) = delete;
+
+  void lock() {
+    for (unsigned tries = 0; !try_lock(); ++tries) wait(tries);
+  }
+  [[nodiscard]] bool try_lock() {
+    if (__libc_single_threaded != 0) {
+      taken_.store(true, std::memory_order_relaxed);
+      return true;
+    }
+    return !taken_.load(std::memory_order_relaxed) &&
+           !taken_.exchange(true, std::memory_order_acquire);
+  }
+  void unlock() { taken_.store(false, std::memory_order_release); }
+
+ private:
+  static void wait(unsigned tries) {
+    constexpr unsigned kSpins = 64, kYields = 64;
+    if (tries < kSpins) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    } else if (tries < kSpins + kYields) {
+      ::sched_yield();
+    } else {
+      const timespec moment{0, 50'000};
+      ::nanosleep(&moment, nullptr);
+    }
+  }
+
+  std::atomic<bool> taken_ = false;
+};
+
+}  // namespace vrdma::base
