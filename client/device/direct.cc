@@ -3,25 +3,20 @@
 //
 // execute() does only what succeeds at once. Everything else (no receive, memory to be reached,
 // any error) is handed to the worker, which knows what to do with it.
+#include "client/device/direct.h"
+
 #include <unistd.h>
 
 #include <chrono>
 
-#include "client/device/objects.h"
 #include "client/verbs/virtual.h"
 #include "core/base/asymmetric_fence.h"
-#include "core/ipc/bell.h"
 
 namespace vrdma::client {
 
 namespace {
 
 uint32_t value(ipc::Token token) { return static_cast<uint32_t>(token); }
-
-bool link_is_direct(const Qp& qp) {
-  return qp.direct != nullptr && qp.block->link.load(std::memory_order_acquire) ==
-                                     static_cast<uint32_t>(ipc::Link::kDirect);
-}
 
 // The receives at the peer that the requests in [from, to) of our ring consumed.
 uint32_t count_receives(const Qp& qp, uint32_t from, uint32_t to) {
@@ -38,28 +33,6 @@ void own(Qp& qp) {
   qp.receives_consumed +=
       count_receives(qp, qp.handed_over_at, qp.block->sq_tail.load(std::memory_order_acquire));
 }
-
-void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
-  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
-  qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
-  qp.block->sq_tail.store(tail + 1, std::memory_order_release);
-  if (signaled) qp.send_cq()->notify(false);
-}
-
-// Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
-// waited for. An odd mark is stored before the first look at either (pairs with
-// AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).
-class Busy {
- public:
-  Busy(ipc::Word& mark, bool cheap) : mark_(mark) {
-    mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    base::AsymmetricFence::light(cheap);
-  }
-  ~Busy() { mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
-
- private:
-  ipc::Word& mark_;
-};
 
 // Claims the receive that `plan` was made with. After this nothing may fail, so the places that the
 // message goes to are mapped before.
@@ -88,6 +61,18 @@ bool execute_shared(Qp& qp, rdma::WorkRequest& request, const rdma::Requester& r
   return false;
 }
 
+// A peer that is at work posts its next receive in a moment. One that has stopped costs the queue
+// this wait once: then the worker waits.
+void await_receive(const Qp& qp) {
+  constexpr auto kPatience = std::chrono::microseconds(20);
+  const Direct& direct = *qp.direct;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (direct.responder.receives.head->load(std::memory_order_relaxed) ==
+             direct.responder.next_receive &&
+         link_is_direct(qp) && std::chrono::steady_clock::now() < deadline)
+    continue;
+}
+
 bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (!link_is_direct(qp) || qp.state() != verbs::QpState::kRts) return false;
@@ -97,13 +82,20 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) && !qp.may_read)
     return false;
-  const rdma::Requester requester{qp.context->memory(), qp.pd_handle};
+  rdma::Requester requester{qp.context->memory(), qp.pd_handle};
+  requester.memory.known = &qp.known;
+  direct.responder.memory.known = &direct.known_remote;
   const bool shared = direct.shared.block != nullptr && verbs::consumes_receive(opcode);
   if (shared) {
     if (!execute_shared(qp, request, requester, plan)) return false;
-  } else if (rdma::prepare(request, requester, direct.responder, plan) != rdma::Outcome::kDone ||
-             plan->reached || !rdma::perform(request, *plan)) {
-    return false;
+  } else {
+    rdma::Outcome prepared = rdma::prepare(request, requester, direct.responder, plan);
+    if (prepared == rdma::Outcome::kNoReceive) {
+      await_receive(qp);
+      prepared = rdma::prepare(request, requester, direct.responder, plan);
+    }
+    if (prepared != rdma::Outcome::kDone || plan->reached || !rdma::perform(request, *plan))
+      return false;
   }
   if (!plan->receives) return true;
   ++qp.receives_consumed;
@@ -126,9 +118,7 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
   if (changes_keys(request)) return false;
   if (!execute_marked(qp, request, &plan)) return false;
   const Direct& direct = *qp.direct;
-  if (plan.receives && direct.wake.valid())
-    ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot,
-              (request.wqe.flags & ipc::kSolicited) != 0);
+  if (plan.receives) tell_receiver(direct, (request.wqe.flags & ipc::kSolicited) != 0);
   // The worker tells the SRQ's owner when too few receives are left.
   if (plan.receives && direct.shared.block != nullptr) {
     const uint32_t limit = direct.shared.block->limit.load();
@@ -138,10 +128,6 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
   publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
                  (request.wqe.flags & ipc::kSignaled) != 0);
   return true;
-}
-
-bool ring_is_empty(const Qp& qp) {
-  return qp.block->sq_tail.load(std::memory_order_relaxed) == qp.sq_head;
 }
 
 // Asks a worker that executes for the token, for a moment.

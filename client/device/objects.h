@@ -183,11 +183,12 @@ struct PostedSend {
 // The peer of a direct link.
 struct Direct {
   std::shared_ptr<Peer> peer;
-  const ipc::QpBlock* block = nullptr;  // the peer's
-  rdma::Responder responder;            // without access and the next receive
-  rdma::SharedReceives shared;          // the peer's SRQ, if it has one
-  uint32_t link = 0;                    // names us in its claims
-  ipc::RecvRing* outbox = nullptr;      // ours
+  const ipc::QpBlock* block = nullptr;            // the peer's
+  rdma::Responder responder;                      // without access and the next receive
+  rdma::KnownRegion known_remote, known_receive;  // of the peer's regions
+  rdma::SharedReceives shared;                    // the peer's SRQ, if it has one
+  uint32_t link = 0;                              // names us in its claims
+  ipc::RecvRing* outbox = nullptr;                // ours
   uint32_t outbox_depth = 0;
   const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
   ipc::CqBell* bell = nullptr;           // of the peer's receive CQ
@@ -219,8 +220,9 @@ struct Qp {
   std::atomic<uint32_t> events_given = 0;
   std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
 
-  // Guards the next six, and execution on the direct link. `direct` changes only while the receive
-  // CQ's and the context's mutexes are held too, so that each of them is enough to look at it.
+  // Guards the next seven, and execution on the direct link. `direct` changes only while the
+  // receive CQ's and the context's mutexes are held too, so that each of them is enough to look at
+  // it.
   base::SpinLock send_mutex;
   uint32_t sq_head = 0;
   bool owns_token = false;
@@ -228,6 +230,7 @@ struct Qp {
   uint32_t receives_consumed = 0;  // at the peer, as this process knows
   uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
   bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
+  rdma::KnownRegion known;         // of our own regions
 
   base::SpinLock
       poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
@@ -277,9 +280,9 @@ struct Context {
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle
   std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
 
-  std::atomic<int64_t> checked_at_ms = 0;  // when a poll last asked whether the daemon lives
-  std::atomic<int64_t> died_at_ms = 0;     // 0: it lives
-  std::atomic<bool> given_up = false;      // mediated work was flushed
+  std::atomic<uint64_t> checked_at = 0;  // when a poll last asked whether the daemon lives
+  std::atomic<int64_t> died_at_ms = 0;   // 0: it lives
+  std::atomic<bool> given_up = false;    // mediated work was flushed
 
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
@@ -309,8 +312,10 @@ void wait_for_initiator(Qp& qp);
 bool take_token(Qp& qp);  // true: this process executes
 void pump(Qp& qp);        // executes what waits in the ring while the token is ours
 bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
-void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
-void reclaim(Qp& qp);    // after the daemon's death: takes the token back
+bool execute_plainly(Qp& qp,
+                     const ibv_send_wr& wr);  // the same in a short way, if one is (plain.cc)
+void hand_over(Qp& qp);                       // to the worker; without a daemon the token stays
+void reclaim(Qp& qp);                         // after the daemon's death: takes the token back
 
 // The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);

@@ -184,7 +184,9 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   bool queued = false;
   rdma::WorkRequest request;
   for (; error == 0 && wr != nullptr; wr = wr->next) {
-    error = has_room(qp) ? translate(qp, *wr, &request) : ENOMEM;
+    const bool room = has_room(qp);
+    if (room && runs && !queued && execute_plainly(qp, *wr)) continue;
+    error = room ? translate(qp, *wr, &request) : ENOMEM;
     if (error != 0) break;
     const uint32_t slot = qp.sq_head & (qp.sq_depth - 1);
     qp.posted[slot] = {wr->wr_id, request.wqe.opcode, (request.wqe.flags & ipc::kSignaled) != 0};

@@ -7,13 +7,8 @@ namespace vrdma::rdma {
 
 using verbs::Opcode;
 
-namespace {
-
-// The last bytes of a message are stored last and by plain stores, so that a program that polls
-// the end of its buffer finds the rest there too (memcpy may store in any order). "Last" is the
-// aligned word that the end lies in: it appears at once if it is all of the message's.
 void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
-  if (length == 8) {
+  if (length == 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
     uint64_t value;
     std::memcpy(&value, from, sizeof value);
     __atomic_store_n(reinterpret_cast<uint64_t*>(to), value, __ATOMIC_RELAXED);
@@ -48,6 +43,8 @@ void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
   }
 }
 
+namespace {
+
 // Who names memory: by an lkey in its own protection domain, or by an rkey through a queue pair.
 struct User {
   uint32_t pd = 0;
@@ -56,15 +53,19 @@ struct User {
 
 Outcome locate(const Memory& memory, uint32_t key, const User& user, uint32_t access, uint64_t addr,
                uint64_t length, Outcome refusal, Piece* piece) {
-  Region region;
-  Memory of_another;
+  KnownRegion unknown;
+  Region imported;
+  Memory exporter;
   const Memory* owner = &memory;
-  if (!find_region(memory.keys, key, &region)) return refusal;
-  if (region.way == ipc::Way::kImported) {
-    if (memory.imports == nullptr || !memory.imports->resolve(key, &region, &of_another))
+  const Region* found = (memory.known != nullptr ? *memory.known : unknown).find(memory.keys, key);
+  if (found == nullptr) return refusal;
+  if (found->way == ipc::Way::kImported) {
+    if (memory.imports == nullptr || !memory.imports->resolve(key, &imported, &exporter))
       return refusal;
-    owner = &of_another;
+    found = &imported;
+    owner = &exporter;
   }
+  const Region& region = *found;
   if (region.pd != user.pd || (region.access & access) != access) return refusal;
   if (user.qpn == 0 ? region.window : region.qpn != 0 && region.qpn != user.qpn) return refusal;
   const bool nothing = region.way == ipc::Way::kNull;
@@ -276,7 +277,8 @@ bool write_piece(const uint8_t* from, const Piece& piece) {
 }
 
 bool copy_pieces(const PieceList& source, const PieceList& target) {
-  if (source.count == 1 && target.count == 1 && target.pieces[0].space != nullptr) {
+  if (source.count == 1 && target.count == 1 && target.pieces[0].space != nullptr &&
+      source.pieces[0].length == target.pieces[0].length) {
     const Piece& sink = target.pieces[0];
     uint64_t read_run = 0, write_run = 0;
     const uint8_t* const read = source_at(source.pieces[0], 0, sink.length, &read_run);

@@ -42,6 +42,7 @@ struct Memory {
   AddressSpace* space = nullptr;
   Process* process = nullptr;        // in the daemon
   const Imports* imports = nullptr;  // in the daemon: what keys of Way::kImported mean
+  KnownRegion* known = nullptr;      // if this user comes often
 };
 
 // Whoever knows the regions that a process imported from another.
@@ -167,6 +168,11 @@ void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, 
 // Copies the whole of one piece to or from memory of our own.
 [[nodiscard]] bool read_piece(const Piece& piece, uint8_t* to);
 [[nodiscard]] bool write_piece(const uint8_t* from, const Piece& piece);
+
+// Copies `length` > 0 bytes. The last ones are stored last and by plain stores, so that a program
+// that polls the end of its buffer finds the rest there too (memcpy may store in any order). "Last"
+// is the aligned word that the end lies in: it appears at once if it is all of the message's.
+void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length);
 
 // Copies plan bytes from one list to the other, front to back. False if memory cannot be mapped.
 [[nodiscard]] bool copy_pieces(const PieceList& source, const PieceList& target);

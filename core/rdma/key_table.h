@@ -55,6 +55,35 @@ struct Region {
   return found == key;
 }
 
+// The region that one user of a table named last, by the same thread each time. As long as its
+// entry was not changed, which shows in the sequence count, it need not be read again.
+class KnownRegion {
+ public:
+  // The region that `key` names now, or nullptr.
+  [[nodiscard]] const Region* find(const ipc::KeyEntry* table, uint32_t key) {
+    if (key == key_ && table == table_ && key != 0 &&
+        table[key >> 8].sequence.load(std::memory_order_acquire) == sequence_)
+      return &region_;
+    key_ = 0;
+    if (key >> 8 == 0 || key >> 8 >= ipc::kMaxKeys) return nullptr;
+    const uint32_t sequence = table[key >> 8].sequence.load(std::memory_order_acquire);
+    if (!find_region(table, key, &region_)) return nullptr;
+    // Not one that was changed in between: the next look would take the old for the new.
+    if (table[key >> 8].sequence.load(std::memory_order_relaxed) == sequence) {
+      table_ = table;
+      key_ = key;
+      sequence_ = sequence;
+    }
+    return &region_;
+  }
+
+ private:
+  const ipc::KeyEntry* table_ = nullptr;
+  uint32_t key_ = 0;  // 0: none
+  uint32_t sequence_ = 0;
+  Region region_;
+};
+
 // The daemon's side. `region` nullptr frees the entry.
 inline void write_key(ipc::KeyEntry* table, uint32_t key, const Region* region) {
   ipc::KeyEntry& entry = table[key >> 8];

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
@@ -34,6 +36,28 @@ TEST(Layout, WritersDoNotShareLines) {
   EXPECT_NE(line(offsetof(QpBlock, rq_head)), line(offsetof(QpBlock, rq_waiter)));
   EXPECT_NE(line(offsetof(SrqBlock, head)), line(offsetof(SrqBlock, returned_head)));
   EXPECT_EQ(sizeof(CqBell), 64u);
+}
+
+TEST(RecvRing, AnEntryStandsWhenItWasPublished) {
+  constexpr uint32_t kDepth = 4;
+  std::vector<uint64_t> memory((recv_ring_bytes(kDepth) + 64) / sizeof(uint64_t));
+  auto* ring =
+      reinterpret_cast<RecvRing*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  RecvEntry entry{};
+  for (uint32_t index = 0; index < 3 * kDepth; ++index) {
+    EXPECT_FALSE(stands(*ring, kDepth, index));
+    entry.byte_len = index;
+    publish(ring, kDepth, index, entry);
+    EXPECT_TRUE(stands(*ring, kDepth, index));
+    EXPECT_EQ(ring->entries()[index % kDepth].byte_len, index);
+    EXPECT_EQ(head_of(*ring, kDepth), index + 1);
+  }
+  // The initiator died between the two stores.
+  ring->head.store(3 * kDepth - 1);
+  EXPECT_EQ(head_of(*ring, kDepth), 3 * kDepth);
+  clear(ring, kDepth);
+  EXPECT_EQ(head_of(*ring, kDepth), 0u);
+  for (uint32_t index = 0; index < 4 * kDepth; ++index) EXPECT_FALSE(stands(*ring, kDepth, index));
 }
 
 TEST(Messages, FitTheirFixedSizes) {

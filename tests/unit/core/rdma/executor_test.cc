@@ -73,6 +73,10 @@ struct Executor : testing::Test {
   }
 };
 
+Piece at(uint64_t addr, uint64_t length, AddressSpace* space) {
+  return {nullptr, addr, length, false, space, nullptr};
+}
+
 TEST_F(Executor, WritesAndReads) {
   fill(a);
   ASSERT_EQ(run(write(kBase + 3), {{kBase + 100, 1000, a_key}}), Outcome::kDone);
@@ -413,7 +417,7 @@ TEST_F(Executor, CopiesBetweenAnyTwoListsOfPieces) {
         const uint64_t part = last ? length : random() % (length + 1);
         // Apart from each other, some of them across the border of the windows.
         const uint64_t slot = kBorder - 8 * 70'000 + pieces.count * 70'000 + random() % 64;
-        if (part > 0) pieces.pieces[pieces.count++] = {nullptr, slot, part, false, space_of(party)};
+        if (part > 0) pieces.pieces[pieces.count++] = at(slot, part, space_of(party));
         length -= part;
         if (length == 0) break;
       }
@@ -442,9 +446,10 @@ TEST_F(Executor, SlicesLists) {
   PieceList list;
   list.count = 3;
   uint8_t own[4];
-  list.pieces[0] = {nullptr, 100, 10, false};
-  list.pieces[1] = {own, 0, 4, false};
-  list.pieces[2] = {nullptr, 300, 20, true};
+  list.pieces[0] = at(100, 10, nullptr);
+  list.pieces[1] = Piece::of(own, 4);
+  list.pieces[2] = at(300, 20, nullptr);
+  list.pieces[2].reached = true;
   EXPECT_EQ(slice(list, 0, 0).count, 0u);
   EXPECT_EQ(slice(list, 34, 5).count, 0u);
   const PieceList part = slice(list, 8, 10);
@@ -463,20 +468,20 @@ TEST_F(Executor, SlicesLists) {
 TEST_F(Executor, MovesSinglePieces) {
   fill(a);
   std::vector<uint8_t> bytes(1000);
-  Piece across{nullptr, kBorder - 500, 1000, false, space_of(a)};
+  Piece across = at(kBorder - 500, 1000, space_of(a));
   ASSERT_TRUE(read_piece(across, bytes.data()));
   EXPECT_EQ(std::memcmp(bytes.data(), a.memory(kBorder - 500), 1000), 0);
   across.space = space_of(b);
   ASSERT_TRUE(write_piece(bytes.data(), across));
   EXPECT_EQ(std::memcmp(bytes.data(), b.memory(kBorder - 500), 1000), 0);
-  const Piece own{bytes.data(), 0, 4, false};
+  const Piece own = Piece::of(bytes.data(), 4);
   uint8_t copy[4];
   ASSERT_TRUE(read_piece(own, copy));
   EXPECT_EQ(std::memcmp(copy, bytes.data(), 4), 0);
-  const Piece nowhere{nullptr, ipc::kMemoryArenaSize - 4, 8, false, space_of(a)};
+  const Piece nowhere = at(ipc::kMemoryArenaSize - 4, 8, space_of(a));
   EXPECT_FALSE(read_piece(nowhere, bytes.data()));
   EXPECT_FALSE(write_piece(bytes.data(), nowhere));
-  const Piece nothing{nullptr, 0, 1000, false};
+  const Piece nothing = at(0, 1000, nullptr);
   EXPECT_TRUE(write_piece(bytes.data(), nothing));
   ASSERT_TRUE(read_piece(nothing, bytes.data()));
   EXPECT_EQ(bytes, std::vector<uint8_t>(1000));

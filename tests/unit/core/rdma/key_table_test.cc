@@ -36,6 +36,27 @@ TEST_F(Keys, AreFoundAsWritten) {
   EXPECT_EQ(found.way, ipc::Way::kInPlace);
 }
 
+TEST_F(Keys, KnownOnesAreForgottenWhenTheyChange) {
+  constexpr uint32_t kKey = 17 << 8 | 5;
+  KnownRegion known;
+  EXPECT_EQ(known.find(table, kKey), nullptr);
+  Region wanted = region(1);
+  write_key(table, kKey, &wanted);
+  ASSERT_NE(known.find(table, kKey), nullptr);
+  EXPECT_EQ(known.find(table, kKey)->addr, 1u);
+  EXPECT_EQ(known.find(table, kKey + 1), nullptr);
+  wanted = region(2);
+  write_key(table, kKey, &wanted);
+  ASSERT_NE(known.find(table, kKey), nullptr);
+  EXPECT_EQ(known.find(table, kKey)->addr, 2u);
+  table[17].sequence.store(table[17].sequence.load() | 1);  // being changed
+  EXPECT_EQ(known.find(table, kKey), nullptr);
+  write_key(table, kKey, nullptr);
+  EXPECT_EQ(known.find(table, kKey), nullptr);
+  EXPECT_EQ(known.find(table, 5), nullptr);
+  EXPECT_EQ(known.find(table, ipc::kMaxKeys << 8), nullptr);
+}
+
 TEST_F(Keys, NeedTheirTag) {
   const Region wanted = region(1);
   write_key(table, 17 << 8 | 5, &wanted);

@@ -1,0 +1,47 @@
+// What the two ways of executing on a direct link share: any request (direct.cc), and the short way
+// of the plain ones (plain.cc). All of it under Qp::send_mutex.
+#pragma once
+
+#include "client/device/objects.h"
+#include "core/base/asymmetric_fence.h"
+#include "core/ipc/bell.h"
+
+namespace vrdma::client {
+
+[[nodiscard]] inline bool link_is_direct(const Qp& qp) {
+  return qp.direct != nullptr && qp.block->link.load(std::memory_order_acquire) ==
+                                     static_cast<uint32_t>(ipc::Link::kDirect);
+}
+
+[[nodiscard]] inline bool ring_is_empty(const Qp& qp) {
+  return qp.block->sq_tail.load(std::memory_order_relaxed) == qp.sq_head;
+}
+
+inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
+  qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
+  qp.block->sq_tail.store(tail + 1, std::memory_order_release);
+  if (signaled) qp.send_cq()->notify(false);
+}
+
+// A message was delivered to the peer.
+inline void tell_receiver(const Direct& direct, bool solicited) {
+  if (direct.wake.valid()) ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
+}
+
+// Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
+// waited for. An odd mark is stored before the first look at either (pairs with
+// AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).
+class Busy {
+ public:
+  Busy(ipc::Word& mark, bool cheap) : mark_(mark) {
+    mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    base::AsymmetricFence::light(cheap);
+  }
+  ~Busy() { mark_.store(mark_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+
+ private:
+  ipc::Word& mark_;
+};
+
+}  // namespace vrdma::client
