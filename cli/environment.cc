@@ -160,11 +160,20 @@ std::string free_uverbs() {
   return stem + std::to_string(number);
 }
 
+// Not even root writes into what vrdmad keeps.
+Result<void> bind_tree(const std::string& from, const std::string& to) {
+  if (auto done = bind_dir(from, to); !done) return done;
+  const unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  if (::mount(nullptr, to.c_str(), nullptr, flags, nullptr) != 0)
+    return base::fail_errno("make " + to + " read-only");
+  return {};
+}
+
 Result<void> show_vdevice(const std::string& name, const std::string& tree) {
   // Shown by an exec around this one, or a device of the kernel.
   if (exists(kClass + "/infiniband/" + name)) return {};
-  auto done = bind_dir(tree + "/infiniband", kClass + "/infiniband/" + name);
-  if (done) done = bind_dir(tree + "/infiniband_verbs", free_uverbs());
+  auto done = bind_tree(tree + "/infiniband", kClass + "/infiniband/" + name);
+  if (done) done = bind_tree(tree + "/infiniband_verbs", free_uverbs());
   if (done) done = bind_file("/dev/null", kDevices + "/" + name);
   return done;
 }

@@ -74,8 +74,9 @@ void remove_socket(const fs::path& path) {
 
 void remove_tree(const fs::path& path) {
   std::error_code ignored;
-  if (path.extension() == kSysfsSuffix && fs::is_directory(fs::symlink_status(path, ignored)))
-    fs::remove_all(path, ignored);
+  const auto extension = path.extension();
+  const bool ours = extension == kSysfsSuffix || extension == kSysfsSuffix + std::string("~");
+  if (ours && fs::is_directory(fs::symlink_status(path, ignored))) fs::remove_all(path, ignored);
 }
 
 std::vector<fs::path> entries_of(const fs::path& dir) {

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/fd.h"
 
@@ -27,37 +28,89 @@ std::string gid_text(const verbs::Gid& gid) {
   return text;
 }
 
-base::Result<void> write_file(const fs::path& path, const SysfsFile& file) {
-  const std::string next = path.string() + "~";
-  ::unlink(next.c_str());
-  if (file.link) {
-    if (::symlink(file.text.c_str(), next.c_str()) != 0) return base::fail_errno("make " + next);
-  } else {
-    const base::Fd fd(::open(next.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
-    if (!fd.valid()) return base::fail_errno("make " + next);
-    const ssize_t written = ::write(fd.get(), file.text.data(), file.text.size());
-    if (written != static_cast<ssize_t>(file.text.size()))
-      return base::fail_errno("write " + next, written < 0 ? errno : ENOSPC);
-    if (::fchmod(fd.get(), 0444) != 0) return base::fail_errno("set the mode of " + next);
+// New files and directories have the mode that they are made with.
+class PlainUmask {
+ public:
+  PlainUmask() : before_(::umask(022)) {}
+  ~PlainUmask() { ::umask(before_); }
+  PlainUmask(const PlainUmask&) = delete;
+  PlainUmask& operator=(const PlainUmask&) = delete;
+
+ private:
+  mode_t before_;
+};
+
+// Directories below `root`, made when they are not there, held open one in the other. A symlink is
+// no directory: whoever can write in the tree must not lead us out of it.
+class Folders {
+ public:
+  explicit Folders(std::string root) : root_(std::move(root)) {}
+
+  // The last of `path` ("a/b"); open until the next call.
+  base::Result<int> enter(const fs::path& path) {
+    if (!base_.valid()) {
+      if (auto opened = open(AT_FDCWD, root_, root_); !opened)
+        return base::pass(std::move(opened).error());
+      else
+        base_ = std::move(*opened);
+    }
+    size_t depth = 0;
+    for (const auto& part : path) {
+      if (depth == open_.size() || open_[depth].first != part) {
+        open_.resize(depth);
+        auto opened = open(deepest(), part.string(), root_ + "/" + path.string());
+        if (!opened) return base::pass(std::move(opened).error());
+        open_.emplace_back(part, std::move(*opened));
+      }
+      ++depth;
+    }
+    open_.resize(depth);
+    return deepest();
   }
-  if (::rename(next.c_str(), path.c_str()) != 0) return base::fail_errno("rename " + next);
+
+ private:
+  [[nodiscard]] int deepest() const {
+    return open_.empty() ? base_.get() : open_.back().second.get();
+  }
+  static base::Result<base::Fd> open(int above, const std::string& name, const std::string& path) {
+    if (::mkdirat(above, name.c_str(), 0755) != 0 && errno != EEXIST)
+      return base::fail_errno("make the directory " + path);
+    base::Fd fd(::openat(above, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid()) return base::fail_errno("open the directory " + path);
+    return fd;
+  }
+
+  std::string root_;
+  base::Fd base_;
+  std::vector<std::pair<fs::path, base::Fd>> open_;
+};
+
+// Makes `name` in the open directory `folder`; `path` is what errors call it.
+base::Result<void> make_file(int folder, const std::string& name, const SysfsFile& file,
+                             const std::string& path) {
+  if (file.link) {
+    if (::symlinkat(file.text.c_str(), folder, name.c_str()) != 0)
+      return base::fail_errno("make " + path);
+    return {};
+  }
+  const base::Fd fd(
+      ::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+  if (!fd.valid()) return base::fail_errno("make " + path);
+  const ssize_t written = ::write(fd.get(), file.text.data(), file.text.size());
+  if (written != static_cast<ssize_t>(file.text.size()))
+    return base::fail_errno("write " + path, written < 0 ? errno : ENOSPC);
   return {};
 }
 
-// The directories of `path` below `dir`, each 0755 whatever the umask.
-base::Result<void> make_dirs(const std::string& dir, const fs::path& path) {
-  fs::path made = dir;
-  auto part = path.begin();
-  for (;;) {
-    if (::mkdir(made.c_str(), 0755) == 0) {
-      if (::chmod(made.c_str(), 0755) != 0)
-        return base::fail_errno("set the mode of " + made.string());
-    } else if (errno != EEXIST) {
-      return base::fail_errno("make the directory " + made.string());
-    }
-    if (part == path.end()) return {};
-    made /= *part++;
-  }
+// The same where there may be one already: it is replaced as a whole.
+base::Result<void> replace_file(int folder, const std::string& name, const SysfsFile& file,
+                                const std::string& path) {
+  const std::string next = name + "~";
+  ::unlinkat(folder, next.c_str(), 0);
+  if (auto made = make_file(folder, next, file, path + "~"); !made) return made;
+  if (::renameat(folder, next.c_str(), folder, name.c_str()) != 0)
+    return base::fail_errno("rename " + path + "~");
+  return {};
 }
 
 }  // namespace
@@ -103,25 +156,52 @@ SysfsFiles sysfs_files(const SysfsView& view) {
 
 SysfsTree::~SysfsTree() {
   std::error_code ignored;
-  fs::remove_all(dir_, ignored);
+  fs::remove_all(shown_.empty() ? dir_ + "~" : dir_, ignored);
 }
 
 base::Result<void> SysfsTree::show(const SysfsView& view) {
-  const SysfsFiles wanted = sysfs_files(view);
+  SysfsFiles wanted = sysfs_files(view);
+  const PlainUmask umask;
+  if (shown_.empty()) {
+    if (auto made = make(wanted); !made) return made;
+    shown_ = std::move(wanted);
+    return {};
+  }
+  Folders folders(dir_);
   for (const auto& [path, file] : wanted) {
     const auto before = shown_.find(path);
     if (before != shown_.end() && before->second == file) continue;
-    if (auto made = make_dirs(dir_, fs::path(path).parent_path()); !made)
-      return base::pass(std::move(made).error());
-    if (auto written = write_file(dir_ + "/" + path, file); !written)
-      return base::pass(std::move(written).error());
+    const fs::path whole(path);
+    const auto folder = folders.enter(whole.parent_path());
+    if (!folder) return base::pass(folder.error());
+    if (auto made = replace_file(*folder, whole.filename(), file, dir_ + "/" + path); !made)
+      return made;
     shown_[path] = file;
   }
   std::erase_if(shown_, [&](const auto& shown) {
     if (wanted.contains(shown.first)) return false;
-    ::unlink((dir_ + "/" + shown.first).c_str());
+    const fs::path whole(shown.first);
+    if (const auto folder = folders.enter(whole.parent_path()))
+      ::unlinkat(*folder, whole.filename().c_str(), 0);
     return true;
   });
+  return {};
+}
+
+// Whoever looks finds all of it or nothing, so its files need not be replaced one by one.
+base::Result<void> SysfsTree::make(const SysfsFiles& files) const {
+  const std::string next = dir_ + "~";
+  std::error_code ignored;
+  fs::remove_all(next, ignored);  // of a daemon that was killed, or of a try that failed
+  Folders folders(next);
+  for (const auto& [path, file] : files) {
+    const fs::path whole(path);
+    const auto folder = folders.enter(whole.parent_path());
+    if (!folder) return base::pass(folder.error());
+    if (auto made = make_file(*folder, whole.filename(), file, next + "/" + path); !made)
+      return made;
+  }
+  if (::rename(next.c_str(), dir_.c_str()) != 0) return base::fail_errno("make " + dir_);
   return {};
 }
 

@@ -11,7 +11,10 @@
 // Whoever sets up a tenant's view mounts them, see cli/environment.h. No `dev` in the second and no
 // device node: a library that is not ours must not take it for a device of the kernel.
 //
-// A file is replaced as a whole and never half written. Used by the control thread only.
+// The tree appears as a whole, and a file of it is replaced as a whole, never half written. A tenant
+// may be root and have found a way to write in it: no symlink of the tree is ever followed.
+//
+// Used by the control thread only.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +50,7 @@ using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
 // otherwise, so no name of a vdevice can be mistaken.
 constexpr const char* kSysfsSuffix = ".sysfs";
 
-// Owns DIR: made by the first show(), removed by the destructor.
+// Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it.
 class SysfsTree {
  public:
   explicit SysfsTree(std::string dir) : dir_(std::move(dir)) {}
@@ -59,8 +62,10 @@ class SysfsTree {
   [[nodiscard]] base::Result<void> show(const SysfsView& view);
 
  private:
+  [[nodiscard]] base::Result<void> make(const SysfsFiles& files) const;
+
   std::string dir_;
-  SysfsFiles shown_;
+  SysfsFiles shown_;  // empty: nothing has been made yet
 };
 
 }  // namespace vrdma::vrdmad

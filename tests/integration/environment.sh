@@ -33,6 +33,11 @@ in_exec va1 test -d $class/va1/ports/1 -a -d $class/va2/ports/1 || fail "a vdevi
 in_exec va1 test ! -e $class/vb || fail "a shows b's vdevice"
 equals "the interfaces of a" "$(in_exec va1 ls /sys/class/net | xargs)" "eth0 eth1 eth1-end lo"
 
+say "nobody writes into them"
+for path in $class/va1 $class/va1/ports/1 /sys/class/infiniband_verbs/uverbs${#own[@]}; do
+  if in_exec va1 touch "$path/new" 2>/dev/null; then fail "$path can be written"; fi
+done
+
 say "they say what verbs says"
 of_verbs() { in_exec va1 env -i "${ENVIRONMENT[@]}" ibv_devinfo -v -d va1 | sed -nE "s/^\s*$1:\s*(.*)/\1/p" | sed -n 1p; }
 attribute() { in_exec va1 cat "$class/va1/$1"; }
@@ -103,4 +108,4 @@ kill -9 "$DAEMON"
 wait "$DAEMON" 2>/dev/null || true
 [[ -n $(find "$R" -name 'va1.sysfs') ]] || fail "the killed daemon left nothing: nothing is tested"
 start_daemon
-[[ -z $(find "$R" -name '*.sysfs') ]] || fail "files of a killed daemon stay"
+[[ -z $(find "$R" -name '*.sysfs*') ]] || fail "files of a killed daemon stay"

@@ -82,6 +82,61 @@ TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
     EXPECT_NE(entry.path().string().back(), '~') << entry.path();
 }
 
+// Whoever can write in the tree must not make the daemon write elsewhere.
+TEST(SysfsTree, follows_no_symlink) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0.sysfs", elsewhere = temp.path() + "/elsewhere";
+  SysfsView changed = view();
+  changed.up = false;
+  changed.gids.clear();
+  for (const std::string place : {"/infiniband/ports/1", "/infiniband/ports", "/infiniband", ""}) {
+    fs::create_directories(elsewhere + "/infiniband/ports/1/gids");
+    const std::string inner = std::string("/infiniband/ports/1").substr(place.size());
+    fs::create_directories(elsewhere + inner + "/gids");
+    std::ofstream(elsewhere + inner + "/gids/0") << "theirs";
+    SysfsTree tree(dir);
+    ASSERT_TRUE(tree.show(view()));
+    fs::remove_all(dir + place);
+    fs::create_directory_symlink(elsewhere, dir + place);
+    const auto shown = tree.show(changed);
+    EXPECT_FALSE(shown) << place;
+    EXPECT_FALSE(fs::exists(elsewhere + inner + "/state")) << place;
+    EXPECT_EQ(read(elsewhere + inner + "/gids/0"), "theirs") << place;
+  }
+  // A file that is one is replaced, not written through.
+  fs::remove_all(dir);
+  fs::remove_all(elsewhere);
+  std::ofstream(elsewhere) << "theirs";
+  SysfsTree tree(dir);
+  ASSERT_TRUE(tree.show(view()));
+  for (const char* const name : {"/infiniband/ports/1/state", "/infiniband/ports/1/state~"}) {
+    fs::remove(dir + name);
+    fs::create_symlink(elsewhere, dir + name);
+  }
+  EXPECT_TRUE(tree.show(changed));
+  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(read(elsewhere), "theirs");
+}
+
+// A failure leaves nothing, and the next try succeeds.
+TEST(SysfsTree, appears_as_a_whole) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0.sysfs";
+  std::ofstream(dir).put('x');
+  {
+    SysfsTree tree(dir);
+    EXPECT_FALSE(tree.show(view()));
+    fs::remove(dir);
+    ASSERT_TRUE(tree.show(view()));
+    EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "4: ACTIVE\n");
+    EXPECT_FALSE(fs::exists(dir + "~"));
+  }
+  std::ofstream(dir).put('x');
+  { EXPECT_FALSE(SysfsTree(dir).show(view())); }
+  EXPECT_FALSE(fs::exists(dir + "~"));
+  EXPECT_TRUE(fs::exists(dir)) << "it was never the tree's";
+}
+
 TEST(SysfsTree, takes_itself_away) {
   const TempDir temp;
   const std::string dir = temp.path() + "/red0.sysfs";
