@@ -1,10 +1,12 @@
 #include "client/device/memory_maps.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +17,11 @@
 namespace vrdma::client {
 
 namespace {
+
+bool is_plain(const char* name) {
+  return *name == '\0' || *name == '\n' || std::strncmp(name, "[heap]", 6) == 0 ||
+         std::strncmp(name, "[anon:", 6) == 0;
+}
 
 // "start-end perms offset major:minor inode   name"; false if the line is none.
 bool parse(const char* line, Mapped* mapped) {
@@ -29,15 +36,62 @@ bool parse(const char* line, Mapped* mapped) {
                  (perms[2] == 'x' ? PROT_EXEC : 0);
   mapped->shared = perms[3] == 's';
   const char* name = name_at > 0 ? line + name_at : "";
-  const bool plain = *name == '\0' || *name == '\n' || std::strncmp(name, "[heap]", 6) == 0 ||
-                     std::strncmp(name, "[anon:", 6) == 0;
-  mapped->anonymous = !mapped->shared && mapped->inode == 0 && plain;
+  mapped->anonymous = !mapped->shared && mapped->inode == 0 && is_plain(name);
   return true;
 }
 
+// Cuts it to [start, end) and appends it. False if it does not lie there.
+bool append(Mapped one, uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+  if (one.whole_start >= end || one.whole_end <= start) return false;
+  one.start = std::max(one.whole_start, start);
+  one.end = std::min(one.whole_end, end);
+  one.offset += one.start - one.whole_start;
+  mapped->push_back(one);
+  return true;
+}
+
+// PROCMAP_QUERY of linux/fs.h, since Linux 6.11.
+struct Query {
+  uint64_t size, flags, address;
+  uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+  uint32_t dev_major, dev_minor, name_size, build_id_size;
+  uint64_t name, build_id;
+};
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, Query);
+constexpr uint64_t kCoveringOrNext = 0x10;
+constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
+
 }  // namespace
 
-bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+bool query_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+  const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  for (uint64_t at = start; at < end;) {
+    char name[8192] = {};  // longer than any path
+    Query query{};
+    query.size = sizeof query;
+    query.flags = kCoveringOrNext;
+    query.address = at;
+    query.name = reinterpret_cast<uintptr_t>(name);
+    query.name_size = sizeof name;
+    if (::ioctl(file.get(), kProcmapQuery, &query) != 0) return errno == ENOENT;  // none above
+    Mapped one;
+    one.whole_start = query.vma_start;
+    one.whole_end = query.vma_end;
+    one.prot = ((query.vma_flags & kReadable) != 0 ? PROT_READ : 0) |
+               ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : 0) |
+               ((query.vma_flags & kExecutable) != 0 ? PROT_EXEC : 0);
+    one.shared = (query.vma_flags & kShared) != 0;
+    one.inode = query.inode;
+    one.offset = query.vma_offset;
+    one.anonymous = !one.shared && one.inode == 0 && is_plain(name);
+    if (!append(one, start, end, mapped)) break;
+    at = one.whole_end;
+  }
+  return true;
+}
+
+bool parse_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   std::string pending;
@@ -54,14 +108,16 @@ bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
       Mapped one;
       if (!parse(pending.c_str() + at, &one)) continue;
       if (one.whole_start >= end) return true;
-      if (one.whole_end <= start) continue;
-      one.start = std::max(one.whole_start, start);
-      one.end = std::min(one.whole_end, end);
-      one.offset += one.start - one.whole_start;
-      mapped->push_back(one);
+      append(one, start, end, mapped);
     }
     pending.erase(0, at);
   }
+}
+
+bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+  if (query_mappings(start, end, mapped)) return true;
+  mapped->clear();
+  return parse_mappings(start, end, mapped);
 }
 
 }  // namespace vrdma::client

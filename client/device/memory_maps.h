@@ -20,4 +20,10 @@ struct Mapped {
 // The mappings that overlap [start, end), in order. False if the kernel does not tell.
 [[nodiscard]] bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
 
+// Its two ways. The first asks for one mapping after the other, whatever else the process has
+// mapped (PROCMAP_QUERY, Linux 6.11); false where the kernel does not know that. The second reads
+// all of the file up to `end`.
+[[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
+[[nodiscard]] bool parse_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
+
 }  // namespace vrdma::client

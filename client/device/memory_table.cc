@@ -190,6 +190,33 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, ipc::Way
   return 0;
 }
 
+// Copies [start, end) into the arena. Signals are held off.
+bool MemoryTable::fill_arena(uint64_t start, uint64_t end) {
+  // write(2) makes whole pages without zeroing them first, and takes no fault for each.
+  uint64_t at = start;
+  while (at < end) {
+    const long count = raw::call(SYS_pwrite64, arena_.get(), at, end - at, at);
+    if (count <= 0) break;
+    at += static_cast<uint64_t>(count);
+  }
+  if (at == end) return true;
+  if (errno != EFBIG) return false;
+  // RLIMIT_FSIZE, which is no limit of memory; a mapping has none. The kernel has sent a signal to
+  // this thread, and the program is to see nothing of it.
+  sigset_t limit;
+  ::sigemptyset(&limit);
+  ::sigaddset(&limit, SIGXFSZ);
+  const timespec now{};
+  ::sigtimedwait(&limit, nullptr, &now);
+  const size_t size = end - start;
+  void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                           arena_.get(), static_cast<off_t>(start));
+  if (shared == MAP_FAILED) return false;
+  copy_pages(shared, reinterpret_cast<const void*>(start), size);
+  raw::munmap(shared, size);
+  return true;
+}
+
 bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
   const bool alone = __libc_single_threaded != 0;
   const int userfaultfd = alone ? -1 : open_userfaultfd();
@@ -201,19 +228,20 @@ bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
   if (!alone &&
       raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
     return false;
-  const SignalsBlocked no_signals;
-  const WritersHeld writers(userfaultfd, start, end, !alone);
-  if (!writers.ok()) return false;
-  // By way of a mapping, not write(2), which RLIMIT_FSIZE would stop.
-  void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                           arena_.get(), static_cast<off_t>(start));
-  if (shared == MAP_FAILED) return false;
-  copy_pages(shared, memory, size);
-  if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(shared, size, prot) == 0) &&
-      raw::mremap(shared, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
-    return true;
-  raw::munmap(shared, size);
-  return false;
+  {
+    const SignalsBlocked no_signals;
+    const WritersHeld writers(userfaultfd, start, end, !alone);
+    if (!writers.ok()) return false;
+    if (!fill_arena(start, end) ||
+        raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.get(),
+                  static_cast<off_t>(start)) == MAP_FAILED) {
+      punch(start, end);
+      return false;
+    }
+  }
+  // Many pages a fault, where the program's first write would take one for each. It can do without.
+  (void)raw::madvise(memory, size, MADV_POPULATE_READ);
+  return true;
 }
 
 void MemoryTable::release(uint64_t addr, uint64_t length) {
@@ -295,7 +323,8 @@ void MemoryTable::punch(uint64_t start, uint64_t end) {
 bool MemoryTable::revert(uint64_t start, uint64_t end, int prot, bool alone) {
   const size_t size = end - start;
   auto* memory = reinterpret_cast<void*>(start);
-  void* copy = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* copy = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (copy == MAP_FAILED) return false;
   {
     const SignalsBlocked no_signals;

@@ -57,6 +57,7 @@ class MemoryTable {
 
   MemoryTable() = default;
   void split(uint64_t at);
+  bool fill_arena(uint64_t start, uint64_t end);
   bool convert(uint64_t start, uint64_t end, int prot);
   bool revert(uint64_t start, uint64_t end, int prot, bool alone);
   void revert_mapped(uint64_t start, uint64_t end, bool alone);

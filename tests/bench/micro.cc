@@ -202,6 +202,17 @@ void register_again(State& state) {
 }
 BENCHMARK(register_again)->Arg(1 << 20)->Arg(64 << 20)->UseManualTime();
 
+// The same buffer while another registration of it stands.
+void register_held(State& state) {
+  Buffer buffer(static_cast<size_t>(state.range(0)));
+  ibv_mr* held = register_memory(buffer);
+  ibv_mr* mr = nullptr;
+  time_batches(
+      state, 1, nothing, [&] { mr = register_memory(buffer); }, [&] { ibv_dereg_mr(mr); });
+  ibv_dereg_mr(held);
+}
+BENCHMARK(register_held)->Arg(1 << 20)->Arg(64 << 20)->UseManualTime();
+
 // Both are touched.
 void copy_warm(State& state) {
   const auto bytes = static_cast<size_t>(state.range(0));

@@ -71,6 +71,8 @@ def metrics(quick):
                      {"memcpy": ("<=", 3)})
         yield Metric(f"register_{key}_again", f"register the same {title} again", "us",
                      p.micro(f"register_again/{size}", seconds), {}, {"": ("<=", 20)})
+        yield Metric(f"register_{key}_held", f"register {title} that is registered", "us",
+                     p.micro(f"register_held/{size}", seconds), {}, {"": ("<=", 20)})
 
     def polling(key, title, case):
         return Metric(key, f"{title}, 1,000 QPs", "ns", p.micro(f"{case}/1000", seconds, unit=1),

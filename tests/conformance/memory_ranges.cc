@@ -1,11 +1,17 @@
 // Registrations that touch each other, and what becomes of addresses afterwards.
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 
 #include "tests/conformance/memory.h"
 
@@ -126,6 +132,107 @@ CONFORMANCE_TEST(memory, dont_need_after_deregistration) {
   check_filled(memory, kPage, 101);
   for (size_t i = kPage; i < 5 * kPage; ++i) CHECK_EQ(memory[i], 0);
   check_filled(memory + 5 * kPage, 11 * kPage, 101, 5 * kPage);
+}
+
+// The kernel knows it as private memory again: a child, made without the library's knowledge, does
+// not see what its parent writes.
+CONFORMANCE_TEST(memory, child_after_deregistration) {
+  uint8_t* memory = map(16 * kPage);
+  Pair pair(side);
+  const Region region = enroll(side, memory, 16 * kPage);
+  exercise(pair, region, 1);
+  release(region);
+  int ends[2];
+  CHECK_EQ(::pipe(ends), 0);
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  CHECK(pid >= 0);
+  if (pid == 0) {
+    char x;
+    ::close(ends[1]);
+    CHECK_EQ(::read(ends[0], &x, 1), 0);
+    check_filled(memory, 16 * kPage, 101);
+    _exit(0);
+  }
+  fill(memory, 16 * kPage, 2);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  int status = -1;
+  CHECK_EQ(::waitpid(pid, &status, 0), pid);
+  CHECK_EQ(status, 0);
+}
+
+// It grows by zeros, not by what a neighbour has or had.
+CONFORMANCE_TEST(memory, grown_after_deregistration) {
+  uint8_t* memory = map(16 * kPage);
+  Pair pair(side);
+  const Region region = enroll(side, memory, 8 * kPage);
+  const Region neighbour = enroll(side, memory + 8 * kPage, 8 * kPage);
+  exercise(pair, region, 1);
+  exercise(pair, neighbour, 2);
+  release(region);
+  auto* grown = static_cast<uint8_t*>(::mremap(memory, 8 * kPage, 16 * kPage, MREMAP_MAYMOVE));
+  CHECK(grown != MAP_FAILED);
+  check_filled(grown, 8 * kPage, 101);
+  for (size_t i = 8 * kPage; i < 16 * kPage; ++i) CHECK_EQ(grown[i], 0);
+  fill(grown, 16 * kPage, 3);
+  check_filled(memory + 8 * kPage, 8 * kPage, 102);
+  const Region moved = enroll(side, grown, 16 * kPage);
+  exercise(pair, moved, 4);
+  exercise(pair, neighbour, 5);
+  release(moved);
+  release(neighbour);
+  check_filled(grown, 16 * kPage, 104);
+  check_filled(memory + 8 * kPage, 8 * kPage, 105);
+}
+
+// Freed and mapped anew between two registrations, its protection changed, its pages given back:
+// each registration finds the memory as it is then.
+CONFORMANCE_TEST(memory, changed_between_registrations) {
+  uint8_t* memory = map(8 * kPage);
+  Pair pair(side);
+  const auto use = [&](uint64_t salt) {
+    const Region region = enroll(side, memory, 8 * kPage);
+    exercise(pair, region, salt);
+    release(region);
+    check_filled(memory, 8 * kPage, 100 + salt);
+  };
+  use(1);
+  CHECK_EQ(::munmap(memory, 8 * kPage), 0);
+  refused(side, memory, 8 * kPage, EFAULT);
+  CHECK(map(8 * kPage, memory) == memory);
+  for (size_t i = 0; i < 8 * kPage; ++i) CHECK_EQ(memory[i], 0);
+  use(2);
+  CHECK_EQ(::mprotect(memory + kPage, kPage, PROT_READ), 0);
+  refused(side, memory, 8 * kPage, EFAULT);
+  CHECK_EQ(::mprotect(memory + kPage, kPage, PROT_READ | PROT_WRITE), 0);
+  use(3);
+  CHECK_EQ(::madvise(memory, 8 * kPage, MADV_DONTNEED), 0);
+  const Region zeros = enroll(side, memory, 8 * kPage);
+  for (size_t i = 0; i < 8 * kPage; ++i) CHECK_EQ(memory[i], 0);
+  release(zeros);
+  CHECK(map(2 * kPage, memory + 3 * kPage) == memory + 3 * kPage);
+  fill(memory, 8 * kPage, 7);
+  use(4);
+}
+
+// RLIMIT_FSIZE is no limit of memory, and the program hears nothing of it.
+CONFORMANCE_TEST(memory, small_files_only) {
+  uint8_t* memory = map(16 * kPage);
+  const rlimit small{1000, RLIM_INFINITY};
+  CHECK_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  CHECK(::signal(SIGXFSZ, [](int) { _exit(9); }) != SIG_ERR);
+  Pair pair(side);
+  fill(memory, 16 * kPage, 5);
+  const Region alone = enroll(side, memory, 8 * kPage);
+  check_filled(memory, 16 * kPage, 5);
+  exercise(pair, alone, 1);
+  std::thread([&] {
+    const Region beside = enroll(side, memory, 16 * kPage);
+    check_filled(memory + 8 * kPage, 8 * kPage, 5, 8 * kPage);
+    release(beside);
+  }).join();
+  release(alone);
+  check_filled(memory, 8 * kPage, 101);
 }
 
 // A registered range is unmapped, and the address used anew while the old registration stands.
