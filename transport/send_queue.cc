@@ -297,14 +297,14 @@ void SendQueue::complete(WcStatus status, uint32_t byte_len) {
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
   const bool failed = status != WcStatus::kSuccess;
-  if (failed || (request_.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(failed);
+  if (failed || (request_.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);
   if (!failed) return qp_.note_drained();
   if (verbs::is_reliable(qp_.type)) {
     qp_.fail();
   } else {
     qp_.set_state(QpState::kSqe);  // IBTA 10.3.1.7
     link_changed();
-    qp_.send_cq->notify(true);
+    qp_.send_cq->notify(qp_.qpn, true);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <ctime>
 
@@ -173,26 +174,30 @@ int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
   return got;
 }
 
-// Whether a poll would find something now, at times when only unsignaled successes are left.
-bool holds_more(const Cq& cq) {
+// Whether a poll would find something of the queue pair now, at times when only unsignaled
+// successes are left; also what is still to be flushed.
+bool has_news(const Cq& cq, const Qp& qp) {
   const auto published = [](const ipc::Word& head) { return head.load(std::memory_order_acquire); };
-  for (const Qp* qp : cq.senders) {
-    const uint32_t polled = qp->polled.load(std::memory_order_relaxed);
-    if (published(qp->block->sq_tail) != polled) return true;
-    if (in_error(qp->state()) && published(qp->block->sq_head) != polled) return true;
+  if (qp.send_cq() == &cq) {
+    const uint32_t polled = qp.polled.load(std::memory_order_relaxed);
+    if (published(qp.block->sq_tail) != polled) return true;
+    if (in_error(qp.state()) && published(qp.block->sq_head) != polled) return true;
   }
-  for (const Qp* qp : cq.receivers) {
-    const ipc::RecvRing* const from_peer = inbox_of_peer(*qp);
-    if (ipc::stands(*qp->inbox, qp->inbox_depth, qp->inbox_seen) ||
-        (from_peer != nullptr && ipc::stands(*from_peer, qp->inbox_depth, qp->outbox_seen)))
-      return true;
-    if (qp->state() == verbs::QpState::kErr && qp->ibv.qp_base.srq == nullptr &&
-        published(qp->block->rq_head) != qp->rq_polled.load(std::memory_order_relaxed))
-      return true;
-  }
+  if (qp.recv_cq() != &cq) return false;
+  const ipc::RecvRing* const from_peer = inbox_of_peer(qp);
+  return ipc::stands(*qp.inbox, qp.inbox_depth, qp.inbox_seen) ||
+         (from_peer != nullptr && ipc::stands(*from_peer, qp.inbox_depth, qp.outbox_seen)) ||
+         (qp.state() == verbs::QpState::kErr && qp.ibv.qp_base.srq == nullptr &&
+          published(qp.block->rq_head) != qp.rq_polled.load(std::memory_order_relaxed));
+}
+
+bool holds_more(const Cq& cq) {
   for (const Srq* srq : cq.shared)
     if (ipc::stands(*srq->inbox, srq->depth, srq->inbox_seen)) return true;
-  return false;
+  if (cq.has_many()) return cq.bell->groups.load(std::memory_order_acquire) != 0;
+  const auto is_ready = [&](const Qp* qp) { return has_news(cq, *qp); };
+  return std::any_of(cq.senders.begin(), cq.senders.end(), is_ready) ||
+         std::any_of(cq.receivers.begin(), cq.receivers.end(), is_ready);
 }
 
 // A clock that costs next to nothing to read, and how much of it is some milliseconds.
@@ -217,9 +222,53 @@ void discard_receives(Qp& qp) {
   if (qp.direct != nullptr) discard(qp, *qp.direct->inbox, &qp.outbox_seen);
 }
 
-int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
-  Cq& cq = *Cq::of(ibv);
-  const std::lock_guard lock(cq.mutex);
+namespace {
+
+// All that one queue pair has in the CQ, up to `count`; sends and receives take turns in being
+// first.
+int drain(Cq& cq, Qp& qp, int count, ibv_wc* wc) {
+  const auto sends = [&](int got) {
+    return qp.send_cq() == &cq ? drain_sends(qp, count - got, wc + got) : 0;
+  };
+  const auto receives = [&](int got) {
+    return qp.recv_cq() == &cq ? drain_receives(qp, count - got, wc + got) : 0;
+  };
+  int got = 0;
+  if (++cq.next % 2 == 0) {
+    got = sends(0);
+    got += receives(got);
+  } else {
+    got = receives(0);
+    got += sends(got);
+  }
+  if (got < count && in_error(qp.state())) got += flush(qp, cq, count - got, wc + got);
+  return got;
+}
+
+// The queue pairs that have news, beginning at another group each time.
+int poll_news(Cq& cq, int count, ibv_wc* wc) {
+  ipc::CqBell& bell = *cq.bell;
+  const unsigned first = static_cast<unsigned>(cq.next / 2 % ipc::kNewsWords);
+  uint64_t groups = std::rotr(bell.groups.load(std::memory_order_acquire), static_cast<int>(first));
+  int got = 0;
+  for (; groups != 0 && got < count; groups &= groups - 1) {
+    const unsigned group = (first + static_cast<unsigned>(std::countr_zero(groups))) % 64;
+    bell.groups.fetch_and(~(1ull << group));
+    uint64_t bits = bell.news[group].exchange(0);
+    for (; bits != 0; bits &= bits - 1) {
+      for (Qp* qp : cq.by_news[group * 64 + static_cast<unsigned>(std::countr_zero(bits))]) {
+        if (got < count) got += drain(cq, *qp, count - got, wc + got);
+        if (has_news(cq, *qp)) ipc::announce(bell, qp->ibv.qp_base.qp_num);
+      }
+    }
+  }
+  for (Srq* srq : cq.shared)
+    if (got < count) got += drain_shared(*srq, count - got, wc + got);
+  return got;
+}
+
+// All queue pairs, beginning at another one each time.
+int poll_all(Cq& cq, int count, ibv_wc* wc) {
   const size_t senders = cq.senders.size();
   const size_t queue_pairs = senders + cq.receivers.size();
   const size_t all = queue_pairs + cq.shared.size();
@@ -245,18 +294,32 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   for (size_t i = 0; errors && i < queue_pairs && got < count; ++i)
     got += flush(at(i), cq, count - got, wc + got);
   if (got < count && all > 0) cq.next = (cq.next + 1) % all;
+  return got;
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
+  Cq& cq = *Cq::of(ibv);
+  const std::lock_guard lock(cq.mutex);
+  if (cq.sweep_until != 0) {
+    cq.announce_all();
+    if (ticks() > cq.sweep_until) cq.sweep_until = 0;
+  }
+  const int got = cq.has_many() ? poll_news(cq, count, wc) : poll_all(cq, count, wc);
   // Adapters tell of what was there already when the program asked to be told. Programs that take
   // a few completions an event depend on it (perftest); for others the next poll is soon enough.
   if (got == count && ibv->channel != nullptr &&
       cq.bell->arm.load(std::memory_order_relaxed) == static_cast<uint32_t>(ipc::Arm::kNext) &&
       holds_more(cq))
-    cq.notify(false);
+    cq.wake(false);
   if (got == 0) {
     Context& context = *Context::of(ibv->context);
     const uint64_t now = ticks();
     if (now - context.checked_at.load(std::memory_order_relaxed) >= kCheckTicks) {
       context.checked_at.store(now, std::memory_order_relaxed);
       context.check_daemon();
+      cq.announce_all();  // nothing is lost that a producer could not announce
     }
     // Without a daemon, work that could not finish goes on when the program calls.
     if (context.died_at_ms.load(std::memory_order_relaxed) != 0)
@@ -268,7 +331,39 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   return got;
 }
 
-void Cq::notify(bool solicited) {
+void Cq::joined(Qp* qp) {
+  constexpr size_t kFew = 16;
+  const auto add = [this](Qp* its) {
+    auto& here = by_news[its->ibv.qp_base.qp_num % ipc::kNewsBits];
+    if (std::find(here.begin(), here.end(), its) == here.end()) here.push_back(its);
+  };
+  if (has_many()) {
+    add(qp);
+  } else if (senders.size() + receivers.size() > kFew) {
+    by_news.resize(ipc::kNewsBits);
+    for (const auto* list : {&senders, &receivers})
+      for (Qp* its : *list) add(its);
+    bell->many.store(1);
+    sweep_until = ticks() + kCheckTicks;
+  }
+  ipc::announce(*bell, qp->ibv.qp_base.qp_num);
+}
+
+void Cq::leaves(Qp* qp) {
+  if (has_many()) std::erase(by_news[qp->ibv.qp_base.qp_num % ipc::kNewsBits], qp);
+}
+
+void Cq::announce_all() {
+  for (size_t i = 0; i < by_news.size(); ++i)
+    if (!by_news[i].empty()) ipc::announce(*bell, static_cast<uint32_t>(i));
+}
+
+void Cq::notify(const Qp& qp, bool solicited) {
+  ipc::announce(*bell, qp.ibv.qp_base.qp_num);
+  wake(solicited);
+}
+
+void Cq::wake(bool solicited) {
   if (ibv.channel != nullptr)
     ipc::tell(*bell, Channel::of(ibv.channel)->wake.get(), slot, solicited);
 }

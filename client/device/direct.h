@@ -21,11 +21,12 @@ inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
   qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
   qp.block->sq_tail.store(tail + 1, std::memory_order_release);
-  if (signaled) qp.send_cq()->notify(false);
+  if (signaled) qp.send_cq()->notify(qp, false);
 }
 
 // A message was delivered to the peer.
 inline void tell_receiver(const Direct& direct, bool solicited) {
+  ipc::announce(*direct.bell, direct.responder.qpn);
   if (direct.wake.valid()) ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
 }
 

@@ -82,8 +82,8 @@ void Context::give_up() {
     const verbs::QpState state = qp->state();
     if (state == verbs::QpState::kReset || goes_on(*qp, state)) continue;
     qp->failed.store(true, std::memory_order_release);
-    qp->send_cq()->notify(true);
-    qp->recv_cq()->notify(true);
+    qp->send_cq()->notify(*qp, true);
+    qp->recv_cq()->notify(*qp, true);
   }
 }
 

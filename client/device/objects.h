@@ -133,13 +133,22 @@ struct Cq {
   std::vector<Qp*> senders, receivers;  // queue pairs that complete here
   std::vector<Srq*> shared;             // XRC SRQs that do
   size_t next = 0;                      // where the next poll begins, so that all get their turn
+  // With many queue pairs: those of each bit of bell->news; else empty. Until `sweep_until` a
+  // producer may not have seen bell->many, so each poll looks at all.
+  std::vector<std::vector<Qp*>> by_news;
+  uint64_t sweep_until = 0;
   std::atomic<uint32_t> events_given = 0;
   ibv_wc current{};  // between ibv_start_poll and ibv_end_poll
   uint64_t wc_flags = 0;
   uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
-  // Wakes whoever waits for completions that this process made.
-  void notify(bool solicited);
+  [[nodiscard]] bool has_many() const { return !by_news.empty(); }
+  void joined(Qp* qp);  // is among senders or receivers now; under the mutex
+  void leaves(Qp* qp);  // is not any more
+  void announce_all();
+  // This process made a completion of `qp`: a poll will find it, and whoever waits is woken.
+  void notify(const Qp& qp, bool solicited);
+  void wake(bool solicited);
 };
 
 struct Xrcd {

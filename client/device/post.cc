@@ -198,7 +198,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   }
   if (queued && (runs || state == verbs::QpState::kSqd)) publish(qp);
   // In an error state the next poll flushes; whoever sleeps must be told.
-  if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(true);
+  if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(qp, true);
   if (error != 0) *bad_wr = wr;
   return error;
 }
@@ -242,7 +242,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   // Pairs with SendQueue::wait_for_receive: it sees the receive, or we see that it waits.
   base::AsymmetricFence::light(qp.context->cheap_fence);
   if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
-  if (state == verbs::QpState::kErr) qp.recv_cq()->notify(true);
+  if (state == verbs::QpState::kErr) qp.recv_cq()->notify(qp, true);
   if (error != 0) *bad_wr = wr;
   return error;
 }

@@ -8,6 +8,7 @@
 #include "client/device/objects.h"
 #include "client/verbs/events.h"
 #include "client/verbs/virtual.h"
+#include "core/ipc/bell.h"
 
 namespace vrdma::client {
 
@@ -45,17 +46,17 @@ ibv_ah_attr from_vector(const verbs::AddressVector& av) {
   return attr;
 }
 
-void leave(std::vector<Qp*>* list, Qp* qp) { std::erase(*list, qp); }
-
 // No completion of the queue pair is handed out after this.
 void leave_completion_queues(Qp* qp) {
   if (qp->send_cq() == nullptr) return;
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
-    leave(&qp->send_cq()->senders, qp);
+    std::erase(qp->send_cq()->senders, qp);
+    qp->send_cq()->leaves(qp);
   }
   const std::lock_guard lock(qp->recv_cq()->mutex);
-  leave(&qp->recv_cq()->receivers, qp);
+  std::erase(qp->recv_cq()->receivers, qp);
+  qp->recv_cq()->leaves(qp);
 }
 
 void join_completion_queues(Qp* qp) {
@@ -63,9 +64,11 @@ void join_completion_queues(Qp* qp) {
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
     qp->send_cq()->senders.push_back(qp);
+    qp->send_cq()->joined(qp);
   }
   const std::lock_guard lock(qp->recv_cq()->mutex);
   qp->recv_cq()->receivers.push_back(qp);
+  qp->recv_cq()->joined(qp);
 }
 
 // The state of a queue pair that has just been made or reset.
@@ -269,7 +272,11 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
     const std::lock_guard sending(qp->send_mutex);
     qp->direct = std::move(direct);
   }
-  if ((attr_mask & IBV_QP_STATE) != 0) ibv->state = attr->qp_state;
+  if ((attr_mask & IBV_QP_STATE) != 0) {
+    ibv->state = attr->qp_state;
+    for (Cq* cq : {qp->send_cq(), qp->recv_cq()})  // in ERR there is something to be flushed
+      if (cq != nullptr) ipc::announce(*cq->bell, ibv->qp_num);
+  }
   return 0;
 }
 

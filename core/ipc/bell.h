@@ -1,5 +1,5 @@
-// Telling a completion channel. Used by whoever publishes a completion: the program itself, a peer
-// on a direct link, a worker.
+// Telling of a completion: the CQ's owner when it polls, and its completion channel. Used by
+// whoever publishes a completion: the program itself, a peer on a direct link, a worker.
 #pragma once
 
 #include <unistd.h>
@@ -8,6 +8,15 @@
 #include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
+
+// To be called after the publication: queue pair `qpn` has something in the CQ.
+inline void announce(CqBell& bell, uint32_t qpn) {
+  if (bell.many.load(std::memory_order_relaxed) == 0) return;
+  const uint32_t bit = qpn % kNewsBits;
+  // The first of a group tells that there is one. Its owner takes both in the same order.
+  if (bell.news[bit / 64].fetch_or(1ull << (bit % 64), std::memory_order_release) == 0)
+    bell.groups.fetch_or(1ull << (bit / 64), std::memory_order_release);
+}
 
 // To be called after the publication. If the owner of the CQ asked to be told (of a solicited
 // completion only, perhaps), takes the request and writes the CQ's `slot` into its channel's pipe,

@@ -17,6 +17,11 @@ void Cq::notify(bool solicited) {
   if (channel != nullptr) ipc::tell(*bell, channel->pipe.get(), slot, solicited);
 }
 
+void Cq::notify(uint32_t qpn, bool solicited) {
+  ipc::announce(*bell, qpn);
+  notify(solicited);
+}
+
 base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox) {
   max_sge = std::max(max_sge, 1u);
   depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
@@ -89,8 +94,8 @@ Memory Qp::memory() const { return context->memory(); }
 
 void Qp::deliver(const ipc::RecvEntry& entry) {
   ipc::publish(inbox, inbox_depth, inbox_head++, entry);
-  recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 ||
-                  entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
+  recv_cq->notify(qpn, (entry.flags & ipc::kRecvSolicited) != 0 ||
+                           entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
 
 void Qp::note_drained() {
@@ -115,8 +120,8 @@ void Qp::fail() {
   context->device->fabric->cut(*this);
   if (sender) sender->link_changed();
   if (srq != nullptr) raise(verbs::Event::kQpLastWqeReached);
-  if (send_cq != nullptr) send_cq->notify(true);
-  if (recv_cq != send_cq) recv_cq->notify(true);
+  if (send_cq != nullptr) send_cq->notify(qpn, true);
+  if (recv_cq != send_cq) recv_cq->notify(qpn, true);
 }
 
 void Qp::raise(verbs::Event event) {

@@ -171,6 +171,8 @@ struct Cq {
   // Tells the program that a completion was published, if it asked to be told. To be called after
   // the publication.
   void notify(bool solicited);
+  // The same for a completion of queue pair `qpn`, of which a poll learns by this.
+  void notify(uint32_t qpn, bool solicited);
 };
 
 // One process's use of an XRC domain (xrc.h).

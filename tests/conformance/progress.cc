@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/conformance/queue.h"
 
@@ -366,6 +368,36 @@ CONFORMANCE_TEST(progress, sends_complete_beside_receives) {
     cq.expect(1);
     side.tell_word(kDone);
   }
+}
+
+// A poll finds what is there, however many queue pairs share the completion queue.
+CONFORMANCE_TEST(progress, many_queue_pairs_in_one_queue) {
+  constexpr uint64_t kQueuePairs = 40, kEach = 3, kFlushed = 99;
+  Cq cq(side, true, 1024);
+  Buffer buffer(side, 4096);
+  std::vector<std::unique_ptr<Qp>> qps;
+  for (uint64_t i = 0; i < kQueuePairs; ++i) {
+    qps.push_back(std::make_unique<Qp>(side, cq));
+    qps.back()->connect();
+    for (uint64_t n = 0; n < kEach; ++n) qps.back()->receive(i, {buffer.sge(0, 64)});
+  }
+  side.meet(kReady);
+  std::vector<uint64_t> found(kQueuePairs);
+  for (uint64_t n = 0; n < kEach; ++n) {
+    if (side.is_a())
+      for (uint64_t i = 0; i < kQueuePairs; ++i)
+        qps[i * 7 % kQueuePairs]->send(i * 7 % kQueuePairs, {buffer.sge(0, 8)});
+    for (uint64_t i = 0; i < kQueuePairs; ++i) ++found[cq.wait().wr_id];
+    side.meet(kDone);
+  }
+  for (uint64_t i = 0; i < kQueuePairs; ++i) CHECK_EQ(found[i], kEach);
+  cq.expect_none(20);
+  if (!side.is_a()) qps[kQueuePairs / 2]->receive(kFlushed, {buffer.sge(0, 64)});
+  const uint64_t flushed = side.is_a() ? kEach : 1;  // a has all of its receives left
+  qps[kQueuePairs / 2]->to(IBV_QPS_ERR);
+  for (uint64_t n = 0; n < flushed; ++n)
+    CHECK_EQ(static_cast<int>(cq.wait().status), static_cast<int>(IBV_WC_WR_FLUSH_ERR));
+  side.meet(kDone);
 }
 
 // Only solicited completions wake a channel armed for them; errors do too.

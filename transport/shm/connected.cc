@@ -172,7 +172,8 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
     ipc::RecvRing* ring = qp_.outbox->ring;
     rdma::deliver(request, plan, ring, qp_.outbox->depth,
                   ring->head.load(std::memory_order_relaxed), status);
-    peer.recv_cq->notify((entry.flags & ipc::kRecvSolicited) != 0 || status != WcStatus::kSuccess);
+    peer.recv_cq->notify(peer.qpn,
+                         (entry.flags & ipc::kRecvSolicited) != 0 || status != WcStatus::kSuccess);
   } else {
     peer.deliver(entry);
   }
