@@ -63,9 +63,19 @@ int move(Id* id, ibv_qp_state state) {
   return move(id, state, [](ibv_qp_attr&, int&) {});
 }
 
+// INIT before there is a peer, the same for all (qp_attributes() in qp1mux/cm_id.cc); rights to
+// READ follow with RTR.
 int prepare(Id* id) {
-  if (move(id, IBV_QPS_INIT) != 0) return -1;
-  if (id->base.qp->qp_type != IBV_QPT_UD) return 0;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = RDMA_UDP_QKEY;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  const bool datagram = id->base.qp->qp_type == IBV_QPT_UD;
+  const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                   (datagram ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+  if (const int error = ibv_modify_qp(id->base.qp, &attr, mask); error != 0) return answer(error);
+  if (!datagram) return 0;
   if (move(id, IBV_QPS_RTR) != 0) return -1;
   return move(id, IBV_QPS_RTS);
 }

@@ -55,6 +55,13 @@ ibv_qp_init_attr queue_pair(ibv_qp_type type) {
 
 // --- the synchronous calls, over each transport --------------------------------------------------
 
+unsigned rights_of(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_ACCESS_FLAGS, &init) == 0);
+  return attr.qp_access_flags;
+}
+
 struct Endpoint {
   Endpoint(const char* address, const char* port, int flags, rdma_port_space space,
            ibv_qp_type type) {
@@ -95,6 +102,7 @@ void send_a_message(const char* address, rdma_port_space space, ibv_qp_type type
     CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
     CHECK(init.qp_type == type && attr.qp_state == IBV_QPS_RTS);
     CHECK(type != IBV_QPT_RC || attr.max_dest_rd_atomic == 2);
+    CHECK(type != IBV_QPT_RC || (rights_of(id->qp) & IBV_ACCESS_REMOTE_READ) != 0);
     (void)rdma_disconnect(id);
     rdma_dereg_mr(mr);
     rdma_destroy_ep(id);
@@ -268,6 +276,7 @@ void options(const char* text) {
   CHECK(attr.ah_attr.grh.traffic_class == 0x40 && attr.timeout == 19);
   CHECK(ibv_query_qp(request->qp, &attr, IBV_QP_TIMEOUT, &init) == 0);
   CHECK(attr.timeout == 21);
+  CHECK((rights_of(request->qp) & IBV_ACCESS_REMOTE_WRITE) != 0);
   destroy(client);
   channel.expect(RDMA_CM_EVENT_DISCONNECTED);
   destroy(request);
