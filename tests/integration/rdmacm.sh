@@ -18,7 +18,7 @@ start_daemon
 two_vdevices "$mode"
 ip_in a address add fd00::1/64 dev eth0 nodad
 ip_in b address add fd00::2/64 dev eth0 nodad
-has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1 && gid_index b vb fd00::2 >/dev/null 2>&1; }
+has_ipv6() ( gid_index a va fd00::1 && gid_index b vb fd00::2 ) >/dev/null 2>&1
 
 holds() { ls -l "/proc/$1/fd" | grep -qF -- "-> $2"; }
 # The pipes by which one program tells the other (direct only) have a reader besides the other, or

@@ -12,7 +12,7 @@ setup
 start_daemon
 two_vdevices "$mode"
 ip_in a address add fd00::1/64 dev eth0 nodad
-has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1; }
+has_ipv6() ( gid_index a va fd00::1 ) >/dev/null 2>&1
 wait_until 10 has_ipv6 || fail "the IPv6 address is no GID"
 cp "$binary" "$T/calls"
 LIMIT=60 on a root "$T/calls" 10.0.0.1 fd00::1
