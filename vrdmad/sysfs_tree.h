@@ -11,8 +11,8 @@
 // Whoever sets up a tenant's view mounts them, see cli/environment.h. No `dev` in the second and no
 // device node: a library that is not ours must not take it for a device of the kernel.
 //
-// The tree appears as a whole, and a file of it is replaced as a whole, never half written. A tenant
-// may be root and have found a way to write in it: no symlink of the tree is ever followed.
+// The tree appears as a whole, and a file of it is replaced as a whole, never half written. A
+// tenant may be root and have found a way to write in it: no symlink of the tree is ever followed.
 //
 // Used by the control thread only.
 #pragma once

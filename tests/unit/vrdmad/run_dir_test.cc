@@ -73,7 +73,8 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
   make_socket(temp.path() + "/admin.sock");
   make_socket(temp.path() + "/netns/5/red0.sock");
   fs::create_directories(temp.path() + "/netns/5/red0.sysfs/infiniband");
-  fs::create_directories(temp.path() + "/netns/5/red1.sysfs~/infiniband");  // killed while making it
+  fs::create_directories(temp.path() +
+                         "/netns/5/red1.sysfs~/infiniband");  // killed while making it
   std::ofstream(temp.path() + "/vrdmad.lock") << "999999\n";
   std::ofstream(temp.path() + "/notes") << "mine\n";
   {
