@@ -27,8 +27,10 @@ Worker::~Worker() {
 }
 
 // A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
-void Worker::add(VdeviceSetup setup) {
-  call([&] {
+void Worker::add(VdeviceSetup given) {
+  // What is posted must be copyable, which a ledger is not.
+  loop_->post([this, shared = std::make_shared<VdeviceSetup>(std::move(given))] {
+    VdeviceSetup& setup = *shared;
     auto& entry = fabrics_[setup.fabric];
     if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
     ++entry.vdevices;
@@ -64,7 +66,7 @@ void Worker::remove(const std::string& name) {
 }
 
 void Worker::set_port(const std::string& name, PortStatus status) {
-  call([&] {
+  loop_->post([this, name, status] {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;
@@ -80,7 +82,7 @@ void Worker::set_port(const std::string& name, PortStatus status) {
 }
 
 void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
-  call([&] {
+  loop_->post([this, name, gids = std::move(gids)]() mutable {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;

@@ -52,12 +52,13 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Control thread.
+  // Control thread. The first four do not wait for the worker; it takes all in the order of the
+  // calls, so that a session that is accepted finds what was set before.
   void add(VdeviceSetup setup);
-  void remove(const std::string& name);  // when it returns, no new work of it is executed
   void set_port(const std::string& name, PortStatus status);
   void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
   void accept(const std::string& name, base::Fd socket);
+  void remove(const std::string& name);  // when it returns, no new work of it is executed
   [[nodiscard]] VdeviceUse use(const std::string& name);
   [[nodiscard]] base::Result<void> set_limits(const std::string& name,
                                               const std::vector<provisioning::Setting>& limits);
