@@ -264,6 +264,8 @@ int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
   }
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
+  // Nobody sends to it: so there are never a stranger's descriptors in it.
+  ::shutdown(ends[0], SHUT_RD);
   ++space_->channels;
   Channel channel;
   channel.socket = Fd(ends[0]);
@@ -301,8 +303,6 @@ int CmSession::migrate(Id& id, uint32_t handle) {
 void CmSession::remove_channel(uint32_t handle) {
   Channel& channel = channels_.at(handle);
   for (const auto& message : channel.queue) heard(message);
-  channel.watch.reset();
-  close_connection(std::move(channel.socket));
   channels_.erase(handle);
   --space_->channels;
 }

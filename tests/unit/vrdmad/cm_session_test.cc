@@ -129,6 +129,25 @@ TEST_F(CmSessions, MoveIdsWithWhatIsNotToldYet) {
   EXPECT_EQ(rig.spaces[0]->events, 0u);
 }
 
+TEST_F(CmSessions, HaveChannelsOfOneDirection) {
+  one.channel();
+  const int fd = one.channels.front().second.get();
+  char byte = 0;
+  EXPECT_EQ(::send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+  pollfd state{fd, POLLIN | POLLRDHUP, 0};
+  EXPECT_EQ(::poll(&state, 1, 0), 0) << "there is nothing to be read";
+  const uint32_t id = one.id(one.channels.front().first);
+  ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
+  EXPECT_EQ(::poll(&state, 1, 0), 1);
+  EXPECT_EQ(state.revents, POLLIN);
+  EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
+  EXPECT_EQ(rig.spaces[0]->channels, 1u);
+  one.channels.clear();
+  rig.settle();
+  EXPECT_EQ(rig.spaces[0]->channels, 0u) << "it ends when the program closes it";
+}
+
 TEST_F(CmSessions, Nudge) {
   ipc::CmRequest request;
   request.call = CmCall::kNudge;
