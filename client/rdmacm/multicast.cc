@@ -24,7 +24,7 @@ int join(Id* id, const sockaddr* address, bool receives, void* context) {
   group.context = context;
   {
     const std::lock_guard lock(objects_mutex());
-    group.token = id->groups.empty() ? 1 : id->groups.back().token + 1;
+    group.token = ++id->joins;
     id->groups.push_back(group);
   }
   ipc::CmRequest request;

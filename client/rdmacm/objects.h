@@ -75,6 +75,7 @@ struct Id {
   std::unique_ptr<ibv_qp_init_attr> wanted;  // by rdma_create_ep, for the ids of its requests
   std::vector<uint8_t> connect_data;         // of rdma_create_ep
   std::vector<Group> groups;                 // under objects_mutex()
+  uint32_t joins = 0;                        // likewise; so far
   static Id* of(rdma_cm_id* id) { return reinterpret_cast<Id*>(id); }
   [[nodiscard]] bool is_datagram() const { return base.qp_type == IBV_QPT_UD; }
 };
