@@ -1,0 +1,264 @@
+// The calls of rsocket(7).
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <rdma/rsocket.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <new>
+
+#include "client/rdmacm/link.h"
+#include "client/rdmacm/rsocket.h"
+#include "client/verbs/export.h"
+
+namespace vrdma::client {
+
+int poll_sockets(pollfd* fds, nfds_t count, int timeout);
+int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout);
+
+namespace {
+
+// A negative errno, as -1 and errno.
+template <class T>
+T result(T value) {
+  if (value >= 0) return value;
+  errno = static_cast<int>(-value);
+  return -1;
+}
+
+int fail(int error) { return result(-error); }
+
+// Calls `what` with the socket of the descriptor.
+template <class What>
+auto with(int fd, What what) -> decltype(what(*RSocket::find(fd))) {
+  const auto socket = RSocket::find(fd);
+  if (socket == nullptr) return -1;
+  return result(what(*socket));
+}
+
+int check_address(const sockaddr* address, socklen_t length) {
+  if (address == nullptr) return -EFAULT;
+  if (length < sizeof address->sa_family) return -EINVAL;
+  if (address->sa_family == AF_INET) return length < sizeof(sockaddr_in) ? -EINVAL : 0;
+  if (address->sa_family == AF_INET6) return length < sizeof(sockaddr_in6) ? -EINVAL : 0;
+  return -EAFNOSUPPORT;
+}
+
+int make(int domain, int type, int protocol) {
+  if (domain != AF_INET && domain != AF_INET6) return -ENOTSUP;
+  if (type != SOCK_STREAM || (protocol != 0 && protocol != IPPROTO_TCP)) return -ENOTSUP;
+  auto socket = std::make_shared<RSocket>(domain);
+  if (const int error = socket->open(); error != 0) return error;
+  RSocket::enter(socket);
+  return socket->fd();
+}
+
+int accept(RSocket& listener, sockaddr* address, socklen_t* length) {
+  std::shared_ptr<RSocket> made;
+  if (const int error = listener.accept(&made); error != 0) return error;
+  RSocket::enter(made);
+  if (address != nullptr && length != nullptr) (void)made->name(true, address, length);
+  return made->fd();
+}
+
+ssize_t receive(RSocket& socket, msghdr* message, int flags) {
+  if (message->msg_iovlen > IOV_MAX) return -EMSGSIZE;
+  const ssize_t got = socket.receive(message->msg_iov, message->msg_iovlen, flags);
+  if (got < 0) return got;
+  message->msg_namelen = 0;
+  message->msg_controllen = 0;
+  message->msg_flags = 0;
+  return got;
+}
+
+ssize_t send(RSocket& socket, const msghdr* message, int flags) {
+  if (message->msg_iovlen > IOV_MAX) return -EMSGSIZE;
+  if (message->msg_controllen != 0) return -ENOTSUP;
+  return socket.send(message->msg_iov, message->msg_iovlen, flags);
+}
+
+int control(RSocket& socket, int command, intptr_t argument) {
+  switch (command) {
+    case F_GETFL:
+      return O_RDWR | (socket.nonblocking() ? O_NONBLOCK : 0);
+    case F_SETFL:
+      socket.set_nonblocking((argument & O_NONBLOCK) != 0);
+      return 0;
+    case F_GETFD:
+    case F_SETFD: {
+      const int done = ::fcntl(socket.fd(), command, argument);
+      return done < 0 ? -errno : done;
+    }
+    default:
+      return -EINVAL;
+  }
+}
+
+}  // namespace
+}  // namespace vrdma::client
+
+using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
+
+VRDMA_EXPORT int rsocket(int domain, int type, int protocol) {
+  VRDMA_PASS_ON(-1, rsocket, domain, type, protocol)
+  return result(make(domain, type, protocol));
+}
+
+VRDMA_EXPORT int rbind(int fd, const sockaddr* addr, socklen_t length) {
+  VRDMA_PASS_ON(-1, rbind, fd, addr, length)
+  return with(fd, [&](RSocket& socket) {
+    const int error = check_address(addr, length);
+    return error != 0 ? error : socket.bind(addr);
+  });
+}
+
+VRDMA_EXPORT int rlisten(int fd, int backlog) {
+  VRDMA_PASS_ON(-1, rlisten, fd, backlog)
+  return with(fd, [&](RSocket& socket) { return socket.listen(backlog); });
+}
+
+VRDMA_EXPORT int raccept(int fd, sockaddr* addr, socklen_t* length) {
+  VRDMA_PASS_ON(-1, raccept, fd, addr, length)
+  return with(fd, [&](RSocket& socket) { return accept(socket, addr, length); });
+}
+
+VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) {
+  VRDMA_PASS_ON(-1, rconnect, fd, addr, length)
+  return with(fd, [&](RSocket& socket) {
+    const int error = check_address(addr, length);
+    return error != 0 ? error : socket.connect(addr);
+  });
+}
+
+VRDMA_EXPORT int rshutdown(int fd, int how) {
+  VRDMA_PASS_ON(-1, rshutdown, fd, how)
+  return with(fd, [&](RSocket& socket) { return socket.shutdown(how); });
+}
+
+VRDMA_EXPORT int rclose(int fd) {
+  VRDMA_PASS_ON(-1, rclose, fd)
+  const auto socket = RSocket::remove(fd);
+  if (socket == nullptr) return -1;
+  socket->close();
+  return 0;
+}
+
+VRDMA_EXPORT ssize_t rrecv(int fd, void* buf, size_t len, int flags) {
+  VRDMA_PASS_ON(-1, rrecv, fd, buf, len, flags)
+  const iovec to{buf, len};
+  return with(fd, [&](RSocket& socket) { return socket.receive(&to, 1, flags); });
+}
+
+VRDMA_EXPORT ssize_t rrecvfrom(int fd, void* buf, size_t len, int flags, sockaddr* addr,
+                               socklen_t* length) {
+  VRDMA_PASS_ON(-1, rrecvfrom, fd, buf, len, flags, addr, length)
+  const iovec to{buf, len};
+  return with(fd, [&](RSocket& socket) {
+    const ssize_t got = socket.receive(&to, 1, flags);
+    if (got >= 0 && addr != nullptr && length != nullptr) (void)socket.name(true, addr, length);
+    return got;
+  });
+}
+
+VRDMA_EXPORT ssize_t rrecvmsg(int fd, msghdr* msg, int flags) {
+  VRDMA_PASS_ON(-1, rrecvmsg, fd, msg, flags)
+  return with(fd, [&](RSocket& socket) { return receive(socket, msg, flags); });
+}
+
+VRDMA_EXPORT ssize_t rsend(int fd, const void* buf, size_t len, int flags) {
+  VRDMA_PASS_ON(-1, rsend, fd, buf, len, flags)
+  const iovec from{const_cast<void*>(buf), len};
+  return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags); });
+}
+
+VRDMA_EXPORT ssize_t rsendto(int fd, const void* buf, size_t len, int flags, const sockaddr* addr,
+                             socklen_t length) {
+  VRDMA_PASS_ON(-1, rsendto, fd, buf, len, flags, addr, length)
+  if (addr != nullptr || length != 0) return fail(EISCONN);
+  const iovec from{const_cast<void*>(buf), len};
+  return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags); });
+}
+
+VRDMA_EXPORT ssize_t rsendmsg(int fd, const msghdr* msg, int flags) {
+  VRDMA_PASS_ON(-1, rsendmsg, fd, msg, flags)
+  return with(fd, [&](RSocket& socket) { return send(socket, msg, flags); });
+}
+
+VRDMA_EXPORT ssize_t rread(int fd, void* buf, size_t count) {
+  VRDMA_PASS_ON(-1, rread, fd, buf, count)
+  return rrecv(fd, buf, count, 0);
+}
+
+VRDMA_EXPORT ssize_t rreadv(int fd, const iovec* iov, int count) {
+  VRDMA_PASS_ON(-1, rreadv, fd, iov, count)
+  if (count < 0 || count > IOV_MAX) return fail(EINVAL);
+  return with(fd,
+              [&](RSocket& socket) { return socket.receive(iov, static_cast<size_t>(count), 0); });
+}
+
+VRDMA_EXPORT ssize_t rwrite(int fd, const void* buf, size_t count) {
+  VRDMA_PASS_ON(-1, rwrite, fd, buf, count)
+  return rsend(fd, buf, count, 0);
+}
+
+VRDMA_EXPORT ssize_t rwritev(int fd, const iovec* iov, int count) {
+  VRDMA_PASS_ON(-1, rwritev, fd, iov, count)
+  if (count < 0 || count > IOV_MAX) return fail(EINVAL);
+  return with(fd, [&](RSocket& socket) { return socket.send(iov, static_cast<size_t>(count), 0); });
+}
+
+VRDMA_EXPORT int rpoll(pollfd* fds, nfds_t nfds, int timeout) {
+  VRDMA_PASS_ON(-1, rpoll, fds, nfds, timeout)
+  return poll_sockets(fds, nfds, timeout);
+}
+
+VRDMA_EXPORT int rselect(int nfds, fd_set* readfds, fd_set* writefds, fd_set* exceptfds,
+                         timeval* timeout) {
+  VRDMA_PASS_ON(-1, rselect, nfds, readfds, writefds, exceptfds, timeout)
+  return select_sockets(nfds, readfds, writefds, exceptfds, timeout);
+}
+
+VRDMA_EXPORT int rgetpeername(int fd, sockaddr* addr, socklen_t* length) {
+  VRDMA_PASS_ON(-1, rgetpeername, fd, addr, length)
+  return with(fd, [&](RSocket& socket) { return socket.name(true, addr, length); });
+}
+
+VRDMA_EXPORT int rgetsockname(int fd, sockaddr* addr, socklen_t* length) {
+  VRDMA_PASS_ON(-1, rgetsockname, fd, addr, length)
+  return with(fd, [&](RSocket& socket) { return socket.name(false, addr, length); });
+}
+
+VRDMA_EXPORT int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  VRDMA_PASS_ON(-1, rsetsockopt, fd, level, name, value, length)
+  return with(fd, [&](RSocket& socket) { return socket.set_option(level, name, value, length); });
+}
+
+VRDMA_EXPORT int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  VRDMA_PASS_ON(-1, rgetsockopt, fd, level, name, value, length)
+  return with(fd, [&](RSocket& socket) { return socket.get_option(level, name, value, length); });
+}
+
+VRDMA_EXPORT int rfcntl(int fd, int cmd, ...) {
+  va_list list;
+  va_start(list, cmd);
+  const auto argument = va_arg(list, intptr_t);
+  va_end(list);
+  VRDMA_PASS_ON(-1, rfcntl, fd, cmd, argument)
+  return with(fd, [&](RSocket& socket) { return control(socket, cmd, argument); });
+}
+
+VRDMA_EXPORT off_t riomap(int fd, void* buf, size_t len, int prot, int flags, off_t offset) {
+  VRDMA_PASS_ON(-1, riomap, fd, buf, len, prot, flags, offset)
+  return with(fd, [&](RSocket& socket) { return socket.map(buf, len, prot, offset); });
+}
+
+VRDMA_EXPORT int riounmap(int fd, void* buf, size_t len) {
+  VRDMA_PASS_ON(-1, riounmap, fd, buf, len)
+  return with(fd, [&](RSocket& socket) { return socket.unmap(buf, len); });
+}
+
+VRDMA_EXPORT size_t riowrite(int fd, const void* buf, size_t count, off_t offset, int flags) {
+  VRDMA_PASS_ON(static_cast<size_t>(-1), riowrite, fd, buf, count, offset, flags)
+  return static_cast<size_t>(
+      with(fd, [&](RSocket& socket) { return socket.write_mapped(buf, count, offset, flags); }));
+}

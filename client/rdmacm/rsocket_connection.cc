@@ -1,0 +1,499 @@
+// Sockets over RDMA: life, addresses, connecting and closing.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "client/rdmacm/rsocket.h"
+
+namespace vrdma::client {
+
+namespace {
+
+constexpr int kResolveTimeout = 2000;  // ms
+constexpr timeval kCloseLimit{5, 0};   // for a peer that has stopped
+
+struct Table {
+  std::shared_mutex mutex;
+  pid_t owner = 0;  // who closes what is left when it ends
+  std::unordered_map<int, std::shared_ptr<RSocket>> sockets;
+};
+
+Table& table() {
+  static auto* const all = new Table;
+  return *all;
+}
+
+socklen_t size_of(int family) {
+  return family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+
+// An IPv4 address at a socket of IPv6, as there.
+void widen(sockaddr_storage* address) {
+  if (address->ss_family != AF_INET) return;
+  sockaddr_in from;
+  std::memcpy(&from, address, sizeof from);
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_port = from.sin_port;
+  to.sin6_addr.s6_addr[10] = to.sin6_addr.s6_addr[11] = 0xff;
+  std::memcpy(to.sin6_addr.s6_addr + 12, &from.sin_addr, 4);
+  std::memcpy(address, &to, sizeof to);
+}
+
+int error_of(const rdma_cm_event& event) {
+  switch (event.event) {
+    case RDMA_CM_EVENT_REJECTED:
+      return ECONNREFUSED;
+    case RDMA_CM_EVENT_UNREACHABLE:
+      return ETIMEDOUT;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return event.status == -ETIMEDOUT ? EHOSTUNREACH
+             : event.status < 0         ? -event.status
+                                        : ENETUNREACH;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return ENETDOWN;
+    default:
+      return event.status < 0 ? -event.status : ECONNRESET;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<RSocket> RSocket::try_find(int fd) {
+  const std::shared_lock lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  return it != table().sockets.end() ? it->second : nullptr;
+}
+
+std::shared_ptr<RSocket> RSocket::find(int fd) {
+  auto found = try_find(fd);
+  if (found == nullptr) errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
+  return found;
+}
+
+void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
+  const std::lock_guard lock(table().mutex);
+  if (table().owner == 0) {
+    table().owner = ::getpid();
+    std::atexit(close_all);
+  }
+  table().sockets[socket->fd()] = socket;
+}
+
+// As the kernel does with what a program leaves open: its peers shall see the end of the stream.
+void RSocket::close_all() {
+  std::unordered_map<int, std::shared_ptr<RSocket>> left;
+  {
+    const std::lock_guard lock(table().mutex);
+    if (table().owner != ::getpid()) return;  // a child: they are its parent's
+    left.swap(table().sockets);
+  }
+  for (const auto& [fd, socket] : left) socket->close();
+}
+
+std::shared_ptr<RSocket> RSocket::remove(int fd) {
+  const std::lock_guard lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  if (it == table().sockets.end()) {
+    errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
+    return nullptr;
+  }
+  auto socket = it->second;
+  table().sockets.erase(it);
+  return socket;
+}
+
+int RSocket::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+void RSocket::unwatch(int fd) { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+int RSocket::open() {
+  epoll_ = base::Fd(::epoll_create1(0));
+  nudge_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll_.valid() || !nudge_.valid()) return -errno;
+  return watch(nudge_.get());
+}
+
+int RSocket::open_id() {
+  if (channel_ != nullptr) return 0;
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) return -errno;
+  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
+  return watch(channel_->fd);
+}
+
+int RSocket::prepare_id() {
+  if (id_ != nullptr) return 0;
+  if (const int error = open_id(); error != 0) return error;
+  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return -errno;
+  return apply_options();
+}
+
+RSocket::~RSocket() { release(); }
+
+void RSocket::release() {
+  for (const Mapping& mapping : mappings_) (void)ibv_dereg_mr(mapping.region);
+  mappings_.clear();
+  if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
+  for (ibv_mr** region : {&told_region_, &received_region_, &sent_region_})
+    if (*region != nullptr) (void)ibv_dereg_mr(std::exchange(*region, nullptr));
+  if (cq_ != nullptr) ibv_destroy_cq(std::exchange(cq_, nullptr));
+  if (completions_ != nullptr) {
+    unwatch(completions_->fd);
+    ibv_destroy_comp_channel(std::exchange(completions_, nullptr));
+  }
+  if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
+  if (channel_ != nullptr) {
+    unwatch(channel_->fd);
+    rdma_destroy_event_channel(std::exchange(channel_, nullptr));
+  }
+  armed_ = bound_ = established_ = false;
+}
+
+int RSocket::bind(const sockaddr* address) {
+  const Lock lock(mutex_);
+  if (bound_ || phase_ != Phase::kIdle) return -EINVAL;
+  if (const int error = prepare_id(); error != 0) return error;
+  if (rdma_bind_addr(id_, const_cast<sockaddr*>(address)) != 0)
+    return errno == ENODEV ? -EADDRNOTAVAIL : -errno;
+  bound_ = true;
+  return 0;
+}
+
+int RSocket::listen(int backlog) {
+  bool bound = false;
+  {
+    const Lock lock(mutex_);
+    if (phase_ == Phase::kListening) return 0;
+    if (phase_ != Phase::kIdle) return -EINVAL;
+    bound = bound_;
+  }
+  if (!bound) {
+    sockaddr_storage any{};
+    any.ss_family = static_cast<sa_family_t>(domain_);
+    if (const int error = bind(reinterpret_cast<sockaddr*>(&any)); error != 0) return error;
+  }
+  const Lock lock(mutex_);
+  if (rdma_listen(id_, backlog) != 0) return -errno;
+  phase_ = Phase::kListening;
+  return 0;
+}
+
+// ---- the active side ----------------------------------------------------------------------------
+
+int RSocket::connect(const sockaddr* address) {
+  Lock lock(mutex_);
+  switch (phase_) {
+    case Phase::kListening:
+    case Phase::kConnected:
+      return -EISCONN;
+    case Phase::kConnecting:
+      if (nonblocking_) return -EALREADY;
+      break;
+    case Phase::kFailed:
+      release();
+      phase_ = Phase::kIdle;
+      [[fallthrough]];
+    case Phase::kIdle:
+      if (const int error = prepare_id(); error != 0) return error;
+      error_ = 0;
+      if (rdma_resolve_addr(id_, nullptr, const_cast<sockaddr*>(address), kResolveTimeout) != 0)
+        return errno == ENODEV ? -ENETUNREACH : -errno;
+      phase_ = Phase::kConnecting;
+  }
+  const int waited =
+      wait(lock, nonblocking_, send_limit_, [&] { return phase_ != Phase::kConnecting; });
+  if (waited == -EAGAIN) return -EINPROGRESS;
+  if (waited != 0) return waited;
+  return connected() ? 0 : -std::exchange(error_, 0);
+}
+
+void RSocket::fail_connect(int error) {
+  phase_ = Phase::kFailed;
+  error_ = error;
+}
+
+int RSocket::create_endpoint() {
+  ibv_device_attr limits{};
+  if (ibv_query_device(id_->verbs, &limits) != 0) return -ENODEV;
+  const auto depth = static_cast<uint32_t>(limits.max_qp_wr);
+  constexpr uint32_t kLeast = 16, kMost = 0x7fff;  // the difference of credits has 15 bits
+  send_depth_ = std::clamp(send_depth_, kLeast, std::min(depth, kMost));
+  receive_depth_ = std::clamp(receive_depth_, kLeast, std::min(depth, kMost));
+
+  completions_ = ibv_create_comp_channel(id_->verbs);
+  if (completions_ == nullptr) return -errno;
+  if (::fcntl(completions_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
+  if (const int error = watch(completions_->fd); error != 0) return error;
+  cq_ = ibv_create_cq(id_->verbs, static_cast<int>(send_depth_ + receive_depth_), nullptr,
+                      completions_, 0);
+  if (cq_ == nullptr) return -errno;
+
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq_;
+  attr.qp_type = IBV_QPT_RC;
+  attr.sq_sig_all = 1;
+  attr.cap.max_send_wr = send_depth_;
+  attr.cap.max_recv_wr = receive_depth_;
+  attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
+  // What control writes is put inline.
+  attr.cap.max_inline_data = std::max<uint32_t>(inline_, sizeof(RsIomap));
+  if (rdma_create_qp(id_, nullptr, &attr) != 0) return -errno;
+  inline_ = attr.cap.max_inline_data;
+
+  told_.assign(kRsAreas * sizeof(RsArea) + own_iomaps_ * sizeof(RsIomap), 0);
+  received_.assign(receive_size_, 0);
+  sent_.assign(send_size_, 0);
+  told_region_ = ibv_reg_mr(id_->pd, told_.data(), told_.size(),
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  received_region_ = ibv_reg_mr(id_->pd, received_.data(), received_.size(),
+                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  sent_region_ = ibv_reg_mr(id_->pd, sent_.data(), sent_.size(), IBV_ACCESS_LOCAL_WRITE);
+  if (told_region_ == nullptr || received_region_ == nullptr || sent_region_ == nullptr)
+    return -errno;
+  in_ = ReceiveRing(receive_size_, static_cast<uint16_t>(receive_depth_));
+  out_ = SendRing(send_size_);
+  controls_ = kRsControls;
+  slots_ = send_depth_ - kRsControls;
+  return post_receives(receive_depth_);
+}
+
+RsHello RSocket::hello() const {
+  RsHello hello;
+  hello.credits = static_cast<uint16_t>(receive_depth_);
+  hello.iomaps = rs_to_scale(own_iomaps_);
+  hello.list = {reinterpret_cast<uintptr_t>(told_.data()), told_region_->rkey, kRsAreas};
+  hello.buffer = {reinterpret_cast<uintptr_t>(received_.data()), received_region_->rkey,
+                  receive_size_ / 2};
+  return hello;
+}
+
+// False: the other side is none of sockets over RDMA.
+bool RSocket::meet(const rdma_conn_param& told) {
+  if (told.private_data == nullptr) return false;
+  const auto hello =
+      RsHello::decode({static_cast<const uint8_t*>(told.private_data), told.private_data_len});
+  if (!hello) return false;
+  credits_ = SendCredits(hello->credits);
+  peer_list_ = hello->list;
+  peer_entry_ = 1 % peer_list_.length;
+  peer_iomaps_ = rs_from_scale(hello->iomaps);
+  areas_[0] = hello->buffer;
+  areas_[1] = {};
+  target_ = 0;
+  taken_ = 1;
+  return true;
+}
+
+void RSocket::on_event(const rdma_cm_event& event) {
+  int error = 0;
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (rdma_resolve_route(id_, kResolveTimeout) != 0) error = errno;
+      break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: {
+      error = -create_endpoint();
+      if (error != 0) break;
+      const auto data = hello().encode();
+      rdma_conn_param param{};
+      param.private_data = data.data();
+      param.private_data_len = static_cast<uint8_t>(data.size());
+      param.flow_control = 1;
+      param.retry_count = param.rnr_retry_count = 7;
+      if (rdma_connect(id_, &param) != 0) error = errno;
+      break;
+    }
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (phase_ == Phase::kConnecting) {
+        if (!meet(event.param.conn)) {
+          (void)rdma_disconnect(id_);
+          error = EPROTO;
+          break;
+        }
+        phase_ = Phase::kConnected;
+        reads_ = writes_ = true;
+      }
+      established_ = true;
+      break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+      if (connected()) process();  // what came before
+      if (!gone_) error = ECONNRESET;
+      break;
+    case RDMA_CM_EVENT_ADDR_CHANGE:
+    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
+      break;
+    default:
+      error = error_of(event);
+  }
+  if (error == 0) return;
+  if (phase_ == Phase::kConnecting)
+    fail_connect(error);
+  else if (connected())
+    end(error);
+}
+
+void RSocket::take_events() {
+  if (channel_ == nullptr || phase_ == Phase::kListening || phase_ == Phase::kIdle) return;
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(channel_, &event) == 0) {
+    on_event(*event);
+    rdma_ack_cm_event(event);
+  }
+  if (errno == EAGAIN || errno == EINTR) return;
+  unwatch(channel_->fd);  // the daemon has gone
+  if (phase_ == Phase::kConnecting) fail_connect(ENETDOWN);
+  if (connected() && !gone_) end(ENETDOWN);
+}
+
+// ---- the passive side ---------------------------------------------------------------------------
+
+namespace {
+
+// The next request, or a negative errno.
+int next_request(rdma_event_channel* channel, rdma_cm_event** event) {
+  while (rdma_get_cm_event(channel, event) == 0) {
+    if ((*event)->event == RDMA_CM_EVENT_CONNECT_REQUEST && (*event)->status == 0) return 0;
+    rdma_cm_id* id = (*event)->listen_id != nullptr ? (*event)->id : nullptr;
+    rdma_ack_cm_event(*event);
+    if (id != nullptr) rdma_destroy_id(id);
+  }
+  return -errno;
+}
+
+}  // namespace
+
+// The connection need not be complete when this returns: what is sent waits for that.
+int RSocket::accept(std::shared_ptr<RSocket>* made) {
+  Lock lock(mutex_);
+  if (phase_ != Phase::kListening) return -EINVAL;
+  for (;;) {
+    rdma_cm_event* event = nullptr;
+    int error = next_request(channel_, &event);
+    if (error == -EAGAIN) {
+      error = wait(lock, nonblocking_, receive_limit_, [&] {
+        pollfd ready{channel_->fd, POLLIN, 0};
+        return closed_ || ::poll(&ready, 1, 0) > 0;
+      });
+      if (closed_) return -EBADF;
+      if (error == 0) continue;
+    }
+    if (error != 0) return error;
+    auto socket = std::make_shared<RSocket>(domain_);
+    error = socket->take_request(*this, *event);
+    rdma_ack_cm_event(event);
+    if (error == 0) {
+      *made = std::move(socket);
+      return 0;
+    }
+    if (error == -EMFILE || error == -ENFILE || error == -ENOMEM) return error;
+    // Whoever asked for it has gone, or is none of ours. The next.
+  }
+}
+
+int RSocket::take_request(const RSocket& listener, const rdma_cm_event& event) {
+  const Lock lock(mutex_);
+  id_ = event.id;
+  send_size_ = listener.send_size_;
+  receive_size_ = listener.receive_size_;
+  send_depth_ = listener.send_depth_;
+  receive_depth_ = listener.receive_depth_;
+  inline_ = listener.inline_;
+  own_iomaps_ = listener.own_iomaps_;
+  kept_ = listener.kept_;
+  int error = open();
+  if (error == 0) error = open_id();
+  if (error == 0 && rdma_migrate_id(id_, channel_) != 0) error = -errno;
+  if (error == 0) error = create_endpoint();
+  if (error == 0 && !meet(event.param.conn)) error = -EPROTO;
+  if (error != 0) {
+    (void)rdma_reject(id_, nullptr, 0);
+    return error;
+  }
+  const auto data = hello().encode();
+  rdma_conn_param param = event.param.conn;
+  param.private_data = data.data();
+  param.private_data_len = static_cast<uint8_t>(data.size());
+  param.responder_resources = param.initiator_depth = 0;
+  param.rnr_retry_count = 7;
+  phase_ = Phase::kConnected;
+  bound_ = reads_ = writes_ = true;
+  return rdma_accept(id_, &param) == 0 ? 0 : -errno;
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+int RSocket::shutdown(int how) {
+  Lock lock(mutex_);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
+  if (phase_ == Phase::kListening && how != SHUT_WR) {
+    // Threads in accept() come back.
+    closed_ = true;
+    nudge();
+    return 0;
+  }
+  if (!connected()) return -ENOTCONN;
+  const bool wrote = writes_;
+  if (how != SHUT_WR) reads_ = false;
+  if (how != SHUT_RD) {
+    writes_ = false;
+    shut_ = true;
+  }
+  nudge();
+  if (writes_ || (!wrote && reads_)) return 0;
+  const RsControl control = reads_ ? RsControl::kShutdown : RsControl::kDisconnect;
+  (void)wait(lock, false, kCloseLimit,
+             [&] { return (established_ && controls_ > 0) || end_ != 0 || gone_; });
+  if (usable()) (void)send_control(control);
+  return 0;
+}
+
+void RSocket::close() {
+  bool talk = false;
+  {
+    const Lock lock(mutex_);
+    talk = connected() && end_ == 0 && !gone_ && (reads_ || writes_);
+  }
+  if (talk) (void)shutdown(SHUT_RDWR);
+  Lock lock(mutex_);
+  closed_ = true;
+  reads_ = writes_ = false;
+  nudge();
+  if (!connected()) return;
+  (void)wait(lock, false, kCloseLimit, [&] { return all_sent() || end_ != 0; });
+  (void)rdma_disconnect(id_);
+}
+
+int RSocket::name(bool of_peer, sockaddr* address, socklen_t* length) {
+  sockaddr_storage found{};
+  {
+    const Lock lock(mutex_);
+    if (of_peer && !connected()) return -ENOTCONN;
+    if (id_ != nullptr)
+      std::memcpy(&found,
+                  of_peer ? static_cast<const void*>(&id_->route.addr.dst_storage)
+                          : &id_->route.addr.src_storage,
+                  sizeof found);
+  }
+  if (domain_ == AF_INET6) widen(&found);
+  if (found.ss_family == 0) found.ss_family = static_cast<sa_family_t>(domain_);
+  const socklen_t size = size_of(found.ss_family);
+  if (address != nullptr) std::memcpy(address, &found, std::min(*length, size));
+  *length = size;
+  return 0;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,426 @@
+// librspreload.so: the calls of sockets(7), which it puts before those of libc, for programs that
+// know nothing of RDMA. A stream socket of the internet becomes one over RDMA (rsocket(7)) where
+// the namespace has vdevices; all other descriptors go to libc as they are.
+//
+// A socket that is bound or connected where no vdevice leads becomes one of TCP, with the same
+// number.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdint>
+#include <iterator>
+
+#include "client/verbs/export.h"
+
+namespace {
+
+constexpr int kMostDescriptors = 1 << 16;
+std::array<std::atomic<bool>, kMostDescriptors> known;  // which are over RDMA
+
+// The library itself uses descriptors, also those that it gave to the program.
+thread_local int inside = 0;
+struct Inside {
+  Inside() { ++inside; }
+  ~Inside() { --inside; }
+};
+
+bool over_rdma(int fd) {
+  return fd >= 0 && fd < kMostDescriptors && inside == 0 &&
+         known[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
+}
+void set_over_rdma(int fd, bool is) {
+  known[static_cast<size_t>(fd)].store(is, std::memory_order_relaxed);
+}
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+// A new descriptor of the program's. With flags of socket(2) or accept4(2).
+int keep(int fd, int flags) {
+  if (fd < 0) return fd;
+  if (fd >= kMostDescriptors) {
+    rclose(fd);
+    errno = EMFILE;
+    return -1;
+  }
+  if ((flags & SOCK_NONBLOCK) != 0) (void)rfcntl(fd, F_SETFL, O_NONBLOCK);
+  if ((flags & SOCK_CLOEXEC) != 0) (void)rfcntl(fd, F_SETFD, FD_CLOEXEC);
+  set_over_rdma(fd, true);
+  return fd;
+}
+
+}  // namespace
+
+// libc's function of the same name.
+#define NEXT(name)                                            \
+  ([] {                                                       \
+    static auto* const found = next<decltype(::name)>(#name); \
+    return found;                                             \
+  }())
+
+// Leaves the function for the call of rsocket(7) if the descriptor is of that kind.
+#define OVER_RDMA(fd, name, ...) \
+  if (over_rdma(fd)) {           \
+    const Inside guard;          \
+    return name(__VA_ARGS__);    \
+  }
+
+namespace {
+
+void copy_option(int from, int to, int level, int name) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  if (rgetsockopt(from, level, name, &value, &length) == 0 && value != 0)
+    (void)NEXT(setsockopt)(to, level, name, &value, length);
+}
+
+// From now on it is a socket of TCP. False and errno.
+bool become_tcp(int fd) {
+  const Inside guard;
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  if (rgetsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0) return false;
+  const int socket = NEXT(socket)(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  copy_option(fd, socket, SOL_SOCKET, SO_REUSEADDR);
+  copy_option(fd, socket, SOL_SOCKET, SO_KEEPALIVE);
+  copy_option(fd, socket, IPPROTO_TCP, TCP_NODELAY);
+  copy_option(fd, socket, IPPROTO_IPV6, IPV6_V6ONLY);
+  const int flags = rfcntl(fd, F_GETFL);
+  const bool closes = (rfcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+  (void)::fcntl(socket, F_SETFL, flags & O_NONBLOCK);
+  set_over_rdma(fd, false);
+  (void)rclose(fd);
+  const bool placed = ::dup3(socket, fd, closes ? O_CLOEXEC : 0) == fd;
+  NEXT(close)(socket);
+  return placed;
+}
+
+bool leads_nowhere(int error) {
+  return error == EADDRNOTAVAIL || error == ENETUNREACH || error == EHOSTUNREACH ||
+         error == ENODEV || error == ECONNREFUSED;
+}
+
+// No vdevice has these, though rdma_cm binds to them.
+bool is_loopback(const sockaddr* address, socklen_t length) {
+  if (address == nullptr || length < sizeof address->sa_family) return false;
+  if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
+    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
+    return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address->sa_family != AF_INET6 || length < sizeof(sockaddr_in6)) return false;
+  const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
+  return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+// Tries it over RDMA. False: it is a socket of TCP by now, and libc is to be asked.
+template <class Call>
+bool tried(int fd, const sockaddr* address, socklen_t length, Call call, int* done) {
+  const Inside guard;
+  if (is_loopback(address, length)) return !become_tcp(fd);
+  *done = call(fd, address, length);
+  return *done == 0 || !leads_nowhere(errno) || !become_tcp(fd);
+}
+
+}  // namespace
+
+VRDMA_EXPORT int socket(int domain, int type, int protocol) {
+  constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+  const bool internet = domain == AF_INET || domain == AF_INET6;
+  const bool tcp = (type & ~kFlags) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
+  if (inside == 0 && internet && tcp) {
+    const Inside guard;
+    const int saved = errno;
+    const int fd = keep(rsocket(domain, SOCK_STREAM, protocol), type & kFlags);
+    if (fd >= 0) return fd;
+    errno = saved;
+  }
+  return NEXT(socket)(domain, type, protocol);
+}
+
+VRDMA_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) {
+  int done = -1;
+  if (over_rdma(fd) && tried(fd, address, length, rbind, &done)) return done;
+  return NEXT(bind)(fd, address, length);
+}
+
+VRDMA_EXPORT int listen(int fd, int backlog) {
+  OVER_RDMA(fd, rlisten, fd, backlog)
+  return NEXT(listen)(fd, backlog);
+}
+
+VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  OVER_RDMA(fd, keep, raccept(fd, address, length), flags)
+  return NEXT(accept4)(fd, address, length, flags);
+}
+
+VRDMA_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
+  return accept4(fd, address, length, 0);
+}
+
+VRDMA_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
+  int done = -1;
+  if (over_rdma(fd) && tried(fd, address, length, rconnect, &done)) return done;
+  return NEXT(connect)(fd, address, length);
+}
+
+VRDMA_EXPORT int shutdown(int fd, int how) {
+  OVER_RDMA(fd, rshutdown, fd, how)
+  return NEXT(shutdown)(fd, how);
+}
+
+VRDMA_EXPORT int close(int fd) {
+  if (over_rdma(fd)) {
+    const Inside guard;
+    set_over_rdma(fd, false);
+    return rclose(fd);
+  }
+  return NEXT(close)(fd);
+}
+
+// ---- data ---------------------------------------------------------------------------------------
+
+VRDMA_EXPORT ssize_t recv(int fd, void* buffer, size_t length, int flags) {
+  OVER_RDMA(fd, rrecv, fd, buffer, length, flags)
+  return NEXT(recv)(fd, buffer, length, flags);
+}
+
+VRDMA_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* address,
+                              socklen_t* size) {
+  OVER_RDMA(fd, rrecvfrom, fd, buffer, length, flags, address, size)
+  return NEXT(recvfrom)(fd, buffer, length, flags, address, size);
+}
+
+VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  OVER_RDMA(fd, rrecvmsg, fd, message, flags)
+  return NEXT(recvmsg)(fd, message, flags);
+}
+
+VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) {
+  OVER_RDMA(fd, rread, fd, buffer, length)
+  return NEXT(read)(fd, buffer, length);
+}
+
+VRDMA_EXPORT ssize_t readv(int fd, const iovec* to, int count) {
+  OVER_RDMA(fd, rreadv, fd, to, count)
+  return NEXT(readv)(fd, to, count);
+}
+
+VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) {
+  OVER_RDMA(fd, rsend, fd, buffer, length, flags)
+  return NEXT(send)(fd, buffer, length, flags);
+}
+
+VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags,
+                            const sockaddr* address, socklen_t size) {
+  OVER_RDMA(fd, rsendto, fd, buffer, length, flags, address, size)
+  return NEXT(sendto)(fd, buffer, length, flags, address, size);
+}
+
+VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  OVER_RDMA(fd, rsendmsg, fd, message, flags)
+  return NEXT(sendmsg)(fd, message, flags);
+}
+
+VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) {
+  OVER_RDMA(fd, rwrite, fd, buffer, length)
+  return NEXT(write)(fd, buffer, length);
+}
+
+VRDMA_EXPORT ssize_t writev(int fd, const iovec* from, int count) {
+  OVER_RDMA(fd, rwritev, fd, from, count)
+  return NEXT(writev)(fd, from, count);
+}
+
+VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  if (!over_rdma(out)) return NEXT(sendfile)(out, in, offset, count);
+  const Inside guard;
+  std::array<char, 1 << 16> piece;
+  size_t done = 0;
+  while (done < count) {
+    const off_t at = offset != nullptr ? *offset : ::lseek(in, 0, SEEK_CUR);
+    const ssize_t got = ::pread(in, piece.data(), std::min(piece.size(), count - done), at);
+    const ssize_t sent = got > 0 ? rwrite(out, piece.data(), static_cast<size_t>(got)) : got;
+    if (sent <= 0) return done > 0 ? static_cast<ssize_t>(done) : sent;
+    done += static_cast<size_t>(sent);
+    if (offset != nullptr)
+      *offset += sent;
+    else
+      (void)::lseek(in, sent, SEEK_CUR);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+VRDMA_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+  return sendfile(out, in, offset, count);
+}
+
+// What programs call that were compiled with -D_FORTIFY_SOURCE.
+VRDMA_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t length, size_t room) {
+  if (length > room) __builtin_trap();
+  return read(fd, buffer, length);
+}
+
+VRDMA_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t room, int flags) {
+  if (length > room) __builtin_trap();
+  return recv(fd, buffer, length, flags);
+}
+
+VRDMA_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t room, int flags,
+                                    sockaddr* address, socklen_t* size) {
+  if (length > room) __builtin_trap();
+  return recvfrom(fd, buffer, length, flags, address, size);
+}
+
+// ---- waiting ------------------------------------------------------------------------------------
+
+namespace {
+
+int milliseconds(const timespec* time) {
+  if (time == nullptr) return -1;
+  const int64_t all = int64_t{time->tv_sec} * 1000 + (time->tv_nsec + 999'999) / 1'000'000;
+  return static_cast<int>(std::min<int64_t>(all, 1 << 30));
+}
+
+// Not in one step with what follows, as it would be in the kernel.
+class Masked {
+ public:
+  explicit Masked(const sigset_t* mask) : masked_(mask != nullptr) {
+    if (masked_) ::pthread_sigmask(SIG_SETMASK, mask, &before_);
+  }
+  ~Masked() {
+    if (masked_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  bool masked_;
+  sigset_t before_;
+};
+
+bool any_over_rdma(const pollfd* fds, nfds_t count) {
+  return std::any_of(fds, fds + count, [](const pollfd& each) { return over_rdma(each.fd); });
+}
+
+bool any_over_rdma(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  for (int fd = 0; fd < std::min(count, FD_SETSIZE); ++fd)
+    for (const fd_set* set : {read, write, except})
+      if (set != nullptr && FD_ISSET(fd, set) && over_rdma(fd)) return true;
+  return false;
+}
+
+}  // namespace
+
+VRDMA_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) {
+  if (!any_over_rdma(fds, count)) return NEXT(poll)(fds, count, timeout);
+  const Inside guard;
+  return rpoll(fds, count, timeout);
+}
+
+VRDMA_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (!any_over_rdma(fds, count)) return NEXT(ppoll)(fds, count, timeout, mask);
+  const Inside guard;
+  const Masked masked(mask);
+  return rpoll(fds, count, milliseconds(timeout));
+}
+
+VRDMA_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) {
+  if (room / sizeof *fds < count) __builtin_trap();
+  return poll(fds, count, timeout);
+}
+
+VRDMA_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  if (!any_over_rdma(count, read, write, except))
+    return NEXT(select)(count, read, write, except, timeout);
+  const Inside guard;
+  return rselect(count, read, write, except, timeout);
+}
+
+VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
+                         const timespec* timeout, const sigset_t* mask) {
+  if (!any_over_rdma(count, read, write, except))
+    return NEXT(pselect)(count, read, write, except, timeout, mask);
+  const Inside guard;
+  const Masked masked(mask);
+  timeval limit{};
+  if (timeout != nullptr) limit = {timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};
+  return rselect(count, read, write, except, timeout != nullptr ? &limit : nullptr);
+}
+
+// ---- names, options, flags ----------------------------------------------------------------------
+
+VRDMA_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) {
+  OVER_RDMA(fd, rgetpeername, fd, address, length)
+  return NEXT(getpeername)(fd, address, length);
+}
+
+VRDMA_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) {
+  OVER_RDMA(fd, rgetsockname, fd, address, length)
+  return NEXT(getsockname)(fd, address, length);
+}
+
+VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  OVER_RDMA(fd, rsetsockopt, fd, level, name, value, length)
+  return NEXT(setsockopt)(fd, level, name, value, length);
+}
+
+VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  OVER_RDMA(fd, rgetsockopt, fd, level, name, value, length)
+  return NEXT(getsockopt)(fd, level, name, value, length);
+}
+
+VRDMA_EXPORT int fcntl(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  const auto argument = va_arg(list, intptr_t);
+  va_end(list);
+  OVER_RDMA(fd, rfcntl, fd, command, argument)
+  return NEXT(fcntl)(fd, command, argument);
+}
+
+VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  const auto argument = va_arg(list, intptr_t);
+  va_end(list);
+  OVER_RDMA(fd, rfcntl, fd, command, argument)
+  return NEXT(fcntl64)(fd, command, argument);
+}
+
+VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  if (!over_rdma(fd)) return NEXT(ioctl)(fd, request, argument);
+  const Inside guard;
+  switch (request) {
+    case FIONBIO:
+      return rfcntl(fd, F_SETFL, *static_cast<const int*>(argument) != 0 ? O_NONBLOCK : 0);
+    case FIOCLEX:
+      return rfcntl(fd, F_SETFD, FD_CLOEXEC);
+    case FIONCLEX:
+      return rfcntl(fd, F_SETFD, 0);
+    default:
+      errno = ENOTTY;
+      return -1;
+  }
+}
