@@ -1,0 +1,121 @@
+#!/bin/bash
+# rsocket.sh direct|mediated root|nobody: programs that use sockets over RDMA, unmodified.
+#
+# The namespaces and vdevices of rdmacm.sh.
+. "$(dirname "$0")/lib.sh"
+mode=$1 user=$2
+for program in rstream riostream rcopy python3; do
+  command -v $program >/dev/null || skip "$program is not installed"
+done
+setup
+start_daemon
+two_vdevices "$mode"
+ip_in a address add fd00::1/64 dev eth0 nodad
+ip_in b address add fd00::2/64 dev eth0 nodad
+has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1 && gid_index b vb fd00::2 >/dev/null 2>&1; }
+wait_until 10 has_ipv6 || fail "the IPv6 addresses are no GIDs"
+
+listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
+listens_since() { ended "${PID[server]}" || [[ $(listeners) -gt $1 ]]; }
+server() {
+  local before
+  before=$(listeners)
+  spawn server a "$user" "$@"
+  wait_until 20 listens_since "$before" || fail "$*: the server does not listen"
+}
+client() {
+  spawn client b "$user" "$@"
+  reap client 60
+  [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED"
+}
+meet() { # CLIENT...: the server's words stand in `words`
+  server "${words[@]}"
+  client "$@"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "${words[*]}: the server ends with status $REAPED"
+  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
+    fail "$*: a sanitizer's report"
+  fi
+  say "$*: passed"
+}
+# Without a way over RDMA the same programs would do without.
+over_rdma() {
+  [[ $(ctl conn list va) == *ESTABLISHED* && $(ctl conn list vb) == *ESTABLISHED* ]]
+}
+
+for address in 10.0.0.1 fd00::1; do
+  family=ip
+  [[ $address != *:* ]] || family=ipv6
+  for way in b n a; do  # blocking, nonblocking, with poll
+    words=(rstream -f $family -b "$address" -T $way -T v -C 100)
+    meet rstream -f $family -s "$address" -T $way -T v -C 100
+    words=(riostream -f $family -b "$address" -T $way -T v -C 100)
+    meet riostream -f $family -s "$address" -T $way -T v -C 100
+  done
+  words=(rstream -f $family -b "$address" -S all -C 20)
+  meet rstream -f $family -s "$address" -S all -C 20
+done
+words=(rstream -B 4096 -T v -S 1000000 -I 4 -C 4)  # more than there is room for; at the wildcard
+meet rstream -s 10.0.0.1 -B 4096 -T v -S 1000000 -I 4 -C 4
+
+say "a file"
+head -c 20000000 /dev/urandom >"$T/file"
+chmod 644 "$T/file"
+mkdir -m 777 "$T/to"
+server rcopy
+client rcopy "$T/file" "10.0.0.1:$T/to/file"
+copied() { cmp -s "$T/file" "$T/to/file"; }
+wait_until 10 copied || fail "the file is not what was sent"
+
+say "who is killed is missed"
+kill -9 "${PID[server]}"
+reap server 5
+server rstream
+spawn client b "$user" rstream -s 10.0.0.1 -S 1000 -C 1000000000
+wait_until 10 over_rdma || fail "there is no connection"
+ended "${PID[client]}" && fail "the client ended by itself"
+kill -9 "${PID[server]}"
+reap server 5
+reap client 10
+[[ $REAPED -ne 0 && $REAPED -ne 137 ]] || fail "the client was not told (status $REAPED)"
+
+say "nobody listens"
+if on b "$user" rstream -s 10.0.0.1 -T b >"$T/client.log" 2>&1; then fail "a connection to nobody"; fi
+grep -q 'Connection refused' "$T/client.log" || fail "the client was not refused"
+
+say "programs of plain sockets"
+cp "$BUILD/lib/vrdma/librspreload.so" "$T/lib/"
+cp "$(dirname "$0")/rsocket_echo.py" "$T/"
+chmod 644 "$T/rsocket_echo.py"
+preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")
+echo_program=("${preload[@]}" python3 "$T/rsocket_echo.py")
+for address in 10.0.0.1 fd00::1; do
+  server "${echo_program[@]}" serve "$address" 7777 4
+  for way in blocking nonblocking half leave; do
+    client "${echo_program[@]}" call "$address" 7777 $way
+    say "$address, $way: passed"
+  done
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "the echo server ends with status $REAPED"
+done
+words=("${preload[@]}" rstream -T s -T v -S 100000 -C 50)
+meet "${preload[@]}" rstream -s 10.0.0.1 -T s -T v -S 100000 -C 50
+
+say "who is killed is missed there too"
+server "${echo_program[@]}" serve 10.0.0.1 7777 1
+spawn client b "$user" "${echo_program[@]}" call 10.0.0.1 7777 silent
+says() { grep -q "$1" "$T/client.log"; }
+wait_until 20 says connected || fail "the client is not connected"
+over_rdma || fail "the sockets do without RDMA"
+kill -9 "${PID[server]}"
+reap server 5
+reap client 10
+[[ $REAPED -eq 0 ]] && says told || fail "the client was not told (status $REAPED)"
+
+say "where no vdevice leads, they are sockets of TCP"
+spawn server a "$user" "${echo_program[@]}" serve 127.0.0.1 7778 1
+wait_until 20 listens server 7778 || fail "nobody listens by TCP"
+spawn client a "$user" "${echo_program[@]}" call 127.0.0.1 7778 nonblocking
+reap client 20
+[[ $REAPED -eq 0 ]] || fail "over TCP the client ends with status $REAPED"
+reap server 20
