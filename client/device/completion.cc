@@ -277,8 +277,9 @@ int poll_all(Cq& cq, int count, ibv_wc* wc) {
     return i < senders ? *cq.senders[i] : *cq.receivers[i - senders];
   };
   bool errors = false;
-  for (size_t i = 0; i < all && got < count; ++i) {
-    const size_t index = (cq.next + i) % all;
+  const auto after = [&](size_t index) { return index + 1 < all ? index + 1 : 0; };
+  size_t index = cq.next < all ? cq.next : 0;
+  for (size_t i = 0; i < all && got < count; ++i, index = after(index)) {
     if (index >= queue_pairs) {
       got += drain_shared(*cq.shared[index - queue_pairs], count - got, wc + got);
     } else {
@@ -289,11 +290,11 @@ int poll_all(Cq& cq, int count, ibv_wc* wc) {
     }
     // Whoever polls one at a time sees all of them in turn: receives that never end do not keep
     // the completions of sends, and with them the send queue's room, from the program.
-    if (got == count) cq.next = (index + 1) % all;
+    if (got == count) cq.next = after(index);
   }
   for (size_t i = 0; errors && i < queue_pairs && got < count; ++i)
     got += flush(at(i), cq, count - got, wc + got);
-  if (got < count && all > 0) cq.next = (cq.next + 1) % all;
+  if (got < count) cq.next = after(cq.next);
   return got;
 }
 
