@@ -88,7 +88,7 @@ Outcome remote(const WorkRequest& request, const Responder& responder, uint32_t 
   const Outcome found =
       locate(responder.memory, request.wqe.rdma.rkey, {responder.pd, responder.qpn}, access,
              request.wqe.rdma.remote_addr, length, Outcome::kRemoteAccess, &list->pieces[0]);
-  *reached |= list->pieces[0].reached && found == Outcome::kDone;
+  *reached |= found == Outcome::kDone && list->pieces[0].reached;
   return found;
 }
 
