@@ -56,11 +56,12 @@ bool carry_out(Qp& qp, const ibv_send_wr& wr) {
   Direct& direct = *qp.direct;
   const ibv_sge& sge = wr.sg_list[0];
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  const uint8_t* from = reinterpret_cast<const uint8_t*>(sge.addr);
-  if (is_inline ? sge.length > qp.cap.max_inline_data
-                : find(qp.known, qp.context->memory(), sge.lkey, {qp.pd_handle, 0, 0}, sge.addr,
-                       sge.length) == nullptr)
-    return false;
+  if (is_inline && sge.length > qp.cap.max_inline_data) return false;
+  // Not always what the element says: a region may have an iova of its own.
+  const uint8_t* const from = is_inline ? reinterpret_cast<const uint8_t*>(sge.addr)
+                                        : find(qp.known, qp.context->memory(), sge.lkey,
+                                               {qp.pd_handle, 0, 0}, sge.addr, sge.length);
+  if (from == nullptr) return false;
   const uint32_t access = direct.block->access.load(std::memory_order_relaxed);
   if (wr.opcode == IBV_WR_RDMA_WRITE) {
     if ((access & verbs::kRemoteWrite) == 0) return false;
