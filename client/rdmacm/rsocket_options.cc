@@ -138,7 +138,8 @@ int RSocket::get_option(int level, int name, void* value, socklen_t* length) {
     }
     return give(&number, sizeof number, value, length);
   }
-  if (level != SOL_SOCKET) return -ENOPROTOOPT;
+  if (level == IPPROTO_TCP || level == IPPROTO_IP || level == IPPROTO_IPV6) return -ENOPROTOOPT;
+  if (level != SOL_SOCKET) return -EOPNOTSUPP;
   switch (name) {
     case SO_ERROR:
       take_events();

@@ -299,7 +299,7 @@ ssize_t RSocket::send(const iovec* from, size_t count, int flags) {
     take_events();
     if (phase_ == Phase::kConnecting) return -EAGAIN;
   }
-  if (!connected()) return -ENOTCONN;
+  if (!connected()) return -EPIPE;
   if (const int error = tell_mappings(lock, nonblocking, send_limit_); error != 0) return error;
   size_t done = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <rdma/rsocket.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -363,6 +364,13 @@ VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
   timeval limit{};
   if (timeout != nullptr) limit = {timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};
   return rselect(count, read, write, except, timeout != nullptr ? &limit : nullptr);
+}
+
+// To hear of nothing would be worse.
+VRDMA_EXPORT int epoll_ctl(int set, int command, int fd, epoll_event* event) {
+  if (!over_rdma(fd)) return NEXT(epoll_ctl)(set, command, fd, event);
+  errno = EPERM;
+  return -1;
 }
 
 // ---- names, options, flags ----------------------------------------------------------------------
