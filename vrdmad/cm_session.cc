@@ -102,6 +102,7 @@ CmSession::~CmSession() {
   while (!channels_.empty()) remove_channel(channels_.begin()->first);
   while (!ids_.empty()) remove_id(ids_.begin()->first);
   --space_->sessions;
+  watch_.reset();  // before another thread closes what it watches
   close_connection(std::move(socket_));
 }
 
