@@ -149,12 +149,12 @@ void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space) {
 }
 
 Result<std::shared_ptr<void>> Cm::charge(const qp1mux::Endpoint& endpoint) {
-  for (CmDevice* device : devices_)
-    if (&device->endpoint() == &endpoint) return device->charge_id();
-  return fail(ENODEV, "the device has gone");
+  CmDevice* const its = device(&endpoint);
+  if (its == nullptr) return fail(ENODEV, "the device has gone");
+  return its->charge_id();
 }
 
-const CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {
+CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {
   for (CmDevice* device : devices_)
     if (&device->endpoint() == endpoint) return device;
   return nullptr;

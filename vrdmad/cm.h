@@ -77,7 +77,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void end_the_unread(const std::shared_ptr<CmNamespace>& space);
   [[nodiscard]] base::EventLoop& loop() { return loop_; }
   [[nodiscard]] qp1mux::CmHost& host() { return host_; }
-  [[nodiscard]] const CmDevice* device(const qp1mux::Endpoint* endpoint) const;
+  [[nodiscard]] CmDevice* device(const qp1mux::Endpoint* endpoint) const;
   [[nodiscard]] std::vector<uint64_t> guids(uint64_t netns) const;
   // 127.0.0.0/8 and ::1 become an address of a vdevice of the namespace, if it has one.
   [[nodiscard]] verbs::Gid meant(uint64_t netns, const verbs::Gid& gid) const;

@@ -11,8 +11,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "core/ipc/socket.h"
 

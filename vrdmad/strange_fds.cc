@@ -2,9 +2,7 @@
 
 #include <sys/socket.h>
 
-#include <memory>
-#include <system_error>
-#include <thread>
+#include "core/base/close_elsewhere.h"
 
 namespace vrdma::vrdmad {
 
@@ -12,14 +10,7 @@ using base::Fd;
 
 StrangeFds::~StrangeFds() {
   std::erase_if(*this, [](const Fd& fd) { return !fd.valid(); });  // those that were taken out
-  if (empty()) return;
-  const auto fds =
-      std::make_shared<std::vector<Fd>>(std::move(static_cast<std::vector<Fd>&>(*this)));
-  try {
-    std::thread([fds] { fds->clear(); }).detach();
-  } catch (const std::system_error&) {
-    fds->clear();  // no more threads: then it is done here, and may take a moment
-  }
+  base::close_elsewhere(std::move(static_cast<std::vector<Fd>&>(*this)));
 }
 
 void close_connection(Fd socket) {

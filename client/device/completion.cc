@@ -252,7 +252,8 @@ int poll_news(Cq& cq, int count, ibv_wc* wc) {
   uint64_t groups = std::rotr(bell.groups.load(std::memory_order_acquire), static_cast<int>(first));
   int got = 0;
   for (; groups != 0 && got < count; groups &= groups - 1) {
-    const unsigned group = (first + static_cast<unsigned>(std::countr_zero(groups))) % 64;
+    const unsigned group =
+        (first + static_cast<unsigned>(std::countr_zero(groups))) % ipc::kNewsWords;
     bell.groups.fetch_and(~(1ull << group));
     uint64_t bits = bell.news[group].exchange(0);
     for (; bits != 0; bits &= bits - 1) {

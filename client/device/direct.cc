@@ -84,7 +84,6 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
     return false;
   rdma::Requester requester{qp.context->memory(), qp.pd_handle};
   requester.memory.known = &qp.known;
-  direct.responder.memory.known = &direct.known_remote;
   const bool shared = direct.shared.block != nullptr && verbs::consumes_receive(opcode);
   if (shared) {
     if (!execute_shared(qp, request, requester, plan)) return false;
@@ -100,10 +99,7 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   if (!plan->receives) return true;
   ++qp.receives_consumed;
   rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
-  // The next message will need it, and then the peer's cache is far.
-  if (!shared)
-    __builtin_prefetch(
-        rdma::receive_at(direct.responder.receives, direct.responder.next_receive + 1));
+  if (!shared) fetch_ahead(direct, direct.responder.next_receive + 1);
   return true;
 }
 

@@ -30,6 +30,11 @@ inline void tell_receiver(const Direct& direct, bool solicited) {
   if (direct.wake.valid()) ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
 }
 
+// The next message will need that receive, and then the peer's cache is far.
+inline void fetch_ahead(const Direct& direct, uint32_t receive) {
+  __builtin_prefetch(rdma::receive_at(direct.responder.receives, receive));
+}
+
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being
 // waited for. An odd mark is stored before the first look at either (pairs with
 // AsymmetricFence::heavy of Fabric::cut_out and Session::dereg_mr).

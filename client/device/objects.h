@@ -241,8 +241,8 @@ struct Qp {
   bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
   rdma::KnownRegion known;         // of our own regions
 
-  base::SpinLock
-      poll_mutex;  // guards `polled`; the posted entries in [polled, sq_tail) are settled
+  // Guards `polled`; the posted entries in [polled, sq_tail) are settled.
+  base::SpinLock poll_mutex;
   std::atomic<uint32_t> polled = 0;
   std::vector<PostedSend> posted;  // by slot
 
@@ -321,10 +321,10 @@ void wait_for_initiator(Qp& qp);
 bool take_token(Qp& qp);  // true: this process executes
 void pump(Qp& qp);        // executes what waits in the ring while the token is ours
 bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
-bool execute_plainly(Qp& qp,
-                     const ibv_send_wr& wr);  // the same in a short way, if one is (plain.cc)
-void hand_over(Qp& qp);                       // to the worker; without a daemon the token stays
-void reclaim(Qp& qp);                         // after the daemon's death: takes the token back
+// plain.cc: the same in a short way, if the request has one.
+bool execute_plainly(Qp& qp, const ibv_send_wr& wr);
+void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
+void reclaim(Qp& qp);    // after the daemon's death: takes the token back
 
 // The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);

@@ -19,18 +19,14 @@ bool is_at_hand(const rdma::Region& region, const rdma::Memory& memory) {
          (region.way == ipc::Way::kReached && memory.space->is_own());
 }
 
-// Where `length` bytes at `addr` of the region `key` are, if it is in place and `user` may use it.
-struct User {
-  uint32_t pd, qpn;  // qpn 0: by an lkey
-  uint32_t access;
-};
-uint8_t* find(rdma::KnownRegion& known, const rdma::Memory& memory, uint32_t key, const User& user,
-              uint64_t addr, uint64_t length) {
+// Where `length` bytes at `addr` of the region `key` are, if it is in place and `user` has
+// `access`.
+uint8_t* find(rdma::KnownRegion& known, const rdma::Memory& memory, uint32_t key,
+              const rdma::KeyUser& user, uint32_t access, uint64_t addr, uint64_t length) {
   const rdma::Region* region = known.find(memory.keys, key);
   uint64_t va = 0, run = 0;
-  if (region == nullptr || region->pd != user.pd || (region->access & user.access) != user.access ||
-      (user.qpn == 0 ? region->window : region->qpn != 0 && region->qpn != user.qpn) ||
-      !is_at_hand(*region, memory) || !region->locate(addr, length, &va))
+  if (region == nullptr || !region->admits(user, access) || !is_at_hand(*region, memory) ||
+      !region->locate(addr, length, &va))
     return nullptr;
   uint8_t* const at = memory.space->at(va, length, &run);
   return run == length ? at : nullptr;
@@ -39,7 +35,7 @@ uint8_t* find(rdma::KnownRegion& known, const rdma::Memory& memory, uint32_t key
 // The memory of the receive that a SEND of `length` bytes would take.
 uint8_t* next_receive(Direct& direct, uint32_t index, uint64_t length) {
   rdma::ReceiveQueue& queue = direct.responder.receives;
-  if (queue.known_head - index - 1 >= queue.depth) return nullptr;
+  if (!rdma::is_known(queue, index)) return nullptr;
   const uint8_t* const wqe = rdma::receive_at(queue, index);
   const auto elements = __atomic_load_n(
       reinterpret_cast<const uint32_t*>(wqe + offsetof(ipc::RecvWqe, num_sge)), __ATOMIC_RELAXED);
@@ -49,7 +45,7 @@ uint8_t* next_receive(Direct& direct, uint32_t index, uint64_t length) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (sge.length < length) return nullptr;
   return find(direct.known_receive, direct.responder.memory, sge.lkey,
-              {direct.responder.receive_pd, 0, verbs::kLocalWrite}, sge.addr, length);
+              {direct.responder.receive_pd}, verbs::kLocalWrite, sge.addr, length);
 }
 
 bool carry_out(Qp& qp, const ibv_send_wr& wr) {
@@ -60,13 +56,13 @@ bool carry_out(Qp& qp, const ibv_send_wr& wr) {
   // Not always what the element says: a region may have an iova of its own.
   const uint8_t* const from = is_inline ? reinterpret_cast<const uint8_t*>(sge.addr)
                                         : find(qp.known, qp.context->memory(), sge.lkey,
-                                               {qp.pd_handle, 0, 0}, sge.addr, sge.length);
+                                               {qp.pd_handle}, 0, sge.addr, sge.length);
   if (from == nullptr) return false;
   const uint32_t access = direct.block->access.load(std::memory_order_relaxed);
   if (wr.opcode == IBV_WR_RDMA_WRITE) {
     if ((access & verbs::kRemoteWrite) == 0) return false;
     uint8_t* const to = find(direct.known_remote, direct.responder.memory, wr.wr.rdma.rkey,
-                             {direct.responder.pd, direct.responder.qpn, verbs::kRemoteWrite},
+                             {direct.responder.pd, direct.responder.qpn}, verbs::kRemoteWrite,
                              wr.wr.rdma.remote_addr, sge.length);
     if (to == nullptr) return false;
     rdma::copy_ordered(to, from, sge.length);
@@ -85,8 +81,7 @@ bool carry_out(Qp& qp, const ibv_send_wr& wr) {
   const bool solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
   entry.flags = solicited ? ipc::kRecvSolicited : 0;
   ipc::publish(direct.outbox, direct.outbox_depth, index, entry);
-  // The next message will need it, and then the peer's cache is far.
-  __builtin_prefetch(rdma::receive_at(direct.responder.receives, index + 1));
+  fetch_ahead(direct, index + 1);
   return true;
 }
 

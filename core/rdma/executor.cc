@@ -45,29 +45,23 @@ void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
 
 namespace {
 
-// Who names memory: by an lkey in its own protection domain, or by an rkey through a queue pair.
-struct User {
-  uint32_t pd = 0;
-  uint32_t qpn = 0;  // 0: by an lkey
-};
-
-Outcome locate(const Memory& memory, uint32_t key, const User& user, uint32_t access, uint64_t addr,
-               uint64_t length, Outcome refusal, Piece* piece) {
-  KnownRegion unknown;
-  Region imported;
+Outcome locate(const Memory& memory, uint32_t key, const KeyUser& user, uint32_t access,
+               uint64_t addr, uint64_t length, Outcome refusal, Piece* piece) {
+  Region copy;
   Memory exporter;
   const Memory* owner = &memory;
-  const Region* found = (memory.known != nullptr ? *memory.known : unknown).find(memory.keys, key);
+  const Region* found = memory.known != nullptr ? memory.known->find(memory.keys, key)
+                        : find_region(memory.keys, key, &copy) ? &copy
+                                                               : nullptr;
   if (found == nullptr) return refusal;
   if (found->way == ipc::Way::kImported) {
-    if (memory.imports == nullptr || !memory.imports->resolve(key, &imported, &exporter))
+    if (memory.imports == nullptr || !memory.imports->resolve(key, &copy, &exporter))
       return refusal;
-    found = &imported;
+    found = &copy;
     owner = &exporter;
   }
   const Region& region = *found;
-  if (region.pd != user.pd || (region.access & access) != access) return refusal;
-  if (user.qpn == 0 ? region.window : region.qpn != 0 && region.qpn != user.qpn) return refusal;
+  if (!region.admits(user, access)) return refusal;
   const bool nothing = region.way == ipc::Way::kNull;
   if (nothing && user.qpn != 0) return refusal;  // nobody else's, whatever the entry says
   if (!nothing && !region.locate(addr, length, &piece->addr)) return refusal;
@@ -123,8 +117,7 @@ Outcome gather(const verbs::Sge* sges, uint32_t count, const Memory& memory, uin
 }
 
 Outcome fetch_receive(ReceiveQueue& queue, uint32_t index, Receive* receive) {
-  if (queue.known_head - index - 1 >= queue.depth)
-    queue.known_head = queue.head->load(std::memory_order_acquire);
+  if (!is_known(queue, index)) queue.known_head = queue.head->load(std::memory_order_acquire);
   const uint32_t posted = queue.known_head - index;
   if (posted == 0) return Outcome::kNoReceive;
   if (posted > queue.depth) return Outcome::kPeerBroken;
@@ -277,19 +270,6 @@ bool write_piece(const uint8_t* from, const Piece& piece) {
 }
 
 bool copy_pieces(const PieceList& source, const PieceList& target) {
-  if (source.count == 1 && target.count == 1 && target.pieces[0].space != nullptr &&
-      source.pieces[0].length == target.pieces[0].length) {
-    const Piece& sink = target.pieces[0];
-    uint64_t read_run = 0, write_run = 0;
-    const uint8_t* const read = source_at(source.pieces[0], 0, sink.length, &read_run);
-    if (read == nullptr) return false;
-    uint8_t* const write = sink.space->at(sink.addr, sink.length, &write_run);
-    if (write == nullptr) return false;
-    if (read_run == sink.length && write_run == sink.length) {
-      copy_ordered(write, read, sink.length);
-      return true;
-    }
-  }
   uint32_t from = 0;
   uint64_t from_offset = 0;
   for (uint32_t to = 0; to < target.count; ++to) {

@@ -69,6 +69,11 @@ struct ReceiveQueue {
   return queue.wqes + uint64_t{index & (queue.depth - 1)} * ipc::recv_stride(queue.max_sge);
 }
 
+// Whether receive number `index` was posted as far as known_head tells.
+[[nodiscard]] inline bool is_known(const ReceiveQueue& queue, uint32_t index) {
+  return queue.known_head - index - 1 < queue.depth;
+}
+
 struct Requester {
   Memory memory;
   uint32_t pd = 0;

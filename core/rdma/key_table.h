@@ -12,6 +12,12 @@
 
 namespace vrdma::rdma {
 
+// Who names memory: by an lkey in its own protection domain, or by an rkey through a queue pair.
+struct KeyUser {
+  uint32_t pd = 0;
+  uint32_t qpn = 0;  // 0: by an lkey
+};
+
 // A memory region as a key names it, copied out of the table.
 struct Region {
   uint32_t pd = 0;
@@ -22,6 +28,11 @@ struct Region {
   ipc::Way way = ipc::Way::kReached;
   bool window = false;  // no lkey
   uint32_t qpn = 0;     // 0: any queue pair of the protection domain
+
+  [[nodiscard]] bool admits(const KeyUser& user, uint32_t wanted) const {
+    return pd == user.pd && (access & wanted) == wanted &&
+           (user.qpn == 0 ? !window : qpn == 0 || qpn == user.qpn);
+  }
 
   // The virtual address of `length_wanted` bytes at the work request's `address`; false if they
   // are not all inside.

@@ -21,5 +21,5 @@ mkdir -m 1777 "$T/files"
 status=0
 env -i "${ENVIRONMENT[@]}" TMPDIR="$T/files" "$T/verbs_conformance" --netns-a "$(ns a)" \
   --netns-b "$(ns b)" --user "$uid" "$@" "$group" 2>&1 | tee "$T/output" || status=$?
-if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/output"; then fail "a sanitizer's report"; fi
+no_sanitizer "$group, $mode, $user" "$T/output"
 [[ $status -eq 0 ]] || fail "$group, $mode, $user"

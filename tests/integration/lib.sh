@@ -231,6 +231,22 @@ listens() {
 # listening VDEVICE: somebody listens there by rdma_cm.
 listening() { [[ $(ctl conn list "$1") == *LISTEN* ]]; }
 
+# listening_server NAMESPACE USER COMMAND...: spawns `server` and waits until it listens by rdma_cm;
+# one more than before, for what was killed may still be listed.
+listening_server() {
+  local before
+  before=$(cm_listeners)
+  spawn server "$@"
+  wait_until 20 cm_listens_since "$before" || fail "${*:3}: the server does not listen"
+}
+cm_listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
+cm_listens_since() { ended "${PID[server]}" || [[ $(cm_listeners) -gt $1 ]]; }
+
+# no_sanitizer WHAT FILE...: fails if a program's words have a sanitizer's report.
+no_sanitizer() {
+  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "${@:2}"; then fail "$1: a sanitizer's report"; fi
+}
+
 # gid_index NAMESPACE DEVICE ADDRESS: where the address stands in the device's GID table.
 gid_index() {
   on "$1" root ibv_devinfo -v -d "$2" | sed -nE "s/^\s*GID\[ *([0-9]+)\]:\s*(::ffff:)?$3,.*/\1/p" |
@@ -255,6 +271,14 @@ two_vdevices() {
   INDEX_B=$(gid_index b vb 10.0.0.2)
 }
 
+# add_ipv6: fd00::1 and fd00::2 beside them.
+add_ipv6() {
+  ip_in a address add fd00::1/64 dev eth0 nodad
+  ip_in b address add fd00::2/64 dev eth0 nodad
+  wait_until 10 has_ipv6 || fail "the IPv6 addresses are no GIDs"
+}
+has_ipv6() ( gid_index a va fd00::1 && gid_index b vb fd00::2 ) >/dev/null 2>&1
+
 # pair USER PROGRAM ARGUMENTS...: server in a, client in b; both must succeed. The word GID among
 # the arguments becomes the index of the own IPv4 address.
 pair() {
@@ -267,8 +291,6 @@ pair() {
   [[ $REAPED -eq 0 ]] || fail "$program $*: the client ends with status $REAPED"
   reap server 10
   [[ $REAPED -eq 0 ]] || fail "$program $*: the server ends with status $REAPED"
-  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
-    fail "$program $*: a sanitizer's report"
-  fi
+  no_sanitizer "$program $*" "$T/server.log" "$T/client.log"
   say "$program $*: passed in $(((${EPOCHREALTIME/./} - began) / 1000)) ms"
 }

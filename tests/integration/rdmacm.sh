@@ -16,9 +16,7 @@ done
 setup
 start_daemon
 two_vdevices "$mode"
-ip_in a address add fd00::1/64 dev eth0 nodad
-ip_in b address add fd00::2/64 dev eth0 nodad
-has_ipv6() ( gid_index a va fd00::1 && gid_index b vb fd00::2 ) >/dev/null 2>&1
+add_ipv6
 
 holds() { ls -l "/proc/$1/fd" | grep -qF -- "-> $2"; }
 # The pipes by which one program tells the other (direct only) have a reader besides the other, or
@@ -39,14 +37,7 @@ tells_without_sigpipe() { # PROGRAM OTHER
     [[ -n ${readable[$pipe]} ]] || fail "$1 tells $2 by a pipe that only $2 reads"
   done
 }
-listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
-listens_since() { ended "${PID[server]}" || [[ $(listeners) -gt $1 ]]; }
-server() {
-  local before
-  before=$(listeners)
-  spawn server a "$user" "$@"
-  wait_until 20 listens_since "$before" || fail "$*: the server does not listen"
-}
+server() { listening_server a "$user" "$@"; }
 meet() { # CLIENT...: the server's words stand in `words`
   server "${words[@]}"
   spawn client b "$user" "$@"
@@ -59,13 +50,10 @@ both_end_well() { # CLIENT...
   [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED"
   reap server 10
   [[ $REAPED -eq 0 ]] || fail "${words[*]}: the server ends with status $REAPED"
-  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
-    fail "$*: a sanitizer's report"
-  fi
+  no_sanitizer "$*" "$T/server.log" "$T/client.log"
   say "$*: passed"
 }
 
-wait_until 10 has_ipv6 || fail "the IPv6 addresses are no GIDs"
 for address in 10.0.0.1 fd00::1; do
   words=(rping -s -C 10 -V -a "$address")
   meet rping -c -C 10 -V -a "$address"

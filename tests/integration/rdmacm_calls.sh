@@ -11,15 +11,12 @@ mode=$1 binary=$2
 setup
 start_daemon
 two_vdevices "$mode"
-ip_in a address add fd00::1/64 dev eth0 nodad
-has_ipv6() ( gid_index a va fd00::1 ) >/dev/null 2>&1
-wait_until 10 has_ipv6 || fail "the IPv6 address is no GID"
+add_ipv6
 cp "$binary" "$T/calls"
 LIMIT=60 on a root "$T/calls" 10.0.0.1 fd00::1
 
 for type in r x; do
-  spawn server a root rdma_xserver -c $type
-  wait_until 20 listening va || fail "rdma_xserver -c $type does not listen"
+  listening_server a root rdma_xserver -c $type
   on b root rdma_xclient -s 10.0.0.1 -c $type || fail "rdma_xclient -c $type ends with status $?"
   reap server 10
   [[ $REAPED -eq 0 ]] || fail "rdma_xserver -c $type ends with status $REAPED"

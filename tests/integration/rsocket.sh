@@ -10,19 +10,9 @@ done
 setup
 start_daemon
 two_vdevices "$mode"
-ip_in a address add fd00::1/64 dev eth0 nodad
-ip_in b address add fd00::2/64 dev eth0 nodad
-has_ipv6() { gid_index a va fd00::1 >/dev/null 2>&1 && gid_index b vb fd00::2 >/dev/null 2>&1; }
-wait_until 10 has_ipv6 || fail "the IPv6 addresses are no GIDs"
+add_ipv6
 
-listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
-listens_since() { ended "${PID[server]}" || [[ $(listeners) -gt $1 ]]; }
-server() {
-  local before
-  before=$(listeners)
-  spawn server a "$user" "$@"
-  wait_until 20 listens_since "$before" || fail "$*: the server does not listen"
-}
+server() { listening_server a "$user" "$@"; }
 client() {
   spawn client b "$user" "$@"
   reap client 60
@@ -33,9 +23,7 @@ meet() { # CLIENT...: the server's words stand in `words`
   client "$@"
   reap server 20
   [[ $REAPED -eq 0 ]] || fail "${words[*]}: the server ends with status $REAPED"
-  if grep -qE 'ERROR: \w+Sanitizer|runtime error:' "$T/server.log" "$T/client.log"; then
-    fail "$*: a sanitizer's report"
-  fi
+  no_sanitizer "$*" "$T/server.log" "$T/client.log"
   say "$*: passed"
 }
 # Without a way over RDMA the same programs would do without.

@@ -10,8 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
-#include <thread>
+
+#include "core/base/close_elsewhere.h"
 
 namespace vrdma::transport {
 
@@ -30,12 +30,9 @@ constexpr size_t kUnusable = 1;                 // a length that no frame has
 // The kernel waits until nobody is using a packet socket that is closed, which takes a while.
 PacketPort::~PacketPort() {
   watch_.reset();
-  const auto socket = std::make_shared<base::Fd>(std::move(socket_));
-  try {
-    std::thread([socket] { socket->reset(); }).detach();
-  } catch (const std::system_error&) {
-    socket->reset();
-  }
+  std::vector<base::Fd> sockets;
+  sockets.push_back(std::move(socket_));
+  base::close_elsewhere(std::move(sockets));
 }
 
 base::Result<void> PacketPort::flows_changed() {

@@ -33,14 +33,17 @@ ipc::Request request_of(Call call) {
   return request;
 }
 
-Client::Client(const std::string& path) {
+base::Fd dial(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  socket_ = base::Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  expect(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
          "connect to " + path + ": " + std::strerror(errno));
+  return socket;
 }
+
+Client::Client(const std::string& path) : socket_(dial(path)) {}
 
 void Client::send(const void* data, size_t size, const std::vector<int>& fds) {
   (void)ipc::send_message(socket_.get(), data, size, fds);

@@ -26,6 +26,9 @@ struct Answer {
   std::vector<base::Fd> fds;
 };
 
+// Connects to the daemon's socket at `path`.
+[[nodiscard]] base::Fd dial(const std::string& path);
+
 class Client {
  public:
   explicit Client(const std::string& path);  // connects, no more

@@ -5,10 +5,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -20,15 +18,8 @@ namespace vrdma::hostile {
 
 using ipc::CmCall;
 
-CmClient::CmClient(const std::string& session_socket) {
-  const std::string path = session_socket.substr(0, session_socket.rfind('/') + 1) + ipc::kCmSocket;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  socket_ = base::Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  expect(::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
-         "connect to " + path + ": " + std::strerror(errno));
-}
+CmClient::CmClient(const std::string& session_socket)
+    : socket_(dial(session_socket.substr(0, session_socket.rfind('/') + 1) + ipc::kCmSocket)) {}
 
 void CmClient::send(const void* data, size_t size, const std::vector<int>& with) {
   (void)ipc::send_message(socket_.get(), data, size, with);
