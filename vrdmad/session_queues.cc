@@ -127,6 +127,8 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
 int Session::modify_srq(const ipc::ModifySrqRequest& request) {
   rdma::Srq* srq = context_->srqs.find(request.handle);
   if (srq == nullptr) return EINVAL;
+  constexpr uint32_t kKnown = verbs::kSrqMaxWr | verbs::kSrqLimit;
+  if ((request.mask & ~kKnown) != 0) return EINVAL;
   const bool resizes = (request.mask & verbs::kSrqMaxWr) != 0;
   const bool limits = (request.mask & verbs::kSrqLimit) != 0;
   const uint32_t max_wr = resizes ? request.max_wr : srq->max_wr;

@@ -34,6 +34,10 @@ std::vector<Attack> raw_attacks();         // raw packets
 std::vector<Attack> ring_attacks();        // what stands in shared memory
 std::vector<Attack> connection_attacks();  // what is said at the rdma_cm socket
 std::vector<Attack> memory_attacks();      // keys, and memory that does not answer
+std::vector<Attack> object_attacks();      // objects and their lives
+std::vector<Attack> stranger_attacks();    // what is another's
+std::vector<Attack> race_attacks();        // two things at once
+std::vector<Attack> process_attacks();     // what a process does to itself
 
 // A file in a FUSE file system of a server that answers nothing more once `silence` was called.
 // Empty path: FUSE cannot be had here. To be made before anything else of the process.

@@ -236,6 +236,12 @@ bool Client::executed(const ipc::CreateQpReply& qp, int timeout_ms) const {
   return true;
 }
 
+bool Client::settled(const ipc::CreateQpReply& qp, int timeout_ms) const {
+  for (; timeout_ms > 0; timeout_ms -= 20)
+    if (executed(qp, 20) || block(qp)->state == static_cast<uint32_t>(QpState::kErr)) return true;
+  return false;
+}
+
 ipc::SendResult Client::last_result(const ipc::CreateQpReply& qp) const {
   const uint32_t tail = block(qp)->sq_tail.load();
   return arena.at<ipc::SendResult>(qp.results)[(tail - 1) & (qp.sq_depth - 1)];

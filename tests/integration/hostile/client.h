@@ -73,6 +73,8 @@ class Client {
   void post_receive(const ipc::CreateQpReply& qp, const std::vector<verbs::Sge>& sges);
   // True when sq_tail has come to the head.
   [[nodiscard]] bool executed(const ipc::CreateQpReply& qp, int timeout_ms = 5'000) const;
+  // That, or the queue pair is in ERR, where nobody executes any more.
+  [[nodiscard]] bool settled(const ipc::CreateQpReply& qp, int timeout_ms = 10'000) const;
   [[nodiscard]] ipc::SendResult last_result(const ipc::CreateQpReply& qp) const;
 
  private:

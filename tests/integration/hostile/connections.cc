@@ -259,6 +259,48 @@ void cm_closing_in_the_middle(const Target& target) {
   }
 }
 
+// Listens wherever it can, and connects to itself where nobody accepts.
+void cm_nobody_accepts(const Target& target) {
+  CmClient client(target.socket);
+  const uint32_t channel = client.channel();
+  ipc::CmRequest request;
+  uint32_t listeners = 0;
+  for (uint16_t port = 1; port < 1500; ++port) {
+    request = {};
+    request.call = CmCall::kBind;
+    request.handle = client.id(channel, 4);
+    request.local.port = port;
+    if (client.call(request) != 0) continue;
+    if (client.call(CmCall::kListen, request.handle, ~0u) == 0) ++listeners;
+  }
+  expect(listeners > 0, "nobody can listen");
+  for (int i = 0; i < 500; ++i) {
+    const uint32_t id = client.id(channel, 4);
+    expect(client.resolve(id, "10.0.1.3", 7) == 0, "kResolveAddr");
+    (void)client.call(CmCall::kResolveRoute, id);
+    (void)client.call(CmCall::kConnect, id);
+    ipc::CmEventMessage event;
+    while (::recv(client.fds[0].get(), &event, sizeof event, MSG_DONTWAIT) > 0) {
+    }
+  }
+}
+
+// Calls in an order in which they make no sense.
+void cm_out_of_turn(const Target& target) {
+  CmClient client(target.socket);
+  const uint32_t channel = client.channel();
+  for (const CmCall call : {CmCall::kConfirm, CmCall::kReject, CmCall::kDisconnect,
+                            CmCall::kEstablish, CmCall::kAccept, CmCall::kConnect}) {
+    const uint32_t id = client.id(channel);
+    expect(client.call(call, id) != 0, "a call that makes no sense is obeyed");
+    expect(client.resolve(id, kVictim, 7) == 0, "kResolveAddr");
+    if (call != CmCall::kConnect)
+      expect(client.call(call, id) != 0, "a call that makes no sense is obeyed");
+    expect(client.call(CmCall::kDestroyId, id) == 0, "kDestroyId");
+    expect(client.call(call, id) == EINVAL, "an id is used when it is destroyed");
+  }
+}
+
 }  // namespace
 
 std::vector<Attack> connection_attacks() {
@@ -271,6 +313,8 @@ std::vector<Attack> connection_attacks() {
           {"cm_unread", cm_unread},
           {"cm_flood", cm_flood},
           {"cm_forged", cm_forged},
+          {"cm_nobody_accepts", cm_nobody_accepts},
+          {"cm_out_of_turn", cm_out_of_turn},
           {"cm_closing_in_the_middle", cm_closing_in_the_middle}};
 }
 

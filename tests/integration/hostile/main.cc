@@ -121,7 +121,9 @@ int main(int argc, char** argv) {
   bool well = true;
   for (const auto& group : {vrdma::hostile::message_attacks(), vrdma::hostile::descriptor_attacks(),
                             vrdma::hostile::raw_attacks(), vrdma::hostile::ring_attacks(),
-                            vrdma::hostile::memory_attacks(), vrdma::hostile::connection_attacks()})
+                            vrdma::hostile::memory_attacks(), vrdma::hostile::connection_attacks(),
+                            vrdma::hostile::object_attacks(), vrdma::hostile::stranger_attacks(),
+                            vrdma::hostile::race_attacks(), vrdma::hostile::process_attacks()})
     for (const Attack& attack : group)
       if (argc <= 3 || std::any_of(argv + 3, argv + argc, [&](const char* name) {
             return std::strcmp(name, attack.name) == 0;

@@ -8,6 +8,7 @@
 
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
+#include "tests/integration/hostile/looped.h"
 
 namespace vrdma::hostile {
 
@@ -15,36 +16,6 @@ namespace {
 
 using ipc::Call;
 using verbs::Opcode;
-
-struct Looped {
-  explicit Looped(const Target& target, bool shared = false) : client(target.socket) {
-    client.open();
-    pd = client.alloc_pd();
-    cq = client.create_cq();
-    if (shared) srq = client.create_srq(pd);
-    qp = client.create_qp(pd, cq, shared ? srq.handle : ipc::kNoObject);
-    client.loop(qp);
-    mr = client.reg_mr(pd, kAddr, kLength, ipc::Way::kInPlace);
-  }
-  static constexpr uint64_t kAddr = 1u << 20, kLength = 1u << 20;
-
-  [[nodiscard]] ipc::SendWqe wqe(Opcode opcode) const {
-    ipc::SendWqe made{};
-    made.opcode = static_cast<uint8_t>(opcode);
-    made.flags = ipc::kSignaled;
-    made.num_sge = 1;
-    made.rdma.remote_addr = kAddr;
-    made.rdma.rkey = mr.key;
-    return made;
-  }
-  [[nodiscard]] verbs::Sge data(uint32_t length = 64) const { return {kAddr, length, mr.key}; }
-
-  Client client;
-  uint32_t pd = 0, cq = 0;
-  ipc::CreateSrqReply srq{};
-  ipc::CreateQpReply qp{};
-  ipc::RegMrReply mr{};
-};
 
 void send_indices(const Target& target) {
   for (const uint32_t head : {65u, 1000u, 1u << 31, ~0u}) {

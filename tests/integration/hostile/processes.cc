@@ -1,0 +1,278 @@
+// What a process can do to itself: stop, fork, exec, hide, change where it is.
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "core/ipc/socket.h"
+#include "tests/integration/hostile/attack.h"
+#include "tests/integration/hostile/client.h"
+#include "tests/integration/hostile/looped.h"
+
+namespace vrdma::hostile {
+
+namespace {
+
+using base::Fd;
+using ipc::Call;
+using verbs::Opcode;
+
+// A process of its own that says when it has done `what`, and then goes on with `then`.
+struct Helper {
+  Helper(const std::function<void()>& what, const std::function<void()>& then) {
+    std::array<int, 2> ends{};
+    expect(::pipe(ends.data()) == 0, "pipe");
+    pid = ::fork();
+    if (pid == 0) {
+      what();
+      (void)!::write(ends[1], "", 1);
+      then();
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    char byte = 0;
+    expect(::read(ends[0], &byte, 1) == 1, "a helper has failed");
+    ::close(ends[0]);
+  }
+  int end() const {
+    ::kill(pid, SIGKILL);
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return status;
+  }
+  pid_t pid = 0;
+};
+
+void wait_for_ever() {
+  for (;;) ::pause();
+}
+
+// Stopped in the middle of everything, for as long as it likes.
+void stopped(const Target& target) {
+  Helper helper(
+      [&] {
+        auto* it = new Looped(target, true);
+        auto* reached = new std::array<char, 65536>;
+        const auto mr = it->client.reg_mr(it->pd, reinterpret_cast<uint64_t>(reached), 65536,
+                                          ipc::Way::kReached);
+        for (int i = 0; i < 60; ++i) {
+          ipc::SendWqe wqe = it->wqe(i % 2 == 0 ? Opcode::kRdmaWrite : Opcode::kRdmaRead);
+          wqe.rdma.remote_addr = reinterpret_cast<uint64_t>(reached);
+          wqe.rdma.rkey = mr.key;
+          it->client.post(it->qp, wqe, {it->data(65536)});
+        }
+        ipc::Request request = request_of(Call::kDeregMr);
+        request.handle.handle = mr.handle;
+        it->client.send(request);
+      },
+      wait_for_ever);
+  ::kill(helper.pid, SIGSTOP);
+  ::usleep(500'000);
+  ::kill(helper.pid, SIGCONT);
+  ::usleep(50'000);
+  ::kill(helper.pid, SIGSTOP);
+  helper.end();
+}
+
+// Another program in the process that a session belongs to, which inherits its descriptors.
+void another_program(const Target& target) {
+  Client* client = nullptr;
+  Helper helper(
+      [&] {
+        auto* it = new Looped(target);
+        client = &it->client;
+        ::fcntl(client->fd(), F_SETFD, 0);
+        for (int i = 0; i < 60; ++i) it->write(Looped::kLength);
+      },
+      [] { ::execl("/bin/sleep", "sleep", "30", nullptr); });
+  ::usleep(300'000);
+  helper.end();
+}
+
+// The parent dies; a child holds its socket, its arenas and its memory.
+void heirs(const Target& target) {
+  Helper helper(
+      [&] {
+        auto* it = new Looped(target);
+        if (::fork() == 0) {
+          for (int i = 0; i < 100; ++i) {
+            it->write(4096);
+            ::usleep(2000);
+          }
+          // The parent's death ended the session, whoever has its socket.
+          expect(it->client.ended(), "a session outlives its process");
+          ::_exit(0);
+        }
+        ::usleep(20'000);
+      },
+      [] { ::kill(::getpid(), SIGKILL); });
+  ::usleep(600'000);
+  helper.end();
+}
+
+// A process whose memory is not for others to look at.
+void hidden(const Target& target) {
+  ::prctl(PR_SET_DUMPABLE, 0);
+  Looped it(target);
+  it.still_works();
+}
+
+// The first thread has gone; the process lives on in another.
+void without_its_first_thread(const Target& target) {
+  Helper helper([] {},
+                [&] {
+                  std::thread([target] {
+                    ::usleep(50'000);
+                    Client client(target.socket);
+                    const Answer answer = client.hello();
+                    if (answer.came && answer.error == 0) (void)client.alloc_pd();
+                    wait_for_ever();
+                  }).detach();
+                  ::pthread_exit(nullptr);
+                });
+  ::usleep(300'000);
+  helper.end();
+}
+
+// Limits that are the program's: the daemon's stores are not its own.
+void with_no_limits_left(const Target& target) {
+  const rlimit none{0, 0};
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  Looped it(target);
+  it.still_works();
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  const rlimit few{static_cast<rlim_t>(it.client.fd()) + 1, files.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  for (int i = 0; i < 10; ++i) {
+    ipc::Request request = request_of(Call::kCreateChannel);
+    (void)it.client.call(request);  // its descriptors find no place
+  }
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  it.still_works();
+}
+
+// A descriptor table that is full cannot take what the daemon sends.
+void descriptors_that_find_no_place(const Target& target) {
+  Client client(target.socket);
+  rlimit few{};
+  ::getrlimit(RLIMIT_NOFILE, &few);
+  few.rlim_cur = static_cast<rlim_t>(client.fd()) + 3;
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  static uint64_t cookie = 9;
+  ipc::Request request = request_of(Call::kHello);
+  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
+  request.hello.cookie = cookie;
+  (void)client.call(request);
+}
+
+// Where it may go, the socket of another namespace's vdevice is of no use.
+void from_another_namespace(const Target& target) {
+  Helper helper([] { (void)::unshare(CLONE_NEWUSER); }, [] {});
+  helper.end();
+  const bool moved = ::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+  if (!moved) return;
+  Client client(target.socket);
+  static uint64_t cookie = 11;
+  ipc::Request request = request_of(Call::kHello);
+  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
+  request.hello.cookie = cookie;
+  const Answer answer = client.call(request);
+  expect(!answer.came || answer.error != 0, "a process of another namespace gets a session");
+}
+
+// Its own user namespace, in which it is root: it gains nothing.
+void root_of_its_own(const Target& target) {
+  if (::unshare(CLONE_NEWUSER) != 0) return;
+  Client client(target.socket);
+  const Answer answer = client.hello();
+  if (!answer.came || answer.error != 0) return;
+  const uint32_t pd = client.alloc_pd();
+  const auto qp = client.create_qp(pd, client.create_cq());
+  client.loop(qp);
+  ipc::Request request = request_of(Call::kCreateQp);
+  request.create_qp = {pd, 1, 1, 0, 0, static_cast<uint32_t>(verbs::QpType::kRawPacket),
+                       1,  1, 1, 1, 0};
+  expect(client.call(request).error != 0, "raw packets without a packet socket");
+}
+
+// The socket goes to another process, which asks in its place.
+void a_socket_given_away(const Target& target) {
+  Client client(target.socket);
+  client.open();
+  if (::fork() == 0) {
+    for (int i = 0; i < 50; ++i) {
+      ipc::Request request = request_of(static_cast<Call>(i % 10 + 3));
+      client.send(request);
+    }
+    ::_exit(0);
+  }
+  ::wait(nullptr);
+  ::usleep(50'000);
+}
+
+// What is an operator's: its socket, and the names in the run directory.
+void the_operators_socket(const Target& target) {
+  const std::string directory = target.socket.substr(0, target.socket.rfind('/'));
+  const std::string run = directory.substr(0, directory.rfind("/netns/"));
+  if (::geteuid() != 0) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (run + "/admin.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+    const Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0,
+           "anybody may connect to the operator's socket");
+    for (const std::string& at : {run, run + "/netns", directory}) {
+      expect(::open((at + "/mine").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600) < 0,
+             "anybody may write into " + at);
+      expect(::unlink(target.socket.c_str()) != 0, "anybody may remove a vdevice's socket");
+    }
+    return;
+  }
+  // Whoever may connect to it, and then says nothing, or nonsense.
+  std::vector<Fd> sockets;
+  for (int i = 0; i < 50; ++i) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (run + "/admin.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+    sockets.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(sockets.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      continue;
+    Random random(target.seed + static_cast<uint32_t>(i));
+    std::string noise = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    if (i % 2 == 0) noise.clear();
+    for (int k = 0; k < 3000; ++k) noise.push_back(static_cast<char>(random()));
+    (void)::send(sockets.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL);
+  }
+}
+
+}  // namespace
+
+std::vector<Attack> process_attacks() {
+  return {{"stopped", stopped},
+          {"another_program", another_program},
+          {"heirs", heirs},
+          {"hidden", hidden},
+          {"without_its_first_thread", without_its_first_thread},
+          {"with_no_limits_left", with_no_limits_left},
+          {"descriptors_that_find_no_place", descriptors_that_find_no_place},
+          {"from_another_namespace", from_another_namespace},
+          {"root_of_its_own", root_of_its_own},
+          {"a_socket_given_away", a_socket_given_away},
+          {"the_operators_socket", the_operators_socket}};
+}
+
+}  // namespace vrdma::hostile
