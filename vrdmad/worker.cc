@@ -2,9 +2,26 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <random>
 
 namespace vrdma::vrdmad {
+
+namespace {
+
+// Of a vdevice: connections that have not said who they are, for which no quota pays.
+constexpr size_t kMaxStrangers = 1024;
+
+// Makes room for one more: who has said nothing for longest has to go.
+void bound_strangers(Vdevice& vdevice) {
+  if (vdevice.sessions.size() < vdevice.device.contexts.size() + kMaxStrangers) return;
+  ++vdevice.counters.refused;
+  const auto is_stranger = [](const auto& session) { return session->context() == nullptr; };
+  vdevice.sessions.erase(
+      std::find_if(vdevice.sessions.begin(), vdevice.sessions.end(), is_stranger));
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings,
                                                     unsigned index) {
@@ -97,6 +114,7 @@ void Worker::accept(const std::string& name, base::Fd socket) {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return close_connection(std::move(*socket));
     const std::shared_ptr<Vdevice>& vdevice = it->second;
+    bound_strangers(*vdevice);
     const auto ended = [](Session* over) {
       const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
       held->sessions.remove_if([over](const auto& session) { return session.get() == over; });

@@ -1,5 +1,6 @@
 // What is said: sizes, order, handles, numbers, and when.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -264,6 +265,22 @@ void many_connections(const Target& target) {
   ::usleep(100'000);
 }
 
+// Connections that never say who they are: the oldest make room for those who do.
+void strangers_without_end(const Target& target) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  Client known(target.socket);
+  known.open();
+  std::vector<Client> clients;
+  clients.reserve(1500);
+  while (clients.size() < 1500) clients.emplace_back(target.socket);
+  expect(clients.front().ended(), "strangers may be any number");
+  expect(clients.back().call(Call::kProbe).came, "the last of many strangers is not answered");
+  known.alloc_pd();
+}
+
 void many_sessions(const Target& target) {
   std::vector<Client> clients;
   clients.reserve(20'000);
@@ -294,6 +311,7 @@ std::vector<Attack> message_attacks() {
           {"closing_in_the_middle", closing_in_the_middle},
           {"replies_that_nobody_reads", replies_that_nobody_reads},
           {"many_connections", many_connections},
+          {"strangers_without_end", strangers_without_end},
           {"many_sessions", many_sessions}};
 }
 
