@@ -12,6 +12,8 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <mutex>
+#include <set>
 
 #include "api/status.h"
 #include "core/base/fd.h"
@@ -81,6 +83,10 @@ std::string default_run_dir() {
 struct Client::Connection {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::Admin::Stub> stub;
+
+  std::mutex mutex;  // guards the two below
+  std::set<grpc::ClientContext*> watches;
+  bool watches_end = false;
 
   // One unary call: `method` is a member of the stub.
   template <class Request, class Response>
@@ -173,19 +179,32 @@ base::Result<v1::VersionResponse> Client::version() {
 
 base::Result<void> Client::watch_vdevs(const OnEvent& on_event) {
   grpc::ClientContext context;
+  {
+    const std::lock_guard lock(connection_->mutex);
+    if (connection_->watches_end) return {};
+    connection_->watches.insert(&context);
+  }
   auto reader = connection_->stub->WatchVdevs(&context, v1::WatchVdevsRequest());
   v1::WatchEvent event;
-  while (reader->Read(&event)) {
-    if (on_event(event)) continue;
+  bool wanted = true;
+  while (wanted && reader->Read(&event)) wanted = on_event(event);
+  if (!wanted) {
     context.TryCancel();
     while (reader->Read(&event)) {
     }
-    (void)reader->Finish();
-    return {};
   }
   const grpc::Status status = reader->Finish();
+  const std::lock_guard lock(connection_->mutex);
+  connection_->watches.erase(&context);
+  if (!wanted || connection_->watches_end) return {};
   if (status.ok()) return base::fail(ECONNRESET, "vrdmad ended the watch");
   return base::pass(error_of(status, context));
+}
+
+void Client::end_watch() {
+  const std::lock_guard lock(connection_->mutex);
+  connection_->watches_end = true;
+  for (grpc::ClientContext* context : connection_->watches) context->TryCancel();
 }
 
 }  // namespace vrdma::api

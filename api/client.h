@@ -48,6 +48,8 @@ class Client {
   // ends (an error: it has no end of its own).
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event);
+  // Ends a watch in progress, and every one that is begun later: they succeed.
+  void end_watch();
 
  private:
   struct Connection;

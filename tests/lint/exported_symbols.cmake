@@ -1,3 +1,8 @@
+# libvrdma.so.1 against its header.
+if(TARGET vrdma)
+  vrdma_lint(libvrdma_symbols COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/libvrdma.py
+    $<TARGET_FILE:vrdma> ${CMAKE_SOURCE_DIR}/api/vrdma/vrdma.h)
+endif()
 # The drop-in library against the one it stands for. Both need the library built.
 if(TARGET vrdma_libibverbs)
   set(sanitized "")

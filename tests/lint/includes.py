@@ -36,6 +36,7 @@ TABLE = {
     "vrdmad": ["netns", "gid", "qp1mux", "provisioning", "transport", "transport/raw",
                "transport/shm", "transport/tcp", "transport/roce", "transport/hca", "api"],
     "cli": ["api", "core/base"],
+    "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.
 TABLE["tests"] = list(TABLE)
