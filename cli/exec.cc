@@ -48,6 +48,8 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
                     const std::vector<std::string>& command) {
   auto libraries = library_dir();
   if (!libraries) return std::move(libraries).error();
+  if (!vdev.lost().empty())
+    return {ENODEV, "vdevice '" + vdev.name() + "' is lost: " + vdev.lost()};
   if (auto entered = enter_netns(vdev); !entered) return std::move(entered).error();
 
   const char* const before = std::getenv("LD_LIBRARY_PATH");

@@ -38,7 +38,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"sessions", vdev.sessions()},
           {"gids", gid_rows(vdev)},
           {"quota", quota_rows(vdev)},
-          {"allowed", vdev.allowed()}};
+          {"allowed", vdev.allowed()},
+          {"lost", vdev.lost()}};
 }
 
 // What is no UTF-8 (a netns path may be anything) becomes U+FFFD instead of an exception.

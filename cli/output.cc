@@ -86,6 +86,8 @@ void Output::list(const std::vector<v1::Vdev>& vdevs) {
                vdev.tenant(), vdev.fabric(), std::to_string(vdev.active_mtu()),
                std::to_string(vdev.gids_size()), std::to_string(vdev.sessions())});
   table.print(out_);
+  for (const auto& vdev : vdevs)
+    if (!vdev.lost().empty()) out_ << vdev.name() << " cannot be restored: " << vdev.lost() << '\n';
 }
 
 void Output::show(const std::vector<v1::Vdev>& vdevs) {
@@ -98,6 +100,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
   };
   for (const auto& vdev : vdevs) {
     out_ << vdev.name() << '\n';
+    if (!vdev.lost().empty()) line("lost", vdev.lost());
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());

@@ -10,6 +10,8 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 namespace vrdma::netns {
 
@@ -90,6 +92,28 @@ base::Result<Netns> resolve(const std::string& spec) {
   const base::Fd place = open_place(spec);
   if (!place.valid()) return base::fail_errno("open netns " + quoted(spec));
   return open_nsfs(place, spec);
+}
+
+base::Result<Netns> find(uint64_t inode) {
+  namespace fs = std::filesystem;
+  const auto look = [inode](const fs::path& path) -> std::optional<Netns> {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0 || status.st_ino != inode) return {};
+    const base::Fd place = open_place(path);
+    if (!place.valid()) return {};
+    auto found = open_nsfs(place, path);
+    if (!found || found->inode != inode) return {};
+    return std::move(*found);
+  };
+  std::error_code ignored;
+  for (auto it = fs::directory_iterator("/run/netns", ignored); it != fs::directory_iterator();
+       it.increment(ignored))
+    if (auto found = look(it->path())) return std::move(*found);
+  for (auto it = fs::directory_iterator("/proc", ignored); it != fs::directory_iterator();
+       it.increment(ignored))
+    if (all_digits(it->path().filename()))
+      if (auto found = look(it->path() / "ns/net")) return std::move(*found);
+  return base::fail(ENOENT, "the netns with the inode " + std::to_string(inode) + " is not there");
 }
 
 base::Result<Netns> current() {

@@ -26,6 +26,10 @@ struct Netns {
 // before it is known to be a namespace, so that a FIFO or a device does no harm.
 [[nodiscard]] base::Result<Netns> resolve(const std::string& spec);
 
+// One known by its inode: among those in /run/netns and those of processes. ENOENT if it is in
+// neither place.
+[[nodiscard]] base::Result<Netns> find(uint64_t inode);
+
 // The calling thread's.
 [[nodiscard]] base::Result<Netns> current();
 

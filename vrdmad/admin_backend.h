@@ -25,6 +25,7 @@ struct QuotaRow {
 struct QuotaSetting {
   std::string kind;
   uint64_t limit = 0;
+  bool operator==(const QuotaSetting&) const = default;
 };
 
 struct VdevSpec {
@@ -36,6 +37,7 @@ struct VdevSpec {
   std::string fabric;               // empty: the tenant's own
   std::vector<QuotaSetting> quota;  // kinds not named get their defaults
   std::vector<std::string> allow;   // permissions, see provisioning/permission.h
+  bool operator==(const VdevSpec&) const = default;
 };
 
 struct GidRow {
@@ -51,7 +53,8 @@ struct VdevInfo {
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
-  std::string port_state;   // "ACTIVE" or "DOWN"
+  std::string port_state;   // "ACTIVE", "DOWN" or "LOST"
+  std::string lost;         // why it could not be restored; then all below is empty
   uint32_t active_mtu = 0;  // bytes
   std::string socket;       // path of the session socket
   uint32_t sessions = 0;    // processes that have it open

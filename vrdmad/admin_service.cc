@@ -55,6 +55,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
     row.set_limit(quota.limit);
   }
   for (const auto& permission : vdev.allowed) out.add_allowed(permission);
+  out.set_lost(vdev.lost);
 }
 
 void fill(v1::WatchEvent& out, const WatchEvent& event) {

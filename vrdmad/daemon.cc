@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <fstream>
 #include <functional>
 
 #include "gid/interface.h"
@@ -71,6 +72,38 @@ std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
   return rows;
 }
 
+// In the order of `first`, as far as they stand there; but the default GID stays the first.
+std::vector<verbs::Gid> in_order(const std::vector<verbs::Gid>& gids,
+                                 const std::vector<verbs::Gid>& first) {
+  std::vector<verbs::Gid> result(gids.begin(), gids.begin() + (gids.empty() ? 0 : 1));
+  const auto among = [](const std::vector<verbs::Gid>& all, const verbs::Gid& gid) {
+    return std::find(all.begin(), all.end(), gid) != all.end();
+  };
+  for (const auto* list : {&first, &gids})
+    for (const auto& gid : *list)
+      if (among(gids, gid) && !among(result, gid)) result.push_back(gid);
+  return result;
+}
+
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, id);
+  return id;
+}
+
+// Of a process, which means nothing after a boot.
+bool is_of_process(const std::string& netns) {
+  return netns.rfind("pid:", 0) == 0 || netns.rfind("/proc/", 0) == 0;
+}
+
+// What is set replaces what was set before.
+void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* into) {
+  for (const auto& setting : quota) {
+    std::erase_if(*into, [&](const auto& one) { return one.kind == setting.kind; });
+    into->push_back(setting);
+  }
+}
+
 std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& quota) {
   std::vector<provisioning::Setting> settings;
   for (const auto& one : quota) settings.push_back({one.kind, one.limit});
@@ -86,6 +119,7 @@ struct Daemon::Record {
   std::string fabric;
   gid::NodeGuid node_guid;
   netns::Link link;
+  StoredVdev stored;     // as it is on disk
   uint64_t foreign = 0;  // connections from another netns
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;
@@ -111,12 +145,14 @@ class Daemon::Subscription {
   uint64_t id_;
 };
 
-Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings)
-    : loop_(loop), run_dir_(run_dir), settings_(settings) {}
+Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
+               const SessionSettings& settings)
+    : loop_(loop), run_dir_(run_dir), store_(store), settings_(settings), boot_id_(boot_id()) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
-                                              const SessionSettings& settings, unsigned workers) {
-  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, settings));
+                                              Store& store, const SessionSettings& settings,
+                                              unsigned workers) {
+  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings));
   auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
   daemon->monitor_ = std::move(*monitor);
@@ -125,6 +161,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
     if (!worker) return pass(std::move(worker.error()));
     daemon->workers_.push_back(std::move(*worker));
   }
+  if (auto restored = daemon->restore_all(); !restored) return pass(std::move(restored.error()));
   return daemon;
 }
 
@@ -136,11 +173,29 @@ Worker& Daemon::worker_of(const std::string& fabric) {
 
 Result<Daemon::Record*> Daemon::find(const std::string& name) {
   const auto it = records_.find(name);
-  if (it == records_.end()) return fail(ENOENT, "there is no vdevice '" + name + "'");
-  return it->second.get();
+  if (it != records_.end()) return it->second.get();
+  if (const auto lost = lost_.find(name); lost != lost_.end())
+    return fail(ENODEV, "vdevice '" + name + "' is lost: " + lost->second.reason);
+  return fail(ENOENT, "there is no vdevice '" + name + "'");
 }
 
-Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
+// The namespace in which a vdevice was. Within one boot it must be the very one.
+Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
+  const std::string& spec = stored.spec.netns;
+  if (stored.boot_id != boot_id_) {
+    if (is_of_process(spec))
+      return fail(ESRCH, "'" + spec + "' was a process before the last boot");
+    return netns::resolve(spec);
+  }
+  auto named = netns::resolve(spec);
+  if (named && named->inode == stored.netns_inode) return named;
+  if (auto same = netns::find(stored.netns_inode)) return same;
+  if (!named) return named;
+  return fail(ESTALE, "netns '" + spec + "' is another one than it was made in");
+}
+
+Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
+                                                     const StoredVdev* stored) {
   if (auto ok = check_name("the vdevice", spec.name); !ok) return pass(std::move(ok.error()));
   if (records_.contains(spec.name))
     return fail(EEXIST, "there is a vdevice '" + spec.name + "' already");
@@ -170,7 +225,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   if (!permissions) return pass(std::move(permissions.error()));
   record->spec.allow = permissions->names();
 
-  auto netns = netns::resolve(spec.netns);
+  auto netns = stored != nullptr ? locate(*stored) : netns::resolve(spec.netns);
   if (!netns) return pass(std::move(netns.error()));
   const std::string& name = spec.name;
   auto watch = monitor_->watch_link(
@@ -180,21 +235,25 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec) {
   if (!watch) return pass(std::move(watch.error()));
   record->watch = std::move(*watch);
   record->link = record->watch.link();
+  if (stored != nullptr) record->stored = *stored;
+  if (stored != nullptr && stored->boot_id == boot_id_ && record->link.ifindex != stored->ifindex)
+    return fail(ESTALE, "netdev '" + spec.netdev + "' is another one than it was made on");
 
   auto directory = run_dir_.make_netns_dir(netns->inode);
   if (!directory) return pass(std::move(directory.error()));
   record->netns_dir = std::shared_ptr<void>(
       nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
 
-  auto holding =
-      gids_.claim(record->fabric, name, gid::derive_gids(to_interface(record->link)), [this, name] {
-        loop_.post([this, name] {
-          if (auto found = find(name)) apply(**found);
-        });
-      });
+  const auto gids = gid::derive_gids(to_interface(record->link));
+  auto holding = gids_.claim(record->fabric, name,
+                             stored != nullptr ? in_order(gids, stored->gids) : gids, [this, name] {
+                               loop_.post([this, name] {
+                                 if (auto found = find(name)) apply(**found);
+                               });
+                             });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
-  record->node_guid = gid::make_node_guid();
+  record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
 
   Worker& worker = worker_of(record->fabric);
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
@@ -250,6 +309,7 @@ void Daemon::on_link_changed(const std::string& name, const netns::Link& link) {
   record.link = link;
   record.spec.netdev = link.name;
   apply(record);
+  store_again(record);
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 
@@ -258,8 +318,81 @@ void Daemon::on_link_gone(const std::string& name, uint64_t id, const std::strin
   // Not inside the monitor's call about the very link.
   loop_.post([this, name, id, reason] {
     const auto found = find(name);
-    if (found && (*found)->id == id) remove(name, reason);
+    if (!found || (*found)->id != id) return;
+    remove(name, reason);
+    // Otherwise it is lost after the next start.
+    if (auto erased = store_.erase(name); !erased)
+      spdlog::error("vdevice {}: it is not forgotten: {}", name, erased.error().message());
   });
+}
+
+Result<void> Daemon::restore_all() {
+  auto all = store_.vdevs();
+  if (!all) return pass(std::move(all.error()));
+  for (auto& stored : *all) {
+    const std::string name = stored.spec.name;
+    auto record = make(stored.spec, &stored);
+    if (!record) {
+      spdlog::warn("vdevice {}: it cannot be restored: {}", name, record.error().message());
+      lost_.insert_or_assign(name, Lost{std::move(stored), record.error().message()});
+      continue;
+    }
+    spdlog::info("vdevice {}: restored", name);
+    store_again(*records_.emplace(name, std::move(*record)).first->second);
+  }
+  retry_delay_ = std::chrono::seconds(1);
+  retry_later();
+  return {};
+}
+
+void Daemon::retry_later() {
+  constexpr base::Duration kLongest = std::chrono::seconds(30);
+  if (lost_.empty()) return retry_.reset();
+  retry_ = loop_.after(retry_delay_, [this] { restore_lost(); });
+  retry_delay_ = std::min(2 * retry_delay_, kLongest);
+}
+
+void Daemon::restore_lost() {
+  for (auto it = lost_.begin(); it != lost_.end();) {
+    const std::string name = it->first;
+    auto record = make(it->second.vdev.spec, &it->second.vdev);
+    if (!record) {
+      it->second.reason = record.error().message();
+      ++it;
+      continue;
+    }
+    it = lost_.erase(it);
+    spdlog::info("vdevice {}: restored", name);
+    Record& made = *records_.emplace(name, std::move(*record)).first->second;
+    store_again(made);
+    tell(WatchEvent::Type::kChanged, info(made), "restored");
+  }
+  retry_later();
+}
+
+StoredVdev Daemon::stored_form(const Record& record) const {
+  StoredVdev stored;
+  stored.spec = record.spec;
+  stored.node_guid = record.node_guid;
+  stored.boot_id = boot_id_;
+  stored.netns_inode = record.link.netns_inode;
+  stored.ifindex = record.link.ifindex;
+  stored.gids = record.gids.gids();
+  return stored;
+}
+
+Result<void> Daemon::store(Record& record) {
+  StoredVdev now = stored_form(record);
+  if (now == record.stored) return {};
+  if (auto stored = store_.put(now); !stored) return pass(std::move(stored.error()));
+  record.stored = std::move(now);
+  return {};
+}
+
+// After a change that was not an operator's: there is nobody to be told of an error.
+void Daemon::store_again(Record& record) {
+  if (auto stored = store(record); !stored)
+    spdlog::error("vdevice {}: {}", record.spec.name, stored.error().message());
 }
 
 void Daemon::remove(const std::string& name, const std::string& reason) {
@@ -299,14 +432,32 @@ VdevInfo Daemon::info(const Record& record) {
   return info;
 }
 
+VdevInfo Daemon::info(const Lost& lost) {
+  const VdevSpec& spec = lost.vdev.spec;
+  VdevInfo info;
+  info.name = spec.name;
+  info.parent = spec.parent;
+  info.tenant = spec.tenant;
+  info.fabric = spec.fabric.empty() ? "tenant/" + spec.tenant : spec.fabric;
+  info.netns = spec.netns;
+  info.netdev = spec.netdev;
+  info.node_guid = lost.vdev.node_guid.text();
+  info.port_state = "LOST";
+  info.lost = lost.reason;
+  return info;
+}
+
 void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason) {
   for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
 }
 
 Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
   return call([&]() -> Result<VdevInfo> {
-    auto record = make(spec);
+    auto record = make(spec, nullptr);
     if (!record) return pass(std::move(record.error()));
+    if (auto stored = store(**record); !stored)
+      return pass(std::move(stored.error()), "vdevice '" + spec.name + "' is not made");
+    lost_.erase(spec.name);
     VdevInfo made = info(**record);
     records_.emplace(spec.name, std::move(*record));
     spdlog::info("vdevice {}: created on {} in netns {}", made.name, made.netdev, made.netns);
@@ -317,8 +468,18 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
 
 Result<void> Daemon::delete_vdev(const std::string& name) {
   return call([&]() -> Result<void> {
-    if (auto found = find(name); !found) return pass(std::move(found.error()));
-    remove(name, "deleted");
+    const auto lost = lost_.find(name);
+    if (lost == lost_.end())
+      if (auto found = find(name); !found) return pass(std::move(found.error()));
+    if (auto erased = store_.erase(name); !erased)
+      return pass(std::move(erased.error()), "vdevice '" + name + "' is not deleted");
+    if (lost == lost_.end()) {
+      remove(name, "deleted");
+    } else {
+      const VdevInfo last = info(lost->second);
+      lost_.erase(lost);
+      tell(WatchEvent::Type::kRemoved, last, "deleted");
+    }
     spdlog::info("vdevice {}: deleted", name);
     return {};
   });
@@ -326,6 +487,7 @@ Result<void> Daemon::delete_vdev(const std::string& name) {
 
 Result<VdevInfo> Daemon::get_vdev(const std::string& name) {
   return call([&]() -> Result<VdevInfo> {
+    if (const auto lost = lost_.find(name); lost != lost_.end()) return info(lost->second);
     auto found = find(name);
     if (!found) return pass(std::move(found.error()));
     return info(**found);
@@ -336,6 +498,8 @@ std::vector<VdevInfo> Daemon::list_vdevs() {
   return call([&] {
     std::vector<VdevInfo> all;
     for (const auto& [name, record] : records_) all.push_back(info(*record));
+    for (const auto& [name, lost] : lost_) all.push_back(info(lost));
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     return all;
   });
 }
@@ -348,9 +512,23 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     Record& record = **found;
     const auto settings = to_settings(quota);
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
-    if (auto ok = worker_of(record.fabric).set_limits(name, settings); !ok)
+    Worker& worker = worker_of(record.fabric);
+    if (auto ok = worker.check_limits(name, settings); !ok) return pass(std::move(ok.error()));
+    // On disk first: what has been set could not always be taken back.
+    const auto before = record.spec.quota;
+    merge(quota, &record.spec.quota);
+    auto ok = store(record);
+    if (!ok) {
+      record.spec.quota = before;
+      return pass(std::move(ok.error()), "the quota of vdevice '" + name + "' is not changed");
+    }
+    ok = worker.set_limits(name, settings);  // since it was checked, more may be in use
+    if (ok) ok = record.cm->set_limits(settings);
+    if (!ok) {
+      record.spec.quota = before;
+      store_again(record);
       return pass(std::move(ok.error()));
-    if (auto ok = record.cm->set_limits(settings); !ok) return pass(std::move(ok.error()));
+    }
     VdevInfo changed = info(record);
     tell(WatchEvent::Type::kChanged, changed, "quota changed");
     return changed;
@@ -374,6 +552,7 @@ std::vector<CounterRow> Daemon::counters() {
   return call([&] {
     std::vector<CounterRow> rows;
     rows.push_back({"daemon", "vdevices", records_.size()});
+    rows.push_back({"daemon", "vdevices_lost", lost_.size()});
     rows.push_back({"daemon", "gids_refused", gids_.refusals()});
     const CmCounters& cm = std::as_const(cm_).counters();
     rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
@@ -411,6 +590,8 @@ std::shared_ptr<void> Daemon::watch(WatchCallback callback) {
   return call([&]() -> std::shared_ptr<void> {
     for (const auto& [name, record] : records_)
       callback({WatchEvent::Type::kAdded, info(*record), "is there"});
+    for (const auto& [name, lost] : lost_)
+      callback({WatchEvent::Type::kAdded, info(lost), "is lost"});
     const uint64_t id = next_subscriber_++;
     subscribers_.emplace(id, std::move(callback));
     return std::make_shared<Subscription>(*this, id);

@@ -3,6 +3,11 @@
 // Belongs to the control thread. A vdevice is one Record; the parts of it that must be undone are
 // move-only members, in the order of creation, so that a creation that fails half-way and a
 // deletion are the same destructor. Admin calls come from gRPC's threads and are run on the loop.
+//
+// What an operator made is in the Store before the call is answered. At the start all of it is made
+// again; what cannot be, because its netns or netdev is not there, is *lost*: listed with the
+// reason, and tried again every now and then (not often, and only while something is lost) until it
+// is there, deleted, or made anew. What ends while the daemon looks on is forgotten.
 #pragma once
 
 #include <future>
@@ -20,6 +25,7 @@
 #include "vrdmad/parent.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/session_socket.h"
+#include "vrdmad/store.h"
 #include "vrdmad/sysfs_tree.h"
 #include "vrdmad/worker.h"
 
@@ -29,6 +35,7 @@ class Daemon final : public AdminBackend {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(base::EventLoop& loop,
                                                                    const RunDir& run_dir,
+                                                                   Store& store,
                                                                    const SessionSettings& settings,
                                                                    unsigned workers);
   ~Daemon() override;
@@ -49,7 +56,8 @@ class Daemon final : public AdminBackend {
   struct Record;
   class Subscription;
 
-  Daemon(base::EventLoop& loop, const RunDir& run_dir, const SessionSettings& settings);
+  Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
+         const SessionSettings& settings);
 
   template <class F>
   auto call(F f) -> decltype(f()) {
@@ -59,10 +67,24 @@ class Daemon final : public AdminBackend {
     return result.get();
   }
 
-  base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec);
+  struct Lost {
+    StoredVdev vdev;
+    std::string reason;
+  };
+
+  // From `stored`, if it is not null: as it was, where it was.
+  base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
   base::Result<Record*> find(const std::string& name);
+  base::Result<netns::Netns> locate(const StoredVdev& stored);
+  base::Result<void> restore_all();
+  void restore_lost();
+  void retry_later();
+  [[nodiscard]] StoredVdev stored_form(const Record& record) const;
+  base::Result<void> store(Record& record);
+  void store_again(Record& record);
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
+  static VdevInfo info(const Lost& lost);
   void apply(Record& record);  // link and addresses -> port and GIDs
   void on_link_changed(const std::string& name, const netns::Link& link);
   void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
@@ -71,6 +93,7 @@ class Daemon final : public AdminBackend {
 
   base::EventLoop& loop_;
   const RunDir& run_dir_;
+  Store& store_;
   SessionSettings settings_;
   std::vector<std::unique_ptr<Parent>> parents_ = find_parents();
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -78,6 +101,10 @@ class Daemon final : public AdminBackend {
   gid::Registry gids_;
   Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
+  std::map<std::string, Lost> lost_;
+  std::string boot_id_;
+  base::EventLoop::Timer retry_;
+  base::Duration retry_delay_{};
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
   uint64_t next_record_ = 1;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "vrdmad/admin_server.h"
 #include "vrdmad/daemon.h"
 #include "vrdmad/run_dir.h"
+#include "vrdmad/store.h"
 
 namespace {
 
@@ -84,16 +84,6 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<void> make_state_dir(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error)
-    return vrdma::base::fail(error.value(),
-                             "make the state directory " + path + ": " + error.message());
-  if (::chmod(path.c_str(), 0700) != 0) return vrdma::base::fail_errno("chmod " + path);
-  return {};
-}
-
 Result<void> run(const Options& options) {
   if (::geteuid() != 0)
     return vrdma::base::fail(EPERM,
@@ -105,8 +95,8 @@ Result<void> run(const Options& options) {
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
   auto run_dir = vrdma::vrdmad::RunDir::open(options.run_dir);
   if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
-  if (auto made = make_state_dir(options.state_dir); !made)
-    return vrdma::base::pass(std::move(made.error()));
+  auto store = vrdma::vrdmad::Store::open(options.state_dir);
+  if (!store) return vrdma::base::pass(std::move(store.error()));
   auto loop = vrdma::base::EventLoop::create();
   if (!loop) return vrdma::base::pass(std::move(loop.error()));
 
@@ -115,7 +105,7 @@ Result<void> run(const Options& options) {
                                : std::max(1u, std::thread::hardware_concurrency() / 2);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
-  auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, settings, workers);
+  auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, **store, settings, workers);
   if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
   auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket());
   if (!admin) return vrdma::base::pass(std::move(admin.error()));

@@ -139,6 +139,15 @@ VdeviceUse Worker::use(const std::string& name) {
   });
 }
 
+base::Result<void> Worker::check_limits(const std::string& name,
+                                        const std::vector<provisioning::Setting>& limits) {
+  return call([&]() -> base::Result<void> {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    return it->second->ledger.check_limits(limits);
+  });
+}
+
 base::Result<void> Worker::set_limits(const std::string& name,
                                       const std::vector<provisioning::Setting>& limits) {
   return call([&]() -> base::Result<void> {

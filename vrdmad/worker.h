@@ -60,6 +60,9 @@ class Worker {
   void accept(const std::string& name, base::Fd socket);
   void remove(const std::string& name);  // when it returns, no new work of it is executed
   [[nodiscard]] VdeviceUse use(const std::string& name);
+  // What set_limits() would say, without doing it.
+  [[nodiscard]] base::Result<void> check_limits(const std::string& name,
+                                                const std::vector<provisioning::Setting>& limits);
   [[nodiscard]] base::Result<void> set_limits(const std::string& name,
                                               const std::vector<provisioning::Setting>& limits);
 

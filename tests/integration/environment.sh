@@ -107,5 +107,6 @@ ctl vdev delete va2
 kill -9 "$DAEMON"
 wait "$DAEMON" 2>/dev/null || true
 [[ -n $(find "$R" -name 'va1.sysfs') ]] || fail "the killed daemon left nothing: nothing is tested"
+rm -r "$S"  # a successor that knows no vdevices
 start_daemon
 [[ -z $(find "$R" -name '*.sysfs*') ]] || fail "files of a killed daemon stay"

@@ -92,10 +92,7 @@ for words in "${programs[@]}"; do
     reap server 5
     reap client 5
   fi
-  # A new daemon takes the run directory over, as it was left.
+  # A new daemon takes the run directory over, as it was left, and makes the vdevices again.
   start_daemon --daemon-grace 0
-  for v in va vb; do ctl vdev delete $v 2>/dev/null || true; done
-  vdev_create va a eth0 --tenant red --fabric "$mode"
-  vdev_create vb b eth0 --tenant "$([[ $mode == direct ]] && echo red || echo blue)" --fabric "$mode"
   pair nobody ib_send_bw -F -n 100
 done

@@ -1,0 +1,156 @@
+#!/bin/bash
+# restore.sh: what an operator made survives the daemon's death, what cannot be restored is listed
+# with the reason, and a disk that takes no more leaves no half state.
+#
+#     netns a              netns b                netns c
+#   +-----------+        +------------+         +-----------+
+#   | va -- eth0|        | vb -- eth0 |         | vc -- eth0|    c is named by pid:N
+#   +-----------+        +------------+         +-----------+
+. "$(dirname "$0")/lib.sh"
+setup
+mkdir -m 700 "$S"
+mount -t tmpfs -o size=512k,mode=700 tmpfs "$S"
+undo_mount() { umount -l "$S" 2>/dev/null || true; }
+trap 'status=$?; line=$BASH_COMMAND; undo_mount; (exit $status); finish $status "$line"' EXIT
+start_daemon
+netns_add a b c
+for n in a b c; do loose $n eth0; done
+ip_in a address add 10.0.0.1/24 dev eth0
+spawn sleeper c root sleep 1000
+
+kill_daemon() {
+  kill -9 "$DAEMON"
+  wait "$DAEMON" 2>/dev/null || true
+  DAEMON=
+}
+restart() { kill_daemon; start_daemon "$@"; }
+field() { # VDEVICE FIELD
+  ctl vdev show "$1" -o json | python3 -c '
+import json, sys
+x = json.load(sys.stdin)
+print((x[0] if isinstance(x, list) else x)[sys.argv[1]])' "$2"
+}
+# All but what counts and what is random.
+everything() { ctl vdev show -o json; }
+is_lost() { [[ $(field "$1" port_state) == LOST ]]; }
+is_there() { [[ $(field "$1" port_state) == ACTIVE ]]; }
+
+say "all that was said comes back, also what was changed later"
+vdev_create va a eth0 --tenant red --fabric f --quota qp=4,mr_bytes=1g --allow raw-packet
+vdev_create vb b eth0 --tenant blue --fabric f
+vdev_create gone b eth0 --tenant other
+ctl vdev create vc --netns "pid:${PID[sleeper]}" --netdev eth0 >/dev/null
+ctl quota set va qp=9,cm_rate=3
+ctl vdev delete gone
+ip_in a address add 10.0.0.9/24 dev eth0
+ip_in a address add 10.0.0.3/24 dev eth0
+ip_in b link set eth0 name eth7
+wait_until 5 gid_index a va 10.0.0.3 >/dev/null || fail "the addresses are no GIDs"
+before=$(everything)
+restart
+[[ $(everything) == "$before" ]] || { diff <(everything) <(echo "$before"); fail "not as it was"; }
+[[ $(field va quota) == *"'qp', 'used': 0, 'limit': 9"* ]] || fail "the quota that was set is lost"
+on a root ibv_devinfo -d va >/dev/null || fail "va does not work"
+stop_daemon
+start_daemon
+[[ $(everything) == "$before" ]] || fail "not as it was after an orderly end"
+
+say "what is not there is lost, with the reason, and comes back with it"
+kill_daemon
+ip_in b link delete eth7
+start_daemon
+is_lost vb || fail "vb is not lost"
+ctl vdev list | grep -q "vb cannot be restored: .*eth7" || fail "the list does not say why"
+status=0
+ctl exec vb -- true 2>"$T/err" || status=$?
+[[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || fail "exec on a lost vdevice: $status $(cat "$T/err")"
+grep -q 'is lost' "$T/err" || fail "exec does not say that vb is lost"
+ctl quota set vb qp=3 2>/dev/null && fail "the quota of a lost vdevice is set"
+is_there va && is_there vc || fail "the others are not there"
+ctl vdev delete vb
+ctl vdev show vb 2>/dev/null && fail "vb is not forgotten"
+
+say "another netns of the same name is not the same; after a boot the name is enough"
+kill_daemon
+kill -9 "${PID[sleeper]}"
+reap sleeper 5
+ip netns delete "$(ns c)"
+ip netns add "$(ns c)"
+loose c eth0
+start_daemon
+is_lost vc || fail "vc is not lost"
+ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "a lost vdevice cannot be made anew"
+kill_daemon
+ip netns delete "$(ns c)"
+boots() { # makes the state one of another boot
+  python3 -c '
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("UPDATE vdev SET boot_id = ?", ("another",))
+db.commit()' "$S/state.db"
+}
+boots
+start_daemon
+is_lost vc || fail "vc is not lost"
+ip netns add "$(ns c)"
+loose c eth0
+wait_until 10 is_there vc || fail "vc does not come back with its netns"
+restart
+is_there vc || fail "vc is not restored"
+
+# changed_nothing PATTERN COMMAND...: it fails with one line, and nothing has changed, also on disk.
+changed_nothing() {
+  local pattern=$1 status=0
+  shift
+  "$@" >"$T/out" 2>"$T/err" || status=$?
+  [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "$*: status $status"; }
+  grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "$*: does not name '$pattern'"; }
+  [[ $(everything) == "$before" ]] || fail "$*: something has changed"
+  say "refused: $(cat "$T/err")"
+}
+
+say "a full disk"
+before=$(everything)
+dd if=/dev/zero of="$S/full" bs=4k status=none 2>/dev/null || true
+# The log is as long as it was: some changes fit.
+for ((i = 0; i < 300; ++i)); do
+  ctl quota set va qp=$((10 + i)) 2>/dev/null || break
+done
+[[ $i -lt 300 ]] || fail "the disk does not become full"
+before=$(everything)
+changed_nothing 'the disk is full' ctl vdev create vd --netns "$(ns a)" --netdev eth0 --tenant other
+changed_nothing 'the disk is full' ctl quota set va qp=999
+changed_nothing 'the disk is full' ctl vdev delete vc
+[[ -z $(find "$R" -name 'vd*') ]] || fail "vd left something in the run directory"
+rm "$S/full"
+restart
+[[ $(everything) == "$before" ]] || fail "not as it was before the full disk"
+ctl quota set va qp=12 || fail "no change is possible after the disk has room again"
+
+# no_start PATTERN: vrdmad ends with status 1 and one line.
+no_start() {
+  local pattern=$1 status=0
+  timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/other" --state-dir "$S" --log-level off \
+    2>"$T/err" || status=$?
+  [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "it ends with $status"; }
+  grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "it does not say '$pattern'"; }
+  say "refused: $(cat "$T/err")"
+}
+
+say "a second daemon, a read-only disk, a damaged file, a newer form"
+no_start "another vrdmad"
+stop_daemon
+mount -o remount,ro "$S"
+no_start "not writable"
+mount -o remount,rw "$S"
+cp "$S/state.db" "$T/good"
+head -c 16384 /dev/urandom >"$S/state.db"
+no_start damaged
+cp "$T/good" "$S/state.db"
+python3 -c '
+import sqlite3, sys
+sqlite3.connect(sys.argv[1]).execute("PRAGMA user_version=999")' "$S/state.db"
+no_start "newer vrdmad"
+cp "$T/good" "$S/state.db"
+start_daemon
+is_there va || fail "va is not there any more"

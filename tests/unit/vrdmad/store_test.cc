@@ -1,0 +1,182 @@
+#include "vrdmad/store.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/unit/vrdmad/admin_fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+namespace fs = std::filesystem;
+
+StoredVdev red() {
+  StoredVdev vdev;
+  vdev.spec.name = "red0";
+  vdev.spec.netns = "red";
+  vdev.spec.netdev = "eth0";
+  vdev.spec.tenant = "shop";
+  vdev.spec.fabric = "f";
+  vdev.spec.quota = {{"mr_bytes", UINT64_MAX}, {"qp", 7}};
+  vdev.spec.allow = {"raw-packet"};
+  vdev.node_guid.bytes = {2, 1, 2, 3, 4, 5, 6, 7};
+  vdev.boot_id = "b";
+  vdev.netns_inode = 4026532000;
+  vdev.ifindex = 5;
+  vdev.gids.resize(3);
+  vdev.gids[0].bytes[15] = 9;
+  vdev.gids[1].bytes[15] = 1;
+  vdev.gids[2].bytes[15] = 4;
+  return vdev;
+}
+
+void expect_red(const StoredVdev& vdev) {
+  const StoredVdev wanted = red();
+  EXPECT_EQ(vdev.spec.name, "red0");
+  EXPECT_EQ(vdev.spec.netns, "red");
+  EXPECT_EQ(vdev.spec.netdev, "eth0");
+  EXPECT_EQ(vdev.spec.parent, "soft");
+  EXPECT_EQ(vdev.spec.tenant, "shop");
+  EXPECT_EQ(vdev.spec.fabric, "f");
+  ASSERT_EQ(vdev.spec.quota.size(), 2U);
+  EXPECT_EQ(vdev.spec.quota[0].kind, "mr_bytes");
+  EXPECT_EQ(vdev.spec.quota[0].limit, UINT64_MAX);
+  EXPECT_EQ(vdev.spec.allow, wanted.spec.allow);
+  EXPECT_EQ(vdev.node_guid, wanted.node_guid);
+  EXPECT_EQ(vdev.boot_id, "b");
+  EXPECT_EQ(vdev.netns_inode, wanted.netns_inode);
+  EXPECT_EQ(vdev.ifindex, 5U);
+  EXPECT_EQ(vdev.gids, wanted.gids);
+}
+
+std::unique_ptr<Store> opened(const std::string& dir) {
+  auto store = Store::open(dir);
+  EXPECT_TRUE(store) << store.error().message();
+  return store ? std::move(*store) : nullptr;
+}
+
+// What Store::open says to a file that somebody else has changed by `sql`.
+base::Error error_after(const TempDir& temp, const char* sql) {
+  sqlite3* db = nullptr;
+  EXPECT_EQ(::sqlite3_open((temp.path() + "/state.db").c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(::sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK);
+  ::sqlite3_close(db);
+  auto store = Store::open(temp.path());
+  EXPECT_FALSE(store);
+  return store ? base::Error(0, "") : store.error();
+}
+
+TEST(Store, keeps_all_of_a_vdevice) {
+  const TempDir temp;
+  {
+    const auto store = opened(temp.path());
+    ASSERT_TRUE(store->put(red()));
+  }
+  const auto store = opened(temp.path());
+  const auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs) << vdevs.error().message();
+  ASSERT_EQ(vdevs->size(), 1U);
+  expect_red(vdevs->front());
+  struct stat status {};
+  ASSERT_EQ(::stat(temp.path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700U);
+}
+
+TEST(Store, what_is_put_again_replaces_and_what_is_erased_is_gone) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  ASSERT_TRUE(store->put(red()));
+  StoredVdev changed = red();
+  changed.spec.quota = {{"qp", 9}};
+  changed.gids.pop_back();
+  ASSERT_TRUE(store->put(changed));
+  auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 1U);
+  ASSERT_EQ(vdevs->front().spec.quota.size(), 1U);
+  EXPECT_EQ(vdevs->front().spec.quota[0].limit, 9U);
+  EXPECT_EQ(vdevs->front().gids, changed.gids);
+  EXPECT_TRUE(store->erase("blue0"));
+  ASSERT_TRUE(store->erase("red0"));
+  ASSERT_TRUE(store->put(red())) << "nothing of the old one is left";
+  ASSERT_TRUE(store->erase("red0"));
+  vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  EXPECT_TRUE(vdevs->empty());
+}
+
+TEST(Store, a_change_that_fails_leaves_all_as_it_was) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  ASSERT_TRUE(store->put(red()));
+  StoredVdev twice = red();
+  twice.spec.netdev = "eth1";
+  twice.spec.quota = {{"qp", 9}, {"qp", 10}};  // a kind stands there once
+  EXPECT_FALSE(store->put(twice));
+  const auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 1U);
+  expect_red(vdevs->front());
+  EXPECT_TRUE(store->put(red())) << "no transaction is left open";
+}
+
+TEST(Store, belongs_to_one_daemon) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  const auto second = Store::open(temp.path());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), EBUSY);
+  EXPECT_NE(second.error().message().find("another vrdmad"), std::string::npos);
+}
+
+TEST(Store, refuses_a_newer_form) {
+  const TempDir temp;
+  opened(temp.path()).reset();
+  const auto error = error_after(temp, "PRAGMA user_version=9999");
+  EXPECT_EQ(error.code(), EINVAL);
+  EXPECT_NE(error.message().find("newer vrdmad"), std::string::npos) << error.message();
+}
+
+TEST(Store, refuses_what_is_no_database_of_its_own) {
+  const TempDir temp;
+  const auto other = error_after(temp, "CREATE TABLE cake (flour INTEGER)");
+  EXPECT_NE(other.message().find("another program"), std::string::npos) << other.message();
+  fs::remove(temp.path() + "/state.db");
+  std::ofstream(temp.path() + "/state.db") << std::string(8192, 'x');
+  const auto garbage = Store::open(temp.path());
+  ASSERT_FALSE(garbage);
+  EXPECT_NE(garbage.error().message().find("damaged"), std::string::npos);
+  EXPECT_EQ(garbage.error().message().find('\n'), std::string::npos);
+  std::ifstream file(temp.path() + "/state.db");
+  EXPECT_EQ(file.get(), 'x') << "it is left as it is";
+}
+
+TEST(Store, finds_damage_in_the_middle) {
+  const TempDir temp;
+  {
+    const auto store = opened(temp.path());
+    for (int i = 0; i < 200; ++i) {
+      StoredVdev vdev = red();
+      vdev.spec.name = "red" + std::to_string(i);
+      ASSERT_TRUE(store->put(vdev));
+    }
+  }
+  const std::string path = temp.path() + "/state.db";
+  const auto size = fs::file_size(path);
+  ASSERT_GT(size, 4 * 4096U);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  for (std::streamoff page = 1; page * 4096 < static_cast<std::streamoff>(size); ++page) {
+    file.seekp(page * 4096);
+    file << std::string(64, '\xee');
+  }
+  file.close();
+  const auto store = Store::open(temp.path());
+  ASSERT_FALSE(store);
+  EXPECT_NE(store.error().message().find("damaged"), std::string::npos) << store.error().message();
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

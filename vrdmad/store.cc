@@ -1,0 +1,330 @@
+#include "vrdmad/store.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::pass;
+using base::Result;
+
+namespace {
+
+constexpr int kApplicationId = 0x7672646d;  // "vrdm", in the file's header
+
+// Step i makes form i + 1 of form i. A step that was released is never changed.
+constexpr std::array kMigrations{
+    "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
+    "  parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL, node_guid BLOB NOT NULL,"
+    "  boot_id TEXT NOT NULL, netns_inode INTEGER NOT NULL, ifindex INTEGER NOT NULL);"
+    "CREATE TABLE vdev_quota (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_permission (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_gid (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
+};
+
+int errno_of(int code) {
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return ENOSPC;
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return EROFS;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return EBUSY;
+    case SQLITE_NOMEM:
+      return ENOMEM;
+    default:
+      return EIO;
+  }
+}
+
+Result<void> make_directory(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  struct stat status {};
+  if (error || ::stat(dir.c_str(), &status) != 0)
+    return fail(error ? error.value() : errno, "make the state directory " + dir + ": " +
+                                                   std::strerror(error ? error.value() : errno));
+  if ((status.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0)
+    return fail_errno("make the state directory " + dir + " private");
+  return {};
+}
+
+}  // namespace
+
+// One prepared statement, run once. Values are bound in the order of the calls.
+class Store::Statement {
+ public:
+  Statement(Store& store, const char* sql) : store_(store) {
+    code_ = ::sqlite3_prepare_v2(store.db_, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { ::sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& text(const std::string& value) {
+    return bound(::sqlite3_bind_text64(statement_, ++bound_, value.data(), value.size(),
+                                       SQLITE_TRANSIENT, SQLITE_UTF8));
+  }
+  Statement& number(uint64_t value) {
+    return bound(::sqlite3_bind_int64(statement_, ++bound_, static_cast<int64_t>(value)));
+  }
+  template <class Bytes>
+  Statement& blob(const Bytes& bytes) {
+    return bound(
+        ::sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
+  }
+
+  // True: there is a row; false: there is none any more.
+  Result<bool> step() {
+    if (code_ == SQLITE_OK) code_ = ::sqlite3_step(statement_);
+    const int code = std::exchange(code_, SQLITE_OK);
+    if (code == SQLITE_ROW) return true;
+    if (code == SQLITE_DONE) return false;
+    return store_.failure();
+  }
+  Result<void> run() {
+    auto stepped = step();
+    if (!stepped) return pass(std::move(stepped).error());
+    return {};
+  }
+
+  [[nodiscard]] std::string text_at(int column) const {
+    const auto* bytes = ::sqlite3_column_text(statement_, column);
+    return {reinterpret_cast<const char*>(bytes),
+            static_cast<size_t>(::sqlite3_column_bytes(statement_, column))};
+  }
+  [[nodiscard]] uint64_t number_at(int column) const {
+    return static_cast<uint64_t>(::sqlite3_column_int64(statement_, column));
+  }
+  template <class Bytes>
+  [[nodiscard]] bool blob_at(int column, Bytes* bytes) const {
+    const void* data = ::sqlite3_column_blob(statement_, column);
+    if (data == nullptr ||
+        static_cast<size_t>(::sqlite3_column_bytes(statement_, column)) != bytes->size())
+      return false;
+    std::memcpy(bytes->data(), data, bytes->size());
+    return true;
+  }
+
+ private:
+  Statement& bound(int code) {
+    if (code_ == SQLITE_OK) code_ = code;
+    return *this;
+  }
+
+  Store& store_;
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+// Rolled back unless committed.
+class Store::Transaction {
+ public:
+  explicit Transaction(Store& store) : store_(store) {}
+  ~Transaction() {
+    if (open_) ::sqlite3_exec(store_.db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  Result<void> begin() {
+    auto begun = store_.execute("BEGIN IMMEDIATE");
+    open_ = begun.has_value();
+    return begun;
+  }
+  Result<void> commit() {
+    auto done = store_.execute("COMMIT");
+    if (done) open_ = false;
+    return done;
+  }
+
+ private:
+  Store& store_;
+  bool open_ = false;
+};
+
+tl::unexpected<base::Error> Store::failure() const {
+  const int code = ::sqlite3_extended_errcode(db_);
+  const std::string file = "the state in " + path_;
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return fail(ENOSPC, "write " + file + ": the disk is full");
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return fail(EROFS, "write " + file + ": it is not writable");
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return fail(EBUSY, file + " is another vrdmad's, which runs");
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return fail(EIO, file + " is damaged (" + ::sqlite3_errmsg(db_) +
+                           "): move it away to begin without vdevices");
+    default: {
+      std::string reason = ::sqlite3_errmsg(db_);
+      if (const int system = ::sqlite3_system_errno(db_); (code & 0xff) == SQLITE_IOERR && system)
+        reason += std::string(", ") + std::strerror(system);
+      return fail(errno_of(code), "use " + file + ": " + reason);
+    }
+  }
+}
+
+Result<void> Store::execute(const std::string& sql) {
+  if (::sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) return failure();
+  return {};
+}
+
+Result<std::unique_ptr<Store>> Store::open(const std::string& dir) {
+  if (auto made = make_directory(dir); !made) return pass(std::move(made).error());
+  const std::string path = dir + "/state.db";
+  sqlite3* db = nullptr;
+  const int opened = ::sqlite3_open_v2(
+      path.c_str(), &db,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX,
+      nullptr);
+  if (db == nullptr) return fail(ENOMEM, "open " + path + ": no memory");
+  std::unique_ptr<Store> store(new Store(path, db));
+  if (opened != SQLITE_OK) return store->failure();
+  if (::sqlite3_db_readonly(db, "main") == 1)
+    return fail(EROFS, "write the state in " + path + ": it is not writable");
+  if (auto ready = store->prepare(); !ready) return pass(std::move(ready).error());
+  return store;
+}
+
+Store::~Store() { ::sqlite3_close_v2(db_); }
+
+Result<void> Store::prepare() {
+  for (const char* pragma : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL",
+                             "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON"})
+    if (auto set = execute(pragma); !set) return set;
+  // Takes the lock, and finds out whether anything can be written at all.
+  Transaction transaction(*this);
+  if (auto begun = transaction.begin(); !begun) return begun;
+  Statement check(*this, "PRAGMA quick_check(1)");
+  auto row = check.step();
+  if (!row) return pass(std::move(row).error());
+  if (*row && check.text_at(0) != "ok")
+    return fail(EIO, "the state in " + path_ + " is damaged (" + check.text_at(0) +
+                         "): move it away to begin without vdevices");
+  if (auto done = check.step(); !done) return pass(std::move(done).error());
+  if (auto migrated = migrate(); !migrated) return migrated;
+  return transaction.commit();
+}
+
+Result<void> Store::migrate() {
+  const auto number_of = [&](const char* pragma) -> Result<uint64_t> {
+    Statement statement(*this, pragma);
+    auto row = statement.step();
+    if (!row) return pass(std::move(row).error());
+    return statement.number_at(0);
+  };
+  auto version = number_of("PRAGMA user_version");
+  auto application = number_of("PRAGMA application_id");
+  auto tables = number_of("SELECT count(*) FROM sqlite_schema");
+  for (auto* number : {&version, &application, &tables})
+    if (!*number) return pass(std::move(*number).error());
+  if (*application != kApplicationId && *tables != 0)
+    return fail(EINVAL, path_ + " is a database of another program");
+  if (*version > kMigrations.size())
+    return fail(EINVAL, "the state in " + path_ + " is of a newer vrdmad (form " +
+                            std::to_string(*version) + ", this one knows " +
+                            std::to_string(kMigrations.size()) + ")");
+  for (size_t step = *version; step < kMigrations.size(); ++step)
+    if (auto done = execute(kMigrations[step]); !done) return done;
+  // Also where nothing is to be done: a disk that takes no writes is found now.
+  return execute("PRAGMA application_id=" + std::to_string(kApplicationId) +
+                 ";PRAGMA user_version=" + std::to_string(kMigrations.size()));
+}
+
+Result<std::vector<StoredVdev>> Store::vdevs() {
+  std::vector<StoredVdev> all;
+  Statement vdevs(*this,
+                  "SELECT name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
+                  " netns_inode, ifindex FROM vdev ORDER BY name");
+  for (;;) {
+    auto row = vdevs.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return all;
+    StoredVdev& vdev = all.emplace_back();
+    VdevSpec& spec = vdev.spec;
+    int column = 0;
+    for (auto* text :
+         {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
+      *text = vdevs.text_at(column++);
+    if (!vdevs.blob_at(column++, &vdev.node_guid.bytes))
+      return fail(EIO, "the state in " + path_ + " is damaged: vdevice '" + spec.name +
+                           "' has no node GUID");
+    vdev.boot_id = vdevs.text_at(column++);
+    vdev.netns_inode = vdevs.number_at(column++);
+    vdev.ifindex = static_cast<uint32_t>(vdevs.number_at(column));
+
+    Statement quota(*this, "SELECT kind, value FROM vdev_quota WHERE vdev = ?");
+    quota.text(spec.name);
+    for (auto more = quota.step();; more = quota.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.quota.push_back({quota.text_at(0), quota.number_at(1)});
+    }
+    Statement permissions(*this, "SELECT name FROM vdev_permission WHERE vdev = ?");
+    permissions.text(spec.name);
+    for (auto more = permissions.step();; more = permissions.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.allow.push_back(permissions.text_at(0));
+    }
+    Statement gids(*this, "SELECT gid FROM vdev_gid WHERE vdev = ? ORDER BY place");
+    gids.text(spec.name);
+    for (auto more = gids.step();; more = gids.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      verbs::Gid gid;
+      if (gids.blob_at(0, &gid.bytes)) vdev.gids.push_back(gid);
+    }
+  }
+}
+
+Result<void> Store::put(const StoredVdev& vdev) {
+  const VdevSpec& spec = vdev.spec;
+  Transaction transaction(*this);
+  if (auto begun = transaction.begin(); !begun) return begun;
+  Statement forget(*this, "DELETE FROM vdev WHERE name = ?");
+  if (auto done = forget.text(spec.name).run(); !done) return done;
+  Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  for (const auto* text :
+       {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
+    add.text(*text);
+  add.blob(vdev.node_guid.bytes).text(vdev.boot_id).number(vdev.netns_inode).number(vdev.ifindex);
+  if (auto done = add.run(); !done) return done;
+  for (const auto& quota : spec.quota) {
+    Statement row(*this, "INSERT INTO vdev_quota VALUES (?, ?, ?)");
+    if (auto done = row.text(spec.name).text(quota.kind).number(quota.limit).run(); !done)
+      return done;
+  }
+  for (const auto& permission : spec.allow) {
+    Statement row(*this, "INSERT INTO vdev_permission VALUES (?, ?)");
+    if (auto done = row.text(spec.name).text(permission).run(); !done) return done;
+  }
+  for (size_t place = 0; place < vdev.gids.size(); ++place) {
+    Statement row(*this, "INSERT INTO vdev_gid VALUES (?, ?, ?)");
+    if (auto done = row.text(spec.name).number(place).blob(vdev.gids[place].bytes).run(); !done)
+      return done;
+  }
+  return transaction.commit();
+}
+
+Result<void> Store::erase(const std::string& name) {
+  Statement statement(*this, "DELETE FROM vdev WHERE name = ?");
+  return statement.text(name).run();
+}
+
+}  // namespace vrdma::vrdmad

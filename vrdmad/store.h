@@ -1,0 +1,72 @@
+// What an operator made, on disk: an SQLite database in the state directory.
+//
+//   S/state.db, S/state.db-wal   0600, in a directory of 0700
+//
+// Write-ahead log, synchronous=FULL, one transaction a change: what a function here has returned
+// success for is on disk, and what it has returned an error for has changed nothing. The database
+// is locked as long as the daemon lives (locking_mode=EXCLUSIVE). Its form has a number,
+// user_version: an older one is migrated step by step when it is opened (kMigrations in store.cc:
+// to add a table or a column, add a step), a newer one is refused.
+//
+// Used by the control thread only, which waits for the disk.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/verbs/gid.h"
+#include "gid/node_guid.h"
+#include "vrdmad/admin_backend.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace vrdma::vrdmad {
+
+// A vdevice: what it was made with, and what of it must be again as it was.
+struct StoredVdev {
+  VdevSpec spec;  // `netdev` follows renames, `quota` what was set later; names are resolved
+  gid::NodeGuid node_guid;
+  // Where it was: within one boot a namespace is known by its inode, after another only by name.
+  std::string boot_id;
+  uint64_t netns_inode = 0;
+  uint32_t ifindex = 0;
+  std::vector<verbs::Gid> gids;  // its table: programs use indices
+
+  bool operator==(const StoredVdev&) const = default;
+};
+
+class Store {
+ public:
+  // Makes `dir` (0700) and the database if they are not there. EBUSY: another daemon has it. All
+  // other errors too are one sentence that names the file: not writable, no database, damaged, of a
+  // newer vrdmad.
+  [[nodiscard]] static base::Result<std::unique_ptr<Store>> open(const std::string& dir);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // By name. An error means a damaged file.
+  [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
+  // Adds the vdevice, or replaces what is known of one of that name.
+  [[nodiscard]] base::Result<void> put(const StoredVdev& vdev);
+  [[nodiscard]] base::Result<void> erase(const std::string& name);  // no error if there is none
+
+ private:
+  class Statement;
+  class Transaction;
+
+  Store(std::string path, sqlite3* db) : path_(std::move(path)), db_(db) {}
+  [[nodiscard]] base::Result<void> prepare();
+  [[nodiscard]] base::Result<void> migrate();
+  [[nodiscard]] base::Result<void> execute(const std::string& sql);
+  [[nodiscard]] tl::unexpected<base::Error> failure() const;
+
+  std::string path_;
+  sqlite3* db_ = nullptr;
+};
+
+}  // namespace vrdma::vrdmad
