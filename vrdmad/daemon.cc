@@ -3,12 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 
 #include "gid/interface.h"
 #include "netns/netns.h"
 #include "vrdmad/cm_rows.h"
+#include "vrdmad/daemon_record.h"
 
 namespace vrdma::vrdmad {
 
@@ -85,17 +85,6 @@ std::vector<verbs::Gid> in_order(const std::vector<verbs::Gid>& gids,
   return result;
 }
 
-std::string boot_id() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, id);
-  return id;
-}
-
-// Of a process, which means nothing after a boot.
-bool is_of_process(const std::string& netns) {
-  return netns.rfind("pid:", 0) == 0 || netns.rfind("/proc/", 0) == 0;
-}
-
 // What is set replaces what was set before.
 void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* into) {
   for (const auto& setting : quota) {
@@ -111,25 +100,6 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 }
 
 }  // namespace
-
-// Undone from the bottom up.
-struct Daemon::Record {
-  uint64_t id = 0;  // tells it from a later one of the same name
-  VdevSpec spec;
-  std::string fabric;
-  gid::NodeGuid node_guid;
-  netns::Link link;
-  StoredVdev stored;     // as it is on disk
-  uint64_t foreign = 0;  // connections from another netns
-  std::shared_ptr<void> netns_dir;
-  std::unique_ptr<SysfsTree> sysfs;
-  gid::Registry::Holding gids;
-  netns::Monitor::LinkWatch watch;
-  std::shared_ptr<void> in_worker;
-  std::unique_ptr<CmDevice> cm;
-  std::unique_ptr<SessionSocket> socket;
-  std::shared_ptr<SessionSocket> cm_socket;
-};
 
 class Daemon::Subscription {
  public:
@@ -147,7 +117,7 @@ class Daemon::Subscription {
 
 Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
                const SessionSettings& settings)
-    : loop_(loop), run_dir_(run_dir), store_(store), settings_(settings), boot_id_(boot_id()) {}
+    : loop_(loop), run_dir_(run_dir), store_(store), settings_(settings) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
@@ -177,21 +147,6 @@ Result<Daemon::Record*> Daemon::find(const std::string& name) {
   if (const auto lost = lost_.find(name); lost != lost_.end())
     return fail(ENODEV, "vdevice '" + name + "' is lost: " + lost->second.reason);
   return fail(ENOENT, "there is no vdevice '" + name + "'");
-}
-
-// The namespace in which a vdevice was. Within one boot it must be the very one.
-Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
-  const std::string& spec = stored.spec.netns;
-  if (stored.boot_id != boot_id_) {
-    if (is_of_process(spec))
-      return fail(ESRCH, "'" + spec + "' was a process before the last boot");
-    return netns::resolve(spec);
-  }
-  auto named = netns::resolve(spec);
-  if (named && named->inode == stored.netns_inode) return named;
-  if (auto same = netns::find(stored.netns_inode)) return same;
-  if (!named) return named;
-  return fail(ESTALE, "netns '" + spec + "' is another one than it was made in");
 }
 
 Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
@@ -326,75 +281,6 @@ void Daemon::on_link_gone(const std::string& name, uint64_t id, const std::strin
   });
 }
 
-Result<void> Daemon::restore_all() {
-  auto all = store_.vdevs();
-  if (!all) return pass(std::move(all.error()));
-  for (auto& stored : *all) {
-    const std::string name = stored.spec.name;
-    auto record = make(stored.spec, &stored);
-    if (!record) {
-      spdlog::warn("vdevice {}: it cannot be restored: {}", name, record.error().message());
-      lost_.insert_or_assign(name, Lost{std::move(stored), record.error().message()});
-      continue;
-    }
-    spdlog::info("vdevice {}: restored", name);
-    store_again(*records_.emplace(name, std::move(*record)).first->second);
-  }
-  retry_delay_ = std::chrono::seconds(1);
-  retry_later();
-  return {};
-}
-
-void Daemon::retry_later() {
-  constexpr base::Duration kLongest = std::chrono::seconds(30);
-  if (lost_.empty()) return retry_.reset();
-  retry_ = loop_.after(retry_delay_, [this] { restore_lost(); });
-  retry_delay_ = std::min(2 * retry_delay_, kLongest);
-}
-
-void Daemon::restore_lost() {
-  for (auto it = lost_.begin(); it != lost_.end();) {
-    const std::string name = it->first;
-    auto record = make(it->second.vdev.spec, &it->second.vdev);
-    if (!record) {
-      it->second.reason = record.error().message();
-      ++it;
-      continue;
-    }
-    it = lost_.erase(it);
-    spdlog::info("vdevice {}: restored", name);
-    Record& made = *records_.emplace(name, std::move(*record)).first->second;
-    store_again(made);
-    tell(WatchEvent::Type::kChanged, info(made), "restored");
-  }
-  retry_later();
-}
-
-StoredVdev Daemon::stored_form(const Record& record) const {
-  StoredVdev stored;
-  stored.spec = record.spec;
-  stored.node_guid = record.node_guid;
-  stored.boot_id = boot_id_;
-  stored.netns_inode = record.link.netns_inode;
-  stored.ifindex = record.link.ifindex;
-  stored.gids = record.gids.gids();
-  return stored;
-}
-
-Result<void> Daemon::store(Record& record) {
-  StoredVdev now = stored_form(record);
-  if (now == record.stored) return {};
-  if (auto stored = store_.put(now); !stored) return pass(std::move(stored.error()));
-  record.stored = std::move(now);
-  return {};
-}
-
-// After a change that was not an operator's: there is nobody to be told of an error.
-void Daemon::store_again(Record& record) {
-  if (auto stored = store(record); !stored)
-    spdlog::error("vdevice {}: {}", record.spec.name, stored.error().message());
-}
-
 void Daemon::remove(const std::string& name, const std::string& reason) {
   const auto it = records_.find(name);
   VdevInfo last = info(*it->second);
@@ -429,21 +315,6 @@ VdevInfo Daemon::info(const Record& record) {
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
   info.quota = to_rows(together(use.quota, record.cm->rows()));
   info.allowed = record.spec.allow;
-  return info;
-}
-
-VdevInfo Daemon::info(const Lost& lost) {
-  const VdevSpec& spec = lost.vdev.spec;
-  VdevInfo info;
-  info.name = spec.name;
-  info.parent = spec.parent;
-  info.tenant = spec.tenant;
-  info.fabric = spec.fabric.empty() ? "tenant/" + spec.tenant : spec.fabric;
-  info.netns = spec.netns;
-  info.netdev = spec.netdev;
-  info.node_guid = lost.vdev.node_guid.text();
-  info.port_state = "LOST";
-  info.lost = lost.reason;
   return info;
 }
 

@@ -75,6 +75,7 @@ class Daemon final : public AdminBackend {
   // From `stored`, if it is not null: as it was, where it was.
   base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
   base::Result<Record*> find(const std::string& name);
+  static std::string boot_id();
   base::Result<netns::Netns> locate(const StoredVdev& stored);
   base::Result<void> restore_all();
   void restore_lost();
@@ -102,7 +103,7 @@ class Daemon final : public AdminBackend {
   Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<std::string, Lost> lost_;
-  std::string boot_id_;
+  std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
   std::map<uint64_t, WatchCallback> subscribers_;

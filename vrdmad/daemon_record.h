@@ -1,0 +1,30 @@
+// What the daemon holds of a vdevice.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "vrdmad/daemon.h"
+
+namespace vrdma::vrdmad {
+
+// Undone from the bottom up.
+struct Daemon::Record {
+  uint64_t id = 0;  // tells it from a later one of the same name
+  VdevSpec spec;
+  std::string fabric;
+  gid::NodeGuid node_guid;
+  netns::Link link;
+  StoredVdev stored;     // as it is on disk
+  uint64_t foreign = 0;  // connections from another netns
+  std::shared_ptr<void> netns_dir;
+  std::unique_ptr<SysfsTree> sysfs;
+  gid::Registry::Holding gids;
+  netns::Monitor::LinkWatch watch;
+  std::shared_ptr<void> in_worker;
+  std::unique_ptr<CmDevice> cm;
+  std::unique_ptr<SessionSocket> socket;
+  std::shared_ptr<SessionSocket> cm_socket;
+};
+
+}  // namespace vrdma::vrdmad
