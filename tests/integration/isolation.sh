@@ -46,6 +46,43 @@ grep -qi 'retry counter exceeded' "$T/client.log" || fail "the client does not s
 kill -9 "${PID[server]}"
 reap server 10
 
+say "the same programs at the same addresses and ports, at the same time"
+both() { # NAME FUNCTION: in red and in blue
+  "$2" r "$1-red" & local red=$!
+  "$2" b "$1-blue"
+  wait $red || fail "$1 of red"
+}
+converse() { # FABRIC NAME: programs that compare what they get with what they expect
+  spawn "$2" "${1}1" nobody rping -s -a 10.0.0.1 -C 300 -V
+  wait_until 20 listening "v${1}1" || fail "$2: the server does not listen"
+  LIMIT=60 on "${1}2" nobody rping -c -a 10.0.0.1 -C 300 -V -S 1000 >"$T/$2-client.log" 2>&1 ||
+    { cat "$T/$2-client.log" "$T/$2.log"; exit 1; }
+  reap "$2" 20
+}
+both rping converse
+
+say "who listens in one fabric is not there in the other, nor who is connected"
+spawn server b1 nobody rping -s -a 10.0.0.1 -C 3
+wait_until 20 listening vb1 || fail "the server does not listen"
+if on r2 nobody rping -c -a 10.0.0.1 -C 3 >"$T/client.log" 2>&1; then
+  fail "red is connected to who listens in blue"
+fi
+for n in r1 r2; do
+  [[ $(ctl conn list "v$n") != *LISTEN* ]] || fail "v$n lists a listener of blue: $(ctl conn list v$n)"
+done
+[[ $(ctl conn list vb1) != *ESTABLISHED* ]] || fail "vb1 lists a connection of red"
+kill -9 "${PID[server]}"
+reap server 10
+
+say "what one fabric does changes no counter of the other"
+counters() { ctl stats vb1 -o json; ctl stats vb2 -o json; ctl conn stats vb1 -o json; ctl conn stats vb2 -o json; }
+before=$(counters)
+talk r1 r2 10.0.0.1
+[[ $REAPED -eq 0 ]] || fail "red does not reach red"
+reap server 10
+converse r rping-alone
+[[ $(counters) == "$before" ]] || fail "red was counted as blue: $(diff <(echo "$before") <(counters))"
+
 say "a session socket serves its own netns only"
 cat >"$T/connect.py" <<'PY'
 import socket, sys
