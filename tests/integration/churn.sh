@@ -48,9 +48,9 @@ client() { # CLIENT FIRST LAST
 }
 # The namespaces that a killed client would leave.
 finish_clients() {
-  ip netns list | awk '{print $1}' | grep "^$(ns "")" | xargs -r -n 1 ip netns delete
+  ip netns list | awk -v mine="^$(ns "")" '$1 ~ mine {print $1}' | xargs -r -n 1 ip netns delete
 }
-trap 'finish_clients; finish $? "$BASH_COMMAND"' EXIT
+trap 'STATUS=$? LAST=$BASH_COMMAND; finish_clients; finish $STATUS "$LAST"' EXIT
 
 all_clients() { # FIRST LAST
   local c pids=()
