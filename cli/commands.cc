@@ -7,6 +7,7 @@
 #include "cli/completion.h"
 #include "cli/exec.h"
 #include "cli/quota_argument.h"
+#include "cli/top.h"
 
 namespace vrdma::cli {
 
@@ -125,6 +126,12 @@ Outcome stats(const Options& options, Output& output) {
     if (!counters) return base::pass(std::move(counters).error());
     output.counters(*counters);
     return {};
+  });
+}
+
+Outcome top(const Options& options, Output&) {
+  return with_client(options, [&](api::Client& client) {
+    return run_top(client, {options.interval, options.once, options.format});
   });
 }
 

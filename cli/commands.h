@@ -13,12 +13,14 @@ namespace vrdma::cli {
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  std::string name;                                   // of a vdevice; for stats also "daemon"
-  std::vector<std::string> names;                     // of vdevices
+  std::string name;                // of a vdevice; for stats also "daemon", "tenant/NAME"
+  std::vector<std::string> names;  // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
   std::vector<std::string> quota;                     // each as parse_quota() takes it
   std::vector<std::string> allow;
   std::vector<std::string> command;  // of exec
+  bool once = false;                 // of top
+  double interval = 1;               // of top, in seconds
 };
 
 using Outcome = base::Result<void>;
@@ -32,6 +34,7 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_list(const Options& options, Output& output);
 [[nodiscard]] Outcome stats(const Options& options, Output& output);
+[[nodiscard]] Outcome top(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_list(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_stats(const Options& options, Output& output);
 // Until the output cannot be written, or the daemon goes (an error).

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/top.h"
+
 namespace vrdma::cli {
 
 namespace {
@@ -83,7 +85,11 @@ std::string json_of(const std::vector<v1::Parent>& parents) {
 
 std::string json_of(const std::vector<v1::Counter>& counters) {
   return array_of(counters, [](const v1::Counter& counter) -> Json {
-    return {{"scope", counter.scope()}, {"name", counter.name()}, {"value", counter.value()}};
+    return {{"scope", counter.scope()},
+            {"name", counter.name()},
+            {"value", counter.value()},
+            {"gauge", counter.gauge()},
+            {"tenant", counter.tenant()}};
   });
 }
 
@@ -107,6 +113,20 @@ std::string json_of(const v1::WatchEvent& event) {
                   {"reason", event.reason()},
                   {"vdev", object_of(event.vdev())}},
                  -1);
+}
+
+std::string json_of(const std::vector<TopRow>& rows, double seconds) {
+  Json vdevs = Json::array();
+  for (const auto& row : rows)
+    vdevs.push_back(
+        {{"name", row.name},
+         {"tenant", row.tenant},
+         {"sessions", row.sessions},
+         {"qps", row.qps},
+         {"direct", {{"requests_per_s", row.direct.requests}, {"bytes_per_s", row.direct.bytes}}},
+         {"worker", {{"requests_per_s", row.worker.requests}, {"bytes_per_s", row.worker.bytes}}},
+         {"refused_per_s", row.refused}});
+  return text_of({{"seconds", seconds}, {"vdevs", vdevs}}, -1);
 }
 
 std::string json_of(const std::string& own, const v1::VersionResponse& daemon) {

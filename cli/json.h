@@ -20,6 +20,9 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);
 // On one line, for a reader of lines.
 [[nodiscard]] std::string json_of(const v1::WatchEvent& event);
+struct TopRow;
+// On one line.
+[[nodiscard]] std::string json_of(const std::vector<TopRow>& rows, double seconds);
 [[nodiscard]] std::string json_of(const std::string& own, const v1::VersionResponse& daemon);
 
 // "added", "changed", "removed"

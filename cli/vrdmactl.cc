@@ -108,7 +108,13 @@ class Grammar {
     name(leaf(conn, "stats", "counters of their messages", conn_stats),
          "only this vdevice, or daemon");
     name(leaf(app_, "stats", "counters of the daemon and its vdevices", stats),
-         "only this vdevice, or daemon");
+         "only this vdevice, daemon, or tenant/NAME");
+    CLI::App& live = leaf(app_, "top", "what each vdevice does now; q ends", top);
+    live.add_flag("--once", options_.once, "measure once, print, end");
+    live.add_option("--interval", options_.interval, "seconds between two looks")
+        ->check(CLI::Range(0.05, 3600.0))
+        ->type_name("SECONDS")
+        ->capture_default_str();
     leaf(app_, "watch", "vdevices as they come, change and go", watch);
     CLI::App& run = leaf(app_, "exec", "run a program in a vdevice's network namespace", exec);
     name(run, "vdevice").required();

@@ -25,6 +25,16 @@ constexpr uint8_t kRnrForEver = 7;
 
 uint32_t value(Token token) { return static_cast<uint32_t>(token); }
 
+// What a request that succeeded moved, one way or the other.
+uint64_t bytes_of(const rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  if ((request.wqe.flags & ipc::kInline) != 0) return request.wqe.inline_length;
+  if (opcode == verbs::Opcode::kAtomicWrite) return sizeof(uint64_t);
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < request.wqe.num_sge; ++i) bytes += request.sges[i].length;
+  return bytes;
+}
+
 }  // namespace
 
 SendQueue::SendQueue(rdma::Qp& qp, Runner& runner) : qp_(qp), runner_(runner) {}
@@ -297,6 +307,11 @@ void SendQueue::complete(WcStatus status, uint32_t byte_len) {
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
   const bool failed = status != WcStatus::kSuccess;
+  rdma::TrafficCounters& traffic = qp_.context->device->traffic;
+  if (failed)
+    traffic.count_failed(status);
+  else
+    traffic.count(qp_.type, bytes_of(request_));
   if (failed || (request_.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);
   if (!failed) return qp_.note_drained();
   if (verbs::is_reliable(qp_.type)) {

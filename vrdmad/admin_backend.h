@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -70,10 +71,15 @@ struct ParentInfo {
   std::string detail;
 };
 
+// One number. Its name for people is `name`, and behind it "_" and what `label` says, if it says
+// anything: "qps" with {"state", "rts"} is qps_rts.
 struct CounterRow {
-  std::string scope;  // "daemon" or a vdevice's name
+  std::string scope;  // "daemon", a vdevice's name, or "tenant/" and a tenant's
   std::string name;
   uint64_t value = 0;
+  std::pair<std::string, std::string> label = {};
+  bool gauge = false;       // it may fall
+  std::string tenant = {};  // of a vdevice: whose it is
 };
 
 // A connection of rdma_cm, or a listener (state "LISTEN"); fields as vrdma.v1.Connection has them.

@@ -7,6 +7,8 @@
 #include <sys/un.h>
 
 #include <chrono>
+#include <fstream>
+#include <optional>
 
 namespace vrdma::vrdmad {
 
@@ -15,18 +17,24 @@ namespace {
 constexpr int kBacklog = 64;
 constexpr auto kRetry = std::chrono::seconds(1);
 
-bool may_use(const base::Fd& client) {
+// Who is at the other end, if he may use the socket.
+std::optional<AdminPeer> welcome(const base::Fd& client) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == 0 || peer.uid == ::geteuid();
+  if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  if (peer.uid != 0 && peer.uid != ::geteuid()) return {};
+  AdminPeer who{peer.uid, peer.pid, "?"};
+  std::ifstream comm("/proc/" + std::to_string(peer.pid) + "/comm");
+  std::getline(comm, who.program);
+  return who;
 }
 
 }  // namespace
 
 base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& loop,
                                                               AdminBackend& backend,
-                                                              const std::string& path) {
+                                                              const std::string& path,
+                                                              AuditSink audit) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -38,7 +46,8 @@ base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& l
   if (::fchmod(listener.get(), 0600) != 0) return base::fail_errno("set the mode of a socket");
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno("bind " + path);
-  std::unique_ptr<AdminServer> server(new AdminServer(loop, backend, path, std::move(listener)));
+  std::unique_ptr<AdminServer> server(
+      new AdminServer(loop, backend, path, std::move(listener), std::move(audit)));
   if (::listen(server->listener_.get(), kBacklog) != 0)
     return base::fail_errno("listen on " + path);
   if (auto watching = server->listen(); !watching) return base::pass(std::move(watching).error());
@@ -46,8 +55,12 @@ base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& l
 }
 
 AdminServer::AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path,
-                         base::Fd listener)
-    : loop_(loop), backend_(backend), path_(std::move(path)), listener_(std::move(listener)) {}
+                         base::Fd listener, AuditSink audit)
+    : loop_(loop),
+      backend_(backend),
+      path_(std::move(path)),
+      audit_(std::move(audit)),
+      listener_(std::move(listener)) {}
 
 AdminServer::~AdminServer() {
   if (listener_.valid()) ::unlink(path_.c_str());
@@ -65,12 +78,13 @@ void AdminServer::accept_clients() {
   for (;;) {
     base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (client.valid()) {
-      if (!may_use(client)) {
+      auto peer = welcome(client);
+      if (!peer) {
         ++refused_;
         continue;
       }
       ++accepted_;
-      admit(std::move(client));
+      admit(std::move(client), std::move(*peer));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -85,9 +99,9 @@ void AdminServer::accept_clients() {
   }
 }
 
-void AdminServer::admit(base::Fd client) {
+void AdminServer::admit(base::Fd client, AdminPeer peer) {
   if (ending_) {
-    waiting_.push_back(std::move(client));
+    waiting_.emplace_back(std::move(client), std::move(peer));
     return;
   }
   auto duplicate = client.duplicate();
@@ -99,10 +113,10 @@ void AdminServer::admit(base::Fd client) {
   if (!service_) {
     ++service_starts_;
     service_ = std::make_unique<AdminService>(
-        backend_, [this] { return counters(); },
+        backend_, [this] { return counters(); }, audit_,
         [this] { loop_.post([this] { on_service_stopped(); }); });
   }
-  service_->add_client(std::move(client));
+  service_->add_client(std::move(client), std::move(peer));
 }
 
 void AdminServer::drop(uint64_t id) {
@@ -126,7 +140,8 @@ void AdminServer::on_service_stopped() {
     done();
     return;
   }
-  for (auto& client : std::exchange(waiting_, {})) admit(std::move(client));
+  for (auto& [client, peer] : std::exchange(waiting_, {}))
+    admit(std::move(client), std::move(peer));
 }
 
 void AdminServer::stop(std::function<void()> done) {

@@ -30,9 +30,11 @@ class AdminServer {
  public:
   // Listens on `path` (mode 0600; see RunDir::admin_socket()), which must not be there. Clients
   // must be root, or the user that the daemon itself runs as. `loop` and `backend` outlive it.
+  // `audit` (may be null) is told of each call that changes something.
   [[nodiscard]] static base::Result<std::unique_ptr<AdminServer>> start(base::EventLoop& loop,
                                                                         AdminBackend& backend,
-                                                                        const std::string& path);
+                                                                        const std::string& path,
+                                                                        AuditSink audit = {});
   AdminServer(const AdminServer&) = delete;
   AdminServer& operator=(const AdminServer&) = delete;
   // Legal when nobody is connected, or once stop() has called `done`; removes the socket's path.
@@ -47,6 +49,8 @@ class AdminServer {
   [[nodiscard]] size_t clients() const { return clients_.size(); }
   // Any thread. Peers turned away because of their uid.
   [[nodiscard]] uint64_t refused() const { return refused_; }
+  // Any thread. Of this class: scope "daemon".
+  [[nodiscard]] std::vector<CounterRow> counters() const;
 
  private:
   // Members go in reverse: the watch before the descriptor.
@@ -55,26 +59,27 @@ class AdminServer {
     base::EventLoop::Watch hangup;
   };
 
-  AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path, base::Fd listener);
+  AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path, base::Fd listener,
+              AuditSink audit);
   base::Result<void> listen();
   void accept_clients();
-  void admit(base::Fd client);
+  void admit(base::Fd client, AdminPeer peer);
   void drop(uint64_t id);
   void end_service();
   void on_service_stopped();
-  std::vector<CounterRow> counters() const;
 
   base::EventLoop& loop_;
   AdminBackend& backend_;
   const std::string path_;
+  const AuditSink audit_;
 
   base::Fd listener_;
   base::EventLoop::Watch incoming_;
   base::EventLoop::Timer retry_;  // active instead of incoming_ while descriptors are short
 
   uint64_t next_id_ = 1;
-  std::map<uint64_t, Client> clients_;  // those of service_
-  std::vector<base::Fd> waiting_;       // came while service_ was ending
+  std::map<uint64_t, Client> clients_;                   // those of service_
+  std::vector<std::pair<base::Fd, AdminPeer>> waiting_;  // came while service_ was ending
   std::unique_ptr<AdminService> service_;
   bool ending_ = false;         // service_->stop() was called
   std::function<void()> done_;  // stop() was called

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 
 #include "api/status.h"
@@ -178,10 +179,47 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
 
 // --- the calls --------------------------------------------------------------------------------
 
+// The clients, by what gRPC calls them: "fd:17", the descriptor that it was given.
+class Peers {
+ public:
+  void add(int fd, AdminPeer peer) {
+    const std::lock_guard lock(mutex_);
+    peers_["fd:" + std::to_string(fd)] = std::move(peer);
+  }
+  [[nodiscard]] AdminPeer find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return peers_[name];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, AdminPeer> peers_;
+};
+
+// "netns=red netdev=eth0": what was said, as the command line would say it.
+class Words {
+ public:
+  Words& add(const std::string& name, const std::string& value) {
+    if (!value.empty()) text_ += (text_.empty() ? "" : " ") + name + "=" + value;
+    return *this;
+  }
+  template <class Quota>
+  Words& add_quota(const Quota& rows) {
+    for (const auto& row : rows)
+      add(row.kind(), row.limit() == UINT64_MAX ? "max" : std::to_string(row.limit()));
+    return *this;
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
 class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::Service> {
  public:
-  Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters)
-      : backend_(backend), own_counters_(own_counters) {}
+  Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters,
+        const AuditSink& audit, Peers& peers)
+      : backend_(backend), own_counters_(own_counters), audit_(audit), peers_(peers) {}
 
   grpc::Status CreateVdev(grpc::ServerContext* context, const v1::CreateVdevRequest* request,
                           v1::Vdev* response) override {
@@ -194,12 +232,19 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.fabric = request->fabric();
     spec.quota = quota_of(request->quota());
     spec.allow.assign(request->allow().begin(), request->allow().end());
-    return answer(*context, backend_.create_vdev(spec), *response);
+    Words words;
+    words.add("netns", spec.netns).add("netdev", spec.netdev).add("parent", request->parent());
+    words.add("tenant", spec.tenant).add("fabric", spec.fabric).add_quota(request->quota());
+    for (const auto& permission : spec.allow) words.add("allow", permission);
+    return answer(*context,
+                  audited(*context, "vdev create", spec.name, words, backend_.create_vdev(spec)),
+                  *response);
   }
 
   grpc::Status DeleteVdev(grpc::ServerContext* context, const v1::DeleteVdevRequest* request,
                           v1::DeleteVdevResponse*) override {
-    const auto result = backend_.delete_vdev(request->name());
+    const auto result = audited(*context, "vdev delete", request->name(), Words(),
+                                backend_.delete_vdev(request->name()));
     return result ? grpc::Status::OK : status_of(*context, result.error());
   }
 
@@ -219,8 +264,11 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
 
   grpc::Status SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
                         v1::Vdev* response) override {
-    return answer(*context, backend_.set_quota(request->name(), quota_of(request->quota())),
-                  *response);
+    return answer(
+        *context,
+        audited(*context, "quota set", request->name(), Words().add_quota(request->quota()),
+                backend_.set_quota(request->name(), quota_of(request->quota()))),
+        *response);
   }
 
   grpc::Status ListParents(grpc::ServerContext*, const v1::ListParentsRequest*,
@@ -242,8 +290,11 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
         if (!request->scope().empty() && request->scope() != counter.scope) continue;
         auto& row = *response->add_counters();
         row.set_scope(counter.scope);
-        row.set_name(counter.name);
+        row.set_name(counter.label.second.empty() ? counter.name
+                                                  : counter.name + "_" + counter.label.second);
         row.set_value(counter.value);
+        row.set_gauge(counter.gauge);
+        row.set_tenant(counter.tenant);
       }
     };
     add(backend_.counters());
@@ -280,16 +331,31 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
   }
 
  private:
+  // `result`, after the audit was told of it. Each call that changes something passes through here.
+  template <class Result>
+  Result audited(const grpc::ServerContext& context, const char* action, const std::string& object,
+                 const Words& words, Result result) {
+    if (!audit_) return result;
+    AuditRecord record{peers_.find(context.peer()), action, object, words.text(), 0, ""};
+    if (!result) record.error = result.error().code();
+    if (!result) record.sentence = result.error().message();
+    audit_(record);
+    return result;
+  }
+
   AdminBackend& backend_;
   const AdminService::OwnCounters& own_counters_;
+  const AuditSink& audit_;
+  Peers& peers_;
 };
 
 }  // namespace
 
-AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters,
+AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
                            std::function<void()> on_stopped)
     : backend_(backend),
       own_counters_(std::move(own_counters)),
+      audit_(std::move(audit)),
       on_stopped_(std::move(on_stopped)),
       thread_([this] { run(); }) {
   ::pthread_setname_np(thread_.native_handle(), "vrdma-admin");
@@ -297,9 +363,9 @@ AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters,
 
 AdminService::~AdminService() { thread_.join(); }
 
-void AdminService::add_client(base::Fd client) {
+void AdminService::add_client(base::Fd client, AdminPeer peer) {
   const std::lock_guard lock(mutex_);
-  clients_.push_back(std::move(client));
+  clients_.emplace_back(std::move(client), std::move(peer));
   changed_.notify_one();
 }
 
@@ -311,7 +377,8 @@ void AdminService::stop() {
 
 void AdminService::run() {
   {
-    Calls calls(backend_, own_counters_);
+    Peers peers;
+    Calls calls(backend_, own_counters_, audit_, peers);
     grpc::ServerBuilder builder;
     builder.RegisterService(&calls);
     builder.SetResourceQuota(grpc::ResourceQuota("admin").SetMaxThreads(kMaxThreads));
@@ -323,8 +390,11 @@ void AdminService::run() {
     for (;;) {
       changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
       if (stop_) break;
-      for (auto& client : clients_)
-        if (server) grpc::AddInsecureChannelFromFd(server.get(), client.release());
+      for (auto& [client, peer] : clients_) {
+        if (!server) continue;
+        peers.add(client.get(), std::move(peer));
+        grpc::AddInsecureChannelFromFd(server.get(), client.release());
+      }
       clients_.clear();
     }
     lock.unlock();

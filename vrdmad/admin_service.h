@@ -11,12 +11,15 @@
 
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/fd.h"
 #include "vrdmad/admin_backend.h"
+#include "vrdmad/audit.h"
 
 namespace vrdma::vrdmad {
 
@@ -27,7 +30,9 @@ class AdminService {
 
   // `on_stopped` is called on the service's thread as the last thing it does: the gRPC server and
   // its threads are gone by then. `backend` outlives the service.
-  AdminService(AdminBackend& backend, OwnCounters own_counters, std::function<void()> on_stopped);
+  // `audit` (may be null) is told of each call that changes something.
+  AdminService(AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
+               std::function<void()> on_stopped);
   AdminService(const AdminService&) = delete;
   AdminService& operator=(const AdminService&) = delete;
   // Joins the thread. Not before on_stopped was called: until then calls may wait for the very
@@ -35,7 +40,7 @@ class AdminService {
   ~AdminService();
 
   // Any thread, not after stop(). `client` is a connected, non-blocking stream socket.
-  void add_client(base::Fd client);
+  void add_client(base::Fd client, AdminPeer peer);
 
   // Any thread; returns at once. Calls in progress are cancelled, those in the backend end first.
   void stop();
@@ -45,11 +50,12 @@ class AdminService {
 
   AdminBackend& backend_;
   const OwnCounters own_counters_;
+  const AuditSink audit_;
   const std::function<void()> on_stopped_;
 
   std::mutex mutex_;  // guards clients_ and stop_
   std::condition_variable changed_;
-  std::vector<base::Fd> clients_;
+  std::vector<std::pair<base::Fd, AdminPeer>> clients_;
   bool stop_ = false;
 
   std::thread thread_;  // last: it uses all of the above

@@ -284,6 +284,8 @@ void Daemon::on_link_gone(const std::string& name, uint64_t id, const std::strin
 void Daemon::remove(const std::string& name, const std::string& reason) {
   const auto it = records_.find(name);
   VdevInfo last = info(*it->second);
+  for (const auto& row : counter_rows(*it->second))
+    if (!row.gauge) gone_.add(row);
   const std::unique_ptr<Record> gone = std::move(it->second);
   records_.erase(it);
   gone->socket = nullptr;
@@ -420,33 +422,35 @@ std::vector<ParentInfo> Daemon::list_parents() {
 }
 
 std::vector<CounterRow> Daemon::counters() {
-  return call([&] {
-    std::vector<CounterRow> rows;
-    rows.push_back({"daemon", "vdevices", records_.size()});
-    rows.push_back({"daemon", "vdevices_lost", lost_.size()});
-    rows.push_back({"daemon", "gids_refused", gids_.refusals()});
-    const CmCounters& cm = std::as_const(cm_).counters();
-    rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
-    rows.push_back({"daemon", "cm_sessions_malformed", cm.malformed});
-    rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
-    rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
-    for (const auto& [name, record] : records_) {
-      const VdeviceUse use = worker_of(record->fabric).use(name);
-      rows.push_back({name, "sessions_opened", use.counters.opened});
-      rows.push_back({name, "sessions_malformed", use.counters.malformed});
-      rows.push_back({name, "connections_foreign", record->foreign});
-      rows.push_back({name, "requests", use.counters.requests});
-      rows.push_back({name, "requests_refused", use.counters.refused});
-      rows.push_back({name, "fabric_datagrams_dropped", use.fabric.datagrams_dropped});
-      rows.push_back({name, "fabric_rings_corrupt", use.fabric.rings_corrupt});
-      for (const auto& row : together(use.quota, record->cm->rows()))
-        rows.push_back({name, "quota_refused_" + std::string(provisioning::traits(row.kind).name),
-                        row.refused});
-      for (auto& row : cm_counter_rows(name, record->cm->endpoint().counters()))
-        rows.push_back(std::move(row));
+  return call([&] { return counter_rows(); });
+}
+
+std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
+  const std::string& name = record.spec.name;
+  const VdeviceUse use = worker_of(record.fabric).use(name);
+  return vdevice_rows({name, record.spec.tenant}, use, together(use.quota, record.cm->rows()),
+                      record.foreign, record.cm->endpoint().counters());
+}
+
+std::vector<CounterRow> Daemon::counter_rows() {
+  std::vector<CounterRow> rows;
+  rows.push_back({"daemon", "vdevices", records_.size(), {}, true});
+  rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
+  rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+  const CmCounters& cm = std::as_const(cm_).counters();
+  rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
+  rows.push_back({"daemon", "cm_sessions_malformed", cm.malformed});
+  rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
+  rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
+  TenantTotals totals = gone_;
+  for (const auto& [name, record] : records_) {
+    for (auto& row : counter_rows(*record)) {
+      totals.add(row);
+      rows.push_back(std::move(row));
     }
-    return rows;
-  });
+  }
+  for (auto& row : totals.rows()) rows.push_back(std::move(row));
+  return rows;
 }
 
 Result<std::vector<ConnectionRow>> Daemon::list_connections(const std::string& vdev) {

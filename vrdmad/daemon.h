@@ -22,6 +22,7 @@
 #include "netns/monitor.h"
 #include "vrdmad/admin_backend.h"
 #include "vrdmad/cm.h"
+#include "vrdmad/counters.h"
 #include "vrdmad/parent.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/session_socket.h"
@@ -51,6 +52,9 @@ class Daemon final : public AdminBackend {
   std::vector<CounterRow> counters() override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
+
+  // The same as counters(), on the control thread.
+  [[nodiscard]] std::vector<CounterRow> counter_rows();
 
  private:
   struct Record;
@@ -86,6 +90,7 @@ class Daemon final : public AdminBackend {
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
+  std::vector<CounterRow> counter_rows(const Record& record);
   void apply(Record& record);  // link and addresses -> port and GIDs
   void on_link_changed(const std::string& name, const netns::Link& link);
   void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
@@ -106,6 +111,7 @@ class Daemon final : public AdminBackend {
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
+  TenantTotals gone_;  // what deleted vdevices had counted
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
   uint64_t next_record_ = 1;

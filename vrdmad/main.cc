@@ -1,6 +1,5 @@
 // vrdmad: the daemon. main() is its table of contents.
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -15,7 +14,11 @@
 
 #include "core/base/event_loop.h"
 #include "vrdmad/admin_server.h"
+#include "vrdmad/audit.h"
 #include "vrdmad/daemon.h"
+#include "vrdmad/log.h"
+#include "vrdmad/metrics.h"
+#include "vrdmad/privileges.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/store.h"
 
@@ -28,6 +31,9 @@ struct Options {
   std::string run_dir = "/run/vrdma";
   std::string state_dir = "/var/lib/vrdma";
   std::string log_level = "info";
+  std::string log_format = "text";
+  std::string audit_log;
+  std::string metrics;
   unsigned workers = 0;
   double grace = 30;
 };
@@ -42,6 +48,14 @@ int parse(int argc, char** argv, Options* options) {
   app.add_option("--log-level", options->log_level, "how much to say on standard error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
+  app.add_option("--log-format", options->log_format, "text, or json: one object a line")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--audit-log", options->audit_log,
+                 "a file that gets a line (JSON) for each change that an operator makes; the log "
+                 "has it in any case");
+  app.add_option("--metrics", options->metrics,
+                 "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
   app.add_option("--workers", options->workers,
                  "data worker threads; 0: half of the processors, at least one")
       ->check(CLI::Range(0u, 256u))
@@ -97,6 +111,12 @@ Result<void> run(const Options& options) {
   if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
   auto store = vrdma::vrdmad::Store::open(options.state_dir);
   if (!store) return vrdma::base::pass(std::move(store.error()));
+  auto audit = vrdma::vrdmad::open_audit(options.audit_log);
+  if (!audit) return vrdma::base::pass(std::move(audit.error()));
+  auto missing = vrdma::vrdmad::drop_privileges();
+  if (!missing) return vrdma::base::pass(std::move(missing.error()));
+  for (const auto& capability : *missing)
+    spdlog::warn("the capability {} is not there: what needs it will fail", capability);
   auto loop = vrdma::base::EventLoop::create();
   if (!loop) return vrdma::base::pass(std::move(loop.error()));
 
@@ -107,8 +127,20 @@ Result<void> run(const Options& options) {
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
   auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, **store, settings, workers);
   if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
-  auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket());
+  auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket(),
+                                                 std::move(*audit));
   if (!admin) return vrdma::base::pass(std::move(admin.error()));
+
+  std::unique_ptr<vrdma::vrdmad::MetricsServer> metrics;
+  if (!options.metrics.empty()) {
+    auto started = vrdma::vrdmad::MetricsServer::start(**loop, options.metrics, [&] {
+      auto rows = (*daemon)->counter_rows();
+      for (auto& row : (*admin)->counters()) rows.push_back(std::move(row));
+      return rows;
+    });
+    if (!started) return vrdma::base::pass(std::move(started.error()));
+    metrics = std::move(*started);
+  }
 
   auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo info{};
@@ -130,9 +162,9 @@ Result<void> run(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   if (const int status = parse(argc, argv, &options); status != 0) return status < 0 ? 0 : status;
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("vrdmad"));
-  spdlog::set_pattern(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %v" : "%Y-%m-%dT%H:%M:%S%z %l %v");
-  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  using vrdma::vrdmad::LogFormat;
+  vrdma::vrdmad::start_log(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText,
+                           spdlog::level::from_str(options.log_level));
   auto result = run(options);
   if (result) return 0;
   std::cerr << "vrdmad: " << result.error().message() << "\n";

@@ -101,6 +101,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* ans
   qp->results = context.arena.at<ipc::SendResult>(at + results);
   qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
   qp->sq = context.arena.bytes() + at + sq;
+  qp->direct_count.begin(*qp->block, rdma::DirectCount::Clock::now());
   qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, qp->rq_depth,
                   qp->max_recv_sge};
 

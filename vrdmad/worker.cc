@@ -135,6 +135,12 @@ VdeviceUse Worker::use(const std::string& name) {
     use.quota = vdevice.ledger.rows();
     use.counters = vdevice.counters;
     use.fabric = vdevice.device.fabric->counters;
+    for (const auto& [qpn, qp] : vdevice.device.qps) {
+      qp->collect_direct();
+      ++use.qps_by_state[static_cast<size_t>(qp->state())];
+      if (qp->out != nullptr) ++(qp->out_direct ? use.links_direct : use.links_mediated);
+    }
+    use.traffic = vdevice.device.traffic;
     return use;
   });
 }

@@ -42,6 +42,9 @@ struct VdeviceUse {
   std::vector<provisioning::Row> quota;
   SessionCounters counters;
   rdma::FabricCounters fabric;
+  rdma::TrafficCounters traffic;
+  std::array<uint32_t, 7> qps_by_state{};         // by verbs::QpState
+  uint32_t links_direct = 0, links_mediated = 0;  // queue pairs that send so
 };
 
 class Worker {

@@ -120,6 +120,7 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
     const uint32_t limit = direct.shared.block->limit.load();
     if (limit != 0 && rdma::count_waiting(direct.shared) < limit) qp.context->ring(qp.slot);
   }
+  count_direct(qp, plan.length);
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
                  (request.wqe.flags & ipc::kSignaled) != 0);

@@ -24,6 +24,15 @@ inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
   if (signaled) qp.send_cq()->notify(qp, false);
 }
 
+// A request was carried out here: counted for whoever watches (core/rdma/traffic.h).
+inline void count_direct(Qp& qp, uint64_t bytes) {
+  const auto add = [](std::atomic<uint64_t>& count, uint64_t more) {
+    count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  };
+  add(qp.block->direct_requests, 1);
+  add(qp.block->direct_bytes, bytes);
+}
+
 // A message was delivered to the peer.
 inline void tell_receiver(const Direct& direct, bool solicited) {
   ipc::announce(*direct.bell, direct.responder.qpn);

@@ -106,6 +106,7 @@ bool execute_plainly(Qp& qp, const ibv_send_wr& wr) {
   qp.posted[qp.sq_head & (qp.sq_depth - 1)] = {
       wr.wr_id, static_cast<uint8_t>(sends ? verbs::Opcode::kSend : verbs::Opcode::kRdmaWrite),
       signaled};
+  count_direct(qp, wr.sg_list[0].length);
   publish_result(qp, 0, signaled);
   ++qp.sq_head;
   qp.block->sq_head.store(qp.sq_head, std::memory_order_relaxed);

@@ -81,6 +81,8 @@ struct QpBlock {
   alignas(64) Word sq_head;  // work requests published
   Word busy;                 // odd while the owner executes on its direct link
   Word claiming;             // slot of the peer's SRQ that the owner claimed last, plus 1
+  std::atomic<uint64_t> direct_requests;  // that the owner executed by itself, ever
+  std::atomic<uint64_t> direct_bytes;     // that these moved; see core/rdma/traffic.h
   alignas(64) Word rq_head;  // receives published (unused with an SRQ)
   // Written by both, by compare-and-swap where they could meet.
   alignas(64) Word token;

@@ -98,6 +98,10 @@ void Qp::deliver(const ipc::RecvEntry& entry) {
                            entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
 
+void Qp::collect_direct() {
+  direct_count.collect(*block, DirectCount::Clock::now(), &context->device->traffic.direct);
+}
+
 void Qp::note_drained() {
   if (state() != QpState::kSqd || attributes.sq_draining == 0) return;
   attributes.sq_draining = 0;
@@ -208,6 +212,7 @@ bool Flow::matches(const uint8_t* frame, size_t length) const {
 }
 
 void Context::destroy_qp(Qp& qp) {
+  qp.collect_direct();
   qp.sender.reset();
   qp.frames.reset();
   std::erase(device->raw_qps, &qp);

@@ -30,6 +30,7 @@
 #include "core/rdma/process.h"
 #include "core/rdma/qp_numbers.h"
 #include "core/rdma/shared_receives.h"
+#include "core/rdma/traffic.h"
 #include "core/verbs/gid.h"
 
 namespace vrdma::rdma {
@@ -289,8 +290,11 @@ struct Qp {
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   uint32_t windows = 0;                                   // of type 2, bound by way of it
+  DirectCount direct_count;
   Charges charges;
 
+  // Adds what the program did by itself since the last time to the device's counters.
+  void collect_direct();
   [[nodiscard]] verbs::QpState state() const {
     return static_cast<verbs::QpState>(attributes.state);
   }
@@ -401,6 +405,7 @@ struct Device {
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
+  TrafficCounters traffic;
 
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;

@@ -56,7 +56,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota gid parent conn stats watch exec version completion" options+=" --version" ;;
+        "") choices="vdev quota gid parent conn stats top watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
@@ -67,6 +67,7 @@ _vrdmactl() {
         "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | exec)
             choices=$(_vrdmactl_names)
             ;;
+        top) options+=" --once --interval" ;;
         stats | "conn stats") choices="daemon $(_vrdmactl_names)" ;;
         "exec "*) choices="--" ;;
     esac

@@ -1,0 +1,80 @@
+// How much a device's queue pairs did, counted once by who did it.
+//
+// What a worker carries out the worker counts. What a program executes by itself on a direct link
+// it counts in the queue pair's block, without an atomic operation, in a cache line that it writes
+// anyway; the daemon reads that when somebody asks, and once more before the block goes. Such a
+// number is the program's word: it is believed as far as it only grows, and by no more than a
+// machine could do in the time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+
+#include "core/ipc/layout.h"
+#include "core/verbs/types.h"
+
+namespace vrdma::rdma {
+
+// Work requests that succeeded, and the bytes that they moved.
+struct Traffic {
+  uint64_t requests = 0;
+  uint64_t bytes = 0;
+};
+
+struct TrafficCounters {
+  static constexpr size_t kStatuses = 24;  // verbs::WcStatus and more
+
+  Traffic direct;                            // RC, UC: by the programs
+  Traffic connected;                         // RC, UC, XRC: by a worker
+  Traffic datagram;                          // UD
+  Traffic packet;                            // raw packets
+  std::array<uint64_t, kStatuses> failed{};  // by a worker, by status
+
+  // A request of a queue pair of `type` was carried out by the worker.
+  void count(verbs::QpType type, uint64_t bytes) {
+    Traffic& traffic = type == verbs::QpType::kUd          ? datagram
+                       : type == verbs::QpType::kRawPacket ? packet
+                                                           : connected;
+    ++traffic.requests;
+    traffic.bytes += bytes;
+  }
+  void count_failed(verbs::WcStatus status) { ++failed[static_cast<size_t>(status) % kStatuses]; }
+};
+
+// What was seen last of one queue pair's own count.
+class DirectCount {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Begins with what stands there.
+  void begin(const ipc::QpBlock& block, Clock::time_point now) {
+    requests_ = block.direct_requests.load(std::memory_order_relaxed);
+    bytes_ = block.direct_bytes.load(std::memory_order_relaxed);
+    looked_ = now;
+  }
+  // Adds to `total` what came since.
+  void collect(const ipc::QpBlock& block, Clock::time_point now, Traffic* total) {
+    constexpr uint64_t kBytesPerNs = 1000;
+    const auto ns = static_cast<uint64_t>(std::max<int64_t>((now - looked_).count(), 0));
+    const uint64_t most_bytes = ns < UINT64_MAX / kBytesPerNs ? ns * kBytesPerNs : UINT64_MAX;
+    looked_ = now;
+    total->requests += growth(block.direct_requests, &requests_, ns);
+    total->bytes += growth(block.direct_bytes, &bytes_, most_bytes);
+  }
+
+ private:
+  // Of a count that went back there is none.
+  static uint64_t growth(const std::atomic<uint64_t>& count, uint64_t* seen, uint64_t most) {
+    const uint64_t value = count.load(std::memory_order_relaxed);
+    const uint64_t before = *seen;
+    *seen = value;
+    return value > before ? std::min(value - before, most) : 0;
+  }
+
+  uint64_t requests_ = 0, bytes_ = 0;
+  Clock::time_point looked_{};
+};
+
+}  // namespace vrdma::rdma

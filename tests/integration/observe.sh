@@ -1,0 +1,144 @@
+#!/bin/bash
+# observe.sh: what an operator sees: counters of both modes, top, Prometheus, the log, the audit.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+     va, vb: one tenant, so their programs send directly
+#   | va -- eth0|== veth ===|eth0 -- vb |     vc: another tenant in the fabric, so by the worker
+#   |           |           |eth1 -- vc |
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+setup
+audit=$T/audit.jsonl
+start_daemon --log-format json --audit-log "$audit" --metrics "unix:$T/metrics.sock"
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+loose b eth1
+ip_in b address add 10.0.1.3/24 dev eth1
+vdev_create va a eth0 --tenant red --fabric shared --quota qp=8
+vdev_create vb b eth0 --tenant red --fabric shared
+vdev_create vc b eth1 --tenant blue --fabric shared
+INDEX_A=$(gid_index a va 10.0.0.1)
+INDEX_B=$(gid_index b vb 10.0.0.2)
+
+scrape() { curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics; }
+metric() { # FAMILY{LABELS}
+  local value
+  value=$(grep -v '^#' "$T/scrape.log" | grep -F "$1 " | awk '{ print $NF }') || true
+  [[ -n $value ]] || fail "Prometheus has no $1"
+  printf '%.0f' "$value"
+}
+stat_of() { ctl stats "$1" -o json | python3 -c '
+import json, sys
+print(sum(c["value"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$2"; }
+
+say "a program of a vdevice of its own tenant is counted where it executes"
+pair nobody ib_write_bw -F -s 4096 -n 1000
+[[ $(stat_of vb work_requests_direct) -ge 1000 ]] || fail "vb's 1000 writes are not counted"
+[[ $(stat_of vb work_bytes_direct) -ge 4096000 ]] || fail "vb's bytes are not counted"
+
+say "between tenants the worker counts"
+INDEX_C=$(gid_index b vc 10.0.1.3)
+spawn server a nobody ib_send_bw -F -d va -x "$INDEX_A" -n 1000 -s 4096
+wait_until 20 listens server || fail "the server does not listen"
+spawn client b nobody ib_send_bw -F -d vc -x "$INDEX_C" -n 1000 -s 4096 10.0.0.1
+reap client 60
+[[ $REAPED -eq 0 ]] || fail "the client ends with status $REAPED"
+reap server 10
+[[ $(stat_of vc work_requests_connected) -ge 1000 ]] || fail "vc's 1000 sends are not counted"
+[[ $(stat_of vc work_bytes_connected) -ge 4096000 ]] || fail "vc's bytes are not counted"
+[[ $(stat_of vc work_requests_direct) -eq 0 ]] || fail "vc did something directly"
+
+say "Prometheus says the same, by vdevice, tenant, transport, state"
+spawn holder b nobody ib_send_bw -F -d vb -q 3 -D 100
+scrape >"$T/scrape.log"
+[[ $(metric 'vrdma_work_requests_total{vdevice="vc",tenant="blue",transport="connected"}') -ge 1000 ]] || fail "vc"
+[[ $(metric 'vrdma_work_bytes_total{vdevice="vb",tenant="red",transport="direct"}') -ge 4096000 ]] || fail "vb"
+[[ $(metric 'vrdma_quota_limit{vdevice="va",tenant="red",kind="qp"}') -eq 8 ]] || fail "va's limit is not 8"
+[[ $(metric vrdma_vdevices) -eq 3 ]] || fail "there are not 3 vdevices"
+for line in "# TYPE vrdma_qps gauge" "# TYPE vrdma_work_failed_total counter"; do
+  grep -qx "$line" "$T/scrape.log" || fail "Prometheus does not say '$line'"
+done
+kill "${PID[holder]}"
+reap holder 5
+while read -r family; do
+  grep -q "\`$family\`" "$(dirname "$0")/../../docs/metrics.md" || fail "docs/metrics.md has no $family"
+done < <(awk '$1 == "#" && $2 == "TYPE" && $3 !~ /vrdma_tenant_|vrdma_cm_/ { print $3 }' "$T/scrape.log")
+[[ $(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$T/metrics.sock" http://vrdma/other) == 404 ]] || fail "not 404"
+[[ $(curl -s -o /dev/null -w '%{http_code}' --unix-socket "$T/metrics.sock" -d x http://vrdma/metrics) == 405 ]] || fail "not 405"
+[[ $(stat -c %a "$T/metrics.sock") == 600 ]] || fail "anybody may read the metrics"
+
+say "what a vdevice counted stays with its tenant"
+before=$(stat_of tenant/blue work_requests_connected)
+ctl vdev delete vc
+[[ $(stat_of tenant/blue work_requests_connected) -ge $before && $before -ge 1000 ]] || fail "blue's work is forgotten"
+
+say "top"
+ctl top --once --interval 0.1 | grep -qE '^va +red +0 +0 ' || fail "top does not show va"
+ctl top --once --interval 0.1 -o json | python3 -c '
+import json, sys
+rows = {v["name"]: v for v in json.load(sys.stdin)["vdevs"]}
+assert set(rows) == {"va", "vb"} and rows["va"]["direct"]["bytes_per_s"] == 0, rows' || fail "top's JSON is another"
+# On a terminal: drawn, ended by q, and the terminal is as before.
+VRDMA_RUN_DIR=$R timeout 20 python3 - "$BUILD/bin/vrdmactl" <<'END' || fail "top on a terminal"
+import os, pty, sys, termios, time
+pid, tty = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "top", "--interval", "0.1"])
+seen = b""
+while b"q ends" not in seen:
+    seen += os.read(tty, 4096)
+assert b"va" in seen and b"\x1b[?1049h" in seen
+os.write(tty, b"q")
+try:
+    while True:
+        seen += os.read(tty, 4096)
+except OSError:
+    pass
+assert seen.rstrip().endswith(b"\x1b[?1049l"), seen[-40:]
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+END
+
+say "the audit: each change, by whom, with its result; what only looks is not in it"
+if ctl vdev create va --netns "$(ns a)" --netdev eth0 2>/dev/null; then fail "there are two va"; fi
+ctl quota set va qp=9
+python3 - "$audit" "$T/vrdmad.log" <<'END' || fail "the audit is not right"
+import json, sys
+audit = [json.loads(line) for line in open(sys.argv[1])]
+log = [json.loads(line) for line in open(sys.argv[2])]
+got = [(a["audit"], a["object"], a["result"]) for a in audit]
+assert got == [("vdev create", "va", "done"), ("vdev create", "vb", "done"), ("vdev create", "vc", "done"),
+               ("vdev delete", "vc", "done"), ("vdev create", "va", "refused"), ("quota set", "va", "done")], got
+for a in audit:
+    assert a["uid"] == 0 and a["pid"] > 0 and a["program"] == "vrdmactl", a
+assert audit[4]["errno"] == 17 and "va" in audit[4]["error"]
+assert "netdev=eth0" in audit[0]["arguments"] and "qp=8" in audit[0]["arguments"]
+assert audit[5]["arguments"] == "qp=9"
+assert [a["message"] for a in audit] == [l["message"] for l in log if "audit" in l]
+assert all({"time", "level", "message"} <= set(l) for l in log)
+END
+
+say "the daemon has what privileges.cc lists, and no more"
+listed=$(sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' "$(dirname "$0")/../../vrdmad/privileges.cc" | sort)
+held=$(capsh --decode="$(awk '/^CapEff/ { print $2 }' "/proc/$DAEMON/status")" | sed 's/.*=//' | tr , '\n' | tr a-z A-Z | sort)
+[[ $listed == "$held" ]] || fail "it has $held"
+for set in CapPrm CapBnd; do
+  [[ $(awk "/^$set/ { print \$2 }" "/proc/$DAEMON/status") == $(awk '/^CapEff/ { print $2 }' "/proc/$DAEMON/status") ]] ||
+    fail "$set is more"
+done
+for task in /proc/"$DAEMON"/task/*; do
+  grep -q '^NoNewPrivs:.1$' "$task/status" || fail "a thread may gain privileges"
+  [[ $(awk '/^CapEff/ { print $2 }' "$task/status") == $(awk '/^CapEff/ { print $2 }' "/proc/$DAEMON/status") ]] ||
+    fail "a thread has other capabilities"
+done
+
+say "metrics on a loopback port, and on no other"
+stop_daemon
+[[ ! -e $T/metrics.sock ]] || fail "the metrics' socket is left"
+for wrong in 0.0.0.0:9464 127.0.0.1 127.0.0.1:0 127.0.0.1:99999 unix: "[::]:9464" localhost:9464; do
+  if "$BUILD/sbin/vrdmad" --run-dir "$R" --state-dir "$T/none" --metrics "$wrong" 2>"$T/wrong.log"; then fail "$wrong"; fi
+  [[ $(wc -l <"$T/wrong.log") -eq 1 ]] || fail "$wrong: more than one sentence: $(cat "$T/wrong.log")"
+done
+port=$((20000 + $$ % 20000))
+start_daemon --metrics "127.0.0.1:$port"
+curl -sS --fail --max-time 10 "http://127.0.0.1:$port/metrics" >"$T/scrape.log"
+grep -qx 'vrdma_vdevices 2' "$T/scrape.log" || fail "not 2 vdevices"

@@ -1,0 +1,95 @@
+#include "vrdmad/counters.h"
+
+#include <array>
+
+#include "vrdmad/cm_rows.h"
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+constexpr std::array kStates{"reset", "init", "rtr", "rts", "sqd", "sqe", "err"};
+
+// verbs::WcStatus that a worker may report, as ibv_wc_status has them.
+constexpr std::array<const char*, 14> kStatuses{"success",
+                                                "local_length",
+                                                "local_qp_operation",
+                                                nullptr,
+                                                "local_protection",
+                                                "flushed",
+                                                "window_bind",
+                                                nullptr,
+                                                nullptr,
+                                                "remote_invalid_request",
+                                                "remote_access",
+                                                "remote_operation",
+                                                "retry_exceeded",
+                                                "rnr_retry_exceeded"};
+
+}  // namespace
+
+std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
+                                     const std::vector<provisioning::Row>& quota, uint64_t foreign,
+                                     const qp1mux::Counters& cm) {
+  std::vector<CounterRow> rows;
+  const auto add = [&](const char* name, uint64_t value,
+                       std::pair<std::string, std::string> label = {}) {
+    rows.push_back({scope.vdevice, name, value, std::move(label), false, scope.tenant});
+  };
+  const auto gauge = [&](const char* name, uint64_t value,
+                         std::pair<std::string, std::string> label = {}) {
+    rows.push_back({scope.vdevice, name, value, std::move(label), true, scope.tenant});
+  };
+  gauge("sessions", use.sessions);
+  add("sessions_opened", use.counters.opened);
+  add("sessions_malformed", use.counters.malformed);
+  add("connections_foreign", foreign);
+  add("requests", use.counters.requests);
+  add("requests_refused", use.counters.refused);
+
+  for (const auto& [transport, traffic] : {std::pair{"direct", use.traffic.direct},
+                                           {"connected", use.traffic.connected},
+                                           {"datagram", use.traffic.datagram},
+                                           {"packet", use.traffic.packet}}) {
+    add("work_requests", traffic.requests, {"transport", transport});
+    add("work_bytes", traffic.bytes, {"transport", transport});
+  }
+  for (size_t i = 1; i < kStatuses.size(); ++i)
+    if (kStatuses[i] != nullptr)
+      add("work_failed", use.traffic.failed[i], {"status", kStatuses[i]});
+  for (size_t i = 0; i < kStates.size(); ++i)
+    gauge("qps", use.qps_by_state[i], {"state", kStates[i]});
+  gauge("links", use.links_direct, {"mode", "direct"});
+  gauge("links", use.links_mediated, {"mode", "mediated"});
+
+  add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
+  add("fabric_rings_corrupt", use.fabric.rings_corrupt);
+  for (const auto& row : quota) {
+    const std::string kind(provisioning::traits(row.kind).name);
+    gauge("quota_used", row.used, {"kind", kind});
+    gauge("quota_limit", row.limit, {"kind", kind});
+    add("quota_refused", row.refused, {"kind", kind});
+  }
+  for (auto& row : cm_counter_rows(scope.vdevice, cm)) {
+    row.tenant = scope.tenant;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void TenantTotals::add(const CounterRow& row) {
+  if (row.name == "quota_limit" || row.name.rfind("fabric_", 0) == 0) return;
+  Sum& sum = sums_[row.tenant][{row.name, row.label}];
+  sum.value += row.value;
+  sum.gauge = row.gauge;
+}
+
+std::vector<CounterRow> TenantTotals::rows() const {
+  std::vector<CounterRow> rows;
+  for (const auto& [tenant, sums] : sums_)
+    for (const auto& [key, sum] : sums)
+      rows.push_back({"tenant/" + tenant, key.first, sum.value, key.second, sum.gauge, tenant});
+  return rows;
+}
+
+}  // namespace vrdma::vrdmad
