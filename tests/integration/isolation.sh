@@ -75,7 +75,15 @@ kill -9 "${PID[server]}"
 reap server 10
 
 say "what one fabric does changes no counter of the other"
-counters() { ctl stats vb1 -o json; ctl stats vb2 -o json; ctl conn stats vb1 -o json; ctl conn stats vb2 -o json; }
+# Not what is now, such as connections in TIMEWAIT, which end meanwhile.
+grown() { python3 -c 'import json, sys; print(*[c for c in json.load(sys.stdin) if not c["gauge"]], sep="\n")'; }
+counters() {
+  local name
+  for name in vb1 vb2; do
+    ctl stats $name -o json | grown
+    ctl conn stats $name -o json | grown
+  done
+}
 before=$(counters)
 talk r1 r2 10.0.0.1
 [[ $REAPED -eq 0 ]] || fail "red does not reach red"

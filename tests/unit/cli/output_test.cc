@@ -89,7 +89,8 @@ TEST(Output, json_has_every_field) {
   ],
   "allowed": [
     "raw-packet"
-  ]
+  ],
+  "lost": ""
 }
 )");
 }

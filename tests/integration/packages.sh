@@ -1,0 +1,112 @@
+#!/bin/bash
+# packages.sh: the Debian packages are built, installed, used, removed, purged, on a copy of this host
+# that goes with the test: an overlay over /, in a mount namespace.
+#
+#     the copy (chroot)                   netns red             netns blue
+#   +-----------------------------+     +------------+        +-------------+
+#   | dpkg -i, vrdmad as its unit |     | red0 -- e0 |= veth =| e0 -- blue0 |
+#   | starts it, dpkg -r, dpkg -P |     +------------+        +-------------+
+#   +-----------------------------+
+. "$(dirname "$0")/lib.sh"
+setup
+SOURCES=$(realpath "$(dirname "$0")/../..")
+
+if [[ ${1:-} != inside ]]; then
+  say "build"
+  mkdir "$T/build" "$T/copy"
+  (cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
+    -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 || fail "cpack fails"
+  ls "$T/packages"/*.deb >"$T/packages.log"
+  [[ $(wc -l <"$T/packages.log") -eq 4 ]] || fail "not 4 packages: $(xargs -n1 basename <"$T/packages.log" | xargs)"
+  unshare --mount --propagation private "$0" inside "$T/copy" "$T/packages" || fail "in the copy of this host"
+  exit
+fi
+
+copy=$2 packages=$3
+mount -t tmpfs tmpfs "$copy"
+mkdir "$copy"/{changed,work,root}
+mount -t overlay -o "lowerdir=/,upperdir=$copy/changed,workdir=$copy/work" overlay "$copy/root"
+root=$copy/root
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+cp "$packages"/*.deb "$SOURCES/docs/examples/vdevices.c" "$SOURCES/vrdmad/privileges.cc" "$root/tmp"
+cat >"$root/tmp/inside" <<'INSIDE'
+set -euo pipefail
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive
+say() { echo "-- $*"; }
+fail() { echo "FAILED: $*" >&2; cat /tmp/*.log >&2; exit 1; }
+unset VRDMA_RUN_DIR LD_LIBRARY_PATH LD_PRELOAD
+trap 'kill -9 $(jobs -p) $(cat /run/vrdma/vrdmad.lock) 2>/dev/null; ip netns delete red 2>/dev/null; ip netns delete blue 2>/dev/null; true' EXIT
+of_ours() { find / -xdev -not -path '/proc/*' \( -iname '*vrdma*' -o -iname '*ibv_create_virtual*' \) | sort; }
+find_before=$(of_ours)
+
+say "install"
+dpkg --force-unsafe-io -i /tmp/*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
+[[ $(dpkg-query -W -f '${db:Status-Status}\n' vrdma vrdma-libraries libvrdma1 libvrdma-dev | uniq) == installed ]] || fail "not installed"
+ldconfig -p | grep -q 'libvrdma.so.1 .*=> /' || fail "the loader does not find libvrdma.so.1"
+for page in vrdmad vrdmactl vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
+
+say "the unit: sound, and its capabilities are those of privileges.cc and of the start"
+unit=/usr/lib/systemd/system/vrdmad.service
+SYSTEMD_LOG_LEVEL=warning systemd-analyze verify "$unit" >/tmp/verify.log 2>&1 || fail "systemd-analyze verify"
+grep -i vrdmad /tmp/verify.log && fail "systemd-analyze has to say something"
+allowed=$(sed -n 's/^CapabilityBoundingSet=//p' $unit | tr ' ' '\n' | sort)
+listed=$( (sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' /tmp/privileges.cc; echo CAP_SETPCAP; echo CAP_SYS_RESOURCE) | sort)
+[[ $allowed == "$listed" ]] || fail "the unit allows" $allowed
+
+say "start, as the unit says"
+read -ra command < <(sed -n 's/^ExecStart=//p' $unit)
+bounds=$(sed -n 's/^CapabilityBoundingSet=CAP_//p' $unit | sed 's/ CAP_/,+/g' | tr A-Z a-z)
+python3 - "$bounds" "${command[@]}" >/tmp/vrdmad.log 2>&1 <<'END' &
+import os, socket, sys
+ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+ready.bind("/run/notify")
+os.environ["NOTIFY_SOCKET"] = "/run/notify"
+if os.fork():
+    while b"READY=1" not in ready.recv(4096):
+        pass
+    open("/run/ready", "w").close()
+    print("ended", os.wait(), flush=True)
+else:
+    os.execvp("setpriv", ["setpriv", "--bounding-set=-all,+" + sys.argv[1], "--no-new-privs", *sys.argv[2:]])
+END
+for _ in {1..200}; do [[ -e /run/ready ]] && break; sleep 0.05; done
+[[ -e /run/ready ]] || fail "vrdmad does not say that it is ready"
+
+say "use"
+ip netns add red
+ip netns add blue
+ip link add e0 netns red type veth peer name e0 netns blue
+for n in red:1 blue:2; do
+  nsenter --net=/run/netns/${n%:*} ip address add 10.0.0.${n#*:}/24 dev e0
+  nsenter --net=/run/netns/${n%:*} ip link set e0 up
+  vrdmactl vdev create ${n%:*}0 --netns ${n%:*} --netdev e0 --tenant ${n%:*} --fabric shared
+done
+vrdmactl exec red0 -- ibv_devinfo -d red0 | grep -q PORT_ACTIVE || fail "ibv_devinfo"
+index() { vrdmactl gid list "$1" | awk -v a="$2" 'index($0, a) { print $2 }'; }
+vrdmactl exec red0 -- ibv_rc_pingpong -e -n 100 -d red0 -g "$(index red0 10.0.0.1)" >/tmp/server.log 2>&1 &
+server=$!
+for _ in {1..100}; do nsenter --net=/run/netns/red ss -Hltn 'sport = :18515' | grep . >/dev/null && break; sleep 0.05; done
+vrdmactl exec blue0 -- ibv_rc_pingpong -e -n 100 -d blue0 -g "$(index blue0 10.0.0.2)" 10.0.0.1 >/tmp/client.log || fail "ibv_rc_pingpong"
+wait $server || fail "ibv_rc_pingpong's server"
+cd /tmp
+gcc -o vdevices vdevices.c $(pkg-config --cflags --libs vrdma) -libverbs
+vrdmactl vdev delete blue0
+nsenter --net=/run/netns/blue ./vdevices e0 new0 >/tmp/example.log || fail "the example of the C API"
+grep -q 'event: new0 removed' /tmp/example.log || fail "the example did not end"
+kill "$(cat /run/vrdma/vrdmad.lock)"
+for _ in {1..200}; do grep -q '^ended' /tmp/vrdmad.log && break; sleep 0.05; done
+grep -q '^ended ([0-9]*, 0)' /tmp/vrdmad.log || fail "vrdmad does not end well"
+
+say "remove: the configuration and the state stay; purge: nothing stays"
+dpkg --force-unsafe-io -r libvrdma-dev libvrdma1 vrdma-libraries vrdma >/tmp/remove.log 2>&1 || fail "dpkg -r"
+[[ -e /etc/vrdma/vrdmad.conf && -d /var/lib/vrdma ]] || fail "the configuration or the state is gone"
+[[ ! -e /usr/sbin/vrdmad && ! -e /usr/lib/vrdma && ! -e $unit ]] || fail "something is left"
+dpkg --force-unsafe-io -P vrdma vrdma-libraries libvrdma1 libvrdma-dev >/tmp/purge.log 2>&1 || fail "dpkg -P"
+left=$(comm -13 <(echo "$find_before") <(of_ours) | grep -v '^/run/\|^/tmp/\|^/var/cache/man/' || true)
+[[ -z $left ]] || fail "left:" $left
+INSIDE
+chroot "$root" /usr/bin/env -i /bin/bash /tmp/inside
