@@ -183,8 +183,10 @@ void Output::counters(const std::vector<v1::Counter>& counters) {
     return;
   }
   Table table({{"SCOPE"}, {"COUNTER"}, {"VALUE", kRight}});
+  // What never happened, and what `quota show` is for, would hide the rest.
   for (const auto& counter : counters)
-    table.add({counter.scope(), counter.name(), std::to_string(counter.value())});
+    if (counter.value() != 0 && counter.name().rfind("quota_limit_", 0) != 0)
+      table.add({counter.scope(), counter.name(), std::to_string(counter.value())});
   table.print(out_);
 }
 

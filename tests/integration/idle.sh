@@ -7,7 +7,8 @@
 #   +--------------------------------+
 . "$(dirname "$0")/lib.sh"
 setup
-start_daemon
+# Also with the endpoint of metrics, which nobody asks.
+start_daemon --metrics "unix:$T/metrics.sock"
 netns_add a
 for i in {0..99}; do
   loose_commands "d$i"
