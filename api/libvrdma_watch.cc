@@ -23,6 +23,8 @@ namespace {
 // have it too.
 constexpr size_t kBacklog = 65536;
 
+}  // namespace
+
 class OwnedEvent : public vrdma_event {
  public:
   explicit OwnedEvent(const v1::WatchEvent& from)
@@ -41,8 +43,6 @@ class OwnedEvent : public vrdma_event {
 static_assert(VRDMA_VDEVICE_ADDED == static_cast<int>(v1::WatchEvent::ADDED) &&
               VRDMA_VDEVICE_CHANGED == static_cast<int>(v1::WatchEvent::CHANGED) &&
               VRDMA_VDEVICE_REMOVED == static_cast<int>(v1::WatchEvent::REMOVED));
-
-}  // namespace
 
 }  // namespace vrdma::api
 

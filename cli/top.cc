@@ -131,16 +131,16 @@ bool wait(Clock::time_point end, const base::Fd& signals, bool keys) {
 }
 
 std::string table_of(const std::vector<TopRow>& rows) {
-  constexpr auto kRight = Table::Align::kRight;
+  constexpr auto kNumber = Table::Align::kRight;
   Table table({{"VDEVICE"},
                {"TENANT"},
-               {"SESSIONS", kRight},
-               {"QPS", kRight},
-               {"DIRECT/S", kRight},
-               {"BYTES/S", kRight},
-               {"WORKER/S", kRight},
-               {"BYTES/S", kRight},
-               {"REFUSED/S", kRight}});
+               {"SESSIONS", kNumber},
+               {"QPS", kNumber},
+               {"DIRECT/S", kNumber},
+               {"BYTES/S", kNumber},
+               {"WORKER/S", kNumber},
+               {"BYTES/S", kNumber},
+               {"REFUSED/S", kNumber}});
   for (const auto& row : rows)
     table.add({row.name, row.tenant, std::to_string(row.sessions), std::to_string(row.qps),
                short_number(row.direct.requests), short_number(row.direct.bytes),
