@@ -21,6 +21,7 @@
 #include "vrdmad/privileges.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/store.h"
+#include "vrdmad/system_calls.h"
 
 namespace {
 
@@ -117,6 +118,8 @@ Result<void> run(const Options& options) {
   if (!missing) return vrdma::base::pass(std::move(missing.error()));
   for (const auto& capability : *missing)
     spdlog::warn("the capability {} is not there: what needs it will fail", capability);
+  if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
+    spdlog::warn("all system calls stay allowed: {}", confined.error().message());
   auto loop = vrdma::base::EventLoop::create();
   if (!loop) return vrdma::base::pass(std::move(loop.error()));
 

@@ -1,0 +1,75 @@
+#include "vrdmad/system_calls.h"
+
+#include <seccomp.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+// By what they are for; adjacent strings are one.
+constexpr const char* kAllowed =
+    // Files of the run and state directories, /proc, /sys, the configuration, the log; SQLite.
+    "access chmod chown close close_range copy_file_range dup dup2 dup3 "
+    "faccessat faccessat2 fallocate fchmod fchmodat fchown fchownat fcntl "
+    "fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents64 ioctl "
+    "link linkat lseek lstat mkdir mkdirat newfstatat open openat "
+    "openat2 pipe pipe2 pread64 preadv pwrite64 pwritev read readlink "
+    "readlinkat readv rename renameat renameat2 rmdir stat statfs statx "
+    "symlink symlinkat umask unlink unlinkat utimensat write writev "
+    // Arenas, bell files, windows on them (core/base/mapping.h), and what malloc needs.
+    "brk madvise memfd_create mincore mlock mmap mprotect mremap msync "
+    "munlock munmap "
+    // The fence of which the frequent side is free: core/base/asymmetric_fence.h
+    "membarrier "
+    // Workers, reach threads, gRPC's; ends and signals.
+    "arch_prctl clone clone3 exit exit_group futex futex_waitv "
+    "get_robust_list getcpu gettid prctl restart_syscall rseq rt_sigaction "
+    "rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait "
+    "sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam "
+    "sched_getscheduler sched_setaffinity sched_yield set_robust_list set_tid_address "
+    "sigaltstack tgkill "
+    // Loops and their timers: core/base/event_loop.cc; gRPC; the metrics' HTTP server.
+    "clock_getres clock_gettime clock_nanosleep epoll_create1 epoll_ctl epoll_pwait "
+    "epoll_pwait2 epoll_wait eventfd2 gettimeofday nanosleep poll ppoll "
+    "pselect6 select signalfd4 time timerfd_create timerfd_gettime "
+    "timerfd_settime "
+    // Session, rdma_cm and admin sockets, rtnetlink, packets.
+    "accept accept4 bind connect getpeername getsockname getsockopt listen "
+    "recvfrom recvmmsg recvmsg sendmmsg sendmsg sendto setsockopt shutdown "
+    "socket socketpair "
+    // Who we are and where.
+    "capget getegid geteuid getgid getgroups getpid getppid getrandom "
+    "getresgid getresuid getrlimit getrusage getuid prlimit64 sysinfo times "
+    "uname "
+    // Who a client is and when it ends, and its descriptors after a restart: core/rdma/process.cc
+    "kcmp pidfd_getfd pidfd_open pidfd_send_signal "
+    // Sockets of another network namespace: netns/netns.cc
+    "setns ";
+
+}  // namespace
+
+base::Result<void> confine_system_calls() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return {};
+#else
+  const std::unique_ptr<void, void (*)(scmp_filter_ctx)> filter(
+      ::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
+  if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
+  std::istringstream names(kAllowed);
+  for (std::string name; names >> name;) {
+    const int number = ::seccomp_syscall_resolve_name(name.c_str());
+    if (number == __NR_SCMP_ERROR) continue;  // this architecture has none
+    if (const int error = ::seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, number, 0); error != 0)
+      return base::fail(-error, "allow " + name);
+  }
+  if (const int error = ::seccomp_load(filter.get()); error != 0)
+    return base::fail(-error, "load a filter of system calls");
+  return {};
+#endif
+}
+
+}  // namespace vrdma::vrdmad
