@@ -99,7 +99,6 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   if (!plan->receives) return true;
   ++qp.receives_consumed;
   rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
-  if (!shared) fetch_ahead(direct, direct.responder.next_receive + 1);
   return true;
 }
 
@@ -120,7 +119,7 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
     const uint32_t limit = direct.shared.block->limit.load();
     if (limit != 0 && rdma::count_waiting(direct.shared) < limit) qp.context->ring(qp.slot);
   }
-  count_direct(qp, plan.length);
+  count_direct(qp, 1, plan.length);
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
                  (request.wqe.flags & ipc::kSignaled) != 0);

@@ -17,19 +17,24 @@ namespace vrdma::client {
   return qp.block->sq_tail.load(std::memory_order_relaxed) == qp.sq_head;
 }
 
-inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
-  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
-  qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
-  qp.block->sq_tail.store(tail + 1, std::memory_order_release);
+// The results of all requests before `tail` stand; one of the new ones is `signaled`.
+inline void publish_results(Qp& qp, uint32_t tail, bool signaled) {
+  qp.block->sq_tail.store(tail, std::memory_order_release);
   if (signaled) qp.send_cq()->notify(qp, false);
 }
 
-// A request was carried out here: counted for whoever watches (core/rdma/traffic.h).
-inline void count_direct(Qp& qp, uint64_t bytes) {
+inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
+  qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
+  publish_results(qp, tail + 1, signaled);
+}
+
+// Requests were carried out here: counted for whoever watches (core/rdma/traffic.h).
+inline void count_direct(Qp& qp, uint64_t requests, uint64_t bytes) {
   const auto add = [](std::atomic<uint64_t>& count, uint64_t more) {
     count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
   };
-  add(qp.block->direct_requests, 1);
+  add(qp.block->direct_requests, requests);
   add(qp.block->direct_bytes, bytes);
 }
 
@@ -37,11 +42,6 @@ inline void count_direct(Qp& qp, uint64_t bytes) {
 inline void tell_receiver(const Direct& direct, bool solicited) {
   ipc::announce(*direct.bell, direct.responder.qpn);
   if (direct.wake.valid()) ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
-}
-
-// The next message will need that receive, and then the peer's cache is far.
-inline void fetch_ahead(const Direct& direct, uint32_t receive) {
-  __builtin_prefetch(rdma::receive_at(direct.responder.receives, receive));
 }
 
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being

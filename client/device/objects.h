@@ -17,9 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "client/device/known_stretch.h"
+#include "client/device/receive_reader.h"
 #include "client/device/session.h"
 #include "core/base/mapping.h"
 #include "core/base/spin_lock.h"
+#include "core/ipc/bell.h"
 #include "core/ipc/layout.h"
 #include "core/rdma/address_space.h"
 #include "core/rdma/executor.h"
@@ -130,24 +133,28 @@ struct Cq {
   ipc::CqBell* bell;
   Use pd;  // a parent domain
   base::SpinLock mutex;
-  std::vector<Qp*> senders, receivers;  // queue pairs that complete here
-  std::vector<Srq*> shared;             // XRC SRQs that do
-  size_t next = 0;                      // where the next poll begins, so that all get their turn
-  // With many queue pairs: those of each bit of bell->news; else empty. Until `sweep_until` a
+  std::vector<Qp*> queue_pairs;  // that complete here, what they send or what they receive
+  std::vector<Srq*> shared;      // XRC SRQs that do
+  size_t next = 0;               // where the next poll begins, so that all get their turn
+  unsigned turn = 0;             // of sends and receives, and of active queue pairs and the others
+  // With many queue pairs: those of each mark of bell->news; else empty. Until `sweep_until` a
   // producer may not have seen bell->many, so each poll looks at all.
   std::vector<std::vector<Qp*>> by_news;
   uint64_t sweep_until = 0;
+  std::vector<Qp*> active;  // of many: those in which something was found last; a few
+  uint64_t clock = 0;       // when a poll that found nothing last looked at it
+  unsigned skips = 0;       // so many more need not
   std::atomic<uint32_t> events_given = 0;
   ibv_wc current{};  // between ibv_start_poll and ibv_end_poll
   uint64_t wc_flags = 0;
   uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
   [[nodiscard]] bool has_many() const { return !by_news.empty(); }
-  void joined(Qp* qp);  // is among senders or receivers now; under the mutex
-  void leaves(Qp* qp);  // is not any more
+  void join(Qp* qp);  // completes here from now on, or not any more; under the mutex
+  void leave(Qp* qp);
   void announce_all();
   // This process made a completion of `qp`: a poll will find it, and whoever waits is woken.
-  void notify(const Qp& qp, bool solicited);
+  inline void notify(const Qp& qp, bool solicited);
   void wake(bool solicited);
 };
 
@@ -174,8 +181,7 @@ struct Srq {
   // Of an XRC SRQ: its number, and where its receives complete.
   uint32_t srqn = 0;
   Cq* cq = nullptr;
-  const ipc::RecvRing* inbox = nullptr;
-  uint32_t inbox_seen = 0;  // Cq::mutex
+  ReceiveReader inbox;  // Cq::mutex
   std::atomic<uint32_t> events_given = 0;
   // The wr_id of a receive that was completed, and its slot for new ones. False: it was not posted.
   bool take(uint32_t slot, uint64_t* wr_id);
@@ -189,18 +195,30 @@ struct PostedSend {
   bool signaled;
 };
 
+// The peer's receives number [begin, end) as they were posted, of those of one element; the others
+// have a length of 0. Posted receives do not change, so that each line of theirs is fetched once.
+struct ReceivesAhead {
+  static constexpr uint32_t kMost = 16;
+  uint32_t begin = 0, end = 0;
+  verbs::Sge sges[kMost];  // by number % kMost
+  [[nodiscard]] const verbs::Sge* find(uint32_t number) const {
+    return number - begin < end - begin ? &sges[number % kMost] : nullptr;
+  }
+};
+
 // The peer of a direct link.
 struct Direct {
   std::shared_ptr<Peer> peer;
-  const ipc::QpBlock* block = nullptr;            // the peer's
-  rdma::Responder responder;                      // without access and the next receive
-  rdma::KnownRegion known_remote, known_receive;  // of the peer's regions
-  rdma::SharedReceives shared;                    // the peer's SRQ, if it has one
-  uint32_t link = 0;                              // names us in its claims
-  ipc::RecvRing* outbox = nullptr;                // ours
+  const ipc::QpBlock* block = nullptr;  // the peer's
+  rdma::Responder responder;            // without access and the next receive
+  rdma::KnownRegion known_remote;       // of the peer's regions
+  KnownStretch target, receive;         // of the peer's, as plain.cc used them last
+  ReceivesAhead ahead;
+  rdma::SharedReceives shared;      // the peer's SRQ, if it has one
+  uint32_t link = 0;                // names us in its claims
+  ipc::RecvRing* outbox = nullptr;  // ours
   uint32_t outbox_depth = 0;
-  const ipc::RecvRing* inbox = nullptr;  // the peer's outbox
-  ipc::CqBell* bell = nullptr;           // of the peer's receive CQ
+  ipc::CqBell* bell = nullptr;  // of the peer's receive CQ
   uint32_t bell_slot = 0;
   base::Fd wake;                         // into its channel, if it has one
   std::atomic<uint32_t> stuck_mark = 0;  // of a peer that was waited for in vain
@@ -220,16 +238,15 @@ struct Qp {
   Use pd;
   uint32_t pd_handle;
   ibv_qp_cap cap;
-  uint32_t sq_depth, rq_depth, inbox_depth, send_stride;
+  uint32_t sq_depth, rq_depth, send_stride;
   ipc::QpBlock* block;
   uint8_t* sq;
   ipc::SendResult* results;
   uint8_t* rq;
-  const ipc::RecvRing* inbox;
   std::atomic<uint32_t> events_given = 0;
   std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
 
-  // Guards the next seven, and execution on the direct link. `direct` changes only while the
+  // Guards the next eight, and execution on the direct link. `direct` changes only while the
   // receive CQ's and the context's mutexes are held too, so that each of them is enough to look at
   // it.
   base::SpinLock send_mutex;
@@ -240,6 +257,7 @@ struct Qp {
   uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
   bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
   rdma::KnownRegion known;         // of our own regions
+  KnownStretch source;             // of our own, as plain.cc used it last
 
   // Guards `polled`; the posted entries in [polled, sq_tail) are settled.
   base::SpinLock poll_mutex;
@@ -248,9 +266,11 @@ struct Qp {
 
   base::SpinLock recv_mutex;  // guards the next two
   uint32_t rq_head = 0;
-  std::vector<uint64_t> recv_wr_ids;    // by slot
-  std::atomic<uint32_t> rq_polled = 0;  // Cq::mutex of the receive CQ
-  uint32_t inbox_seen = 0, outbox_seen = 0;
+  std::vector<uint64_t> recv_wr_ids;  // by slot
+  // Cq::mutex of the receive CQ guards the next three.
+  std::atomic<uint32_t> rq_polled = 0;
+  ReceiveReader inbox;      // written by the daemon
+  ReceiveReader from_peer;  // the outbox of the peer of a direct link
 
   std::unique_ptr<ipc::QpBlock> own_block;  // of an XRC target
 
@@ -267,6 +287,10 @@ struct Qp {
     return static_cast<verbs::QpState>(block->state.load(std::memory_order_acquire));
   }
 };
+inline void Cq::notify(const Qp& qp, bool solicited) {
+  ipc::announce(*bell, qp.ibv.qp_base.qp_num);
+  if (ibv.channel != nullptr) wake(solicited);
+}
 static_assert(offsetof(Qp, ibv) == 0 && offsetof(Cq, ibv) == 0);
 
 struct Context {
@@ -321,8 +345,20 @@ void wait_for_initiator(Qp& qp);
 bool take_token(Qp& qp);  // true: this process executes
 void pump(Qp& qp);        // executes what waits in the ring while the token is ours
 bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
-// plain.cc: the same in a short way, if the request has one.
-bool execute_plainly(Qp& qp, const ibv_send_wr& wr);
+// plain.cc: posts and executes the beginning of the list as far as there is a short way to. Returns
+// the rest; nullptr: nothing is left.
+ibv_send_wr* execute_plainly(Qp& qp, ibv_send_wr* wr);
+// post.cc: frees the slots of unsignaled requests that succeeded, for which nobody will poll.
+void free_unsignaled(Qp& qp);
+// How many more requests may be posted.
+[[nodiscard]] inline uint32_t room_of(Qp& qp) {
+  const auto room = [&] {
+    return qp.cap.max_send_wr - (qp.sq_head - qp.polled.load(std::memory_order_acquire));
+  };
+  if (const uint32_t now = room(); now != 0) return now;
+  free_unsignaled(qp);
+  return room();
+}
 void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
 void reclaim(Qp& qp);    // after the daemon's death: takes the token back
 

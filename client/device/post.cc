@@ -124,19 +124,6 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   return 0;
 }
 
-// Frees slots of unsignaled requests that succeeded: nobody will poll for them.
-bool has_room(Qp& qp) {
-  if (qp.sq_head - qp.polled.load(std::memory_order_acquire) < qp.cap.max_send_wr) return true;
-  const std::lock_guard lock(qp.poll_mutex);
-  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
-  uint32_t polled = qp.polled.load(std::memory_order_relaxed);
-  while (polled != tail && !qp.posted[polled & (qp.sq_depth - 1)].signaled &&
-         qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS)
-    ++polled;
-  qp.polled.store(polled, std::memory_order_release);
-  return qp.sq_head - polled < qp.cap.max_send_wr;
-}
-
 void write_ring(Qp& qp, const rdma::WorkRequest& request) {
   uint8_t* to = qp.sq + uint64_t{qp.sq_head & (qp.sq_depth - 1)} * qp.send_stride;
   std::memcpy(to, &request.wqe, sizeof request.wqe);
@@ -162,31 +149,40 @@ void publish(Qp& qp) {
 
 }  // namespace
 
+void free_unsignaled(Qp& qp) {
+  const std::lock_guard lock(qp.poll_mutex);
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
+  uint32_t polled = qp.polled.load(std::memory_order_relaxed);
+  while (polled != tail && !qp.posted[polled & (qp.sq_depth - 1)].signaled &&
+         qp.results[polled & (qp.sq_depth - 1)].status == IBV_WC_SUCCESS)
+    ++polled;
+  qp.polled.store(polled, std::memory_order_release);
+}
+
 int check_sends(Qp& qp, const ibv_send_wr* wr) {
   const std::lock_guard lock(qp.send_mutex);
   if (qp.state() < verbs::QpState::kRts) return EINVAL;
-  (void)has_room(qp);  // frees what can be freed
-  uint32_t used = qp.sq_head - qp.polled.load(std::memory_order_acquire);
+  free_unsignaled(qp);
+  uint32_t room = room_of(qp);
   rdma::WorkRequest request;
   for (; wr != nullptr; wr = wr->next) {
-    if (used++ >= qp.cap.max_send_wr) return ENOMEM;
+    if (room-- == 0) return ENOMEM;
     if (const int error = translate(qp, *wr, &request); error != 0) return error;
   }
   return 0;
 }
 
-int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  Qp& qp = *Qp::of(ibv);
-  const std::lock_guard lock(qp.send_mutex);
+namespace {
+
+// Any requests, in any state; under send_mutex.
+[[gnu::noinline]] int post_sends(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   const verbs::QpState state = qp.state();
   int error = state < verbs::QpState::kRts ? EINVAL : 0;
   const bool runs = state == verbs::QpState::kRts;
   bool queued = false;
   rdma::WorkRequest request;
   for (; error == 0 && wr != nullptr; wr = wr->next) {
-    const bool room = has_room(qp);
-    if (room && runs && !queued && execute_plainly(qp, *wr)) continue;
-    error = room ? translate(qp, *wr, &request) : ENOMEM;
+    error = room_of(qp) > 0 ? translate(qp, *wr, &request) : ENOMEM;
     if (error != 0) break;
     const uint32_t slot = qp.sq_head & (qp.sq_depth - 1);
     qp.posted[slot] = {wr->wr_id, request.wqe.opcode, (request.wqe.flags & ipc::kSignaled) != 0};
@@ -201,6 +197,15 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(qp, true);
   if (error != 0) *bad_wr = wr;
   return error;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  Qp& qp = *Qp::of(ibv);
+  const std::lock_guard lock(qp.send_mutex);
+  ibv_send_wr* const rest = execute_plainly(qp, wr);
+  return rest == nullptr && wr != nullptr ? 0 : post_sends(qp, rest, bad_wr);
 }
 
 namespace {

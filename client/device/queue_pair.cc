@@ -51,32 +51,30 @@ void leave_completion_queues(Qp* qp) {
   if (qp->send_cq() == nullptr) return;
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
-    std::erase(qp->send_cq()->senders, qp);
-    qp->send_cq()->leaves(qp);
+    qp->send_cq()->leave(qp);
   }
+  if (qp->recv_cq() == qp->send_cq()) return;
   const std::lock_guard lock(qp->recv_cq()->mutex);
-  std::erase(qp->recv_cq()->receivers, qp);
-  qp->recv_cq()->leaves(qp);
+  qp->recv_cq()->leave(qp);
 }
 
 void join_completion_queues(Qp* qp) {
   if (qp->send_cq() == nullptr) return;
   {
     const std::lock_guard lock(qp->send_cq()->mutex);
-    qp->send_cq()->senders.push_back(qp);
-    qp->send_cq()->joined(qp);
+    qp->send_cq()->join(qp);
   }
+  if (qp->recv_cq() == qp->send_cq()) return;
   const std::lock_guard lock(qp->recv_cq()->mutex);
-  qp->recv_cq()->receivers.push_back(qp);
-  qp->recv_cq()->joined(qp);
+  qp->recv_cq()->join(qp);
 }
 
 // The state of a queue pair that has just been made or reset.
 void start_over(Qp* qp) {
   qp->sq_head = qp->rq_head = 0;
   qp->polled = qp->rq_polled = 0;
-  qp->outbox_seen = 0;
-  if (qp->ibv.qp_base.srq == nullptr) qp->inbox_seen = 0;
+  qp->from_peer = {};
+  if (qp->ibv.qp_base.srq == nullptr) qp->inbox.rewind();
   qp->owns_token = false;
   qp->direct = nullptr;
   qp->receives_consumed = qp->handed_over_at = 0;
@@ -121,7 +119,6 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
   direct->link = reply.link;
   direct->outbox = context.arena.at<ipc::RecvRing>(reply.outbox);
   direct->outbox_depth = reply.peer_rq_depth;
-  direct->inbox = peer->arena.at<ipc::RecvRing>(reply.peer_outbox);
   direct->bell = peer->bells.at<ipc::CqBell>(uint64_t{reply.peer_recv_cq} * sizeof(ipc::CqBell));
   direct->bell_slot = reply.peer_recv_cq;
   if (reply.has_wake != 0 && fds.size() > 3) direct->wake = std::move(fds[3]);
@@ -187,13 +184,12 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
              made.max_inline};
   qp->sq_depth = made.sq_depth;
   qp->rq_depth = made.rq_depth;
-  qp->inbox_depth = made.inbox_depth;
   qp->send_stride = ipc::send_stride(made.max_send_sge, made.max_inline);
   qp->block = context.arena.at<ipc::QpBlock>(made.block);
   qp->sq = context.arena.at<uint8_t>(made.sq);
   qp->results = context.arena.at<ipc::SendResult>(made.results);
   qp->rq = context.arena.at<uint8_t>(made.rq);
-  qp->inbox = context.arena.at<ipc::RecvRing>(made.inbox);
+  qp->inbox = {context.arena.at<ipc::RecvRing>(made.inbox), made.inbox_depth};
   qp->posted.resize(made.sq_depth);
   qp->recv_wr_ids.resize(made.rq_depth);
   ibv_qp& base = qp->ibv.qp_base;
@@ -271,6 +267,9 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
     const std::lock_guard polling(qp->recv_cq()->mutex);
     const std::lock_guard tables(context.mutex);
     const std::lock_guard sending(qp->send_mutex);
+    if (direct != nullptr)
+      qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
+                       qp->inbox.depth()};
     qp->direct = std::move(direct);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {

@@ -53,7 +53,7 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   if (xrc) {
     srq->srqn = made.srqn;
     srq->cq = Cq::of(attr->cq);
-    srq->inbox = context.arena.at<ipc::RecvRing>(made.inbox);
+    srq->inbox = {context.arena.at<ipc::RecvRing>(made.inbox), made.depth};
     const std::lock_guard lock(srq->cq->mutex);
     srq->cq->shared.push_back(srq);
   }

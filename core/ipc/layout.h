@@ -271,14 +271,16 @@ static_assert(kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry) <= kHeapOffset)
 // When a completion channel is to be told. Set by the owner, taken by the producer that tells.
 enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2 };
 
-// In a CQ of many queue pairs, whoever publishes a completion also sets the queue pair's bit, so
-// that a poll looks at those alone; announce() in core/ipc/bell.h.
-constexpr uint32_t kNewsWords = 64, kNewsBits = kNewsWords * 64;  // a queue pair's: qpn % kNewsBits
+// In a CQ of many queue pairs, whoever publishes a completion also marks the queue pair, so that a
+// poll looks at those alone; see core/ipc/bell.h.
+constexpr uint32_t kNews = 1024;     // a queue pair's: qpn % kNews
+constexpr uint32_t kNewsGroup = 64;  // a cache line of news
+constexpr uint32_t kNewsGroups = kNews / kNewsGroup;
 struct CqBell {
   alignas(64) Word arm;
-  Word many;                                 // owner: 1: it looks at the bits
-  alignas(64) std::atomic<uint64_t> groups;  // bit g: news[g] is not 0
-  std::atomic<uint64_t> news[kNewsWords];
+  Word many;                                // owner: 1: it looks at the marks
+  alignas(64) uint8_t groups[kNewsGroups];  // 1: there are some in that group
+  alignas(64) uint8_t news[kNews];          // 1: set by producers, cleared by the owner
 };
 constexpr uint64_t kClaimsOffset = uint64_t{kMaxCqSlots} * sizeof(CqBell);  // SrqClaims
 constexpr uint64_t kBellFileSize = kClaimsOffset + (256ull << 20);          // sparse

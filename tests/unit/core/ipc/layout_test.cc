@@ -37,6 +37,7 @@ TEST(Layout, WritersDoNotShareLines) {
   EXPECT_NE(line(offsetof(SrqBlock, head)), line(offsetof(SrqBlock, returned_head)));
   EXPECT_EQ(sizeof(CqBell) % 64, 0u);
   EXPECT_NE(line(offsetof(CqBell, arm)), line(offsetof(CqBell, groups)));
+  EXPECT_NE(line(offsetof(CqBell, groups)), line(offsetof(CqBell, news)));
 }
 
 TEST(RecvRing, AnEntryStandsWhenItWasPublished) {

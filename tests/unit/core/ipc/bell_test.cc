@@ -1,0 +1,88 @@
+#include "core/ipc/bell.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace vrdma::ipc {
+namespace {
+
+std::vector<uint32_t> take(CqBell& bell, uint32_t group, uint32_t first = 0) {
+  std::vector<uint32_t> found;
+  take_news(bell, group, first, [&](uint32_t place) { found.push_back(place); });
+  return found;
+}
+
+TEST(News, NobodyIsMarkedWhereNobodyLooks) {
+  CqBell bell{};
+  announce(bell, 5);
+  EXPECT_FALSE(has_news(bell));
+  EXPECT_TRUE(take(bell, 0).empty());
+}
+
+TEST(News, AMarkIsFoundOnce) {
+  CqBell bell{};
+  bell.many = 1;
+  announce(bell, kNews + kNewsGroup + 3);
+  announce(bell, kNewsGroup + 3);
+  EXPECT_TRUE(has_news(bell));
+  EXPECT_EQ(take(bell, 1), std::vector<uint32_t>{kNewsGroup + 3});
+  EXPECT_FALSE(has_news(bell));
+  EXPECT_TRUE(take(bell, 1).empty());
+}
+
+TEST(News, EachGroupIsItsOwn) {
+  CqBell bell{};
+  bell.many = 1;
+  for (uint32_t group = 0; group < kNewsGroups; ++group) announce(bell, group * kNewsGroup + group);
+  for (uint32_t group = 0; group < kNewsGroups; ++group) {
+    EXPECT_TRUE(has_news(bell));
+    EXPECT_EQ(take(bell, group), std::vector<uint32_t>{group * kNewsGroup + group});
+  }
+  EXPECT_FALSE(has_news(bell));
+}
+
+TEST(News, AnyoneMayBeTheFirst) {
+  CqBell bell{};
+  bell.many = 1;
+  for (uint32_t first = 0; first < 2 * kNewsGroup; ++first) {
+    for (uint32_t place : {0u, 9u, 63u}) announce(bell, place);
+    const std::vector<uint32_t> found = take(bell, 0, first);
+    ASSERT_EQ(found.size(), 3u);
+    const uint32_t from = first % kNewsGroup;
+    EXPECT_EQ(found[0], from == 0 ? 0u : from <= 9 ? 9u : 63u) << first;
+  }
+}
+
+// Whoever publishes before he announces is found, however the two sides meet.
+TEST(News, NothingIsMissed) {
+  constexpr uint32_t kProducers = 2, kTimes = 20'000;
+  CqBell bell{};
+  bell.many = 1;
+  std::atomic<uint32_t> published[kProducers] = {};
+  std::atomic<uint32_t> seen[kProducers] = {};
+  std::vector<std::thread> producers;
+  for (uint32_t each = 0; each < kProducers; ++each)
+    producers.emplace_back([&, each] {
+      for (uint32_t n = 1; n <= kTimes; ++n) {
+        published[each].store(n, std::memory_order_release);
+        announce(bell, each);
+        // Of each other one it waits: had it been missed, this would never end.
+        if (n % 2 == 0)
+          while (seen[each].load(std::memory_order_acquire) != n) std::this_thread::yield();
+      }
+    });
+  for (uint32_t left = kProducers; left > 0;) {
+    if (!has_news(bell)) std::this_thread::yield();
+    take_news(bell, 0, 0, [&](uint32_t place) {
+      const uint32_t now = published[place].load(std::memory_order_acquire);
+      if (now == kTimes && seen[place].load() != kTimes) --left;
+      seen[place].store(now, std::memory_order_release);
+    });
+  }
+  for (std::thread& each : producers) each.join();
+}
+
+}  // namespace
+}  // namespace vrdma::ipc
