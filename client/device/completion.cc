@@ -195,7 +195,7 @@ Cq* next_event(Context& context, Channel& channel) {
 int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
   Context& context = *Context::of(ibv->context);
   Channel& channel = *Channel::of(ibv);
-  for (;;) {
+  for (bool waited = false;;) {
     if (Cq* found = next_event(context, channel); found != nullptr) {
       *cq = ibv_cq_ex_to_cq(&found->ibv);
       *cq_context = (*cq)->cq_context;
@@ -204,8 +204,13 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     const bool blocking = (::fcntl(ibv->fd, F_GETFL) & O_NONBLOCK) == 0;
     // A stop or a debugger does not end poll(2), as it would not end the read(2) of a real device;
     // epoll_wait(2) it would.
-    pollfd wait{ibv->fd, POLLIN, 0};
-    if (blocking && ::poll(&wait, 1, -1) < 0) return -1;
+    if (blocking && !waited) {
+      pollfd wait{ibv->fd, POLLIN, 0};
+      if (::poll(&wait, 1, -1) < 0) return -1;
+      waited = true;  // for a completion, most likely
+      continue;
+    }
+    waited = false;
     epoll_event ready{};
     const int count = ::epoll_wait(channel.epoll.get(), &ready, 1, 0);
     if (count < 0) return -1;

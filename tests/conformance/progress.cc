@@ -400,6 +400,35 @@ CONFORMANCE_TEST(progress, many_queue_pairs_in_one_queue) {
   side.meet(kDone);
 }
 
+// Whoever polls one completion at a time sees those of all queue pairs, though some never are idle.
+CONFORMANCE_TEST(progress, nobody_starves_among_many) {
+  constexpr uint64_t kQueuePairs = 24, kBusy = 8, kEnough = 100'000;
+  Cq cq(side, false, 1024);
+  std::vector<std::unique_ptr<Qp>> qps;
+  for (uint64_t i = 0; i < kQueuePairs; ++i) {
+    qps.push_back(std::make_unique<Qp>(side, cq));
+    qps.back()->connect();
+  }
+  const auto post = [&](uint64_t i) { qps[i]->write(i, {}, Remote{}); };
+  side.meet(kReady);
+  if (side.is_a()) {
+    for (uint64_t i = 0; i < kBusy; ++i)
+      for (int n = 0; n < 4; ++n) post(i);
+    for (uint64_t i = kBusy; i < kQueuePairs; ++i) post(i);
+    uint64_t left = kQueuePairs - kBusy;
+    for (uint64_t polled = 0; left > 0; ++polled) {
+      CHECK(polled < kEnough);
+      const ibv_wc found = cq.wait();
+      CHECK_EQ(static_cast<int>(found.status), static_cast<int>(IBV_WC_SUCCESS));
+      if (found.wr_id < kBusy)
+        post(found.wr_id);
+      else
+        --left;
+    }
+  }
+  side.meet(kDone);
+}
+
 // Only solicited completions wake a channel armed for them; errors do too.
 CONFORMANCE_TEST(progress, solicited_events) {
   Cq send_cq(side);
