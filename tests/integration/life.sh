@@ -17,7 +17,7 @@ start_daemon --daemon-grace 0
 two_vdevices "$mode"
 
 inode_of() { stat -Lc %i "/run/netns/$(ns "$1")"; }
-listed() { ctl vdev list -o json | grep -q "\"name\": *\"$1\""; }
+listed() { [[ $(ctl vdev list -o json) =~ \"name\":\ *\"$1\" ]]; }
 not_listed() { ! listed "$1"; }
 prints() { grep -qE "$2" "$T/$1.log"; } # NAME PATTERN
 netdev_is() { [[ $(ctl vdev list va -o json) =~ \"netdev\":\ *\"$1\" ]]; }
@@ -68,7 +68,7 @@ ip_in a link set eth0 up
 wait_until 5 netdev_is eth0 || fail "va does not follow back"
 
 say "addresses come and go: the GID table follows, and who is bound to one that went is told"
-has_gid() { on a nobody ibv_devinfo -v -d va | grep -q "GID.*::ffff:10.0.0.77,"; }
+has_gid() { [[ $(on a nobody ibv_devinfo -v -d va) == *::ffff:10.0.0.77,* ]]; }
 has_no_gid() { ! has_gid; }
 ip_in a address add 10.0.0.77/24 dev eth0
 wait_until 5 has_gid || fail "the new address is no GID"
@@ -109,14 +109,14 @@ mac=$(ip_in a -oneline link show eth0 | grep -oP 'link/ether \K\S+')
 spawn listener a nobody rping -s -P
 wait_until 20 listening va || fail "rping does not listen"
 spawn packets a root raw_ethernet_bw --server -F -d va -E "$mac" -B "$mac" -D 300
-has_packet_socket() { enter_a cat /proc/net/packet | grep -q '^[0-9a-f]'; }
+has_packet_socket() { [[ $(enter_a cat /proc/net/packet | wc -l) -gt 1 ]]; }
 enter_a() { nsenter --net="/proc/${PID[listener]}/ns/net" -- "$@"; }
 wait_until 20 has_packet_socket || fail "there is no packet socket: $(cat "$T/packets.log")"
 ip netns delete "$(ns a)"
 unset "NAMESPACES[0]"  # which was a
 sleep 0.5
 listed va || fail "va went though programs are in its namespace"
-enter_a env -i "${ENVIRONMENT[@]}" ibv_devinfo -d va | grep -q PORT_ACTIVE || fail "va does not work"
+[[ $(enter_a env -i "${ENVIRONMENT[@]}" ibv_devinfo -d va) == *PORT_ACTIVE* ]] || fail "va does not work"
 
 say "and vrdmad holds nothing of it: with its last process the namespace is freed"
 if find "/proc/$DAEMON/fd" -lname "net:\[$inode\]" | grep .; then fail "vrdmad holds the namespace"; fi
@@ -127,7 +127,7 @@ wait_until 5 not_listed va || fail "va is still there"
 grep -qE 'vdevice va: (netns gone|netdev deleted)' "$T/vrdmad.log" || fail "vrdmad does not say why"
 pair_gone() { ! ip_in b link show eth0 >/dev/null 2>&1; }
 wait_until 5 pair_gone || fail "the namespace is not freed: its end of the veth pair is there"
-nsfs_gone() { ! lsns -nt net -o NS | grep -qw "$inode"; }
+nsfs_gone() { [[ $(lsns -nt net -o NS) != *$inode* ]]; }
 wait_until 5 nsfs_gone || fail "the namespace is still listed"
 wait_until 5 not_listed vb || fail "vb outlives its netdev"
 [[ ! -e $R/netns/$inode ]] || fail "its directory is left: $(ls "$R/netns/$inode")"
