@@ -9,27 +9,32 @@ namespace vrdma::provisioning {
 namespace {
 
 constexpr uint64_t kKi = 1024;
+constexpr uint64_t kAnyBandwidth = uint64_t{1} << 40;
 
 // The ceilings of queues, keys and their depths are the sizes of the tables that programs and
 // workers share; the defaults let perftest, UCX and MPI run with dozens of peers.
 constexpr std::array<KindTraits, kKindCount> kTraits{{
-    {"context", 1 * kKi, 64 * kKi, false},
-    {"pd", 1 * kKi, 64 * kKi, false},
-    {"mr", 16 * kKi, 1024 * kKi, false},
-    {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, false},
-    {"cq", 2 * kKi, 64 * kKi, false},
-    {"cqe", 64 * kKi, 4096 * kKi, true},
-    {"qp", 1 * kKi, 64 * kKi, false},
-    {"send_wr", 16 * kKi, 32 * kKi, true},
-    {"recv_wr", 16 * kKi, 32 * kKi, true},
-    {"srq", 1 * kKi, 64 * kKi, false},
-    {"ah", 16 * kKi, 1024 * kKi, false},
-    {"mw", 4 * kKi, 1024 * kKi, false},
-    {"cm_ids", 64 * kKi, 1024 * kKi, false},
-    {"cm_conns", 64 * kKi, 1024 * kKi, false},
-    {"cm_rate", 50'000, 1'000'000, false},
+    {"context", 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"pd", 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"mr", 16 * kKi, 1024 * kKi, Measure::kTotal},
+    {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, Measure::kTotal},
+    {"cq", 2 * kKi, 64 * kKi, Measure::kTotal},
+    {"cqe", 64 * kKi, 4096 * kKi, Measure::kPerObject},
+    {"qp", 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"send_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
+    {"recv_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
+    {"srq", 1 * kKi, 64 * kKi, Measure::kTotal},
+    {"ah", 16 * kKi, 1024 * kKi, Measure::kTotal},
+    {"mw", 4 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_ids", 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_conns", 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_rate", 50'000, 1'000'000, Measure::kRate},
+    {"mr_rate", 1'000'000, 1'000'000, Measure::kRate},
+    {"bandwidth", kAnyBandwidth, kAnyBandwidth, Measure::kRate},
+    {"bandwidth_min", 0, kAnyBandwidth, Measure::kRate},
+    {"msg_rate", 1'000'000'000, 1'000'000'000, Measure::kRate},
 }};
-static_assert(kTraits[static_cast<size_t>(Kind::kCmRate)].name == "cm_rate");
+static_assert(kTraits[static_cast<size_t>(Kind::kMsgRate)].name == "msg_rate");
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
@@ -82,6 +87,29 @@ const std::string& kind_names() {
     return made;
   }();
   return names;
+}
+
+base::Result<Wanted> understand(const std::vector<Setting>& settings) {
+  Wanted wanted;
+  for (const auto& setting : settings) {
+    const auto kind = find_kind(setting.kind);
+    if (!kind)
+      return base::fail(EINVAL,
+                        "there is no quota kind '" + setting.kind + "'; there are " + kind_names());
+    const std::string what = "quota " + setting.kind;
+    auto& slot = wanted[static_cast<size_t>(*kind)];
+    if (slot) return base::fail(EINVAL, what + " is named twice");
+    const uint64_t ceiling = traits(*kind).ceiling;
+    slot = setting.limit == kCeiling ? ceiling : setting.limit;
+    if (*slot > ceiling)
+      return base::fail(EINVAL, what + ": " + std::to_string(*slot) +
+                                    " is more than is possible, which is " +
+                                    std::to_string(ceiling));
+    if (*slot == 0 &&
+        (*kind == Kind::kMrRate || *kind == Kind::kBandwidth || *kind == Kind::kMsgRate))
+      return base::fail(EINVAL, what + ": nothing would get through with 0; the least is 1");
+  }
+  return wanted;
 }
 
 base::Result<std::vector<Setting>> parse_settings(std::string_view text) {

@@ -2,9 +2,11 @@
 //
 // A total bounds the sum over the vdevice: objects, or bytes for mr_bytes. A per-object maximum
 // bounds each object alone, as the fields of ibv_device_attr it is reported in do (max_cqe,
-// max_qp_wr, max_srq_wr); its use is that of the largest object there is now.
+// max_qp_wr, max_srq_wr); its use is that of the largest object there is now. A rate bounds what
+// is done a second; its use is what was done in about the last one, and it may be set below that.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,15 +34,33 @@ enum class Kind : uint8_t {
   kCmIds,    // ids of rdma_cm that are bound to the vdevice
   kCmConns,  // connections in any state, TIMEWAIT included
   kCmRate,   // a second: connection requests that are sent, and as many that are received
+  kMrRate,   // a second: registrations of memory; more are answered later
+  // A second, of what it has carried out (Pace): bytes that work requests move, at most and, out of
+  // what the tenant and the parent have, at least; and work requests.
+  kBandwidth,
+  kBandwidthMin,
+  kMsgRate,
 };
-constexpr size_t kKindCount = 15;
+constexpr size_t kKindCount = 19;
+
+enum class Measure : uint8_t { kTotal, kPerObject, kRate };
 
 struct KindTraits {
   std::string_view name;  // as on the command line: "mr_bytes"
   uint64_t initial;       // the limit of a vdevice for which none was set
   uint64_t ceiling;       // what the implementation can do at all
-  bool per_object;
+  Measure measure;
+  [[nodiscard]] bool per_object() const { return measure == Measure::kPerObject; }
 };
+
+// A limit of each kind, in the order of Kind.
+using Limits = std::array<uint64_t, kKindCount>;
+[[nodiscard]] inline uint64_t& of(Limits& limits, Kind kind) {
+  return limits[static_cast<size_t>(kind)];
+}
+[[nodiscard]] inline uint64_t of(const Limits& limits, Kind kind) {
+  return limits[static_cast<size_t>(kind)];
+}
 
 [[nodiscard]] const KindTraits& traits(Kind kind);
 
@@ -58,6 +78,12 @@ struct Setting {
   uint64_t limit = 0;  // kCeiling: as much as the implementation can do
 };
 constexpr uint64_t kCeiling = UINT64_MAX;
+
+// The settings as limits; those not named are absent. EINVAL with a sentence for a kind that does
+// not exist (the sentence lists those that do), one named twice, a limit above the ceiling, or a
+// rate of nothing.
+using Wanted = std::array<std::optional<uint64_t>, kKindCount>;
+[[nodiscard]] base::Result<Wanted> understand(const std::vector<Setting>& settings);
 
 // settings := "" | setting *("," setting)
 // setting  := kind "=" (digits [k|m|g|t] | "max")     suffixes are powers of 1024, either case

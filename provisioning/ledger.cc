@@ -5,7 +5,9 @@
 namespace vrdma::provisioning {
 
 struct Charge::Account {
+  Kind kind{};
   bool per_object = false;
+  std::vector<std::shared_ptr<Pool>> pools;
   uint64_t limit = 0;
   uint64_t total = 0;                  // totals
   std::map<uint64_t, size_t> objects;  // per-object maxima: amount -> objects that have it
@@ -21,6 +23,7 @@ Charge& Charge::operator=(Charge&& other) noexcept {
   if (this != &other) {
     reset();
     account_ = std::move(other.account_);
+    user_ = std::move(other.user_);
     amount_ = other.amount_;
   }
   return *this;
@@ -29,10 +32,17 @@ Charge& Charge::operator=(Charge&& other) noexcept {
 void Charge::reset() {
   if (!account_) return;
   if (!account_->per_object)
-    account_->total -= amount_;
+    give_back(amount_);
   else if (auto it = account_->objects.find(amount_); --it->second == 0)
     account_->objects.erase(it);
   account_.reset();
+  user_.reset();
+}
+
+void Charge::give_back(uint64_t amount) {
+  account_->total -= amount;
+  for (const auto& pool : account_->pools) pool->give_back(account_->kind, amount);
+  if (user_ != nullptr) user_->give_back(account_->kind, amount);
 }
 
 void Charge::absorb(Charge&& other) {
@@ -41,14 +51,15 @@ void Charge::absorb(Charge&& other) {
 }
 
 void Charge::shrink_to(uint64_t amount) {
-  account_->total -= amount_ - amount;
+  give_back(amount_ - amount);
   amount_ = amount;
 }
 
 Ledger::Ledger() {
   for (const Kind kind : all_kinds()) {
     auto made = std::make_shared<Charge::Account>();
-    made->per_object = traits(kind).per_object;
+    made->kind = kind;
+    made->per_object = traits(kind).per_object();
     made->limit = traits(kind).initial;
     accounts_[static_cast<size_t>(kind)] = std::move(made);
   }
@@ -56,9 +67,17 @@ Ledger::Ledger() {
 
 Charge::Account& Ledger::account(Kind kind) const { return *accounts_[static_cast<size_t>(kind)]; }
 
-base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount) {
+void Ledger::draw_from(std::shared_ptr<Pool> pool) {
+  for (const auto& account : accounts_)
+    if (!account->per_object) account->pools.push_back(pool);
+}
+
+void Ledger::count_refusal(Kind kind) { ++account(kind).refused; }
+
+base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount, std::shared_ptr<Pool> user) {
   Charge::Account& to = account(kind);
-  const auto& [name, initial, ceiling, per_object] = traits(kind);
+  const std::string_view name = traits(kind).name;
+  const bool per_object = to.per_object;
   const uint64_t in_use = per_object ? 0 : to.total;
   if (in_use > to.limit || amount > to.limit - in_use) {
     ++to.refused;
@@ -66,35 +85,42 @@ base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount) {
     why += per_object ? " wanted" : " more wanted, " + std::to_string(in_use) + " in use";
     return base::fail(ENOMEM, why + ", the limit is " + std::to_string(to.limit));
   }
+  for (size_t i = 0; i < to.pools.size(); ++i) {
+    auto taken = to.pools[i]->take(kind, amount);
+    if (taken) continue;
+    while (i-- > 0) to.pools[i]->give_back(kind, amount);
+    ++to.refused;
+    return base::pass(std::move(taken.error()));
+  }
   if (per_object)
     ++to.objects[amount];
   else
     to.total += amount;
-  return Charge(accounts_[static_cast<size_t>(kind)], amount);
+  if (user != nullptr && !per_object && !user->take(kind, amount)) user = nullptr;
+  return Charge(accounts_[static_cast<size_t>(kind)], per_object ? nullptr : std::move(user),
+                amount);
 }
 
-base::Result<Ledger::Wanted> Ledger::wanted(const std::vector<Setting>& settings) const {
-  Wanted wanted;
-  for (const auto& setting : settings) {
-    const auto kind = find_kind(setting.kind);
-    if (!kind)
-      return base::fail(EINVAL,
-                        "there is no quota kind '" + setting.kind + "'; there are " + kind_names());
-    const auto& [name, initial, ceiling, per_object] = traits(*kind);
-    const std::string what = "quota " + setting.kind;
-    auto& slot = wanted[static_cast<size_t>(*kind)];
-    if (slot) return base::fail(EINVAL, what + " is named twice");
-    slot = setting.limit == kCeiling ? ceiling : setting.limit;
-    if (*slot > ceiling)
-      return base::fail(EINVAL, what + ": " + std::to_string(*slot) +
-                                    " is more than is possible, which is " +
-                                    std::to_string(ceiling));
-    const uint64_t in_use = used(*kind);
-    if (*slot < in_use)
-      return base::fail(EBUSY, what + ": the limit cannot be " + std::to_string(*slot) + ", " +
-                                   (per_object ? "the largest in use has " : "in use are ") +
-                                   std::to_string(in_use));
+base::Result<Wanted> Ledger::wanted(const std::vector<Setting>& settings) const {
+  auto wanted = understand(settings);
+  if (!wanted) return wanted;
+  for (const Kind kind : all_kinds()) {
+    const auto slot = (*wanted)[static_cast<size_t>(kind)];
+    const uint64_t in_use = used(kind);
+    if (slot && *slot < in_use)
+      return base::fail(
+          EBUSY, "quota " + std::string(traits(kind).name) + ": the limit cannot be " +
+                     std::to_string(*slot) + ", " +
+                     (traits(kind).per_object() ? "the largest in use has " : "in use are ") +
+                     std::to_string(in_use));
   }
+  const auto to_be = [&](Kind kind) {
+    return (*wanted)[static_cast<size_t>(kind)].value_or(limit(kind));
+  };
+  if (to_be(Kind::kBandwidthMin) > to_be(Kind::kBandwidth))
+    return base::fail(EINVAL, "quota bandwidth_min: " + std::to_string(to_be(Kind::kBandwidthMin)) +
+                                  " is more than bandwidth, which is " +
+                                  std::to_string(to_be(Kind::kBandwidth)));
   return wanted;
 }
 
@@ -112,6 +138,11 @@ base::Result<void> Ledger::set_limits(const std::vector<Setting>& settings) {
 }
 
 uint64_t Ledger::limit(Kind kind) const { return account(kind).limit; }
+Limits Ledger::limits() const {
+  Limits limits{};
+  for (const Kind kind : all_kinds()) of(limits, kind) = limit(kind);
+  return limits;
+}
 uint64_t Ledger::used(Kind kind) const { return account(kind).used(); }
 uint64_t Ledger::refused(Kind kind) const { return account(kind).refused; }
 

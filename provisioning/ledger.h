@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "provisioning/kind.h"
+#include "provisioning/pool.h"
 
 namespace vrdma::provisioning {
 
@@ -46,10 +47,12 @@ class Charge {
  private:
   friend class Ledger;
   struct Account;
-  Charge(std::shared_ptr<Account> account, uint64_t amount)
-      : account_(std::move(account)), amount_(amount) {}
+  Charge(std::shared_ptr<Account> account, std::shared_ptr<Pool> user, uint64_t amount)
+      : account_(std::move(account)), user_(std::move(user)), amount_(amount) {}
+  void give_back(uint64_t amount);
 
   std::shared_ptr<Account> account_;  // null: nothing is charged
+  std::shared_ptr<Pool> user_;        // who used it
   uint64_t amount_ = 0;
 };
 
@@ -64,25 +67,33 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;
 
+  // From now on what is charged is charged to the pool too, which may refuse it. Before the first
+  // charge.
+  void draw_from(std::shared_ptr<Pool> pool);
+
   // Totals: `amount` more. Per-object maxima: an object of `amount`. ENOMEM with a sentence when
-  // that is over the limit; the refusal is counted and nothing is charged.
-  [[nodiscard]] base::Result<Charge> charge(Kind kind, uint64_t amount);
+  // that is over the limit; the refusal is counted and nothing is charged. `user`, if given, is
+  // told of totals too.
+  [[nodiscard]] base::Result<Charge> charge(Kind kind, uint64_t amount,
+                                            std::shared_ptr<Pool> user = nullptr);
+  // Of a rate: somebody had to wait.
+  void count_refusal(Kind kind);
 
   // What set_limits() would say, without doing it.
   [[nodiscard]] base::Result<void> check_limits(const std::vector<Setting>& settings) const;
   // All or nothing. EINVAL for a kind that does not exist (the sentence lists those that do), one
-  // named twice or a limit above the ceiling; EBUSY for a limit below what is in use. What is not
-  // named stays as it is.
+  // named twice or a limit above the ceiling; EBUSY for a limit below what is in use, which that of
+  // a rate never is. What is not named stays as it is.
   [[nodiscard]] base::Result<void> set_limits(const std::vector<Setting>& settings);
 
   [[nodiscard]] uint64_t limit(Kind kind) const;
+  [[nodiscard]] Limits limits() const;
   [[nodiscard]] uint64_t used(Kind kind) const;
   [[nodiscard]] uint64_t refused(Kind kind) const;
   // One for each kind, in the order of Kind.
   [[nodiscard]] std::vector<Row> rows() const;
 
  private:
-  using Wanted = std::array<std::optional<uint64_t>, kKindCount>;
   [[nodiscard]] base::Result<Wanted> wanted(const std::vector<Setting>& settings) const;
 
   // Shared with the charges, so that these stay sound whatever becomes of the ledger.

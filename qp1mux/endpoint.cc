@@ -41,7 +41,7 @@ base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
                     "queue pair " + std::to_string(qpn) + " is not of vdevice " + setup.vdevice);
 }
 
-bool EndpointState::take(TokenBucket& bucket) {
+bool EndpointState::take(base::TokenBucket& bucket) {
   if (bucket.take(mux->clock.now())) return true;
   ++counters.hurried;
   return false;
@@ -130,7 +130,8 @@ base::Result<RawPort> Endpoint::open_raw(RawHandler* handler) {
 const Counters& Endpoint::counters() const { return state_->counters; }
 
 Use Endpoint::use() const {
-  return {state_->connections, state_->pending, state_->outgoing.used(state_->mux->clock.now())};
+  return {state_->connections, state_->pending,
+          static_cast<uint32_t>(state_->outgoing.used(state_->mux->clock.now()))};
 }
 
 Listener& Listener::operator=(Listener&& other) noexcept {

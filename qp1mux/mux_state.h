@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/token_bucket.h"
 #include "qp1mux/due_queue.h"
 #include "qp1mux/endpoint.h"
 #include "qp1mux/mux.h"
-#include "qp1mux/token_bucket.h"
 
 namespace vrdma::qp1mux {
 
@@ -38,7 +38,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   EndpointSetup setup;
   std::vector<verbs::Gid> gids;
   Counters counters;
-  TokenBucket outgoing, incoming;
+  base::TokenBucket outgoing, incoming;
   uint32_t connections = 0;
   uint32_t pending = 0;
   RawHandler* raw = nullptr;
@@ -50,7 +50,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   [[nodiscard]] std::shared_ptr<ListenerState> listener(uint64_t service_id,
                                                         const verbs::Gid& gid) const;
   // False, and counted, if there is no token or no room for one connection more.
-  [[nodiscard]] bool take(TokenBucket& bucket);
+  [[nodiscard]] bool take(base::TokenBucket& bucket);
   [[nodiscard]] bool has_room();
   // A name in the private data of rdma_cm that is not `gid` is somebody else's.
   [[nodiscard]] static bool named_rightly(uint64_t service_id, const uint8_t* private_data,

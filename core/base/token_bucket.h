@@ -1,0 +1,78 @@
+// So many a second, and so many at once.
+//
+// Whoever must not exceed a rate at all takes what it needs before it acts, or does not act;
+// whoever learns afterwards how much it was spends that, if need be on credit, and then waits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/event_loop.h"
+
+namespace vrdma::base {
+
+class TokenBucket {
+ public:
+  // `rate` in tokens a second, 0 = without limit. It begins full.
+  void set(uint64_t rate, uint64_t burst) {
+    rate_ = static_cast<double>(rate);
+    level_ = depth_ = static_cast<double>(std::max<uint64_t>(burst, 1));
+  }
+  // What it holds or owes stays, as far as it fits.
+  void change(TimePoint now, uint64_t rate, uint64_t burst) {
+    if (rate_ == 0) return set(rate, burst);
+    fill(now);
+    rate_ = static_cast<double>(rate);
+    depth_ = static_cast<double>(std::max<uint64_t>(burst, 1));
+    level_ = std::min(level_, depth_);
+  }
+
+  // False, and nothing taken, if there are fewer.
+  [[nodiscard]] bool take(TimePoint now, uint64_t amount = 1) {
+    if (rate_ == 0) return true;
+    fill(now);
+    if (level_ + kRounding < static_cast<double>(amount)) return false;
+    level_ -= static_cast<double>(amount);
+    return true;
+  }
+
+  void spend(TimePoint now, uint64_t amount) {
+    if (rate_ == 0) return;
+    fill(now);
+    level_ -= static_cast<double>(amount);
+  }
+  // Until something may be spent again; zero: now. An empty bucket is let fill for half a
+  // millisecond, so that nobody is woken for each single token.
+  [[nodiscard]] Duration wait(TimePoint now) {
+    if (rate_ == 0) return Duration(0);
+    fill(now);
+    if (level_ > 0) return Duration(0);
+    const double wanted = std::min(depth_, std::max(rate_ / 2000, 1e-6));
+    return Duration(static_cast<int64_t>(std::min((wanted - level_) / rate_, kLongest) * 1e9) + 1);
+  }
+
+  // Tokens that were taken and are not back yet.
+  [[nodiscard]] uint64_t used(TimePoint now) {
+    if (rate_ == 0) return 0;
+    fill(now);
+    return static_cast<uint64_t>(std::ceil(depth_ - level_ - kRounding));
+  }
+
+ private:
+  static constexpr double kLongest = 3600;  // seconds
+  static constexpr double kRounding = 1e-6;
+
+  void fill(TimePoint now) {
+    const std::chrono::duration<double> passed = now - last_;
+    last_ = std::max(last_, now);
+    if (passed.count() > 0) level_ = std::min(depth_, level_ + passed.count() * rate_);
+  }
+
+  double rate_ = 0;
+  double depth_ = 0;
+  double level_ = 0;  // below zero: owed
+  TimePoint last_{};
+};
+
+}  // namespace vrdma::base

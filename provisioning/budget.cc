@@ -1,0 +1,186 @@
+#include "provisioning/budget.h"
+
+#include <algorithm>
+
+namespace vrdma::provisioning {
+
+namespace {
+
+// What is dealt out is not promised by a limit.
+bool is_dealt(Kind kind) { return kind == Kind::kBandwidth || kind == Kind::kMsgRate; }
+
+std::optional<uint64_t>& at(Wanted& wanted, Kind kind) { return wanted[static_cast<size_t>(kind)]; }
+const std::optional<uint64_t>& at(const Wanted& wanted, Kind kind) {
+  return wanted[static_cast<size_t>(kind)];
+}
+
+void merge(Wanted& into, const Wanted& more) {
+  for (const Kind kind : all_kinds())
+    if (at(more, kind)) at(into, kind) = at(more, kind);
+}
+
+std::vector<Setting> settings_of(const Wanted& wanted) {
+  std::vector<Setting> settings;
+  for (const Kind kind : all_kinds())
+    if (at(wanted, kind)) settings.push_back({std::string(traits(kind).name), *at(wanted, kind)});
+  return settings;
+}
+
+uint64_t percent(uint64_t amount, uint32_t percent) {
+  const auto whole = static_cast<double>(amount) * percent / 100;
+  return percent == 100    ? amount
+         : whole >= 0x1p63 ? uint64_t{1} << 63
+                           : static_cast<uint64_t>(whole);
+}
+
+}  // namespace
+
+Budget::Budget(std::string whose, bool guarantees)
+    : whose_(std::move(whose)), guarantees_(guarantees), pool_(std::make_shared<Pool>(whose_)) {}
+
+// ---- what was given ----------------------------------------------------------------------------
+
+Budget::Grant& Budget::Grant::operator=(Grant&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    budget_ = std::exchange(other.budget_, nullptr);
+    limits_ = other.limits_;
+  }
+  return *this;
+}
+
+Budget::Grant::Grant(Grant&& other) noexcept { *this = std::move(other); }
+
+void Budget::Grant::give_back() {
+  if (budget_ != nullptr) budget_->granted_.erase(limits_);
+  budget_ = nullptr;
+}
+
+Budget::Grant Budget::grant() {
+  Grant grant;
+  grant.budget_ = this;
+  grant.limits_ = granted_.emplace(granted_.end());
+  return grant;
+}
+
+void Budget::Grant::change(const Limits& limits) { *limits_ = limits; }
+
+base::Result<void> Budget::Grant::check(const Limits& limits) const {
+  if (of(limits, Kind::kBandwidthMin) > 0 && !at(budget_->ceilings_, Kind::kBandwidth) &&
+      budget_->guarantees_)
+    return base::fail(EINVAL,
+                      "quota bandwidth_min: a guarantee needs to know what there is: give " +
+                          budget_->whose_ + " a ceiling of bandwidth");
+  const Limits before = std::exchange(*limits_, limits);
+  auto fits = budget_->check(budget_->ceilings_, budget_->overcommit_);
+  *limits_ = before;
+  return fits;
+}
+
+uint64_t Budget::given(Kind kind) const {
+  uint64_t given = 0;
+  for (const Limits& limits : granted_)
+    given =
+        traits(kind).per_object() ? std::max(given, of(limits, kind)) : given + of(limits, kind);
+  return given;
+}
+
+// ---- what there is -----------------------------------------------------------------------------
+
+// All that was given, against these ceilings.
+base::Result<void> Budget::check(const Wanted& ceilings, uint32_t overcommit) const {
+  for (const Kind kind : all_kinds()) {
+    if (is_dealt(kind)) continue;
+    const bool guarantee = kind == Kind::kBandwidthMin;
+    const auto ceiling = guarantee ? at(ceilings, Kind::kBandwidth) : at(ceilings, kind);
+    if (!ceiling) continue;
+    const bool promised = guarantee || traits(kind).per_object();
+    const uint64_t most = promised ? *ceiling : percent(*ceiling, overcommit);
+    const std::string what = whose_ + ": quota " + std::string(traits(kind).name) + ": ";
+    if (const uint64_t sum = given(kind); sum > most)
+      return base::fail(
+          EBUSY, what + "its vdevices would have been given " + std::to_string(sum) +
+                     ", the ceiling is " + std::to_string(*ceiling) +
+                     (promised ? std::string()
+                               : " with an overcommitment of " + std::to_string(overcommit) + "%"));
+    if (const uint64_t used = pool_->used(kind); used > *ceiling)
+      return base::fail(EBUSY, what + "the ceiling cannot be " + std::to_string(*ceiling) +
+                                   ", in use are " + std::to_string(used));
+  }
+  return {};
+}
+
+base::Result<void> Budget::set(const BudgetSpec& spec) {
+  auto defaults = understand(spec.defaults);
+  if (!defaults) return base::pass(std::move(defaults.error()), whose_ + ": default");
+  auto ceilings = understand(spec.ceilings);
+  if (!ceilings) return base::pass(std::move(ceilings.error()), whose_ + ": ceiling");
+  if (at(*ceilings, Kind::kBandwidthMin))
+    return base::fail(EINVAL,
+                      whose_ + ": ceiling: quota bandwidth_min: its ceiling is bandwidth's");
+  if (spec.overcommit != 0 && (spec.overcommit < 100 || spec.overcommit > 100'000))
+    return base::fail(EINVAL, whose_ + ": an overcommitment is from 100% to 100000%, not " +
+                                  std::to_string(spec.overcommit) + "%");
+  Wanted all = ceilings_;
+  merge(all, *ceilings);
+  for (const Kind kind : all_kinds())  // as much as is possible is no ceiling
+    if (at(all, kind) && *at(all, kind) == traits(kind).ceiling) at(all, kind).reset();
+  const uint32_t overcommit = spec.overcommit != 0 ? spec.overcommit : overcommit_;
+  if (auto fits = check(all, overcommit); !fits) return fits;
+  if (guarantees_ && !at(all, Kind::kBandwidth) && given(Kind::kBandwidthMin) > 0)
+    return base::fail(EBUSY, whose_ + ": quota bandwidth: its vdevices were guaranteed " +
+                                 std::to_string(given(Kind::kBandwidthMin)) + " of it");
+  Wanted all_defaults = defaults_;
+  merge(all_defaults, *defaults);
+  adopt(all_defaults, all, overcommit);
+  return {};
+}
+
+void Budget::adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit) {
+  defaults_ = defaults;
+  ceilings_ = ceilings;
+  overcommit_ = overcommit;
+  for (const Kind kind : all_kinds())
+    pool_->set_ceiling(kind, at(ceilings, kind).value_or(kCeiling));
+  bandwidth_->set_capacity(at(ceilings, Kind::kBandwidth).value_or(kUnbounded));
+  messages_->set_capacity(at(ceilings, Kind::kMsgRate).value_or(kUnbounded));
+}
+
+void Budget::put_back(const BudgetSpec& spec) {
+  const auto defaults = understand(spec.defaults), ceilings = understand(spec.ceilings);
+  if (defaults && ceilings) adopt(*defaults, *ceilings, spec.overcommit);
+}
+
+BudgetSpec Budget::spec() const {
+  return {settings_of(defaults_), settings_of(ceilings_), overcommit_};
+}
+
+void Budget::fill_defaults(Wanted& wanted) const {
+  for (const Kind kind : all_kinds())
+    if (!at(wanted, kind)) at(wanted, kind) = at(defaults_, kind);
+}
+
+uint64_t Budget::capped(Kind kind, uint64_t limit) const {
+  return is_dealt(kind) ? limit : std::min(limit, at(ceilings_, kind).value_or(limit));
+}
+
+bool Budget::is_set() const {
+  return defaults_ != Wanted{} || ceilings_ != Wanted{} || overcommit_ != 100;
+}
+
+bool Budget::deals() const {
+  return at(ceilings_, Kind::kBandwidth) || at(ceilings_, Kind::kMsgRate);
+}
+
+std::vector<BudgetRow> Budget::rows() const {
+  std::vector<BudgetRow> rows;
+  for (const Kind kind : all_kinds())
+    rows.push_back({kind, at(defaults_, kind), at(ceilings_, kind),
+                    kind == Kind::kBandwidth ? given(Kind::kBandwidthMin)
+                    : is_dealt(kind)         ? 0
+                                             : given(kind),
+                    pool_->used(kind)});
+  return rows;
+}
+
+}  // namespace vrdma::provisioning

@@ -1,0 +1,118 @@
+#include "provisioning/shares.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace vrdma::provisioning {
+
+namespace {
+
+// Who has not asked for so long wants nothing.
+constexpr auto kPatience = 10 * kPeriod;
+
+// A period after the other, of a demand that is not shown any more.
+constexpr double kFade = 0.9;
+
+constexpr double kAnything = std::numeric_limits<double>::infinity();
+
+// The level at which clamp(level, least, top) of all sums up to `capacity`, which is between the
+// sums of both bounds.
+template <class Tops>
+double level_of(const Tops& wants, double capacity) {
+  double low = 0, high = capacity;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    double sum = 0;
+    for (const auto& [least, top] : wants) sum += std::clamp(middle, least, top);
+    (sum < capacity ? low : high) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+Shares::Member& Shares::Member::operator=(Member&& other) noexcept {
+  if (this != &other) {
+    leave();
+    shares_ = std::move(other.shares_);
+    want_ = other.want_;
+  }
+  return *this;
+}
+
+void Shares::Member::leave() {
+  if (shares_ == nullptr) return;
+  {
+    const std::lock_guard lock(shares_->mutex_);
+    shares_->wants_.erase(want_);
+  }
+  shares_ = nullptr;
+}
+
+void Shares::Member::set(uint64_t least, uint64_t most) {
+  const std::lock_guard lock(shares_->mutex_);
+  want_->least = static_cast<double>(least);
+  want_->most = most == kUnbounded ? kAnything : static_cast<double>(most);
+  want_->asked = {};  // as one that begins
+}
+
+uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
+  const std::lock_guard lock(shares_->mutex_);
+  if (shares_->capacity_ == kUnbounded) return kUnbounded;
+  const bool begins = now - want_->asked > kPatience;
+  want_->asked = now;
+  // Room to grow, so that one that wants more finds out within a few periods; and it is believed
+  // only by and by that one wants less, for a program that is kept from running wants no less.
+  const double shown = used * 1.25 + shares_->capacity_ / 100;
+  want_->demand = eager || begins ? shares_->capacity_ : std::max(shown, want_->demand * kFade);
+  if (begins || now - shares_->dealt_ >= kPeriod) shares_->deal(now);
+  return std::max<uint64_t>(static_cast<uint64_t>(want_->rate), 1);
+}
+
+void Shares::set_capacity(uint64_t capacity) {
+  const std::lock_guard lock(mutex_);
+  capacity_ = static_cast<double>(capacity);
+  dealt_ = {};
+}
+
+Shares::Member Shares::join() {
+  const std::lock_guard lock(mutex_);
+  Member member;
+  member.shares_ = shared_from_this();
+  member.want_ = wants_.emplace(wants_.end());
+  member.want_->most = kAnything;
+  return member;
+}
+
+void Shares::deal(base::TimePoint now) {
+  dealt_ = now;
+  struct Bounds {
+    double least, top;
+  };
+  std::vector<Bounds> bounds;
+  std::vector<Member::Want*> wanting;
+  double least = 0, tops = 0;
+  for (auto& want : wants_) {
+    if (now - want.asked > kPatience) continue;
+    const double top = std::min({want.most, want.demand, capacity_});
+    bounds.push_back({std::min(want.least, top), top});
+    wanting.push_back(&want);
+    least += bounds.back().least;
+    tops += top;
+  }
+  const double left = std::max(capacity_ - tops, 0.0) / static_cast<double>(wanting.size());
+  const double level = least < capacity_ && tops > capacity_ ? level_of(bounds, capacity_) : 0;
+  for (size_t i = 0; i < wanting.size(); ++i) {
+    const auto [lower, top] = bounds[i];
+    double& rate = wanting[i]->rate;
+    if (least >= capacity_)
+      rate = lower * capacity_ / least;
+    else if (tops <= capacity_)
+      rate = std::min(top + left, wanting[i]->most);
+    else
+      rate = std::clamp(level, lower, top);
+  }
+}
+
+}  // namespace vrdma::provisioning

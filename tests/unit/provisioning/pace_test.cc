@@ -1,0 +1,112 @@
+#include "provisioning/pace.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace vrdma::provisioning {
+namespace {
+
+using std::chrono::seconds;
+
+// Users that never have enough, each of a piece size of its own, on a clock of our own.
+struct Paces : testing::Test {
+  struct User {
+    Pace pace;
+    uint64_t piece = 65536;
+    uint64_t spent = 0;
+    base::TimePoint next{};
+  };
+  std::vector<User> users;
+  base::TimePoint now{seconds(1000)};
+
+  void saturate(base::Duration time) {
+    const base::TimePoint end = now + time;
+    for (; now < end; now += std::chrono::microseconds(20)) {
+      for (User& user : users) {
+        if (now < user.next) continue;
+        if (const auto wait = user.pace.wait(now); wait.count() > 0) {
+          user.next = now + wait;
+          continue;
+        }
+        user.pace.spend(now, user.piece);
+        user.spent += user.piece;
+      }
+    }
+  }
+};
+
+TEST_F(Paces, KeepTheMost) {
+  users.resize(2);
+  users[0].pace.set(now, 0, 10'000'000);
+  users[1].pace.set(now, 0, 20'000'000);
+  users[1].piece = 1 << 20;
+  saturate(seconds(5));
+  EXPECT_NEAR(static_cast<double>(users[0].spent), 50e6, 1e6);
+  EXPECT_NEAR(static_cast<double>(users[1].spent), 100e6, 2.2e6);
+  EXPECT_GT(users[0].pace.waits(), 0u);
+}
+
+// Two tenants of one parent, with pieces of very different size, within 5 %.
+TEST_F(Paces, AreFairBetweenTwoThatSaturate) {
+  const auto parent = std::make_shared<Shares>();
+  parent->set_capacity(100'000'000);
+  users.resize(2);
+  for (auto& user : users) user.pace.join(*parent);
+  users[0].piece = 4096;
+  users[1].piece = 1 << 20;
+  saturate(seconds(5));
+  const auto a = static_cast<double>(users[0].spent), b = static_cast<double>(users[1].spent);
+  EXPECT_NEAR(a / b, 1, 0.05);
+  EXPECT_NEAR(a + b, 500e6, 25e6);
+}
+
+TEST_F(Paces, GuaranteeTheLeast) {
+  const auto parent = std::make_shared<Shares>();
+  parent->set_capacity(100'000'000);
+  users.resize(6);
+  for (auto& user : users) user.pace.join(*parent);
+  users[0].pace.set(now, 70'000'000, kUnbounded);
+  saturate(seconds(5));
+  EXPECT_GE(static_cast<double>(users[0].spent), 0.97 * 350e6);
+  for (size_t i = 1; i < users.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(users[i].spent), 30e6, 3e6);
+}
+
+TEST_F(Paces, AreBoundByTheNarrowestOfAll) {
+  const auto parent = std::make_shared<Shares>(), tenant = std::make_shared<Shares>();
+  parent->set_capacity(100'000'000);
+  tenant->set_capacity(10'000'000);
+  users.resize(3);
+  for (auto& user : users) user.pace.join(*parent);
+  users[0].pace.join(*tenant);
+  users[1].pace.join(*tenant);
+  saturate(seconds(5));
+  EXPECT_NEAR(static_cast<double>(users[0].spent + users[1].spent), 50e6, 3e6);
+  EXPECT_GE(static_cast<double>(users[2].spent), 0.9 * 450e6);  // what they leave
+}
+
+TEST_F(Paces, ChangeAndEndWhileInUse) {
+  users.resize(1);
+  users[0].pace.set(now, 0, 1'000'000);
+  saturate(seconds(2));
+  const uint64_t slow = users[0].spent;
+  EXPECT_NEAR(static_cast<double>(slow), 2e6, 0.2e6);
+  users[0].pace.set(now, 0, 50'000'000);
+  saturate(seconds(2));
+  EXPECT_NEAR(static_cast<double>(users[0].spent - slow), 100e6, 4e6);
+  EXPECT_NEAR(static_cast<double>(users[0].pace.rate(now)), 50e6, 4e6);
+  users[0].pace.set(now, 0, kUnbounded);
+  EXPECT_EQ(users[0].pace.wait(now).count(), 0);
+}
+
+TEST_F(Paces, ShowNothingOfWhatIsLongAgo) {
+  Pace pace;
+  pace.spend(now, 5'000'000);
+  now += seconds(1);
+  pace.spend(now, 1);
+  EXPECT_EQ(pace.rate(now + seconds(60)), 0u);
+}
+
+}  // namespace
+}  // namespace vrdma::provisioning
