@@ -30,8 +30,9 @@ Progress MessagePath::execute(rdma::WorkRequest& request) {
     return done(WcStatus::kLocalProtectionError);
   }
   const WcStatus status = send(request, message_);
+  const uint64_t length = message_->size() - headroom_;
   abandon();
-  return done(status);
+  return done(status, 0, length);
 }
 
 // Brings the payload together. ready_, or what to report.

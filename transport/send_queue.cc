@@ -35,12 +35,15 @@ uint64_t bytes_of(const rdma::WorkRequest& request) {
   return bytes;
 }
 
+rdma::Pace* pace_of(const rdma::Qp& qp) { return qp.context->device->pace; }
+
 }  // namespace
 
 SendQueue::SendQueue(rdma::Qp& qp, Runner& runner) : qp_(qp), runner_(runner) {}
 
 SendQueue::~SendQueue() {
   forget_request();
+  if (rdma::Pace* pace = pace_of(qp_)) pace->leave(*this);
   runner_.remove(this);
 }
 
@@ -131,7 +134,13 @@ SendQueue::Turn SendQueue::step() {
   if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) &&
       verbs::is_connected(qp_.type))
     return change_key();
+  rdma::Pace* const pace = pace_of(qp_);
+  if (pace != nullptr && !pace->admit(*this)) {
+    block(true);
+    return Turn::kSleep;
+  }
   const Progress progress = path_->execute(request_);
+  if (pace != nullptr) pace->spend(progress.moved, 0);
   switch (progress.kind) {
     case Progress::Kind::kDone:
       complete(progress.status, progress.byte_len);
@@ -159,7 +168,7 @@ bool SendQueue::permitted() const {
 SendQueue::Turn SendQueue::fetch() {
   // By CAS: the program may take its question back at this very moment.
   uint32_t asked = value(Token::kAsked);
-  if (qp_.out_direct && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
+  if (qp_.runs_direct() && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
     return Turn::kSleep;
   tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
   const uint32_t queued = qp_.block->sq_head.load(std::memory_order_acquire) - tail_;
@@ -183,7 +192,7 @@ SendQueue::Turn SendQueue::fetch() {
 }
 
 SendQueue::Turn SendQueue::idle() {
-  if (!qp_.out_direct && runner_.spin().count() > 0) {
+  if (!qp_.runs_direct() && runner_.spin().count() > 0) {
     const auto now = base::EventLoop::now();
     if (idle_since_ == base::TimePoint{}) idle_since_ = now;
     if (now - idle_since_ < runner_.spin()) return Turn::kYield;
@@ -303,6 +312,7 @@ void SendQueue::complete(WcStatus status, uint32_t byte_len) {
   change_.reset();
   if (waits_among_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) stop_waiting();
   block(false);
+  if (rdma::Pace* pace = pace_of(qp_)) pace->spend(0, 1);
   qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};
   ++tail_;
   qp_.block->sq_tail.store(tail_, std::memory_order_release);

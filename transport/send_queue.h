@@ -16,6 +16,11 @@
 // calling the library again. Waiting for a receive is registered at the far queue, whose owner
 // then rings (`rq_waiter`); the RNR timer only counts retries, the timeout only counts silence.
 //
+// A device that may not be as fast as it can (rdma::Pace) is asked before each request and each
+// piece of a long one, and told afterwards what it moved. Whoever posts pays: for what it sends,
+// once also if many receive it, and for what its READs bring. A peer spends nothing of its
+// device's.
+//
 // A queue leaves the waiting states by kick(), link_changed(), receive_posted(), resume() and its
 // timer; each just makes it run again, and run() finds out what is the case.
 #pragma once

@@ -52,6 +52,17 @@ class Sender {
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
 };
 
+// How fast a device's work requests may be carried out; vrdmad implements it. Who may not go on
+// stands in a line, and is kicked when its turn has come.
+class Pace {
+ public:
+  virtual ~Pace() = default;
+  // Whether `sender` may carry out a request, or a piece of one, now.
+  [[nodiscard]] virtual bool admit(Sender& sender) = 0;
+  virtual void spend(uint64_t bytes, uint64_t messages) = 0;  // after it was
+  virtual void leave(Sender& sender) = 0;                     // the line, before it goes
+};
+
 // Which Ethernet frames a raw packet queue pair is to receive: those whose first bytes are `value`
 // wherever `mask` has a bit. A frame that ends before the mask does is none of them.
 struct Flow {
@@ -259,11 +270,11 @@ struct Qp {
   uint32_t inbox_head = 0;  // ours: entries delivered
   ReceiveQueue receives;
 
-  verbs::Gid sgid{};  // our own, of the path; set at RTR
-  Qp* out = nullptr;  // where our sends arrive
-  Qp* in = nullptr;   // whose sends arrive here
-  bool out_direct = false;
-  uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
+  verbs::Gid sgid{};        // our own, of the path; set at RTR
+  Qp* out = nullptr;        // where our sends arrive
+  Qp* in = nullptr;         // whose sends arrive here
+  bool out_direct = false;  // and so executed by the program, unless a limit forbids
+  uint32_t receiving = 0;   // datagrams on their way into memory that has to be reached
   bool out_used = false, in_used = false;  // a link was made since RESET
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   std::shared_ptr<Outbox> outbox;          // completions of our sends
@@ -310,6 +321,9 @@ struct Qp {
   [[nodiscard]] const Pd& receive_pd() const { return srq != nullptr ? *srq->pd : *pd; }
   std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
   ipc::Word& waiter_word() { return srq != nullptr ? srq->block->waiter : block->rq_waiter; }
+
+  // Whether the program may carry out requests by itself.
+  [[nodiscard]] bool runs_direct() const;
 
   // Completes a receive with `entry` by way of the inbox, and tells the CQ. Of a receive queue of
   // its own, that is the next one.
@@ -406,6 +420,8 @@ struct Device {
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
   TrafficCounters traffic;
+  Pace* pace = nullptr;  // none: as fast as it goes
+  bool limited = false;  // so all of its requests are a worker's
 
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
@@ -430,6 +446,9 @@ class Fabric {
   void remove(Device* device);
   // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR.
   void set_gids(Device* device, std::vector<verbs::Gid> gids);
+  // Takes the direct links from and to the device to a worker, or gives them back. A link that is
+  // made while one end is limited is mediated, and stays so.
+  void set_limited(Device* device, bool limited);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
 
@@ -450,6 +469,7 @@ class Fabric {
   [[nodiscard]] Qp* named_peer(const Qp& qp) const;
   [[nodiscard]] bool names(const Qp& qp, const Qp& peer) const;
   void connect(Qp& initiator, Qp& responder);
+  void tell_link(Qp& initiator);
   void cut_out(Qp& qp);
 
   std::string name_;

@@ -86,6 +86,7 @@ Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
   if (peer == nullptr || peer == &qp || is_xrc(qp.type)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
+  if (qp.context->device->limited || peer->context->device->limited) return nullptr;
   const bool paired = qp.outbox != nullptr && peer->outbox != nullptr &&
                       peer->peer_outbox == qp.outbox && qp.peer_outbox == peer->outbox;
   if (!paired) {
@@ -118,9 +119,27 @@ void Fabric::connect(Qp& initiator, Qp& responder) {
                          initiator.maps_peer == responder.context &&
                          responder.maps_peer == initiator.context;
   if (initiator.out_direct) responder.block->inbox_direct.store(1, std::memory_order_release);
-  const auto link = initiator.out_direct ? ipc::Link::kDirect : ipc::Link::kMediated;
-  initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
+  tell_link(initiator);
   if (initiator.sender) initiator.sender->link_changed();
+}
+
+bool Qp::runs_direct() const {
+  return out_direct && out != nullptr && !context->device->limited &&
+         !out->context->device->limited;
+}
+
+void Fabric::tell_link(Qp& initiator) {
+  const auto link = initiator.runs_direct() ? ipc::Link::kDirect : ipc::Link::kMediated;
+  initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
+}
+
+// A program looks at its link before each request; the ring keeps the order.
+void Fabric::set_limited(Device* device, bool limited) {
+  if (std::exchange(device->limited, limited) == limited) return;
+  for (const auto& [qpn, qp] : device->qps)
+    for (Qp* initiator : {qp, qp->in})
+      if (initiator != nullptr && initiator->out != nullptr && initiator->out_direct)
+        tell_link(*initiator);
 }
 
 void Fabric::relink(Qp& qp) {

@@ -68,7 +68,7 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
     if (!rdma::perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
-    return finish(request, plan);
+    return finish(request, plan, plan.length);
   }
   if (plan.reached) return step_reached(request, plan);
   const uint64_t length = slice_length(plan);
@@ -76,7 +76,15 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
                          rdma::slice(plan.target, done_, length)))
     return refuse(Outcome::kRemoteAccess, plan, request);
   done_ += length;
-  return done_ == plan.length ? finish(request, plan) : Progress{Progress::Kind::kAgain};
+  return go_on(request, plan, length);
+}
+
+// A slice is done.
+Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan, uint64_t length) {
+  if (done_ >= plan.length) return finish(request, plan, length);
+  Progress progress{Progress::Kind::kAgain};
+  progress.moved = length;
+  return progress;
 }
 
 uint64_t ConnectedPath::slice_length(const Plan& plan) const {
@@ -107,7 +115,7 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   }
   done_ += length;
   stage_ = Stage::kStart;
-  return done_ >= plan.length ? finish(request, plan) : Progress{Progress::Kind::kAgain};
+  return go_on(request, plan, length);
 }
 
 // Whose memory was not as its key promised.
@@ -180,14 +188,14 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
   claimed_from_ = nullptr;
 }
 
-Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan) {
+Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan, uint64_t moved) {
   // Nobody but us could use the window, and we are not.
   if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
     rdma::unbind_window(*qp_.out->context, *rdma::invalidatable(*qp_.out, request.wqe.imm));
   if (plan.receives) complete_receive(request, plan, WcStatus::kSuccess);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
-  return done(WcStatus::kSuccess, answers ? plan.length : 0);
+  return done(WcStatus::kSuccess, answers ? plan.length : 0, moved);
 }
 
 // A queue pair connected to itself goes to ERR when its request has been completed.

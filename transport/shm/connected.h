@@ -26,7 +26,10 @@ class ConnectedPath final : public Path {
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 const rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
-  [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress go_on(const rdma::WorkRequest& request, const rdma::Plan& plan,
+                               uint64_t length);
+  [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan,
+                                uint64_t moved);
   [[nodiscard]] rdma::Outcome failure(const rdma::Plan& plan) const;
   void answer_atomic(const rdma::WorkRequest& request, const rdma::Plan& plan,
                      rdma::Process& responder);

@@ -180,6 +180,36 @@ TEST_F(Fabrics, MediateBetweenTenants) {
   EXPECT_EQ(pair.b->block->inbox_direct, 0u);
 }
 
+TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
+  const auto pair = world.connected();
+  for (Device* device : {&world.a_device, &world.b_device}) {
+    fabric.set_limited(device, true);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+    EXPECT_FALSE(pair.a->runs_direct());
+    EXPECT_TRUE(pair.a->out_direct) << "completions go where they went";
+    fabric.set_limited(device, false);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  }
+  fabric.set_limited(&world.a_device, true);
+  fabric.set_limited(&world.b_device, true);
+  fabric.set_limited(&world.a_device, false);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated) << "the other end is still limited";
+  fabric.cut(*pair.a);
+  fabric.set_limited(&world.b_device, false);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
+}
+
+TEST_F(Fabrics, LinkNobodyDirectlyWhoIsLimited) {
+  fabric.set_limited(&world.b_device, true);
+  const auto pair = world.connected();
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_EQ(pair.a->outbox, nullptr) << "nobody's memory is handed out";
+  fabric.set_limited(&world.b_device, false);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+}
+
 TEST_F(Fabrics, LinkSharedReceiveQueuesDirectly) {
   Party::QpOptions shared;
   shared.srq = world.b->add_srq(8);

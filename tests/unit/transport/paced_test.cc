@@ -1,0 +1,162 @@
+// Send queues of a device that may not be as fast as it can.
+#include <algorithm>
+
+#include "tests/unit/transport/rig.h"
+
+namespace vrdma::transport {
+namespace {
+
+using test::gid_of;
+using test::rdma_wqe;
+using test::World;
+using test::wqe_of;
+using testing::Each;
+using testing::IsEmpty;
+using testing::SizeIs;
+using verbs::Opcode;
+using verbs::WcStatus;
+
+// Admits as many as it was told to.
+struct FakePace final : rdma::Pace {
+  int allowed = 0;
+  uint64_t bytes = 0, messages = 0;
+  std::vector<rdma::Sender*> line;
+
+  bool admit(rdma::Sender& sender) override {
+    if (allowed > 0) return allowed-- > 0;
+    if (std::find(line.begin(), line.end(), &sender) == line.end()) line.push_back(&sender);
+    return false;
+  }
+  void spend(uint64_t more_bytes, uint64_t more_messages) override {
+    bytes += more_bytes;
+    messages += more_messages;
+  }
+  void leave(rdma::Sender& sender) override { std::erase(line, &sender); }
+  void allow(int count) {
+    allowed += count;
+    for (rdma::Sender* sender : std::exchange(line, {})) sender->kick();
+  }
+};
+
+template <class Base>
+struct PacedBase : Base {
+  FakePace pace;
+  World::Pair pair = this->world.connected();
+  PacedBase() { this->world.a_device.pace = &pace; }
+  bool write(uint32_t length = 100) {
+    return this->a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, this->b_key),
+                             {{kBase, length, this->a_key}});
+  }
+};
+struct Paced : PacedBase<Rig> {};
+
+TEST_F(Paced, WaitUntilTheyAreCalled) {
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(write());
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  settle();
+  EXPECT_EQ(pair.a->block->sq_tail, 0u);
+  pace.allow(2);
+  ASSERT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 2; }));
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  EXPECT_EQ(pace.bytes, 200u);
+  EXPECT_EQ(pace.messages, 2u);
+  static_cast<SendQueue&>(*pair.a->sender).kick();  // a doorbell is no call
+  settle();
+  EXPECT_EQ(pair.a->block->sq_tail, 2u);
+  pace.allow(1);
+  EXPECT_THAT(statuses(*pair.a, 3), Each(WcStatus::kSuccess));
+}
+
+TEST_F(Paced, PayForLongMessagesPieceByPiece) {
+  ASSERT_TRUE(write(3u << 20));
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  for (uint64_t piece = 1; piece <= 3; ++piece) {
+    EXPECT_EQ(pair.a->block->sq_tail, 0u);
+    pace.allow(1);
+    ASSERT_TRUE(wait_for([&] { return pace.bytes == piece << 20; }));
+  }
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(pace.messages, 1u);
+}
+
+TEST_F(Paced, PayForWhatTheyReadAndNotForWhatIsReadOrSentToThem) {
+  pace.allow(1000);
+  ASSERT_TRUE(
+      a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaRead, kBase, b_key), {{kBase, 500, a_key}}));
+  (void)statuses(*pair.a, 1);
+  EXPECT_EQ(pace.bytes, 500u);
+  for (const Opcode opcode : {Opcode::kRdmaRead, Opcode::kRdmaWrite}) {
+    ASSERT_TRUE(b.post_send(*pair.b, rdma_wqe(opcode, kBase, a_key), {{kBase, 700, b_key}}));
+  }
+  (void)statuses(*pair.b, 2);
+  EXPECT_EQ(pace.bytes, 500u);
+}
+
+TEST_F(Paced, PayForReachedMemoryToo) {
+  pace.allow(1000);
+  std::vector<uint8_t> own(1u << 20);
+  const auto addr = reinterpret_cast<uint64_t>(own.data());
+  const uint32_t key = a.register_memory(addr, own.size(), kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, b_key),
+                          {{addr, static_cast<uint32_t>(own.size()), key}}));
+  EXPECT_THAT(statuses(*pair.a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(pace.bytes, own.size());
+}
+
+TEST_F(Paced, PayForDatagramsOnceWhoeverReceivesThem) {
+  pace.allow(1000);
+  test::Party::QpOptions options;
+  options.type = verbs::QpType::kUd;
+  rdma::Qp* from = world.add_qp(a, options);
+  from->set_state(verbs::QpState::kRts);
+  const auto group = gid_of("ff0e::1");
+  for (int i = 0; i < 3; ++i) {
+    rdma::Qp* member = world.add_qp(b, options);
+    member->set_state(verbs::QpState::kRts);
+    ASSERT_TRUE(world.fabric.attach(*member, group));
+    ASSERT_TRUE(b.post_receive(*member, 0, {{kBase, 4096, b_key}}));
+  }
+  ipc::SendWqe wqe = wqe_of(Opcode::kSend);
+  std::memcpy(wqe.ud.dgid, group.bytes.data(), 16);
+  ASSERT_TRUE(a.post_send(*from, wqe, {{kBase, 300, a_key}}));
+  EXPECT_THAT(statuses(*from, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(pace.bytes, 300u);
+  EXPECT_EQ(pace.messages, 1u);
+}
+
+TEST_F(Paced, LeaveTheLineWhenTheyFailOrGo) {
+  ASSERT_TRUE(write());
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  pair.a->fail();
+  EXPECT_TRUE(wait_for([&] { return token(*pair.a) == ipc::Token::kFree; }));
+  a.context.destroy_qp(*pair.a);
+  EXPECT_THAT(pace.line, IsEmpty());
+  pace.allow(1);
+  settle();
+  EXPECT_EQ(pace.bytes, 0u);
+}
+
+struct TrustingRig : Rig {
+  TrustingRig() : Rig("red") {}
+};
+struct LimitedQueues : PacedBase<TrustingRig> {};
+
+TEST_F(LimitedQueues, KeepTheTokenUntilTheLimitEnds) {
+  ASSERT_EQ(pair.a->block->link, static_cast<uint32_t>(ipc::Link::kDirect));
+  world.fabric.set_limited(&world.a_device, true);
+  ASSERT_TRUE(write());
+  ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
+  ASSERT_TRUE(write());
+  pair.a->block->token = static_cast<uint32_t>(ipc::Token::kAsked);
+  pace.allow(1);
+  ASSERT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 1; }));
+  settle();
+  EXPECT_NE(token(*pair.a), ipc::Token::kClient);
+  world.fabric.set_limited(&world.a_device, false);
+  pair.a->block->token = static_cast<uint32_t>(ipc::Token::kAsked);
+  pace.allow(1);
+  EXPECT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 2; }));
+}
+
+}  // namespace
+}  // namespace vrdma::transport
