@@ -152,6 +152,26 @@ base::Result<std::vector<v1::Parent>> Client::list_parents() {
   return std::vector(response->parents().begin(), response->parents().end());
 }
 
+base::Result<v1::Budget> Client::set_budget(const v1::SetBudgetRequest& request) {
+  return connection_->call(&v1::Admin::Stub::SetBudget, request);
+}
+
+base::Result<std::vector<v1::Budget>> Client::list_budgets(v1::Scope scope) {
+  v1::ListBudgetsRequest request;
+  request.set_scope(scope);
+  auto response = connection_->call(&v1::Admin::Stub::ListBudgets, request);
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->budgets().begin(), response->budgets().end());
+}
+
+base::Result<std::vector<v1::CgroupUse>> Client::list_cgroups(const std::string& vdev) {
+  v1::ListCgroupsRequest request;
+  request.set_vdev(vdev);
+  auto response = connection_->call(&v1::Admin::Stub::ListCgroups, request);
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->uses().begin(), response->uses().end());
+}
+
 base::Result<std::vector<v1::Counter>> Client::counters(const std::string& scope) {
   v1::CountersRequest request;
   request.set_scope(scope);

@@ -38,6 +38,9 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::Vdev>> list_vdevs();
   [[nodiscard]] base::Result<v1::Vdev> set_quota(const v1::SetQuotaRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
+  [[nodiscard]] base::Result<v1::Budget> set_budget(const v1::SetBudgetRequest& request);
+  [[nodiscard]] base::Result<std::vector<v1::Budget>> list_budgets(v1::Scope scope);
+  [[nodiscard]] base::Result<std::vector<v1::CgroupUse>> list_cgroups(const std::string& vdev);
   // `scope`: "daemon", a vdevice's name, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
   // Of one vdevice, or of all if the name is empty.

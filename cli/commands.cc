@@ -40,14 +40,14 @@ Outcome print_chosen(const Options& options, Output& output,
   });
 }
 
-// Into the repeated QuotaSetting field of a request.
-template <class Request>
-Outcome add_quota(const std::vector<std::string>& texts, Request& request) {
+// Into a repeated QuotaSetting field of a request.
+template <class Settings>
+Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   for (const auto& text : texts) {
     auto quota = parse_quota(text);
     if (!quota) return base::pass(std::move(quota).error());
     for (const auto& [kind, limit] : *quota) {
-      auto& setting = *request.add_quota();
+      auto& setting = *settings.Add();
       setting.set_kind(kind);
       setting.set_limit(limit);
     }
@@ -65,7 +65,7 @@ Outcome vdev_create(const Options& options, Output& output) {
   request.set_parent(options.parent);
   request.set_tenant(options.tenant);
   request.set_fabric(options.fabric);
-  if (auto added = add_quota(options.quota, request); !added) return added;
+  if (auto added = add_quota(options.quota, *request.mutable_quota()); !added) return added;
   for (const auto& permission : options.allow) request.add_allow(permission);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.create_vdev(request);
@@ -92,13 +92,20 @@ Outcome vdev_delete(const Options& options, Output&) {
 }
 
 Outcome quota_show(const Options& options, Output& output) {
+  if (options.by_cgroup)
+    return with_client(options, [&](api::Client& client) -> Outcome {
+      auto uses = client.list_cgroups(options.name);
+      if (!uses) return base::pass(std::move(uses).error());
+      output.cgroups(*uses);
+      return {};
+    });
   return print_chosen(options, output, &Output::quota);
 }
 
 Outcome quota_set(const Options& options, Output& output) {
   v1::SetQuotaRequest request;
   request.set_name(options.name);
-  if (auto added = add_quota(options.quota, request); !added) return added;
+  if (auto added = add_quota(options.quota, *request.mutable_quota()); !added) return added;
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.set_quota(request);
     if (!vdev) return base::pass(std::move(vdev).error());
@@ -118,6 +125,54 @@ Outcome parent_list(const Options& options, Output& output) {
     output.parents(*parents);
     return {};
   });
+}
+
+namespace {
+
+Outcome show_budgets(const Options& options, Output& output, v1::Scope scope) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto budgets = client.list_budgets(scope);
+    if (!budgets) return base::pass(std::move(budgets).error());
+    if (!options.name.empty()) {
+      std::erase_if(*budgets, [&](const v1::Budget& one) { return one.name() != options.name; });
+      if (budgets->empty())
+        return base::fail(ENOENT, std::string("nothing was set of ") +
+                                      (scope == v1::TENANT ? "a tenant '" : "a parent '") +
+                                      options.name + "', and it has no vdevices");
+    }
+    output.budgets(*budgets);
+    return {};
+  });
+}
+
+Outcome set_budget(const Options& options, Output& output, v1::Scope scope) {
+  v1::SetBudgetRequest request;
+  request.set_scope(scope);
+  request.set_name(options.name);
+  request.set_overcommit(options.overcommit);
+  if (auto added = add_quota(options.defaults, *request.mutable_defaults()); !added) return added;
+  if (auto added = add_quota(options.ceilings, *request.mutable_ceilings()); !added) return added;
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto budget = client.set_budget(request);
+    if (!budget) return base::pass(std::move(budget).error());
+    output.changed(*budget);
+    return {};
+  });
+}
+
+}  // namespace
+
+Outcome tenant_show(const Options& options, Output& output) {
+  return show_budgets(options, output, v1::TENANT);
+}
+Outcome tenant_set(const Options& options, Output& output) {
+  return set_budget(options, output, v1::TENANT);
+}
+Outcome parent_show(const Options& options, Output& output) {
+  return show_budgets(options, output, v1::PARENT);
+}
+Outcome parent_set(const Options& options, Output& output) {
+  return set_budget(options, output, v1::PARENT);
 }
 
 Outcome stats(const Options& options, Output& output) {

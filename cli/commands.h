@@ -13,14 +13,17 @@ namespace vrdma::cli {
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  std::string name;                // of a vdevice; for stats also "daemon", "tenant/NAME"
-  std::vector<std::string> names;  // of vdevices
+  std::string name;  // of a vdevice, tenant, parent; for stats also "daemon", "tenant/NAME"
+  std::vector<std::string> names;                     // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
   std::vector<std::string> quota;                     // each as parse_quota() takes it
   std::vector<std::string> allow;
-  std::vector<std::string> command;  // of exec
-  bool once = false;                 // of top
-  double interval = 1;               // of top, in seconds
+  std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
+  uint32_t overcommit = 0;                      // percent; 0: not given
+  bool by_cgroup = false;                       // of quota show
+  std::vector<std::string> command;             // of exec
+  bool once = false;                            // of top
+  double interval = 1;                          // of top, in seconds
 };
 
 using Outcome = base::Result<void>;
@@ -33,6 +36,10 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome quota_set(const Options& options, Output& output);
 [[nodiscard]] Outcome gid_list(const Options& options, Output& output);
 [[nodiscard]] Outcome parent_list(const Options& options, Output& output);
+[[nodiscard]] Outcome parent_show(const Options& options, Output& output);
+[[nodiscard]] Outcome parent_set(const Options& options, Output& output);
+[[nodiscard]] Outcome tenant_show(const Options& options, Output& output);
+[[nodiscard]] Outcome tenant_set(const Options& options, Output& output);
 [[nodiscard]] Outcome stats(const Options& options, Output& output);
 [[nodiscard]] Outcome top(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_list(const Options& options, Output& output);

@@ -41,6 +41,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"gids", gid_rows(vdev)},
           {"quota", quota_rows(vdev)},
           {"allowed", vdev.allowed()},
+          {"limited", vdev.limited()},
           {"lost", vdev.lost()}};
 }
 
@@ -80,6 +81,30 @@ std::string json_of(const std::vector<v1::Parent>& parents) {
             {"kind", parent.kind()},
             {"vdevices", parent.vdevices()},
             {"detail", parent.detail()}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Budget>& budgets) {
+  return array_of(budgets, [](const v1::Budget& budget) -> Json {
+    Json rows = Json::array();
+    for (const auto& row : budget.rows())
+      rows.push_back({{"kind", row.kind()},
+                      {"default", row.has_default_() ? Json(row.default_()) : Json()},
+                      {"ceiling", row.has_ceiling() ? Json(row.ceiling()) : Json()},
+                      {"given", row.given()},
+                      {"used", row.used()}});
+    return {{"name", budget.name()},
+            {"overcommit", budget.overcommit()},
+            {"vdevices", budget.vdevices()},
+            {"rows", rows}};
+  });
+}
+
+std::string json_of(const std::vector<v1::CgroupUse>& uses) {
+  return array_of(uses, [](const v1::CgroupUse& use) -> Json {
+    Json rows = Json::array();
+    for (const auto& row : use.use()) rows.push_back({{"kind", row.kind()}, {"used", row.used()}});
+    return {{"cgroup", use.cgroup()}, {"vdev", use.vdev()}, {"use", rows}};
   });
 }
 

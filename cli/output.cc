@@ -110,6 +110,9 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("port", vdev.port_state() + ", mtu " + std::to_string(vdev.active_mtu()));
     line("socket", vdev.socket());
     line("sessions", std::to_string(vdev.sessions()));
+    line("traffic", vdev.limited()
+                        ? "mediated, for it is limited"
+                        : "direct between processes that trust each other, else mediated");
     if (vdev.allowed_size() > 0) line("allowed", joined(vdev.allowed()));
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
@@ -150,6 +153,52 @@ void Output::parents(const std::vector<v1::Parent>& parents) {
   Table table({{"NAME"}, {"KIND"}, {"VDEVICES", kRight}, {"DETAIL"}});
   for (const auto& parent : parents)
     table.add({parent.name(), parent.kind(), std::to_string(parent.vdevices()), parent.detail()});
+  table.print(out_);
+}
+
+void Output::budgets(const std::vector<v1::Budget>& budgets) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(budgets) << '\n';
+    return;
+  }
+  Table table({{"NAME"},
+               {"OVERCOMMIT", kRight},
+               {"VDEVICES", kRight},
+               {"KIND"},
+               {"DEFAULT", kRight},
+               {"CEILING", kRight},
+               {"GIVEN", kRight},
+               {"USED", kRight}});
+  for (const auto& budget : budgets) {
+    const std::string overcommit = std::to_string(budget.overcommit()) + "%",
+                      vdevices = std::to_string(budget.vdevices());
+    bool shown = false;
+    for (const auto& row : budget.rows()) {
+      if (!row.has_default_() && !row.has_ceiling()) continue;
+      shown = true;
+      table.add({budget.name(), overcommit, vdevices, row.kind(),
+                 row.has_default_() ? limit_text(row.default_()) : "",
+                 row.has_ceiling() ? limit_text(row.ceiling()) : "", std::to_string(row.given()),
+                 std::to_string(row.used())});
+    }
+    if (!shown) table.add({budget.name(), overcommit, vdevices, "", "", "", "", ""});
+  }
+  table.print(out_);
+}
+
+void Output::changed(const v1::Budget& budget) {
+  if (format_ == Format::kJson) out_ << json_of(std::vector{budget}) << '\n';
+}
+
+void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(uses) << '\n';
+    return;
+  }
+  Table table({{"CGROUP"}, {"VDEVICE"}, {"KIND"}, {"USED", kRight}});
+  for (const auto& use : uses)
+    for (const auto& row : use.use())
+      table.add({use.cgroup(), use.vdev(), row.kind(), std::to_string(row.used())});
   table.print(out_);
 }
 

@@ -24,6 +24,10 @@ class Output {
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
+  // For people only the kinds of which something was set.
+  void budgets(const std::vector<v1::Budget>& budgets);
+  void changed(const v1::Budget& budget);  // nothing for people
+  void cgroups(const std::vector<v1::CgroupUse>& uses);
   void connections(const std::vector<v1::Connection>& connections);
   void counters(const std::vector<v1::Counter>& counters);
   // One line an event, flushed.

@@ -59,14 +59,16 @@ class Grammar {
     return *sub.add_option(option, value, help)->type_name(type);
   }
   CLI::Option& quota(CLI::App& sub, const char* option) {
+    return quota(sub, option, options_.quota,
+                 "limits, such as qp=64,mr_bytes=16g (suffixes k m g t, or max)");
+  }
+  static CLI::Option& quota(CLI::App& sub, const char* option, std::vector<std::string>& into,
+                            const char* help) {
     const auto check = [](const std::string& value) {
       const auto parsed = parse_quota(value);
       return parsed ? std::string() : parsed.error().message();
     };
-    return *sub.add_option(option, options_.quota,
-                           "limits, such as qp=64,mr_bytes=16g (suffixes k m g t, or max)")
-                ->check(check, "")
-                ->type_name("KIND=N,...");
+    return *sub.add_option(option, into, help)->check(check, "")->type_name("KIND=N,...");
   }
 
   void add_vdev() {
@@ -94,15 +96,35 @@ class Grammar {
 
   void add_quota() {
     CLI::App& group_app = group("quota", "what vdevices may use");
-    name(leaf(group_app, "show", "use and limits", quota_show), "only this vdevice");
+    CLI::App& show = leaf(group_app, "show", "use and limits", quota_show);
+    name(show, "only this vdevice");
+    show.add_flag("--cgroup", options_.by_cgroup, "what is used, by control group");
     CLI::App& set = leaf(group_app, "set", "change limits", quota_set);
     name(set, "vdevice").required();
     quota(set, "QUOTA").required();
   }
 
+  void add_budget(CLI::App& of, const char* whose, Command show, Command set) {
+    name(leaf(of, "show", "defaults, ceilings, and what was given of them", show),
+         (std::string("only this ") + whose).c_str());
+    CLI::App& change = leaf(of, "set", "change defaults and ceilings", set);
+    name(change, whose).required();
+    quota(change, "--default", options_.defaults, "limits of a vdevice that names none");
+    quota(change, "--ceiling", options_.ceilings, "what its vdevices may have together (max: any)");
+    change
+        .add_option("--overcommit", options_.overcommit,
+                    "percent of a ceiling that may be given to vdevices (100)")
+        ->check(CLI::Range(100u, 100'000u))
+        ->type_name("PERCENT");
+  }
+
   void add_others() {
     name(leaf(group("gid", "addresses"), "list", "the GID tables", gid_list), "only this vdevice");
-    leaf(group("parent", "what vdevices are carved from"), "list", "the parents", parent_list);
+    add_budget(group("tenant", "what tenants have for their vdevices"), "tenant", tenant_show,
+               tenant_set);
+    CLI::App& parent = group("parent", "what vdevices are carved from");
+    leaf(parent, "list", "the parents", parent_list);
+    add_budget(parent, "parent", parent_show, parent_set);
     CLI::App& conn = group("conn", "connections of rdma_cm");
     name(leaf(conn, "list", "connections and listeners", conn_list), "only of this vdevice");
     name(leaf(conn, "stats", "counters of their messages", conn_stats),

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,36 @@ struct QuotaSetting {
   std::string kind;
   uint64_t limit = 0;
   bool operator==(const QuotaSetting&) const = default;
+};
+
+// What a tenant or a parent has for its vdevices (provisioning/budget.h). All of it is what an
+// operator set, but `rows`, which is what became of it.
+struct BudgetSpec {
+  enum class Scope { kTenant, kParent };
+  Scope scope = Scope::kTenant;
+  std::string name;
+  std::vector<QuotaSetting> defaults;  // limits of a vdevice that names none
+  std::vector<QuotaSetting> ceilings;  // of all its vdevices together; the largest: none
+  uint32_t overcommit = 0;             // percent of the ceilings that may be given; 0: as it is
+};
+
+struct BudgetRow {
+  std::string kind;
+  std::optional<uint64_t> initial, ceiling;  // what was set
+  uint64_t given = 0, used = 0;
+};
+
+struct BudgetInfo {
+  BudgetSpec::Scope scope = BudgetSpec::Scope::kTenant;
+  std::string name;
+  uint32_t overcommit = 100, vdevices = 0;
+  std::vector<BudgetRow> rows;
+};
+
+// What the processes of a control group use of a vdevice; kinds that are not used are left out.
+struct CgroupRow {
+  std::string cgroup, vdev;
+  std::vector<QuotaRow> use;  // without limits
 };
 
 struct VdevSpec {
@@ -62,6 +93,7 @@ struct VdevInfo {
   std::vector<GidRow> gids;
   std::vector<QuotaRow> quota;
   std::vector<std::string> allowed;
+  bool limited = false;  // so all its traffic is mediated
 };
 
 struct ParentInfo {
@@ -114,6 +146,12 @@ class AdminBackend {
   // All or nothing: one limit below its use and none is changed.
   virtual base::Result<VdevInfo> set_quota(const std::string& name,
                                            const std::vector<QuotaSetting>& quota) = 0;
+  // All or nothing. EBUSY: less than what was given or is in use; ENODEV: no such parent.
+  virtual base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) = 0;
+  // By name; of a tenant or parent without vdevices of which nothing was set there is none.
+  virtual std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) = 0;
+  // Of one vdevice, or of all if the name is empty.
+  virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
   virtual std::vector<CounterRow> counters() = 0;
   // Of one vdevice, or of all if the name is empty.

@@ -57,6 +57,29 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   }
   for (const auto& permission : vdev.allowed) out.add_allowed(permission);
   out.set_lost(vdev.lost);
+  out.set_limited(vdev.limited);
+}
+
+v1::Scope scope_of(BudgetSpec::Scope scope) {
+  return scope == BudgetSpec::Scope::kTenant ? v1::TENANT : v1::PARENT;
+}
+BudgetSpec::Scope scope_of(v1::Scope scope) {
+  return scope == v1::TENANT ? BudgetSpec::Scope::kTenant : BudgetSpec::Scope::kParent;
+}
+
+void fill(v1::Budget& out, const BudgetInfo& budget) {
+  out.set_scope(scope_of(budget.scope));
+  out.set_name(budget.name);
+  out.set_overcommit(budget.overcommit);
+  out.set_vdevices(budget.vdevices);
+  for (const auto& from : budget.rows) {
+    auto& row = *out.add_rows();
+    row.set_kind(from.kind);
+    if (from.initial) row.set_default_(*from.initial);
+    if (from.ceiling) row.set_ceiling(*from.ceiling);
+    row.set_given(from.given);
+    row.set_used(from.used);
+  }
 }
 
 void fill(v1::WatchEvent& out, const WatchEvent& event) {
@@ -204,9 +227,9 @@ class Words {
     return *this;
   }
   template <class Quota>
-  Words& add_quota(const Quota& rows) {
+  Words& add_quota(const Quota& rows, const std::string& what = "") {
     for (const auto& row : rows)
-      add(row.kind(), row.limit() == UINT64_MAX ? "max" : std::to_string(row.limit()));
+      add(what + row.kind(), row.limit() == UINT64_MAX ? "max" : std::to_string(row.limit()));
     return *this;
   }
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -269,6 +292,49 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
         audited(*context, "quota set", request->name(), Words().add_quota(request->quota()),
                 backend_.set_quota(request->name(), quota_of(request->quota()))),
         *response);
+  }
+
+  grpc::Status SetBudget(grpc::ServerContext* context, const v1::SetBudgetRequest* request,
+                         v1::Budget* response) override {
+    const BudgetSpec spec{scope_of(request->scope()), request->name(),
+                          quota_of(request->defaults()), quota_of(request->ceilings()),
+                          request->overcommit()};
+    const Words words =
+        Words()
+            .add_quota(request->defaults(), "default ")
+            .add_quota(request->ceilings(), "ceiling ")
+            .add("overcommit",
+                 request->overcommit() == 0 ? "" : std::to_string(request->overcommit()));
+    const bool tenant = spec.scope == BudgetSpec::Scope::kTenant;
+    const auto set = audited(*context, tenant ? "tenant set" : "parent set", spec.name, words,
+                             backend_.set_budget(spec));
+    if (!set) return status_of(*context, set.error());
+    fill(*response, *set);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListBudgets(grpc::ServerContext*, const v1::ListBudgetsRequest* request,
+                           v1::ListBudgetsResponse* response) override {
+    for (const auto& budget : backend_.list_budgets(scope_of(request->scope())))
+      fill(*response->add_budgets(), budget);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListCgroups(grpc::ServerContext* context, const v1::ListCgroupsRequest* request,
+                           v1::ListCgroupsResponse* response) override {
+    const auto rows = backend_.list_cgroups(request->vdev());
+    if (!rows) return status_of(*context, rows.error());
+    for (const auto& row : *rows) {
+      auto& use = *response->add_uses();
+      use.set_cgroup(row.cgroup);
+      use.set_vdev(row.vdev);
+      for (const auto& one : row.use) {
+        auto& kind = *use.add_use();
+        kind.set_kind(one.kind);
+        kind.set_used(one.used);
+      }
+    }
+    return grpc::Status::OK;
   }
 
   grpc::Status ListParents(grpc::ServerContext*, const v1::ListParentsRequest*,

@@ -54,6 +54,8 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
     add("work_requests", traffic.requests, {"transport", transport});
     add("work_bytes", traffic.bytes, {"transport", transport});
   }
+  add("paced_bytes", use.paced_bytes);
+  add("paced_messages", use.paced_messages);
   for (size_t i = 1; i < kStatuses.size(); ++i)
     if (kStatuses[i] != nullptr)
       add("work_failed", use.traffic.failed[i], {"status", kStatuses[i]});

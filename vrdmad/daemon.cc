@@ -7,6 +7,7 @@
 
 #include "gid/interface.h"
 #include "netns/netns.h"
+#include "provisioning/cgroup.h"
 #include "vrdmad/cm_rows.h"
 #include "vrdmad/daemon_record.h"
 
@@ -27,20 +28,6 @@ std::string printable(std::string name) {
   return name;
 }
 
-// Names become file names and words of a command line.
-Result<void> check_name(const std::string& what, const std::string& name) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  };
-  const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
-  if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
-    return fail(EINVAL, what + " '" + printable(name) +
-                            "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
-                            "begins with a letter, a digit or '_'");
-  return {};
-}
-
 gid::Interface to_interface(const netns::Link& link) {
   gid::Interface interface;
   interface.mac = link.mac;
@@ -53,13 +40,6 @@ uint32_t roce_mtu(uint32_t netdev_mtu) {
   rdma::Device port;
   port.mtu = netdev_mtu;
   return port.roce_mtu();
-}
-
-std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
-  std::vector<QuotaRow> result;
-  for (const auto& row : rows)
-    result.push_back({std::string(provisioning::traits(row.kind).name), row.used, row.limit});
-  return result;
 }
 
 // What the worker counts and what is counted here; of each kind it is one of them.
@@ -93,13 +73,37 @@ void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* in
   }
 }
 
+}  // namespace
+
+Result<void> check_name(const std::string& what, const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  };
+  const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
+  if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
+    return fail(EINVAL, what + " '" + printable(name) +
+                            "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
+                            "begins with a letter, a digit or '_'");
+  return {};
+}
+
+std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
+  std::vector<QuotaRow> result;
+  for (const auto& row : rows) {
+    const auto& traits = provisioning::traits(row.kind);
+    // A rate as high as can be said is none.
+    const bool any = traits.measure == provisioning::Measure::kRate && row.limit == traits.ceiling;
+    result.push_back({std::string(traits.name), row.used, any ? UINT64_MAX : row.limit});
+  }
+  return result;
+}
+
 std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& quota) {
   std::vector<provisioning::Setting> settings;
   for (const auto& one : quota) settings.push_back({one.kind, one.limit});
   return settings;
 }
-
-}  // namespace
 
 class Daemon::Subscription {
  public:
@@ -126,6 +130,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
   auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
   daemon->monitor_ = std::move(*monitor);
+  if (!provisioning::has_rdma_controller())
+    spdlog::info("the kernel has no rdma controller of control groups: our own limits hold alone");
   for (unsigned i = 0; i < workers; ++i) {
     auto worker = Worker::start(daemon->settings_, i);
     if (!worker) return pass(std::move(worker.error()));
@@ -171,10 +177,18 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
   if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
 
+  auto allotment = budgets_.allot(tenant, spec.parent, to_settings(spec.quota));
+  if (!allotment) return pass(std::move(allotment.error()));
+  record->allotment = std::move(*allotment);
+  record->spec.quota.clear();  // with the defaults of this day
+  for (const auto& setting : record->allotment.settings())
+    record->spec.quota.push_back({setting.kind, setting.limit});
   provisioning::Ledger ledger, cm_ledger;
-  for (auto* each : {&ledger, &cm_ledger})
-    if (auto ok = each->set_limits(to_settings(spec.quota)); !ok)
+  for (auto* each : {&ledger, &cm_ledger}) {
+    for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
+    if (auto ok = each->set_limits(record->allotment.settings()); !ok)
       return pass(std::move(ok.error()));
+  }
 
   auto permissions = provisioning::Permissions::of(spec.allow);
   if (!permissions) return pass(std::move(permissions.error()));
@@ -213,7 +227,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   Worker& worker = worker_of(record->fabric);
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
   worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger),
-              qp_numbers, *permissions});
+              qp_numbers, *permissions, record->allotment.rates(), record->allotment.limited(),
+              (*parent)->ibdev()});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
   auto cm = cm_.attach({name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(),
@@ -317,6 +332,7 @@ VdevInfo Daemon::info(const Record& record) {
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
   info.quota = to_rows(together(use.quota, record.cm->rows()));
   info.allowed = record.spec.allow;
+  info.limited = record.allotment.limited();
   return info;
 }
 
@@ -384,20 +400,25 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     if (!found) return pass(std::move(found.error()));
     Record& record = **found;
     const auto settings = to_settings(quota);
+    if (auto ok = record.allotment.check(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
     Worker& worker = worker_of(record.fabric);
     if (auto ok = worker.check_limits(name, settings); !ok) return pass(std::move(ok.error()));
     // On disk first: what has been set could not always be taken back.
     const auto before = record.spec.quota;
+    const auto had = record.allotment.settings();
     merge(quota, &record.spec.quota);
     auto ok = store(record);
     if (!ok) {
       record.spec.quota = before;
       return pass(std::move(ok.error()), "the quota of vdevice '" + name + "' is not changed");
     }
-    ok = worker.set_limits(name, settings);  // since it was checked, more may be in use
+    record.allotment.change(settings);
+    // Since it was checked, more may be in use.
+    ok = worker.set_limits(name, settings, record.allotment.limited());
     if (ok) ok = record.cm->set_limits(settings);
     if (!ok) {
+      record.allotment.change(had);
       record.spec.quota = before;
       store_again(record);
       return pass(std::move(ok.error()));

@@ -21,6 +21,7 @@
 #include "gid/registry.h"
 #include "netns/monitor.h"
 #include "vrdmad/admin_backend.h"
+#include "vrdmad/budgets.h"
 #include "vrdmad/cm.h"
 #include "vrdmad/counters.h"
 #include "vrdmad/parent.h"
@@ -48,6 +49,9 @@ class Daemon final : public AdminBackend {
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
+  base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
+  std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
+  base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   std::vector<CounterRow> counters() override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
@@ -81,6 +85,7 @@ class Daemon final : public AdminBackend {
   base::Result<Record*> find(const std::string& name);
   static std::string boot_id();
   base::Result<netns::Netns> locate(const StoredVdev& stored);
+  base::Result<void> restore_budgets();
   base::Result<void> restore_all();
   void restore_lost();
   void retry_later();
@@ -91,6 +96,7 @@ class Daemon final : public AdminBackend {
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
   std::vector<CounterRow> counter_rows(const Record& record);
+  std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void apply(Record& record);  // link and addresses -> port and GIDs
   void on_link_changed(const std::string& name, const netns::Link& link);
   void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
@@ -105,6 +111,7 @@ class Daemon final : public AdminBackend {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
+  Budgets budgets_;
   Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<std::string, Lost> lost_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "vrdmad/daemon.h"
 
@@ -17,6 +18,7 @@ struct Daemon::Record {
   netns::Link link;
   StoredVdev stored;     // as it is on disk
   uint64_t foreign = 0;  // connections from another netns
+  Budgets::Allotment allotment;
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;
   gid::Registry::Holding gids;
@@ -26,5 +28,11 @@ struct Daemon::Record {
   std::unique_ptr<SessionSocket> socket;
   std::shared_ptr<SessionSocket> cm_socket;
 };
+
+// Names become file names and words of a command line. `what`: "the vdevice".
+[[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
+[[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);
+[[nodiscard]] std::vector<provisioning::Setting> to_settings(
+    const std::vector<QuotaSetting>& quota);
 
 }  // namespace vrdma::vrdmad

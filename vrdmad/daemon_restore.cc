@@ -44,6 +44,7 @@ Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
 }
 
 Result<void> Daemon::restore_all() {
+  if (auto restored = restore_budgets(); !restored) return restored;
   auto all = store_.vdevs();
   if (!all) return pass(std::move(all.error()));
   for (auto& stored : *all) {

@@ -36,6 +36,8 @@ const std::map<std::string, std::string>& helps() {
       {"requests_refused", "requests of sessions answered with an error"},
       {"work_requests", "work requests carried out; direct ones as programs count them"},
       {"work_bytes", "bytes that work requests moved; direct ones as programs count them"},
+      {"paced_bytes", "bytes that a limited vdevice paid for"},
+      {"paced_messages", "work requests that a limited vdevice paid for"},
       {"work_failed", "work requests that a worker completed with an error"},
       {"qps", "queue pairs by state"},
       {"links", "queue pairs that can send, by who carries out their requests"},

@@ -19,6 +19,8 @@ class Parent {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string kind() const = 0;    // "built in", "ibdev"
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
+  // The kernel's device that it is, or nothing.
+  [[nodiscard]] virtual std::string ibdev() const { return {}; }
   // May a vdevice on `netdev` (as named in its netns) be made of it? The error says why not.
   [[nodiscard]] virtual base::Result<void> admit(const std::string& netdev) const = 0;
 };

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "core/ipc/socket.h"
+#include "provisioning/cgroup.h"
 
 namespace vrdma::vrdmad {
 
@@ -106,6 +107,7 @@ Session::Session(Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner&
 
 Session::~Session() {
   socket_watch_.reset();
+  too_soon_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
   close_connection(std::move(socket_));
@@ -180,6 +182,30 @@ void Session::on_socket(uint32_t events) {
       (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
        request.call != Call::kImportDevice && !is_raw(request)))
     return end(true);
+  if (comes_too_soon(request)) return;
+  handle(request, std::move(fds));
+}
+
+// Registrations beyond mr_rate wait here. The program is patient: to it the daemon is busy.
+bool Session::comes_too_soon(const ipc::Request& request) {
+  if (context_ == nullptr || (request.call != Call::kRegMr && request.call != Call::kReregMr &&
+                              request.call != Call::kImportMr))
+    return false;
+  const auto now = base::EventLoop::now();
+  auto& bucket = vdevice_->registrations;
+  bucket.spend(now, 1);
+  const base::Duration wait = bucket.wait(now);
+  if (wait.count() == 0) return false;
+  vdevice_->ledger.count_refusal(provisioning::Kind::kMrRate);
+  busy_ = true;
+  too_soon_ = loop().after(wait, [this, request] {
+    busy_ = false;
+    handle(request, {});
+  });
+  return true;
+}
+
+void Session::handle(const ipc::Request& request, Fds fds) {
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
@@ -296,7 +322,7 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
 }
 
 int Session::charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges) {
-  auto charge = vdevice_->ledger.charge(kind, amount);
+  auto charge = vdevice_->ledger.charge(kind, amount, cgroup_);
   if (!charge) return charge.error().code();
   charges->push_back(std::make_shared<provisioning::Charge>(std::move(*charge)));
   return 0;
@@ -332,6 +358,17 @@ int Session::probe(Answer* answer) {
   return 0;
 }
 
+// Should the kernel not want it, our own limits hold all the same.
+void Session::limit_in_kernel(const std::string& cgroup) {
+  using provisioning::Kind;
+  const provisioning::Ledger& ledger = vdevice_->ledger;
+  uint64_t objects = 0;
+  for (const Kind kind :
+       {Kind::kPd, Kind::kMr, Kind::kCq, Kind::kQp, Kind::kSrq, Kind::kAh, Kind::kMw})
+    objects += ledger.limit(kind);
+  (void)provisioning::set_rdma_max(cgroup, vdevice_->ibdev, ledger.limit(Kind::kContexts), objects);
+}
+
 int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   if (context_ != nullptr) return EISCONN;
   if (vdevice_->gone) return ENODEV;
@@ -339,6 +376,9 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   if (!process) return EPERM;
   auto greeting = std::make_unique<Greeting>();
   greeting->context = std::make_unique<rdma::Context>();
+  const std::string cgroup = provisioning::cgroup_of((*process)->pid());
+  cgroup_ = vdevice_->cgroup(cgroup);
+  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
   if (const int error = charge(provisioning::Kind::kContexts, 1, &greeting->context->charges);
       error != 0)
     return error;

@@ -51,6 +51,9 @@ class Session {
 
   void on_socket(uint32_t events);
   void on_doorbell();
+  void handle(const ipc::Request& request, Fds fds);
+  void limit_in_kernel(const std::string& cgroup);
+  [[nodiscard]] bool comes_too_soon(const ipc::Request& request);
   void end(bool malformed);
   void leave_survivors();
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
@@ -129,7 +132,9 @@ class Session {
   };
   std::unique_ptr<Greeting> greeting_;
   uint32_t sequence_ = 0;
-  bool busy_ = false;  // a deferred answer is due
+  std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
+  base::EventLoop::Timer too_soon_;             // a request waits for its time
+  bool busy_ = false;                           // a deferred answer is due
   bool goodbye_ = false;
   bool over_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

@@ -18,6 +18,10 @@ namespace {
 
 constexpr int kApplicationId = 0x7672646d;  // "vrdm", in the file's header
 
+// As in the table budget: of whom it is; and in budget_limit, what.
+constexpr const char *kTenant = "tenant", *kParent = "parent";
+constexpr const char *kDefaults = "default", *kCeilings = "ceiling";
+
 // Step i makes form i + 1 of form i. A step that was released is never changed.
 constexpr std::array kMigrations{
     "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
@@ -29,6 +33,12 @@ constexpr std::array kMigrations{
     "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
     "CREATE TABLE vdev_gid (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
+
+    "CREATE TABLE budget (scope TEXT NOT NULL, name TEXT NOT NULL, overcommit INTEGER NOT NULL,"
+    "  PRIMARY KEY (scope, name)) WITHOUT ROWID;"
+    "CREATE TABLE budget_limit (scope TEXT NOT NULL, name TEXT NOT NULL, what TEXT NOT NULL,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
+    "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;",
 };
 
 int errno_of(int code) {
@@ -291,6 +301,49 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
       if (gids.blob_at(0, &gid.bytes)) vdev.gids.push_back(gid);
     }
   }
+}
+
+Result<std::vector<BudgetSpec>> Store::budgets() {
+  std::vector<BudgetSpec> all;
+  Statement budgets(*this, "SELECT scope, name, overcommit FROM budget ORDER BY scope, name");
+  for (;;) {
+    auto row = budgets.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return all;
+    BudgetSpec& spec = all.emplace_back();
+    spec.scope =
+        budgets.text_at(0) == kParent ? BudgetSpec::Scope::kParent : BudgetSpec::Scope::kTenant;
+    spec.name = budgets.text_at(1);
+    spec.overcommit = static_cast<uint32_t>(budgets.number_at(2));
+    Statement limits(*this,
+                     "SELECT what, kind, value FROM budget_limit WHERE scope = ? AND name = ?");
+    limits.text(budgets.text_at(0)).text(spec.name);
+    for (auto more = limits.step();; more = limits.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      auto& into = limits.text_at(0) == kCeilings ? spec.ceilings : spec.defaults;
+      into.push_back({limits.text_at(1), limits.number_at(2)});
+    }
+  }
+}
+
+Result<void> Store::put(const BudgetSpec& budget) {
+  const std::string scope = budget.scope == BudgetSpec::Scope::kParent ? kParent : kTenant;
+  Transaction transaction(*this);
+  if (auto begun = transaction.begin(); !begun) return begun;
+  Statement forget(*this, "DELETE FROM budget WHERE scope = ? AND name = ?");
+  if (auto done = forget.text(scope).text(budget.name).run(); !done) return done;
+  Statement add(*this, "INSERT INTO budget VALUES (?, ?, ?)");
+  if (auto done = add.text(scope).text(budget.name).number(budget.overcommit).run(); !done)
+    return done;
+  for (const auto& [what, limits] :
+       {std::pair{kDefaults, &budget.defaults}, {kCeilings, &budget.ceilings}})
+    for (const auto& limit : *limits) {
+      Statement row(*this, "INSERT INTO budget_limit VALUES (?, ?, ?, ?, ?)");
+      row.text(scope).text(budget.name).text(what).text(limit.kind).number(limit.limit);
+      if (auto done = row.run(); !done) return done;
+    }
+  return transaction.commit();
 }
 
 Result<void> Store::put(const StoredVdev& vdev) {

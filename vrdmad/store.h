@@ -51,6 +51,9 @@ class Store {
 
   // By name. An error means a damaged file.
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
+  // Of tenants and parents; all that was set of each.
+  [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
+  [[nodiscard]] base::Result<void> put(const BudgetSpec& budget);  // adds it, or replaces it
   // Adds the vdevice, or replaces what is known of one of that name.
   [[nodiscard]] base::Result<void> put(const StoredVdev& vdev);
   [[nodiscard]] base::Result<void> erase(const std::string& name);  // no error if there is none

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "core/base/token_bucket.h"
 #include "core/rdma/device.h"
 #include "provisioning/ledger.h"
 #include "provisioning/permission.h"
+#include "vrdmad/pacer.h"
 
 namespace vrdma::vrdmad {
 
@@ -33,12 +36,20 @@ struct Vdevice {
   rdma::Device device;
   provisioning::Ledger ledger;
   provisioning::Permissions permissions;
+  std::string ibdev;                // the kernel's device that it is carved from, or nothing
+  std::unique_ptr<Pacer> pacer;     // never null; it is the device's pace while that is limited
+  base::TokenBucket registrations;  // mr_rate
+  // What its users have, by control group, as long as they have something.
+  std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
   std::list<std::unique_ptr<Session>> sessions;
   SessionCounters counters;
   bool gone = false;
 
-  explicit Vdevice(provisioning::Ledger limits);
+  Vdevice(base::EventLoop& loop, provisioning::Ledger limits, const Rates& rates);
   ~Vdevice();
+  // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
+  void apply_limits(bool limited);
+  [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
   Vdevice(const Vdevice&) = delete;
   Vdevice& operator=(const Vdevice&) = delete;
 };

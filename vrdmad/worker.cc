@@ -51,7 +51,7 @@ void Worker::add(VdeviceSetup given) {
     auto& entry = fabrics_[setup.fabric];
     if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
     ++entry.vdevices;
-    std::shared_ptr<Vdevice> vdevice(new Vdevice(std::move(setup.ledger)),
+    std::shared_ptr<Vdevice> vdevice(new Vdevice(*loop_, std::move(setup.ledger), setup.rates),
                                      [this, fabric = setup.fabric](Vdevice* gone) {
                                        delete gone;
                                        if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
@@ -65,6 +65,8 @@ void Worker::add(VdeviceSetup given) {
     std::random_device random;
     device.next_qpn = random() & verbs::kQpnMask;
     entry.fabric->add(&device);
+    vdevice->ibdev = setup.ibdev;
+    vdevice->apply_limits(setup.limited);
     vdevices_.emplace(setup.name, std::move(vdevice));
   });
 }
@@ -133,12 +135,15 @@ VdeviceUse Worker::use(const std::string& name) {
     for (const auto& session : vdevice.sessions)
       if (session->context() != nullptr) ++use.sessions;
     use.quota = vdevice.ledger.rows();
+    vdevice.pacer->report(use.quota);
+    use.paced_bytes = vdevice.pacer->bytes();
+    use.paced_messages = vdevice.pacer->messages();
     use.counters = vdevice.counters;
     use.fabric = vdevice.device.fabric->counters;
     for (const auto& [qpn, qp] : vdevice.device.qps) {
       qp->collect_direct();
       ++use.qps_by_state[static_cast<size_t>(qp->state())];
-      if (qp->out != nullptr) ++(qp->out_direct ? use.links_direct : use.links_mediated);
+      if (qp->out != nullptr) ++(qp->runs_direct() ? use.links_direct : use.links_mediated);
     }
     use.traffic = vdevice.device.traffic;
     return use;
@@ -155,11 +160,31 @@ base::Result<void> Worker::check_limits(const std::string& name,
 }
 
 base::Result<void> Worker::set_limits(const std::string& name,
-                                      const std::vector<provisioning::Setting>& limits) {
+                                      const std::vector<provisioning::Setting>& limits,
+                                      bool limited) {
   return call([&]() -> base::Result<void> {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
-    return it->second->ledger.set_limits(limits);
+    if (auto set = it->second->ledger.set_limits(limits); !set) return set;
+    it->second->apply_limits(limited);
+    return {};
+  });
+}
+
+std::map<std::string, std::vector<provisioning::Row>> Worker::use_by_cgroup(
+    const std::string& name) {
+  return call([&] {
+    std::map<std::string, std::vector<provisioning::Row>> all;
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return all;
+    for (const auto& [path, known] : it->second->cgroups) {
+      const auto pool = known.lock();
+      if (pool == nullptr) continue;
+      for (const provisioning::Kind kind : provisioning::all_kinds())
+        if (const uint64_t used = pool->used(kind); used > 0)
+          all[path].push_back({kind, used, 0, 0});
+    }
+    return all;
   });
 }
 

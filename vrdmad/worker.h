@@ -28,6 +28,9 @@ struct VdeviceSetup {
   provisioning::Ledger ledger;
   std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
   provisioning::Permissions permissions;
+  Rates rates;
+  bool limited = false;
+  std::string ibdev;
 };
 
 struct PortStatus {
@@ -45,6 +48,7 @@ struct VdeviceUse {
   rdma::TrafficCounters traffic;
   std::array<uint32_t, 7> qps_by_state{};         // by verbs::QpState
   uint32_t links_direct = 0, links_mediated = 0;  // queue pairs that send so
+  uint64_t paced_bytes = 0, paced_messages = 0;   // while it was limited
 };
 
 class Worker {
@@ -66,8 +70,13 @@ class Worker {
   // What set_limits() would say, without doing it.
   [[nodiscard]] base::Result<void> check_limits(const std::string& name,
                                                 const std::vector<provisioning::Setting>& limits);
+  // `limited`: all it does is mediated, and paced.
   [[nodiscard]] base::Result<void> set_limits(const std::string& name,
-                                              const std::vector<provisioning::Setting>& limits);
+                                              const std::vector<provisioning::Setting>& limits,
+                                              bool limited);
+  // What its sessions use, by the control groups of their processes.
+  [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(
+      const std::string& name);
 
  private:
   explicit Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings)

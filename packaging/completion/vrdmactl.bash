@@ -30,7 +30,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow)
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --default | --ceiling | --overcommit)
                 ((i++))
                 ;;
             -*) ;;
@@ -48,7 +48,7 @@ _vrdmactl() {
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="raw-packet" ;;
-        --netdev | --tenant | --fabric | --quota) return ;;
+        --netdev | --tenant | --fabric | --quota | --default | --ceiling | --overcommit) return ;;
     esac
     if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
@@ -56,12 +56,15 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota gid parent conn stats top watch exec version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant gid parent conn stats top watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
         quota) choices="show set" ;;
-        gid | parent) choices="list" ;;
+        gid) choices="list" ;;
+        tenant) choices="show set" ;;
+        parent) choices="list show set" ;;
+        "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;
         completion) choices="bash" ;;
         "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | exec)

@@ -33,6 +33,7 @@ v1::Vdev red0() {
   bytes.set_kind("mr_bytes");
   bytes.set_limit(~uint64_t{0});
   vdev.add_allowed("raw-packet");
+  vdev.set_limited(true);
   return vdev;
 }
 
@@ -90,6 +91,7 @@ TEST(Output, json_has_every_field) {
   "allowed": [
     "raw-packet"
   ],
+  "limited": true,
   "lost": ""
 }
 )");
@@ -111,6 +113,7 @@ TEST(Output, show) {
             "    port        DOWN, mtu 1024\n"
             "    socket      /run/x.sock\n"
             "    sessions    3\n"
+            "    traffic     mediated, for it is limited\n"
             "    allowed     raw-packet\n"
             "    gid 0       fe80::1 (RoCE v2)\n"
             "    qp          2 of 64\n"

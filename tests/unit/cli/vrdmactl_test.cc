@@ -186,6 +186,12 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"vdev", "-o", "json", "list"}).out, StartsWith("[\n"));
   EXPECT_THAT(run({"vdev", "show", "red0", "--output=json"}).out, StartsWith("[\n"));
   EXPECT_THAT(run({"vdev", "show", "red0"}).out, Not(HasSubstr("allowed")));
+  EXPECT_THAT(run({"vdev", "show", "red0"}).out, HasSubstr("\n    traffic     direct between"));
+  EXPECT_EQ(run({"quota", "show", "--cgroup", "red0"}).out,
+            "CGROUP      VDEVICE  KIND  USED\n"
+            "/pods/red0  red0     qp       2\n");
+  EXPECT_THAT(run({"quota", "show", "--cgroup", "-o", "json"}).out,
+              StartsWith("[\n  {\n    \"cgroup\": \"/pods/blue0\""));
   EXPECT_EQ(run({"vdev", "create", "raw0", "--netns", "a", "--netdev", "eth0", "--allow",
                  "raw-packet,frogs", "--allow", "toads"})
                 .status,
@@ -214,6 +220,28 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
   expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
   expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");
+}
+
+TEST_F(Vrdmactl, sets_and_shows_budgets) {
+  start_daemon();
+  EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp=8", "--ceiling", "mr=2k,mw=max",
+                 "--overcommit", "150"})
+                .out,
+            "");
+  EXPECT_EQ(run({"parent", "set", "soft", "--ceiling", "qp=64"}).status, 0);
+  EXPECT_EQ(run({"tenant", "show"}).out,
+            "NAME  OVERCOMMIT  VDEVICES  KIND  DEFAULT  CEILING  GIVEN  USED\n"
+            "red         150%         0  qp          8        -      2     1\n"
+            "red         150%         0  mr          -     2048      2     1\n"
+            "red         150%         0  mw          -      max      2     1\n");
+  EXPECT_THAT(run({"parent", "show", "soft", "-o", "json"}).out,
+              AllOf(StartsWith("[\n  {\n    \"name\": \"soft\",\n    \"overcommit\": 100"),
+                    HasSubstr("\"default\": null"), HasSubstr("\"ceiling\": 64")));
+  expect_failure({"tenant", "show", "blue"}, 1,
+                 "nothing was set of a tenant 'blue', and it has no vdevices");
+  expect_failure({"tenant", "set", "red", "--ceiling", "qp=1"}, 1, "tenant red: 2 qp are in use");
+  EXPECT_EQ(run({"tenant", "set", "red", "--overcommit", "99"}).status, 2);
+  EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp"}).status, 2);
 }
 
 TEST_F(Vrdmactl, exec_runs_on_our_libraries) {

@@ -111,6 +111,44 @@ base::Result<VdevInfo> FakeBackend::set_quota(const std::string& name,
   });
 }
 
+base::Result<BudgetInfo> FakeBackend::set_budget(const BudgetSpec& spec) {
+  return on_loop([&]() -> base::Result<BudgetInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    BudgetInfo budget = budgets_[{spec.scope, spec.name}];
+    budget.scope = spec.scope;
+    budget.name = spec.name;
+    if (spec.overcommit != 0) budget.overcommit = spec.overcommit;
+    for (const auto& setting : spec.defaults)
+      budget.rows.push_back({setting.kind, setting.limit, std::nullopt, 2, 1});
+    for (const auto& setting : spec.ceilings) {
+      if (setting.kind == "qp" && setting.limit < 2)
+        return base::fail(EBUSY, "tenant " + spec.name + ": 2 qp are in use");
+      budget.rows.push_back({setting.kind, std::nullopt, setting.limit, 2, 1});
+    }
+    return budgets_[{spec.scope, spec.name}] = budget;
+  });
+}
+
+std::vector<BudgetInfo> FakeBackend::list_budgets(BudgetSpec::Scope scope) {
+  return on_loop([&] {
+    std::vector<BudgetInfo> all;
+    for (const auto& [key, budget] : budgets_)
+      if (key.first == scope) all.push_back(budget);
+    return all;
+  });
+}
+
+base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<CgroupRow>> {
+    if (!vdev.empty())
+      if (auto found = find(vdev); !found) return base::pass(std::move(found.error()));
+    std::vector<CgroupRow> all;
+    for (const auto& [name, one] : vdevs_)
+      if (vdev.empty() || vdev == name) all.push_back({"/pods/" + name, name, {{"qp", 2, 0}}});
+    return all;
+  });
+}
+
 std::vector<ParentInfo> FakeBackend::list_parents() {
   return on_loop([&] {
     return std::vector<ParentInfo>{

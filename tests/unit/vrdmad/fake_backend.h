@@ -24,6 +24,11 @@ class FakeBackend final : public AdminBackend {
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
+  // One row each of what was set; a ceiling of "qp" below 2 is EBUSY.
+  base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
+  std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
+  // One group for each vdevice.
+  base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   std::vector<CounterRow> counters() override;
   // A listener and a connection for each vdevice.
@@ -52,6 +57,7 @@ class FakeBackend final : public AdminBackend {
   base::EventLoop& loop_;
   // The loop's thread only:
   std::map<std::string, VdevInfo> vdevs_;
+  std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
   base::Error failure_{0, ""};

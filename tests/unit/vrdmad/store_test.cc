@@ -132,6 +132,28 @@ TEST(Store, belongs_to_one_daemon) {
   EXPECT_NE(second.error().message().find("another vrdmad"), std::string::npos);
 }
 
+TEST(Store, keeps_what_tenants_and_parents_have) {
+  const TempDir temp;
+  BudgetSpec red{BudgetSpec::Scope::kTenant, "red", {{"qp", 8}}, {{"mr", 9}, {"qp", 64}}, 150};
+  {
+    const auto store = opened(temp.path());
+    ASSERT_TRUE(store->put(BudgetSpec{BudgetSpec::Scope::kParent, "red", {}, {{"qp", 1}}, 100}));
+    ASSERT_TRUE(store->put(BudgetSpec{BudgetSpec::Scope::kTenant, "red", {{"cq", 1}}, {}, 100}));
+    ASSERT_TRUE(store->put(red));
+  }
+  const auto store = opened(temp.path());
+  const auto budgets = store->budgets();
+  ASSERT_TRUE(budgets) << budgets.error().message();
+  ASSERT_EQ(budgets->size(), 2U);
+  EXPECT_EQ((*budgets)[0].scope, BudgetSpec::Scope::kParent);
+  EXPECT_EQ((*budgets)[0].ceilings, (std::vector<QuotaSetting>{{"qp", 1}}));
+  EXPECT_EQ((*budgets)[1].scope, BudgetSpec::Scope::kTenant);
+  EXPECT_EQ((*budgets)[1].name, "red");
+  EXPECT_EQ((*budgets)[1].defaults, red.defaults);
+  EXPECT_EQ((*budgets)[1].ceilings, red.ceilings);
+  EXPECT_EQ((*budgets)[1].overcommit, 150U);
+}
+
 TEST(Store, refuses_a_newer_form) {
   const TempDir temp;
   opened(temp.path()).reset();

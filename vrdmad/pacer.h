@@ -1,0 +1,59 @@
+// How fast a limited vdevice may be: what stands between its send queues and its rates.
+//
+// Who may not go on stands in a line. When there is something to spend again, the first one is
+// called, has a turn, and if it still has work it lines up behind the others; so the queues of a
+// vdevice share its rate, whatever the size of their messages. Nobody goes past the line.
+//
+// Belongs to the worker of the vdevice's fabric.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "core/rdma/device.h"
+#include "provisioning/ledger.h"
+#include "provisioning/pace.h"
+
+namespace vrdma::vrdmad {
+
+// Of whom a vdevice has its part: its tenant and its parent.
+struct Rates {
+  std::vector<std::shared_ptr<provisioning::Shares>> bandwidth, messages;
+};
+
+class Pacer final : public rdma::Pace {
+ public:
+  Pacer(base::EventLoop& loop, const Rates& rates);
+  Pacer(const Pacer&) = delete;
+  Pacer& operator=(const Pacer&) = delete;
+
+  void set(const provisioning::Limits& limits);
+  // Nobody need wait any more.
+  void dismiss();
+  // All that was spent so far.
+  [[nodiscard]] uint64_t bytes() const { return bytes_.spent(); }
+  [[nodiscard]] uint64_t messages() const { return messages_.spent(); }
+  // Puts what the rates are used into `rows`, which are in the order of Kind.
+  void report(std::vector<provisioning::Row>& rows);
+
+  [[nodiscard]] bool admit(rdma::Sender& sender) override;
+  void spend(uint64_t bytes, uint64_t messages) override;
+  void leave(rdma::Sender& sender) override;
+
+ private:
+  [[nodiscard]] base::Duration wait();
+  void wake_in(base::Duration delay);
+  void call_next();
+
+  base::EventLoop& loop_;
+  provisioning::Pace bytes_, messages_;
+  std::list<rdma::Sender*> line_;
+  std::unordered_map<rdma::Sender*, std::list<rdma::Sender*>::iterator> places_;
+  rdma::Sender* called_ = nullptr;  // whose turn it is
+  base::EventLoop::Timer timer_;    // while there is a line
+};
+
+}  // namespace vrdma::vrdmad
