@@ -24,6 +24,7 @@ namespace {
 int code(const base::Result<void>& result) { return result ? 0 : result.error().code(); }
 
 std::optional<CmService> service_of(uint32_t qp_type) {
+  if (qp_type > UINT8_MAX) return std::nullopt;  // what the cast would cut off
   switch (static_cast<verbs::QpType>(qp_type)) {
     case verbs::QpType::kRc:
       return CmService::kRc;
@@ -158,18 +159,19 @@ void CmSession::on_socket() {
 }
 
 uint32_t CmSession::new_handle() {
-  while (next_handle_ == 0 || ids_.contains(next_handle_) || channels_.contains(next_handle_))
-    ++next_handle_;
-  return next_handle_++;
+  do {
+    next_handle_ = (next_handle_ + 1) & ~ipc::kCmOwnHandle;
+  } while (next_handle_ == 0 || ids_.contains(next_handle_) || channels_.contains(next_handle_));
+  return next_handle_;
 }
 
-CmSession::Id* CmSession::add_id(uint32_t channel) {
+CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
   if (space_->ids >= CmNamespace::kMaxIds) {
     ++cm_.counters().crowded;
     return nullptr;
   }
   ++space_->ids;
-  const uint32_t handle = new_handle();
+  if (handle == 0) handle = new_handle();
   return ids_.emplace(handle, std::make_unique<Id>(*this, handle, channel)).first->second.get();
 }
 
@@ -181,8 +183,6 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
   switch (request.call) {
     case CmCall::kCreateChannel:
       return create_channel(reply, beside);
-    case CmCall::kCreateId:
-      return create_id(request, reply);
     case CmCall::kNudge:
       return nudge(request.channel);
     case CmCall::kDevices: {
@@ -194,7 +194,11 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
     default:
       break;
   }
-  const auto it = ids_.find(request.handle);
+  auto it = ids_.find(request.handle);
+  if (it == ids_.end() && (request.handle & ipc::kCmOwnHandle) != 0 && request.space != 0) {
+    if (const int error = create_id(request, reply); error != 0) return error;
+    it = ids_.find(request.handle);
+  }
   if (it == ids_.end()) return EINVAL;
   return command(request, *it->second, reply);
 }
@@ -207,6 +211,8 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
   };
   if (request.param.length > ipc::kCmPrivateData) return EINVAL;
   switch (request.call) {
+    case CmCall::kCreateId:
+      return 0;
     case CmCall::kDestroyId:
       destroy_id(request.handle);
       return 0;
@@ -309,11 +315,11 @@ void CmSession::remove_channel(uint32_t handle) {
 }
 
 int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
-  const auto space = space_of(request.value);
+  const auto space = space_of(request.space);
   const auto service = service_of(request.qp_type);
   if (!space || !service) return EOPNOTSUPP;
   if (!channels_.contains(request.channel)) return EINVAL;
-  Id* id = add_id(request.channel);
+  Id* id = add_id(request.channel, request.handle);
   if (id == nullptr) return ENOMEM;
   id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, cm_.random(), id);
   id->cm->privileged = privileged_;

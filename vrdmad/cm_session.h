@@ -72,7 +72,8 @@ class CmSession {
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
   [[nodiscard]] uint32_t new_handle();
-  [[nodiscard]] Id* add_id(uint32_t channel);  // null, and counted: there are too many
+  // null, and counted: there are too many. `handle`: 0, or one that is free.
+  [[nodiscard]] Id* add_id(uint32_t channel, uint32_t handle = 0);
   void remove_id(uint32_t handle);
   void destroy_id(uint32_t handle);
   void remove_channel(uint32_t handle);
@@ -92,7 +93,7 @@ class CmSession {
   base::EventLoop::Watch watch_;
   bool privileged_ = false;
   bool over_ = false;
-  uint32_t next_handle_ = 1;
+  uint32_t next_handle_ = 0;  // the one before
   uint32_t unread_ = 0;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;

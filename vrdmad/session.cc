@@ -219,6 +219,7 @@ void Session::handle(const ipc::Request& request, Fds fds) {
 
 void Session::send_answer(Answer answer) {
   busy_ = false;
+  if (sequence_ == 0) return;  // nobody waits for it
   answer.reply.sequence = sequence_;
   // A client reads each answer before it asks again, so there is always room; one that does not
   // loses its session.

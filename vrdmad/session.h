@@ -93,8 +93,13 @@ class Session {
   int destroy_srq(uint32_t handle);
   // session_qp.cc
   int create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer);
+  int make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer);
   int modify_qp(const ipc::ModifyQpRequest& request, Answer* answer);
-  int to_rtr(rdma::Qp& qp, Answer* answer);
+  [[nodiscard]] bool are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const;
+  int change_qp(rdma::Qp& qp, verbs::QpState to, uint32_t mask, const ipc::ModifyQpRequest& request,
+                Answer* answer);
+  int to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer);
+  int show_arenas(const rdma::Context& peer, Answer* answer);
   int query_qp(uint32_t handle, Answer* answer);
   int destroy_qp(uint32_t handle);
   int mcast(const ipc::McastRequest& request, bool attach);

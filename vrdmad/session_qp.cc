@@ -36,6 +36,21 @@ uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
 }  // namespace
 
 int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
+  if (const int error = make_qp(request, std::move(fds), answer); error != 0) return error;
+  if (request.init_mask == 0) return 0;
+  ipc::ModifyQpRequest init{};
+  init.handle = answer->reply.create_qp.handle;
+  init.mask = request.init_mask;
+  init.attributes = request.init;
+  Answer moved;
+  const int error = init.attributes.state == static_cast<uint32_t>(QpState::kInit)
+                        ? modify_qp(init, &moved)
+                        : EINVAL;
+  if (error != 0) (void)destroy_qp(init.handle);
+  return error;
+}
+
+int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   const auto type = static_cast<QpType>(request.type);
   if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
   if (type == QpType::kXrcTarget) return create_target(request, answer);
@@ -150,31 +165,49 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* qp = context_->find_qp(request.handle);
   if (qp == nullptr) return EINVAL;
   const auto& wanted = request.attributes;
-  const uint32_t mask = request.mask;
-  const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
   const QpState from = qp->state();
-  const auto to = has(verbs::kQpState) ? static_cast<QpState>(wanted.state) : from;
-  if (!rdma::modify_is_legal(qp->type, from, to, mask)) return EINVAL;
-  if (has(verbs::kQpCurState) && static_cast<QpState>(request.cur_state) != from) return EINVAL;
+  const auto to = (request.mask & verbs::kQpState) != 0 ? static_cast<QpState>(wanted.state) : from;
+  if (!rdma::modify_is_legal(qp->type, from, to, request.mask)) return EINVAL;
+  if ((request.mask & verbs::kQpCurState) != 0 && static_cast<QpState>(request.cur_state) != from)
+    return EINVAL;
+  const bool goes_on = request.rts_mask != 0;
+  if (goes_on && (to != QpState::kRtr ||
+                  !rdma::modify_is_legal(qp->type, to, QpState::kRts, request.rts_mask)))
+    return EINVAL;
+  // All of it is checked before any of it is done.
+  if (!are_valid(wanted, request.mask | request.rts_mask)) return EINVAL;
+  if (const int error = change_qp(*qp, to, request.mask, request, answer); error != 0) return error;
+  return goes_on ? change_qp(*qp, QpState::kRts, request.rts_mask, request, answer) : 0;
+}
 
-  if (has(verbs::kQpPort) && wanted.port_num != 1) return EINVAL;
-  if (has(verbs::kQpPkeyIndex) && wanted.pkey_index != 0) return EINVAL;
-  if (has(verbs::kQpPathMtu) && (wanted.path_mtu < 1 || wanted.path_mtu > 5)) return EINVAL;
-  if (has(verbs::kQpTimeout) && wanted.timeout > 31) return EINVAL;
-  if (has(verbs::kQpRetryCnt) && wanted.retry_cnt > 7) return EINVAL;
-  if (has(verbs::kQpRnrRetry) && wanted.rnr_retry > 7) return EINVAL;
-  if (has(verbs::kQpMinRnrTimer) && wanted.min_rnr_timer > 31) return EINVAL;
+bool Session::are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const {
+  const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
+  if (has(verbs::kQpPort) && wanted.port_num != 1) return false;
+  if (has(verbs::kQpPkeyIndex) && wanted.pkey_index != 0) return false;
+  if (has(verbs::kQpPathMtu) && (wanted.path_mtu < 1 || wanted.path_mtu > 5)) return false;
+  if (has(verbs::kQpTimeout) && wanted.timeout > 31) return false;
+  if (has(verbs::kQpRetryCnt) && wanted.retry_cnt > 7) return false;
+  if (has(verbs::kQpRnrRetry) && wanted.rnr_retry > 7) return false;
+  if (has(verbs::kQpMinRnrTimer) && wanted.min_rnr_timer > 31) return false;
   if (has(verbs::kQpAv) &&
       (wanted.av.is_global == 0 || wanted.av.sgid_index >= vdevice_->device.gids.size()))
-    return EINVAL;
-  if (has(verbs::kQpAv) && wanted.av.port_num != 1) return EINVAL;
-  if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > ipc::kMaxRdAtomic) return EINVAL;
-  if (has(verbs::kQpMaxDestRdAtomic) && wanted.max_dest_rd_atomic > ipc::kMaxRdAtomic)
-    return EINVAL;
+    return false;
+  if (has(verbs::kQpAv) && wanted.av.port_num != 1) return false;
+  if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > ipc::kMaxRdAtomic) return false;
+  if (has(verbs::kQpMaxDestRdAtomic) && wanted.max_dest_rd_atomic > ipc::kMaxRdAtomic) return false;
   // There are no alternate paths (IBV_DEVICE_AUTO_PATH_MIG), so a path is always migrated.
-  if (has(verbs::kQpAltPath)) return EINVAL;
-  if (has(verbs::kQpPathMigState) && wanted.path_mig_state != 0) return EINVAL;
+  if (has(verbs::kQpAltPath)) return false;
+  if (has(verbs::kQpPathMigState) && wanted.path_mig_state != 0) return false;
+  return true;
+}
 
+// A change that has been checked.
+int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
+                       const ipc::ModifyQpRequest& request, Answer* answer) {
+  rdma::Qp* const qp = &changed;
+  const auto& wanted = request.attributes;
+  const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
+  const QpState from = qp->state();
   auto& now = qp->attributes;
   const verbs::QpAttributes before = now;
   const verbs::Gid sgid_before = qp->sgid;
@@ -208,7 +241,7 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
     default:
       qp->set_state(to);
       if (from == QpState::kInit && to == QpState::kRtr)
-        if (const int error = to_rtr(*qp, answer); error != 0) {
+        if (const int error = to_rtr(*qp, request, answer); error != 0) {
           now = before;
           qp->set_state(from);
           qp->sgid = sgid_before;
@@ -231,17 +264,19 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
 }
 
 // Tells the program what it needs to execute by itself, if the peer is one that trusts it.
-int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
+int Session::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* peer = context_->device->fabric->pair(qp);
   if (peer == nullptr) return 0;
   const rdma::Context& theirs = *peer->context;
-  auto arena = theirs.arena_fd.reopen(O_RDONLY);
-  auto bells = theirs.bell_fd.duplicate();
-  auto memory = theirs.process->space()->arena().duplicate();
-  if (!arena || !bells || !memory) return ENFILE;
   auto& reply = answer->reply.modify_qp;
-  reply.direct = 1;
   reply.peer = theirs.id;
+  reply.known = std::find(std::begin(request.known_peers), std::end(request.known_peers),
+                          theirs.id) != std::end(request.known_peers)
+                    ? 1
+                    : 0;
+  if (reply.known == 0)
+    if (const int error = show_arenas(theirs, answer); error != 0) return error;
+  reply.direct = 1;
   reply.peer_recv_cq = peer->recv_cq->slot;
   reply.peer_pd = peer->pd->handle;
   reply.peer_max_recv_sge = peer->max_recv_sge;
@@ -257,10 +292,6 @@ int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
   }
   reply.outbox = qp.outbox->range.offset();
   reply.peer_outbox = qp.peer_outbox->range.offset();
-  for (auto* fd : {&*arena, &*bells, &*memory}) {
-    answer->fds.push_back(fd->get());
-    answer->owned.push_back(std::move(*fd));
-  }
   if (peer->recv_cq->channel == nullptr) return 0;
   // Open for reading too, so that it always has a reader: to tell a process that was killed is no
   // SIGPIPE for the one that tells.
@@ -269,6 +300,18 @@ int Session::to_rtr(rdma::Qp& qp, Answer* answer) {
   reply.has_wake = 1;
   answer->fds.push_back(wake->get());
   answer->owned.push_back(std::move(*wake));
+  return 0;
+}
+
+int Session::show_arenas(const rdma::Context& peer, Answer* answer) {
+  auto arena = peer.arena_fd.reopen(O_RDONLY);
+  auto bells = peer.bell_fd.duplicate();
+  auto memory = peer.process->space()->arena().duplicate();
+  if (!arena || !bells || !memory) return ENFILE;
+  for (auto* fd : {&*arena, &*bells, &*memory}) {
+    answer->fds.push_back(fd->get());
+    answer->owned.push_back(std::move(*fd));
+  }
   return 0;
 }
 

@@ -14,6 +14,7 @@
 
 #include "client/device/memory_table.h"
 #include "client/device/objects.h"
+#include "client/verbs/shortcuts.h"
 #include "client/verbs/virtual.h"
 #include "core/base/asymmetric_fence.h"
 
@@ -113,6 +114,8 @@ ibv_context* open_device(VirtualDevice* device) {
     return nullptr;
   }
   set_ops(&context->verbs, device);
+  context->verbs.priv =
+      reinterpret_cast<verbs_ex_private*>(const_cast<Shortcuts*>(own_shortcuts()));
   context->verbs.context.num_comp_vectors = 1;
   context->owner = ::getpid();
   const std::lock_guard lock(OpenContexts::instance().mutex);

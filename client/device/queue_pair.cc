@@ -2,11 +2,14 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "client/device/objects.h"
 #include "client/verbs/events.h"
+#include "client/verbs/shortcuts.h"
 #include "client/verbs/virtual.h"
 #include "core/ipc/bell.h"
 
@@ -81,15 +84,29 @@ void start_over(Qp* qp) {
   qp->may_read = false;
 }
 
+// Peers that the daemon need not show again. They stay as long as this.
+struct KnownPeers {
+  explicit KnownPeers(Context& context) {
+    const std::lock_guard lock(context.mutex);
+    for (const auto& [id, weak] : context.peers)
+      if (count < ipc::kKnownPeers && (peers[count] = weak.lock()) != nullptr) ids[count++] = id;
+  }
+  std::array<uint32_t, ipc::kKnownPeers> ids{};
+  std::array<std::shared_ptr<Peer>, ipc::kKnownPeers> peers;
+  size_t count = 0;
+};
+
 // Maps what came with the change to RTR. Without it the link is mediated.
 std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
                                     const ipc::ModifyQpReply& reply, std::vector<base::Fd> fds) {
-  if (fds.size() < 3) return nullptr;
+  const size_t shown = reply.known != 0 ? 0 : 3;
+  if (fds.size() < shown) return nullptr;
   std::shared_ptr<Peer> peer;
   {
     const std::lock_guard lock(context.mutex);
     peer = context.peers[reply.peer].lock();
     if (peer == nullptr) {
+      if (shown == 0) return nullptr;
       auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ);
       auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
       auto memory = rdma::AddressSpace::of_arena(std::move(fds[2]));
@@ -121,14 +138,41 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
   direct->outbox_depth = reply.peer_rq_depth;
   direct->bell = peer->bells.at<ipc::CqBell>(uint64_t{reply.peer_recv_cq} * sizeof(ipc::CqBell));
   direct->bell_slot = reply.peer_recv_cq;
-  if (reply.has_wake != 0 && fds.size() > 3) direct->wake = std::move(fds[3]);
+  if (reply.has_wake != 0 && fds.size() > shown) direct->wake = std::move(fds[shown]);
   direct->peer = std::move(peer);
   return direct;
 }
 
 }  // namespace
 
-ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+namespace {
+
+verbs::QpAttributes to_attributes(const ibv_qp_attr& attr, int mask) {
+  verbs::QpAttributes to{};
+  to.state = attr.qp_state;
+  to.path_mtu = attr.path_mtu;
+  to.qkey = attr.qkey;
+  to.rq_psn = attr.rq_psn;
+  to.sq_psn = attr.sq_psn;
+  to.dest_qpn = attr.dest_qp_num;
+  to.access_flags = attr.qp_access_flags;
+  if ((mask & IBV_QP_AV) != 0) to.av = to_vector(attr.ah_attr);
+  to.pkey_index = attr.pkey_index;
+  to.max_rd_atomic = attr.max_rd_atomic;
+  to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  to.min_rnr_timer = attr.min_rnr_timer;
+  to.port_num = attr.port_num;
+  to.timeout = attr.timeout;
+  to.retry_cnt = attr.retry_cnt;
+  to.rnr_retry = attr.rnr_retry;
+  to.en_sqd_async_notify = attr.en_sqd_async_notify;
+  to.path_mig_state = static_cast<uint8_t>(attr.path_mig_state);
+  return to;
+}
+
+// `init`: what to move it to at once, or nullptr.
+ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* init,
+               int init_mask) {
   Context& context = *Context::of(ibv);
   const auto asks = [&](ibv_qp_init_attr_mask bit) { return (attr->comp_mask & bit) != 0; };
   constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
@@ -163,6 +207,10 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   wanted.max_send_sge = attr->cap.max_send_sge;
   wanted.max_recv_sge = attr->cap.max_recv_sge;
   wanted.max_inline = attr->cap.max_inline_data;
+  if (init != nullptr) {
+    wanted.init_mask = static_cast<uint32_t>(init_mask);
+    wanted.init = to_attributes(*init, init_mask);
+  }
   // The kernel lets who has CAP_NET_RAW make it; the daemon wants to see it, and refuses without.
   base::Fd packets;
   std::vector<int> sent;
@@ -196,7 +244,7 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   init_qp(&base, ibv, *attr);
   base.handle = made.handle;
   base.qp_num = made.qpn;
-  base.state = IBV_QPS_RESET;
+  base.state = init != nullptr ? init->qp_state : IBV_QPS_RESET;
   attr->cap = qp->cap;
   join_completion_queues(qp.get());
   const std::lock_guard lock(context.mutex);
@@ -204,7 +252,8 @@ ibv_qp* create_qp_ex(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
   return &qp.release()->ibv.qp_base;
 }
 
-int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
+// `rts_mask`: those of the attributes with which it goes on to RTS, or 0.
+int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   Qp* qp = Qp::of(ibv);
   Context& context = *qp->context;
   ipc::Request request;
@@ -213,26 +262,14 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   request.modify_qp = {};
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = static_cast<uint32_t>(attr_mask);
+  request.modify_qp.rts_mask = static_cast<uint32_t>(rts_mask);
   request.modify_qp.cur_state = attr->cur_qp_state;
-  auto& to = request.modify_qp.attributes;
-  to.state = attr->qp_state;
-  to.path_mtu = attr->path_mtu;
-  to.qkey = attr->qkey;
-  to.rq_psn = attr->rq_psn;
-  to.sq_psn = attr->sq_psn;
-  to.dest_qpn = attr->dest_qp_num;
-  to.access_flags = attr->qp_access_flags;
-  if ((attr_mask & IBV_QP_AV) != 0) to.av = to_vector(attr->ah_attr);
-  to.pkey_index = attr->pkey_index;
-  to.max_rd_atomic = attr->max_rd_atomic;
-  to.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-  to.min_rnr_timer = attr->min_rnr_timer;
-  to.port_num = attr->port_num;
-  to.timeout = attr->timeout;
-  to.retry_cnt = attr->retry_cnt;
-  to.rnr_retry = attr->rnr_retry;
-  to.en_sqd_async_notify = attr->en_sqd_async_notify;
-  to.path_mig_state = static_cast<uint8_t>(attr->path_mig_state);
+  request.modify_qp.attributes = to_attributes(*attr, attr_mask | rts_mask);
+  std::optional<KnownPeers> known;
+  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTR) {
+    known.emplace(context);
+    std::copy(known->ids.begin(), known->ids.end(), request.modify_qp.known_peers);
+  }
 
   const bool resets = (attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET;
   std::vector<base::Fd> fds;
@@ -258,7 +295,7 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
   }
   if (resets) join_completion_queues(qp);
   if (error != 0) return error;
-  if ((attr_mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+  if (((attr_mask | rts_mask) & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
     const std::lock_guard lock(qp->send_mutex);
     qp->may_read = attr->max_rd_atomic > 0;
   }
@@ -273,11 +310,43 @@ int modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int attr_mask) {
     qp->direct = std::move(direct);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {
-    ibv->state = attr->qp_state;
+    ibv->state = rts_mask != 0 ? IBV_QPS_RTS : attr->qp_state;
     for (Cq* cq : {qp->send_cq(), qp->recv_cq()})  // in ERR there is something to be flushed
       if (cq != nullptr) ipc::announce(*cq->bell, ibv->qp_num);
   }
   return 0;
+}
+
+int fail(ibv_qp* ibv) {
+  Qp* qp = Qp::of(ibv);
+  ipc::Request request;
+  request.call = ipc::Call::kModifyQp;
+  request.modify_qp = {};
+  request.modify_qp.handle = ibv->handle;
+  request.modify_qp.mask = IBV_QP_STATE;
+  request.modify_qp.attributes.state = IBV_QPS_ERR;
+  if (const int error = qp->context->session.tell(request); error != 0) return error;
+  ibv->state = IBV_QPS_ERR;
+  return 0;
+}
+
+constexpr Shortcuts kOwn{
+    .create_qp = [](ibv_context* context, ibv_qp_init_attr_ex* attr, const ibv_qp_attr& init,
+                    int mask) { return create(context, attr, &init, mask); },
+    .connect_qp = [](ibv_qp* qp, const ibv_qp_attr& attr, int rtr_mask,
+                     int rts_mask) { return change(qp, &attr, rtr_mask, rts_mask); },
+    .fail_qp = fail};
+
+}  // namespace
+
+const Shortcuts* own_shortcuts() { return &kOwn; }
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  return create(context, attr, nullptr, 0);
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask) {
+  return change(qp, attr, attr_mask, 0);
 }
 
 int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {

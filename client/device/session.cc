@@ -36,7 +36,8 @@ base::Result<base::Fd> Session::dial(const std::string& path) {
 int Session::call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                   std::vector<base::Fd>* received) {
   const std::lock_guard lock(mutex_);
-  request.sequence = ++sequence_;
+  if (++sequence_ == 0) ++sequence_;  // it would have no answer
+  request.sequence = sequence_;
   if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return EIO;
   std::vector<base::Fd> fds;
   if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return EIO;
@@ -51,6 +52,12 @@ int Session::call(ipc::Call call, uint32_t handle) {
   request.call = call;
   request.handle.handle = handle;
   return this->call(request, &reply);
+}
+
+int Session::tell(ipc::Request& request) {
+  const std::lock_guard lock(mutex_);
+  request.sequence = 0;
+  return ipc::send_message(socket_.get(), &request, sizeof request) ? 0 : EIO;
 }
 
 bool Session::hung_up() const {

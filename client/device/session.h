@@ -26,6 +26,8 @@ class Session {
            std::vector<base::Fd>* received = nullptr);
   // The same for a request that is nothing but a handle.
   int call(ipc::Call call, uint32_t handle);
+  // A request without an answer: what becomes of it is not told. 0 or EIO.
+  int tell(ipc::Request& request);
 
   // Whether the other end is closed; asks the kernel.
   [[nodiscard]] bool hung_up() const;

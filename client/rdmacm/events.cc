@@ -124,12 +124,12 @@ void on_response(Id* id, CmEvent* event) {
 // any more. From then on rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
 int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
   const int fd = source.socket.get();
-  for (;;) {
+  for (bool waited = true;; waited = !waited) {
     char first = 0;
-    if (::recv(fd, &first, 1, MSG_PEEK) < 0) return -1;
+    if (!waited && ::recv(fd, &first, 1, MSG_PEEK) < 0) return -1;
     const std::lock_guard lock(objects_mutex());
     const ssize_t got = ::recv(fd, message, sizeof *message, MSG_DONTWAIT);
-    if (got < 0 && errno == EAGAIN) continue;  // another thread has taken it
+    if (got < 0 && errno == EAGAIN) continue;  // there is none, or another thread has taken it
     if (got < 0) return -1;
     if (got != sizeof *message) return answer(ENODEV);  // the daemon has gone
     const bool nobodys = message->type == ipc::kCmNudge;

@@ -25,20 +25,16 @@ Id* make_id(std::shared_ptr<CmLink> link, uint32_t handle, rdma_event_channel* c
 
 int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_port_space space,
               ibv_qp_type type) {
+  // Those of the daemon (vrdmad/cm_session.cc).
+  if (space != RDMA_PS_TCP && space != RDMA_PS_UDP && space != RDMA_PS_IB)
+    return answer(EOPNOTSUPP);
   rdma_event_channel* channel = given != nullptr ? given : create_channel();
   if (channel == nullptr) return -1;
   const auto link = Channel::of(channel)->source->link;
-  ipc::CmRequest request;
-  ipc::CmReply reply;
-  request.call = ipc::CmCall::kCreateId;
-  request.channel = Channel::of(channel)->source->handle;
-  request.value = static_cast<uint32_t>(space);
-  request.qp_type = static_cast<uint32_t>(type);
-  if (const int error = link->call(request, &reply); error != 0) {
-    if (given == nullptr) destroy_channel(channel);
-    return answer(error);
-  }
-  Id* id = make_id(link, reply.handle, channel, context, space, type);
+  const uint32_t handle =
+      link->create_id(Channel::of(channel)->source->handle, static_cast<uint32_t>(space),
+                      static_cast<uint32_t>(type));
+  Id* id = make_id(link, handle, channel, context, space, type);
   id->sync = given == nullptr;
   *made = &id->base;
   return 0;
@@ -202,8 +198,7 @@ using namespace vrdma::client;  // NOLINT
 VRDMA_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                                 rdma_port_space ps) {
   VRDMA_PASS_ON(-1, rdma_create_id, channel, id, context, ps)
-  const bool datagram = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
-  return create_id(channel, id, context, ps, datagram ? IBV_QPT_UD : IBV_QPT_RC);
+  return create_id(channel, id, context, ps, ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC);
 }
 
 VRDMA_EXPORT int rdma_destroy_id(rdma_cm_id* id) {

@@ -36,11 +36,26 @@ std::shared_ptr<CmLink> CmLink::current() {
 
 int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
   const std::lock_guard lock(mutex_);
+  const auto unmade = unmade_.find(request.handle);
+  if (unmade != unmade_.end()) {
+    if (request.call == ipc::CmCall::kDestroyId) {
+      unmade_.erase(unmade);
+      return 0;
+    }
+    if (request.call == ipc::CmCall::kMigrateId) {
+      unmade->second.channel = request.channel;
+      return 0;
+    }
+    request.channel = unmade->second.channel;
+    request.space = unmade->second.space;
+    request.qp_type = unmade->second.qp_type;
+  }
   request.sequence = ++sequence_;
   if (!ipc::send_message(socket_.get(), &request, sizeof request)) return EIO;
   std::vector<base::Fd> fds;
   if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return EIO;
   if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return EIO;
+  if (unmade != unmade_.end() && reply->handle == request.handle) unmade_.erase(unmade);
   if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
   return reply->error;
 }
@@ -61,6 +76,13 @@ int CmLink::call(ipc::CmCall call, uint32_t handle) {
   request.call = call;
   request.handle = handle;
   return this->call(request, &reply);
+}
+
+uint32_t CmLink::create_id(uint32_t channel, uint32_t space, uint32_t qp_type) {
+  const std::lock_guard lock(mutex_);
+  const uint32_t handle = ++last_handle_ | ipc::kCmOwnHandle;
+  unmade_[handle] = {channel, space, qp_type};
+  return handle;
 }
 
 bool ours() {

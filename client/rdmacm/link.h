@@ -29,6 +29,10 @@ class CmLink {
   // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
+  // The handle of an id that the daemon makes with the first call() about it, whose error it is if
+  // it cannot.
+  [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
+
   std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
 
  private:
@@ -36,6 +40,11 @@ class CmLink {
   base::Fd socket_;
   pid_t owner_ = 0;
   uint32_t sequence_ = 0;
+  uint32_t last_handle_ = 0;
+  struct Unmade {
+    uint32_t channel, space, qp_type;
+  };
+  std::map<uint32_t, Unmade> unmade_;  // by handle
 };
 
 // Whether this process's rdma_cm is ours, or the system's library is to be asked. Decided by the

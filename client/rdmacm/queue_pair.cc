@@ -7,6 +7,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/shortcuts.h"
 
 namespace vrdma::client {
 
@@ -48,36 +49,67 @@ int known_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
   return 0;
 }
 
-// The attributes that the id has for a state, changed by `change`, into its queue pair.
-template <class Change>
-int move(Id* id, ibv_qp_state state, Change change) {
+// A state's attributes, and which they are.
+struct Step {
+  explicit Step(ibv_qp_state state) { attr.qp_state = state; }
   ibv_qp_attr attr{};
   int mask = 0;
-  attr.qp_state = state;
-  if (known_attributes(id, &attr, &mask) != 0) return -1;
-  change(attr, mask);
-  return answer(ibv_modify_qp(id->base.qp, &attr, mask));
-}
+};
 
-int move(Id* id, ibv_qp_state state) {
-  return move(id, state, [](ibv_qp_attr&, int&) {});
+// To RTR and RTS. What the two set is different, but for the state.
+int move_on(Id* id, const Step& rtr, const Step& rts) {
+  ibv_qp* qp = id->base.qp;
+  const Shortcuts* shortcuts = shortcuts_of(qp->context);
+  if (shortcuts == nullptr) {
+    ibv_qp_attr first = rtr.attr, second = rts.attr;
+    if (const int error = ibv_modify_qp(qp, &first, rtr.mask); error != 0) return answer(error);
+    return answer(ibv_modify_qp(qp, &second, rts.mask));
+  }
+  ibv_qp_attr both = rtr.attr;
+  both.sq_psn = rts.attr.sq_psn;
+  both.timeout = rts.attr.timeout;
+  both.retry_cnt = rts.attr.retry_cnt;
+  both.rnr_retry = rts.attr.rnr_retry;
+  both.max_rd_atomic = rts.attr.max_rd_atomic;
+  return answer(shortcuts->connect_qp(qp, both, rtr.mask, rts.mask));
 }
 
 // INIT before there is a peer, the same for all (qp_attributes() in qp1mux/cm_id.cc); rights to
 // READ follow with RTR.
-int prepare(Id* id) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qkey = RDMA_UDP_QKEY;
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-  const bool datagram = id->base.qp->qp_type == IBV_QPT_UD;
-  const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                   (datagram ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
-  if (const int error = ibv_modify_qp(id->base.qp, &attr, mask); error != 0) return answer(error);
-  if (!datagram) return 0;
-  if (move(id, IBV_QPS_RTR) != 0) return -1;
-  return move(id, IBV_QPS_RTS);
+Step first_step(ibv_qp_type type) {
+  Step init(IBV_QPS_INIT);
+  init.attr.port_num = 1;
+  init.attr.qkey = RDMA_UDP_QKEY;
+  init.attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  init.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+              (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+  return init;
+}
+
+// A queue pair in INIT, or of datagrams in RTS, on the id. -1 and errno, or 0.
+int make_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
+  rdma_cm_id& base = id->base;
+  Step init = first_step(attr->qp_type);
+  const Shortcuts* shortcuts = shortcuts_of(base.verbs);
+  // A target is made another way.
+  const bool at_once = shortcuts != nullptr && attr->qp_type != IBV_QPT_XRC_RECV;
+  base.qp = at_once ? shortcuts->create_qp(base.verbs, attr, init.attr, init.mask)
+                    : ibv_create_qp_ex(base.verbs, attr);
+  if (base.qp == nullptr) return -1;
+  const auto prepare = [&] {
+    if (!at_once)
+      if (const int error = ibv_modify_qp(base.qp, &init.attr, init.mask); error != 0)
+        return answer(error);
+    if (base.qp->qp_type != IBV_QPT_UD) return 0;
+    Step rtr(IBV_QPS_RTR), rts(IBV_QPS_RTS);
+    for (Step* step : {&rtr, &rts})
+      if (known_attributes(id, &step->attr, &step->mask) != 0) return -1;
+    return move_on(id, rtr, rts);
+  };
+  if (prepare() == 0) return 0;
+  const int why = errno;
+  ibv_destroy_qp(std::exchange(base.qp, nullptr));
+  return answer(why);
 }
 
 int create_queue(Id* id, uint32_t entries, ibv_comp_channel** channel, ibv_cq** cq) {
@@ -146,16 +178,8 @@ int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   if (attr->send_cq == nullptr) attr->send_cq = attr->recv_cq;
   if (attr->recv_cq == nullptr) attr->recv_cq = attr->send_cq;
   if (base.srq != nullptr && attr->srq == nullptr) attr->srq = base.srq;
-  ibv_qp* qp = ibv_create_qp_ex(base.verbs, attr);
-  if (qp == nullptr) return failed();
-  base.qp = qp;
-  if (prepare(id) != 0) {
-    const int why = errno;
-    ibv_destroy_qp(std::exchange(base.qp, nullptr));
-    errno = why;
-    return failed();
-  }
-  if (qp->pd != nullptr) base.pd = qp->pd;  // a target has none
+  if (make_queue_pair(id, attr) != 0) return failed();
+  if (base.qp->pd != nullptr) base.pd = base.qp->pd;  // a target has none
   return 0;
 }
 
@@ -199,26 +223,24 @@ int queue_pair_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
 
 // The access rights of INIT are set once more: they depend on what the peers agreed on since.
 int connect_queue_pair(Id* id, uint8_t responder_resources, uint8_t initiator_depth) {
-  ibv_qp_attr init{};
-  int init_mask = 0;
-  init.qp_state = IBV_QPS_INIT;
-  if (known_attributes(id, &init, &init_mask) != 0) return -1;
-  if (move(id, IBV_QPS_RTR, [&](ibv_qp_attr& attr, int& mask) {
-        if (responder_resources != RDMA_MAX_RESP_RES) attr.max_dest_rd_atomic = responder_resources;
-        attr.qp_access_flags = init.qp_access_flags;
-        mask |= init_mask & IBV_QP_ACCESS_FLAGS;
-      }) != 0)
-    return -1;
-  return move(id, IBV_QPS_RTS, [&](ibv_qp_attr& attr, int&) {
-    if (initiator_depth != RDMA_MAX_INIT_DEPTH) attr.max_rd_atomic = initiator_depth;
-  });
+  Step init(IBV_QPS_INIT), rtr(IBV_QPS_RTR), rts(IBV_QPS_RTS);
+  for (Step* step : {&init, &rtr, &rts})
+    if (known_attributes(id, &step->attr, &step->mask) != 0) return -1;
+  if (responder_resources != RDMA_MAX_RESP_RES) rtr.attr.max_dest_rd_atomic = responder_resources;
+  rtr.attr.qp_access_flags = init.attr.qp_access_flags;
+  rtr.mask |= init.mask & IBV_QP_ACCESS_FLAGS;
+  if (initiator_depth != RDMA_MAX_INIT_DEPTH) rts.attr.max_rd_atomic = initiator_depth;
+  return move_on(id, rtr, rts);
 }
 
 int fail_queue_pair(Id* id) {
-  if (id->base.qp == nullptr || id->is_datagram()) return 0;
+  ibv_qp* qp = id->base.qp;
+  if (qp == nullptr || id->is_datagram()) return 0;
+  if (const Shortcuts* shortcuts = shortcuts_of(qp->context); shortcuts != nullptr)
+    return answer(shortcuts->fail_qp(qp));
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
-  return answer(ibv_modify_qp(id->base.qp, &attr, IBV_QP_STATE));
+  return answer(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
 }  // namespace vrdma::client

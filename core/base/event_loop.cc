@@ -9,7 +9,8 @@ namespace vrdma::base {
 
 namespace {
 constexpr uint64_t kWakeId = 0;
-}
+thread_local const EventLoop* running_here = nullptr;
+}  // namespace
 
 EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
   if (this != &other) {
@@ -103,7 +104,7 @@ void EventLoop::post(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(work));
   }
-  ::eventfd_write(wake_.get(), 1);
+  if (running_here != this) ::eventfd_write(wake_.get(), 1);  // else run() looks before it waits
 }
 
 void EventLoop::stop() {
@@ -158,11 +159,15 @@ void EventLoop::wait(bool poll_only) {
 }
 
 void EventLoop::run() {
+  const EventLoop* const outer = std::exchange(running_here, this);
   bool busy = false;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
-      if (std::exchange(stopped_, false)) return;
+      if (std::exchange(stopped_, false)) {
+        running_here = outer;
+        return;
+      }
       if (!posted_.empty()) busy = true;
     }
     wait(busy);

@@ -16,13 +16,13 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kCmMagic = 0x76726d63;  // "vrmc"
-constexpr uint32_t kCmVersion = 2;
+constexpr uint32_t kCmVersion = 3;
 constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
 enum class CmCall : uint32_t {
   kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed
-  kCreateId,           // channel, value: port space, qp_type -> handle
+  kCreateId,           // nothing but what every first request about an id does
   kDestroyId,          // handle
   kMigrateId,          // handle, channel: what is not told yet is told there
   kBind,               // handle, local -> what
@@ -41,6 +41,11 @@ enum class CmCall : uint32_t {
   kNudge,              // channel: an event of type kCmNudge there
   kJoin,               // handle, remote: a group, value: a token; told by MULTICAST_JOIN
 };
+
+// The program numbers its ids, with this bit; what the daemon numbers (channels, connection
+// requests) has it not. An id is made by the first request about it, which has channel, space and
+// qp_type too; reply.handle says that it was.
+constexpr uint32_t kCmOwnHandle = 1u << 31;
 
 enum class CmOption : uint32_t { kTos, kReuseAddress, kFamilyOnly, kAckTimeout, kMinRnrTimer };
 
@@ -92,7 +97,7 @@ struct CmRequest {
   uint32_t qp_type = 0;  // verbs::QpType
   uint32_t has_local = 0;
   uint32_t quiet = 0;  // 1: no reply
-  uint32_t reserved = 0;
+  uint32_t space = 0;  // a port space: of an id that is to be made
   CmAddress local{}, remote{};
   CmParam param{};
 };

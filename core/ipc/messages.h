@@ -1,9 +1,10 @@
 // The session protocol: what a client of one vdevice asks of the daemon.
 //
-// A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn; file descriptors travel as
-// SCM_RIGHTS beside the reply (beside the request only with kHello and three others). All integers
-// are the host's, for both ends are on one host. Both structs are fixed in size. Events go the
-// other way through the event pipe of the session, as EventMessage.
+// A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn, but for a Request whose
+// sequence is 0, which has no Reply; file descriptors travel as SCM_RIGHTS beside the reply (beside
+// the request only with kHello and three others). All integers are the host's, for both ends are on
+// one host. Both structs are fixed in size. Events go the other way through the event pipe of the
+// session, as EventMessage.
 //
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
@@ -19,7 +20,7 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kNoObject = 0;  // handles start at 1
 constexpr size_t kMaxFds = 8;      // beside one message
 // Set in the handles of XRC target queue pairs, which are counted apart.
@@ -212,6 +213,8 @@ struct CreateQpRequest {
   uint32_t xrcd;
   uint32_t type;  // verbs::QpType
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+  uint32_t init_mask;  // not 0: it is then moved to INIT with these of
+  verbs::QpAttributes init;
 };
 struct CreateQpReply {
   uint32_t handle, qpn, slot;
@@ -226,27 +229,33 @@ struct OpenQpRequest {
   uint32_t xrcd, qpn;
 };
 
+constexpr uint32_t kKnownPeers = 8;
 struct ModifyQpRequest {
   uint32_t handle;
   uint32_t mask;       // verbs::QpAttrMask
   uint32_t cur_state;  // what the program takes the state to be, with kQpCurState
+  uint32_t rts_mask;   // not 0, to RTR: and then to RTS, with these of the attributes
+  // With the change to RTR: `peer` of earlier replies, of which the program still has the arenas.
+  uint32_t known_peers[kKnownPeers];
   verbs::QpAttributes attributes;
 };
 
-// With the change to RTR, what a direct link needs, if there can be one. Beside it: the peer's
-// queue arena (read-only), bell file and memory arena, and, with has_wake, a write end of the
-// channel of the peer's receive CQ.
+// With the change to RTR, what a direct link needs, if there can be one. Beside it: unless the peer
+// is known, its queue arena (read-only), bell file and memory arena; with has_wake, a write end of
+// the channel of the peer's receive CQ.
 struct ModifyQpReply {
   uint32_t state;
   uint32_t direct;  // 0: nothing below is meant
   uint32_t peer;    // stands for the peer's session: equal numbers, equal arenas
+  uint32_t known;   // 1: the arenas are not sent again
   uint32_t has_wake;
   uint32_t peer_recv_cq;  // slot of its CqBell, and what to write into its channel
   uint32_t peer_pd;
   uint32_t peer_max_recv_sge;
   uint32_t peer_rq_depth;
-  uint32_t link;                 // names the link in claims of the peer's SRQ
-  uint32_t peer_receive_pd;      // PD that its receives belong to
+  uint32_t link;             // names the link in claims of the peer's SRQ
+  uint32_t peer_receive_pd;  // PD that its receives belong to
+  uint32_t reserved;
   uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena; peer_rq: 0 with an SRQ
   uint64_t peer_srq;             // SrqBlock in the peer's queue arena, or 0
   uint64_t peer_claims;          // and its SrqClaims in the peer's bell file
@@ -279,7 +288,7 @@ struct Request {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
   Call call{};
-  uint32_t sequence = 0;  // comes back in the reply
+  uint32_t sequence = 0;  // comes back in the reply; 0: no reply
   union {
     HelloRequest hello;
     GidsRequest gids;

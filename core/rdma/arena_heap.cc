@@ -1,7 +1,10 @@
 #include "core/rdma/arena_heap.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace vrdma::rdma {
@@ -32,21 +35,57 @@ ArenaHeap::ArenaHeap(base::Fd arena, uint64_t begin, uint64_t end) : arena_(std:
 
 base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
   size = (size + kPage - 1) / kPage * kPage;
-  for (auto it = free_.begin(); it != free_.end(); ++it) {
-    if (it->second < size) continue;
-    Range range;
-    range.heap_ = shared_from_this();
-    range.offset_ = it->first;
-    range.size_ = size;
-    const uint64_t left = it->second - size;
-    free_.erase(it);
-    if (left > 0) free_.emplace(range.offset_ + size, left);
-    return range;
+  Range range;
+  range.heap_ = shared_from_this();
+  range.size_ = size;
+  if (range.offset_ = reuse(size); range.offset_ != 0) return range;
+  for (const bool again : {true, false}) {
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      if (it->second < size) continue;
+      range.offset_ = it->first;
+      const uint64_t left = it->second - size;
+      free_.erase(it);
+      if (left > 0) free_.emplace(range.offset_ + size, left);
+      return range;
+    }
+    if (again) punch_all();  // what is kept may be what is missing
   }
+  range.heap_ = nullptr;  // it is of nothing
   return base::fail(ENOMEM, "the shared memory of the session is full");
 }
 
+uint64_t ArenaHeap::reuse(uint64_t size) {
+  const auto it = kept_.find(size);
+  if (it == kept_.end()) return 0;
+  const uint64_t offset = it->second;
+  kept_.erase(it);
+  kept_bytes_ -= size;
+  static constexpr std::array<uint8_t, 16 * kPage> kZeros{};
+  for (uint64_t done = 0; done < size;) {
+    const ssize_t wiped =
+        ::pwrite(arena_.get(), kZeros.data(), std::min<uint64_t>(size - done, kZeros.size()),
+                 static_cast<off_t>(offset + done));
+    if (wiped <= 0) {  // no room for a page that its owner had not touched
+      punch(offset, size);
+      return 0;
+    }
+    done += static_cast<uint64_t>(wiped);
+  }
+  return offset;
+}
+
 void ArenaHeap::free(uint64_t offset, uint64_t size) {
+  if (kept_bytes_ + size > kKept) return punch(offset, size);
+  kept_.emplace(size, offset);
+  kept_bytes_ += size;
+}
+
+void ArenaHeap::punch_all() {
+  for (const auto& [size, offset] : std::exchange(kept_, {})) punch(offset, size);
+  kept_bytes_ = 0;
+}
+
+void ArenaHeap::punch(uint64_t offset, uint64_t size) {
   ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
               static_cast<off_t>(size));
   auto next = free_.lower_bound(offset);

@@ -1,7 +1,9 @@
 // Where blocks and rings stand in a session's queue arena, and claims in its bell file.
 //
 // Hands out page-aligned ranges of a part of the file. A freed range is punched out of the file, so
-// that a destroyed queue pair costs no memory. Owned by one thread.
+// that a destroyed queue pair costs no memory; but up to kKept bytes of small ones stay for the
+// next that want as much, since to take pages and give them back costs more than to wipe them.
+// Owned by one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,8 @@ namespace vrdma::rdma {
 
 class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
  public:
+  static constexpr uint64_t kKept = 512u << 10;
+
   // A range that goes back when its owner goes. Holds the heap, so it may outlive the session.
   class Range {
    public:
@@ -43,8 +47,16 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
  private:
   void free(uint64_t offset, uint64_t size);
 
+  // A kept range of that very size, wiped; 0: there is none.
+  [[nodiscard]] uint64_t reuse(uint64_t size);
+  // Nothing is kept any more.
+  void punch_all();
+  void punch(uint64_t offset, uint64_t size);
+
   base::Fd arena_;
-  std::map<uint64_t, uint64_t> free_;  // offset -> size, neighbours joined
+  std::map<uint64_t, uint64_t> free_;       // offset -> size, neighbours joined
+  std::multimap<uint64_t, uint64_t> kept_;  // size -> offset
+  uint64_t kept_bytes_ = 0;
 };
 
 }  // namespace vrdma::rdma

@@ -60,7 +60,8 @@ uint32_t CmClient::id(uint32_t channel, uint32_t qp_type) {
   ipc::CmRequest request;
   request.call = CmCall::kCreateId;
   request.channel = channel;
-  request.value = qp_type == 4 ? 0x111 : 0x106;
+  request.handle = ++last_id_ | ipc::kCmOwnHandle;
+  request.space = qp_type == 4 ? 0x111 : 0x106;
   request.qp_type = qp_type;
   expect(call(request) == 0, "kCreateId");
   return reply.handle;
@@ -177,9 +178,10 @@ void cm_many_ids(const Target& target) {
   ipc::CmRequest request;
   request.call = CmCall::kCreateId;
   request.channel = channel;
-  request.value = 0x106;
+  request.space = 0x106;
   request.qp_type = 2;
   while (error == 0 && made < 200'000) {
+    request.handle = made | ipc::kCmOwnHandle;
     error = client.call(request);
     made += error == 0 ? 1 : 0;
   }

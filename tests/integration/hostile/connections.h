@@ -30,6 +30,7 @@ class CmClient {
  private:
   base::Fd socket_;
   uint32_t sequence_ = 0;
+  uint32_t last_id_ = 0;
 };
 
 }  // namespace vrdma::hostile

@@ -129,7 +129,8 @@ class CmClient {
     ipc::CmRequest request;
     request.call = ipc::CmCall::kCreateId;
     request.channel = channel;
-    request.value = space;
+    request.handle = ++last_id_ | ipc::kCmOwnHandle;
+    request.space = space;
     request.qp_type = type;
     return call(request);
   }
@@ -189,6 +190,7 @@ class CmClient {
   CmRig& rig_;
   base::Fd socket_;
   uint32_t sequence_ = 0;
+  uint32_t last_id_ = 0;
 };
 
 }  // namespace vrdma::vrdmad
