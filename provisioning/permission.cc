@@ -7,7 +7,7 @@ namespace vrdma::provisioning {
 
 namespace {
 
-constexpr std::array<const char*, 1> kNames{"raw-packet"};  // in the order of Permission
+constexpr std::array<const char*, 2> kNames{"raw-packet", "qp1"};  // in the order of Permission
 
 std::string all_names() {
   std::string names;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "vrdmad/cm.h"
+#include "vrdmad/raw_gsi.h"
 
 namespace vrdma::vrdmad {
 
@@ -13,9 +14,13 @@ using verbs::Gid;
 CmDevice::CmDevice(Cm& cm, CmDeviceSetup setup, qp1mux::Endpoint endpoint)
     : cm_(cm), setup_(std::move(setup)), endpoint_(std::move(endpoint)) {
   apply_limits();
+  if (setup_.gsi != nullptr) setup_.gsi->attach(&endpoint_);
 }
 
-CmDevice::~CmDevice() { cm_.gone(*this); }
+CmDevice::~CmDevice() {
+  if (setup_.gsi != nullptr) setup_.gsi->attach(nullptr);
+  cm_.gone(*this);
+}
 
 void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
   path_mtu_ = 1;

@@ -14,6 +14,7 @@
 namespace vrdma::vrdmad {
 
 class Cm;
+class RawGsi;
 
 struct CmDeviceSetup {
   std::string name, tenant, fabric;
@@ -21,6 +22,7 @@ struct CmDeviceSetup {
   uint64_t node_guid = 0;  // big-endian
   std::shared_ptr<rdma::QpNumbers> qp_numbers;
   provisioning::Ledger ledger;  // of it the kinds cm_*
+  std::shared_ptr<RawGsi> gsi;  // none: not allowed
 };
 
 // The destructor tells the ids of the vdevice that it has gone.

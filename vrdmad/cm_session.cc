@@ -35,6 +35,7 @@ std::optional<CmService> service_of(uint32_t qp_type) {
     case verbs::QpType::kXrcInitiator:
     case verbs::QpType::kXrcTarget:
       return CmService::kXrc;
+    case verbs::QpType::kGsi:
     case verbs::QpType::kRawPacket:
       break;  // has no peer
   }

@@ -226,13 +226,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
 
   Worker& worker = worker_of(record->fabric);
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
+  if (permissions->has(provisioning::Permission::kQp1))
+    record->gsi = std::make_shared<RawGsi>(loop_);
   worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger),
               qp_numbers, *permissions, record->allotment.rates(), record->allotment.limited(),
-              (*parent)->ibdev()});
+              (*parent)->ibdev(), record->gsi});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
   auto cm = cm_.attach({name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(),
-                        qp_numbers, std::move(cm_ledger)});
+                        qp_numbers, std::move(cm_ledger), record->gsi});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
@@ -449,8 +451,10 @@ std::vector<CounterRow> Daemon::counters() {
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const std::string& name = record.spec.name;
   const VdeviceUse use = worker_of(record.fabric).use(name);
-  return vdevice_rows({name, record.spec.tenant}, use, together(use.quota, record.cm->rows()),
-                      record.foreign, record.cm->endpoint().counters());
+  auto rows = vdevice_rows({name, record.spec.tenant}, use, together(use.quota, record.cm->rows()),
+                           record.foreign, record.cm->endpoint().counters());
+  if (record.gsi != nullptr) rows.push_back({name, "qp1_lost", record.gsi->lost()});
+  return rows;
 }
 
 std::vector<CounterRow> Daemon::counter_rows() {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "vrdmad/daemon.h"
+#include "vrdmad/raw_gsi.h"
 
 namespace vrdma::vrdmad {
 
@@ -23,6 +24,7 @@ struct Daemon::Record {
   std::unique_ptr<SysfsTree> sysfs;
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
+  std::shared_ptr<RawGsi> gsi;  // none: not allowed
   std::shared_ptr<void> in_worker;
   std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;

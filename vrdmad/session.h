@@ -107,6 +107,7 @@ class Session {
   // session_raw.cc
   [[nodiscard]] bool may_have_raw_packets() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(Fds proof);
+  int give_gsi(rdma::Qp& qp, transport::SendQueue& sender);
   int create_flow(const ipc::CreateFlowRequest& request, Answer* answer);
   int destroy_flow(uint32_t handle);
   // session_xrc.cc

@@ -54,14 +54,15 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   const auto type = static_cast<QpType>(request.type);
   if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
   if (type == QpType::kXrcTarget) return create_target(request, answer);
-  if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd &&
+  if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd && type != QpType::kGsi &&
       type != QpType::kRawPacket && type != QpType::kXrcInitiator)
     return EOPNOTSUPP;
+  const bool raw = type == QpType::kRawPacket || type == QpType::kGsi;
+  if (raw && request.srq != ipc::kNoObject) return EOPNOTSUPP;
   Fd packets;
   if (type == QpType::kRawPacket) {
     auto socket = packet_socket(std::move(fds));
     if (!socket) return socket.error().code();
-    if (request.srq != ipc::kNoObject) return EOPNOTSUPP;
     packets = std::move(*socket);
   }
   rdma::Context& context = *context_;
@@ -126,6 +127,8 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
                                                         context.device->ifindex);
     sender->set_path(std::make_unique<transport::PacketPath>(*qp, *sender, *port));
     qp->frames = std::move(port);
+  } else if (type == QpType::kGsi) {
+    if (const int error = give_gsi(*qp, *sender); error != 0) return error;
   } else if (type == QpType::kUd) {
     sender->set_path(std::make_unique<transport::DatagramPath>(*qp, *sender));
   } else {
@@ -137,7 +140,7 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   ++recv_cq->users;
   if (srq != nullptr) ++srq->users;
   rdma::Qp* made = context.qps.add(std::move(qp));
-  made->qpn = context.device->take_qpn(made);
+  if (made->qpn == 0) made->qpn = context.device->take_qpn(made);
   if (made->frames != nullptr) context.device->raw_qps.push_back(made);
   made->set_state(QpState::kReset);
 

@@ -1,4 +1,4 @@
-// Raw packet queue pairs of a session: who may have one, and what it receives.
+// Raw packet queue pairs of a session, and queue pair 1: who may have one, and what it receives.
 #include <linux/if_packet.h>
 #include <sys/socket.h>
 
@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "netns/netns.h"
+#include "transport/raw/mad.h"
+#include "vrdmad/raw_gsi.h"
 #include "vrdmad/session.h"
 
 namespace vrdma::vrdmad {
@@ -68,6 +70,18 @@ base::Result<Fd> Session::packet_socket(Fds proof) {
   } catch (const std::system_error&) {
   }
   return made;
+}
+
+// A vdevice has one, and one program at a time has that.
+int Session::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
+  if (vdevice_->gsi == nullptr) return EPERM;
+  auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
+    if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
+  });
+  if (desk == nullptr) return EBUSY;
+  sender.set_path(std::make_unique<transport::MadPath>(qp, sender, std::move(desk)));
+  qp.qpn = wire::kGsiQpn;
+  return 0;
 }
 
 int Session::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) {

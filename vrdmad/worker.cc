@@ -57,6 +57,7 @@ void Worker::add(VdeviceSetup given) {
                                        if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
                                      });
     vdevice->permissions = setup.permissions;
+    vdevice->gsi = std::move(setup.gsi);
     rdma::Device& device = vdevice->device;
     device.name = setup.name;
     device.tenant = setup.tenant;

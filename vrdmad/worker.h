@@ -31,6 +31,7 @@ struct VdeviceSetup {
   Rates rates;
   bool limited = false;
   std::string ibdev;
+  std::shared_ptr<RawGsi> gsi;
 };
 
 struct PortStatus {

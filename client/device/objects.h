@@ -195,6 +195,8 @@ struct PostedSend {
   bool signaled;
 };
 
+constexpr auto kGsiQp = static_cast<ibv_qp_type>(verbs::QpType::kGsi);  // has no name in verbs
+
 // The peer's receives number [begin, end) as they were posted, of those of one element; the others
 // have a length of 0. Posted receives do not change, so that each line of theirs is fetched once.
 struct ReceivesAhead {

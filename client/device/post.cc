@@ -26,6 +26,7 @@ Opcode opcode_of(ibv_wr_opcode opcode) {
 bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
   const bool keys =
       opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW || opcode == IBV_WR_SEND_WITH_INV;
+  if (qp.ibv.qp_base.qp_type == kGsiQp) return opcode == IBV_WR_SEND;
   switch (qp.ibv.qp_base.qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_XRC_SEND:
@@ -90,7 +91,7 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
     wqe.rdma = {wr.wr.rdma.remote_addr, value, 0, wr.wr.rdma.rkey};
     return 0;
   }
-  if (qp.ibv.qp_base.qp_type == IBV_QPT_UD) {
+  if (qp.ibv.qp_base.qp_type == IBV_QPT_UD || qp.ibv.qp_base.qp_type == kGsiQp) {
     if (wr.wr.ud.ah == nullptr) return EINVAL;
     const ibv_ah_attr& attr = Ah::of(wr.wr.ud.ah)->attr;
     std::memcpy(wqe.ud.dgid, attr.grh.dgid.raw, sizeof wqe.ud.dgid);

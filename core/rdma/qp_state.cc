@@ -91,6 +91,7 @@ uint8_t bit_of(QpType type) {
       return kRcBit;
     case QpType::kUc:
       return kUcBit;
+    case QpType::kGsi:
     case QpType::kUd:
       return kUdBit;
     case QpType::kRawPacket:

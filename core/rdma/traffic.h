@@ -34,9 +34,9 @@ struct TrafficCounters {
 
   // A request of a queue pair of `type` was carried out by the worker.
   void count(verbs::QpType type, uint64_t bytes) {
-    Traffic& traffic = type == verbs::QpType::kUd          ? datagram
-                       : type == verbs::QpType::kRawPacket ? packet
-                                                           : connected;
+    Traffic& traffic = type == verbs::QpType::kUd || type == verbs::QpType::kGsi ? datagram
+                       : type == verbs::QpType::kRawPacket                       ? packet
+                                                                                 : connected;
     ++traffic.requests;
     traffic.bytes += bytes;
   }

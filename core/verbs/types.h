@@ -8,9 +8,11 @@
 
 namespace vrdma::verbs {
 
-// IBTA 10.3.1; the reliable and unreliable connected services, the datagram, whole Ethernet frames,
-// and the two ends of the extended reliable connection (annex A14).
+// IBTA 10.3.1; queue pair 1, the reliable and unreliable connected services, the datagram, whole
+// Ethernet frames, and the two ends of the extended reliable connection (annex A14). Verbs have no
+// name for the first: it has the kernel's number (IB_QPT_GSI).
 enum class QpType : uint8_t {
+  kGsi = 1,
   kRc = 2,
   kUc = 3,
   kUd = 4,
@@ -20,7 +22,7 @@ enum class QpType : uint8_t {
 };
 
 constexpr bool is_connected(QpType type) {
-  return type != QpType::kUd && type != QpType::kRawPacket;
+  return type != QpType::kGsi && type != QpType::kUd && type != QpType::kRawPacket;
 }
 // Of the connected types, those that are acknowledged.
 constexpr bool is_reliable(QpType type) { return is_connected(type) && type != QpType::kUc; }

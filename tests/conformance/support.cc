@@ -347,6 +347,7 @@ void queue_verbs() {
       {"XRC_SEND", IBV_QPT_XRC_SEND},
       {"XRC_RECV", IBV_QPT_XRC_RECV},
       {"RAW_PACKET", IBV_QPT_RAW_PACKET},
+      {"GSI", static_cast<ibv_qp_type>(1)},  // the kernel's IB_QPT_GSI
       {"DRIVER", IBV_QPT_DRIVER},
   };
   for (const auto& [name, type] : types)

@@ -43,8 +43,8 @@ for address in 10.0.0.1 fd00::1; do
   words=(rstream -f $family -b "$address" -S all -C 20)
   meet rstream -f $family -s "$address" -S all -C 20
 done
-words=(rstream -B 4096 -T v -S 1000000 -I 4 -C 4)  # more than there is room for; at the wildcard
-meet rstream -s 10.0.0.1 -B 4096 -T v -S 1000000 -I 4 -C 4
+words=(rstream -B 4096 -T v -S 300000 -I 2 -C 2)  # more than there is room for; at the wildcard
+meet rstream -s 10.0.0.1 -B 4096 -T v -S 300000 -I 2 -C 2
 
 say "a file"
 head -c 20000000 /dev/urandom >"$T/file"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "transport/message.h"
+#include "transport/network_header.h"
 
 namespace vrdma::transport {
 
@@ -16,7 +17,7 @@ class DatagramPath final : public MessagePath {
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
                                      const Message& message) override;
-  void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const verbs::Gid& destination,
+  void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);
 
   verbs::Gid source_{};

@@ -144,8 +144,8 @@ uint32_t Client::create_cq(uint32_t channel) {
 
 ipc::CreateQpReply Client::create_qp(uint32_t pd, uint32_t cq, uint32_t srq, verbs::QpType type) {
   ipc::Request request = request_of(Call::kCreateQp);
-  request.create_qp = {pd, cq, cq, srq, ipc::kNoObject, static_cast<uint32_t>(type), 64,
-                       64, 4,  4,  64};
+  request.create_qp = {pd, cq, cq, srq, ipc::kNoObject, static_cast<uint32_t>(type), 64, 64, 4,
+                       4,  64, 0,  {}};
   const Answer answer = call(request);
   expect(answer.came && answer.error == 0, "kCreateQp");
   return answer.reply.create_qp;
@@ -171,7 +171,7 @@ ipc::RegMrReply Client::reg_mr(uint32_t pd, uint64_t addr, uint64_t length, ipc:
 int Client::modify(uint32_t qp, QpState to, uint32_t mask, verbs::QpAttributes attributes) {
   ipc::Request request = request_of(Call::kModifyQp);
   attributes.state = static_cast<uint32_t>(to);
-  request.modify_qp = {qp, mask | verbs::kQpState, 0, attributes};
+  request.modify_qp = {qp, mask | verbs::kQpState, 0, 0, {}, attributes};
   const Answer answer = call(request);
   return answer.came ? answer.error : ECONNRESET;
 }

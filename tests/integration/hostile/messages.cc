@@ -107,7 +107,7 @@ void every_handle(const Target& target) {
                  std::to_string(handle) + " that is not its own");
     }
     ipc::Request request = request_of(Call::kCreateQp);
-    request.create_qp = {handle, handle, handle, handle, 0, 2, 1, 1, 1, 1, 0};
+    request.create_qp = {handle, handle, handle, handle, 0, 2, 1, 1, 1, 1, 0, 0, {}};
     expect(client.call(request).error == EINVAL, "kCreateQp takes a foreign handle");
     request = request_of(Call::kCreateSrq);
     request.create_srq = {handle, 1, 1, 0, 0};
@@ -140,7 +140,7 @@ void huge_numbers(const Target& target) {
   for (const uint32_t huge : {32769u, 1u << 24, 1u << 31, ~0u}) {
     for (int field = 0; field < 5; ++field) {
       ipc::Request request = request_of(Call::kCreateQp);
-      request.create_qp = {pd, cq, cq, 0, 0, 2, 1, 1, 1, 1, 0};
+      request.create_qp = {pd, cq, cq, 0, 0, 2, 1, 1, 1, 1, 0, 0, {}};
       uint32_t* fields = &request.create_qp.max_send_wr;
       fields[field] = huge;
       refused(request, "a huge queue pair");
@@ -178,7 +178,7 @@ void bad_enums(const Target& target) {
   const auto qp = client.create_qp(pd, cq);
   for (const uint32_t value : {0u, 1u, 5u, 8u, 11u, 255u, 256u, 258u, ~0u}) {
     ipc::Request request = request_of(Call::kCreateQp);
-    request.create_qp = {pd, cq, cq, 0, 0, value, 1, 1, 1, 1, 0};
+    request.create_qp = {pd, cq, cq, 0, 0, value, 1, 1, 1, 1, 0, 0, {}};
     expect(client.call(request).error != 0, "a queue pair of no type " + std::to_string(value));
   }
   for (const uint32_t state : {2u, 3u, 4u, 5u, 7u, 8u, 255u, ~0u})
@@ -196,6 +196,78 @@ void bad_enums(const Target& target) {
   }
   for (uint32_t call = kLast + 1; call < kLast + 1000; ++call)
     expect(client.call(static_cast<Call>(call)).error == EOPNOTSUPP, "a call that is none");
+}
+
+// Changes of a queue pair that come together: all of them, or none.
+void changes_together(const Target& target) {
+  using namespace verbs;  // NOLINT: names of attributes
+  Client client(target.socket);
+  client.open();
+  const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
+  const auto state_of = [&](uint32_t qp) {
+    return static_cast<QpState>(client.call(Call::kQueryQp, qp).reply.query_qp.attributes.state);
+  };
+  QpAttributes init{};
+  init.port_num = 1;
+  const auto create = [&](QpState state, uint32_t mask) {
+    ipc::Request request = request_of(Call::kCreateQp);
+    request.create_qp = {pd, cq, cq, 0, 0, 2, 1, 1, 1, 1, 0, mask, init};
+    request.create_qp.init.state = static_cast<uint32_t>(state);
+    return client.call(request);
+  };
+  constexpr uint32_t kInit = kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags;
+  expect(create(QpState::kRts, kInit).error == EINVAL, "created in RTS");
+  expect(create(QpState::kInit, kInit | kQpAv).error == EINVAL, "INIT with an address");
+  expect(create(QpState::kInit, kInit & ~kQpPort).error == EINVAL, "INIT without a port");
+  const ipc::CreateQpReply qp = create(QpState::kInit, kInit).reply.create_qp;
+  expect(state_of(qp.handle) == QpState::kInit, "not created in INIT");
+  expect(qp.handle == 1, "what could not be moved to INIT is still there");
+
+  ipc::Request both = request_of(Call::kModifyQp);
+  QpAttributes& to = both.modify_qp.attributes;
+  const Answer gids = client.call(Call::kQueryGids);
+  std::memcpy(to.av.dgid, gids.reply.gids.gids[0], sizeof to.av.dgid);
+  to.av.is_global = to.av.port_num = 1;
+  to.path_mtu = 5;
+  to.dest_qpn = qp.qpn;
+  to.timeout = 14;
+  constexpr uint32_t kRtr =
+      kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer;
+  constexpr uint32_t kRts =
+      kQpState | kQpSqPsn | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic;
+  both.modify_qp.handle = qp.handle;
+  for (uint32_t& peer : both.modify_qp.known_peers) peer = 1;  // of which it has nothing
+  const auto change = [&](QpState state, uint32_t mask, uint32_t rts_mask) {
+    to.state = static_cast<uint32_t>(state);
+    both.modify_qp.mask = mask;
+    both.modify_qp.rts_mask = rts_mask;
+    return client.call(both).error;
+  };
+  expect(change(QpState::kRtr, kRtr, kRts & ~kQpTimeout) == EINVAL, "RTS without a timeout");
+  expect(change(QpState::kRtr, kRtr, kRts | kQpAv) == EINVAL, "RTS with an address");
+  expect(change(QpState::kErr, kQpState, kRts) == EINVAL, "to ERR and RTS");
+  to.timeout = 32;
+  expect(change(QpState::kRtr, kRtr, kRts) == EINVAL, "RTS with a timeout that is none");
+  expect(state_of(qp.handle) == QpState::kInit, "half of what was refused was done");
+  to.timeout = 14;
+  expect(change(QpState::kRtr, kRtr, kRts) == 0 && state_of(qp.handle) == QpState::kRts,
+         "not moved to RTS");
+
+  // What wants no answer gets none, whatever it is.
+  ipc::Request fail = request_of(Call::kModifyQp);
+  fail.modify_qp.handle = qp.handle;
+  fail.modify_qp.mask = kQpState;
+  fail.modify_qp.attributes.state = static_cast<uint32_t>(QpState::kErr);
+  client.send(&fail, sizeof fail);
+  for (uint32_t call = 0; call <= kLast; ++call) {
+    if (static_cast<Call>(call) == Call::kGoodbye) continue;
+    ipc::Request request = request_of(static_cast<Call>(call));
+    client.send(&request, sizeof request);
+  }
+  const Answer answer = client.call(Call::kQueryQp, qp.handle);
+  expect(answer.came && answer.error == 0 &&
+             answer.reply.query_qp.attributes.state == static_cast<uint32_t>(QpState::kErr),
+         "what was not to be answered is answered, or not done");
 }
 
 void random_requests(const Target& target) {
@@ -307,6 +379,7 @@ std::vector<Attack> message_attacks() {
           {"every_handle", every_handle},
           {"huge_numbers", huge_numbers},
           {"bad_enums", bad_enums},
+          {"changes_together", changes_together},
           {"random_requests", random_requests},
           {"closing_in_the_middle", closing_in_the_middle},
           {"replies_that_nobody_reads", replies_that_nobody_reads},

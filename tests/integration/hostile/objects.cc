@@ -69,7 +69,7 @@ void destroyed_and_used(const Target& target) {
     expect(client.call(request).error == EINVAL, std::string(what) + " of what was destroyed");
   };
   ipc::Request request = request_of(Call::kCreateQp);
-  request.create_qp = {house.pd, house.cq, house.cq, house.srq, 0, 2, 1, 1, 1, 1, 0};
+  request.create_qp = {house.pd, house.cq, house.cq, house.srq, 0, 2, 1, 1, 1, 1, 0, 0, {}};
   refused(request, "a queue pair");
   request = request_of(Call::kCreateCq);
   request.create_cq = {house.channel, 16};
@@ -120,8 +120,9 @@ void all_of_each_kind(const Target& target) {
     };
     exhaust(Call::kCreateCq, [](ipc::Request* it) { it->create_cq = {0, 16}; });
     exhaust(Call::kCreateSrq, [&](ipc::Request* it) { it->create_srq = {pd, 16, 1, 0, 0}; });
-    exhaust(Call::kCreateQp,
-            [&](ipc::Request* it) { it->create_qp = {pd, cq, cq, 0, 0, 2, 16, 16, 1, 1, 0}; });
+    exhaust(Call::kCreateQp, [&](ipc::Request* it) {
+      it->create_qp = {pd, cq, cq, 0, 0, 2, 16, 16, 1, 1, 0, 0, {}};
+    });
     exhaust(Call::kRegMr,
             [&](ipc::Request* it) { it->reg_mr = {1u << 20, 1u << 30, 1u << 20, pd, 15, 1, 0}; });
     exhaust(Call::kAllocMw, [&](ipc::Request* it) { it->alloc_mw = {pd, 1}; });

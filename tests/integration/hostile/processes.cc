@@ -204,8 +204,8 @@ void root_of_its_own(const Target& target) {
   const auto qp = client.create_qp(pd, client.create_cq());
   client.loop(qp);
   ipc::Request request = request_of(Call::kCreateQp);
-  request.create_qp = {pd, 1, 1, 0, 0, static_cast<uint32_t>(verbs::QpType::kRawPacket),
-                       1,  1, 1, 1, 0};
+  request.create_qp = {pd, 1, 1, 0, 0, static_cast<uint32_t>(verbs::QpType::kRawPacket), 1, 1,
+                       1,  1, 0, 0, {}};
   expect(client.call(request).error != 0, "raw packets without a packet socket");
 }
 

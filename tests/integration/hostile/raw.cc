@@ -35,7 +35,8 @@ struct Raw {
   }
   Answer create(const std::vector<int>& fds) {
     ipc::Request request = request_of(Call::kCreateQp);
-    request.create_qp = {pd, cq, cq, ipc::kNoObject, ipc::kNoObject, kType, 64, 64, 4, 4, 64};
+    request.create_qp = {pd, cq, cq, ipc::kNoObject, ipc::kNoObject, kType, 64, 64, 4, 4,
+                         64, 0,  {}};
     return client.call(request, fds);
   }
   ipc::CreateQpReply make() {

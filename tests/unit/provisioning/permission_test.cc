@@ -18,7 +18,9 @@ TEST(Permissions, AreNoneUnlessNamed) {
   const auto raw = Permissions::of({"raw-packet"});
   ASSERT_TRUE(raw);
   EXPECT_TRUE(raw->has(Permission::kRawPacket));
+  EXPECT_FALSE(raw->has(Permission::kQp1));
   EXPECT_THAT(raw->names(), ElementsAre("raw-packet"));
+  EXPECT_THAT(Permissions::of({"qp1", "raw-packet"})->names(), ElementsAre("raw-packet", "qp1"));
 }
 
 TEST(Permissions, AreKnownAndNamedOnce) {
@@ -27,7 +29,7 @@ TEST(Permissions, AreKnownAndNamedOnce) {
     ASSERT_FALSE(refused) << name;
     EXPECT_EQ(refused.error().code(), EINVAL);
     EXPECT_EQ(refused.error().message(),
-              "there is no permission '" + std::string(name) + "': there are raw-packet");
+              "there is no permission '" + std::string(name) + "': there are raw-packet, qp1");
   }
   const auto twice = Permissions::of({"raw-packet", "raw-packet"});
   ASSERT_FALSE(twice);

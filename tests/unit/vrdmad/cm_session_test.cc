@@ -262,9 +262,10 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
 
 TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
   const uint32_t channel = one.channel();
-  for (const uint32_t space : {0u, 1u, 0x105u, 0x10106u, ~0u})
+  EXPECT_EQ(one.try_id(channel, 0), EINVAL);  // nothing is to be made
+  for (const uint32_t space : {1u, 0x105u, 0x10106u, ~0u})
     EXPECT_EQ(one.try_id(channel, space), EOPNOTSUPP) << space;
-  for (const uint32_t type : {0u, 7u, 100u, ~0u})
+  for (const uint32_t type : {0u, 1u, 7u, 100u, 0x102u, 0x204u, ~0u})
     EXPECT_EQ(one.try_id(channel, kTcpSpace, type), EOPNOTSUPP) << type;
   two.listener(1, kPort);
   const uint32_t id = one.id(channel);

@@ -166,6 +166,34 @@ TEST_F(Loops, RunWhatIsPostedByWhatIsPosted) {
   EXPECT_EQ(depth, 100);
 }
 
+TEST_F(Loops, RunWhatATimerPosts) {
+  bool ran = false;
+  const auto timer = loop->after(std::chrono::milliseconds(1), [&] {
+    loop->post([&] {
+      ran = true;
+      loop->stop();
+    });
+  });
+  loop->run();
+  EXPECT_TRUE(ran);
+}
+
+// Who runs one loop is another thread to all others.
+TEST_F(Loops, WakeEachOther) {
+  auto other = EventLoop::create().value();
+  std::thread thread([&] { other->run(); });
+  loop->post([&] {
+    other->post([&] {
+      loop->post([&] {
+        other->stop();
+        loop->stop();
+      });
+    });
+  });
+  loop->run();
+  thread.join();
+}
+
 TEST_F(Loops, StopBeforeRunAndRunAgain) {
   loop->stop();
   loop->run();

@@ -67,6 +67,28 @@ TEST_F(Heaps, PunchOutWhatIsFreed) {
   EXPECT_EQ(*map->at<uint8_t>(12345), 0);  // and so the next owner finds zeros
 }
 
+TEST_F(Heaps, KeepAFewSmallOnesAndWipeThem) {
+  constexpr uint64_t kEach = 16 << 10, kMany = 2 * ArenaHeap::kKept / kEach;
+  const auto map =
+      base::Mapping::shared(arena, kMany * kEach, ipc::kHeapOffset, PROT_READ | PROT_WRITE);
+  ASSERT_TRUE(map);
+  std::vector<ArenaHeap::Range> held;
+  for (uint64_t i = 0; i < kMany; ++i) held.push_back(allocate(kEach));
+  std::memset(map->bytes(), 0xff, map->size());
+  held.clear();
+  EXPECT_EQ(blocks(), static_cast<int64_t>(ArenaHeap::kKept / 512));
+  for (uint64_t i = 0; i < kMany; ++i) held.push_back(allocate(kEach));
+  const std::vector<uint8_t> zeros(map->size());
+  EXPECT_EQ(std::memcmp(map->bytes(), zeros.data(), zeros.size()), 0);
+}
+
+TEST_F(Heaps, GiveWhatIsKeptToOthersWhenFull) {
+  auto small = allocate(4096), large = allocate(kWhole - 4096);
+  small.reset();  // kept
+  large.reset();
+  EXPECT_TRUE(heap->allocate(kWhole));
+}
+
 TEST_F(Heaps, LiveAsLongAsTheirRanges) {
   auto range = allocate(4096);
   heap.reset();

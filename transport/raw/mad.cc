@@ -1,0 +1,43 @@
+#include "transport/raw/mad.h"
+
+#include <cstring>
+
+namespace vrdma::transport {
+
+using verbs::WcStatus;
+
+bool MadPath::admit(const rdma::WorkRequest& request) {
+  const rdma::Device& device = *qp_.context->device;
+  if (static_cast<verbs::Opcode>(request.wqe.opcode) != verbs::Opcode::kSend ||
+      request.wqe.ud.qpn != wire::kGsiQpn || request.wqe.ud.sgid_index >= device.gids.size())
+    return false;
+  source_ = device.gids[request.wqe.ud.sgid_index];
+  return true;
+}
+
+WcStatus MadPath::send(const rdma::WorkRequest& request, const Message& message) {
+  if (message->size() != wire::kMadBytes) return WcStatus::kLocalLengthError;
+  AddressedMad all;
+  all.header.source = source_;
+  std::memcpy(all.header.destination.bytes.data(), request.wqe.ud.dgid, sizeof request.wqe.ud.dgid);
+  all.header.traffic_class = request.wqe.ud.traffic_class;
+  all.header.hop_limit = request.wqe.ud.hop_limit;
+  all.header.flow_label = request.wqe.ud.flow_label;
+  std::memcpy(&all.mad, message->data(), sizeof all.mad);
+  desk_->send(all);
+  return WcStatus::kSuccess;
+}
+
+bool receive_mad(rdma::Qp& qp, const AddressedMad& mad) {
+  const auto message = std::make_shared<std::vector<uint8_t>>(verbs::kGrhBytes + wire::kMadBytes);
+  mad.header.write(message->data(), wire::kMadBytes);
+  std::memcpy(message->data() + verbs::kGrhBytes, &mad.mad, sizeof mad.mad);
+  ipc::RecvEntry entry{};
+  entry.src_qpn = wire::kGsiQpn;
+  entry.opcode = static_cast<uint8_t>(verbs::Opcode::kSend);
+  entry.flags = ipc::kRecvGrh;
+  entry.sl = mad.header.kind();
+  return receive_message(qp, message, entry);
+}
+
+}  // namespace vrdma::transport
