@@ -37,7 +37,10 @@ class RSocket {
   [[nodiscard]] static std::shared_ptr<RSocket> find(int fd);
   [[nodiscard]] static std::shared_ptr<RSocket> try_find(int fd);
   static void enter(const std::shared_ptr<RSocket>& socket);
-  static std::shared_ptr<RSocket> remove(int fd);
+  // `last`: no other descriptor stands for it.
+  static std::shared_ptr<RSocket> remove(int fd, bool* last);
+  // Another descriptor of it, `least` or above; as of fcntl(2), or a negative errno.
+  static int duplicate(int fd, int command, int least);
   static void close_all();
 
   int open();

@@ -77,7 +77,7 @@ ssize_t send(RSocket& socket, const msghdr* message, int flags) {
   return socket.send(message->msg_iov, message->msg_iovlen, flags);
 }
 
-int control(RSocket& socket, int command, intptr_t argument) {
+int control(RSocket& socket, int fd, int command, intptr_t argument) {
   switch (command) {
     case F_GETFL:
       return O_RDWR | (socket.nonblocking() ? O_NONBLOCK : 0);
@@ -86,7 +86,7 @@ int control(RSocket& socket, int command, intptr_t argument) {
       return 0;
     case F_GETFD:
     case F_SETFD: {
-      const int done = ::fcntl(socket.fd(), command, argument);
+      const int done = ::fcntl(fd, command, argument);
       return done < 0 ? -errno : done;
     }
     default:
@@ -137,9 +137,10 @@ VRDMA_EXPORT int rshutdown(int fd, int how) {
 
 VRDMA_EXPORT int rclose(int fd) {
   VRDMA_PASS_ON(-1, rclose, fd)
-  const auto socket = RSocket::remove(fd);
+  bool last = false;
+  const auto socket = RSocket::remove(fd, &last);
   if (socket == nullptr) return -1;
-  socket->close();
+  if (last) socket->close();
   return 0;
 }
 
@@ -244,7 +245,11 @@ VRDMA_EXPORT int rfcntl(int fd, int cmd, ...) {
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
   VRDMA_PASS_ON(-1, rfcntl, fd, cmd, argument)
-  return with(fd, [&](RSocket& socket) { return control(socket, cmd, argument); });
+  return with(fd, [&](RSocket& socket) {
+    if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+      return RSocket::duplicate(fd, cmd, static_cast<int>(argument));
+    return control(socket, fd, cmd, argument);
+  });
 }
 
 VRDMA_EXPORT off_t riomap(int fd, void* buf, size_t len, int prot, int flags, off_t offset) {

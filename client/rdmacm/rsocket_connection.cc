@@ -5,9 +5,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -92,15 +94,17 @@ void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
 // As the kernel does with what a program leaves open: its peers shall see the end of the stream.
 void RSocket::close_all() {
   std::unordered_map<int, std::shared_ptr<RSocket>> left;
+  std::set<RSocket*> closed;
   {
     const std::lock_guard lock(table().mutex);
     if (table().owner != ::getpid()) return;  // a child: they are its parent's
     left.swap(table().sockets);
   }
-  for (const auto& [fd, socket] : left) socket->close();
+  for (const auto& [fd, socket] : left)
+    if (closed.insert(socket.get()).second) socket->close();
 }
 
-std::shared_ptr<RSocket> RSocket::remove(int fd) {
+std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
   const std::lock_guard lock(table().mutex);
   const auto it = table().sockets.find(fd);
   if (it == table().sockets.end()) {
@@ -109,7 +113,29 @@ std::shared_ptr<RSocket> RSocket::remove(int fd) {
   }
   auto socket = it->second;
   table().sockets.erase(it);
+  const auto other = std::find_if(table().sockets.begin(), table().sockets.end(),
+                                  [&](const auto& each) { return each.second == socket; });
+  *last = other == table().sockets.end();
+  if (*last) return socket;
+  // The number is free again, and another one stands for the same open file.
+  const Lock changing(socket->mutex_);
+  if (socket->epoll_.get() == fd) {
+    (void)socket->epoll_.release();
+    socket->epoll_ = base::Fd(other->first);
+  }
+  ::close(fd);
   return socket;
+}
+
+int RSocket::duplicate(int fd, int command, int least) {
+  const std::lock_guard lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  if (it == table().sockets.end()) return -EBADF;
+  const int made = ::fcntl(fd, command, least);
+  if (made < 0) return -errno;
+  const auto socket = it->second;
+  table().sockets[made] = socket;
+  return made;
 }
 
 int RSocket::watch(int fd) {

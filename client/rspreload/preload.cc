@@ -4,6 +4,8 @@
 //
 // A socket that is bound or connected where no vdevice leads becomes one of TCP, with the same
 // number.
+#include "client/rspreload/preload.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -34,26 +36,35 @@ namespace {
 
 constexpr int kMostDescriptors = 1 << 16;
 std::array<std::atomic<bool>, kMostDescriptors> known;  // which are over RDMA
-
-// The library itself uses descriptors, also those that it gave to the program.
 thread_local int inside = 0;
-struct Inside {
-  Inside() { ++inside; }
-  ~Inside() { --inside; }
-};
+
+void set_over_rdma(int fd, bool is) {
+  known[static_cast<size_t>(fd)].store(is, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+namespace vrdma::rspreload {
+
+Inside::Inside() { ++inside; }
+Inside::~Inside() { --inside; }
 
 bool over_rdma(int fd) {
   return fd >= 0 && fd < kMostDescriptors && inside == 0 &&
          known[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
 }
-void set_over_rdma(int fd, bool is) {
-  known[static_cast<size_t>(fd)].store(is, std::memory_order_relaxed);
+
+int milliseconds(const timespec* time) {
+  if (time == nullptr) return -1;
+  const int64_t all = int64_t{time->tv_sec} * 1000 + (time->tv_nsec + 999'999) / 1'000'000;
+  return static_cast<int>(std::min<int64_t>(all, 1 << 30));
 }
 
-template <class Function>
-Function* next(const char* name) {
-  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
-}
+}  // namespace vrdma::rspreload
+
+using namespace vrdma::rspreload;  // NOLINT: most of this part is nothing but the way from C
+
+namespace {
 
 // A new descriptor of the program's. With flags of socket(2) or accept4(2).
 int keep(int fd, int flags) {
@@ -71,18 +82,19 @@ int keep(int fd, int flags) {
 
 }  // namespace
 
-// libc's function of the same name.
-#define NEXT(name)                                            \
-  ([] {                                                       \
-    static auto* const found = next<decltype(::name)>(#name); \
-    return found;                                             \
-  }())
-
 // Leaves the function for the call of rsocket(7) if the descriptor is of that kind.
 #define OVER_RDMA(fd, name, ...) \
   if (over_rdma(fd)) {           \
     const Inside guard;          \
     return name(__VA_ARGS__);    \
+  }
+// The same for what reads or writes.
+#define MOVES_DATA(how, fd, name, ...)      \
+  if (over_rdma(fd)) {                      \
+    const Inside guard;                     \
+    const ssize_t done = name(__VA_ARGS__); \
+    used_in_sets(fd, how);                  \
+    return done;                            \
   }
 
 namespace {
@@ -113,6 +125,7 @@ bool become_tcp(int fd) {
   (void)rclose(fd);
   const bool placed = ::dup3(socket, fd, closes ? O_CLOEXEC : 0) == fd;
   NEXT(close)(socket);
+  if (placed) become_tcp_in_sets(fd);
   return placed;
 }
 
@@ -170,7 +183,12 @@ VRDMA_EXPORT int listen(int fd, int backlog) {
 }
 
 VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
-  OVER_RDMA(fd, keep, raccept(fd, address, length), flags)
+  if (over_rdma(fd)) {
+    const Inside guard;
+    const int made = keep(raccept(fd, address, length), flags);
+    used_in_sets(fd, EPOLLIN);
+    return made;
+  }
   return NEXT(accept4)(fd, address, length, flags);
 }
 
@@ -190,6 +208,7 @@ VRDMA_EXPORT int shutdown(int fd, int how) {
 }
 
 VRDMA_EXPORT int close(int fd) {
+  if (inside == 0) leave_sets(fd);
   if (over_rdma(fd)) {
     const Inside guard;
     set_over_rdma(fd, false);
@@ -201,54 +220,54 @@ VRDMA_EXPORT int close(int fd) {
 // ---- data ---------------------------------------------------------------------------------------
 
 VRDMA_EXPORT ssize_t recv(int fd, void* buffer, size_t length, int flags) {
-  OVER_RDMA(fd, rrecv, fd, buffer, length, flags)
+  MOVES_DATA(EPOLLIN, fd, rrecv, fd, buffer, length, flags)
   return NEXT(recv)(fd, buffer, length, flags);
 }
 
 VRDMA_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* address,
                               socklen_t* size) {
-  OVER_RDMA(fd, rrecvfrom, fd, buffer, length, flags, address, size)
+  MOVES_DATA(EPOLLIN, fd, rrecvfrom, fd, buffer, length, flags, address, size)
   return NEXT(recvfrom)(fd, buffer, length, flags, address, size);
 }
 
 VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  OVER_RDMA(fd, rrecvmsg, fd, message, flags)
+  MOVES_DATA(EPOLLIN, fd, rrecvmsg, fd, message, flags)
   return NEXT(recvmsg)(fd, message, flags);
 }
 
 VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) {
-  OVER_RDMA(fd, rread, fd, buffer, length)
+  MOVES_DATA(EPOLLIN, fd, rread, fd, buffer, length)
   return NEXT(read)(fd, buffer, length);
 }
 
 VRDMA_EXPORT ssize_t readv(int fd, const iovec* to, int count) {
-  OVER_RDMA(fd, rreadv, fd, to, count)
+  MOVES_DATA(EPOLLIN, fd, rreadv, fd, to, count)
   return NEXT(readv)(fd, to, count);
 }
 
 VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) {
-  OVER_RDMA(fd, rsend, fd, buffer, length, flags)
+  MOVES_DATA(EPOLLOUT, fd, rsend, fd, buffer, length, flags)
   return NEXT(send)(fd, buffer, length, flags);
 }
 
 VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags,
                             const sockaddr* address, socklen_t size) {
-  OVER_RDMA(fd, rsendto, fd, buffer, length, flags, address, size)
+  MOVES_DATA(EPOLLOUT, fd, rsendto, fd, buffer, length, flags, address, size)
   return NEXT(sendto)(fd, buffer, length, flags, address, size);
 }
 
 VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  OVER_RDMA(fd, rsendmsg, fd, message, flags)
+  MOVES_DATA(EPOLLOUT, fd, rsendmsg, fd, message, flags)
   return NEXT(sendmsg)(fd, message, flags);
 }
 
 VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) {
-  OVER_RDMA(fd, rwrite, fd, buffer, length)
+  MOVES_DATA(EPOLLOUT, fd, rwrite, fd, buffer, length)
   return NEXT(write)(fd, buffer, length);
 }
 
 VRDMA_EXPORT ssize_t writev(int fd, const iovec* from, int count) {
-  OVER_RDMA(fd, rwritev, fd, from, count)
+  MOVES_DATA(EPOLLOUT, fd, rwritev, fd, from, count)
   return NEXT(writev)(fd, from, count);
 }
 
@@ -261,13 +280,17 @@ VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
     const off_t at = offset != nullptr ? *offset : ::lseek(in, 0, SEEK_CUR);
     const ssize_t got = ::pread(in, piece.data(), std::min(piece.size(), count - done), at);
     const ssize_t sent = got > 0 ? rwrite(out, piece.data(), static_cast<size_t>(got)) : got;
-    if (sent <= 0) return done > 0 ? static_cast<ssize_t>(done) : sent;
+    if (sent <= 0) {
+      used_in_sets(out, EPOLLOUT);
+      return done > 0 ? static_cast<ssize_t>(done) : sent;
+    }
     done += static_cast<size_t>(sent);
     if (offset != nullptr)
       *offset += sent;
     else
       (void)::lseek(in, sent, SEEK_CUR);
   }
+  used_in_sets(out, EPOLLOUT);
   return static_cast<ssize_t>(done);
 }
 
@@ -295,27 +318,6 @@ VRDMA_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t 
 // ---- waiting ------------------------------------------------------------------------------------
 
 namespace {
-
-int milliseconds(const timespec* time) {
-  if (time == nullptr) return -1;
-  const int64_t all = int64_t{time->tv_sec} * 1000 + (time->tv_nsec + 999'999) / 1'000'000;
-  return static_cast<int>(std::min<int64_t>(all, 1 << 30));
-}
-
-// Not in one step with what follows, as it would be in the kernel.
-class Masked {
- public:
-  explicit Masked(const sigset_t* mask) : masked_(mask != nullptr) {
-    if (masked_) ::pthread_sigmask(SIG_SETMASK, mask, &before_);
-  }
-  ~Masked() {
-    if (masked_) ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  bool masked_;
-  sigset_t before_;
-};
 
 // Not const: gcc takes what poll() gets for uninitialized.
 bool any_over_rdma(pollfd* fds, nfds_t count) {
@@ -367,13 +369,6 @@ VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
   return rselect(count, read, write, except, timeout != nullptr ? &limit : nullptr);
 }
 
-// To hear of nothing would be worse.
-VRDMA_EXPORT int epoll_ctl(int set, int command, int fd, epoll_event* event) {
-  if (!over_rdma(fd)) return NEXT(epoll_ctl)(set, command, fd, event);
-  errno = EPERM;
-  return -1;
-}
-
 // ---- names, options, flags ----------------------------------------------------------------------
 
 VRDMA_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) {
@@ -396,12 +391,53 @@ VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t*
   return NEXT(getsockopt)(fd, level, name, value, length);
 }
 
+namespace {
+
+int control(int fd, int command, intptr_t argument) {
+  const int done = rfcntl(fd, command, argument);
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0) : done;
+}
+
+}  // namespace
+
+VRDMA_EXPORT int dup(int fd) {
+  OVER_RDMA(fd, control, fd, F_DUPFD, 0)
+  return NEXT(dup)(fd);
+}
+
+VRDMA_EXPORT int dup3(int from, int to, int flags) {
+  if (inside != 0 || (!over_rdma(from) && !over_rdma(to))) return NEXT(dup3)(from, to, flags);
+  if (from == to) {
+    errno = EINVAL;
+    return -1;
+  }
+  if (!over_rdma(from)) {
+    (void)close(to);
+    return NEXT(dup3)(from, to, flags);
+  }
+  (void)close(to);
+  const Inside guard;
+  const int command = (flags & O_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD;
+  const int made = control(from, command, to);
+  if (made < 0 || made == to) return made;
+  (void)rclose(made);  // another thread has taken the number meanwhile
+  set_over_rdma(made, false);
+  errno = EBUSY;
+  return -1;
+}
+
+VRDMA_EXPORT int dup2(int from, int to) {
+  if (over_rdma(from) && from == to) return to;
+  if (inside == 0 && (over_rdma(from) || over_rdma(to))) return dup3(from, to, 0);
+  return NEXT(dup2)(from, to);
+}
+
 VRDMA_EXPORT int fcntl(int fd, int command, ...) {
   va_list list;
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  OVER_RDMA(fd, rfcntl, fd, command, argument)
+  OVER_RDMA(fd, control, fd, command, argument)
   return NEXT(fcntl)(fd, command, argument);
 }
 
@@ -410,7 +446,7 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  OVER_RDMA(fd, rfcntl, fd, command, argument)
+  OVER_RDMA(fd, control, fd, command, argument)
   return NEXT(fcntl64)(fd, command, argument);
 }
 

@@ -78,13 +78,17 @@ chmod 644 "$T/rsocket_echo.py"
 preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")
 echo_program=("${preload[@]}" python3 "$T/rsocket_echo.py")
 for address in 10.0.0.1 fd00::1; do
-  server "${echo_program[@]}" serve "$address" 7777 4
-  for way in blocking nonblocking half leave; do
-    client "${echo_program[@]}" call "$address" 7777 $way
-    say "$address, $way: passed"
+  for how in "serve 6" "loop 5"; do
+    ways=(blocking nonblocking half leave edges copies)
+    [[ $how != loop* ]] || ways=(half edges loop)  # of which the last one comes three times
+    server "${echo_program[@]}" "${how% *}" "$address" 7777 "${how#* }"
+    for way in "${ways[@]}"; do
+      client "${echo_program[@]}" call "$address" 7777 $way
+      say "$address, $way: passed"
+    done
+    reap server 20
+    [[ $REAPED -eq 0 ]] || fail "the echo server ends with status $REAPED"
   done
-  reap server 20
-  [[ $REAPED -eq 0 ]] || fail "the echo server ends with status $REAPED"
 done
 words=("${preload[@]}" rstream -T s -T v -S 100000 -C 50)
 meet "${preload[@]}" rstream -s 10.0.0.1 -T s -T v -S 100000 -C 50

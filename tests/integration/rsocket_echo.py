@@ -1,9 +1,11 @@
 """A server that sends back what it gets, and its clients, with ordinary sockets.
 
 rsocket_echo.py serve ADDRESS PORT CLIENTS
-rsocket_echo.py call ADDRESS PORT blocking|nonblocking|half|leave|silent
+rsocket_echo.py loop ADDRESS PORT CLIENTS: the same by asyncio, which waits by epoll
+rsocket_echo.py call ADDRESS PORT blocking|nonblocking|half|leave|silent|loop|edges|copies
 rsocket_echo.py misuse ADDRESS PORT: prints how each mistake is answered
 """
+import asyncio
 import errno
 import hashlib
 import os
@@ -65,6 +67,94 @@ def serve(address, port, clients):
             poll.modify(fd, wanted)
 
 
+async def serve_by_loop(address, port, clients):
+    served = asyncio.Semaphore(0)
+
+    async def echo(reader, writer):
+        while data := await reader.read(50_000):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        served.release()
+
+    async with await asyncio.start_server(echo, address, port):
+        for _ in range(clients):
+            await served.acquire()
+
+
+async def call_by_loop(address, port):
+    async def one(data):
+        reader, writer = await asyncio.open_connection(address, port)
+
+        async def send():
+            writer.write(data)
+            await writer.drain()
+            writer.write_eof()
+
+        sending = asyncio.create_task(send())
+        got = await reader.read(-1)
+        await sending
+        assert got == data
+        writer.close()
+        await writer.wait_closed()
+
+    await asyncio.gather(*(one(os.urandom(SIZE // 10)) for _ in range(3)))
+
+
+def by_edges(client, data):
+    """As exchange(), by epoll, which tells each change once."""
+    client.setblocking(False)
+    epoll = select.epoll()
+    epoll.register(client, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+    sent = 0
+    got = b""
+    looks = 0
+    while len(got) < len(data):
+        looks += 1
+        events = epoll.poll(20)
+        assert events, "an edge was not told"
+        for _, is_ in events:
+            try:
+                while is_ & select.EPOLLOUT and sent < len(data):
+                    sent += client.send(data[sent : sent + 200_000])
+            except BlockingIOError:
+                pass
+            try:
+                while is_ & select.EPOLLIN:
+                    piece = client.recv(70_000)
+                    assert piece, "the end before all had come back"
+                    got += piece
+            except BlockingIOError:
+                pass
+    quiet = (not epoll.poll(0.1) for _ in range(20))  # what had become free may still be told
+    assert any(quiet), "told again and again, though nothing has happened"
+    assert looks < 100_000, "it does not sleep"
+    epoll.modify(client, select.EPOLLOUT | select.EPOLLONESHOT)
+    assert epoll.poll(1) and not epoll.poll(0.1), "told more than once"
+    epoll.unregister(client)
+    assert not epoll.poll(0.1)
+    epoll.close()
+    return got
+
+
+def by_copies(client):
+    copy = client.dup()
+    client.close()
+    number = os.dup(copy.fileno())
+    os.dup2(copy.fileno(), number)
+    copy.sendall(b"through a copy")
+    copy.close()
+    got = b""
+    while len(got) < 14:
+        got += os.read(number, 100)
+    assert got == b"through a copy"
+    last = socket.socket(fileno=number)
+    last.sendall(b"and the last")
+    assert last.recv(100)
+    last.close()
+
+
 def connect(address, port):
     client = socket.create_connection((address, port), timeout=30)
     assert client.getpeername()[:2] == (address, port)
@@ -88,6 +178,8 @@ def exchange(client, data):
 
 
 def call(address, port, way):
+    if way == "loop":
+        return asyncio.run(call_by_loop(address, port))
     client = connect(address, port)
     data = os.urandom(SIZE)
     if way == "blocking":
@@ -120,6 +212,13 @@ def call(address, port, way):
             raise AssertionError("sent after the end")
         except OSError as error:
             assert error.errno == errno.EPIPE
+    elif way == "edges":
+        data = data[: SIZE // 3]
+        assert by_edges(client, data) == data
+    elif way == "copies":
+        client.settimeout(None)
+        by_copies(client)
+        return
     elif way == "leave":
         client.detach()  # and nobody closes it
         return
@@ -181,6 +280,8 @@ def misuse(address, port):
 
 if sys.argv[1] == "misuse":
     misuse(sys.argv[2], int(sys.argv[3]))
+elif sys.argv[1] == "loop":
+    asyncio.run(serve_by_loop(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 elif sys.argv[1] == "serve":
     serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
 else:
