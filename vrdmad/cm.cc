@@ -133,6 +133,14 @@ void Cm::accept(std::shared_ptr<CmNamespace> space, base::Fd client) {
   sessions_.push_back(std::move(*session));
 }
 
+CmSession* Cm::session(uint64_t netns, const uint8_t* secret) const {
+  for (const auto& session : sessions_)
+    if (session->netns() == netns && session->has_secret(secret)) return session.get();
+  return nullptr;
+}
+
+uint64_t Cm::secret() const { return random64(); }
+
 void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space) {
   if (std::exchange(space->ending, true)) return;
   loop_.post([this, space, alive = std::weak_ptr(alive_)] {

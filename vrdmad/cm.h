@@ -72,6 +72,9 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // For CmSession.
   [[nodiscard]] CmCounters& counters() { return counters_; }
   [[nodiscard]] uint32_t random() { return static_cast<uint32_t>(random_()); }
+  // The session of the namespace that has it, or nullptr.
+  [[nodiscard]] CmSession* session(uint64_t netns, const uint8_t* secret) const;
+  [[nodiscard]] uint64_t secret() const;  // a part of one
   // The session of the namespace with the most events that nobody has read is ended,
   // later, once.
   void end_the_unread(const std::shared_ptr<CmNamespace>& space);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
 #include "core/ipc/socket.h"
@@ -98,6 +99,11 @@ CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, Fd socket,
                      std::function<void(CmSession*)> ended)
     : cm_(cm), space_(std::move(space)), socket_(std::move(socket)), ended_(std::move(ended)) {
   ++space_->sessions;
+  for (uint64_t& part : secret_) part = cm_.secret();
+}
+
+bool CmSession::has_secret(const uint8_t* secret) const {
+  return !over_ && std::memcmp(secret, secret_.data(), sizeof secret_) == 0;
 }
 
 CmSession::~CmSession() {
@@ -186,6 +192,8 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
       return create_channel(reply, beside);
     case CmCall::kNudge:
       return nudge(request.channel);
+    case CmCall::kTakeId:
+      return take(request, reply);
     case CmCall::kDevices: {
       const auto guids = cm_.guids(netns());
       reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
@@ -281,6 +289,7 @@ int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
   const uint32_t handle = new_handle();
   watch_channel(handle, channels_.emplace(handle, std::move(channel)).first->second, 0);
   reply->handle = handle;
+  std::copy(secret_.begin(), secret_.end(), reply->guids);
   return 0;
 }
 
@@ -306,6 +315,44 @@ int CmSession::migrate(Id& id, uint32_t handle) {
   id.channel = handle;
   flush(handle);
   return 0;
+}
+
+int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
+  CmSession* other = cm_.session(netns(), request.param.data);
+  if (other == nullptr || other == this || !other->ids_.contains(request.handle) ||
+      !channels_.contains(request.channel))
+    return EINVAL;
+  reply->handle = take_from(*other, request.handle, request.channel);
+  reply->where = where(*ids_.at(reply->handle)->cm);
+  flush(request.channel);
+  return 0;
+}
+
+// The id is ours from now on, with what it had to tell and nobody has heard, and with the requests
+// in that.
+uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channel) {
+  Id& old = *other.ids_.at(handle);
+  const uint32_t own = new_handle();
+  Id& id = *ids_.emplace(own, std::make_unique<Id>(*this, own, channel)).first->second;
+  id.cm = std::move(old.cm);
+  id.cm->set_handler(&id);
+  id.backlog = old.backlog;
+  id.unheard = old.unheard;
+  std::deque<ipc::CmEventMessage> untold;
+  if (const auto from = other.channels_.find(old.channel); from != other.channels_.end())
+    std::erase_if(from->second.queue, [&](const ipc::CmEventMessage& message) {
+      if (message.handle == handle) untold.push_back(message);
+      return message.handle == handle;
+    });
+  other.ids_.erase(handle);
+  for (auto& message : untold) {
+    --other.unread_;
+    ++unread_;
+    message.handle = own;
+    if (message.request != 0) message.request = take_from(other, message.request, channel);
+    channels_.at(channel).queue.push_back(message);
+  }
+  return own;
 }
 
 void CmSession::remove_channel(uint32_t handle) {

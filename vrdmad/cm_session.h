@@ -4,6 +4,7 @@
 // when a channel's socket is full. Belongs to the control thread.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -31,6 +32,7 @@ class CmSession {
   CmSession& operator=(const CmSession&) = delete;
 
   [[nodiscard]] uint64_t netns() const;
+  [[nodiscard]] bool has_secret(const uint8_t* secret) const;
   // Events that wait here for the program to read others.
   [[nodiscard]] uint32_t unread() const { return unread_; }
   // Not from inside an event of its ids.
@@ -68,6 +70,8 @@ class CmSession {
   int create_channel(ipc::CmReply* reply, base::Fd* beside);
   int nudge(uint32_t channel);
   int migrate(Id& id, uint32_t channel);
+  int take(const ipc::CmRequest& request, ipc::CmReply* reply);
+  [[nodiscard]] uint32_t take_from(CmSession& other, uint32_t handle, uint32_t channel);
   void push(Channel& channel, const ipc::CmEventMessage& message);
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
@@ -91,6 +95,7 @@ class CmSession {
   base::Fd socket_;
   std::function<void(CmSession*)> ended_;
   base::EventLoop::Watch watch_;
+  std::array<uint64_t, ipc::kCmSecret / sizeof(uint64_t)> secret_;
   bool privileged_ = false;
   bool over_ = false;
   uint32_t next_handle_ = 0;  // the one before

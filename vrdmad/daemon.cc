@@ -453,7 +453,8 @@ std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const VdeviceUse use = worker_of(record.fabric).use(name);
   auto rows = vdevice_rows({name, record.spec.tenant}, use, together(use.quota, record.cm->rows()),
                            record.foreign, record.cm->endpoint().counters());
-  if (record.gsi != nullptr) rows.push_back({name, "qp1_lost", record.gsi->lost()});
+  if (record.gsi != nullptr)
+    rows.push_back({name, "cm_qp1_lost", record.gsi->lost(), {}, false, record.spec.tenant});
   return rows;
 }
 

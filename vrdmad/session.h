@@ -17,6 +17,7 @@
 #include "core/ipc/messages.h"
 #include "core/rdma/device.h"
 #include "transport/runner.h"
+#include "transport/send_queue.h"
 #include "vrdmad/strange_fds.h"
 #include "vrdmad/vdevice.h"
 

@@ -1,5 +1,6 @@
 // The vdevices that ids are bound to, and addresses.
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -56,7 +57,7 @@ void to_sockaddr(const ipc::CmAddress& from, sockaddr_storage* to) {
 CmDevice* use_device(uint64_t guid) {
   const std::lock_guard lock(objects_mutex());
   for (CmDevice* device : devices())
-    if (device->guid == guid) return device;
+    if (device->guid == guid && device->owner == ::getpid()) return device;
   ibv_context* verbs = open_device(guid);
   if (verbs == nullptr) return nullptr;
   ibv_device_attr attr{};
@@ -66,6 +67,7 @@ CmDevice* use_device(uint64_t guid) {
   }
   auto* device = new CmDevice;
   device->guid = guid;
+  device->owner = ::getpid();
   device->verbs = verbs;
   device->max_responder_resources = to_byte(attr.max_qp_rd_atom);
   device->max_initiator_depth = to_byte(attr.max_qp_init_rd_atom);

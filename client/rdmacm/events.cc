@@ -33,6 +33,10 @@ rdma_event_channel* create_channel() {
     errno = error != 0 ? error : EMFILE;
     return nullptr;
   }
+  {
+    const std::lock_guard lock(objects_mutex());
+    std::memcpy(link->secret, reply.guids, sizeof link->secret);
+  }
   auto* channel = new Channel;
   channel->base.fd = socket.get();
   channel->source =

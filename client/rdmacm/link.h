@@ -33,7 +33,9 @@ class CmLink {
   // it cannot.
   [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
 
-  std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
+  // For requests of other sessions about ids of this one; zeros before the first channel.
+  uint8_t secret[ipc::kCmSecret] = {};  // under objects_mutex()
+  std::map<uint32_t, Id*> ids;          // by handle; under objects_mutex()
 
  private:
   std::mutex mutex_;  // one request at a time

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <vector>
 
 #include "client/rdmacm/objects.h"
@@ -58,6 +59,34 @@ void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
   nudge(*to.source);
 }
 
+// An id of the process that forked this one becomes this one's, on a device that this one opens.
+// The parent's copy is then of nothing, and its events are those that the parent has not read.
+int take_from_parent(Id& id, Channel& to) {
+  const auto link = to.source->link;
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kTakeId;
+  request.handle = id.handle;
+  request.channel = to.source->handle;
+  {
+    const std::lock_guard lock(objects_mutex());
+    std::memcpy(request.param.data, id.link->secret, sizeof id.link->secret);
+  }
+  if (const int error = link->call(request, &reply); error != 0) return error;
+  {
+    const std::lock_guard lock(objects_mutex());
+    id.link->ids.erase(id.handle);
+    link->ids.emplace(reply.handle, &id);
+    id.reported = id.acknowledged = 0;  // what the parent has not given back is the parent's
+  }
+  id.link = link;
+  id.handle = reply.handle;
+  if (id.device == nullptr) return 0;
+  id.device = nullptr;
+  id.base.qp = nullptr;
+  return settle(&id, reply.where);
+}
+
 }  // namespace
 
 void nudge(EventSource& source) {
@@ -78,14 +107,18 @@ int migrate(Id* id, rdma_event_channel* given) {
   if (channel == nullptr) return -1;
   Channel& from = *Channel::of(id->base.channel);
   Channel& to = *Channel::of(channel);
-  int error = EINVAL;  // a channel of another process's
-  if (to.source->link == id->link) error = move_in_daemon(*id->link, id->handle, to.source->handle);
+  const bool inherited = to.source->link != id->link;
+  int error = 0;
+  if (inherited)
+    error = take_from_parent(*id, to);
+  else
+    error = move_in_daemon(*id->link, id->handle, to.source->handle);
   if (error != 0) {
     if (given == nullptr) destroy_channel(channel);
     return answer(error);
   }
-  if (&from != &to) move_events(from, to, {id->handle});
-  if (id->sync) {
+  if (&from != &to && !inherited) move_events(from, to, {id->handle});
+  if (id->sync && !inherited) {
     if (id->base.event != nullptr) acknowledge(std::exchange(id->base.event, nullptr));
     destroy_channel(id->base.channel);
   }

@@ -40,6 +40,7 @@ struct Channel {
 // bound to it.
 struct CmDevice {
   uint64_t guid = 0;  // big-endian
+  pid_t owner = 0;    // a child has inherited it, but cannot use it
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
   ibv_xrcd* xrcd = nullptr;

@@ -21,7 +21,7 @@ constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
 enum class CmCall : uint32_t {
-  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed
+  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed; guids: the secret
   kCreateId,           // nothing but what every first request about an id does
   kDestroyId,          // handle
   kMigrateId,          // handle, channel: what is not told yet is told there
@@ -39,6 +39,7 @@ enum class CmCall : uint32_t {
   kSetOption,          // handle, value: CmOption, setting
   kDevices,            // -> count, guids
   kNudge,              // channel: an event of type kCmNudge there
+  kTakeId,             // handle in another session, param.data: its secret, channel -> handle, what
   kJoin,               // handle, remote: a group, value: a token; told by MULTICAST_JOIN
 };
 
@@ -46,6 +47,10 @@ enum class CmCall : uint32_t {
 // requests) has it not. An id is made by the first request about it, which has channel, space and
 // qp_type too; reply.handle says that it was.
 constexpr uint32_t kCmOwnHandle = 1u << 31;
+
+// Of a session, in the first of the guids: who knows it may take ids from it, as a child does that
+// has inherited them.
+constexpr uint32_t kCmSecret = 16;  // bytes
 
 enum class CmOption : uint32_t { kTos, kReuseAddress, kFamilyOnly, kAckTimeout, kMinRnrTimer };
 

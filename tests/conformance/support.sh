@@ -13,7 +13,7 @@ start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 vdev_create va a eth0 --tenant red
-vdev_create vb b eth0 --tenant red --allow raw-packet
+vdev_create vb b eth0 --tenant red --allow raw-packet,qp1
 cp "$BUILD/tests/conformance/verbs_support" "$T/"
 asked() { # NAMESPACE USER DEVICE
   on "$1" "$2" "$T/verbs_support" "$3" || fail "the device cannot be asked"

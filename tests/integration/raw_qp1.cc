@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/wire/cm.h"
 #include "core/wire/mad.h"
@@ -126,7 +128,8 @@ struct Port {
     const ibv_wc_status status = send(mad, to, 0, length, qpn);
     must(status == expected, std::string("a bad MAD is sent with ") + ibv_wc_status_str(status));
     close();
-    while (ibv_wc wc; ibv_poll_cq(received, 1, &wc) > 0) {
+    ibv_wc wc{};
+    while (ibv_poll_cq(received, 1, &wc) > 0) {
     }
     open();
   }
@@ -170,7 +173,6 @@ void serve(Port& port, unsigned count) {
   errno = 0;
   must(port.try_open() == nullptr && errno == EBUSY, "a second queue pair 1");
   std::puts("ready");
-  std::fflush(stdout);
   for (unsigned i = 0; i < count; ++i) {
     const ibv_wc wc = port.next(port.received);
     must(wc.status == IBV_WC_SUCCESS && wc.byte_len == kRoom && wc.src_qp == kGsiQpn &&
@@ -226,7 +228,7 @@ void ask(Port& port, const std::vector<ibv_gid>& peers) {
     port.post_receive(wc.wr_id);
   }
   const ibv_gid nobody{{0xfd, 0xff}};
-  for (uint64_t i = 0; i < 20'000; ++i)
+  for (uint64_t i = 0; i < 3'000; ++i)
     must(port.send(get(i), nobody, 0) == IBV_WC_SUCCESS, "one of many");
 }
 
@@ -237,6 +239,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: raw_qp1 refused DEVICE | serve DEVICE MADS | ask DEVICE GID...\n");
     return 2;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::string what = argv[1];
   Port port(argv[2]);
   if (what == "refused") {

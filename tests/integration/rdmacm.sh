@@ -62,8 +62,10 @@ for address in 10.0.0.1 fd00::1; do
   words=(udaddy -b "$address" -c 10 -C 20)
   meet udaddy -s "$address" -c 10 -C 20
 done
-words=(rping -s -C 5 -S 60000 -V)  # at the wildcard
-meet rping -c -C 5 -S 60000 -V -a 10.0.0.1
+for size in 23 4096 65535; do
+  words=(rping -s -C 3 -S $size -V)  # at the wildcard
+  meet rping -c -C 3 -S $size -V -a 10.0.0.1
+done
 words=(rdma_server)
 meet rdma_client -s 10.0.0.1
 # perftest connects a second time without a sign that the server listens for it, and does not live
@@ -87,6 +89,15 @@ perftest() {
 }
 for program in ib_send_lat ib_write_bw ib_read_lat; do perftest $program -F -R -n 100; done
 perftest ib_send_lat -F -R -c UD -n 100
+
+say "times of connections"
+for address in 10.0.0.1 fd00::1; do
+  server cmtime -b $address
+  on b "$user" cmtime -s $address -c 50 >"$T/client.log" 2>&1 || fail "cmtime at $address: $(<"$T/client.log")"
+  grep -qE '^disconnect +:' "$T/client.log" || fail "cmtime at $address: $(<"$T/client.log")"
+  kill "${PID[server]}" 2>/dev/null || true  # it stays
+  reap server 5
+done
 
 say "groups"
 group() { # ADDRESS_A ADDRESS_B GROUP

@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -234,6 +236,37 @@ void migrate_with_events(const char* text) {
   destroy(listener);
 }
 
+// What the parent was asked, a child accepts, on a device that it opens by itself.
+void accept_in_a_child(const char* text) {
+  Address address(text, "7474");
+  Channel servers, clients;
+  rdma_cm_id *listener = servers.id(), *asking = clients.id();
+  listen_at(listener, address);
+  resolve(clients, asking, address);
+  ask(asking);
+  rdma_cm_id* request = servers.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    doing += ", in the child";
+    Channel own;
+    CHECK(rdma_migrate_id(request, own.channel) == 0 && request->channel == own.channel);
+    accept(request);
+    CHECK(own.expect(RDMA_CM_EVENT_ESTABLISHED) == request);
+    CHECK(own.expect(RDMA_CM_EVENT_DISCONNECTED) == request);
+    destroy(request);
+    std::_Exit(0);
+  }
+  clients.expect(RDMA_CM_EVENT_ESTABLISHED);
+  destroy(request);  // the copy
+  CHECK(!clients.readable(100) && !servers.readable(0));
+  CHECK(rdma_disconnect(asking) == 0);
+  clients.expect(RDMA_CM_EVENT_DISCONNECTED);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child && status == 0);
+  destroy(asking);
+  destroy(listener);
+}
+
 void set(rdma_cm_id* id, int option, int value) {
   auto byte = static_cast<uint8_t>(value);
   const bool small = option == RDMA_OPTION_ID_TOS || option == RDMA_OPTION_ID_ACK_TIMEOUT;
@@ -371,6 +404,7 @@ int main(int argc, char** argv) {
             [=] { send_a_message(address, space, type); });
     cases.emplace_back("options" + at, [=] { options(address); });
     cases.emplace_back("migrate_with_events" + at, [=] { migrate_with_events(address); });
+    cases.emplace_back("accept_in_a_child" + at, [=] { accept_in_a_child(address); });
   }
   cases.emplace_back("groups of IPv4", [=] { groups(argv[1], "239.1.2.3"); });
   cases.emplace_back("groups of IPv6", [=] { groups(argv[2], "ff0e::123"); });

@@ -37,6 +37,12 @@ for ((i = 0; i < pairs; ++i)); do
 done
 took=$((${EPOCHREALTIME/./} - began))
 say "$((each * pairs * 1000000 / took)) connections a second"
+# Each end makes a queue pair, connects it, ends it and destroys it: four questions, and some to begin.
+asked() { ctl stats | awk -v name="$1" '$1 == name && $2 == "requests" { print $3 }'; }
+for vdevice in va vb; do
+  [[ $(asked $vdevice) -le $((each * pairs * 4 + pairs * 50)) ]] ||
+    fail "$vdevice was asked $(asked $vdevice) times for $((each * pairs)) connections"
+done
 ctl conn stats | grep -E 'repeated|duplicate|stray|limited|refused' || true
 none_left() {
   [[ $(ctl conn list | wc -l) -eq 1 && $(used va cm_ids)$(used vb cm_ids) == 00 ]] &&

@@ -17,8 +17,8 @@ two_vdevices "$mode"
 # What ofi_rxm asks of a completion queue grows with the peers it is told to expect; 256 by default,
 # which is more than a vdevice gives (cqe).
 SETTINGS=(env FI_UNIVERSE_SIZE=16)
-for endpoint in msg rdm; do
-  meet "fi_pingpong -e $endpoint" fi_pingpong -B $PORT -P $PORT -p verbs -e $endpoint -I 10
+for run in verbs:msg verbs:rdm "verbs;ofi_rxm:rdm"; do
+  meet "fi_pingpong $run" fi_pingpong -B $PORT -P $PORT -p "${run%:*}" -e "${run#*:}" -I 10
   PORT=$((PORT + 1))  # the client's port of the last run is in TIME_WAIT
 done
 tell libfabric "$mode" $PASSED $FAILED_RUNS 0

@@ -19,6 +19,7 @@
 #include "core/ipc/cm_messages.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/cm.h"
+#include "vrdmad/raw_gsi.h"
 
 namespace vrdma::vrdmad {
 
@@ -30,6 +31,7 @@ struct CmRig {
   std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
   Cm cm{*loop};
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
+  std::array<std::shared_ptr<RawGsi>, 2> gsis;
   std::array<std::unique_ptr<CmDevice>, 2> devices;
 
   CmRig() { attach(); }
@@ -43,6 +45,7 @@ struct CmRig {
       setup.node_guid = i + 100;
       setup.qp_numbers = std::make_shared<rdma::QpNumbers>();
       for (uint32_t qpn = 1; qpn < 64; ++qpn) setup.qp_numbers->add(qpn);
+      setup.gsi = gsis[i] = std::make_shared<RawGsi>(*loop);
       if (!setup.ledger.set_limits(limits)) std::abort();
       devices[i] = std::move(*cm.attach(std::move(setup)));
       devices[i]->update({gid(i)}, 4096);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/unit/vrdmad/cm_rig.h"
 
 namespace vrdma::vrdmad {
@@ -258,6 +260,58 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
   migrate.channel = ~0u;
   EXPECT_EQ(stranger.call(migrate), EINVAL);
   EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0) << "nothing has happened to them";
+}
+
+// As by a child that has inherited what its parent knows.
+TEST_F(CmSessions, GiveAnIdToAnotherThatKnowsTheirSecret) {
+  const auto secret_of = [](CmClient& client) {
+    ipc::CmRequest take;
+    take.call = CmCall::kTakeId;
+    std::memcpy(take.param.data, client.reply.guids, ipc::kCmSecret);
+    return take;
+  };
+  const uint32_t channel = two.channel();
+  ipc::CmRequest take = secret_of(two);
+  two.listener(1, kPort);
+  const uint32_t id = one.caller(1, kPort, 1);
+  events(two);
+  take.handle = last.request;
+  CmClient child(rig, 1), stranger(rig, 0);
+  take.channel = child.channel();
+  EXPECT_NE(std::memcmp(take.param.data, child.reply.guids, ipc::kCmSecret), 0);
+
+  ipc::CmRequest wrong = take;
+  wrong.param.data[3] ^= 1;
+  EXPECT_EQ(child.call(wrong), EINVAL);
+  wrong = take;
+  wrong.handle = channel;
+  EXPECT_EQ(child.call(wrong), EINVAL);
+  wrong = take;
+  wrong.channel = channel + 100;
+  EXPECT_EQ(child.call(wrong), EINVAL);
+  EXPECT_EQ(two.call(take), EINVAL) << "its own";
+  wrong = take;
+  wrong.channel = stranger.channel();
+  EXPECT_EQ(stranger.call(wrong), EINVAL) << "of another namespace";
+
+  ASSERT_EQ(child.call(take), 0);
+  const uint32_t taken = child.reply.handle;
+  EXPECT_EQ(child.call(take), EINVAL) << "it is not there any more";
+  EXPECT_EQ(two.with_qp(CmCall::kAccept, take.handle, 2), EINVAL);
+  EXPECT_EQ(two.call(CmCall::kDestroyId, take.handle), EINVAL);
+  EXPECT_EQ(child.with_qp(CmCall::kAccept, taken, 2), 0);
+  EXPECT_THAT(events(one), testing::Contains(number(CmEventType::kConnectResponse)));
+  EXPECT_EQ(one.call(CmCall::kConfirm, id), 0);
+  EXPECT_THAT(events(child), testing::ElementsAre(number(CmEventType::kEstablished)));
+  EXPECT_THAT(events(two), IsEmpty());
+  two.hang_up();
+  rig.settle();
+  EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0);
+  EXPECT_THAT(events(child), testing::ElementsAre(number(CmEventType::kDisconnected)));
+  child.hang_up();
+  one.hang_up();
+  stranger.hang_up();
+  expect_nothing();
 }
 
 TEST_F(CmSessions, RefuseWhatIsOutOfRange) {

@@ -89,6 +89,7 @@ char letter_of(QpType type) {
       return 'r';
     case QpType::kUc:
       return 'u';
+    case QpType::kGsi:
     case QpType::kUd:
       return 'd';
     case QpType::kRawPacket:
