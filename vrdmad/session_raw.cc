@@ -74,7 +74,7 @@ base::Result<Fd> Session::packet_socket(Fds proof) {
 
 // A vdevice has one, and one program at a time has that.
 int Session::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
-  if (vdevice_->gsi == nullptr) return EPERM;
+  if (vdevice_->gsi == nullptr) return EOPNOTSUPP;  // as raw packets
   auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
     if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
   });
