@@ -37,7 +37,7 @@ struct Vdevice {
   rdma::Device device;
   provisioning::Ledger ledger;
   provisioning::Permissions permissions;
-  std::shared_ptr<RawGsi> gsi;  // none: not allowed
+  std::shared_ptr<RawGsi> gsi;      // none: not allowed
   std::string ibdev;                // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;     // never null; it is the device's pace while that is limited
   base::TokenBucket registrations;  // mr_rate

@@ -43,6 +43,7 @@ struct PacedBase : Base {
   FakePace pace;
   World::Pair pair = this->world.connected();
   PacedBase() { this->world.a_device.pace = &pace; }
+  ~PacedBase() override { this->world.a_device.pace = nullptr; }  // queues outlive it
   bool write(uint32_t length = 100) {
     return this->a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, this->b_key),
                              {{kBase, length, this->a_key}});
