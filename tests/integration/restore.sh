@@ -11,7 +11,7 @@ setup
 mkdir -m 700 "$S"
 mount -t tmpfs -o size=512k,mode=700 tmpfs "$S"
 undo_mount() { umount -l "$S" 2>/dev/null || true; }
-trap 'status=$?; line=$BASH_COMMAND; undo_mount; (exit $status); finish $status "$line"' EXIT
+trap 'status=$? line=$BASH_COMMAND; undo_mount; finish $status "$line"' EXIT
 start_daemon
 netns_add a b c
 for n in a b c; do loose $n eth0; done
