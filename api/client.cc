@@ -197,7 +197,8 @@ base::Result<v1::VersionResponse> Client::version() {
   return connection_->call(&v1::Admin::Stub::Version, v1::VersionRequest());
 }
 
-base::Result<void> Client::watch_vdevs(const OnEvent& on_event) {
+base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
+                                       const std::function<void()>& on_begun) {
   grpc::ClientContext context;
   {
     const std::lock_guard lock(connection_->mutex);
@@ -205,6 +206,8 @@ base::Result<void> Client::watch_vdevs(const OnEvent& on_event) {
     connection_->watches.insert(&context);
   }
   auto reader = connection_->stub->WatchVdevs(&context, v1::WatchVdevsRequest());
+  reader->WaitForInitialMetadata();  // failed: Read() fails too
+  if (on_begun) on_begun();
   v1::WatchEvent event;
   bool wanted = true;
   while (wanted && reader->Read(&event)) wanted = on_event(event);

@@ -48,9 +48,11 @@ class Client {
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream
-  // ends (an error: it has no end of its own).
+  // ends (an error: it has no end of its own). `on_begun`, before that: what happens from now on is
+  // told.
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
-  [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event);
+  [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
+                                               const std::function<void()>& on_begun = {});
   // Ends a watch in progress, and every one that is begun later: they succeed.
   void end_watch();
 

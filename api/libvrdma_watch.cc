@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -54,6 +55,7 @@ struct vrdma_watch {
   vrdma_watch(vrdma::api::Client client, vrdma::base::Fd ready)
       : client_(std::move(client)), ready_(std::move(ready)), reader_([this] { read(); }) {
     ::pthread_setname_np(reader_.native_handle(), "vrdma-watch");
+    begun_.get_future().wait();
   }
   vrdma_watch(const vrdma_watch&) = delete;
   vrdma_watch& operator=(const vrdma_watch&) = delete;
@@ -81,14 +83,16 @@ struct vrdma_watch {
 
  private:
   void read() {
-    const auto ended = client_.watch_vdevs([this](const vrdma::v1::WatchEvent& event) {
-      auto made = std::make_unique<OwnedEvent>(event);
-      const std::lock_guard lock(mutex_);
-      if (events_.size() >= vrdma::api::kBacklog) return false;
-      events_.push_back(std::move(made));
-      ::eventfd_write(ready_.get(), 1);
-      return true;
-    });
+    const auto ended = client_.watch_vdevs(
+        [this](const vrdma::v1::WatchEvent& event) {
+          auto made = std::make_unique<OwnedEvent>(event);
+          const std::lock_guard lock(mutex_);
+          if (events_.size() >= vrdma::api::kBacklog) return false;
+          events_.push_back(std::move(made));
+          ::eventfd_write(ready_.get(), 1);
+          return true;
+        },
+        [this] { begun_.set_value(); });
     const std::lock_guard lock(mutex_);
     error_ =
         ended ? vrdma::base::Error(ENOSPC, "the program does not read its events") : ended.error();
@@ -98,6 +102,8 @@ struct vrdma_watch {
   const vrdma::api::InUse in_use_;
   vrdma::api::Client client_;
   const vrdma::base::Fd ready_;  // an eventfd, above 0 while events_ or error_ is to be read
+
+  std::promise<void> begun_;  // the daemon tells of all that happens
 
   std::mutex mutex_;  // guards the two below
   std::deque<std::unique_ptr<OwnedEvent>> events_;

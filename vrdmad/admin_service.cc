@@ -153,8 +153,16 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
     // The first events come before gRPC knows the reactor: it keeps what is started until then.
     token_ = backend.watch([this](const WatchEvent& event) { push(event); });
+    // Tells the client that from now on it misses nothing, also where there is nothing yet.
+    StartSendInitialMetadata();
   }
 
+  void OnSendInitialMetadataDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    write_next();
+  }
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
@@ -196,7 +204,7 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
 
   std::mutex mutex_;                    // guards all below
   std::deque<v1::WatchEvent> backlog_;  // the first one is on its way while writing_
-  bool writing_ = false;
+  bool writing_ = true;                 // the initial metadata first
   bool finished_ = false;
 };
 

@@ -45,7 +45,7 @@ say "install"
 rm -f /var/lib/man-db/auto-update  # its index takes longer than all the rest
 dpkg --force-unsafe-io -i /tmp/*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
 [[ $(dpkg-query -W -f '${db:Status-Status}\n' vrdma vrdma-libraries libvrdma1 libvrdma-dev | uniq) == installed ]] || fail "not installed"
-ldconfig -p | grep -q 'libvrdma.so.1 .*=> /' || fail "the loader does not find libvrdma.so.1"
+ldconfig -p | grep 'libvrdma.so.1 .*=> /' >/dev/null || fail "the loader does not find libvrdma.so.1"
 for page in vrdmad vrdmactl vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
 
 say "the unit: sound, and its capabilities are those of privileges.cc and of the start"
@@ -84,7 +84,7 @@ for n in red:1 blue:2; do
   nsenter --net=/run/netns/${n%:*} ip link set e0 up
   vrdmactl vdev create ${n%:*}0 --netns ${n%:*} --netdev e0 --tenant ${n%:*} --fabric shared
 done
-vrdmactl exec red0 -- ibv_devinfo -d red0 | grep -q PORT_ACTIVE || fail "ibv_devinfo"
+vrdmactl exec red0 -- ibv_devinfo -d red0 | grep PORT_ACTIVE >/dev/null || fail "ibv_devinfo"
 index() { vrdmactl gid list "$1" | awk -v a="$2" 'index($0, a) { print $2 }'; }
 vrdmactl exec red0 -- ibv_rc_pingpong -e -n 100 -d red0 -g "$(index red0 10.0.0.1)" >/tmp/server.log 2>&1 &
 server=$!

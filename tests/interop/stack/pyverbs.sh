@@ -27,7 +27,7 @@ gunzip -f "$T"/rdma-core/tests/*.gz
 start_daemon
 two_vdevices "$mode" --allow raw-packet
 # The tests send frames from an address of their own, and a vdevice only from that of its netdev.
-own_address() { ctl vdev show va | grep -q fe80::268a:7ff:fea5:28c8; }
+own_address() { ctl vdev show va | grep fe80::268a:7ff:fea5:28c8 >/dev/null; }
 ip_in a link set eth0 address 24:8a:07:a5:28:c8
 wait_until 10 own_address || fail "va does not follow the address of its netdev"
 INDEX_A=$(gid_index a va 10.0.0.1)
