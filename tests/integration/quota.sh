@@ -130,5 +130,5 @@ if mkdir "$group" 2>/dev/null && sh -c "echo \$\$ >$group/cgroup.procs" 2>/dev/n
 else
   echo "   this machine lets us make no control group"
 fi
-kill -9 "${PID[server]}"
+kill -9 "${PID[server]}" 2>/dev/null || true
 reap server 5
