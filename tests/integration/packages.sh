@@ -12,6 +12,8 @@ setup
 SOURCES=$(realpath "$(dirname "$0")/../..")
 
 if [[ ${1:-} != inside ]]; then
+  unshare --mount --propagation private true 2>/dev/null ||
+    skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
   say "build"
   mkdir "$T/build" "$T/copy"
   (cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
