@@ -12,5 +12,7 @@ extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
          "race:libgrpc\n"
          "race:libabsl\n"
          "race:libupb\n"
-         "race:grpc::\n";
+         "race:grpc::\n"
+         // A descriptor that gRPC closed out of sight, and whose number was used again.
+         "race:closedir\n";
 }
