@@ -176,21 +176,9 @@ int Client::modify(uint32_t qp, QpState to, uint32_t mask, verbs::QpAttributes a
   return answer.came ? answer.error : ECONNRESET;
 }
 
-void Client::loop(const ipc::CreateQpReply& qp, verbs::QpType type) {
+void Client::to_rts(const ipc::CreateQpReply& qp, verbs::QpType type,
+                    const verbs::QpAttributes& attributes) {
   using namespace verbs;  // NOLINT: names of attributes
-  const Answer gids = call(Call::kQueryGids);
-  expect(gids.came && gids.reply.gids.count > 0, "kQueryGids");
-  QpAttributes attributes{};
-  attributes.port_num = 1;
-  attributes.access_flags = kRemoteWrite | kRemoteRead | kRemoteAtomic;
-  attributes.path_mtu = 5;
-  attributes.dest_qpn = qp.qpn;
-  std::memcpy(attributes.av.dgid, gids.reply.gids.gids[0], 16);
-  attributes.av.is_global = attributes.av.port_num = 1;
-  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1;
-  attributes.min_rnr_timer = 1;
-  attributes.retry_cnt = attributes.rnr_retry = 7;
-  attributes.timeout = 14;
   const bool ud = type == QpType::kUd;
   const uint32_t init = kQpPkeyIndex | kQpPort;
   int error = modify(qp.handle, QpState::kInit, init | (ud ? kQpQkey : kQpAccessFlags), attributes);
@@ -200,6 +188,28 @@ void Client::loop(const ipc::CreateQpReply& qp, verbs::QpType type) {
   const uint32_t rts = kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic;
   if (error == 0) error = modify(qp.handle, QpState::kRts, kQpSqPsn | (ud ? 0u : rts), attributes);
   expect(error == 0, std::string("kModifyQp: ") + std::strerror(error));
+}
+
+void Client::loop(const ipc::CreateQpReply& qp, verbs::QpType type) {
+  const Answer gids = call(Call::kQueryGids);
+  expect(gids.came && gids.reply.gids.count > 0, "kQueryGids");
+  verbs::QpAttributes attributes{};
+  attributes.port_num = 1;
+  attributes.access_flags = verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
+  attributes.path_mtu = 5;
+  attributes.dest_qpn = qp.qpn;
+  std::memcpy(attributes.av.dgid, gids.reply.gids.gids[0], 16);
+  attributes.av.is_global = attributes.av.port_num = 1;
+  attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1;
+  attributes.min_rnr_timer = 1;
+  attributes.retry_cnt = attributes.rnr_retry = 7;
+  attributes.timeout = 14;
+  to_rts(qp, type, attributes);
+}
+
+void Client::loop_again(const ipc::CreateQpReply& qp) {
+  expect(modify(qp.handle, QpState::kReset, 0, {}) == 0, "RESET");
+  loop(qp);
 }
 
 void Client::post(const ipc::CreateQpReply& qp, const ipc::SendWqe& wqe,

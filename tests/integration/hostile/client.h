@@ -64,8 +64,13 @@ class Client {
   ipc::CreateSrqReply create_srq(uint32_t pd);
   ipc::RegMrReply reg_mr(uint32_t pd, uint64_t addr, uint64_t length, ipc::Way way,
                          uint32_t access = 15);
-  // RESET -> RTS, joined to itself; a datagram's to RTS.
+  // RESET -> RTS, with what of `attributes` belongs to each step.
+  void to_rts(const ipc::CreateQpReply& qp, verbs::QpType type,
+              const verbs::QpAttributes& attributes);
+  // The same, joined to itself; a datagram's to RTS.
   void loop(const ipc::CreateQpReply& qp, verbs::QpType type = verbs::QpType::kRc);
+  // After an error, or for a change of mind: RESET, and joined to itself.
+  void loop_again(const ipc::CreateQpReply& qp);
   int modify(uint32_t qp, verbs::QpState to, uint32_t mask, verbs::QpAttributes attributes);
   // Publishes a work request and hands the queue to the worker.
   void post(const ipc::CreateQpReply& qp, const ipc::SendWqe& wqe,

@@ -36,11 +36,7 @@ struct Looped {
     if (rkey != 0) made.rdma.rkey = rkey;
     client.post(qp, made, {data(length)});
   }
-  // After an error, or for a change of mind.
-  void again() {
-    expect(client.modify(qp.handle, verbs::QpState::kReset, 0, {}) == 0, "RESET");
-    client.loop(qp);
-  }
+  void again() { client.loop_again(qp); }
   // Nobody who works on this session is stuck, and it has not been ended.
   void still_works() {
     again();

@@ -55,10 +55,7 @@ struct Forger {
     expect(client.executed(qp, 20'000), "a queue stands still");
     return client.last_result(qp).status;
   }
-  void again() {
-    expect(client.modify(qp.handle, verbs::QpState::kReset, 0, {}) == 0, "RESET");
-    client.loop(qp);
-  }
+  void again() { client.loop_again(qp); }
   Client client;
   uint32_t pd = 0;
   ipc::CreateQpReply qp{};

@@ -172,25 +172,15 @@ void descriptors_that_find_no_place(const Target& target) {
   ::getrlimit(RLIMIT_NOFILE, &few);
   few.rlim_cur = static_cast<rlim_t>(client.fd()) + 3;
   ::setrlimit(RLIMIT_NOFILE, &few);
-  static uint64_t cookie = 9;
-  ipc::Request request = request_of(Call::kHello);
-  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
-  request.hello.cookie = cookie;
-  (void)client.call(request);
+  (void)client.hello();
 }
 
 // Where it may go, the socket of another namespace's vdevice is of no use.
 void from_another_namespace(const Target& target) {
-  Helper helper([] { (void)::unshare(CLONE_NEWUSER); }, [] {});
-  helper.end();
   const bool moved = ::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
   if (!moved) return;
   Client client(target.socket);
-  static uint64_t cookie = 11;
-  ipc::Request request = request_of(Call::kHello);
-  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
-  request.hello.cookie = cookie;
-  const Answer answer = client.call(request);
+  const Answer answer = client.hello();
   expect(!answer.came || answer.error != 0, "a process of another namespace gets a session");
 }
 

@@ -243,8 +243,7 @@ void guessed_keys(const Target& target) {
     expect(it.client.last_result(it.qp).status ==
                static_cast<uint32_t>(verbs::WcStatus::kRemoteAccessError),
            "a guessed key is of use");
-    expect(it.client.modify(it.qp.handle, verbs::QpState::kReset, 0, {}) == 0, "RESET");
-    it.client.loop(it.qp);
+    it.again();
   }
 }
 

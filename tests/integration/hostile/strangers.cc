@@ -41,24 +41,15 @@ Gid own_gid(Client& client) {
 // after the most there can be.
 void aim(Client& client, const ipc::CreateQpReply& qp, const Gid& dgid, uint32_t qpn,
          bool patient = false) {
-  using namespace verbs;  // NOLINT: names of attributes
-  QpAttributes to{};
+  verbs::QpAttributes to{};
   to.port_num = to.av.port_num = to.av.is_global = 1;
-  to.access_flags = kRemoteWrite | kRemoteRead | kRemoteAtomic;
+  to.access_flags = verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
   to.path_mtu = 5;
   to.dest_qpn = qpn;
   std::memcpy(to.av.dgid, dgid.data(), dgid.size());
   to.max_rd_atomic = to.max_dest_rd_atomic = to.min_rnr_timer = to.timeout = 1;
   to.retry_cnt = to.rnr_retry = patient ? 7 : 0;
-  int error = client.modify(qp.handle, QpState::kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, to);
-  if (error == 0)
-    error = client.modify(
-        qp.handle, QpState::kRtr,
-        kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn | kQpMaxDestRdAtomic | kQpMinRnrTimer, to);
-  if (error == 0)
-    error = client.modify(qp.handle, QpState::kRts,
-                          kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpSqPsn | kQpMaxQpRdAtomic, to);
-  expect(error == 0, "a queue pair cannot be aimed: " + std::string(std::strerror(error)));
+  client.to_rts(qp, QpType::kRc, to);
 }
 
 // A queue pair whose peer is another one hears nothing from us, whatever number, key and address
