@@ -12,14 +12,17 @@ using provisioning::Kind;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A send queue that always has work: it spends 1000 bytes a turn.
+// All that can be spent at once of 1 GB/s: however late a turn comes, none follows it at once.
+constexpr uint64_t kTurn = 50'000'000;
+
+// A send queue that always has work.
 struct Queue final : rdma::Sender {
   Queue(Pacer& its_pacer, std::vector<int>& its_order, int its_number)
       : pacer(its_pacer), order(its_order), number(its_number) {}
   ~Queue() override { pacer.leave(*this); }
   void kick() override {
     if (!eager || !pacer.admit(*this)) return;
-    pacer.spend(1000, 1);
+    pacer.spend(kTurn, 1);
     order.push_back(number);
     (void)pacer.admit(*this);
   }
@@ -46,6 +49,11 @@ struct Pacers : testing::Test {
     of(limits, Kind::kBandwidth) = bandwidth;
     pacer.set(limits);
   }
+  // Nobody may go on, however slow the test is, until there is another limit.
+  void owe_for_days() {
+    limit(1);
+    pacer.spend(1'000'000, 0);
+  }
   void run_until(const std::function<bool()>& condition) {
     const auto end = base::EventLoop::now() + std::chrono::seconds(10);
     while (!condition() && base::EventLoop::now() < end) {
@@ -57,32 +65,31 @@ struct Pacers : testing::Test {
 };
 
 TEST_F(Pacers, CallOneAfterTheOther) {
-  limit(1'000'000);        // 50,000 at once, then 1000 a millisecond
-  pacer.spend(60'000, 0);  // which are gone
+  owe_for_days();
   Queue a(pacer, order, 1), b(pacer, order, 2), c(pacer, order, 3);
   for (Queue* queue : {&a, &b, &c}) queue->kick();
   EXPECT_THAT(order, IsEmpty());
+  limit(1'000'000'000);
   run_until([&] { return order.size() >= 9; });
   order.resize(9);
   EXPECT_THAT(order, ElementsAre(1, 2, 3, 1, 2, 3, 1, 2, 3));
 }
 
 TEST_F(Pacers, PassOverWhoHasNoMoreWorkOrIsGone) {
-  limit(1'000'000);
-  pacer.spend(60'000, 0);
+  owe_for_days();
   auto gone = std::make_unique<Queue>(pacer, order, 1);
   Queue idle(pacer, order, 2), busy(pacer, order, 3);
   for (Queue* queue : {gone.get(), &idle, &busy}) queue->kick();
   gone.reset();
   idle.eager = false;
+  limit(1'000'000'000);
   run_until([&] { return order.size() >= 2; });
   EXPECT_EQ(order[0], 3);
   EXPECT_EQ(order[1], 3);
 }
 
 TEST_F(Pacers, LetEverybodyGoWhenTheLimitEnds) {
-  limit(1);
-  pacer.spend(1'000'000, 0);  // owed for days
+  owe_for_days();
   Queue a(pacer, order, 1), b(pacer, order, 2);
   a.kick();
   b.kick();
@@ -92,8 +99,7 @@ TEST_F(Pacers, LetEverybodyGoWhenTheLimitEnds) {
 }
 
 TEST_F(Pacers, FollowAHigherLimitAtOnce) {
-  limit(1);
-  pacer.spend(1'000'000, 0);
+  owe_for_days();
   Queue a(pacer, order, 1);
   a.kick();
   limit(1'000'000'000);
