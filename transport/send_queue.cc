@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "core/base/asymmetric_fence.h"
 #include "core/rdma/xrc.h"
@@ -47,9 +48,13 @@ SendQueue::~SendQueue() {
   runner_.remove(this);
 }
 
-bool SendQueue::ours() const {
-  const uint32_t token = qp_.block->token.load(std::memory_order_acquire);
-  return token == value(Token::kWorker) || token == value(Token::kAsked);
+bool SendQueue::ours() {
+  uint32_t token = qp_.block->token.load(std::memory_order_acquire);
+  if (!ipc::is_workers(token)) return false;
+  const uint32_t mine = qp_.context->epoch;
+  if (token == ipc::token_word(ipc::token_in(token), mine)) return true;
+  // A dead daemon's, or given by a program that has not heard of us yet.
+  return qp_.block->token.compare_exchange_strong(token, ipc::token_word(Token::kWorker, mine));
 }
 
 void SendQueue::kick() {
@@ -167,7 +172,7 @@ bool SendQueue::permitted() const {
 // Takes the next request out of the ring. What stands there is the program's: copied, then checked.
 SendQueue::Turn SendQueue::fetch() {
   // By CAS: the program may take its question back at this very moment.
-  uint32_t asked = value(Token::kAsked);
+  uint32_t asked = ipc::token_word(Token::kAsked, qp_.context->epoch);
   if (qp_.runs_direct() && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
     return Turn::kSleep;
   tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
@@ -188,7 +193,39 @@ SendQueue::Turn SendQueue::fetch() {
   const size_t length = is_inline ? wqe.inline_length : wqe.num_sge * sizeof(verbs::Sge);
   std::memcpy(request_.inline_data, from + sizeof wqe, length);
   has_request_ = true;
+  if (std::exchange(doubtful_, false)) (void)settle();
   return Turn::kMore;
+}
+
+void SendQueue::mark(ipc::Mark mark, uint32_t receive) {
+  qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
+  qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
+}
+
+// What a dead worker had done of the request in hand. True: it is completed. One of which nobody
+// can have noticed anything is simply begun again.
+bool SendQueue::settle() {
+  const uint32_t word = qp_.block->mark.load(std::memory_order_acquire);
+  const bool begun = word == ipc::mark_word(ipc::Mark::kBegun, tail_);
+  if (!begun && word != ipc::mark_word(ipc::Mark::kDone, tail_)) return false;
+  const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
+  const uint32_t answered = verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0;
+  if (!begun || !verbs::is_connected(qp_.type)) {  // a datagram may be lost
+    complete(WcStatus::kSuccess, answered);
+    return true;
+  }
+  if (verbs::consumes_receive(opcode)) {
+    const uint32_t at = qp_.block->mark_receive.load(std::memory_order_relaxed);
+    const bool delivered =
+        qp_.out != nullptr && (qp_.out_direct ? ipc::head_of(*qp_.outbox->ring, qp_.outbox->depth)
+                                              : qp_.out->inbox_head) == at + 1;
+    if (delivered) complete(WcStatus::kSuccess, 0);
+    return delivered;
+  }
+  // A moment of nanoseconds: it may have been done, or not.
+  ++qp_.context->device->fabric->counters.requests_in_doubt;
+  complete(WcStatus::kRetryExceeded, 0);
+  return true;
 }
 
 SendQueue::Turn SendQueue::idle() {
@@ -212,7 +249,9 @@ SendQueue::Turn SendQueue::let_go() {
       qp_.block->sq_tail.load(std::memory_order_relaxed))
     return Turn::kSleep;
   uint32_t free = value(Token::kFree);
-  return token.compare_exchange_strong(free, value(Token::kWorker)) ? Turn::kMore : Turn::kSleep;
+  return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch))
+             ? Turn::kMore
+             : Turn::kSleep;
 }
 
 SendQueue::Turn SendQueue::wait_for_receive() {

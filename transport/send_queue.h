@@ -21,6 +21,10 @@
 // once also if many receive it, and for what its READs bring. A peer spends nothing of its
 // device's.
 //
+// kWorker and kAsked name the daemon by its epoch. What a dead daemon held a new one makes its own
+// (ours()), unless the program has taken it back before. Of the request at sq_tail the block's mark
+// tells how far it was: see settle().
+//
 // A queue leaves the waiting states by kick(), link_changed(), receive_posted(), resume() and its
 // timer; each just makes it run again, and run() finds out what is the case.
 #pragma once
@@ -48,9 +52,13 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void srq_gone(uint32_t srqn) override {
     if (has_request_ && request_.wqe.srqn == srqn) link_changed();
   }
+  void adopted() override { doubtful_ = true; }
   [[nodiscard]] bool drained() const override { return !has_request_; }
   void resume();
   bool run() override;
+  // Of a path, about the request in hand: from here on others may notice what it does; they have
+  // noticed all. With a request that completes a receive, its entry in the inbox tells.
+  void mark(ipc::Mark mark, uint32_t receive = 0);
 
  private:
   enum class Turn : uint8_t { kMore, kYield, kSleep };
@@ -62,18 +70,20 @@ class SendQueue final : public rdma::Sender, public Runnable {
   Turn wait_for_receive();
   Turn wait_for_link();
   Turn change_key();
+  bool settle();
   void complete(verbs::WcStatus status, uint32_t byte_len);
   void start_timer(base::Duration delay);
   void stop_waiting();
   void forget_request();
   void block(bool blocked);
   [[nodiscard]] bool permitted() const;
-  [[nodiscard]] bool ours() const;
+  [[nodiscard]] bool ours();
 
   rdma::Qp& qp_;
   Runner& runner_;
   std::unique_ptr<Path> path_;
   uint32_t tail_ = 0;
+  bool doubtful_ = false;
   bool has_request_ = false;  // request_ was fetched and is not completed
   rdma::WorkRequest request_{};
 

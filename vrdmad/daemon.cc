@@ -127,6 +127,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
                                               Store& store, const SessionSettings& settings,
                                               unsigned workers) {
   std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings));
+  auto sessions = daemon->find_sessions();
   auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
   daemon->monitor_ = std::move(*monitor);
@@ -138,10 +139,14 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
     daemon->workers_.push_back(std::move(*worker));
   }
   if (auto restored = daemon->restore_all(); !restored) return pass(std::move(restored.error()));
+  daemon->adopt(std::move(sessions));
   return daemon;
 }
 
-Daemon::~Daemon() { records_.clear(); }
+Daemon::~Daemon() {
+  for (auto& worker : workers_) worker->leave_sessions();
+  records_.clear();
+}
 
 Worker& Daemon::worker_of(const std::string& fabric) {
   return *workers_[std::hash<std::string>()(fabric) % workers_.size()];

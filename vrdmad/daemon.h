@@ -89,6 +89,8 @@ class Daemon final : public AdminBackend {
   base::Result<void> restore_all();
   void restore_lost();
   void retry_later();
+  std::vector<std::unique_ptr<SessionFile>> find_sessions();
+  void adopt(std::vector<std::unique_ptr<SessionFile>> files);
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   base::Result<void> store(Record& record);
   void store_again(Record& record);

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "netns/netns.h"
@@ -61,6 +62,45 @@ Result<void> Daemon::restore_all() {
   retry_delay_ = std::chrono::seconds(1);
   retry_later();
   return {};
+}
+
+// What a dead daemon has written down of its sessions. Our own are numbered after them.
+std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
+  namespace fs = std::filesystem;
+  settings_.state_dir = run_dir_.state_dir();
+  std::vector<std::unique_ptr<SessionFile>> files;
+  std::error_code ignored;
+  std::vector<fs::path> paths;
+  for (auto it = fs::directory_iterator(settings_.state_dir, ignored);
+       it != fs::directory_iterator(); it.increment(ignored))
+    paths.push_back(it->path());
+  for (const auto& path : paths) {
+    Session::number_from(static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10)));
+    auto file = path.extension() == ".session"
+                    ? SessionFile::open(path)
+                    : base::Result<std::unique_ptr<SessionFile>>(fail(EINVAL, "is not finished"));
+    const auto of = file ? summary_of(**file) : std::nullopt;
+    if (!of) {
+      spdlog::warn("the session in {} cannot be taken over: {}", path.string(),
+                   file ? "it was not open yet" : file.error().message());
+      fs::remove(path, ignored);
+      continue;
+    }
+    settings_.epoch = std::max(settings_.epoch, of->epoch % (ipc::kEpochs - 1) + 1);
+    files.push_back(std::move(*file));
+  }
+  return files;
+}
+
+// Each by the worker of its vdevice, all of them at once: the next to come finds all that there is.
+void Daemon::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
+  std::map<Worker*, std::vector<std::unique_ptr<SessionFile>>> of_workers;
+  for (auto& file : files) {
+    const auto found = records_.find(summary_of(*file)->vdevice);
+    Worker& worker = found != records_.end() ? worker_of(found->second->fabric) : *workers_.front();
+    of_workers[&worker].push_back(std::move(file));
+  }
+  for (auto& [worker, its] : of_workers) worker->adopt(std::move(its));
 }
 
 void Daemon::retry_later() {

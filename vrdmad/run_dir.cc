@@ -103,6 +103,9 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   if (!lock) return base::pass(std::move(lock).error());
   RunDir dir(absolute, *made, std::move(*lock));
   dir.remove_leftovers();
+  if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
+  if (::chmod(dir.state_dir().c_str(), 0700) != 0)
+    return base::fail_errno("set the mode of " + dir.state_dir());
   if (auto netns = make_dir(dir.path_ + "/netns"); !netns)
     return base::pass(std::move(netns).error());
   return dir;
@@ -111,6 +114,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
 RunDir::~RunDir() {
   if (!lock_.valid()) return;
   remove_leftovers();
+  ::rmdir(state_dir().c_str());
   ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
   if (made_) ::rmdir(path_.c_str());
 }

@@ -3,6 +3,7 @@
 //   R/               0755  made with its parents if it is not there
 //   R/vrdmad.lock    0600  flock(2)ed as long as the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
+//   R/state/         0700  a file for each open session, for the next daemon: session_file.h
 //   R/netns/         0755
 //   R/netns/<inode>/ 0755  made by make_netns_dir(); of that netns' vdevices the session
 //                          sockets, <name>.sock, and the sysfs trees, <name>.sysfs; and
@@ -28,10 +29,12 @@ class RunDir {
   [[nodiscard]] static base::Result<RunDir> open(const std::string& path);
   RunDir(RunDir&&) noexcept = default;
   RunDir& operator=(RunDir&&) = delete;
-  // Removes the sockets, R/netns, the lock, and R if it is empty and was made by open().
+  // Removes the sockets, R/netns, the lock, R/state if it is empty, and R if it is empty and was
+  // made by open().
   ~RunDir();
 
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
+  [[nodiscard]] std::string state_dir() const { return path_ + "/state"; }
   [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
 
   // The directory for the session sockets of a netns, made if it is not there.

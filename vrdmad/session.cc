@@ -1,6 +1,7 @@
 #include "vrdmad/session.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -76,12 +77,18 @@ bool is_raw(const ipc::Request& request) {
          request.create_qp.type == static_cast<uint32_t>(verbs::QpType::kRawPacket);
 }
 
-uint32_t next_context_id() {
+std::atomic<uint32_t>& context_ids() {
   static std::atomic<uint32_t> next = 1;
-  return next.fetch_add(1);
+  return next;
 }
 
+uint32_t next_context_id() { return context_ids().fetch_add(1); }
+
 }  // namespace
+
+void Session::number_from(uint32_t last) {
+  if (context_ids().load() <= last) context_ids().store(last + 1);
+}
 
 base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Vdevice> vdevice,
                                                       transport::Runner& runner,
@@ -209,12 +216,33 @@ void Session::handle(const ipc::Request& request, Fds fds) {
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
-  answer.reply.error = request.version == ipc::kVersion ? dispatch(request, std::move(fds), &answer)
-                                                        : EPROTONOSUPPORT;
+  if (request.call == Call::kResume && context_ == nullptr && greeting_ == nullptr && fds.empty()) {
+    if (resume(request)) return end(false);
+    answer.reply.error = ESTALE;
+  } else if (request.version < ipc::kOldestVersion || request.version > ipc::kVersion) {
+    refuse_version(request.version);
+    answer.reply.error = EPROTONOSUPPORT;
+  } else if (!serve_repeated(request, &answer)) {
+    version_ = request.version;
+    will_serve(request);
+    answer.reply.error = dispatch(request, std::move(fds), &answer);
+    answer.reply.sequence = sequence_;
+    if (answer.reply.error == 0) remember(request, answer.reply);
+  }
   if (answer.reply.error != 0) ++vdevice_->counters.refused;
   if (!answer.deferred) send_answer(std::move(answer));
   // Not when the socket closes: a forked child may hold it for long.
   if (goodbye_) end(false);
+}
+
+// Said once: a program may try for ever.
+void Session::refuse_version(uint32_t version) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  spdlog::warn(
+      "vdevice {}: a program speaks version {} of the session protocol; this vrdmad serves "
+      "{} and {}",
+      vdevice_->device.name, version, ipc::kOldestVersion, ipc::kVersion);
 }
 
 void Session::send_answer(Answer answer) {
@@ -388,6 +416,7 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
     greeting->memory = std::move(fds.front());
   }
   greeting->cheap_fence = request.cheap_fence != 0;
+  greeting->version = version_;
   if (!(*process)->start_reach(loop())) return ENFILE;
   auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   if (!death) return ENFILE;
@@ -415,45 +444,80 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
 int Session::open(Answer* answer) {
   if (vdevice_->gone) return ENODEV;
   auto context = std::move(greeting_->context);
-  rdma::Process& process = *context->process;
   Fd memory = std::move(greeting_->memory);
   if (!memory.valid()) {
     auto made = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
     if (!made) return made.error().code();
     memory = std::move(*made);
-    arenas().add(memory, process);
   }
   auto arena = base::make_memfd("vrdma-queues", ipc::kQueueArenaSize);
   auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
   if (!arena || !bells) return ENFILE;
-  auto arena_map = base::Mapping::shared(*arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
-  auto bell_map = base::Mapping::shared(*bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   std::array<int, 2> events{};
-  if (!arena_map || !bell_map || !doorbell.valid() || ::pipe2(events.data(), O_CLOEXEC) != 0)
-    return ENFILE;
+  if (!doorbell.valid() || ::pipe2(events.data(), O_CLOEXEC) != 0) return ENFILE;
   Fd events_read(events[0]);
   context->event_pipe = Fd(events[1]);
   ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
-  auto heap_fd = arena->duplicate();
-  auto claims_fd = bells->duplicate();
-  auto window_fd = memory.duplicate();
-  if (!heap_fd || !claims_fd || !window_fd) return ENFILE;
-  auto space = rdma::AddressSpace::of_arena(std::move(*window_fd), kMaxWindows);
+  auto own_end = context->event_pipe.reopen(O_WRONLY | O_NONBLOCK);
+  auto for_program = memory.duplicate();
+  if (!own_end || !for_program) return ENFILE;
+  context->id = next_context_id();
+  context->epoch = greeting_->version > 1 ? settings_.epoch : 0;
+  if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
+                                                     std::move(memory), std::move(doorbell)});
+      error != 0)
+    return error;
+  auto* header = context_->arena.at<ipc::ArenaHeader>(0);
+  header->magic = ipc::kArenaMagic;
+  header->epoch = context_->epoch;
+  vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
+  ++vdevice_->counters.opened;
+  if (greeting_->version > 1) begin_file(events_read);
+
+  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
+  Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  auto& reply = answer->reply.hello;
+  reply.node_guid = vdevice_->device.node_guid;
+  reply.grace_ms = settings_.grace_ms;
+  reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
+  reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
+  reply.vendor_part_id = kVendorPartId;
+  reply.session = file_ != nullptr ? context_->id : 0;
+  reply.epoch = context_->epoch;
+  answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), for_program->get(),
+                 doorbell_.get(), events_read.get()};
+  if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
+  if (greeting_->version > 1) answer->fds.push_back(own_end->get());
+  answer->owned.push_back(std::move(*for_program));
+  answer->owned.push_back(std::move(events_read));
+  answer->owned.push_back(std::move(userfaultfd));
+  answer->owned.push_back(std::move(*own_end));
+  return 0;
+}
+
+// Makes `context` the session's, with the memory that it shares with the program.
+int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
+  rdma::Process& process = *context->process;
+  auto arena_map =
+      base::Mapping::shared(files.arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
+  auto bell_map = base::Mapping::shared(files.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
+  auto heap_fd = files.arena.duplicate();
+  auto claims_fd = files.bells.duplicate();
+  if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
+  arenas().add(files.memory, process);
+  auto space = rdma::AddressSpace::of_arena(std::move(files.memory), kMaxWindows);
   if (!space) return space.error().code();
 
-  auto ring = loop().watch(doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
+  auto ring =
+      loop().watch(files.doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
   if (!ring) return ENFILE;
 
   process.set_space(std::move(*space));
   context->device = &vdevice_->device;
-  context->id = next_context_id();
-  auto* header = arena_map->at<ipc::ArenaHeader>(0);
-  header->magic = ipc::kArenaMagic;
-  vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
-  context->arena_fd = std::move(*arena);
+  context->arena_fd = std::move(files.arena);
   context->arena = std::move(*arena_map);
-  context->bell_fd = std::move(*bells);
+  context->bell_fd = std::move(files.bells);
   context->bells = std::move(*bell_map);
   context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), ipc::kHeapOffset,
                                                     ipc::kQueueArenaSize);
@@ -464,23 +528,7 @@ int Session::open(Answer* answer) {
   context_ = std::move(context);
   vdevice_->device.contexts.push_back(context_.get());
   doorbell_watch_ = std::move(*ring);
-  doorbell_ = std::move(doorbell);
-  ++vdevice_->counters.opened;
-
-  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
-  Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-  auto& reply = answer->reply.hello;
-  reply.node_guid = vdevice_->device.node_guid;
-  reply.grace_ms = settings_.grace_ms;
-  reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
-  reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
-  reply.vendor_part_id = kVendorPartId;
-  answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), memory.get(), doorbell_.get(),
-                 events_read.get()};
-  if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
-  answer->owned.push_back(std::move(memory));
-  answer->owned.push_back(std::move(events_read));
-  answer->owned.push_back(std::move(userfaultfd));
+  doorbell_ = std::move(files.doorbell);
   return 0;
 }
 

@@ -11,6 +11,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -18,10 +21,23 @@
 #include "core/rdma/device.h"
 #include "transport/runner.h"
 #include "transport/send_queue.h"
+#include "vrdmad/session_file.h"
 #include "vrdmad/strange_fds.h"
 #include "vrdmad/vdevice.h"
 
 namespace vrdma::vrdmad {
+
+class ProcessFiles;
+
+// Whose session a file tells of.
+struct SessionSummary {
+  std::string vdevice;
+  uint64_t node_guid = 0;
+  uint32_t session = 0;
+  uint32_t epoch = 0;
+  pid_t pid = 0;
+};
+[[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
 
 class Session {
  public:
@@ -29,12 +45,24 @@ class Session {
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
       base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
       const SessionSettings& settings, std::function<void(Session*)> ended);
+  // The session of a dead daemon, as `file` tells of it (session_adopt.cc). When all of its fabric
+  // are there, restore_links() of each and then go_on() of each is called.
+  [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
+      std::unique_ptr<SessionFile> file, std::shared_ptr<Vdevice> vdevice,
+      transport::Runner& runner, const SessionSettings& settings,
+      std::function<void(Session*)> ended);
+  void restore_links();
+  void go_on();
+  // Numbers of sessions are greater than this one from now on.
+  static void number_from(uint32_t last);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
+  // Whether another daemon could take it over.
+  [[nodiscard]] bool is_kept() const { return context_ != nullptr && file_ != nullptr; }
   [[nodiscard]] rdma::Context* context() const { return context_.get(); }
   [[nodiscard]] const std::shared_ptr<Vdevice>& vdevice() const { return vdevice_; }
 
@@ -59,11 +87,30 @@ class Session {
   void leave_survivors();
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
   void send_answer(Answer answer);
+  void refuse_version(uint32_t version);
 
   // session.cc
+  struct Files {
+    base::Fd arena, bells, memory, doorbell;
+  };
+  int furnish(std::unique_ptr<rdma::Context> context, Files files);
   int probe(Answer* answer);
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
   int open(Answer* answer);
+  // session_adopt.cc
+  void remember(const ipc::Request& request, const ipc::Reply& reply);
+  void keep(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply,
+            uint32_t sequence = 0);
+  void will_serve(const ipc::Request& request);
+  void keep_state(const rdma::Qp& qp);
+  void begin_file(const base::Fd& events);
+  [[nodiscard]] base::Result<void> take_over(SessionFile& file);
+  [[nodiscard]] base::Result<void> serve_again(SessionFile& file, const ProcessFiles& files);
+  [[nodiscard]] bool resume(const ipc::Request& request);
+  void attach(base::Fd socket, uint32_t sequence);
+  [[nodiscard]] bool serve_repeated(const ipc::Request& request, Answer* answer);
+  // The handle that the next object must have; 0: any.
+  [[nodiscard]] uint32_t wanted() const { return forced_ != nullptr ? forced_->handle.handle : 0; }
   // session_queries.cc
   int query_device(Answer* answer);
   int query_port(Answer* answer);
@@ -100,6 +147,8 @@ class Session {
   int change_qp(rdma::Qp& qp, verbs::QpState to, uint32_t mask, const ipc::ModifyQpRequest& request,
                 Answer* answer);
   int to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer);
+  int tell_direct(rdma::Qp& qp, rdma::Qp& peer, const ipc::ModifyQpRequest& request,
+                  Answer* answer);
   int show_arenas(const rdma::Context& peer, Answer* answer);
   int query_qp(uint32_t handle, Answer* answer);
   int destroy_qp(uint32_t handle);
@@ -136,8 +185,15 @@ class Session {
     std::unique_ptr<rdma::Context> context;
     base::Fd memory;  // the arena that was presented
     bool cheap_fence = false;
+    uint32_t version = 0;
   };
   std::unique_ptr<Greeting> greeting_;
+  std::unique_ptr<SessionFile> file_;   // none: nobody can take it over
+  const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
+  SessionFile::Last last_;              // of the dead daemon
+  std::unordered_map<uint32_t, std::pair<bool, bool>> was_linked_;  // by handle: out, in
+  std::vector<uint32_t> bereaved_;
+  uint32_t version_ = ipc::kVersion;  // of the client
   uint32_t sequence_ = 0;
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   base::EventLoop::Timer too_soon_;             // a request waits for its time

@@ -10,7 +10,7 @@ using provisioning::Kind;
 int Session::alloc_pd(Answer* answer) {
   auto pd = std::make_unique<rdma::Pd>();
   if (const int error = charge(Kind::kPd, 1, &pd->charges); error != 0) return error;
-  answer->reply.handle.handle = context_->pds.add(std::move(pd))->handle;
+  answer->reply.handle.handle = context_->pds.add(std::move(pd), wanted())->handle;
   return 0;
 }
 
@@ -78,12 +78,13 @@ int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
   if (const int error = charge(Kind::kMrBytes, bytes_of(mr->region), &mr->bytes); error != 0)
     return error;
-  mr->key = context.take_key({mr.get(), nullptr});
+  mr->key = forced_ == nullptr ? context.take_key({mr.get(), nullptr})
+                               : context.take_key({mr.get(), nullptr}, forced_->reg_mr.key);
   if (mr->key == 0) return ENOMEM;
   mr->pd = pd;
   ++pd->users;
   rdma::write_key(context.keys(), mr->key, &mr->region);
-  const rdma::Mr* made = context.mrs.add(std::move(mr));
+  const rdma::Mr* made = context.mrs.add(std::move(mr), wanted());
   answer->reply.reg_mr = {made->handle, made->key, made->region.length};
   return 0;
 }
@@ -209,11 +210,12 @@ int Session::dealloc_mw(uint32_t handle, Answer* answer) {
 }
 
 int Session::create_ah(const verbs::AddressVector& av, Answer* answer) {
-  if (av.is_global == 0 || av.port_num != 1 || av.sgid_index >= vdevice_->device.gids.size())
+  if (forced_ == nullptr &&
+      (av.is_global == 0 || av.port_num != 1 || av.sgid_index >= vdevice_->device.gids.size()))
     return EINVAL;
   auto ah = std::make_unique<rdma::Context::Ah>();
   if (const int error = charge(Kind::kAh, 1, &ah->charges); error != 0) return error;
-  answer->reply.handle.handle = context_->ahs.add(std::move(ah))->handle;
+  answer->reply.handle.handle = context_->ahs.add(std::move(ah), wanted())->handle;
   return 0;
 }
 

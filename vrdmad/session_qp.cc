@@ -37,7 +37,7 @@ uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
 
 int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   if (const int error = make_qp(request, std::move(fds), answer); error != 0) return error;
-  if (request.init_mask == 0) return 0;
+  if (request.init_mask == 0 || forced_ != nullptr) return 0;  // it is as it was
   ipc::ModifyQpRequest init{};
   init.handle = answer->reply.create_qp.handle;
   init.mask = request.init_mask;
@@ -107,7 +107,7 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   const uint64_t sq = inbox + aligned(ipc::recv_ring_bytes(qp->inbox_depth));
   const uint64_t rq = sq + uint64_t{qp->sq_depth} * qp->send_stride;
   const uint64_t end = rq + uint64_t{qp->rq_depth} * ipc::recv_stride(qp->max_recv_sge);
-  auto range = context.heap->allocate(end);
+  auto range = context.heap->allocate(end, forced_ != nullptr ? forced_->create_qp.block : 0);
   if (!range) return range.error().code();
   const uint64_t at = range->offset();
   qp->range = std::move(*range);
@@ -139,10 +139,14 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   ++send_cq->users;
   ++recv_cq->users;
   if (srq != nullptr) ++srq->users;
-  rdma::Qp* made = context.qps.add(std::move(qp));
-  if (made->qpn == 0) made->qpn = context.device->take_qpn(made);
+  rdma::Qp* made = context.qps.add(std::move(qp), wanted());
+  if (forced_ == nullptr) {
+    if (made->qpn == 0) made->qpn = context.device->take_qpn(made);
+  } else if (context.device->take_qpn(made, forced_->create_qp.qpn)) {
+    made->qpn = forced_->create_qp.qpn;
+  }
   if (made->frames != nullptr) context.device->raw_qps.push_back(made);
-  made->set_state(QpState::kReset);
+  if (forced_ == nullptr) made->set_state(QpState::kReset);
 
   auto& reply = answer->reply.create_qp;
   reply.handle = made->handle;
@@ -269,7 +273,12 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
 // Tells the program what it needs to execute by itself, if the peer is one that trusts it.
 int Session::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* peer = context_->device->fabric->pair(qp);
-  if (peer == nullptr) return 0;
+  return peer != nullptr ? tell_direct(qp, *peer, request, answer) : 0;
+}
+
+int Session::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp, const ipc::ModifyQpRequest& request,
+                         Answer* answer) {
+  rdma::Qp* const peer = &peer_qp;
   const rdma::Context& theirs = *peer->context;
   auto& reply = answer->reply.modify_qp;
   reply.peer = theirs.id;

@@ -55,10 +55,10 @@ int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
   if (const int error = charge(Kind::kCq, 1, &cq->charges); error != 0) return error;
   if (const int error = charge(Kind::kCqe, request.cqe, &cq->charges); error != 0) return error;
   cq->cqe = request.cqe;
-  rdma::Cq* made = context_->cqs.add(std::move(cq));
+  rdma::Cq* made = context_->cqs.add(std::move(cq), wanted());
   made->slot = made->handle - 1;
   made->bell = context_->bells.at<ipc::CqBell>(uint64_t{made->slot} * sizeof(ipc::CqBell));
-  made->bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
+  if (forced_ == nullptr) made->bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
   made->channel = channel;
   if (channel != nullptr) ++channel->users;
   answer->reply.create_cq = {made->handle, made->cqe, made->slot};

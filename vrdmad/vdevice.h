@@ -29,6 +29,8 @@ struct SessionCounters {
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
   uint32_t grace_ms = 30'000;
+  std::string state_dir;  // of the sessions' files; empty: there are none
+  uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
 };
 
 // Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs

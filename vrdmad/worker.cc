@@ -1,8 +1,10 @@
 #include "vrdmad/worker.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <mutex>
 #include <random>
 
 namespace vrdma::vrdmad {
@@ -112,17 +114,70 @@ void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
   });
 }
 
+void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
+  call([&] {
+    std::vector<Session*> adopted;
+    for (auto& file : files) {
+      const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
+      const auto it = vdevices_.find(of.vdevice);
+      if (it == vdevices_.end() || it->second->device.node_guid != of.node_guid) {
+        spdlog::warn(
+            "vdevice {}: the session of process {} cannot be taken over: the vdevice is "
+            "not there",
+            of.vdevice, of.pid);
+        continue;
+      }
+      auto session =
+          Session::adopt(std::move(file), it->second, runner_, settings_, &Worker::forget);
+      if (!session) {
+        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", of.vdevice,
+                     of.pid, session.error().message());
+        continue;
+      }
+      spdlog::info("vdevice {}: took over the session of process {}", of.vdevice, of.pid);
+      adopted.push_back(session->get());
+      it->second->sessions.push_back(std::move(*session));
+    }
+    for (Session* session : adopted) session->restore_links();
+    for (Session* session : adopted) session->go_on();
+  });
+}
+
+// They stay in memory, and their descriptors open, until this process ends: nothing that undoes
+// anything is run.
+void Worker::leave_sessions() {
+  static auto* const left = new std::vector<std::shared_ptr<void>>;
+  static std::mutex mutex;
+  call([&] {
+    const std::lock_guard lock(mutex);
+    for (auto it = vdevices_.begin(); it != vdevices_.end();) {
+      const bool open = std::any_of(it->second->sessions.begin(), it->second->sessions.end(),
+                                    [](const auto& one) { return one->is_kept(); });
+      if (!open) {
+        ++it;
+        continue;
+      }
+      const auto fabric = fabrics_.find(it->second->device.fabric->name());
+      if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
+        left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
+      left->push_back(it->second);
+      it = vdevices_.erase(it);
+    }
+  });
+}
+
+void Worker::forget(Session* over) {
+  const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
+  held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
+}
+
 void Worker::accept(const std::string& name, base::Fd socket) {
   loop_->post([this, name, socket = std::make_shared<base::Fd>(std::move(socket))] {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return close_connection(std::move(*socket));
     const std::shared_ptr<Vdevice>& vdevice = it->second;
     bound_strangers(*vdevice);
-    const auto ended = [](Session* over) {
-      const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
-      held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
-    };
-    auto session = Session::start(std::move(*socket), vdevice, runner_, settings_, ended);
+    auto session = Session::start(std::move(*socket), vdevice, runner_, settings_, &Worker::forget);
     if (session) vdevice->sessions.push_back(std::move(*session));
   });
 }

@@ -66,6 +66,10 @@ class Worker {
   void set_port(const std::string& name, PortStatus status);
   void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
   void accept(const std::string& name, base::Fd socket);
+  // Takes over the sessions of a dead daemon, of vdevices that are there; waits.
+  void adopt(std::vector<std::unique_ptr<SessionFile>> files);
+  // Before the end: sessions are left as they are, for another daemon.
+  void leave_sessions();
   void remove(const std::string& name);  // when it returns, no new work of it is executed
   [[nodiscard]] VdeviceUse use(const std::string& name);
   // What set_limits() would say, without doing it.
@@ -91,6 +95,8 @@ class Worker {
     loop_->post([&task] { task(); });
     return result.get();
   }
+
+  static void forget(Session* over);
 
   std::unique_ptr<base::EventLoop> loop_;
   transport::Runner runner_;

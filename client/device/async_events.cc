@@ -1,8 +1,9 @@
 // Asynchronous events: what the daemon writes into the session's event pipe.
 #include <fcntl.h>
-#include <sys/eventfd.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 #include "client/device/objects.h"
@@ -48,24 +49,30 @@ bool translate(Context& context, const ipc::EventMessage& message, ibv_async_eve
   }
 }
 
+// Sleeps until there is an event. Whoever does nothing but wait for one learns of the daemon's end
+// too: if no other takes over, give_up() makes an event.
+bool wait_for_event(Context& context) {
+  constexpr int kLook = 100;  // ms, while there is no daemon
+  for (;;) {
+    const bool dead = context.died_at_ms.load() != 0 && !context.given_up.load();
+    std::array<pollfd, 2> wait{
+        {{context.ibv()->async_fd, POLLIN, 0}, {context.session.fd(), POLLRDHUP, 0}}};
+    const bool look = dead || context.given_up.load();
+    if (::poll(wait.data(), look ? 1 : 2, dead ? kLook : -1) < 0) return false;
+    if (wait[0].revents != 0) return true;
+    context.check_daemon();
+  }
+}
+
 }  // namespace
 
 int get_async_event(ibv_context* ibv, ibv_async_event* event) {
   Context& context = *Context::of(ibv);
   for (;;) {
+    const bool blocking = (::fcntl(ibv->async_fd, F_GETFL) & O_NONBLOCK) == 0;
+    if (blocking && !wait_for_event(context)) return -1;
     ipc::EventMessage message{};
-    const ssize_t count = ::read(ibv->async_fd, &message, sizeof message);
-    if (count < 0) return -1;
-    if (count == 0) {
-      // The daemon has died: said once. What follows is silence, not a descriptor that is ready
-      // for ever.
-      const base::Fd silence(::eventfd(0, EFD_CLOEXEC));
-      if (!silence.valid() || ::dup3(silence.get(), ibv->async_fd, O_CLOEXEC) < 0) return -1;
-      context.daemon_died();
-      *event = {};
-      event->event_type = IBV_EVENT_DEVICE_FATAL;
-      return 0;
-    }
+    if (::read(ibv->async_fd, &message, sizeof message) != sizeof message) return -1;
     if (translate(context, message, event)) return 0;
   }
 }

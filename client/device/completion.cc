@@ -131,12 +131,8 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   epoll_event pipe_event{};
   pipe_event.events = EPOLLIN;
   pipe_event.data.fd = channel->pipe.get();
-  epoll_event death_event{};
-  death_event.events = EPOLLRDHUP;  // and EPOLLHUP, which is always told
-  death_event.data.fd = context.session.fd();
   if (!channel->epoll.valid() ||
-      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->pipe.get(), &pipe_event) != 0 ||
-      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, context.session.fd(), &death_event) != 0) {
+      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->pipe.get(), &pipe_event) != 0) {
     const int reason = errno;
     (void)context.session.call(ipc::Call::kDestroyChannel, channel->handle);
     errno = reason;
@@ -144,6 +140,9 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   }
   channel->ibv.context = ibv;
   channel->ibv.fd = channel->epoll.get();
+  const std::lock_guard lock(context.channels_mutex);
+  channel->watch_socket(context);
+  context.channels.push_back(channel.get());
   return &channel.release()->ibv;
 }
 
@@ -153,8 +152,26 @@ int destroy_comp_channel(ibv_comp_channel* ibv) {
   const int error =
       Context::of(ibv->context)->session.call(ipc::Call::kDestroyChannel, channel->handle);
   if (error != 0 && error != EIO) return error;
+  {
+    Context& context = *Context::of(ibv->context);
+    const std::lock_guard lock(context.channels_mutex);
+    std::erase(context.channels, channel);
+  }
   delete channel;
   return 0;
+}
+
+void Channel::watch_socket(Context& context) {
+  epoll_event event{};
+  event.events = EPOLLRDHUP;  // and EPOLLHUP, which is always told
+  event.data.fd = context.session.fd();
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, context.session.fd(), &event);
+  knows_death = false;
+}
+
+void Channel::forget_socket(Context& context) {
+  ::epoll_ctl(epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
+  timer.reset();
 }
 
 namespace {
@@ -162,8 +179,9 @@ namespace {
 // The daemon has died: the socket would be ready for ever, so it leaves the set, and a timer that
 // ends the waiting takes its place.
 void learn_of_death(Context& context, Channel& channel) {
-  context.daemon_died();
-  if (channel.knows_death.exchange(true)) return;
+  context.check_daemon();
+  const std::lock_guard lock(context.channels_mutex);
+  if (context.died_at_ms.load() == 0 || channel.knows_death.exchange(true)) return;
   ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
   channel.timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   itimerspec when{};
@@ -174,6 +192,13 @@ void learn_of_death(Context& context, Channel& channel) {
   event.events = EPOLLIN;
   event.data.fd = channel.timer.get();
   ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_ADD, channel.timer.get(), &event);
+}
+
+// A daemon that took over has not answered yet.
+void look_again(Channel& channel) {
+  itimerspec when{};
+  when.it_value.tv_nsec = 100'000'000;
+  ::timerfd_settime(channel.timer.get(), 0, &when, nullptr);
 }
 
 // The next message of the pipe that names a CQ of this channel.
@@ -216,9 +241,14 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     if (count < 0) return -1;
     if (count > 0 && ready.data.fd == context.session.fd()) {
       learn_of_death(context, channel);
-    } else if (count > 0 && ready.data.fd == channel.timer.get()) {
-      ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, channel.timer.get(), nullptr);
-      context.give_up();
+    } else if (count > 0) {
+      // Another daemon serves us, and we can know it now; or nobody does.
+      context.check_daemon();
+      const std::lock_guard lock(context.channels_mutex);
+      if (context.given_up.load() || context.died_at_ms.load() == 0)
+        channel.timer.reset();
+      else if (channel.timer.valid())
+        look_again(channel);
     } else if (count == 0 && !blocking) {
       errno = EAGAIN;
       return -1;

@@ -55,7 +55,8 @@ int say_hello(Context* context, const char* path) {
   std::vector<base::Fd> fds;
   if (const int error = context->session.call(request, &reply, present, &fds); error != 0)
     return error;
-  if (fds.size() < 5) return EPROTO;
+  const size_t own_events = 5 + (reply.hello.has_userfaultfd != 0 ? 1 : 0);
+  if (fds.size() < own_events + 1) return EPROTO;
   auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
   auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   if (!arena || !bells) return ENOMEM;
@@ -68,7 +69,11 @@ int say_hello(Context* context, const char* path) {
   context->grace_ms = reply.hello.grace_ms;
   context->node_guid = reply.hello.node_guid;
   context->vendor_part_id = reply.hello.vendor_part_id;
-  memory.provide(std::move(fds[2]), fds.size() > 5 ? std::move(fds[5]) : base::Fd());
+  context->bell_file = std::move(fds[1]);
+  context->events_wake = std::move(fds[own_events]);
+  context->session.resumable(
+      path, reply.hello, [context](base::Fd fresh) { context->replace_socket(std::move(fresh)); });
+  memory.provide(std::move(fds[2]), own_events > 5 ? std::move(fds[5]) : base::Fd());
   return 0;
 }
 

@@ -17,6 +17,10 @@ namespace vrdma::client {
 namespace {
 
 uint32_t value(ipc::Token token) { return static_cast<uint32_t>(token); }
+// One that names the daemon too.
+uint32_t value(ipc::Token token, const Qp& qp) {
+  return ipc::token_word(token, qp.context->session.epoch());
+}
 
 // The receives at the peer that the requests in [from, to) of our ring consumed.
 uint32_t count_receives(const Qp& qp, uint32_t from, uint32_t to) {
@@ -131,9 +135,9 @@ bool ask(Qp& qp) {
   constexpr auto kPatience = std::chrono::microseconds(2);
   if (qp.block->blocked.load(std::memory_order_relaxed) != 0) return false;
   ipc::Word& token = qp.block->token;
-  uint32_t expected = value(ipc::Token::kWorker);
-  if (!token.compare_exchange_strong(expected, value(ipc::Token::kAsked)) &&
-      expected != value(ipc::Token::kFree))
+  const uint32_t worker = value(ipc::Token::kWorker, qp), asked = value(ipc::Token::kAsked, qp);
+  uint32_t expected = worker;
+  if (!token.compare_exchange_strong(expected, asked) && expected != value(ipc::Token::kFree))
     return false;
   if (expected == value(ipc::Token::kFree))
     return token.compare_exchange_strong(expected, value(ipc::Token::kClient));
@@ -143,8 +147,8 @@ bool ask(Qp& qp) {
     if (now == value(ipc::Token::kClient)) return true;
     if (now == value(ipc::Token::kFree)) break;
   } while (std::chrono::steady_clock::now() < deadline);
-  expected = value(ipc::Token::kAsked);
-  if (token.compare_exchange_strong(expected, value(ipc::Token::kWorker))) return false;
+  expected = asked;
+  if (token.compare_exchange_strong(expected, worker)) return false;
   if (expected == value(ipc::Token::kClient)) return true;
   return expected == value(ipc::Token::kFree) &&
          token.compare_exchange_strong(expected, value(ipc::Token::kClient));
@@ -189,17 +193,31 @@ void hand_over(Qp& qp) {
   if (qp.context->died_at_ms.load(std::memory_order_relaxed) != 0) return;
   qp.owns_token = false;
   qp.handed_over_at = qp.block->sq_tail.load(std::memory_order_relaxed);
-  qp.block->token.store(value(ipc::Token::kWorker), std::memory_order_seq_cst);
+  qp.block->token.store(value(ipc::Token::kWorker, qp), std::memory_order_seq_cst);
   qp.context->ring(qp.slot);
 }
 
-// The dead worker may have delivered a message and not have published its result: the peer's
-// count of receives consumed tells, and then the request is retired, not repeated.
-void reclaim(Qp& qp) {
+// The dead worker may have done a request and not have published its result: its mark tells, or the
+// peer's count of receives consumed, and then the request is retired, not repeated.
+void reclaim(Qp& qp, uint32_t epoch) {
   if (!link_is_direct(qp)) return;
   if (!qp.owns_token) {
-    qp.block->token.store(value(ipc::Token::kClient), std::memory_order_relaxed);
+    ipc::Word& token = qp.block->token;
+    uint32_t held = token.load();
+    do {
+      if (ipc::is_workers(held) && held >> 8 != epoch) return;
+    } while (!token.compare_exchange_weak(held, value(ipc::Token::kClient)));
     own(qp);
+    const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);
+    const PostedSend& request = qp.posted[first & (qp.sq_depth - 1)];
+    const auto opcode = static_cast<verbs::Opcode>(request.opcode);
+    const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
+    if (!ring_is_empty(qp) && !verbs::consumes_receive(opcode)) {
+      if (mark == ipc::mark_word(ipc::Mark::kDone, first))
+        publish_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0, request.signaled);
+      else if (mark == ipc::mark_word(ipc::Mark::kBegun, first))  // a moment of nanoseconds
+        qp.failed.store(true, std::memory_order_release);
+    }
     const uint32_t delivered = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth);
     if (!ring_is_empty(qp) && delivered == qp.receives_consumed + 1) {
       qp.receives_consumed = delivered;

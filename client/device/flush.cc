@@ -1,4 +1,7 @@
 // What becomes of posted work when its queue pair is in an error state, and when the daemon dies.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <ctime>
 
 #include "client/device/objects.h"
@@ -10,8 +13,7 @@ namespace vrdma::client {
 // the rest of the queue is flushed by writing the results that it will not write.
 void flush_sends(Qp& qp) {
   const std::lock_guard lock(qp.send_mutex);
-  const auto token = static_cast<ipc::Token>(qp.block->token.load(std::memory_order_acquire));
-  const bool worker = token == ipc::Token::kWorker || token == ipc::Token::kAsked;
+  const bool worker = ipc::is_workers(qp.block->token.load(std::memory_order_acquire));
   if (worker && !qp.failed.load(std::memory_order_relaxed)) return;
   uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   for (; tail != qp.sq_head; ++tail)
@@ -44,23 +46,51 @@ int64_t now_ms() {
 }  // namespace
 
 void Context::check_daemon() {
+  constexpr int64_t kPause = 50;  // between two looks for another daemon
   const int64_t died = died_at_ms.load(std::memory_order_relaxed);
+  if (resumed.load(std::memory_order_relaxed) && resumed.exchange(false)) {
+    const std::lock_guard lock(mutex);
+    for (const auto& [handle, qp] : qps) {
+      const std::lock_guard send_lock(qp->send_mutex);
+      pump(*qp);
+    }
+  }
   if (died == 0) {
-    if (session.hung_up()) daemon_died();
+    // Asked first: by then another thread may have found the next daemon.
+    const uint32_t epoch = session.epoch();
+    if (session.hung_up()) daemon_died(epoch);
     return;
   }
-  if (!given_up.load(std::memory_order_relaxed) && now_ms() - died >= grace_ms) give_up();
+  const int64_t now = now_ms();
+  if (given_up.load(std::memory_order_relaxed) ||
+      (now - tried_at_ms.load(std::memory_order_relaxed) < kPause && now - died < grace_ms))
+    return;
+  tried_at_ms.store(now, std::memory_order_relaxed);
+  const Session::Resumed found = session.resume();
+  if (found == Session::Resumed::kYes) died_at_ms.store(0);
+  if (found == Session::Resumed::kNever ||
+      (found == Session::Resumed::kNotYet && now - died >= grace_ms))
+    give_up();
+}
+
+void Context::replace_socket(base::Fd socket) {
+  const std::lock_guard lock(channels_mutex);
+  for (Channel* channel : channels) channel->forget_socket(*this);
+  ::dup3(socket.get(), session.fd(), O_CLOEXEC);
+  for (Channel* channel : channels) channel->watch_socket(*this);
+  resumed.store(true);
+  died_at_ms.store(0);
 }
 
 // Direct links go on: what a worker still held on them comes back to this process. Its threads are
 // gone for certain, for the last of them closed the socket.
-void Context::daemon_died() {
+void Context::daemon_died(uint32_t epoch) {
   int64_t alive = 0;
   if (!died_at_ms.compare_exchange_strong(alive, std::max<int64_t>(now_ms(), 1))) return;
   const std::lock_guard lock(mutex);
   for (const auto& [handle, qp] : qps) {
     const std::lock_guard send_lock(qp->send_mutex);
-    reclaim(*qp);
+    reclaim(*qp, epoch);
   }
 }
 
@@ -76,7 +106,12 @@ bool goes_on(const Qp& qp, verbs::QpState state) {
 }  // namespace
 
 void Context::give_up() {
+  // Who has taken the session over in this moment serves it.
+  uint32_t dead = session.epoch();
+  if (!daemon_epoch().compare_exchange_strong(dead, 0) && dead != 0) return;
   if (given_up.exchange(true)) return;
+  const ipc::EventMessage fatal{static_cast<uint32_t>(verbs::Event::kDeviceFatal), 0};
+  [[maybe_unused]] const ssize_t told = ::write(events_wake.get(), &fatal, sizeof fatal);
   const std::lock_guard lock(mutex);
   for (const auto& [handle, qp] : qps) {
     const verbs::QpState state = qp->state();

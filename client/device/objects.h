@@ -123,6 +123,8 @@ struct Channel {
   base::Fd wake;   // a write end: completions that this process makes itself
   base::Fd timer;  // runs out when mediated work has waited long enough for a dead daemon
   std::atomic<bool> knows_death = false;
+  void forget_socket(Context& context);
+  void watch_socket(Context& context);
   static Channel* of(ibv_comp_channel* channel) { return reinterpret_cast<Channel*>(channel); }
 };
 
@@ -300,6 +302,8 @@ struct Context {
   Session session;
   base::Mapping arena;
   base::Mapping bells;
+  base::Fd bell_file;    // kept, like the arena's, for a daemon that takes the session over
+  base::Fd events_wake;  // a write end of async_fd's pipe
   std::unique_ptr<rdma::AddressSpace> own = rdma::AddressSpace::own();
   base::Fd doorbell;
   bool cheap_fence = false;
@@ -315,9 +319,14 @@ struct Context {
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle
   std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
 
+  std::mutex channels_mutex;  // a leaf
+  std::vector<Channel*> channels;
+
   std::atomic<uint64_t> checked_at = 0;  // when a poll last asked whether the daemon lives
   std::atomic<int64_t> died_at_ms = 0;   // 0: it lives
+  std::atomic<int64_t> tried_at_ms = 0;  // when another daemon was looked for last
   std::atomic<bool> given_up = false;    // mediated work was flushed
+  std::atomic<bool> resumed = false;  // another daemon serves us, and has not been given work yet
 
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
@@ -332,10 +341,13 @@ struct Context {
   void ring(uint32_t slot);
   void ring();
 
-  // The daemon has died: direct links go on, the rest waits grace_ms and is then flushed.
+  // The daemon has died: direct links go on, the rest waits grace_ms for another daemon and is then
+  // flushed.
   void check_daemon();
-  void daemon_died();
+  void daemon_died(uint32_t epoch);  // the one with that
   void give_up();
+  void replace_socket(base::Fd socket);  // as Session::resumable() wants it
+  [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }
 };
 
 // Waits until no peer is executing on a link that ends in this context: what was taken away
@@ -362,7 +374,8 @@ void free_unsignaled(Qp& qp);
   return room();
 }
 void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
-void reclaim(Qp& qp);    // after the daemon's death: takes the token back
+// After the death of the daemon with that epoch: takes the token back, unless another has it.
+void reclaim(Qp& qp, uint32_t epoch);
 
 // The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);

@@ -144,7 +144,8 @@ void publish(Qp& qp) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint32_t free = static_cast<uint32_t>(ipc::Token::kFree);
   if (qp.block->token.load(std::memory_order_relaxed) != free) return;
-  if (qp.block->token.compare_exchange_strong(free, static_cast<uint32_t>(ipc::Token::kWorker)))
+  if (qp.block->token.compare_exchange_strong(
+          free, ipc::token_word(ipc::Token::kWorker, qp.context->session.epoch())))
     qp.context->ring(qp.slot);
 }
 

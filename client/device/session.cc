@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "core/ipc/socket.h"
 
@@ -33,17 +36,79 @@ base::Result<base::Fd> Session::dial(const std::string& path) {
   return socket;
 }
 
+bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
+                       std::vector<base::Fd>* received) {
+  if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
+  std::vector<base::Fd> fds;
+  if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return false;
+  if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return false;
+  if (received != nullptr) *received = std::move(fds);
+  return true;
+}
+
 int Session::call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                   std::vector<base::Fd>* received) {
   const std::lock_guard lock(mutex_);
   if (++sequence_ == 0) ++sequence_;  // it would have no answer
   request.sequence = sequence_;
-  if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return EIO;
-  std::vector<base::Fd> fds;
-  if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return EIO;
-  if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return EIO;
-  if (received != nullptr) *received = std::move(fds);
+  while (!exchange(request, reply, sent, received)) {
+    // With the daemon died whom one would say goodbye to.
+    if (request.call == ipc::Call::kGoodbye || !wait_for_daemon()) return EIO;
+  }
   return reply->error;
+}
+
+void Session::resumable(std::string path, const ipc::HelloReply& hello,
+                        std::function<void(base::Fd socket)> replace) {
+  path_ = std::move(path);
+  session_ = hello.session;
+  grace_ms_ = hello.grace_ms;
+  epoch_ = hello.epoch;
+  replace_ = std::move(replace);
+}
+
+Session::Resumed Session::resume() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return Resumed::kNotYet;  // a call is about it
+  return hung_up() ? resume_locked() : Resumed::kYes;
+}
+
+Session::Resumed Session::resume_locked() {
+  if (session_ == 0) return Resumed::kNever;
+  auto socket = dial(path_);
+  if (!socket) return Resumed::kNotYet;
+  ipc::Request request;
+  ipc::Reply reply;
+  std::vector<base::Fd> none;
+  request.call = ipc::Call::kResume;
+  request.sequence = sequence_;
+  request.resume.session = session_;
+  if (!ipc::send_message(socket->get(), &request, sizeof request, {}) ||
+      !ipc::receive_message(socket->get(), &reply, sizeof reply, &none))
+    return Resumed::kNotYet;
+  if (reply.magic != ipc::kMagic || reply.error != 0) {
+    session_ = 0;
+    return Resumed::kNever;
+  }
+  grace_ms_ = reply.resume.grace_ms;
+  epoch_.store(reply.resume.epoch, std::memory_order_release);
+  replace_(std::move(*socket));
+  return Resumed::kYes;
+}
+
+bool Session::wait_for_daemon() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(grace_ms_);
+  auto pause = std::chrono::milliseconds(2);
+  for (;;) {
+    const Resumed resumed = resume_locked();
+    if (resumed != Resumed::kNotYet) return resumed == Resumed::kYes;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      session_ = 0;  // nobody waits again
+      return false;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(100));
+  }
 }
 
 int Session::call(ipc::Call call, uint32_t handle) {

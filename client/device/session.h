@@ -1,7 +1,12 @@
 // The program's end of a session socket: requests, answers, and whether the daemon lives.
+//
+// When the daemon has died, another one may have taken the session over, or will. Then the socket
+// is replaced by one to it (kResume), under the same descriptor number, and requests whose answer
+// had not come are sent again. call() waits for that as long as mediated work does.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -19,6 +24,15 @@ class Session {
   [[nodiscard]] static base::Result<base::Fd> dial(const std::string& path);
 
   void use(base::Fd socket) { socket_ = std::move(socket); }
+  // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
+  // old one; it is called under the session's lock, and may take none but leaves.
+  void resumable(std::string path, const ipc::HelloReply& hello,
+                 std::function<void(base::Fd socket)> replace);
+  enum class Resumed { kYes, kNotYet, kNever };
+  // After hung_up(): whether another daemon serves it now. Does not wait.
+  [[nodiscard]] Resumed resume();
+  // Of the daemon that serves it.
+  [[nodiscard]] uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // One request and its answer. 0, or the errno that the daemon answered; EIO if the daemon has
   // gone. File descriptors that come beside the answer go to `received`. Any thread.
@@ -34,9 +48,19 @@ class Session {
   [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
+  bool exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
+                std::vector<base::Fd>* received);
+  Resumed resume_locked();
+  bool wait_for_daemon();
+
   std::mutex mutex_;  // one request at a time
   base::Fd socket_;
   uint32_t sequence_ = 0;
+  std::string path_;
+  uint32_t session_ = 0;  // 0: no other daemon can serve it
+  uint32_t grace_ms_ = 0;
+  std::function<void(base::Fd)> replace_;
+  std::atomic<uint32_t> epoch_ = 0;
 };
 
 }  // namespace vrdma::client

@@ -58,6 +58,9 @@ constexpr uint64_t kWindowSize = 1ull << 30;       // of the memory arena, mappe
 struct ArenaHeader {
   uint64_t magic;
   char vdevice[64];  // its name
+  // Which daemon serves the session, 1 for the first; by compare-and-swap: a new daemon that takes
+  // the session over makes it its own number, the program that waits no longer makes it 0.
+  std::atomic<uint32_t> epoch;
 };
 constexpr uint64_t kArenaMagic = 0x7664726d61717565;
 constexpr uint32_t kMaxQpSlots = 65536;  // queue pairs of a session
@@ -70,8 +73,25 @@ constexpr uint64_t kHeapOffset = 128ull << 20;  // blocks and rings, allocated b
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 
-// Who executes a send queue's work requests: see transport/send_queue.h.
+// Who executes a send queue's work requests: see transport/send_queue.h. kWorker and kAsked stand
+// beside the epoch of the daemon that is meant, so that a program which takes a dead worker's token
+// and a new daemon that goes on with its work do not meet.
 enum class Token : uint32_t { kFree = 0, kClient = 1, kWorker = 2, kAsked = 3 };
+constexpr uint32_t kEpochs = 1u << 24;
+constexpr uint32_t token_word(Token token, uint32_t epoch) {
+  return static_cast<uint32_t>(token) | epoch << 8;
+}
+constexpr Token token_in(uint32_t word) { return static_cast<Token>(word & 0xff); }
+constexpr bool is_workers(uint32_t word) {
+  return token_in(word) == Token::kWorker || token_in(word) == Token::kAsked;
+}
+
+// What a worker notes of the request at sq_tail before and after what others may notice of it, so
+// that another one, after its death, neither repeats it nor leaves it out.
+enum class Mark : uint32_t { kNone = 0, kBegun = 1, kDone = 2 };
+constexpr uint32_t mark_word(Mark mark, uint32_t index) {
+  return static_cast<uint32_t>(mark) | index << 2;
+}
 
 // How the work of a send queue reaches the peer.
 enum class Link : uint32_t { kNone = 0, kMediated = 1, kDirect = 2 };
@@ -88,6 +108,8 @@ struct QpBlock {
   alignas(64) Word token;
   // Written by who holds the token.
   alignas(64) Word sq_tail;  // work requests executed; their results stand
+  Word mark;                 // mark_word(), of a worker
+  Word mark_receive;         // the entry of the peer's inbox that its completion will be
   // Written by the daemon.
   alignas(64) Word state;      // verbs::QpState
   Word link;                   // Link, of this queue pair's send queue

@@ -9,7 +9,13 @@
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
 //
-// This header is the only place with a version. kVersion changes when anything in core/ipc does.
+// This header is the only place with a version. kVersion changes when anything in core/ipc does. A
+// daemon serves clients of its own version and of the one before, which run on across an upgrade;
+// so messages do not change their size, nor fields their place.
+//
+// When the daemon dies, a new one takes the session over, and the client connects again and says
+// kResume. A request whose answer it did not get it sends again, with the same sequence: what was
+// done is not done again, and answered as it was.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +27,9 @@ namespace vrdma::ipc {
 
 constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
 constexpr uint32_t kVersion = 2;
-constexpr uint32_t kNoObject = 0;  // handles start at 1
-constexpr size_t kMaxFds = 8;      // beside one message
+constexpr uint32_t kOldestVersion = kVersion - 1;  // that a daemon still serves
+constexpr uint32_t kNoObject = 0;                  // handles start at 1
+constexpr size_t kMaxFds = 8;                      // beside one message
 // Set in the handles of XRC target queue pairs, which are counted apart.
 constexpr uint32_t kTargetHandle = 1u << 31;
 
@@ -65,8 +72,9 @@ enum class Call : uint32_t {
   kOpenQp,
   kCreateFlow,
   kDestroyFlow,
+  kResume,  // of a session that the daemon has taken over; version 2
 };
-constexpr auto kLastCall = Call::kDestroyFlow;
+constexpr auto kLastCall = Call::kResume;
 
 // Beside it, if the process has one already: its memory arena.
 struct HelloRequest {
@@ -76,13 +84,23 @@ struct HelloRequest {
   uint32_t reserved;
 };
 // Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event pipe (read end), and
-// /dev/userfaultfd where the host has it.
+// /dev/userfaultfd where the host has it; to version 2 also a write end of the event pipe.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
   uint32_t grace_ms;     // how long mediated work waits for a dead daemon
   uint32_t cheap_fence;  // what AsymmetricFence::light is to be called with
   uint32_t has_userfaultfd;
   uint32_t vendor_part_id;
+  uint32_t session;  // names it to a daemon that takes it over; 0: none can
+  uint32_t epoch;    // of this daemon
+};
+
+struct ResumeRequest {
+  uint32_t session;
+};
+struct ResumeReply {
+  uint32_t epoch;
+  uint32_t grace_ms;
 };
 
 struct ProbeReply {
@@ -291,6 +309,7 @@ struct Request {
   uint32_t sequence = 0;  // comes back in the reply; 0: no reply
   union {
     HelloRequest hello;
+    ResumeRequest resume;
     GidsRequest gids;
     HandleRequest handle;
     RegMrRequest reg_mr;
@@ -322,6 +341,7 @@ struct Reply {
   union {
     ProbeReply probe;
     HelloReply hello;
+    ResumeReply resume;
     DeviceReply device;
     PortReply port;
     GidsReply gids;

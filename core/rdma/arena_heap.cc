@@ -54,6 +54,25 @@ base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
   return base::fail(ENOMEM, "the shared memory of the session is full");
 }
 
+base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size, uint64_t at) {
+  if (at == 0) return allocate(size);
+  size = (size + kPage - 1) / kPage * kPage;
+  auto it = free_.upper_bound(at);
+  if (it == free_.begin() || at % kPage != 0)
+    return base::fail(EEXIST, "that shared memory is taken");
+  --it;
+  const uint64_t begin = it->first, end = it->first + it->second;
+  if (size > end || at > end - size) return base::fail(EEXIST, "that shared memory is taken");
+  free_.erase(it);
+  if (at > begin) free_.emplace(begin, at - begin);
+  if (at + size < end) free_.emplace(at + size, end - at - size);
+  Range range;
+  range.heap_ = shared_from_this();
+  range.offset_ = at;
+  range.size_ = size;
+  return range;
+}
+
 uint64_t ArenaHeap::reuse(uint64_t size) {
   const auto it = kept_.find(size);
   if (it == kept_.end()) return 0;
@@ -75,6 +94,7 @@ uint64_t ArenaHeap::reuse(uint64_t size) {
 }
 
 void ArenaHeap::free(uint64_t offset, uint64_t size) {
+  if (left_) return;
   if (kept_bytes_ + size > kKept) return punch(offset, size);
   kept_.emplace(size, offset);
   kept_bytes_ += size;

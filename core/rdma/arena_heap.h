@@ -43,6 +43,10 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
 
   // At least `size` bytes, zero. ENOMEM when the part is full.
   [[nodiscard]] base::Result<Range> allocate(uint64_t size);
+  // This very place, with what stands there; EEXIST if some of it is taken. At 0: anywhere.
+  [[nodiscard]] base::Result<Range> allocate(uint64_t size, uint64_t at);
+  // Whatever is freed from now on stays as it is: it is another's.
+  void leave() { left_ = true; }
 
  private:
   void free(uint64_t offset, uint64_t size);
@@ -57,6 +61,7 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
   std::map<uint64_t, uint64_t> free_;       // offset -> size, neighbours joined
   std::multimap<uint64_t, uint64_t> kept_;  // size -> offset
   uint64_t kept_bytes_ = 0;
+  bool left_ = false;  // see leave()
 };
 
 }  // namespace vrdma::rdma

@@ -87,7 +87,12 @@ void Srq::deliver(const ipc::RecvEntry& entry) {
 
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
+  changed();
   block->state.store(attributes.state, std::memory_order_release);
+}
+
+void Qp::changed() const {
+  if (context != nullptr && context->on_qp_changed) context->on_qp_changed(*this);
 }
 
 Memory Qp::memory() const { return context->memory(); }
@@ -239,14 +244,18 @@ void Context::reset_qp(Qp& qp) {
   qp.attributes = {};
   qp.out_used = qp.in_used = qp.out_direct = false;
   qp.maps_peer = nullptr;
+  qp.maps_peer_id = 0;
   qp.outbox = nullptr;
   qp.peer_outbox = nullptr;
+  qp.peer_outbox_at = 0;
   if (qp.srq == nullptr) {  // else its entries are still to be read: they name slots of the SRQ
     qp.inbox_head = 0;
     if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);
   }
   qp.receiving = 0;
   qp.alive = std::make_shared<int>(0);
+  qp.changed();
+  qp.block->mark.store(0, std::memory_order_relaxed);
   qp.block->inbox_direct.store(0, std::memory_order_relaxed);
   qp.block->sq_head.store(0, std::memory_order_relaxed);
   qp.block->rq_head.store(0, std::memory_order_relaxed);
@@ -271,6 +280,12 @@ uint32_t Device::take_qpn(Qp* qp) {
     qp_numbers->add(next_qpn);
     return next_qpn;
   }
+}
+
+bool Device::take_qpn(Qp* qp, uint32_t qpn) {
+  if (!qps.emplace(qpn, qp).second) return false;
+  qp_numbers->add(qpn);
+  return true;
 }
 
 void Device::free_qpn(uint32_t qpn) {

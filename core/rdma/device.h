@@ -11,6 +11,7 @@
 // other (Context::trusts).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,7 @@ class Sender {
   virtual void kick() = 0;            // the program rang the doorbell
   virtual void link_changed() = 0;    // the queue pair's link or state changed
   virtual void receive_posted() = 0;  // the receive that it waits for may be there
+  virtual void adopted() {}           // a dead daemon's worker may have begun the first request
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
 };
@@ -84,12 +86,21 @@ class FramePort {
 template <class T>
 class Handles {
  public:
-  T* add(std::unique_ptr<T> object) {
-    size_t index = free_.empty() ? objects_.size() : free_.back();
-    if (free_.empty())
+  // With that very handle if it is not 0; it must be free.
+  T* add(std::unique_ptr<T> object, uint32_t wanted = 0) {
+    while (objects_.size() < wanted) {
+      free_.push_back(objects_.size());
       objects_.emplace_back();
-    else
+    }
+    size_t index = free_.empty() ? objects_.size() : free_.back();
+    if (wanted != 0) {
+      index = wanted - 1;
+      free_.erase(std::find(free_.rbegin(), free_.rend(), index).base() - 1);
+    } else if (free_.empty()) {
+      objects_.emplace_back();
+    } else {
       free_.pop_back();
+    }
     object->handle = static_cast<uint32_t>(index + 1);
     objects_[index] = std::move(object);
     ++count_;
@@ -105,6 +116,9 @@ class Handles {
     --count_;
   }
   [[nodiscard]] size_t count() const { return count_; }
+  [[nodiscard]] bool is_free(uint32_t handle) const {
+    return handle != 0 && (handle > objects_.size() || objects_[handle - 1] == nullptr);
+  }
   // All handles are at most this.
   [[nodiscard]] size_t capacity() const { return objects_.size(); }
   template <class F>
@@ -249,6 +263,11 @@ struct Outbox {
   uint32_t depth = 0;
 };
 
+struct Qp;
+// The outbox of `initiator` that stands at `offset`: after a daemon's death.
+[[nodiscard]] base::Result<std::shared_ptr<Outbox>> restore_outbox(Qp& initiator, uint64_t offset,
+                                                                   uint32_t depth);
+
 struct Qp {
   uint32_t handle = 0;
   Context* context = nullptr;
@@ -277,8 +296,10 @@ struct Qp {
   uint32_t receiving = 0;   // datagrams on their way into memory that has to be reached
   bool out_used = false, in_used = false;  // a link was made since RESET
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
+  uint32_t maps_peer_id = 0;               // its id; it may be no more
   std::shared_ptr<Outbox> outbox;          // completions of our sends
   std::shared_ptr<Outbox> peer_outbox;     // kept for what the peer delivered
+  uint64_t peer_outbox_at = 0;             // its offset in the peer's arena
   uint32_t link = 0;                       // names our direct link in claims of the peer's SRQ
   Srq* claims_at = nullptr;                // that SRQ, while claims_alive is
   std::weak_ptr<int> claims_alive;
@@ -336,6 +357,7 @@ struct Qp {
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
+  void changed() const;  // see Context::on_qp_changed
 };
 
 // One process's use of a device.
@@ -375,6 +397,8 @@ struct Context final : Imports {
   uint8_t next_key_tag = 0;
   Charges charges;
   std::function<void()> on_corrupt;  // a ring's index is impossible: the session must end
+  std::function<void(const Qp&)> on_qp_changed;  // its attributes, links or groups; may be empty
+  uint32_t epoch = 0;                            // of this daemon, as its worker's tokens have it
 
   Context() = default;
   Context(const Context&) = delete;
@@ -426,6 +450,7 @@ struct Device {
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
+  [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
   void free_qpn(uint32_t qpn);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
 };
@@ -434,6 +459,7 @@ struct Device {
 struct FabricCounters {
   uint64_t datagrams_dropped = 0;
   uint64_t rings_corrupt = 0;
+  uint64_t requests_in_doubt = 0;  // failed because their worker died in the middle
 };
 
 // The address domain: who can meet whom.
@@ -459,6 +485,11 @@ class Fabric {
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
 
+  // After a daemon's death: makes the links of `qp` again that there were, when all sessions that
+  // could be taken over are. `linked_out`, `linked_in`: the link that way was not cut. False: there
+  // was one, and the peer is no more.
+  [[nodiscard]] bool restore_links(Qp& qp, bool linked_out, bool linked_in);
+
   base::Result<void> attach(Qp& qp, const verbs::Gid& group);
   base::Result<void> detach(Qp& qp, const verbs::Gid& group);
   [[nodiscard]] const std::vector<Qp*>* members(const verbs::Gid& group) const;
@@ -470,6 +501,7 @@ class Fabric {
   [[nodiscard]] bool names(const Qp& qp, const Qp& peer) const;
   void connect(Qp& initiator, Qp& responder);
   void tell_link(Qp& initiator);
+  void make_link(Qp& initiator, Qp& responder);
   void cut_out(Qp& qp);
 
   std::string name_;

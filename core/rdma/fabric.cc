@@ -25,8 +25,11 @@ bool reaches(QpType initiator, QpType responder) {
 
 bool is_xrc(QpType type) { return type == QpType::kXrcInitiator || type == QpType::kXrcTarget; }
 
-base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth) {
-  auto range = initiator.context->heap->allocate(ipc::recv_ring_bytes(depth));
+}  // namespace
+
+base::Result<std::shared_ptr<Outbox>> restore_outbox(Qp& initiator, uint64_t offset,
+                                                     uint32_t depth) {
+  auto range = initiator.context->heap->allocate(ipc::recv_ring_bytes(depth), offset);
   if (!range) return base::pass(std::move(range.error()));
   auto outbox = std::make_shared<Outbox>();
   outbox->range = std::move(*range);
@@ -35,6 +38,10 @@ base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth)
   return outbox;
 }
 
+namespace {
+base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth) {
+  return restore_outbox(initiator, 0, depth);  // anywhere
+}
 }  // namespace
 
 void Fabric::add(Device* device) {
@@ -97,8 +104,12 @@ Qp* Fabric::pair(Qp& qp) {
     if (!ours || !theirs) return nullptr;
     qp.outbox = peer->peer_outbox = *ours;
     peer->outbox = qp.peer_outbox = *theirs;
+    qp.peer_outbox_at = peer->outbox->range.offset();
+    peer->peer_outbox_at = qp.outbox->range.offset();
+    peer->changed();
   }
   qp.maps_peer = peer->context;
+  qp.maps_peer_id = peer->context->id;
   if (peer->srq != nullptr) {
     if (++next_link_ < ipc::kFirstLink) next_link_ = ipc::kFirstLink;
     qp.link = next_link_;
@@ -113,14 +124,37 @@ void Fabric::connect(Qp& initiator, Qp& responder) {
   if (initiator.out_used || responder.in_used) return;
   if (initiator.attributes.sq_psn != responder.attributes.rq_psn) return;
   initiator.out_used = responder.in_used = true;
+  make_link(initiator, responder);
+  if (initiator.sender) initiator.sender->link_changed();
+}
+
+void Fabric::make_link(Qp& initiator, Qp& responder) {
   initiator.out = &responder;
   responder.in = &initiator;
   initiator.out_direct = initiator.outbox != nullptr && initiator.outbox == responder.peer_outbox &&
                          initiator.maps_peer == responder.context &&
                          responder.maps_peer == initiator.context;
   if (initiator.out_direct) responder.block->inbox_direct.store(1, std::memory_order_release);
+  initiator.changed();
+  responder.changed();
   tell_link(initiator);
-  if (initiator.sender) initiator.sender->link_changed();
+}
+
+bool Fabric::restore_links(Qp& qp, bool linked_out, bool linked_in) {
+  Qp* peer = named_peer(qp);
+  if (peer != nullptr && qp.outbox != nullptr && peer->outbox != nullptr &&
+      qp.peer_outbox_at == peer->outbox->range.offset() &&
+      peer->peer_outbox_at == qp.outbox->range.offset()) {  // what pair() made
+    peer->peer_outbox = qp.outbox;
+    qp.peer_outbox = peer->outbox;
+  }
+  const bool stands = peer != nullptr && names(*peer, qp);
+  if (stands && peer->context->id == qp.maps_peer_id) qp.maps_peer = peer->context;
+  if (stands && qp.context->id == peer->maps_peer_id) peer->maps_peer = qp.context;
+  if (stands && linked_out && qp.out == nullptr && peer->in_used) make_link(qp, *peer);
+  if (qp.out == nullptr && qp.type != QpType::kXrcTarget)
+    qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
+  return peer != nullptr || !(linked_out || linked_in);
 }
 
 bool Qp::runs_direct() const {
@@ -153,6 +187,8 @@ void Fabric::cut_out(Qp& qp) {
   if (qp.out == nullptr) return;
   Qp* responder = std::exchange(qp.out, nullptr);
   responder->in = nullptr;
+  responder->changed();
+  qp.changed();
   qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
   // After this, an initiator that executes by itself is either marked busy or sees that the link
   // has gone (pairs with AsymmetricFence::light in client/verbs/direct.cc).
@@ -169,6 +205,7 @@ base::Result<void> Fabric::attach(Qp& qp, const verbs::Gid& group) {
   if (std::find(qp.groups.begin(), qp.groups.end(), group) != qp.groups.end()) return {};
   qp.groups.push_back(group);
   groups_[group].push_back(&qp);
+  qp.changed();
   return {};
 }
 
@@ -177,6 +214,7 @@ base::Result<void> Fabric::detach(Qp& qp, const verbs::Gid& group) {
   if (mine == qp.groups.end())
     return base::fail(EINVAL, "the queue pair is not attached to the multicast group");
   qp.groups.erase(mine);
+  qp.changed();
   auto& members = groups_[group];
   std::erase(members, &qp);
   if (members.empty()) groups_.erase(group);

@@ -17,8 +17,10 @@ using base::fail;
 using base::fail_errno;
 using base::Fd;
 
-// Field 22 of /proc/PID/stat (proc(5)); the name in field 2 may hold spaces.
-uint64_t Process::start_time_of(pid_t pid) {
+namespace {
+
+// Of /proc/PID/stat (proc(5)), whose second field, the name, may hold spaces.
+uint64_t field_of(pid_t pid, int wanted) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
@@ -26,30 +28,54 @@ uint64_t Process::start_time_of(pid_t pid) {
   if (end == std::string::npos) return 0;
   std::istringstream rest(line.substr(end + 1));
   std::string field;
-  for (int i = 3; i <= 22 && rest >> field; ++i) {
+  for (int i = 3; i <= wanted && rest >> field; ++i) {
   }
   return std::strtoull(field.c_str(), nullptr, 10);
 }
+
+// Where the stack and the code begin, which the kernel chooses at random for each program; known to
+// who may look into the process, as we may.
+uint64_t program_of(pid_t pid) { return field_of(pid, 28) * 31 + field_of(pid, 26); }
+
+}  // namespace
+
+uint64_t Process::start_time_of(pid_t pid) { return field_of(pid, 22); }
 
 base::Result<std::shared_ptr<Process>> Process::identify(int socket) {
   ucred credentials{};
   socklen_t length = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
     return fail_errno("ask who connected");
+  return open(credentials.pid, credentials.uid);
+}
+
+base::Result<std::shared_ptr<Process>> Process::find(const Identity& identity) {
+  auto process = open(identity.pid, identity.uid);
+  if (!process) return process;
+  const Identity now = (*process)->identity();
+  struct stat owner {};  // of the process as it is now, or root if it may not be looked into
+  if (::stat(("/proc/" + std::to_string(identity.pid)).c_str(), &owner) != 0 ||
+      owner.st_uid != identity.uid || now.start_time != identity.start_time ||
+      now.user_namespace != identity.user_namespace || now.program != identity.program)
+    return fail(ESRCH, "process " + std::to_string(identity.pid) + " is not what it was");
+  return process;
+}
+
+base::Result<std::shared_ptr<Process>> Process::open(pid_t pid, uid_t uid) {
   std::shared_ptr<Process> process(new Process);
-  process->pid_ = credentials.pid;
-  process->uid_ = credentials.uid;
-  const std::string directory = "/proc/" + std::to_string(credentials.pid);
-  process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, credentials.pid, 0)));
-  if (!process->pidfd_.valid())
-    return fail_errno("open process " + std::to_string(credentials.pid));
+  process->pid_ = pid;
+  process->uid_ = uid;
+  const std::string directory = "/proc/" + std::to_string(pid);
+  process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process->pidfd_.valid()) return fail_errno("open process " + std::to_string(pid));
   process->memory_ = Fd(::open((directory + "/mem").c_str(), O_RDWR | O_CLOEXEC));
   if (!process->memory_.valid()) return fail_errno("open " + directory + "/mem");
   struct stat user_namespace {};
   if (::stat((directory + "/ns/user").c_str(), &user_namespace) != 0)
     return fail_errno("look at " + directory + "/ns/user");
   process->user_namespace_ = user_namespace.st_ino;
-  process->start_time_ = start_time_of(process->pid_);
+  process->start_time_ = start_time_of(pid);
+  process->program_ = program_of(pid);
   return process;
 }
 

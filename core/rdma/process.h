@@ -24,6 +24,19 @@ class Process {
  public:
   // `socket` is the accepted session socket; the user namespace is read from /proc.
   [[nodiscard]] static base::Result<std::shared_ptr<Process>> identify(int socket);
+  // The process that another daemon had identified: it must be the same, and the same program. What
+  // it is asked for is told by the kernel alone, so that it cannot keep us waiting.
+  struct Identity {
+    pid_t pid;
+    uid_t uid;
+    uint64_t user_namespace;
+    uint64_t start_time;
+    uint64_t program;  // differs after execve(2)
+  };
+  [[nodiscard]] static base::Result<std::shared_ptr<Process>> find(const Identity& identity);
+  [[nodiscard]] Identity identity() const {
+    return {pid_, uid_, user_namespace_, start_time_, program_};
+  }
   // When a process began, in ticks since boot; 0 if there is none. With its pid it is unique.
   [[nodiscard]] static uint64_t start_time_of(pid_t pid);
 
@@ -44,10 +57,12 @@ class Process {
 
  private:
   Process() = default;
+  [[nodiscard]] static base::Result<std::shared_ptr<Process>> open(pid_t pid, uid_t uid);
   pid_t pid_ = 0;
   uid_t uid_ = 0;
   uint64_t user_namespace_ = 0;
   uint64_t start_time_ = 0;
+  uint64_t program_ = 0;
   base::Fd pidfd_;
   base::Fd memory_;  // /proc/PID/mem
   std::unique_ptr<AddressSpace> space_;

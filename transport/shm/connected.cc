@@ -67,11 +67,14 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
-    if (!rdma::perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
+    if (!perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
     return finish(request, plan, plan.length);
   }
   if (plan.reached) return step_reached(request, plan);
   const uint64_t length = slice_length(plan);
+  if (done_ + length == plan.length && plan.opcode == verbs::Opcode::kRdmaWrite)
+    return perform(request, plan) ? finish(request, plan, length)
+                                  : refuse(Outcome::kRemoteAccess, plan, request);
   if (!rdma::copy_pieces(rdma::slice(plan.source, done_, length),
                          rdma::slice(plan.target, done_, length)))
     return refuse(Outcome::kRemoteAccess, plan, request);
@@ -85,6 +88,32 @@ Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan
   Progress progress{Progress::Kind::kAgain};
   progress.moved = length;
   return progress;
+}
+
+// A program may look for the end of what is written to it, and then write there itself. So between
+// that end and the rest stands a mark, and what is written twice after a worker's death is only
+// what nobody has seen.
+bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) {
+  const bool atomic = verbs::is_atomic(plan.opcode);
+  if (!atomic && (plan.opcode == verbs::Opcode::kRdmaRead || plan.receives || plan.length == 0))
+    return rdma::perform(request, plan);
+  if (atomic) {
+    queue_.mark(ipc::Mark::kBegun);
+    if (!rdma::perform(request, plan)) return false;
+  } else {
+    const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
+    const uint64_t end = std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
+    const uint64_t front = plan.length - std::min(end, plan.length - done_);
+    if (front > done_ && !rdma::copy_pieces(rdma::slice(plan.source, done_, front - done_),
+                                            rdma::slice(plan.target, done_, front - done_)))
+      return false;
+    queue_.mark(ipc::Mark::kBegun);
+    if (!rdma::copy_pieces(rdma::slice(plan.source, front, plan.length - front),
+                           rdma::slice(plan.target, front, plan.length - front)))
+      return false;
+  }
+  queue_.mark(ipc::Mark::kDone);
+  return true;
 }
 
 uint64_t ConnectedPath::slice_length(const Plan& plan) const {
@@ -108,7 +137,10 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   if (failed_) return refuse(failure(plan), plan, request);
   if (stage_ == Stage::kRead) {
     stage_ = Stage::kWritten;
-    if (atomic) answer_atomic(request, plan, remote);
+    if (atomic) {
+      queue_.mark(ipc::Mark::kBegun);
+      answer_atomic(request, plan, remote);
+    }
     (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
     if (jobs_ > 0) return {Progress::Kind::kPending};
     if (failed_) return refuse(failure(plan), plan, request);
@@ -173,6 +205,10 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
                                      WcStatus status) {
   rdma::Qp& peer = *qp_.out;
   ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
+  if (peer.domain == nullptr && status == WcStatus::kSuccess)
+    queue_.mark(ipc::Mark::kBegun, qp_.out_direct
+                                       ? qp_.outbox->ring->head.load(std::memory_order_relaxed)
+                                       : peer.inbox_head);
   if (peer.domain != nullptr) {
     entry.qpn = peer.qpn;
     srq_->deliver(entry);

@@ -23,6 +23,7 @@ class ConnectedPath final : public Path {
   enum class Stage : uint8_t { kStart, kRead, kWritten };
 
   [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
+  [[nodiscard]] bool perform(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 const rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);

@@ -1,0 +1,107 @@
+#!/bin/bash
+# takeover.sh MODE FLOW: programs go on when vrdmad is killed, stopped or replaced in the middle.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | server    |   veth    |    client |     MODE direct: one tenant; mediated: two
+#   | va -- eth0|===========|eth0 -- vb |
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+mode=$1
+setup
+cp "$2" "$T/lib/flow"
+start_daemon
+two_vdevices "$mode"
+
+kill_daemon() {
+  kill -9 "$DAEMON"
+  wait "$DAEMON" 2>/dev/null || true
+  DAEMON=
+}
+sessions() { ctl vdev list -o json | grep -c '"sessions": 1,' || true; }
+has_sessions() { [[ $(sessions) -eq $1 ]]; }
+took_over() { grep -c "took over the session" "$T/vrdmad.log" || true; }
+
+# begin PROGRAM ARGUMENTS...: both sides at work.
+begin() {
+  local program=$1
+  shift
+  spawn server a nobody "$program" -d va "${@/#GID/$INDEX_A}"
+  wait_until 20 listens server || fail "$program: the server does not listen"
+  spawn client b nobody "$program" -d vb "${@/#GID/$INDEX_B}" 10.0.0.1
+  wait_until 10 has_sessions 2 || fail "$program: there are no sessions"
+  sleep 0.5
+}
+# both_succeed: they end, and found all data.
+both_succeed() {
+  for side in client server; do
+    reap $side 30
+    [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED"
+    no_sanitizer "$side" "$T/$side.log"
+  done
+  wait_until 5 has_sessions 0 || fail "sessions are left"
+  [[ -z $(ls "$R/state") ]] || fail "files of sessions are left"
+}
+
+programs=(
+  "ib_send_lat -F -D 3"
+  "ib_write_bw -F -D 3"
+  "ib_read_bw -F -D 3"
+  "ib_send_bw -F -D 3 -b"
+  "ib_atomic_lat -F -D 3 -A FETCH_AND_ADD"
+)
+for words in "${programs[@]}"; do
+  read -ra program <<<"$words"
+  say "$words: killed twice"
+  before=$(took_over)
+  begin "${program[@]}"
+  for _ in 1 2; do
+    kill_daemon
+    sleep 0.2
+    start_daemon
+  done
+  has_sessions 2 || fail "the sessions were not taken over"
+  [[ $(took_over) -eq $((before + 4)) ]] || fail "not all sessions were taken over"
+  both_succeed
+done
+
+say "each message once, in order and whole; each completion once: killed, then stopped in order"
+for how in poll events; do
+  spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 3 $how
+  wait_until 20 listens server || fail "the server does not listen"
+  spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 3 $how 10.0.0.1
+  wait_until 10 has_sessions 2 || fail "there are no sessions"
+  for _ in 1 2 3; do
+    sleep 0.2
+    kill_daemon
+    sleep 0.2
+    start_daemon
+  done
+  stop_daemon
+  start_daemon
+  both_succeed
+  say "$how: $(tail -n 1 "$T/client.log")"
+done
+
+say "who dies meanwhile is told of by the next daemon"
+begin ib_write_bw -F -D 30
+kill_daemon
+kill -9 "${PID[server]}"
+reap server 5
+start_daemon
+reap client 10
+[[ $REAPED -ne 0 ]] || fail "the client does not see the death of the server"
+wait_until 5 has_sessions 0 || fail "the dead session is there"
+
+say "what cannot be taken over is said, and told to the program"
+begin ibv_srq_pingpong -g GID -p "$PORT" -n 100000000
+kill_daemon
+start_daemon
+grep -q 'cannot be taken over: it had shared receive queues' "$T/vrdmad.log" || fail "nothing is said"
+has_sessions 0 || fail "there are sessions"
+# In a direct link it goes on.
+if [[ $mode == mediated ]]; then
+  one_ended() { ended "${PID[server]}" || ended "${PID[client]}"; }
+  wait_until 10 one_ended || fail "both wait for ever"
+fi
+kill -9 "${PID[server]}" "${PID[client]}" 2>/dev/null || true

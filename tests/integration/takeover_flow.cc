@@ -1,0 +1,257 @@
+// Two processes that send each other numbered messages for some seconds and check that each comes
+// once, in order and whole, and that each send completes once and in order.
+//
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events [SERVER_ADDRESS]
+//
+// Exits with 0 if all was as it must be; else says what was not.
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr uint32_t kDepth = 32;
+constexpr uint32_t kSize = 8192;
+
+[[noreturn]] void fail(const char* what, uint64_t got = 0, uint64_t wanted = 0) {
+  std::fprintf(stderr, "%s: %llu, wanted %llu\n", what, static_cast<unsigned long long>(got),
+               static_cast<unsigned long long>(wanted));
+  std::exit(1);
+}
+template <class T>
+T* made(T* object, const char* what) {
+  if (object == nullptr) fail(what, static_cast<uint64_t>(errno));
+  return object;
+}
+
+struct Address {
+  uint32_t qpn;
+  ibv_gid gid;
+};
+
+void move_all(int socket, void* data, size_t size, bool out) {
+  auto* bytes = static_cast<char*>(data);
+  for (size_t done = 0; done < size;) {
+    const ssize_t count = out ? ::send(socket, bytes + done, size - done, 0)
+                              : ::recv(socket, bytes + done, size - done, 0);
+    if (count <= 0) fail("the other side has gone");
+    done += static_cast<size_t>(count);
+  }
+}
+
+int meet(uint16_t port, const char* server) {
+  int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (server != nullptr) {
+    ::inet_pton(AF_INET, server, &address.sin_addr);
+    if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fail("connect");
+    return fd;
+  }
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(fd, 1) != 0)
+    fail("listen");
+  return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
+}
+
+class Flow {
+ public:
+  Flow(const char* device, uint8_t gid_index, bool events) : gid_index_(gid_index) {
+    int count = 0;
+    ibv_device** devices = ibv_get_device_list(&count);
+    for (int i = 0; i < count; ++i)
+      if (std::strcmp(ibv_get_device_name(devices[i]), device) == 0)
+        context_ = ibv_open_device(devices[i]);
+    made(context_, "open the device");
+    pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
+    if (events) channel_ = made(ibv_create_comp_channel(context_), "make a channel");
+    cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, channel_, 0), "make a CQ");
+    memory_.resize(2 * kDepth * kSize);
+    mr_ = made(ibv_reg_mr(pd_, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "register");
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = cq_;
+    attr.cap = {kDepth, kDepth, 1, 1, 0};
+    attr.qp_type = IBV_QPT_RC;
+    attr.sq_sig_all = 1;
+    qp_ = made(ibv_create_qp(pd_, &attr), "make a QP");
+    if (channel_ != nullptr && ibv_req_notify_cq(cq_, 0) != 0) fail("arm");
+  }
+
+  void connect(int socket) {
+    Address mine{qp_->qp_num, {}}, theirs{};
+    if (ibv_query_gid(context_, 1, gid_index_, &mine.gid) != 0) fail("query the GID");
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    for (uint32_t i = 0; i < kDepth; ++i) post_receive(i);
+    move_all(socket, &mine, sizeof mine, true);
+    move_all(socket, &theirs, sizeof theirs, false);
+    attr = {};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = theirs.qpn;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.dgid = theirs.gid;
+    attr.ah_attr.grh.sgid_index = gid_index_;
+    attr.ah_attr.grh.hop_limit = 64;
+    modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    attr = {};
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    attr.rnr_retry = 7;
+    modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    char ready = 0;
+    move_all(socket, &ready, 1, true);
+    move_all(socket, &ready, 1, false);
+  }
+
+  void run(std::chrono::seconds duration) {
+    const auto end = std::chrono::steady_clock::now() + duration;
+    bool sending = true;
+    while (sending || sent_ < posted_ || received_ < total_) {
+      sending = sending && std::chrono::steady_clock::now() < end;
+      while (!last_posted_ && posted_ - sent_ < kDepth) {
+        post_send(!sending);
+        if (posted_ % 4 == 0) break;  // small posts, so that queues run empty too
+      }
+      take();
+      if (++rounds_ % 64 == 0) register_something();
+    }
+  }
+
+  [[nodiscard]] uint64_t posted() const { return posted_; }
+  [[nodiscard]] uint64_t received() const { return received_; }
+
+  void close() {
+    const auto expect_0 = [](const char* what, int error) {
+      if (error != 0) fail(what, static_cast<uint64_t>(error));
+    };
+    expect_0("destroy the QP", ibv_destroy_qp(qp_));
+    expect_0("destroy the CQ", ibv_destroy_cq(cq_));
+    if (channel_ != nullptr) expect_0("destroy the channel", ibv_destroy_comp_channel(channel_));
+    expect_0("deregister", ibv_dereg_mr(mr_));
+    expect_0("deallocate the PD", ibv_dealloc_pd(pd_));
+    expect_0("close the device", ibv_close_device(context_));
+  }
+
+ private:
+  void modify(ibv_qp_attr& attr, int mask) {
+    if (const int error = ibv_modify_qp(qp_, &attr, mask); error != 0)
+      fail("modify the QP", static_cast<uint64_t>(error));
+  }
+  uint64_t* slot(uint64_t index) {
+    return reinterpret_cast<uint64_t*>(memory_.data() + index * kSize);
+  }
+  void post_receive(uint64_t index) {
+    ibv_sge sge{reinterpret_cast<uint64_t>(slot(index % kDepth)), kSize, mr_->lkey};
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = index;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (const int error = ibv_post_recv(qp_, &wr, &bad); error != 0)
+      fail("post a receive", static_cast<uint64_t>(error));
+  }
+  void post_send(bool last) {
+    const uint64_t index = posted_;
+    uint64_t* words = slot(kDepth + index % kDepth);
+    for (uint32_t i = 0; i < kSize / 8; i += 8) words[i] = index * 1000003 + i;
+    words[0] = index;
+    words[1] = last ? index + 1 : 0;
+    ibv_sge sge{reinterpret_cast<uint64_t>(words), kSize, mr_->lkey};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = index;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    if (const int error = ibv_post_send(qp_, &wr, &bad); error != 0)
+      fail("post a send", static_cast<uint64_t>(error));
+    ++posted_;
+    last_posted_ = last;
+  }
+  void take() {
+    ibv_wc wc[16];
+    int count = ibv_poll_cq(cq_, 16, wc);
+    if (count == 0 && channel_ != nullptr) {
+      ibv_cq* cq = nullptr;
+      void* with = nullptr;
+      if (ibv_get_cq_event(channel_, &cq, &with) != 0) fail("wait", static_cast<uint64_t>(errno));
+      ibv_ack_cq_events(cq, 1);
+      if (ibv_req_notify_cq(cq_, 0) != 0) fail("arm");
+      count = ibv_poll_cq(cq_, 16, wc);
+    }
+    for (int i = 0; i < count; ++i) {
+      if (wc[i].status != IBV_WC_SUCCESS) fail(ibv_wc_status_str(wc[i].status), wc[i].wr_id);
+      if (wc[i].opcode == IBV_WC_RECV)
+        check(wc[i]);
+      else if (wc[i].wr_id != sent_++)
+        fail("a send completes out of its turn", wc[i].wr_id, sent_ - 1);
+    }
+  }
+  void check(const ibv_wc& wc) {
+    const uint64_t index = received_++;
+    const uint64_t* words = slot(index % kDepth);
+    if (wc.wr_id != index) fail("a receive completes out of its turn", wc.wr_id, index);
+    if (wc.byte_len != kSize) fail("a message of another length", wc.byte_len, kSize);
+    if (words[0] != index) fail("another message", words[0], index);
+    for (uint32_t i = 8; i < kSize / 8; i += 8)
+      if (words[i] != index * 1000003 + i) fail("other data", words[i], index * 1000003 + i);
+    if (words[1] != 0) total_ = words[1];
+    post_receive(index + kDepth);
+  }
+  // Requests to the daemon, which may be away or have just died.
+  void register_something() {
+    static char other[4096];
+    ibv_mr* mr = made(ibv_reg_mr(pd_, other, sizeof other, IBV_ACCESS_LOCAL_WRITE), "register");
+    if (mr->lkey == mr_->lkey) fail("a key is given twice", mr->lkey);
+    if (const int error = ibv_dereg_mr(mr); error != 0)
+      fail("deregister", static_cast<uint64_t>(error));
+  }
+
+  uint8_t gid_index_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  std::vector<char> memory_;
+  uint64_t posted_ = 0, sent_ = 0, received_ = 0, total_ = UINT64_MAX, rounds_ = 0;
+  bool last_posted_ = false;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 6) return 2;
+  Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), std::strcmp(argv[5], "events") == 0);
+  const int socket = meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr);
+  if (socket < 0) fail("meet");
+  flow.connect(socket);
+  flow.run(std::chrono::seconds(std::atoi(argv[4])));
+  uint64_t mine = flow.posted(), theirs = 0;
+  move_all(socket, &mine, sizeof mine, true);
+  move_all(socket, &theirs, sizeof theirs, false);
+  if (theirs != flow.received()) fail("messages received", flow.received(), theirs);
+  flow.close();
+  std::printf("%llu sent, %llu received\n", static_cast<unsigned long long>(mine),
+              static_cast<unsigned long long>(theirs));
+  return 0;
+}

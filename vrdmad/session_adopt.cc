@@ -1,0 +1,493 @@
+// Sessions outlive the daemon: what is written down of each, and how another daemon takes it over.
+//
+// Of each object that was made there is the request and its answer (SessionFile); to take the
+// session over, the requests are served again, by the code that serves all, with the numbers that
+// the answers gave (forced_). Queue pairs have their attributes and links besides. Progress is
+// where it always is, in the shared rings. Links are made again when all sessions of a fabric are
+// there.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "vrdmad/process_files.h"
+#include "vrdmad/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+using ipc::Call;
+using Kind = SessionFile::Kind;
+
+namespace {
+
+struct Who {
+  char vdevice[64];
+  uint64_t node_guid;
+  rdma::Process::Identity process;
+  uint32_t session;  // id of the context
+  uint32_t epoch;    // of the daemon that served it last
+  uint32_t cheap_fence;
+  uint32_t sequence_of;  // reserved
+  FileId arena, bells, memory;
+  uint64_t doorbell;  // eventfd_id()
+  uint64_t events;    // inode of the pipe
+};
+
+struct ChannelRecord {
+  uint32_t handle;
+  uint32_t reserved;
+  uint64_t pipe;
+};
+
+struct QpRecord {
+  verbs::QpAttributes attributes;
+  verbs::Gid sgid;
+  uint64_t outbox, peer_outbox;  // offsets; 0: none
+  uint32_t outbox_depth;
+  uint32_t maps_peer;
+  uint8_t linked_out, linked_in, out_used, in_used;
+  uint32_t groups;
+  // verbs::Gid[groups] follow
+};
+
+// What of a request and its answer is kept.
+struct Sizes {
+  Call call;
+  size_t request, reply;
+};
+Sizes sizes_of(Kind kind) {
+  switch (kind) {
+    case Kind::kPd:
+      return {Call::kAllocPd, 0, sizeof(ipc::HandleReply)};
+    case Kind::kCq:
+      return {Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply)};
+    case Kind::kCqSize:
+      return {Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply)};
+    case Kind::kAh:
+      return {Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply)};
+    case Kind::kMr:
+      return {Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply)};
+    case Kind::kQp:
+      return {Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply)};
+    default:
+      return {};
+  }
+}
+
+template <class T>
+bool read(const SessionFile::Record& record, T* out) {
+  if (record.size < sizeof *out) return false;
+  std::memcpy(static_cast<void*>(out), record.data, sizeof *out);
+  return true;
+}
+
+bool changes_nothing(Call call) {
+  switch (call) {
+    case Call::kProbe:
+    case Call::kHello:
+    case Call::kGoodbye:
+    case Call::kQueryDevice:
+    case Call::kQueryPort:
+    case Call::kQueryGids:
+    case Call::kQuerySrq:
+    case Call::kQueryQp:
+    case Call::kResume:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool undoes(Call call) {
+  switch (call) {
+    case Call::kDeallocPd:
+    case Call::kDeregMr:
+    case Call::kDestroyChannel:
+    case Call::kDestroyCq:
+    case Call::kDestroyQp:
+    case Call::kDestroyAh:
+    case Call::kDetachMcast:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Session::will_serve(const ipc::Request& request) {
+  if (file_ != nullptr && !changes_nothing(request.call)) file_->set_begun(request.sequence);
+}
+
+void Session::keep(Kind kind, const ipc::Request& request, const ipc::Reply& reply,
+                   uint32_t sequence) {
+  const Sizes sizes = sizes_of(kind);
+  uint8_t record[sizeof request.bytes + sizeof reply.bytes];
+  std::memcpy(record, request.bytes, sizes.request);
+  std::memcpy(record + sizes.request, reply.bytes, sizes.reply);
+  file_->put(kind, reply.handle.handle, record, sizes.request + sizes.reply, sequence);
+}
+
+// A request was served: what has to be served again by another daemon is written down before the
+// program learns of it.
+void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
+  if (file_ == nullptr || changes_nothing(request.call)) return;
+  const uint32_t handle = request.handle.handle;
+  switch (request.call) {
+    case Call::kAllocPd:
+      keep(Kind::kPd, request, reply, reply.sequence);
+      break;
+    case Call::kDeallocPd:
+      file_->erase(Kind::kPd, handle);
+      break;
+    case Call::kRegMr:
+      keep(Kind::kMr, request, reply, reply.sequence);
+      break;
+    case Call::kReregMr: {
+      const rdma::Mr* mr = context_->mrs.find(request.rereg_mr.handle);
+      ipc::Request as_made;
+      ipc::Reply answer;
+      as_made.reg_mr = request.rereg_mr.to;
+      answer.reg_mr = {mr->handle, mr->key, mr->region.length};
+      keep(Kind::kMr, as_made, answer);
+      break;
+    }
+    case Call::kDeregMr:
+      file_->erase(Kind::kMr, handle);
+      break;
+    case Call::kCreateChannel: {
+      const uint32_t made = reply.create_channel.handle;
+      const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->pipe).inode};
+      file_->put(Kind::kChannel, made, &record, sizeof record, reply.sequence);
+      break;
+    }
+    case Call::kDestroyChannel:
+      file_->erase(Kind::kChannel, handle);
+      break;
+    case Call::kCreateCq:
+      keep(Kind::kCq, request, reply, reply.sequence);
+      break;
+    case Call::kResizeCq:
+      keep(Kind::kCqSize, request, reply);
+      break;
+    case Call::kDestroyCq:
+      file_->erase(Kind::kCqSize, handle);
+      file_->erase(Kind::kCq, handle);
+      break;
+    case Call::kCreateAh:
+      keep(Kind::kAh, request, reply, reply.sequence);
+      break;
+    case Call::kDestroyAh:
+      file_->erase(Kind::kAh, handle);
+      break;
+    case Call::kCreateQp: {
+      const auto type = static_cast<verbs::QpType>(request.create_qp.type);
+      if (type != verbs::QpType::kRc && type != verbs::QpType::kUc && type != verbs::QpType::kUd)
+        file_->forbid("it had XRC or raw packet queue pairs");
+      keep(Kind::kQp, request, reply, reply.sequence);
+      break;
+    }
+    case Call::kDestroyQp:
+      file_->erase(Kind::kQpState, handle);
+      file_->erase(Kind::kQp, handle);
+      break;
+    case Call::kModifyQp:  // on_qp_changed
+    case Call::kAttachMcast:
+    case Call::kDetachMcast:
+      if (const rdma::Qp* qp = context_->qps.find(handle); qp != nullptr) keep_state(*qp);
+      break;
+    case Call::kCreateSrq:
+      file_->forbid("it had shared receive queues");
+      break;
+    case Call::kAllocMw:
+      file_->forbid("it had memory windows");
+      break;
+    case Call::kOpenXrcd:
+      file_->forbid("it had XRC domains");
+      break;
+    case Call::kImportDevice:
+      file_->forbid("it imported objects");
+      break;
+    default:
+      break;
+  }
+  file_->set_answered(reply);
+}
+
+void Session::keep_state(const rdma::Qp& qp) {
+  if (file_ == nullptr || forced_ != nullptr || qp.handle == 0 || qp.domain != nullptr) return;
+  QpRecord record{};
+  record.attributes = qp.attributes;
+  record.sgid = qp.sgid;
+  record.outbox = qp.outbox != nullptr ? qp.outbox->range.offset() : 0;
+  record.outbox_depth = qp.outbox != nullptr ? qp.outbox->depth : 0;
+  record.peer_outbox = qp.peer_outbox_at;
+  record.maps_peer = qp.maps_peer_id;
+  record.linked_out = qp.out != nullptr ? 1 : 0;
+  record.linked_in = qp.in != nullptr ? 1 : 0;
+  record.out_used = qp.out_used ? 1 : 0;
+  record.in_used = qp.in_used ? 1 : 0;
+  record.groups = static_cast<uint32_t>(qp.groups.size());
+  std::vector<uint8_t> bytes(sizeof record + qp.groups.size() * sizeof(verbs::Gid));
+  std::memcpy(bytes.data(), &record, sizeof record);
+  if (!qp.groups.empty())
+    std::memcpy(bytes.data() + sizeof record, qp.groups.data(), bytes.size() - sizeof record);
+  file_->put(Kind::kQpState, qp.handle, bytes.data(), bytes.size());
+}
+
+// The session is open: from here on it is written down.
+void Session::begin_file(const Fd& events) {
+  if (settings_.state_dir.empty()) return;
+  auto made =
+      SessionFile::create(settings_.state_dir + "/" + std::to_string(context_->id) + ".session");
+  if (!made) return;  // nobody will take it over
+  file_ = std::move(*made);
+  Who who{};
+  vdevice_->device.name.copy(who.vdevice, sizeof who.vdevice - 1);
+  who.node_guid = vdevice_->device.node_guid;
+  who.process = context_->process->identity();
+  who.session = context_->id;
+  who.epoch = context_->epoch;
+  who.arena = file_id(context_->arena_fd);
+  who.bells = file_id(context_->bell_fd);
+  who.memory = file_id(context_->process->space()->arena());
+  who.doorbell = eventfd_id(doorbell_);
+  who.events = file_id(events).inode;
+  file_->put(Kind::kWho, 0, &who, sizeof who);
+  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+}
+
+std::optional<SessionSummary> summary_of(const SessionFile& file) {
+  Who who{};
+  const auto records = file.all(Kind::kWho);
+  if (records.empty() || !read(records[0], &who)) return {};
+  who.vdevice[sizeof who.vdevice - 1] = '\0';
+  return SessionSummary{who.vdevice, who.node_guid, who.session, who.epoch, who.process.pid};
+}
+
+Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
+                                                std::shared_ptr<Vdevice> vdevice,
+                                                transport::Runner& runner,
+                                                const SessionSettings& settings,
+                                                std::function<void(Session*)> ended) {
+  std::unique_ptr<Session> session(
+      new Session(Fd(), std::move(vdevice), runner, settings, std::move(ended)));
+  session->goodbye_ = true;  // until it is taken over, nothing is told to peers
+  if (auto made = session->take_over(*file); !made) {
+    // What stands in the program's memory is its own, and nobody's after it.
+    if (session->context_ != nullptr) session->context_->heap->leave();
+    if (session->context_ != nullptr) session->context_->claims_heap->leave();
+    return pass(std::move(made).error());
+  }
+  session->file_ = std::move(file);
+  session->goodbye_ = false;
+  session->context_->on_qp_changed = [raw = session.get()](const rdma::Qp& qp) {
+    raw->keep_state(qp);
+  };
+  return session;
+}
+
+Result<void> Session::take_over(SessionFile& file) {
+  if (const std::string reason = file.forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
+  Who who{};
+  if (const auto records = file.all(Kind::kWho); records.empty() || !read(records[0], &who))
+    return fail(EINVAL, "nothing is known of it");
+  auto process = rdma::Process::find(who.process);
+  if (!process) return pass(std::move(process).error());
+  auto files = ProcessFiles::of((*process)->pid(), (*process)->pidfd());
+  if (!files) return pass(std::move(files).error());
+  auto arena = files->memory_file(who.arena, ipc::kQueueArenaSize);
+  auto bells = files->memory_file(who.bells, ipc::kBellFileSize);
+  auto memory = files->memory_file(who.memory, ipc::kMemoryArenaSize);
+  auto doorbell = files->eventfd(who.doorbell);
+  auto events = files->pipe(who.events);
+  for (auto* each : {&arena, &bells, &memory, &doorbell, &events})
+    if (!*each) return pass(std::move(*each).error());
+
+  auto context = std::make_unique<rdma::Context>();
+  if (charge(provisioning::Kind::kContexts, 1, &context->charges) != 0)
+    return fail(ENOMEM, "the vdevice has too many contexts");
+  if (auto reaches = (*process)->start_reach(loop()); !reaches) return reaches;
+  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
+  if (!death) return pass(std::move(death).error());
+  context->process = *process;
+  context->id = who.session;
+  context->event_pipe = std::move(*events);
+  if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
+                                                     std::move(*memory), std::move(*doorbell)});
+      error != 0)
+    return fail(error, "map its memory: " + std::string(std::strerror(error)));
+  death_watch_ = std::move(*death);
+  if (auto again = serve_again(file, *files); !again) return again;
+
+  context_->epoch = settings_.epoch;
+  auto& epoch = context_->arena.at<ipc::ArenaHeader>(0)->epoch;
+  uint32_t before = who.epoch;
+  if (!epoch.compare_exchange_strong(before, settings_.epoch))
+    return fail(ETIMEDOUT, "its program waits no longer");
+  who.epoch = settings_.epoch;
+  file.put(Kind::kWho, 0, &who, sizeof who);
+  last_ = file.last();
+  return {};
+}
+
+Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) {
+  for (const auto& record : file.all(Kind::kChannel)) {
+    ChannelRecord made{};
+    if (!read(record, &made)) return fail(EINVAL, "its state is damaged");
+    auto pipe = files.pipe(made.pipe);
+    if (!pipe) {  // the answer did not reach the program, or it will be missed by a CQ
+      file.erase(Kind::kChannel, made.handle);
+      continue;
+    }
+    auto channel = std::make_unique<rdma::Channel>();
+    channel->pipe = std::move(*pipe);
+    context_->channels.add(std::move(channel), made.handle);
+  }
+  for (const auto kind : {Kind::kPd, Kind::kCq, Kind::kCqSize, Kind::kAh, Kind::kMr, Kind::kQp}) {
+    const Sizes sizes = sizes_of(kind);
+    for (const auto& record : file.all(kind)) {
+      if (record.size != sizes.request + sizes.reply) return fail(EINVAL, "its state is damaged");
+      ipc::Request request;
+      ipc::Reply wanted;
+      request.call = sizes.call;
+      std::memcpy(request.bytes, record.data, sizes.request);
+      std::memcpy(wanted.bytes, record.data + sizes.request, sizes.reply);
+      Answer answer;
+      forced_ = &wanted;
+      const int error = dispatch(request, {}, &answer);
+      forced_ = nullptr;
+      if (error != 0 || std::memcmp(answer.reply.bytes, wanted.bytes, sizes.reply) != 0)
+        return fail(error != 0 ? error : EEXIST,
+                    "what it had cannot be made again: " +
+                        std::string(std::strerror(error != 0 ? error : EEXIST)));
+    }
+  }
+  for (const auto& record : file.all(Kind::kQpState)) {
+    QpRecord state{};
+    rdma::Qp* qp = context_->qps.find(record.number);
+    if (qp == nullptr) continue;  // it was being made, or destroyed
+    if (!read(record, &state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
+      return fail(EINVAL, "its state is damaged");
+    qp->attributes = state.attributes;
+    qp->sgid = state.sgid;
+    qp->out_used = state.out_used != 0;
+    qp->in_used = state.in_used != 0;
+    qp->maps_peer_id = state.maps_peer;
+    qp->peer_outbox_at = state.peer_outbox;
+    qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
+    if (state.outbox != 0) {
+      auto outbox = rdma::restore_outbox(*qp, state.outbox, state.outbox_depth);
+      if (!outbox) return pass(std::move(outbox).error());
+      qp->outbox = std::move(*outbox);
+    }
+    for (uint32_t i = 0; i < state.groups; ++i) {
+      verbs::Gid group;
+      std::memcpy(&group, record.data + sizeof state + i * sizeof group, sizeof group);
+      (void)context_->device->fabric->attach(*qp, group);
+    }
+    was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0};
+  }
+  return {};
+}
+
+void Session::restore_links() {
+  context_->qps.each([this](rdma::Qp& qp) {
+    const auto [out, in] = was_linked_[qp.handle];
+    if (!context_->device->fabric->restore_links(qp, out, in)) bereaved_.push_back(qp.handle);
+  });
+  was_linked_.clear();
+}
+
+// All sessions of the fabric are there, with their links: the work goes on.
+void Session::go_on() {
+  context_->qps.each([this](rdma::Qp& qp) {
+    qp.block->state.store(qp.attributes.state, std::memory_order_release);
+    keep_state(qp);
+    qp.sender->adopted();
+    if (qp.send_cq != nullptr) qp.send_cq->notify(qp.qpn, true);
+    qp.recv_cq->notify(qp.qpn, true);
+    context_->device->fabric->relink(qp);
+    if (qp.out != nullptr) qp.sender->link_changed();
+    qp.sender->kick();
+  });
+  for (const uint32_t handle : bereaved_) context_->qps.find(handle)->fail();
+  bereaved_.clear();
+}
+
+// kResume, said on a connection of its own, which becomes that of the session that it names.
+bool Session::resume(const ipc::Request& request) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+  for (const auto& other : vdevice_->sessions) {
+    if (other->context_ == nullptr || other->over_ || other->file_ == nullptr ||
+        other->context_->id != request.resume.session ||
+        other->context_->process->pid() != peer.pid ||
+        rdma::Process::start_time_of(peer.pid) != other->context_->process->start_time())
+      continue;
+    socket_watch_.reset();
+    other->attach(std::move(socket_), request.sequence);
+    return true;
+  }
+  return false;
+}
+
+void Session::attach(Fd socket, uint32_t sequence) {
+  socket_watch_.reset();
+  close_connection(std::exchange(socket_, std::move(socket)));
+  auto watch = loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP,
+                            [this](uint32_t events) { on_socket(events); });
+  if (!watch) return end(false);
+  socket_watch_ = std::move(*watch);
+  sequence_ = sequence;
+  Answer answer;
+  answer.reply.resume.epoch = settings_.epoch;
+  answer.reply.resume.grace_ms = settings_.grace_ms;
+  send_answer(std::move(answer));
+}
+
+// A request that the dead daemon had served, or had begun to serve: what it did not do is done, and
+// the answer is as if it had lived.
+bool Session::serve_repeated(const ipc::Request& request, Answer* answer) {
+  const auto last = std::exchange(last_, {});
+  if (last.begun == 0 || last.begun != request.sequence) return false;
+  rdma::Qp* qp = context_->find_qp(request.handle.handle);
+  if (last.reply.sequence == request.sequence) {
+    // The descriptors of a channel were lost with the answer.
+    if (request.call == Call::kCreateChannel) return false;
+    answer->reply = last.reply;
+  } else if (request.call == Call::kModifyQp) {
+    const auto& modify = request.modify_qp;
+    const auto to = static_cast<verbs::QpState>(modify.attributes.state);
+    if (qp == nullptr || (modify.mask & verbs::kQpState) == 0) return false;
+    const bool both = modify.rts_mask != 0 && to == verbs::QpState::kRtr;
+    if (qp->state() != to && !(both && qp->state() == verbs::QpState::kRts)) return false;
+    if (both && qp->state() == to)
+      answer->reply.error =
+          change_qp(*qp, verbs::QpState::kRts, modify.rts_mask, modify, answer);
+    answer->reply.modify_qp.state = qp->attributes.state;
+    answer->reply.modify_qp.direct =
+        to == verbs::QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
+  } else {
+    if (!undoes(request.call)) return false;
+    const int error = dispatch(request, {}, answer);
+    answer->reply.error = error == EINVAL ? 0 : error;  // it was done
+  }
+  if (request.call == Call::kModifyQp && qp != nullptr && answer->reply.modify_qp.direct != 0) {
+    rdma::Qp* peer = context_->device->fabric->pair(*qp);
+    answer->reply.modify_qp.direct = 0;
+    if (peer != nullptr) answer->reply.error = tell_direct(*qp, *peer, request.modify_qp, answer);
+  }
+  answer->reply.sequence = sequence_;
+  if (answer->reply.error == 0) remember(request, answer->reply);
+  return true;
+}
+
+}  // namespace vrdma::vrdmad
