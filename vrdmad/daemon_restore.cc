@@ -75,10 +75,12 @@ std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
        it != fs::directory_iterator(); it.increment(ignored))
     paths.push_back(it->path());
   for (const auto& path : paths) {
+    if (path.extension() != ".session") {  // was about to take the place of one
+      fs::remove(path, ignored);
+      continue;
+    }
     Session::number_from(static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10)));
-    auto file = path.extension() == ".session"
-                    ? SessionFile::open(path)
-                    : base::Result<std::unique_ptr<SessionFile>>(fail(EINVAL, "is not finished"));
+    auto file = SessionFile::open(path);
     const auto of = file ? summary_of(**file) : std::nullopt;
     if (!of) {
       spdlog::warn("the session in {} cannot be taken over: {}", path.string(),

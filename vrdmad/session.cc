@@ -387,6 +387,13 @@ int Session::probe(Answer* answer) {
   return 0;
 }
 
+// To its cgroup, from now on.
+void Session::attribute(const rdma::Process& process) {
+  const std::string cgroup = provisioning::cgroup_of(process.pid());
+  cgroup_ = vdevice_->cgroup(cgroup);
+  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
+}
+
 // Should the kernel not want it, our own limits hold all the same.
 void Session::limit_in_kernel(const std::string& cgroup) {
   using provisioning::Kind;
@@ -405,9 +412,7 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   if (!process) return EPERM;
   auto greeting = std::make_unique<Greeting>();
   greeting->context = std::make_unique<rdma::Context>();
-  const std::string cgroup = provisioning::cgroup_of((*process)->pid());
-  cgroup_ = vdevice_->cgroup(cgroup);
-  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
+  attribute(**process);
   if (const int error = charge(provisioning::Kind::kContexts, 1, &greeting->context->charges);
       error != 0)
     return error;

@@ -81,6 +81,7 @@ class Session {
   void on_socket(uint32_t events);
   void on_doorbell();
   void handle(const ipc::Request& request, Fds fds);
+  void attribute(const rdma::Process& process);
   void limit_in_kernel(const std::string& cgroup);
   [[nodiscard]] bool comes_too_soon(const ipc::Request& request);
   void end(bool malformed);

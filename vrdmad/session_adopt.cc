@@ -32,8 +32,6 @@ struct Who {
   rdma::Process::Identity process;
   uint32_t session;  // id of the context
   uint32_t epoch;    // of the daemon that served it last
-  uint32_t cheap_fence;
-  uint32_t sequence_of;  // reserved
   FileId arena, bells, memory;
   uint64_t doorbell;  // eventfd_id()
   uint64_t events;    // inode of the pipe
@@ -56,25 +54,29 @@ struct QpRecord {
   // verbs::Gid[groups] follow
 };
 
-// What of a request and its answer is kept.
+// What of a request and its answer is kept, and what undoes it.
 struct Sizes {
   Call call;
   size_t request, reply;
+  Call undo;
 };
 Sizes sizes_of(Kind kind) {
   switch (kind) {
     case Kind::kPd:
-      return {Call::kAllocPd, 0, sizeof(ipc::HandleReply)};
+      return {Call::kAllocPd, 0, sizeof(ipc::HandleReply), Call::kDeallocPd};
     case Kind::kCq:
-      return {Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply)};
+      return {Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply),
+              Call::kDestroyCq};
     case Kind::kCqSize:
-      return {Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply)};
+      return {Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply), {}};
     case Kind::kAh:
-      return {Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply)};
+      return {Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply),
+              Call::kDestroyAh};
     case Kind::kMr:
-      return {Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply)};
+      return {Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply), Call::kDeregMr};
     case Kind::kQp:
-      return {Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply)};
+      return {Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
+              Call::kDestroyQp};
     default:
       return {};
   }
@@ -122,7 +124,8 @@ bool undoes(Call call) {
 }  // namespace
 
 void Session::will_serve(const ipc::Request& request) {
-  if (file_ != nullptr && !changes_nothing(request.call)) file_->set_begun(request.sequence);
+  if (file_ != nullptr && request.sequence != 0 && !changes_nothing(request.call))
+    file_->set_begun(request.sequence);
 }
 
 void Session::keep(Kind kind, const ipc::Request& request, const ipc::Reply& reply,
@@ -217,7 +220,7 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
     default:
       break;
   }
-  file_->set_answered(reply);
+  if (reply.sequence != 0) file_->set_answered(reply);
 }
 
 void Session::keep_state(const rdma::Qp& qp) {
@@ -311,6 +314,7 @@ Result<void> Session::take_over(SessionFile& file) {
     if (!*each) return pass(std::move(*each).error());
 
   auto context = std::make_unique<rdma::Context>();
+  attribute(**process);
   if (charge(provisioning::Kind::kContexts, 1, &context->charges) != 0)
     return fail(ENOMEM, "the vdevice has too many contexts");
   if (auto reaches = (*process)->start_reach(loop()); !reaches) return reaches;
@@ -350,6 +354,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     channel->pipe = std::move(*pipe);
     context_->channels.add(std::move(channel), made.handle);
   }
+  std::optional<std::pair<Kind, uint32_t>> unanswered;
   for (const auto kind : {Kind::kPd, Kind::kCq, Kind::kCqSize, Kind::kAh, Kind::kMr, Kind::kQp}) {
     const Sizes sizes = sizes_of(kind);
     for (const auto& record : file.all(kind)) {
@@ -367,6 +372,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
         return fail(error != 0 ? error : EEXIST,
                     "what it had cannot be made again: " +
                         std::string(std::strerror(error != 0 ? error : EEXIST)));
+      if (!record.answered) unanswered.emplace(kind, record.number);
     }
   }
   for (const auto& record : file.all(Kind::kQpState)) {
@@ -383,7 +389,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     qp->peer_outbox_at = state.peer_outbox;
     qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
     if (state.outbox != 0) {
-      auto outbox = rdma::restore_outbox(*qp, state.outbox, state.outbox_depth);
+      auto outbox = rdma::restore_outbox(*qp->context, state.outbox, state.outbox_depth);
       if (!outbox) return pass(std::move(outbox).error());
       qp->outbox = std::move(*outbox);
     }
@@ -393,6 +399,15 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
       (void)context_->device->fabric->attach(*qp, group);
     }
     was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0};
+  }
+  if (unanswered) {  // the program will ask for another
+    ipc::Request request;
+    Answer answer;
+    request.call = sizes_of(unanswered->first).undo;
+    request.handle.handle = unanswered->second;
+    (void)dispatch(request, {}, &answer);
+    file.erase(unanswered->first, unanswered->second);
+    if (unanswered->first == Kind::kQp) file.erase(Kind::kQpState, unanswered->second);
   }
   return {};
 }
@@ -407,6 +422,7 @@ void Session::restore_links() {
 
 // All sessions of the fabric are there, with their links: the work goes on.
 void Session::go_on() {
+  context_->heap->wipe();
   context_->qps.each([this](rdma::Qp& qp) {
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
     keep_state(qp);
@@ -456,6 +472,7 @@ void Session::attach(Fd socket, uint32_t sequence) {
 // A request that the dead daemon had served, or had begun to serve: what it did not do is done, and
 // the answer is as if it had lived.
 bool Session::serve_repeated(const ipc::Request& request, Answer* answer) {
+  if (request.sequence == 0) return false;
   const auto last = std::exchange(last_, {});
   if (last.begun == 0 || last.begun != request.sequence) return false;
   rdma::Qp* qp = context_->find_qp(request.handle.handle);
@@ -470,11 +487,9 @@ bool Session::serve_repeated(const ipc::Request& request, Answer* answer) {
     const bool both = modify.rts_mask != 0 && to == verbs::QpState::kRtr;
     if (qp->state() != to && !(both && qp->state() == verbs::QpState::kRts)) return false;
     if (both && qp->state() == to)
-      answer->reply.error =
-          change_qp(*qp, verbs::QpState::kRts, modify.rts_mask, modify, answer);
+      answer->reply.error = change_qp(*qp, verbs::QpState::kRts, modify.rts_mask, modify, answer);
     answer->reply.modify_qp.state = qp->attributes.state;
-    answer->reply.modify_qp.direct =
-        to == verbs::QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
+    answer->reply.modify_qp.direct = to == verbs::QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
   } else {
     if (!undoes(request.call)) return false;
     const int error = dispatch(request, {}, answer);

@@ -77,8 +77,6 @@ Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) 
     if (record->size == 0) break;
     if (record->length() > size - at || record->kind >= static_cast<uint16_t>(Kind::kKinds))
       return fail(EINVAL, path + " is damaged");
-    if (record->sequence > file->header()->answered.load())
-      record->valid.store(0, std::memory_order_relaxed);
     if (record->valid.load(std::memory_order_acquire) == 1) {
       // Of two, the later one: the daemon died before it had crossed out the other.
       const auto [it, fresh] =
@@ -193,7 +191,8 @@ std::vector<SessionFile::Record> SessionFile::all(Kind kind) const {
   for (const auto& [name, offset] : records_) {
     if (name >> 32 != static_cast<uint16_t>(kind)) continue;
     RecordHeader* record = at(offset);
-    found.push_back({record->number, record->data(), record->size});
+    found.push_back({record->number, record->data(), record->size,
+                     record->sequence <= header()->answered.load()});
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.number < b.number; });

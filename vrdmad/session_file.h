@@ -36,6 +36,7 @@ class SessionFile {
     uint32_t number = 0;
     const uint8_t* data = nullptr;  // valid until the next change
     uint32_t size = 0;
+    bool answered = true;  // the program has been told of it
   };
 
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
@@ -44,9 +45,9 @@ class SessionFile {
   SessionFile(const SessionFile&) = delete;
   SessionFile& operator=(const SessionFile&) = delete;
 
-  // Without room for it, the session is given up: see forbid(). What was made by the request of a
-  // `sequence` other than 0 does not outlive this process before the request is answered: the
-  // program will ask again.
+  // Without room for it, the session is given up: see forbid(). `sequence` is that of the request
+  // which made it, or 0: until that is answered, the program does not know of it, and will ask
+  // again.
   void put(Kind kind, uint32_t number, const void* data, size_t size, uint32_t sequence = 0);
   void erase(Kind kind, uint32_t number);
   [[nodiscard]] std::vector<Record> all(Kind kind) const;  // by number

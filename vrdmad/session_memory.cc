@@ -168,19 +168,19 @@ int Session::dereg_mr(uint32_t handle, Answer* answer) {
 // direct links either see the key as it is now or are marked busy, and the program waits for them.
 void Session::answer_when_unreached(Answer* answer) {
   base::AsymmetricFence::heavy();
-  answer->deferred = true;
-  busy_ = true;
-  // Those of importers work on this memory too.
-  auto left = std::make_shared<size_t>(1);
+  auto left = std::make_shared<size_t>(1);  // this function itself
   const auto one_less = [this, left, alive = std::weak_ptr(alive_)] {
     if (--*left == 0 && !alive.expired() && !over_) send_answer({});
   };
-  for (const rdma::Context* other : vdevice_->device.contexts) {
-    if (other->exporter != context_->id) continue;
+  const auto wait_for = [&](const rdma::Context& user) {
     ++*left;
-    other->process->reach()->barrier(one_less);
-  }
-  context_->process->reach()->barrier(one_less);
+    user.process->reach()->barrier(one_less);
+  };
+  // Those of importers work on this memory too.
+  for (const rdma::Context* other : vdevice_->device.contexts)
+    if (other->exporter == context_->id) wait_for(*other);
+  wait_for(*context_);
+  busy_ = answer->deferred = --*left > 0;
 }
 
 int Session::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {

@@ -171,34 +171,33 @@ void Channel::watch_socket(Context& context) {
 
 void Channel::forget_socket(Context& context) {
   ::epoll_ctl(epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
-  timer.reset();
+}
+
+void Channel::look_after(std::chrono::nanoseconds delay) {
+  if (!timer.valid()) {
+    timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = timer.get();
+    ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event);
+  }
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(delay);
+  itimerspec when{};
+  when.it_value.tv_sec = seconds.count();
+  when.it_value.tv_nsec = (delay - seconds).count() + 1;  // zero would be never
+  ::timerfd_settime(timer.get(), 0, &when, nullptr);
 }
 
 namespace {
 
 // The daemon has died: the socket would be ready for ever, so it leaves the set, and a timer that
-// ends the waiting takes its place.
+// ends the waiting takes its place. Another daemon rings for who waits.
 void learn_of_death(Context& context, Channel& channel) {
   context.check_daemon();
   const std::lock_guard lock(context.channels_mutex);
   if (context.died_at_ms.load() == 0 || channel.knows_death.exchange(true)) return;
   ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
-  channel.timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  itimerspec when{};
-  when.it_value.tv_sec = context.grace_ms / 1000;
-  when.it_value.tv_nsec = long{context.grace_ms % 1000} * 1'000'000 + 1;
-  ::timerfd_settime(channel.timer.get(), 0, &when, nullptr);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = channel.timer.get();
-  ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_ADD, channel.timer.get(), &event);
-}
-
-// A daemon that took over has not answered yet.
-void look_again(Channel& channel) {
-  itimerspec when{};
-  when.it_value.tv_nsec = 100'000'000;
-  ::timerfd_settime(channel.timer.get(), 0, &when, nullptr);
+  channel.look_after(std::chrono::milliseconds(context.grace_ms));
 }
 
 // The next message of the pipe that names a CQ of this channel.
@@ -242,13 +241,13 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     if (count > 0 && ready.data.fd == context.session.fd()) {
       learn_of_death(context, channel);
     } else if (count > 0) {
-      // Another daemon serves us, and we can know it now; or nobody does.
+      // Another daemon serves us, or nobody does; or one that took over has not answered yet.
       context.check_daemon();
       const std::lock_guard lock(context.channels_mutex);
       if (context.given_up.load() || context.died_at_ms.load() == 0)
         channel.timer.reset();
       else if (channel.timer.valid())
-        look_again(channel);
+        channel.look_after(std::chrono::milliseconds(100));
     } else if (count == 0 && !blocking) {
       errno = EAGAIN;
       return -1;

@@ -48,18 +48,11 @@ int64_t now_ms() {
 void Context::check_daemon() {
   constexpr int64_t kPause = 50;  // between two looks for another daemon
   const int64_t died = died_at_ms.load(std::memory_order_relaxed);
-  if (resumed.load(std::memory_order_relaxed) && resumed.exchange(false)) {
-    const std::lock_guard lock(mutex);
-    for (const auto& [handle, qp] : qps) {
-      const std::lock_guard send_lock(qp->send_mutex);
-      pump(*qp);
-    }
-  }
   if (died == 0) {
     // Asked first: by then another thread may have found the next daemon.
     const uint32_t epoch = session.epoch();
     if (session.hung_up()) daemon_died(epoch);
-    return;
+    return go_on();
   }
   const int64_t now = now_ms();
   if (given_up.load(std::memory_order_relaxed) ||
@@ -71,13 +64,27 @@ void Context::check_daemon() {
   if (found == Session::Resumed::kNever ||
       (found == Session::Resumed::kNotYet && now - died >= grace_ms))
     give_up();
+  go_on();
+}
+
+// Another daemon is given what there was to do when there was none.
+void Context::go_on() {
+  if (!resumed.load(std::memory_order_relaxed) || !resumed.exchange(false)) return;
+  const std::lock_guard lock(mutex);
+  for (const auto& [handle, qp] : qps) {
+    const std::lock_guard send_lock(qp->send_mutex);
+    pump(*qp);
+  }
 }
 
 void Context::replace_socket(base::Fd socket) {
   const std::lock_guard lock(channels_mutex);
   for (Channel* channel : channels) channel->forget_socket(*this);
   ::dup3(socket.get(), session.fd(), O_CLOEXEC);
-  for (Channel* channel : channels) channel->watch_socket(*this);
+  for (Channel* channel : channels) {
+    channel->watch_socket(*this);
+    channel->look_after({});
+  }
   resumed.store(true);
   died_at_ms.store(0);
 }

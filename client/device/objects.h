@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <ctime>
 #include <map>
@@ -125,6 +126,8 @@ struct Channel {
   std::atomic<bool> knows_death = false;
   void forget_socket(Context& context);
   void watch_socket(Context& context);
+  // Whoever waits looks for the daemon then.
+  void look_after(std::chrono::nanoseconds delay);
   static Channel* of(ibv_comp_channel* channel) { return reinterpret_cast<Channel*>(channel); }
 };
 
@@ -346,6 +349,7 @@ struct Context {
   void check_daemon();
   void daemon_died(uint32_t epoch);  // the one with that
   void give_up();
+  void go_on();
   void replace_socket(base::Fd socket);  // as Session::resumable() wants it
   [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }
 };

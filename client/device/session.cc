@@ -43,6 +43,7 @@ bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std
   if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return false;
   if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return false;
   if (received != nullptr) *received = std::move(fds);
+  told_.clear();  // a daemon does one thing after the other
   return true;
 }
 
@@ -93,6 +94,7 @@ Session::Resumed Session::resume_locked() {
   grace_ms_ = reply.resume.grace_ms;
   epoch_.store(reply.resume.epoch, std::memory_order_release);
   replace_(std::move(*socket));
+  for (const ipc::Request& told : told_) (void)ipc::send_message(socket_.get(), &told, sizeof told);
   return Resumed::kYes;
 }
 
@@ -120,9 +122,17 @@ int Session::call(ipc::Call call, uint32_t handle) {
 }
 
 int Session::tell(ipc::Request& request) {
-  const std::lock_guard lock(mutex_);
+  constexpr size_t kMost = 64;
+  std::unique_lock lock(mutex_);
+  if (told_.size() == kMost) {
+    lock.unlock();
+    ipc::Reply reply;
+    return call(request, &reply);
+  }
   request.sequence = 0;
-  return ipc::send_message(socket_.get(), &request, sizeof request) ? 0 : EIO;
+  if (session_ != 0) told_.push_back(request);
+  if (ipc::send_message(socket_.get(), &request, sizeof request)) return 0;
+  return session_ != 0 ? 0 : EIO;
 }
 
 bool Session::hung_up() const {

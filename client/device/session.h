@@ -40,7 +40,8 @@ class Session {
            std::vector<base::Fd>* received = nullptr);
   // The same for a request that is nothing but a handle.
   int call(ipc::Call call, uint32_t handle);
-  // A request without an answer: what becomes of it is not told. 0 or EIO.
+  // A request without an answer: what becomes of it is not told. It must do no harm if it is done
+  // twice, for another daemon is told it again unless a later call was answered. 0 or EIO.
   int tell(ipc::Request& request);
 
   // Whether the other end is closed; asks the kernel.
@@ -56,6 +57,7 @@ class Session {
   std::mutex mutex_;  // one request at a time
   base::Fd socket_;
   uint32_t sequence_ = 0;
+  std::vector<ipc::Request> told_;  // since the last answer
   std::string path_;
   uint32_t session_ = 0;  // 0: no other daemon can serve it
   uint32_t grace_ms_ = 0;

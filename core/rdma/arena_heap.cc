@@ -93,6 +93,12 @@ uint64_t ArenaHeap::reuse(uint64_t size) {
   return offset;
 }
 
+void ArenaHeap::wipe() {
+  for (const auto& [offset, size] : free_)
+    ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                static_cast<off_t>(offset), static_cast<off_t>(size));
+}
+
 void ArenaHeap::free(uint64_t offset, uint64_t size) {
   if (left_) return;
   if (kept_bytes_ + size > kKept) return punch(offset, size);

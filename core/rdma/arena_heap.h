@@ -45,6 +45,9 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
   [[nodiscard]] base::Result<Range> allocate(uint64_t size);
   // This very place, with what stands there; EEXIST if some of it is taken. At 0: anywhere.
   [[nodiscard]] base::Result<Range> allocate(uint64_t size, uint64_t at);
+  // Makes zero what is free: after allocations at places of their own, it may hold what a heap
+  // before this one left there.
+  void wipe();
   // Whatever is freed from now on stays as it is: it is another's.
   void leave() { left_ = true; }
 

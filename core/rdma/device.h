@@ -263,10 +263,10 @@ struct Outbox {
   uint32_t depth = 0;
 };
 
-struct Qp;
-// The outbox of `initiator` that stands at `offset`: after a daemon's death.
-[[nodiscard]] base::Result<std::shared_ptr<Outbox>> restore_outbox(Qp& initiator, uint64_t offset,
-                                                                   uint32_t depth);
+struct Context;
+// The outbox in the arena of `initiator` that stands at `offset`: after a daemon's death.
+[[nodiscard]] base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator,
+                                                                   uint64_t offset, uint32_t depth);
 
 struct Qp {
   uint32_t handle = 0;

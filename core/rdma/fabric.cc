@@ -27,20 +27,20 @@ bool is_xrc(QpType type) { return type == QpType::kXrcInitiator || type == QpTyp
 
 }  // namespace
 
-base::Result<std::shared_ptr<Outbox>> restore_outbox(Qp& initiator, uint64_t offset,
+base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator, uint64_t offset,
                                                      uint32_t depth) {
-  auto range = initiator.context->heap->allocate(ipc::recv_ring_bytes(depth), offset);
+  auto range = initiator.heap->allocate(ipc::recv_ring_bytes(depth), offset);
   if (!range) return base::pass(std::move(range.error()));
   auto outbox = std::make_shared<Outbox>();
   outbox->range = std::move(*range);
-  outbox->ring = initiator.context->arena.at<ipc::RecvRing>(outbox->range.offset());
+  outbox->ring = initiator.arena.at<ipc::RecvRing>(outbox->range.offset());
   outbox->depth = depth;
   return outbox;
 }
 
 namespace {
 base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth) {
-  return restore_outbox(initiator, 0, depth);  // anywhere
+  return restore_outbox(*initiator.context, 0, depth);  // anywhere
 }
 }  // namespace
 
@@ -148,6 +148,13 @@ bool Fabric::restore_links(Qp& qp, bool linked_out, bool linked_in) {
     peer->peer_outbox = qp.outbox;
     qp.peer_outbox = peer->outbox;
   }
+  // What a queue pair delivered that is no more stays until it is polled.
+  if (qp.peer_outbox == nullptr && qp.peer_outbox_at != 0 && peer == nullptr)
+    for (const auto& [gid, device] : devices_)
+      for (Context* context : device->contexts)
+        if (context->id == qp.maps_peer_id && qp.peer_outbox == nullptr)
+          qp.peer_outbox =
+              restore_outbox(*context, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);
   const bool stands = peer != nullptr && names(*peer, qp);
   if (stands && peer->context->id == qp.maps_peer_id) qp.maps_peer = peer->context;
   if (stands && qp.context->id == peer->maps_peer_id) peer->maps_peer = qp.context;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# takeover.sh MODE FLOW: programs go on when vrdmad is killed, stopped or replaced in the middle.
+# takeover.sh MODE FLOW OBJECTS: programs go on when vrdmad is killed, stopped or replaced in the middle.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -10,6 +10,7 @@
 mode=$1
 setup
 cp "$2" "$T/lib/flow"
+cp "$3" "$T/lib/objects"
 start_daemon
 two_vdevices "$mode"
 
@@ -82,6 +83,18 @@ for how in poll events; do
   both_succeed
   say "$how: $(tail -n 1 "$T/client.log")"
 done
+
+say "whatever was being made, changed or undone is so once: killed 12 times"
+spawn server a nobody "$T/lib/objects" va "$INDEX_A" 6
+spawn client b nobody "$T/lib/objects" vb "$INDEX_B" 6
+wait_until 10 has_sessions 2 || fail "there are no sessions"
+for _ in {1..12}; do
+  sleep "0.$((RANDOM % 200 + 100))"
+  kill_daemon
+  start_daemon
+done
+both_succeed
+say "$(tail -n 1 "$T/client.log")"
 
 say "who dies meanwhile is told of by the next daemon"
 begin ib_write_bw -F -D 30

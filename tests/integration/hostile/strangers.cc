@@ -281,7 +281,8 @@ void imported_by_guess(const Target& target) {
   const Fd forged(
       static_cast<int>(::memfd_create("vrdma-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   expect(::ftruncate(forged.get(), static_cast<off_t>(ipc::kQueueArenaSize)) == 0, "ftruncate");
-  ipc::ArenaHeader header{ipc::kArenaMagic, {}};
+  ipc::ArenaHeader header{};
+  header.magic = ipc::kArenaMagic;
   std::memcpy(header.vdevice, "va", 3);
   expect(::pwrite(forged.get(), &header, sizeof header, 0) == sizeof header, "pwrite");
   (void)::fcntl(forged.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);

@@ -31,7 +31,8 @@ std::string all(const SessionFile& file, Kind kind) {
   std::string text;
   for (const auto& record : file.all(kind))
     text += std::to_string(record.number) + "=" +
-            std::string(reinterpret_cast<const char*>(record.data), record.size) + " ";
+            std::string(reinterpret_cast<const char*>(record.data), record.size) +
+            (record.answered ? " " : "? ");
   return text;
 }
 
@@ -71,7 +72,7 @@ TEST(SessionFile, does_not_grow_with_what_has_gone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temp.path()), {}), 1);
 }
 
-TEST(SessionFile, what_was_made_for_no_answer_is_gone) {
+TEST(SessionFile, tells_what_was_made_but_not_answered) {
   const TempDir temp;
   const std::string path = temp.path() + "/7.session";
   auto file = made(path);
@@ -84,7 +85,7 @@ TEST(SessionFile, what_was_made_for_no_answer_is_gone) {
   file->set_begun(13);
   put(*file, Kind::kPd, 6, "not answered", 13);
   file = reopened(std::move(file), path);
-  EXPECT_EQ(all(*file, Kind::kPd), "5=answered ");
+  EXPECT_EQ(all(*file, Kind::kPd), "5=answered 6=not answered? ");
   EXPECT_EQ(file->last().begun, 13U);
   EXPECT_EQ(file->last().reply.sequence, 11U);
   EXPECT_EQ(file->last().reply.handle.handle, 5U);
