@@ -18,6 +18,7 @@ round() { # CLIENT ROUND
   ip netns add "$(ns "$space")"
   for i in 0 1 2 3; do loose_commands "eth$i"; done | ip_in "$space" -batch -
   for i in 0 1 2 3; do vdev_create "v$space-$i" "$space" "eth$i" --tenant "t$1"; done
+  rm -f "$T/client-$1.log"  # else the last round's would say that this one has begun
   on "$space" "${users[RANDOM % 2]}" "$T/churn" $((RANDOM % 200)) >"$T/client-$1.log" 2>&1 &
   pid=$!
   wait_until 20 grep -qs begun "$T/client-$1.log" || { echo "the program does not begin"; return 1; }
