@@ -22,7 +22,7 @@ using base::Fd;
 using base::pass;
 using base::Result;
 using ipc::Call;
-using Kind = SessionFile::Kind;
+using Stored = SessionFile::Kind;
 
 namespace {
 
@@ -60,21 +60,21 @@ struct Sizes {
   size_t request, reply;
   Call undo;
 };
-Sizes sizes_of(Kind kind) {
+Sizes sizes_of(Stored kind) {
   switch (kind) {
-    case Kind::kPd:
+    case Stored::kPd:
       return {Call::kAllocPd, 0, sizeof(ipc::HandleReply), Call::kDeallocPd};
-    case Kind::kCq:
+    case Stored::kCq:
       return {Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply),
               Call::kDestroyCq};
-    case Kind::kCqSize:
+    case Stored::kCqSize:
       return {Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply), {}};
-    case Kind::kAh:
+    case Stored::kAh:
       return {Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply),
               Call::kDestroyAh};
-    case Kind::kMr:
+    case Stored::kMr:
       return {Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply), Call::kDeregMr};
-    case Kind::kQp:
+    case Stored::kQp:
       return {Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
               Call::kDestroyQp};
     default:
@@ -128,7 +128,7 @@ void Session::will_serve(const ipc::Request& request) {
     file_->set_begun(request.sequence);
 }
 
-void Session::keep(Kind kind, const ipc::Request& request, const ipc::Reply& reply,
+void Session::keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
                    uint32_t sequence) {
   const Sizes sizes = sizes_of(kind);
   uint8_t record[sizeof request.bytes + sizeof reply.bytes];
@@ -144,13 +144,13 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
   const uint32_t handle = request.handle.handle;
   switch (request.call) {
     case Call::kAllocPd:
-      keep(Kind::kPd, request, reply, reply.sequence);
+      keep(Stored::kPd, request, reply, reply.sequence);
       break;
     case Call::kDeallocPd:
-      file_->erase(Kind::kPd, handle);
+      file_->erase(Stored::kPd, handle);
       break;
     case Call::kRegMr:
-      keep(Kind::kMr, request, reply, reply.sequence);
+      keep(Stored::kMr, request, reply, reply.sequence);
       break;
     case Call::kReregMr: {
       const rdma::Mr* mr = context_->mrs.find(request.rereg_mr.handle);
@@ -158,47 +158,47 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
       ipc::Reply answer;
       as_made.reg_mr = request.rereg_mr.to;
       answer.reg_mr = {mr->handle, mr->key, mr->region.length};
-      keep(Kind::kMr, as_made, answer);
+      keep(Stored::kMr, as_made, answer);
       break;
     }
     case Call::kDeregMr:
-      file_->erase(Kind::kMr, handle);
+      file_->erase(Stored::kMr, handle);
       break;
     case Call::kCreateChannel: {
       const uint32_t made = reply.create_channel.handle;
       const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->pipe).inode};
-      file_->put(Kind::kChannel, made, &record, sizeof record, reply.sequence);
+      file_->put(Stored::kChannel, made, &record, sizeof record, reply.sequence);
       break;
     }
     case Call::kDestroyChannel:
-      file_->erase(Kind::kChannel, handle);
+      file_->erase(Stored::kChannel, handle);
       break;
     case Call::kCreateCq:
-      keep(Kind::kCq, request, reply, reply.sequence);
+      keep(Stored::kCq, request, reply, reply.sequence);
       break;
     case Call::kResizeCq:
-      keep(Kind::kCqSize, request, reply);
+      keep(Stored::kCqSize, request, reply);
       break;
     case Call::kDestroyCq:
-      file_->erase(Kind::kCqSize, handle);
-      file_->erase(Kind::kCq, handle);
+      file_->erase(Stored::kCqSize, handle);
+      file_->erase(Stored::kCq, handle);
       break;
     case Call::kCreateAh:
-      keep(Kind::kAh, request, reply, reply.sequence);
+      keep(Stored::kAh, request, reply, reply.sequence);
       break;
     case Call::kDestroyAh:
-      file_->erase(Kind::kAh, handle);
+      file_->erase(Stored::kAh, handle);
       break;
     case Call::kCreateQp: {
       const auto type = static_cast<verbs::QpType>(request.create_qp.type);
       if (type != verbs::QpType::kRc && type != verbs::QpType::kUc && type != verbs::QpType::kUd)
         file_->forbid("it had XRC or raw packet queue pairs");
-      keep(Kind::kQp, request, reply, reply.sequence);
+      keep(Stored::kQp, request, reply, reply.sequence);
       break;
     }
     case Call::kDestroyQp:
-      file_->erase(Kind::kQpState, handle);
-      file_->erase(Kind::kQp, handle);
+      file_->erase(Stored::kQpState, handle);
+      file_->erase(Stored::kQp, handle);
       break;
     case Call::kModifyQp:  // on_qp_changed
     case Call::kAttachMcast:
@@ -241,7 +241,7 @@ void Session::keep_state(const rdma::Qp& qp) {
   std::memcpy(bytes.data(), &record, sizeof record);
   if (!qp.groups.empty())
     std::memcpy(bytes.data() + sizeof record, qp.groups.data(), bytes.size() - sizeof record);
-  file_->put(Kind::kQpState, qp.handle, bytes.data(), bytes.size());
+  file_->put(Stored::kQpState, qp.handle, bytes.data(), bytes.size());
 }
 
 // The session is open: from here on it is written down.
@@ -262,13 +262,13 @@ void Session::begin_file(const Fd& events) {
   who.memory = file_id(context_->process->space()->arena());
   who.doorbell = eventfd_id(doorbell_);
   who.events = file_id(events).inode;
-  file_->put(Kind::kWho, 0, &who, sizeof who);
+  file_->put(Stored::kWho, 0, &who, sizeof who);
   context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
 }
 
 std::optional<SessionSummary> summary_of(const SessionFile& file) {
   Who who{};
-  const auto records = file.all(Kind::kWho);
+  const auto records = file.all(Stored::kWho);
   if (records.empty() || !read(records[0], &who)) return {};
   who.vdevice[sizeof who.vdevice - 1] = '\0';
   return SessionSummary{who.vdevice, who.node_guid, who.session, who.epoch, who.process.pid};
@@ -299,7 +299,7 @@ Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> fil
 Result<void> Session::take_over(SessionFile& file) {
   if (const std::string reason = file.forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
   Who who{};
-  if (const auto records = file.all(Kind::kWho); records.empty() || !read(records[0], &who))
+  if (const auto records = file.all(Stored::kWho); records.empty() || !read(records[0], &who))
     return fail(EINVAL, "nothing is known of it");
   auto process = rdma::Process::find(who.process);
   if (!process) return pass(std::move(process).error());
@@ -336,26 +336,26 @@ Result<void> Session::take_over(SessionFile& file) {
   if (!epoch.compare_exchange_strong(before, settings_.epoch))
     return fail(ETIMEDOUT, "its program waits no longer");
   who.epoch = settings_.epoch;
-  file.put(Kind::kWho, 0, &who, sizeof who);
+  file.put(Stored::kWho, 0, &who, sizeof who);
   last_ = file.last();
   return {};
 }
 
 Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) {
-  for (const auto& record : file.all(Kind::kChannel)) {
+  for (const auto& record : file.all(Stored::kChannel)) {
     ChannelRecord made{};
     if (!read(record, &made)) return fail(EINVAL, "its state is damaged");
     auto pipe = files.pipe(made.pipe);
     if (!pipe) {  // the answer did not reach the program, or it will be missed by a CQ
-      file.erase(Kind::kChannel, made.handle);
+      file.erase(Stored::kChannel, made.handle);
       continue;
     }
     auto channel = std::make_unique<rdma::Channel>();
     channel->pipe = std::move(*pipe);
     context_->channels.add(std::move(channel), made.handle);
   }
-  std::optional<std::pair<Kind, uint32_t>> unanswered;
-  for (const auto kind : {Kind::kPd, Kind::kCq, Kind::kCqSize, Kind::kAh, Kind::kMr, Kind::kQp}) {
+  std::optional<std::pair<Stored, uint32_t>> unanswered;
+  for (const auto kind : {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kQp}) {
     const Sizes sizes = sizes_of(kind);
     for (const auto& record : file.all(kind)) {
       if (record.size != sizes.request + sizes.reply) return fail(EINVAL, "its state is damaged");
@@ -375,7 +375,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
       if (!record.answered) unanswered.emplace(kind, record.number);
     }
   }
-  for (const auto& record : file.all(Kind::kQpState)) {
+  for (const auto& record : file.all(Stored::kQpState)) {
     QpRecord state{};
     rdma::Qp* qp = context_->qps.find(record.number);
     if (qp == nullptr) continue;  // it was being made, or destroyed
@@ -407,7 +407,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     request.handle.handle = unanswered->second;
     (void)dispatch(request, {}, &answer);
     file.erase(unanswered->first, unanswered->second);
-    if (unanswered->first == Kind::kQp) file.erase(Kind::kQpState, unanswered->second);
+    if (unanswered->first == Stored::kQp) file.erase(Stored::kQpState, unanswered->second);
   }
   return {};
 }

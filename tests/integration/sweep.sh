@@ -17,34 +17,36 @@ netns_add c
 for i in 0 1 2 3 4 5 6 7; do loose_commands "eth$i"; done | ip_in c -batch -
 
 # ---- who creates and deletes, and writes down what was acknowledged -----------------------------
-# $T/acknowledged/xN: "there", "gone", or "asked": only then either is right.
+# $T/acknowledged/xN: "there", "gone", or "asked": only then either is right; and the how manieth.
 mkdir "$T/acknowledged"
 creator() {
-  local x
+  local x n=0
   while [[ ! -e $T/over ]]; do
-    x=$((RANDOM % 8))
-    if [[ $(cat "$T/acknowledged/x$x" 2>/dev/null) == there ]]; then
-      echo asked >"$T/acknowledged/x$x"
-      ctl vdev delete "x$x" >/dev/null 2>&1 && echo gone >"$T/acknowledged/x$x"
+    x=$((RANDOM % 8)) n=$((n + 1))
+    if [[ $(cat "$T/acknowledged/x$x" 2>/dev/null) == there* ]]; then
+      echo "asked $n" >"$T/acknowledged/x$x"
+      ctl vdev delete "x$x" >/dev/null 2>&1 && echo "gone $n" >"$T/acknowledged/x$x"
     else
-      echo asked >"$T/acknowledged/x$x"
+      echo "asked $n" >"$T/acknowledged/x$x"
       vdev_create "x$x" c "eth$x" --tenant "t$x" --quota "qp=$((x + 1))" 2>"$T/creator.words" &&
-        echo there >"$T/acknowledged/x$x"
+        echo "there $n" >"$T/acknowledged/x$x"
     fi
     sleep 0.01
   done || true
 }
+states() { (cd "$T/acknowledged" && grep -s . x* || true); }  # xN:STATE
+# What was acknowledged before the list was asked for, and not changed until it came, is in it or not.
 kept() {
-  local file list
+  local list before
+  before=$(states)
   list=$(ctl vdev list) || return 1
-  for file in "$T"/acknowledged/x*; do
-    [[ -e $file ]] || continue
-    local name=${file##*/}
-    case $(cat "$file") in
-      there) [[ $list == *"$name "* ]] || [[ $(cat "$file") != there ]] || { LOST="$name is lost"; return 1; } ;;
-      gone) [[ $list != *"$name "* ]] || [[ $(cat "$file") != gone ]] || { LOST="$name is there again"; return 1; } ;;
+  while IFS=: read -r name state; do
+    [[ -z $name || $(cat "$T/acknowledged/$name") == "$state" ]] || continue
+    case $state in
+      there*) [[ $list == *"$name "* ]] || { LOST="$name is lost"; return 1; } ;;
+      gone*) [[ $list != *"$name "* ]] || { LOST="$name is there again"; return 1; } ;;
     esac
-  done
+  done <<<"$before"
 }
 
 # ---- the programs -------------------------------------------------------------------------------
