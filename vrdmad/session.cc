@@ -468,7 +468,7 @@ int Session::open(Answer* answer) {
   auto for_program = memory.duplicate();
   if (!own_end || !for_program) return ENFILE;
   context->id = next_context_id();
-  context->epoch = greeting_->version > 1 ? settings_.epoch : 0;
+  context->epoch = greeting_->version >= ipc::kResumes ? settings_.epoch : 0;
   if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
                                                      std::move(memory), std::move(doorbell)});
       error != 0)
@@ -478,7 +478,7 @@ int Session::open(Answer* answer) {
   header->epoch = context_->epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
-  if (greeting_->version > 1) begin_file(events_read);
+  if (greeting_->version >= ipc::kResumes) begin_file(events_read);
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
@@ -493,7 +493,7 @@ int Session::open(Answer* answer) {
   answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), for_program->get(),
                  doorbell_.get(), events_read.get()};
   if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
-  if (greeting_->version > 1) answer->fds.push_back(own_end->get());
+  if (greeting_->version >= ipc::kResumes) answer->fds.push_back(own_end->get());
   answer->owned.push_back(std::move(*for_program));
   answer->owned.push_back(std::move(events_read));
   answer->owned.push_back(std::move(userfaultfd));

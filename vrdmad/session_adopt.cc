@@ -355,7 +355,8 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     context_->channels.add(std::move(channel), made.handle);
   }
   std::optional<std::pair<Stored, uint32_t>> unanswered;
-  for (const auto kind : {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kQp}) {
+  for (const auto kind :
+       {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kQp}) {
     const Sizes sizes = sizes_of(kind);
     for (const auto& record : file.all(kind)) {
       if (record.size != sizes.request + sizes.reply) return fail(EINVAL, "its state is damaged");

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -35,6 +37,18 @@ struct OpenContexts {
     return *all;
   }
 };
+
+// Once: programs list devices again and again.
+void complain_of_version(const std::string& device) {
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  std::fprintf(
+      stderr,
+      "vrdma: vdevice %s cannot be used: vrdmad and this program's libibverbs.so.1 speak "
+      "different versions of the session protocol; start the program again with the library "
+      "that came with vrdmad\n",
+      device.c_str());
+}
 
 int say_hello(Context* context, const char* path) {
   auto socket = Session::dial(path);
@@ -100,7 +114,9 @@ void scan_devices(std::vector<FoundDevice>* found) {
     ipc::Request request;
     ipc::Reply reply;
     request.call = ipc::Call::kProbe;
-    if (session.call(request, &reply) != 0) continue;
+    const int error = session.call(request, &reply);
+    if (error == EPROTONOSUPPORT) complain_of_version(device.name);
+    if (error != 0) continue;
     device.node_guid = reply.probe.node_guid;
     struct stat status {};
     if (::stat(device.session.c_str(), &status) == 0) device.generation = status.st_ino;

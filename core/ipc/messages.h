@@ -26,8 +26,9 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kOldestVersion = kVersion - 1;  // that a daemon still serves
+constexpr uint32_t kResumes = 3;                   // the first whose clients say kResume
 constexpr uint32_t kNoObject = 0;                  // handles start at 1
 constexpr size_t kMaxFds = 8;                      // beside one message
 // Set in the handles of XRC target queue pairs, which are counted apart.
@@ -72,7 +73,7 @@ enum class Call : uint32_t {
   kOpenQp,
   kCreateFlow,
   kDestroyFlow,
-  kResume,  // of a session that the daemon has taken over; version 2
+  kResume,  // of a session that the daemon has taken over; since kResumes
 };
 constexpr auto kLastCall = Call::kResume;
 
@@ -84,7 +85,7 @@ struct HelloRequest {
   uint32_t reserved;
 };
 // Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event pipe (read end), and
-// /dev/userfaultfd where the host has it; to version 2 also a write end of the event pipe.
+// /dev/userfaultfd where the host has it; since kResumes also a write end of the event pipe.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
   uint32_t grace_ms;     // how long mediated work waits for a dead daemon

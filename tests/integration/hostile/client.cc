@@ -67,6 +67,7 @@ void Client::send_raw_fds(const void* data, size_t size, const std::vector<int>&
 
 void Client::send(ipc::Request& request, const std::vector<int>& fds) {
   request.sequence = ++sequence_;
+  if (request.version == ipc::kVersion) request.version = version;
   send(&request, sizeof request, fds);
 }
 

@@ -32,6 +32,7 @@ struct Answer {
 class Client {
  public:
   explicit Client(const std::string& path);  // connects, no more
+  uint32_t version = ipc::kVersion;          // of its requests, where they do not say another
 
   void send(const void* data, size_t size, const std::vector<int>& fds = {});     // as it is
   void send_raw_fds(const void* data, size_t size, const std::vector<int>& fds);  // any number

@@ -7,7 +7,9 @@
 namespace vrdma::hostile {
 
 struct Looped {
-  explicit Looped(const Target& target, bool shared = false) : client(target.socket) {
+  explicit Looped(const Target& target, bool shared = false, uint32_t version = ipc::kVersion)
+      : client(target.socket) {
+    client.version = version;
     client.open();
     pd = client.alloc_pd();
     cq = client.create_cq();

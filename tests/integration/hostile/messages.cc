@@ -1,12 +1,14 @@
 // What is said: sizes, order, handles, numbers, and when.
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
+#include "tests/integration/hostile/looped.h"
 
 namespace vrdma::hostile {
 
@@ -27,9 +29,55 @@ void wrong_magic(const Target& target) {
 
 void wrong_version(const Target& target) {
   Client client(target.socket);
-  ipc::Request request = request_of(Call::kHello);
-  request.version = ipc::kVersion + 1;
-  expect(client.call(request).error == EPROTONOSUPPORT, "another version is not refused");
+  for (const uint32_t version : {0u, ipc::kOldestVersion - 1, ipc::kVersion + 1, ~0u}) {
+    ipc::Request request = request_of(Call::kHello);
+    request.version = version;
+    expect(client.call(request).error == EPROTONOSUPPORT, "another version is not refused");
+  }
+}
+
+// A program from before an upgrade goes on, and changes its mind in the middle.
+void oldest_version(const Target& target) {
+  Looped program(target, false, ipc::kOldestVersion);
+  program.write(64);
+  expect(program.client.executed(program.qp), "a program of the version before is not served");
+  program.client.version = ipc::kVersion;
+  program.still_works();
+  ipc::Request request = request_of(Call::kResume);
+  expect(program.client.call(request).error != 0, "a session is resumed that nobody left");
+}
+
+// Sessions are resumed by those whose they are; a child is somebody else.
+void resumed_by_a_stranger(const Target& target) {
+  Looped victim(target);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (uint32_t session = 0; session < 512; ++session) {
+      Client client(target.socket);
+      ipc::Request request = request_of(Call::kResume);
+      request.resume.session = session == 511 ? ~0u : session;
+      if (client.call(request).error != ESTALE) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  expect(::waitpid(child, &status, 0) == child && status == 0, "another's session is resumed");
+  victim.still_works();
+}
+
+// The daemon's number where the program may write: in the arena's head, in a token, and the marks.
+void scribbled_epochs(const Target& target) {
+  Looped session(target);
+  ipc::QpBlock* const block = session.client.block(session.qp);
+  for (uint32_t i = 0; i < 200; ++i) {
+    session.client.arena.at<ipc::ArenaHeader>(0)->epoch = i * 0x01000193;
+    block->mark = i * 0x01000193;
+    block->mark_receive = ~i;
+    session.write(64);
+    block->token = ipc::token_word(ipc::Token::kAsked, i);
+    session.client.ring();
+  }
+  session.still_works();
 }
 
 void wrong_sizes(const Target& target) {
@@ -371,6 +419,9 @@ void many_sessions(const Target& target) {
 std::vector<Attack> message_attacks() {
   return {{"wrong_magic", wrong_magic},
           {"wrong_version", wrong_version},
+          {"oldest_version", oldest_version},
+          {"resumed_by_a_stranger", resumed_by_a_stranger},
+          {"scribbled_epochs", scribbled_epochs},
           {"wrong_sizes", wrong_sizes},
           {"no_hello", no_hello},
           {"hello_twice", hello_twice},
