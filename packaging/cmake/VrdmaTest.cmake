@@ -18,15 +18,21 @@ else()
 endif()
 
 # vrdma_unit_test(core_base SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable a room,
-# <room>_test, each of its tests a test of CTest.
+# <room>_test, each of its tests a test of CTest; with a sanitizer, whose programs are slow to begin,
+# all of them one.
 function(vrdma_unit_test room)
   cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
   find_package(GTest REQUIRED)
   add_executable(${room}_test ${TEST_SOURCES})
   vrdma_target(${room}_test)
   target_link_libraries(${room}_test PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS unit TIMEOUT 120)
+  if(VRDMA_SANITIZE)
+    add_test(NAME ${room}.all COMMAND ${room}_test --gtest_brief=1)
+    set_tests_properties(${room}.all PROPERTIES LABELS unit TIMEOUT 300)
+  else()
+    gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
+                         PROPERTIES LABELS unit TIMEOUT 120)
+  endif()
 endfunction()
 
 # vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 120] [PROCESSORS 1]

@@ -45,11 +45,11 @@ both_succeed() {
 }
 
 programs=(
-  "ib_send_lat -F -D 3"
-  "ib_write_bw -F -D 3"
-  "ib_read_bw -F -D 3"
-  "ib_send_bw -F -D 3 -b"
-  "ib_atomic_lat -F -D 3 -A FETCH_AND_ADD"
+  "ib_send_lat -F -D 2"
+  "ib_write_bw -F -D 2"
+  "ib_read_bw -F -D 2"
+  "ib_send_bw -F -D 2 -b"
+  "ib_atomic_lat -F -D 2 -A FETCH_AND_ADD"
 )
 for words in "${programs[@]}"; do
   read -ra program <<<"$words"
@@ -68,9 +68,9 @@ done
 
 say "each message once, in order and whole; each completion once: killed, then stopped in order"
 for how in poll events; do
-  spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 3 $how
+  spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 2 $how
   wait_until 20 listens server || fail "the server does not listen"
-  spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 3 $how 10.0.0.1
+  spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 2 $how 10.0.0.1
   wait_until 10 has_sessions 2 || fail "there are no sessions"
   for _ in 1 2 3; do
     sleep 0.2
@@ -97,7 +97,7 @@ both_succeed
 say "$(tail -n 1 "$T/client.log")"
 
 say "who dies meanwhile is told of by the next daemon"
-begin ib_write_bw -F -D 30
+begin ib_write_bw -F -D 20
 kill_daemon
 kill -9 "${PID[server]}"
 reap server 5
