@@ -13,6 +13,7 @@
 namespace vrdma::vrdmad {
 
 using base::fail;
+using base::fail_errno;
 using base::Fd;
 using base::Result;
 
@@ -22,27 +23,42 @@ FileId file_id(const Fd& fd) {
   return {status.st_dev, status.st_ino};
 }
 
-uint64_t eventfd_id(const Fd& fd) {
-  std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd.get()));
+namespace {
+
+// Of the descriptor that is `number` in the process whose directory is given; see eventfd_id().
+uint64_t id_in(const std::string& directory, int number) {
+  std::ifstream info(directory + "/fdinfo/" + std::to_string(number));
   for (std::string word; info >> word;)
     if (word == "eventfd-id:" && info >> word) return std::strtoull(word.c_str(), nullptr, 10) + 1;
   return 0;
 }
 
+// What /proc says that a descriptor is: text of the kernel's own.
+std::string kind_in(const std::string& directory, int number) {
+  std::error_code gone;
+  return std::filesystem::read_symlink(directory + "/fd/" + std::to_string(number), gone).string();
+}
+
+}  // namespace
+
+uint64_t eventfd_id(const Fd& fd) { return id_in("/proc/self", fd.get()); }
+
 Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd) {
   namespace fs = std::filesystem;
   ProcessFiles files;
-  files.pidfd_ = pidfd;
+  files.pidfd_ = Fd(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+  if (!files.pidfd_.valid()) return fail_errno("look into process " + std::to_string(pid));
   std::error_code error;
-  const std::string directory = "/proc/" + std::to_string(pid) + "/fd";
-  auto it = fs::directory_iterator(directory, error);
+  const std::string directory = "/proc/" + std::to_string(pid);
+  auto it = fs::directory_iterator(directory + "/fd", error);
   if (error) return fail(error.value(), "look at " + directory + ": " + error.message());
-  for (; it != fs::directory_iterator(); it.increment(error)) {
-    std::error_code gone;
-    const std::string target = fs::read_symlink(it->path(), gone).string();
+  for (int left = kMost; it != fs::directory_iterator(); it.increment(error), --left) {
+    if (left == 0)
+      return fail(EMFILE, "its process has more than " + std::to_string(kMost) + " descriptors");
     const int number = std::atoi(it->path().filename().c_str());
+    const std::string target = kind_in(directory, number);
     if (target.rfind("/memfd:vrdma-", 0) == 0) files.memory_files_.push_back(number);
-    if (target == "anon_inode:[eventfd]") files.eventfds_.push_back(number);
+    if (target == "anon_inode:[eventfd]") files.eventfds_.emplace(id_in(directory, number), number);
     if (target.rfind("pipe:[", 0) == 0)
       files.pipes_.emplace(std::strtoull(target.c_str() + 6, nullptr, 10), number);
     if (error) break;
@@ -51,7 +67,7 @@ Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd) {
 }
 
 Fd ProcessFiles::take(int number) const {
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_, number, 0)));
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd_.get(), number, 0)));
 }
 
 Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
@@ -69,10 +85,10 @@ Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
 }
 
 Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
-  for (const int number : eventfds_) {
+  if (const auto it = eventfds_.find(id); id != 0 && it != eventfds_.end()) {
     StrangeFds taken;
-    taken.push_back(take(number));
-    if (id != 0 && eventfd_id(taken[0]) == id) return std::move(taken[0]);
+    taken.push_back(take(it->second));
+    if (eventfd_id(taken[0]) == id) return std::move(taken[0]);
   }
   return fail(ENOENT, "its process does not have its doorbell any more");
 }
@@ -82,8 +98,8 @@ Result<Fd> ProcessFiles::pipe(uint64_t inode) const {
   if (it == pipes_.end()) return fail(ENOENT, "its process does not have a pipe any more");
   StrangeFds taken;
   taken.push_back(take(it->second));
-  // Only a pipe has a size as a pipe. A FIFO of somebody's file system is another inode.
-  if (::fcntl(taken[0].get(), F_GETPIPE_SZ) < 0 || file_id(taken[0]).inode != inode)
+  // A FIFO of somebody's file system would be a path.
+  if (kind_in("/proc/self", taken[0].get()) != "pipe:[" + std::to_string(inode) + "]")
     return fail(ENOENT, "its process does not have a pipe any more");
   return taken[0].reopen(O_WRONLY | O_NONBLOCK);
 }

@@ -1,13 +1,14 @@
 // The descriptors of a living process that vrdmad once gave it, found again.
 //
 // What is looked for is known by what the kernel says of it: memory files and pipes by their inode,
-// an eventfd by its id. Descriptors of anything else are neither taken nor asked: a stranger's file
-// may not answer.
+// an eventfd by its id. What a descriptor is the process may change at any moment, so nothing is
+// asked of the file behind one but by calls that no file system answers.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,8 @@ struct FileId {
 
 class ProcessFiles {
  public:
+  // Who has more is not looked into: it would keep the sessions of all others waiting.
+  static constexpr int kMost = 8192;
   [[nodiscard]] static base::Result<ProcessFiles> of(pid_t pid, int pidfd);
 
   // Sealed as base::make_memfd() seals, and of `size` bytes.
@@ -38,9 +41,12 @@ class ProcessFiles {
  private:
   [[nodiscard]] base::Fd take(int number) const;
 
-  int pidfd_ = -1;
-  std::vector<int> memory_files_, eventfds_;
-  std::unordered_map<uint64_t, int> pipes_;  // by inode
+  base::Fd pidfd_;
+  std::vector<int> memory_files_;
+  std::unordered_map<uint64_t, int> eventfds_;  // by id
+  std::unordered_map<uint64_t, int> pipes_;     // by inode
 };
+// By pid, of those that were looked into: each once.
+using KnownFiles = std::map<pid_t, base::Result<ProcessFiles>>;
 
 }  // namespace vrdma::vrdmad

@@ -21,13 +21,12 @@
 #include "core/rdma/device.h"
 #include "transport/runner.h"
 #include "transport/send_queue.h"
+#include "vrdmad/process_files.h"
 #include "vrdmad/session_file.h"
 #include "vrdmad/strange_fds.h"
 #include "vrdmad/vdevice.h"
 
 namespace vrdma::vrdmad {
-
-class ProcessFiles;
 
 // Whose session a file tells of.
 struct SessionSummary {
@@ -46,11 +45,12 @@ class Session {
       base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
       const SessionSettings& settings, std::function<void(Session*)> ended);
   // The session of a dead daemon, as `file` tells of it (session_adopt.cc). When all of its fabric
-  // are there, restore_links() of each and then go_on() of each is called.
+  // are there, each of the following is called of all of them, one after the other.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
-      std::unique_ptr<SessionFile> file, std::shared_ptr<Vdevice> vdevice,
+      std::unique_ptr<SessionFile> file, std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
       transport::Runner& runner, const SessionSettings& settings,
       std::function<void(Session*)> ended);
+  void restore_pairs();
   void restore_links();
   void go_on();
   // Numbers of sessions are greater than this one from now on.
@@ -105,7 +105,7 @@ class Session {
   void will_serve(const ipc::Request& request);
   void keep_state(const rdma::Qp& qp);
   void begin_file(const base::Fd& events);
-  [[nodiscard]] base::Result<void> take_over(SessionFile& file);
+  [[nodiscard]] base::Result<void> take_over(SessionFile& file, KnownFiles& known);
   [[nodiscard]] base::Result<void> serve_again(SessionFile& file, const ProcessFiles& files);
   [[nodiscard]] bool resume(const ipc::Request& request);
   void attach(base::Fd socket, uint32_t sequence);

@@ -12,6 +12,7 @@
 
 #include <cstring>
 
+#include "core/rdma/qp_state.h"
 #include "vrdmad/process_files.h"
 #include "vrdmad/session.h"
 
@@ -215,6 +216,8 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
       file_->forbid("it had XRC domains");
       break;
     case Call::kImportDevice:
+    case Call::kImportPd:
+    case Call::kImportMr:
       file_->forbid("it imported objects");
       break;
     default:
@@ -275,14 +278,14 @@ std::optional<SessionSummary> summary_of(const SessionFile& file) {
 }
 
 Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
-                                                std::shared_ptr<Vdevice> vdevice,
+                                                std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
                                                 transport::Runner& runner,
                                                 const SessionSettings& settings,
                                                 std::function<void(Session*)> ended) {
   std::unique_ptr<Session> session(
       new Session(Fd(), std::move(vdevice), runner, settings, std::move(ended)));
   session->goodbye_ = true;  // until it is taken over, nothing is told to peers
-  if (auto made = session->take_over(*file); !made) {
+  if (auto made = session->take_over(*file, known); !made) {
     // What stands in the program's memory is its own, and nobody's after it.
     if (session->context_ != nullptr) session->context_->heap->leave();
     if (session->context_ != nullptr) session->context_->claims_heap->leave();
@@ -290,21 +293,22 @@ Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> fil
   }
   session->file_ = std::move(file);
   session->goodbye_ = false;
-  session->context_->on_qp_changed = [raw = session.get()](const rdma::Qp& qp) {
-    raw->keep_state(qp);
-  };
   return session;
 }
 
-Result<void> Session::take_over(SessionFile& file) {
+Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
   if (const std::string reason = file.forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
   Who who{};
   if (const auto records = file.all(Stored::kWho); records.empty() || !read(records[0], &who))
     return fail(EINVAL, "nothing is known of it");
   auto process = rdma::Process::find(who.process);
   if (!process) return pass(std::move(process).error());
-  auto files = ProcessFiles::of((*process)->pid(), (*process)->pidfd());
-  if (!files) return pass(std::move(files).error());
+  const pid_t pid = (*process)->pid();
+  auto looked = known.find(pid);
+  if (looked == known.end())
+    looked = known.emplace(pid, ProcessFiles::of(pid, (*process)->pidfd())).first;
+  const auto& files = looked->second;
+  if (!files) return fail(files.error().code(), files.error().message());
   auto arena = files->memory_file(who.arena, ipc::kQueueArenaSize);
   auto bells = files->memory_file(who.bells, ipc::kBellFileSize);
   auto memory = files->memory_file(who.memory, ipc::kMemoryArenaSize);
@@ -332,9 +336,10 @@ Result<void> Session::take_over(SessionFile& file) {
 
   context_->epoch = settings_.epoch;
   auto& epoch = context_->arena.at<ipc::ArenaHeader>(0)->epoch;
-  uint32_t before = who.epoch;
-  if (!epoch.compare_exchange_strong(before, settings_.epoch))
-    return fail(ETIMEDOUT, "its program waits no longer");
+  uint32_t before = epoch.load();  // of a daemon that was killed in the middle of this, perhaps
+  while (before != 0 && !epoch.compare_exchange_weak(before, settings_.epoch)) {
+  }
+  if (before == 0) return fail(ETIMEDOUT, "its program waits no longer");
   who.epoch = settings_.epoch;
   file.put(Stored::kWho, 0, &who, sizeof who);
   last_ = file.last();
@@ -413,10 +418,14 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
   return {};
 }
 
+void Session::restore_pairs() {
+  context_->qps.each([this](rdma::Qp& qp) { context_->device->fabric->restore_pair(qp); });
+}
+
 void Session::restore_links() {
   context_->qps.each([this](rdma::Qp& qp) {
     const auto [out, in] = was_linked_[qp.handle];
-    if (!context_->device->fabric->restore_links(qp, out, in)) bereaved_.push_back(qp.handle);
+    if (!context_->device->fabric->restore_link(qp, out, in)) bereaved_.push_back(qp.handle);
   });
   was_linked_.clear();
 }
@@ -424,8 +433,10 @@ void Session::restore_links() {
 // All sessions of the fabric are there, with their links: the work goes on.
 void Session::go_on() {
   context_->heap->wipe();
+  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
   context_->qps.each([this](rdma::Qp& qp) {
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
+    qp.note_drained();  // nothing is in hand
     keep_state(qp);
     qp.sender->adopted();
     if (qp.send_cq != nullptr) qp.send_cq->notify(qp.qpn, true);
@@ -477,18 +488,32 @@ bool Session::serve_repeated(const ipc::Request& request, Answer* answer) {
   const auto last = std::exchange(last_, {});
   if (last.begun == 0 || last.begun != request.sequence) return false;
   rdma::Qp* qp = context_->find_qp(request.handle.handle);
+  const auto& modify = request.modify_qp;
+  const auto to = (modify.mask & verbs::kQpState) != 0 || qp == nullptr
+                      ? static_cast<verbs::QpState>(modify.attributes.state)
+                      : qp->state();
+  // What may be done from where it leads to is done once more: the dead daemon may have died
+  // within.
+  if (request.call == Call::kModifyQp &&
+      (qp == nullptr ||
+       (modify.rts_mask == 0 && rdma::modify_is_legal(qp->type, qp->state(), to, modify.mask))))
+    return false;
   if (last.reply.sequence == request.sequence) {
     // The descriptors of a channel were lost with the answer.
     if (request.call == Call::kCreateChannel) return false;
     answer->reply = last.reply;
   } else if (request.call == Call::kModifyQp) {
-    const auto& modify = request.modify_qp;
-    const auto to = static_cast<verbs::QpState>(modify.attributes.state);
-    if (qp == nullptr || (modify.mask & verbs::kQpState) == 0) return false;
-    const bool both = modify.rts_mask != 0 && to == verbs::QpState::kRtr;
-    if (qp->state() != to && !(both && qp->state() == verbs::QpState::kRts)) return false;
-    if (both && qp->state() == to)
+    const bool half = modify.rts_mask != 0 && to == verbs::QpState::kRtr && qp->state() == to;
+    const bool whole =
+        modify.rts_mask != 0 ? qp->state() == verbs::QpState::kRts : qp->state() == to;
+    if (half) {  // it is the program's, and checked like any other
+      if (!rdma::modify_is_legal(qp->type, to, verbs::QpState::kRts, modify.rts_mask) ||
+          !are_valid(modify.attributes, modify.mask | modify.rts_mask))
+        return false;
       answer->reply.error = change_qp(*qp, verbs::QpState::kRts, modify.rts_mask, modify, answer);
+    } else if (!whole) {
+      return false;
+    }
     answer->reply.modify_qp.state = qp->attributes.state;
     answer->reply.modify_qp.direct = to == verbs::QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
   } else {

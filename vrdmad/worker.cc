@@ -43,6 +43,8 @@ Worker::~Worker() {
   });
   loop_->stop();
   thread_.join();
+  // A thread that is in a program's memory for a session that is left will still post here.
+  if (left_) (void)loop_.release();
 }
 
 // A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
@@ -117,6 +119,7 @@ void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
 void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
   call([&] {
     std::vector<Session*> adopted;
+    KnownFiles known;
     for (auto& file : files) {
       const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
       const auto it = vdevices_.find(of.vdevice);
@@ -128,7 +131,7 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
         continue;
       }
       auto session =
-          Session::adopt(std::move(file), it->second, runner_, settings_, &Worker::forget);
+          Session::adopt(std::move(file), it->second, known, runner_, settings_, &Worker::forget);
       if (!session) {
         spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", of.vdevice,
                      of.pid, session.error().message());
@@ -138,6 +141,7 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
       adopted.push_back(session->get());
       it->second->sessions.push_back(std::move(*session));
     }
+    for (Session* session : adopted) session->restore_pairs();
     for (Session* session : adopted) session->restore_links();
     for (Session* session : adopted) session->go_on();
   });
@@ -161,6 +165,7 @@ void Worker::leave_sessions() {
       if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
         left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
       left->push_back(it->second);
+      left_ = true;
       it = vdevices_.erase(it);
     }
   });

@@ -102,6 +102,7 @@ class Worker {
   transport::Runner runner_;
   SessionSettings settings_;
   std::thread thread_;
+  bool left_ = false;  // sessions, for another daemon
 
   // The worker's thread only.
   struct FabricEntry {

@@ -190,14 +190,16 @@ void Channel::look_after(std::chrono::nanoseconds delay) {
 
 namespace {
 
+constexpr std::chrono::milliseconds kLook(100);  // between two looks for a daemon
+
 // The daemon has died: the socket would be ready for ever, so it leaves the set, and a timer that
-// ends the waiting takes its place. Another daemon rings for who waits.
+// has who waits look for another takes its place.
 void learn_of_death(Context& context, Channel& channel) {
   context.check_daemon();
   const std::lock_guard lock(context.channels_mutex);
   if (context.died_at_ms.load() == 0 || channel.knows_death.exchange(true)) return;
   ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
-  channel.look_after(std::chrono::milliseconds(context.grace_ms));
+  channel.look_after(kLook);
 }
 
 // The next message of the pipe that names a CQ of this channel.
@@ -247,7 +249,7 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
       if (context.given_up.load() || context.died_at_ms.load() == 0)
         channel.timer.reset();
       else if (channel.timer.valid())
-        channel.look_after(std::chrono::milliseconds(100));
+        channel.look_after(kLook);
     } else if (count == 0 && !blocking) {
       errno = EAGAIN;
       return -1;

@@ -150,7 +150,7 @@ int close_device(ibv_context* ibv) {
     const std::lock_guard lock(OpenContexts::instance().mutex);
     OpenContexts::instance().contexts.erase(context);
   }
-  (void)context->session.call(ipc::Call::kGoodbye, 0);
+  context->session.goodbye(context->daemon_epoch());
   ::close(ibv->async_fd);
   ::close(ibv->cmd_fd);
   delete context;
@@ -188,7 +188,7 @@ void at_exit_goodbye() {
   OpenContexts& open = OpenContexts::instance();
   if (!open.mutex.try_lock()) return;
   for (Context* context : open.contexts)
-    if (context->owner == ::getpid()) (void)context->session.call(ipc::Call::kGoodbye, 0);
+    if (context->owner == ::getpid()) context->session.goodbye(context->daemon_epoch());
   open.mutex.unlock();
 }
 

@@ -208,6 +208,7 @@ void reclaim(Qp& qp, uint32_t epoch) {
       if (ipc::is_workers(held) && held >> 8 != epoch) return;
     } while (!token.compare_exchange_weak(held, value(ipc::Token::kClient)));
     own(qp);
+    bool doubtful = false;
     const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);
     const PostedSend& request = qp.posted[first & (qp.sq_depth - 1)];
     const auto opcode = static_cast<verbs::Opcode>(request.opcode);
@@ -216,13 +217,17 @@ void reclaim(Qp& qp, uint32_t epoch) {
       if (mark == ipc::mark_word(ipc::Mark::kDone, first))
         publish_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0, request.signaled);
       else if (mark == ipc::mark_word(ipc::Mark::kBegun, first))  // a moment of nanoseconds
-        qp.failed.store(true, std::memory_order_release);
+        doubtful = true;
     }
     const uint32_t delivered = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth);
     if (!ring_is_empty(qp) && delivered == qp.receives_consumed + 1) {
       qp.receives_consumed = delivered;
       const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
       publish_result(qp, 0, qp.posted[tail & (qp.sq_depth - 1)].signaled);
+    }
+    if (doubtful) {
+      qp.failed.store(true, std::memory_order_release);
+      for (Cq* cq : {qp.send_cq(), qp.recv_cq()}) cq->notify(qp, true);
     }
   }
   pump(qp);

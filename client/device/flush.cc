@@ -60,10 +60,13 @@ void Context::check_daemon() {
     return;
   tried_at_ms.store(now, std::memory_order_relaxed);
   const Session::Resumed found = session.resume();
-  if (found == Session::Resumed::kYes) died_at_ms.store(0);
-  if (found == Session::Resumed::kNever ||
-      (found == Session::Resumed::kNotYet && now - died >= grace_ms))
-    give_up();
+  if (found == Session::Resumed::kYes) {
+    died_at_ms.store(0);
+    resumed.store(
+        true);  // also if another thread found it, and had done this before we knew of the death
+  }
+  if (found == Session::Resumed::kNever) give_up(true);
+  if (found == Session::Resumed::kNotYet && now - died >= grace_ms) give_up(false);
   go_on();
 }
 
@@ -112,10 +115,19 @@ bool goes_on(const Qp& qp, verbs::QpState state) {
 }
 }  // namespace
 
-void Context::give_up() {
-  // Who has taken the session over in this moment serves it.
-  uint32_t dead = session.epoch();
-  if (!daemon_epoch().compare_exchange_strong(dead, 0) && dead != 0) return;
+void Context::give_up(bool refused) {
+  // Who takes the session over in this moment serves it. One that has, and does not answer, is
+  // waited for as long as the first.
+  uint32_t serving = daemon_epoch().load();
+  while (!refused && serving != 0) {
+    if (serving != session.epoch() && serving != silent_epoch.load()) {
+      silent_epoch.store(serving);
+      silent_since_ms.store(now_ms());
+    }
+    if (serving == silent_epoch.load() && now_ms() - silent_since_ms.load() < grace_ms) return;
+    if (daemon_epoch().compare_exchange_strong(serving, 0)) break;
+  }
+  if (refused) daemon_epoch().store(0);
   if (given_up.exchange(true)) return;
   const ipc::EventMessage fatal{static_cast<uint32_t>(verbs::Event::kDeviceFatal), 0};
   [[maybe_unused]] const ssize_t told = ::write(events_wake.get(), &fatal, sizeof fatal);

@@ -325,11 +325,13 @@ struct Context {
   std::mutex channels_mutex;  // a leaf
   std::vector<Channel*> channels;
 
-  std::atomic<uint64_t> checked_at = 0;  // when a poll last asked whether the daemon lives
-  std::atomic<int64_t> died_at_ms = 0;   // 0: it lives
-  std::atomic<int64_t> tried_at_ms = 0;  // when another daemon was looked for last
-  std::atomic<bool> given_up = false;    // mediated work was flushed
-  std::atomic<bool> resumed = false;  // another daemon serves us, and has not been given work yet
+  std::atomic<uint64_t> checked_at = 0;    // when a poll last asked whether the daemon lives
+  std::atomic<int64_t> died_at_ms = 0;     // 0: it lives
+  std::atomic<int64_t> tried_at_ms = 0;    // when another daemon was looked for last
+  std::atomic<uint32_t> silent_epoch = 0;  // of a daemon that has the session and did not answer
+  std::atomic<int64_t> silent_since_ms = 0;
+  std::atomic<bool> given_up = false;  // mediated work was flushed
+  std::atomic<bool> resumed = false;   // another daemon serves us, and has not been given work yet
 
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
@@ -348,7 +350,7 @@ struct Context {
   // flushed.
   void check_daemon();
   void daemon_died(uint32_t epoch);  // the one with that
-  void give_up();
+  void give_up(bool refused);        // by a daemon: there is no session any more
   void go_on();
   void replace_socket(base::Fd socket);  // as Session::resumable() wants it
   [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }

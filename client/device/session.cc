@@ -1,5 +1,6 @@
 #include "client/device/session.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,13 +24,13 @@ std::string Session::directory() {
          std::to_string(status.st_ino);
 }
 
-base::Result<base::Fd> Session::dial(const std::string& path) {
+base::Result<base::Fd> Session::dial(const std::string& path, int flags) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
     return base::fail(ENAMETOOLONG, "the path of the session socket is too long");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   if (!socket.valid()) return base::fail_errno("make a session socket");
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno("connect to " + path);
@@ -52,11 +53,24 @@ int Session::call(ipc::Request& request, ipc::Reply* reply, const std::vector<in
   const std::lock_guard lock(mutex_);
   if (++sequence_ == 0) ++sequence_;  // it would have no answer
   request.sequence = sequence_;
-  while (!exchange(request, reply, sent, received)) {
-    // With the daemon died whom one would say goodbye to.
-    if (request.call == ipc::Call::kGoodbye || !wait_for_daemon()) return EIO;
-  }
+  while (!exchange(request, reply, sent, received))
+    if (!wait_for_daemon()) return EIO;
   return reply->error;
+}
+
+void Session::goodbye(ipc::Word& serving) {
+  const std::lock_guard lock(mutex_);
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kGoodbye;
+  if (++sequence_ == 0) ++sequence_;
+  request.sequence = sequence_;
+  uint32_t known = epoch();
+  while (!exchange(request, &reply, {}, nullptr)) {
+    // With the daemon died whom one would say it to, unless another has the session already.
+    if (serving.compare_exchange_strong(known, 0) || known == 0 || !wait_for_daemon()) return;
+    known = epoch();
+  }
 }
 
 void Session::resumable(std::string path, const ipc::HelloReply& hello,
@@ -74,26 +88,35 @@ Session::Resumed Session::resume() {
   return hung_up() ? resume_locked() : Resumed::kYes;
 }
 
+// Never waits: a daemon that is still starting has a socket, but does not answer there yet, and one
+// that was asked is not asked again, for what it answers goes to the socket that asked.
 Session::Resumed Session::resume_locked() {
   if (session_ == 0) return Resumed::kNever;
-  auto socket = dial(path_);
-  if (!socket) return Resumed::kNotYet;
-  ipc::Request request;
+  if (!asked_.valid()) {
+    auto socket = dial(path_, SOCK_NONBLOCK);
+    if (!socket) return Resumed::kNotYet;
+    ipc::Request request;
+    request.call = ipc::Call::kResume;
+    request.sequence = sequence_;
+    request.resume.session = session_;
+    if (!ipc::send_message(socket->get(), &request, sizeof request, {})) return Resumed::kNotYet;
+    asked_ = std::move(*socket);
+  }
   ipc::Reply reply;
   std::vector<base::Fd> none;
-  request.call = ipc::Call::kResume;
-  request.sequence = sequence_;
-  request.resume.session = session_;
-  if (!ipc::send_message(socket->get(), &request, sizeof request, {}) ||
-      !ipc::receive_message(socket->get(), &reply, sizeof reply, &none))
+  if (auto answer = ipc::receive_message(asked_.get(), &reply, sizeof reply, &none); !answer) {
+    if (answer.error().code() != EAGAIN) asked_.reset();
     return Resumed::kNotYet;
+  }
+  base::Fd socket = std::move(asked_);
+  ::fcntl(socket.get(), F_SETFL, 0);
   if (reply.magic != ipc::kMagic || reply.error != 0) {
     session_ = 0;
     return Resumed::kNever;
   }
   grace_ms_ = reply.resume.grace_ms;
   epoch_.store(reply.resume.epoch, std::memory_order_release);
-  replace_(std::move(*socket));
+  replace_(std::move(socket));
   for (const ipc::Request& told : told_) (void)ipc::send_message(socket_.get(), &told, sizeof told);
   return Resumed::kYes;
 }

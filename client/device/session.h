@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/fd.h"
+#include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
 
 namespace vrdma::client {
@@ -20,8 +21,9 @@ class Session {
  public:
   // R/netns/<inode of this thread's netns>: where the sockets of its vdevices are. Empty: unknown.
   [[nodiscard]] static std::string directory();
-  // Connects to the session socket at `path`. Errors as of connect(2).
-  [[nodiscard]] static base::Result<base::Fd> dial(const std::string& path);
+  // Connects to the session socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of
+  // connect(2).
+  [[nodiscard]] static base::Result<base::Fd> dial(const std::string& path, int flags = 0);
 
   void use(base::Fd socket) { socket_ = std::move(socket); }
   // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
@@ -40,6 +42,9 @@ class Session {
            std::vector<base::Fd>* received = nullptr);
   // The same for a request that is nothing but a handle.
   int call(ipc::Call call, uint32_t handle);
+  // The last request. `serving` (ArenaHeader::epoch) becomes 0 if nobody is there to hear it, so
+  // that nobody takes the session over either.
+  void goodbye(ipc::Word& serving);
   // A request without an answer: what becomes of it is not told. It must do no harm if it is done
   // twice, for another daemon is told it again unless a later call was answered. 0 or EIO.
   int tell(ipc::Request& request);
@@ -59,6 +64,7 @@ class Session {
   uint32_t sequence_ = 0;
   std::vector<ipc::Request> told_;  // since the last answer
   std::string path_;
+  base::Fd asked_;        // a connection on which kResume was said and not answered yet
   uint32_t session_ = 0;  // 0: no other daemon can serve it
   uint32_t grace_ms_ = 0;
   std::function<void(base::Fd)> replace_;

@@ -485,10 +485,12 @@ class Fabric {
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
 
-  // After a daemon's death: makes the links of `qp` again that there were, when all sessions that
-  // could be taken over are. `linked_out`, `linked_in`: the link that way was not cut. False: there
-  // was one, and the peer is no more.
-  [[nodiscard]] bool restore_links(Qp& qp, bool linked_out, bool linked_in);
+  // After a daemon's death, when all sessions that could be taken over are: what pair() had made.
+  void restore_pair(Qp& qp);
+  // When that was done for all queue pairs: makes the link of `qp` again that there was.
+  // `linked_out`, `linked_in`: the link that way was not cut. False: there was one, and the peer is
+  // no more.
+  [[nodiscard]] bool restore_link(Qp& qp, bool linked_out, bool linked_in);
 
   base::Result<void> attach(Qp& qp, const verbs::Gid& group);
   base::Result<void> detach(Qp& qp, const verbs::Gid& group);
@@ -498,6 +500,7 @@ class Fabric {
 
  private:
   [[nodiscard]] Qp* named_peer(const Qp& qp) const;
+  [[nodiscard]] Context* context(uint32_t id) const;  // nullptr: it is no more
   [[nodiscard]] bool names(const Qp& qp, const Qp& peer) const;
   void connect(Qp& initiator, Qp& responder);
   void tell_link(Qp& initiator);

@@ -140,24 +140,36 @@ void Fabric::make_link(Qp& initiator, Qp& responder) {
   tell_link(initiator);
 }
 
-bool Fabric::restore_links(Qp& qp, bool linked_out, bool linked_in) {
+Context* Fabric::context(uint32_t id) const {
+  for (const auto& [gid, device] : devices_)
+    for (Context* its : device->contexts)
+      if (its->id == id) return its;
+  return nullptr;
+}
+
+// What a peer delivered stays until it is polled, whatever has become of its queue pair.
+void Fabric::restore_pair(Qp& qp) {
+  if (qp.maps_peer_id == 0) return;
+  qp.maps_peer = context(qp.maps_peer_id);
+  if (qp.maps_peer == nullptr || qp.peer_outbox_at == 0) return;
+  const auto is_it = [&qp](const Qp& peer) {
+    return peer.outbox != nullptr && peer.outbox->range.offset() == qp.peer_outbox_at;
+  };
+  const Qp* named = named_peer(qp);
+  if (named != nullptr && named->context == qp.maps_peer && is_it(*named))
+    qp.peer_outbox = named->outbox;
+  else
+    qp.maps_peer->qps.each([&](const Qp& peer) {
+      if (is_it(peer)) qp.peer_outbox = peer.outbox;
+    });
+  if (qp.peer_outbox == nullptr)
+    qp.peer_outbox =
+        restore_outbox(*qp.maps_peer, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);
+}
+
+bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
   Qp* peer = named_peer(qp);
-  if (peer != nullptr && qp.outbox != nullptr && peer->outbox != nullptr &&
-      qp.peer_outbox_at == peer->outbox->range.offset() &&
-      peer->peer_outbox_at == qp.outbox->range.offset()) {  // what pair() made
-    peer->peer_outbox = qp.outbox;
-    qp.peer_outbox = peer->outbox;
-  }
-  // What a queue pair delivered that is no more stays until it is polled.
-  if (qp.peer_outbox == nullptr && qp.peer_outbox_at != 0 && peer == nullptr)
-    for (const auto& [gid, device] : devices_)
-      for (Context* context : device->contexts)
-        if (context->id == qp.maps_peer_id && qp.peer_outbox == nullptr)
-          qp.peer_outbox =
-              restore_outbox(*context, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);
   const bool stands = peer != nullptr && names(*peer, qp);
-  if (stands && peer->context->id == qp.maps_peer_id) qp.maps_peer = peer->context;
-  if (stands && qp.context->id == peer->maps_peer_id) peer->maps_peer = qp.context;
   if (stands && linked_out && qp.out == nullptr && peer->in_used) make_link(qp, *peer);
   if (qp.out == nullptr && qp.type != QpType::kXrcTarget)
     qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);

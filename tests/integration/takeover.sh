@@ -36,7 +36,7 @@ begin() {
 # both_succeed: they end, and found all data.
 both_succeed() {
   for side in client server; do
-    reap $side 30
+    reap $side 20  # less than the grace, for which nobody is to wait
     [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED"
     no_sanitizer "$side" "$T/$side.log"
   done
@@ -105,6 +105,36 @@ start_daemon
 reap client 10
 [[ $REAPED -ne 0 ]] || fail "the client does not see the death of the server"
 wait_until 5 has_sessions 0 || fail "the dead session is there"
+
+say "a second daemon dies before the programs, stopped meanwhile, know of it: they give up"
+start_flow() {
+  spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 30 events
+  wait_until 20 listens server || fail "the server does not listen"
+  spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 30 events 10.0.0.1
+  wait_until 10 has_sessions 2 || fail "there are no sessions"
+}
+kill_daemon
+start_daemon --daemon-grace 2
+start_flow
+kill -STOP "${PID[server]}" "${PID[client]}"
+kill_daemon
+start_daemon --daemon-grace 2
+has_sessions 2 || fail "the sessions of stopped programs were not taken over"
+kill_daemon
+kill -CONT "${PID[server]}" "${PID[client]}"
+both_ended() { ended "${PID[server]}" && ended "${PID[client]}"; }
+if [[ $mode == mediated ]]; then
+  wait_until 15 both_ended || fail "the programs wait for ever"
+  reap server 1
+  reap client 1
+  [[ $REAPED -ne 0 ]] || fail "the client ends well without a daemon"
+else
+  kill -9 "${PID[server]}" "${PID[client]}" 2>/dev/null || true
+  reap server 5
+  reap client 5
+fi
+start_daemon
+wait_until 5 has_sessions 0 || fail "a session of nobody is there"
 
 say "what cannot be taken over is said, and told to the program"
 begin ibv_srq_pingpong -g GID -p "$PORT" -n 100000000

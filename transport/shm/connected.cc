@@ -90,6 +90,14 @@ Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan
   return progress;
 }
 
+namespace {
+// The last bytes of a message, which are seen at once.
+uint64_t end_of(const Plan& plan) {
+  const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
+  return std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
+}
+}  // namespace
+
 // A program may look for the end of what is written to it, and then write there itself. So between
 // that end and the rest stands a mark, and what is written twice after a worker's death is only
 // what nobody has seen.
@@ -101,9 +109,7 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
     queue_.mark(ipc::Mark::kBegun);
     if (!rdma::perform(request, plan)) return false;
   } else {
-    const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
-    const uint64_t end = std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
-    const uint64_t front = plan.length - std::min(end, plan.length - done_);
+    const uint64_t front = plan.length - std::min(end_of(plan), plan.length - done_);
     if (front > done_ && !rdma::copy_pieces(rdma::slice(plan.source, done_, front - done_),
                                             rdma::slice(plan.target, done_, front - done_)))
       return false;
@@ -117,7 +123,10 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
 }
 
 uint64_t ConnectedPath::slice_length(const Plan& plan) const {
-  return std::min(plan.length - done_, plan.reached ? kReachedSlice : kSlice);
+  const uint64_t left = plan.length - done_;
+  if (!plan.reached) return std::min(left, kSlice);
+  const uint64_t end = plan.opcode == verbs::Opcode::kRdmaWrite && left > 0 ? end_of(plan) : 0;
+  return std::min(left > end ? left - end : left, kReachedSlice);
 }
 
 // One slice: source -> buffer -> target, each by pointers where the memory is in place and by the
@@ -128,6 +137,7 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   rdma::Process& local = *qp_.context->process;
   rdma::Process& remote = *home_->process;
   const uint64_t length = slice_length(plan);
+  const bool ends = plan.opcode == verbs::Opcode::kRdmaWrite && done_ + length == plan.length;
   if (stage_ == Stage::kStart) {
     buffer_ = std::make_shared<std::vector<uint8_t>>(length);
     stage_ = Stage::kRead;
@@ -141,10 +151,12 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
       queue_.mark(ipc::Mark::kBegun);
       answer_atomic(request, plan, remote);
     }
+    if (ends) queue_.mark(ipc::Mark::kBegun);
     (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
     if (jobs_ > 0) return {Progress::Kind::kPending};
     if (failed_) return refuse(failure(plan), plan, request);
   }
+  if (ends) queue_.mark(ipc::Mark::kDone);
   done_ += length;
   stage_ = Stage::kStart;
   return go_on(request, plan, length);
