@@ -1,5 +1,5 @@
 #!/bin/bash
-# takeover.sh MODE FLOW OBJECTS: programs go on when vrdmad is killed, stopped or replaced in the middle.
+# takeover.sh MODE FLOW OBJECTS HOSTILE: programs go on when vrdmad is killed, stopped or replaced in the middle.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -11,6 +11,7 @@ mode=$1
 setup
 cp "$2" "$T/lib/flow"
 cp "$3" "$T/lib/objects"
+cp "$4" "$T/lib/hostile"
 start_daemon
 two_vdevices "$mode"
 
@@ -95,6 +96,23 @@ for _ in {1..12}; do
 done
 both_succeed
 say "$(tail -n 1 "$T/client.log")"
+
+say "who deceives the next daemon loses a session at most, and only its own"
+tricks=(honest repeated scribbled crowded doorbell memory pipe)
+socket=$(find "$R/netns" -name va.sock)
+spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 3 poll
+wait_until 20 listens server || fail "the server does not listen"
+spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 3 poll 10.0.0.1
+for trick in "${tricks[@]}"; do spawn "$trick" a nobody "$T/lib/hostile" "$socket" "$trick"; done
+ready() { grep -qs ready "$T/$1.log"; }
+for trick in "${tricks[@]}"; do wait_until 10 ready "$trick" || fail "$trick is not ready"; done
+kill_daemon
+start_daemon
+for trick in "${tricks[@]}"; do
+  reap "$trick" 20
+  [[ $REAPED -eq 0 ]] || fail "$trick: status $REAPED"
+done
+both_succeed
 
 say "who dies meanwhile is told of by the next daemon"
 begin ib_write_bw -F -D 20

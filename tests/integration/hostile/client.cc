@@ -111,6 +111,7 @@ Answer Client::hello(const std::vector<int>& present) {
   Answer answer = call(request, present);
   if (!answer.came || answer.error != 0) return answer;
   expect(answer.fds.size() >= 5, "descriptors beside the answer to kHello");
+  session_ = answer.reply.hello.session;
   arena_fd = std::move(answer.fds[0]);
   bell_fd = std::move(answer.fds[1]);
   memory_fd = std::move(answer.fds[2]);
@@ -119,6 +120,24 @@ Answer Client::hello(const std::vector<int>& present) {
   arena = *base::Mapping::shared(arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
   bells = *base::Mapping::shared(bell_fd, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   return answer;
+}
+
+Answer Client::resume(const std::string& path) {
+  expect(ended(20'000), "the daemon does not die");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  for (int left = 2000; left > 0; --left, ::usleep(10'000)) {
+    socket_ = base::Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      continue;
+    ipc::Request request = request_of(Call::kResume);
+    request.sequence = sequence_;
+    request.resume.session = session_;
+    send(&request, sizeof request);
+    if (Answer answer = receive(20'000); answer.came) return answer;
+  }
+  failed("no other daemon comes");
 }
 
 void Client::open() {

@@ -47,6 +47,11 @@ class Client {
   // kHello as it should be; maps what came.
   Answer hello(const std::vector<int>& present = {});
   void open();  // hello that must succeed
+  // When the daemon has died and another one is there: kResume on a connection of its own, which is
+  // the client's from then on.
+  Answer resume(const std::string& path);
+  // Of the last request; the next one's is greater.
+  [[nodiscard]] uint32_t& sequence() { return sequence_; }
   void ring() const;
 
   base::Fd arena_fd, bell_fd, memory_fd, doorbell, events;
@@ -87,6 +92,7 @@ class Client {
   base::Fd socket_;
   uint32_t sequence_ = 0;
   uint64_t cookie_ = 0;
+  uint32_t session_ = 0;
 };
 
 ipc::Request request_of(ipc::Call call);

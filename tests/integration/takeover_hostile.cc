@@ -1,0 +1,143 @@
+// A program that speaks the session protocol by hand, and does to what another daemon needs of it
+// what no client of ours would.
+//
+//   vrdma_takeover_hostile SOCKET TRICK
+//
+// Says "ready" when the daemon may die, and waits for another. Exits with 0 if that one did what it
+// must; else says what it did.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <iostream>
+
+#include "tests/integration/hostile/looped.h"
+
+namespace vrdma::hostile {
+namespace {
+
+void wait_for_the_next(Looped& session, const Target& target, bool adopts) {
+  std::cout << "ready" << std::endl;
+  const Answer answer = session.client.resume(target.socket);
+  if (adopts) {
+    expect(answer.error == 0, "an honest session is not taken over");
+  } else {
+    expect(answer.error == ESTALE, "a session is taken over that cannot be");
+  }
+}
+
+void honest(const Target& target) {
+  Looped session(target);
+  wait_for_the_next(session, target, true);
+  session.still_works();
+}
+
+// What is said to be the dead daemon's last request, begun and not answered, was never checked.
+void repeated(const Target& target) {
+  Looped session(target);
+  const ipc::CreateQpReply qp = session.client.create_qp(session.pd, session.cq);
+  verbs::QpAttributes attributes{};
+  attributes.port_num = 1;
+  expect(session.client.modify(qp.handle, verbs::QpState::kInit,
+                               verbs::kQpPkeyIndex | verbs::kQpPort | verbs::kQpAccessFlags,
+                               attributes) == 0,
+         "INIT");
+  attributes.path_mtu = 5;
+  attributes.dest_qpn = qp.qpn;
+  attributes.av.is_global = attributes.av.port_num = 1;
+  expect(
+      session.client.modify(qp.handle, verbs::QpState::kRtr,
+                            verbs::kQpAv | verbs::kQpPathMtu | verbs::kQpDestQpn | verbs::kQpRqPsn |
+                                verbs::kQpMaxDestRdAtomic | verbs::kQpMinRnrTimer,
+                            attributes) == 0,
+      "RTR");
+  expect(session.client.call(ipc::Call::kDeallocPd, 9999).error != 0, "a PD of nobody goes");
+  wait_for_the_next(session, target, true);
+  ipc::Request request = request_of(ipc::Call::kModifyQp);
+  --session.client.sequence();
+  request.modify_qp = {};
+  request.modify_qp.handle = qp.handle;
+  request.modify_qp.mask = verbs::kQpState;
+  request.modify_qp.rts_mask = verbs::kQpAv | verbs::kQpMaxQpRdAtomic | verbs::kQpSqPsn;
+  request.modify_qp.attributes.state = static_cast<uint32_t>(verbs::QpState::kRtr);
+  request.modify_qp.attributes.av.is_global = 1;
+  request.modify_qp.attributes.av.sgid_index = 255;
+  request.modify_qp.attributes.max_rd_atomic = 255;
+  expect(session.client.call(request).error == EINVAL, "what is repeated is not checked");
+  session.still_works();
+}
+
+void scribbled(const Target& target) {
+  Looped session(target);
+  ipc::QpBlock* const block = session.client.block(session.qp);
+  session.client.arena.at<ipc::ArenaHeader>(0)->epoch = 0xdeadbeef;
+  block->mark = ~0u;
+  block->mark_receive = ~0u;
+  block->token = ipc::token_word(ipc::Token::kAsked, 0x123456);
+  block->state = 77;
+  block->link = 77;
+  wait_for_the_next(session, target, true);
+  session.still_works();
+}
+
+// Whoever looks through all of them has no time for others.
+void crowded(const Target& target) {
+  Looped session(target);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  int last = 0;
+  for (int i = 0; i < 20'000 && last >= 0; ++i) last = ::fcntl(0, F_DUPFD, 100);
+  const bool enough = last > 10'000 || ::fcntl(10'000, F_GETFD) >= 0;
+  wait_for_the_next(session, target, !enough);
+}
+
+void doorbell(const Target& target) {
+  Looped session(target);
+  session.client.doorbell = base::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wait_for_the_next(session, target, false);
+}
+
+// Another file, of the same name, size and seals.
+void memory(const Target& target) {
+  Looped session(target);
+  base::Fd other(static_cast<int>(::memfd_create("vrdma-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+  expect(::ftruncate(other.get(), static_cast<off_t>(ipc::kQueueArenaSize)) == 0, "ftruncate");
+  (void)::fcntl(other.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  session.client.arena_fd = std::move(other);
+  wait_for_the_next(session, target, false);
+}
+
+void pipe(const Target& target) {
+  Looped session(target);
+  std::array<int, 2> ends{};
+  expect(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe");
+  session.client.events = base::Fd(ends[0]);
+  wait_for_the_next(session, target, false);
+}
+
+constexpr std::array<Attack, 7> kTricks{{{"honest", honest},
+                                         {"repeated", repeated},
+                                         {"scribbled", scribbled},
+                                         {"crowded", crowded},
+                                         {"doorbell", doorbell},
+                                         {"memory", memory},
+                                         {"pipe", pipe}}};
+
+}  // namespace
+}  // namespace vrdma::hostile
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  for (const auto& trick : vrdma::hostile::kTricks)
+    if (std::string(trick.name) == argv[2]) {
+      trick.run({argv[1]});
+      return 0;
+    }
+  return 2;
+}
