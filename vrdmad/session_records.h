@@ -1,0 +1,79 @@
+// What stands in a session's file (SessionFile), by kind: written by session_record.cc, read by
+// session_adopt.cc.
+#pragma once
+
+#include <cstring>
+
+#include "core/ipc/messages.h"
+#include "core/rdma/process.h"
+#include "vrdmad/process_files.h"
+#include "vrdmad/session_file.h"
+
+namespace vrdma::vrdmad {
+
+using Stored = SessionFile::Kind;
+
+struct Who {
+  char vdevice[64];
+  uint64_t node_guid;
+  rdma::Process::Identity process;
+  uint32_t session;  // id of the context
+  uint32_t epoch;    // of the daemon that served it last
+  FileId arena, bells, memory;
+  uint64_t doorbell;  // eventfd_id()
+  uint64_t events;    // inode of the pipe
+};
+
+struct ChannelRecord {
+  uint32_t handle;
+  uint32_t reserved;
+  uint64_t pipe;
+};
+
+struct QpRecord {
+  verbs::QpAttributes attributes;
+  verbs::Gid sgid;
+  uint64_t outbox, peer_outbox;  // offsets; 0: none
+  uint32_t outbox_depth;
+  uint32_t maps_peer;
+  uint8_t linked_out, linked_in, out_used, in_used;
+  uint32_t groups;
+  // verbs::Gid[groups] follow
+};
+
+// What of a request and its answer is kept, and what undoes it.
+struct Sizes {
+  ipc::Call call;
+  size_t request, reply;
+  ipc::Call undo;
+};
+[[nodiscard]] inline Sizes sizes_of(Stored kind) {
+  switch (kind) {
+    case Stored::kPd:
+      return {ipc::Call::kAllocPd, 0, sizeof(ipc::HandleReply), ipc::Call::kDeallocPd};
+    case Stored::kCq:
+      return {ipc::Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply),
+              ipc::Call::kDestroyCq};
+    case Stored::kCqSize:
+      return {ipc::Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply), {}};
+    case Stored::kAh:
+      return {ipc::Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply),
+              ipc::Call::kDestroyAh};
+    case Stored::kMr:
+      return {ipc::Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply),
+              ipc::Call::kDeregMr};
+    case Stored::kQp:
+      return {ipc::Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
+              ipc::Call::kDestroyQp};
+    default:
+      return {};
+  }
+}
+template <class T>
+[[nodiscard]] bool read(const SessionFile::Record& record, T* out) {
+  if (record.size < sizeof *out) return false;
+  std::memcpy(static_cast<void*>(out), record.data, sizeof *out);
+  return true;
+}
+
+}  // namespace vrdma::vrdmad
