@@ -6,6 +6,7 @@
 
 #include "core/ipc/messages.h"
 #include "core/rdma/process.h"
+#include "core/verbs/gid.h"
 #include "vrdmad/process_files.h"
 #include "vrdmad/session_file.h"
 
