@@ -34,19 +34,55 @@ wire::CmTransport transport_of(CmService service) {
 
 CmId::CmId(CmHost& host, uint64_t netns, wire::PortSpace space, CmService service, uint32_t psn,
            CmIdHandler* handler)
-    : host_(host),
-      netns_(netns),
-      space_(space),
-      service_(service),
-      psn_(psn & verbs::kPsnMask),
-      handler_(handler) {}
+    : host_(host), netns_(netns), handler_(handler) {
+  kept_.space = space;
+  kept_.service = service;
+  kept_.psn = psn & verbs::kPsnMask;
+}
 
 CmId::~CmId() = default;
 
+CmIdRecord CmId::record() const {
+  CmIdRecord record = kept_;
+  if (binding_.active()) record.bound = {binding_.address(), binding_.port()};
+  record.connection = connection_.record();
+  return record;
+}
+
+base::Result<std::unique_ptr<CmId>> CmId::restore(CmHost& host, uint64_t netns,
+                                                  const CmIdRecord& record, Endpoint* endpoint,
+                                                  CmIdHandler* handler) {
+  auto id = std::make_unique<CmId>(host, netns, record.space, record.service, record.psn, handler);
+  const bool had_device = record.route.endpoint != nullptr;
+  id->kept_ = record;
+  id->kept_.route.endpoint = nullptr;
+  if (record.bound) {
+    auto binding = host.ports.bind({netns, record.space, record.bound->gid, record.bound->port,
+                                    record.reuse, record.family_only, true});
+    if (!binding) return tl::unexpected(binding.error());
+    id->binding_ = std::move(*binding);
+  }
+  if (had_device && endpoint == nullptr) {
+    id->kept_.state = CmIdState::kGone;
+    return id;
+  }
+  Route route = record.route;
+  route.endpoint = endpoint;
+  if (auto ok = id->use(route); !ok) return tl::unexpected(ok.error());
+  if (record.state == CmIdState::kListening) {
+    if (auto ok = id->begin_to_listen(); !ok) return tl::unexpected(ok.error());
+  } else if (record.connection.state != State::kClosed && endpoint != nullptr) {
+    auto connection = endpoint->restore(record.connection, id.get());
+    if (!connection) return tl::unexpected(connection.error());
+    id->connection_ = std::move(*connection);
+  }
+  return id;
+}
+
 base::Result<void> CmId::in(std::initializer_list<CmIdState> states) const {
-  if (state_ == CmIdState::kGone) return base::fail(ENODEV, "the device has gone");
+  if (kept_.state == CmIdState::kGone) return base::fail(ENODEV, "the device has gone");
   for (const CmIdState state : states)
-    if (state_ == state) return {};
+    if (kept_.state == state) return {};
   return base::fail(EINVAL, "not possible in this state of the id");
 }
 
@@ -60,12 +96,12 @@ void CmId::tell(CmEventType type, int status, const ConnParam& param) {
 
 // From now on it is bound to the endpoint of the route.
 base::Result<void> CmId::use(const Route& route) {
-  if (route.endpoint != nullptr && route.endpoint != route_.endpoint) {
+  if (route.endpoint != nullptr && route.endpoint != kept_.route.endpoint) {
     auto charge = host_.routes.charge(*route.endpoint);
     if (!charge) return tl::unexpected(charge.error());
     charge_ = std::move(*charge);
   }
-  route_ = route;
+  kept_.route = route;
   return {};
 }
 
@@ -78,40 +114,41 @@ base::Result<void> CmId::bind(const Address& local) {
     if (!found) return tl::unexpected(found.error());
     route.endpoint = *found;
   }
-  auto binding =
-      host_.ports.bind({netns_, space_, local.gid, local.port, reuse, family_only, privileged});
+  auto binding = host_.ports.bind({netns_, kept_.space, local.gid, local.port, kept_.reuse,
+                                   kept_.family_only, kept_.privileged});
   if (!binding) return tl::unexpected(binding.error());
   if (auto ok = use(route); !ok) return ok;
   binding_ = std::move(*binding);
-  local_ = {local.gid, binding_.port()};
-  state_ = CmIdState::kBound;
+  kept_.local = {local.gid, binding_.port()};
+  kept_.state = CmIdState::kBound;
   return {};
 }
 
 base::Result<void> CmId::resolve_addr(const std::optional<Address>& local, const Address& remote) {
   if (auto ok = in({CmIdState::kIdle, CmIdState::kBound}); !ok) return ok;
-  if (state_ == CmIdState::kIdle) {
+  if (kept_.state == CmIdState::kIdle) {
     const Address any{verbs::Gid::unspecified(remote.gid.is_ipv4_mapped()), 0};
     if (auto ok = bind(local.value_or(any)); !ok) return ok;
   }
-  auto route = host_.routes.find(netns_, local_.gid, remote.gid);
+  auto route = host_.routes.find(netns_, kept_.local.gid, remote.gid);
   auto used = route ? use(*route) : tl::unexpected(route.error());
   if (!used) {
     tell(CmEventType::kAddrError, -used.error().code());
     return {};
   }
-  local_.gid = route_.local;
-  remote_ = remote;
-  path_mtu_ = route_.path_mtu;
-  timeout_ = ack_timeout.value_or(ack_timeout_of(route_.ack_delay, route_.packet_life));
-  state_ = CmIdState::kAddressResolved;
+  kept_.local.gid = kept_.route.local;
+  kept_.remote = remote;
+  kept_.path_mtu = kept_.route.path_mtu;
+  kept_.timeout =
+      kept_.ack_timeout.value_or(ack_timeout_of(kept_.route.ack_delay, kept_.route.packet_life));
+  kept_.state = CmIdState::kAddressResolved;
   tell(CmEventType::kAddrResolved);
   return {};
 }
 
 base::Result<void> CmId::resolve_route() {
   if (auto ok = in({CmIdState::kAddressResolved}); !ok) return ok;
-  state_ = CmIdState::kRouteResolved;
+  kept_.state = CmIdState::kRouteResolved;
   tell(CmEventType::kRouteResolved);
   return {};
 }
@@ -119,61 +156,67 @@ base::Result<void> CmId::resolve_route() {
 base::Result<void> CmId::listen_on(Endpoint& endpoint) {
   // The wildcard of IPv6 is at all addresses unless told otherwise.
   std::optional<verbs::Gid> at;
-  if (local_.gid != verbs::Gid() || family_only) at = local_.gid;
-  auto listener = endpoint.listen(service_id(local_.port), at, backlog_, this);
+  if (kept_.local.gid != verbs::Gid() || kept_.family_only) at = kept_.local.gid;
+  auto listener = endpoint.listen(service_id(kept_.local.port), at, kept_.backlog, this);
   if (!listener) return tl::unexpected(listener.error());
   listeners_.emplace_back(&endpoint, std::move(*listener));
   return {};
 }
 
 base::Result<void> CmId::listen(uint32_t backlog) {
-  if (state_ == CmIdState::kIdle)
+  if (kept_.state == CmIdState::kIdle)
     if (auto ok = bind({verbs::Gid::unspecified(true), 0}); !ok) return ok;
   if (auto ok = in({CmIdState::kBound}); !ok) return ok;
+  kept_.backlog = backlog;
+  if (auto ok = begin_to_listen(); !ok) return ok;
+  kept_.state = CmIdState::kListening;
+  return {};
+}
+
+base::Result<void> CmId::begin_to_listen() {
   if (auto ok = binding_.listen(); !ok) return ok;
-  backlog_ = backlog;
   std::vector<Endpoint*> where;
-  if (local_.gid.is_unspecified())
+  if (kept_.local.gid.is_unspecified())
     where = host_.routes.all(netns_);
   else
-    where = {route_.endpoint};
+    where = {kept_.route.endpoint};
   for (Endpoint* endpoint : where) {
     if (auto ok = listen_on(*endpoint); !ok) {
       listeners_.clear();
       return ok;
     }
   }
-  state_ = CmIdState::kListening;
   return {};
 }
 
 void CmId::device_added(Endpoint& endpoint) {
   // One that cannot be listened on is like a vdevice that is not there.
-  if (state_ == CmIdState::kListening && local_.gid.is_unspecified()) (void)listen_on(endpoint);
+  if (kept_.state == CmIdState::kListening && kept_.local.gid.is_unspecified())
+    (void)listen_on(endpoint);
 }
 
 void CmId::device_removed(const Endpoint& endpoint) {
   std::erase_if(listeners_, [&](const auto& at) { return at.first == &endpoint; });
-  if (route_.endpoint != &endpoint) return;
-  route_.endpoint = nullptr;
+  if (kept_.route.endpoint != &endpoint) return;
+  kept_.route.endpoint = nullptr;
   charge_.reset();
   connection_.reset();
-  state_ = CmIdState::kGone;
+  kept_.state = CmIdState::kGone;
   tell(CmEventType::kDeviceRemoval);
 }
 
 Path CmId::path() const {
   Path path;
-  path.local = local_.gid;
-  path.remote = remote_.gid;
-  path.roce = route_.roce;
-  path.traffic_class = tos;
-  path.hop_limit = route_.hop_limit;
+  path.local = kept_.local.gid;
+  path.remote = kept_.remote.gid;
+  path.roce = kept_.route.roce;
+  path.traffic_class = kept_.tos;
+  path.hop_limit = kept_.route.hop_limit;
   return path;
 }
 
 std::vector<uint8_t> CmId::with_header(PrivateData data) const {
-  const wire::IpHeader header = wire::encode({local_.gid, remote_.gid, local_.port});
+  const wire::IpHeader header = wire::encode({kept_.local.gid, kept_.remote.gid, kept_.local.port});
   std::vector<uint8_t> all(sizeof header + data.size());
   std::memcpy(all.data(), &header, sizeof header);
   std::copy(data.begin(), data.end(), all.begin() + sizeof header);
@@ -183,46 +226,46 @@ std::vector<uint8_t> CmId::with_header(PrivateData data) const {
 base::Result<void> CmId::connect(const ConnParam& param) {
   if (auto ok = in({CmIdState::kRouteResolved}); !ok) return ok;
   const std::vector<uint8_t> data = with_header(param.private_data);
-  Connection connection = route_.endpoint->connection(this);
+  Connection connection = kept_.route.endpoint->connection(this);
   base::Result<void> sent;
-  if (service_ == CmService::kUd) {
+  if (kept_.service == CmService::kUd) {
     SidrReq req;
     req.path = path();
-    req.service_id = service_id(remote_.port);
+    req.service_id = service_id(kept_.remote.port);
     req.private_data = data;
     sent = connection.send_sidr_req(req);
   } else {
     Req req;
     req.path = path();
-    req.service_id = service_id(remote_.port);
-    req.transport = transport_of(service_);
+    req.service_id = service_id(kept_.remote.port);
+    req.transport = transport_of(kept_.service);
     req.qpn = param.qpn;
-    req.starting_psn = psn_;
+    req.starting_psn = kept_.psn;
     req.responder_resources = param.responder_resources;
     req.initiator_depth = param.initiator_depth;
-    req.path_mtu = path_mtu_;
+    req.path_mtu = kept_.path_mtu;
     req.retry_count = std::min<uint8_t>(param.retry_count, 7);
     req.rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
-    req.ack_timeout = ack_timeout.value_or(timeout_);
-    req.packet_life = route_.packet_life;
+    req.ack_timeout = kept_.ack_timeout.value_or(kept_.timeout);
+    req.packet_life = kept_.route.packet_life;
     req.srq = param.srq;
     req.flow_control = param.flow_control;
     req.private_data = data;
     sent = connection.send_req(req);
-    responder_resources_ = param.responder_resources;
-    initiator_depth_ = param.initiator_depth;
-    retry_count_ = req.retry_count;
+    kept_.responder_resources = param.responder_resources;
+    kept_.initiator_depth = param.initiator_depth;
+    kept_.retry_count = req.retry_count;
   }
   if (!sent) return sent;
   connection_ = std::move(connection);
-  active_ = true;
-  state_ = CmIdState::kConnecting;
+  kept_.active = true;
+  kept_.state = CmIdState::kConnecting;
   return {};
 }
 
 base::Result<void> CmId::accept(const ConnParam& param) {
   if (auto ok = in({CmIdState::kConnecting}); !ok) return ok;
-  if (service_ == CmService::kUd) {
+  if (kept_.service == CmService::kUd) {
     SidrRep rep;
     rep.qpn = param.qpn;
     rep.qkey = param.qkey != 0 ? param.qkey : kDatagramQkey;
@@ -231,17 +274,17 @@ base::Result<void> CmId::accept(const ConnParam& param) {
   }
   Rep rep;
   rep.qpn = param.qpn;
-  rep.starting_psn = psn_;
+  rep.starting_psn = kept_.psn;
   rep.responder_resources = param.responder_resources;
   rep.initiator_depth = param.initiator_depth;
-  rep.target_ack_delay = route_.ack_delay;
+  rep.target_ack_delay = kept_.route.ack_delay;
   rep.rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
   rep.srq = param.srq;
   rep.flow_control = param.flow_control;
   rep.private_data = param.private_data;
   if (auto ok = connection_.send_rep(rep); !ok) return ok;
-  responder_resources_ = param.responder_resources;
-  initiator_depth_ = param.initiator_depth;
+  kept_.responder_resources = param.responder_resources;
+  kept_.initiator_depth = param.initiator_depth;
   return {};
 }
 
@@ -252,7 +295,7 @@ base::Result<void> CmId::confirm() {
 
 base::Result<void> CmId::reject(PrivateData data, wire::RejectReason reason) {
   if (auto ok = in({CmIdState::kConnecting}); !ok) return ok;
-  if (service_ == CmService::kUd) {
+  if (kept_.service == CmService::kUd) {
     SidrRep rep;
     rep.status = wire::SidrStatus::kReject;
     rep.private_data = data;
@@ -284,7 +327,7 @@ base::Result<void> CmId::establish() {
 
 // For want of something here.
 void CmId::refuse(Connection& connection) const {
-  if (service_ == CmService::kUd) {
+  if (kept_.service == CmService::kUd) {
     SidrRep rep;
     rep.status = wire::SidrStatus::kReject;
     (void)connection.send_sidr_rep(rep);
@@ -299,7 +342,7 @@ base::Result<void> CmId::join(const verbs::Gid& group, uint32_t token) {
   if (auto ok = in({CmIdState::kBound, CmIdState::kAddressResolved, CmIdState::kRouteResolved});
       !ok)
     return ok;
-  if (service_ != CmService::kUd || route_.endpoint == nullptr || !group.is_multicast())
+  if (kept_.service != CmService::kUd || kept_.route.endpoint == nullptr || !group.is_multicast())
     return base::fail(EINVAL, "only datagrams of a vdevice join, and only a group");
   CmEvent event;
   event.type = CmEventType::kMulticastJoin;
@@ -315,7 +358,8 @@ std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, Priva
   const auto ends = wire::ip_ends(header.data());
   if (!ends) return nullptr;
   // The id of the peer's transaction is as good a start as any.
-  auto id = std::make_unique<CmId>(host_, netns_, space_, service_, connection.local_id(), nullptr);
+  auto id = std::make_unique<CmId>(host_, netns_, kept_.space, kept_.service, connection.local_id(),
+                                   nullptr);
   Route route;
   for (const auto& [endpoint, listener] : listeners_)
     if (endpoint->owns(path.local)) route.endpoint = endpoint;
@@ -327,14 +371,14 @@ std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, Priva
     return nullptr;
   }
   // Of the header only the port is believed: the addresses are those that the MAD came by.
-  id->local_ = {path.local, local_.port};
-  id->remote_ = {path.remote, ends->source_port};
-  id->tos = tos;
-  id->ack_timeout = ack_timeout;
-  id->min_rnr_timer = min_rnr_timer;
+  id->kept_.local = {path.local, kept_.local.port};
+  id->kept_.remote = {path.remote, ends->source_port};
+  id->kept_.tos = kept_.tos;
+  id->kept_.ack_timeout = kept_.ack_timeout;
+  id->kept_.min_rnr_timer = kept_.min_rnr_timer;
   id->connection_ = std::move(connection);
   id->connection_.set_handler(id.get());
-  id->state_ = CmIdState::kConnecting;
+  id->kept_.state = CmIdState::kConnecting;
   return id;
 }
 
@@ -347,18 +391,18 @@ void CmId::bring(std::unique_ptr<CmId> id, const ConnParam& param) {
 }
 
 void CmId::on_request(Connection connection, const Req& req) {
-  if (service_ == CmService::kUd || req.transport != transport_of(service_)) return;
+  if (kept_.service == CmService::kUd || req.transport != transport_of(kept_.service)) return;
   auto id = child(std::move(connection), req.path, req.private_data);
   if (!id) return;
-  id->remote_qpn_ = req.qpn;
-  id->remote_psn_ = req.starting_psn;
-  id->responder_resources_ = req.responder_resources;
-  id->initiator_depth_ = req.initiator_depth;
-  id->retry_count_ = req.retry_count;
-  id->rnr_retry_count_ = req.rnr_retry_count;
-  id->path_mtu_ = req.path_mtu;
-  id->timeout_ = id->ack_timeout.value_or(req.ack_timeout);
-  id->answered_ = true;
+  id->kept_.remote_qpn = req.qpn;
+  id->kept_.remote_psn = req.starting_psn;
+  id->kept_.responder_resources = req.responder_resources;
+  id->kept_.initiator_depth = req.initiator_depth;
+  id->kept_.retry_count = req.retry_count;
+  id->kept_.rnr_retry_count = req.rnr_retry_count;
+  id->kept_.path_mtu = req.path_mtu;
+  id->kept_.timeout = id->kept_.ack_timeout.value_or(req.ack_timeout);
+  id->kept_.answered = true;
   ConnParam param;
   param.responder_resources = req.responder_resources;
   param.initiator_depth = req.initiator_depth;
@@ -372,7 +416,7 @@ void CmId::on_request(Connection connection, const Req& req) {
 }
 
 void CmId::on_sidr_request(Connection connection, const SidrReq& req) {
-  if (service_ != CmService::kUd) return;
+  if (kept_.service != CmService::kUd) return;
   auto id = child(std::move(connection), req.path, req.private_data);
   if (!id) return;
   ConnParam param;
@@ -392,13 +436,14 @@ void CmId::on_event(const Event& event) {
       return;
     case EventKind::kRepReceived: {
       const Rep& rep = *event.rep;
-      remote_qpn_ = rep.qpn;
-      remote_psn_ = rep.starting_psn;
-      responder_resources_ = rep.responder_resources;
-      initiator_depth_ = rep.initiator_depth;
-      rnr_retry_count_ = rep.rnr_retry_count;
-      if (!ack_timeout) timeout_ = ack_timeout_of(rep.target_ack_delay, route_.packet_life);
-      answered_ = true;
+      kept_.remote_qpn = rep.qpn;
+      kept_.remote_psn = rep.starting_psn;
+      kept_.responder_resources = rep.responder_resources;
+      kept_.initiator_depth = rep.initiator_depth;
+      kept_.rnr_retry_count = rep.rnr_retry_count;
+      if (!kept_.ack_timeout)
+        kept_.timeout = ack_timeout_of(rep.target_ack_delay, kept_.route.packet_life);
+      kept_.answered = true;
       param.responder_resources = rep.responder_resources;
       param.initiator_depth = rep.initiator_depth;
       param.rnr_retry_count = rep.rnr_retry_count;
@@ -416,7 +461,7 @@ void CmId::on_event(const Event& event) {
     case EventKind::kDreqReceived:
     case EventKind::kDrepReceived:
     case EventKind::kDreqError:
-      if (std::exchange(state_, CmIdState::kDisconnected) == CmIdState::kDisconnected) return;
+      if (std::exchange(kept_.state, CmIdState::kDisconnected) == CmIdState::kDisconnected) return;
       return tell(CmEventType::kDisconnected, event.kind == EventKind::kDreqError ? -ETIMEDOUT : 0,
                   param);
     case EventKind::kTimewaitExit:
@@ -426,7 +471,7 @@ void CmId::on_event(const Event& event) {
       param.private_data = rep.private_data;
       if (rep.status != wire::SidrStatus::kValid)
         return tell(CmEventType::kUnreachable, static_cast<int>(rep.status), param);
-      remote_qpn_ = param.qpn = rep.qpn;
+      kept_.remote_qpn = param.qpn = rep.qpn;
       param.qkey = rep.qkey;
       return tell(CmEventType::kEstablished, 0, param);
     }
@@ -434,54 +479,55 @@ void CmId::on_event(const Event& event) {
 }
 
 base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* attributes) const {
-  if (state_ == CmIdState::kGone) return base::fail(ENODEV, "the device has gone");
-  if (route_.endpoint == nullptr) return base::fail(EINVAL, "the id has no device yet");
+  if (kept_.state == CmIdState::kGone) return base::fail(ENODEV, "the device has gone");
+  if (kept_.route.endpoint == nullptr) return base::fail(EINVAL, "the id has no device yet");
   attributes->state = static_cast<uint32_t>(state);
   uint32_t mask = verbs::kQpState;
   if (state == QpState::kInit) {
     attributes->pkey_index = 0;
     attributes->port_num = 1;
     mask |= verbs::kQpPkeyIndex | verbs::kQpPort;
-    if (service_ == CmService::kUd) {
+    if (kept_.service == CmService::kUd) {
       attributes->qkey = kDatagramQkey;
       return mask | verbs::kQpQkey;
     }
     attributes->access_flags = verbs::kRemoteWrite;
-    if (responder_resources_ != 0)
+    if (kept_.responder_resources != 0)
       attributes->access_flags |= verbs::kRemoteRead | verbs::kRemoteAtomic;
     return mask | verbs::kQpAccessFlags;
   }
-  const bool datagram = service_ == CmService::kUd;
+  const bool datagram = kept_.service == CmService::kUd;
   if (state != QpState::kRtr && state != QpState::kRts)
     return base::fail(EINVAL, "a connection has no part in that state");
-  if (!datagram && !answered_) return base::fail(EINVAL, "the peer has not answered yet");
+  if (!datagram && !kept_.answered) return base::fail(EINVAL, "the peer has not answered yet");
   if (state == QpState::kRtr) {
     if (datagram) return mask;
     verbs::AddressVector& av = attributes->av;
     av = {};
-    std::copy(remote_.gid.bytes.begin(), remote_.gid.bytes.end(), av.dgid);
+    std::copy(kept_.remote.gid.bytes.begin(), kept_.remote.gid.bytes.end(), av.dgid);
     av.is_global = 1;
-    av.hop_limit = route_.hop_limit;
-    av.traffic_class = tos;
+    av.hop_limit = kept_.route.hop_limit;
+    av.traffic_class = kept_.tos;
     av.port_num = 1;
-    attributes->path_mtu = path_mtu_;
-    attributes->dest_qpn = remote_qpn_;
-    attributes->rq_psn = psn_;
+    attributes->path_mtu = kept_.path_mtu;
+    attributes->dest_qpn = kept_.remote_qpn;
+    attributes->rq_psn = kept_.psn;
     mask |= verbs::kQpAv | verbs::kQpPathMtu | verbs::kQpDestQpn | verbs::kQpRqPsn;
-    const bool responds = service_ == CmService::kRc || (service_ == CmService::kXrc && !active_);
+    const bool responds =
+        kept_.service == CmService::kRc || (kept_.service == CmService::kXrc && !kept_.active);
     if (!responds) return mask;
-    attributes->max_dest_rd_atomic = responder_resources_;
-    attributes->min_rnr_timer = min_rnr_timer;
+    attributes->max_dest_rd_atomic = kept_.responder_resources;
+    attributes->min_rnr_timer = kept_.min_rnr_timer;
     return mask | verbs::kQpMaxDestRdAtomic | verbs::kQpMinRnrTimer;
   }
-  attributes->sq_psn = datagram ? 0 : remote_psn_;
+  attributes->sq_psn = datagram ? 0 : kept_.remote_psn;
   mask |= verbs::kQpSqPsn;
-  if (datagram || service_ == CmService::kUc) return mask;
-  attributes->timeout = ack_timeout.value_or(timeout_);  // also if set since
-  if (service_ == CmService::kXrc && !active_) return mask | verbs::kQpTimeout;
-  attributes->retry_cnt = retry_count_;
-  attributes->rnr_retry = rnr_retry_count_;
-  attributes->max_rd_atomic = initiator_depth_;
+  if (datagram || kept_.service == CmService::kUc) return mask;
+  attributes->timeout = kept_.ack_timeout.value_or(kept_.timeout);  // also if set since
+  if (kept_.service == CmService::kXrc && !kept_.active) return mask | verbs::kQpTimeout;
+  attributes->retry_cnt = kept_.retry_count;
+  attributes->rnr_retry = kept_.rnr_retry_count;
+  attributes->max_rd_atomic = kept_.initiator_depth;
   return mask | verbs::kQpTimeout | verbs::kQpRetryCnt | verbs::kQpRnrRetry |
          verbs::kQpMaxQpRdAtomic;
 }

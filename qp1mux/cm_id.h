@@ -21,6 +21,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -137,6 +138,36 @@ struct CmHost {
   Routes& routes;
 };
 
+// rdma_set_option; before it is bound, or (ack_timeout) connects or accepts.
+struct CmIdOptions {
+  bool reuse = false;
+  bool family_only = false;
+  bool privileged = false;  // may bind a port below 1024
+  uint8_t tos = 0;
+  std::optional<uint8_t> ack_timeout{};  // a code
+  uint8_t min_rnr_timer = 0;
+};
+
+// What an id is, as ConnectionRecord is what a connection is.
+struct CmIdRecord : CmIdOptions {
+  wire::PortSpace space{};
+  CmService service{};
+  CmIdState state = CmIdState::kIdle;
+  uint32_t psn = 0;
+  Address local, remote;
+  Route route;  // its endpoint: of the process that it was in
+  uint32_t backlog = 0;
+  bool active = false;    // it asks; of XRC it has the initiator then, else the target
+  bool answered = false;  // REP was received or sent: what RTR and RTS need is known
+  // What queue pair attributes are made of, as ib_cm knows them by now.
+  uint32_t remote_qpn = 0, remote_psn = 0;
+  uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
+  uint8_t path_mtu = 0, timeout = 0;
+  std::optional<Address> bound;  // what it holds of the ports
+  ConnectionRecord connection;
+};
+static_assert(std::is_trivially_copyable_v<CmIdRecord>);
+
 // Destroying it ends what it has, as destroying a Connection does.
 class CmId final : ConnectionHandler, ListenHandler {
  public:
@@ -147,14 +178,17 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmId(const CmId&) = delete;
   CmId& operator=(const CmId&) = delete;
 
-  // rdma_set_option; before it is bound, or (ack_timeout) connects or accepts.
-  bool reuse = false;
-  bool family_only = false;
-  bool privileged = false;  // may bind a port below 1024
-  uint8_t tos = 0;
-  std::optional<uint8_t> ack_timeout{};  // a code
-  uint8_t min_rnr_timer = 0;
+  // The id of another process, as record() was there: what was not answered is said again.
+  // `endpoint` is that of its vdevice; nullptr: it had none, or that has gone, and the id is kGone
+  // without an event. EADDRINUSE, EADDRNOTAVAIL: somebody has its port; EEXIST: its connection.
+  [[nodiscard]] static base::Result<std::unique_ptr<CmId>> restore(CmHost& host, uint64_t netns,
+                                                                   const CmIdRecord& record,
+                                                                   Endpoint* endpoint,
+                                                                   CmIdHandler* handler);
+  [[nodiscard]] CmIdRecord record() const;
 
+  [[nodiscard]] CmIdOptions& options() { return kept_; }
+  [[nodiscard]] const CmIdOptions& options() const { return kept_; }
   void set_handler(CmIdHandler* handler) { handler_ = handler; }
 
   base::Result<void> bind(const Address& local);
@@ -182,12 +216,12 @@ class CmId final : ConnectionHandler, ListenHandler {
   // in the mask it returns. The sgid_index is for the caller to find, from local().
   base::Result<uint32_t> qp_attributes(verbs::QpState state, verbs::QpAttributes* attributes) const;
 
-  [[nodiscard]] CmIdState state() const { return state_; }
-  [[nodiscard]] CmService service() const { return service_; }
-  [[nodiscard]] const Address& local() const { return local_; }
-  [[nodiscard]] const Address& remote() const { return remote_; }
-  [[nodiscard]] Endpoint* endpoint() const { return route_.endpoint; }
-  [[nodiscard]] const Route& route() const { return route_; }
+  [[nodiscard]] CmIdState state() const { return kept_.state; }
+  [[nodiscard]] CmService service() const { return kept_.service; }
+  [[nodiscard]] const Address& local() const { return kept_.local; }
+  [[nodiscard]] const Address& remote() const { return kept_.remote; }
+  [[nodiscard]] Endpoint* endpoint() const { return kept_.route.endpoint; }
+  [[nodiscard]] const Route& route() const { return kept_.route; }
 
  private:
   void on_event(const Event& event) override;
@@ -195,9 +229,12 @@ class CmId final : ConnectionHandler, ListenHandler {
   void on_sidr_request(Connection connection, const SidrReq& req) override;
 
   [[nodiscard]] base::Result<void> in(std::initializer_list<CmIdState> states) const;
-  [[nodiscard]] uint64_t service_id(uint16_t port) const { return wire::service_id(space_, port); }
+  [[nodiscard]] uint64_t service_id(uint16_t port) const {
+    return wire::service_id(kept_.space, port);
+  }
   [[nodiscard]] Path path() const;
   [[nodiscard]] std::vector<uint8_t> with_header(PrivateData data) const;
+  base::Result<void> begin_to_listen();
   base::Result<void> listen_on(Endpoint& endpoint);
   base::Result<void> use(const Route& route);
   void refuse(Connection& connection) const;
@@ -207,24 +244,12 @@ class CmId final : ConnectionHandler, ListenHandler {
 
   CmHost& host_;
   const uint64_t netns_;
-  const wire::PortSpace space_;
-  const CmService service_;
-  const uint32_t psn_;
   CmIdHandler* handler_;
-  CmIdState state_ = CmIdState::kIdle;
-  Address local_, remote_;
-  Route route_;
-  std::shared_ptr<void> charge_;  // of route_.endpoint, if there is one
+  CmIdRecord kept_;  // but for `bound` and `connection`, which are told by these:
   PortTable::Binding binding_;
-  uint32_t backlog_ = 0;
-  std::vector<std::pair<Endpoint*, Listener>> listeners_;
   Connection connection_;
-  bool active_ = false;    // it asks; of XRC it has the initiator then, else the target
-  bool answered_ = false;  // REP was received or sent: what RTR and RTS need is known
-  // What queue pair attributes are made of, as ib_cm knows them by now.
-  uint32_t remote_qpn_ = 0, remote_psn_ = 0;
-  uint8_t responder_resources_ = 0, initiator_depth_ = 0, retry_count_ = 0, rnr_retry_count_ = 0;
-  uint8_t path_mtu_ = 0, timeout_ = 0;
+  std::shared_ptr<void> charge_;  // of the endpoint, if there is one
+  std::vector<std::pair<Endpoint*, Listener>> listeners_;
 };
 
 }  // namespace vrdma::qp1mux

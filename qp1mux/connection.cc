@@ -74,6 +74,9 @@ State Connection::state() const { return exchange_ ? exchange_->state : State::k
 uint32_t Connection::local_id() const { return exchange_ ? exchange_->local_id : 0; }
 uint32_t Connection::remote_id() const { return exchange_ ? exchange_->remote_id : 0; }
 Path Connection::path() const { return exchange_ ? exchange_->path : Path(); }
+ConnectionRecord Connection::record() const {
+  return exchange_ && exchange_->endpoint ? *exchange_ : ConnectionRecord();
+}
 
 base::Result<void> Connection::send_req(const Req& req) {
   if (auto ok = check(exchange_, "REQ", {State::kIdle}); !ok) return ok;

@@ -64,12 +64,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
 #include "core/verbs/gid.h"
 #include "core/wire/cm.h"
+#include "core/wire/mad.h"
 #include "qp1mux/packet.h"
 
 namespace vrdma::qp1mux {
@@ -170,6 +172,29 @@ struct SidrRep {
   PrivateData private_data{};       // 136
 };
 
+// What a connection is, for the Mux of another process that goes on with it (Endpoint::restore).
+// Plain bytes, which only a program with the same definition understands.
+struct ConnectionRecord {
+  State state = State::kClosed;  // kClosed: there is none
+  bool active = true;
+  bool datagram = false;
+  bool stood = false;  // was established, perhaps only for the peer
+  uint8_t max_retries = 0;
+  uint16_t source_port = 0;
+  uint32_t local_id = 0, remote_id = 0;
+  uint32_t local_qpn = 0, remote_qpn = 0;
+  wire::CmTransport transport = wire::CmTransport::kRc;
+  uint64_t service_id = 0;
+  Path path;
+  uint64_t transaction = 0;       // of REQ or SIDR_REQ
+  uint64_t dreq_transaction = 0;  // of the peer's DREQ
+  base::TimePoint begun{};
+  base::Duration response{};  // until an answer must be there
+  base::Duration timewait{};
+  wire::Mad sent{};  // the last message of ours, for repetitions; attribute 0: none
+};
+static_assert(std::is_trivially_copyable_v<ConnectionRecord>);
+
 enum class EventKind : uint8_t {
   kReqError,
   kMraReceived,
@@ -241,6 +266,7 @@ class Connection {
   [[nodiscard]] uint32_t local_id() const;   // unique on the host; 0 if there is none
   [[nodiscard]] uint32_t remote_id() const;  // 0 until known
   [[nodiscard]] Path path() const;
+  [[nodiscard]] ConnectionRecord record() const;
 
  private:
   friend struct Exchange;

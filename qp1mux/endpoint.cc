@@ -102,6 +102,14 @@ Connection Endpoint::connection(ConnectionHandler* handler) {
   return Exchange::hold(std::move(exchange));
 }
 
+base::Result<Connection> Endpoint::restore(const ConnectionRecord& record,
+                                           ConnectionHandler* handler) {
+  auto exchange = Exchange::restore(state_, record);
+  if (!exchange) return base::fail(EEXIST, "there is a connection of that id already");
+  exchange->handler = handler;
+  return Exchange::hold(std::move(exchange));
+}
+
 base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs::Gid> gid,
                                         uint32_t backlog, ListenHandler* handler) {
   if (gid && !gid->is_unspecified() && !state_->owns(*gid))

@@ -135,6 +135,10 @@ class Endpoint {
 
   // A connection in kIdle. It counts against the limits once it sends.
   [[nodiscard]] Connection connection(ConnectionHandler* handler);
+  // Goes on with a connection of another process: what was not answered is said again. Limits do
+  // not count here. EEXIST if its id is in use.
+  [[nodiscard]] base::Result<Connection> restore(const ConnectionRecord& record,
+                                                 ConnectionHandler* handler);
 
   // Listens for a service ID at one of the vdevice's GIDs, at all of a family (the wildcards of
   // IPv4 and IPv6) or, with nullopt, at all; those it will have included. Who is more special comes

@@ -59,10 +59,40 @@ std::shared_ptr<Exchange> Exchange::make(std::shared_ptr<EndpointState> endpoint
   auto exchange = std::make_shared<Exchange>();
   MuxState& mux = *endpoint->mux;
   exchange->endpoint = std::move(endpoint);
+  exchange->state = State::kIdle;
   exchange->local_id = mux.new_id();
   exchange->begun = mux.clock.now();
   exchange->timewait = time_of(0);
   mux.exchanges.emplace(exchange->local_id, exchange);
+  return exchange;
+}
+
+std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpoint,
+                                            const ConnectionRecord& record) {
+  MuxState& mux = *endpoint->mux;
+  auto exchange = std::make_shared<Exchange>();
+  static_cast<ConnectionRecord&>(*exchange) = record;
+  exchange->endpoint = std::move(endpoint);
+  exchange->state = State::kIdle;
+  if (!mux.exchanges.try_emplace(record.local_id, exchange).second) return nullptr;
+  exchange->enter(record.state);
+  if (!record.active)
+    exchange->know(record.datagram ? PeerKey::Kind::kSidr : PeerKey::Kind::kId, record.remote_id);
+  if (record.stood || record.state != State::kTimewait)
+    exchange->know(PeerKey::Kind::kQpn, record.remote_qpn);
+  switch (record.state) {
+    case State::kReqSent:
+    case State::kRepSent:
+    case State::kDreqSent:
+    case State::kSidrReqSent:
+      exchange->post_repeated();
+      break;
+    case State::kTimewait:
+      exchange->enter_timewait();
+      break;
+    default:
+      break;
+  }
   return exchange;
 }
 

@@ -25,36 +25,20 @@ constexpr uint8_t kMaxResponse = 24;
   return state == State::kReqReceived || state == State::kSidrReqReceived;
 }
 
-struct Exchange : Due, std::enable_shared_from_this<Exchange> {
+struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> {
   std::shared_ptr<EndpointState> endpoint;  // null: dead
   std::shared_ptr<ListenerState> listener;  // where it came from
   ConnectionHandler* handler = nullptr;
-  State state = State::kIdle;
-  bool active = true;
-  bool datagram = false;
-  bool stood = false;  // was established, perhaps only for the peer
-  base::TimePoint begun{};
 
-  uint32_t local_id = 0, remote_id = 0;
-  uint32_t local_qpn = 0, remote_qpn = 0;
-  wire::CmTransport transport = wire::CmTransport::kRc;
-  uint64_t service_id = 0;
-  uint16_t source_port = 0;
-  Path path;
-  uint64_t transaction = 0;       // of REQ or SIDR_REQ
-  uint64_t dreq_transaction = 0;  // of the peer's DREQ
-
-  base::Duration response{};  // until an answer must be there
-  base::Duration timewait{};
-  uint8_t max_retries = 0;
-
-  wire::Mad sent{};  // the last message of ours, for repetitions; attribute 0: none
   base::Duration interval{};
   base::TimePoint give_up{};
   uint8_t retries_left = 0;  // that an MRA may still use
 
   // A new one in kIdle with an id of its own.
   static std::shared_ptr<Exchange> make(std::shared_ptr<EndpointState> endpoint);
+  // Goes on with one of another process. nullptr: its id is in use.
+  static std::shared_ptr<Exchange> restore(std::shared_ptr<EndpointState> endpoint,
+                                           const ConnectionRecord& record);
   [[nodiscard]] static Connection hold(std::shared_ptr<Exchange> exchange);
 
   [[nodiscard]] MuxState& mux() const { return *endpoint->mux; }

@@ -126,6 +126,27 @@ void MuxState::advance() {
   keep_time();
 }
 
+void MuxState::end_widowed() {
+  std::vector<std::shared_ptr<Exchange>> widowed;
+  for (const auto& [id, exchange] : exchanges) {
+    if (exchange->state != State::kEstablished && exchange->state != State::kRepReceived) continue;
+    const auto peer = exchanges.find(exchange->remote_id);
+    if (peer == exchanges.end() || peer->second->path.local != exchange->path.remote ||
+        peer->second->endpoint->setup.fabric != exchange->endpoint->setup.fabric)
+      widowed.push_back(exchange);
+  }
+  for (const auto& exchange : widowed) {
+    wire::Mad mad;
+    auto& dreq = wire::begin<wire::CmDreq>(mad, transaction_base | exchange->remote_id);
+    dreq.local_id = exchange->remote_id;
+    dreq.remote_id = exchange->local_id;
+    dreq.remote_qpn = exchange->local_qpn;
+    const Path& path = exchange->path;
+    receive({exchange->endpoint->setup.fabric, path.remote, path.local, path.roce,
+             path.traffic_class, path.hop_limit, path.flow_label, mad});
+  }
+}
+
 Mux::Mux(const Config& config, Clock& clock, Wire& wire)
     : state_(std::make_unique<MuxState>(config, clock, wire)) {}
 Mux::~Mux() = default;
@@ -144,6 +165,7 @@ base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
 
 void Mux::receive(const Packet& packet) { state_->receive(packet); }
 void Mux::advance() { state_->advance(); }
+void Mux::end_widowed() { state_->end_widowed(); }
 bool Mux::owns(std::string_view fabric, const verbs::Gid& gid) const {
   return state_->owner(fabric, gid) != nullptr;
 }

@@ -112,6 +112,10 @@ class Mux {
   // Does what is due.
   void advance();
 
+  // All connections that another process had are restored: a peer that is not among them has gone.
+  // Who is connected with one learns it as from a DREQ of that peer. (All peers are of this host.)
+  void end_widowed();
+
   // Whether a vdevice of this host owns the GID.
   [[nodiscard]] bool owns(std::string_view fabric, const verbs::Gid& gid) const;
 

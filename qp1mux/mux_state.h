@@ -94,6 +94,7 @@ class MuxState {
 
   void receive(const Packet& packet);
   void advance();
+  void end_widowed();
   // To be called when something was put into `due`.
   void keep_time();
 

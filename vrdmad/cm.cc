@@ -1,10 +1,13 @@
 #include "vrdmad/cm.h"
 
 #include <endian.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
+#include <filesystem>
 #include <random>
 
 #include "core/ipc/cm_messages.h"
@@ -19,6 +22,8 @@ using base::Result;
 using verbs::Gid;
 
 namespace {
+
+constexpr const char* kCmFile = ".cm";
 
 uint64_t random64() {
   std::random_device random;
@@ -122,15 +127,52 @@ void Cm::accept(std::shared_ptr<CmNamespace> space, base::Fd client) {
     ++counters_.crowded;
     return close_connection(std::move(client));
   }
-  const auto ended = [this](CmSession* over) {
-    loop_.post([this, over, alive = std::weak_ptr(alive_)] {
-      if (!alive.expired()) sessions_.remove_if([over](const auto& s) { return s.get() == over; });
-    });
-  };
-  auto session = CmSession::start(*this, std::move(space), std::move(client), ended);
+  auto session = CmSession::start(*this, std::move(space), std::move(client),
+                                  [this](CmSession* over) { forget(over); });
   if (!session) return;
   ++counters_.sessions;
   sessions_.push_back(std::move(*session));
+}
+
+void Cm::forget(CmSession* over) {
+  loop_.post([this, over, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) sessions_.remove_if([over](const auto& s) { return s.get() == over; });
+  });
+}
+
+std::string Cm::new_file() {
+  return settings_.state_dir + "/" + std::to_string(++last_file_) + kCmFile;
+}
+
+void Cm::adopt_sessions() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  std::vector<fs::path> paths;
+  for (auto it = fs::directory_iterator(settings_.state_dir, ignored);
+       it != fs::directory_iterator(); it.increment(ignored))
+    if (it->path().extension() == kCmFile) paths.push_back(it->path());
+  for (const auto& path : paths) {
+    const auto number = std::strtoul(path.stem().c_str(), nullptr, 10);
+    last_file_ = std::max(last_file_, static_cast<uint32_t>(number));
+    auto file = CmSessionFile::open(path);
+    auto session =
+        file ? CmSession::adopt(*this, std::move(*file), [this](CmSession* over) { forget(over); })
+             : pass(std::move(file).error());
+    if (session) {
+      sessions_.push_back(std::move(*session));
+      continue;
+    }
+    if (session.error().code() != ESRCH)
+      spdlog::warn("the rdma_cm session in {} cannot be taken over: {}", path.string(),
+                   session.error().message());
+    fs::remove(path, ignored);
+  }
+  mux_.end_widowed();
+}
+
+void Cm::leave_sessions() {
+  for (const auto& session : sessions_) session->leave();
+  sessions_.clear();
 }
 
 CmSession* Cm::session(uint64_t netns, const uint8_t* secret) const {
@@ -166,6 +208,12 @@ Result<std::shared_ptr<void>> Cm::charge(const qp1mux::Endpoint& endpoint) {
 CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {
   for (CmDevice* device : devices_)
     if (&device->endpoint() == endpoint) return device;
+  return nullptr;
+}
+
+CmDevice* Cm::device(uint64_t netns, uint64_t node_guid) const {
+  for (CmDevice* device : devices_)
+    if (device->netns() == netns && device->node_guid() == node_guid) return device;
   return nullptr;
 }
 

@@ -21,6 +21,7 @@
 #include "qp1mux/mux.h"
 #include "vrdmad/cm_device.h"
 #include "vrdmad/session_socket.h"
+#include "vrdmad/vdevice.h"
 
 namespace vrdma::vrdmad {
 
@@ -56,6 +57,13 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   Cm(const Cm&) = delete;
   Cm& operator=(const Cm&) = delete;
 
+  // How sessions outlive this daemon; before there are any. Without it they do not.
+  void keep_sessions(const SessionSettings& settings) { settings_ = settings; }
+  // Takes over what a dead daemon had. All vdevices, and sessions of verbs, are there.
+  void adopt_sessions();
+  // For another daemon: nothing is ended by what comes after.
+  void leave_sessions();
+
   [[nodiscard]] base::Result<std::unique_ptr<CmDevice>> attach(CmDeviceSetup setup);
   // The socket of the namespace whose directory is given: made for the first who asks, gone with
   // the last who lets go.
@@ -70,6 +78,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] const CmCounters& counters() const { return counters_; }
 
   // For CmSession.
+  [[nodiscard]] const SessionSettings& settings() const { return settings_; }
+  [[nodiscard]] std::string new_file();  // the path of one that is not there yet
   [[nodiscard]] CmCounters& counters() { return counters_; }
   [[nodiscard]] uint32_t random() { return static_cast<uint32_t>(random_()); }
   // The session of the namespace that has it, or nullptr.
@@ -81,6 +91,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] base::EventLoop& loop() { return loop_; }
   [[nodiscard]] qp1mux::CmHost& host() { return host_; }
   [[nodiscard]] CmDevice* device(const qp1mux::Endpoint* endpoint) const;
+  // The vdevice of the namespace; nullptr: it has none of that GUID, which is big-endian.
+  [[nodiscard]] CmDevice* device(uint64_t netns, uint64_t node_guid) const;
   [[nodiscard]] std::vector<uint64_t> guids(uint64_t netns) const;
   // 127.0.0.0/8 and ::1 become an address of a vdevice of the namespace, if it has one.
   [[nodiscard]] verbs::Gid meant(uint64_t netns, const verbs::Gid& gid) const;
@@ -95,6 +107,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
+  void forget(CmSession* over);
 
   base::EventLoop& loop_;
   std::mt19937_64 random_;
@@ -107,6 +120,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
   CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;
+  SessionSettings settings_;
+  uint32_t last_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

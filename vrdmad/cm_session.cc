@@ -63,34 +63,8 @@ qp1mux::ConnParam param_of(const ipc::CmParam& from) {
   return param;
 }
 
-// What rdma_cm's events carry private data.
-bool has_private_data(CmEventType type) {
-  return type == CmEventType::kConnectRequest || type == CmEventType::kConnectResponse ||
-         type == CmEventType::kRejected || type == CmEventType::kEstablished;
-}
-
-ipc::CmParam param_of(CmEventType type, const qp1mux::ConnParam& from) {
-  ipc::CmParam param{};
-  param.responder_resources = from.responder_resources;
-  param.initiator_depth = from.initiator_depth;
-  param.retry_count = from.retry_count;
-  param.rnr_retry_count = from.rnr_retry_count;
-  param.flow_control = from.flow_control ? 1 : 0;
-  param.srq = from.srq ? 1 : 0;
-  param.qpn = from.qpn;
-  param.qkey = from.qkey;
-  if (!has_private_data(type)) return param;
-  const size_t length = std::min<size_t>(from.private_data.size(), ipc::kCmPrivateData);
-  std::copy_n(from.private_data.begin(), length, param.data);
-  param.length = static_cast<uint8_t>(length);
-  return param;
-}
-
-ipc::CmAddress address_of(const qp1mux::Address& from) {
-  ipc::CmAddress to{};
-  std::copy(from.gid.bytes.begin(), from.gid.bytes.end(), to.gid);
-  to.port = from.port;
-  return to;
+bool changes_nothing(CmCall call) {
+  return call == CmCall::kQpAttributes || call == CmCall::kDevices;
 }
 
 }  // namespace
@@ -99,19 +73,21 @@ CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, Fd socket,
                      std::function<void(CmSession*)> ended)
     : cm_(cm), space_(std::move(space)), socket_(std::move(socket)), ended_(std::move(ended)) {
   ++space_->sessions;
-  for (uint64_t& part : secret_) part = cm_.secret();
+  who_.netns = space_->inode;
+  for (uint64_t& part : who_.secret) part = cm_.secret();
 }
 
 bool CmSession::has_secret(const uint8_t* secret) const {
-  return !over_ && std::memcmp(secret, secret_.data(), sizeof secret_) == 0;
+  return !over_ && std::memcmp(secret, who_.secret.data(), sizeof who_.secret) == 0;
 }
 
 CmSession::~CmSession() {
+  file_ = {};
   while (!channels_.empty()) remove_channel(channels_.begin()->first);
   while (!ids_.empty()) remove_id(ids_.begin()->first);
   --space_->sessions;
   watch_.reset();  // before another thread closes what it watches
-  close_connection(std::move(socket_));
+  if (socket_.valid()) close_connection(std::move(socket_));
 }
 
 base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
@@ -122,7 +98,7 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
       new CmSession(cm, std::move(space), std::move(socket), std::move(ended)));
   ucred who{};
   socklen_t size = sizeof who;
-  session->privileged_ =
+  session->who_.privileged =
       ::getsockopt(session->socket_.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
       who.uid == 0;
   auto watch = cm.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
@@ -155,9 +131,36 @@ void CmSession::on_socket() {
   ipc::CmReply reply;
   reply.sequence = request.sequence;
   Fd beside;
-  reply.error =
-      request.version == ipc::kCmVersion ? dispatch(request, &reply, &beside) : EPROTONOSUPPORT;
-  if (request.quiet != 0) return;
+  if (request.version < ipc::kCmOldestVersion || request.version > ipc::kCmVersion) {
+    reply.error = EPROTONOSUPPORT;
+  } else if (request.call == CmCall::kResume) {
+    reply.error = resume(request);
+    if (reply.error == 0) return;
+  } else {
+    serve(request, &reply, &beside);
+  }
+  if (request.quiet == 0) answer(reply, beside);
+  settle();
+}
+
+void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
+  const ipc::CmReply last = std::exchange(last_, {});
+  if (last.sequence != 0 && last.sequence == request.sequence) {  // it is said again
+    *reply = last;
+    if (request.call == CmCall::kCreateChannel && last.error == 0)
+      reply->error = open_channel(last.handle, reply, beside);
+    return;
+  }
+  serving_ = true;
+  reply->error = dispatch(request, reply, beside);
+  serving_ = false;
+  if (changes_nothing(request.call)) return;
+  if (const auto id = ids_.find(request.handle); id != ids_.end()) keep(*id->second);
+  file_.put_answer(*reply);
+  file_.commit();
+}
+
+void CmSession::answer(const ipc::CmReply& reply, const Fd& beside) {
   std::vector<int> sent;
   if (beside.valid()) sent.push_back(beside.get());
   // Who does not read the answers does not get to ask more.
@@ -166,10 +169,11 @@ void CmSession::on_socket() {
 }
 
 uint32_t CmSession::new_handle() {
+  uint32_t& last = file_.numbers().handle;
   do {
-    next_handle_ = (next_handle_ + 1) & ~ipc::kCmOwnHandle;
-  } while (next_handle_ == 0 || ids_.contains(next_handle_) || channels_.contains(next_handle_));
-  return next_handle_;
+    last = (last + 1) & ~ipc::kCmOwnHandle;
+  } while (last == 0 || ids_.contains(last) || channels_.contains(last));
+  return last;
 }
 
 CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
@@ -184,12 +188,17 @@ CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
 
 void CmSession::remove_id(uint32_t handle) {
   space_->ids -= static_cast<uint32_t>(ids_.erase(handle));
+  file_.erase_id(handle);
 }
 
 int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
   switch (request.call) {
     case CmCall::kCreateChannel:
-      return create_channel(reply, beside);
+      return create_channel(request, reply, beside);
+    case CmCall::kDestroyChannel:
+      if (!channels_.contains(request.handle)) return EINVAL;
+      remove_channel(request.handle);
+      return 0;
     case CmCall::kNudge:
       return nudge(request.channel);
     case CmCall::kTakeId:
@@ -273,50 +282,6 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
   }
 }
 
-int CmSession::create_channel(ipc::CmReply* reply, Fd* beside) {
-  if (space_->channels >= CmNamespace::kMaxChannels) {
-    ++cm_.counters().crowded;
-    return EMFILE;
-  }
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
-  // Nobody sends to it: so there are never a stranger's descriptors in it.
-  ::shutdown(ends[0], SHUT_RD);
-  ++space_->channels;
-  Channel channel;
-  channel.socket = Fd(ends[0]);
-  *beside = Fd(ends[1]);
-  const uint32_t handle = new_handle();
-  watch_channel(handle, channels_.emplace(handle, std::move(channel)).first->second, 0);
-  reply->handle = handle;
-  std::copy(secret_.begin(), secret_.end(), reply->guids);
-  return 0;
-}
-
-int CmSession::nudge(uint32_t handle) {
-  const auto it = channels_.find(handle);
-  if (it == channels_.end()) return EINVAL;
-  ipc::CmEventMessage message;
-  message.type = ipc::kCmNudge;
-  push(it->second, message);
-  flush(handle);
-  return 0;
-}
-
-int CmSession::migrate(Id& id, uint32_t handle) {
-  const auto to = channels_.find(handle), from = channels_.find(id.channel);
-  if (to == channels_.end()) return EINVAL;
-  if (from != channels_.end() && from != to)
-    std::erase_if(from->second.queue, [&](const ipc::CmEventMessage& message) {
-      if (message.handle != id.handle) return false;
-      to->second.queue.push_back(message);
-      return true;
-    });
-  id.channel = handle;
-  flush(handle);
-  return 0;
-}
-
 int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
   CmSession* other = cm_.session(netns(), request.param.data);
   if (other == nullptr || other == this || !other->ids_.contains(request.handle) ||
@@ -324,7 +289,9 @@ int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
     return EINVAL;
   reply->handle = take_from(*other, request.handle, request.channel);
   reply->where = where(*ids_.at(reply->handle)->cm);
-  flush(request.channel);
+  // Rather in both files than in none.
+  file_.commit();
+  other->file_.commit();
   return 0;
 }
 
@@ -345,21 +312,17 @@ uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channe
       return message.handle == handle;
     });
   other.ids_.erase(handle);
+  other.file_.erase_id(handle);
   for (auto& message : untold) {
     --other.unread_;
-    ++unread_;
+    --space_->events;
+    other.file_.erase_event(message.sequence);
     message.handle = own;
     if (message.request != 0) message.request = take_from(other, message.request, channel);
-    channels_.at(channel).queue.push_back(message);
+    push(channel, message);
   }
+  keep(id);
   return own;
-}
-
-void CmSession::remove_channel(uint32_t handle) {
-  Channel& channel = channels_.at(handle);
-  for (const auto& message : channel.queue) heard(message);
-  channels_.erase(handle);
-  --space_->channels;
 }
 
 int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
@@ -370,7 +333,7 @@ int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
   Id* id = add_id(request.channel, request.handle);
   if (id == nullptr) return ENOMEM;
   id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, cm_.random(), id);
-  id->cm->privileged = privileged_;
+  id->cm->options().privileged = who_.privileged;
   reply->handle = id->handle;
   return 0;
 }
@@ -378,21 +341,21 @@ int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
 int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
   switch (static_cast<ipc::CmOption>(request.value)) {
     case ipc::CmOption::kTos:
-      cm.tos = static_cast<uint8_t>(request.setting);
+      cm.options().tos = static_cast<uint8_t>(request.setting);
       return 0;
     case ipc::CmOption::kReuseAddress:
-      cm.reuse = request.setting != 0;
+      cm.options().reuse = request.setting != 0;
       return 0;
     case ipc::CmOption::kFamilyOnly:
-      cm.family_only = request.setting != 0;
+      cm.options().family_only = request.setting != 0;
       return 0;
     case ipc::CmOption::kAckTimeout:
       if (request.setting > 31) return EINVAL;
-      cm.ack_timeout = static_cast<uint8_t>(request.setting);
+      cm.options().ack_timeout = static_cast<uint8_t>(request.setting);
       return 0;
     case ipc::CmOption::kMinRnrTimer:
       if (request.setting > 31) return EINVAL;
-      cm.min_rnr_timer = static_cast<uint8_t>(request.setting);
+      cm.options().min_rnr_timer = static_cast<uint8_t>(request.setting);
       return 0;
   }
   return ENOSYS;
@@ -412,79 +375,6 @@ void CmSession::destroy_id(uint32_t handle) {
   for (const uint32_t request : lost) remove_id(request);
 }
 
-void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.tell(*this, event); }
-
-void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
-  const auto it = channels_.find(id.channel);
-  if (over_ || it == channels_.end()) return;
-  ipc::CmEventMessage message;
-  message.type = static_cast<uint32_t>(event.type);
-  message.status = event.status;
-  message.handle = id.handle;
-  message.param = param_of(event.type, event.param);
-  const qp1mux::CmId* about = id.cm.get();
-  if (event.request) {
-    if (id.unheard >= id.backlog) return;  // dropped, it is refused
-    Id* request = add_id(id.channel);
-    if (request == nullptr) return;
-    request->cm = std::move(event.request);
-    request->cm->set_handler(request);
-    about = request->cm.get();
-    message.request = request->handle;
-    ++id.unheard;
-  }
-  message.where = where(*about);
-  if (event.type == CmEventType::kConnectRequest || event.type == CmEventType::kConnectResponse)
-    message.attributes = attributes(*about, message.where);
-  if (event.type == CmEventType::kMulticastJoin) {
-    message.token = event.token;
-    message.where.remote = address_of({event.group, 0});
-  }
-  push(it->second, message);
-  flush(id.channel);
-}
-
-void CmSession::push(Channel& channel, const ipc::CmEventMessage& message) {
-  channel.queue.push_back(message);
-  ++unread_;
-  if (++space_->events > CmNamespace::kMaxEvents) cm_.end_the_unread(space_);
-}
-
-// The message leaves its queue.
-void CmSession::heard(const ipc::CmEventMessage& message) {
-  --unread_;
-  --space_->events;
-  const auto it = ids_.find(message.handle);
-  if (message.request != 0 && it != ids_.end()) --it->second->unheard;
-}
-
-// `events`: besides the end of the program's side, which always wakes.
-void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events) {
-  channel.watch.reset();
-  auto watch = cm_.loop().watch(channel.socket.get(), events, [this, handle](uint32_t happened) {
-    if ((happened & (EPOLLHUP | EPOLLERR)) != 0)
-      remove_channel(handle);
-    else
-      flush(handle);
-  });
-  if (watch) channel.watch = std::move(*watch);
-}
-
-void CmSession::flush(uint32_t handle) {
-  Channel& channel = channels_.at(handle);
-  while (!channel.queue.empty()) {
-    const auto sent = ::send(channel.socket.get(), &channel.queue.front(),
-                             sizeof(ipc::CmEventMessage), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EAGAIN) {
-      if (!std::exchange(channel.full, true)) watch_channel(handle, channel, EPOLLOUT);
-      return;
-    }
-    heard(channel.queue.front());
-    channel.queue.pop_front();  // also if the program has closed its end
-  }
-  if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
-}
-
 ipc::CmAttributes CmSession::attributes(const qp1mux::CmId& cm, const ipc::CmWhere& where) {
   ipc::CmAttributes all{};
   using verbs::QpState;
@@ -492,6 +382,13 @@ ipc::CmAttributes CmSession::attributes(const qp1mux::CmId& cm, const ipc::CmWhe
     all.masks[i++] = cm.qp_attributes(state, &all.attributes).value_or(0);
   all.attributes.av.sgid_index = where.sgid_index;
   return all;
+}
+
+ipc::CmAddress CmSession::address_of(const qp1mux::Address& from) {
+  ipc::CmAddress to{};
+  std::copy(from.gid.bytes.begin(), from.gid.bytes.end(), to.gid);
+  to.port = from.port;
+  return to;
 }
 
 ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
@@ -503,7 +400,7 @@ ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
   where.node_guid = device->node_guid();
   where.sgid_index = device->sgid_index(cm.local().gid);
   where.hop_limit = cm.route().hop_limit;
-  where.traffic_class = cm.tos;
+  where.traffic_class = cm.options().tos;
   where.path_mtu = device->path_mtu();
   where.packet_life = cm.route().packet_life;
   return where;

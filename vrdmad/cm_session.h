@@ -2,6 +2,9 @@
 //
 // Holds the process's event channels and ids; all of them end with the connection. Events wait here
 // when a channel's socket is full. Belongs to the control thread.
+//
+// It outlives the daemon, unless the program speaks an older version of the protocol: what a
+// request or an event changes is in its file before the program learns of it.
 #pragma once
 
 #include <array>
@@ -9,10 +12,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/ipc/cm_messages.h"
 #include "qp1mux/cm_id.h"
+#include "vrdmad/cm_session_file.h"
 
 namespace vrdma::vrdmad {
 
@@ -27,6 +32,10 @@ class CmSession {
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
       Cm& cm, std::shared_ptr<CmNamespace> space, base::Fd socket,
       std::function<void(CmSession*)> ended);
+  // The session of a dead daemon, whose process lives: one without a connection, until its program
+  // has one (kResume).
+  [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> adopt(
+      Cm& cm, CmSessionFile file, std::function<void(CmSession*)> ended);
   ~CmSession();
   CmSession(const CmSession&) = delete;
   CmSession& operator=(const CmSession&) = delete;
@@ -37,12 +46,14 @@ class CmSession {
   [[nodiscard]] uint32_t unread() const { return unread_; }
   // Not from inside an event of its ids.
   void end();
+  // For another daemon: to be destroyed then, without an end of what it has.
+  void leave() { file_.leave(); }
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
  private:
   struct Channel {
-    base::Fd socket;
+    base::Fd socket;  // none: it was a dead daemon's, and the program has not asked for another
     base::EventLoop::Watch watch;
     bool full = false;  // the queue waits for room
     std::deque<ipc::CmEventMessage> queue;
@@ -64,15 +75,13 @@ class CmSession {
             std::function<void(CmSession*)> ended);
 
   void on_socket();
+  void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
+  void answer(const ipc::CmReply& reply, const base::Fd& beside);
   void end_badly();  // because of what it sent
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
-  int create_channel(ipc::CmReply* reply, base::Fd* beside);
-  int nudge(uint32_t channel);
-  int migrate(Id& id, uint32_t channel);
   int take(const ipc::CmRequest& request, ipc::CmReply* reply);
   [[nodiscard]] uint32_t take_from(CmSession& other, uint32_t handle, uint32_t channel);
-  void push(Channel& channel, const ipc::CmEventMessage& message);
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
   [[nodiscard]] uint32_t new_handle();
@@ -80,14 +89,32 @@ class CmSession {
   [[nodiscard]] Id* add_id(uint32_t channel, uint32_t handle = 0);
   void remove_id(uint32_t handle);
   void destroy_id(uint32_t handle);
+
+  // cm_session_events.cc
+  int create_channel(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
+  int open_channel(uint32_t handle, ipc::CmReply* reply, base::Fd* beside);
+  int nudge(uint32_t channel);
+  int migrate(Id& id, uint32_t channel);
   void remove_channel(uint32_t handle);
-  void heard(const ipc::CmEventMessage& message);
   void tell(Id& id, qp1mux::CmEvent& event);
+  void push(uint32_t channel, ipc::CmEventMessage message);
+  void heard(const ipc::CmEventMessage& message);
   void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
   void flush(uint32_t handle);
+  // What was changed takes effect, and then the program is told of it.
+  void settle();
+
+  // cm_session_adopt.cc
+  void begin_file();
+  void keep(const Id& id);
+  [[nodiscard]] base::Result<void> take_over();
+  int resume(const ipc::CmRequest& request);
+  void attach(base::Fd socket, uint32_t sequence);
+
   [[nodiscard]] static ipc::CmAttributes attributes(const qp1mux::CmId& cm,
                                                     const ipc::CmWhere& where);
   [[nodiscard]] ipc::CmWhere where(const qp1mux::CmId& cm) const;
+  [[nodiscard]] static ipc::CmAddress address_of(const qp1mux::Address& from);
   [[nodiscard]] qp1mux::Address address(const ipc::CmAddress& from) const;
 
   Cm& cm_;
@@ -95,10 +122,14 @@ class CmSession {
   base::Fd socket_;
   std::function<void(CmSession*)> ended_;
   base::EventLoop::Watch watch_;
-  std::array<uint64_t, ipc::kCmSecret / sizeof(uint64_t)> secret_;
-  bool privileged_ = false;
+  CmSessionFile file_;
+  CmSessionFile::Who who_{};
+  base::EventLoop::Watch death_watch_;      // without a connection
+  std::shared_ptr<rdma::Process> process_;  // likewise
+  ipc::CmReply last_;                       // of the dead daemon
   bool over_ = false;
-  uint32_t next_handle_ = 0;  // the one before
+  bool serving_ = false;           // a request, with whose answer what it changes takes effect
+  std::vector<uint32_t> touched_;  // channels with something to tell, then
   uint32_t unread_ = 0;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;

@@ -144,6 +144,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
 }
 
 Daemon::~Daemon() {
+  cm_.leave_sessions();
   for (auto& worker : workers_) worker->leave_sessions();
   records_.clear();
 }

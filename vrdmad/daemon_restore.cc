@@ -75,7 +75,8 @@ std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
        it != fs::directory_iterator(); it.increment(ignored))
     paths.push_back(it->path());
   for (const auto& path : paths) {
-    if (path.extension() != ".session") {  // was about to take the place of one
+    if (path.extension() == ".cm") continue;  // of Cm
+    if (path.extension() != ".session") {     // was about to take the place of one
       fs::remove(path, ignored);
       continue;
     }
@@ -103,6 +104,8 @@ void Daemon::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
     of_workers[&worker].push_back(std::move(file));
   }
   for (auto& [worker, its] : of_workers) worker->adopt(std::move(its));
+  cm_.keep_sessions(settings_);
+  cm_.adopt_sessions();
 }
 
 void Daemon::retry_later() {

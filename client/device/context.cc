@@ -51,7 +51,7 @@ void complain_of_version(const std::string& device) {
 }
 
 int say_hello(Context* context, const char* path) {
-  auto socket = Session::dial(path);
+  auto socket = dial(path);
   if (!socket) return socket.error().code();
   context->session.use(std::move(*socket));
 
@@ -94,7 +94,7 @@ int say_hello(Context* context, const char* path) {
 }  // namespace
 
 void scan_devices(std::vector<FoundDevice>* found) {
-  const std::string directory = Session::directory();
+  const std::string directory = socket_directory();
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
   if (listing == nullptr) return;
   constexpr std::string_view kSuffix = ".sock";
@@ -107,7 +107,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
     device.session = directory + "/" + std::string(file);
     // Asking tells the GUID, and whether anybody is there: the socket of a dead daemon is no
     // device.
-    auto socket = Session::dial(device.session);
+    auto socket = dial(device.session);
     if (!socket) continue;
     Session session;
     session.use(std::move(*socket));

@@ -1,41 +1,13 @@
 #include "client/device/session.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <thread>
 
 #include "core/ipc/socket.h"
 
 namespace vrdma::client {
-
-std::string Session::directory() {
-  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
-  struct stat status {};
-  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
-  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
-         std::to_string(status.st_ino);
-}
-
-base::Result<base::Fd> Session::dial(const std::string& path, int flags) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return base::fail(ENAMETOOLONG, "the path of the session socket is too long");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
-  if (!socket.valid()) return base::fail_errno("make a session socket");
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return base::fail_errno("connect to " + path);
-  return socket;
-}
 
 bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                        std::vector<base::Fd>* received) {
@@ -88,28 +60,16 @@ Session::Resumed Session::resume() {
   return hung_up() ? resume_locked() : Resumed::kYes;
 }
 
-// Never waits: a daemon that is still starting has a socket, but does not answer there yet, and one
-// that was asked is not asked again, for what it answers goes to the socket that asked.
+// Never waits.
 Session::Resumed Session::resume_locked() {
   if (session_ == 0) return Resumed::kNever;
-  if (!asked_.valid()) {
-    auto socket = dial(path_, SOCK_NONBLOCK);
-    if (!socket) return Resumed::kNotYet;
-    ipc::Request request;
-    request.call = ipc::Call::kResume;
-    request.sequence = sequence_;
-    request.resume.session = session_;
-    if (!ipc::send_message(socket->get(), &request, sizeof request, {})) return Resumed::kNotYet;
-    asked_ = std::move(*socket);
-  }
+  ipc::Request request;
   ipc::Reply reply;
-  std::vector<base::Fd> none;
-  if (auto answer = ipc::receive_message(asked_.get(), &reply, sizeof reply, &none); !answer) {
-    if (answer.error().code() != EAGAIN) asked_.reset();
-    return Resumed::kNotYet;
-  }
-  base::Fd socket = std::move(asked_);
-  ::fcntl(socket.get(), F_SETFL, 0);
+  request.call = ipc::Call::kResume;
+  request.sequence = sequence_;
+  request.resume.session = session_;
+  base::Fd socket = redial_.ask(path_, request, &reply);
+  if (!socket.valid()) return Resumed::kNotYet;
   if (reply.magic != ipc::kMagic || reply.error != 0) {
     session_ = 0;
     return Resumed::kNever;
@@ -131,7 +91,7 @@ bool Session::wait_for_daemon() {
       session_ = 0;  // nobody waits again
       return false;
     }
-    std::this_thread::sleep_for(pause);
+    redial_.wait(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(100));
   }
 }

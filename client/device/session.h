@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "client/device/dial.h"
 #include "core/base/fd.h"
 #include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
@@ -19,12 +20,6 @@ namespace vrdma::client {
 
 class Session {
  public:
-  // R/netns/<inode of this thread's netns>: where the sockets of its vdevices are. Empty: unknown.
-  [[nodiscard]] static std::string directory();
-  // Connects to the session socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of
-  // connect(2).
-  [[nodiscard]] static base::Result<base::Fd> dial(const std::string& path, int flags = 0);
-
   void use(base::Fd socket) { socket_ = std::move(socket); }
   // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
   // old one; it is called under the session's lock, and may take none but leaves.
@@ -64,7 +59,7 @@ class Session {
   uint32_t sequence_ = 0;
   std::vector<ipc::Request> told_;  // since the last answer
   std::string path_;
-  base::Fd asked_;        // a connection on which kResume was said and not answered yet
+  Redial redial_;
   uint32_t session_ = 0;  // 0: no other daemon can serve it
   uint32_t grace_ms_ = 0;
   std::function<void(base::Fd)> replace_;

@@ -1,7 +1,12 @@
 // Event channels, and what an event does to its id on the way to the program.
+#include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "client/rdmacm/objects.h"
@@ -19,28 +24,96 @@ std::condition_variable& acknowledgement() {
   return *condition;
 }
 
+namespace {
+
+constexpr std::chrono::milliseconds kLook(100);  // between two looks for a daemon
+
+bool add_to(EventSource& source, const base::Fd& fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  return ::epoll_ctl(source.ready.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
+}
+
+bool has_ended(const EventSource& source) {
+  char first = 0;
+  return ::recv(source.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+bool blocks(const EventSource& source) {
+  return (::fcntl(source.ready.get(), F_GETFL) & O_NONBLOCK) == 0;
+}
+
+int ask_for_socket(EventSource& source, bool wait, base::Fd* socket) {
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kCreateChannel;
+  request.handle = source.handle;
+  const int error = source.link->call(request, &reply, socket, wait);
+  if (error != 0) return error;
+  source.handle = reply.handle;
+  return socket->valid() ? 0 : EMFILE;
+}
+
+// Instead of a socket that has ended. 0; EAGAIN if there is no daemon yet, and `wait` false; or
+// ENODEV.
+int renew(EventSource& source, bool wait) {
+  const std::lock_guard lock(source.renewal);
+  if (!has_ended(source)) return 0;  // another thread was faster
+  base::Fd socket;
+  const int error = source.link->is_own() ? ask_for_socket(source, wait, &socket) : EIO;
+  if (error == EAGAIN) {
+    if (!source.timer.valid()) {
+      ::epoll_ctl(source.ready.get(), EPOLL_CTL_DEL, source.socket.get(), nullptr);
+      source.timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+      (void)add_to(source, source.timer);
+    }
+    itimerspec when{};
+    when.it_value.tv_nsec = std::chrono::nanoseconds(kLook).count();
+    ::timerfd_settime(source.timer.get(), 0, &when, nullptr);
+    return EAGAIN;
+  }
+  source.timer.reset();
+  if (error == 0) ::dup3(socket.get(), source.socket.get(), O_CLOEXEC);
+  (void)add_to(source, source.socket);
+  return error == 0 ? 0 : ENODEV;
+}
+
+}  // namespace
+
+EventSource::~EventSource() {
+  // The daemon sees the end of the socket only if it is its own.
+  if (socket.valid() && link->is_own() && has_ended(*this))
+    (void)link->tell(ipc::CmCall::kDestroyChannel, handle);
+}
+
+ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
+  ssize_t got = 0;
+  do {
+    got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT);
+    // The dead daemon had sent it, and the next one does not know.
+  } while (got == sizeof *message && message->sequence == source.last);
+  if (got == sizeof *message) source.last = message->sequence;
+  return got;
+}
+
 rdma_event_channel* create_channel() {
   const auto link = CmLink::current();
   if (link == nullptr) {
     errno = ENODEV;
     return nullptr;
   }
-  ipc::CmRequest request;
-  ipc::CmReply reply;
-  base::Fd socket;
-  request.call = ipc::CmCall::kCreateChannel;
-  if (const int error = link->call(request, &reply, &socket); error != 0 || !socket.valid()) {
-    errno = error != 0 ? error : EMFILE;
+  const auto source = std::make_shared<EventSource>();
+  source->link = link;
+  source->ready = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!source->ready.valid()) return nullptr;
+  if (const int error = ask_for_socket(*source, true, &source->socket); error != 0) {
+    errno = error;
     return nullptr;
   }
-  {
-    const std::lock_guard lock(objects_mutex());
-    std::memcpy(link->secret, reply.guids, sizeof link->secret);
-  }
+  if (!add_to(*source, source->socket)) return nullptr;
   auto* channel = new Channel;
-  channel->base.fd = socket.get();
-  channel->source =
-      std::make_shared<EventSource>(EventSource{link, std::move(socket), reply.handle, {}});
+  channel->base.fd = source->ready.get();
+  channel->source = source;
   return &channel->base;
 }
 
@@ -127,15 +200,20 @@ void on_response(Id* id, CmEvent* event) {
 // Takes the next message, waiting for it if the channel blocks, and its id: null if nobody has that
 // any more. From then on rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
 int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
-  const int fd = source.socket.get();
-  for (bool waited = true;; waited = !waited) {
+  for (bool wait = false;;) {
     char first = 0;
-    if (!waited && ::recv(fd, &first, 1, MSG_PEEK) < 0) return -1;
-    const std::lock_guard lock(objects_mutex());
-    const ssize_t got = ::recv(fd, message, sizeof *message, MSG_DONTWAIT);
-    if (got < 0 && errno == EAGAIN) continue;  // there is none, or another thread has taken it
+    if (wait && !blocks(source)) return answer(EAGAIN);
+    if (wait && ::recv(source.socket.get(), &first, 1, MSG_PEEK) < 0) return -1;
+    std::unique_lock lock(objects_mutex());
+    const ssize_t got = receive(source, message);
+    wait = got < 0 && errno == EAGAIN;  // there is none, or another thread has taken it
+    if (wait) continue;
     if (got < 0) return -1;
-    if (got != sizeof *message) return answer(ENODEV);  // the daemon has gone
+    if (got == 0) {
+      lock.unlock();
+      if (const int error = renew(source, blocks(source)); error != 0) return answer(error);
+      continue;
+    }
     const bool nobodys = message->type == ipc::kCmNudge;
     if (nobodys) source.nudged = false;
     if (!source.kept.empty()) {

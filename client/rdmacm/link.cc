@@ -3,10 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 
-#include "client/device/session.h"
 #include "client/verbs/find_real.h"
 #include "core/ipc/socket.h"
 
@@ -23,19 +24,80 @@ std::shared_ptr<CmLink> CmLink::current() {
   static auto* const mutex = new std::mutex;
   static auto* const known = new std::shared_ptr<CmLink>;
   const std::lock_guard lock(*mutex);
-  if (*known != nullptr && (*known)->owner_ == ::getpid()) return *known;
-  const std::string directory = Session::directory();
-  auto socket = Session::dial(directory + "/" + ipc::kCmSocket);
+  if (*known != nullptr && (*known)->is_own() && !(*known)->lost_) return *known;
+  const std::string path = socket_directory() + "/" + ipc::kCmSocket;
+  auto socket = dial(path);
   if (!socket) return nullptr;
   auto link = std::make_shared<CmLink>();
+  link->path_ = path;
   link->socket_ = std::move(*socket);
   link->owner_ = ::getpid();
   *known = link;
   return link;
 }
 
-int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
+bool CmLink::is_own() const { return owner_ == ::getpid(); }
+
+std::array<uint8_t, ipc::kCmSecret> CmLink::secret() {
   const std::lock_guard lock(mutex_);
+  return secret_;
+}
+
+bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
+  std::vector<base::Fd> fds;
+  if (!ipc::send_message(socket_.get(), &request, sizeof request) ||
+      !ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds) ||
+      reply->magic != ipc::kCmMagic || reply->sequence != request.sequence)
+    return false;
+  told_.clear();  // a daemon does one thing after the other
+  if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
+  return true;
+}
+
+// Whether another daemon serves us now. Does not wait.
+CmLink::Resumed CmLink::resume() {
+  if (lost_) return Resumed::kNever;
+  const auto now = std::chrono::steady_clock::now();
+  if (!died_) died_ = now;
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kResume;
+  std::copy(secret_.begin(), secret_.end(), request.param.data);
+  base::Fd socket;
+  if (begun_) {
+    if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
+  } else if (auto dialled = dial(path_)) {
+    socket = std::move(*dialled);  // nothing is known of us, and nothing need be
+  }
+  if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;
+  if (!socket.valid() || reply.error != 0) {
+    lost_ = true;
+    return Resumed::kNever;
+  }
+  died_.reset();
+  socket_ = std::move(socket);
+  if (begun_) grace_ = std::chrono::milliseconds(reply.grace_ms);
+  for (const auto& told : told_)
+    if (told.sequence > reply.count) (void)ipc::send_message(socket_.get(), &told, sizeof told);
+  return Resumed::kYes;
+}
+
+CmLink::Resumed CmLink::wait_for_daemon() {
+  auto pause = std::chrono::milliseconds(2);
+  for (;;) {
+    const Resumed resumed = resume();
+    if (resumed != Resumed::kNotYet) return resumed;
+    redial_.wait(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(100));
+  }
+}
+
+int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside, bool wait) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (wait)
+    lock.lock();
+  else if (!lock.try_lock())
+    return EAGAIN;  // another call is about it
   const auto unmade = unmade_.find(request.handle);
   if (unmade != unmade_.end()) {
     if (request.call == ipc::CmCall::kDestroyId) {
@@ -51,23 +113,34 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside)
     request.qp_type = unmade->second.qp_type;
   }
   request.sequence = ++sequence_;
-  if (!ipc::send_message(socket_.get(), &request, sizeof request)) return EIO;
-  std::vector<base::Fd> fds;
-  if (!ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds)) return EIO;
-  if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return EIO;
+  while (!exchange(request, reply, beside)) {
+    const Resumed resumed = wait ? wait_for_daemon() : resume();
+    if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
+  }
   if (unmade != unmade_.end() && reply->handle == request.handle) unmade_.erase(unmade);
-  if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
+  if (request.call == ipc::CmCall::kCreateChannel && reply->error == 0) {
+    begun_ = true;
+    grace_ = std::chrono::milliseconds(reply->grace_ms);
+    std::memcpy(secret_.data(), reply->guids, sizeof secret_);
+  }
   return reply->error;
 }
 
 int CmLink::tell(ipc::CmCall call, uint32_t handle) {
+  constexpr size_t kMost = 64;
+  std::unique_lock lock(mutex_);
+  if (told_.size() == kMost) {
+    lock.unlock();
+    return this->call(call, handle) == EIO ? EIO : 0;
+  }
   ipc::CmRequest request;
   request.call = call;
   request.handle = handle;
   request.quiet = 1;
-  const std::lock_guard lock(mutex_);
   request.sequence = ++sequence_;
-  return ipc::send_message(socket_.get(), &request, sizeof request) ? 0 : EIO;
+  told_.push_back(request);
+  if (ipc::send_message(socket_.get(), &request, sizeof request)) return 0;
+  return lost_ || grace_.count() == 0 ? EIO : 0;
 }
 
 int CmLink::call(ipc::CmCall call, uint32_t handle) {

@@ -1,13 +1,23 @@
 // The program's end of the rdma_cm socket of its network namespace (core/ipc/cm_messages.h), and
 // whether there is one.
+//
+// When the daemon has died, another one has the session, or will: what was asked is asked again
+// there, once. Calls wait for that as long as the daemon that died had said.
 #pragma once
 
 #include <sys/types.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "client/device/dial.h"
 #include "core/base/fd.h"
 #include "core/ipc/cm_messages.h"
 
@@ -17,13 +27,15 @@ struct Id;
 
 class CmLink {
  public:
-  // The process's, made if there is none or if it is of the process that forked this one. nullptr
-  // where the namespace has no vdevice.
+  // The process's, made if there is none, or only one of the process that forked this one, or one
+  // whose daemon has died without another that has it. nullptr where the namespace has no vdevice.
   [[nodiscard]] static std::shared_ptr<CmLink> current();
 
-  // One request and its answer: 0, or the errno that the daemon answered; EIO if it has gone. Any
-  // thread.
-  int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr);
+  // One request and its answer: 0, or the errno that the daemon answered; EIO if it has gone, and
+  // with it what it knew of this process. Any thread. `wait` false: EAGAIN where it would wait for
+  // another daemon.
+  int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr,
+           bool wait = true);
   // A request that cannot fail but by what an event tells: does not wait. 0 or EIO.
   int tell(ipc::CmCall call, uint32_t handle);
   // The same as call() for a request that is nothing but a handle.
@@ -34,12 +46,28 @@ class CmLink {
   [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
 
   // For requests of other sessions about ids of this one; zeros before the first channel.
-  uint8_t secret[ipc::kCmSecret] = {};  // under objects_mutex()
-  std::map<uint32_t, Id*> ids;          // by handle; under objects_mutex()
+  [[nodiscard]] std::array<uint8_t, ipc::kCmSecret> secret();
+  // Of this process, and not of the one that forked it.
+  [[nodiscard]] bool is_own() const;
+
+  std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
 
  private:
+  enum class Resumed { kYes, kNotYet, kNever };
+  bool exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
+  Resumed resume();
+  Resumed wait_for_daemon();
+
   std::mutex mutex_;  // one request at a time
+  std::string path_;
   base::Fd socket_;
+  Redial redial_;
+  std::array<uint8_t, ipc::kCmSecret> secret_{};
+  bool begun_ = false;              // there is a channel: the daemon knows us
+  std::atomic<bool> lost_ = false;  // and no other does, nor will
+  std::chrono::milliseconds grace_{0};
+  std::optional<std::chrono::steady_clock::time_point> died_;  // when that was noticed
+  std::vector<ipc::CmRequest> told_;                           // since the last answer
   pid_t owner_ = 0;
   uint32_t sequence_ = 0;
   uint32_t last_handle_ = 0;

@@ -3,11 +3,8 @@
 // What the daemon still has of them it moves by itself. What has come to the old channel's socket
 // is taken from there and kept at the channels, in order. As long as there is any, a nudge in the
 // socket, which is an event of nobody, makes the channel readable.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "client/rdmacm/objects.h"
@@ -30,7 +27,7 @@ std::vector<ipc::CmEventMessage> take_all(EventSource& source) {
   std::vector<ipc::CmEventMessage> all(source.kept.begin(), source.kept.end());
   source.kept.clear();
   ipc::CmEventMessage message;
-  while (::recv(source.socket.get(), &message, sizeof message, MSG_DONTWAIT) == sizeof message)
+  while (receive(source, &message) == sizeof message)
     if (message.type == ipc::kCmNudge)
       source.nudged = false;
     else
@@ -68,10 +65,8 @@ int take_from_parent(Id& id, Channel& to) {
   request.call = ipc::CmCall::kTakeId;
   request.handle = id.handle;
   request.channel = to.source->handle;
-  {
-    const std::lock_guard lock(objects_mutex());
-    std::memcpy(request.param.data, id.link->secret, sizeof id.link->secret);
-  }
+  const auto secret = id.link->secret();
+  std::copy(secret.begin(), secret.end(), request.param.data);
   if (const int error = link->call(request, &reply); error != 0) return error;
   {
     const std::lock_guard lock(objects_mutex());

@@ -20,10 +20,18 @@ namespace vrdma::client {
 
 // What a thread that waits for events keeps when the program destroys the channel meanwhile: it
 // goes on waiting, as in the kernel. rping ends so.
+//
+// When the daemon dies its socket ends, after what was in it. The next daemon's then takes its
+// place, as soon as somebody reads; who polls meanwhile is woken now and then to do so.
 struct EventSource {
+  ~EventSource();
   std::shared_ptr<CmLink> link;
-  base::Fd socket;
+  base::Fd ready;   // channel->fd: an epoll descriptor over the others
+  base::Fd socket;  // keeps its number
+  base::Fd timer;   // valid while there is no daemon; under renewal
+  std::mutex renewal;
   uint32_t handle = 0;  // the daemon's
+  uint32_t last = 0;    // sequence of the last message; under objects_mutex()
   // Under objects_mutex(). Events that were taken from a socket already and come before what is in
   // this one; see migrate.cc.
   std::deque<ipc::CmEventMessage> kept;
@@ -121,6 +129,8 @@ void nudge(EventSource& source);
 int migrate(Id* id, rdma_event_channel* channel);
 
 // events.cc
+// Under objects_mutex(): the next message, without waiting. As recv(2); 0: the daemon has gone.
+ssize_t receive(EventSource& source, ipc::CmEventMessage* message);
 [[nodiscard]] rdma_event_channel* create_channel();
 void destroy_channel(rdma_event_channel* channel);
 int next_event(rdma_event_channel* channel, rdma_cm_event** event);

@@ -7,6 +7,12 @@
 // channel->fd that programs poll. The client is not trusted: every field is checked by the daemon.
 //
 // CmReply.error is 0 or the errno of the call.
+//
+// A session outlives the daemon. Another one has it as it was after the last request and event that
+// took effect; the program says kResume on a new connection and is told which request that was:
+// later ones are to be said again, and that one too if its answer did not come. Channels get new
+// sockets then (kCreateChannel), in which the first event may be the last that came from the old
+// one: it has the same sequence.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +22,14 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kCmMagic = 0x76726d63;  // "vrmc"
-constexpr uint32_t kCmVersion = 3;
+constexpr uint32_t kCmVersion = 4;
+constexpr uint32_t kCmOldestVersion = 3;      // that the daemon serves; it has no kResume
 constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
 enum class CmCall : uint32_t {
-  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed; guids: the secret
+  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed; guids: the secret;
+                       // grace_ms. handle: one of a dead daemon's, that gets another fd
   kCreateId,           // nothing but what every first request about an id does
   kDestroyId,          // handle
   kMigrateId,          // handle, channel: what is not told yet is told there
@@ -41,6 +49,9 @@ enum class CmCall : uint32_t {
   kNudge,              // channel: an event of type kCmNudge there
   kTakeId,             // handle in another session, param.data: its secret, channel -> handle, what
   kJoin,               // handle, remote: a group, value: a token; told by MULTICAST_JOIN
+  kResume,             // param.data: the secret -> count: sequence of the last request that is
+                       // done; grace_ms. ESTALE: nobody has that session
+  kDestroyChannel,     // handle; for one whose fd was a dead daemon's
 };
 
 // The program numbers its ids, with this bit; what the daemon numbers (channels, connection
@@ -124,7 +135,7 @@ struct CmReply {
   uint32_t handle = 0;
   uint32_t mask = 0;
   uint32_t count = 0;
-  uint32_t reserved = 0;
+  uint32_t grace_ms = 0;  // how long it is worth waiting for another daemon; 0: not at all
   CmWhere where{};
   verbs::QpAttributes attributes{};
   uint64_t guids[kCmDevices]{};
@@ -135,11 +146,11 @@ constexpr uint32_t kCmNudge = ~0u;  // the type of an event of nobody
 struct CmEventMessage {
   uint32_t type = 0;  // rdma_cm_event_type
   int32_t status = 0;
-  uint32_t handle = 0;   // of the id
-  uint32_t request = 0;  // CONNECT_REQUEST: of the id that it brings
-  uint32_t token = 0;    // MULTICAST_JOIN: that of kJoin
-  uint32_t reserved = 0;
-  CmWhere where{};  // of that, or of the id; MULTICAST_JOIN: remote is the group
+  uint32_t handle = 0;    // of the id
+  uint32_t request = 0;   // CONNECT_REQUEST: of the id that it brings
+  uint32_t token = 0;     // MULTICAST_JOIN: that of kJoin
+  uint32_t sequence = 0;  // of the session's events
+  CmWhere where{};        // of that, or of the id; MULTICAST_JOIN: remote is the group
   CmParam param{};
   CmAttributes attributes{};  // CONNECT_REQUEST: of the id that it brings; CONNECT_RESPONSE
 };

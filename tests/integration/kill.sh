@@ -77,9 +77,7 @@ for words in "${programs[@]}"; do
   read -ra program <<<"$words"
   say "${program[0]}: vrdmad is killed"
   start "${program[@]}"
-  kill -9 "$DAEMON"
-  wait "$DAEMON" 2>/dev/null || true
-  DAEMON=
+  kill_daemon
   if [[ $mode == mediated ]]; then
     sees_errors client
     # The server may have seen the client's death first; that it ends is what counts.

@@ -137,6 +137,12 @@ daemon_answers() {
   [[ -S $R/admin.sock ]] && ctl vdev list >/dev/null 2>&1
 }
 
+kill_daemon() {
+  kill -9 "$DAEMON"
+  wait "$DAEMON" 2>/dev/null || true
+  DAEMON=
+}
+
 # Asks vrdmad to end and checks that it does so in order and leaves nothing.
 stop_daemon() {
   local pid=$DAEMON status=0

@@ -103,8 +103,7 @@ refused 'overcommit' ctl tenant set blue --overcommit 50
 
 say "what was set survives a kill -9 of vrdmad"
 ctl tenant show blue -o json >"$T/before"
-kill -9 "$DAEMON"
-wait "$DAEMON" 2>/dev/null || true
+kill_daemon
 start_daemon
 ctl tenant show blue -o json >"$T/after"
 cmp "$T/before" "$T/after" || fail "the tenant has now: $(cat "$T/after")"

@@ -1,10 +1,13 @@
-// rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW
+// rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls]
 //
 // Opens and closes connections by rdma_cm, as many at once as WINDOW says, each with a queue pair
-// of its own and each to its very end. Prints how many a second. Fails if one is refused, lost, or
+// of its own and each to its very end; `polls`: its channel does not block, and is waited for by
+// epoll, edge-triggered. Prints how many a second. Fails if one is refused, lost, or
 // told what it must not be told.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <rdma/rdma_cma.h>
+#include <sys/epoll.h>
 
 #include <chrono>
 #include <cstdio>
@@ -26,6 +29,7 @@ struct Side {
   sockaddr_in address{};
   rdma_event_channel* channel = rdma_create_event_channel();
   ibv_cq* cq = nullptr;
+  int epoll = -1;  // -1: the channel blocks
   unsigned asked = 0, established = 0, disconnected = 0, ended = 0;
 
   void make_queue_pair(rdma_cm_id* id) {
@@ -41,10 +45,21 @@ struct Side {
     if (id->qp != nullptr) rdma_destroy_qp(id);
     must(rdma_destroy_id(id) == 0, "rdma_destroy_id");
   }
+  void poll() {
+    must(::fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0, "fcntl");
+    epoll = ::epoll_create1(0);
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    must(::epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &event) == 0, "epoll_ctl");
+  }
   // The event's type and id; it is given back.
   rdma_cm_event_type next(rdma_cm_id** id) {
     rdma_cm_event* event = nullptr;
-    must(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+    epoll_event ready{};
+    while (rdma_get_cm_event(channel, &event) != 0) {
+      must(epoll >= 0 && errno == EAGAIN, "rdma_get_cm_event");
+      must(::epoll_wait(epoll, &ready, 1, -1) == 1, "epoll_wait");
+    }
     const rdma_cm_event_type type = event->event;
     const int status = event->status;
     *id = event->id;
@@ -135,12 +150,14 @@ void ask(Side& side, unsigned connections, unsigned window) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW\n");
+  if (argc < 6) {
+    std::fprintf(stderr,
+                 "usage: rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls]\n");
     return 2;
   }
   Side side;
   must(side.channel != nullptr, "rdma_create_event_channel");
+  if (argc > 6) side.poll();
   side.address.sin_family = AF_INET;
   must(::inet_pton(AF_INET, argv[2], &side.address.sin_addr) == 1, "the address");
   side.address.sin_port = htons(static_cast<uint16_t>(std::atoi(argv[3])));

@@ -18,11 +18,6 @@ for n in a b c; do loose $n eth0; done
 ip_in a address add 10.0.0.1/24 dev eth0
 spawn sleeper c root sleep 1000
 
-kill_daemon() {
-  kill -9 "$DAEMON"
-  wait "$DAEMON" 2>/dev/null || true
-  DAEMON=
-}
 restart() { kill_daemon; start_daemon "$@"; }
 field() { # VDEVICE FIELD
   ctl vdev show "$1" -o json | python3 -c '

@@ -78,8 +78,7 @@ for ((moment = 0; moment < moments; ++moment)); do
   sleep "0.$(printf %03d $((RANDOM % 150)))"
   case $((RANDOM % 3)) in
     0)
-      kill -9 "$DAEMON"
-      wait "$DAEMON" 2>/dev/null || true
+      kill_daemon
       times[daemon]=$((times[daemon] + 1))
       start_daemon
       kept || fail "after kill -9 of vrdmad, moment $moment: ${LOST:-vdev list fails}: $(ctl vdev list)"

@@ -15,11 +15,6 @@ cp "$4" "$T/lib/hostile"
 start_daemon
 two_vdevices "$mode"
 
-kill_daemon() {
-  kill -9 "$DAEMON"
-  wait "$DAEMON" 2>/dev/null || true
-  DAEMON=
-}
 sessions() { ctl vdev list -o json | grep -c '"sessions": 1,' || true; }
 has_sessions() { [[ $(sessions) -eq $1 ]]; }
 took_over() { grep -c "took over the session" "$T/vrdmad.log" || true; }

@@ -344,7 +344,7 @@ TEST_F(Ids, OfBothFamiliesListenSideBySide) {
   serve();
   Program six;
   CmId& id = make(six, kNetnsB);
-  six.id->family_only = true;
+  six.id->options().family_only = true;
   EXPECT_EQ(id.bind({gid("::"), 7471}).error().code(), EADDRNOTAVAIL);
   two.id.reset();
   ASSERT_TRUE(id.bind({gid("::"), 7471}));

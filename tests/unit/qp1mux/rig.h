@@ -113,6 +113,8 @@ class Rig : public Wire {
     return *std::find_if(letters.rbegin(), letters.rend(),
                          [&](const Letter& letter) { return letter.attribute() == attribute; });
   }
+  // All that is on its way.
+  void lose_all() { mail_.clear(); }
   // Loses the first `count` of these and lets all else pass.
   void lose(CmAttribute attribute, int count) {
     fate = [attribute, left = count](const Letter& letter) mutable -> std::vector<base::Duration> {

@@ -29,7 +29,8 @@ constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);
 
 struct CmRig {
   std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
-  Cm cm{*loop};
+  std::optional<Cm> daemon{std::in_place, *loop};
+  Cm& cm = *daemon;
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
   std::array<std::shared_ptr<RawGsi>, 2> gsis;
   std::array<std::unique_ptr<CmDevice>, 2> devices;
@@ -51,6 +52,16 @@ struct CmRig {
       devices[i]->update({gid(i)}, 4096);
       spaces[i] = cm.space(i + 1);
     }
+  }
+  // The daemon dies, and another one takes its place.
+  void replace_daemon(const SessionSettings& settings) {
+    cm.leave_sessions();
+    spaces = {};
+    devices = {};
+    daemon.emplace(*loop);
+    attach();
+    cm.keep_sessions(settings);
+    cm.adopt_sessions();
   }
   static verbs::Gid gid(uint64_t vdevice) {
     verbs::Gid gid;
@@ -75,12 +86,28 @@ struct CmRig {
 
 class CmClient {
  public:
-  CmClient(CmRig& rig, size_t vdevice) : rig_(rig) {
+  CmClient(CmRig& rig, size_t vdevice) : rig_(rig), vdevice_(vdevice) { connect(); }
+  void connect() {
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
       std::abort();
     socket_ = base::Fd(ends[0]);
-    rig.cm.accept(rig.spaces[vdevice], base::Fd(ends[1]));
+    rig_.cm.accept(rig_.spaces[vdevice_], base::Fd(ends[1]));
+  }
+  // The errno; the sequence of the last request that is done is in `reply`.
+  int resume() {
+    connect();
+    ipc::CmRequest request;
+    request.call = ipc::CmCall::kResume;
+    std::memcpy(request.param.data, secret.data(), sizeof secret);
+    send(&request, sizeof request);
+    return receive();
+  }
+  // A request of that sequence.
+  int say_again(ipc::CmRequest request, uint32_t sequence) {
+    request.sequence = sequence;
+    send(&request, sizeof request);
+    return receive();
   }
 
   void send(const void* data, size_t size, const std::vector<int>& fds = {}) {
@@ -121,6 +148,7 @@ class CmClient {
   // What a program does; each must succeed.
   uint32_t channel() {
     must(call(ipc::CmCall::kCreateChannel));
+    std::memcpy(secret.data(), reply.guids, sizeof secret);
     channels.emplace_back(reply.handle, std::move(beside));
     return reply.handle;
   }
@@ -182,8 +210,11 @@ class CmClient {
     return made;
   }
 
+  [[nodiscard]] uint32_t sequence() const { return sequence_; }
+
   ipc::CmReply reply;
   base::Fd beside;
+  std::array<uint8_t, ipc::kCmSecret> secret{};
   std::deque<std::pair<uint32_t, base::Fd>> channels;
 
  private:
@@ -191,6 +222,7 @@ class CmClient {
     if (error != 0) std::abort();
   }
   CmRig& rig_;
+  size_t vdevice_;
   base::Fd socket_;
   uint32_t sequence_ = 0;
   uint32_t last_id_ = 0;

@@ -247,12 +247,19 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId || which == CmCall::kDevices)
       continue;
-    if (which == CmCall::kNudge) continue;  // of a channel
+    if (which == CmCall::kNudge || which == CmCall::kDestroyChannel) continue;  // of a channel
+    if (which == CmCall::kResume) continue;                                     // of a session
     for (const uint32_t handle : {0u, own, id, id + 1, request, 1u << 31, ~0u})
       EXPECT_EQ(stranger.call(which, handle), EINVAL) << call << " " << handle;
   }
-  for (const uint32_t channel : {0u, id, 1u << 31, ~0u})
+  for (const uint32_t channel : {0u, id, 1u << 31, ~0u}) {
     EXPECT_EQ(stranger.try_id(channel), EINVAL) << channel;
+    EXPECT_EQ(stranger.call(CmCall::kDestroyChannel, channel), EINVAL) << channel;
+    if (channel != 0) {
+      EXPECT_EQ(stranger.call(CmCall::kCreateChannel, channel), EINVAL) << channel;
+    }
+  }
+  EXPECT_EQ(CmClient(rig, 0).call(CmCall::kResume), ESTALE) << "without the secret";
   const uint32_t mine = stranger.id(own);
   ipc::CmRequest migrate;
   migrate.call = CmCall::kMigrateId;

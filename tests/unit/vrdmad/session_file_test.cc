@@ -36,42 +36,6 @@ std::string all(const SessionFile& file, Kind kind) {
   return text;
 }
 
-TEST(SessionFile, keeps_what_was_put_last) {
-  const TempDir temp;
-  const std::string path = temp.path() + "/7.session";
-  auto file = made(path);
-  put(*file, Kind::kPd, 2, "b");
-  put(*file, Kind::kPd, 1, "a");
-  put(*file, Kind::kMr, 1, "mr");
-  put(*file, Kind::kPd, 2, "longer than before");
-  put(*file, Kind::kPd, 3, "c");
-  file->erase(Kind::kPd, 3);
-  file->erase(Kind::kPd, 4);
-  EXPECT_EQ(all(*file, Kind::kPd), "1=a 2=longer than before ");
-  file = reopened(std::move(file), path);
-  EXPECT_EQ(all(*file, Kind::kPd), "1=a 2=longer than before ");
-  EXPECT_EQ(all(*file, Kind::kMr), "1=mr ");
-  file->erase(Kind::kPd, 2);
-  file = reopened(std::move(file), path);
-  EXPECT_EQ(all(*file, Kind::kPd), "1=a ");
-  file.reset();
-  EXPECT_FALSE(std::filesystem::exists(path)) << "it goes with the session";
-}
-
-TEST(SessionFile, does_not_grow_with_what_has_gone) {
-  const TempDir temp;
-  const std::string path = temp.path() + "/7.session";
-  auto file = made(path);
-  const std::string bytes(200, 'x');
-  for (uint32_t i = 1; i <= 50; ++i) put(*file, Kind::kMr, i, bytes);
-  for (int i = 0; i < 100'000; ++i) put(*file, Kind::kQpState, 1, std::to_string(i));
-  EXPECT_LT(std::filesystem::file_size(path), 200'000U);
-  file = reopened(std::move(file), path);
-  EXPECT_EQ(all(*file, Kind::kQpState), "1=99999 ");
-  EXPECT_EQ(file->all(Kind::kMr).size(), 50U);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temp.path()), {}), 1);
-}
-
 TEST(SessionFile, tells_what_was_made_but_not_answered) {
   const TempDir temp;
   const std::string path = temp.path() + "/7.session";

@@ -1,0 +1,60 @@
+#include "client/device/dial.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/ipc/socket.h"
+
+namespace vrdma::client {
+
+std::string socket_directory() {
+  const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
+  struct stat status {};
+  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
+  return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
+         std::to_string(status.st_ino);
+}
+
+base::Result<base::Fd> dial(const std::string& path, int flags) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return base::fail(ENAMETOOLONG, "the path of the session socket is too long");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
+  if (!socket.valid()) return base::fail_errno("make a session socket");
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return base::fail_errno("connect to " + path);
+  return socket;
+}
+
+base::Fd Redial::ask(const std::string& path, const void* question, size_t question_size,
+                     void* answer, size_t answer_size) {
+  if (!asked_.valid()) {
+    auto socket = dial(path, SOCK_NONBLOCK);
+    if (!socket || !ipc::send_message(socket->get(), question, question_size)) return {};
+    asked_ = std::move(*socket);
+  }
+  std::vector<base::Fd> none;
+  if (auto got = ipc::receive_message(asked_.get(), answer, answer_size, &none); !got) {
+    if (got.error().code() != EAGAIN) asked_.reset();
+    return {};
+  }
+  ::fcntl(asked_.get(), F_SETFL, 0);
+  return std::move(asked_);
+}
+
+void Redial::wait(std::chrono::milliseconds most) const {
+  pollfd answer{asked_.get(), POLLIN, 0};  // without a connection, only a time
+  (void)::poll(&answer, asked_.valid() ? 1 : 0, static_cast<int>(most.count()));
+}
+
+}  // namespace vrdma::client

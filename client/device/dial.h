@@ -1,0 +1,39 @@
+// The way to the daemon's sockets, and to the daemon that comes after it.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "core/base/fd.h"
+
+namespace vrdma::client {
+
+// R/netns/<inode of this thread's netns>: where the sockets of its vdevices are. Empty: unknown.
+[[nodiscard]] std::string socket_directory();
+
+// Connects to the socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of connect(2).
+[[nodiscard]] base::Result<base::Fd> dial(const std::string& path, int flags = 0);
+
+// One question to the daemon that comes next, on a connection of its own.
+//
+// Never waits. A daemon that is still starting has a socket, but does not answer there yet; and one
+// that was asked is not asked again, for what it answers goes to the connection that asked.
+// Not for two threads at once.
+class Redial {
+ public:
+  // The connection on which `answer` came, which blocks; invalid: none came yet.
+  template <class Question, class Answer>
+  [[nodiscard]] base::Fd ask(const std::string& path, const Question& question, Answer* answer) {
+    return ask(path, &question, sizeof question, answer, sizeof *answer);
+  }
+  // Until it is worth asking again, but for no longer than that.
+  void wait(std::chrono::milliseconds most) const;
+
+ private:
+  [[nodiscard]] base::Fd ask(const std::string& path, const void* question, size_t question_size,
+                             void* answer, size_t answer_size);
+
+  base::Fd asked_;
+};
+
+}  // namespace vrdma::client

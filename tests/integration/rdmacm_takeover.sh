@@ -1,0 +1,100 @@
+#!/bin/bash
+# rdmacm_takeover.sh direct|mediated STORM: connections of rdma_cm go on when vrdmad is killed, stopped
+# or replaced in the middle.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | servers   |   veth    |   clients |
+#   | va -- eth0|===========|eth0 -- vb |
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+mode=$1
+setup
+cp "$2" "$T/lib/storm"
+start_daemon
+two_vdevices "$mode"
+
+# replace_all_the_time: until `client` has ended; the fourth time in order, else by force. How often
+# is in $KILLED.
+replace_all_the_time() {
+  KILLED=0
+  until ended "${PID[client]}"; do
+    sleep "0.$((RANDOM % 200 + 100))"
+    if [[ $((++KILLED)) -eq 4 ]]; then stop_daemon; else kill_daemon; fi
+    sleep "0.0$((RANDOM % 80 + 10))"
+    start_daemon
+  done
+}
+established() { [[ $(ctl conn list | grep -c ESTABLISHED) -eq $1 ]]; }
+nothing_left() { [[ $(ctl conn list | wc -l) -eq 1 && -z $(ls "$R/state") ]]; }
+end_well() { # NAME...: in this order
+  local name
+  for name in "$@"; do
+    reap "$name" 60
+    # rping destroys the channel at which its other thread may be about to ask for the next event.
+    [[ $(<"$T/$name.log") != 'rdma_get_cm_event: Bad file descriptor' ]] || REAPED=0
+    [[ $REAPED -eq 0 ]] || fail "$name ends with status $REAPED: $(tail -n 3 "$T/$name.log")"
+    no_sanitizer "$name" "$T/$name.log"
+  done
+  wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"
+}
+
+storm() { echo "$T/lib/storm $1 10.0.0.1 7000 2000 16 ${2:-}"; }
+programs=(
+  "rping -s -a 10.0.0.1 -V -C 30000|rping -c -a 10.0.0.1 -V -C 30000"
+  "ib_send_lat -R -F -D 2|ib_send_lat -R -F -D 2 10.0.0.1"
+  "ib_write_bw -R -F -D 2|ib_write_bw -R -F -D 2 10.0.0.1"
+  "ucmatose -b 10.0.0.1 -c 500 -C 10|ucmatose -s 10.0.0.1 -c 500 -C 10"
+  "udaddy -b 10.0.0.1 -c 500 -C 10|udaddy -s 10.0.0.1 -c 500 -C 10"
+  "rstream -b 10.0.0.1 -S 65536 -C 100 -I 50 -T a|rstream -s 10.0.0.1 -S 65536 -C 100 -I 50 -T a"
+  "$(storm server)|$(storm client)"  # connections, of which each is made and ended once
+  "$(storm server polls)|$(storm client polls)"
+)
+for program in rping ib_send_lat ucmatose udaddy rstream; do
+  command -v $program >/dev/null || skip "$program is not installed"
+done
+for words in "${programs[@]}"; do
+  read -ra server <<<"${words%|*}"
+  read -ra client <<<"${words#*|}"
+  listening_server a nobody "${server[@]}"
+  if [[ ${client[0]} == ib_* ]]; then
+    # Its client connects a second time without knowing that the server listens by then.
+    spawn client b nobody "${client[@]}"
+    wait_until 20 established 4 || fail "${client[0]} does not connect"
+  else
+    kill_daemon
+    start_daemon
+    spawn client b nobody "${client[@]}"
+  fi
+  replace_all_the_time
+  end_well client server
+  say "$(basename "${server[0]}") ${server[*]:1}: a new daemon $KILLED times: $(tail -n 1 "$T/client.log")"
+done
+
+say "who dies meanwhile is told of by the next daemon"
+listening_server a nobody rping -s -a 10.0.0.1 -C 100000000
+spawn client b nobody rping -c -a 10.0.0.1 -C 100000000
+sleep 0.3
+kill_daemon
+kill -9 "${PID[client]}"
+reap client 5
+start_daemon
+reap server 10
+[[ $(<"$T/server.log") == *DISCONNECT* ]] || fail "the server is not told: $(<"$T/server.log")"
+wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"
+
+say "without another daemon, who waits learns of it when the grace is over"
+stop_daemon
+start_daemon --daemon-grace 2
+spawn blocks a nobody "$T/lib/storm" server 10.0.0.1 7000 1 1
+spawn polls b nobody "$T/lib/storm" server 10.0.0.2 7000 1 1 polls
+for name in blocks polls; do
+  wait_until 20 grep -q listening "$T/$name.log" || fail "$name does not listen"
+done
+kill_daemon
+for name in blocks polls; do
+  reap "$name" 20
+  [[ $(<"$T/$name.log") == *"No such device"* ]] || fail "$name: status $REAPED, $(<"$T/$name.log")"
+done
+start_daemon
+wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"

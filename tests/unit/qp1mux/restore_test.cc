@@ -1,0 +1,130 @@
+// Connections and ids that go on in another Mux, when the process of the first has died: in every
+// state, with what was on its way lost.
+#include "tests/unit/qp1mux/rig.h"
+
+namespace vrdma::qp1mux {
+namespace {
+
+using testing::Contains;
+using testing::IsEmpty;
+
+// Vdevices a and b on one host, whose process can die.
+struct Mortal : testing::Test {
+  Rig rig;
+  verbs::Gid gid_a = gid("10.0.0.1"), gid_b = gid("10.0.0.2");
+  Host* host = &rig.host();
+  Endpoint a = TwoHosts::attach(*host, setup("a", 0xa), gid_a);
+  Endpoint b = TwoHosts::attach(*host, setup("b", 0xb), gid_b);
+  Server server;
+  Listener listener = std::move(b.listen(kService, std::nullopt, 8, &server).value());
+  Side client;
+
+  void ask() {
+    Req req;
+    req.path.local = gid_a;
+    req.path.remote = gid_b;
+    req.service_id = kService;
+    req.qpn = 0x11;
+    client.connection = a.connection(&client);
+    ASSERT_TRUE(client.connection.send_req(req));
+  }
+  void accept() {
+    Rep rep;
+    rep.qpn = 0x22;
+    ASSERT_TRUE(server.last().connection.send_rep(rep));
+  }
+
+  // Dies, with all MADs that are on their way, and is replaced.
+  void die(bool with_client = true, bool with_server = true) {
+    const ConnectionRecord of_client = client.connection.record();
+    const ConnectionRecord of_server =
+        server.sides.empty() ? ConnectionRecord() : server.last().connection.record();
+    rig.lose_all();
+    client.connection = {};
+    for (const auto& side : server.sides) side->connection = {};
+    listener = {};
+    a = {};
+    b = {};
+    rig.lose_all();
+    host = &rig.host();
+    a = TwoHosts::attach(*host, setup("a", 0xa), gid_a);
+    b = TwoHosts::attach(*host, setup("b", 0xb), gid_b);
+    listener = std::move(b.listen(kService, std::nullopt, 8, &server).value());
+    if (with_client && of_client.state != State::kClosed)
+      client.connection = std::move(a.restore(of_client, &client).value());
+    if (with_server && of_server.state != State::kClosed)
+      server.last().connection = std::move(b.restore(of_server, &server.last()).value());
+    host->mux.end_widowed();
+  }
+  void run(base::Duration span = std::chrono::milliseconds(50)) { rig.run(span); }
+};
+
+// What the two sides do, step by step; before and after each of them everything may die.
+TEST_F(Mortal, GoOnInEveryState) {
+  const std::vector<std::function<void()>> steps = {
+      [&] { ask(); },
+      [&] { accept(); },
+      [&] { ASSERT_TRUE(client.connection.send_rtu()); },
+      [&] { ASSERT_TRUE(client.connection.send_dreq()); },
+      [&] { ASSERT_TRUE(server.last().connection.send_drep()); },
+  };
+  for (size_t dies_at = 0; dies_at < 2 * steps.size(); ++dies_at) {
+    client.events.clear();
+    server.sides.clear();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(steps[i]()) << dies_at << " " << i;
+      if (dies_at == 2 * i) die();  // what this step sent is lost
+      run(std::chrono::seconds(30));
+      // An RTU is sent again only when its REP is.
+      if (dies_at == 2 * i + 1) die();
+    }
+    run(std::chrono::minutes(3));
+    ASSERT_EQ(client.state(), State::kClosed) << dies_at;
+    ASSERT_EQ(server.last().state(), State::kClosed) << dies_at;
+    ASSERT_EQ(client.events, (std::vector{EventKind::kRepReceived, EventKind::kDrepReceived,
+                                          EventKind::kTimewaitExit}))
+        << dies_at;
+    ASSERT_EQ(server.sides.size(), 1u) << dies_at;
+    ASSERT_THAT(server.last().events, Contains(EventKind::kDreqReceived)) << dies_at;
+    ASSERT_THAT(host->mux.connections(), IsEmpty()) << dies_at;
+    EXPECT_EQ(a.use().connections + b.use().connections + a.use().pending + b.use().pending, 0u);
+  }
+}
+
+TEST_F(Mortal, KeepTheirIdsApart) {
+  ask();
+  run();
+  accept();
+  run();
+  const ConnectionRecord record = client.connection.record();
+  EXPECT_EQ(a.restore(record, nullptr).error().code(), EEXIST);
+  EXPECT_EQ(record.remote_id, server.last().connection.local_id());
+}
+
+TEST_F(Mortal, TellThatThePeerDidNotSurvive) {
+  ask();
+  run();
+  accept();
+  run();
+  ASSERT_TRUE(client.connection.send_rtu());
+  run();
+  die(true, false);
+  EXPECT_EQ(client.state(), State::kDreqReceived);
+  EXPECT_EQ(client.events.back(), EventKind::kDreqReceived);
+  ASSERT_TRUE(client.connection.send_drep());
+  run(std::chrono::minutes(1));
+  EXPECT_EQ(client.state(), State::kClosed);
+}
+
+TEST_F(Mortal, TellWhoHasAnsweredThatTheAskerDidNotSurvive) {
+  ask();
+  run();
+  die(false, true);
+  accept();
+  run();
+  EXPECT_EQ(server.last().events.back(), EventKind::kRejReceived);
+  EXPECT_EQ(server.last().reason, RejectReason::kInvalidCommId);
+}
+
+}  // namespace
+}  // namespace vrdma::qp1mux

@@ -1,0 +1,129 @@
+// rdma_cm sessions outlive the daemon: what is written down of each, and how another one goes on.
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/ipc/socket.h"
+#include "vrdmad/cm.h"
+#include "vrdmad/cm_session.h"
+#include "vrdmad/strange_fds.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using base::pass;
+using base::Result;
+
+// Without one the session ends with this daemon.
+void CmSession::begin_file() {
+  if (cm_.settings().state_dir.empty()) return;
+  auto process = rdma::Process::identify(socket_.get());
+  if (!process) return;
+  who_.process = (*process)->identity();
+  auto made = CmSessionFile::create(cm_.new_file(), who_);
+  if (!made) return;
+  made->numbers() = file_.numbers();
+  file_ = std::move(*made);
+}
+
+void CmSession::keep(const Id& id) {
+  if (!file_.active()) return;
+  const CmDevice* device = cm_.device(id.cm->endpoint());
+  file_.put_id(id.handle, {id.channel, id.backlog, device != nullptr ? device->node_guid() : 0,
+                           id.cm->record()});
+}
+
+Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
+                                                    std::function<void(CmSession*)> ended) {
+  auto who = file.who();
+  if (!who) return pass(std::move(who).error());
+  auto process = rdma::Process::find(who->process);
+  if (!process) return pass(std::move(process).error());
+  std::unique_ptr<CmSession> session(
+      new CmSession(cm, cm.space(who->netns), Fd(), std::move(ended)));
+  session->who_ = *who;
+  session->file_ = std::move(file);
+  session->process_ = std::move(*process);
+  auto death = cm.loop().watch(session->process_->pidfd(), EPOLLIN,
+                               [raw = session.get()](uint32_t) { raw->end(); });
+  if (!death) return pass(std::move(death).error());
+  session->death_watch_ = std::move(*death);
+  if (auto taken = session->take_over(); !taken) return pass(std::move(taken).error());
+  spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
+               who->process.pid, session->ids_.size());
+  return session;
+}
+
+Result<void> CmSession::take_over() {
+  for (const uint32_t handle : file_.channels()) {
+    channels_.try_emplace(handle);
+    ++space_->channels;
+  }
+  for (const auto& [handle, record] : file_.ids()) {
+    Id& id =
+        *ids_.emplace(handle, std::make_unique<Id>(*this, handle, record.channel)).first->second;
+    ++space_->ids;
+    id.backlog = record.backlog;
+    CmDevice* device = cm_.device(netns(), record.node_guid);
+    auto cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,
+                                    device != nullptr ? &device->endpoint() : nullptr, &id);
+    if (!cm) return pass(std::move(cm).error());
+    id.cm = std::move(*cm);
+  }
+  for (const auto& message : file_.events()) {
+    const auto id = ids_.find(message.handle);
+    const uint32_t handle = message.type == ipc::kCmNudge ? message.handle
+                            : id != ids_.end()            ? id->second->channel
+                                                          : 0;
+    const auto channel = channels_.find(handle);
+    if (channel == channels_.end()) continue;
+    if (message.request != 0) ++id->second->unheard;
+    channel->second.queue.push_back(message);
+    ++unread_;
+    ++space_->events;
+  }
+  for (const auto& [handle, record] : file_.ids())
+    if (Id& id = *ids_.at(handle);
+        id.cm->state() == qp1mux::CmIdState::kGone && record.id.state != id.cm->state()) {
+      qp1mux::CmEvent event;
+      event.type = qp1mux::CmEventType::kDeviceRemoval;
+      tell(id, event);
+    }
+  return {};
+}
+
+// Said on a connection of its own, which becomes that of the session that it names.
+int CmSession::resume(const ipc::CmRequest& request) {
+  CmSession* other = cm_.session(netns(), request.param.data);
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (other == nullptr || other == this || !other->file_.active() ||
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
+      other->who_.process.pid != peer.pid ||
+      rdma::Process::start_time_of(peer.pid) != other->who_.process.start_time)
+    return ESTALE;
+  watch_.reset();
+  other->attach(std::move(socket_), request.sequence);
+  end();
+  return 0;
+}
+
+void CmSession::attach(Fd socket, uint32_t sequence) {
+  watch_.reset();
+  if (socket_.valid()) close_connection(std::move(socket_));
+  socket_ = std::move(socket);
+  death_watch_.reset();
+  process_.reset();
+  auto watch =
+      cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
+  if (!watch) return end();
+  watch_ = std::move(*watch);
+  last_ = file_.answer();
+  ipc::CmReply reply;
+  reply.sequence = sequence;
+  reply.count = last_.sequence;
+  reply.grace_ms = cm_.settings().grace_ms;
+  answer(reply, Fd());
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,89 @@
+// Records that outlive the process which writes them, for the next daemon (not for the next boot).
+//
+//   file   := Header record*
+//   record := RecordHeader data, padded to 8 bytes
+//
+// A log in a mapped file: a record is known by its kind and a number; to put it again replaces it.
+// What was put and erased since the last commit() takes effect with the next one, all of it or
+// nothing, whatever becomes of this process in between. Only the daemon writes here (the file is
+// 0600), so what stands here is believed. Only one of the same `format` is read.
+//
+// Owned by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::vrdmad {
+
+class RecordFile {
+ public:
+  static constexpr size_t kArea = 960;  // bytes, besides the records: see area()
+
+  struct Record {
+    uint32_t number = 0;
+    uint32_t tag = 0;
+    const uint8_t* data = nullptr;  // valid until the next change
+    uint32_t size = 0;
+  };
+
+  // EEXIST if there is one.
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> create(const std::string& path,
+                                                                        uint32_t format);
+  // EINVAL: it is none, or damaged. EPROTO: of another format.
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
+                                                                      uint32_t format);
+  ~RecordFile();
+  RecordFile(const RecordFile&) = delete;
+  RecordFile& operator=(const RecordFile&) = delete;
+
+  // `tag` is the owner's. False: there is no room; what was done since the last commit() is undone
+  // by not committing it, and the file is of no use any more.
+  [[nodiscard]] bool put(uint16_t kind, uint32_t number, const void* data, size_t size,
+                         uint32_t tag = 0);
+  [[nodiscard]] bool erase(uint16_t kind, uint32_t number);
+  void commit();
+  [[nodiscard]] std::optional<Record> find(uint16_t kind, uint32_t number) const;
+  [[nodiscard]] std::vector<Record> all(uint16_t kind) const;  // by number
+
+  // Bytes that the owner changes in place, without commit(). Zero at first; 8-byte aligned; moves.
+  [[nodiscard]] uint8_t* area() const;
+
+  // The file goes with this object, unless it is kept.
+  void keep() { kept_ = true; }
+
+ private:
+  struct Header;
+  struct RecordHeader;
+
+  RecordFile(std::string path, base::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  [[nodiscard]] base::Result<void> map(uint64_t size);
+  [[nodiscard]] bool grow(uint64_t size);
+  [[nodiscard]] Header* header() const { return reinterpret_cast<Header*>(base_); }
+  [[nodiscard]] RecordHeader* at(uint64_t offset) const {
+    return reinterpret_cast<RecordHeader*>(base_ + offset);
+  }
+  [[nodiscard]] RecordHeader* append(uint16_t kind, uint32_t number, size_t size);
+  void compact();
+  [[nodiscard]] static uint64_t key(uint16_t kind, uint32_t number) {
+    return uint64_t{kind} << 32 | number;
+  }
+
+  std::string path_;
+  base::Fd fd_;
+  uint8_t* base_ = nullptr;
+  uint64_t size_ = 0;  // mapped
+  uint64_t end_ = 0;   // of the last record
+  uint64_t live_ = 0;  // bytes of records that stand
+  bool kept_ = false;
+  std::unordered_map<uint64_t, uint64_t> records_;  // key -> offset
+};
+
+}  // namespace vrdma::vrdmad
