@@ -117,9 +117,16 @@ Answer Client::hello(const std::vector<int>& present) {
   memory_fd = std::move(answer.fds[2]);
   doorbell = std::move(answer.fds[3]);
   events = std::move(answer.fds[4]);
+  map();
+  return answer;
+}
+
+void Client::map() {
+  // What was mapped goes first: in a forked child nothing is there, and the new may take the place.
+  arena = base::Mapping();
+  bells = base::Mapping();
   arena = *base::Mapping::shared(arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
   bells = *base::Mapping::shared(bell_fd, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
-  return answer;
 }
 
 Answer Client::resume(const std::string& path) {

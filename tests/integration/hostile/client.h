@@ -47,6 +47,7 @@ class Client {
   // kHello as it should be; maps what came.
   Answer hello(const std::vector<int>& present = {});
   void open();  // hello that must succeed
+  void map();   // what came of it; again in a forked child, where no mapping is
   // When the daemon has died and another one is there: kResume on a connection of its own, which is
   // the client's from then on.
   Answer resume(const std::string& path);

@@ -412,7 +412,8 @@ void many_sessions(const Target& target) {
     clients.back().arena.reset();  // our own address space is not what is tested
     error = answer.came ? answer.error : EIO;
   }
-  expect(error == ENOMEM || error == 0, "sessions end otherwise than by quota");
+  expect(error == ENOMEM || error == 0,
+         std::string("sessions end otherwise than by quota: ") + std::strerror(error));
 }
 
 }  // namespace

@@ -103,10 +103,12 @@ void another_program(const Target& target) {
 
 // The parent dies; a child holds its socket, its arenas and its memory.
 void heirs(const Target& target) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Helper helper(
       [&] {
         auto* it = new Looped(target);
         if (::fork() == 0) {
+          it->client.map();  // mappings are not inherited
           for (int i = 0; i < 100; ++i) {
             it->write(4096);
             ::usleep(2000);
@@ -118,8 +120,9 @@ void heirs(const Target& target) {
         ::usleep(20'000);
       },
       [] { ::kill(::getpid(), SIGKILL); });
-  ::usleep(600'000);
   helper.end();
+  int status = 0;
+  expect(::waitpid(-1, &status, 0) > 0 && status == 0, "an heir dies");
 }
 
 // A process whose memory is not for others to look at.
