@@ -13,6 +13,19 @@ extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
          "race:libabsl\n"
          "race:libupb\n"
          "race:grpc::\n"
-         // A descriptor that gRPC closed out of sight, and whose number was used again.
-         "race:closedir\n";
+         // A descriptor that gRPC closed out of sight, and whose number was used again; or that was
+         // made by what the sanitizer does not know to make any: memfd_create, pidfd_open, ioctl.
+         // One of the two in such a race is what makes or closes descriptors.
+         "race:closedir\n"
+         "race:close$\n"
+         "race:accept4$\n"
+         "race:dup$\n"
+         "race:epoll_create1$\n"
+         "race:eventfd$\n"
+         "race:open$\n"
+         "race:open64$\n"
+         "race:openat$\n"
+         "race:pipe2$\n"
+         "race:socket$\n"
+         "race:socketpair$\n";
 }

@@ -2,7 +2,7 @@
 """merge.py OUT BUILD...: makes OUT a directory in which one ctest runs the tests of all BUILDs.
 
 A test is named <build>/<name>. What looks only at the tree (label lint) is taken from the first
-BUILD alone; a ThreadSanitizer build gives its unit tests. Cheap kinds run first.
+BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Cheap kinds run first.
 """
 
 import json
@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 COST = {"lint": 4000, "unit": 3000, "conformance": 2000, "fuzz": 1500, "integration": 1000}
+OF_TSAN = {"unit", "integration"}
 OF_TESTS = {"DEPENDS", "FIXTURES_SETUP", "FIXTURES_CLEANUP", "FIXTURES_REQUIRED"}
 
 
@@ -30,7 +31,7 @@ def lines_of(build, first):
     for test in json.loads(listing)["tests"]:
         properties = {p["name"]: p["value"] for p in test.get("properties", [])}
         labels = properties.get("LABELS", [])
-        if ("lint" in labels and not first) or (name == "tsan" and "unit" not in labels):
+        if ("lint" in labels and not first) or (name == "tsan" and not OF_TSAN & set(labels)):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]

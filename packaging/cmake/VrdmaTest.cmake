@@ -10,6 +10,15 @@ if(VRDMA_SANITIZE STREQUAL "address")
   file(REAL_PATH ${VRDMA_TEST_PRELOAD} VRDMA_TEST_PRELOAD)
 endif()
 
+# What the scripts test. ThreadSanitizer is for the daemon alone: the rest is another build's.
+set(VRDMA_TEST_ENVIRONMENT VRDMA_BUILD=${CMAKE_BINARY_DIR} VRDMA_TEST_PRELOAD=${VRDMA_TEST_PRELOAD})
+if(VRDMA_SANITIZE STREQUAL "thread")
+  set(VRDMA_PLAIN_BUILD ${CMAKE_SOURCE_DIR}/build/release CACHE PATH
+      "a build without sanitizers, whose programs and libraries are run on the daemon of this one")
+  set(VRDMA_TEST_ENVIRONMENT VRDMA_BUILD=${VRDMA_PLAIN_BUILD}
+                             VRDMA_DAEMON=${CMAKE_BINARY_DIR}/sbin/vrdmad)
+endif()
+
 # Sanitizers slow programs down, so tests get more time.
 if(VRDMA_SANITIZE)
   set(VRDMA_TIMEOUT_FACTOR 3)
@@ -51,6 +60,6 @@ function(vrdma_script_test name)
   add_test(NAME ${name} COMMAND ${TEST_COMMAND})
   set_tests_properties(${name} PROPERTIES
     LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${TEST_PROCESSORS} SKIP_RETURN_CODE 77
-    ENVIRONMENT "VRDMA_BUILD=${CMAKE_BINARY_DIR};VRDMA_TEST_PRELOAD=${VRDMA_TEST_PRELOAD}"
+    ENVIRONMENT "${VRDMA_TEST_ENVIRONMENT}"
     ${TEST_PROPERTIES})
 endfunction()
