@@ -73,13 +73,8 @@ std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
   std::vector<fs::path> paths;
   for (auto it = fs::directory_iterator(settings_.state_dir, ignored);
        it != fs::directory_iterator(); it.increment(ignored))
-    paths.push_back(it->path());
+    if (it->path().extension() == ".session") paths.push_back(it->path());
   for (const auto& path : paths) {
-    if (path.extension() == ".cm") continue;  // of Cm
-    if (path.extension() != ".session") {     // was about to take the place of one
-      fs::remove(path, ignored);
-      continue;
-    }
     Session::number_from(static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10)));
     auto file = SessionFile::open(path);
     const auto of = file ? summary_of(**file) : std::nullopt;

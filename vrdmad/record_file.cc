@@ -20,18 +20,20 @@ using base::Result;
 namespace {
 constexpr uint64_t kMagic = 0x76726d61726563f1;
 constexpr uint64_t kFirstSize = 16384;
-constexpr uint64_t kRecords = 1024;  // where they begin
-constexpr uint64_t kSlack = 32768;   // bytes of what does not stand any more, at least
+constexpr uint64_t kRoom = 1024;    // where it begins
+constexpr uint64_t kSlack = 32768;  // bytes of what does not stand any more, at least
 constexpr uint64_t kMostGrowth = 1u << 20;
 
 uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
+// In units of 8 bytes, of which 32 bits are enough.
+uint64_t pack(uint64_t start, uint64_t end) { return start / 8 << 32 | end / 8; }
 }  // namespace
 
 struct RecordFile::Header {
   uint64_t magic;
   uint32_t format;
   uint32_t reserved;
-  std::atomic<uint64_t> committed;  // where the next record will be
+  std::atomic<uint64_t> log;  // where it begins and ends: see pack()
   uint8_t area[kArea];
 };
 
@@ -50,10 +52,10 @@ Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, 
   if (!fd.valid()) return fail_errno("make " + path);
   std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
   if (!file->grow(kFirstSize)) return fail_errno("make room in " + path);
-  static_assert(sizeof(Header) <= kRecords && sizeof(RecordHeader) == 16);
-  file->end_ = kRecords;
+  static_assert(sizeof(Header) <= kRoom && sizeof(RecordHeader) == 16);
+  file->start_ = file->end_ = kRoom;
   file->header()->format = format;
-  file->header()->committed = kRecords;
+  file->header()->log = pack(kRoom, kRoom);
   file->header()->magic = kMagic;
   return file;
 }
@@ -70,9 +72,11 @@ Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, ui
   if (file->header()->magic != kMagic) return fail(EINVAL, path + " is no session");
   if (file->header()->format != format)
     return fail(EPROTO, "its state is of another version of vrdmad");
-  const uint64_t end = file->header()->committed;
-  if (end < kRecords || end > size) return fail(EINVAL, path + " is damaged");
-  for (file->end_ = kRecords; file->end_ != end;) {
+  const uint64_t log = file->header()->log;
+  const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
+  if (start < kRoom || end < start || end > size) return fail(EINVAL, path + " is damaged");
+  file->start_ = start;
+  for (file->end_ = start; file->end_ != end;) {
     const RecordHeader* record = file->at(file->end_);
     if (end - file->end_ < sizeof *record || record->length() > end - file->end_)
       return fail(EINVAL, path + " is damaged");
@@ -152,31 +156,24 @@ bool RecordFile::erase(uint16_t kind, uint32_t number) {
 }
 
 void RecordFile::commit() {
-  header()->committed.store(end_, std::memory_order_release);
-  if (end_ - kRecords > 2 * live_ + kSlack) compact();
+  header()->log.store(pack(start_, end_), std::memory_order_release);
+  if (end_ - start_ > 2 * live_ + kSlack) compact();
 }
 
-// Into a new file, which then takes the place of this one. Without room for it, all stays as it is.
+// What stands is copied before the log, if it fits, or behind it. Without room all stays as it is.
 void RecordFile::compact() {
-  const std::string path = path_ + "~";
-  ::unlink(path.c_str());
-  auto made = create(path, header()->format);
-  if (!made || !(*made)->grow(kRecords + live_ + kFirstSize)) return;
-  RecordFile& fresh = **made;
-  std::memcpy(fresh.area(), area(), kArea);
-  for (const auto& [name, offset] : records_) {
-    RecordHeader* record = at(offset);
-    if (!fresh.put(record->kind, record->number, record->data(), record->size, record->tag)) return;
+  const uint64_t start = kRoom + live_ <= start_ ? kRoom : end_;
+  if (!grow(start + live_)) return;
+  uint64_t end = start;
+  for (auto& [name, offset] : records_) {
+    const uint64_t length = at(offset)->length();
+    std::memcpy(base_ + end, base_ + offset, length);
+    offset = end;
+    end += length;
   }
-  fresh.header()->committed = fresh.end_;
-  if (::rename(path.c_str(), path_.c_str()) != 0) return;
-  fresh.kept_ = true;  // by its new name
-  std::swap(fd_, fresh.fd_);
-  std::swap(base_, fresh.base_);
-  std::swap(size_, fresh.size_);
-  std::swap(end_, fresh.end_);
-  std::swap(live_, fresh.live_);
-  std::swap(records_, fresh.records_);
+  start_ = start;
+  end_ = end;
+  header()->log.store(pack(start_, end_), std::memory_order_release);
 }
 
 std::optional<RecordFile::Record> RecordFile::find(uint16_t kind, uint32_t number) const {

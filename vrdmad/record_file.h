@@ -1,11 +1,13 @@
 // Records that outlive the process which writes them, for the next daemon (not for the next boot).
 //
-//   file   := Header record*
+//   file   := Header ... log ...
+//   log    := record*
 //   record := RecordHeader data, padded to 8 bytes
 //
-// A log in a mapped file: a record is known by its kind and a number; to put it again replaces it.
-// What was put and erased since the last commit() takes effect with the next one, all of it or
-// nothing, whatever becomes of this process in between. Only the daemon writes here (the file is
+// A mapped file. A record is known by its kind and a number; to put it again replaces it. The log
+// moves when most of it does not stand any more, into room that is free; where it is, says one
+// word. What was put and erased since the last commit() takes effect with the next one, all of it
+// or nothing, whatever becomes of this process in between. Only the daemon writes here (the file is
 // 0600), so what stands here is believed. Only one of the same `format` is read.
 //
 // Owned by one thread.
@@ -79,9 +81,9 @@ class RecordFile {
   std::string path_;
   base::Fd fd_;
   uint8_t* base_ = nullptr;
-  uint64_t size_ = 0;  // mapped
-  uint64_t end_ = 0;   // of the last record
-  uint64_t live_ = 0;  // bytes of records that stand
+  uint64_t size_ = 0;             // mapped
+  uint64_t start_ = 0, end_ = 0;  // of the log
+  uint64_t live_ = 0;             // bytes of records that stand
   bool kept_ = false;
   std::unordered_map<uint64_t, uint64_t> records_;  // key -> offset
 };
