@@ -86,7 +86,7 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
   rdma::Receive receive;
   const Outcome fetched =
       target.srq != nullptr
-          ? target.srq->claim(&receive)
+          ? target.srq->claim(&receive, &target)
           : rdma::fetch_receive(target.receives, target.inbox_head + target.receiving, &receive);
   if (fetched == Outcome::kPeerBroken && target.context->on_corrupt) target.context->on_corrupt();
   if (fetched != Outcome::kDone) return false;
@@ -117,6 +117,7 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
   }
   if (job.parts.empty() && target.receiving == 0) {
     target.deliver(entry);
+    if (target.srq != nullptr) target.srq->completed(receive.slot);
     return true;
   }
   // In hand until its memory is written. A process's jobs run in order, so those behind it wait
@@ -137,6 +138,7 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
     }
     if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     qp->deliver(entry);
+    if (!srq_alive.expired()) srq->completed(receive.slot);
   };
   process.reach()->submit(std::move(job));
   return true;

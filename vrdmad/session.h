@@ -104,8 +104,11 @@ class Session {
             uint32_t sequence = 0);
   void will_serve(const ipc::Request& request);
   void keep_state(const rdma::Qp& qp);
+  void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
+  void write_down_changes();
   void begin_file(const base::Fd& events);
   [[nodiscard]] base::Result<void> take_over(SessionFile& file, KnownFiles& known);
+  void restore_claims();
   [[nodiscard]] base::Result<void> serve_again(SessionFile& file, const ProcessFiles& files);
   [[nodiscard]] bool resume(const ipc::Request& request);
   void attach(base::Fd socket, uint32_t sequence);
@@ -138,6 +141,7 @@ class Session {
   int destroy_cq(uint32_t handle);
   int create_srq(const ipc::CreateSrqRequest& request, Answer* answer);
   int modify_srq(const ipc::ModifySrqRequest& request);
+  int resize_srq(rdma::Srq& srq, uint32_t max_wr);
   int query_srq(uint32_t handle, Answer* answer);
   int destroy_srq(uint32_t handle);
   // session_qp.cc

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/rdma/qp_state.h"
@@ -31,6 +32,7 @@ bool undoes(Call call) {
     case Call::kDeregMr:
     case Call::kDestroyChannel:
     case Call::kDestroyCq:
+    case Call::kDestroySrq:
     case Call::kDestroyQp:
     case Call::kDestroyAh:
     case Call::kDetachMcast:
@@ -133,8 +135,8 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     context_->channels.add(std::move(channel), made.handle);
   }
   std::optional<std::pair<Stored, uint32_t>> unanswered;
-  for (const auto kind :
-       {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kQp}) {
+  for (const auto kind : {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr,
+                          Stored::kSrq, Stored::kQp}) {
     const Sizes sizes = sizes_of(kind);
     for (const auto& record : file.all(kind)) {
       if (record.size != sizes.request + sizes.reply) return fail(EINVAL, "its state is damaged");
@@ -165,6 +167,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     qp->out_used = state.out_used != 0;
     qp->in_used = state.in_used != 0;
     qp->maps_peer_id = state.maps_peer;
+    qp->link = state.link;
     qp->peer_outbox_at = state.peer_outbox;
     qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
     if (state.outbox != 0) {
@@ -178,6 +181,13 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
       (void)context_->device->fabric->attach(*qp, group);
     }
     was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0};
+  }
+  for (const auto& record : file.all(Stored::kSrqSize)) {
+    SrqSizeRecord size{};
+    rdma::Srq* srq = context_->srqs.find(record.number);
+    if (srq == nullptr || !read(record, &size)) continue;
+    if (const int error = resize_srq(*srq, size.max_wr); error != 0)
+      return fail(error, "its shared receive queue cannot be made again");
   }
   if (unanswered) {  // the program will ask for another
     ipc::Request request;
@@ -195,7 +205,33 @@ void Session::restore_pairs() {
   context_->qps.each([this](rdma::Qp& qp) { context_->device->fabric->restore_pair(qp); });
 }
 
+// What a dead worker held is given back unless it was completed.
+void Session::restore_claims() {
+  for (const auto& record : file_->all(Stored::kClaim)) {
+    ClaimRecord claim{};
+    const uint32_t slot = record.number & (ipc::kMaxQueueDepth - 1);
+    rdma::Srq* srq = context_->srqs.find(record.number >> 15);
+    const rdma::Qp* qp = read(record, &claim) ? context_->qps.find(claim.qp) : nullptr;
+    const auto completed_in = [slot](const ipc::RecvRing& ring, uint32_t depth, uint32_t from) {
+      const uint32_t head = ipc::head_of(ring, depth);
+      for (uint32_t i = head - std::min(head - from, depth); i != head; ++i)
+        if (ring.entries()[i & (depth - 1)].slot == slot) return true;
+      return false;
+    };
+    const bool completed =
+        qp != nullptr &&
+        (completed_in(*qp->inbox, qp->inbox_depth, claim.inbox) ||
+         (qp->peer_outbox != nullptr &&
+          completed_in(*qp->peer_outbox->ring, qp->peer_outbox->depth, claim.peer_outbox)));
+    if (srq != nullptr && slot < srq->depth && !completed &&
+        srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker)
+      srq->give_back(slot);
+    file_->erase(Stored::kClaim, record.number);
+  }
+}
+
 void Session::restore_links() {
+  restore_claims();
   context_->qps.each([this](rdma::Qp& qp) {
     const auto [out, in] = was_linked_[qp.handle];
     if (!context_->device->fabric->restore_link(qp, out, in)) bereaved_.push_back(qp.handle);
@@ -206,7 +242,8 @@ void Session::restore_links() {
 // All sessions of the fabric are there, with their links: the work goes on.
 void Session::go_on() {
   context_->heap->wipe();
-  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+  context_->claims_heap->wipe();
+  write_down_changes();
   context_->qps.each([this](rdma::Qp& qp) {
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
     qp.note_drained();  // nothing is in hand

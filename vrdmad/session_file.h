@@ -23,7 +23,20 @@ namespace vrdma::vrdmad {
 class SessionFile {
  public:
   // In the order in which they are made again.
-  enum class Kind : uint16_t { kWho, kPd, kChannel, kCq, kCqSize, kAh, kMr, kQp, kQpState, kKinds };
+  enum class Kind : uint16_t {
+    kWho,
+    kPd,
+    kChannel,
+    kCq,
+    kCqSize,
+    kAh,
+    kMr,
+    kSrq,
+    kSrqSize,
+    kQp,
+    kQpState,
+    kClaim,
+  };
 
   struct Record {
     uint32_t number = 0;

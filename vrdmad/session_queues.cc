@@ -101,8 +101,11 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
     return error;
   srq->max_wr = request.max_wr;
   srq->max_sge = request.max_sge;
-  if (auto made = srq->make(*context_, *pd, xrc); !made) return made.error().code();
-  rdma::Srq& made = *context_->srqs.add(std::move(srq));
+  rdma::Srq::Places at{};
+  if (forced_ != nullptr) at = {forced_->create_srq.block, forced_->create_srq.claims};
+  if (auto made = srq->make(*context_, *pd, xrc, at); !made) return made.error().code();
+  if (forced_ != nullptr) srq->limit = srq->block->limit.load();
+  rdma::Srq& made = *context_->srqs.add(std::move(srq), wanted());
   if (xrc) {
     made.xrcd = xrcd;
     made.cq = cq;
@@ -135,13 +138,17 @@ int Session::modify_srq(const ipc::ModifySrqRequest& request) {
   const uint32_t limit = limits ? request.limit : srq->limit;
   if (max_wr == 0 || max_wr > ipc::kMaxQueueDepth || limit > max_wr) return EINVAL;
   if (max_wr > srq->depth) return ENOMEM;
-  if (resizes) {
-    rdma::Charges fresh;
-    if (const int error = charge(Kind::kRecvWr, max_wr, &fresh); error != 0) return error;
-    srq->charges.back() = std::move(fresh.back());
-  }
-  srq->max_wr = max_wr;
+  if (resizes)
+    if (const int error = resize_srq(*srq, max_wr); error != 0) return error;
   if (limits) srq->set_limit(request.limit);
+  return 0;
+}
+
+int Session::resize_srq(rdma::Srq& srq, uint32_t max_wr) {
+  rdma::Charges fresh;
+  if (const int error = charge(Kind::kRecvWr, max_wr, &fresh); error != 0) return error;
+  srq.charges.back() = std::move(fresh.back());
+  srq.max_wr = max_wr;
   return 0;
 }
 

@@ -118,7 +118,17 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
       if (const rdma::Qp* qp = context_->qps.find(handle); qp != nullptr) keep_state(*qp);
       break;
     case Call::kCreateSrq:
-      file_->forbid("it had shared receive queues");
+      if (request.create_srq.xrcd != ipc::kNoObject) break;  // it has an XRC domain
+      keep(Stored::kSrq, request, reply, reply.sequence);
+      break;
+    case Call::kModifySrq: {
+      const SrqSizeRecord record{context_->srqs.find(handle)->max_wr};
+      file_->put(Stored::kSrqSize, handle, &record, sizeof record);
+      break;
+    }
+    case Call::kDestroySrq:
+      file_->erase(Stored::kSrqSize, handle);
+      file_->erase(Stored::kSrq, handle);
       break;
     case Call::kAllocMw:
       file_->forbid("it had memory windows");
@@ -150,12 +160,32 @@ void Session::keep_state(const rdma::Qp& qp) {
   record.linked_in = qp.in != nullptr ? 1 : 0;
   record.out_used = qp.out_used ? 1 : 0;
   record.in_used = qp.in_used ? 1 : 0;
+  record.link = qp.link;
   record.groups = static_cast<uint32_t>(qp.groups.size());
   std::vector<uint8_t> bytes(sizeof record + qp.groups.size() * sizeof(verbs::Gid));
   std::memcpy(bytes.data(), &record, sizeof record);
   if (!qp.groups.empty())
     std::memcpy(bytes.data() + sizeof record, qp.groups.data(), bytes.size() - sizeof record);
   file_->put(Stored::kQpState, qp.handle, bytes.data(), bytes.size());
+}
+
+// Before a worker holds it: so a receive is never lost with a worker, nor given to another message
+// when it was completed. The rings that tell which are the program's and its peers'; what is
+// written here they cannot change.
+void Session::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
+  if (file_ == nullptr) return;
+  if (receiver == nullptr) return file_->erase(Stored::kClaim, claim_number(srq, slot));
+  const auto& theirs = receiver->peer_outbox;
+  const ClaimRecord record{receiver->handle, ipc::head_of(*receiver->inbox, receiver->inbox_depth),
+                           theirs != nullptr ? ipc::head_of(*theirs->ring, theirs->depth) : 0};
+  file_->put(Stored::kClaim, claim_number(srq, slot), &record, sizeof record);
+}
+
+void Session::write_down_changes() {
+  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+  context_->on_claim = [this](const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
+    keep_claim(srq, slot, receiver);
+  };
 }
 
 // The session is open: from here on it is written down.
@@ -177,7 +207,7 @@ void Session::begin_file(const Fd& events) {
   who.doorbell = eventfd_id(doorbell_);
   who.events = file_id(events).inode;
   file_->put(Stored::kWho, 0, &who, sizeof who);
-  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+  write_down_changes();
 }
 
 }  // namespace vrdma::vrdmad

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/ipc/messages.h"
+#include "core/rdma/device.h"
 #include "core/rdma/process.h"
 #include "core/verbs/gid.h"
 #include "vrdmad/process_files.h"
@@ -31,6 +32,20 @@ struct ChannelRecord {
   uint64_t pipe;
 };
 
+struct SrqSizeRecord {
+  uint32_t max_wr;
+};
+
+// A receive of an SRQ that a worker holds, or is about to hold: see claim_number().
+struct ClaimRecord {
+  uint32_t qp;                  // to whom it is to be completed
+  uint32_t inbox, peer_outbox;  // how many entries were published there
+};
+[[nodiscard]] inline uint32_t claim_number(const rdma::Srq& srq, uint32_t slot) {
+  static_assert(ipc::kMaxQueueDepth <= 1u << 15);
+  return srq.handle << 15 | slot;
+}
+
 struct QpRecord {
   verbs::QpAttributes attributes;
   verbs::Gid sgid;
@@ -38,6 +53,7 @@ struct QpRecord {
   uint32_t outbox_depth;
   uint32_t maps_peer;
   uint8_t linked_out, linked_in, out_used, in_used;
+  uint32_t link;
   uint32_t groups;
   // verbs::Gid[groups] follow
 };
@@ -63,6 +79,9 @@ struct Sizes {
     case Stored::kMr:
       return {ipc::Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply),
               ipc::Call::kDeregMr};
+    case Stored::kSrq:
+      return {ipc::Call::kCreateSrq, sizeof(ipc::CreateSrqRequest), sizeof(ipc::CreateSrqReply),
+              ipc::Call::kDestroySrq};
     case Stored::kQp:
       return {ipc::Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
               ipc::Call::kDestroyQp};

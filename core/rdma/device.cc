@@ -22,18 +22,20 @@ void Cq::notify(uint32_t qpn, bool solicited) {
   notify(solicited);
 }
 
-base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox) {
+base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {
   max_sge = std::max(max_sge, 1u);
   depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
   const uint64_t wqes_end = ipc::srq_wqes_at(depth) + uint64_t{depth} * ipc::recv_stride(max_sge);
   const uint64_t inbox_at = (wqes_end + 63) / 64 * 64;
-  auto rings = owner.heap->allocate(with_inbox ? inbox_at + ipc::recv_ring_bytes(depth) : wqes_end);
+  auto rings = owner.heap->allocate(with_inbox ? inbox_at + ipc::recv_ring_bytes(depth) : wqes_end,
+                                    at.block);
   if (!rings) return base::pass(std::move(rings.error()));
-  auto claims = owner.claims_heap->allocate(ipc::srq_claims_bytes(depth));
+  auto claims = owner.claims_heap->allocate(ipc::srq_claims_bytes(depth), at.claims);
   if (!claims) return base::pass(std::move(claims.error()));
   range = std::move(*rings);
   claims_range = std::move(*claims);
   block = owner.arena.at<ipc::SrqBlock>(range.offset());
+  returned_head = block->returned_head.load();
   if (with_inbox) inbox = owner.arena.at<ipc::RecvRing>(range.offset() + inbox_at);
   receives = SharedReceives::at(block, owner.bells.at<ipc::SrqClaims>(claims_range.offset()), depth,
                                 max_sge);
@@ -43,19 +45,28 @@ base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox) {
   return {};
 }
 
-Outcome Srq::claim(Receive* receive) {
+Outcome Srq::claim(Receive* receive, const Qp* receiver) {
   // Each failure is another's success. Who fails for ever is made to by the owner.
   constexpr int kAttempts = 1000;
   for (int i = 0; i < kAttempts; ++i) {
     Candidate candidate;
     const Outcome found = find_receive(receives, &candidate);
     if (found != Outcome::kDone) return found;
-    if (!rdma::claim(receives, candidate, ipc::kClaimedByWorker)) continue;
+    if (receiver != nullptr && context->on_claim)
+      context->on_claim(*this, candidate.receive.slot, receiver);
+    if (!rdma::claim(receives, candidate, ipc::kClaimedByWorker)) {
+      completed(candidate.receive.slot);
+      continue;
+    }
     *receive = candidate.receive;
     check_limit();
     return Outcome::kDone;
   }
   return Outcome::kPeerBroken;
+}
+
+void Srq::completed(uint32_t slot) const {
+  if (context->on_claim) context->on_claim(*this, slot, nullptr);
 }
 
 void Srq::give_back(uint32_t slot) {
@@ -64,6 +75,7 @@ void Srq::give_back(uint32_t slot) {
   receives.claims->words()[slot].store(number, std::memory_order_release);
   const_cast<uint32_t*>(receives.returned())[returned_head & (depth - 1)] = slot;
   block->returned_head.store(++returned_head, std::memory_order_release);
+  completed(slot);
   for (Sender* waiter : std::list(waiters)) waiter->receive_posted();
 }
 

@@ -238,14 +238,20 @@ struct Srq {
   uint32_t inbox_head = 0;  // ours: entries delivered
   Charges charges;
 
+  // Where another daemon had it; 0: anywhere.
+  struct Places {
+    uint64_t block, claims;
+  };
   // Makes its rings and claims in the owner's memory, for at least max_wr receives of max_sge
   // elements; an inbox too if it is of an XRC domain.
-  [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox);
+  [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox, Places at = {});
 
   // Completes a receive of an XRC SRQ.
   void deliver(const ipc::RecvEntry& entry);
-  // Takes the next receive out of the queue for a worker.
-  [[nodiscard]] Outcome claim(Receive* receive);
+  // Takes the next receive out of the queue for a worker, to complete it at `receiver`.
+  [[nodiscard]] Outcome claim(Receive* receive, const Qp* receiver = nullptr);
+  // One that was claimed is completed.
+  void completed(uint32_t slot) const;
   // Gives back one that was claimed and will not be completed.
   void give_back(uint32_t slot);
   // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case
@@ -354,6 +360,10 @@ struct Qp {
   // Gives back the receive that the program claimed at the peer's SRQ and will not complete, for it
   // is dead or has forgotten the link.
   void settle_claim();
+  void claims_from(Srq& srq_of_peer) {
+    claims_at = &srq_of_peer;
+    claims_alive = srq_of_peer.alive;
+  }
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
@@ -398,7 +408,10 @@ struct Context final : Imports {
   Charges charges;
   std::function<void()> on_corrupt;  // a ring's index is impossible: the session must end
   std::function<void(const Qp&)> on_qp_changed;  // its attributes, links or groups; may be empty
-  uint32_t epoch = 0;                            // of this daemon, as its worker's tokens have it
+  // A worker is about to claim a receive for that queue pair; null: it does not hold it any more.
+  // May be empty.
+  std::function<void(const Srq&, uint32_t slot, const Qp* receiver)> on_claim;
+  uint32_t epoch = 0;  // of this daemon, as its worker's tokens have it
 
   Context() = default;
   Context(const Context&) = delete;

@@ -113,8 +113,7 @@ Qp* Fabric::pair(Qp& qp) {
   if (peer->srq != nullptr) {
     if (++next_link_ < ipc::kFirstLink) next_link_ = ipc::kFirstLink;
     qp.link = next_link_;
-    qp.claims_at = peer->srq;
-    qp.claims_alive = peer->srq->alive;
+    qp.claims_from(*peer->srq);
   }
   return peer;
 }
@@ -156,6 +155,8 @@ void Fabric::restore_pair(Qp& qp) {
     return peer.outbox != nullptr && peer.outbox->range.offset() == qp.peer_outbox_at;
   };
   const Qp* named = named_peer(qp);
+  if (qp.link != 0 && named != nullptr && named->srq != nullptr) qp.claims_from(*named->srq);
+  next_link_ = std::max(next_link_, qp.link);
   if (named != nullptr && named->context == qp.maps_peer && is_it(*named))
     qp.peer_outbox = named->outbox;
   else

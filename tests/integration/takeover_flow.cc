@@ -1,7 +1,8 @@
 // Two processes that send each other numbered messages for some seconds and check that each comes
-// once, in order and whole, and that each send completes once and in order.
+// once, in order and whole, and that each send completes once and in order. `shared`: the receives
+// are those of an SRQ, of which none may be missing at the end.
 //
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared [SERVER_ADDRESS]
 //
 // Exits with 0 if all was as it must be; else says what was not.
 #include <arpa/inet.h>
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 namespace {
@@ -68,7 +70,7 @@ int meet(uint16_t port, const char* server) {
 
 class Flow {
  public:
-  Flow(const char* device, uint8_t gid_index, bool events) : gid_index_(gid_index) {
+  Flow(const char* device, uint8_t gid_index, const std::string& how) : gid_index_(gid_index) {
     int count = 0;
     ibv_device** devices = ibv_get_device_list(&count);
     for (int i = 0; i < count; ++i)
@@ -76,11 +78,18 @@ class Flow {
         context_ = ibv_open_device(devices[i]);
     made(context_, "open the device");
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
-    if (events) channel_ = made(ibv_create_comp_channel(context_), "make a channel");
+    if (how == "events") channel_ = made(ibv_create_comp_channel(context_), "make a channel");
     cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, channel_, 0), "make a CQ");
     memory_.resize(2 * kDepth * kSize);
     mr_ = made(ibv_reg_mr(pd_, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "register");
+    if (how == "shared") {
+      ibv_srq_init_attr shared{};
+      shared.attr.max_wr = kDepth;
+      shared.attr.max_sge = 1;
+      srq_ = made(ibv_create_srq(pd_, &shared), "make an SRQ");
+    }
     ibv_qp_init_attr attr{};
+    attr.srq = srq_;
     attr.send_cq = attr.recv_cq = cq_;
     attr.cap = {kDepth, kDepth, 1, 1, 0};
     attr.qp_type = IBV_QPT_RC;
@@ -137,6 +146,15 @@ class Flow {
     }
   }
 
+  // Sends as many messages as there must be receives.
+  void use_up() {
+    if (srq_ == nullptr) return;
+    using_up_ = true;
+    const uint64_t sends = posted_ + kDepth, receives = received_ + kDepth;
+    while (posted_ < sends) post_send(false);
+    while (sent_ < sends || received_ < receives) take();
+  }
+
   [[nodiscard]] uint64_t posted() const { return posted_; }
   [[nodiscard]] uint64_t received() const { return received_; }
 
@@ -145,6 +163,7 @@ class Flow {
       if (error != 0) fail(what, static_cast<uint64_t>(error));
     };
     expect_0("destroy the QP", ibv_destroy_qp(qp_));
+    if (srq_ != nullptr) expect_0("destroy the SRQ", ibv_destroy_srq(srq_));
     expect_0("destroy the CQ", ibv_destroy_cq(cq_));
     if (channel_ != nullptr) expect_0("destroy the channel", ibv_destroy_comp_channel(channel_));
     expect_0("deregister", ibv_dereg_mr(mr_));
@@ -166,8 +185,9 @@ class Flow {
     wr.wr_id = index;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    if (const int error = ibv_post_recv(qp_, &wr, &bad); error != 0)
-      fail("post a receive", static_cast<uint64_t>(error));
+    const int error =
+        srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qp_, &wr, &bad);
+    if (error != 0) fail("post a receive", static_cast<uint64_t>(error));
   }
   void post_send(bool last) {
     const uint64_t index = posted_;
@@ -207,14 +227,16 @@ class Flow {
   }
   void check(const ibv_wc& wc) {
     const uint64_t index = received_++;
-    const uint64_t* words = slot(index % kDepth);
-    if (wc.wr_id != index) fail("a receive completes out of its turn", wc.wr_id, index);
+    const uint64_t* words = slot(wc.wr_id % kDepth);
+    // What a worker gave back is used before what was posted earlier.
+    if (wc.wr_id != index && srq_ == nullptr)
+      fail("a receive completes out of its turn", wc.wr_id, index);
     if (wc.byte_len != kSize) fail("a message of another length", wc.byte_len, kSize);
     if (words[0] != index) fail("another message", words[0], index);
     for (uint32_t i = 8; i < kSize / 8; i += 8)
       if (words[i] != index * 1000003 + i) fail("other data", words[i], index * 1000003 + i);
     if (words[1] != 0) total_ = words[1];
-    post_receive(index + kDepth);
+    if (!using_up_) post_receive(wc.wr_id + kDepth);
   }
   // Requests to the daemon, which may be away or have just died.
   void register_something() {
@@ -231,17 +253,18 @@ class Flow {
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
   ibv_mr* mr_ = nullptr;
+  ibv_srq* srq_ = nullptr;
   ibv_qp* qp_ = nullptr;
   std::vector<char> memory_;
   uint64_t posted_ = 0, sent_ = 0, received_ = 0, total_ = UINT64_MAX, rounds_ = 0;
-  bool last_posted_ = false;
+  bool last_posted_ = false, using_up_ = false;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
-  Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), std::strcmp(argv[5], "events") == 0);
+  Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), argv[5]);
   const int socket = meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr);
   if (socket < 0) fail("meet");
   flow.connect(socket);
@@ -250,6 +273,10 @@ int main(int argc, char** argv) {
   move_all(socket, &mine, sizeof mine, true);
   move_all(socket, &theirs, sizeof theirs, false);
   if (theirs != flow.received()) fail("messages received", flow.received(), theirs);
+  flow.use_up();
+  char done = 0;
+  move_all(socket, &done, 1, true);
+  move_all(socket, &done, 1, false);
   flow.close();
   std::printf("%llu sent, %llu received\n", static_cast<unsigned long long>(mine),
               static_cast<unsigned long long>(theirs));
