@@ -44,39 +44,43 @@ CmId::~CmId() = default;
 
 CmIdRecord CmId::record() const {
   CmIdRecord record = kept_;
-  if (binding_.active()) record.bound = {binding_.address(), binding_.port()};
+  if (binding_.active()) record.bound = binding_.request();
   record.connection = connection_.record();
   return record;
 }
 
-base::Result<std::unique_ptr<CmId>> CmId::restore(CmHost& host, uint64_t netns,
-                                                  const CmIdRecord& record, Endpoint* endpoint,
-                                                  CmIdHandler* handler) {
+std::unique_ptr<CmId> CmId::restore(CmHost& host, uint64_t netns, const CmIdRecord& record,
+                                    Endpoint* endpoint, CmIdHandler* handler) {
   auto id = std::make_unique<CmId>(host, netns, record.space, record.service, record.psn, handler);
-  const bool had_device = record.route.endpoint != nullptr;
   id->kept_ = record;
   id->kept_.route.endpoint = nullptr;
+  if (id->take_again(record, endpoint)) return id;
+  id->kept_.route.endpoint = nullptr;
+  id->kept_.state = CmIdState::kGone;
+  id->binding_.reset();
+  id->charge_.reset();
+  return id;
+}
+
+bool CmId::take_again(const CmIdRecord& record, Endpoint* endpoint) {
+  if (record.route.endpoint != nullptr && endpoint == nullptr) return false;
   if (record.bound) {
-    auto binding = host.ports.bind({netns, record.space, record.bound->gid, record.bound->port,
-                                    record.reuse, record.family_only, true});
-    if (!binding) return tl::unexpected(binding.error());
-    id->binding_ = std::move(*binding);
-  }
-  if (had_device && endpoint == nullptr) {
-    id->kept_.state = CmIdState::kGone;
-    return id;
+    PortRequest request = *record.bound;
+    request.privileged = true;  // it was asked then
+    auto binding = host_.ports.bind(request);
+    if (!binding) return false;
+    binding_ = std::move(*binding);
   }
   Route route = record.route;
   route.endpoint = endpoint;
-  if (auto ok = id->use(route); !ok) return tl::unexpected(ok.error());
-  if (record.state == CmIdState::kListening) {
-    if (auto ok = id->begin_to_listen(); !ok) return tl::unexpected(ok.error());
-  } else if (record.connection.state != State::kClosed && endpoint != nullptr) {
-    auto connection = endpoint->restore(record.connection, id.get());
-    if (!connection) return tl::unexpected(connection.error());
-    id->connection_ = std::move(*connection);
-  }
-  return id;
+  if (!use(route)) return false;
+  // Of an address that has gone it hears nothing, as before.
+  if (record.state == CmIdState::kListening) (void)begin_to_listen();
+  if (record.connection.state == State::kClosed || endpoint == nullptr) return true;
+  auto connection = endpoint->restore(record.connection, this);
+  if (!connection) return false;
+  connection_ = std::move(*connection);
+  return true;
 }
 
 base::Result<void> CmId::in(std::initializer_list<CmIdState> states) const {

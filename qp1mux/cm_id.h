@@ -163,7 +163,7 @@ struct CmIdRecord : CmIdOptions {
   uint32_t remote_qpn = 0, remote_psn = 0;
   uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
   uint8_t path_mtu = 0, timeout = 0;
-  std::optional<Address> bound;  // what it holds of the ports
+  std::optional<PortRequest> bound;  // what it holds of the ports
   ConnectionRecord connection;
 };
 static_assert(std::is_trivially_copyable_v<CmIdRecord>);
@@ -179,12 +179,11 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmId& operator=(const CmId&) = delete;
 
   // The id of another process, as record() was there: what was not answered is said again.
-  // `endpoint` is that of its vdevice; nullptr: it had none, or that has gone, and the id is kGone
-  // without an event. EADDRINUSE, EADDRNOTAVAIL: somebody has its port; EEXIST: its connection.
-  [[nodiscard]] static base::Result<std::unique_ptr<CmId>> restore(CmHost& host, uint64_t netns,
-                                                                   const CmIdRecord& record,
-                                                                   Endpoint* endpoint,
-                                                                   CmIdHandler* handler);
+  // `endpoint` is that of its vdevice; nullptr: it had none, or that has gone. If its vdevice, its
+  // port or its connection is not to be had, it is kGone, without an event.
+  [[nodiscard]] static std::unique_ptr<CmId> restore(CmHost& host, uint64_t netns,
+                                                     const CmIdRecord& record, Endpoint* endpoint,
+                                                     CmIdHandler* handler);
   [[nodiscard]] CmIdRecord record() const;
 
   [[nodiscard]] CmIdOptions& options() { return kept_; }
@@ -234,6 +233,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   }
   [[nodiscard]] Path path() const;
   [[nodiscard]] std::vector<uint8_t> with_header(PrivateData data) const;
+  [[nodiscard]] bool take_again(const CmIdRecord& record, Endpoint* endpoint);
   base::Result<void> begin_to_listen();
   base::Result<void> listen_on(Endpoint& endpoint);
   base::Result<void> use(const Route& route);

@@ -131,7 +131,8 @@ void MuxState::end_widowed() {
   for (const auto& [id, exchange] : exchanges) {
     if (exchange->state != State::kEstablished && exchange->state != State::kRepReceived) continue;
     const auto peer = exchanges.find(exchange->remote_id);
-    if (peer == exchanges.end() || peer->second->path.local != exchange->path.remote ||
+    if (peer == exchanges.end() || peer->second->state == State::kTimewait ||
+        peer->second->path.local != exchange->path.remote ||
         peer->second->endpoint->setup.fabric != exchange->endpoint->setup.fabric)
       widowed.push_back(exchange);
   }

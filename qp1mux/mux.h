@@ -112,8 +112,8 @@ class Mux {
   // Does what is due.
   void advance();
 
-  // All connections that another process had are restored: a peer that is not among them has gone.
-  // Who is connected with one learns it as from a DREQ of that peer. (All peers are of this host.)
+  // All connections that another process had are restored, and all peers are of this host: one that
+  // is not among them has gone. Who is connected with it learns so as from a DREQ of that peer.
   void end_widowed();
 
   // Whether a vdevice of this host owns the GID.

@@ -29,7 +29,7 @@ void PortTable::Binding::Free::operator()(Holder* holder) const {
 }
 
 uint16_t PortTable::Binding::port() const { return holder_->request.port; }
-const verbs::Gid& PortTable::Binding::address() const { return holder_->request.address; }
+const PortRequest& PortTable::Binding::request() const { return holder_->request; }
 
 base::Result<void> PortTable::Binding::listen() {
   PortRequest alone = holder_->request;

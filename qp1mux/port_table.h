@@ -44,7 +44,7 @@ class PortTable {
 
     [[nodiscard]] bool active() const { return holder_ != nullptr; }
     [[nodiscard]] uint16_t port() const;
-    [[nodiscard]] const verbs::Gid& address() const;
+    [[nodiscard]] const PortRequest& request() const;  // as it is held
 
     // From now on nobody shares with it. EADDRINUSE or EADDRNOTAVAIL, as for bind(), if somebody
     // does already.

@@ -170,6 +170,11 @@ void Cm::adopt_sessions() {
   mux_.end_widowed();
 }
 
+void Cm::end_left_by(uint64_t netns, const rdma::Process::Identity& process) {
+  for (const auto& session : sessions_)
+    if (session->netns() == netns && session->is_left_by(process)) session->end();
+}
+
 void Cm::leave_sessions() {
   for (const auto& session : sessions_) session->leave();
   sessions_.clear();

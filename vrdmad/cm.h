@@ -80,6 +80,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // For CmSession.
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
   [[nodiscard]] std::string new_file();  // the path of one that is not there yet
+  // Sessions that were taken over, of a process that has begun another instead.
+  void end_left_by(uint64_t netns, const rdma::Process::Identity& process);
   [[nodiscard]] CmCounters& counters() { return counters_; }
   [[nodiscard]] uint32_t random() { return static_cast<uint32_t>(random_()); }
   // The session of the namespace that has it, or nullptr.

@@ -85,7 +85,7 @@ CmSession::~CmSession() {
   file_ = {};
   while (!channels_.empty()) remove_channel(channels_.begin()->first);
   while (!ids_.empty()) remove_id(ids_.begin()->first);
-  --space_->sessions;
+  if (counted_) --space_->sessions;
   watch_.reset();  // before another thread closes what it watches
   if (socket_.valid()) close_connection(std::move(socket_));
 }
@@ -154,10 +154,13 @@ void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* be
   serving_ = true;
   reply->error = dispatch(request, reply, beside);
   serving_ = false;
-  if (changes_nothing(request.call)) return;
+  const bool made_an_id = reply->handle != 0;
+  if (changes_nothing(request.call) && !made_an_id) return;
   if (const auto id = ids_.find(request.handle); id != ids_.end()) keep(*id->second);
   file_.put_answer(*reply);
   file_.commit();
+  // Rather in both files than in none.
+  if (CmSession* other = std::exchange(taken_from_, nullptr)) other->file_.commit();
 }
 
 void CmSession::answer(const ipc::CmReply& reply, const Fd& beside) {
@@ -289,9 +292,7 @@ int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
     return EINVAL;
   reply->handle = take_from(*other, request.handle, request.channel);
   reply->where = where(*ids_.at(reply->handle)->cm);
-  // Rather in both files than in none.
-  file_.commit();
-  other->file_.commit();
+  taken_from_ = other;
   return 0;
 }
 
@@ -313,6 +314,7 @@ uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channe
     });
   other.ids_.erase(handle);
   other.file_.erase_id(handle);
+  other.forget_request(handle);
   for (auto& message : untold) {
     --other.unread_;
     --space_->events;
@@ -361,8 +363,19 @@ int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
   return ENOSYS;
 }
 
+// Nobody is told any more that it has come.
+void CmSession::forget_request(uint32_t handle) {
+  for (auto& [number, channel] : channels_)
+    std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {
+      if (message.request != handle) return false;
+      heard(message);
+      return true;
+    });
+}
+
 // What it had to tell and nobody has heard goes with it, and so do the requests in that.
 void CmSession::destroy_id(uint32_t handle) {
+  forget_request(handle);
   std::vector<uint32_t> lost;
   for (auto& [number, channel] : channels_)
     std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {

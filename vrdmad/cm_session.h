@@ -1,10 +1,12 @@
 // One process's use of rdma_cm: the daemon's end of a connection to the rdma_cm socket.
 //
-// Holds the process's event channels and ids; all of them end with the connection. Events wait here
-// when a channel's socket is full. Belongs to the control thread.
+// Holds the process's event channels and ids. Events wait here when a channel's socket is full.
+// Belongs to the control thread.
 //
-// It outlives the daemon, unless the program speaks an older version of the protocol: what a
-// request or an event changes is in its file before the program learns of it.
+// It ends with the connection, unless that ends with the daemon: what a request or an event changes
+// is in the session's file before the program learns of it, and the next daemon goes on with that
+// until the program has connected again, or died. (Not if the program speaks an older version of
+// the protocol.)
 #pragma once
 
 #include <array>
@@ -47,7 +49,11 @@ class CmSession {
   // Not from inside an event of its ids.
   void end();
   // For another daemon: to be destroyed then, without an end of what it has.
-  void leave() { file_.leave(); }
+  void leave() {
+    if (!over_) file_.leave();
+  }
+  // Of a process that does not go on with it, if it is of that process.
+  [[nodiscard]] bool is_left_by(const rdma::Process::Identity& process) const;
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
@@ -89,6 +95,7 @@ class CmSession {
   [[nodiscard]] Id* add_id(uint32_t channel, uint32_t handle = 0);
   void remove_id(uint32_t handle);
   void destroy_id(uint32_t handle);
+  void forget_request(uint32_t handle);
 
   // cm_session_events.cc
   int create_channel(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
@@ -107,7 +114,7 @@ class CmSession {
   // cm_session_adopt.cc
   void begin_file();
   void keep(const Id& id);
-  [[nodiscard]] base::Result<void> take_over();
+  void take_over();
   int resume(const ipc::CmRequest& request);
   void attach(base::Fd socket, uint32_t sequence);
 
@@ -128,8 +135,10 @@ class CmSession {
   std::shared_ptr<rdma::Process> process_;  // likewise
   ipc::CmReply last_;                       // of the dead daemon
   bool over_ = false;
-  bool serving_ = false;           // a request, with whose answer what it changes takes effect
-  std::vector<uint32_t> touched_;  // channels with something to tell, then
+  CmSession* taken_from_ = nullptr;  // an id, by the request that is being served
+  bool counted_ = true;              // among the connections of the namespace
+  bool serving_ = false;             // a request, with whose answer what it changes takes effect
+  std::vector<uint32_t> touched_;    // channels with something to tell, then
   uint32_t unread_ = 0;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;

@@ -20,6 +20,7 @@ void CmSession::begin_file() {
   auto process = rdma::Process::identify(socket_.get());
   if (!process) return;
   who_.process = (*process)->identity();
+  cm_.end_left_by(netns(), who_.process);
   auto made = CmSessionFile::create(cm_.new_file(), who_);
   if (!made) return;
   made->numbers() = file_.numbers();
@@ -43,18 +44,20 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
       new CmSession(cm, cm.space(who->netns), Fd(), std::move(ended)));
   session->who_ = *who;
   session->file_ = std::move(file);
+  --session->space_->sessions;
+  session->counted_ = false;
   session->process_ = std::move(*process);
   auto death = cm.loop().watch(session->process_->pidfd(), EPOLLIN,
                                [raw = session.get()](uint32_t) { raw->end(); });
   if (!death) return pass(std::move(death).error());
   session->death_watch_ = std::move(*death);
-  if (auto taken = session->take_over(); !taken) return pass(std::move(taken).error());
+  session->take_over();
   spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
                who->process.pid, session->ids_.size());
   return session;
 }
 
-Result<void> CmSession::take_over() {
+void CmSession::take_over() {
   for (const uint32_t handle : file_.channels()) {
     channels_.try_emplace(handle);
     ++space_->channels;
@@ -65,10 +68,8 @@ Result<void> CmSession::take_over() {
     ++space_->ids;
     id.backlog = record.backlog;
     CmDevice* device = cm_.device(netns(), record.node_guid);
-    auto cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,
-                                    device != nullptr ? &device->endpoint() : nullptr, &id);
-    if (!cm) return pass(std::move(cm).error());
-    id.cm = std::move(*cm);
+    id.cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,
+                                  device != nullptr ? &device->endpoint() : nullptr, &id);
   }
   for (const auto& message : file_.events()) {
     const auto id = ids_.find(message.handle);
@@ -89,7 +90,11 @@ Result<void> CmSession::take_over() {
       event.type = qp1mux::CmEventType::kDeviceRemoval;
       tell(id, event);
     }
-  return {};
+}
+
+bool CmSession::is_left_by(const rdma::Process::Identity& process) const {
+  return process_ != nullptr && who_.process.pid == process.pid &&
+         who_.process.start_time == process.start_time;
 }
 
 // Said on a connection of its own, which becomes that of the session that it names.
@@ -114,6 +119,7 @@ void CmSession::attach(Fd socket, uint32_t sequence) {
   socket_ = std::move(socket);
   death_watch_.reset();
   process_.reset();
+  if (!std::exchange(counted_, true)) ++space_->sessions;
   auto watch =
       cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
   if (!watch) return end();

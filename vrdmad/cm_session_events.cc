@@ -49,7 +49,8 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
     ++cm_.counters().crowded;
     return EMFILE;
   }
-  if (!file_.active() && request.version == ipc::kCmVersion) begin_file();
+  // Of what was before it, nothing would stand there.
+  if (!file_.active() && request.version == ipc::kCmVersion && channels_.empty()) begin_file();
   const uint32_t handle = new_handle();
   channels_.try_emplace(handle);
   ++space_->channels;
@@ -61,6 +62,7 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
 
 // A socket pair for a channel that is new, or whose other one was a dead daemon's.
 int CmSession::open_channel(uint32_t handle, ipc::CmReply* reply, Fd* beside) {
+  if (!channels_.contains(handle)) return EINVAL;
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
   // Nobody sends to it: so there are never a stranger's descriptors in it.

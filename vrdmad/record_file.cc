@@ -115,7 +115,8 @@ Result<void> RecordFile::map(uint64_t size) {
 bool RecordFile::grow(uint64_t size) {
   if (size <= size_) return true;
   const uint64_t wanted = std::max(size, size_ + std::min(size_, kMostGrowth));
-  const int error = ::posix_fallocate(fd_.get(), 0, static_cast<off_t>(wanted));
+  const int error =
+      ::posix_fallocate(fd_.get(), static_cast<off_t>(size_), static_cast<off_t>(wanted - size_));
   if (error != 0) {
     errno = error;
     return false;
@@ -157,13 +158,16 @@ bool RecordFile::erase(uint16_t kind, uint32_t number) {
 
 void RecordFile::commit() {
   header()->log.store(pack(start_, end_), std::memory_order_release);
-  if (end_ - start_ > 2 * live_ + kSlack) compact();
+  if (end_ - start_ > std::max(2 * live_ + kSlack, patience_)) compact();
 }
 
-// What stands is copied before the log, if it fits, or behind it. Without room all stays as it is.
+// What stands is copied before the log, if it fits, or behind it. Without room all stays as it is
+// for a while.
 void RecordFile::compact() {
   const uint64_t start = kRoom + live_ <= start_ ? kRoom : end_;
+  patience_ = end_ - start_ + kSlack;
   if (!grow(start + live_)) return;
+  patience_ = 0;
   uint64_t end = start;
   for (auto& [name, offset] : records_) {
     const uint64_t length = at(offset)->length();
@@ -174,6 +178,10 @@ void RecordFile::compact() {
   start_ = start;
   end_ = end;
   header()->log.store(pack(start_, end_), std::memory_order_release);
+  // What it takes to go on like this; the rest goes back.
+  const uint64_t enough = kRoom + 4 * (live_ + kSlack);
+  if (start_ == kRoom && size_ > 2 * enough && map(enough))
+    if (::ftruncate(fd_.get(), static_cast<off_t>(enough)) != 0) return;
 }
 
 std::optional<RecordFile::Record> RecordFile::find(uint16_t kind, uint32_t number) const {

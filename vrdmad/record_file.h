@@ -84,6 +84,7 @@ class RecordFile {
   uint64_t size_ = 0;             // mapped
   uint64_t start_ = 0, end_ = 0;  // of the log
   uint64_t live_ = 0;             // bytes of records that stand
+  uint64_t patience_ = 0;         // bytes of the log; a shorter one is not moved
   bool kept_ = false;
   std::unordered_map<uint64_t, uint64_t> records_;  // key -> offset
 };

@@ -1,5 +1,6 @@
 // Event channels, and what an event does to its id on the way to the program.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -34,6 +35,17 @@ bool add_to(EventSource& source, const base::Fd& fd) {
   return ::epoll_ctl(source.ready.get(), EPOLL_CTL_ADD, fd.get(), &event) == 0;
 }
 
+void take_out(EventSource& source, const base::Fd& fd) {
+  ::epoll_ctl(source.ready.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+}
+
+// The daemon has gone; there may be messages of it.
+bool is_hung_up(const EventSource& source) {
+  pollfd state{source.socket.get(), 0, 0};
+  return ::poll(&state, 1, 0) > 0;
+}
+
+// And there are none.
 bool has_ended(const EventSource& source) {
   char first = 0;
   return ::recv(source.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
@@ -50,7 +62,7 @@ int ask_for_socket(EventSource& source, bool wait, base::Fd* socket) {
   request.handle = source.handle;
   const int error = source.link->call(request, &reply, socket, wait);
   if (error != 0) return error;
-  source.handle = reply.handle;
+  if (source.handle == 0) source.handle = reply.handle;  // it is the same ever after
   return socket->valid() ? 0 : EMFILE;
 }
 
@@ -63,15 +75,18 @@ int renew(EventSource& source, bool wait) {
   const int error = source.link->is_own() ? ask_for_socket(source, wait, &socket) : EIO;
   if (error == EAGAIN) {
     if (!source.timer.valid()) {
-      ::epoll_ctl(source.ready.get(), EPOLL_CTL_DEL, source.socket.get(), nullptr);
       source.timer = base::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-      (void)add_to(source, source.timer);
+      if (!source.timer.valid() || !add_to(source, source.timer)) return EAGAIN;
+      take_out(source, source.socket);
     }
     itimerspec when{};
     when.it_value.tv_nsec = std::chrono::nanoseconds(kLook).count();
     ::timerfd_settime(source.timer.get(), 0, &when, nullptr);
     return EAGAIN;
   }
+  // Also in a child there may be descriptors of them, which would keep them in the set.
+  take_out(source, source.socket);
+  if (source.timer.valid()) take_out(source, source.timer);
   source.timer.reset();
   if (error == 0) ::dup3(socket.get(), source.socket.get(), O_CLOEXEC);
   (void)add_to(source, source.socket);
@@ -82,18 +97,22 @@ int renew(EventSource& source, bool wait) {
 
 EventSource::~EventSource() {
   // The daemon sees the end of the socket only if it is its own.
-  if (socket.valid() && link->is_own() && has_ended(*this))
+  if (socket.valid() && link->is_own() && is_hung_up(*this))
     (void)link->tell(ipc::CmCall::kDestroyChannel, handle);
 }
 
 ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
-  ssize_t got = 0;
-  do {
-    got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT);
-    // The dead daemon had sent it, and the next one does not know.
-  } while (got == sizeof *message && message->sequence == source.last);
-  if (got == sizeof *message) source.last = message->sequence;
-  return got;
+  for (;;) {
+    const ssize_t got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT);
+    if (got != sizeof *message) return got;
+    const auto it = source.link->ids.find(message->handle);
+    if (it == source.link->ids.end()) return got;
+    // Those of an id come in their order. The dead daemon had sent it, and the next does not know.
+    uint32_t& last = it->second->last_event;
+    if (last != 0 && static_cast<int32_t>(message->sequence - last) <= 0) continue;
+    last = message->sequence;
+    return got;
+  }
 }
 
 rdma_event_channel* create_channel() {
@@ -189,7 +208,7 @@ void on_response(Id* id, CmEvent* event) {
   if (connect_queue_pair(id, RDMA_MAX_RESP_RES, RDMA_MAX_INIT_DEPTH) != 0)
     error = errno;
   else
-    error = id->link->tell(ipc::CmCall::kConfirm, id->handle);
+    error = id->link->call(ipc::CmCall::kConfirm, id->handle);
   id->established = error == 0;
   if (error == 0) return;
   (void)fail_queue_pair(id);
@@ -197,8 +216,9 @@ void on_response(Id* id, CmEvent* event) {
   event->base.status = -error;
 }
 
-// Takes the next message, waiting for it if the channel blocks, and its id: null if nobody has that
-// any more. From then on rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
+// Takes the next message, waiting for it if the channel blocks (also if it was readable only
+// because a daemon had died), and its id: null if nobody has that any more. From then on
+// rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
 int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
   for (bool wait = false;;) {
     char first = 0;

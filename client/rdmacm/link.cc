@@ -38,17 +38,23 @@ std::shared_ptr<CmLink> CmLink::current() {
 
 bool CmLink::is_own() const { return owner_ == ::getpid(); }
 
-std::array<uint8_t, ipc::kCmSecret> CmLink::secret() {
-  const std::lock_guard lock(mutex_);
-  return secret_;
+std::array<uint8_t, ipc::kCmSecret> CmLink::secret() const {
+  std::array<uint8_t, ipc::kCmSecret> bytes{};
+  for (size_t i = 0; i < secret_.size(); ++i) {
+    const uint64_t word = secret_[i].load();
+    std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
+  }
+  return bytes;
 }
 
 bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
   std::vector<base::Fd> fds;
-  if (!ipc::send_message(socket_.get(), &request, sizeof request) ||
-      !ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds) ||
-      reply->magic != ipc::kCmMagic || reply->sequence != request.sequence)
-    return false;
+  if (!ipc::send_message(socket_.get(), &request, sizeof request)) return false;
+  *reply = {};
+  auto got = ipc::receive_message(socket_.get(), reply, sizeof *reply, &fds);
+  // A message without the descriptor for which this process has no room is one.
+  if (!got && got.error().code() != EBADMSG) return false;
+  if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return false;
   told_.clear();  // a daemon does one thing after the other
   if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
   return true;
@@ -62,7 +68,8 @@ CmLink::Resumed CmLink::resume() {
   ipc::CmRequest request;
   ipc::CmReply reply;
   request.call = ipc::CmCall::kResume;
-  std::copy(secret_.begin(), secret_.end(), request.param.data);
+  const auto known = secret();
+  std::copy(known.begin(), known.end(), request.param.data);
   base::Fd socket;
   if (begun_) {
     if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
@@ -72,13 +79,16 @@ CmLink::Resumed CmLink::resume() {
   if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;
   if (!socket.valid() || reply.error != 0) {
     lost_ = true;
+    redial_ = {};
+    socket_.reset();
     return Resumed::kNever;
   }
   died_.reset();
   socket_ = std::move(socket);
   if (begun_) grace_ = std::chrono::milliseconds(reply.grace_ms);
   for (const auto& told : told_)
-    if (told.sequence > reply.count) (void)ipc::send_message(socket_.get(), &told, sizeof told);
+    if (static_cast<int32_t>(told.sequence - reply.count) > 0)
+      (void)ipc::send_message(socket_.get(), &told, sizeof told);
   return Resumed::kYes;
 }
 
@@ -112,7 +122,7 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside,
     request.space = unmade->second.space;
     request.qp_type = unmade->second.qp_type;
   }
-  request.sequence = ++sequence_;
+  request.sequence = next_sequence();
   while (!exchange(request, reply, beside)) {
     const Resumed resumed = wait ? wait_for_daemon() : resume();
     if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
@@ -121,7 +131,7 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside,
   if (request.call == ipc::CmCall::kCreateChannel && reply->error == 0) {
     begun_ = true;
     grace_ = std::chrono::milliseconds(reply->grace_ms);
-    std::memcpy(secret_.data(), reply->guids, sizeof secret_);
+    for (size_t i = 0; i < secret_.size(); ++i) secret_[i] = reply->guids[i];
   }
   return reply->error;
 }
@@ -137,10 +147,17 @@ int CmLink::tell(ipc::CmCall call, uint32_t handle) {
   request.call = call;
   request.handle = handle;
   request.quiet = 1;
-  request.sequence = ++sequence_;
+  request.sequence = next_sequence();
+  while (!ipc::send_message(socket_.get(), &request, sizeof request))
+    if (wait_for_daemon() != Resumed::kYes) return EIO;
   told_.push_back(request);
-  if (ipc::send_message(socket_.get(), &request, sizeof request)) return 0;
-  return lost_ || grace_.count() == 0 ? EIO : 0;
+  return 0;
+}
+
+// 0 would be none.
+uint32_t CmLink::next_sequence() {
+  if (++sequence_ == 0) ++sequence_;
+  return sequence_;
 }
 
 int CmLink::call(ipc::CmCall call, uint32_t handle) {

@@ -36,7 +36,8 @@ class CmLink {
   // another daemon.
   int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr,
            bool wait = true);
-  // A request that cannot fail but by what an event tells: does not wait. 0 or EIO.
+  // A request that cannot fail but by what an event tells: does not wait for an answer, only, as
+  // call() does, for a daemon. 0 or EIO.
   int tell(ipc::CmCall call, uint32_t handle);
   // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
@@ -45,8 +46,9 @@ class CmLink {
   // it cannot.
   [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
 
-  // For requests of other sessions about ids of this one; zeros before the first channel.
-  [[nodiscard]] std::array<uint8_t, ipc::kCmSecret> secret();
+  // For requests of other sessions about ids of this one; zeros before the first channel. Takes no
+  // lock: a child asks that was forked at any moment.
+  [[nodiscard]] std::array<uint8_t, ipc::kCmSecret> secret() const;
   // Of this process, and not of the one that forked it.
   [[nodiscard]] bool is_own() const;
 
@@ -54,6 +56,7 @@ class CmLink {
 
  private:
   enum class Resumed { kYes, kNotYet, kNever };
+  uint32_t next_sequence();
   bool exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   Resumed resume();
   Resumed wait_for_daemon();
@@ -62,7 +65,7 @@ class CmLink {
   std::string path_;
   base::Fd socket_;
   Redial redial_;
-  std::array<uint8_t, ipc::kCmSecret> secret_{};
+  std::array<std::atomic<uint64_t>, ipc::kCmSecret / sizeof(uint64_t)> secret_{};
   bool begun_ = false;              // there is a channel: the daemon knows us
   std::atomic<bool> lost_ = false;  // and no other does, nor will
   std::chrono::milliseconds grace_{0};

@@ -73,6 +73,7 @@ int take_from_parent(Id& id, Channel& to) {
     id.link->ids.erase(id.handle);
     link->ids.emplace(reply.handle, &id);
     id.reported = id.acknowledged = 0;  // what the parent has not given back is the parent's
+    id.last_event = 0;
   }
   id.link = link;
   id.handle = reply.handle;
@@ -102,7 +103,11 @@ int migrate(Id* id, rdma_event_channel* given) {
   if (channel == nullptr) return -1;
   Channel& from = *Channel::of(id->base.channel);
   Channel& to = *Channel::of(channel);
-  const bool inherited = to.source->link != id->link;
+  const bool inherited = !id->link->is_own();
+  if (!inherited && to.source->link != id->link) {  // a daemon has died, and with it the id
+    if (given == nullptr) destroy_channel(channel);
+    return answer(EIO);
+  }
   int error = 0;
   if (inherited)
     error = take_from_parent(*id, to);

@@ -31,7 +31,6 @@ struct EventSource {
   base::Fd timer;   // valid while there is no daemon; under renewal
   std::mutex renewal;
   uint32_t handle = 0;  // the daemon's
-  uint32_t last = 0;    // sequence of the last message; under objects_mutex()
   // Under objects_mutex(). Events that were taken from a socket already and come before what is in
   // this one; see migrate.cc.
   std::deque<ipc::CmEventMessage> kept;
@@ -80,6 +79,7 @@ struct Id {
   uint8_t initiator_depth = 0;
   uint8_t responder_resources = 0;
   uint32_t reported = 0, acknowledged = 0;  // events
+  uint32_t last_event = 0;                  // its sequence; under objects_mutex()
   ibv_sa_path_rec path{};
   std::unique_ptr<ibv_qp_init_attr> wanted;  // by rdma_create_ep, for the ids of its requests
   std::vector<uint8_t> connect_data;         // of rdma_create_ep

@@ -53,9 +53,7 @@ base::Result<std::shared_ptr<Process>> Process::find(const Identity& identity) {
   auto process = open(identity.pid, identity.uid);
   if (!process) return process;
   const Identity now = (*process)->identity();
-  struct stat owner {};  // of the process as it is now, or root if it may not be looked into
-  if (::stat(("/proc/" + std::to_string(identity.pid)).c_str(), &owner) != 0 ||
-      owner.st_uid != identity.uid || now.start_time != identity.start_time ||
+  if (now.owner != identity.owner || now.start_time != identity.start_time ||
       now.user_namespace != identity.user_namespace || now.program != identity.program)
     return fail(ESRCH, "process " + std::to_string(identity.pid) + " is not what it was");
   return process;
@@ -70,6 +68,9 @@ base::Result<std::shared_ptr<Process>> Process::open(pid_t pid, uid_t uid) {
   if (!process->pidfd_.valid()) return fail_errno("open process " + std::to_string(pid));
   process->memory_ = Fd(::open((directory + "/mem").c_str(), O_RDWR | O_CLOEXEC));
   if (!process->memory_.valid()) return fail_errno("open " + directory + "/mem");
+  struct stat owner {};
+  if (::stat(directory.c_str(), &owner) != 0) return fail_errno("look at " + directory);
+  process->owner_ = owner.st_uid;
   struct stat user_namespace {};
   if (::stat((directory + "/ns/user").c_str(), &user_namespace) != 0)
     return fail_errno("look at " + directory + "/ns/user");

@@ -29,13 +29,14 @@ class Process {
   struct Identity {
     pid_t pid;
     uid_t uid;
+    uid_t owner;  // of /proc/PID: root if it may not be looked into
     uint64_t user_namespace;
     uint64_t start_time;
     uint64_t program;  // differs after execve(2)
   };
   [[nodiscard]] static base::Result<std::shared_ptr<Process>> find(const Identity& identity);
   [[nodiscard]] Identity identity() const {
-    return {pid_, uid_, user_namespace_, start_time_, program_};
+    return {pid_, uid_, owner_, user_namespace_, start_time_, program_};
   }
   // When a process began, in ticks since boot; 0 if there is none. With its pid it is unique.
   [[nodiscard]] static uint64_t start_time_of(pid_t pid);
@@ -59,7 +60,7 @@ class Process {
   Process() = default;
   [[nodiscard]] static base::Result<std::shared_ptr<Process>> open(pid_t pid, uid_t uid);
   pid_t pid_ = 0;
-  uid_t uid_ = 0;
+  uid_t uid_ = 0, owner_ = 0;
   uint64_t user_namespace_ = 0;
   uint64_t start_time_ = 0;
   uint64_t program_ = 0;

@@ -47,7 +47,7 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
       qp_.out_direct ? qp_.outbox->ring->head.load(std::memory_order_relaxed) : peer.inbox_head;
   if (srq_ != nullptr && verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
     if (claimed_from_ == nullptr) {
-      const Outcome outcome = srq_->claim(&receive_, &peer);
+      const Outcome outcome = srq_->claim(&receive_, xrc ? nullptr : &peer);
       if (outcome != Outcome::kDone) return outcome;
       claimed_from_ = srq_;
     }

@@ -33,7 +33,7 @@ TEST_F(Ports, AreOfAnAddress) {
   EXPECT_EQ(bind(at("10.0.0.1", 7001)), 0);
   EXPECT_EQ(bind(at("10.0.0.2", 7000)), 0);
   EXPECT_EQ(held[0].port(), 7000);
-  EXPECT_EQ(held[0].address(), gid("10.0.0.1"));
+  EXPECT_EQ(held[0].request().address, gid("10.0.0.1"));
   held.erase(held.begin());
   EXPECT_EQ(bind(at("10.0.0.1", 7000)), 0);
   held.clear();

@@ -106,9 +106,9 @@ TEST_F(CmAdopted, HoldTheirPortsAndOptions) {
   ASSERT_EQ(one.call(option), 0);
   ASSERT_EQ(one.bind(id, CmRig::address(0, kPort)), 0);
   replace_daemon();
+  resume(one);
   CmClient other(rig, 0);
   EXPECT_EQ(other.bind(other.id(other.channel()), CmRig::address(0, kPort)), EADDRINUSE);
-  resume(one);
   ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
   EXPECT_EQ(next(one), CmEventType::kAddrResolved);
   EXPECT_EQ(last.where.traffic_class, 12);
@@ -198,6 +198,97 @@ TEST_F(CmAdopted, AreNotThoseOfAnOlderProtocol) {
   ASSERT_EQ(one.call(request), 0);
   EXPECT_EQ(one.reply.grace_ms, 0u);
   EXPECT_EQ(files(), 0u);
+}
+
+// To a living daemon, by a program that knows its own secret, of course.
+TEST_F(CmAdopted, ResumeAndSayAgainWhatTheyLike) {
+  const uint32_t channel = one.channel();
+  ipc::CmRequest nudge, create;
+  nudge.call = CmCall::kNudge;
+  nudge.channel = channel;
+  ASSERT_EQ(one.call(nudge), 0);
+  create.call = CmCall::kCreateChannel;
+  ASSERT_EQ(one.resume(), 0);
+  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "that was a nudge";
+  ASSERT_EQ(one.call(CmCall::kCreateChannel), 0);
+  one.beside.reset();
+  rig.settle();
+  ASSERT_EQ(one.resume(), 0);
+  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "that channel has gone";
+  EXPECT_EQ(one.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmAdopted, GiveAwayAListenerWhoseRequestHasGone) {
+  const uint32_t listener = two.listener(1, kPort);
+  replace_daemon();  // so that events wait
+  ASSERT_EQ(two.resume(), 0);
+  one.connect();
+  one.caller(1, kPort, 1);
+  rig.settle();
+  uint32_t destroyed = 0;
+  for (uint32_t handle = 1; handle < 16; ++handle)
+    destroyed += two.call(CmCall::kDestroyId, handle) == 0 ? 1 : 0;
+  ASSERT_EQ(destroyed, 1u);
+  CmClient heir(rig, 1);
+  ipc::CmRequest take;
+  take.call = CmCall::kTakeId;
+  take.handle = listener;
+  take.channel = heir.channel();
+  std::memcpy(take.param.data, two.secret.data(), sizeof two.secret);
+  EXPECT_EQ(heir.call(take), 0);
+  EXPECT_FALSE(heir.event()) << "nobody asks any more";
+}
+
+TEST_F(CmAdopted, HoldAPortAsTheyHadAskedForIt) {
+  CmClient other(rig, 0);
+  std::vector<std::pair<CmClient*, uint32_t>> holders;
+  for (CmClient* each : {&one, &other}) {
+    const uint32_t id = each->id(each->channel());
+    ipc::CmRequest reuse;
+    reuse.call = CmCall::kSetOption;
+    reuse.handle = id;
+    reuse.value = static_cast<uint32_t>(ipc::CmOption::kReuseAddress);
+    reuse.setting = 1;
+    ASSERT_EQ(each->call(reuse), 0);
+    ASSERT_EQ(each->bind(id, CmRig::address(0, kPort)), 0);
+    holders.emplace_back(each, id);
+  }
+  ipc::CmRequest alone;
+  alone.call = CmCall::kSetOption;
+  alone.handle = holders[0].second;
+  alone.value = static_cast<uint32_t>(ipc::CmOption::kReuseAddress);
+  ASSERT_EQ(one.call(alone), 0) << "too late for what is bound";
+  replace_daemon();
+  for (auto& [client, id] : holders) {
+    resume(*client);
+    EXPECT_EQ(client->resolve(id, CmRig::address(1, kPort)), 0);
+    EXPECT_EQ(client->event()->type, static_cast<uint32_t>(CmEventType::kAddrResolved));
+  }
+}
+
+TEST_F(CmAdopted, EndWhenTheirProcessBeginsAnother) {
+  ASSERT_EQ(one.bind(one.id(one.channel()), CmRig::address(0, kPort)), 0);
+  replace_daemon();
+  CmClient fresh(rig, 0);
+  const uint32_t id = fresh.id(fresh.channel());
+  rig.settle();
+  EXPECT_EQ(fresh.bind(id, CmRig::address(0, kPort)), 0) << "nobody holds it any more";
+  EXPECT_EQ(one.resume(), ESTALE);
+}
+
+TEST_F(CmAdopted, KeepAnIdFromTheFirstRequestAboutIt) {
+  ipc::CmRequest request;
+  request.call = CmCall::kQpAttributes;
+  request.channel = one.channel();
+  request.handle = ipc::kCmOwnHandle | 7;
+  request.space = kTcpSpace;
+  request.qp_type = kRc;
+  request.value = static_cast<uint32_t>(verbs::QpState::kInit);
+  EXPECT_EQ(one.call(request), EINVAL) << "it has no device yet";
+  EXPECT_EQ(one.reply.handle, request.handle) << "but it is made";
+  replace_daemon();
+  resume(one);
+  EXPECT_EQ(one.bind(request.handle, CmRig::address(0, kPort)), 0);
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ class CmClient {
   }
   // The errno; the sequence of the last request that is done is in `reply`.
   int resume() {
+    const base::Fd before = std::move(socket_);
     connect();
     ipc::CmRequest request;
     request.call = ipc::CmCall::kResume;

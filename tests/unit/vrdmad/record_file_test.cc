@@ -92,6 +92,27 @@ TEST_F(RecordFiles, DoNotGrowWithWhatHasGone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temp.path()), {}), 1);
 }
 
+TEST_F(RecordFiles, GiveBackTheirRoom) {
+  const std::string bytes(1000, 'x');
+  for (uint32_t i = 1; i <= 20'000; ++i) {
+    put(1, i, bytes);
+    file->commit();
+  }
+  EXPECT_GT(std::filesystem::file_size(path), 20'000'000u);
+  for (uint32_t i = 2; i <= 20'000; ++i) {
+    EXPECT_TRUE(file->erase(1, i));
+    file->commit();
+  }
+  for (uint32_t i = 0; i < 5000; ++i) {
+    put(2, 1, bytes);
+    file->commit();
+  }
+  EXPECT_LT(std::filesystem::file_size(path), 500'000u);
+  reopen();
+  EXPECT_EQ(all(1), "1=" + bytes + " ");
+  EXPECT_EQ(all(2), "1=" + bytes + " ");
+}
+
 TEST_F(RecordFiles, AreOfOneFormat) {
   file->keep();
   file.reset();
