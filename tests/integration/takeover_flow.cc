@@ -1,8 +1,9 @@
 // Two processes that send each other numbered messages for some seconds and check that each comes
 // once, in order and whole, and that each send completes once and in order. `shared`: the receives
-// are those of an SRQ, of which none may be missing at the end.
+// are those of an SRQ, of which none may be missing at the end. `window`: it has what no other
+// daemon takes over.
 //
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared|window [SERVER_ADDRESS]
 //
 // Exits with 0 if all was as it must be; else says what was not.
 #include <arpa/inet.h>
@@ -88,6 +89,7 @@ class Flow {
       shared.attr.max_sge = 1;
       srq_ = made(ibv_create_srq(pd_, &shared), "make an SRQ");
     }
+    if (how == "window") made(ibv_alloc_mw(pd_, IBV_MW_TYPE_2), "make a memory window");
     ibv_qp_init_attr attr{};
     attr.srq = srq_;
     attr.send_cq = attr.recv_cq = cq_;
