@@ -123,6 +123,7 @@ base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs
   place->gid = gid;
   place->backlog = backlog;
   place->handler = handler;
+  state_->mux->on_listen(*state_);
   return Listener(place);
 }
 

@@ -25,15 +25,7 @@ void Loopback::send(const Packet& packet) {
     ++lost_;
     return;
   }
-  Slot& slot = ring_[(head_ + count_) % ring_.size()];
-  slot.fabric = packet.fabric;
-  slot.source = packet.source;
-  slot.destination = packet.destination;
-  slot.roce = packet.roce;
-  slot.traffic_class = packet.traffic_class;
-  slot.hop_limit = packet.hop_limit;
-  slot.flow_label = packet.flow_label;
-  slot.mad = packet.mad;
+  ring_[(head_ + count_) % ring_.size()].keep(packet);
   if (count_++ == 0 && !delivering_) wake_();
 }
 
@@ -43,8 +35,7 @@ void Loopback::deliver() {
     std::swap(current_, ring_[head_]);  // what is delivered may make the ring grow
     head_ = (head_ + 1) % ring_.size();
     --count_;
-    mux_->receive({current_.fabric, current_.source, current_.destination, current_.roce,
-                   current_.traffic_class, current_.hop_limit, current_.flow_label, current_.mad});
+    mux_->receive(current_.packet());
   }
   delivering_ = false;
   if (count_ > 0) wake_();

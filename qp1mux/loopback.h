@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "core/wire/mad.h"
@@ -35,22 +34,13 @@ class Loopback final : public Wire {
   [[nodiscard]] uint64_t lost() const { return lost_; }
 
  private:
-  struct Slot {
-    std::string fabric;
-    verbs::Gid source, destination;
-    RoceVersion roce{};
-    uint8_t traffic_class = 0, hop_limit = 0;
-    uint32_t flow_label = 0;
-    wire::Mad mad{};
-  };
-
   std::function<void()> wake_;
   Wire* network_;
   Mux* mux_ = nullptr;
   size_t capacity_;
-  std::vector<Slot> ring_;  // grows to capacity_ and stays
+  std::vector<KeptPacket> ring_;  // grows to capacity_ and stays
   size_t head_ = 0, count_ = 0;
-  Slot current_;  // being delivered
+  KeptPacket current_;  // being delivered
   bool delivering_ = false;
   uint64_t lost_ = 0;
 };

@@ -1,6 +1,8 @@
 #include "qp1mux/mux.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "qp1mux/exchange.h"
 #include "qp1mux/mux_state.h"
@@ -110,9 +112,13 @@ bool MuxState::hand_to_raw(EndpointState& endpoint, const Packet& packet) {
 
 void MuxState::keep_time() {
   const Due* first = due.first();
-  if (first == nullptr || (wake_ && *wake_ <= first->when)) return;
-  wake_ = first->when;
-  clock.wake_at(first->when);
+  std::optional<base::TimePoint> when;
+  if (first != nullptr) when = first->when;
+  for (const Early& early : early_)
+    if (!when || early.when < *when) when = early.when;
+  if (!when || (wake_ && *wake_ <= *when)) return;
+  wake_ = when;
+  clock.wake_at(*when);
 }
 
 void MuxState::advance() {
@@ -122,6 +128,13 @@ void MuxState::advance() {
     due.cancel(first);
     static_cast<Exchange*>(first)->on_due();
   }
+  std::list<Early> over;
+  for (auto it = early_.begin(); it != early_.end();)
+    if (const auto next = std::next(it); it->when <= now)
+      over.splice(over.end(), early_, std::exchange(it, next));
+    else
+      it = next;
+  for (const Early& early : over) look_again(early.packet.packet());
   wake_.reset();
   keep_time();
 }

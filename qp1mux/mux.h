@@ -19,7 +19,8 @@
 // (stale), and for a listener; all else is found by communication id. These are random, unique on
 // the host, and free again only after TIMEWAIT.
 //
-// What cannot be matched is answered statelessly, as the specification has it: REQ without a
+// Requests for a service that nobody listens for wait a moment (Config::patience). What else
+// cannot be matched is answered statelessly, as the specification has it: REQ without a
 // listener REJ kInvalidServiceId, REP for an unknown id REJ kInvalidCommId, DREQ for one DREP, LAP
 // APR (kUnsupported or kInvalidCommId), SIDR_REQ without a listener SIDR_REP kUnsupported.
 //
@@ -58,6 +59,9 @@ struct Config {
   uint64_t seed = 0;  // of communication ids and transaction ids: random, so that a restarted
                       // daemon does not repeat those its peers remember
   base::Duration fast_resend = std::chrono::milliseconds(40);
+  // How long a request waits for somebody to listen, before it is refused. A program that has just
+  // told another where to find it is about to listen there; on a network it would have the time.
+  base::Duration patience{};
   uint8_t max_service_timeout = 24;  // a code: an MRA cannot ask for more (69 s)
 };
 

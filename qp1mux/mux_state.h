@@ -6,6 +6,7 @@
 // exchange.h  one connection
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -95,6 +96,8 @@ class MuxState {
   void receive(const Packet& packet);
   void advance();
   void end_widowed();
+  // The endpoint has a listener more.
+  void on_listen(const EndpointState& endpoint);
   // To be called when something was put into `due`.
   void keep_time();
 
@@ -129,6 +132,9 @@ class MuxState {
   void on_req(EndpointState& endpoint, const Packet& packet);
   void on_sidr_req(EndpointState& endpoint, const Packet& packet);
   void on_request_again(Exchange& exchange, const Packet& packet);
+  // A request without a listener: true if it may have one yet.
+  bool wait_for_listener(const Packet& packet);
+  void look_again(const Packet& packet);
   // False, and counted, if there is no room for one more from `listener`.
   static bool has_room(EndpointState& endpoint, const ListenerState& listener);
   // True if there is raw access, which then has it.
@@ -152,6 +158,12 @@ class MuxState {
   void answer_lap(EndpointState& endpoint, const Packet& packet, wire::AprStatus status);
   void answer_dreq(EndpointState& endpoint, const Packet& packet);
 
+  struct Early {
+    base::TimePoint when;
+    KeptPacket packet;
+  };
+  std::list<Early> early_;  // requests that wait for a listener
+  bool last_look_ = false;  // at one of them
   std::mt19937_64 random_;
   std::optional<base::TimePoint> wake_;  // asked of the clock
 };

@@ -3,6 +3,7 @@
 // All addresses here are GIDs of one fabric: the same GID in another fabric is somebody else.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "core/verbs/gid.h"
@@ -25,6 +26,30 @@ struct Packet {
   uint8_t hop_limit = 64;
   uint32_t flow_label = 0;
   const wire::Mad& mad;
+};
+
+// A Packet that owns what it names.
+struct KeptPacket {
+  std::string fabric;
+  verbs::Gid source, destination;
+  RoceVersion roce{};
+  uint8_t traffic_class = 0, hop_limit = 0;
+  uint32_t flow_label = 0;
+  wire::Mad mad{};
+
+  void keep(const Packet& packet) {
+    fabric = packet.fabric;
+    source = packet.source;
+    destination = packet.destination;
+    roce = packet.roce;
+    traffic_class = packet.traffic_class;
+    hop_limit = packet.hop_limit;
+    flow_label = packet.flow_label;
+    mad = packet.mad;
+  }
+  [[nodiscard]] Packet packet() const {
+    return {fabric, source, destination, roce, traffic_class, hop_limit, flow_label, mad};
+  }
 };
 
 // What carries MADs away: the memory of this host (loopback.h), a network, a physical queue pair 1.

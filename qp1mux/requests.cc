@@ -65,12 +65,49 @@ void MuxState::on_request_again(Exchange& exchange, const Packet& packet) {
   }
 }
 
+bool MuxState::wait_for_listener(const Packet& packet) {
+  constexpr size_t kMost = 256;
+  if (last_look_ || config.patience == base::Duration::zero()) return false;
+  for (const Early& early : early_)
+    if (early.packet.source == packet.source && early.packet.fabric == packet.fabric &&
+        early.packet.mad.header.transaction_id == packet.mad.header.transaction_id)
+      return true;  // a repetition
+  if (early_.size() == kMost) return false;
+  early_.push_back({clock.now() + config.patience, {}});
+  early_.back().packet.keep(packet);
+  keep_time();
+  return true;
+}
+
+void MuxState::on_listen(const EndpointState& endpoint) {
+  for (Early& early : early_) {
+    const bool connection = wire::cm_attribute(early.packet.mad.header) == wire::CmAttribute::kReq;
+    const uint64_t service = connection ? early.packet.mad.as<wire::CmReq>().service_id
+                                        : early.packet.mad.as<wire::CmSidrReq>().service_id;
+    if (owner(early.packet.fabric, early.packet.destination) == &endpoint &&
+        endpoint.listener(service, early.packet.destination))
+      early.when = clock.now();
+  }
+  keep_time();
+}
+
+void MuxState::look_again(const Packet& packet) {
+  EndpointState* endpoint = owner(packet.fabric, packet.destination);
+  if (endpoint == nullptr) return;
+  last_look_ = true;
+  if (wire::cm_attribute(packet.mad.header) == wire::CmAttribute::kReq)
+    on_req(*endpoint, packet);
+  else
+    on_sidr_req(*endpoint, packet);
+  last_look_ = false;
+}
+
 void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmReq>();
   const auto refuse = [&](wire::RejectReason reason) {
     reject(endpoint, packet, 0, message.local_id, reason, wire::Answered::kReq);
   };
-  if (!endpoint.take(endpoint.incoming)) {
+  if (!last_look_ && !endpoint.take(endpoint.incoming)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -88,7 +125,8 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   }
   const auto listener = endpoint.listener(message.service_id, packet.destination);
   if (!listener) {
-    if (!hand_to_raw(endpoint, packet)) refuse(wire::RejectReason::kInvalidServiceId);
+    if (!hand_to_raw(endpoint, packet) && !wait_for_listener(packet))
+      refuse(wire::RejectReason::kInvalidServiceId);
     return;
   }
   const wire::CmTransport transport = message.transport();
@@ -126,7 +164,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
 
 void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmSidrReq>();
-  if (!endpoint.take(endpoint.incoming)) {
+  if (!last_look_ && !endpoint.take(endpoint.incoming)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -135,7 +173,7 @@ void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
     return on_request_again(*known, packet);
   const auto listener = endpoint.listener(message.service_id, packet.destination);
   if (!listener) {
-    if (hand_to_raw(endpoint, packet)) return;
+    if (hand_to_raw(endpoint, packet) || wait_for_listener(packet)) return;
     wire::Mad mad;
     auto& rep = wire::begin<wire::CmSidrRep>(mad, packet.mad.header.transaction_id);
     rep.request_id = message.request_id;

@@ -24,6 +24,8 @@ using verbs::Gid;
 namespace {
 
 constexpr const char* kCmFile = ".cm";
+// Less than the first repetition of a request takes.
+constexpr std::chrono::milliseconds kPatience(30);
 
 uint64_t random64() {
   std::random_device random;
@@ -64,7 +66,7 @@ Cm::Cm(base::EventLoop& loop)
             });
           },
           nullptr),
-      mux_({.seed = random64()}, *this, loopback_),
+      mux_({.seed = random64(), .patience = kPatience}, *this, loopback_),
       ports_(random64()),
       host_{ports_, *this} {
   loopback_.set_mux(&mux_);

@@ -1,5 +1,5 @@
 #!/bin/bash
-# rdmacm_storm.sh direct|mediated PROGRAM: connections come and go by the thousand.
+# rdmacm_storm.sh direct|mediated PROGRAM [CONNECTIONS]: connections come and go by the thousand.
 #
 #     netns a                    netns b
 #   +--------------+           +--------------+
@@ -8,7 +8,7 @@
 #   +--------------+           +--------------+
 . "$(dirname "$0")/lib.sh"
 mode=$1 binary=$2
-connections=${CONNECTIONS:-10000} window=${WINDOW:-64} pairs=${PAIRS:-8}
+connections=${3:-10000} window=${WINDOW:-64} pairs=${PAIRS:-8}
 setup
 start_daemon
 two_vdevices "$mode"

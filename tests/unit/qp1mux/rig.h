@@ -55,7 +55,7 @@ struct Host final : Clock {
   std::optional<base::TimePoint> wake;
   Mux mux;
 
-  Host(Rig& rig_of, uint64_t seed);
+  Host(Rig& rig_of, uint64_t seed, base::Duration patience);
   [[nodiscard]] base::TimePoint now() const override;
   void wake_at(base::TimePoint when) override { wake = when; }
 };
@@ -69,7 +69,9 @@ class Rig : public Wire {
   std::vector<Letter> letters;  // all that was sent
   Fate fate = [](const Letter&) { return std::vector<base::Duration>{{}}; };
 
-  Host& host() { return *hosts_.emplace_back(std::make_unique<Host>(*this, hosts_.size() + 1)); }
+  Host& host(base::Duration patience = {}) {
+    return *hosts_.emplace_back(std::make_unique<Host>(*this, hosts_.size() + 1, patience));
+  }
 
   void send(const Packet& packet) override {
     letters.emplace_back(packet);
@@ -128,8 +130,8 @@ class Rig : public Wire {
   std::multimap<base::TimePoint, Letter> mail_;
 };
 
-inline Host::Host(Rig& rig_of, uint64_t seed)
-    : rig(rig_of), mux(Config{.seed = seed}, *this, rig_of) {}
+inline Host::Host(Rig& rig_of, uint64_t seed, base::Duration patience)
+    : rig(rig_of), mux(Config{.seed = seed, .patience = patience}, *this, rig_of) {}
 inline base::TimePoint Host::now() const { return rig.time; }
 
 // One side of a connection: what happened to it.
