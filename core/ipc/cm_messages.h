@@ -2,9 +2,10 @@
 //
 // R/netns/<inode>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace. One
 // CmRequest, one CmReply, strictly in turn, but for what wants none; all integers are the host's.
-// The ids that a connection made die with it, if the daemon lives. kCreateChannel brings a file descriptor beside its
-// reply: a SOCK_SEQPACKET socket from which each read(2) takes one CmEventMessage, and which is the
-// channel->fd that programs poll. The client is not trusted: every field is checked by the daemon.
+// The ids that a connection made die with it, if the daemon lives. kCreateChannel brings a file
+// descriptor beside its reply: a SOCK_SEQPACKET socket from which each read(2) takes one
+// CmEventMessage, and which is the channel->fd that programs poll. The client is not trusted: every
+// field is checked by the daemon.
 //
 // CmReply.error is 0 or the errno of the call.
 //
