@@ -10,8 +10,6 @@ namespace {
 using ipc::CmCall;
 using qp1mux::CmEventType;
 
-constexpr uint16_t kPort = 7471;
-
 struct CmAdopted : testing::Test {
   TempDir temp;
   SessionSettings settings;

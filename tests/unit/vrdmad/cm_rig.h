@@ -23,6 +23,7 @@
 
 namespace vrdma::vrdmad {
 
+constexpr uint16_t kPort = 7471;
 constexpr uint32_t kTcpSpace = 0x106, kUdpSpace = 0x111;
 constexpr uint32_t kRc = static_cast<uint32_t>(verbs::QpType::kRc);
 constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);

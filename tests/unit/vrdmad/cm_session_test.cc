@@ -17,8 +17,6 @@ using qp1mux::CmEventType;
 using testing::Each;
 using testing::IsEmpty;
 
-constexpr uint16_t kPort = 7471;
-
 uint32_t number(CmEventType type) { return static_cast<uint32_t>(type); }
 
 struct CmSessions : testing::Test {
