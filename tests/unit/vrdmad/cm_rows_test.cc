@@ -12,7 +12,8 @@ namespace {
 using testing::Contains;
 using testing::Not;
 
-MATCHER_P2(Counts, name, value, "") { return arg.name == name && arg.value == value; }
+// At least so often: what is slow is said again.
+MATCHER_P2(Counts, name, least, "") { return arg.name == name && arg.value >= least; }
 
 struct CmRows : testing::Test {
   CmRig rig;
