@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <vector>
 
 namespace {
 
@@ -81,8 +81,13 @@ class Flow {
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
     if (how == "events") channel_ = made(ibv_create_comp_channel(context_), "make a channel");
     cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, channel_, 0), "make a CQ");
-    memory_.resize(2 * kDepth * kSize);
-    mr_ = made(ibv_reg_mr(pd_, memory_.data(), memory_.size(), IBV_ACCESS_LOCAL_WRITE), "register");
+    // Shared memory is reached, so that a worker holds a receive for most of the time.
+    constexpr size_t kBytes = 2 * kDepth * kSize;
+    void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                          MAP_ANONYMOUS | (how == "shared" ? MAP_SHARED : MAP_PRIVATE), -1, 0);
+    if (memory == MAP_FAILED) fail("map memory", static_cast<uint64_t>(errno));
+    memory_ = static_cast<char*>(memory);
+    mr_ = made(ibv_reg_mr(pd_, memory_, kBytes, IBV_ACCESS_LOCAL_WRITE), "register");
     if (how == "shared") {
       ibv_srq_init_attr shared{};
       shared.attr.max_wr = kDepth;
@@ -178,9 +183,7 @@ class Flow {
     if (const int error = ibv_modify_qp(qp_, &attr, mask); error != 0)
       fail("modify the QP", static_cast<uint64_t>(error));
   }
-  uint64_t* slot(uint64_t index) {
-    return reinterpret_cast<uint64_t*>(memory_.data() + index * kSize);
-  }
+  uint64_t* slot(uint64_t index) { return reinterpret_cast<uint64_t*>(memory_ + index * kSize); }
   void post_receive(uint64_t index) {
     ibv_sge sge{reinterpret_cast<uint64_t>(slot(index % kDepth)), kSize, mr_->lkey};
     ibv_recv_wr wr{}, *bad = nullptr;
@@ -257,7 +260,7 @@ class Flow {
   ibv_mr* mr_ = nullptr;
   ibv_srq* srq_ = nullptr;
   ibv_qp* qp_ = nullptr;
-  std::vector<char> memory_;
+  char* memory_ = nullptr;
   uint64_t posted_ = 0, sent_ = 0, received_ = 0, total_ = UINT64_MAX, rounds_ = 0;
   bool last_posted_ = false, using_up_ = false;
 };
