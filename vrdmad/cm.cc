@@ -3,11 +3,10 @@
 #include <endian.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <filesystem>
 #include <random>
 
 #include "core/ipc/cm_messages.h"
@@ -147,15 +146,8 @@ std::string Cm::new_file() {
 }
 
 void Cm::adopt_sessions() {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  std::vector<fs::path> paths;
-  for (auto it = fs::directory_iterator(settings_.state_dir, ignored);
-       it != fs::directory_iterator(); it.increment(ignored))
-    if (it->path().extension() == kCmFile) paths.push_back(it->path());
-  for (const auto& path : paths) {
-    const auto number = std::strtoul(path.stem().c_str(), nullptr, 10);
-    last_file_ = std::max(last_file_, static_cast<uint32_t>(number));
+  for (const auto& [path, number] : RecordFile::list(settings_.state_dir, kCmFile)) {
+    last_file_ = std::max(last_file_, number);
     auto file = CmSessionFile::open(path);
     auto session =
         file ? CmSession::adopt(*this, std::move(*file), [this](CmSession* over) { forget(over); })
@@ -165,9 +157,9 @@ void Cm::adopt_sessions() {
       continue;
     }
     if (session.error().code() != ESRCH)
-      spdlog::warn("the rdma_cm session in {} cannot be taken over: {}", path.string(),
+      spdlog::warn("the rdma_cm session in {} cannot be taken over: {}", path,
                    session.error().message());
-    fs::remove(path, ignored);
+    ::unlink(path.c_str());
   }
   mux_.end_widowed();
 }

@@ -62,6 +62,7 @@ void CmSession::take_over() {
     channels_.try_emplace(handle);
     ++space_->channels;
   }
+  std::vector<Id*> gone;
   for (const auto& [handle, record] : file_.ids()) {
     Id& id =
         *ids_.emplace(handle, std::make_unique<Id>(*this, handle, record.channel)).first->second;
@@ -70,6 +71,8 @@ void CmSession::take_over() {
     CmDevice* device = cm_.device(netns(), record.node_guid);
     id.cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,
                                   device != nullptr ? &device->endpoint() : nullptr, &id);
+    if (id.cm->state() == qp1mux::CmIdState::kGone && record.id.state != id.cm->state())
+      gone.push_back(&id);
   }
   for (const auto& message : file_.events()) {
     const auto id = ids_.find(message.handle);
@@ -83,13 +86,11 @@ void CmSession::take_over() {
     ++unread_;
     ++space_->events;
   }
-  for (const auto& [handle, record] : file_.ids())
-    if (Id& id = *ids_.at(handle);
-        id.cm->state() == qp1mux::CmIdState::kGone && record.id.state != id.cm->state()) {
-      qp1mux::CmEvent event;
-      event.type = qp1mux::CmEventType::kDeviceRemoval;
-      tell(id, event);
-    }
+  for (Id* id : gone) {
+    qp1mux::CmEvent event;
+    event.type = qp1mux::CmEventType::kDeviceRemoval;
+    tell(*id, event);
+  }
 }
 
 bool CmSession::is_left_by(const rdma::Process::Identity& process) const {

@@ -1,8 +1,8 @@
 // What was made before: kept on disk, made again at the start, or lost.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "netns/netns.h"
@@ -66,22 +66,16 @@ Result<void> Daemon::restore_all() {
 
 // What a dead daemon has written down of its sessions. Our own are numbered after them.
 std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
-  namespace fs = std::filesystem;
   settings_.state_dir = run_dir_.state_dir();
   std::vector<std::unique_ptr<SessionFile>> files;
-  std::error_code ignored;
-  std::vector<fs::path> paths;
-  for (auto it = fs::directory_iterator(settings_.state_dir, ignored);
-       it != fs::directory_iterator(); it.increment(ignored))
-    if (it->path().extension() == ".session") paths.push_back(it->path());
-  for (const auto& path : paths) {
-    Session::number_from(static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10)));
+  for (const auto& [path, number] : RecordFile::list(settings_.state_dir, ".session")) {
+    Session::number_from(number);
     auto file = SessionFile::open(path);
     const auto of = file ? summary_of(**file) : std::nullopt;
     if (!of) {
-      spdlog::warn("the session in {} cannot be taken over: {}", path.string(),
+      spdlog::warn("the session in {} cannot be taken over: {}", path,
                    file ? "it was not open yet" : file.error().message());
-      fs::remove(path, ignored);
+      ::unlink(path.c_str());
       continue;
     }
     settings_.epoch = std::max(settings_.epoch, of->epoch % (ipc::kEpochs - 1) + 1);

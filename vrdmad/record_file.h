@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -36,6 +37,13 @@ class RecordFile {
     uint32_t size = 0;
   };
 
+  struct Name {
+    std::string path;
+    uint32_t number = 0;
+  };
+  // The files DIRECTORY/<number>SUFFIX, in any order; none if the directory cannot be read.
+  [[nodiscard]] static std::vector<Name> list(const std::string& directory,
+                                              std::string_view suffix);
   // EEXIST if there is one.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> create(const std::string& path,
                                                                         uint32_t format);
