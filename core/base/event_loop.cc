@@ -115,26 +115,31 @@ void EventLoop::stop() {
   ::eventfd_write(wake_.get(), 1);
 }
 
-void EventLoop::run_posted() {
+bool EventLoop::run_posted() {
   std::vector<std::function<void()>> batch;
   {
     const std::lock_guard lock(mutex_);
     batch.swap(posted_);
   }
   for (auto& work : batch) work();
+  return !batch.empty();
 }
 
-void EventLoop::run_due_timers() {
+bool EventLoop::run_due_timers() {
   const TimePoint begun = now();  // what becomes due meanwhile waits for the others' turn
+  bool any = false;
   while (!timers_.empty() && timers_.begin()->first <= begun) {
+    any = true;
     auto callback = std::move(timers_.begin()->second.callback);
     timer_by_id_.erase(timers_.begin()->second.id);
     timers_.erase(timers_.begin());
     callback();
   }
+  return any;
 }
 
-void EventLoop::wait(bool poll_only) {
+// Whether there was anything; so do the two above.
+bool EventLoop::wait(bool poll_only) {
   timespec timeout{};
   timespec* limit = nullptr;
   if (poll_only) {
@@ -156,11 +161,12 @@ void EventLoop::wait(bool poll_only) {
     const std::shared_ptr<Entry> entry = it->second;  // outlives its Watch during the call
     entry->callback(event.events);
   }
+  return count > 0;
 }
 
 void EventLoop::run() {
   const EventLoop* const outer = std::exchange(running_here, this);
-  bool busy = false;
+  bool busy = false, lingers = false;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
@@ -170,10 +176,12 @@ void EventLoop::run() {
       }
       if (!posted_.empty()) busy = true;
     }
-    wait(busy);
-    run_posted();
-    run_due_timers();
+    bool found = wait(busy || lingers);
+    found |= run_posted();
+    found |= run_due_timers();
     busy = poller_ && poller_();
+    if (found || busy) linger_.begin();
+    lingers = !busy && linger_.again();
   }
 }
 

@@ -1,9 +1,10 @@
 // One thread's event loop: file descriptors, timers, and work posted by other threads.
 //
 // A loop belongs to the thread that runs it; only post() and stop() may be called from others.
-// It sleeps in epoll_wait(2) until something happens: an idle loop uses no CPU, and there is no
-// periodic wake-up. A data worker may install a poller, which is called after each pass and asks
-// for another pass without sleeping as long as it has work.
+// It sleeps in epoll_wait(2) until something happens, having looked around for a moment after what
+// happened last: an idle loop uses no CPU, and there is no periodic wake-up. A data worker may
+// install a poller, which is called after each pass and asks for another pass without sleeping as
+// long as it has work.
 //
 // Attachments (Watch, Timer) are move-only and undo themselves. They may be destroyed inside any
 // callback, also their own; a destroyed attachment's callback is never called again. They must not
@@ -21,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "core/base/linger.h"
 
 namespace vrdma::base {
 
@@ -102,9 +104,9 @@ class EventLoop {
   };
 
   EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
-  void run_posted();
-  void run_due_timers();
-  void wait(bool poll_only);
+  bool run_posted();
+  bool run_due_timers();
+  bool wait(bool poll_only);
 
   Fd epoll_;
   Fd wake_;
@@ -113,6 +115,8 @@ class EventLoop {
   std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;
   std::multimap<TimePoint, Pending> timers_;
   std::unordered_map<uint64_t, std::multimap<TimePoint, Pending>::iterator> timer_by_id_;
+
+  Linger linger_{std::chrono::microseconds(50)};
 
   std::mutex mutex_;  // guards posted_ and stopped_
   std::vector<std::function<void()>> posted_;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "core/base/linger.h"
 #include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
@@ -48,18 +49,25 @@ Result<void> send_message(int socket, const void* data, size_t size, const std::
   }
 }
 
-Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+namespace {
+
+Result<void> receive(int socket, void* data, size_t size, std::vector<Fd>* fds,
+                     base::Linger* linger) {
   iovec piece{data, size};
   Control control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.buffer;
-  message.msg_controllen = sizeof control.buffer;
   ssize_t received;
-  do {
-    received = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_TRUNC);
-  } while (received < 0 && errno == EINTR);
+  for (;;) {
+    message.msg_controllen = sizeof control.buffer;
+    received = ::recvmsg(socket, &message,
+                         MSG_CMSG_CLOEXEC | MSG_TRUNC | (linger != nullptr ? MSG_DONTWAIT : 0));
+    if (received < 0 && errno == EINTR) continue;
+    if (received >= 0 || errno != EAGAIN || linger == nullptr) break;
+    if (!linger->again()) linger = nullptr;
+  }
   if (received < 0) return fail_errno("receive a session message");
   const size_t before = fds->size();
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
@@ -77,6 +85,18 @@ Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd
       fds->size() - before > kMaxFds)
     return fail(EBADMSG, "a session message has the wrong size");
   return {};
+}
+
+}  // namespace
+
+Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+  return receive(socket, data, size, fds, nullptr);
+}
+
+Result<void> receive_reply(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+  base::Linger linger(kPatience);
+  linger.begin();
+  return receive(socket, data, size, fds, &linger);
 }
 
 }  // namespace vrdma::ipc
