@@ -17,13 +17,20 @@ namespace vrdma::client {
 
 int req_notify_cq(ibv_cq* ibv, int solicited_only) {
   const auto arm = solicited_only != 0 ? ipc::Arm::kSolicited : ipc::Arm::kNext;
-  ipc::Word& word = Cq::of(ibv)->bell->arm;
+  Cq& cq = *Cq::of(ibv);
+  ipc::Word& word = cq.bell->arm;
   // A wider request is not narrowed (ibv_req_notify_cq(3)).
   if (arm == ipc::Arm::kNext || word.load() == static_cast<uint32_t>(ipc::Arm::kNone))
     word.store(static_cast<uint32_t>(arm));
   // Pairs with the fence of whoever publishes a completion: the poll that the program now does
   // sees it, or the publisher sees the arm.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Adapters tell of what came between the last poll and now, and programs that do not poll again
+  // would sleep for ever without (UCX). Whoever has had an event since that poll is going to poll.
+  if (arm == ipc::Arm::kNext && ibv->channel != nullptr) {
+    const std::lock_guard lock(cq.mutex);
+    if (cq.turn_of_event != cq.turn && would_find(cq)) cq.wake(false);
+  }
   return 0;
 }
 
@@ -117,7 +124,10 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   std::vector<base::Fd> fds;
   request.call = ipc::Call::kCreateChannel;
   int error = context.session.call(request, &reply, {}, &fds);
-  if (error == 0 && fds.size() != 2) error = EPROTO;
+  if (error == 0 && fds.size() != 2) {
+    (void)context.session.call(ipc::Call::kDestroyChannel, reply.create_channel.handle);
+    error = EMFILE;
+  }
   if (error != 0) {
     errno = error;
     return nullptr;
@@ -223,6 +233,10 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
   Channel& channel = *Channel::of(ibv);
   for (bool waited = false;;) {
     if (Cq* found = next_event(context, channel); found != nullptr) {
+      {
+        const std::lock_guard lock(found->mutex);
+        found->turn_of_event = found->turn;
+      }
       *cq = ibv_cq_ex_to_cq(&found->ibv);
       *cq_context = (*cq)->cq_context;
       return 0;

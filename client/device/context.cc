@@ -70,7 +70,7 @@ int say_hello(Context* context, const char* path) {
   if (const int error = context->session.call(request, &reply, present, &fds); error != 0)
     return error;
   const size_t own_events = 5 + (reply.hello.has_userfaultfd != 0 ? 1 : 0);
-  if (fds.size() < own_events + 1) return EPROTO;
+  if (fds.size() < own_events + 1) return EMFILE;
   auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
   auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   if (!arena || !bells) return ENOMEM;

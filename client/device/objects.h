@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
 #include <cstddef>
 #include <ctime>
 #include <map>
@@ -141,7 +142,8 @@ struct Cq {
   std::vector<Qp*> queue_pairs;  // that complete here, what they send or what they receive
   std::vector<Srq*> shared;      // XRC SRQs that do
   size_t next = 0;               // where the next poll begins, so that all get their turn
-  unsigned turn = 0;             // of sends and receives, and of active queue pairs and the others
+  unsigned turn = 0;  // of sends and receives, and of active queue pairs and the others; each poll
+  unsigned turn_of_event = UINT_MAX;  // when the program was last given an event
   // With many queue pairs: those of each mark of bell->news; else empty. Until `sweep_until` a
   // producer may not have seen bell->many, so each poll looks at all.
   std::vector<std::vector<Qp*>> by_news;
@@ -394,6 +396,10 @@ int check_sends(Qp& qp, const ibv_send_wr* wr);
 
 // ibv_create_qp_ex of an XRC target (xrc.cc).
 ibv_qp* create_target(ibv_context* context, const ibv_qp_init_attr_ex& attr);
+
+// Whether a poll would find something now, if only an unsignaled success; under Cq::mutex
+// (poll.cc).
+[[nodiscard]] bool would_find(const Cq& cq);
 
 // Gives the slots of receives that arrived from an SRQ and were not polled back to it. The queue
 // pair is in no completion queue at that time (completion.cc).

@@ -171,14 +171,6 @@ bool has_news(const Cq& cq, const Qp& qp) {
           published(qp.block->rq_head) != qp.rq_polled.load(std::memory_order_relaxed));
 }
 
-bool holds_more(const Cq& cq) {
-  for (const Srq* srq : cq.shared)
-    if (srq->inbox.stands()) return true;
-  if (cq.has_many()) return ipc::has_news(*cq.bell);
-  return std::any_of(cq.queue_pairs.begin(), cq.queue_pairs.end(),
-                     [&](const Qp* qp) { return has_news(cq, *qp); });
-}
-
 // A clock that costs next to nothing to read, and how much of it is some milliseconds.
 #if defined(__x86_64__)
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }
@@ -193,6 +185,14 @@ constexpr uint64_t kCheckTicks = 20'000'000;
 #endif
 
 }  // namespace
+
+bool would_find(const Cq& cq) {
+  for (const Srq* srq : cq.shared)
+    if (srq->inbox.stands()) return true;
+  if (cq.has_many()) return ipc::has_news(*cq.bell);
+  return std::any_of(cq.queue_pairs.begin(), cq.queue_pairs.end(),
+                     [&](const Qp* qp) { return has_news(cq, *qp); });
+}
 
 void discard_receives(Qp& qp) {
   if (qp.ibv.qp_base.srq == nullptr) return;
@@ -311,7 +311,7 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   // a few completions an event depend on it (perftest); for others the next poll is soon enough.
   if (got == count && ibv->channel != nullptr &&
       cq.bell->arm.load(std::memory_order_relaxed) == static_cast<uint32_t>(ipc::Arm::kNext) &&
-      holds_more(cq))
+      would_find(cq))
     cq.wake(false);
   if (got == 0) look_around(cq);
   return got;

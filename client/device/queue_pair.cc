@@ -96,11 +96,18 @@ struct KnownPeers {
   size_t count = 0;
 };
 
-// Maps what came with the change to RTR. Without it the link is mediated.
+// How many come with the change to RTR: first those of a peer that this process does not know yet,
+// then the one that wakes it.
+size_t peers_descriptors(const ipc::ModifyQpReply& reply) { return reply.known != 0 ? 0 : 3; }
+size_t descriptors_of(const ipc::ModifyQpReply& reply) {
+  return peers_descriptors(reply) + (reply.has_wake != 0 ? 1 : 0);
+}
+
+// Maps what came with it. nullptr: something is missing or finds no room.
 std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
                                     const ipc::ModifyQpReply& reply, std::vector<base::Fd> fds) {
-  const size_t shown = reply.known != 0 ? 0 : 3;
-  if (fds.size() < shown) return nullptr;
+  const size_t shown = peers_descriptors(reply);
+  if (fds.size() < descriptors_of(reply)) return nullptr;
   std::shared_ptr<Peer> peer;
   {
     const std::lock_guard lock(context.mutex);
@@ -138,7 +145,7 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
   direct->outbox_depth = reply.peer_rq_depth;
   direct->bell = peer->bells.at<ipc::CqBell>(uint64_t{reply.peer_recv_cq} * sizeof(ipc::CqBell));
   direct->bell_slot = reply.peer_recv_cq;
-  if (reply.has_wake != 0 && fds.size() > shown) direct->wake = std::move(fds[shown]);
+  if (reply.has_wake != 0) direct->wake = std::move(fds[shown]);
   direct->peer = std::move(peer);
   return direct;
 }
@@ -252,6 +259,19 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
   return &qp.release()->ibv.qp_base;
 }
 
+int fail(ibv_qp* ibv) {
+  Qp* qp = Qp::of(ibv);
+  ipc::Request request;
+  request.call = ipc::Call::kModifyQp;
+  request.modify_qp = {};
+  request.modify_qp.handle = ibv->handle;
+  request.modify_qp.mask = IBV_QP_STATE;
+  request.modify_qp.attributes.state = IBV_QPS_ERR;
+  if (const int error = qp->context->session.tell(request); error != 0) return error;
+  ibv->state = IBV_QPS_ERR;
+  return 0;
+}
+
 // `rts_mask`: those of the attributes with which it goes on to RTS, or 0.
 int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   Qp* qp = Qp::of(ibv);
@@ -300,13 +320,17 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
     qp->may_read = attr->max_rd_atomic > 0;
   }
   if (reply.modify_qp.direct != 0) {
+    const bool lacks_fds = fds.size() < descriptors_of(reply.modify_qp);
     auto direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
+    if (direct == nullptr) {  // the peer would deliver where this process cannot look
+      (void)fail(ibv);
+      return lacks_fds ? EMFILE : ENOMEM;
+    }
     const std::lock_guard polling(qp->recv_cq()->mutex);
     const std::lock_guard tables(context.mutex);
     const std::lock_guard sending(qp->send_mutex);
-    if (direct != nullptr)
-      qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
-                       qp->inbox.depth()};
+    qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
+                     qp->inbox.depth()};
     qp->direct = std::move(direct);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {
@@ -317,17 +341,13 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   return 0;
 }
 
-int fail(ibv_qp* ibv) {
-  Qp* qp = Qp::of(ibv);
-  ipc::Request request;
-  request.call = ipc::Call::kModifyQp;
-  request.modify_qp = {};
-  request.modify_qp.handle = ibv->handle;
-  request.modify_qp.mask = IBV_QP_STATE;
-  request.modify_qp.attributes.state = IBV_QPS_ERR;
-  if (const int error = qp->context->session.tell(request); error != 0) return error;
-  ibv->state = IBV_QPS_ERR;
-  return 0;
+// Programs give both halves of an XRC connection the attributes of RC. What only the other half has
+// is ignored, as the kernel does it (modify_qp_mask in uverbs_cmd.c); perftest counts on that.
+int relevant(ibv_qp_type type, int mask) {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (type == IBV_QPT_XRC_RECV)
+    return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return mask;
 }
 
 constexpr Shortcuts kOwn{
@@ -346,7 +366,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask) {
-  return change(qp, attr, attr_mask, 0);
+  return change(qp, attr, relevant(qp->qp_type, attr_mask), 0);
 }
 
 int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {

@@ -1,6 +1,11 @@
 // What the device says of itself holds: limits of queue pairs and SRQs, and how they are changed.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <ctime>
+#include <utility>
+#include <vector>
 
 #include "tests/conformance/errors.h"
 
@@ -310,6 +315,98 @@ CONFORMANCE_TEST(errors, draining_takes_its_time) {
   cq.expect(2);
   recv_cq.expect(1);
   side.meet(6);
+}
+
+// A program without a free descriptor is told so at once, and goes on with what it has.
+CONFORMANCE_TEST(errors, no_free_descriptor) {
+  Cq cq(side);
+  Qp qp(side, cq), later(side, cq);
+  Buffer buffer(side, 4096);
+  qp.connect();
+  const auto exchange = [&](Qp& over) {
+    over.receive(1, {buffer.sge(0, 64)});
+    side.meet(50);
+    over.send(2, {buffer.sge(64, 64)});
+    const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
+    CHECK_EQ(both, 3u);
+  };
+  rlimit limit{};
+  CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t before = std::exchange(limit.rlim_cur, 128);
+  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<int> taken;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
+  CHECK_EQ(errno, EMFILE);
+  for (int left = 0; left < 2; ++left) {  // a channel needs two
+    if (left > 0) {
+      ::close(taken.back());
+      taken.pop_back();
+    }
+    CHECK(ibv_create_comp_channel(side.context) == nullptr);
+    CHECK_EQ(errno, EMFILE);
+    CHECK(ibv_open_device(side.context->device) == nullptr);
+    CHECK_EQ(errno, EMFILE);
+  }
+  exchange(qp);
+  for (const int fd : taken) ::close(fd);
+  const Cq with_channel(side, true);
+  limit.rlim_cur = before;
+  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  later.connect();
+  exchange(later);
+  side.meet(51);
+}
+
+// Who cannot be connected for want of descriptors is told so: no queue pair is connected in name
+// only.
+CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
+  Cq cq(side);
+  Qp qp(side, cq);
+  Buffer buffer(side, 4096);
+  qp.to_init();
+  const Endpoint peer = side.exchange(qp.endpoint());
+  rlimit limit{};
+  CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t before = std::exchange(limit.rlim_cur, 128);
+  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<int> taken;
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
+  const int error = modify(
+      qp,
+      [&](ibv_qp_attr* attr) {
+        attr->qp_state = IBV_QPS_RTR;
+        attr->path_mtu = side.mtu;
+        attr->dest_qp_num = peer.qpn;
+        attr->rq_psn = peer.psn;
+        attr->ah_attr.is_global = 1;
+        attr->ah_attr.port_num = 1;
+        attr->ah_attr.grh.dgid = peer.gid;
+        attr->ah_attr.grh.sgid_index = side.gid_index;
+      },
+      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  for (const int fd : taken) ::close(fd);
+  limit.rlim_cur = before;
+  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  CHECK(error == 0 || error == EMFILE);
+  const uint32_t others = side.exchange(static_cast<uint32_t>(error));
+  if (error == 0 && others == 0) {
+    qp.receive(1, {buffer.sge(0, 64)});
+    qp.to_rts();
+    side.meet(52);
+    qp.send(2, {buffer.sge(64, 64)});
+    const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
+    CHECK_EQ(both, 3u);
+  }
+  if (error != 0) qp.await_state(IBV_QPS_ERR);
+  side.meet(53);
+  qp.reconnect();
+  qp.receive(1, {buffer.sge(0, 64)});
+  side.meet(54);
+  qp.send(2, {buffer.sge(64, 64)});
+  const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
+  CHECK_EQ(both, 3u);
+  side.meet(55);
 }
 
 }  // namespace conformance

@@ -104,6 +104,29 @@ CONFORMANCE_TEST(errors, modify_needs_its_attributes) {
   });
 }
 
+// Programs that set up the halves of XRC as they do RC; the values do not count either.
+CONFORMANCE_TEST(errors, modify_ignores_the_other_half_of_xrc) {
+  with_each_type(side, [&](ibv_qp_type type, Qp& qp) {
+    if (type != IBV_QPT_XRC_SEND && type != IBV_QPT_XRC_RECV) return;
+    const auto as_of_rc = steps(IBV_QPT_RC);
+    for (const Step& step : as_of_rc) {
+      ibv_qp_attr attr = sound(side, step.to);
+      const bool of_other = (type == IBV_QPT_XRC_SEND) == (step.to == IBV_QPS_RTR);
+      if (of_other) {
+        attr.min_rnr_timer = attr.retry_cnt = attr.rnr_retry = 255;
+        attr.max_dest_rd_atomic = attr.max_rd_atomic = 255;
+      }
+      CHECK_EQ(ibv_modify_qp(qp.qp, &attr, mask_of(step)), 0);
+    }
+    CHECK_EQ(static_cast<int>(qp.state()), static_cast<int>(IBV_QPS_RTS));
+    ibv_qp_attr now{};
+    ibv_qp_init_attr init{};
+    CHECK_EQ(ibv_query_qp(qp.qp, &now, 0, &init), 0);
+    CHECK_EQ(
+        static_cast<int>(type == IBV_QPT_XRC_SEND ? now.max_dest_rd_atomic : now.max_rd_atomic), 0);
+  });
+}
+
 CONFORMANCE_TEST(errors, modify_skips_no_state) {
   with_each_type(side, [&](ibv_qp_type type, Qp& qp) {
     const auto all = steps(type);

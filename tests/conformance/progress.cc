@@ -459,4 +459,31 @@ CONFORMANCE_TEST(progress, solicited_events) {
   }
 }
 
+// Who asks to be told is told at once of what came since the last poll, as by adapters; but not
+// twice of the same, if he had an event of it and has yet to poll.
+CONFORMANCE_TEST(progress, events_of_what_was_there) {
+  Cq send_cq(side, true), recv_cq(side, true);
+  Qp qp(side, send_cq, recv_cq);
+  Buffer buffer(side, 4096);
+  qp.connect();
+  if (side.is_a()) {
+    qp.receive(1, {buffer.sge(0, 64)});
+    side.tell_word(kReady);
+    while (__atomic_load_n(buffer.data, __ATOMIC_ACQUIRE) != 7) std::this_thread::yield();
+  } else {
+    side.await_word(kReady);
+    buffer.data[0] = 7;
+    qp.send(1, {buffer.sge(0, 8)});
+  }
+  side.meet(kPosted);
+  Cq& cq = side.is_a() ? recv_cq : send_cq;
+  cq.arm();
+  CHECK(cq.has_event(kPatience));
+  cq.await_event();
+  cq.arm();
+  CHECK(!cq.has_event(0));
+  cq.expect(1);
+  side.meet(kDone);
+}
+
 }  // namespace conformance
