@@ -3,12 +3,15 @@
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstring>
 #include <new>
 
 #include "client/rdmacm/link.h"
-#include "client/rdmacm/rsocket.h"
+#include "client/rdmacm/rsocket_datagram.h"
+#include "client/rdmacm/rsocket_stream.h"
 #include "client/verbs/export.h"
 
 namespace vrdma::client {
@@ -31,9 +34,11 @@ int fail(int error) { return result(-error); }
 // Calls `what` with the socket of the descriptor.
 template <class What>
 auto with(int fd, What what) -> decltype(what(*RSocket::find(fd))) {
-  const auto socket = RSocket::find(fd);
+  auto socket = RSocket::find(fd);
   if (socket == nullptr) return -1;
-  return result(what(*socket));
+  const auto value = what(*socket);
+  socket.reset();  // closed meanwhile, it ends here, which is not to change errno
+  return result(value);
 }
 
 int check_address(const sockaddr* address, socklen_t length) {
@@ -46,8 +51,13 @@ int check_address(const sockaddr* address, socklen_t length) {
 
 int make(int domain, int type, int protocol) {
   if (domain != AF_INET && domain != AF_INET6) return -ENOTSUP;
-  if (type != SOCK_STREAM || (protocol != 0 && protocol != IPPROTO_TCP)) return -ENOTSUP;
-  auto socket = std::make_shared<RSocket>(domain);
+  std::shared_ptr<RSocket> socket;
+  if (type == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP))
+    socket = std::make_shared<RStream>(domain);
+  else if (type == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP))
+    socket = std::make_shared<RDatagram>(domain);
+  else
+    return -ENOTSUP;
   if (const int error = socket->open(); error != 0) return error;
   RSocket::enter(socket);
   return socket->fd();
@@ -61,20 +71,46 @@ int accept(RSocket& listener, sockaddr* address, socklen_t* length) {
   return made->fd();
 }
 
+// As recvfrom(2) gives it: as much as there is room for, and how long it is.
+void give_address(const sockaddr_storage& from, void* to, socklen_t* length) {
+  const socklen_t size = from.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(to, &from, std::min(*length, size));
+  *length = size;
+}
+
+ssize_t receive_from(RSocket& socket, const iovec& to, int flags, sockaddr* address,
+                     socklen_t* length) {
+  RsOrigin origin;
+  const ssize_t got = socket.receive(&to, 1, flags, &origin);
+  if (got < 0 || address == nullptr || length == nullptr) return got;
+  if (origin.address.ss_family == AF_UNSPEC)
+    (void)socket.name(true, address, length);
+  else
+    give_address(origin.address, address, length);
+  return got;
+}
+
 ssize_t receive(RSocket& socket, msghdr* message, int flags) {
   if (message->msg_iovlen > IOV_MAX) return -EMSGSIZE;
-  const ssize_t got = socket.receive(message->msg_iov, message->msg_iovlen, flags);
+  RsOrigin origin;
+  const ssize_t got = socket.receive(message->msg_iov, message->msg_iovlen, flags, &origin);
   if (got < 0) return got;
-  message->msg_namelen = 0;
+  if (origin.address.ss_family == AF_UNSPEC || message->msg_name == nullptr)
+    message->msg_namelen = 0;
+  else
+    give_address(origin.address, message->msg_name, &message->msg_namelen);
   message->msg_controllen = 0;
-  message->msg_flags = 0;
+  message->msg_flags = origin.cut ? MSG_TRUNC : 0;
   return got;
 }
 
 ssize_t send(RSocket& socket, const msghdr* message, int flags) {
   if (message->msg_iovlen > IOV_MAX) return -EMSGSIZE;
   if (message->msg_controllen != 0) return -ENOTSUP;
-  return socket.send(message->msg_iov, message->msg_iovlen, flags);
+  const auto* to = static_cast<const sockaddr*>(message->msg_name);
+  if (to != nullptr)
+    if (const int error = check_address(to, message->msg_namelen); error != 0) return error;
+  return socket.send(message->msg_iov, message->msg_iovlen, flags, to);
 }
 
 int control(RSocket& socket, int fd, int command, intptr_t argument) {
@@ -126,6 +162,8 @@ VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) {
   VRDMA_PASS_ON(-1, rconnect, fd, addr, length)
   return with(fd, [&](RSocket& socket) {
     const int error = check_address(addr, length);
+    // That of no family dissolves the association of datagrams.
+    if (error == -EAFNOSUPPORT && addr->sa_family == AF_UNSPEC) return socket.connect(addr);
     return error != 0 ? error : socket.connect(addr);
   });
 }
@@ -147,18 +185,14 @@ VRDMA_EXPORT int rclose(int fd) {
 VRDMA_EXPORT ssize_t rrecv(int fd, void* buf, size_t len, int flags) {
   VRDMA_PASS_ON(-1, rrecv, fd, buf, len, flags)
   const iovec to{buf, len};
-  return with(fd, [&](RSocket& socket) { return socket.receive(&to, 1, flags); });
+  return with(fd, [&](RSocket& socket) { return socket.receive(&to, 1, flags, nullptr); });
 }
 
 VRDMA_EXPORT ssize_t rrecvfrom(int fd, void* buf, size_t len, int flags, sockaddr* addr,
                                socklen_t* length) {
   VRDMA_PASS_ON(-1, rrecvfrom, fd, buf, len, flags, addr, length)
   const iovec to{buf, len};
-  return with(fd, [&](RSocket& socket) {
-    const ssize_t got = socket.receive(&to, 1, flags);
-    if (got >= 0 && addr != nullptr && length != nullptr) (void)socket.name(true, addr, length);
-    return got;
-  });
+  return with(fd, [&](RSocket& socket) { return receive_from(socket, to, flags, addr, length); });
 }
 
 VRDMA_EXPORT ssize_t rrecvmsg(int fd, msghdr* msg, int flags) {
@@ -169,15 +203,18 @@ VRDMA_EXPORT ssize_t rrecvmsg(int fd, msghdr* msg, int flags) {
 VRDMA_EXPORT ssize_t rsend(int fd, const void* buf, size_t len, int flags) {
   VRDMA_PASS_ON(-1, rsend, fd, buf, len, flags)
   const iovec from{const_cast<void*>(buf), len};
-  return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags); });
+  return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags, nullptr); });
 }
 
 VRDMA_EXPORT ssize_t rsendto(int fd, const void* buf, size_t len, int flags, const sockaddr* addr,
                              socklen_t length) {
   VRDMA_PASS_ON(-1, rsendto, fd, buf, len, flags, addr, length)
-  if (addr != nullptr || length != 0) return fail(EISCONN);
   const iovec from{const_cast<void*>(buf), len};
-  return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags); });
+  return with(fd, [&](RSocket& socket) -> ssize_t {
+    if (addr != nullptr)
+      if (const int error = check_address(addr, length); error != 0) return error;
+    return socket.send(&from, 1, flags, addr);
+  });
 }
 
 VRDMA_EXPORT ssize_t rsendmsg(int fd, const msghdr* msg, int flags) {
@@ -193,8 +230,9 @@ VRDMA_EXPORT ssize_t rread(int fd, void* buf, size_t count) {
 VRDMA_EXPORT ssize_t rreadv(int fd, const iovec* iov, int count) {
   VRDMA_PASS_ON(-1, rreadv, fd, iov, count)
   if (count < 0 || count > IOV_MAX) return fail(EINVAL);
-  return with(fd,
-              [&](RSocket& socket) { return socket.receive(iov, static_cast<size_t>(count), 0); });
+  return with(fd, [&](RSocket& socket) {
+    return socket.receive(iov, static_cast<size_t>(count), 0, nullptr);
+  });
 }
 
 VRDMA_EXPORT ssize_t rwrite(int fd, const void* buf, size_t count) {
@@ -205,7 +243,9 @@ VRDMA_EXPORT ssize_t rwrite(int fd, const void* buf, size_t count) {
 VRDMA_EXPORT ssize_t rwritev(int fd, const iovec* iov, int count) {
   VRDMA_PASS_ON(-1, rwritev, fd, iov, count)
   if (count < 0 || count > IOV_MAX) return fail(EINVAL);
-  return with(fd, [&](RSocket& socket) { return socket.send(iov, static_cast<size_t>(count), 0); });
+  return with(fd, [&](RSocket& socket) {
+    return socket.send(iov, static_cast<size_t>(count), 0, nullptr);
+  });
 }
 
 VRDMA_EXPORT int rpoll(pollfd* fds, nfds_t nfds, int timeout) {

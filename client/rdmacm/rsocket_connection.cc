@@ -1,19 +1,13 @@
-// Sockets over RDMA: life, addresses, connecting and closing.
+// Stream sockets over RDMA: life, addresses, connecting and closing.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <set>
-#include <shared_mutex>
-#include <unordered_map>
 
-#include "client/rdmacm/rsocket.h"
+#include "client/rdmacm/rsocket_stream.h"
 
 namespace vrdma::client {
 
@@ -21,17 +15,6 @@ namespace {
 
 constexpr int kResolveTimeout = 2000;  // ms
 constexpr timeval kCloseLimit{5, 0};   // for a peer that has stopped
-
-struct Table {
-  std::shared_mutex mutex;
-  pid_t owner = 0;  // who closes what is left when it ends
-  std::unordered_map<int, std::shared_ptr<RSocket>> sockets;
-};
-
-Table& table() {
-  static auto* const all = new Table;
-  return *all;
-}
 
 socklen_t size_of(int family) {
   return family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
@@ -70,91 +53,7 @@ int error_of(const rdma_cm_event& event) {
 
 }  // namespace
 
-std::shared_ptr<RSocket> RSocket::try_find(int fd) {
-  const std::shared_lock lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  return it != table().sockets.end() ? it->second : nullptr;
-}
-
-std::shared_ptr<RSocket> RSocket::find(int fd) {
-  auto found = try_find(fd);
-  if (found == nullptr) errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
-  return found;
-}
-
-void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
-  const std::lock_guard lock(table().mutex);
-  if (table().owner == 0) {
-    table().owner = ::getpid();
-    std::atexit(close_all);
-  }
-  table().sockets[socket->fd()] = socket;
-}
-
-// As the kernel does with what a program leaves open: its peers shall see the end of the stream.
-void RSocket::close_all() {
-  std::unordered_map<int, std::shared_ptr<RSocket>> left;
-  std::set<RSocket*> closed;
-  {
-    const std::lock_guard lock(table().mutex);
-    if (table().owner != ::getpid()) return;  // a child: they are its parent's
-    left.swap(table().sockets);
-  }
-  for (const auto& [fd, socket] : left)
-    if (closed.insert(socket.get()).second) socket->close();
-}
-
-std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
-  const std::lock_guard lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  if (it == table().sockets.end()) {
-    errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
-    return nullptr;
-  }
-  auto socket = it->second;
-  table().sockets.erase(it);
-  const auto other = std::find_if(table().sockets.begin(), table().sockets.end(),
-                                  [&](const auto& each) { return each.second == socket; });
-  *last = other == table().sockets.end();
-  if (*last) return socket;
-  // The number is free again, and another one stands for the same open file.
-  const Lock changing(socket->mutex_);
-  if (socket->epoll_.get() == fd) {
-    (void)socket->epoll_.release();
-    socket->epoll_ = base::Fd(other->first);
-  }
-  ::close(fd);
-  return socket;
-}
-
-int RSocket::duplicate(int fd, int command, int least) {
-  const std::lock_guard lock(table().mutex);
-  const auto it = table().sockets.find(fd);
-  if (it == table().sockets.end()) return -EBADF;
-  const int made = ::fcntl(fd, command, least);
-  if (made < 0) return -errno;
-  const auto socket = it->second;
-  table().sockets[made] = socket;
-  return made;
-}
-
-int RSocket::watch(int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.fd = fd;
-  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
-}
-
-void RSocket::unwatch(int fd) { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
-
-int RSocket::open() {
-  epoll_ = base::Fd(::epoll_create1(0));
-  nudge_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!epoll_.valid() || !nudge_.valid()) return -errno;
-  return watch(nudge_.get());
-}
-
-int RSocket::open_id() {
+int RStream::open_id() {
   if (channel_ != nullptr) return 0;
   channel_ = rdma_create_event_channel();
   if (channel_ == nullptr) return -errno;
@@ -162,16 +61,16 @@ int RSocket::open_id() {
   return watch(channel_->fd);
 }
 
-int RSocket::prepare_id() {
+int RStream::prepare_id() {
   if (id_ != nullptr) return 0;
   if (const int error = open_id(); error != 0) return error;
   if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return -errno;
   return apply_options();
 }
 
-RSocket::~RSocket() { release(); }
+RStream::~RStream() { release(); }
 
-void RSocket::release() {
+void RStream::release() {
   for (const Mapping& mapping : mappings_) (void)ibv_dereg_mr(mapping.region);
   mappings_.clear();
   if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
@@ -190,7 +89,7 @@ void RSocket::release() {
   armed_ = bound_ = established_ = false;
 }
 
-int RSocket::bind(const sockaddr* address) {
+int RStream::bind(const sockaddr* address) {
   const Lock lock(mutex_);
   if (bound_ || phase_ != Phase::kIdle) return -EINVAL;
   if (const int error = prepare_id(); error != 0) return error;
@@ -200,7 +99,7 @@ int RSocket::bind(const sockaddr* address) {
   return 0;
 }
 
-int RSocket::listen(int backlog) {
+int RStream::listen(int backlog) {
   bool bound = false;
   {
     const Lock lock(mutex_);
@@ -221,7 +120,7 @@ int RSocket::listen(int backlog) {
 
 // ---- the active side ----------------------------------------------------------------------------
 
-int RSocket::connect(const sockaddr* address) {
+int RStream::connect(const sockaddr* address) {
   Lock lock(mutex_);
   switch (phase_) {
     case Phase::kListening:
@@ -248,12 +147,12 @@ int RSocket::connect(const sockaddr* address) {
   return connected() ? 0 : -std::exchange(error_, 0);
 }
 
-void RSocket::fail_connect(int error) {
+void RStream::fail_connect(int error) {
   phase_ = Phase::kFailed;
   error_ = error;
 }
 
-int RSocket::create_endpoint() {
+int RStream::create_endpoint() {
   ibv_device_attr limits{};
   if (ibv_query_device(id_->verbs, &limits) != 0) return -ENODEV;
   const auto depth = static_cast<uint32_t>(limits.max_qp_wr);
@@ -298,7 +197,7 @@ int RSocket::create_endpoint() {
   return post_receives(receive_depth_);
 }
 
-RsHello RSocket::hello() const {
+RsHello RStream::hello() const {
   RsHello hello;
   hello.credits = static_cast<uint16_t>(receive_depth_);
   hello.iomaps = rs_to_scale(own_iomaps_);
@@ -309,7 +208,7 @@ RsHello RSocket::hello() const {
 }
 
 // False: the other side is none of sockets over RDMA.
-bool RSocket::meet(const rdma_conn_param& told) {
+bool RStream::meet(const rdma_conn_param& told) {
   if (told.private_data == nullptr) return false;
   const auto hello =
       RsHello::decode({static_cast<const uint8_t*>(told.private_data), told.private_data_len});
@@ -325,7 +224,7 @@ bool RSocket::meet(const rdma_conn_param& told) {
   return true;
 }
 
-void RSocket::on_event(const rdma_cm_event& event) {
+void RStream::on_event(const rdma_cm_event& event) {
   int error = 0;
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -372,7 +271,7 @@ void RSocket::on_event(const rdma_cm_event& event) {
     end(error);
 }
 
-void RSocket::take_events() {
+void RStream::take_events() {
   if (channel_ == nullptr || phase_ == Phase::kListening || phase_ == Phase::kIdle) return;
   rdma_cm_event* event = nullptr;
   while (rdma_get_cm_event(channel_, &event) == 0) {
@@ -403,7 +302,7 @@ int next_request(rdma_event_channel* channel, rdma_cm_event** event) {
 }  // namespace
 
 // The connection need not be complete when this returns: what is sent waits for that.
-int RSocket::accept(std::shared_ptr<RSocket>* made) {
+int RStream::accept(std::shared_ptr<RSocket>* made) {
   Lock lock(mutex_);
   if (phase_ != Phase::kListening) return -EINVAL;
   for (;;) {
@@ -418,7 +317,7 @@ int RSocket::accept(std::shared_ptr<RSocket>* made) {
       if (error == 0) continue;
     }
     if (error != 0) return error;
-    auto socket = std::make_shared<RSocket>(domain_);
+    auto socket = std::make_shared<RStream>(domain_);
     error = socket->take_request(*this, *event);
     rdma_ack_cm_event(event);
     if (error == 0) {
@@ -430,7 +329,7 @@ int RSocket::accept(std::shared_ptr<RSocket>* made) {
   }
 }
 
-int RSocket::take_request(const RSocket& listener, const rdma_cm_event& event) {
+int RStream::take_request(const RStream& listener, const rdma_cm_event& event) {
   const Lock lock(mutex_);
   id_ = event.id;
   send_size_ = listener.send_size_;
@@ -462,7 +361,7 @@ int RSocket::take_request(const RSocket& listener, const rdma_cm_event& event) {
 
 // ---- the end ------------------------------------------------------------------------------------
 
-int RSocket::shutdown(int how) {
+int RStream::shutdown(int how) {
   Lock lock(mutex_);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
   if (phase_ == Phase::kListening && how != SHUT_WR) {
@@ -487,7 +386,7 @@ int RSocket::shutdown(int how) {
   return 0;
 }
 
-void RSocket::close() {
+void RStream::close() {
   bool talk = false;
   {
     const Lock lock(mutex_);
@@ -503,7 +402,7 @@ void RSocket::close() {
   (void)rdma_disconnect(id_);
 }
 
-int RSocket::name(bool of_peer, sockaddr* address, socklen_t* length) {
+int RStream::name(bool of_peer, sockaddr* address, socklen_t* length) {
   sockaddr_storage found{};
   {
     const Lock lock(mutex_);

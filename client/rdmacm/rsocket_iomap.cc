@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/rdmacm/rsocket.h"
+#include "client/rdmacm/rsocket_stream.h"
 
 namespace vrdma::client {
 
-off_t RSocket::map(void* buffer, size_t length, int protection, off_t offset) {
+off_t RStream::map(void* buffer, size_t length, int protection, off_t offset) {
   const Lock lock(mutex_);
   if (buffer == nullptr || length == 0 || (protection & ~PROT_WRITE) != 0) return -EINVAL;
   if (!connected()) return -ENOTCONN;
@@ -37,7 +37,7 @@ off_t RSocket::map(void* buffer, size_t length, int protection, off_t offset) {
 }
 
 // The peer's entry stays as it is; the memory cannot be written any more.
-int RSocket::unmap(void* buffer, size_t length) {
+int RStream::unmap(void* buffer, size_t length) {
   const Lock lock(mutex_);
   const auto it = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
     return mapping.region->addr == buffer && mapping.region->length == length;
@@ -49,7 +49,7 @@ int RSocket::unmap(void* buffer, size_t length) {
 }
 
 // Before the next data: a peer that has these knows the mappings.
-int RSocket::tell_mappings(Lock& lock, bool nonblocking, const timeval& limit) {
+int RStream::tell_mappings(Lock& lock, bool nonblocking, const timeval& limit) {
   for (Mapping& mapping : mappings_) {
     if (!mapping.remote || mapping.told) continue;
     if (!can_send()) {
@@ -73,7 +73,7 @@ int RSocket::tell_mappings(Lock& lock, bool nonblocking, const timeval& limit) {
   return 0;
 }
 
-ssize_t RSocket::write_mapped(const void* from, size_t count, off_t offset, int flags) {
+ssize_t RStream::write_mapped(const void* from, size_t count, off_t offset, int flags) {
   Lock lock(mutex_);
   const bool nonblocking = nonblocking_ || (flags & MSG_DONTWAIT) != 0;
   if (!connected()) return -ENOTCONN;

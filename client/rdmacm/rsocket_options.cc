@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/rdmacm/rsocket.h"
+#include "client/rdmacm/rsocket_stream.h"
 
 namespace vrdma::client {
 
@@ -14,12 +14,13 @@ namespace {
 
 // Options that mean nothing here, or are for the connection manager: their value is kept, and read
 // back.
-bool is_kept(int level, int name) {
+bool is_kept(int type, int level, int name) {
   switch (level) {
     case SOL_SOCKET:
       return name == SO_KEEPALIVE || name == SO_OOBINLINE || name == SO_REUSEADDR ||
              name == SO_REUSEPORT || name == SO_PRIORITY;
     case IPPROTO_TCP:
+      if (type != SOCK_STREAM) return false;
       return name == TCP_NODELAY || name == TCP_MAXSEG || name == TCP_KEEPIDLE ||
              name == TCP_KEEPINTVL || name == TCP_KEEPCNT || name == TCP_QUICKACK ||
              name == TCP_CORK || name == TCP_USER_TIMEOUT || name == TCP_DEFER_ACCEPT ||
@@ -41,7 +42,12 @@ int give(const void* from, size_t size, void* value, socklen_t* length) {
 
 }  // namespace
 
-int RSocket::apply_options() {
+int RStream::apply_option(int level, int name, int value) {
+  kept_[{level, name}] = value;
+  return id_ != nullptr && !connected() ? apply_options() : 0;
+}
+
+int RStream::apply_options() {
   for (const auto& [which, value] : kept_) {
     auto copy = value;
     auto byte = static_cast<uint8_t>(value);
@@ -74,17 +80,19 @@ int RSocket::set_option(int level, int name, const void* value, socklen_t length
     std::memcpy(&linger_, value, sizeof linger_);
     return 0;
   }
-  int number = 0;
-  if (length < sizeof number) return -EINVAL;
-  std::memcpy(&number, value, sizeof number);
-  if (is_kept(level, name)) {
-    kept_[{level, name}] = number;
-    return id_ != nullptr && !connected() ? apply_options() : 0;
-  }
+  const bool kept = is_kept(type_, level, name);
   const bool sizes =
       level == SOL_RDMA || (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF));
-  if (!sizes) return -ENOPROTOOPT;
-  if (cq_ != nullptr) return level == SOL_RDMA ? -EINVAL : 0;  // too late; sockets do not mind
+  if (!kept && !sizes) return -ENOPROTOOPT;
+  int number = 0;
+  if (level == IPPROTO_IP && length >= 1 && length < sizeof number)  // as Linux takes them
+    number = *static_cast<const uint8_t*>(value);
+  else if (length < sizeof number)
+    return -EINVAL;
+  else
+    std::memcpy(&number, value, sizeof number);
+  if (kept) return apply_option(level, name, number);
+  if (is_sized()) return level == SOL_RDMA ? -EINVAL : 0;  // too late; sockets do not mind
   if (number < 0) return -EINVAL;
   const auto size = static_cast<uint32_t>(number);
   if (level == SOL_SOCKET) {
@@ -114,7 +122,7 @@ int RSocket::set_option(int level, int name, const void* value, socklen_t length
 int RSocket::get_option(int level, int name, void* value, socklen_t* length) {
   const Lock lock(mutex_);
   int number = 0;
-  if (is_kept(level, name)) {
+  if (is_kept(type_, level, name)) {
     const auto it = kept_.find({level, name});
     if (it != kept_.end()) number = it->second;
     return give(&number, sizeof number, value, length);
@@ -153,16 +161,16 @@ int RSocket::get_option(int level, int name, void* value, socklen_t* length) {
       number = static_cast<int>(send_size_);
       break;
     case SO_TYPE:
-      number = SOCK_STREAM;
+      number = type_;
       break;
     case SO_DOMAIN:
       number = domain_;
       break;
     case SO_PROTOCOL:
-      number = IPPROTO_TCP;
+      number = type_ == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
       break;
     case SO_ACCEPTCONN:
-      number = phase_ == Phase::kListening ? 1 : 0;
+      number = is_listening() ? 1 : 0;
       break;
     case SO_LINGER:
       return give(&linger_, sizeof linger_, value, length);

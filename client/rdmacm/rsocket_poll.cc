@@ -1,5 +1,6 @@
-// rpoll() and rselect(): of sockets over RDMA and of any other descriptors.
+// How sockets over RDMA sleep; rpoll() and rselect(), of them and of any other descriptors.
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/select.h>
 
 #include <algorithm>
@@ -11,30 +12,31 @@
 
 namespace vrdma::client {
 
-short RSocket::events_now(short events) {
-  int now = 0;
-  switch (phase_) {
-    case Phase::kIdle:
-      now = POLLOUT | POLLHUP;
-      break;
-    case Phase::kListening: {
-      pollfd ready{channel_->fd, POLLIN, 0};
-      now = ::poll(&ready, 1, 0) > 0 || closed_ ? POLLIN | POLLRDNORM : 0;
-      break;
-    }
-    case Phase::kConnecting:
-      break;
-    case Phase::kFailed:
-      now = POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM | POLLERR | POLLHUP;
-      break;
-    case Phase::kConnected:
-      if (in_.filled() > 0 || !reads_ || end_ != 0) now |= POLLIN | POLLRDNORM;
-      if (can_send() || !writes_ || end_ != 0) now |= POLLOUT | POLLWRNORM;
-      if (!reads_ || end_ != 0) now |= POLLRDHUP;
-      if ((!reads_ && shut_) || end_ != 0) now |= POLLHUP;
-      if (end_ != 0) now |= POLLERR;
+// Whoever sleeps looks again.
+void RSocket::nudge() {
+  if (sleepers_ == 0 || nudged_) return;
+  nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
+}
+
+int RSocket::sleep(Lock& lock, int timeout) {
+  lock.unlock();
+  pollfd self{epoll_.get(), POLLIN, 0};
+  const int ready = ::poll(&self, 1, timeout);
+  const int error = ready < 0 ? -errno : 0;
+  lock.lock();
+  return error;
+}
+
+void RSocket::rise() {
+  if (--sleepers_ == 0 && nudged_) {
+    eventfd_t count = 0;
+    (void)::eventfd_read(nudge_.get(), &count);
+    nudged_ = false;
   }
-  return static_cast<short>(now & (events | POLLERR | POLLHUP));
+  disarm();
+  take_events();
+  process();
+  if (sleepers_ > 0) arm();  // others sleep on
 }
 
 short RSocket::poll(short events) {

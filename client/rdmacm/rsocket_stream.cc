@@ -1,12 +1,12 @@
 // Sockets over RDMA: the stream, by the rings and credits of rsocket_protocol.h.
-#include <sys/eventfd.h>
+#include "client/rdmacm/rsocket_stream.h"
+
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-
-#include "client/rdmacm/rsocket.h"
 
 namespace vrdma::client {
 
@@ -22,7 +22,7 @@ constexpr uint32_t kLongestWrite = 1U << 15;
 
 // ---- the queue pair -----------------------------------------------------------------------------
 
-int RSocket::post_receives(uint32_t count) {
+int RStream::post_receives(uint32_t count) {
   ibv_recv_wr chain[16]{};
   while (count > 0) {
     const uint32_t some = std::min<uint32_t>(count, std::size(chain));
@@ -37,7 +37,7 @@ int RSocket::post_receives(uint32_t count) {
   return 0;
 }
 
-int RSocket::post_write(const void* local, uint32_t lkey, uint32_t length, uint64_t remote,
+int RStream::post_write(const void* local, uint32_t lkey, uint32_t length, uint64_t remote,
                         uint32_t rkey, const uint32_t* message, uint64_t wr_id) {
   ibv_sge sge{reinterpret_cast<uintptr_t>(local), length, lkey};
   ibv_send_wr wr{};
@@ -55,23 +55,23 @@ int RSocket::post_write(const void* local, uint32_t lkey, uint32_t length, uint6
   return -error;
 }
 
-int RSocket::send_control(RsControl control) {
+int RStream::send_control(RsControl control) {
   const uint32_t message = rs_message(RsMessage::kControl, static_cast<uint32_t>(control));
   --controls_;
   return post_write(nullptr, 0, 0, 0, 0, &message, kControl);
 }
 
-void RSocket::end(int error) {
+void RStream::end(int error) {
   if (end_ != 0) return;
   end_ = error_ = error;
   nudge();
 }
 
-bool RSocket::all_sent() const {
+bool RStream::all_sent() const {
   return controls_ == kRsControls && slots_ == send_depth_ - kRsControls;
 }
 
-void RSocket::on_control(RsControl control) {
+void RStream::on_control(RsControl control) {
   if (control == RsControl::kShutdown) {
     reads_ = false;
     if (!writes_) gone_ = true;
@@ -81,7 +81,7 @@ void RSocket::on_control(RsControl control) {
   }
 }
 
-void RSocket::on_received(uint32_t message) {
+void RStream::on_received(uint32_t message) {
   // Nobody sends before he knows that the connection is there.
   established_ = true;
   switch (rs_type(message)) {
@@ -101,7 +101,7 @@ void RSocket::on_received(uint32_t message) {
   }
 }
 
-void RSocket::give_credits() {
+void RStream::give_credits() {
   while (usable() && controls_ > 0 && in_.owes()) {
     const auto grant = in_.grant();
     const uint32_t message = rs_message(RsMessage::kCredit, grant.credits);
@@ -118,7 +118,7 @@ void RSocket::give_credits() {
   }
 }
 
-void RSocket::process() {
+void RStream::process() {
   if (cq_ == nullptr) return;
   bool moved = false;
   for (;;) {
@@ -152,49 +152,50 @@ void RSocket::process() {
 
 // ---- sleeping -----------------------------------------------------------------------------------
 
-// Whoever sleeps looks again.
-void RSocket::nudge() {
-  if (sleepers_ == 0 || nudged_) return;
-  nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
-}
-
-// From here on a completion makes the descriptor readable.
-void RSocket::arm() {
+void RStream::arm() {
   if (cq_ == nullptr) return;
   if (!armed_) armed_ = ibv_req_notify_cq(cq_, 0) == 0;
   process();
 }
 
-int RSocket::sleep(Lock& lock, int timeout) {
-  lock.unlock();
-  pollfd self{epoll_.get(), POLLIN, 0};
-  const int ready = ::poll(&self, 1, timeout);
-  const int error = ready < 0 ? -errno : 0;
-  lock.lock();
-  return error;
+void RStream::disarm() {
+  if (!armed_) return;
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  if (ibv_get_cq_event(completions_, &cq, &context) != 0) return;
+  ibv_ack_cq_events(cq, 1);
+  armed_ = false;
 }
 
-void RSocket::rise() {
-  if (--sleepers_ == 0 && nudged_) {
-    eventfd_t count = 0;
-    (void)::eventfd_read(nudge_.get(), &count);
-    nudged_ = false;
-  }
-  if (armed_) {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    if (ibv_get_cq_event(completions_, &cq, &context) == 0) {
-      ibv_ack_cq_events(cq, 1);
-      armed_ = false;
+short RStream::events_now(short events) {
+  int now = 0;
+  switch (phase_) {
+    case Phase::kIdle:
+      now = POLLOUT | POLLHUP;
+      break;
+    case Phase::kListening: {
+      pollfd ready{channel_->fd, POLLIN, 0};
+      now = ::poll(&ready, 1, 0) > 0 || closed_ ? POLLIN | POLLRDNORM : 0;
+      break;
     }
+    case Phase::kConnecting:
+      break;
+    case Phase::kFailed:
+      now = POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM | POLLERR | POLLHUP;
+      break;
+    case Phase::kConnected:
+      if (in_.filled() > 0 || !reads_ || end_ != 0) now |= POLLIN | POLLRDNORM;
+      if (can_send() || !writes_ || end_ != 0) now |= POLLOUT | POLLWRNORM;
+      if (!reads_ || end_ != 0) now |= POLLRDHUP;
+      if ((!reads_ && shut_) || end_ != 0) now |= POLLHUP;
+      if (end_ != 0) now |= POLLERR;
   }
-  take_events();
-  process();
+  return static_cast<short>(now & (events | POLLERR | POLLHUP));
 }
 
 // ---- data ---------------------------------------------------------------------------------------
 
-ssize_t RSocket::receive(const iovec* to, size_t count, int flags) {
+ssize_t RStream::receive(const iovec* to, size_t count, int flags, RsOrigin* /*origin*/) {
   Lock lock(mutex_);
   if (phase_ == Phase::kConnecting) {
     take_events();
@@ -243,7 +244,7 @@ ssize_t RSocket::receive(const iovec* to, size_t count, int flags) {
 // Each area comes with a message, which may also come without one. The peer may be about to write
 // the next while we look: an entry is there when both its first and its last word are, for it is
 // cleared when it is taken.
-void RSocket::take_areas() {
+void RStream::take_areas() {
   auto* const told = reinterpret_cast<RsArea*>(told_.data());
   while (areas_[taken_].length == 0) {
     RsArea& entry = told[taken_];
@@ -258,17 +259,17 @@ void RSocket::take_areas() {
   }
 }
 
-bool RSocket::can_send() {
+bool RStream::can_send() {
   return usable() && writes_ && slots_ > 0 && credits_.any() && out_.space() > 0 &&
          areas_[target_].length > 0;
 }
 
-int RSocket::send_refused() const {
+int RStream::send_refused() const {
   if (end_ != 0) return -end_;
   return -EPIPE;
 }
 
-size_t RSocket::send_piece(const uint8_t* from, size_t length) {
+size_t RStream::send_piece(const uint8_t* from, size_t length) {
   RsArea& to = areas_[target_];
   auto size = static_cast<uint32_t>(
       std::min({length, static_cast<size_t>(to.length), static_cast<size_t>(kLongestWrite)}));
@@ -292,7 +293,8 @@ size_t RSocket::send_piece(const uint8_t* from, size_t length) {
   return size;
 }
 
-ssize_t RSocket::send(const iovec* from, size_t count, int flags) {
+ssize_t RStream::send(const iovec* from, size_t count, int flags, const sockaddr* to) {
+  if (to != nullptr) return -EISCONN;
   Lock lock(mutex_);
   const bool nonblocking = nonblocking_ || (flags & MSG_DONTWAIT) != 0;
   if (phase_ == Phase::kConnecting) {

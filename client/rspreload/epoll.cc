@@ -208,7 +208,7 @@ void leave_sets(int fd) {
   }
 }
 
-void become_tcp_in_sets(int fd) {
+void become_plain_in_sets(int fd) {
   for (const auto& [number, set] : all_sets()) {
     const std::lock_guard lock(set->mutex);
     const auto it = set->members.find(fd);

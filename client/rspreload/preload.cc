@@ -1,15 +1,14 @@
 // librspreload.so: the calls of sockets(7), which it puts before those of libc, for programs that
-// know nothing of RDMA. A stream socket of the internet becomes one over RDMA (rsocket(7)) where
-// the namespace has vdevices; all other descriptors go to libc as they are.
+// know nothing of RDMA. A socket of the internet, of streams or datagrams, becomes one over RDMA
+// (rsocket(7)) where the namespace has vdevices; all other descriptors go to libc as they are.
 //
-// A socket that is bound or connected where no vdevice leads becomes one of TCP, with the same
-// number.
+// A socket that is bound or connected where no vdevice leads, or that is to send its first datagram
+// there, becomes one of the kernel, with the same number: see fallback.cc.
 #include "client/rspreload/preload.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
@@ -26,21 +25,20 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdarg>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
+#include <span>
 
 #include "client/verbs/export.h"
 
 namespace {
 
 constexpr int kMostDescriptors = 1 << 16;
-std::array<std::atomic<bool>, kMostDescriptors> known;  // which are over RDMA
+std::array<std::atomic<vrdma::rspreload::Way>, kMostDescriptors> ways;
 thread_local int inside = 0;
-
-void set_over_rdma(int fd, bool is) {
-  known[static_cast<size_t>(fd)].store(is, std::memory_order_relaxed);
-}
 
 }  // namespace
 
@@ -49,9 +47,15 @@ namespace vrdma::rspreload {
 Inside::Inside() { ++inside; }
 Inside::~Inside() { --inside; }
 
-bool over_rdma(int fd) {
-  return fd >= 0 && fd < kMostDescriptors && inside == 0 &&
-         known[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
+Way recorded_way(int fd) {
+  if (fd < 0 || fd >= kMostDescriptors) return Way::kKernel;
+  return ways[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
+}
+
+Way way_of(int fd) { return inside == 0 ? recorded_way(fd) : Way::kKernel; }
+
+void set_way(int fd, Way way) {
+  ways[static_cast<size_t>(fd)].store(way, std::memory_order_relaxed);
 }
 
 int milliseconds(const timespec* time) {
@@ -67,7 +71,7 @@ using namespace vrdma::rspreload;  // NOLINT: most of this part is nothing but t
 namespace {
 
 // A new descriptor of the program's. With flags of socket(2) or accept4(2).
-int keep(int fd, int flags) {
+int keep(int fd, int flags, Way way = Way::kRdma) {
   if (fd < 0) return fd;
   if (fd >= kMostDescriptors) {
     rclose(fd);
@@ -76,7 +80,7 @@ int keep(int fd, int flags) {
   }
   if ((flags & SOCK_NONBLOCK) != 0) (void)rfcntl(fd, F_SETFL, O_NONBLOCK);
   if ((flags & SOCK_CLOEXEC) != 0) (void)rfcntl(fd, F_SETFD, FD_CLOEXEC);
-  set_over_rdma(fd, true);
+  set_way(fd, way);
   return fd;
 }
 
@@ -99,60 +103,13 @@ int keep(int fd, int flags) {
 
 namespace {
 
-void copy_option(int from, int to, int level, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  if (rgetsockopt(from, level, name, &value, &length) == 0 && value != 0)
-    (void)NEXT(setsockopt)(to, level, name, &value, length);
-}
-
-// From now on it is a socket of TCP. False and errno.
-bool become_tcp(int fd) {
-  const Inside guard;
-  int domain = 0;
-  socklen_t length = sizeof domain;
-  if (rgetsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0) return false;
-  const int socket = NEXT(socket)(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return false;
-  copy_option(fd, socket, SOL_SOCKET, SO_REUSEADDR);
-  copy_option(fd, socket, SOL_SOCKET, SO_KEEPALIVE);
-  copy_option(fd, socket, IPPROTO_TCP, TCP_NODELAY);
-  copy_option(fd, socket, IPPROTO_IPV6, IPV6_V6ONLY);
-  const int flags = rfcntl(fd, F_GETFL);
-  const bool closes = (rfcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
-  (void)::fcntl(socket, F_SETFL, flags & O_NONBLOCK);
-  set_over_rdma(fd, false);
-  (void)rclose(fd);
-  const bool placed = ::dup3(socket, fd, closes ? O_CLOEXEC : 0) == fd;
-  NEXT(close)(socket);
-  if (placed) become_tcp_in_sets(fd);
-  return placed;
-}
-
-bool leads_nowhere(int error) {
-  return error == EADDRNOTAVAIL || error == ENETUNREACH || error == EHOSTUNREACH ||
-         error == ENODEV || error == ECONNREFUSED;
-}
-
-// No vdevice has these, though rdma_cm binds to them.
-bool is_loopback(const sockaddr* address, socklen_t length) {
-  if (address == nullptr || length < sizeof address->sa_family) return false;
-  if (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    return ntohl(in->sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address->sa_family != AF_INET6 || length < sizeof(sockaddr_in6)) return false;
-  const auto* in6 = reinterpret_cast<const sockaddr_in6*>(address);
-  return IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
-}
-
-// Tries it over RDMA. False: it is a socket of TCP by now, and libc is to be asked.
+// Tries it over RDMA. False: it is a socket of the kernel by now, and libc is to be asked.
 template <class Call>
 bool tried(int fd, const sockaddr* address, socklen_t length, Call call, int* done) {
   const Inside guard;
-  if (is_loopback(address, length)) return !become_tcp(fd);
+  if (is_loopback(address, length)) return !become_plain(fd);
   *done = call(fd, address, length);
-  return *done == 0 || !leads_nowhere(errno) || !become_tcp(fd);
+  return *done == 0 || !leads_nowhere(errno) || !become_plain(fd);
 }
 
 }  // namespace
@@ -161,10 +118,12 @@ VRDMA_EXPORT int socket(int domain, int type, int protocol) {
   constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
   const bool internet = domain == AF_INET || domain == AF_INET6;
   const bool tcp = (type & ~kFlags) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
-  if (inside == 0 && internet && tcp) {
+  const bool udp = (type & ~kFlags) == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
+  if (inside == 0 && internet && (tcp || udp)) {
     const Inside guard;
     const int saved = errno;
-    const int fd = keep(rsocket(domain, SOCK_STREAM, protocol), type & kFlags);
+    const int made = rsocket(domain, type & ~kFlags, protocol);
+    const int fd = keep(made, type & kFlags, udp ? Way::kOpen : Way::kRdma);
     if (fd >= 0) return fd;
     errno = saved;
   }
@@ -198,6 +157,7 @@ VRDMA_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
 
 VRDMA_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
   int done = -1;
+  choose_way(fd, address, length);
   if (over_rdma(fd) && tried(fd, address, length, rconnect, &done)) return done;
   return NEXT(connect)(fd, address, length);
 }
@@ -211,7 +171,7 @@ VRDMA_EXPORT int close(int fd) {
   if (inside == 0) leave_sets(fd);
   if (over_rdma(fd)) {
     const Inside guard;
-    set_over_rdma(fd, false);
+    set_way(fd, Way::kKernel);
     return rclose(fd);
   }
   return NEXT(close)(fd);
@@ -235,6 +195,25 @@ VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
   return NEXT(recvmsg)(fd, message, flags);
 }
 
+// As recvmmsg(2), the time is looked at between two messages.
+VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
+                          timespec* timeout) {
+  if (!over_rdma(fd)) return NEXT(recvmmsg)(fd, messages, count, flags, timeout);
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::milliseconds(std::max(milliseconds(timeout), 0));
+  int done = 0;
+  for (mmsghdr& each : std::span(messages, std::min<size_t>(count, UIO_MAXIOV))) {
+    const bool waits = done == 0 || (flags & MSG_WAITFORONE) == 0;
+    const int how = (flags & ~MSG_WAITFORONE) | (waits ? 0 : MSG_DONTWAIT);
+    const ssize_t got = recvmsg(fd, &each.msg_hdr, how);
+    if (got < 0) return done > 0 ? done : -1;
+    each.msg_len = static_cast<unsigned int>(got);
+    ++done;
+    if (timeout != nullptr && Clock::now() >= end) break;
+  }
+  return done;
+}
+
 VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) {
   MOVES_DATA(EPOLLIN, fd, rread, fd, buffer, length)
   return NEXT(read)(fd, buffer, length);
@@ -252,13 +231,31 @@ VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) 
 
 VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags,
                             const sockaddr* address, socklen_t size) {
+  choose_way(fd, address, size);
   MOVES_DATA(EPOLLOUT, fd, rsendto, fd, buffer, length, flags, address, size)
   return NEXT(sendto)(fd, buffer, length, flags, address, size);
 }
 
 VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (message->msg_controllen != 0 && over_rdma(fd)) {  // which those over RDMA do not take
+    const Inside guard;
+    (void)become_plain_if_open(fd);
+  }
+  choose_way(fd, static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
   MOVES_DATA(EPOLLOUT, fd, rsendmsg, fd, message, flags)
   return NEXT(sendmsg)(fd, message, flags);
+}
+
+VRDMA_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags) {
+  if (!over_rdma(fd)) return NEXT(sendmmsg)(fd, messages, count, flags);
+  int done = 0;
+  for (mmsghdr& each : std::span(messages, std::min<size_t>(count, UIO_MAXIOV))) {
+    const ssize_t sent = sendmsg(fd, &each.msg_hdr, flags);
+    if (sent < 0) return done > 0 ? done : -1;
+    each.msg_len = static_cast<unsigned int>(sent);
+    ++done;
+  }
+  return done;
 }
 
 VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) {
@@ -382,12 +379,21 @@ VRDMA_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) {
 }
 
 VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
-  OVER_RDMA(fd, rsetsockopt, fd, level, name, value, length)
+  if (over_rdma(fd)) {
+    const Inside guard;
+    const int done = rsetsockopt(fd, level, name, value, length);
+    if (done == 0 || errno != ENOPROTOOPT || !become_plain_if_open(fd)) return done;
+  }
   return NEXT(setsockopt)(fd, level, name, value, length);
 }
 
 VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
-  OVER_RDMA(fd, rgetsockopt, fd, level, name, value, length)
+  if (over_rdma(fd)) {
+    const Inside guard;
+    const int done = rgetsockopt(fd, level, name, value, length);
+    const bool lacking = errno == ENOPROTOOPT || errno == EOPNOTSUPP;
+    if (done == 0 || !lacking || !become_plain_if_open(fd)) return done;
+  }
   return NEXT(getsockopt)(fd, level, name, value, length);
 }
 
@@ -395,7 +401,7 @@ namespace {
 
 int control(int fd, int command, intptr_t argument) {
   const int done = rfcntl(fd, command, argument);
-  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0) : done;
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0, recorded_way(fd)) : done;
 }
 
 }  // namespace
@@ -421,7 +427,7 @@ VRDMA_EXPORT int dup3(int from, int to, int flags) {
   const int made = control(from, command, to);
   if (made < 0 || made == to) return made;
   (void)rclose(made);  // another thread has taken the number meanwhile
-  set_over_rdma(made, false);
+  set_way(made, Way::kKernel);
   errno = EBUSY;
   return -1;
 }
@@ -450,6 +456,16 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
   return NEXT(fcntl64)(fd, command, argument);
 }
 
+namespace {
+
+bool is_datagram(int fd) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  return rgetsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_DGRAM;
+}
+
+}  // namespace
+
 VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_list list;
   va_start(list, request);
@@ -464,8 +480,17 @@ VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
       return rfcntl(fd, F_SETFD, FD_CLOEXEC);
     case FIONCLEX:
       return rfcntl(fd, F_SETFD, 0);
+    case FIONREAD: {
+      if (!is_datagram(fd)) break;
+      const ssize_t next = rrecv(fd, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+      const int length = next > 0 ? static_cast<int>(next) : 0;
+      std::memcpy(argument, &length, sizeof length);  // which need not be aligned
+      return 0;
+    }
     default:
-      errno = ENOTTY;
-      return -1;
+      // Such as SIOCGIFCONF, for which programs make a socket of datagrams.
+      if (become_plain_if_open(fd)) return NEXT(ioctl)(fd, request, argument);
   }
+  errno = ENOTTY;
+  return -1;
 }

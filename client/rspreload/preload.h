@@ -3,8 +3,10 @@
 
 #include <dlfcn.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 
 namespace vrdma::rspreload {
@@ -18,7 +20,26 @@ struct Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-[[nodiscard]] bool over_rdma(int fd);
+enum class Way : uint8_t {
+  kKernel,
+  kRdma,
+  kOpen,  // over RDMA so far: of datagrams, and not yet known where they go
+};
+// Of the program's descriptors; way_of: inside, of all kKernel.
+[[nodiscard]] Way recorded_way(int fd);
+[[nodiscard]] Way way_of(int fd);
+void set_way(int fd, Way way);
+[[nodiscard]] inline bool over_rdma(int fd) { return way_of(fd) != Way::kKernel; }
+
+// fallback.cc. Inside. From now on it is a socket of the kernel. False and errno.
+bool become_plain(int fd);
+// The same for one that is open. False: it is none.
+bool become_plain_if_open(int fd);
+// Of an open one: where its first message goes decides. Not inside.
+void choose_way(int fd, const sockaddr* to, socklen_t length);
+// An error that a socket of the kernel might not have.
+[[nodiscard]] bool leads_nowhere(int error);
+[[nodiscard]] bool is_loopback(const sockaddr* address, socklen_t length);
 
 template <class Function>
 Function* next(const char* name) {
@@ -48,8 +69,8 @@ class Masked {
 
 // epoll.cc. The descriptor is closed: no set has it any more, or, as a set, it has nothing.
 void leave_sets(int fd);
-// It is a socket of TCP from now on, which the kernel's part of its sets is to have.
-void become_tcp_in_sets(int fd);
+// It is a socket of the kernel from now on, and in the kernel's part of its sets.
+void become_plain_in_sets(int fd);
 // The program has read (EPOLLIN) or written (EPOLLOUT): with EPOLLET it is to hear of it again.
 void used_in_sets(int fd, uint32_t events);
 

@@ -1,0 +1,147 @@
+// Sockets that become the kernel's, because no vdevice leads where they are to go.
+//
+// Streams find out by connecting. Datagrams would be lost, so of a socket of these the first
+// message decides: it stays over RDMA if somebody in the fabric has the address. It becomes the
+// kernel's also when the program wants what those over RDMA do not have, such as multicast.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <rdma/rsocket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <initializer_list>
+#include <optional>
+
+#include "client/rspreload/preload.h"
+
+namespace vrdma::rspreload {
+
+namespace {
+
+int integer_option(int fd, int level, int name) {
+  int value = 0;
+  socklen_t length = sizeof value;
+  return rgetsockopt(fd, level, name, &value, &length) == 0 ? value : 0;
+}
+
+void copy_option(int from, int to, int level, int name) {
+  const int value = integer_option(from, level, name);
+  if (value != 0) (void)NEXT(setsockopt)(to, level, name, &value, sizeof value);
+}
+
+const in6_addr& ipv6_of(const sockaddr* address) {
+  return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+}
+
+// Also of one that is mapped into IPv6.
+std::optional<in_addr_t> ipv4_of(const sockaddr* address) {
+  if (address->sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+  if (!IN6_IS_ADDR_V4MAPPED(&ipv6_of(address))) return std::nullopt;
+  return ntohl(ipv6_of(address).s6_addr32[3]);
+}
+
+bool is_multicast(const sockaddr* address) {
+  const auto ipv4 = ipv4_of(address);
+  return ipv4 ? IN_MULTICAST(*ipv4) : IN6_IS_ADDR_MULTICAST(&ipv6_of(address));
+}
+
+// Inside. Somebody in the fabric has the address.
+bool is_somebodys(const sockaddr* address) {
+  if (is_multicast(address)) return false;
+  constexpr int kTimeout = 2000;  // ms
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(nullptr, &id, nullptr, RDMA_PS_UDP) != 0) return false;
+  const bool is = rdma_resolve_addr(id, nullptr, const_cast<sockaddr*>(address), kTimeout) == 0;
+  (void)rdma_destroy_id(id);
+  return is;
+}
+
+bool is_internet(const sockaddr* address, socklen_t length) {
+  if (address == nullptr || length < sizeof address->sa_family) return false;
+  return (address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
+         (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6));
+}
+
+}  // namespace
+
+bool become_plain(int fd) {
+  const int domain = integer_option(fd, SOL_SOCKET, SO_DOMAIN);
+  const int type = integer_option(fd, SOL_SOCKET, SO_TYPE);
+  const int socket = NEXT(socket)(domain, type | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  copy_option(fd, socket, SOL_SOCKET, SO_REUSEADDR);
+  copy_option(fd, socket, SOL_SOCKET, SO_REUSEPORT);
+  copy_option(fd, socket, SOL_SOCKET, SO_KEEPALIVE);
+  copy_option(fd, socket, IPPROTO_TCP, TCP_NODELAY);
+  copy_option(fd, socket, IPPROTO_IPV6, IPV6_V6ONLY);
+  copy_option(fd, socket, IPPROTO_IPV6, IPV6_TCLASS);
+  copy_option(fd, socket, IPPROTO_IP, IP_TOS);
+  copy_option(fd, socket, SOL_SOCKET, SO_PRIORITY);
+  if (type == SOCK_DGRAM)  // of a stream they would end what the kernel does by itself
+    for (const int name : {SO_RCVBUF, SO_SNDBUF}) copy_option(fd, socket, SOL_SOCKET, name);
+  for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    timeval limit{};
+    socklen_t length = sizeof limit;
+    if (rgetsockopt(fd, SOL_SOCKET, name, &limit, &length) == 0)
+      (void)NEXT(setsockopt)(socket, SOL_SOCKET, name, &limit, length);
+  }
+  const int flags = rfcntl(fd, F_GETFL);
+  const bool closes = (rfcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+  (void)::fcntl(socket, F_SETFL, flags & O_NONBLOCK);
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  auto* const local = reinterpret_cast<sockaddr*>(&name);
+  const bool bound = type == SOCK_DGRAM && rgetsockname(fd, local, &length) == 0 &&
+                     reinterpret_cast<const sockaddr_in*>(local)->sin_port != 0;
+  set_way(fd, Way::kKernel);
+  (void)rclose(fd);
+  bool placed = !bound || NEXT(bind)(socket, local, length) == 0;
+  if (placed) {
+    // Another thread may have been given the number meanwhile.
+    const int at = ::fcntl(socket, closes ? F_DUPFD_CLOEXEC : F_DUPFD, fd);
+    placed = at == fd;
+    if (at >= 0 && !placed) {
+      NEXT(close)(at);
+      errno = EBUSY;
+    }
+  }
+  const int why = errno;
+  NEXT(close)(socket);
+  errno = why;
+  if (placed) become_plain_in_sets(fd);
+  return placed;
+}
+
+bool become_plain_if_open(int fd) {
+  const int saved = errno;
+  if (recorded_way(fd) == Way::kOpen && become_plain(fd)) return true;
+  errno = saved;
+  return false;
+}
+
+void choose_way(int fd, const sockaddr* to, socklen_t length) {
+  if (way_of(fd) != Way::kOpen || !is_internet(to, length)) return;
+  const Inside guard;
+  const int saved = errno;
+  if (!is_loopback(to, length) && is_somebodys(to))
+    set_way(fd, Way::kRdma);
+  else
+    (void)become_plain(fd);
+  errno = saved;
+}
+
+bool leads_nowhere(int error) {
+  return error == EADDRNOTAVAIL || error == ENETUNREACH || error == EHOSTUNREACH ||
+         error == ENODEV || error == ECONNREFUSED;
+}
+
+// No vdevice has these, though rdma_cm binds to them.
+bool is_loopback(const sockaddr* address, socklen_t length) {
+  if (!is_internet(address, length)) return false;
+  const auto ipv4 = ipv4_of(address);
+  return ipv4 ? *ipv4 >> 24 == 127 : IN6_IS_ADDR_LOOPBACK(&ipv6_of(address));
+}
+
+}  // namespace vrdma::rspreload
