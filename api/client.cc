@@ -65,6 +65,8 @@ base::Error error_of(const grpc::Status& status, const grpc::ClientContext& cont
       return {ECONNRESET, "vrdmad closed the connection: it stopped, or does not accept this user"};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {ETIMEDOUT, "vrdmad did not answer in time"};
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // by gRPC itself: the call was not begun
+      return {EAGAIN, "vrdmad is busy with too many calls: try again"};
     default:
       return {errno_of(status.error_code()),
               "vrdmad answered with an unknown error: " + status.error_message()};

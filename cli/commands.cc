@@ -83,11 +83,18 @@ Outcome vdev_show(const Options& options, Output& output) {
   return print_chosen(options, output, &Output::show);
 }
 
+// All that can be deleted are; the error speaks of each of the others.
 Outcome vdev_delete(const Options& options, Output&) {
   return with_client(options, [&](api::Client& client) -> Outcome {
-    for (const auto& name : options.names)
-      if (auto deleted = client.delete_vdev(name); !deleted) return deleted;
-    return {};
+    Outcome all;
+    for (const auto& name : options.names) {
+      auto deleted = client.delete_vdev(name);
+      if (deleted) continue;
+      all = all ? std::move(deleted)
+                : base::fail(all.error().code(),
+                             all.error().message() + "; " + deleted.error().message());
+    }
+    return all;
   });
 }
 

@@ -96,7 +96,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     return;
   }
   const auto line = [&](const std::string& key, const std::string& value) {
-    out_ << "    " << padded(key, 12) << value << '\n';
+    out_ << "    " << padded(key, 15) << value << '\n';
   };
   for (const auto& vdev : vdevs) {
     out_ << vdev.name() << '\n';

@@ -3,6 +3,7 @@
 // Exit status: 0 done, 1 the operation failed, 2 the command line is wrong. Errors are one line on
 // stderr.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 
 #include "api/client.h"
@@ -165,7 +166,10 @@ std::vector<std::string> cut_command(int& argc, char** argv) {
   return {};
 }
 
-int complain(const std::string& sentence, int status) {
+// One line, whatever an operator or the daemon put into it.
+int complain(std::string sentence, int status) {
+  std::replace_if(
+      sentence.begin(), sentence.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   std::cerr << "vrdmactl: " << sentence << '\n';
   return status;
 }

@@ -92,7 +92,7 @@ Monitor::~Monitor() = default;
 
 base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, const std::string& netdev,
                                                      LinkObserver observer) {
-  const auto missing = base::fail(ENODEV, "there is no netdev '" + netdev + "' in the netns");
+  const auto missing = base::fail(ENODEV, "there is no netdev '" + netdev + "'");
   if (netdev.empty() || netdev.size() >= IFNAMSIZ) return missing;
   int nsid = kOwnNetns;
   if (netns.inode != own_.inode) {

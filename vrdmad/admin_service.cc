@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string_view>
 
 #include "api/status.h"
 
@@ -24,8 +25,9 @@ namespace {
 
 // So many events wait for a watcher that does not read before it is given up.
 constexpr size_t kWatchBacklog = 4096;
-// Unary calls at a time; each blocks a thread until the control thread has answered.
-constexpr int kMaxThreads = 32;
+// Unary calls at a time; each blocks a thread until the control thread has answered. More than a
+// host asks who starts all its containers at once; threads that are not needed are not made.
+constexpr int kMaxThreads = 512;
 
 // --- translation ------------------------------------------------------------------------------
 
@@ -374,6 +376,11 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     add(backend_.counters());
     add(own_counters_());
     if (response->counters_size() > 0 || request->scope().empty()) return grpc::Status::OK;
+    constexpr std::string_view kTenant = "tenant/";
+    if (request->scope().rfind(kTenant, 0) == 0)
+      return status_of(*context, base::Error(ENOENT, "there is no tenant '" +
+                                                         request->scope().substr(kTenant.size()) +
+                                                         "' with vdevices"));
     // No row: a vdevice without counters, or no vdevice at all?
     const auto vdev = backend_.get_vdev(request->scope());
     return vdev ? grpc::Status::OK : status_of(*context, vdev.error());

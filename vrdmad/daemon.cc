@@ -207,7 +207,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
       *netns, spec.netdev,
       {[this, name](const netns::Link& link) { on_link_changed(name, link); },
        [this, name, id](netns::Gone gone) { on_link_gone(name, id, netns::text(gone)); }});
-  if (!watch) return pass(std::move(watch.error()));
+  if (!watch) return pass(std::move(watch.error()), "netns '" + spec.netns + "'");
   record->watch = std::move(*watch);
   record->link = record->watch.link();
   if (stored != nullptr) record->stored = *stored;

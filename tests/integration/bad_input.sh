@@ -40,7 +40,8 @@ refused 1 /run/netns/nowhere create x --netns /run/netns/nowhere --netdev eth0
 refused 1 "$T/out" create x --netns "$T/out" --netdev eth0
 refused 1 999999999 create x --netns pid:999999999 --netdev eth0
 refused '1|2' pid create x --netns pid:abc --netdev eth0
-refused 1 eth7 create x --netns "$b" --netdev eth7
+refused 1 "$b.*eth7" create x --netns "$b" --netdev eth7
+refused 1 "$b.*e.th0" create x --netns "$b" --netdev $'e\nth0'
 refused 1 mlx9_0 create x --netns "$b" --netdev eth0 --parent mlx9_0
 refused '1|2' name create "" --netns "$b" --netdev eth0
 refused '1|2' 'name|a/b' create a/b --netns "$b" --netdev eth0
@@ -56,6 +57,9 @@ refused 1 'eth0|va|10.0.0.1' create x --netns "$a" --netdev eth0 --tenant red
 say "other commands"
 refused 1 nobody ctl vdev show nobody
 refused 1 nobody ctl vdev delete nobody
+ctl vdev create vgone --netns "$b" --netdev eth0 >/dev/null
+refused 1 'nobody.*; .*neither' ctl vdev delete nobody vgone neither
+[[ $(ctl vdev list) != *vgone* ]] || fail "after an error the other vdevices are not deleted"
 refused 1 nobody ctl quota set nobody qp=1
 refused '1|2' frogs ctl quota set va frogs=1
 refused 2 '.' ctl vdev create
@@ -72,7 +76,10 @@ refused 1 "$T/none" env VRDMA_RUN_DIR="$T/none" timeout 20 "$BUILD/bin/vrdmactl"
 say "a second daemon"
 second() { timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error "$@"; }
 refused 1 "$R" second --run-dir "$R"
+refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-dir "$S" --log-level error
 refused 1 /proc/nowhere second --run-dir /proc/nowhere
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
+echo 'log_level = "error"' >"$T/conf"  # which is log-level
+refused '1|2' log_level second --run-dir "$T/run3" --config "$T/conf"
 
 on a root ibv_devinfo -d va >/dev/null || fail "va does not work any more"

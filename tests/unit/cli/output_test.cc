@@ -1,11 +1,14 @@
 #include "cli/output.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
 namespace vrdma::cli {
 namespace {
+
+using testing::HasSubstr;
 
 v1::Vdev red0() {
   v1::Vdev vdev;
@@ -104,20 +107,24 @@ TEST(Output, created_says_nothing_to_people) {
 TEST(Output, show) {
   EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.show({red0()}); }),
             "red0\n"
-            "    parent      soft\n"
-            "    tenant      red\n"
-            "    fabric      shared\n"
-            "    netns       pid:7 (inode 4026532000)\n"
-            "    netdev      eth0 (index 2)\n"
-            "    node guid   0211:22ff:fe33:4455\n"
-            "    port        DOWN, mtu 1024\n"
-            "    socket      /run/x.sock\n"
-            "    sessions    3\n"
-            "    traffic     mediated, for it is limited\n"
-            "    allowed     raw-packet\n"
-            "    gid 0       fe80::1 (RoCE v2)\n"
-            "    qp          2 of 64\n"
-            "    mr_bytes    0 of max\n");
+            "    parent         soft\n"
+            "    tenant         red\n"
+            "    fabric         shared\n"
+            "    netns          pid:7 (inode 4026532000)\n"
+            "    netdev         eth0 (index 2)\n"
+            "    node guid      0211:22ff:fe33:4455\n"
+            "    port           DOWN, mtu 1024\n"
+            "    socket         /run/x.sock\n"
+            "    sessions       3\n"
+            "    traffic        mediated, for it is limited\n"
+            "    allowed        raw-packet\n"
+            "    gid 0          fe80::1 (RoCE v2)\n"
+            "    qp             2 of 64\n"
+            "    mr_bytes       0 of max\n");
+  v1::Vdev guaranteed;
+  guaranteed.add_quota()->set_kind("bandwidth_min");
+  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({guaranteed}); }),
+              HasSubstr("\n    bandwidth_min  0 of 0\n"));
 }
 
 TEST(Output, quota_and_gids) {

@@ -157,7 +157,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   create("blue0");
   EXPECT_THAT(run({"vdev", "list"}).out, StartsWith("NAME   STATE"));
   EXPECT_THAT(run({"vdev", "list"}).out, HasSubstr("\nblue0  ACTIVE"));
-  EXPECT_THAT(run({"vdev", "show", "red0"}).out, StartsWith("red0\n    parent      soft\n"));
+  EXPECT_THAT(run({"vdev", "show", "red0"}).out, StartsWith("red0\n    parent         soft\n"));
   EXPECT_EQ(run({"quota", "set", "red0", "qp=1k,mr=max", "mr_bytes=3g"}).status, 0);
   const Ran quota = run({"quota", "show", "red0"});
   EXPECT_EQ(quota.out,
@@ -186,7 +186,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"vdev", "-o", "json", "list"}).out, StartsWith("[\n"));
   EXPECT_THAT(run({"vdev", "show", "red0", "--output=json"}).out, StartsWith("[\n"));
   EXPECT_THAT(run({"vdev", "show", "red0"}).out, Not(HasSubstr("allowed")));
-  EXPECT_THAT(run({"vdev", "show", "red0"}).out, HasSubstr("\n    traffic     direct between"));
+  EXPECT_THAT(run({"vdev", "show", "red0"}).out, HasSubstr("\n    traffic        direct between"));
   EXPECT_EQ(run({"quota", "show", "--cgroup", "red0"}).out,
             "CGROUP      VDEVICE  KIND  USED\n"
             "/pods/red0  red0     qp       2\n");
@@ -197,7 +197,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
                 .status,
             0);  // which there are is the daemon's to know
   EXPECT_THAT(run({"vdev", "show", "raw0"}).out,
-              HasSubstr("\n    allowed     raw-packet, frogs, toads\n"));
+              HasSubstr("\n    allowed        raw-packet, frogs, toads\n"));
   EXPECT_EQ(run({"vdev", "delete", "red0", "blue0", "raw0"}).status, 0);
   EXPECT_EQ(run({"vdev", "list", "-o", "json"}).out, "[]\n");
   EXPECT_EQ(stop_daemon(), 0);
@@ -213,8 +213,10 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure(try_create("x", "missing", "eth0"), 1, "netns missing: No such file");
   expect_failure(try_create("x", "a", "missing"), 1, "netns a has no netdev missing");
   expect_failure({"vdev", "show", "x"}, 1, "no vdevice is named x");
+  expect_failure({"vdev", "show", "x\n\x1b[2J"}, 1, "no vdevice is named x??[2J");
   expect_failure({"vdev", "delete", "x"}, 1, "no vdevice is named x");
   expect_failure({"stats", "x"}, 1, "no vdevice is named x");
+  expect_failure({"stats", "tenant/x"}, 1, "there is no tenant 'x' with vdevices");
   expect_failure({"conn", "list", "x"}, 1, "no vdevice is named x");
   expect_failure({"conn", "stats", "x"}, 1, "no vdevice is named x");
   expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <future>
 #include <vector>
 
 #include "api/client.h"
@@ -62,6 +63,29 @@ TEST_F(AdminServerTest, clients_that_come_and_go_at_once_are_all_served) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(served, 100);
   EXPECT_TRUE(eventually([&] { return idle(); }));
+}
+
+// As when a host starts a hundred containers at once.
+TEST_F(AdminServerTest, calls_that_wait_for_the_control_thread_are_all_answered) {
+  std::vector<api::Client> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.push_back(connect());
+    ASSERT_TRUE(clients.back().list_vdevs());
+  }
+  std::promise<void> go_on;
+  loop_->post([wait = go_on.get_future().share()] { wait.wait(); });
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> threads;
+  for (auto& client : clients)
+    threads.emplace_back([&] {
+      const auto list = client.list_vdevs();
+      if (list) ++answered;
+      EXPECT_TRUE(list) << list.error().message();
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // most have asked by then
+  go_on.set_value();
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(answered, 100);
 }
 
 TEST_F(AdminServerTest, a_client_that_speaks_no_grpc_harms_nobody) {
