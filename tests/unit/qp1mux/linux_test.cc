@@ -1,6 +1,7 @@
 // Linux as a peer: what its rdma_cm says on RoCE v2, byte by byte. The messages were taken from the
-// wire between two hosts with rxe (Linux 6.1, rping -C 1, from 192.0.2.2 to port 7171 of
-// 192.0.2.1).
+// wire between two hosts with rxe (Linux 6.1, from 192.0.2.2 to 192.0.2.1): rping -C 1 to port
+// 7171; udaddy -c 1; a REQ to a port at which nobody listens; one that a program refused by
+// rdma_reject(3).
 #include <cstring>
 
 #include "tests/unit/qp1mux/rig.h"
@@ -32,6 +33,24 @@ constexpr const char* kDreq =
     "0107020300000000000000025bc08c6f00150000000000006f8cc05b5be57110000011";
 constexpr const char* kDrep = "0107020300000000000000025bc08c6f00160000000000005be571106f8cc05b";
 
+constexpr uint64_t kUdaddyService = 0x01111c06;
+constexpr uint16_t kUdaddyPort = 0xe409;
+constexpr uint32_t kUdaddyQkey = 0x01234567;
+constexpr const char* kSidrReq =
+    "01070203000000000000000268f3f861001700000000000061f8f368ffff0000"
+    "0000000001111c060040e409000000000000000000000000c000020200000000"
+    "0000000000000000c0000201";
+constexpr const char* kSidrRep =
+    "01070203000000000000000268f3f861001800000000000061f8f36800000000"
+    "000011000000000001111c0601234567";
+constexpr const char* kNobodyListens =
+    "01070203000000000000000268f3f86000120000000000000000000060f8f36800000008";
+constexpr const char* kRefused =
+    "01070203000000000000000268f3f863001200000000000033dc4df563f8f368"
+    "0000001c00000000000000000000000000000000000000000000000000000000"
+    "0000000000000000000000000000000000000000000000000000000000000000"
+    "0000000000000000000000006e6f207468616e6b73";
+
 wire::Mad mad_of(const char* hex) {
   wire::Mad mad{};
   auto* bytes = reinterpret_cast<uint8_t*>(&mad);
@@ -45,7 +64,8 @@ template <class Message>
 std::string text(wire::Mad mad) {
   auto& message = mad.as<Message>();
   mad.header.transaction_id = 0;
-  message.local_id = 0;
+  if constexpr (requires { message.request_id; }) message.request_id = 0;
+  if constexpr (requires { message.local_id; }) message.local_id = 0;
   if constexpr (requires { message.remote_id; }) message.remote_id = 0;
   return testing::PrintToString(std::vector<uint8_t>(
       reinterpret_cast<uint8_t*>(&mad), reinterpret_cast<uint8_t*>(&mad) + sizeof mad));
@@ -175,6 +195,98 @@ TEST_F(Linux, IsConnectedTo) {
   arrives(drep, server_gid, client_gid);
   EXPECT_EQ(client.state(), State::kTimewait);
   EXPECT_THAT(client.events, ElementsAre(EventKind::kRepReceived, EventKind::kDrepReceived));
+}
+
+TEST_F(Linux, ResolvesServicesInItsOwnWords) {
+  Endpoint a = endpoint(kClientGuid, client_gid), b = endpoint(kServerGuid, server_gid);
+  const Listener listener = std::move(b.listen(kUdaddyService, std::nullopt, 8, &server).value());
+  server.answer = [](Side& side) {
+    SidrRep answer;
+    answer.qpn = kLinuxQpn;
+    answer.qkey = kUdaddyQkey;
+    EXPECT_TRUE(side.connection.send_sidr_rep(answer));
+  };
+  const wire::IpHeader header = wire::encode({client_gid, server_gid, kUdaddyPort});
+  SidrReq asked;
+  asked.path.local = client_gid;
+  asked.path.remote = server_gid;
+  asked.service_id = kUdaddyService;
+  asked.private_data = {reinterpret_cast<const uint8_t*>(&header), sizeof header};
+  client.connection = a.connection(&client);
+  ASSERT_TRUE(client.connection.send_sidr_req(asked));
+  rig.run();
+  EXPECT_EQ(text<wire::CmSidrReq>(rig.last(CmAttribute::kSidrReq).mad),
+            text<wire::CmSidrReq>(mad_of(kSidrReq)));
+  EXPECT_EQ(text<wire::CmSidrRep>(rig.last(CmAttribute::kSidrRep).mad),
+            text<wire::CmSidrRep>(mad_of(kSidrRep)));
+}
+
+TEST_F(Linux, AsksAndAnswersForDatagrams) {
+  be_alone();
+  Endpoint a = endpoint(kClientGuid, client_gid), b = endpoint(kServerGuid, server_gid);
+  const Listener listener = std::move(b.listen(kUdaddyService, std::nullopt, 8, &server).value());
+  arrives(mad_of(kSidrReq), client_gid, server_gid);
+  ASSERT_EQ(server.sides.size(), 1u);
+  EXPECT_EQ(server.sidr_req.service_id, kUdaddyService);
+  const auto ends = wire::ip_ends(server.data.data());
+  ASSERT_TRUE(ends);
+  EXPECT_EQ(*ends, (wire::IpEnds{client_gid, server_gid, kUdaddyPort}));
+  SidrReq asked;
+  asked.path.local = client_gid;
+  asked.path.remote = server_gid;
+  asked.service_id = kUdaddyService;
+  client.connection = a.connection(&client);
+  ASSERT_TRUE(client.connection.send_sidr_req(asked));
+  const wire::Mad sent = rig.last(CmAttribute::kSidrReq).mad;
+  wire::Mad answer = mad_of(kSidrRep);
+  answer.header.transaction_id = sent.header.transaction_id;
+  answer.as<wire::CmSidrRep>().request_id = sent.as<wire::CmSidrReq>().request_id;
+  arrives(answer, server_gid, client_gid);
+  ASSERT_THAT(client.events, ElementsAre(EventKind::kSidrRepReceived));
+  EXPECT_EQ(client.sidr.status, wire::SidrStatus::kValid);
+  EXPECT_EQ(client.sidr.qpn, kLinuxQpn);
+  EXPECT_EQ(client.sidr.qkey, kUdaddyQkey);
+}
+
+TEST_F(Linux, IsRefusedInItsOwnWords) {
+  Endpoint a = endpoint(kClientGuid, client_gid), b = endpoint(kServerGuid, server_gid);
+  client.connection = a.connection(&client);
+  ASSERT_TRUE(client.connection.send_req(req()));
+  rig.run();
+  EXPECT_EQ(text<wire::CmRej>(rig.last(CmAttribute::kRej).mad),
+            text<wire::CmRej>(mad_of(kNobodyListens)));
+
+  const Listener listener = std::move(b.listen(kRpingService, std::nullopt, 8, &server).value());
+  const std::string words = "no thanks";
+  server.answer = [&](Side& side) {
+    Rej refusal;
+    refusal.private_data = {reinterpret_cast<const uint8_t*>(words.c_str()), words.size() + 1};
+    EXPECT_TRUE(side.connection.send_rej(refusal));
+  };
+  client.connection = a.connection(&client);
+  ASSERT_TRUE(client.connection.send_req(req()));
+  rig.run();
+  EXPECT_EQ(text<wire::CmRej>(rig.last(CmAttribute::kRej).mad),
+            text<wire::CmRej>(mad_of(kRefused)));
+}
+
+TEST_F(Linux, Refuses) {
+  be_alone();
+  Endpoint a = endpoint(kClientGuid, client_gid);
+  for (const auto& [mad, reason] : {std::pair{kNobodyListens, RejectReason::kInvalidServiceId},
+                                    std::pair{kRefused, RejectReason::kConsumer}}) {
+    Side refused;
+    refused.connection = a.connection(&refused);
+    ASSERT_TRUE(refused.connection.send_req(req()));
+    wire::Mad answer = mad_of(mad);
+    answer.header.transaction_id = rig.last(CmAttribute::kReq).mad.header.transaction_id;
+    answer.as<wire::CmRej>().remote_id = refused.connection.local_id();
+    arrives(answer, server_gid, client_gid);
+    ASSERT_THAT(refused.events, ElementsAre(EventKind::kRejReceived));
+    EXPECT_EQ(refused.reason, reason);
+    const std::string words(reinterpret_cast<const char*>(refused.data.data()));
+    EXPECT_EQ(words, reason == RejectReason::kConsumer ? "no thanks" : "");
+  }
 }
 
 }  // namespace
