@@ -122,6 +122,10 @@ def metrics(quick):
                p.micro("ring_entry", seconds, unit=1)),
         *registration("1m", "1 MiB", 1 << 20),
         *registration("64m", "64 MiB", 64 << 20),
+        *[Metric(f"connections_{mode}",
+                 f"connections opened and closed by 16 processes, {mode}", "k/s",
+                 p.connections(mode, 10000 // n), {}, {"": (">=", 20)})
+          for mode in ("direct", "mediated")],
         Metric("create_vdevice", "create a vdevice (median of 64)", "us",
                p.create_vdevice(64), {}, {"": ("<=", 1000)}),
         *[point(plot, size, quick) for plot in ("latency", "bandwidth") for size in SIZES],

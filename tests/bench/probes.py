@@ -91,6 +91,34 @@ def undisturbed(times, probe):
     return lambda stage: min(probe(stage) for _ in range(times))
 
 
+# ---- ours: connections by rdma_cm ---------------------------------------------------------------
+
+STORM_PAIRS, STORM_PORT, STORM_WINDOW = 8, 7000, 64
+
+
+def connections(mode, count):
+    """A second: opened and closed by pairs of processes, each with a queue pair at either end."""
+    def run(stage):
+        words = [os.path.join(stage.build, "tests/integration/vrdma_rdmacm_storm")]
+        servers, clients = SIDES[mode]
+        for side in (servers, clients):
+            stage.ctl("quota", "set", "v" + side, "qp=64k", "cq=4k")
+
+        def start(role, side):
+            return [stage.start([*words, role, "10.0.0.1", str(STORM_PORT + i),
+                                 str(count // STORM_PAIRS), str(STORM_WINDOW)], side, ours=True)
+                    for i in range(STORM_PAIRS)]
+        programs = start("server", servers)
+        for server in programs:
+            server.stdout.readline()  # it listens, or says why not and fails
+        began = time.monotonic()
+        programs += start("client", clients)
+        for program in programs:
+            stage.finish(program)
+        return count // STORM_PAIRS * STORM_PAIRS / (time.monotonic() - began) / 1e3
+    return run
+
+
 # ---- peers --------------------------------------------------------------------------------------
 
 def ucx(stage, test, size, iterations, options=()):

@@ -10,8 +10,8 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "latency_2", "latency_4096",
-           "scale_qps"]
+METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
+           "latency_2", "latency_4096", "scale_qps"]
 FAULTS = []
 
 
