@@ -115,24 +115,21 @@ TEST_F(SendQueues, CountTheRetriesOfTheResponder) {
     const auto begin = base::EventLoop::now();
     ASSERT_TRUE(a.post_send(*fresh.a, wqe_of(Opcode::kSend), {}));
     EXPECT_THAT(statuses(*fresh.a, 1), ElementsAre(WcStatus::kRnrRetryExceeded));
-    const auto took = base::EventLoop::now() - begin;
-    EXPECT_GE(took, std::chrono::microseconds(10240) * retries);
-    EXPECT_LT(took, std::chrono::microseconds(10240) * (retries + 20));
+    EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(10240) * retries);
   }
 }
 
 TEST_F(SendQueues, BeginToCountAnewForEachRequest) {
   pair.b->attributes.min_rnr_timer = 18;  // 5.12 ms
-  pair.a->attributes.rnr_retry = 2;
+  pair.a->attributes.rnr_retry = 6;
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
-  settle(7);  // one retry of two is spent
+  settle(7);  // at least one retry is spent
   ASSERT_TRUE(post_receive());
+  const auto begin = base::EventLoop::now();
   ring(*pair.b);
-  settle(7);
-  ASSERT_TRUE(post_receive());
-  ring(*pair.b);
-  EXPECT_THAT(statuses(*pair.a, 2), Each(WcStatus::kSuccess));
+  EXPECT_THAT(statuses(*pair.a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kRnrRetryExceeded));
+  EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(5120) * 6);  // all six
 }
 
 TEST_F(SendQueues, IgnoreRingsForNothing) {
