@@ -76,17 +76,14 @@ void RStream::release() {
   if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
   for (ibv_mr** region : {&told_region_, &received_region_, &sent_region_})
     if (*region != nullptr) (void)ibv_dereg_mr(std::exchange(*region, nullptr));
-  if (cq_ != nullptr) ibv_destroy_cq(std::exchange(cq_, nullptr));
-  if (completions_ != nullptr) {
-    unwatch(completions_->fd);
-    ibv_destroy_comp_channel(std::exchange(completions_, nullptr));
-  }
+  if (completions_.fd() >= 0) unwatch(completions_.fd());
+  completions_.destroy();
   if (id_ != nullptr) rdma_destroy_id(std::exchange(id_, nullptr));
   if (channel_ != nullptr) {
     unwatch(channel_->fd);
     rdma_destroy_event_channel(std::exchange(channel_, nullptr));
   }
-  armed_ = bound_ = established_ = false;
+  bound_ = established_ = false;
 }
 
 int RStream::bind(const sockaddr* address) {
@@ -160,16 +157,12 @@ int RStream::create_endpoint() {
   send_depth_ = std::clamp(send_depth_, kLeast, std::min(depth, kMost));
   receive_depth_ = std::clamp(receive_depth_, kLeast, std::min(depth, kMost));
 
-  completions_ = ibv_create_comp_channel(id_->verbs);
-  if (completions_ == nullptr) return -errno;
-  if (::fcntl(completions_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
-  if (const int error = watch(completions_->fd); error != 0) return error;
-  cq_ = ibv_create_cq(id_->verbs, static_cast<int>(send_depth_ + receive_depth_), nullptr,
-                      completions_, 0);
-  if (cq_ == nullptr) return -errno;
+  if (const int error = completions_.create(id_->verbs, send_depth_ + receive_depth_); error != 0)
+    return error;
+  if (const int error = watch(completions_.fd()); error != 0) return error;
 
   ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = cq_;
+  attr.send_cq = attr.recv_cq = completions_.queue();
   attr.qp_type = IBV_QPT_RC;
   attr.sq_sig_all = 1;
   attr.cap.max_send_wr = send_depth_;

@@ -1,7 +1,5 @@
 #include "client/rdmacm/rsocket_endpoint.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -43,8 +41,7 @@ RsEndpoint::~RsEndpoint() {
   if (id_ != nullptr && id_->qp != nullptr) rdma_destroy_qp(id_);
   for (ibv_mr* region : {received_region_, sent_region_})
     if (region != nullptr) (void)ibv_dereg_mr(region);
-  if (cq_ != nullptr) ibv_destroy_cq(cq_);
-  if (completions_ != nullptr) ibv_destroy_comp_channel(completions_);
+  completions_.destroy();
   if (id_ != nullptr) rdma_destroy_id(id_);
 }
 
@@ -85,14 +82,10 @@ int RsEndpoint::create_queue_pair(const Sizes& sizes) {
   send_depth_ = depth(sizes.send_bytes, sizes.send_depth);
   receive_depth_ = depth(sizes.receive_bytes, sizes.receive_depth);
 
-  completions_ = ibv_create_comp_channel(id_->verbs);
-  if (completions_ == nullptr) return -errno;
-  if (::fcntl(completions_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
-  cq_ = ibv_create_cq(id_->verbs, static_cast<int>(send_depth_ + receive_depth_), nullptr,
-                      completions_, 0);
-  if (cq_ == nullptr) return -errno;
+  if (const int error = completions_.create(id_->verbs, send_depth_ + receive_depth_); error != 0)
+    return error;
   ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = cq_;
+  attr.send_cq = attr.recv_cq = completions_.queue();
   attr.qp_type = IBV_QPT_UD;
   attr.sq_sig_all = 1;
   attr.cap.max_send_wr = send_depth_;
@@ -177,19 +170,6 @@ void RsEndpoint::give_back(uint32_t slot) {
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
   if (ibv_post_recv(id_->qp, &wr, &bad) != 0) broken_ = true;
-}
-
-void RsEndpoint::arm() {
-  if (!armed_) armed_ = ibv_req_notify_cq(cq_, 0) == 0;
-}
-
-void RsEndpoint::disarm() {
-  if (!armed_) return;
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  if (ibv_get_cq_event(completions_, &cq, &context) != 0) return;
-  ibv_ack_cq_events(cq, 1);
-  armed_ = false;
 }
 
 }  // namespace vrdma::client

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "client/rdmacm/rsocket_completions.h"
 #include "client/rdmacm/rsocket_datagram_protocol.h"
 
 namespace vrdma::client {
@@ -42,7 +43,7 @@ class RsEndpoint {
   [[nodiscard]] uint32_t qpn() const { return id_->qp->qp_num; }
   // Of a message with its header: the MTU.
   [[nodiscard]] uint32_t longest() const { return mtu_; }
-  [[nodiscard]] int completion_fd() const { return completions_->fd; }
+  [[nodiscard]] int completion_fd() const { return completions_.fd(); }
   // Its queue pair is in an error: another one is to be made.
   [[nodiscard]] bool is_broken() const { return broken_; }
   [[nodiscard]] bool can_send() const { return !broken_ && !free_.empty(); }
@@ -66,8 +67,8 @@ class RsEndpoint {
   bool poll(Take take);
   void give_back(uint32_t slot);
 
-  void arm();
-  void disarm();
+  void arm() { completions_.arm(); }
+  void disarm() { completions_.disarm(); }
 
  private:
   static constexpr uint64_t kReceive = uint64_t{1} << 63;
@@ -80,9 +81,7 @@ class RsEndpoint {
 
   RsAddress address_;
   rdma_cm_id* id_ = nullptr;
-  ibv_comp_channel* completions_ = nullptr;
-  ibv_cq* cq_ = nullptr;
-  bool armed_ = false;
+  RsCompletions completions_;
   bool broken_ = false;
   uint32_t mtu_ = 0, stride_ = 0;  // of a slot
   uint32_t send_depth_ = 0, receive_depth_ = 0;
@@ -98,7 +97,7 @@ bool RsEndpoint::poll(Take take) {
   bool any = false;
   for (;;) {
     ibv_wc batch[16];
-    const int got = ibv_poll_cq(cq_, static_cast<int>(std::size(batch)), batch);
+    const int got = ibv_poll_cq(completions_.queue(), static_cast<int>(std::size(batch)), batch);
     if (got <= 0) return any;
     any = true;
     for (int i = 0; i < got; ++i) {

@@ -146,11 +146,10 @@ ssize_t RDatagram::send(const iovec* from, size_t count, int flags, const sockad
       if (error != 0) return error;
       continue;
     }
-    if (now - destination->made >= kTrust) {
+    if (destination->handle == nullptr || now - destination->made >= kTrust) {
       destination->handle = endpoint->handle_for(peer);
       destination->made = now;
     }
-    if (destination->handle == nullptr) destination->handle = endpoint->handle_for(peer);
     if (destination->handle == nullptr) return -errno;
     std::array<uint8_t, RsHeader::kLongest> header;
     const uint32_t size = RsHeader::encode(source, header.data());

@@ -119,11 +119,11 @@ void RStream::give_credits() {
 }
 
 void RStream::process() {
-  if (cq_ == nullptr) return;
+  if (completions_.queue() == nullptr) return;
   bool moved = false;
   for (;;) {
     ibv_wc batch[16];
-    const int got = ibv_poll_cq(cq_, static_cast<int>(std::size(batch)), batch);
+    const int got = ibv_poll_cq(completions_.queue(), static_cast<int>(std::size(batch)), batch);
     if (got <= 0) break;
     moved = true;
     uint32_t received = 0;
@@ -153,19 +153,12 @@ void RStream::process() {
 // ---- sleeping -----------------------------------------------------------------------------------
 
 void RStream::arm() {
-  if (cq_ == nullptr) return;
-  if (!armed_) armed_ = ibv_req_notify_cq(cq_, 0) == 0;
+  if (completions_.queue() == nullptr) return;
+  completions_.arm();
   process();
 }
 
-void RStream::disarm() {
-  if (!armed_) return;
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  if (ibv_get_cq_event(completions_, &cq, &context) != 0) return;
-  ibv_ack_cq_events(cq, 1);
-  armed_ = false;
-}
+void RStream::disarm() { completions_.disarm(); }
 
 short RStream::events_now(short events) {
   int now = 0;

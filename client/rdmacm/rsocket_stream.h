@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/rdmacm/rsocket.h"
+#include "client/rdmacm/rsocket_completions.h"
 #include "client/rdmacm/rsocket_protocol.h"
 
 namespace vrdma::client {
@@ -80,14 +81,12 @@ class RStream final : public RSocket {
 
   // rsocket_options.cc
   int apply_option(int level, int name, int value) override;
-  [[nodiscard]] bool is_sized() const override { return cq_ != nullptr; }
+  [[nodiscard]] bool is_sized() const override { return completions_.queue() != nullptr; }
   [[nodiscard]] bool is_listening() const override { return phase_ == Phase::kListening; }
   int apply_options();
 
   rdma_cm_id* id_ = nullptr;
-  ibv_comp_channel* completions_ = nullptr;
-  ibv_cq* cq_ = nullptr;
-  bool armed_ = false;
+  RsCompletions completions_;
 
   Phase phase_ = Phase::kIdle;
   bool bound_ = false;

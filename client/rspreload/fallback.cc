@@ -17,13 +17,13 @@
 
 namespace vrdma::rspreload {
 
-namespace {
-
 int integer_option(int fd, int level, int name) {
   int value = 0;
   socklen_t length = sizeof value;
   return rgetsockopt(fd, level, name, &value, &length) == 0 ? value : 0;
 }
+
+namespace {
 
 void copy_option(int from, int to, int level, int name) {
   const int value = integer_option(from, level, name);

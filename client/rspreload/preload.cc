@@ -456,15 +456,7 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
   return NEXT(fcntl64)(fd, command, argument);
 }
 
-namespace {
-
-bool is_datagram(int fd) {
-  int type = 0;
-  socklen_t length = sizeof type;
-  return rgetsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_DGRAM;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_list list;
@@ -481,7 +473,7 @@ VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
     case FIONCLEX:
       return rfcntl(fd, F_SETFD, 0);
     case FIONREAD: {
-      if (!is_datagram(fd)) break;
+      if (integer_option(fd, SOL_SOCKET, SO_TYPE) != SOCK_DGRAM) break;
       const ssize_t next = rrecv(fd, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
       const int length = next > 0 ? static_cast<int>(next) : 0;
       std::memcpy(argument, &length, sizeof length);  // which need not be aligned

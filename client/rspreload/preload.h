@@ -31,7 +31,9 @@ enum class Way : uint8_t {
 void set_way(int fd, Way way);
 [[nodiscard]] inline bool over_rdma(int fd) { return way_of(fd) != Way::kKernel; }
 
-// fallback.cc. Inside. From now on it is a socket of the kernel. False and errno.
+// fallback.cc. Of a socket over RDMA; 0 if it cannot be told.
+[[nodiscard]] int integer_option(int fd, int level, int name);
+// Inside. From now on it is a socket of the kernel. False and errno.
 bool become_plain(int fd);
 // The same for one that is open. False: it is none.
 bool become_plain_if_open(int fd);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "core/base/linger.h"
@@ -94,6 +95,7 @@ Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd
 }
 
 Result<void> receive_reply(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+  constexpr std::chrono::microseconds kPatience{50};  // some five times what the daemon takes
   base::Linger linger(kPatience);
   linger.begin();
   return receive(socket, data, size, fds, &linger);

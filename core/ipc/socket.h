@@ -1,7 +1,6 @@
 // Whole messages with file descriptors over a SOCK_SEQPACKET socket.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -20,10 +19,6 @@ namespace vrdma::ipc {
 // Errors: EAGAIN when a non-blocking socket is empty, ECONNRESET at end of file.
 [[nodiscard]] base::Result<void> receive_message(int socket, void* data, size_t size,
                                                  std::vector<base::Fd>* fds);
-
-// How long it is worth looking for a message before sleeping: some five times what the daemon takes
-// for a reply.
-constexpr std::chrono::microseconds kPatience{50};
 
 // The same for one that is expected soon, on a socket that blocks.
 [[nodiscard]] base::Result<void> receive_reply(int socket, void* data, size_t size,

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -317,6 +318,38 @@ CONFORMANCE_TEST(errors, draining_takes_its_time) {
   side.meet(6);
 }
 
+// While it lives, all descriptors of the process are taken.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &limit_), 0);
+    before_ = std::exchange(limit_.rlim_cur, 128);
+    CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit_), 0);
+    for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken_.push_back(fd);
+    CHECK_EQ(errno, EMFILE);
+  }
+  ~NoDescriptors() {
+    free_taken();
+    limit_.rlim_cur = before_;
+    (void)::setrlimit(RLIMIT_NOFILE, &limit_);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+  void free_one() {
+    ::close(taken_.back());
+    taken_.pop_back();
+  }
+  void free_taken() {
+    while (!taken_.empty()) free_one();
+  }
+
+ private:
+  rlimit limit_{};
+  rlim_t before_ = 0;
+  std::vector<int> taken_;
+};
+
 // A program without a free descriptor is told so at once, and goes on with what it has.
 CONFORMANCE_TEST(errors, no_free_descriptor) {
   Cq cq(side);
@@ -330,28 +363,19 @@ CONFORMANCE_TEST(errors, no_free_descriptor) {
     const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
     CHECK_EQ(both, 3u);
   };
-  rlimit limit{};
-  CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlim_t before = std::exchange(limit.rlim_cur, 128);
-  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  std::vector<int> taken;
-  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
-  CHECK_EQ(errno, EMFILE);
-  for (int left = 0; left < 2; ++left) {  // a channel needs two
-    if (left > 0) {
-      ::close(taken.back());
-      taken.pop_back();
+  {
+    NoDescriptors none;
+    for (int left = 0; left < 2; ++left) {  // a channel needs two
+      if (left > 0) none.free_one();
+      CHECK(ibv_create_comp_channel(side.context) == nullptr);
+      CHECK_EQ(errno, EMFILE);
+      CHECK(ibv_open_device(side.context->device) == nullptr);
+      CHECK_EQ(errno, EMFILE);
     }
-    CHECK(ibv_create_comp_channel(side.context) == nullptr);
-    CHECK_EQ(errno, EMFILE);
-    CHECK(ibv_open_device(side.context->device) == nullptr);
-    CHECK_EQ(errno, EMFILE);
+    exchange(qp);
+    none.free_taken();
+    const Cq with_channel(side, true);
   }
-  exchange(qp);
-  for (const int fd : taken) ::close(fd);
-  const Cq with_channel(side, true);
-  limit.rlim_cur = before;
-  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   later.connect();
   exchange(later);
   side.meet(51);
@@ -365,12 +389,7 @@ CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
   Buffer buffer(side, 4096);
   qp.to_init();
   const Endpoint peer = side.exchange(qp.endpoint());
-  rlimit limit{};
-  CHECK_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlim_t before = std::exchange(limit.rlim_cur, 128);
-  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  std::vector<int> taken;
-  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.push_back(fd);
+  std::optional<NoDescriptors> none(std::in_place);
   const int error = modify(
       qp,
       [&](ibv_qp_attr* attr) {
@@ -385,9 +404,7 @@ CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
       },
       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  for (const int fd : taken) ::close(fd);
-  limit.rlim_cur = before;
-  CHECK_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  none.reset();
   CHECK(error == 0 || error == EMFILE);
   const uint32_t others = side.exchange(static_cast<uint32_t>(error));
   if (error == 0 && others == 0) {
