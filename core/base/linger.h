@@ -31,7 +31,8 @@ class Linger {
     if (now - since_ >= patience_ || now < scarce_until_.load(std::memory_order_relaxed))
       return false;
     ::sched_yield();
-    if (Clock::now() - now > kLong) scarce_until_.store(now + kScarce, std::memory_order_relaxed);
+    const Clock::time_point back = Clock::now();
+    if (back - now > kLong) scarce_until_.store(back + kScarce, std::memory_order_relaxed);
     return true;
   }
 

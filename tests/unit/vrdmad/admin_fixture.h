@@ -41,10 +41,10 @@ class TempDir {
   std::string path_;
 };
 
-// True as soon as `condition` is, false if it is not within 5 s.
+// True as soon as `condition` is, false if it is not within 30 s.
 template <class Condition>
 [[nodiscard]] bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
