@@ -39,14 +39,14 @@ end_well() { # NAME...: in this order
   wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"
 }
 
-storm() { echo "$T/lib/storm $1 10.0.0.1 7000 2000 16 ${2:-}"; }
+storm() { echo "$T/lib/storm $1 10.0.0.1 7000 1200 16 ${2:-}"; }
 programs=(
-  "rping -s -a 10.0.0.1 -V -C 30000|rping -c -a 10.0.0.1 -V -C 30000"
+  "rping -s -a 10.0.0.1 -V -C 15000|rping -c -a 10.0.0.1 -V -C 15000"
   "ib_send_lat -R -F -D 2|ib_send_lat -R -F -D 2 10.0.0.1"
   "ib_write_bw -R -F -D 2|ib_write_bw -R -F -D 2 10.0.0.1"
-  "ucmatose -b 10.0.0.1 -c 500 -C 10|ucmatose -s 10.0.0.1 -c 500 -C 10"
-  "udaddy -b 10.0.0.1 -c 500 -C 10|udaddy -s 10.0.0.1 -c 500 -C 10"
-  "rstream -b 10.0.0.1 -S 65536 -C 100 -I 50 -T a|rstream -s 10.0.0.1 -S 65536 -C 100 -I 50 -T a"
+  "ucmatose -b 10.0.0.1 -c 300 -C 10|ucmatose -s 10.0.0.1 -c 300 -C 10"
+  "udaddy -b 10.0.0.1 -c 300 -C 10|udaddy -s 10.0.0.1 -c 300 -C 10"
+  "rstream -b 10.0.0.1 -S 65536 -C 100 -I 30 -T a|rstream -s 10.0.0.1 -S 65536 -C 100 -I 30 -T a"
   "$(storm server)|$(storm client)"  # connections, of which each is made and ended once
   "$(storm server polls)|$(storm client polls)"
 )

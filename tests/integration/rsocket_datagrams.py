@@ -515,7 +515,9 @@ if __name__ == "__main__":
     if what == "misuse":
         misuse(where, number)
     elif what == "call":
-        globals()[sys.argv[4]](where, number, int(sys.argv[5]) if len(sys.argv) > 5 else 1000)
+        for way in sys.argv[4].split(","):
+            print(way, flush=True)
+            globals()[way](where, number, int(sys.argv[5]) if len(sys.argv) > 5 else 1000)
     elif sys.argv[4] == "loop":
         asyncio.run(serve_by_loop(where, number))
     else:

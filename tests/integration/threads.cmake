@@ -7,8 +7,8 @@
 # programs' memory. Each count is as low as still lets every pair of them meet many times: a race
 # need not happen to be seen, only both sides of it be run.
 set(programs ${VRDMA_PLAIN_BUILD}/tests/integration)
-vrdma_integration(churn churn ${programs}/vrdma_churn 6 PROCESSORS 2)
-vrdma_integration(sweep sweep 40 PROCESSORS 2)
+vrdma_integration(churn churn ${programs}/vrdma_churn 6)
+vrdma_integration(sweep sweep 40)
 vrdma_integration(quota quota)
 vrdma_integration(isolation isolation)
 foreach(mode direct mediated)
@@ -18,8 +18,7 @@ endforeach()
 vrdma_integration(takeover.mediated takeover mediated ${programs}/vrdma_takeover_flow
                   ${programs}/vrdma_takeover_objects ${programs}/vrdma_takeover_hostile
                   PROCESSORS 2 TIMEOUT 180)
-vrdma_integration(rdmacm_storm rdmacm_storm mediated ${programs}/vrdma_rdmacm_storm 2000
-                  PROCESSORS 2)
+vrdma_integration(rdmacm_storm rdmacm_storm mediated ${programs}/vrdma_rdmacm_storm 2000)
 # All attacks would take two minutes, and what exhausts the daemon finds the sanitizer's limits.
 vrdma_integration(hostile hostile root ${programs}/vrdma_hostile 0
   closing_in_the_middle random_requests descriptors_on_everything a_socket_that_lingers

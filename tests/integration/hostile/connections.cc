@@ -35,6 +35,12 @@ int CmClient::call(ipc::CmRequest& request) {
   return reply.error;
 }
 
+bool CmClient::tell(ipc::CmRequest& request) {
+  request.sequence = ++sequence_;
+  request.quiet = 1;
+  return ipc::send_message(socket_.get(), &request, sizeof request).has_value();
+}
+
 int CmClient::call(CmCall which, uint32_t handle, uint32_t value) {
   ipc::CmRequest request;
   request.call = which;
@@ -67,13 +73,18 @@ uint32_t CmClient::id(uint32_t channel, uint32_t qp_type) {
   return reply.handle;
 }
 
-int CmClient::resolve(uint32_t id, const std::string& ipv4, uint16_t port) {
+ipc::CmRequest CmClient::to_resolve(uint32_t id, const std::string& ipv4, uint16_t port) {
   ipc::CmRequest request;
   request.call = CmCall::kResolveAddr;
   request.handle = id;
   request.remote.gid[10] = request.remote.gid[11] = 0xff;
   ::inet_pton(AF_INET, ipv4.c_str(), request.remote.gid + 12);
   request.remote.port = port;
+  return request;
+}
+
+int CmClient::resolve(uint32_t id, const std::string& ipv4, uint16_t port) {
+  ipc::CmRequest request = to_resolve(id, ipv4, port);
   return call(request);
 }
 
@@ -183,9 +194,14 @@ void cm_many_ids(const Target& target) {
   request.channel = channel;
   request.space = 0x106;
   request.qp_type = 2;
-  while (error == 0 && made < 200'000) {
+  const auto next = [&]() -> ipc::CmRequest& {
     request.handle = made | ipc::kCmOwnHandle;
-    error = client.call(request);
+    return request;
+  };
+  for (; made < 60'000; ++made) expect(client.tell(next()), "ids end the session");
+  request.quiet = 0;
+  while (error == 0 && made < 200'000) {
+    error = client.call(next());
     made += error == 0 ? 1 : 0;
   }
   expect(error == ENOMEM && made >= 65536, "ids are not bounded, or too few");
@@ -195,8 +211,8 @@ void cm_many_ids(const Target& target) {
 void cm_unread(const Target& target) {
   CmClient client(target.socket);
   const uint32_t id = client.id(client.channel());
-  for (int i = 0; i < 200'000; ++i)
-    if (client.resolve(id, "10.99.99.99", 1) < 0) break;
+  ipc::CmRequest resolve = CmClient::to_resolve(id, "10.99.99.99", 1);
+  for (int i = 0; i < 200'000 && client.tell(resolve); ++i) continue;
   expect(client.ended(), "events that nobody reads are kept for ever");
   CmClient deaf(target.socket);
   ipc::CmRequest request;

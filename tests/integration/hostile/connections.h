@@ -19,10 +19,14 @@ class CmClient {
   int call(ipc::CmCall call, uint32_t handle = 0, uint32_t value = 0);
   [[nodiscard]] bool ended(int timeout_ms = 5'000);  // by the daemon
 
+  // Without an answer. False: the session has ended.
+  bool tell(ipc::CmRequest& request);
+
   // What a program would ask for; each must succeed.
   uint32_t channel();
   uint32_t id(uint32_t channel, uint32_t qp_type = 2);
   int resolve(uint32_t id, const std::string& ipv4, uint16_t port);
+  static ipc::CmRequest to_resolve(uint32_t id, const std::string& ipv4, uint16_t port);
 
   ipc::CmReply reply;
   std::vector<base::Fd> fds;  // of channels

@@ -288,11 +288,7 @@ TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
 
 TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
   start_daemon();
-#ifdef __SANITIZE_THREAD__
-  const size_t idle_tasks = 2;  // one is the sanitizer's own, from the first thread on
-#else
   const size_t idle_tasks = 1;
-#endif
   ASSERT_EQ(daemon_tasks(), 1U);
   create("red0");
   const pid_t watcher =
