@@ -10,7 +10,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <string>
 
 #include "core/base/fd.h"
 
@@ -40,13 +39,13 @@ bool parse(const char* line, Mapped* mapped) {
   return true;
 }
 
-// Cuts it to [start, end) and appends it. False if it does not lie there.
-bool append(Mapped one, uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+// Cuts it to [start, end) and shows it. False if it does not lie there.
+bool show(Mapped one, uint64_t start, uint64_t end, SeeMapped see, void* with) {
   if (one.whole_start >= end || one.whole_end <= start) return false;
   one.start = std::max(one.whole_start, start);
   one.end = std::min(one.whole_end, end);
   one.offset += one.start - one.whole_start;
-  mapped->push_back(one);
+  see(one, with);
   return true;
 }
 
@@ -63,7 +62,7 @@ constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
 
 }  // namespace
 
-bool query_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   for (uint64_t at = start; at < end;) {
@@ -85,39 +84,54 @@ bool query_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
     one.inode = query.inode;
     one.offset = query.vma_offset;
     one.anonymous = !one.shared && one.inode == 0 && is_plain(name);
-    if (!append(one, start, end, mapped)) break;
+    if (!show(one, start, end, see, with)) break;
     at = one.whole_end;
   }
   return true;
 }
 
-bool parse_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
-  std::string pending;
   char buffer[16384];
+  size_t held = 0;       // of it
+  bool cut_off = false;  // what comes is the rest of a line that was too long, and was parsed
   for (;;) {
-    const ssize_t count = ::read(file.get(), buffer, sizeof buffer);
+    const size_t room = sizeof buffer - 1 - held;
+    const ssize_t count = ::read(file.get(), buffer + held, room);
     if (count < 0) return false;
     if (count == 0) return true;
-    pending.append(buffer, static_cast<size_t>(count));
+    held += static_cast<size_t>(count);
     size_t at = 0;
-    for (size_t newline; (newline = pending.find('\n', at)) != std::string::npos;
-         at = newline + 1) {
-      pending[newline] = '\0';
+    while (at < held) {
+      auto* const newline = static_cast<char*>(std::memchr(buffer + at, '\n', held - at));
+      if (newline == nullptr && (at > 0 || held < sizeof buffer - 1)) break;
+      char* const stop = newline != nullptr ? newline : buffer + held;
+      *stop = '\0';
       Mapped one;
-      if (!parse(pending.c_str() + at, &one)) continue;
-      if (one.whole_start >= end) return true;
-      append(one, start, end, mapped);
+      if (!cut_off && parse(buffer + at, &one)) {
+        if (one.whole_start >= end) return true;
+        show(one, start, end, see, with);
+      }
+      cut_off = newline == nullptr;
+      at = newline != nullptr ? static_cast<size_t>(newline - buffer) + 1 : held;
     }
-    pending.erase(0, at);
+    held -= at;
+    std::memmove(buffer, buffer + at, held);
   }
 }
 
+bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  return query_mappings(start, end, see, with) || parse_mappings(start, end, see, with);
+}
+
 bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
-  if (query_mappings(start, end, mapped)) return true;
+  const SeeMapped append = [](const Mapped& one, void* all) {
+    static_cast<std::vector<Mapped>*>(all)->push_back(one);
+  };
+  if (query_mappings(start, end, append, mapped)) return true;
   mapped->clear();
-  return parse_mappings(start, end, mapped);
+  return parse_mappings(start, end, append, mapped);
 }
 
 }  // namespace vrdma::client

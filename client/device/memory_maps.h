@@ -20,10 +20,15 @@ struct Mapped {
 // The mappings that overlap [start, end), in order. False if the kernel does not tell.
 [[nodiscard]] bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
 
+// The same, shown to `see` one after the other. Writes to nothing but the stack; `see` may change
+// the mappings, and may be shown some again.
+using SeeMapped = void (*)(const Mapped& mapped, void* with);
+[[nodiscard]] bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
+
 // Its two ways. The first asks for one mapping after the other, whatever else the process has
 // mapped (PROCMAP_QUERY, Linux 6.11); false where the kernel does not know that. The second reads
 // all of the file up to `end`.
-[[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
-[[nodiscard]] bool parse_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
+[[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
+[[nodiscard]] bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 
 }  // namespace vrdma::client

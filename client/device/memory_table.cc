@@ -141,6 +141,10 @@ int MemoryTable::open_userfaultfd() {
   return userfaultfd_.get();
 }
 
+bool MemoryTable::is_home(const Mapped& one) const {
+  return one.shared && one.inode == arena_inode_ && one.offset == one.start;
+}
+
 void MemoryTable::split(uint64_t at) {
   auto it = intervals_.upper_bound(at);
   if (it == intervals_.begin()) return;
@@ -165,8 +169,7 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, ipc::Way
     if (one.start != covered || (one.prot & PROT_READ) == 0) return EFAULT;
     if (writable && (one.prot & PROT_WRITE) == 0) return EFAULT;
     covered = one.end;
-    const bool ours = one.shared && one.inode == arena_inode_ && one.offset == one.start;
-    convertible = convertible && (ours || (one.anonymous && !one.holds(here)));
+    convertible = convertible && (is_home(one) || (one.anonymous && !one.holds(here)));
   }
   if (covered < end) return EFAULT;
   if (!convertible) return 0;
@@ -274,9 +277,6 @@ void MemoryTable::release(uint64_t addr, uint64_t length) {
 void MemoryTable::revert_mapped(uint64_t start, uint64_t end, bool alone) {
   std::vector<Mapped> mapped;
   if (!read_mappings(start, end, &mapped)) return;
-  const auto is_home = [this](const Mapped& one) {
-    return one.shared && one.inode == arena_inode_ && one.offset == one.start;
-  };
   uint64_t at_home = 0;
   for (const auto& one : mapped)
     if (is_home(one)) at_home += one.end - one.start;
@@ -358,14 +358,15 @@ void MemoryTable::after_fork_in_parent() {
   mutex_.unlock();
 }
 
+// Until all of it is the child's own, nothing is written but the stack: memory that is allocated
+// here may lie in a page that the parent has free.
 void MemoryTable::after_fork_in_child() {
-  for (const auto& [start, interval] : intervals_) {
-    std::vector<Mapped> mapped;
-    if (!read_mappings(start, interval.end, &mapped)) continue;
-    for (const auto& one : mapped)
-      if (one.shared && one.inode == arena_inode_ && one.offset == one.start)
-        (void)revert(one.start, one.end, one.prot, true);
-  }
+  const SeeMapped revert_one = [](const Mapped& one, void* with) {
+    auto* const table = static_cast<MemoryTable*>(with);
+    if (table->is_home(one)) (void)table->revert(one.start, one.end, one.prot, true);
+  };
+  for (const auto& [start, interval] : intervals_)
+    (void)visit_mappings(start, interval.end, revert_one, this);
   intervals_.clear();
   arena_.reset();  // the parent's; the child's sessions bring their own
   arena_inode_ = 0;

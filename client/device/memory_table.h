@@ -28,6 +28,8 @@
 
 namespace vrdma::client {
 
+struct Mapped;
+
 class MemoryTable {
  public:
   static MemoryTable& instance();
@@ -56,6 +58,8 @@ class MemoryTable {
   using Intervals = std::map<uint64_t, Interval>;
 
   MemoryTable() = default;
+  // It is of the arena, and where it belongs.
+  [[nodiscard]] bool is_home(const Mapped& one) const;
   void split(uint64_t at);
   bool fill_arena(uint64_t start, uint64_t end);
   bool convert(uint64_t start, uint64_t end, int prot);

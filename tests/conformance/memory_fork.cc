@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/conformance/memory.h"
 
@@ -109,6 +113,34 @@ CONFORMANCE_TEST(memory, fork_then_deregister) {
   ::munmap(memory, kSize);
   gone.go();
   await(pid);
+}
+
+// Beside what is registered, in the same pages, lies what the allocator has free. A child writes
+// there as soon as it allocates something: in pages of its own.
+CONFORMANCE_TEST(memory, fork_with_free_memory_beside) {
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::pair<uint8_t*, size_t>> pieces;
+    uint8_t *first = nullptr, *last = nullptr;
+    for (size_t size = 24; size < 1000; size += 16)
+      for (int i = 0; i < 8; ++i) {
+        auto* piece = static_cast<uint8_t*>(std::malloc(size));
+        pieces.emplace_back(piece, size);
+        first = first == nullptr ? piece : std::min(first, piece);
+        last = std::max(last, piece + size);
+      }
+    const Region region = enroll(side, first, static_cast<size_t>(last - first));
+    const auto change = [&](auto what) {
+      for (size_t i = 0; i < pieces.size(); i += 2) what(pieces[i].first, pieces[i].second);
+    };
+    change([](uint8_t*& piece, size_t) { std::free(piece); });
+    await(child([] {}));
+    change([](uint8_t*& piece, size_t size) { piece = static_cast<uint8_t*>(std::malloc(size)); });
+    for (const auto& [piece, size] : pieces) std::memset(piece, 5, size);
+    for (const auto& [piece, size] : pieces)
+      CHECK(std::all_of(piece, piece + size, [](uint8_t byte) { return byte == 5; }));
+    release(region);
+    for (const auto& [piece, size] : pieces) std::free(piece);
+  }
 }
 
 // A child that exits by exit(3), all its handlers run, takes nothing from its parent.

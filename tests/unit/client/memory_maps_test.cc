@@ -15,15 +15,17 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 // Both ways, each a test.
-class MemoryMaps
-    : public ::testing::TestWithParam<bool (*)(uint64_t, uint64_t, std::vector<Mapped>*)> {
+class MemoryMaps : public ::testing::TestWithParam<bool (*)(uint64_t, uint64_t, SeeMapped, void*)> {
  protected:
   void SetUp() override {
-    if (!GetParam()(0, UINT64_MAX, &all_)) GTEST_SKIP() << "not with this kernel";
+    if (!GetParam()(0, UINT64_MAX, &append, &all_)) GTEST_SKIP() << "not with this kernel";
+  }
+  static void append(const Mapped& one, void* all) {
+    static_cast<std::vector<Mapped>*>(all)->push_back(one);
   }
   static std::vector<Mapped> read(uint64_t start, uint64_t end) {
     std::vector<Mapped> mapped;
-    EXPECT_TRUE(GetParam()(start, end, &mapped));
+    EXPECT_TRUE(GetParam()(start, end, &append, &mapped));
     return mapped;
   }
   // The only mapping at the address of an object.
