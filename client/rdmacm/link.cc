@@ -56,6 +56,7 @@ bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::
   if (!got && got.error().code() != EBADMSG) return false;
   if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return false;
   told_.clear();  // a daemon does one thing after the other
+  redialled_ = false;
   if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
   return true;
 }
@@ -73,8 +74,10 @@ CmLink::Resumed CmLink::resume() {
   base::Fd socket;
   if (begun_) {
     if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
-  } else if (auto dialled = dial(path_)) {
-    socket = std::move(*dialled);  // nothing is known of us, and nothing need be
+  } else if (!redialled_) {
+    // Nothing is known of us, and nothing need be. But who is hung up on again is not wanted.
+    redialled_ = true;
+    if (auto dialled = dial(path_)) socket = std::move(*dialled);
   }
   if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;
   if (!socket.valid() || reply.error != 0) {

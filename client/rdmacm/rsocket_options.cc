@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "client/rdmacm/rsocket_stream.h"
+#include "core/ipc/layout.h"
 
 namespace vrdma::client {
 
@@ -109,7 +110,7 @@ int RSocket::set_option(int level, int name, const void* value, socklen_t length
       receive_depth_ = std::min(size, kMostEntries);
       return 0;
     case RDMA_INLINE:
-      inline_ = std::min(size, 1024U);
+      inline_ = std::min(size, ipc::kMaxInline);
       return 0;
     case RDMA_IOMAPSIZE:
       own_iomaps_ = rs_from_scale(rs_to_scale(size));

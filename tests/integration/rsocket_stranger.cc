@@ -307,6 +307,8 @@ void release(Address& server) {
     const int depth = 20;
     check(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &depth, sizeof depth) == 0, "RDMA_SQSIZE");
     check(rsetsockopt(fd, SOL_RDMA, RDMA_RQSIZE, &depth, sizeof depth) == 0, "RDMA_RQSIZE");
+    const int most = 1024;  // more than a device has
+    check(rsetsockopt(fd, SOL_RDMA, RDMA_INLINE, &most, sizeof most) == 0, "RDMA_INLINE");
     check(rconnect(fd, server.get(), server.size()) == 0, "rconnect");
     wrong(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &depth, sizeof depth), EINVAL, "too late");
     check(rsend(fd, "x", 1, 0) == 1, "rsend");
