@@ -43,7 +43,7 @@ struct Options {
 int parse(int argc, char** argv, Options* options) {
   if (const char* dir = std::getenv("VRDMA_RUN_DIR"); dir != nullptr && *dir != '\0')
     options->run_dir = dir;
-  CLI::App app("vrdmad gives containers and VMs virtual RDMA devices", "vrdmad");
+  CLI::App app("vrdmad gives containers virtual RDMA devices", "vrdmad");
   app.set_version_flag("--version", "vrdmad " VRDMA_VERSION);
   app.set_config("--config", "", "read options from a file (TOML: log-level = \"debug\")");
   app.allow_config_extras(CLI::config_extras_mode::capture);  // refused as on the command line

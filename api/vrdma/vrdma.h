@@ -68,12 +68,13 @@ struct vrdma_vdevice_spec {
   { sizeof(struct vrdma_vdevice_spec), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
 
 /* Makes the vdevice `name` on `netdev` of the calling thread's network namespace; `parent` may be
- * null. EEXIST: there is one of that name, or an address of the netdev is another's in the fabric.
- * ENODEV: no such netdev or parent. EINVAL: a bad name. 0 or -1. */
+ * null. EEXIST: there is one of that name. EADDRINUSE: an address of the netdev is another's in the
+ * fabric. ENODEV: no such netdev or parent. EINVAL: a bad name. 0 or -1. */
 int ibv_create_virtual_ibdev(const char* parent, const char* netdev, const char* name);
 
-/* The same with all there is to say; also ENOENT: no such namespace, EINVAL: an unknown kind or
- * permission, or a larger `size` than this library knows. 0 or -1. */
+/* The same with all there is to say; also ENOENT: no such namespace, ESRCH: no such process
+ * ("pid:N"), EBUSY: limits beyond a ceiling, EINVAL: an unknown kind or permission, a limit above
+ * what is possible, or a larger `size` than this library knows. 0 or -1. */
 int vrdma_create_vdevice(const struct vrdma_vdevice_spec* spec);
 
 /* Its programs see IBV_EVENT_DEVICE_FATAL, and their queues flush. ENOENT: there is none. */
@@ -108,8 +109,8 @@ struct vrdma_vdevice {
   const char* netns; /* as given at creation */
   const char* netdev;
   const char* node_guid;  /* "0211:22ff:fe33:4455" */
-  const char* port_state; /* "ACTIVE" or "DOWN" */
-  const char* socket;     /* path of its session socket */
+  const char* port_state; /* "ACTIVE", "DOWN"; "LOST": it could not be restored (yet) */
+  const char* socket;     /* path of its session socket; "" of one that is lost */
   uint64_t netns_inode;
   uint32_t ifindex;
   uint32_t active_mtu;     /* bytes */
