@@ -107,12 +107,18 @@ int RDatagram::connect(const sockaddr* address) {
 }
 
 int RDatagram::disconnect() {
+  look();
   const sockaddr nobody{};
   if (::connect(udp_.get(), &nobody, sizeof nobody) != 0) return -errno;
   peer_.reset();
-  // A port that the program did not choose is gone, and the next one is still to be told of.
+  // A port that the program did not choose is gone, and the next one is still to be told of: an
+  // answer to this one, of which there may be some since we looked, says nothing of that.
   port_ = own_address().port;
-  if (port_ == 0) forget_peers();
+  if (port_ == 0) {
+    char byte;
+    while (::recv(udp_.get(), &byte, sizeof byte, MSG_DONTWAIT) >= 0) continue;
+    forget_peers();
+  }
   return 0;
 }
 

@@ -291,6 +291,37 @@ void crowd(Stranger& peer, Address& server) {
   }
 }
 
+// A socket that gives up its peer loses its port, and is to be told of anew under the next one,
+// also if the answer to what it said under the old one lies there.
+void late_answer(Address& server) {
+  const int probe = udp_to(server);
+  Address here(probe);
+  reinterpret_cast<sockaddr_in*>(&here.storage)->sin_port = 0;
+  check(close(probe) == 0, "close");
+  const int udp = socket(here.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  check(udp >= 0 && bind(udp, here.get(), here.size()) == 0, "a peer");
+  Address peer(udp), from = peer;
+  const auto comes = [&](char byte, const char* otherwise) {
+    pollfd ready{udp, POLLIN, 0};
+    check(poll(&ready, 1, 20'000) == 1, otherwise);
+    Bytes bytes(100);
+    socklen_t size = sizeof from.storage;
+    const ssize_t got = recvfrom(udp, bytes.data(), bytes.size(), 0, from.get(), &size);
+    check(got > 0 && bytes[static_cast<size_t>(got) - 1] == byte, "another message");
+  };
+  const int fd = rsocket(server.storage.ss_family, SOCK_DGRAM, 0);
+  check(fd >= 0 && rconnect(fd, peer.get(), peer.size()) == 0, "rconnect to a peer");
+  check(rsend(fd, "x", 1, 0) == 1, "rsend to a peer");
+  comes('x', "the first message does not come by UDP");
+  const Bytes answer = service(7, 77, peer);
+  check(sendto(udp, answer.data(), answer.size(), 0, from.get(), from.size()) > 0, "sendto");
+  sockaddr nobody{};
+  check(rconnect(fd, &nobody, sizeof nobody) == 0, "rconnect to nobody");
+  check(rsendto(fd, "y", 1, 0, peer.get(), peer.size()) == 1, "rsendto");
+  comes('y', "the peer is not told of another port");
+  check(rclose(fd) == 0 && close(udp) == 0, "close");
+}
+
 int count_of_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<int>(std::distance(begin(all), end(all)));
@@ -346,6 +377,7 @@ void release(Address& server) {
 int main(int count, char** words) {
   if (count == 4 && std::strcmp(words[1], "release") == 0) {
     Address server(words[2], words[3]);
+    late_answer(server);
     release(server);
     return 0;
   }
