@@ -11,7 +11,6 @@
 #include <cstring>
 #include <functional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/conformance/memory.h"
@@ -118,28 +117,32 @@ CONFORMANCE_TEST(memory, fork_then_deregister) {
 // Beside what is registered, in the same pages, lies what the allocator has free. A child writes
 // there as soon as it allocates something: in pages of its own.
 CONFORMANCE_TEST(memory, fork_with_free_memory_beside) {
+  struct Piece {
+    uint8_t* data;
+    size_t size;
+  };
   for (int round = 0; round < 4; ++round) {
-    std::vector<std::pair<uint8_t*, size_t>> pieces;
-    uint8_t *first = nullptr, *last = nullptr;
-    for (size_t size = 24; size < 1000; size += 16)
+    std::vector<Piece> pieces;
+    std::vector<Region> regions;
+    for (size_t size = 24; size < 1000; size += 16) {  // allocators keep each size together
+      uint8_t *first = nullptr, *last = nullptr;
       for (int i = 0; i < 8; ++i) {
-        auto* piece = static_cast<uint8_t*>(std::malloc(size));
-        pieces.emplace_back(piece, size);
-        first = first == nullptr ? piece : std::min(first, piece);
-        last = std::max(last, piece + size);
+        auto* data = static_cast<uint8_t*>(std::malloc(size));
+        pieces.push_back({data, size});
+        first = first == nullptr ? data : std::min(first, data);
+        last = std::max(last, data + size);
       }
-    const Region region = enroll(side, first, static_cast<size_t>(last - first));
-    const auto change = [&](auto what) {
-      for (size_t i = 0; i < pieces.size(); i += 2) what(pieces[i].first, pieces[i].second);
-    };
-    change([](uint8_t*& piece, size_t) { std::free(piece); });
+      regions.push_back(enroll(side, first, static_cast<size_t>(last - first)));
+    }
+    for (size_t i = 0; i < pieces.size(); i += 2) std::free(pieces[i].data);
     await(child([] {}));
-    change([](uint8_t*& piece, size_t size) { piece = static_cast<uint8_t*>(std::malloc(size)); });
-    for (const auto& [piece, size] : pieces) std::memset(piece, 5, size);
-    for (const auto& [piece, size] : pieces)
-      CHECK(std::all_of(piece, piece + size, [](uint8_t byte) { return byte == 5; }));
-    release(region);
-    for (const auto& [piece, size] : pieces) std::free(piece);
+    for (size_t i = 0; i < pieces.size(); i += 2)
+      pieces[i].data = static_cast<uint8_t*>(std::malloc(pieces[i].size));
+    for (const Piece& piece : pieces) std::memset(piece.data, 5, piece.size);
+    for (const Piece& piece : pieces)
+      CHECK(std::all_of(piece.data, piece.data + piece.size, [](uint8_t x) { return x == 5; }));
+    for (const Region& region : regions) release(region);
+    for (const Piece& piece : pieces) std::free(piece.data);
   }
 }
 
