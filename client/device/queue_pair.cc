@@ -103,11 +103,10 @@ size_t descriptors_of(const ipc::ModifyQpReply& reply) {
   return peers_descriptors(reply) + (reply.has_wake != 0 ? 1 : 0);
 }
 
-// Maps what came with it. nullptr: something is missing or finds no room.
+// Maps what came with it, which is complete. nullptr: it finds no room.
 std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
                                     const ipc::ModifyQpReply& reply, std::vector<base::Fd> fds) {
   const size_t shown = peers_descriptors(reply);
-  if (fds.size() < descriptors_of(reply)) return nullptr;
   std::shared_ptr<Peer> peer;
   {
     const std::lock_guard lock(context.mutex);
@@ -321,7 +320,9 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   }
   if (reply.modify_qp.direct != 0) {
     const bool lacks_fds = fds.size() < descriptors_of(reply.modify_qp);
-    auto direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
+    std::unique_ptr<Direct> direct;
+    if (!lacks_fds)
+      direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
     if (direct == nullptr) {  // the peer would deliver where this process cannot look
       (void)fail(ibv);
       return lacks_fds ? EMFILE : ENOMEM;

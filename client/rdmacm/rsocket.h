@@ -93,6 +93,9 @@ class RSocket {
 
   int watch(int fd);
   void unwatch(int fd);
+  int open_channel();
+  // Without agreement: why, which the program is told once, and whoever sleeps at once.
+  void end(int error);
 
   // Everything that has completed. Whoever sleeps is woken.
   virtual void process() = 0;

@@ -2,7 +2,7 @@
 // look. Any thread, one at a time; errors are negative errno values.
 #pragma once
 
-#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
 #include <cstdint>
 
@@ -16,6 +16,9 @@ class RsCompletions {
   RsCompletions& operator=(const RsCompletions&) = delete;
 
   int create(ibv_context* context, uint32_t entries);
+  // For the id, all of whose work completes here. `inline_bytes`: as many at least; what it has.
+  int create_queue_pair(rdma_cm_id* id, ibv_qp_type type, uint32_t send_depth,
+                        uint32_t receive_depth, uint32_t* inline_bytes);
   // The queue pair is no more.
   void destroy();
 

@@ -1,6 +1,5 @@
 // Stream sockets over RDMA: life, addresses, connecting and closing.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -53,17 +52,9 @@ int error_of(const rdma_cm_event& event) {
 
 }  // namespace
 
-int RStream::open_id() {
-  if (channel_ != nullptr) return 0;
-  channel_ = rdma_create_event_channel();
-  if (channel_ == nullptr) return -errno;
-  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
-  return watch(channel_->fd);
-}
-
 int RStream::prepare_id() {
   if (id_ != nullptr) return 0;
-  if (const int error = open_id(); error != 0) return error;
+  if (const int error = open_channel(); error != 0) return error;
   if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return -errno;
   return apply_options();
 }
@@ -161,17 +152,12 @@ int RStream::create_endpoint() {
     return error;
   if (const int error = watch(completions_.fd()); error != 0) return error;
 
-  ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = completions_.queue();
-  attr.qp_type = IBV_QPT_RC;
-  attr.sq_sig_all = 1;
-  attr.cap.max_send_wr = send_depth_;
-  attr.cap.max_recv_wr = receive_depth_;
-  attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-  // What control writes is put inline.
-  attr.cap.max_inline_data = std::max<uint32_t>(inline_, sizeof(RsIomap));
-  if (rdma_create_qp(id_, nullptr, &attr) != 0) return -errno;
-  inline_ = attr.cap.max_inline_data;
+  uint32_t inline_bytes = std::max<uint32_t>(inline_, sizeof(RsIomap));  // what control writes
+  if (const int error = completions_.create_queue_pair(id_, IBV_QPT_RC, send_depth_, receive_depth_,
+                                                       &inline_bytes);
+      error != 0)
+    return error;
+  inline_ = inline_bytes;
 
   told_.assign(kRsAreas * sizeof(RsArea) + own_iomaps_ * sizeof(RsIomap), 0);
   received_.assign(receive_size_, 0);
@@ -333,7 +319,7 @@ int RStream::take_request(const RStream& listener, const rdma_cm_event& event) {
   own_iomaps_ = listener.own_iomaps_;
   kept_ = listener.kept_;
   int error = open();
-  if (error == 0) error = open_id();
+  if (error == 0) error = open_channel();
   if (error == 0 && rdma_migrate_id(id_, channel_) != 0) error = -errno;
   if (error == 0) error = create_endpoint();
   if (error == 0 && !meet(event.param.conn)) error = -EPROTO;

@@ -54,11 +54,8 @@ RDatagram::~RDatagram() {
 
 // By it the end of the daemon and of the vdevice is heard of.
 int RDatagram::open_channel() {
-  if (channel_ != nullptr) return 0;
-  channel_ = rdma_create_event_channel();
-  if (channel_ == nullptr) return errno == ENODEV ? -ENETUNREACH : -errno;
-  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
-  return watch(channel_->fd);
+  const int error = RSocket::open_channel();
+  return error == -ENODEV ? -ENETUNREACH : error;
 }
 
 RsAddress RDatagram::own_address() const { return name_of(udp_.get()); }
@@ -234,12 +231,6 @@ void RDatagram::mend() {
   mended_ = now;
   std::shared_ptr<RsEndpoint> made;
   if (again || endpoint_at(broken->address(), &made) != 0) end(ENETDOWN);
-}
-
-void RDatagram::end(int error) {
-  if (end_ != 0) return;
-  end_ = error_ = error;
-  nudge();
 }
 
 // ---- sleeping -----------------------------------------------------------------------------------

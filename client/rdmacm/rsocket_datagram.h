@@ -56,7 +56,7 @@ class RDatagram final : public RSocket {
   };
 
   // rsocket_datagram.cc
-  int open_channel();
+  int open_channel();  // of the vdevices' daemon: -ENETUNREACH if there is none
   int disconnect();
   int take_port();
   [[nodiscard]] RsAddress own_address() const;
@@ -65,7 +65,6 @@ class RDatagram final : public RSocket {
   int reach(const RsAddress& peer, Destination** found);
   void forget_peers();
   void mend();
-  void end(int error);
   [[nodiscard]] RsEndpoint::Sizes sizes() const;
   void process() override;
   void take_events() override;

@@ -84,17 +84,8 @@ int RsEndpoint::create_queue_pair(const Sizes& sizes) {
 
   if (const int error = completions_.create(id_->verbs, send_depth_ + receive_depth_); error != 0)
     return error;
-  ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = completions_.queue();
-  attr.qp_type = IBV_QPT_UD;
-  attr.sq_sig_all = 1;
-  attr.cap.max_send_wr = send_depth_;
-  attr.cap.max_recv_wr = receive_depth_;
-  attr.cap.max_send_sge = attr.cap.max_recv_sge = 1;
-  attr.cap.max_inline_data = sizes.inline_bytes;
-  if (rdma_create_qp(id_, nullptr, &attr) != 0) return -errno;
-  inline_ = attr.cap.max_inline_data;
-  return 0;
+  inline_ = sizes.inline_bytes;
+  return completions_.create_queue_pair(id_, IBV_QPT_UD, send_depth_, receive_depth_, &inline_);
 }
 
 // Addresses come and go, and with them their places in the table.

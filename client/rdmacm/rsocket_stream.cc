@@ -61,12 +61,6 @@ int RStream::send_control(RsControl control) {
   return post_write(nullptr, 0, 0, 0, 0, &message, kControl);
 }
 
-void RStream::end(int error) {
-  if (end_ != 0) return;
-  end_ = error_ = error;
-  nudge();
-}
-
 bool RStream::all_sent() const {
   return controls_ == kRsControls && slots_ == send_depth_ - kRsControls;
 }

@@ -44,7 +44,6 @@ class RStream final : public RSocket {
   };
 
   // The channel, and for those who do not accept a connection an id on it.
-  int open_id();
   int prepare_id();
   int take_request(const RStream& listener, const rdma_cm_event& event);
   void release();
@@ -61,7 +60,6 @@ class RStream final : public RSocket {
   void on_control(RsControl control);
   void give_credits();
   int send_control(RsControl control);
-  void end(int error);
   int post_write(const void* local, uint32_t lkey, uint32_t length, uint64_t remote, uint32_t rkey,
                  const uint32_t* message, uint64_t wr_id);
   int post_receives(uint32_t count);

@@ -114,6 +114,20 @@ int RSocket::watch(int fd) {
 
 void RSocket::unwatch(int fd) { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
+int RSocket::open_channel() {
+  if (channel_ != nullptr) return 0;
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) return -errno;
+  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
+  return watch(channel_->fd);
+}
+
+void RSocket::end(int error) {
+  if (end_ != 0) return;
+  end_ = error_ = error;
+  nudge();
+}
+
 int RSocket::open() {
   epoll_ = base::Fd(::epoll_create1(0));
   nudge_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

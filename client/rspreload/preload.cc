@@ -456,8 +456,6 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
   return NEXT(fcntl64)(fd, command, argument);
 }
 
-namespace {}  // namespace
-
 VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   va_list list;
   va_start(list, request);

@@ -98,7 +98,9 @@ Result<void> receive_reply(int socket, void* data, size_t size, std::vector<Fd>*
   constexpr std::chrono::microseconds kPatience{50};  // some five times what the daemon takes
   base::Linger linger(kPatience);
   linger.begin();
-  return receive(socket, data, size, fds, &linger);
+  auto got = receive(socket, data, size, fds, &linger);
+  if (!got && got.error().code() == EBADMSG) return {};
+  return got;
 }
 
 }  // namespace vrdma::ipc

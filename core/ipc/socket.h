@@ -20,7 +20,8 @@ namespace vrdma::ipc {
 [[nodiscard]] base::Result<void> receive_message(int socket, void* data, size_t size,
                                                  std::vector<base::Fd>* fds);
 
-// The same for one that is expected soon, on a socket that blocks.
+// The same for one that is expected soon, on a socket that blocks. Never EBADMSG: a reply without
+// the descriptors for which this process has no room is one, and its reader looks at what it needs.
 [[nodiscard]] base::Result<void> receive_reply(int socket, void* data, size_t size,
                                                std::vector<base::Fd>* fds);
 
