@@ -1,11 +1,11 @@
 // Stream sockets over RDMA: life, addresses, connecting and closing.
-#include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "client/rdmacm/rsocket_address.h"
 #include "client/rdmacm/rsocket_stream.h"
 
 namespace vrdma::client {
@@ -14,23 +14,6 @@ namespace {
 
 constexpr int kResolveTimeout = 2000;  // ms
 constexpr timeval kCloseLimit{5, 0};   // for a peer that has stopped
-
-socklen_t size_of(int family) {
-  return family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-
-// An IPv4 address at a socket of IPv6, as there.
-void widen(sockaddr_storage* address) {
-  if (address->ss_family != AF_INET) return;
-  sockaddr_in from;
-  std::memcpy(&from, address, sizeof from);
-  sockaddr_in6 to{};
-  to.sin6_family = AF_INET6;
-  to.sin6_port = from.sin_port;
-  to.sin6_addr.s6_addr[10] = to.sin6_addr.s6_addr[11] = 0xff;
-  std::memcpy(to.sin6_addr.s6_addr + 12, &from.sin_addr, 4);
-  std::memcpy(address, &to, sizeof to);
-}
 
 int error_of(const rdma_cm_event& event) {
   switch (event.event) {
@@ -392,9 +375,10 @@ int RStream::name(bool of_peer, sockaddr* address, socklen_t* length) {
                           : &id_->route.addr.src_storage,
                   sizeof found);
   }
-  if (domain_ == AF_INET6) widen(&found);
+  if (domain_ == AF_INET6 && found.ss_family == AF_INET)  // as there
+    found = RsAddress::from(reinterpret_cast<const sockaddr*>(&found))->to(domain_);
   if (found.ss_family == 0) found.ss_family = static_cast<sa_family_t>(domain_);
-  const socklen_t size = size_of(found.ss_family);
+  const socklen_t size = RsAddress::size(found.ss_family);
   if (address != nullptr) std::memcpy(address, &found, std::min(*length, size));
   *length = size;
   return 0;

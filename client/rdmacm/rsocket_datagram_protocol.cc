@@ -1,8 +1,5 @@
 #include "client/rdmacm/rsocket_datagram_protocol.h"
 
-#include <netinet/in.h>
-
-#include <algorithm>
 #include <cstring>
 
 #include "core/base/endian.h"
@@ -11,8 +8,6 @@ namespace vrdma::client {
 
 namespace {
 
-constexpr std::array<uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-constexpr size_t kIpv4At = kMapped.size();
 constexpr uint8_t kIpv4 = 4, kIpv6 = 6;
 constexpr uint32_t kQpnMask = 0xffffff;
 
@@ -42,74 +37,7 @@ constexpr uint32_t kTag = 0x55555555;
 constexpr uint32_t kService4 = sizeof(WireService) + 4, kService6 = sizeof(WireService) + 16;
 static_assert(kService4 == 16 && kService6 == RsService::kLongest);
 
-void set_ipv4(const uint8_t* from, RsAddress* to) {
-  std::copy(kMapped.begin(), kMapped.end(), to->gid.begin());
-  std::memcpy(to->gid.data() + kIpv4At, from, 4);
-}
-
 }  // namespace
-
-// ---- addresses ----------------------------------------------------------------------------------
-
-bool RsAddress::is_ipv4() const { return std::equal(kMapped.begin(), kMapped.end(), gid.begin()); }
-
-bool RsAddress::is_any() const {
-  const auto begin = gid.begin() + (is_ipv4() ? kIpv4At : 0);
-  return std::all_of(begin, gid.end(), [](uint8_t byte) { return byte == 0; });
-}
-
-bool RsAddress::is_loopback() const {
-  if (is_ipv4()) return gid[kIpv4At] == 127;
-  constexpr std::array<uint8_t, 16> kLoopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-  return gid == kLoopback;
-}
-
-bool RsAddress::is_multicast() const {
-  return is_ipv4() ? gid[kIpv4At] >> 4 == 0xe : gid[0] == 0xff;
-}
-
-std::optional<RsAddress> RsAddress::from(const sockaddr* address) {
-  RsAddress found;
-  if (address->sa_family == AF_INET) {
-    sockaddr_in in;
-    std::memcpy(&in, address, sizeof in);
-    found.port = ntohs(in.sin_port);
-    set_ipv4(reinterpret_cast<const uint8_t*>(&in.sin_addr), &found);
-    return found;
-  }
-  if (address->sa_family != AF_INET6) return std::nullopt;
-  sockaddr_in6 in6;
-  std::memcpy(&in6, address, sizeof in6);
-  found.port = ntohs(in6.sin6_port);
-  std::memcpy(found.gid.data(), &in6.sin6_addr, sizeof in6.sin6_addr);
-  if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr)) found.scope = in6.sin6_scope_id;
-  return found;
-}
-
-sockaddr_storage RsAddress::to(int family) const {
-  sockaddr_storage all{};
-  if (family == AF_INET) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_port = htons(port);
-    std::memcpy(&in.sin_addr, gid.data() + kIpv4At, sizeof in.sin_addr);
-    std::memcpy(&all, &in, sizeof in);
-    return all;
-  }
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = htons(port);
-  in6.sin6_scope_id = scope;
-  std::memcpy(&in6.sin6_addr, gid.data(), sizeof in6.sin6_addr);
-  std::memcpy(&all, &in6, sizeof in6);
-  return all;
-}
-
-socklen_t RsAddress::size(int family) {
-  return family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-
-// ---- headers ------------------------------------------------------------------------------------
 
 uint32_t RsHeader::encode(const RsAddress& source, uint8_t* to) {
   if (source.is_ipv4()) {
@@ -117,7 +45,7 @@ uint32_t RsHeader::encode(const RsAddress& source, uint8_t* to) {
     wire.version = kIpv4;
     wire.length = sizeof wire;
     wire.port = source.port;
-    std::memcpy(wire.address, source.gid.data() + kIpv4At, sizeof wire.address);
+    std::memcpy(wire.address, source.gid.data() + RsAddress::kIpv4At, sizeof wire.address);
     std::memcpy(to, &wire, sizeof wire);
     return sizeof wire;
   }
@@ -137,7 +65,7 @@ std::optional<RsHeader> RsHeader::decode(std::span<const uint8_t> from) {
   if (from.size() < sizeof four) return std::nullopt;
   std::memcpy(&four, from.data(), sizeof four);
   if (four.version == kIpv4 && four.length == sizeof four) {
-    set_ipv4(four.address, &header.source);
+    header.source = RsAddress::of_ipv4(four.address);
     header.size = sizeof four;
   } else if (four.version == kIpv6 && four.length == sizeof six && from.size() >= sizeof six) {
     std::memcpy(&six, from.data(), sizeof six);
@@ -160,7 +88,7 @@ uint32_t RsService::encode(Kind kind, uint32_t qpn, const RsAddress& source, uin
   wire.length = four ? kService4 : kService6;
   wire.qpn = qpn & kQpnMask;
   std::memcpy(to, &wire, sizeof wire);
-  const size_t begin = four ? kIpv4At : 0;
+  const size_t begin = four ? RsAddress::kIpv4At : 0;
   std::memcpy(to + sizeof wire, source.gid.data() + begin, source.gid.size() - begin);
   return wire.length;
 }
@@ -180,7 +108,7 @@ std::optional<RsService> RsService::decode(std::span<const uint8_t> from) {
   if (service.qpn < 2 || service.qpn == kQpnMask) return std::nullopt;
   if (service.kind != Kind::kMessage && service.kind != Kind::kAnswer) return std::nullopt;
   if (four)
-    set_ipv4(from.data() + sizeof wire, &service.source);
+    service.source = RsAddress::of_ipv4(from.data() + sizeof wire);
   else
     std::memcpy(service.source.gid.data(), from.data() + sizeof wire, service.source.gid.size());
   return service;

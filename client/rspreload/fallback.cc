@@ -11,8 +11,8 @@
 
 #include <cerrno>
 #include <initializer_list>
-#include <optional>
 
+#include "client/rdmacm/rsocket_address.h"
 #include "client/rspreload/preload.h"
 
 namespace vrdma::rspreload {
@@ -30,26 +30,9 @@ void copy_option(int from, int to, int level, int name) {
   if (value != 0) (void)NEXT(setsockopt)(to, level, name, &value, sizeof value);
 }
 
-const in6_addr& ipv6_of(const sockaddr* address) {
-  return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-}
-
-// Also of one that is mapped into IPv6.
-std::optional<in_addr_t> ipv4_of(const sockaddr* address) {
-  if (address->sa_family == AF_INET)
-    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
-  if (!IN6_IS_ADDR_V4MAPPED(&ipv6_of(address))) return std::nullopt;
-  return ntohl(ipv6_of(address).s6_addr32[3]);
-}
-
-bool is_multicast(const sockaddr* address) {
-  const auto ipv4 = ipv4_of(address);
-  return ipv4 ? IN_MULTICAST(*ipv4) : IN6_IS_ADDR_MULTICAST(&ipv6_of(address));
-}
-
 // Inside. Somebody in the fabric has the address.
 bool is_somebodys(const sockaddr* address) {
-  if (is_multicast(address)) return false;
+  if (client::RsAddress::from(address)->is_multicast()) return false;
   constexpr int kTimeout = 2000;  // ms
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(nullptr, &id, nullptr, RDMA_PS_UDP) != 0) return false;
@@ -139,9 +122,7 @@ bool leads_nowhere(int error) {
 
 // No vdevice has these, though rdma_cm binds to them.
 bool is_loopback(const sockaddr* address, socklen_t length) {
-  if (!is_internet(address, length)) return false;
-  const auto ipv4 = ipv4_of(address);
-  return ipv4 ? *ipv4 >> 24 == 127 : IN6_IS_ADDR_LOOPBACK(&ipv6_of(address));
+  return is_internet(address, length) && client::RsAddress::from(address)->is_loopback();
 }
 
 }  // namespace vrdma::rspreload
