@@ -318,6 +318,8 @@ CONFORMANCE_TEST(errors, draining_takes_its_time) {
   side.meet(6);
 }
 
+namespace {
+
 // While it lives, all descriptors of the process are taken.
 class NoDescriptors {
  public:
@@ -350,19 +352,23 @@ class NoDescriptors {
   std::vector<int> taken_;
 };
 
+// Both sides: a message each way.
+void exchange(const Side& side, Cq& cq, Qp& qp, Buffer& buffer, uint32_t posted) {
+  qp.receive(1, {buffer.sge(0, 64)});
+  side.meet(posted);
+  qp.send(2, {buffer.sge(64, 64)});
+  const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
+  CHECK_EQ(both, 3u);
+}
+
+}  // namespace
+
 // A program without a free descriptor is told so at once, and goes on with what it has.
 CONFORMANCE_TEST(errors, no_free_descriptor) {
   Cq cq(side);
   Qp qp(side, cq), later(side, cq);
   Buffer buffer(side, 4096);
   qp.connect();
-  const auto exchange = [&](Qp& over) {
-    over.receive(1, {buffer.sge(0, 64)});
-    side.meet(50);
-    over.send(2, {buffer.sge(64, 64)});
-    const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
-    CHECK_EQ(both, 3u);
-  };
   {
     NoDescriptors none;
     for (int left = 0; left < 2; ++left) {  // a channel needs two
@@ -372,12 +378,12 @@ CONFORMANCE_TEST(errors, no_free_descriptor) {
       CHECK(ibv_open_device(side.context->device) == nullptr);
       CHECK_EQ(errno, EMFILE);
     }
-    exchange(qp);
+    exchange(side, cq, qp, buffer, 50);
     none.free_taken();
     const Cq with_channel(side, true);
   }
   later.connect();
-  exchange(later);
+  exchange(side, cq, later, buffer, 50);
   side.meet(51);
 }
 
@@ -408,21 +414,13 @@ CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
   CHECK(error == 0 || error == EMFILE);
   const uint32_t others = side.exchange(static_cast<uint32_t>(error));
   if (error == 0 && others == 0) {
-    qp.receive(1, {buffer.sge(0, 64)});
     qp.to_rts();
-    side.meet(52);
-    qp.send(2, {buffer.sge(64, 64)});
-    const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
-    CHECK_EQ(both, 3u);
+    exchange(side, cq, qp, buffer, 52);
   }
   if (error != 0) qp.await_state(IBV_QPS_ERR);
   side.meet(53);
   qp.reconnect();
-  qp.receive(1, {buffer.sge(0, 64)});
-  side.meet(54);
-  qp.send(2, {buffer.sge(64, 64)});
-  const uint64_t both = cq.wait().wr_id + cq.wait().wr_id;
-  CHECK_EQ(both, 3u);
+  exchange(side, cq, qp, buffer, 54);
   side.meet(55);
 }
 

@@ -262,6 +262,18 @@ no_sanitizer() {
   if grep -qE "$REPORT" "${@:2}"; then fail "$1: a sanitizer's report"; fi
 }
 
+# same_mistakes stream|datagram USER COMMAND...: sockets over RDMA, which COMMAND gives to a program,
+# answer mistakes as the kernel's do.
+same_mistakes() {
+  local words=(python3 "$T/rsocket_mistakes.py" "$1" 10.0.0.1 7779)
+  say "mistakes are answered as by the kernel's: $1"
+  cp "$(dirname "${BASH_SOURCE[0]}")/rsocket_mistakes.py" "$T/"
+  chmod 644 "$T/rsocket_mistakes.py"
+  on a "$2" "${words[@]}" >"$T/kernel.log" 2>&1 || fail "mistakes with the kernel's"
+  on a "$2" "${@:3}" "${words[@]}" >"$T/rdma.log" 2>&1 || fail "mistakes"
+  cmp "$T/kernel.log" "$T/rdma.log" || fail "a mistake is answered otherwise than by the kernel's"
+}
+
 # gid_index NAMESPACE DEVICE ADDRESS: where the address stands in the device's GID table.
 gid_index() {
   on "$1" root ibv_devinfo -v -d "$2" | sed -nE "s/^\s*GID\[ *([0-9]+)\]:\s*(::ffff:)?$3,.*/\1/p" |

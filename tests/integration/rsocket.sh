@@ -93,11 +93,7 @@ done
 words=("${preload[@]}" rstream -T s -T v -S 100000 -C 50)
 meet "${preload[@]}" rstream -s 10.0.0.1 -T s -T v -S 100000 -C 50
 
-say "mistakes are answered as by TCP"
-on a "$user" python3 "$T/rsocket_echo.py" misuse 10.0.0.1 7779 >"$T/tcp.log" 2>&1 ||
-  fail "mistakes with TCP"
-on a "$user" "${echo_program[@]}" misuse 10.0.0.1 7779 >"$T/rdma.log" 2>&1 || fail "mistakes"
-cmp "$T/tcp.log" "$T/rdma.log" || fail "a mistake is answered otherwise than by TCP"
+same_mistakes stream "$user" "${preload[@]}"
 
 say "who is killed is missed there too"
 server "${echo_program[@]}" serve 10.0.0.1 7777 1

@@ -115,11 +115,7 @@ for address in 10.0.0.1 fd00::1; do
   [[ $REAPED -eq 0 ]] || fail "the echo server ends with status $REAPED"
 done
 
-say "mistakes are answered as by UDP"
-on a "$user" python3 "$T/rsocket_datagrams.py" misuse 10.0.0.1 7779 >"$T/udp.log" 2>&1 ||
-  fail "mistakes with UDP"
-on a "$user" "${datagrams[@]}" misuse 10.0.0.1 7779 >"$T/rdma.log" 2>&1 || fail "mistakes"
-cmp "$T/udp.log" "$T/rdma.log" || fail "a mistake is answered otherwise than by UDP"
+same_mistakes datagram "$user" "${preload[@]}"
 
 say "where no vdevice leads, they are sockets of UDP"
 on a "$user" "${datagrams[@]}" call 10.0.0.1 7777 plain || fail "what is the kernel's"

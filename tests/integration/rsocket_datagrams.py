@@ -2,7 +2,6 @@
 
 rsocket_datagrams.py serve ADDRESS PORT blocking|poll|loop: until a client says "end"
 rsocket_datagrams.py call ADDRESS PORT WAY [LONGEST]: WAY is a function below
-rsocket_datagrams.py misuse ADDRESS PORT: prints how each mistake is answered
 
 To "who" the server says who asks; at "again" it begins anew with another socket. What is lost is
 sent again: that is what datagrams are.
@@ -476,45 +475,9 @@ def plain(address, port, longest):
     fcntl.ioctl(interfaces, SIOCGIFINDEX, struct.pack("16s16x", b"lo"))
 
 
-def misuse(address, port):
-    def attempt(what, call, *arguments):
-        try:
-            call(*arguments)
-            print(f"{what}: nothing")
-        except OSError as error:
-            print(f"{what}: {errno.errorcode[error.errno]}")
-
-    here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    attempt("the peer of none", here.getpeername)
-    attempt("to send to none", here.send, b"x")
-    attempt("to shut down none", socket.socket(socket.AF_INET, socket.SOCK_DGRAM).shutdown, 1)
-    attempt("to listen", here.listen)
-    attempt("to accept", here.accept)
-    attempt("an option of TCP", here.setsockopt, socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    attempt("a short option", here.setsockopt, socket.SOL_SOCKET, socket.SO_REUSEADDR, b"x")
-    attempt("port 0", here.sendto, b"x", (address, 0))
-    here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    attempt("a stranger's address", here.bind, ("192.0.2.1", port))
-    here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    attempt("to bind", here.bind, (address, port))
-    attempt("to bind again", here.bind, (address, port))
-    attempt("to bind where one is", socket.socket(type=socket.SOCK_DGRAM).bind, (address, port))
-    attempt("what is not there yet", here.recv, 1, socket.MSG_DONTWAIT)
-    attempt("out of band", here.sendto, b"x", socket.MSG_OOB, (address, port))
-    attempt("to shut down what there is not", here.shutdown, 5)
-    attempt("to connect to itself", here.connect, (address, port))
-    attempt("to connect again", here.connect, (address, port + 1))
-    print(here.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_DGRAM)
-    print(here.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL) == socket.IPPROTO_UDP)
-    attempt("to shut down", here.shutdown, socket.SHUT_WR)
-    attempt("to send after that", here.send, b"x")
-
-
 if __name__ == "__main__":
     what, where, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    if what == "misuse":
-        misuse(where, number)
-    elif what == "call":
+    if what == "call":
         for way in sys.argv[4].split(","):
             print(way, flush=True)
             globals()[way](where, number, int(sys.argv[5]) if len(sys.argv) > 5 else 1000)

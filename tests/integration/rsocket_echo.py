@@ -3,7 +3,6 @@
 rsocket_echo.py serve ADDRESS PORT CLIENTS
 rsocket_echo.py loop ADDRESS PORT CLIENTS: the same by asyncio, which waits by epoll
 rsocket_echo.py call ADDRESS PORT blocking|nonblocking|half|leave|silent|loop|edges|copies
-rsocket_echo.py misuse ADDRESS PORT: prints how each mistake is answered
 """
 import asyncio
 import errno
@@ -12,7 +11,6 @@ import os
 import select
 import socket
 import sys
-import threading
 
 SIZE = 3_000_000
 
@@ -233,54 +231,7 @@ def call(address, port, way):
     client.close()
 
 
-def misuse(address, port):
-    def attempt(what, call, *arguments):
-        try:
-            call(*arguments)
-            print(f"{what}: nothing")
-        except OSError as error:
-            print(f"{what}: {errno.errorcode[error.errno]}")
-
-    listener = socket.socket()
-    attempt("the peer of none", listener.getpeername)
-    attempt("to receive from none", listener.recv, 1)
-    attempt("to send to none", listener.send, b"x")
-    attempt("to shut down none", listener.shutdown, socket.SHUT_WR)
-    attempt("to accept without listening", listener.accept)
-    attempt("an unknown option", listener.setsockopt, socket.SOL_SOCKET, 9999, 1)
-    attempt("an unknown level", listener.getsockopt, 9999, 1)
-    attempt("an unknown option of TCP", listener.setsockopt, socket.IPPROTO_TCP, 9999, 1)
-    attempt("a short option", listener.setsockopt, socket.SOL_SOCKET, socket.SO_KEEPALIVE, b"x")
-    attempt("a stranger's address", listener.bind, ("192.0.2.1", port))
-    listener.close()
-    listener = socket.socket()
-    attempt("to bind", listener.bind, (address, port))
-    attempt("to bind again", listener.bind, (address, port))
-    attempt("to bind where one is", socket.socket().bind, (address, port))
-    attempt("to listen", listener.listen)
-    attempt("to listen again", listener.listen)
-    listener.setblocking(False)
-    attempt("to accept nobody", listener.accept)
-    attempt("to connect a listener", listener.connect, (address, port))
-    listener.setblocking(True)
-    server = []
-    accepting = threading.Thread(target=lambda: server.append(listener.accept()[0]))
-    accepting.start()
-    client = socket.create_connection((address, port))
-    accepting.join()
-    attempt("to connect again", client.connect, (address, port))
-    attempt("to bind a connection", client.bind, (address, port + 1))
-    attempt("to listen by a connection", client.listen)
-    attempt("to shut down what there is not", client.shutdown, 5)
-    attempt("to shut down", client.shutdown, socket.SHUT_WR)
-    attempt("to send after that", client.send, b"x")
-    attempt("what is not there yet", client.recv, 1, socket.MSG_DONTWAIT)
-    server[0].close()
-
-
-if sys.argv[1] == "misuse":
-    misuse(sys.argv[2], int(sys.argv[3]))
-elif sys.argv[1] == "loop":
+if sys.argv[1] == "loop":
     asyncio.run(serve_by_loop(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 elif sys.argv[1] == "serve":
     serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -103,6 +103,15 @@ struct Linux : testing::Test {
     value.private_data = {reinterpret_cast<const uint8_t*>(&header), sizeof header};
     return value;
   }
+  SidrReq sidr_req() {
+    static const wire::IpHeader header = wire::encode({client_gid, server_gid, kUdaddyPort});
+    SidrReq value;
+    value.path.local = client_gid;
+    value.path.remote = server_gid;
+    value.service_id = kUdaddyService;
+    value.private_data = {reinterpret_cast<const uint8_t*>(&header), sizeof header};
+    return value;
+  }
   static Rep rep() {
     Rep value;
     value.qpn = kLinuxQpn;
@@ -206,14 +215,8 @@ TEST_F(Linux, ResolvesServicesInItsOwnWords) {
     answer.qkey = kUdaddyQkey;
     EXPECT_TRUE(side.connection.send_sidr_rep(answer));
   };
-  const wire::IpHeader header = wire::encode({client_gid, server_gid, kUdaddyPort});
-  SidrReq asked;
-  asked.path.local = client_gid;
-  asked.path.remote = server_gid;
-  asked.service_id = kUdaddyService;
-  asked.private_data = {reinterpret_cast<const uint8_t*>(&header), sizeof header};
   client.connection = a.connection(&client);
-  ASSERT_TRUE(client.connection.send_sidr_req(asked));
+  ASSERT_TRUE(client.connection.send_sidr_req(sidr_req()));
   rig.run();
   EXPECT_EQ(text<wire::CmSidrReq>(rig.last(CmAttribute::kSidrReq).mad),
             text<wire::CmSidrReq>(mad_of(kSidrReq)));
@@ -231,12 +234,8 @@ TEST_F(Linux, AsksAndAnswersForDatagrams) {
   const auto ends = wire::ip_ends(server.data.data());
   ASSERT_TRUE(ends);
   EXPECT_EQ(*ends, (wire::IpEnds{client_gid, server_gid, kUdaddyPort}));
-  SidrReq asked;
-  asked.path.local = client_gid;
-  asked.path.remote = server_gid;
-  asked.service_id = kUdaddyService;
   client.connection = a.connection(&client);
-  ASSERT_TRUE(client.connection.send_sidr_req(asked));
+  ASSERT_TRUE(client.connection.send_sidr_req(sidr_req()));
   const wire::Mad sent = rig.last(CmAttribute::kSidrReq).mad;
   wire::Mad answer = mad_of(kSidrRep);
   answer.header.transaction_id = sent.header.transaction_id;
