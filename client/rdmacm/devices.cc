@@ -24,7 +24,10 @@ uint8_t to_byte(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 25
 ibv_context* open_device(uint64_t guid) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
-  if (list == nullptr) return nullptr;
+  if (list == nullptr) {
+    if (errno == ENOSYS) errno = ENODEV;  // there is no kernel's either
+    return nullptr;
+  }
   ibv_context* context = nullptr;
   errno = ENODEV;
   for (int i = 0; i < count && context == nullptr; ++i)
@@ -52,9 +55,8 @@ void to_sockaddr(const ipc::CmAddress& from, sockaddr_storage* to) {
   std::memcpy(&in6->sin6_addr, from.gid, 16);
 }
 
-}  // namespace
-
-CmDevice* use_device(uint64_t guid) {
+// As use_device() with the daemon that is there.
+CmDevice* find_or_open(uint64_t guid) {
   const std::lock_guard lock(objects_mutex());
   for (CmDevice* device : devices())
     if (device->guid == guid && device->owner == ::getpid()) return device;
@@ -75,6 +77,20 @@ CmDevice* use_device(uint64_t guid) {
   return device;
 }
 
+}  // namespace
+
+CmDevice* use_device(CmLink& link, uint64_t guid) {
+  for (uint32_t daemon = link.daemon();;) {
+    if (CmDevice* device = find_or_open(guid); device != nullptr) return device;
+    const int why = errno;
+    if (link.await_daemon() != 0 || link.daemon() == daemon) {
+      errno = why;
+      return nullptr;
+    }
+    daemon = link.daemon();
+  }
+}
+
 int settle(Id* id, const ipc::CmWhere& where) {
   id->where = where;
   to_sockaddr(where.local, &id->base.route.addr.src_storage);
@@ -83,7 +99,7 @@ int settle(Id* id, const ipc::CmWhere& where) {
   std::memcpy(&id->base.route.addr.addr.ibaddr.dgid, where.remote.gid, 16);
   id->base.route.addr.addr.ibaddr.pkey = 0xffff;
   if (where.node_guid == 0 || id->device != nullptr) return 0;
-  CmDevice* device = use_device(where.node_guid);
+  CmDevice* device = use_device(*id->link, where.node_guid);
   if (device == nullptr) return errno;
   const std::lock_guard lock(objects_mutex());
   if (device->pd == nullptr) device->pd = ibv_alloc_pd(device->verbs);
@@ -140,7 +156,7 @@ VRDMA_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
   if (list == nullptr) return nullptr;
   int found = 0;
   for (uint32_t i = 0; i < std::min(reply.count, ipc::kCmDevices); ++i)
-    if (CmDevice* device = use_device(reply.guids[i]); device != nullptr)
+    if (CmDevice* device = use_device(*link, reply.guids[i]); device != nullptr)
       list[found++] = device->verbs;
   if (num_devices != nullptr) *num_devices = found;
   return list;

@@ -85,6 +85,7 @@ CmLink::Resumed CmLink::resume() {
     return Resumed::kNever;
   }
   died_.reset();
+  ++daemon_;
   socket_ = std::move(socket);
   if (begun_) grace_ = std::chrono::milliseconds(reply.grace_ms);
   for (const auto& told : told_)
@@ -167,6 +168,13 @@ int CmLink::call(ipc::CmCall call, uint32_t handle) {
   request.call = call;
   request.handle = handle;
   return this->call(request, &reply);
+}
+
+int CmLink::await_daemon() {
+  ipc::CmRequest request;
+  ipc::CmReply reply;
+  request.call = ipc::CmCall::kDevices;
+  return call(request, &reply);
 }
 
 uint32_t CmLink::create_id(uint32_t channel, uint32_t space, uint32_t qp_type) {

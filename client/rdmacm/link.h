@@ -42,6 +42,11 @@ class CmLink {
   // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
+  // Which of the daemons that have served this session does, as far as was noticed. Any thread.
+  [[nodiscard]] uint32_t daemon() const { return daemon_; }
+  // Asks for nothing, and waits like call() for a daemon that answers: 0, EIO.
+  int await_daemon();
+
   // The handle of an id that the daemon makes with the first call() about it, whose error it is if
   // it cannot.
   [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
@@ -69,6 +74,7 @@ class CmLink {
   bool begun_ = false;              // there is a channel: the daemon knows us
   bool redialled_ = false;          // since the last answer, while it does not
   std::atomic<bool> lost_ = false;  // and no other does, nor will
+  std::atomic<uint32_t> daemon_ = 0;
   std::chrono::milliseconds grace_{0};
   std::optional<std::chrono::steady_clock::time_point> died_;  // when that was noticed
   std::vector<ipc::CmRequest> told_;                           // since the last answer

@@ -105,8 +105,9 @@ inline int answer(int error) {
   return -1;
 }
 
-// devices.cc. The vdevice of that GUID, opened if it was not; nullptr and errno.
-[[nodiscard]] CmDevice* use_device(uint64_t guid);
+// devices.cc. The vdevice of that GUID, opened if it was not; nullptr and errno. A daemon that dies
+// meanwhile is waited for as in CmLink::call().
+[[nodiscard]] CmDevice* use_device(CmLink& link, uint64_t guid);
 // Makes `where` the id's: addresses, and its device if it has one by now. 0 or an errno.
 int settle(Id* id, const ipc::CmWhere& where);
 void leave_device(Id* id);

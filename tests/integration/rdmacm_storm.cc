@@ -1,15 +1,17 @@
-// rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls]
+// rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls|stops]
 //
 // Opens and closes connections by rdma_cm, as many at once as WINDOW says, each with a queue pair
 // of its own and each to its very end; `polls`: its channel does not block, and is waited for by
-// epoll, edge-triggered. Prints how many a second. Fails if one is refused, lost, or
-// told what it must not be told.
+// epoll, edge-triggered; `stops`: it stops itself when its first event is there. Prints how many a
+// second. Fails if one is refused, lost, or told what it must not be told.
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sys/epoll.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -51,6 +53,11 @@ struct Side {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
     must(::epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &event) == 0, "epoll_ctl");
+  }
+  void stop_at_first() const {
+    pollfd ready{channel->fd, POLLIN, 0};
+    must(::poll(&ready, 1, -1) == 1, "poll");
+    must(std::raise(SIGSTOP) == 0, "raise");
   }
   // The event's type and id; it is given back.
   rdma_cm_event_type next(rdma_cm_id** id) {
@@ -113,8 +120,9 @@ void begin(Side& side) {
   ++side.asked;
 }
 
-void ask(Side& side, unsigned connections, unsigned window) {
+void ask(Side& side, unsigned connections, unsigned window, bool stops) {
   while (side.asked < connections && side.asked < window) begin(side);
+  if (stops) side.stop_at_first();
   while (side.ended < connections) {
     rdma_cm_id* id = nullptr;
     switch (const auto type = side.next(&id)) {
@@ -151,13 +159,15 @@ void ask(Side& side, unsigned connections, unsigned window) {
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::fprintf(stderr,
-                 "usage: rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls]\n");
+    std::fprintf(
+        stderr,
+        "usage: rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls|stops]\n");
     return 2;
   }
   Side side;
   must(side.channel != nullptr, "rdma_create_event_channel");
-  if (argc > 6) side.poll();
+  const std::string how = argc > 6 ? argv[6] : "";
+  if (how == "polls") side.poll();
   side.address.sin_family = AF_INET;
   must(::inet_pton(AF_INET, argv[2], &side.address.sin_addr) == 1, "the address");
   side.address.sin_port = htons(static_cast<uint16_t>(std::atoi(argv[3])));
@@ -166,7 +176,7 @@ int main(int argc, char** argv) {
   if (std::string(argv[1]) == "server")
     serve(side, connections);
   else
-    ask(side, connections, static_cast<unsigned>(std::atoi(argv[5])));
+    ask(side, connections, static_cast<unsigned>(std::atoi(argv[5])), how == "stops");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   std::printf("%u asked, %u established, %u disconnected, %.0f/s\n", side.asked, side.established,
               side.disconnected, connections / took.count());

@@ -39,7 +39,7 @@ end_well() { # NAME...: in this order
   wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"
 }
 
-storm() { echo "$T/lib/storm $1 10.0.0.1 7000 1200 16 ${2:-}"; }
+storm() { echo "$T/lib/storm $1 10.0.0.1 7000 $2 16 ${3:-}"; }  # SIDE CONNECTIONS [HOW]
 programs=(
   "rping -s -a 10.0.0.1 -V -C 15000|rping -c -a 10.0.0.1 -V -C 15000"
   "ib_send_lat -R -F -D 2|ib_send_lat -R -F -D 2 10.0.0.1"
@@ -47,8 +47,8 @@ programs=(
   "ucmatose -b 10.0.0.1 -c 300 -C 10|ucmatose -s 10.0.0.1 -c 300 -C 10"
   "udaddy -b 10.0.0.1 -c 300 -C 10|udaddy -s 10.0.0.1 -c 300 -C 10"
   "rstream -b 10.0.0.1 -S 65536 -C 100 -I 30 -T a|rstream -s 10.0.0.1 -S 65536 -C 100 -I 30 -T a"
-  "$(storm server)|$(storm client)"  # connections, of which each is made and ended once
-  "$(storm server polls)|$(storm client polls)"
+  "$(storm server 1200)|$(storm client 1200)"  # connections, of which each is made and ended once
+  "$(storm server 1200 polls)|$(storm client 1200 polls)"
 )
 for program in rping ib_send_lat ucmatose udaddy rstream; do
   command -v $program >/dev/null || skip "$program is not installed"
@@ -70,6 +70,19 @@ for words in "${programs[@]}"; do
   end_well client server
   say "$(basename "${server[0]}") ${server[*]:1}: a new daemon $KILLED times: $(tail -n 1 "$T/client.log")"
 done
+
+say "a device is opened where there is no daemon at the moment"
+stopped() { [[ $(awk '{print $3}' "/proc/${PID[client]}/stat") == T ]]; }
+read -ra server <<<"$(storm server 1)"
+read -ra client <<<"$(storm client 1 stops)"
+listening_server a nobody "${server[@]}"
+spawn client b nobody "${client[@]}"
+wait_until 20 stopped || fail "the client does not stop"
+kill_daemon
+kill -CONT "${PID[client]}"
+sleep 0.3
+start_daemon
+end_well client server
 
 say "who dies meanwhile is told of by the next daemon"
 listening_server a nobody rping -s -a 10.0.0.1 -C 100000000
