@@ -41,7 +41,7 @@ end_well() { # NAME...: in this order
 
 storm() { echo "$T/lib/storm $1 10.0.0.1 7000 $2 16 ${3:-}"; }  # SIDE CONNECTIONS [HOW]
 programs=(
-  "rping -s -a 10.0.0.1 -V -C 15000|rping -c -a 10.0.0.1 -V -C 15000"
+  "rping -s -a 10.0.0.1 -V -C 5000|rping -c -a 10.0.0.1 -V -C 5000"
   "ib_send_lat -R -F -D 2|ib_send_lat -R -F -D 2 10.0.0.1"
   "ib_write_bw -R -F -D 2|ib_write_bw -R -F -D 2 10.0.0.1"
   "ucmatose -b 10.0.0.1 -c 300 -C 10|ucmatose -s 10.0.0.1 -c 300 -C 10"

@@ -26,6 +26,7 @@ struct Target {
 struct Attack {
   const char* name;
   void (*run)(const Target& target);
+  bool tedious = false;  // a hundred thousand calls of one kind, until a bound
 };
 
 std::vector<Attack> message_attacks();     // what is said

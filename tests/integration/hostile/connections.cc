@@ -325,18 +325,20 @@ void cm_out_of_turn(const Target& target) {
 }  // namespace
 
 std::vector<Attack> connection_attacks() {
-  return {{"cm_wrong_messages", cm_wrong_messages},
-          {"cm_every_handle", cm_every_handle},
-          {"cm_random_requests", cm_random_requests},
-          {"cm_many_sessions", cm_many_sessions},
-          {"cm_many_channels", cm_many_channels},
-          {"cm_many_ids", cm_many_ids},
-          {"cm_unread", cm_unread},
-          {"cm_flood", cm_flood},
-          {"cm_forged", cm_forged},
-          {"cm_nobody_accepts", cm_nobody_accepts},
-          {"cm_out_of_turn", cm_out_of_turn},
-          {"cm_closing_in_the_middle", cm_closing_in_the_middle}};
+  return {
+      {"cm_wrong_messages", cm_wrong_messages},
+      {"cm_every_handle", cm_every_handle},
+      {"cm_random_requests", cm_random_requests},
+      {"cm_many_sessions", cm_many_sessions},
+      {"cm_many_channels", cm_many_channels, true},
+      {"cm_many_ids", cm_many_ids, true},
+      {"cm_unread", cm_unread, true},
+      {"cm_flood", cm_flood},
+      {"cm_forged", cm_forged},
+      {"cm_nobody_accepts", cm_nobody_accepts},
+      {"cm_out_of_turn", cm_out_of_turn},
+      {"cm_closing_in_the_middle", cm_closing_in_the_middle},
+  };
 }
 
 }  // namespace vrdma::hostile
