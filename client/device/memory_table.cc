@@ -226,6 +226,8 @@ bool MemoryTable::convert(uint64_t start, uint64_t end, int prot) {
   if (!alone && userfaultfd < 0) return false;
   auto* memory = reinterpret_cast<void*>(start);
   const size_t size = end - start;
+  kept_.take(start, end);
+  punch_surplus();
   // Pages that are not there could be made by a writer behind the protection's back.
   const bool writable = (prot & PROT_WRITE) != 0;
   if (!alone &&
@@ -284,8 +286,8 @@ void MemoryTable::revert_mapped(uint64_t start, uint64_t end, bool alone) {
   uint64_t done = start;
   for (const auto& one : mapped) {
     if (!is_home(one)) continue;
-    const bool reverted = revert(one.start, one.end, one.prot, alone);
-    punch(done, reverted ? one.end : one.start);
+    punch(done, one.start);
+    if (revert(one.start, one.end, one.prot, alone)) keep(one.start, one.end);
     done = one.end;
   }
   punch(done, end);
@@ -311,6 +313,15 @@ void MemoryTable::revert_moved(uint64_t start, uint64_t end, bool alone) {
       at = stop;
     }
   }
+}
+
+void MemoryTable::keep(uint64_t start, uint64_t end) {
+  if (!kept_.keep(start, end)) punch(start, end);
+  punch_surplus();
+}
+
+void MemoryTable::punch_surplus() {
+  while (const auto range = kept_.surplus()) punch(range->start, range->end);
 }
 
 void MemoryTable::punch(uint64_t start, uint64_t end) {
@@ -368,6 +379,7 @@ void MemoryTable::after_fork_in_child() {
   for (const auto& [start, interval] : intervals_)
     (void)visit_mappings(start, interval.end, revert_one, this);
   intervals_.clear();
+  kept_ = {};
   arena_.reset();  // the parent's; the child's sessions bring their own
   arena_inode_ = 0;
   userfaultfd_.reset();

@@ -4,7 +4,8 @@
 // memory file in which offset = virtual address. acquire() turns private anonymous memory into
 // that: it copies the pages into the arena and maps them over themselves. release() by the last
 // holder turns them back, so that memory which is not registered behaves as ever (fork,
-// MADV_DONTNEED, munmap). All other memory (stack, files, shared or huge pages, read-only for a
+// MADV_DONTNEED, munmap); the arena keeps its pages of them for a while, for the next registration
+// of the same (kept_pages.h). All other memory (stack, files, shared or huge pages, read-only for a
 // writer) stays as it is and is *reached* by the daemon.
 //
 // Nothing that another thread writes meanwhile may be lost. In a process with one thread there is
@@ -23,6 +24,7 @@
 #include <map>
 #include <mutex>
 
+#include "client/device/kept_pages.h"
 #include "core/base/fd.h"
 #include "core/ipc/layout.h"
 
@@ -66,7 +68,9 @@ class MemoryTable {
   bool revert(uint64_t start, uint64_t end, int prot, bool alone);
   void revert_mapped(uint64_t start, uint64_t end, bool alone);
   void revert_moved(uint64_t start, uint64_t end, bool alone);
+  void keep(uint64_t start, uint64_t end);
   void punch(uint64_t start, uint64_t end);
+  void punch_surplus();
   [[nodiscard]] int open_userfaultfd();
 
   std::mutex mutex_;
@@ -75,6 +79,7 @@ class MemoryTable {
   base::Fd device_;
   base::Fd userfaultfd_;
   Intervals intervals_;  // page ranges in place, disjoint
+  KeptPages kept_;       // pages of the arena that are in no place
   int fork_pipe_[2] = {-1, -1};
 };
 

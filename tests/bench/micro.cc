@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "tests/bench/device.h"
 
@@ -178,16 +179,17 @@ void poll_empty(State& state) {
 }
 BENCHMARK(poll_empty)->Arg(1)->Arg(10)->Arg(100)->Arg(1000);
 
-// Memory that was never registered, all of it touched.
+// Memory that was never registered, all of it touched; nor was other memory at its addresses.
 void register_new(State& state) {
-  std::unique_ptr<Buffer> buffer;
+  std::vector<std::unique_ptr<Buffer>> buffers;
   ibv_mr* mr = nullptr;
   time_batches(
-      state, 1, [&] { buffer = std::make_unique<Buffer>(static_cast<size_t>(state.range(0))); },
-      [&] { mr = register_memory(*buffer); },
+      state, 1,
+      [&] { buffers.push_back(std::make_unique<Buffer>(static_cast<size_t>(state.range(0)))); },
+      [&] { mr = register_memory(*buffers.back()); },
       [&] {
         ibv_dereg_mr(mr);
-        buffer.reset();
+        ::madvise(buffers.back()->data(), buffers.back()->size(), MADV_DONTNEED);
       });
 }
 BENCHMARK(register_new)->Arg(1 << 20)->Arg(64 << 20)->UseManualTime();
