@@ -8,6 +8,7 @@
 
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
+#include "core/base/signals.h"
 
 namespace vrdma::client {
 
@@ -58,9 +59,11 @@ bool wait_for_event(Context& context) {
     std::array<pollfd, 2> wait{
         {{context.ibv()->async_fd, POLLIN, 0}, {context.session.fd(), POLLRDHUP, 0}}};
     const bool look = dead || context.given_up.load();
-    if (::poll(wait.data(), look ? 1 : 2, dead ? kLook : -1) < 0) return false;
+    if (::poll(wait.data(), look ? 1 : 2, dead ? kLook : -1) < 0 &&
+        (errno != EINTR || !base::handlers_restart()))
+      return false;
     if (wait[0].revents != 0) return true;
-    context.check_daemon();
+    context.check_daemon();  // also where signals come more often than kLook
   }
 }
 

@@ -11,6 +11,7 @@
 #include "client/device/objects.h"
 #include "client/verbs/events.h"
 #include "client/verbs/virtual.h"
+#include "core/base/signals.h"
 #include "core/ipc/bell.h"
 
 namespace vrdma::client {
@@ -246,8 +247,10 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     // epoll_wait(2) it would.
     if (blocking && !waited) {
       pollfd wait{ibv->fd, POLLIN, 0};
-      if (::poll(&wait, 1, -1) < 0) return -1;
-      waited = true;  // for a completion, most likely
+      if (::poll(&wait, 1, -1) >= 0)
+        waited = true;  // for a completion, most likely
+      else if (errno != EINTR || !base::handlers_restart())
+        return -1;
       continue;
     }
     waited = false;
