@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <future>
@@ -147,7 +148,8 @@ int vrdma_watch_next(vrdma_watch* watch, int timeout_ms, vrdma_event** event) {
         if (left <= 0) return 0;
       }
       pollfd ready{watch->fd(), POLLIN, 0};
-      if (::poll(&ready, 1, left) < 0) return vrdma::base::fail_errno("wait for an event");
+      if (::poll(&ready, 1, left) < 0 && errno != EINTR)
+        return vrdma::base::fail_errno("wait for an event");
     }
   });
 }

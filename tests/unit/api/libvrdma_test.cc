@@ -7,6 +7,8 @@
 #include <unistd.h>
 #include <vrdma/vrdma.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -159,6 +161,30 @@ TEST_F(LibvrdmaTest, a_watch_tells_and_waits) {
   EXPECT_EQ(vrdma_watch_open(), nullptr);
   EXPECT_EQ(errno, ECONNREFUSED);
   EXPECT_THAT(vrdma_last_error(), HasSubstr("vrdmad is not running"));
+}
+
+TEST_F(LibvrdmaTest, a_signal_does_not_fail_a_watch) {
+  static std::atomic<int> handled;
+  handled = 0;
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) { ++handled; };
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+  vrdma_watch* const watch = vrdma_watch_open();
+  ASSERT_NE(watch, nullptr) << vrdma_last_error();
+  std::thread disturber([waiter = ::pthread_self()] {
+    while (handled < 20) {
+      ::pthread_kill(waiter, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(ibv_create_virtual_ibdev(nullptr, "eth0", "red0"), 0);
+  });
+  vrdma_event* event = nullptr;
+  EXPECT_EQ(vrdma_watch_next(watch, -1, &event), 1) << vrdma_last_error();
+  vrdma_free_event(event);
+  disturber.join();
+  vrdma_watch_close(watch);
+  EXPECT_EQ(::sigaction(SIGUSR1, &before, nullptr), 0);
 }
 
 TEST_F(LibvrdmaTest, threads_have_errors_of_their_own) {
