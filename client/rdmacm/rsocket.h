@@ -22,6 +22,7 @@
 #include <mutex>
 
 #include "core/base/fd.h"
+#include "core/base/signals.h"
 
 namespace vrdma::client {
 
@@ -113,9 +114,12 @@ class RSocket {
   [[nodiscard]] virtual bool is_sized() const = 0;  // its queues and buffers are made
   [[nodiscard]] virtual bool is_listening() const { return false; }
 
-  // Sleeps until the test holds: 0, -EAGAIN or -EINTR.
+  // Sleeps until the test holds: 0, -EAGAIN or -EINTR. What a signal does is as with the kernel's
+  // sockets: handlers with SA_RESTART end only a wait with a limit (signal(7)). kPass: none does.
+  enum class Signals { kMayEnd, kPass };
   template <class Test>
-  int wait(Lock& lock, bool nonblocking, const timeval& limit, Test test);
+  int wait(Lock& lock, bool nonblocking, const timeval& limit, Test test,
+           Signals signals = Signals::kMayEnd);
   int sleep(Lock& lock, int timeout);
   void rise();   // from sleep
   void nudge();  // whoever sleeps looks again
@@ -145,7 +149,7 @@ class RSocket {
 };
 
 template <class Test>
-int RSocket::wait(Lock& lock, bool nonblocking, const timeval& limit, Test test) {
+int RSocket::wait(Lock& lock, bool nonblocking, const timeval& limit, Test test, Signals signals) {
   constexpr std::chrono::microseconds kSpin{10};
   process();
   if (test()) return 0;
@@ -175,7 +179,9 @@ int RSocket::wait(Lock& lock, bool nonblocking, const timeval& limit, Test test)
     const int error = sleep(lock, timeout);
     rise();
     if (test()) return 0;
-    if (error != 0) return error;
+    const bool again =
+        error == -EINTR && (signals == Signals::kPass || (!limited && base::handlers_restart()));
+    if (error != 0 && !again) return error;
   }
 }
 

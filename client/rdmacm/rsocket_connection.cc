@@ -342,9 +342,10 @@ int RStream::shutdown(int how) {
   nudge();
   if (writes_ || (!wrote && reads_)) return 0;
   const RsControl control = reads_ ? RsControl::kShutdown : RsControl::kDisconnect;
-  (void)wait(lock, false, kCloseLimit,
-             [&] { return (established_ && controls_ > 0) || end_ != 0 || gone_; });
-  if (usable()) (void)send_control(control);
+  (void)wait(
+      lock, false, kCloseLimit,
+      [&] { return (established_ && controls_ > 0) || end_ != 0 || gone_; }, Signals::kPass);
+  if (usable() && controls_ > 0) (void)send_control(control);
   return 0;
 }
 
@@ -360,7 +361,9 @@ void RStream::close() {
   reads_ = writes_ = false;
   nudge();
   if (!connected()) return;
-  (void)wait(lock, false, kCloseLimit, [&] { return all_sent() || end_ != 0; });
+  // What is still queued when the connection ends is lost.
+  (void)wait(
+      lock, false, kCloseLimit, [&] { return all_sent() || end_ != 0; }, Signals::kPass);
   (void)rdma_disconnect(id_);
 }
 

@@ -133,10 +133,11 @@ void RDatagram::close() {
   Lock lock(mutex_);
   closed_ = true;
   nudge();
-  (void)wait(lock, false, kLeaveLimit, [&] {
+  const auto all_sent = [&] {
     return end_ != 0 || std::all_of(endpoints_.begin(), endpoints_.end(),
                                     [](const auto& each) { return each->all_sent(); });
-  });
+  };
+  (void)wait(lock, false, kLeaveLimit, all_sent, Signals::kPass);
   // Its port is free now, also while another thread is still in a call.
   const base::Fd fresh(::socket(domain_, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fresh.valid()) (void)::dup3(fresh.get(), udp_.get(), O_CLOEXEC);

@@ -1,0 +1,194 @@
+// rsocket_signals wait ADDRESS PORT: calls for sockets over RDMA wait while signals come, at both
+// ends of connections to itself.
+// rsocket_signals take ADDRESS PORT LENGTH...: accepts a connection for each, which has to bring so
+// many bytes before it ends.
+// rsocket_signals leave ADDRESS PORT LENGTH close|shutdown|half: sends so many, and closes the
+// socket while signals come, having shut down nothing, all, or its own half.
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <rdma/rsocket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "rsocket_signals: %s: %s\n", what, std::strerror(errno));
+  std::_Exit(1);
+}
+
+std::atomic<int> handled;
+
+void handle(int number, int flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++handled; };
+  action.sa_flags = flags;
+  check(sigaction(number, &action, nullptr) == 0, "sigaction");
+}
+
+// Runs `call` while signals come to this thread, of a handler with `flags`; after some of them
+// `then`. What `call` returns; errno is its own.
+ssize_t disturb(
+    int flags, const std::function<ssize_t()>& call, const std::function<void()>& then = [] {}) {
+  handle(SIGUSR1, flags);
+  std::atomic<bool> returned = false;
+  handled = 0;
+  std::thread disturber([&, waiter = pthread_self()] {
+    for (bool done = false; !returned;) {
+      pthread_kill(waiter, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (done || handled < 20) continue;
+      then();
+      done = true;
+    }
+  });
+  const ssize_t result = call();
+  const int error = errno;
+  returned = true;
+  disturber.join();
+  errno = error;
+  return result;
+}
+
+void expect_interrupted(int flags, const std::function<ssize_t()>& call, const char* what) {
+  check(disturb(flags, call) == -1 && errno == EINTR, what);
+}
+
+sockaddr_in address_of(char** words) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::atoi(words[1])));
+  check(inet_pton(AF_INET, words[0], &address.sin_addr) == 1, "the address");
+  return address;
+}
+
+int listen_at(const sockaddr_in& address) {
+  const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+  check(fd >= 0, "rsocket");
+  check(rbind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "rbind");
+  check(rlisten(fd, 4) == 0, "rlisten");
+  return fd;
+}
+
+int connect_to(const sockaddr_in& address, int fd = rsocket(AF_INET, SOCK_STREAM, 0)) {
+  return rconnect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? fd : -1;
+}
+
+void receive_all(int fd, size_t length) {
+  std::vector<char> buffer(length);
+  check(rrecv(fd, buffer.data(), length, MSG_WAITALL) == static_cast<ssize_t>(length), "rrecv");
+}
+
+// ---- wait ---------------------------------------------------------------------------------------
+
+void wait(const sockaddr_in& address) {
+  const int listener = listen_at(address);
+  const auto accept = [&] { return raccept(listener, nullptr, nullptr); };
+  expect_interrupted(0, accept, "raccept without SA_RESTART");
+
+  // Each waits for the other.
+  int client = -1;
+  std::thread other;
+  const ssize_t server = disturb(
+      SA_RESTART, accept, [&] { other = std::thread([&] { client = connect_to(address); }); });
+  check(server >= 0, "raccept");
+  other.join();
+  check(client >= 0, "rconnect");
+  int second = -1;
+  const ssize_t connected = disturb(
+      SA_RESTART, [&] { return connect_to(address); },
+      [&] { second = static_cast<int>(raccept(listener, nullptr, nullptr)); });
+  check(connected >= 0, "rconnect while signals come");
+  check(second >= 0, "raccept of it");
+
+  const int to = static_cast<int>(server);
+  char byte = 0;
+  const auto receive = [&] { return rrecv(to, &byte, 1, 0); };
+  expect_interrupted(0, receive, "rrecv without SA_RESTART");
+  check(disturb(SA_RESTART, receive, [&] { check(rsend(client, "x", 1, 0) == 1, "rsend"); }) == 1,
+        "rrecv");
+  check(byte == 'x', "what has come");
+  const timeval limit{60, 0};
+  check(rsetsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0, "SO_RCVTIMEO");
+  expect_interrupted(SA_RESTART, receive, "rrecv with a limit");
+
+  const std::vector<char> many(1U << 22, 'y');
+  size_t before = 0;
+  for (ssize_t some = 0; some >= 0; before += static_cast<size_t>(std::max<ssize_t>(some, 0)))
+    some = rsend(client, many.data(), many.size(), MSG_DONTWAIT);
+  check(errno == EAGAIN, "rsend until there is no room");
+  const auto send = [&] { return rsend(client, many.data(), many.size(), 0); };
+  expect_interrupted(0, send, "rsend without SA_RESTART");
+  std::thread reader;
+  const ssize_t sent = disturb(SA_RESTART, send, [&] {
+    reader = std::thread([&] { receive_all(to, before + many.size()); });
+  });
+  check(sent == static_cast<ssize_t>(many.size()), "rsend");
+  reader.join();
+  for (const int fd : {client, to, static_cast<int>(connected), second, listener}) rclose(fd);
+}
+
+// ---- take and leave -----------------------------------------------------------------------------
+
+void take(int listener, size_t length) {
+  const int fd = raccept(listener, nullptr, nullptr);
+  check(fd >= 0, "raccept");
+  size_t taken = 0;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t some = rrecv(fd, buffer, sizeof buffer, 0);
+    if (some < 0) std::fprintf(stderr, "rsocket_signals: after %zu bytes\n", taken);
+    check(some >= 0, "rrecv");
+    if (some == 0) break;
+    taken += static_cast<size_t>(some);
+  }
+  if (taken != length) {
+    std::fprintf(stderr, "rsocket_signals: %zu bytes of %zu have come\n", taken, length);
+    std::_Exit(1);
+  }
+  rclose(fd);
+}
+
+void leave(const sockaddr_in& address, size_t length, const std::string& how) {
+  const int fd = connect_to(address);
+  check(fd >= 0, "rconnect");
+  const std::vector<char> bytes(length, 'z');
+  check(rsend(fd, bytes.data(), length, 0) == static_cast<ssize_t>(length), "rsend");
+  handle(SIGALRM, 0);
+  const itimerval often{{0, 1000}, {0, 1000}};
+  check(setitimer(ITIMER_REAL, &often, nullptr) == 0, "setitimer");
+  if (how != "close") check(rshutdown(fd, how == "half" ? SHUT_WR : SHUT_RDWR) == 0, "rshutdown");
+  check(rclose(fd) == 0, "rclose");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 3 ? argv[1] : "";
+  if (what == "wait") {
+    wait(address_of(argv + 2));
+  } else if (what == "take") {
+    const int listener = listen_at(address_of(argv + 2));
+    for (int i = 4; i < argc; ++i) take(listener, std::strtoul(argv[i], nullptr, 10));
+    rclose(listener);
+  } else if (what == "leave" && argc == 6) {
+    leave(address_of(argv + 2), std::strtoul(argv[4], nullptr, 10), argv[5]);
+  } else {
+    std::fprintf(stderr, "usage: see rsocket_signals.cc\n");
+    return 2;
+  }
+  return 0;
+}
