@@ -8,8 +8,11 @@
 
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <utility>
 
 namespace vrdma::rdma {
 
@@ -36,6 +39,18 @@ uint64_t field_of(pid_t pid, int wanted) {
 // Where the stack and the code begin, which the kernel chooses at random for each program; known to
 // who may look into the process, as we may.
 uint64_t program_of(pid_t pid) { return field_of(pid, 28) * 31 + field_of(pid, 26); }
+
+// One for each process, whichever worker serves it.
+std::shared_ptr<std::mutex> changes_of(pid_t pid, uint64_t start_time) {
+  static std::mutex guard;
+  static std::map<std::pair<pid_t, uint64_t>, std::weak_ptr<std::mutex>> all;
+  const std::lock_guard lock(guard);
+  std::erase_if(all, [](const auto& one) { return one.second.expired(); });
+  std::weak_ptr<std::mutex>& known = all[{pid, start_time}];
+  std::shared_ptr<std::mutex> changes = known.lock();
+  if (changes == nullptr) known = changes = std::make_shared<std::mutex>();
+  return changes;
+}
 
 }  // namespace
 
@@ -83,7 +98,8 @@ base::Result<std::shared_ptr<Process>> Process::open(pid_t pid, uid_t uid) {
 base::Result<void> Process::start_reach(base::EventLoop& loop) {
   auto memory = memory_.duplicate();
   if (!memory) return base::pass(std::move(memory.error()));
-  reach_ = std::make_unique<Reach>(loop, std::move(*memory));
+  reach_ = std::make_unique<Reach>(
+      loop, Reach::Memory{std::move(*memory), changes_of(pid_, start_time_)});
   return {};
 }
 
@@ -100,7 +116,7 @@ void Process::confirm(uint64_t addr, uint64_t cookie, std::function<void(bool)> 
 Reach::Part part_of(const Piece& piece, uint64_t offset, const Process& worker) {
   const bool foreign = piece.process != nullptr && piece.process != &worker;
   return {piece.addr, piece.length, offset,
-          foreign ? piece.process->reach()->memory() : std::shared_ptr<const base::Fd>()};
+          foreign ? piece.process->reach()->memory() : std::shared_ptr<const Reach::Memory>()};
 }
 
 }  // namespace vrdma::rdma

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <system_error>
 #include <thread>
 
@@ -13,25 +14,46 @@ namespace {
 
 constexpr auto kIdle = std::chrono::seconds(1);
 
-bool transfer(int memory, const Reach::Job& job) {
-  for (const auto& part : job.parts) {
-    const int file = part.memory != nullptr ? part.memory->get() : memory;
-    for (uint64_t done = 0; done < part.length;) {
-      uint8_t* bytes = job.buffer->data() + part.offset + done;
-      const size_t left = part.length - done;
-      const auto at = static_cast<off_t>(part.addr + done);
-      const ssize_t moved =
-          job.write ? ::pwrite(file, bytes, left, at) : ::pread(file, bytes, left, at);
-      if (moved <= 0) return false;
-      done += static_cast<uint64_t>(moved);
-    }
+const Reach::Memory& memory_of(const Reach::Part& part, const Reach::Memory& own) {
+  return part.memory != nullptr ? *part.memory : own;
+}
+
+bool transfer(int file, bool write, uint8_t* bytes, uint64_t addr, uint64_t length) {
+  for (uint64_t done = 0; done < length;) {
+    const size_t left = length - done;
+    const auto at = static_cast<off_t>(addr + done);
+    const ssize_t moved =
+        write ? ::pwrite(file, bytes + done, left, at) : ::pread(file, bytes + done, left, at);
+    if (moved <= 0) return false;
+    done += static_cast<uint64_t>(moved);
   }
   return true;
 }
 
+// Who waits for the mutex waits for a page of the same process, as it would for its own.
+bool change(const Reach::Memory& memory, const Reach::Job& job) {
+  const Reach::Part& word = job.parts.front();
+  const int file = memory.file.get();
+  const std::lock_guard lock(*memory.changes);
+  uint64_t old = 0;
+  if (!transfer(file, false, reinterpret_cast<uint8_t*>(&old), word.addr, sizeof old)) return false;
+  std::memcpy(job.buffer->data() + word.offset, &old, sizeof old);
+  uint64_t fresh = job.change(old);
+  if (fresh == old) return true;
+  return transfer(file, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
+}
+
+bool run(const Reach::Memory& own, const Reach::Job& job) {
+  if (job.change) return change(memory_of(job.parts.front(), own), job);
+  return std::all_of(job.parts.begin(), job.parts.end(), [&](const Reach::Part& part) {
+    return transfer(memory_of(part, own).file.get(), job.write, job.buffer->data() + part.offset,
+                    part.addr, part.length);
+  });
+}
+
 }  // namespace
 
-Reach::Reach(base::EventLoop& loop, base::Fd memory) : loop_(loop) {
+Reach::Reach(base::EventLoop& loop, Memory memory) : loop_(loop) {
   shared_->memory = std::move(memory);
 }
 
@@ -85,7 +107,7 @@ void Reach::work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
       job = std::move(shared->jobs.front());
       shared->jobs.pop_front();
     }
-    const bool ok = transfer(shared->memory.get(), job);
+    const bool ok = run(shared->memory, job);
     const std::lock_guard lock(shared->mutex);
     if (shared->stopped) return;  // nobody waits, and the loop may have gone
     loop->post([alive, done = std::move(job.done), ok] {

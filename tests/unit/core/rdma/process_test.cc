@@ -57,6 +57,16 @@ TEST_F(Processes, AreConfirmedByTheirCookie) {
   EXPECT_FALSE(confirmed(1ull << 63, cookie));
 }
 
+// However often it is met.
+TEST_F(Processes, HaveOneMemoryToChange) {
+  auto loop = base::EventLoop::create().value();
+  const auto once = Process::identify(here.get()).value();
+  const auto again = Process::find(once->identity()).value();
+  ASSERT_TRUE(once->start_reach(*loop));
+  ASSERT_TRUE(again->start_reach(*loop));
+  EXPECT_EQ(once->reach()->memory()->changes, again->reach()->memory()->changes);
+}
+
 TEST_F(Processes, OfAnythingButASocketAreNot) {
   EXPECT_FALSE(Process::identify(-1));
   EXPECT_FALSE(Process::identify(STDERR_FILENO));

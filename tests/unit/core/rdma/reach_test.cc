@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "tests/unit/core/rdma/world.h"
@@ -19,11 +21,15 @@ using test::run_until;
 
 struct Reaches : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
-  std::unique_ptr<Reach> reach =
-      std::make_unique<Reach>(*loop, base::Fd(::open("/proc/self/mem", O_RDWR | O_CLOEXEC)));
+  std::shared_ptr<std::mutex> changes = std::make_shared<std::mutex>();
+  std::unique_ptr<Reach> reach = make_reach();
   std::vector<uint8_t> memory = std::vector<uint8_t>(100'000);
   std::vector<std::pair<int, bool>> ended;  // which job, and whether it was well
 
+  std::unique_ptr<Reach> make_reach() {
+    base::Fd file(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), changes});
+  }
   uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
   void submit(int which, bool write, std::vector<Reach::Part> parts,
               std::shared_ptr<std::vector<uint8_t>> buffer) {
@@ -76,6 +82,51 @@ TEST_F(Reaches, RunJobsInOrder) {
   EXPECT_TRUE(ended.empty());
   ASSERT_TRUE(wait_for(201));
   for (int i = 0; i <= 200; ++i) EXPECT_EQ(ended[static_cast<size_t>(i)].first, i);
+}
+
+// Also those of another reach of the same process.
+TEST_F(Reaches, LoseNoChange) {
+  constexpr uint64_t kEach = 5000;
+  alignas(8) uint64_t word = 0;
+  std::vector<uint64_t> seen;
+  const std::unique_ptr<Reach> other = make_reach();
+  const auto change = [&](Reach& by, std::shared_ptr<const Reach::Memory> foreign) {
+    Reach::Job job;
+    job.parts.push_back({reinterpret_cast<uint64_t>(&word), 8, 0, std::move(foreign)});
+    job.buffer = std::make_shared<std::vector<uint8_t>>(8);
+    job.change = [](uint64_t old) { return old + 1; };
+    job.done = [&seen, buffer = job.buffer](bool ok) {
+      EXPECT_TRUE(ok);
+      uint64_t old = 0;
+      std::memcpy(&old, buffer->data(), sizeof old);
+      seen.push_back(old);
+    };
+    by.submit(std::move(job));
+  };
+  for (uint64_t i = 0; i < kEach; ++i) {
+    change(*reach, nullptr);
+    change(*other, i % 2 == 0 ? nullptr : reach->memory());
+  }
+  ASSERT_TRUE(run_until(*loop, [&] { return seen.size() == 2 * kEach; }));
+  EXPECT_EQ(word, 2 * kEach);
+  std::sort(seen.begin(), seen.end());
+  for (uint64_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], i);
+}
+
+TEST_F(Reaches, DoNotWriteWhatStaysAsItIs) {
+  void* page = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  for (const uint64_t add : {0, 1}) {
+    Reach::Job job;
+    job.parts.push_back({reinterpret_cast<uint64_t>(page), 8, 0});
+    job.buffer = std::make_shared<std::vector<uint8_t>>(8);
+    job.change = [add](uint64_t old) { return old + add; };
+    job.done = [&](bool ok) { ended.emplace_back(0, ok); };
+    reach->submit(std::move(job));
+  }
+  ASSERT_TRUE(wait_for(2));
+  EXPECT_EQ(ended, (Ended{{0, true}, {0, false}}));
+  ::munmap(page, 4096);
 }
 
 TEST_F(Reaches, HaveNoBarrierWithoutJobs) {
