@@ -300,13 +300,30 @@ bool copy_pieces(const PieceList& source, const PieceList& target) {
   return true;
 }
 
+uint64_t changed(const WorkRequest& request, uint64_t old) {
+  const auto& rdma = request.wqe.rdma;
+  if (static_cast<Opcode>(request.wqe.opcode) == Opcode::kFetchAdd) return old + rdma.compare_add;
+  return old == rdma.compare_add ? rdma.swap : old;
+}
+
+bool change_operand(const WorkRequest& request, const Piece& operand, uint64_t* old) {
+  uint64_t run = 0;
+  if (operand.space == nullptr) return false;
+  auto* word = reinterpret_cast<uint64_t*>(operand.space->at(operand.addr, sizeof(uint64_t), &run));
+  if (word == nullptr) return false;
+  const auto& rdma = request.wqe.rdma;
+  if (static_cast<Opcode>(request.wqe.opcode) == Opcode::kFetchAdd) {
+    *old = __atomic_fetch_add(word, rdma.compare_add, __ATOMIC_SEQ_CST);
+  } else {
+    *old = rdma.compare_add;
+    __atomic_compare_exchange_n(word, old, rdma.swap, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  }
+  return true;
+}
+
 bool perform(const WorkRequest& request, const Plan& plan) {
   if (!is_atomic(plan.opcode)) return copy_pieces(plan.source, plan.target);
   uint64_t run = 0;
-  const Piece& place = plan.source.pieces[0];
-  if (place.space == nullptr) return false;
-  auto* operand = reinterpret_cast<uint64_t*>(place.space->at(place.addr, sizeof(uint64_t), &run));
-  if (operand == nullptr) return false;
   // The result's place must be there before the operand changes.
   PieceList old_value;
   old_value.count = 1;
@@ -314,15 +331,8 @@ bool perform(const WorkRequest& request, const Plan& plan) {
   old_value.pieces[0] = Piece::of(reinterpret_cast<uint8_t*>(&old), sizeof old);
   const Piece& result = plan.target.pieces[0];
   if (result.space != nullptr && result.space->at(result.addr, 1, &run) == nullptr) return false;
-  const auto& rdma = request.wqe.rdma;
-  if (plan.opcode == Opcode::kFetchAdd) {
-    old = __atomic_fetch_add(operand, rdma.compare_add, __ATOMIC_SEQ_CST);
-  } else {
-    old = rdma.compare_add;
-    __atomic_compare_exchange_n(operand, &old, rdma.swap, false, __ATOMIC_SEQ_CST,
-                                __ATOMIC_SEQ_CST);
-  }
-  return copy_pieces(old_value, plan.target);
+  return change_operand(request, plan.source.pieces[0], &old) &&
+         copy_pieces(old_value, plan.target);
 }
 
 ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan, verbs::WcStatus status) {

@@ -80,6 +80,8 @@ struct Requester {
 };
 
 struct Responder {
+  // Never AddressSpace::own(), also if the requester is the same process: an atomic on memory that
+  // is not in place would else be another instruction than the one of the reach.
   Memory memory;
   uint32_t pd = 0;
   uint32_t qpn = 0;
@@ -134,7 +136,7 @@ struct Plan {  // good only when prepare() has said kDone
   bool receives;    // `receive` is consumed by deliver()
   PieceList source, target;
   Receive receive;
-  // Atomics: the operand is `source` (in place), the old value goes to `target`.
+  // Atomics: the operand is `source`, the old value goes to `target`.
 };
 
 [[nodiscard]] Outcome prepare(WorkRequest& request, const Requester& requester,
@@ -143,6 +145,13 @@ struct Plan {  // good only when prepare() has said kDone
 // Requires !plan.reached. False if memory could not be mapped: nothing was delivered, and the
 // request may be tried in another way.
 [[nodiscard]] bool perform(const WorkRequest& request, const Plan& plan);
+
+// What an atomic makes of the operand.
+[[nodiscard]] uint64_t changed(const WorkRequest& request, uint64_t old);
+
+// Changes an atomic's operand, which is in place, by one instruction of the processor. False if it
+// could not be mapped: nothing was changed.
+[[nodiscard]] bool change_operand(const WorkRequest& request, const Piece& operand, uint64_t* old);
 
 // Makes sure that perform() can touch `list`, where its memory is in place.
 [[nodiscard]] bool map_pieces(const PieceList& list);

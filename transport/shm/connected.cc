@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/rdma/xrc.h"
 
@@ -63,6 +64,7 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
 Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   if (qp_.out == nullptr) return {Progress::Kind::kNoLink};
   if (jobs_ > 0) return {Progress::Kind::kPending};
+  if (stage_ >= Stage::kChanged) return answer(request);
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
@@ -70,6 +72,7 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
     if (!perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
     return finish(request, plan, plan.length);
   }
+  if (verbs::is_atomic(plan.opcode)) return step_atomic(request, plan);
   if (plan.reached) return step_reached(request, plan);
   const uint64_t length = slice_length(plan);
   if (done_ + length == plan.length && plan.opcode == verbs::Opcode::kRdmaWrite)
@@ -132,8 +135,7 @@ uint64_t ConnectedPath::slice_length(const Plan& plan) const {
 // One slice: source -> buffer -> target, each by pointers where the memory is in place and by the
 // owner's reach thread where it is not. Entered again after each job; `stage_` tells how far it is.
 Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& plan) {
-  const bool atomic = verbs::is_atomic(plan.opcode);
-  const bool to_local = atomic || plan.opcode == verbs::Opcode::kRdmaRead;
+  const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   rdma::Process& local = *qp_.context->process;
   rdma::Process& remote = *home_->process;
   const uint64_t length = slice_length(plan);
@@ -147,10 +149,6 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   if (failed_) return refuse(failure(plan), plan, request);
   if (stage_ == Stage::kRead) {
     stage_ = Stage::kWritten;
-    if (atomic) {
-      queue_.mark(ipc::Mark::kBegun);
-      answer_atomic(request, plan, remote);
-    }
     if (ends) queue_.mark(ipc::Mark::kBegun);
     (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
     if (jobs_ > 0) return {Progress::Kind::kPending};
@@ -164,25 +162,57 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
 
 // Whose memory was not as its key promised.
 Outcome ConnectedPath::failure(const Plan& plan) const {
-  const bool to_local = verbs::is_atomic(plan.opcode) || plan.opcode == verbs::Opcode::kRdmaRead;
+  const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   const bool at_source = stage_ == Stage::kRead;
   if (at_source != to_local) return Outcome::kLocalProtection;
   return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
 }
 
-// Writes the operand back. One atomic at a time: this thread is the only executor of the fabric's
-// reached memory, and no other request of the responder's runs between its jobs.
-void ConnectedPath::answer_atomic(const rdma::WorkRequest& request, const Plan& plan,
-                                  rdma::Process& responder) {
-  uint64_t old = 0;
-  std::memcpy(&old, buffer_->data(), sizeof old);
-  const auto& rdma = request.wqe.rdma;
-  uint64_t fresh = old;
-  if (plan.opcode == verbs::Opcode::kFetchAdd) fresh = old + rdma.compare_add;
-  if (plan.opcode == verbs::Opcode::kCompareSwap && old == rdma.compare_add) fresh = rdma.swap;
-  auto operand = std::make_shared<std::vector<uint8_t>>(sizeof fresh);
-  std::memcpy(operand->data(), &fresh, sizeof fresh);
-  (void)move(plan.source, responder, true, operand);
+// An atomic with an operand or a result that must be reached. A reached operand is looked at before
+// anything is begun: its page may be long in coming, and what hangs there can still be taken back.
+Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan) {
+  const rdma::Piece& operand = plan.source.pieces[0];
+  rdma::Process& responder = *home_->process;
+  if (stage_ == Stage::kStart) {
+    buffer_ = std::make_shared<std::vector<uint8_t>>(sizeof(uint64_t));
+    stage_ = Stage::kRead;
+    if (operand.reached && !move(plan.source, responder, false, buffer_))
+      return {Progress::Kind::kPending};
+  }
+  if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
+  queue_.mark(ipc::Mark::kBegun);
+  stage_ = Stage::kChanged;
+  if (!operand.reached) {
+    uint64_t old = 0;
+    failed_ = !rdma::change_operand(request, operand, &old);
+    std::memcpy(buffer_->data(), &old, sizeof old);
+    return answer(request);
+  }
+  rdma::Reach::Job job;
+  job.parts.push_back(rdma::part_of(operand, 0, responder));
+  job.buffer = buffer_;
+  job.change = [request](uint64_t old) { return rdma::changed(request, old); };
+  submit(std::move(job), responder);
+  return {Progress::Kind::kPending};
+}
+
+// Brings the operand's old value.
+Progress ConnectedPath::answer(const rdma::WorkRequest& request) {
+  Plan plan;
+  plan.opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  plan.reached = plan.receives = false;
+  if (stage_ == Stage::kChanged) {
+    if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
+    stage_ = Stage::kAnswered;
+    const Outcome found =
+        rdma::gather(request.sges, request.wqe.num_sge, qp_.memory(), qp_.pd->handle,
+                     verbs::kLocalWrite, &plan.target, &plan.length, &plan.reached);
+    if (found != Outcome::kDone) return refuse(found, plan, request);
+    if (!move(plan.target, *qp_.context->process, true, buffer_)) return {Progress::Kind::kPending};
+  }
+  if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
+  plan.length = sizeof(uint64_t);
+  return finish(request, plan, plan.length);
 }
 
 bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
@@ -202,6 +232,11 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
     offset += piece.length;
   }
   if (job.parts.empty()) return true;
+  submit(std::move(job), process);
+  return false;
+}
+
+void ConnectedPath::submit(rdma::Reach::Job job, rdma::Process& process) {
   ++jobs_;
   job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
     if (alive.expired()) return;
@@ -210,7 +245,6 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
     queue_.resume();
   };
   process.reach()->submit(std::move(job));
-  return false;
 }
 
 void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Plan& plan,

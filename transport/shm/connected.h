@@ -3,6 +3,10 @@
 // Small messages in place are executed in one go. Longer ones, and those with memory that must be
 // reached, go in slices, with every key checked again before each: memory that was deregistered
 // meanwhile is not touched, and other queues run in between.
+//
+// An atomic is one step of whoever can make it one: of the processor where the operand is in place,
+// however the result must be brought, and else of the owner's reach (Reach::Job::change). From then
+// on the responder has answered, and what it does to its keys does not matter any more.
 #pragma once
 
 #include <memory>
@@ -20,26 +24,27 @@ class ConnectedPath final : public Path {
   void abandon() override;
 
  private:
-  enum class Stage : uint8_t { kStart, kRead, kWritten };
+  enum class Stage : uint8_t { kStart, kRead, kWritten, kChanged, kAnswered };
 
   [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
   [[nodiscard]] bool perform(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 const rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress step_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress answer(const rdma::WorkRequest& request);
   [[nodiscard]] Progress go_on(const rdma::WorkRequest& request, const rdma::Plan& plan,
                                uint64_t length);
   [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan,
                                 uint64_t moved);
   [[nodiscard]] rdma::Outcome failure(const rdma::Plan& plan) const;
-  void answer_atomic(const rdma::WorkRequest& request, const rdma::Plan& plan,
-                     rdma::Process& responder);
   void fail_responder();
   void complete_receive(const rdma::WorkRequest& request, const rdma::Plan& plan,
                         verbs::WcStatus status);
   // Moves the slice between `buffer_` and memory; true if it is there at once.
   [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
                           const std::shared_ptr<std::vector<uint8_t>>& buffer);
+  void submit(rdma::Reach::Job job, rdma::Process& process);
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
   rdma::Qp& qp_;

@@ -1,7 +1,12 @@
 #include "transport/shm/connected.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "tests/unit/transport/rig.h"
 
@@ -95,6 +100,116 @@ TEST_F(Connected, DoesAtomicsOnReachedMemory) {
   EXPECT_EQ(run(swap, {{kBase, 8, a_key}}), WcStatus::kSuccess);
   EXPECT_EQ(*word, 100u);
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(a.memory()), 8u);
+}
+
+// Each of many queue pairs takes its turn: what they were answered are the numbers up to the sum.
+TEST_F(Connected, LosesNoAtomicOnReachedMemory) {
+  constexpr uint64_t kEach = 12;
+  const World::Pair pairs[] = {pair, world.connected(), world.connected()};
+  auto* counter = reinterpret_cast<uint64_t*>(b_own.data());
+  auto* lock = counter + 1;
+  std::vector<uint64_t> answers;
+  for (uint64_t i = 0; i < kEach; ++i) {
+    for (uint64_t which = 0; which < std::size(pairs); ++which) {
+      ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+      add.rdma.compare_add = 1;
+      // Into memory of either kind.
+      const uint64_t to = 8 * (which * kEach + i);
+      ASSERT_TRUE(a.post_send(*pairs[which].a, add,
+                              {which == 0 ? verbs::Sge{kBase + to, 8, a_key}
+                                          : verbs::Sge{at(a_own) + to, 8, a_reached}}));
+    }
+  }
+  for (uint64_t which = 0; which < std::size(pairs); ++which) {
+    EXPECT_THAT(statuses(*pairs[which].a, kEach), testing::Each(WcStatus::kSuccess));
+    const uint8_t* from = which == 0 ? a.memory() : a_own.data();
+    for (uint64_t i = 0; i < kEach; ++i)
+      answers.push_back(reinterpret_cast<const uint64_t*>(from)[which * kEach + i]);
+  }
+  EXPECT_EQ(*counter, kEach * std::size(pairs));
+  std::sort(answers.begin(), answers.end());
+  for (uint64_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i], i);
+  // A lock that several want at once is won by one.
+  for (uint64_t which = 0; which < std::size(pairs); ++which) {
+    ipc::SendWqe swap = rdma_wqe(Opcode::kCompareSwap, at(b_own) + 8, b_reached);
+    swap.rdma.swap = which + 1;
+    ASSERT_TRUE(a.post_send(*pairs[which].a, swap, {{kBase + 8 * which, 8, a_key}}));
+  }
+  int winners = 0;
+  for (uint64_t which = 0; which < std::size(pairs); ++which) {
+    EXPECT_EQ(statuses(*pairs[which].a, kEach + 1).back(), WcStatus::kSuccess);
+    const uint64_t seen = reinterpret_cast<const uint64_t*>(a.memory())[which];
+    if (seen != 0) {
+      EXPECT_EQ(seen, *lock);
+      continue;
+    }
+    ++winners;
+    EXPECT_EQ(*lock, which + 1);
+  }
+  EXPECT_EQ(winners, 1);
+}
+
+// An initiator on a direct link adds to the same word meanwhile.
+TEST_F(Connected, ChangesAnOperandInPlaceAtOnce) {
+  constexpr uint64_t kRounds = 2000;
+  auto* word = reinterpret_cast<uint64_t*>(b.memory());
+  *word = 0;
+  std::atomic<bool> stop = false;
+  uint64_t others = 0;
+  std::thread direct([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+      ++others;
+    }
+  });
+  for (uint64_t i = 0; i < kRounds; ++i) {
+    ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, kBase, b_key);
+    add.rdma.compare_add = 1;
+    ASSERT_TRUE(a.post_send(*pair.a, add, {{at(a_own), 8, a_reached}}));
+    ASSERT_TRUE(wait_for([&] { return pair.a->block->sq_tail == i + 1; }));
+  }
+  stop = true;
+  direct.join();
+  EXPECT_EQ(*word, kRounds + others);
+}
+
+// What the responder does once it has seen that its memory changed does not fail the request.
+TEST_F(Connected, AnswersAnAtomicWhoseKeyIsGoneSince) {
+  auto* word = reinterpret_cast<uint64_t*>(b_own.data());
+  ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+  add.rdma.compare_add = 1;
+  ASSERT_TRUE(a.post_send(*pair.a, add, {{kBase, 8, a_key}}));
+  std::unique_lock held(*b.context.process->reach()->memory()->changes);
+  const uint32_t begun = ipc::mark_word(ipc::Mark::kBegun, 0);
+  ASSERT_TRUE(wait_for([&] { return pair.a->block->mark == begun; }));
+  held.unlock();
+  while (__atomic_load_n(word, __ATOMIC_RELAXED) == 0) std::this_thread::yield();
+  b.deregister(b_reached);
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+}
+
+// What was begun is done once, and its answer goes nowhere.
+TEST_F(Connected, IsAbandonedWhileItChangesAnOperand) {
+  auto* word = reinterpret_cast<uint64_t*>(b_own.data());
+  const uint32_t begun = ipc::mark_word(ipc::Mark::kBegun, 0);
+  for (uint64_t round = 0; round < 3; ++round) {
+    pair = world.connected();
+    ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, at(b_own), b_reached);
+    add.rdma.compare_add = 1;
+    ASSERT_TRUE(a.post_send(*pair.a, add, {{at(a_own), 8, a_reached}}));
+    std::unique_lock held(*b.context.process->reach()->memory()->changes);
+    ASSERT_TRUE(wait_for([&] { return pair.a->block->mark == begun; }));
+    if (round == 0) a.context.destroy_qp(*pair.a);
+    if (round == 1) a.context.reset_qp(*pair.a);
+    if (round == 2) b.context.destroy_qp(*pair.b);
+    held.unlock();
+    EXPECT_TRUE(wait_for([&] { return __atomic_load_n(word, __ATOMIC_RELAXED) == round + 1; }));
+    if (round == 2) {
+      EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRetryExceeded));
+    }
+    settle(1);
+    EXPECT_EQ(*word, round + 1);
+  }
 }
 
 TEST_F(Connected, CompletesReceivesInOrder) {
