@@ -52,16 +52,12 @@ std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
   return rows;
 }
 
-// In the order of `first`, as far as they stand there; but the default GID stays the first.
-std::vector<verbs::Gid> in_order(const std::vector<verbs::Gid>& gids,
-                                 const std::vector<verbs::Gid>& first) {
-  std::vector<verbs::Gid> result(gids.begin(), gids.begin() + (gids.empty() ? 0 : 1));
-  const auto among = [](const std::vector<verbs::Gid>& all, const verbs::Gid& gid) {
-    return std::find(all.begin(), all.end(), gid) != all.end();
-  };
-  for (const auto* list : {&first, &gids})
-    for (const auto& gid : *list)
-      if (among(gids, gid) && !among(result, gid)) result.push_back(gid);
+// In the order in which it had them.
+std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
+                                    const std::vector<verbs::Gid>& gids) {
+  std::vector<verbs::Gid> result;
+  for (const auto& gid : had)
+    if (std::find(gids.begin(), gids.end(), gid) != gids.end()) result.push_back(gid);
   return result;
 }
 
@@ -220,12 +216,16 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
       nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
 
   const auto gids = gid::derive_gids(to_interface(record->link));
-  auto holding = gids_.claim(record->fabric, name,
-                             stored != nullptr ? in_order(gids, stored->gids) : gids, [this, name] {
-                               loop_.post([this, name] {
-                                 if (auto found = find(name)) apply(**found);
-                               });
-                             });
+  auto holding =
+      gids_.claim(record->fabric, name, stored != nullptr ? std::vector<verbs::Gid>() : gids,
+                  [this, name] {
+                    loop_.post([this, name] {
+                      auto found = find(name);
+                      if (!found) return;
+                      apply(**found);
+                      store_again(**found);
+                    });
+                  });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
@@ -244,7 +244,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
-  apply(*record);
+  // What it did not have before may be another's, who is made only after it.
+  apply(*record, stored != nullptr ? still_there(stored->gids, gids) : gids);
 
   auto socket = SessionSocket::listen(
       loop_, *directory + "/" + name + ".sock", netns->inode,
@@ -262,8 +263,12 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
 }
 
 void Daemon::apply(Record& record) {
+  apply(record, gid::derive_gids(to_interface(record.link)));
+}
+
+void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const netns::Link& link = record.link;
-  auto update = record.gids.update(gid::derive_gids(to_interface(link)));
+  auto update = record.gids.update(gids);
   for (const auto& refusal : update.refusals)
     spdlog::warn("vdevice {}: {}", record.spec.name, refusal.sentence);
   Worker& worker = worker_of(record.fabric);

@@ -80,7 +80,8 @@ class Daemon final : public AdminBackend {
     std::string reason;
   };
 
-  // From `stored`, if it is not null: as it was, where it was.
+  // From `stored`, if it is not null: as it was, where it was, with those of its GIDs that are left;
+  // apply() gives it the others.
   base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
   base::Result<Record*> find(const std::string& name);
   static std::string boot_id();
@@ -99,7 +100,9 @@ class Daemon final : public AdminBackend {
   static VdevInfo info(const Lost& lost);
   std::vector<CounterRow> counter_rows(const Record& record);
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
-  void apply(Record& record);  // link and addresses -> port and GIDs
+  // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
+  void apply(Record& record);
+  void apply(Record& record, const std::vector<verbs::Gid>& gids);
   void on_link_changed(const std::string& name, const netns::Link& link);
   void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
   void remove(const std::string& name, const std::string& reason);

@@ -57,7 +57,12 @@ Result<void> Daemon::restore_all() {
       continue;
     }
     spdlog::info("vdevice {}: restored", name);
-    store_again(*records_.emplace(name, std::move(*record)).first->second);
+    records_.emplace(name, std::move(*record));
+  }
+  // Each has what it had: what it is to have beside that is refused as ever, if another has it.
+  for (const auto& [name, record] : records_) {
+    apply(*record);
+    store_again(*record);
   }
   retry_delay_ = std::chrono::seconds(1);
   retry_later();
@@ -116,6 +121,7 @@ void Daemon::restore_lost() {
     it = lost_.erase(it);
     spdlog::info("vdevice {}: restored", name);
     Record& made = *records_.emplace(name, std::move(*record)).first->second;
+    apply(made);
     store_again(made);
     tell(WatchEvent::Type::kChanged, info(made), "restored");
   }

@@ -29,6 +29,7 @@ print((x[0] if isinstance(x, list) else x)[sys.argv[1]])' "$2"
 everything() { ctl vdev show -o json; }
 is_lost() { [[ $(field "$1" port_state) == LOST ]]; }
 is_there() { [[ $(field "$1" port_state) == ACTIVE ]]; }
+has_gid() { [[ $(field "$1" gids) == *":$2'"* ]]; } # VDEVICE ADDRESS
 
 say "all that was said comes back, also what was changed later"
 vdev_create va a eth0 --tenant red --fabric f --quota qp=4,mr_bytes=1g --allow raw-packet
@@ -49,6 +50,26 @@ on a root ibv_devinfo -d va >/dev/null || fail "va does not work"
 stop_daemon
 start_daemon
 [[ $(everything) == "$before" ]] || fail "not as it was after an orderly end"
+
+say "an address stays with the vdevice that had it first, also when another is restored before it"
+ip_in b address add 10.0.0.77/24 dev eth7
+wait_until 5 has_gid vb 10.0.0.77 || fail "the address is no GID"
+ip_in a address add 10.0.0.77/24 dev eth0
+held() { grep -q "vdevice va: GID ::ffff:10.0.0.77 is held by vdevice vb" "$T/vrdmad.log"; }
+wait_until 5 held || fail "va is not refused the GID of vb"
+restart
+is_there va && is_there vb || fail "a restart costs a vdevice: $(ctl vdev list)"
+has_gid vb 10.0.0.77 || fail "vb does not have its GID any more"
+has_gid va 10.0.0.77 && fail "a restart gives va the GID of vb"
+has_gid va 10.0.0.3 || fail "va does not have its own GID any more"
+ip_in b address delete 10.0.0.77/24 dev eth7
+wait_until 5 has_gid va 10.0.0.77 || fail "va does not get the GID that is free"
+ip_in b address add 10.0.0.77/24 dev eth7
+restart
+has_gid va 10.0.0.77 || fail "a restart takes from va the GID that it got"
+has_gid vb 10.0.0.77 && fail "a restart gives vb the GID of va"
+ip_in a address delete 10.0.0.77/24 dev eth0
+wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 
 say "what is not there is lost, with the reason, and comes back with it"
 kill_daemon
