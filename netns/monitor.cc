@@ -94,6 +94,23 @@ base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, const s
                                                      LinkObserver observer) {
   const auto missing = base::fail(ENODEV, "there is no netdev '" + netdev + "'");
   if (netdev.empty() || netdev.size() >= IFNAMSIZ) return missing;
+  auto watch = this->watch(netns, netdev, 0, std::move(observer));
+  if (!watch && watch.error().code() == ENODEV) return missing;
+  if (!watch) return base::pass(std::move(watch).error(), "netdev " + netdev);
+  return watch;
+}
+
+base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, uint32_t ifindex,
+                                                     LinkObserver observer) {
+  const std::string which = "netdev with the index " + std::to_string(ifindex);
+  auto watch = this->watch(netns, "", ifindex, std::move(observer));
+  if (!watch && watch.error().code() == ENODEV) return base::fail(ENODEV, "there is no " + which);
+  if (!watch) return base::pass(std::move(watch).error(), which);
+  return watch;
+}
+
+base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::string& netdev,
+                                                uint32_t ifindex, LinkObserver observer) {
   int nsid = kOwnNetns;
   if (netns.inode != own_.inode) {
     auto assigned = queries_->nsid_of(netns.fd, true);
@@ -103,9 +120,8 @@ base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, const s
   // An nsid is used again. The namespace that had it before is gone, and what was said of it must
   // be heard before the number gets its new meaning here. The descriptor keeps the new one alive.
   receive();
-  auto link = queries_->link(nsid, netdev, 0);
-  if (!link && link.error().code() == ENODEV) return missing;
-  if (!link) return base::pass(std::move(link).error(), "netdev " + netdev);
+  auto link = queries_->link(nsid, netdev, ifindex);
+  if (!link) return base::pass(std::move(link).error());
   link->netns_inode = netns.inode;
 
   auto watched = std::make_shared<Watched>();

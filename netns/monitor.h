@@ -77,6 +77,9 @@ class Monitor {
   // is in link(), what happens afterwards comes to the observer.
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, const std::string& netdev,
                                                    LinkObserver observer);
+  // The same by its index, whatever its name is now.
+  [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, uint32_t ifindex,
+                                                   LinkObserver observer);
 
   // How often events were lost and all links read anew.
   [[nodiscard]] uint64_t overflows() const { return overflows_; }
@@ -92,6 +95,8 @@ class Monitor {
   };
 
   Monitor(base::EventLoop* loop, Netns own) : loop_(loop), own_(std::move(own)) {}
+  base::Result<LinkWatch> watch(const Netns& netns, const std::string& netdev, uint32_t ifindex,
+                                LinkObserver observer);
   void receive();
   void settle();
   void settle(uint64_t id);

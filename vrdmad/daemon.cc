@@ -199,16 +199,21 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   auto netns = stored != nullptr ? locate(*stored) : netns::resolve(spec.netns);
   if (!netns) return pass(std::move(netns.error()));
   const std::string& name = spec.name;
-  auto watch = monitor_->watch_link(
-      *netns, spec.netdev,
-      {[this, name](const netns::Link& link) { on_link_changed(name, link); },
-       [this, name, id](netns::Gone gone) { on_link_gone(name, id, netns::text(gone)); }});
+  netns::LinkObserver observer = {
+      [this, name](const netns::Link& link) { on_link_changed(name, link); },
+      [this, name, id](netns::Gone gone) { on_link_gone(name, id, netns::text(gone)); }};
+  // Within one boot it must be the very one, which may have another name by now.
+  const bool very_one = stored != nullptr && stored->boot_id == boot_id_;
+  auto watch = very_one ? monitor_->watch_link(*netns, stored->ifindex, std::move(observer))
+                        : monitor_->watch_link(*netns, spec.netdev, std::move(observer));
+  if (!watch && very_one && watch.error().code() == ENODEV)
+    return fail(ENODEV, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
+                            "' that it was made on is not there");
   if (!watch) return pass(std::move(watch.error()), "netns '" + spec.netns + "'");
   record->watch = std::move(*watch);
   record->link = record->watch.link();
+  record->spec.netdev = record->link.name;
   if (stored != nullptr) record->stored = *stored;
-  if (stored != nullptr && stored->boot_id == boot_id_ && record->link.ifindex != stored->ifindex)
-    return fail(ESTALE, "netdev '" + spec.netdev + "' is another one than it was made on");
 
   auto directory = run_dir_.make_netns_dir(netns->inode);
   if (!directory) return pass(std::move(directory.error()));
@@ -216,16 +221,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
       nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
 
   const auto gids = gid::derive_gids(to_interface(record->link));
-  auto holding =
-      gids_.claim(record->fabric, name, stored != nullptr ? std::vector<verbs::Gid>() : gids,
-                  [this, name] {
-                    loop_.post([this, name] {
-                      auto found = find(name);
-                      if (!found) return;
-                      apply(**found);
-                      store_again(**found);
-                    });
-                  });
+  auto holding = gids_.claim(record->fabric, name,
+                             stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, name] {
+                               loop_.post([this, name] {
+                                 auto found = find(name);
+                                 if (!found) return;
+                                 apply(**found);
+                                 store_again(**found);
+                               });
+                             });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
@@ -262,9 +266,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   return record;
 }
 
-void Daemon::apply(Record& record) {
-  apply(record, gid::derive_gids(to_interface(record.link)));
-}
+void Daemon::apply(Record& record) { apply(record, gid::derive_gids(to_interface(record.link))); }
 
 void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const netns::Link& link = record.link;

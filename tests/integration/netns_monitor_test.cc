@@ -237,6 +237,15 @@ TEST_F(NetnsMonitor, BeginsWithTheLinkAsItIs) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code(), ENODEV);
   EXPECT_THAT(missing.error().message(), HasSubstr("'eth7'"));
+
+  const auto same = on_loop([&] {
+    return monitor->watch_link(*resolve(ns("a")), link.ifindex, log.observer()).value().link();
+  });
+  EXPECT_EQ(same, link);
+  const auto none =
+      on_loop([&] { return monitor->watch_link(*resolve(ns("a")), 4242, log.observer()).error(); });
+  EXPECT_EQ(none.code(), ENODEV);
+  EXPECT_THAT(none.message(), HasSubstr("4242"));
 }
 
 TEST_F(NetnsMonitor, FollowsAddressesMacMtuNameAndState) {

@@ -71,12 +71,25 @@ has_gid vb 10.0.0.77 && fail "a restart gives vb the GID of va"
 ip_in a address delete 10.0.0.77/24 dev eth0
 wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 
+say "a netdev that was renamed meanwhile is the same, another that has its name now is not"
+kill_daemon
+ip_in b link set eth7 name eth8
+loose b eth7
+start_daemon
+is_there vb || fail "vb is lost: $(field vb lost)"
+[[ $(field vb netdev) == eth8 ]] || fail "vb is on $(field vb netdev)"
+has_gid vb 10.0.0.77 || fail "vb does not have its GID any more"
+before=$(everything)
+restart
+[[ $(everything) == "$before" ]] || fail "the new name is not kept"
+
 say "what is not there is lost, with the reason, and comes back with it"
 kill_daemon
-ip_in b link delete eth7
+ip_in b link delete eth8
+ip_in b link set eth7 name eth8
 start_daemon
 is_lost vb || fail "vb is not lost"
-ctl vdev list | grep "vb cannot be restored: .*eth7" >/dev/null || fail "the list does not say why"
+ctl vdev list | grep "vb cannot be restored: .*'eth8' that it was made on is not there" >/dev/null || fail "the list does not say why"
 status=0
 ctl exec vb -- true 2>"$T/err" || status=$?
 [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || fail "exec on a lost vdevice: $status $(cat "$T/err")"
