@@ -27,6 +27,7 @@ Result<CmSessionFile> CmSessionFile::create(const std::string& path, const Who& 
 Result<CmSessionFile> CmSessionFile::open(const std::string& path) {
   auto opened = RecordFile::open(path, kFormat);
   if (!opened) return base::pass(std::move(opened).error());
+  (*opened)->keep(false);
   return CmSessionFile(std::move(*opened));
 }
 

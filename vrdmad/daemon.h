@@ -80,8 +80,8 @@ class Daemon final : public AdminBackend {
     std::string reason;
   };
 
-  // From `stored`, if it is not null: as it was, where it was, with those of its GIDs that are left;
-  // apply() gives it the others.
+  // From `stored`, if it is not null: as it was, where it was, with those of its GIDs that are
+  // left; apply() gives it the others.
   base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
   base::Result<Record*> find(const std::string& name);
   static std::string boot_id();
@@ -90,8 +90,12 @@ class Daemon final : public AdminBackend {
   base::Result<void> restore_all();
   void restore_lost();
   void retry_later();
-  std::vector<std::unique_ptr<SessionFile>> find_sessions();
-  void adopt(std::vector<std::unique_ptr<SessionFile>> files);
+  struct FoundSessions {
+    std::vector<std::unique_ptr<SessionFile>> files;
+    std::vector<std::string> unusable;  // paths
+  };
+  FoundSessions find_sessions();
+  void adopt(FoundSessions found);
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   base::Result<void> store(Record& record);
   void store_again(Record& record);

@@ -69,10 +69,11 @@ Result<void> Daemon::restore_all() {
   return {};
 }
 
-// What a dead daemon has written down of its sessions. Our own are numbered after them.
-std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
+// What a dead daemon has written down of its sessions. Our own are numbered after them. All files
+// stay until it is certain that this daemon starts: otherwise the next one may take them over.
+Daemon::FoundSessions Daemon::find_sessions() {
   settings_.state_dir = run_dir_.state_dir();
-  std::vector<std::unique_ptr<SessionFile>> files;
+  FoundSessions found;
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, ".session")) {
     Session::number_from(number);
     auto file = SessionFile::open(path);
@@ -80,21 +81,23 @@ std::vector<std::unique_ptr<SessionFile>> Daemon::find_sessions() {
     if (!of) {
       spdlog::warn("the session in {} cannot be taken over: {}", path,
                    file ? "it was not open yet" : file.error().message());
-      ::unlink(path.c_str());
+      found.unusable.push_back(path);
       continue;
     }
     settings_.epoch = std::max(settings_.epoch, of->epoch % (ipc::kEpochs - 1) + 1);
-    files.push_back(std::move(*file));
+    found.files.push_back(std::move(*file));
   }
-  return files;
+  return found;
 }
 
 // Each by the worker of its vdevice, all of them at once: the next to come finds all that there is.
-void Daemon::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
+void Daemon::adopt(FoundSessions found) {
+  for (const auto& path : found.unusable) ::unlink(path.c_str());
   std::map<Worker*, std::vector<std::unique_ptr<SessionFile>>> of_workers;
-  for (auto& file : files) {
-    const auto found = records_.find(summary_of(*file)->vdevice);
-    Worker& worker = found != records_.end() ? worker_of(found->second->fabric) : *workers_.front();
+  for (auto& file : found.files) {
+    file->keep(false);
+    const auto its = records_.find(summary_of(*file)->vdevice);
+    Worker& worker = its != records_.end() ? worker_of(its->second->fabric) : *workers_.front();
     of_workers[&worker].push_back(std::move(file));
   }
   for (auto& [worker, its] : of_workers) worker->adopt(std::move(its));

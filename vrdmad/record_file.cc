@@ -81,6 +81,7 @@ Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, ui
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return fail_errno("look at " + path);
   std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
+  file->keep();
   const auto size = static_cast<uint64_t>(status.st_size);
   if (!S_ISREG(status.st_mode) || size < kFirstSize) return fail(EINVAL, path + " is no session");
   if (auto mapped = file->map(size); !mapped) return base::pass(std::move(mapped).error());

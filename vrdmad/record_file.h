@@ -47,7 +47,7 @@ class RecordFile {
   // EEXIST if there is one.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> create(const std::string& path,
                                                                         uint32_t format);
-  // EINVAL: it is none, or damaged. EPROTO: of another format.
+  // It is kept. EINVAL: it is none, or damaged. EPROTO: of another format.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
                                                                       uint32_t format);
   ~RecordFile();
@@ -67,7 +67,7 @@ class RecordFile {
   [[nodiscard]] uint8_t* area() const;
 
   // The file goes with this object, unless it is kept.
-  void keep() { kept_ = true; }
+  void keep(bool kept = true) { kept_ = kept; }
 
  private:
   struct Header;

@@ -68,8 +68,8 @@ class SessionFile {
   void forbid(const char* reason);
   [[nodiscard]] std::string forbidden() const;  // empty: it is not
 
-  // The file goes with this object, unless it is kept.
-  void keep() { file_->keep(); }
+  // The file goes with this object, unless it is kept, as one that was opened is.
+  void keep(bool kept = true) { file_->keep(kept); }
 
  private:
   struct Area;

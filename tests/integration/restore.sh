@@ -71,6 +71,16 @@ has_gid vb 10.0.0.77 && fail "a restart gives vb the GID of va"
 ip_in a address delete 10.0.0.77/24 dev eth0
 wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 
+# no_start PATTERN [RUN_DIR]: vrdmad ends with status 1 and one line.
+no_start() {
+  local pattern=$1 status=0
+  timeout 20 "$BUILD/sbin/vrdmad" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level off \
+    2>"$T/err" || status=$?
+  [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "it ends with $status"; }
+  grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "it does not say '$pattern'"; }
+  say "refused: $(cat "$T/err")"
+}
+
 say "a netdev that was renamed meanwhile is the same, another that has its name now is not"
 kill_daemon
 ip_in b link set eth7 name eth8
@@ -82,6 +92,32 @@ has_gid vb 10.0.0.77 || fail "vb does not have its GID any more"
 before=$(everything)
 restart
 [[ $(everything) == "$before" ]] || fail "the new name is not kept"
+
+say "a start that fails costs no session"
+has_sessions() { [[ $(field va sessions) -eq $1 ]]; }
+budget() { # SQL
+  python3 -c '
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute(sys.argv[2])
+db.commit()' "$S/state.db" "$1"
+}
+ctl tenant set red --default qp=100 >/dev/null
+spawn server a root ibv_rc_pingpong -d va -g "$(gid_index a va 10.0.0.1)"
+wait_until 20 has_sessions 1 || fail "there is no session"
+kill_daemon
+echo "of no version" >"$R/state/4000000.session"
+budget "UPDATE budget_limit SET kind = 'unheard'"
+no_start unheard "$R"
+[[ $(ls "$R/state" | wc -l) -eq 2 ]] || fail "a start that fails removes files of sessions"
+budget "UPDATE budget_limit SET kind = 'qp'"
+start_daemon
+has_sessions 1 || fail "the session is not taken over"
+[[ $(ls "$R/state" | wc -l) -eq 1 ]] || fail "the file of no session is left"
+kill -9 "${PID[server]}"
+reap server 5
+wait_until 5 has_sessions 0 || fail "the session is left"
+[[ -z $(ls "$R/state") ]] || fail "files of sessions are left"
 
 say "what is not there is lost, with the reason, and comes back with it"
 kill_daemon
@@ -155,16 +191,6 @@ rm "$S/full"
 restart
 [[ $(everything) == "$before" ]] || fail "not as it was before the full disk"
 ctl quota set va qp=12 || fail "no change is possible after the disk has room again"
-
-# no_start PATTERN: vrdmad ends with status 1 and one line.
-no_start() {
-  local pattern=$1 status=0
-  timeout 20 "$BUILD/sbin/vrdmad" --run-dir "$T/other" --state-dir "$S" --log-level off \
-    2>"$T/err" || status=$?
-  [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "it ends with $status"; }
-  grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "it does not say '$pattern'"; }
-  say "refused: $(cat "$T/err")"
-}
 
 say "a second daemon, a read-only disk, a damaged file, a newer form"
 no_start "another vrdmad"
