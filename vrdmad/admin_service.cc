@@ -16,10 +16,12 @@
 #include <string_view>
 
 #include "api/status.h"
+#include "core/base/printable.h"
 
 namespace vrdma::vrdmad {
 
 namespace v1 = vrdma::v1;
+using base::printable;
 
 namespace {
 
@@ -30,6 +32,10 @@ constexpr size_t kWatchBacklog = 4096;
 constexpr int kMaxThreads = 512;
 
 // --- translation ------------------------------------------------------------------------------
+//
+// A tenant names its netdevs and control groups as it likes, and protobuf wants UTF-8: one name
+// that is none and the client could read nothing of the answer. What may hold one goes through
+// printable(), also because it ends on an operator's terminal.
 
 void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_name(vdev.name);
@@ -38,7 +44,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_fabric(vdev.fabric);
   out.set_netns(vdev.netns);
   out.set_netns_inode(vdev.netns_inode);
-  out.set_netdev(vdev.netdev);
+  out.set_netdev(printable(vdev.netdev));
   out.set_ifindex(vdev.ifindex);
   out.set_node_guid(vdev.node_guid);
   out.set_port_state(vdev.port_state);
@@ -58,7 +64,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
     row.set_limit(quota.limit);
   }
   for (const auto& permission : vdev.allowed) out.add_allowed(permission);
-  out.set_lost(vdev.lost);
+  out.set_lost(printable(vdev.lost));
   out.set_limited(vdev.limited);
 }
 
@@ -97,7 +103,7 @@ void fill(v1::WatchEvent& out, const WatchEvent& event) {
       break;
   }
   fill(*out.mutable_vdev(), event.vdev);
-  out.set_reason(event.reason);
+  out.set_reason(printable(event.reason));
 }
 
 void fill(v1::Connection& out, const ConnectionRow& row) {
@@ -336,7 +342,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     if (!rows) return status_of(*context, rows.error());
     for (const auto& row : *rows) {
       auto& use = *response->add_uses();
-      use.set_cgroup(row.cgroup);
+      use.set_cgroup(printable(row.cgroup));
       use.set_vdev(row.vdev);
       for (const auto& one : row.use) {
         auto& kind = *use.add_use();

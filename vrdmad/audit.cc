@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/base/fd.h"
+#include "core/base/printable.h"
 #include "vrdmad/log.h"
 
 namespace vrdma::vrdmad {
@@ -35,7 +36,7 @@ std::string sentence_of(const AuditRecord& record) {
   if (!record.object.empty()) text += " " + record.object;
   if (!record.arguments.empty()) text += " " + record.arguments;
   text += record.error == 0 ? ": done" : ": refused: " + record.sentence;
-  return one_line(std::move(text));
+  return base::printable(text);
 }
 
 }  // namespace

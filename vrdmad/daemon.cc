@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/base/printable.h"
 #include "gid/interface.h"
 #include "netns/netns.h"
 #include "provisioning/cgroup.h"
@@ -20,13 +21,6 @@ using base::Result;
 namespace {
 
 constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
-
-// A name that is refused is still to fit on one line.
-std::string printable(std::string name) {
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return name;
-}
 
 gid::Interface to_interface(const netns::Link& link) {
   gid::Interface interface;
@@ -78,7 +72,7 @@ Result<void> check_name(const std::string& what, const std::string& name) {
   };
   const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
   if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
-    return fail(EINVAL, what + " '" + printable(name) +
+    return fail(EINVAL, what + " '" + base::printable(name) +
                             "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
                             "begins with a letter, a digit or '_'");
   return {};

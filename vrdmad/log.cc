@@ -5,12 +5,13 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+
+#include "core/base/printable.h"
 
 namespace vrdma::vrdmad {
 
@@ -35,6 +36,19 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
+// What is said, in a text pattern: names in it may be a tenant's.
+class Sentence final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& out) override {
+    const std::string text = base::printable({message.payload.data(), message.payload.size()});
+    out.append(text.data(), text.data() + text.size());
+  }
+  [[nodiscard]] std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+    return std::make_unique<Sentence>();
+  }
+};
+
 // RFC 3339, in the zone of this host.
 std::string time_text(spdlog::log_clock::time_point time) {
   const std::time_t seconds = spdlog::log_clock::to_time_t(time);
@@ -56,8 +70,15 @@ void start_log(LogFormat format, spdlog::level::level_enum level) {
   if (format == LogFormat::kJson)
     spdlog::set_formatter(std::make_unique<JsonFormatter>());
   else
-    spdlog::set_pattern(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %v" : "%Y-%m-%dT%H:%M:%S%z %l %v");
+    spdlog::set_formatter(
+        text_formatter(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %*" : "%Y-%m-%dT%H:%M:%S%z %l %*"));
   spdlog::set_level(level);
+}
+
+std::unique_ptr<spdlog::formatter> text_formatter(const std::string& pattern) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<Sentence>('*').set_pattern(pattern);
+  return formatter;
 }
 
 void log_fields(spdlog::level::level_enum level, const std::string& sentence,
@@ -73,12 +94,6 @@ std::string json_line(spdlog::log_clock::time_point time, const std::string& lev
   for (const auto& [name, value] : fields)
     std::visit([&, &key = name](const auto& held) { line[key] = held; }, value);
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
 }
 
 }  // namespace vrdma::vrdmad

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <spdlog/common.h>
+#include <spdlog/formatter.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -23,6 +25,9 @@ enum class LogFormat { kText, kJson };
 // Makes the default logger. Before any thread.
 void start_log(LogFormat format, spdlog::level::level_enum level);
 
+// Lines of text by spdlog's pattern, in which %* is the sentence.
+[[nodiscard]] std::unique_ptr<spdlog::formatter> text_formatter(const std::string& pattern);
+
 using LogFields = std::vector<std::pair<std::string, std::variant<std::string, int64_t>>>;
 
 // `sentence` as text, and in JSON the fields beside it. Any thread.
@@ -32,8 +37,5 @@ void log_fields(spdlog::level::level_enum level, const std::string& sentence,
 // {"time":...,"level":...,"message":...,<fields>}, without a newline.
 [[nodiscard]] std::string json_line(spdlog::log_clock::time_point time, const std::string& level,
                                     const std::string& sentence, const LogFields& fields);
-
-// What is no printable ASCII becomes '?', so that it stays on its line.
-[[nodiscard]] std::string one_line(std::string text);
 
 }  // namespace vrdma::vrdmad

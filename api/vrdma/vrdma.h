@@ -106,8 +106,8 @@ struct vrdma_vdevice {
   const char* parent;
   const char* tenant;
   const char* fabric;
-  const char* netns; /* as given at creation */
-  const char* netdev;
+  const char* netns;      /* as given at creation */
+  const char* netdev;     /* its name now; what is no printable ASCII as \xNN */
   const char* node_guid;  /* "0211:22ff:fe33:4455" */
   const char* port_state; /* "ACTIVE", "DOWN"; "LOST": it could not be restored (yet) */
   const char* socket;     /* path of its session socket; "" of one that is lost */

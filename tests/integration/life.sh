@@ -67,6 +67,16 @@ ip_in a link set wire0 name eth0
 ip_in a link set eth0 up
 wait_until 5 netdev_is eth0 || fail "va does not follow back"
 
+say "a name that is no text: everybody can still be told of all vdevices"
+odd=$'e\xff\x1b[2J'
+ip_in a link set eth0 down
+ip_in a link set eth0 name "$odd"
+wait_until 5 netdev_is 'e..xff..x1b.2J' || fail "va does not follow: $(ctl vdev list va)"
+[[ $(ctl vdev show va) == *'netdev         e\xff\x1b[2J (index'* ]] || fail "vdev show: $(ctl vdev show va)"
+ip_in a link set "$odd" name eth0
+ip_in a link set eth0 up
+wait_until 5 netdev_is eth0 || fail "va does not follow back"
+
 say "addresses come and go: the GID table follows, and who is bound to one that went is told"
 has_gid() { [[ $(on a nobody ibv_devinfo -v -d va) == *::ffff:10.0.0.77,* ]]; }
 has_no_gid() { ! has_gid; }

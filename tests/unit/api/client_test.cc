@@ -97,6 +97,33 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
+TEST_F(ClientTest, names_that_a_tenant_chose_do_no_harm) {
+  vrdmad::VdevSpec spec;
+  spec.name = "red0";
+  spec.netdev = "e\xff\x1b[2J";
+  ASSERT_TRUE(backend_->create_vdev(spec));
+  const std::string shown = "e\\xff\\x1b[2J";
+  EXPECT_EQ(client_.get_vdev("red0").value().netdev(), shown);
+  EXPECT_EQ(client_.list_vdevs().value().at(0).netdev(), shown);
+  const auto groups = client_.list_cgroups("");
+  ASSERT_TRUE(groups) << groups.error().message();
+  EXPECT_EQ(groups->at(0).cgroup(), "/" + shown + "/red0");
+  std::vector<std::string> reasons;
+  EXPECT_TRUE(client_.watch_vdevs([&](const v1::WatchEvent& event) {
+    reasons.push_back(event.reason());
+    vrdmad::WatchEvent renamed;
+    renamed.vdev.netdev = renamed.vdev.lost = spec.netdev;
+    renamed.reason = "netdev renamed to " + spec.netdev;
+    if (reasons.size() < 2) {
+      backend_->announce(renamed);
+      return true;
+    }
+    EXPECT_EQ(event.vdev().lost(), shown);
+    return false;
+  }));
+  EXPECT_EQ(reasons.back(), "netdev renamed to " + shown);
+}
+
 TEST_F(ClientTest, connections) {
   create("red0");
   create("blue0");

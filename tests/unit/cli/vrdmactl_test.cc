@@ -197,10 +197,10 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"vdev", "show", "red0"}).out, Not(HasSubstr("allowed")));
   EXPECT_THAT(run({"vdev", "show", "red0"}).out, HasSubstr("\n    traffic        direct between"));
   EXPECT_EQ(run({"quota", "show", "--cgroup", "red0"}).out,
-            "CGROUP      VDEVICE  KIND  USED\n"
-            "/pods/red0  red0     qp       2\n");
+            "CGROUP    VDEVICE  KIND  USED\n"
+            "/lo/red0  red0     qp       2\n");
   EXPECT_THAT(run({"quota", "show", "--cgroup", "-o", "json"}).out,
-              StartsWith("[\n  {\n    \"cgroup\": \"/pods/blue0\""));
+              StartsWith("[\n  {\n    \"cgroup\": \"/lo/blue0\""));
   EXPECT_EQ(run({"vdev", "create", "raw0", "--netns", "a", "--netdev", "eth0", "--allow",
                  "raw-packet,frogs", "--allow", "toads"})
                 .status,

@@ -144,7 +144,8 @@ base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string
       if (auto found = find(vdev); !found) return base::pass(std::move(found.error()));
     std::vector<CgroupRow> all;
     for (const auto& [name, one] : vdevs_)
-      if (vdev.empty() || vdev == name) all.push_back({"/pods/" + name, name, {{"qp", 2, 0}}});
+      if (vdev.empty() || vdev == name)
+        all.push_back({"/" + one.netdev + "/" + name, name, {{"qp", 2, 0}}});
     return all;
   });
 }

@@ -27,7 +27,7 @@ class FakeBackend final : public AdminBackend {
   // One row each of what was set; a ceiling of "qp" below 2 is EBUSY.
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
-  // One group for each vdevice.
+  // One group for each vdevice, in one that is named as its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   std::vector<CounterRow> counters() override;

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/details/log_msg.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -32,7 +33,13 @@ TEST(Log, a_line_is_json_whatever_it_says) {
   EXPECT_THAT(json["message"].get<std::string>(), StartsWith("vdevice \"x\"\n\t\x01"));
   EXPECT_THAT(json["time"].get<std::string>(),
               testing::MatchesRegex("[0-9-]+T[0-9:]+\\.[0-9]+[+-][0-9][0-9]:[0-9][0-9]"));
-  EXPECT_EQ(one_line(odd), "vdevice \"x\"????\\ ??");
+}
+
+TEST(Log, a_line_of_text_is_one_line_whatever_it_says) {
+  const spdlog::details::log_msg message("", spdlog::level::info, "e\n\xff\x1b");
+  spdlog::memory_buf_t line;
+  text_formatter("%l %*")->format(message, line);
+  EXPECT_EQ(std::string(line.data(), line.size()), "info e\\x0a\\xff\\x1b\n");
 }
 
 TEST(Audit, a_line_a_change_in_a_file_that_may_be_moved_away) {
