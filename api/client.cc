@@ -65,12 +65,14 @@ base::Error error_of(const grpc::Status& status, const grpc::ClientContext& cont
       return {ECONNRESET, "vrdmad closed the connection: it stopped, or does not accept this user"};
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {ETIMEDOUT, "vrdmad did not answer in time"};
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // by gRPC itself: the call was not begun
-      return {EAGAIN, "vrdmad is busy with too many calls: try again"};
     default:
-      return {errno_of(status.error_code()),
-              "vrdmad answered with an unknown error: " + status.error_message()};
+      break;
   }
+  // What gRPC's server says when it has no thread for a call; other things are exhausted for good.
+  if (status.error_message() == "Server Threadpool Exhausted")
+    return {EAGAIN, "vrdmad is busy with too many calls: try again"};
+  return {errno_of(status.error_code()),
+          "vrdmad answered with an unknown error: " + status.error_message()};
 }
 
 void ignore_log(gpr_log_func_args*) {}
@@ -115,7 +117,9 @@ base::Result<Client> Client::connect(const std::string& run_dir) {
   auto fd = connect_socket(run_dir + "/admin.sock");
   if (!fd) return base::pass(std::move(fd).error());
   auto connection = std::make_unique<Connection>();
-  connection->channel = grpc::CreateInsecureChannelFromFd("vrdmad", fd->release());
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);  // any: the daemon is trusted, and may have much to say
+  connection->channel = grpc::CreateCustomInsecureChannelFromFd("vrdmad", fd->release(), arguments);
   connection->stub = v1::Admin::NewStub(connection->channel);
   return Client(std::move(connection));
 }

@@ -25,7 +25,8 @@ using base::printable;
 
 namespace {
 
-// So many events wait for a watcher that does not read before it is given up.
+// So many events, beside those that tell it what there is, wait for a watcher that does not read
+// before it is given up.
 constexpr size_t kWatchBacklog = 4096;
 // Unary calls at a time; each blocks a thread until the control thread has answered. More than a
 // host asks who starts all its containers at once; threads that are not needed are not made.
@@ -161,6 +162,10 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
     // The first events come before gRPC knows the reactor: it keeps what is started until then.
     token_ = backend.watch([this](const WatchEvent& event) { push(event); });
+    {
+      const std::lock_guard lock(mutex_);
+      room_ = backlog_.size() + kWatchBacklog;
+    }
     // Tells the client that from now on it misses nothing, also where there is nothing yet.
     StartSendInitialMetadata();
   }
@@ -191,7 +196,7 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   void push(const WatchEvent& event) {
     const std::lock_guard lock(mutex_);
     if (finished_) return;
-    if (backlog_.size() >= kWatchBacklog)
+    if (backlog_.size() >= room_)
       return finish(base::Error(ENOSPC, "the watcher does not read its events"));
     fill(backlog_.emplace_back(), event);
     write_next();
@@ -212,6 +217,7 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
 
   std::mutex mutex_;                    // guards all below
   std::deque<v1::WatchEvent> backlog_;  // the first one is on its way while writing_
+  size_t room_ = SIZE_MAX;              // of backlog_; any while it is told what there is
   bool writing_ = true;                 // the initial metadata first
   bool finished_ = false;
 };

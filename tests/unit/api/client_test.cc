@@ -97,6 +97,33 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
+// As many as a host may have; an answer is longer than gRPC takes unasked (4 MiB).
+TEST_F(ClientTest, thousands_of_vdevices_are_answered_for) {
+  constexpr size_t kVdevices = 4096;
+  constexpr int kRows = 150;
+  vrdmad::VdevSpec spec;
+  spec.netdev = "eth0";
+  for (size_t i = 0; i < kVdevices; ++i) {
+    spec.name = "a-vdevice-" + std::to_string(i);
+    ASSERT_TRUE(backend_->create_vdev(spec));
+  }
+  backend_->add_counters(kRows);
+  const auto counters = client_.counters("");
+  ASSERT_TRUE(counters) << counters.error().message();
+  EXPECT_GE(counters->size(), kVdevices * kRows);
+  EXPECT_EQ(client_.list_vdevs().value().size(), kVdevices);
+  EXPECT_EQ(client_.list_connections("").value().size(), 2 * kVdevices);
+}
+
+TEST_F(ClientTest, a_request_that_is_too_long_is_not_said_to_be_a_crowd) {
+  v1::CreateVdevRequest request;
+  request.set_netdev(std::string(5 << 20, 'x'));
+  const auto made = client_.create_vdev(request);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code(), ENOMEM);
+  EXPECT_THAT(made.error().message(), HasSubstr("larger than max"));
+}
+
 TEST_F(ClientTest, names_that_a_tenant_chose_do_no_harm) {
   vrdmad::VdevSpec spec;
   spec.name = "red0";

@@ -182,6 +182,20 @@ TEST_F(AdminServerTest, a_watcher_that_does_not_read_is_given_up) {
   EXPECT_TRUE(eventually([&] { return backend_->watchers() == 0; }));
 }
 
+TEST_F(AdminServerTest, a_watcher_is_told_of_all_that_there_are) {
+  constexpr int kVdevices = 5000;
+  VdevSpec spec;
+  for (int i = 0; i < kVdevices; ++i) {
+    spec.name = "red" + std::to_string(i);
+    ASSERT_TRUE(backend_->create_vdev(spec));
+  }
+  int events = 0;
+  const auto watched =
+      connect().watch_vdevs([&](const v1::WatchEvent&) { return ++events < kVdevices; });
+  EXPECT_TRUE(watched) << watched.error().message();
+  EXPECT_EQ(events, kVdevices);
+}
+
 TEST_F(AdminServerTest, a_second_server_on_the_path_says_so) {
   auto loop = base::EventLoop::create().value();
   const auto second = AdminServer::start(*loop, *backend_, run_dir_->admin_socket());

@@ -163,6 +163,8 @@ std::vector<CounterRow> FakeBackend::counters() {
     for (const auto& [name, vdev] : vdevs_) {
       rows.push_back({name, "sessions", 7});
       rows.push_back({name, "cm_sent_req", 5});
+      for (int i = 0; i < more_counters_; ++i)
+        rows.push_back({name, "work_failed", UINT64_MAX, {"status", std::to_string(i)}});
     }
     return rows;
   });
@@ -217,6 +219,10 @@ void FakeBackend::announce(const WatchEvent& event, int times) {
     for (int i = 0; i < times; ++i) tell(event);
     return 0;
   });
+}
+
+void FakeBackend::add_counters(int rows) {
+  on_loop([&] { return more_counters_ = rows; });
 }
 
 void FakeBackend::fail_with(int code, std::string message) {

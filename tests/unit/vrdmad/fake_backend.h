@@ -39,6 +39,8 @@ class FakeBackend final : public AdminBackend {
   size_t watchers();
   // Any thread: tells all watchers this, `times` times.
   void announce(const WatchEvent& event, int times = 1);
+  // Any thread: each vdevice has so many more counters.
+  void add_counters(int rows);
   // Any thread: what the next calls answer, if it is an error (code 0: nothing).
   void fail_with(int code, std::string message);
 
@@ -60,6 +62,7 @@ class FakeBackend final : public AdminBackend {
   std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
+  int more_counters_ = 0;
   base::Error failure_{0, ""};
 };
 
