@@ -1,6 +1,6 @@
 #include "gid/interface.h"
 
-#include <algorithm>
+#include <set>
 
 namespace vrdma::gid {
 
@@ -25,16 +25,29 @@ verbs::Gid link_local(const std::array<uint8_t, 6>& mac) {
       {0xfe, 0x80, 0, 0, 0, 0, 0, 0, inverted, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}};
 }
 
-std::vector<verbs::Gid> derive_gids(const Interface& interface) {
-  std::vector<verbs::Gid> gids;
-  if (interface.mac) gids.push_back(link_local(*interface.mac));
+Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& held) {
+  std::vector<verbs::Gid> all;
+  if (interface.mac) all.push_back(link_local(*interface.mac));
   for (const auto& address : interface.addresses) {
     const verbs::Gid gid{address};
     if (gid.is_multicast() || is_unspecified(gid)) continue;
     if (is_loopback(gid) && !interface.loopback) continue;
-    if (std::find(gids.begin(), gids.end(), gid) == gids.end()) gids.push_back(gid);
+    all.push_back(gid);
   }
-  return gids;
+  // Not placed yet. No hash table: a tenant could choose addresses that collide.
+  std::set<verbs::Gid> open(all.begin(), all.end());
+  Derived derived;
+  const auto place = [&](const verbs::Gid& gid) {
+    if (open.erase(gid) == 0) return;
+    if (derived.gids.size() < verbs::kMaxGids)
+      derived.gids.push_back(gid);
+    else
+      ++derived.left_out;
+  };
+  if (interface.mac) place(all.front());
+  for (const auto& gid : held) place(gid);
+  for (const auto& gid : all) place(gid);
+  return derived;
 }
 
 }  // namespace vrdma::gid

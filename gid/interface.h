@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,7 +29,15 @@ struct Interface {
 // fe80::/64 with the EUI-64 of `mac`.
 [[nodiscard]] verbs::Gid link_local(const std::array<uint8_t, 6>& mac);
 
-// Without duplicates; the default GID first if there is a MAC, the rest in the order given.
-[[nodiscard]] std::vector<verbs::Gid> derive_gids(const Interface& interface);
+struct Derived {
+  std::vector<verbs::Gid> gids;
+  size_t left_out = 0;  // addresses for which a table has no room
+};
+
+// Without duplicates, and no more than a table holds: the default GID first if there is a MAC, then
+// what is among `held`, in that order, then the rest in the order given. So who has a GID keeps it,
+// however many addresses are added: the kernel may name the newest first.
+[[nodiscard]] Derived derive_gids(const Interface& interface,
+                                  const std::vector<verbs::Gid>& held = {});
 
 }  // namespace vrdma::gid

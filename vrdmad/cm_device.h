@@ -32,7 +32,7 @@ class CmDevice {
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
 
-  // `gids` as its table has them.
+  // `gids` as its table has them: at most verbs::kMaxGids.
   void update(const std::vector<verbs::Gid>& gids, uint32_t roce_mtu);
 
   // As Ledger has them; check_limits() says whether set_limits() will succeed. A rate may be set to

@@ -3,7 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
+#include <set>
+#include <utility>
 
 #include "core/base/printable.h"
 #include "gid/interface.h"
@@ -214,7 +217,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   record->netns_dir = std::shared_ptr<void>(
       nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
 
-  const auto gids = gid::derive_gids(to_interface(record->link));
+  const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
+  const auto gids = gid::derive_gids(to_interface(record->link), had).gids;
   auto holding = gids_.claim(record->fabric, name,
                              stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, name] {
                                loop_.post([this, name] {
@@ -243,14 +247,16 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
   // What it did not have before may be another's, who is made only after it.
-  apply(*record, stored != nullptr ? still_there(stored->gids, gids) : gids);
+  apply(*record, stored != nullptr ? still_there(had, gids) : gids);
 
   auto socket = SessionSocket::listen(
       loop_, *directory + "/" + name + ".sock", netns->inode,
       [&worker, name](base::Fd client) { worker.accept(name, std::move(client)); },
       [raw = record.get(), name] {
-        ++raw->foreign;
-        spdlog::warn("vdevice {}: refused a connection from another network namespace", name);
+        // Who wants to can come a million times.
+        if (std::has_single_bit(++raw->foreign))
+          spdlog::warn("vdevice {}: refused a connection from another network namespace, {} so far",
+                       name, raw->foreign);
       });
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
@@ -260,7 +266,13 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   return record;
 }
 
-void Daemon::apply(Record& record) { apply(record, gid::derive_gids(to_interface(record.link))); }
+void Daemon::apply(Record& record) {
+  const auto derived = gid::derive_gids(to_interface(record.link), record.gids.gids());
+  if (derived.left_out > 0 && !std::exchange(record.crowded, true))
+    spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a table holds {}",
+                 record.spec.name, derived.left_out, verbs::kMaxGids);
+  apply(record, derived.gids);
+}
 
 void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const netns::Link& link = record.link;
@@ -320,6 +332,14 @@ void Daemon::remove(const std::string& name, const std::string& reason) {
   tell(WatchEvent::Type::kRemoved, last, reason);
 }
 
+// Not when its last vdevice goes: the next one may be made at once.
+void Daemon::forget_tenants() {
+  std::set<std::string> known;
+  for (const auto& [name, budget] : budgets_.list(Budgets::Scope::kTenant)) known.insert(name);
+  for (const auto& [name, lost] : lost_) known.insert(lost.vdev.spec.tenant);
+  gone_.keep(known);
+}
+
 VdevInfo Daemon::info(const Record& record) {
   const VdeviceUse use = worker_of(record.fabric).use(record.spec.name);
   VdevInfo info;
@@ -358,6 +378,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
     lost_.erase(spec.name);
     VdevInfo made = info(**record);
     records_.emplace(spec.name, std::move(*record));
+    forget_tenants();
     spdlog::info("vdevice {}: created on {} in netns {}", made.name, made.netdev, made.netns);
     tell(WatchEvent::Type::kAdded, made, "created");
     return made;

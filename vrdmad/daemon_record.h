@@ -19,6 +19,7 @@ struct Daemon::Record {
   netns::Link link;
   StoredVdev stored;     // as it is on disk
   uint64_t foreign = 0;  // connections from another netns
+  bool crowded = false;  // it was said that there are addresses without a GID
   Budgets::Allotment allotment;
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -43,6 +44,9 @@ struct Gid {
   }
 };
 static_assert(sizeof(Gid) == 16);
+
+// A GID table holds no more: all who name an entry do it with a byte (ibv_ah_attr's sgid_index).
+inline constexpr size_t kMaxGids = 256;
 
 }  // namespace vrdma::verbs
 
