@@ -86,6 +86,10 @@ void TenantTotals::add(const CounterRow& row) {
   sum.gauge = row.gauge;
 }
 
+void TenantTotals::keep(const std::set<std::string>& tenants) {
+  std::erase_if(sums_, [&](const auto& entry) { return !tenants.contains(entry.first); });
+}
+
 std::vector<CounterRow> TenantTotals::rows() const {
   std::vector<CounterRow> rows;
   for (const auto& [tenant, sums] : sums_)

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,11 +27,13 @@ struct CounterScope {
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
 // Sums of vdevices' rows by tenant. What only grows must not fall when a vdevice goes, so the sums
-// of those that have gone are kept, as long as the daemon lives.
+// of those that have gone are kept, until their tenant is forgotten.
 class TenantTotals {
  public:
   // A row of a vdevice. What counts a whole fabric or is a limit has no sum and is left out.
   void add(const CounterRow& row);
+  // Forgets all tenants but these.
+  void keep(const std::set<std::string>& tenants);
   // Scope "tenant/<name>".
   [[nodiscard]] std::vector<CounterRow> rows() const;
 

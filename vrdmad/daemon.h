@@ -104,6 +104,7 @@ class Daemon final : public AdminBackend {
   static VdevInfo info(const Lost& lost);
   std::vector<CounterRow> counter_rows(const Record& record);
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
+  void forget_tenants();  // those without vdevices and settings
   // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
@@ -127,7 +128,7 @@ class Daemon final : public AdminBackend {
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
-  TenantTotals gone_;  // what deleted vdevices had counted
+  TenantTotals gone_;  // what deleted vdevices had counted, of the tenants that are known
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
   uint64_t next_record_ = 1;

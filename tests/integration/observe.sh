@@ -72,6 +72,10 @@ before=$(stat_of tenant/blue work_requests_connected)
 ctl vdev delete vc
 [[ $(stat_of tenant/blue work_requests_connected) -ge $before && $before -ge 1000 ]] || fail "blue's work is forgotten"
 
+vdev_create vd b eth1 --tenant red
+ctl vdev delete vd
+! ctl stats tenant/blue >"$T/out" 2>&1 || fail "blue has nothing any more, and is still remembered"
+
 say "top"
 ctl top --once --interval 0.1 | grep -E '^va +red +0 +0 ' >/dev/null || fail "top does not show va"
 ctl top --once --interval 0.1 -o json | python3 -c '
@@ -107,12 +111,13 @@ audit = [json.loads(line) for line in open(sys.argv[1])]
 log = [json.loads(line) for line in open(sys.argv[2])]
 got = [(a["audit"], a["object"], a["result"]) for a in audit]
 assert got == [("vdev create", "va", "done"), ("vdev create", "vb", "done"), ("vdev create", "vc", "done"),
-               ("vdev delete", "vc", "done"), ("vdev create", "va", "refused"), ("quota set", "va", "done")], got
+               ("vdev delete", "vc", "done"), ("vdev create", "vd", "done"), ("vdev delete", "vd", "done"),
+               ("vdev create", "va", "refused"), ("quota set", "va", "done")], got
 for a in audit:
     assert a["uid"] == 0 and a["pid"] > 0 and a["program"] == "vrdmactl", a
-assert audit[4]["errno"] == 17 and "va" in audit[4]["error"]
+assert audit[6]["errno"] == 17 and "va" in audit[6]["error"]
 assert "netdev=eth0" in audit[0]["arguments"] and "qp=8" in audit[0]["arguments"]
-assert audit[5]["arguments"] == "qp=9"
+assert audit[7]["arguments"] == "qp=9"
 assert [a["message"] for a in audit] == [l["message"] for l in log if "audit" in l]
 assert all({"time", "level", "message"} <= set(l) for l in log)
 END

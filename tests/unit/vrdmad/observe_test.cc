@@ -83,6 +83,9 @@ TEST(TenantTotals, what_only_grows_outlives_the_vdevice) {
   EXPECT_EQ(rows[1].value, 9U);
   EXPECT_EQ(rows[2].scope, "tenant/red");
   EXPECT_EQ(rows[2].value, 12U);
+  now.keep({"blue", "green"});
+  ASSERT_EQ(now.rows().size(), 1U);
+  EXPECT_EQ(now.rows()[0].scope, "tenant/blue");
 }
 
 class MetricsTest : public testing::Test {
