@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// A directory of mode 0755 whatever the umask; true if it was not there before.
-base::Result<bool> make_dir(const std::string& path) {
+// A directory of mode 0755 whatever the umask, or one that is there and nobody else can write to.
+base::Result<void> make_dir(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0) {
     if (::chmod(path.c_str(), 0755) != 0) return base::fail_errno("set the mode of " + path);
-    return true;
+    return {};
   }
   if (errno != EEXIST) return base::fail_errno("make the directory " + path);
   struct stat status {};
@@ -32,7 +32,7 @@ base::Result<bool> make_dir(const std::string& path) {
         EPERM, path + " belongs to another user (uid " + std::to_string(status.st_uid) + ")");
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
     return base::fail(EPERM, path + " is writable by other users");
-  return false;
+  return {};
 }
 
 std::string holder_of(const base::Fd& lock) {
@@ -97,11 +97,10 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // a slash at the end
   fs::create_directories(absolute.parent_path(), error);
   if (error) return base::fail(error.value(), "make " + absolute.string() + ": " + error.message());
-  auto made = make_dir(absolute);
-  if (!made) return base::pass(std::move(made).error());
+  if (auto made = make_dir(absolute); !made) return base::pass(std::move(made).error());
   auto lock = take_lock(absolute);
   if (!lock) return base::pass(std::move(lock).error());
-  RunDir dir(absolute, *made, std::move(*lock));
+  RunDir dir(absolute, std::move(*lock));
   dir.remove_leftovers();
   if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
   if (::chmod(dir.state_dir().c_str(), 0700) != 0)
@@ -116,7 +115,6 @@ RunDir::~RunDir() {
   remove_leftovers();
   ::rmdir(state_dir().c_str());
   ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
-  if (made_) ::rmdir(path_.c_str());
 }
 
 base::Result<std::string> RunDir::make_netns_dir(uint64_t netns_inode) const {
@@ -140,7 +138,6 @@ void RunDir::remove_leftovers() const {
     }
     ::rmdir(dir.c_str());
   }
-  ::rmdir((path_ + "/netns").c_str());
 }
 
 }  // namespace vrdma::vrdmad

@@ -4,7 +4,8 @@
 //   R/vrdmad.lock    0600  flock(2)ed as long as the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
 //   R/state/         0700  a file for each open session, for the next daemon: session_file.h
-//   R/netns/         0755
+//   R/netns/         0755  what containers have mounted: it stays, also without a daemon, or they
+//                          would not see the sockets of the next one
 //   R/netns/<inode>/ 0755  made by make_netns_dir(); of that netns' vdevices the session
 //                          sockets, <name>.sock, and the sysfs trees, <name>.sysfs; and
 //                          rdma_cm, the socket for connections
@@ -29,8 +30,7 @@ class RunDir {
   [[nodiscard]] static base::Result<RunDir> open(const std::string& path);
   RunDir(RunDir&&) noexcept = default;
   RunDir& operator=(RunDir&&) = delete;
-  // Removes the sockets, R/netns, the lock, R/state if it is empty, and R if it is empty and was
-  // made by open().
+  // Removes the sockets and what is in R/netns, the lock, and R/state if it is empty.
   ~RunDir();
 
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
@@ -43,12 +43,10 @@ class RunDir {
   void remove_netns_dir(uint64_t netns_inode) const;
 
  private:
-  RunDir(std::string path, bool made, base::Fd lock)
-      : path_(std::move(path)), made_(made), lock_(std::move(lock)) {}
+  RunDir(std::string path, base::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   void remove_leftovers() const;
 
   std::string path_;
-  bool made_ = false;
   base::Fd lock_;  // invalid: moved from
 };
 

@@ -102,6 +102,21 @@ for how in poll events shared; do
   say "$how: $(tail -n 1 "$T/client.log")"
 done
 
+say "in containers, which have the sockets mounted"
+mkdir "$T/container" "$T/container/netns"
+contained() { # ARGUMENTS OF flow...
+  echo "mount --bind $R/netns $T/container/netns && VRDMA_RUN_DIR=$T/container exec $T/lib/flow $*"
+}
+spawn server a root unshare -m sh -c "$(contained va "$INDEX_A" "$PORT" 2 events)"
+wait_until 20 listens server || fail "the server does not listen"
+spawn client b root unshare -m sh -c "$(contained vb "$INDEX_B" "$PORT" 2 events 10.0.0.1)"
+wait_until 10 has_sessions 2 || fail "there are no sessions"
+stop_daemon
+start_daemon
+kill_daemon
+start_daemon
+both_succeed
+
 say "whatever was being made, changed or undone is so once: killed 12 times"
 spawn server a nobody "$T/lib/objects" va "$INDEX_A" 6
 spawn client b nobody "$T/lib/objects" vb "$INDEX_B" 6

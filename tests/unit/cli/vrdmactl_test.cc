@@ -320,7 +320,7 @@ TEST_F(Vrdmactl, watch_ends_when_the_daemon_does) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_EQ(content_of(temp_ + "/watch.err"),
             "vrdmactl: vrdmad closed the connection: it stopped, or does not accept this user\n");
-  EXPECT_FALSE(fs::exists(run_dir()));
+  EXPECT_FALSE(fs::exists(run_dir() + "/admin.sock"));
 }
 
 TEST_F(Vrdmactl, a_crashed_daemon_is_replaced) {

@@ -1,7 +1,9 @@
 #include "vrdmad/run_dir.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -27,7 +29,7 @@ unsigned mode_of(const std::string& path) {
   return status.st_mode & 07777;
 }
 
-TEST(RunDir, makes_its_directories_and_removes_them) {
+TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
   const TempDir temp;
   const std::string path = temp.path() + "/a/b";
   const mode_t before = ::umask(077);
@@ -50,8 +52,12 @@ TEST(RunDir, makes_its_directories_and_removes_them) {
     make_socket(path + "/netns/77/red0.sock");
   }
   ::umask(before);
-  EXPECT_FALSE(fs::exists(path));
-  EXPECT_TRUE(fs::exists(temp.path() + "/a"));
+  for (const auto& entry : fs::directory_iterator(path)) EXPECT_EQ(entry.path(), path + "/netns");
+  ASSERT_TRUE(fs::is_empty(path + "/netns"));
+  const base::Fd held(::open((path + "/netns").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const auto next = RunDir::open(path);
+  ASSERT_TRUE(next && next->make_netns_dir(79));
+  EXPECT_EQ(::faccessat(held.get(), "79", F_OK, 0), 0) << "it is another directory";
 }
 
 TEST(RunDir, a_second_daemon_is_refused_and_harms_nothing) {
