@@ -14,7 +14,12 @@ namespace vrdma::vrdmad {
 using base::Fd;
 using provisioning::Kind;
 
+// Each costs the daemon a descriptor, so a vdevice may have as many as completion queues.
 int Session::create_channel(Answer* answer) {
+  uint64_t channels = 0;
+  for (const auto& session : vdevice_->sessions)
+    if (session->context() != nullptr) channels += session->context()->channels.count();
+  if (channels >= vdevice_->ledger.limit(Kind::kCq)) return ENOMEM;
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
   Fd read_end(ends[0]);

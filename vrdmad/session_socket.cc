@@ -6,6 +6,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "netns/netns.h"
@@ -16,6 +18,11 @@ namespace vrdma::vrdmad {
 using base::fail;
 using base::fail_errno;
 using base::Fd;
+
+namespace {
+constexpr int kAtOnce = 32;
+constexpr std::chrono::seconds kRetry(1);
+}  // namespace
 
 base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(base::EventLoop& loop,
                                                                    const std::string& path,
@@ -40,15 +47,21 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(base::EventLo
   socket->netns_inode_ = netns_inode;
   socket->accepted_ = std::move(accepted);
   socket->refused_ = std::move(refused);
-  auto watch = loop.watch(socket->listener_.get(), EPOLLIN,
-                          [raw = socket.get()](uint32_t) { raw->accept_all(); });
-  if (!watch) return base::pass(std::move(watch.error()));
-  socket->watch_ = std::move(*watch);
+  socket->loop_ = &loop;
+  if (auto watched = socket->watch(); !watched) return base::pass(std::move(watched.error()));
   return socket;
+}
+
+base::Result<void> SessionSocket::watch() {
+  auto watch = loop_->watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  if (!watch) return base::pass(std::move(watch.error()));
+  watch_ = std::move(*watch);
+  return {};
 }
 
 SessionSocket::~SessionSocket() {
   watch_.reset();
+  retry_.reset();
   // Nobody comes any more. Who waits has perhaps sent something.
   ::shutdown(listener_.get(), SHUT_RDWR);
   for (Fd client = next(); client.valid(); client = next()) close_connection(std::move(client));
@@ -59,8 +72,21 @@ Fd SessionSocket::next() {
   return Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-void SessionSocket::accept_all() {
-  for (Fd client = next(); client.valid(); client = next()) {
+// A few at a time: whoever connects and connects is not to keep the loop from all others.
+void SessionSocket::accept_some() {
+  for (int i = 0; i < kAtOnce; ++i) {
+    Fd client = next();
+    if (!client.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) return;
+      // No descriptors or no memory. The client stays in the queue and the socket readable: look
+      // away, or the loop would spin.
+      watch_.reset();
+      retry_ = loop_->after(kRetry, [this] {
+        if (!watch()) accept_some();  // which fails too, and the timer starts again
+      });
+      return;
+    }
     const auto inode = netns::peer_inode(client);
     if (inode && *inode == netns_inode_) {
       accepted_(std::move(client));

@@ -25,15 +25,18 @@ class SessionSocket {
 
  private:
   SessionSocket() = default;
-  [[nodiscard]] base::Fd next();  // who came; none: invalid
-  void accept_all();
+  [[nodiscard]] base::Fd next();  // who came; none: invalid, and errno
+  [[nodiscard]] base::Result<void> watch();
+  void accept_some();
 
   std::string path_;
   uint64_t netns_inode_ = 0;
   std::function<void(base::Fd)> accepted_;
   std::function<void()> refused_;
+  base::EventLoop* loop_ = nullptr;
   base::Fd listener_;
   base::EventLoop::Watch watch_;
+  base::EventLoop::Timer retry_;  // runs while there are no descriptors
 };
 
 }  // namespace vrdma::vrdmad

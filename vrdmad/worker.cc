@@ -176,8 +176,15 @@ void Worker::forget(Session* over) {
   held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
 }
 
+// Connections come faster than a worker can take them if somebody wants that: the descriptors of
+// those that wait are all vdevices'.
 void Worker::accept(const std::string& name, base::Fd socket) {
+  constexpr unsigned kMost = 4096;
+  if (accepted_.load(std::memory_order_relaxed) >= kMost)
+    return close_connection(std::move(socket));
+  ++accepted_;
   loop_->post([this, name, socket = std::make_shared<base::Fd>(std::move(socket))] {
+    --accepted_;
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return close_connection(std::move(*socket));
     const std::shared_ptr<Vdevice>& vdevice = it->second;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -102,7 +103,8 @@ class Worker {
   transport::Runner runner_;
   SessionSettings settings_;
   std::thread thread_;
-  bool left_ = false;  // sessions, for another daemon
+  bool left_ = false;                   // sessions, for another daemon
+  std::atomic<unsigned> accepted_ = 0;  // connections that the worker has not taken yet
 
   // The worker's thread only.
   struct FabricEntry {
