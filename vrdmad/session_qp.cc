@@ -343,7 +343,7 @@ int Session::destroy_qp(uint32_t handle) {
   }
   rdma::Qp* qp = context_->qps.find(handle);
   if (qp == nullptr) return EINVAL;
-  if (!qp->flows.empty()) return EBUSY;
+  if (!qp->flows.empty() || !qp->groups.empty()) return EBUSY;
   context_->destroy_qp(*qp);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "client/device/objects.h"
+#include "client/device/unread_events.h"
 #include "client/verbs/events.h"
 #include "client/verbs/virtual.h"
 #include "core/base/signals.h"
@@ -67,7 +68,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
   cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));
   auto* base = ibv_cq_ex_to_cq(&cq->ibv);
   init_cq(base, ibv, attr->channel, attr->cq_context);
-  set_extended_ops(*cq, attr->wc_flags);
+  set_extended_ops(*cq, *attr);
   base->handle = cq->handle;
   base->cqe = static_cast<int>(reply.create_cq.cqe);
   const std::lock_guard lock(context.mutex);
@@ -112,6 +113,15 @@ int destroy_cq(ibv_cq* ibv) {
   {
     const std::lock_guard lock(context.mutex);
     context.cqs.erase(cq->slot);
+  }
+  if (ibv->channel != nullptr) {
+    const Channel& channel = *Channel::of(ibv->channel);
+    drop_unread<ipc::ChannelMessage>(
+        [&](ipc::ChannelMessage* message) {
+          return ::read(channel.pipe.get(), message, sizeof *message);
+        },
+        channel.wake.get(),
+        [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
   }
   finish_cq(ibv, cq->events_given.load(), 0);
   delete cq;

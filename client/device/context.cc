@@ -281,6 +281,7 @@ int query_port(ibv_context* ibv, uint32_t port_num, ibv_port_attr* attr) {
   attr->active_speed = 8;  // FDR10, as the kernel's software devices say
   attr->phys_state = reply.port.state == IBV_PORT_ACTIVE ? 5 : 3;  // LinkUp, Disabled
   attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr->flags = IBV_QPF_GRH_REQUIRED;
   return 0;
 }
 

@@ -22,22 +22,6 @@ uint32_t value(ipc::Token token, const Qp& qp) {
   return ipc::token_word(token, qp.context->session.epoch());
 }
 
-// The receives at the peer that the requests in [from, to) of our ring consumed.
-uint32_t count_receives(const Qp& qp, uint32_t from, uint32_t to) {
-  uint32_t count = 0;
-  for (; from != to; ++from)
-    if (verbs::consumes_receive(
-            static_cast<verbs::Opcode>(qp.posted[from & (qp.sq_depth - 1)].opcode)))
-      ++count;
-  return count;
-}
-
-void own(Qp& qp) {
-  qp.owns_token = true;
-  qp.receives_consumed +=
-      count_receives(qp, qp.handed_over_at, qp.block->sq_tail.load(std::memory_order_acquire));
-}
-
 // Claims the receive that `plan` was made with. After this nothing may fail, so the places that the
 // message goes to are mapped before.
 bool claim_receive(Qp& qp, const rdma::Candidate& candidate, const rdma::Plan& plan) {
@@ -79,7 +63,7 @@ void await_receive(const Qp& qp) {
 
 bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   const Busy busy(qp.block->busy, qp.context->cheap_fence);
-  if (!link_is_direct(qp) || qp.state() != verbs::QpState::kRts) return false;
+  if (!link_is_direct(qp) || !qp.may_execute()) return false;
   Direct& direct = *qp.direct;
   direct.responder.access = direct.block->access.load(std::memory_order_relaxed);
   direct.responder.next_receive = direct.outbox->head.load(std::memory_order_relaxed);
@@ -101,7 +85,6 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
       return false;
   }
   if (!plan->receives) return true;
-  ++qp.receives_consumed;
   rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
   return true;
 }
@@ -162,7 +145,7 @@ bool take_token(Qp& qp) {
     uint32_t free = value(ipc::Token::kFree);
     if (!qp.block->token.compare_exchange_strong(free, value(ipc::Token::kClient)) && !ask(qp))
       return false;
-    own(qp);
+    qp.owns_token = true;
   }
   if (!ring_is_empty(qp)) pump(qp);
   return qp.owns_token && ring_is_empty(qp);
@@ -192,13 +175,33 @@ void pump(Qp& qp) {
 void hand_over(Qp& qp) {
   if (qp.context->died_at_ms.load(std::memory_order_relaxed) != 0) return;
   qp.owns_token = false;
-  qp.handed_over_at = qp.block->sq_tail.load(std::memory_order_relaxed);
   qp.block->token.store(value(ipc::Token::kWorker, qp), std::memory_order_seq_cst);
   qp.context->ring(qp.slot);
 }
 
-// The dead worker may have done a request and not have published its result: its mark tells, or the
-// peer's count of receives consumed, and then the request is retired, not repeated.
+namespace {
+
+// What a dead worker had done of the first request of the ring, as SendQueue::settle() decides it:
+// what is done is retired, not repeated. False: it may have been done, or not.
+bool settle(Qp& qp) {
+  if (ring_is_empty(qp)) return true;
+  const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);
+  const PostedSend& request = qp.posted[first & (qp.sq_depth - 1)];
+  const auto opcode = static_cast<verbs::Opcode>(request.opcode);
+  const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
+  const bool begun = mark == ipc::mark_word(ipc::Mark::kBegun, first);
+  bool done = mark == ipc::mark_word(ipc::Mark::kDone, first);
+  if (begun && verbs::consumes_receive(opcode))
+    done = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth) ==
+           qp.block->mark_receive.load(std::memory_order_relaxed) + 1;
+  else if (begun)
+    return false;  // a moment of nanoseconds
+  if (done) publish_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0, request.signaled);
+  return true;
+}
+
+}  // namespace
+
 void reclaim(Qp& qp, uint32_t epoch) {
   if (!link_is_direct(qp)) return;
   if (!qp.owns_token) {
@@ -207,26 +210,9 @@ void reclaim(Qp& qp, uint32_t epoch) {
     do {
       if (ipc::is_workers(held) && held >> 8 != epoch) return;
     } while (!token.compare_exchange_weak(held, value(ipc::Token::kClient)));
-    own(qp);
-    bool doubtful = false;
-    const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);
-    const PostedSend& request = qp.posted[first & (qp.sq_depth - 1)];
-    const auto opcode = static_cast<verbs::Opcode>(request.opcode);
-    const uint32_t mark = qp.block->mark.load(std::memory_order_acquire);
-    if (!ring_is_empty(qp) && !verbs::consumes_receive(opcode)) {
-      if (mark == ipc::mark_word(ipc::Mark::kDone, first))
-        publish_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0, request.signaled);
-      else if (mark == ipc::mark_word(ipc::Mark::kBegun, first))  // a moment of nanoseconds
-        doubtful = true;
-    }
-    const uint32_t delivered = ipc::head_of(*qp.direct->outbox, qp.direct->outbox_depth);
-    if (!ring_is_empty(qp) && delivered == qp.receives_consumed + 1) {
-      qp.receives_consumed = delivered;
-      const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
-      publish_result(qp, 0, qp.posted[tail & (qp.sq_depth - 1)].signaled);
-    }
-    if (doubtful) {
-      qp.failed.store(true, std::memory_order_release);
+    qp.owns_token = true;
+    if (!settle(qp)) {
+      qp.own.store(Qp::Own::kFailed, std::memory_order_release);
       for (Cq* cq : {qp.send_cq(), qp.recv_cq()}) cq->notify(qp, true);
     }
   }

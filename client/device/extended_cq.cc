@@ -1,6 +1,7 @@
 // The extended completion queue: ibv_start_poll and what is read of the current completion
-// (ibv_create_cq_ex(3)). One completion is taken from the queue pairs at a time, so that no lock is
-// held between the calls.
+// (ibv_create_cq_ex(3)). One completion is taken from the queue pairs at a time; from
+// ibv_start_poll to ibv_end_poll the queue is the thread's alone, unless
+// IBV_CREATE_CQ_ATTR_SINGLE_THREADED says that there is one only.
 #include <cerrno>
 #include <ctime>
 
@@ -38,7 +39,16 @@ int next_poll(ibv_cq_ex* ibv) {
 }
 
 int start_poll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
-  return attr->comp_mask != 0 ? EINVAL : next_poll(ibv);
+  if (attr->comp_mask != 0) return EINVAL;
+  Cq& cq = cq_of(ibv);
+  if (!cq.single_threaded) cq.reading.lock();
+  const int error = next_poll(ibv);
+  if (error != 0 && !cq.single_threaded) cq.reading.unlock();
+  return error;
+}
+
+void end_poll(ibv_cq_ex* ibv) {
+  if (!cq_of(ibv).single_threaded) cq_of(ibv).reading.unlock();
 }
 
 }  // namespace
@@ -52,12 +62,15 @@ bool extended_flags_known(const ibv_cq_init_attr_ex& attr) {
   return (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) == 0 || (attr.flags & ~kFlags) == 0;
 }
 
-void set_extended_ops(Cq& cq, uint64_t wc_flags) {
+void set_extended_ops(Cq& cq, const ibv_cq_init_attr_ex& attr) {
+  const uint64_t wc_flags = attr.wc_flags;
   cq.wc_flags = wc_flags;
+  cq.single_threaded = (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
+                       (attr.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
   ibv_cq_ex& ops = cq.ibv;
   ops.start_poll = start_poll;
   ops.next_poll = next_poll;
-  ops.end_poll = [](ibv_cq_ex*) {};
+  ops.end_poll = end_poll;
   ops.read_opcode = [](ibv_cq_ex* at) { return wc_of(at).opcode; };
   ops.read_vendor_err = [](ibv_cq_ex* at) { return wc_of(at).vendor_err; };
   ops.read_byte_len = [](ibv_cq_ex* at) { return wc_of(at).byte_len; };

@@ -14,7 +14,7 @@ namespace vrdma::client {
 void flush_sends(Qp& qp) {
   const std::lock_guard lock(qp.send_mutex);
   const bool worker = ipc::is_workers(qp.block->token.load(std::memory_order_acquire));
-  if (worker && !qp.failed.load(std::memory_order_relaxed)) return;
+  if (worker && !qp.has_failed()) return;
   uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   for (; tail != qp.sq_head; ++tail)
     qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_WR_FLUSH_ERR, 0};
@@ -135,7 +135,7 @@ void Context::give_up(bool refused) {
   for (const auto& [handle, qp] : qps) {
     const verbs::QpState state = qp->state();
     if (state == verbs::QpState::kReset || goes_on(*qp, state)) continue;
-    qp->failed.store(true, std::memory_order_release);
+    qp->own.store(Qp::Own::kFailed, std::memory_order_release);
     qp->send_cq()->notify(*qp, true);
     qp->recv_cq()->notify(*qp, true);
   }

@@ -152,7 +152,10 @@ struct Cq {
   uint64_t clock = 0;       // when a poll that found nothing last looked at it
   unsigned skips = 0;       // so many more need not
   std::atomic<uint32_t> events_given = 0;
-  ibv_wc current{};  // between ibv_start_poll and ibv_end_poll
+  // Between ibv_start_poll and ibv_end_poll.
+  bool single_threaded = false;
+  std::mutex reading;  // held by the thread that reads, if there may be others
+  ibv_wc current{};
   uint64_t wc_flags = 0;
   uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
@@ -253,20 +256,24 @@ struct Qp {
   ipc::SendResult* results;
   uint8_t* rq;
   std::atomic<uint32_t> events_given = 0;
-  std::atomic<bool> failed = false;  // given up after the daemon's death: as if in ERR
+  // What this process knows of the state before the daemon has said so.
+  enum class Own : uint8_t {
+    kNothing,
+    kFailing,  // it was told to go to ERR, and has not answered
+    kFailed,   // given up after the daemon's death: as if in ERR
+  };
+  std::atomic<Own> own = Own::kNothing;
 
-  // Guards the next eight, and execution on the direct link. `direct` changes only while the
+  // Guards the next six, and execution on the direct link. `direct` changes only while the
   // receive CQ's and the context's mutexes are held too, so that each of them is enough to look at
   // it.
   base::SpinLock send_mutex;
   uint32_t sq_head = 0;
   bool owns_token = false;
   std::unique_ptr<Direct> direct;
-  uint32_t receives_consumed = 0;  // at the peer, as this process knows
-  uint32_t handed_over_at = 0;     // sq_tail when the token was last given away
-  bool may_read = false;           // max_rd_atomic: READ and atomics are begun at all
-  rdma::KnownRegion known;         // of our own regions
-  KnownStretch source;             // of our own, as plain.cc used it last
+  bool may_read = false;    // max_rd_atomic: READ and atomics are begun at all
+  rdma::KnownRegion known;  // of our own regions
+  KnownStretch source;      // of our own, as plain.cc used it last
 
   // Guards `polled`; the posted entries in [polled, sq_tail) are settled.
   base::SpinLock poll_mutex;
@@ -292,8 +299,17 @@ struct Qp {
     return ibv.qp_base.recv_cq != nullptr ? Cq::of(ibv.qp_base.recv_cq) : send_cq();
   }
   [[nodiscard]] verbs::QpState state() const {
-    if (failed.load(std::memory_order_relaxed)) return verbs::QpState::kErr;
+    if (has_failed()) return verbs::QpState::kErr;
     return static_cast<verbs::QpState>(block->state.load(std::memory_order_acquire));
+  }
+  [[nodiscard]] bool has_failed() const {
+    return own.load(std::memory_order_relaxed) == Own::kFailed;
+  }
+  // By this process, as far as the state goes.
+  [[nodiscard]] bool may_execute() const {
+    return own.load(std::memory_order_relaxed) == Own::kNothing &&
+           block->state.load(std::memory_order_acquire) ==
+               static_cast<uint32_t>(verbs::QpState::kRts);
   }
 };
 inline void Cq::notify(const Qp& qp, bool solicited) {
@@ -324,6 +340,7 @@ struct Context {
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle
   std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
 
+  std::mutex events_mutex;    // who reads async_fd; a leaf
   std::mutex channels_mutex;  // a leaf
   std::vector<Channel*> channels;
 
@@ -385,9 +402,13 @@ void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
 // After the death of the daemon with that epoch: takes the token back, unless another has it.
 void reclaim(Qp& qp, uint32_t epoch);
 
+// Events of an object that is destroyed, unread so far (async_events.cc).
+void drop_events_of_qp(Context& context, uint32_t handle);
+void drop_events_of_srq(Context& context, uint32_t handle);
+
 // The extended polling interface, on top of ibv_poll_cq (extended_cq.cc).
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);
-void set_extended_ops(Cq& cq, uint64_t wc_flags);
+void set_extended_ops(Cq& cq, const ibv_cq_init_attr_ex& attr);
 
 // The extended posting interface. False: an operation that we do not have is wanted.
 bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops);

@@ -78,7 +78,7 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   Direct& direct = *qp.direct;
   const Busy busy(qp.block->busy, qp.context->cheap_fence);
   if (qp.block->link.load(std::memory_order_acquire) != static_cast<uint32_t>(ipc::Link::kDirect) ||
-      qp.state() != verbs::QpState::kRts)
+      !qp.may_execute())
     return wr;
   const uint32_t begin = qp.sq_head;
   uint32_t head = begin;
@@ -100,10 +100,7 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   }
   if (head == begin) return wr;
   qp.sq_head = head;
-  if (kSends) {
-    qp.receives_consumed += head - begin;
-    tell_receiver(direct, (flags & IBV_SEND_SOLICITED) != 0);
-  }
+  if (kSends) tell_receiver(direct, (flags & IBV_SEND_SOLICITED) != 0);
   count_direct(qp, head - begin, bytes);
   publish_results(qp, head, (flags & IBV_SEND_SIGNALED) != 0);
   qp.block->sq_head.store(head, std::memory_order_relaxed);

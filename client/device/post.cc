@@ -176,8 +176,20 @@ int check_sends(Qp& qp, const ibv_send_wr* wr) {
 
 namespace {
 
+// The daemon was told that the queue pair fails: until it has answered.
+void await_failure(Qp& qp) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kQueryQp;
+  request.handle.handle = qp.ibv.qp_base.handle;
+  const int error = qp.context->session.call(request, &reply);
+  auto failing = Qp::Own::kFailing;
+  qp.own.compare_exchange_strong(failing, error == EIO ? Qp::Own::kFailed : Qp::Own::kNothing);
+}
+
 // Any requests, in any state; under send_mutex.
 [[gnu::noinline]] int post_sends(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  if (qp.own.load(std::memory_order_relaxed) == Qp::Own::kFailing) await_failure(qp);
   const verbs::QpState state = qp.state();
   int error = state < verbs::QpState::kRts ? EINVAL : 0;
   const bool runs = state == verbs::QpState::kRts;

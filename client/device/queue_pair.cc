@@ -80,7 +80,7 @@ void start_over(Qp* qp) {
   if (qp->ibv.qp_base.srq == nullptr) qp->inbox.rewind();
   qp->owns_token = false;
   qp->direct = nullptr;
-  qp->receives_consumed = qp->handed_over_at = 0;
+  qp->own = Qp::Own::kNothing;
   qp->may_read = false;
 }
 
@@ -266,6 +266,8 @@ int fail(ibv_qp* ibv) {
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = IBV_QP_STATE;
   request.modify_qp.attributes.state = IBV_QPS_ERR;
+  auto nothing = Qp::Own::kNothing;  // nothing is sent any more when this returns
+  qp->own.compare_exchange_strong(nothing, Qp::Own::kFailing);
   if (const int error = qp->context->session.tell(request); error != 0) return error;
   ibv->state = IBV_QPS_ERR;
   return 0;
@@ -327,12 +329,16 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
       (void)fail(ibv);
       return lacks_fds ? EMFILE : ENOMEM;
     }
-    const std::lock_guard polling(qp->recv_cq()->mutex);
-    const std::lock_guard tables(context.mutex);
-    const std::lock_guard sending(qp->send_mutex);
-    qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
-                     qp->inbox.depth()};
-    qp->direct = std::move(direct);
+    {
+      const std::lock_guard polling(qp->recv_cq()->mutex);
+      const std::lock_guard tables(context.mutex);
+      const std::lock_guard sending(qp->send_mutex);
+      qp->from_peer = {direct->peer->arena.at<ipc::RecvRing>(reply.modify_qp.peer_outbox),
+                       qp->inbox.depth()};
+      qp->direct = std::move(direct);
+    }
+    // The peer may have sent before: whoever was told of that has found nothing, and sleeps.
+    qp->recv_cq()->notify(*qp, true);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {
     ibv->state = rts_mask != 0 ? IBV_QPS_RTS : attr->qp_state;
@@ -431,6 +437,7 @@ int destroy_qp(ibv_qp* ibv) {
     const std::lock_guard lock(context.mutex);
     context.qps.erase(ibv->handle);
   }
+  drop_events_of_qp(context, ibv->handle);
   finish_qp(ibv, qp->events_given.load());
   delete qp;
   return 0;

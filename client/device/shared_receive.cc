@@ -126,6 +126,7 @@ int destroy_srq(ibv_srq* ibv) {
     const std::lock_guard lock(context.mutex);
     context.srqs.erase(ibv->handle);
   }
+  drop_events_of_srq(context, ibv->handle);
   finish_srq(ibv, srq->events_given.load());
   delete srq;
   return 0;

@@ -88,10 +88,10 @@ int get_info(const char* node, const char* service, const rdma_addrinfo* hints,
 
 int listen_side(Id* id, const rdma_addrinfo& info, ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (rdma_bind_addr(&id->base, info.ai_src_addr) != 0) return -1;
+  if (pd != nullptr) id->base.pd = pd;
   if (attr == nullptr) return 0;
   id->wanted = std::make_unique<ibv_qp_init_attr>(*attr);
   id->wanted->qp_type = static_cast<ibv_qp_type>(info.ai_qp_type);
-  id->base.pd = pd;
   return 0;
 }
 

@@ -2,9 +2,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -105,6 +108,55 @@ CONFORMANCE_TEST(errors, clocks) {
     CHECK_EQ(ibv_destroy_qp(qp), 0);
   }
   CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+// From ibv_start_poll to ibv_end_poll the completion is the thread's that polls.
+CONFORMANCE_TEST(errors, extended_polling_by_two) {
+  ibv_cq_init_attr_ex init{};
+  init.cqe = 16;
+  init.wc_flags = IBV_WC_STANDARD_FLAGS;
+  ibv_cq_ex* cq = ibv_create_cq_ex(side.context, &init);
+  CHECK(cq != nullptr);
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
+  attr.cap = {1, 64, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = ibv_create_qp(side.pd, &attr);
+  CHECK(qp != nullptr);
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  CHECK_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), 0);
+  constexpr uint64_t kCount = 50;
+  for (uint64_t id = 0; id < kCount; ++id) {
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    CHECK_EQ(ibv_post_recv(qp, &wr, &bad), 0);
+  }
+  std::atomic<uint64_t> seen = 0, count = 0;
+  const auto poll_all = [&] {
+    ibv_poll_cq_attr poll{};
+    while (ibv_start_poll(cq, &poll) == 0) {
+      const uint64_t id = cq->wr_id;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the other would come between
+      CHECK_EQ(cq->wr_id, id);
+      seen |= uint64_t{1} << id;
+      ++count;
+      ibv_end_poll(cq);
+    }
+  };
+  std::thread other(poll_all);
+  poll_all();
+  other.join();
+  CHECK_EQ(count.load(), kCount);
+  CHECK_EQ(seen.load(), (uint64_t{1} << kCount) - 1);
+  CHECK_EQ(ibv_destroy_qp(qp), 0);
+  CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+CONFORMANCE_TEST(errors, addresses_need_a_global_header) {
+  ibv_port_attr port{};
+  CHECK_EQ(ibv_query_port(side.context, 1, &port), 0);
+  CHECK_EQ(int{port.flags}, int{IBV_QPF_GRH_REQUIRED});
 }
 
 // READ and atomics that a requester has no resources for, or a responder.

@@ -191,6 +191,75 @@ void destroy(rdma_cm_id* id) {
   CHECK(rdma_destroy_id(id) == 0);
 }
 
+ibv_wc completion_of(ibv_cq* cq) {
+  ibv_wc wc{};
+  int got = 0;
+  while (got == 0) got = ibv_poll_cq(cq, 1, &wc);
+  CHECK(got == 1);
+  return wc;
+}
+
+// What is posted when rdma_disconnect() has returned is flushed, and the peer sees nothing of it.
+void nothing_after_disconnect(const char* text) {
+  Address address(text, "7475");
+  Channel servers, clients;
+  rdma_cm_id* listener = servers.id();
+  listen_at(listener, address);
+  for (int round = 0; round < 5; ++round) {
+    rdma_cm_id* client = clients.id();
+    resolve(clients, client, address);
+    ask(client);
+    rdma_cm_id* server = servers.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+    ibv_qp_init_attr attr = queue_pair(IBV_QPT_RC);
+    attr.cap.max_recv_wr = 2;
+    CHECK(rdma_create_qp(server, nullptr, &attr) == 0);
+    char buffer[2][16] = {};
+    ibv_mr* mr = rdma_reg_msgs(server, buffer, sizeof buffer);
+    CHECK(mr != nullptr);
+    for (auto& one : buffer) CHECK(rdma_post_recv(server, nullptr, one, sizeof one, mr) == 0);
+    rdma_conn_param param{};
+    CHECK(rdma_accept(server, &param) == 0);
+    clients.expect(RDMA_CM_EVENT_ESTABLISHED);
+    servers.expect(RDMA_CM_EVENT_ESTABLISHED);
+    char hello[] = "hello";
+    CHECK(rdma_post_send(client, nullptr, hello, 6, nullptr, IBV_SEND_INLINE) == 0);
+    CHECK(completion_of(client->qp->send_cq).status == IBV_WC_SUCCESS);
+    CHECK(completion_of(server->qp->recv_cq).status == IBV_WC_SUCCESS);
+    CHECK(rdma_disconnect(client) == 0);
+    CHECK(rdma_post_send(client, nullptr, hello, 6, nullptr, IBV_SEND_INLINE) == 0);
+    CHECK(completion_of(client->qp->send_cq).status == IBV_WC_WR_FLUSH_ERR);
+    servers.expect(RDMA_CM_EVENT_DISCONNECTED);
+    CHECK(rdma_disconnect(server) == 0);
+    CHECK(completion_of(server->qp->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+    clients.expect(RDMA_CM_EVENT_DISCONNECTED);
+    rdma_dereg_mr(mr);
+    destroy(client);
+    destroy(server);
+  }
+  destroy(listener);
+}
+
+// A listener has the domain that it was given, and one of its own where it was given none.
+void domain_of_listener(const char* address) {
+  rdma_addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
+  hints.ai_port_space = RDMA_PS_TCP;
+  CHECK(rdma_getaddrinfo(const_cast<char*>(address), const_cast<char*>("7476"), &hints, &found) ==
+        0);
+  ibv_qp_init_attr attr = queue_pair(IBV_QPT_RC);
+  rdma_cm_id* id = nullptr;
+  CHECK(rdma_create_ep(&id, found, nullptr, &attr) == 0);
+  CHECK(id->pd != nullptr);
+  ibv_pd* mine = ibv_alloc_pd(id->verbs);
+  CHECK(mine != nullptr);
+  rdma_destroy_ep(id);
+  CHECK(rdma_create_ep(&id, found, mine, nullptr) == 0);
+  CHECK(id->pd == mine);
+  rdma_destroy_ep(id);
+  CHECK(ibv_dealloc_pd(mine) == 0);
+  rdma_freeaddrinfo(found);
+}
+
 // What was told and not heard goes with the id, in order, and what is of others stays.
 void migrate_with_events(const char* text) {
   Address address(text, "7472");
@@ -402,6 +471,8 @@ int main(int argc, char** argv) {
         cases.emplace_back(
             "send_a_message " + std::to_string(space) + " " + std::to_string(type) + at,
             [=] { send_a_message(address, space, type); });
+    cases.emplace_back("domain_of_listener" + at, [=] { domain_of_listener(address); });
+    cases.emplace_back("nothing_after_disconnect" + at, [=] { nothing_after_disconnect(address); });
     cases.emplace_back("options" + at, [=] { options(address); });
     cases.emplace_back("migrate_with_events" + at, [=] { migrate_with_events(address); });
     cases.emplace_back("accept_in_a_child" + at, [=] { accept_in_a_child(address); });

@@ -1,0 +1,25 @@
+// What nobody has read yet of the events of an object that is destroyed.
+//
+// It goes with the object, as ib_uverbs_release_uevent() and ib_uverbs_release_ucq() have it: the
+// next object may get its number, and whoever has seen that there is something to read would wait.
+#pragma once
+
+#include <unistd.h>
+
+#include <vector>
+
+namespace vrdma::client {
+
+// Takes the messages that are `gone` out of a pipe. `read`, as read(2), and the write end do not
+// block. What comes meanwhile may come before what was there.
+template <class Message, class Read, class Gone>
+void drop_unread(Read read, int write_end, Gone gone) {
+  std::vector<Message> others;
+  Message message;
+  while (read(&message) == sizeof message)
+    if (!gone(message)) others.push_back(message);
+  for (const Message& other : others)
+    [[maybe_unused]] const ssize_t written = ::write(write_end, &other, sizeof other);
+}
+
+}  // namespace vrdma::client
