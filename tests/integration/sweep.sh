@@ -60,6 +60,8 @@ pair_up() {
   spawn client b nobody rping -c -a 10.0.0.1 -C 1000000 -S 2000 -V
 }
 gone_too() { ended "${PID[$1]}"; }
+# A server whose client had not come yet goes on listening, or is still to begin with it.
+told_or_alone() { gone_too server || [[ $(ctl conn list va) != *ESTABLISHED* ]]; }
 work_of() { awk '/ctxt_switches/ {n += $2} END {print n + 0}' "/proc/$1/status" 2>/dev/null; }
 alive_or_gone() { # the pair goes on, or has ended
   local before
@@ -85,12 +87,9 @@ for ((moment = 0; moment < moments; ++moment)); do
       alive_or_gone || fail "after kill -9 of vrdmad, moment $moment: the programs neither go on nor end"
       ;;
     1) kill -9 "${PID[server]}" 2>/dev/null && times[server]=$((times[server] + 1))
-       wait_until 5 gone_too client || fail "moment $moment: the client is not told that its server died" ;;
+       wait_until 10 gone_too client || fail "moment $moment: the client is not told that its server died" ;;
     2) kill -9 "${PID[client]}" 2>/dev/null && times[client]=$((times[client] + 1))
-       sleep 0.05
-       # A server whose client had not come yet goes on listening.
-       [[ $(ctl conn list va) == *LISTEN* ]] || wait_until 5 gone_too server ||
-         fail "moment $moment: the server is not told that its client died"
+       wait_until 10 told_or_alone || fail "moment $moment: the server is not told that its client died"
        kill -9 "${PID[server]}" 2>/dev/null || true ;;
   esac
 done
