@@ -8,4 +8,4 @@ add_library(vrdma_admin STATIC
   ${CMAKE_CURRENT_LIST_DIR}/sysfs_tree.cc)
 vrdma_target(vrdma_admin)
 target_compile_definitions(vrdma_admin PRIVATE VRDMA_VERSION="${PROJECT_VERSION}")
-target_link_libraries(vrdma_admin PUBLIC vrdma_api vrdma_core_verbs)
+target_link_libraries(vrdma_admin PUBLIC vrdma_api vrdma_core_verbs vrdma_vrdmad_acceptor)

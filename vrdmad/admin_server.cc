@@ -6,19 +6,18 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <chrono>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 namespace vrdma::vrdmad {
 
 namespace {
 
 constexpr int kBacklog = 64;
-constexpr auto kRetry = std::chrono::seconds(1);
 
 // Who is at the other end, if he may use the socket.
-std::optional<AdminPeer> welcome(const base::Fd& client) {
+std::optional<AdminPeer> allowed_peer(const base::Fd& client) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
@@ -46,57 +45,33 @@ base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& l
   if (::fchmod(listener.get(), 0600) != 0) return base::fail_errno("set the mode of a socket");
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno("bind " + path);
-  std::unique_ptr<AdminServer> server(
-      new AdminServer(loop, backend, path, std::move(listener), std::move(audit)));
-  if (::listen(server->listener_.get(), kBacklog) != 0)
-    return base::fail_errno("listen on " + path);
-  if (auto watching = server->listen(); !watching) return base::pass(std::move(watching).error());
+  std::unique_ptr<AdminServer> server(new AdminServer(loop, backend, path, std::move(audit)));
+  if (::listen(listener.get(), kBacklog) != 0) return base::fail_errno("listen on " + path);
+  auto acceptor = Acceptor::start(loop, std::move(listener), [raw = server.get()](base::Fd client) {
+    raw->welcome(std::move(client));
+  });
+  if (!acceptor) return base::pass(std::move(acceptor).error(), path);
+  server->acceptor_ = std::move(*acceptor);
   return server;
 }
 
 AdminServer::AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path,
-                         base::Fd listener, AuditSink audit)
-    : loop_(loop),
-      backend_(backend),
-      path_(std::move(path)),
-      audit_(std::move(audit)),
-      listener_(std::move(listener)) {}
+                         AuditSink audit)
+    : loop_(loop), backend_(backend), path_(std::move(path)), audit_(std::move(audit)) {}
 
 AdminServer::~AdminServer() {
-  if (listener_.valid()) ::unlink(path_.c_str());
+  if (!path_.empty()) ::unlink(path_.c_str());
   if (service_ && !ending_) service_->stop();
 }
 
-base::Result<void> AdminServer::listen() {
-  auto watch = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_clients(); });
-  if (!watch) return base::pass(std::move(watch).error(), path_);
-  incoming_ = std::move(*watch);
-  return {};
-}
-
-void AdminServer::accept_clients() {
-  for (;;) {
-    base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (client.valid()) {
-      auto peer = welcome(client);
-      if (!peer) {
-        ++refused_;
-        continue;
-      }
-      ++accepted_;
-      admit(std::move(client), std::move(*peer));
-      continue;
-    }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The client stays in the queue and the socket readable: look away, or the loop would spin.
-      incoming_.reset();
-      retry_ = loop_.after(kRetry, [this] {
-        if (!listen()) accept_clients();  // no watch: accept fails too, and the timer starts again
-      });
-    }
+void AdminServer::welcome(base::Fd client) {
+  auto peer = allowed_peer(client);
+  if (!peer) {
+    ++refused_;
     return;
   }
+  ++accepted_;
+  admit(std::move(client), std::move(*peer));
 }
 
 void AdminServer::admit(base::Fd client, AdminPeer peer) {
@@ -145,12 +120,8 @@ void AdminServer::on_service_stopped() {
 }
 
 void AdminServer::stop(std::function<void()> done) {
-  incoming_.reset();
-  retry_.reset();
-  if (listener_.valid()) {
-    listener_.reset();
-    ::unlink(path_.c_str());
-  }
+  acceptor_.reset();
+  if (!path_.empty()) ::unlink(std::exchange(path_, {}).c_str());
   waiting_.clear();
   if (!service_) {
     loop_.post(std::move(done));

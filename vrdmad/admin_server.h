@@ -21,6 +21,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "vrdmad/acceptor.h"
 #include "vrdmad/admin_backend.h"
 #include "vrdmad/admin_service.h"
 
@@ -59,10 +60,8 @@ class AdminServer {
     base::EventLoop::Watch hangup;
   };
 
-  AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path, base::Fd listener,
-              AuditSink audit);
-  base::Result<void> listen();
-  void accept_clients();
+  AdminServer(base::EventLoop& loop, AdminBackend& backend, std::string path, AuditSink audit);
+  void welcome(base::Fd client);
   void admit(base::Fd client, AdminPeer peer);
   void drop(uint64_t id);
   void end_service();
@@ -70,12 +69,10 @@ class AdminServer {
 
   base::EventLoop& loop_;
   AdminBackend& backend_;
-  const std::string path_;
+  std::string path_;  // empty: stopped
   const AuditSink audit_;
 
-  base::Fd listener_;
-  base::EventLoop::Watch incoming_;
-  base::EventLoop::Timer retry_;  // active instead of incoming_ while descriptors are short
+  std::unique_ptr<Acceptor> acceptor_;  // null: stopped
 
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;                   // those of service_

@@ -165,12 +165,12 @@ base::Result<std::unique_ptr<MetricsServer>> MetricsServer::start(base::EventLoo
   const bool is_unix = address.rfind(kUnix, 0) == 0;
   auto listener = is_unix ? listen_on_path(path) : listen_on_port(address);
   if (!listener) return base::pass(std::move(listener).error(), "metrics");
-  std::unique_ptr<MetricsServer> server(
-      new MetricsServer(loop, std::move(source), path, std::move(*listener)));
-  auto watch = loop.watch(server->listener_.get(), EPOLLIN,
-                          [raw = server.get()](uint32_t) { raw->accept_client(); });
-  if (!watch) return base::pass(std::move(watch).error(), "metrics");
-  server->incoming_ = std::move(*watch);
+  std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(source), path));
+  auto acceptor =
+      Acceptor::start(loop, std::move(*listener),
+                      [raw = server.get()](base::Fd client) { raw->admit(std::move(client)); });
+  if (!acceptor) return base::pass(std::move(acceptor).error(), "metrics");
+  server->acceptor_ = std::move(*acceptor);
   return server;
 }
 
@@ -178,18 +178,7 @@ MetricsServer::~MetricsServer() {
   if (!path_.empty()) ::unlink(path_.c_str());
 }
 
-void MetricsServer::accept_client() {
-  base::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) {
-    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-    // It stays readable: look away for a moment.
-    incoming_.reset();
-    retry_ = loop_.after(std::chrono::seconds(1), [this] {
-      if (auto again = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_client(); }))
-        incoming_ = std::move(*again);
-    });
-    return;
-  }
+void MetricsServer::admit(base::Fd fd) {
   if (clients_.size() >= kMaxClients) return;
   const uint64_t id = next_id_++;
   Client& client = clients_[id];

@@ -18,6 +18,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "vrdmad/acceptor.h"
 #include "vrdmad/admin_backend.h"
 
 namespace vrdma::vrdmad {
@@ -46,12 +47,9 @@ class MetricsServer {
     base::EventLoop::Timer deadline;
   };
 
-  MetricsServer(base::EventLoop& loop, Source source, std::string path, base::Fd listener)
-      : loop_(loop),
-        source_(std::move(source)),
-        path_(std::move(path)),
-        listener_(std::move(listener)) {}
-  void accept_client();
+  MetricsServer(base::EventLoop& loop, Source source, std::string path)
+      : loop_(loop), source_(std::move(source)), path_(std::move(path)) {}
+  void admit(base::Fd fd);
   void on_client(uint64_t id, uint32_t events);
   bool receive(Client& client);
   bool send(uint64_t id, Client& client);
@@ -59,9 +57,7 @@ class MetricsServer {
   base::EventLoop& loop_;
   const Source source_;
   const std::string path_;  // of a unix socket; else empty
-  base::Fd listener_;
-  base::EventLoop::Watch incoming_;
-  base::EventLoop::Timer retry_;
+  std::unique_ptr<Acceptor> acceptor_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;
 };

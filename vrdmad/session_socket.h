@@ -5,10 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "vrdmad/acceptor.h"
 
 namespace vrdma::vrdmad {
 
@@ -25,18 +27,13 @@ class SessionSocket {
 
  private:
   SessionSocket() = default;
-  [[nodiscard]] base::Fd next();  // who came; none: invalid, and errno
-  [[nodiscard]] base::Result<void> watch();
-  void accept_some();
+  void admit(base::Fd client);
 
   std::string path_;
   uint64_t netns_inode_ = 0;
   std::function<void(base::Fd)> accepted_;
   std::function<void()> refused_;
-  base::EventLoop* loop_ = nullptr;
-  base::Fd listener_;
-  base::EventLoop::Watch watch_;
-  base::EventLoop::Timer retry_;  // runs while there are no descriptors
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace vrdma::vrdmad
