@@ -246,8 +246,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
-  // What it did not have before may be another's, who is made only after it.
-  apply(*record, stored != nullptr ? still_there(had, gids) : gids);
+  if (stored != nullptr)  // what it did not have before may be another's, who is made only after it
+    apply(*record, still_there(had, gids));
+  else
+    apply(*record);
 
   auto socket = SessionSocket::listen(
       loop_, *directory + "/" + name + ".sock", netns->inode,

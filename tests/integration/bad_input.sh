@@ -66,6 +66,15 @@ refused 2 '.' ctl vdev create
 refused 2 '.' ctl frobnicate
 refused 1 nobody ctl exec nobody -- true
 
+say "more addresses than a GID table holds"
+for i in {1..300}; do printf 'address add fd77::%x/64 dev crowd0 nodad\n' "$i"; done >"$T/addresses"
+loose a crowd0
+ip_in a -batch "$T/addresses"
+ctl vdev create crowd --netns "$a" --netdev crowd0 --tenant crowd >/dev/null
+[[ $(ctl gid list crowd | sed 1d | wc -l) -eq 256 ]] || fail "not 256 GIDs: $(ctl gid list crowd | wc -l)"
+grep -q 'vdevice crowd: .* addresses of its netdev get no GID' "$T/vrdmad.log" || fail "nobody is told"
+ctl vdev delete crowd >/dev/null
+
 say "no root, no daemon"
 as_nobody() { on a nobody env -u LD_PRELOAD "$@"; }
 refused 1 'permission|root' as_nobody "$T/bin/vrdmactl" vdev list
