@@ -78,23 +78,10 @@ CONFORMANCE_TEST(errors, unread_events_of_the_destroyed) {
       // Of two queues at one channel, the one that is destroyed.
       ibv_cq* second = ibv_create_cq(side.context, 8, nullptr, cq.channel, 0);
       CHECK(second != nullptr);
-      ibv_qp_init_attr init{};
-      init.send_cq = init.recv_cq = second;
-      init.cap.max_send_wr = init.cap.max_recv_wr = init.cap.max_recv_sge = 1;
-      init.qp_type = IBV_QPT_RC;
-      ibv_qp* flushed = ibv_create_qp(side.pd, &init);
-      CHECK(flushed != nullptr);
+      ibv_qp* flushed = failed_qp(side, second, 1);
       CHECK_EQ(ibv_req_notify_cq(second, 0), 0);
-      ibv_qp_attr attr{};
-      attr.qp_state = IBV_QPS_INIT;
-      attr.port_num = 1;
-      CHECK_EQ(ibv_modify_qp(flushed, &attr,
-                             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-               0);
       ibv_recv_wr receive{}, *bad = nullptr;
       CHECK_EQ(ibv_post_recv(flushed, &receive, &bad), 0);
-      attr.qp_state = IBV_QPS_ERR;
-      CHECK_EQ(ibv_modify_qp(flushed, &attr, IBV_QP_STATE), 0);
       CHECK_EQ(::poll(&told, 1, 10'000), 1);
       CHECK_EQ(ibv_destroy_qp(flushed), 0);
       CHECK_EQ(ibv_destroy_cq(second), 0);

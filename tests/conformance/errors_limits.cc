@@ -62,24 +62,6 @@ CONFORMANCE_TEST(errors, device_is_whole) {
   CHECK_EQ(orig.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG, 0u);
 }
 
-namespace {
-
-// In ERR: what is posted to it completes at once.
-ibv_qp* failed_qp(const Side& side, ibv_cq_ex* cq, uint32_t max_recv_wr) {
-  ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = ibv_cq_ex_to_cq(cq);
-  attr.cap = {1, max_recv_wr, 1, 1, 0};
-  attr.qp_type = IBV_QPT_RC;
-  ibv_qp* qp = ibv_create_qp(side.pd, &attr);
-  CHECK(qp != nullptr);
-  ibv_qp_attr to{};
-  to.qp_state = IBV_QPS_ERR;
-  CHECK_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), 0);
-  return qp;
-}
-
-}  // namespace
-
 // The clock of completions and the one that can be asked for are one.
 CONFORMANCE_TEST(errors, clocks) {
   const ibv_device_attr_ex device = device_of(side);
@@ -101,7 +83,7 @@ CONFORMANCE_TEST(errors, clocks) {
   };
   {
     Cq plain(side);
-    ibv_qp* qp = failed_qp(side, cq, 1);
+    ibv_qp* qp = failed_qp(side, ibv_cq_ex_to_cq(cq), 1);
     const uint64_t before = ticks();
     ibv_recv_wr wr{}, *bad = nullptr;
     wr.wr_id = 7;
@@ -127,7 +109,7 @@ CONFORMANCE_TEST(errors, extended_polling_by_two) {
   init.wc_flags = IBV_WC_STANDARD_FLAGS;
   ibv_cq_ex* cq = ibv_create_cq_ex(side.context, &init);
   CHECK(cq != nullptr);
-  ibv_qp* qp = failed_qp(side, cq, 64);
+  ibv_qp* qp = failed_qp(side, ibv_cq_ex_to_cq(cq), 64);
   constexpr uint64_t kCount = 50;
   for (uint64_t id = 0; id < kCount; ++id) {
     ibv_recv_wr wr{}, *bad = nullptr;

@@ -325,6 +325,19 @@ void Qp::receive(uint64_t wr_id, std::vector<ibv_sge> sges) {
 
 // ---- Srq ----
 
+ibv_qp* failed_qp(const Side& side, ibv_cq* cq, uint32_t max_recv_wr) {
+  ibv_qp_init_attr attr{};
+  attr.send_cq = attr.recv_cq = cq;
+  attr.cap = {1, max_recv_wr, 1, 1, 0};
+  attr.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = ibv_create_qp(side.pd, &attr);
+  CHECK(qp != nullptr);
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  CHECK_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), 0);
+  return qp;
+}
+
 Srq::Srq(const Side& side, uint32_t max_wr, uint32_t max_sge) {
   ibv_srq_init_attr attr{};
   attr.attr.max_wr = max_wr;

@@ -129,6 +129,9 @@ class Qp {
   uint32_t psn_;
 };
 
+// One in ERR: what is posted to it completes at once. The caller destroys it.
+[[nodiscard]] ibv_qp* failed_qp(const Side& side, ibv_cq* cq, uint32_t max_recv_wr);
+
 class Srq {
  public:
   Srq(const Side& side, uint32_t max_wr, uint32_t max_sge = 16);
