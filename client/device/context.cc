@@ -51,9 +51,7 @@ void complain_of_version(const std::string& device) {
 }
 
 int say_hello(Context* context, const char* path) {
-  auto socket = dial(path);
-  if (!socket) return socket.error().code();
-  context->session.use(std::move(*socket));
+  if (const int error = context->session.open(path); error != 0) return error;
 
   MemoryTable& memory = MemoryTable::instance();
   std::random_device random;
@@ -107,10 +105,8 @@ void scan_devices(std::vector<FoundDevice>* found) {
     device.session = directory + "/" + std::string(file);
     // Asking tells the GUID, and whether anybody is there: the socket of a dead daemon is no
     // device.
-    auto socket = dial(device.session);
-    if (!socket) continue;
     Session session;
-    session.use(std::move(*socket));
+    if (session.open(device.session) != 0) continue;
     ipc::Request request;
     ipc::Reply reply;
     request.call = ipc::Call::kProbe;

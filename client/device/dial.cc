@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,27 @@ base::Result<base::Fd> dial(const std::string& path, int flags) {
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno("connect to " + path);
   return socket;
+}
+
+base::Result<base::Fd> Newcomer::begin(const std::string& path) {
+  path_ = path;
+  dials_ = 1;
+  return dial(path_);
+}
+
+base::Result<base::Fd> Newcomer::again() {
+  constexpr int kMost = 4;
+  constexpr auto kPatience = std::chrono::seconds(3);
+  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path_ + ": vrdmad hangs up");
+  ++dials_;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    auto socket = dial(path_);
+    const int error = socket ? 0 : socket.error().code();
+    const bool may_come = error == ECONNREFUSED || error == ENOENT;
+    if (!may_come || std::chrono::steady_clock::now() >= deadline) return socket;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 base::Fd Redial::ask(const std::string& path, const void* question, size_t question_size,

@@ -14,6 +14,24 @@ namespace vrdma::client {
 // Connects to the socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of connect(2).
 [[nodiscard]] base::Result<base::Fd> dial(const std::string& path, int flags = 0);
 
+// The connections of a program of which no daemon knows yet. One that ends in the middle of what it
+// is asked makes way for the next: who starts while vrdmad is replaced is served by the new one.
+// Not for two threads at once.
+class Newcomer {
+ public:
+  // Errors as of dial(); does not wait.
+  [[nodiscard]] base::Result<base::Fd> begin(const std::string& path);
+  // After a connection was closed without an answer. Waits for a daemon for some seconds; who is
+  // hung up on again and again is not wanted.
+  [[nodiscard]] base::Result<base::Fd> again();
+  // It is wanted.
+  void answered() { dials_ = 1; }
+
+ private:
+  std::string path_;
+  int dials_ = 0;
+};
+
 // One question to the daemon that comes next, on a connection of its own.
 //
 // Never waits. A daemon that is still starting has a socket, but does not answer there yet; and one

@@ -10,6 +10,13 @@
 
 namespace vrdma::client {
 
+int Session::open(const std::string& path) {
+  auto socket = newcomer_.begin(path);
+  if (!socket) return socket.error().code();
+  socket_ = std::move(*socket);
+  return 0;
+}
+
 bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                        std::vector<base::Fd>* received) {
   if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
@@ -49,6 +56,7 @@ void Session::goodbye(ipc::Word& serving) {
 
 void Session::resumable(std::string path, const ipc::HelloReply& hello,
                         std::function<void(base::Fd socket)> replace) {
+  newcomer_ = {};
   path_ = std::move(path);
   session_ = hello.session;
   grace_ms_ = hello.grace_ms;
@@ -84,6 +92,11 @@ Session::Resumed Session::resume_locked() {
 }
 
 bool Session::wait_for_daemon() {
+  if (session_ == 0) {
+    auto socket = newcomer_.again();
+    if (socket) socket_ = std::move(*socket);
+    return socket.has_value();
+  }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(grace_ms_);
   auto pause = std::chrono::milliseconds(2);
   for (;;) {

@@ -20,7 +20,8 @@ namespace vrdma::client {
 
 class Session {
  public:
-  void use(base::Fd socket) { socket_ = std::move(socket); }
+  // Connects to the socket at `path`. 0, or the errno of connect(2).
+  int open(const std::string& path);
   // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
   // old one; it is called under the session's lock, and may take none but leaves.
   void resumable(std::string path, const ipc::HelloReply& hello,
@@ -60,6 +61,7 @@ class Session {
   std::vector<ipc::Request> told_;  // since the last answer
   std::string path_;
   Redial redial_;
+  Newcomer newcomer_;     // until resumable()
   uint32_t session_ = 0;  // 0: no other daemon can serve it
   uint32_t grace_ms_ = 0;
   std::function<void(base::Fd)> replace_;

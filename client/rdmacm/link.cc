@@ -26,9 +26,9 @@ std::shared_ptr<CmLink> CmLink::current() {
   const std::lock_guard lock(*mutex);
   if (*known != nullptr && (*known)->is_own() && !(*known)->lost_) return *known;
   const std::string path = socket_directory() + "/" + ipc::kCmSocket;
-  auto socket = dial(path);
-  if (!socket) return nullptr;
   auto link = std::make_shared<CmLink>();
+  auto socket = link->newcomer_.begin(path);
+  if (!socket) return nullptr;
   link->path_ = path;
   link->socket_ = std::move(*socket);
   link->owner_ = ::getpid();
@@ -54,12 +54,12 @@ bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::
   if (!ipc::receive_reply(socket_.get(), reply, sizeof *reply, &fds)) return false;
   if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return false;
   told_.clear();  // a daemon does one thing after the other
-  redialled_ = false;
+  newcomer_.answered();
   if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
   return true;
 }
 
-// Whether another daemon serves us now. Does not wait.
+// Whether another daemon serves us now. Does not wait once there is a channel.
 CmLink::Resumed CmLink::resume() {
   if (lost_) return Resumed::kNever;
   const auto now = std::chrono::steady_clock::now();
@@ -72,10 +72,8 @@ CmLink::Resumed CmLink::resume() {
   base::Fd socket;
   if (begun_) {
     if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
-  } else if (!redialled_) {
-    // Nothing is known of us, and nothing need be. But who is hung up on again is not wanted.
-    redialled_ = true;
-    if (auto dialled = dial(path_)) socket = std::move(*dialled);
+  } else if (auto dialled = newcomer_.again()) {
+    socket = std::move(*dialled);  // nothing is known of us, and nothing need be
   }
   if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;
   if (!socket.valid() || reply.error != 0) {

@@ -72,7 +72,7 @@ class CmLink {
   Redial redial_;
   std::array<std::atomic<uint64_t>, ipc::kCmSecret / sizeof(uint64_t)> secret_{};
   bool begun_ = false;              // there is a channel: the daemon knows us
-  bool redialled_ = false;          // since the last answer, while it does not
+  Newcomer newcomer_;               // while it does not
   std::atomic<bool> lost_ = false;  // and no other does, nor will
   std::atomic<uint32_t> daemon_ = 0;
   std::chrono::milliseconds grace_{0};
