@@ -168,10 +168,17 @@ void Fabric::restore_pair(Qp& qp) {
         restore_outbox(*qp.maps_peer, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);
 }
 
+// Of the two who wrote a link down, the dead daemon may have got only to the first.
 bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
   Qp* peer = named_peer(qp);
+  const auto restore = [this](Qp& initiator, Qp& responder) {
+    if (initiator.out != nullptr) return;
+    initiator.out_used = responder.in_used = true;
+    make_link(initiator, responder);
+  };
   const bool stands = peer != nullptr && names(*peer, qp);
-  if (stands && linked_out && qp.out == nullptr && peer->in_used) make_link(qp, *peer);
+  if (stands && linked_out) restore(qp, *peer);
+  if (stands && linked_in) restore(*peer, qp);
   if (qp.out == nullptr && qp.type != QpType::kXrcTarget)
     qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
   return peer != nullptr || !(linked_out || linked_in);

@@ -265,6 +265,27 @@ TEST_F(Fabrics, CutWhoDies) {
   EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
 }
 
+// A daemon that dies while it writes down that two are linked has told it of one of them, or both.
+TEST_F(Fabrics, RestoreALinkThatEitherSideRemembers) {
+  const auto pair = world.connected();
+  Qp &a = *pair.a, &b = *pair.b;
+  const auto restore = [&](bool initiator_knows, bool responder_knows) {
+    a.out = b.in = nullptr;
+    a.out_used = initiator_knows;
+    b.in_used = responder_knows;
+    (void)fabric.restore_link(a, initiator_knows, true);
+    (void)fabric.restore_link(b, true, responder_knows);
+    EXPECT_EQ(link(a), a.out != nullptr ? link(b) : ipc::Link::kNone);
+    return a.out == &b && b.in == &a && a.out_used && b.in_used;
+  };
+  EXPECT_FALSE(restore(false, false));
+  EXPECT_TRUE(restore(true, true));
+  EXPECT_TRUE(restore(true, false));
+  EXPECT_TRUE(restore(false, true));
+  b.set_state(QpState::kErr);
+  EXPECT_FALSE(restore(true, true));
+}
+
 TEST_F(Fabrics, KnowTheMembersOfGroups) {
   const verbs::Gid group = gid_of("ff0e::1");
   Party::QpOptions datagram;
