@@ -66,6 +66,7 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
 
   add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
   add("fabric_rings_corrupt", use.fabric.rings_corrupt);
+  add("fabric_requests_in_doubt", use.fabric.requests_in_doubt);
   for (const auto& row : quota) {
     const std::string kind(provisioning::traits(row.kind).name);
     gauge("quota_used", row.used, {"kind", kind});

@@ -43,6 +43,7 @@ const std::map<std::string, std::string>& helps() {
       {"links", "queue pairs that can send, by who carries out their requests"},
       {"fabric_datagrams_dropped", "datagrams dropped in the vdevice's fabric"},
       {"fabric_rings_corrupt", "impossible ring indices in the vdevice's fabric"},
+      {"fabric_requests_in_doubt", "requests that failed because a vrdmad died in their middle"},
       {"quota_used", "what is in use of a quota"},
       {"quota_limit", "the limit of a quota"},
       {"quota_refused", "what was refused because of a quota"},
