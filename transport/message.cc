@@ -29,7 +29,6 @@ Progress MessagePath::execute(rdma::WorkRequest& request) {
     abandon();
     return done(WcStatus::kLocalProtectionError);
   }
-  queue_.mark(ipc::Mark::kBegun);
   const WcStatus status = send(request, message_);
   const uint64_t length = message_->size() - headroom_;
   abandon();

@@ -19,6 +19,9 @@ class MessagePath : public Path {
 
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) final;
   void abandon() final;
+  // Nobody takes over what is sent as frames or to QP1.
+  [[nodiscard]] bool delivered(const rdma::WorkRequest&, uint32_t) const override { return true; }
+  [[nodiscard]] bool written(rdma::WorkRequest&) final { return false; }
 
  protected:
   // Before anything is read. False: a request that no queue pair of this type has.
@@ -29,11 +32,11 @@ class MessagePath : public Path {
                                              const Message& message) = 0;
 
   rdma::Qp& qp_;
+  SendQueue& queue_;
 
  private:
   [[nodiscard]] Progress collect(rdma::WorkRequest& request);
 
-  SendQueue& queue_;
   uint32_t headroom_;
   Message message_;
   bool reading_ = false;  // a reach thread fills message_

@@ -210,17 +210,19 @@ bool SendQueue::settle() {
   if (!begun && word != ipc::mark_word(ipc::Mark::kDone, tail_)) return false;
   const auto opcode = static_cast<verbs::Opcode>(request_.wqe.opcode);
   const uint32_t answered = verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0;
-  if (!begun || !verbs::is_connected(qp_.type)) {  // a datagram may be lost
+  if (!begun) {
     complete(WcStatus::kSuccess, answered);
     return true;
   }
   if (verbs::consumes_receive(opcode)) {
-    const uint32_t at = qp_.block->mark_receive.load(std::memory_order_relaxed);
-    const bool delivered =
-        qp_.out != nullptr && (qp_.out_direct ? ipc::head_of(*qp_.outbox->ring, qp_.outbox->depth)
-                                              : qp_.out->inbox_head) == at + 1;
+    const uint32_t index = qp_.block->mark_receive.load(std::memory_order_relaxed);
+    const bool delivered = path_->delivered(request_, index);
     if (delivered) complete(WcStatus::kSuccess, 0);
     return delivered;
+  }
+  if (path_->written(request_)) {
+    complete(WcStatus::kSuccess, 0);
+    return true;
   }
   // A moment of nanoseconds: it may have been done, or not.
   ++qp_.context->device->fabric->counters.requests_in_doubt;

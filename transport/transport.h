@@ -32,6 +32,11 @@ class Path {
   [[nodiscard]] virtual Progress execute(rdma::WorkRequest& request) = 0;
   // Forgets a request that was begun; what it claimed goes back.
   virtual void abandon() = 0;
+  // A dead worker had begun to complete a receive with `request`, as entry `index` of its inbox:
+  // whether it had done so.
+  [[nodiscard]] virtual bool delivered(const rdma::WorkRequest& request, uint32_t index) const = 0;
+  // It had begun to change memory by `request`, and no receive: whether that is certainly done.
+  [[nodiscard]] virtual bool written(rdma::WorkRequest& request) = 0;
 };
 
 }  // namespace vrdma::transport

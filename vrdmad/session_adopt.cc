@@ -169,7 +169,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
     qp->maps_peer_id = state.maps_peer;
     qp->link = state.link;
     qp->peer_outbox_at = state.peer_outbox;
-    qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
+    qp->inbox_head = qp->inbox_taken_over = ipc::head_of(*qp->inbox, qp->inbox_depth);
     if (state.outbox != 0) {
       auto outbox = rdma::restore_outbox(*qp->context, state.outbox, state.outbox_depth);
       if (!outbox) return pass(std::move(outbox).error());

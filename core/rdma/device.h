@@ -292,7 +292,8 @@ struct Qp {
   const uint8_t* sq = nullptr;
   ipc::SendResult* results = nullptr;
   ipc::RecvRing* inbox = nullptr;
-  uint32_t inbox_head = 0;  // ours: entries delivered
+  uint32_t inbox_head = 0;        // ours: entries delivered
+  uint32_t inbox_taken_over = 0;  // of these, by a daemon before us
   ReceiveQueue receives;
 
   verbs::Gid sgid{};        // our own, of the path; set at RTR

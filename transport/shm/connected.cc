@@ -30,6 +30,13 @@ void ConnectedPath::abandon() {
   buffer_ = nullptr;
 }
 
+bool ConnectedPath::delivered(const rdma::WorkRequest&, uint32_t index) const {
+  if (qp_.out == nullptr) return false;
+  const uint32_t head =
+      qp_.out_direct ? ipc::head_of(*qp_.outbox->ring, qp_.outbox->depth) : qp_.out->inbox_head;
+  return head == index + 1;
+}
+
 Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   rdma::Qp& peer = *qp_.out;
   const bool xrc = peer.domain != nullptr;
@@ -94,21 +101,44 @@ Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan
 }
 
 namespace {
-// The last bytes of a message, which are seen at once.
+
+// How many bytes of a message are its end, which is seen at once: those of one aligned word.
 uint64_t end_of(const Plan& plan) {
   const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
   return std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
 }
+
+// The end of a WRITE, where it is in place: what is to be stored, and where.
+struct End {
+  uint8_t bytes[sizeof(uint64_t)];
+  uint64_t length = 0;
+  uint8_t* place = nullptr;
+};
+bool find_end(const Plan& plan, uint64_t from, End* end) {
+  const rdma::PieceList source = rdma::slice(plan.source, from, plan.length - from);
+  for (uint32_t i = 0; i < source.count; ++i) {
+    if (!rdma::read_piece(source.pieces[i], end->bytes + end->length)) return false;
+    end->length += source.pieces[i].length;
+  }
+  const rdma::PieceList target = rdma::slice(plan.target, from, end->length);
+  if (!rdma::map_pieces(target)) return false;
+  uint64_t run = 0;
+  end->place = target.pieces[0].space->at(target.pieces[0].addr, end->length, &run);
+  return end->place != nullptr;
+}
+
 }  // namespace
 
 // A program may look for the end of what is written to it, and then write there itself. So between
 // that end and the rest stands a mark, and what is written twice after a worker's death is only
-// what nobody has seen.
+// what nobody has seen. Of a worker that dies between the marks nobody knows what it has done:
+// there stand the stores alone.
 bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) {
   const bool atomic = verbs::is_atomic(plan.opcode);
   if (!atomic && (plan.opcode == verbs::Opcode::kRdmaRead || plan.receives || plan.length == 0))
     return rdma::perform(request, plan);
   if (atomic) {
+    if (!rdma::map_pieces(plan.source) || !rdma::map_pieces(plan.target)) return false;
     queue_.mark(ipc::Mark::kBegun);
     if (!rdma::perform(request, plan)) return false;
   } else {
@@ -116,13 +146,23 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
     if (front > done_ && !rdma::copy_pieces(rdma::slice(plan.source, done_, front - done_),
                                             rdma::slice(plan.target, done_, front - done_)))
       return false;
+    End end;
+    if (!find_end(plan, front, &end)) return false;
     queue_.mark(ipc::Mark::kBegun);
-    if (!rdma::copy_pieces(rdma::slice(plan.source, front, plan.length - front),
-                           rdma::slice(plan.target, front, plan.length - front)))
-      return false;
+    rdma::copy_ordered(end.place, end.bytes, end.length);
   }
   queue_.mark(ipc::Mark::kDone);
   return true;
+}
+
+// Where the end is as it was to be, it was written, or is not to be.
+bool ConnectedPath::written(rdma::WorkRequest& request) {
+  Plan plan;
+  End end;
+  return qp_.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
+         verbs::is_write(plan.opcode) && plan.length > 0 &&
+         find_end(plan, plan.length - end_of(plan), &end) &&
+         std::memcmp(end.place, end.bytes, end.length) == 0;
 }
 
 uint64_t ConnectedPath::slice_length(const Plan& plan) const {

@@ -22,6 +22,8 @@ class ConnectedPath final : public Path {
 
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
   void abandon() override;
+  [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const override;
+  [[nodiscard]] bool written(rdma::WorkRequest& request) override;
 
  private:
   enum class Stage : uint8_t { kStart, kRead, kWritten, kChanged, kAnswered };

@@ -21,6 +21,19 @@ bool DatagramPath::admit(const rdma::WorkRequest& request) {
 
 uint64_t DatagramPath::max_length() const { return qp_.context->device->roce_mtu(); }
 
+rdma::Qp* DatagramPath::target(const rdma::WorkRequest& request) const {
+  verbs::Gid destination;
+  std::memcpy(destination.bytes.data(), request.wqe.ud.dgid, destination.bytes.size());
+  if (destination.is_multicast()) return nullptr;
+  return qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
+}
+
+// Others may have sent there since. To a group it is not sent again: some have it.
+bool DatagramPath::delivered(const rdma::WorkRequest& request, uint32_t index) const {
+  const rdma::Qp* to = target(request);
+  return to == nullptr || to->inbox_taken_over != index;
+}
+
 WcStatus DatagramPath::send(const rdma::WorkRequest& request, const Message& message) {
   rdma::Fabric& fabric = *qp_.context->device->fabric;
   NetworkHeader header;
@@ -32,15 +45,18 @@ WcStatus DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
   header.flow_label = request.wqe.ud.flow_label;
   header.write(message->data(), message->size() - kGrhBytes);
   if (!destination.is_multicast()) {
-    rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
-    if (target == nullptr)
+    rdma::Qp* to = target(request);
+    if (to == nullptr) {
       ++fabric.counters.datagrams_dropped;
-    else
-      deliver(*target, request, header, message);
+      return WcStatus::kSuccess;
+    }
+    queue_.mark(ipc::Mark::kBegun, to->inbox_head);
+    deliver(*to, request, header, message);
     return WcStatus::kSuccess;
   }
   const auto* members = fabric.members(destination);
   if (members == nullptr) return WcStatus::kSuccess;
+  queue_.mark(ipc::Mark::kBegun);
   for (rdma::Qp* member : *members)
     if (member != &qp_) deliver(*member, request, header, message);
   return WcStatus::kSuccess;

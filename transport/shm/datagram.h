@@ -11,12 +11,14 @@ class DatagramPath final : public MessagePath {
  public:
   DatagramPath(rdma::Qp& qp, SendQueue& queue) : MessagePath(qp, queue, verbs::kGrhBytes) {}
   ~DatagramPath() override { abandon(); }
+  [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const override;
 
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
                                      const Message& message) override;
+  [[nodiscard]] rdma::Qp* target(const rdma::WorkRequest& request) const;
   void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);
 

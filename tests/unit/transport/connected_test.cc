@@ -212,6 +212,25 @@ TEST_F(Connected, IsAbandonedWhileItChangesAnOperand) {
   }
 }
 
+// A worker died between the marks of the first request.
+TEST_F(Connected, DoubtsAWriteOnlyWhereItsEndIsNotThere) {
+  auto* written = reinterpret_cast<uint64_t*>(b.memory());
+  const auto was_begun = [&](uint64_t value, uint64_t there) {
+    pair = world.connected();
+    std::memcpy(a.memory(), &value, sizeof value);
+    *written = there;
+    pair.a->block->mark = ipc::mark_word(ipc::Mark::kBegun, 0);
+    pair.a->sender->adopted();
+    return run(rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{kBase, sizeof value, a_key}});
+  };
+  const uint64_t& doubted = world.fabric.counters.requests_in_doubt;
+  EXPECT_EQ(was_begun(5, 5), WcStatus::kSuccess);
+  EXPECT_EQ(doubted, 0u);
+  EXPECT_EQ(was_begun(5, 4), WcStatus::kRetryExceeded);
+  EXPECT_EQ(doubted, 1u);
+  EXPECT_EQ(*written, 4u);
+}
+
 TEST_F(Connected, CompletesReceivesInOrder) {
   for (uint64_t i = 0; i < 8; ++i)
     ASSERT_TRUE(b.post_receive(*pair.b, i, {{kBase + i * 16, 16, b_key}}));

@@ -189,6 +189,28 @@ TEST_F(Datagrams, TakeReceivesFromASharedQueue) {
   EXPECT_EQ(b.received(*to)[0].slot, 3u);
 }
 
+// What a dead worker had begun. Whatever has arrived there since, only what it delivered itself is
+// not sent again.
+TEST_F(Datagrams, AreSentAgainUnlessADeadWorkerHadDeliveredThem) {
+  const auto was_begun = [this](const ipc::SendWqe& wqe, uint32_t receive) {
+    from->block->mark_receive = receive;
+    from->block->mark = ipc::mark_word(ipc::Mark::kBegun, from->block->sq_tail);
+    from->sender->adopted();
+    EXPECT_EQ(send(wqe), WcStatus::kSuccess);
+    return b.received(*to).size();
+  };
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(receive(i));
+  EXPECT_EQ(send(datagram()), WcStatus::kSuccess);
+  EXPECT_EQ(send(datagram()), WcStatus::kSuccess);
+  to->inbox_taken_over = 1;
+  EXPECT_EQ(was_begun(datagram(), 0), 2u);
+  EXPECT_EQ(was_begun(datagram(), 1), 3u);
+  EXPECT_EQ(was_begun(datagram("fe80::b", to->qpn + 1), 0), 3u);  // nobody is there any more
+  const std::string group = "ff0e::1";
+  ASSERT_TRUE(world.fabric.attach(*to, gid_of(group)));
+  EXPECT_EQ(was_begun(datagram(group, 0xffffff), 0), 3u);  // some members may have it
+}
+
 TEST_F(Datagrams, EndASessionWithACorruptReceiveQueue) {
   to->block->rq_head = 5000;
   EXPECT_EQ(send(datagram()), WcStatus::kSuccess);
