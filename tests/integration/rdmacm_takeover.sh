@@ -17,14 +17,18 @@ two_vdevices "$mode"
 # replace_all_the_time: until `client` has ended; the fourth time in order, else by force. How often
 # is in $KILLED.
 replace_all_the_time() {
+  local since=$SECONDS
   KILLED=0
   until ended "${PID[client]}"; do
+    ((SECONDS - since < 240)) || fail "the client does not end: $(ctl stats; ctl conn list)"
     sleep "0.$((RANDOM % 200 + 100))"
     if [[ $((++KILLED)) -eq 4 ]]; then stop_daemon; else kill_daemon; fi
     sleep "0.0$((RANDOM % 80 + 10))"
     start_daemon
   done
 }
+sessions() { find "$R/state" -type f | wc -l; }
+begun() { ended "${PID[client]}" || [[ $(sessions) -gt $1 ]]; }
 established() { [[ $(ctl conn list | grep -c ESTABLISHED) -eq $1 ]]; }
 nothing_left() { [[ $(ctl conn list | wc -l) -eq 1 && -z $(ls "$R/state") ]]; }
 end_well() { # NAME...: in this order
@@ -33,7 +37,7 @@ end_well() { # NAME...: in this order
     reap "$name" 60
     # rping destroys the channel at which its other thread may be about to ask for the next event.
     [[ $(<"$T/$name.log") != 'rdma_get_cm_event: Bad file descriptor' ]] || REAPED=0
-    [[ $REAPED -eq 0 ]] || fail "$name ends with status $REAPED: $(tail -n 3 "$T/$name.log")"
+    [[ $REAPED -eq 0 ]] || fail "$name ends with status $REAPED: $(tail -n 3 "$T/$name.log"; ctl stats)"
     no_sanitizer "$name" "$T/$name.log"
   done
   wait_until 10 nothing_left || fail "left: $(ctl conn list; ls "$R/state")"
@@ -64,7 +68,10 @@ for words in "${programs[@]}"; do
   else
     kill_daemon
     start_daemon
+    before=$(sessions)
     spawn client b nobody "${client[@]}"
+    # Who begins where there is no daemon has no device.
+    wait_until 20 begun "$before" || fail "${client[0]} does not begin"
   fi
   replace_all_the_time
   end_well client server
@@ -87,7 +94,7 @@ end_well client server
 say "who dies meanwhile is told of by the next daemon"
 listening_server a nobody rping -s -a 10.0.0.1 -C 100000000
 spawn client b nobody rping -c -a 10.0.0.1 -C 100000000
-sleep 0.3
+wait_until 20 established 2 || fail "rping does not connect"
 kill_daemon
 kill -9 "${PID[client]}"
 reap client 5
