@@ -96,9 +96,10 @@ int renew(EventSource& source, bool wait) {
 }  // namespace
 
 EventSource::~EventSource() {
-  // The daemon sees the end of the socket only if it is its own.
-  if (socket.valid() && link->is_own() && is_hung_up(*this))
-    (void)link->tell(ipc::CmCall::kDestroyChannel, handle);
+  // The daemon sees the end of the socket only if it is its own; and who is told of no daemon's
+  // death any more must not have said something that only that one has heard.
+  if (socket.valid() && link->is_own() && (is_hung_up(*this) || link->is_unanswered()))
+    (void)link->call(ipc::CmCall::kDestroyChannel, handle);
 }
 
 ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
@@ -107,9 +108,10 @@ ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
     if (got != sizeof *message) return got;
     const auto it = source.link->ids.find(message->handle);
     if (it == source.link->ids.end()) return got;
-    // Those of an id come in their order. The dead daemon had sent it, and the next does not know.
+    // The dead daemon had sent it, and the next does not know; so only the last comes twice. (Those
+    // of an id that moves to another channel may come in another order.)
     uint32_t& last = it->second->last_event;
-    if (last != 0 && static_cast<int32_t>(message->sequence - last) <= 0) continue;
+    if (last != 0 && message->sequence == last) continue;
     last = message->sequence;
     return got;
   }

@@ -154,6 +154,11 @@ int CmLink::tell(ipc::CmCall call, uint32_t handle) {
   return 0;
 }
 
+bool CmLink::is_unanswered() {
+  const std::lock_guard lock(mutex_);
+  return !told_.empty();
+}
+
 // 0 would be none.
 uint32_t CmLink::next_sequence() {
   if (++sequence_ == 0) ++sequence_;

@@ -39,6 +39,8 @@ class CmLink {
   // A request that cannot fail but by what an event tells: does not wait for an answer, only, as
   // call() does, for a daemon. 0 or EIO.
   int tell(ipc::CmCall call, uint32_t handle);
+  // Something was told since the last answer, which a daemon may not have heard.
+  [[nodiscard]] bool is_unanswered();
   // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
