@@ -74,8 +74,8 @@ bool CmId::take_again(const CmIdRecord& record, Endpoint* endpoint) {
   Route route = record.route;
   route.endpoint = endpoint;
   if (!use(route)) return false;
-  // Of an address that has gone it hears nothing, as before.
-  if (record.state == CmIdState::kListening) (void)begin_to_listen();
+  // Of an address that has gone it hears nothing until that is there again, as before.
+  if (record.state == CmIdState::kListening) (void)begin_to_listen(Endpoint::Absent::kMay);
   if (record.connection.state == State::kClosed || endpoint == nullptr) return true;
   auto connection = endpoint->restore(record.connection, this);
   if (!connection) return false;
@@ -157,11 +157,11 @@ base::Result<void> CmId::resolve_route() {
   return {};
 }
 
-base::Result<void> CmId::listen_on(Endpoint& endpoint) {
+base::Result<void> CmId::listen_on(Endpoint& endpoint, Endpoint::Absent absent) {
   // The wildcard of IPv6 is at all addresses unless told otherwise.
   std::optional<verbs::Gid> at;
   if (kept_.local.gid != verbs::Gid() || kept_.family_only) at = kept_.local.gid;
-  auto listener = endpoint.listen(service_id(kept_.local.port), at, kept_.backlog, this);
+  auto listener = endpoint.listen(service_id(kept_.local.port), at, kept_.backlog, this, absent);
   if (!listener) return tl::unexpected(listener.error());
   listeners_.emplace_back(&endpoint, std::move(*listener));
   return {};
@@ -177,7 +177,7 @@ base::Result<void> CmId::listen(uint32_t backlog) {
   return {};
 }
 
-base::Result<void> CmId::begin_to_listen() {
+base::Result<void> CmId::begin_to_listen(Endpoint::Absent absent) {
   if (auto ok = binding_.listen(); !ok) return ok;
   std::vector<Endpoint*> where;
   if (kept_.local.gid.is_unspecified())
@@ -185,7 +185,7 @@ base::Result<void> CmId::begin_to_listen() {
   else
     where = {kept_.route.endpoint};
   for (Endpoint* endpoint : where) {
-    if (auto ok = listen_on(*endpoint); !ok) {
+    if (auto ok = listen_on(*endpoint, absent); !ok) {
       listeners_.clear();
       return ok;
     }

@@ -234,8 +234,9 @@ class CmId final : ConnectionHandler, ListenHandler {
   [[nodiscard]] Path path() const;
   [[nodiscard]] std::vector<uint8_t> with_header(PrivateData data) const;
   [[nodiscard]] bool take_again(const CmIdRecord& record, Endpoint* endpoint);
-  base::Result<void> begin_to_listen();
-  base::Result<void> listen_on(Endpoint& endpoint);
+  base::Result<void> begin_to_listen(Endpoint::Absent absent = Endpoint::Absent::kMayNot);
+  base::Result<void> listen_on(Endpoint& endpoint,
+                               Endpoint::Absent absent = Endpoint::Absent::kMayNot);
   base::Result<void> use(const Route& route);
   void refuse(Connection& connection) const;
   std::unique_ptr<CmId> child(Connection connection, const Path& path, PrivateData header);

@@ -111,8 +111,8 @@ base::Result<Connection> Endpoint::restore(const ConnectionRecord& record,
 }
 
 base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs::Gid> gid,
-                                        uint32_t backlog, ListenHandler* handler) {
-  if (gid && !gid->is_unspecified() && !state_->owns(*gid))
+                                        uint32_t backlog, ListenHandler* handler, Absent absent) {
+  if (absent == Absent::kMayNot && gid && !gid->is_unspecified() && !state_->owns(*gid))
     return tl::unexpected(state_->refuse_gid(*gid).error());
   auto& place = state_->listeners[{service_id, gid}];
   if (place)

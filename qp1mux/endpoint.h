@@ -143,9 +143,12 @@ class Endpoint {
   // Listens for a service ID at one of the vdevice's GIDs, at all of a family (the wildcards of
   // IPv4 and IPv6) or, with nullopt, at all; those it will have included. Who is more special comes
   // first. EADDRINUSE if there is one alike, EADDRNOTAVAIL if the GID is not the vdevice's.
-  // `handler` must outlive it.
+  // `handler` must outlive it. One that goes on from another process may be at a GID that is absent
+  // at the moment.
+  enum class Absent : uint8_t { kMayNot, kMay };
   [[nodiscard]] base::Result<Listener> listen(uint64_t service_id, std::optional<verbs::Gid> gid,
-                                              uint32_t backlog, ListenHandler* handler);
+                                              uint32_t backlog, ListenHandler* handler,
+                                              Absent absent = Absent::kMayNot);
 
   // EPERM if the vdevice may not, EBUSY if somebody has it. `handler` must outlive it.
   [[nodiscard]] base::Result<RawPort> open_raw(RawHandler* handler);

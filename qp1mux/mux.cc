@@ -156,8 +156,10 @@ void MuxState::end_widowed() {
     dreq.remote_id = exchange->local_id;
     dreq.remote_qpn = exchange->local_qpn;
     const Path& path = exchange->path;
-    receive({exchange->endpoint->setup.fabric, path.remote, path.local, path.roce,
-             path.traffic_class, path.hop_limit, path.flow_label, mad});
+    // Its address may have gone meanwhile, so nobody is looked for there.
+    (void)on_dreq(*exchange->endpoint,
+                  {exchange->endpoint->setup.fabric, path.remote, path.local, path.roce,
+                   path.traffic_class, path.hop_limit, path.flow_label, mad});
   }
 }
 

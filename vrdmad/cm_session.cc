@@ -113,6 +113,7 @@ uint64_t CmSession::netns() const { return space_->inode; }
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
   watch_.reset();
+  file_ = {};  // nobody takes it over, whatever becomes of us
   ended_(this);
 }
 

@@ -116,6 +116,34 @@ TEST_F(Mortal, TellThatThePeerDidNotSurvive) {
   EXPECT_EQ(client.state(), State::kClosed);
 }
 
+TEST_F(Mortal, TellSoWhoseAddressHasGoneMeanwhile) {
+  ask();
+  run();
+  accept();
+  run();
+  ASSERT_TRUE(client.connection.send_rtu());
+  run();
+  gid_a = gid("10.0.0.9");
+  die(true, false);
+  EXPECT_EQ(client.state(), State::kDreqReceived);
+}
+
+TEST_F(Mortal, HearAtAnAddressThatComesBack) {
+  const verbs::Gid absent = gid("10.0.0.8");
+  EXPECT_EQ(b.listen(kService, absent, 8, &server).error().code(), EADDRNOTAVAIL);
+  listener = {};
+  listener = std::move(b.listen(kService, absent, 8, &server, Endpoint::Absent::kMay).value());
+  gid_b = absent;
+  ask();
+  run();
+  EXPECT_EQ(server.sides.size(), 0u);
+  client.connection = {};
+  ASSERT_TRUE(b.set_gids({absent}));
+  ask();
+  run();
+  EXPECT_EQ(server.sides.size(), 1u);
+}
+
 TEST_F(Mortal, TellWhoHasAnsweredThatTheAskerDidNotSurvive) {
   ask();
   run();
