@@ -132,9 +132,11 @@ void Session::leave_survivors() {
   };
   std::vector<Survivor> survivors;
   const auto bereave = [&](rdma::Qp& qp) {
-    for (rdma::Qp* peer : {qp.out, qp.in})
-      if (peer != nullptr && peer->context != context_.get())
-        survivors.push_back({peer, peer->alive});
+    for (rdma::Qp* peer : {qp.out, qp.in}) {
+      if (peer == nullptr || peer->context == context_.get()) continue;
+      peer->bereaved = true;  // which is written down when the link is cut
+      survivors.push_back({peer, peer->alive});
+    }
   };
   context_->qps.each(bereave);
   context_->targets.each([&](rdma::Target& target) {

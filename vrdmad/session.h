@@ -197,8 +197,7 @@ class Session {
   const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
   SessionFile::Last last_;              // of the dead daemon
   std::unordered_map<uint32_t, std::pair<bool, bool>> was_linked_;  // by handle: out, in
-  std::vector<uint32_t> bereaved_;
-  uint32_t version_ = ipc::kVersion;  // of the client
+  uint32_t version_ = ipc::kVersion;                                // of the client
   uint32_t sequence_ = 0;
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   base::EventLoop::Timer too_soon_;             // a request waits for its time

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/ipc/bell.h"
 #include "core/rdma/qp_state.h"
 #include "vrdmad/process_files.h"
 #include "vrdmad/session.h"
@@ -224,17 +225,32 @@ void Session::restore_claims() {
          (qp->peer_outbox != nullptr &&
           completed_in(*qp->peer_outbox->ring, qp->peer_outbox->depth, claim.peer_outbox)));
     if (srq != nullptr && slot < srq->depth && !completed &&
-        srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker)
+        (srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker ||
+         srq->is_half_returned(slot)))
       srq->give_back(slot);
     file_->erase(Stored::kClaim, record.number);
   }
 }
 
+namespace {
+
+// It was to go to ERR, or would have been brought there meanwhile.
+bool has_failed(const rdma::Qp& qp) {
+  if (verbs::is_connected(qp.type) && qp.can_receive() && !qp.context->device->owns(qp.sgid))
+    return true;
+  const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
+  return verbs::is_reliable(qp.type) && qp.can_send() && tail != 0 &&
+         qp.results[(tail - 1) & (qp.sq_depth - 1)].status !=
+             static_cast<uint32_t>(verbs::WcStatus::kSuccess);
+}
+
+}  // namespace
+
 void Session::restore_links() {
   restore_claims();
   context_->qps.each([this](rdma::Qp& qp) {
     const auto [out, in] = was_linked_[qp.handle];
-    if (!context_->device->fabric->restore_link(qp, out, in)) bereaved_.push_back(qp.handle);
+    qp.bereaved = !context_->device->fabric->restore_link(qp, out, in) || has_failed(qp);
   });
   was_linked_.clear();
 }
@@ -249,14 +265,18 @@ void Session::go_on() {
     qp.note_drained();  // nothing is in hand
     keep_state(qp);
     qp.sender->adopted();
-    if (qp.send_cq != nullptr) qp.send_cq->notify(qp.qpn, true);
-    qp.recv_cq->notify(qp.qpn, true);
+    if (!qp.can_send()) qp.sender->link_changed();  // before the program looks, as in Qp::fail()
+    for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
+      if (cq != nullptr) ipc::announce(*cq->bell, qp.qpn);
     context_->device->fabric->relink(qp);
     if (qp.out != nullptr) qp.sender->link_changed();
     qp.sender->kick();
   });
-  for (const uint32_t handle : bereaved_) context_->qps.find(handle)->fail();
-  bereaved_.clear();
+  // The dead daemon may have taken a program's request to be told, and not have told it.
+  context_->cqs.each([](rdma::Cq& cq) { cq.wake(); });
+  context_->qps.each([](rdma::Qp& qp) {
+    if (qp.bereaved) qp.fail();
+  });
 }
 
 // kResume, said on a connection of its own, which becomes that of the session that it names.

@@ -246,6 +246,10 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
       qp->fail();
       break;
     default:
+      if (to == QpState::kSqd && from == QpState::kRts) {
+        now.en_sqd_async_notify = has(verbs::kQpEnSqdAsyncNotify) ? wanted.en_sqd_async_notify : 0;
+        now.sq_draining = 1;
+      }
       qp->set_state(to);
       if (from == QpState::kInit && to == QpState::kRtr)
         if (const int error = to_rtr(*qp, request, answer); error != 0) {
@@ -257,8 +261,6 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
         }
       if (to == QpState::kSqd && from == QpState::kRts) {
         // What was begun is brought to its end, as if nothing had changed.
-        now.en_sqd_async_notify = has(verbs::kQpEnSqdAsyncNotify) ? wanted.en_sqd_async_notify : 0;
-        now.sq_draining = 1;
         if (!qp->sender || qp->sender->drained()) qp->note_drained();
         break;
       }

@@ -157,7 +157,7 @@ void Session::keep_state(const rdma::Qp& qp) {
   record.peer_outbox = qp.peer_outbox_at;
   record.maps_peer = qp.maps_peer_id;
   record.linked_out = qp.out != nullptr ? 1 : 0;
-  record.linked_in = qp.in != nullptr ? 1 : 0;
+  record.linked_in = qp.in != nullptr || qp.bereaved ? 1 : 0;
   record.out_used = qp.out_used ? 1 : 0;
   record.in_used = qp.in_used ? 1 : 0;
   record.link = qp.link;

@@ -22,6 +22,12 @@ void Cq::notify(uint32_t qpn, bool solicited) {
   notify(solicited);
 }
 
+void Cq::wake() {
+  if (channel == nullptr) return;
+  bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
+  ipc::tell_anyway(channel->pipe.get(), slot);
+}
+
 base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {
   max_sge = std::max(max_sge, 1u);
   depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
@@ -79,6 +85,10 @@ void Srq::give_back(uint32_t slot) {
   for (Sender* waiter : std::list(waiters)) waiter->receive_posted();
 }
 
+bool Srq::is_half_returned(uint32_t slot) const {
+  return receives.claims->words()[slot].load() == (ipc::kReturned | returned_head);
+}
+
 void Srq::set_limit(uint32_t fewer_than) {
   limit = fewer_than;
   block->limit.store(limit);
@@ -86,9 +96,9 @@ void Srq::set_limit(uint32_t fewer_than) {
 
 void Srq::check_limit() {
   if (limit == 0 || count_waiting(receives) >= limit) return;
+  context->raise(verbs::Event::kSrqLimitReached, handle);
   limit = 0;
   block->limit.store(0);
-  context->raise(verbs::Event::kSrqLimitReached, handle);
 }
 
 void Srq::deliver(const ipc::RecvEntry& entry) {
@@ -123,6 +133,7 @@ void Qp::note_drained() {
   if (state() != QpState::kSqd || attributes.sq_draining == 0) return;
   attributes.sq_draining = 0;
   if (attributes.en_sqd_async_notify != 0) raise(verbs::Event::kSqDrained);
+  changed();
 }
 
 void Qp::settle_claim() {
@@ -131,7 +142,8 @@ void Qp::settle_claim() {
   const uint32_t slot = block->claiming.load(std::memory_order_acquire) - 1;
   if (slot >= srq_of_peer->depth) return;
   const uint64_t in_progress = ipc::claimed_by(link, ipc::head_of(*outbox->ring, outbox->depth));
-  if (srq_of_peer->receives.claims->words()[slot].load() == in_progress)
+  if (srq_of_peer->receives.claims->words()[slot].load() == in_progress ||
+      srq_of_peer->is_half_returned(slot))
     srq_of_peer->give_back(slot);
 }
 
@@ -254,7 +266,7 @@ void Context::reset_qp(Qp& qp) {
   if (qp.sender) qp.sender->link_changed();
   qp.settle_claim();
   qp.attributes = {};
-  qp.out_used = qp.in_used = qp.out_direct = false;
+  qp.out_used = qp.in_used = qp.out_direct = qp.bereaved = false;
   qp.maps_peer = nullptr;
   qp.maps_peer_id = 0;
   qp.outbox = nullptr;

@@ -199,6 +199,9 @@ struct Cq {
   void notify(bool solicited);
   // The same for a completion of queue pair `qpn`, of which a poll learns by this.
   void notify(uint32_t qpn, bool solicited);
+  // Tells its owner whether it asked or not, and whether there is something or not: who took its
+  // request may have died before it wrote.
+  void wake();
 };
 
 // One process's use of an XRC domain (xrc.h).
@@ -254,6 +257,8 @@ struct Srq {
   void completed(uint32_t slot) const;
   // Gives back one that was claimed and will not be completed.
   void give_back(uint32_t slot);
+  // A daemon died while it did so: it is to be done again.
+  [[nodiscard]] bool is_half_returned(uint32_t slot) const;
   // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case
   // already.
   void set_limit(uint32_t fewer_than);
@@ -302,6 +307,7 @@ struct Qp {
   bool out_direct = false;  // and so executed by the program, unless a limit forbids
   uint32_t receiving = 0;   // datagrams on their way into memory that has to be reached
   bool out_used = false, in_used = false;  // a link was made since RESET
+  bool bereaved = false;                   // whom it was linked to is dead: it goes to ERR
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   uint32_t maps_peer_id = 0;               // its id; it may be no more
   std::shared_ptr<Outbox> outbox;          // completions of our sends

@@ -154,15 +154,20 @@ void Fabric::restore_pair(Qp& qp) {
   const auto is_it = [&qp](const Qp& peer) {
     return peer.outbox != nullptr && peer.outbox->range.offset() == qp.peer_outbox_at;
   };
-  const Qp* named = named_peer(qp);
+  Qp* const named = named_peer(qp);
   if (qp.link != 0 && named != nullptr && named->srq != nullptr) qp.claims_from(*named->srq);
   next_link_ = std::max(next_link_, qp.link);
-  if (named != nullptr && named->context == qp.maps_peer && is_it(*named))
+  if (named != nullptr && named->context == qp.maps_peer && is_it(*named)) {
     qp.peer_outbox = named->outbox;
-  else
+    // One that has not come to RTR yet learns of its peer there: see pair().
+    if (named->maps_peer_id == 0 && qp.outbox != nullptr &&
+        named->peer_outbox_at == qp.outbox->range.offset())
+      named->peer_outbox = qp.outbox;
+  } else {
     qp.maps_peer->qps.each([&](const Qp& peer) {
       if (is_it(peer)) qp.peer_outbox = peer.outbox;
     });
+  }
   if (qp.peer_outbox == nullptr)
     qp.peer_outbox =
         restore_outbox(*qp.maps_peer, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);

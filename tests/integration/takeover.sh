@@ -156,6 +156,17 @@ reap client 10
 [[ $REAPED -ne 0 ]] || fail "the client does not see the death of the server"
 wait_until 5 has_sessions 0 || fail "the dead session is there"
 
+say "so is whose peer died in front of a daemon that had not told it yet"
+begin ib_send_bw -F -D 30
+kill -9 "${PID[client]}"
+wait_until 5 has_sessions 1 || fail "the death of the client is not noticed"
+kill_daemon
+reap client 5
+start_daemon
+reap server 15
+[[ $REAPED -ne 0 ]] || fail "the server does not see the death of the client"
+wait_until 5 has_sessions 0 || fail "the dead session is there"
+
 say "a second daemon dies before the programs, stopped meanwhile, know of it: they give up"
 kill_daemon
 start_daemon --daemon-grace 2

@@ -271,13 +271,20 @@ TEST_F(SendQueues, FinishInSqdWhatWasBegun) {
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
   ASSERT_TRUE(post(write()));
   ASSERT_TRUE(wait_for([&] { return pair.a->block->blocked == 1; }));
+  pair.a->attributes.sq_draining = 1;
   pair.a->set_state(QpState::kSqd);
   queue().link_changed();
+  std::vector<uint32_t> written_down;
+  a.context.on_qp_changed = [&](const rdma::Qp& qp) {
+    written_down.push_back(qp.attributes.sq_draining);
+  };
   ASSERT_TRUE(post_receive());
   ring(*pair.b);
   EXPECT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 1; }));
   settle();
   EXPECT_EQ(pair.a->block->sq_tail, 1u);
+  a.context.on_qp_changed = nullptr;
+  EXPECT_THAT(written_down, ElementsAre(0)) << "or the next daemon says once more that it drained";
 }
 
 TEST_F(SendQueues, LetGoWhenTheQueuePairFails) {

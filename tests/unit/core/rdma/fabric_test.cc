@@ -232,6 +232,25 @@ TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
 }
 
+// What a daemon knows that takes over between the two.
+TEST_F(Fabrics, LinkDirectlyWhoCameToRtrUnderAnotherDaemon) {
+  world.a->context.id = 1;
+  world.b->context.id = 2;
+  const auto pair = strangers();
+  world.name(*pair.a, *pair.b);
+  world.name(*pair.b, *pair.a);
+  world.to_rtr(*pair.a);
+  pair.a->peer_outbox = pair.b->peer_outbox = nullptr;
+  pair.a->maps_peer = nullptr;
+  fabric.restore_pair(*pair.a);
+  fabric.restore_pair(*pair.b);
+  world.to_rtr(*pair.b);
+  world.to_rts(*pair.a);
+  world.to_rts(*pair.b);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+}
+
 TEST_F(Fabrics, FailWhoLosesItsGid) {
   const auto pair = world.connected();
   Qp* idle = world.add_qp(*world.a, {});

@@ -88,6 +88,17 @@ TEST_F(SharedQueue, GivesWhatWasGivenBackFirst) {
   EXPECT_THAT(claim_all(), ElementsAre(2, 1, 3));
 }
 
+TEST_F(SharedQueue, GetsBackWhatADeadDaemonHadHalfGivenBack) {
+  post(2);
+  ASSERT_THAT(claim_all(), ElementsAre(2));
+  EXPECT_FALSE(srq->is_half_returned(2));
+  queue.claims->words()[2].store(ipc::kReturned | srq->returned_head);
+  EXPECT_TRUE(srq->is_half_returned(2));
+  srq->give_back(2);
+  EXPECT_FALSE(srq->is_half_returned(2));
+  EXPECT_THAT(claim_all(), ElementsAre(2));
+}
+
 // However long a receive was held, and however often others went round meanwhile.
 TEST_F(SharedQueue, GetsBackWhatWasHeldLong) {
   post(0);
