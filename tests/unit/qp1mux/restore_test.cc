@@ -33,6 +33,14 @@ struct Mortal : testing::Test {
     rep.qpn = 0x22;
     ASSERT_TRUE(server.last().connection.send_rep(rep));
   }
+  void establish() {
+    ask();
+    run();
+    accept();
+    run();
+    ASSERT_TRUE(client.connection.send_rtu());
+    run();
+  }
 
   // Dies, with all MADs that are on their way, and is replaced.
   void die(bool with_client = true, bool with_server = true) {
@@ -102,12 +110,7 @@ TEST_F(Mortal, KeepTheirIdsApart) {
 }
 
 TEST_F(Mortal, TellThatThePeerDidNotSurvive) {
-  ask();
-  run();
-  accept();
-  run();
-  ASSERT_TRUE(client.connection.send_rtu());
-  run();
+  establish();
   die(true, false);
   EXPECT_EQ(client.state(), State::kDreqReceived);
   EXPECT_EQ(client.events.back(), EventKind::kDreqReceived);
@@ -117,12 +120,7 @@ TEST_F(Mortal, TellThatThePeerDidNotSurvive) {
 }
 
 TEST_F(Mortal, TellSoWhoseAddressHasGoneMeanwhile) {
-  ask();
-  run();
-  accept();
-  run();
-  ASSERT_TRUE(client.connection.send_rtu());
-  run();
+  establish();
   gid_a = gid("10.0.0.9");
   die(true, false);
   EXPECT_EQ(client.state(), State::kDreqReceived);
