@@ -218,6 +218,7 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
   auto& now = qp->attributes;
   const verbs::QpAttributes before = now;
   const verbs::Gid sgid_before = qp->sgid;
+  const bool drains = to == QpState::kSqd && from == QpState::kRts;
   if (has(verbs::kQpAccessFlags)) now.access_flags = wanted.access_flags;
   if (has(verbs::kQpPkeyIndex)) now.pkey_index = wanted.pkey_index;
   if (has(verbs::kQpPort)) now.port_num = wanted.port_num;
@@ -246,7 +247,7 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
       qp->fail();
       break;
     default:
-      if (to == QpState::kSqd && from == QpState::kRts) {
+      if (drains) {
         now.en_sqd_async_notify = has(verbs::kQpEnSqdAsyncNotify) ? wanted.en_sqd_async_notify : 0;
         now.sq_draining = 1;
       }
@@ -259,7 +260,7 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
           qp->block->access.store(effective_access(*qp), std::memory_order_relaxed);
           return error;
         }
-      if (to == QpState::kSqd && from == QpState::kRts) {
+      if (drains) {
         // What was begun is brought to its end, as if nothing had changed.
         if (!qp->sender || qp->sender->drained()) qp->note_drained();
         break;

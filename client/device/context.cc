@@ -84,7 +84,7 @@ int say_hello(Context* context, const char* path) {
   context->bell_file = std::move(fds[1]);
   context->events_wake = std::move(fds[own_events]);
   context->session.resumable(
-      path, reply.hello, [context](base::Fd fresh) { context->replace_socket(std::move(fresh)); });
+      reply.hello, [context](base::Fd fresh) { context->replace_socket(std::move(fresh)); });
   memory.provide(std::move(fds[2]), own_events > 5 ? std::move(fds[5]) : base::Fd());
   return 0;
 }

@@ -39,19 +39,18 @@ base::Result<base::Fd> dial(const std::string& path, int flags) {
 }
 
 base::Result<base::Fd> Newcomer::begin(const std::string& path) {
-  path_ = path;
   dials_ = 1;
-  return dial(path_);
+  return dial(path);
 }
 
-base::Result<base::Fd> Newcomer::again() {
+base::Result<base::Fd> Newcomer::again(const std::string& path) {
   constexpr int kMost = 4;
   constexpr auto kPatience = std::chrono::seconds(3);
-  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path_ + ": vrdmad hangs up");
+  if (dials_ == 0 || dials_ == kMost) return base::fail(EIO, path + ": vrdmad hangs up");
   ++dials_;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
-    auto socket = dial(path_);
+    auto socket = dial(path);
     const int error = socket ? 0 : socket.error().code();
     const bool may_come = error == ECONNREFUSED || error == ENOENT;
     if (!may_come || std::chrono::steady_clock::now() >= deadline) return socket;

@@ -23,13 +23,12 @@ class Newcomer {
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path);
   // After a connection was closed without an answer. Waits for a daemon for some seconds; who is
   // hung up on again and again is not wanted.
-  [[nodiscard]] base::Result<base::Fd> again();
+  [[nodiscard]] base::Result<base::Fd> again(const std::string& path);
   // It is wanted.
   void answered() { dials_ = 1; }
 
  private:
-  std::string path_;
-  int dials_ = 0;
+  int dials_ = 0;  // without an answer
 };
 
 // One question to the daemon that comes next, on a connection of its own.

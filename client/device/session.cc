@@ -10,8 +10,9 @@
 
 namespace vrdma::client {
 
-int Session::open(const std::string& path) {
-  auto socket = newcomer_.begin(path);
+int Session::open(std::string path) {
+  path_ = std::move(path);
+  auto socket = newcomer_.begin(path_);
   if (!socket) return socket.error().code();
   socket_ = std::move(*socket);
   return 0;
@@ -54,10 +55,9 @@ void Session::goodbye(ipc::Word& serving) {
   }
 }
 
-void Session::resumable(std::string path, const ipc::HelloReply& hello,
+void Session::resumable(const ipc::HelloReply& hello,
                         std::function<void(base::Fd socket)> replace) {
   newcomer_ = {};
-  path_ = std::move(path);
   session_ = hello.session;
   grace_ms_ = hello.grace_ms;
   epoch_ = hello.epoch;
@@ -93,7 +93,7 @@ Session::Resumed Session::resume_locked() {
 
 bool Session::wait_for_daemon() {
   if (session_ == 0) {
-    auto socket = newcomer_.again();
+    auto socket = newcomer_.again(path_);
     if (socket) socket_ = std::move(*socket);
     return socket.has_value();
   }

@@ -21,11 +21,10 @@ namespace vrdma::client {
 class Session {
  public:
   // Connects to the socket at `path`. 0, or the errno of connect(2).
-  int open(const std::string& path);
+  int open(std::string path);
   // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
   // old one; it is called under the session's lock, and may take none but leaves.
-  void resumable(std::string path, const ipc::HelloReply& hello,
-                 std::function<void(base::Fd socket)> replace);
+  void resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace);
   enum class Resumed { kYes, kNotYet, kNever };
   // After hung_up(): whether another daemon serves it now. Does not wait.
   [[nodiscard]] Resumed resume();

@@ -72,7 +72,7 @@ CmLink::Resumed CmLink::resume() {
   base::Fd socket;
   if (begun_) {
     if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
-  } else if (auto dialled = newcomer_.again()) {
+  } else if (auto dialled = newcomer_.again(path_)) {
     socket = std::move(*dialled);  // nothing is known of us, and nothing need be
   }
   if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;

@@ -307,7 +307,7 @@ struct Qp {
   bool out_direct = false;  // and so executed by the program, unless a limit forbids
   uint32_t receiving = 0;   // datagrams on their way into memory that has to be reached
   bool out_used = false, in_used = false;  // a link was made since RESET
-  bool bereaved = false;                   // whom it was linked to is dead: it goes to ERR
+  bool bereaved = false;                   // it goes to ERR: mostly, whom it was linked to is dead
   Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
   uint32_t maps_peer_id = 0;               // its id; it may be no more
   std::shared_ptr<Outbox> outbox;          // completions of our sends

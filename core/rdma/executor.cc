@@ -240,11 +240,8 @@ bool map_pieces(const PieceList& list) {
   for (uint32_t i = 0; i < list.count; ++i) {
     const Piece& piece = list.pieces[i];
     uint64_t run = 0;
-    for (uint64_t at = 0; piece.space != nullptr && at < piece.length; at += run) {
-      const uint8_t* place = piece.space->at(piece.addr + at, piece.length - at, &run);
-      if (place == nullptr) return false;
-      (void)*static_cast<const volatile uint8_t*>(place);
-    }
+    for (uint64_t at = 0; piece.space != nullptr && at < piece.length; at += run)
+      if (piece.space->at(piece.addr + at, piece.length - at, &run) == nullptr) return false;
   }
   return true;
 }

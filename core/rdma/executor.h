@@ -153,7 +153,7 @@ struct Plan {  // good only when prepare() has said kDone
 // could not be mapped: nothing was changed.
 [[nodiscard]] bool change_operand(const WorkRequest& request, const Piece& operand, uint64_t* old);
 
-// Makes sure that perform() can touch `list`, where its memory is in place, and the sooner.
+// Makes sure that perform() can touch `list`, where its memory is in place.
 [[nodiscard]] bool map_pieces(const PieceList& list);
 
 // Publishes the completion of plan.receive as entry `index` of `ring`.

@@ -323,8 +323,6 @@ void Qp::receive(uint64_t wr_id, std::vector<ibv_sge> sges) {
   CHECK_EQ(try_receive(wr_id, std::move(sges)), 0);
 }
 
-// ---- Srq ----
-
 ibv_qp* failed_qp(const Side& side, ibv_cq* cq, uint32_t max_recv_wr) {
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq;
@@ -337,6 +335,8 @@ ibv_qp* failed_qp(const Side& side, ibv_cq* cq, uint32_t max_recv_wr) {
   CHECK_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), 0);
   return qp;
 }
+
+// ---- Srq ----
 
 Srq::Srq(const Side& side, uint32_t max_wr, uint32_t max_sge) {
   ibv_srq_init_attr attr{};

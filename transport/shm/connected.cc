@@ -108,6 +108,16 @@ uint64_t end_of(const Plan& plan) {
   return std::min(plan.length, (last.addr + last.length - 1) % 8 + 1);
 }
 
+// Where a piece that is in place begins, brought in so that the next access takes no fault; nullptr
+// if it cannot be mapped.
+uint8_t* touched(const rdma::Piece& piece) {
+  uint64_t run = 0;
+  uint8_t* place =
+      piece.space != nullptr ? piece.space->at(piece.addr, piece.length, &run) : nullptr;
+  if (place != nullptr) (void)*static_cast<const volatile uint8_t*>(place);
+  return place;
+}
+
 // The end of a WRITE, where it is in place: what is to be stored, and where.
 struct End {
   uint8_t bytes[sizeof(uint64_t)];
@@ -120,10 +130,7 @@ bool find_end(const Plan& plan, uint64_t from, End* end) {
     if (!rdma::read_piece(source.pieces[i], end->bytes + end->length)) return false;
     end->length += source.pieces[i].length;
   }
-  const rdma::PieceList target = rdma::slice(plan.target, from, end->length);
-  if (!rdma::map_pieces(target)) return false;
-  uint64_t run = 0;
-  end->place = target.pieces[0].space->at(target.pieces[0].addr, end->length, &run);
+  end->place = touched(rdma::slice(plan.target, from, end->length).pieces[0]);
   return end->place != nullptr;
 }
 
@@ -138,7 +145,7 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
   if (!atomic && (plan.opcode == verbs::Opcode::kRdmaRead || plan.receives || plan.length == 0))
     return rdma::perform(request, plan);
   if (atomic) {
-    if (!rdma::map_pieces(plan.source) || !rdma::map_pieces(plan.target)) return false;
+    if (touched(plan.source.pieces[0]) == nullptr || !rdma::map_pieces(plan.target)) return false;
     queue_.mark(ipc::Mark::kBegun);
     if (!rdma::perform(request, plan)) return false;
   } else {

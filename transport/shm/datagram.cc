@@ -21,37 +21,39 @@ bool DatagramPath::admit(const rdma::WorkRequest& request) {
 
 uint64_t DatagramPath::max_length() const { return qp_.context->device->roce_mtu(); }
 
-rdma::Qp* DatagramPath::target(const rdma::WorkRequest& request) const {
-  verbs::Gid destination;
-  std::memcpy(destination.bytes.data(), request.wqe.ud.dgid, destination.bytes.size());
-  if (destination.is_multicast()) return nullptr;
-  return qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
+namespace {
+verbs::Gid destination_of(const rdma::WorkRequest& request) {
+  verbs::Gid gid;
+  std::memcpy(gid.bytes.data(), request.wqe.ud.dgid, gid.bytes.size());
+  return gid;
 }
+}  // namespace
 
 // Others may have sent there since. To a group it is not sent again: some have it.
 bool DatagramPath::delivered(const rdma::WorkRequest& request, uint32_t index) const {
-  const rdma::Qp* to = target(request);
-  return to == nullptr || to->inbox_taken_over != index;
+  const verbs::Gid destination = destination_of(request);
+  if (destination.is_multicast()) return true;
+  const rdma::Qp* target = qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
+  return target == nullptr || target->inbox_taken_over != index;
 }
 
 WcStatus DatagramPath::send(const rdma::WorkRequest& request, const Message& message) {
   rdma::Fabric& fabric = *qp_.context->device->fabric;
   NetworkHeader header;
   header.source = source_;
-  verbs::Gid& destination = header.destination;
-  std::memcpy(destination.bytes.data(), request.wqe.ud.dgid, destination.bytes.size());
+  const verbs::Gid& destination = header.destination = destination_of(request);
   header.traffic_class = request.wqe.ud.traffic_class;
   header.hop_limit = request.wqe.ud.hop_limit;
   header.flow_label = request.wqe.ud.flow_label;
   header.write(message->data(), message->size() - kGrhBytes);
   if (!destination.is_multicast()) {
-    rdma::Qp* to = target(request);
-    if (to == nullptr) {
+    rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
+    if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
       return WcStatus::kSuccess;
     }
-    queue_.mark(ipc::Mark::kBegun, to->inbox_head);
-    deliver(*to, request, header, message);
+    queue_.mark(ipc::Mark::kBegun, target->inbox_head);
+    deliver(*target, request, header, message);
     return WcStatus::kSuccess;
   }
   const auto* members = fabric.members(destination);

@@ -18,7 +18,6 @@ class DatagramPath final : public MessagePath {
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
                                      const Message& message) override;
-  [[nodiscard]] rdma::Qp* target(const rdma::WorkRequest& request) const;
   void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);
 
