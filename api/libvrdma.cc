@@ -65,7 +65,7 @@ OwnedVdevice::OwnedVdevice(v1::Vdev from) : vrdma_vdevice{}, message_(std::move(
   node_guid = message_.node_guid().c_str();
   port_state = message_.port_state().c_str();
   socket = message_.socket().c_str();
-  netns_inode = message_.netns_inode();
+  netns_cookie = message_.netns_cookie();
   ifindex = message_.ifindex();
   active_mtu = message_.active_mtu();
   sessions = message_.sessions();

@@ -67,6 +67,8 @@ Outcome vdev_create(const Options& options, Output& output) {
   request.set_fabric(options.fabric);
   if (auto added = add_quota(options.quota, *request.mutable_quota()); !added) return added;
   for (const auto& permission : options.allow) request.add_allow(permission);
+  request.set_no_direct(options.no_direct);
+  for (const auto& prefix : options.addresses) request.add_addresses(prefix);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.create_vdev(request);
     if (!vdev) return base::pass(std::move(vdev).error());

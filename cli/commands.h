@@ -18,6 +18,8 @@ struct Options {
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
   std::vector<std::string> quota;                     // each as parse_quota() takes it
   std::vector<std::string> allow;
+  bool no_direct = false;
+  std::vector<std::string> addresses;
   std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // of quota show

@@ -180,7 +180,7 @@ Result<void> show_vdevice(const std::string& name, const std::string& tree) {
 
 }  // namespace
 
-Result<void> make_environment(const std::string& session_dir) {
+Result<void> make_environment(const std::string& sysfs_dir) {
   if (::unshare(CLONE_NEWNS) != 0) return base::fail_errno("a mount namespace");
   if (auto done = detach_mounts(); !done) return done;
   if (auto done = mount_own_sys(); !done) return done;
@@ -189,13 +189,11 @@ Result<void> make_environment(const std::string& session_dir) {
   if (auto done = make_dir(kDevices); !done) return done;
   if (auto done = cover(kDevices); !done) return done;
 
-  const auto entries = names_in(session_dir);
-  if (!entries) return base::pass(entries.error());
-  const std::string suffix = ".sysfs";
-  for (const auto& entry : *entries) {
-    if (entry.size() <= suffix.size() || !entry.ends_with(suffix)) continue;
-    const std::string name = entry.substr(0, entry.size() - suffix.size());
-    if (auto done = show_vdevice(name, session_dir + "/" + entry); !done) return done;
+  const auto names = names_in(sysfs_dir);
+  if (!names) return base::pass(names.error());
+  for (const auto& name : *names) {
+    if (name.ends_with('~')) continue;  // it is being made
+    if (auto done = show_vdevice(name, sysfs_dir + "/" + name); !done) return done;
   }
   return {};
 }

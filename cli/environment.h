@@ -20,9 +20,10 @@
 
 namespace vrdma::cli {
 
-// Moves this process into such a mount namespace. `session_dir` is the run directory's directory
-// of this process's network namespace; all vdevices in it are shown. Needs CAP_SYS_ADMIN. After an
+// Moves this process into such a mount namespace. `sysfs_dir` is the run directory's directory of
+// sysfs trees for this process's network namespace; all vdevices in it are shown, and no other tree
+// is mounted. Needs CAP_SYS_ADMIN, and to be root, who alone may enter the directory. After an
 // error, part of it may have happened: programs that need no more than verbs still run.
-[[nodiscard]] base::Result<void> make_environment(const std::string& session_dir);
+[[nodiscard]] base::Result<void> make_environment(const std::string& sysfs_dir);
 
 }  // namespace vrdma::cli

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,21 +10,23 @@
 
 #include "cli/environment.h"
 #include "core/base/fd.h"
+#include "core/base/netns_cookie.h"
 
 namespace vrdma::cli {
 
 namespace {
 
+// Also finds out whether it is still the one that the vdevice is in.
 base::Result<void> enter_netns(const v1::Vdev& vdev) {
   const std::string path = netns_path(vdev.netns());
   const std::string what = "netns of vdevice " + vdev.name();
   const base::Fd netns(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!netns.valid()) return base::fail_errno(what + ": open " + path);
-  struct stat status {};
-  if (::fstat(netns.get(), &status) != 0) return base::fail_errno(what + ": look at " + path);
-  if (status.st_ino != vdev.netns_inode())
-    return base::fail(ESTALE, what + ": " + path + " is another one by now");
   if (::setns(netns.get(), CLONE_NEWNET) != 0) return base::fail_errno(what + ": enter " + path);
+  const auto cookie = base::own_netns_cookie();
+  if (!cookie) return base::pass(cookie.error(), what);
+  if (*cookie != vdev.netns_cookie())
+    return base::fail(ESTALE, what + ": " + path + " is another one by now");
   return {};
 }
 
@@ -56,9 +57,9 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
   if (before != nullptr && *before != '\0') *libraries += ":" + std::string(before);
   std::error_code ignored;
   const std::string absolute_run_dir = std::filesystem::absolute(run_dir, ignored).string();
-  const std::string session_dir = absolute_run_dir + "/netns/" + std::to_string(vdev.netns_inode());
+  const std::string sysfs_dir = absolute_run_dir + "/sysfs/" + std::to_string(vdev.netns_cookie());
   // Verbs need none of it, so a program may well run without.
-  if (const auto made = make_environment(session_dir); !made)
+  if (const auto made = make_environment(sysfs_dir); !made)
     std::cerr << "vrdmactl: " << command[0]
               << " may miss devices in /sys/class/infiniband: " << made.error().message() << '\n';
   ::setenv("LD_LIBRARY_PATH", libraries->c_str(), 1);

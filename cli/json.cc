@@ -30,7 +30,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"tenant", vdev.tenant()},
           {"fabric", vdev.fabric()},
           {"netns", vdev.netns()},
-          {"netns_inode", vdev.netns_inode()},
+          {"netns_cookie", vdev.netns_cookie()},
           {"netdev", vdev.netdev()},
           {"ifindex", vdev.ifindex()},
           {"node_guid", vdev.node_guid()},
@@ -42,6 +42,9 @@ Json object_of(const v1::Vdev& vdev) {
           {"quota", quota_rows(vdev)},
           {"allowed", vdev.allowed()},
           {"limited", vdev.limited()},
+          {"no_direct", vdev.no_direct()},
+          {"addresses", vdev.addresses()},
+          {"addresses_ignored", vdev.addresses_ignored()},
           {"lost", vdev.lost()}};
 }
 

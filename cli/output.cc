@@ -104,16 +104,20 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());
-    line("netns", vdev.netns() + " (inode " + std::to_string(vdev.netns_inode()) + ")");
+    line("netns", vdev.netns() + " (cookie " + std::to_string(vdev.netns_cookie()) + ")");
     line("netdev", vdev.netdev() + " (index " + std::to_string(vdev.ifindex()) + ")");
     line("node guid", vdev.node_guid());
     line("port", vdev.port_state() + ", mtu " + std::to_string(vdev.active_mtu()));
     line("socket", vdev.socket());
     line("sessions", std::to_string(vdev.sessions()));
-    line("traffic", vdev.limited()
-                        ? "mediated, for it is limited"
+    line("traffic", vdev.limited() ? "mediated, for it is limited"
+                    : vdev.no_direct()
+                        ? "mediated, by --no-direct"
                         : "direct between processes that trust each other, else mediated");
     if (vdev.allowed_size() > 0) line("allowed", joined(vdev.allowed()));
+    if (vdev.addresses_size() > 0)
+      line("addresses", "of " + joined(vdev.addresses()) +
+                            " only; ignored so far: " + std::to_string(vdev.addresses_ignored()));
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
     for (const auto& row : vdev.quota())

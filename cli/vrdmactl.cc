@@ -80,13 +80,20 @@ class Grammar {
         .required();
     text(create, "--netdev", options_.netdev, "DEV", "its interface in that namespace").required();
     text(create, "--parent", options_.parent, "PARENT", "what it is carved from (soft)");
-    text(create, "--tenant", options_.tenant, "TENANT", "whose it is (default)");
+    text(create, "--tenant", options_.tenant, "TENANT", "whose it is (its own)");
     text(create, "--fabric", options_.fabric, "FABRIC", "whom it can reach (the tenant's own)");
     quota(create, "--quota");
     create
         .add_option("--allow", options_.allow, "what needs your word, such as raw-packet (nothing)")
         ->delimiter(',')
         ->type_name("PERMISSION,...");
+    create
+        .add_option("--addresses", options_.addresses,
+                    "what its GIDs must be in, such as 10.0.0.0/24 (see vrdmactl(8))")
+        ->delimiter(',')
+        ->type_name("PREFIX,...");
+    create.add_flag("--no-direct", options_.no_direct,
+                    "a worker of vrdmad executes all of its work");
     name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
     name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
     leaf(vdev, "delete", "destroy vdevices", vdev_delete)

@@ -14,7 +14,7 @@ using Mac = std::array<uint8_t, 6>;
 using Address = std::array<uint8_t, 16>;
 
 struct Link {
-  uint64_t netns_inode = 0;
+  uint64_t netns_cookie = 0;
   uint32_t ifindex = 0;
   std::string name;
   std::optional<Mac> mac;  // none: of another length than 6, or there is none

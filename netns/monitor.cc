@@ -112,7 +112,7 @@ base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, uint32_
 base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::string& netdev,
                                                 uint32_t ifindex, LinkObserver observer) {
   int nsid = kOwnNetns;
-  if (netns.inode != own_.inode) {
+  if (netns.cookie != own_.cookie) {
     auto assigned = queries_->nsid_of(netns.fd, true);
     if (!assigned) return base::pass(std::move(assigned).error());
     nsid = *assigned;
@@ -122,7 +122,7 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   receive();
   auto link = queries_->link(nsid, netdev, ifindex);
   if (!link) return base::pass(std::move(link).error());
-  link->netns_inode = netns.inode;
+  link->netns_cookie = netns.cookie;
 
   auto watched = std::make_shared<Watched>();
   watched->key = {nsid, link->ifindex};
@@ -253,7 +253,7 @@ bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
   auto link = queries_->link(watched->key.first, "", watched->key.second);
   if (link) {
     *now = std::move(*link);
-    now->netns_inode = watched->link.netns_inode;
+    now->netns_cookie = watched->link.netns_cookie;
     if ((said || watched->doubted) && now->mac != watched->link.mac)
       watched->gone = said.value_or(Gone::kVanished);
     watched->doubted = false;

@@ -10,8 +10,10 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "core/base/netns_cookie.h"
 
 namespace vrdma::netns {
 
@@ -29,10 +31,28 @@ bool all_digits(const std::string& text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-base::Result<uint64_t> inode_of(const base::Fd& fd) {
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return base::fail_errno("look at a network namespace");
-  return status.st_ino;
+// Both files are open, so equal numbers mean the same file.
+bool is_own(const base::Fd& nsfs) {
+  struct stat own {
+  }, other{};
+  return ::stat("/proc/thread-self/ns/net", &own) == 0 && ::fstat(nsfs.get(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+base::Result<uint64_t> cookie_of(const base::Fd& nsfs) {
+  if (is_own(nsfs)) return base::own_netns_cookie();
+  base::Result<uint64_t> cookie = base::fail(EAGAIN, "no thread can be made to enter a netns");
+  try {
+    // The calling thread stays where it is, so nothing has to be undone.
+    std::thread([&] {
+      if (::setns(nsfs.get(), CLONE_NEWNET) != 0)
+        cookie = base::fail_errno("enter a netns");
+      else
+        cookie = base::own_netns_cookie();
+    }).join();
+  } catch (const std::system_error&) {
+  }
+  return cookie;
 }
 
 // `place` is an O_PATH descriptor of what `spec` names.
@@ -45,9 +65,9 @@ base::Result<Netns> open_nsfs(const base::Fd& place, const std::string& spec) {
   auto fd = place.reopen(O_RDONLY | O_CLOEXEC);
   if (!fd) return base::pass(std::move(fd).error(), "open netns " + quoted(spec));
   if (::ioctl(fd->get(), NS_GET_NSTYPE) != CLONE_NEWNET) return wrong;
-  auto inode = inode_of(*fd);
-  if (!inode) return base::pass(std::move(inode).error());
-  return Netns{std::move(*fd), *inode};
+  auto cookie = cookie_of(*fd);
+  if (!cookie) return base::pass(std::move(cookie).error(), "identify netns " + quoted(spec));
+  return Netns{std::move(*fd), *cookie};
 }
 
 base::Fd open_place(const std::string& path) {
@@ -94,28 +114,6 @@ base::Result<Netns> resolve(const std::string& spec) {
   return open_nsfs(place, spec);
 }
 
-base::Result<Netns> find(uint64_t inode) {
-  namespace fs = std::filesystem;
-  const auto look = [inode](const fs::path& path) -> std::optional<Netns> {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0 || status.st_ino != inode) return {};
-    const base::Fd place = open_place(path);
-    if (!place.valid()) return {};
-    auto found = open_nsfs(place, path);
-    if (!found || found->inode != inode) return {};
-    return std::move(*found);
-  };
-  std::error_code ignored;
-  for (auto it = fs::directory_iterator("/run/netns", ignored); it != fs::directory_iterator();
-       it.increment(ignored))
-    if (auto found = look(it->path())) return std::move(*found);
-  for (auto it = fs::directory_iterator("/proc", ignored); it != fs::directory_iterator();
-       it.increment(ignored))
-    if (all_digits(it->path().filename()))
-      if (auto found = look(it->path() / "ns/net")) return std::move(*found);
-  return base::fail(ENOENT, "the netns with the inode " + std::to_string(inode) + " is not there");
-}
-
 base::Result<Netns> current() {
   const std::string path = "/proc/thread-self/ns/net";
   const base::Fd place = open_place(path);
@@ -131,15 +129,9 @@ base::Result<void> enter(const Netns& netns) {
 base::Result<Netns> of_socket(const base::Fd& socket) {
   base::Fd fd(::ioctl(socket.get(), SIOCGSKNS));
   if (!fd.valid()) return base::fail_errno("ask for the netns of a socket");
-  auto inode = inode_of(fd);
-  if (!inode) return base::pass(std::move(inode).error());
-  return Netns{std::move(fd), *inode};
-}
-
-base::Result<uint64_t> peer_inode(const base::Fd& accepted) {
-  auto netns = of_socket(accepted);
-  if (!netns) return base::pass(std::move(netns).error());
-  return netns->inode;
+  auto cookie = base::netns_cookie(socket.get());
+  if (!cookie) return base::pass(std::move(cookie).error());
+  return Netns{std::move(fd), *cookie};
 }
 
 }  // namespace vrdma::netns

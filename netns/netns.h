@@ -1,8 +1,9 @@
-// A network namespace: found by what an operator calls it, known by the inode of its nsfs file.
+// A network namespace: found by the name that an operator gives, identified by its cookie.
 //
 // An open descriptor keeps a namespace alive. So vrdmad holds one only while it makes a vdevice,
-// and remembers the inode, which is unique among the namespaces there are and may be used again
-// once this one is gone.
+// and remembers the cookie (core/base/netns_cookie.h), which no other namespace gets until the next
+// boot. The inode number of the nsfs file is no identity: the kernel assigns it
+// again as soon as the namespace has ended.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@
 namespace vrdma::netns {
 
 struct Netns {
-  base::Fd fd;         // of the nsfs file; fit for setns(2)
-  uint64_t inode = 0;  // of that file
+  base::Fd fd;          // of the nsfs file; fit for setns(2)
+  uint64_t cookie = 0;  // unique until the next boot
 };
 
 // spec := name | absolute path | "pid:" digits
@@ -23,12 +24,9 @@ struct Netns {
 // A name is that of a file in /run/netns (or /var/run/netns), as `ip netns add` makes it. EINVAL
 // for what is no spec or no network namespace, ENOENT for a name or path that does not exist,
 // ESRCH for a process that does not exist; each with a sentence of one line. No file is opened
-// before it is known to be a namespace, so that a FIFO or a device does no harm.
+// before it is known to be a namespace, so that a FIFO or a device does no harm. The cookie of
+// another namespace than the caller's is read by a thread that enters it. CAP_SYS_ADMIN for that.
 [[nodiscard]] base::Result<Netns> resolve(const std::string& spec);
-
-// One known by its inode: among those in /run/netns and those of processes. ENOENT if it is in
-// neither place.
-[[nodiscard]] base::Result<Netns> find(uint64_t inode);
 
 // The calling thread's.
 [[nodiscard]] base::Result<Netns> current();
@@ -39,9 +37,5 @@ struct Netns {
 // The namespace in which a socket was made (SIOCGSKNS). `socket` must be one: of another file's
 // descriptor, its owner is asked. CAP_NET_ADMIN.
 [[nodiscard]] base::Result<Netns> of_socket(const base::Fd& socket);
-
-// The inode of the namespace in which the other end of a connected, accepted unix socket was made
-// (SIOCGSKNS; /proc/PID/ns/net lies after setns(2), this does not). CAP_NET_ADMIN.
-[[nodiscard]] base::Result<uint64_t> peer_inode(const base::Fd& accepted);
 
 }  // namespace vrdma::netns

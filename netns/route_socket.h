@@ -57,7 +57,7 @@ class RouteQueries {
   [[nodiscard]] base::Result<int> nsid_of(const base::Fd& netns, bool assign);
 
   // The link by its name, or by its index if `name` is empty. ENODEV: there is none. EINVAL: no
-  // namespace has this nsid. netns_inode is left 0.
+  // namespace has this nsid. netns_cookie is left 0.
   [[nodiscard]] base::Result<Link> link(int nsid, const std::string& name, uint32_t ifindex);
 
  private:

@@ -29,6 +29,8 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"cm_ids", 64 * kKi, 1024 * kKi, Measure::kTotal},
     {"cm_conns", 64 * kKi, 1024 * kKi, Measure::kTotal},
     {"cm_rate", 50'000, 1'000'000, Measure::kRate},
+    {"cm_events", 64 * kKi, 1024 * kKi, Measure::kTotal},
+    {"cm_early", 2 * kKi, 16 * kKi, Measure::kTotal},
     {"mr_rate", 1'000'000, 1'000'000, Measure::kRate},
     {"bandwidth", kAnyBandwidth, kAnyBandwidth, Measure::kRate},
     {"bandwidth_min", 0, kAnyBandwidth, Measure::kRate},

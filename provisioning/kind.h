@@ -31,17 +31,19 @@ enum class Kind : uint8_t {
   kSrq,
   kAh,
   kMw,
-  kCmIds,    // ids of rdma_cm that are bound to the vdevice
-  kCmConns,  // connections in any state, TIMEWAIT included
-  kCmRate,   // a second: connection requests that are sent, and as many that are received
-  kMrRate,   // a second: registrations of memory; more are answered later
+  kCmIds,     // ids of rdma_cm that are bound to the vdevice
+  kCmConns,   // connections in any state, TIMEWAIT included
+  kCmRate,    // a second: connection requests that are sent, and as many from each other tenant
+  kCmEvents,  // events of rdma_cm about these ids that the programs have not read
+  kCmEarly,   // connection requests that wait for their peer to listen
+  kMrRate,    // a second: registrations of memory; more are answered later
   // A second, of what it has carried out (Pace): bytes that work requests move, at most and, out of
   // what the tenant and the parent have, at least; and work requests.
   kBandwidth,
   kBandwidthMin,
   kMsgRate,
 };
-constexpr size_t kKindCount = 19;
+constexpr size_t kKindCount = 21;
 
 enum class Measure : uint8_t { kTotal, kPerObject, kRate };
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "qp1mux/record.h"
+
 namespace vrdma::qp1mux {
 namespace {
 
@@ -44,14 +46,21 @@ CmId::~CmId() = default;
 
 CmIdRecord CmId::record() const {
   CmIdRecord record = kept_;
-  if (binding_.active()) record.bound = binding_.request();
+  record.is_bound = binding_.active();
+  if (record.is_bound) record.bound = binding_.request();
   record.connection = connection_.record();
   return record;
 }
 
 std::unique_ptr<CmId> CmId::restore(CmHost& host, uint64_t netns, const CmIdRecord& record,
                                     Endpoint* endpoint, CmIdHandler* handler) {
-  auto id = std::make_unique<CmId>(host, netns, record.space, record.service, record.psn, handler);
+  const bool sound = is_sound(record);
+  auto id = std::make_unique<CmId>(host, netns, sound ? record.space : wire::PortSpace::kTcp,
+                                   sound ? record.service : CmService::kRc, record.psn, handler);
+  if (!sound) {
+    id->kept_.state = CmIdState::kGone;
+    return id;
+  }
   id->kept_ = record;
   id->kept_.route.endpoint = nullptr;
   if (id->take_again(record, endpoint)) return id;
@@ -64,8 +73,8 @@ std::unique_ptr<CmId> CmId::restore(CmHost& host, uint64_t netns, const CmIdReco
 
 bool CmId::take_again(const CmIdRecord& record, Endpoint* endpoint) {
   if (record.route.endpoint != nullptr && endpoint == nullptr) return false;
-  if (record.bound) {
-    PortRequest request = *record.bound;
+  if (record.is_bound) {
+    PortRequest request = record.bound;
     request.privileged = true;  // it was asked then
     auto binding = host_.ports.bind(request);
     if (!binding) return false;
@@ -143,8 +152,7 @@ base::Result<void> CmId::resolve_addr(const std::optional<Address>& local, const
   kept_.local.gid = kept_.route.local;
   kept_.remote = remote;
   kept_.path_mtu = kept_.route.path_mtu;
-  kept_.timeout =
-      kept_.ack_timeout.value_or(ack_timeout_of(kept_.route.ack_delay, kept_.route.packet_life));
+  kept_.timeout = chosen_timeout(ack_timeout_of(kept_.route.ack_delay, kept_.route.packet_life));
   kept_.state = CmIdState::kAddressResolved;
   tell(CmEventType::kAddrResolved);
   return {};
@@ -250,7 +258,7 @@ base::Result<void> CmId::connect(const ConnParam& param) {
     req.path_mtu = kept_.path_mtu;
     req.retry_count = std::min<uint8_t>(param.retry_count, 7);
     req.rnr_retry_count = std::min<uint8_t>(param.rnr_retry_count, 7);
-    req.ack_timeout = kept_.ack_timeout.value_or(kept_.timeout);
+    req.ack_timeout = chosen_timeout(kept_.timeout);
     req.packet_life = kept_.route.packet_life;
     req.srq = param.srq;
     req.flow_control = param.flow_control;
@@ -267,8 +275,18 @@ base::Result<void> CmId::connect(const ConnParam& param) {
   return {};
 }
 
+// What is accepted is this side's own.
+base::Result<void> CmId::pay_for_request() {
+  if (charge_ != nullptr || kept_.route.endpoint == nullptr) return {};
+  auto charge = host_.routes.charge(*kept_.route.endpoint);
+  if (!charge) return tl::unexpected(charge.error());
+  charge_ = std::move(*charge);
+  return {};
+}
+
 base::Result<void> CmId::accept(const ConnParam& param) {
   if (auto ok = in({CmIdState::kConnecting}); !ok) return ok;
+  if (auto ok = pay_for_request(); !ok) return ok;
   if (kept_.service == CmService::kUd) {
     SidrRep rep;
     rep.qpn = param.qpn;
@@ -370,7 +388,9 @@ std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, Priva
   route.local = path.local;
   route.roce = path.roce;
   route.hop_limit = path.hop_limit;
-  if (!id->use(route)) {
+  if (connection.asker_pays()) {
+    id->kept_.route = route;
+  } else if (!id->use(route)) {
     refuse(connection);
     return nullptr;
   }
@@ -405,7 +425,7 @@ void CmId::on_request(Connection connection, const Req& req) {
   id->kept_.retry_count = req.retry_count;
   id->kept_.rnr_retry_count = req.rnr_retry_count;
   id->kept_.path_mtu = req.path_mtu;
-  id->kept_.timeout = id->kept_.ack_timeout.value_or(req.ack_timeout);
+  id->kept_.timeout = id->chosen_timeout(req.ack_timeout);
   id->kept_.answered = true;
   ConnParam param;
   param.responder_resources = req.responder_resources;
@@ -445,8 +465,7 @@ void CmId::on_event(const Event& event) {
       kept_.responder_resources = rep.responder_resources;
       kept_.initiator_depth = rep.initiator_depth;
       kept_.rnr_retry_count = rep.rnr_retry_count;
-      if (!kept_.ack_timeout)
-        kept_.timeout = ack_timeout_of(rep.target_ack_delay, kept_.route.packet_life);
+      kept_.timeout = chosen_timeout(ack_timeout_of(rep.target_ack_delay, kept_.route.packet_life));
       kept_.answered = true;
       param.responder_resources = rep.responder_resources;
       param.initiator_depth = rep.initiator_depth;
@@ -527,7 +546,7 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
   attributes->sq_psn = datagram ? 0 : kept_.remote_psn;
   mask |= verbs::kQpSqPsn;
   if (datagram || kept_.service == CmService::kUc) return mask;
-  attributes->timeout = kept_.ack_timeout.value_or(kept_.timeout);  // also if set since
+  attributes->timeout = chosen_timeout(kept_.timeout);  // also if set since
   if (kept_.service == CmService::kXrc && !kept_.active) return mask | verbs::kQpTimeout;
   attributes->retry_cnt = kept_.retry_count;
   attributes->rnr_retry = kept_.rnr_retry_count;

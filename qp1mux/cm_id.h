@@ -144,7 +144,8 @@ struct CmIdOptions {
   bool family_only = false;
   bool privileged = false;  // may bind a port below 1024
   uint8_t tos = 0;
-  std::optional<uint8_t> ack_timeout{};  // a code
+  static constexpr uint8_t kAnyTimeout = 0xff;
+  uint8_t ack_timeout = kAnyTimeout;  // a code; kAnyTimeout: what suits the path
   uint8_t min_rnr_timer = 0;
 };
 
@@ -163,7 +164,8 @@ struct CmIdRecord : CmIdOptions {
   uint32_t remote_qpn = 0, remote_psn = 0;
   uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
   uint8_t path_mtu = 0, timeout = 0;
-  std::optional<PortRequest> bound;  // what it holds of the ports
+  bool is_bound = false;
+  PortRequest bound;  // if is_bound: what it holds of the ports
   ConnectionRecord connection;
 };
 static_assert(std::is_trivially_copyable_v<CmIdRecord>);
@@ -180,7 +182,8 @@ class CmId final : ConnectionHandler, ListenHandler {
 
   // The id of another process, as record() was there: what was not answered is said again.
   // `endpoint` is that of its vdevice; nullptr: it had none, or that has gone. If its vdevice, its
-  // port or its connection is not to be had, it is kGone, without an event.
+  // port or its connection is not to be had, or the record is damaged (record.h), it is kGone,
+  // without an event.
   [[nodiscard]] static std::unique_ptr<CmId> restore(CmHost& host, uint64_t netns,
                                                      const CmIdRecord& record, Endpoint* endpoint,
                                                      CmIdHandler* handler);
@@ -237,7 +240,12 @@ class CmId final : ConnectionHandler, ListenHandler {
   base::Result<void> begin_to_listen(Endpoint::Absent absent = Endpoint::Absent::kMayNot);
   base::Result<void> listen_on(Endpoint& endpoint,
                                Endpoint::Absent absent = Endpoint::Absent::kMayNot);
+  // The program's ACK timeout if it has set one, else `fitting`.
+  [[nodiscard]] uint8_t chosen_timeout(uint8_t fitting) const {
+    return kept_.ack_timeout != CmIdOptions::kAnyTimeout ? kept_.ack_timeout : fitting;
+  }
   base::Result<void> use(const Route& route);
+  base::Result<void> pay_for_request();
   void refuse(Connection& connection) const;
   std::unique_ptr<CmId> child(Connection connection, const Path& path, PrivateData header);
   void bring(std::unique_ptr<CmId> id, const ConnParam& param);
@@ -249,7 +257,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmIdRecord kept_;  // but for `bound` and `connection`, which are told by these:
   PortTable::Binding binding_;
   Connection connection_;
-  std::shared_ptr<void> charge_;  // of the endpoint, if there is one
+  std::shared_ptr<void> charge_;  // of the endpoint, if there is one and the asker does not pay
   std::vector<std::pair<Endpoint*, Listener>> listeners_;
 };
 

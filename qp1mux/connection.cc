@@ -74,6 +74,7 @@ State Connection::state() const { return exchange_ ? exchange_->state : State::k
 uint32_t Connection::local_id() const { return exchange_ ? exchange_->local_id : 0; }
 uint32_t Connection::remote_id() const { return exchange_ ? exchange_->remote_id : 0; }
 Path Connection::path() const { return exchange_ ? exchange_->path : Path(); }
+bool Connection::asker_pays() const { return exchange_ && exchange_->asker != nullptr; }
 ConnectionRecord Connection::record() const {
   return exchange_ && exchange_->endpoint ? *exchange_ : ConnectionRecord();
 }
@@ -170,6 +171,10 @@ base::Result<void> Connection::send_rep(const Rep& rep) {
   if (rep.private_data.size() > sizeof(wire::CmRep::private_data))
     return invalid("REP takes 196 bytes of private data");
   if (auto ok = exchange_->endpoint->check_qpn(rep.qpn); !ok) return ok;
+  if (exchange_->asker && !exchange_->endpoint->has_room()) {  // it is charged here from now on
+    ++exchange_->counters().overloaded;
+    return exchange_->endpoint->no_room();
+  }
   auto& message = exchange_->compose<wire::CmRep>(exchange_->transaction);
   message.starting_psn = rep.starting_psn;
   message.responder_resources = rep.responder_resources;

@@ -266,6 +266,8 @@ class Connection {
   [[nodiscard]] uint32_t local_id() const;   // unique on the host; 0 if there is none
   [[nodiscard]] uint32_t remote_id() const;  // 0 until known
   [[nodiscard]] Path path() const;
+  // Came from a vdevice of this host, which is charged for this side until it accepts.
+  [[nodiscard]] bool asker_pays() const;
   [[nodiscard]] ConnectionRecord record() const;
 
  private:

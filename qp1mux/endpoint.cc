@@ -1,6 +1,8 @@
 #include "qp1mux/endpoint.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <string>
 
 #include "core/wire/rdma_cm.h"
@@ -47,6 +49,21 @@ bool EndpointState::take(base::TokenBucket& bucket) {
   return false;
 }
 
+// A bucket that is full is as good as none.
+bool EndpointState::take_incoming(const EndpointState* sender) {
+  constexpr size_t kFew = 16;
+  const base::TimePoint now = mux->clock.now();
+  const auto [bucket, made] =
+      incoming.try_emplace(sender != nullptr ? sender->setup.tenant : std::string());
+  if (made) {
+    bucket->second.set(setup.limits.requests_per_second, setup.limits.burst);
+    if (incoming.size() >= kFew && std::has_single_bit(incoming.size()))
+      for (auto it = incoming.begin(); it != incoming.end();)
+        it = it != bucket && it->second.used(now) == 0 ? incoming.erase(it) : std::next(it);
+  }
+  return take(bucket->second);
+}
+
 bool EndpointState::has_room() {
   if (connections < setup.limits.connections && pending < setup.limits.pending) return true;
   ++counters.crowded;
@@ -56,6 +73,10 @@ bool EndpointState::has_room() {
 base::Result<void> EndpointState::take_outgoing() {
   if (has_room() && take(outgoing)) return {};
   ++counters.limited;
+  return no_room();
+}
+
+base::Result<void> EndpointState::no_room() const {
   return base::fail(EAGAIN,
                     "vdevice " + setup.vdevice + " has as many requests under way as it may");
 }
@@ -91,7 +112,7 @@ base::Result<void> Endpoint::set_gids(const std::vector<verbs::Gid>& gids) {
 void Endpoint::set_limits(const Limits& limits) {
   state_->setup.limits = limits;
   state_->outgoing.set(limits.requests_per_second, limits.burst);
-  state_->incoming.set(limits.requests_per_second, limits.burst);
+  state_->incoming.clear();
 }
 
 bool Endpoint::owns(const verbs::Gid& gid) const { return state_->owns(gid); }
@@ -123,7 +144,7 @@ base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs
   place->gid = gid;
   place->backlog = backlog;
   place->handler = handler;
-  state_->mux->on_listen(*state_);
+  state_->mux->on_listen(*state_, service_id);
   return Listener(place);
 }
 
@@ -139,7 +160,7 @@ base::Result<RawPort> Endpoint::open_raw(RawHandler* handler) {
 const Counters& Endpoint::counters() const { return state_->counters; }
 
 Use Endpoint::use() const {
-  return {state_->connections, state_->pending,
+  return {state_->connections, state_->pending, state_->half_open, state_->early,
           static_cast<uint32_t>(state_->outgoing.used(state_->mux->clock.now()))};
 }
 

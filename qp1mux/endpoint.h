@@ -6,9 +6,14 @@
 // fabric, and a connection only if that is of the same endpoint and the sender is its peer; so what
 // a tenant forges reaches nobody else's connections.
 //
-// Limits. A request (REQ, SIDR_REQ, raw MAD) takes a token of a bucket; without one, send_req()
-// says EAGAIN, and a raw MAD or an arriving request is dropped and counted. Requests that wait for
-// an answer on either side, and all connections including those in TIMEWAIT, are bounded likewise.
+// Limits. A request (REQ, SIDR_REQ, raw MAD) takes a token of the sender's bucket; without one,
+// send_req() says EAGAIN and a raw MAD is dropped and counted. On arrival it takes a token of a
+// bucket that the destination has for the sender's tenant alone. Requests that wait for an answer
+// on either side, and all connections including those in TIMEWAIT, are bounded likewise.
+//
+// A request between two vdevices of this host is charged to the one that sent it: what stands of it
+// at the destination counts there only once the destination has accepted, and a listener has its
+// backlog for each tenant that asks. So a neighbour spends its own budget and nobody else's.
 #pragma once
 
 #include <array>
@@ -32,7 +37,8 @@ namespace vrdma::qp1mux {
 struct Limits {
   uint32_t connections = 65536;      // in any state, TIMEWAIT included
   uint32_t pending = 16384;          // of them between REQ and RTU, or in SIDR
-  uint32_t requests_per_second = 0;  // for each direction; 0 = any
+  uint32_t early = 2048;             // requests that wait for somebody to listen (early.h)
+  uint32_t requests_per_second = 0;  // that are sent, and that each tenant sends here; 0 = any
   uint32_t burst = 1024;             // requests at once, when there is a rate
 };
 
@@ -40,6 +46,8 @@ struct Limits {
 struct Use {
   uint32_t connections = 0;
   uint32_t pending = 0;
+  uint32_t half_open = 0;  // requests at peers of this host that have not accepted them
+  uint32_t early = 0;
   uint32_t requests = 0;  // of the burst: what was sent and is not yet made up for
 };
 
@@ -72,6 +80,7 @@ struct Counters {
   uint64_t overloaded = 0;  // requests dropped on arrival: a limit, or a full backlog
   uint64_t crowded = 0;     // of both: because of the connections that there are
   uint64_t hurried = 0;     // of both: because of their rate
+  uint64_t impatient = 0;   // outgoing: refused at once, for too many waited for a listener
   uint64_t strays = 0;      // messages for no connection, or not from its peer
   uint64_t raw_sent = 0;
   uint64_t raw_received = 0;

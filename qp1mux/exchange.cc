@@ -96,13 +96,26 @@ std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpo
   return exchange;
 }
 
+// `one`: 1, or -1 of an unsigned number.
+void Exchange::count(State at, uint32_t one) const {
+  if (listener && is_waiting(at)) {
+    const auto waiting =
+        listener->waiting_of.try_emplace(asker ? asker->setup.tenant : std::string()).first;
+    listener->waiting += one;
+    if ((waiting->second += one) == 0) listener->waiting_of.erase(waiting);
+  }
+  if (asker) {
+    if (is_counted(at)) asker->half_open += one;
+    return;
+  }
+  if (is_counted(at)) endpoint->connections += one;
+  if (is_pending(at)) endpoint->pending += one;
+}
+
 void Exchange::enter(State next) {
-  const auto change = [](uint32_t& count, bool before, bool after) {
-    count += static_cast<uint32_t>(after) - static_cast<uint32_t>(before);
-  };
-  change(endpoint->connections, is_counted(state), is_counted(next));
-  change(endpoint->pending, is_pending(state), is_pending(next));
-  if (listener) change(listener->waiting, is_waiting(state), is_waiting(next));
+  count(state, static_cast<uint32_t>(-1));
+  if (next == State::kRepSent || next == State::kEstablished) asker.reset();
+  count(next, 1);
   if (next == State::kEstablished) stood = true;
   state = next;
 }
@@ -242,6 +255,7 @@ void Exchange::end_at_once() {
   const auto keep = shared_from_this();
   abandon();
   close();
+  asker.reset();
   endpoint.reset();
 }
 

@@ -29,6 +29,9 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   std::shared_ptr<EndpointState> endpoint;  // null: dead
   std::shared_ptr<ListenerState> listener;  // where it came from
   ConnectionHandler* handler = nullptr;
+  // The vdevice of this host that asked and is charged for this side too, until this side accepts;
+  // null: the endpoint itself is charged.
+  std::shared_ptr<EndpointState> asker;
 
   base::Duration interval{};
   base::TimePoint give_up{};
@@ -77,6 +80,8 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   void abandon();      // the Connection has gone
   void end_at_once();  // the endpoint goes
   void on_due();
+  // In `at`, to what it is charged.
+  void count(State at, uint32_t one) const;
   void emit(const Event& event) const {
     if (handler != nullptr) handler->on_event(event);
   }

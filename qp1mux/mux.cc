@@ -1,7 +1,6 @@
 #include "qp1mux/mux.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "qp1mux/exchange.h"
@@ -28,13 +27,14 @@ void MuxState::detach(EndpointState& endpoint) {
     if (fabric->second.empty()) fabrics.erase(fabric);
   }
   endpoint.gids.clear();
+  early_.drop(endpoint);
   endpoint.mux = nullptr;
   std::erase_if(endpoints, [&](const auto& other) { return other.get() == &endpoint; });
 }
 
 uint32_t MuxState::new_id() {
   for (;;) {
-    const auto id = static_cast<uint32_t>(random_());
+    const auto id = static_cast<uint32_t>(config.random());
     if (id != 0 && !exchanges.contains(id)) return id;
   }
 }
@@ -114,8 +114,8 @@ void MuxState::keep_time() {
   const Due* first = due.first();
   std::optional<base::TimePoint> when;
   if (first != nullptr) when = first->when;
-  for (const Early& early : early_)
-    if (!when || early.when < *when) when = early.when;
+  if (const Due* early = early_.first(); early != nullptr && (!when || early->when < *when))
+    when = early->when;
   if (!when || (wake_ && *wake_ <= *when)) return;
   wake_ = when;
   clock.wake_at(*when);
@@ -128,13 +128,7 @@ void MuxState::advance() {
     due.cancel(first);
     static_cast<Exchange*>(first)->on_due();
   }
-  std::list<Early> over;
-  for (auto it = early_.begin(); it != early_.end();)
-    if (const auto next = std::next(it); it->when <= now)
-      over.splice(over.end(), early_, std::exchange(it, next));
-    else
-      it = next;
-  for (const Early& early : over) look_again(early.packet.packet());
+  while (const auto early = early_.next(now)) look_again(early->packet());
   wake_.reset();
   keep_time();
 }

@@ -30,6 +30,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
+#include "core/base/random.h"
 #include "core/verbs/gid.h"
 #include "qp1mux/connection.h"
 #include "qp1mux/endpoint.h"
@@ -56,8 +58,9 @@ class Clock {
 };
 
 struct Config {
-  uint64_t seed = 0;  // of communication ids and transaction ids: random, so that a restarted
-                      // daemon does not repeat those its peers remember
+  // Where communication ids and the first transaction id come from: nobody can predict them, and a
+  // restarted daemon does not repeat those that its peers remember.
+  std::function<uint64_t()> random = base::random64;
   base::Duration fast_resend = std::chrono::milliseconds(40);
   // How long a request waits for somebody to listen, before it is refused. A program that has just
   // told another where to find it is about to listen there; on a network it would have the time.

@@ -6,11 +6,9 @@
 // exchange.h  one connection
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +16,7 @@
 
 #include "core/base/token_bucket.h"
 #include "qp1mux/due_queue.h"
+#include "qp1mux/early.h"
 #include "qp1mux/endpoint.h"
 #include "qp1mux/mux.h"
 
@@ -31,6 +30,7 @@ struct ListenerState {
   std::optional<verbs::Gid> gid;
   uint32_t backlog = 0;
   uint32_t waiting = 0;
+  std::map<std::string, uint32_t> waiting_of;  // by tenant that asks; empty name: of other hosts
   ListenHandler* handler = nullptr;
 };
 
@@ -39,9 +39,12 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   EndpointSetup setup;
   std::vector<verbs::Gid> gids;
   Counters counters;
-  base::TokenBucket outgoing, incoming;
+  base::TokenBucket outgoing;
+  std::map<std::string, base::TokenBucket> incoming;  // by tenant that asks, as above
   uint32_t connections = 0;
   uint32_t pending = 0;
+  uint32_t half_open = 0;  // charged here, at peers
+  uint32_t early = 0;
   RawHandler* raw = nullptr;
   std::map<std::pair<uint64_t, std::optional<verbs::Gid>>, std::shared_ptr<ListenerState>>
       listeners;
@@ -52,6 +55,8 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
                                                         const verbs::Gid& gid) const;
   // False, and counted, if there is no token or no room for one connection more.
   [[nodiscard]] bool take(base::TokenBucket& bucket);
+  // A token of what `sender`'s tenant may send here; null: other hosts.
+  [[nodiscard]] bool take_incoming(const EndpointState* sender);
   [[nodiscard]] bool has_room();
   // A name in the private data of rdma_cm that is not `gid` is somebody else's.
   [[nodiscard]] static bool named_rightly(uint64_t service_id, const uint8_t* private_data,
@@ -60,6 +65,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   base::Result<void> refuse_gid(const verbs::Gid& gid);
   base::Result<void> check_qpn(uint32_t qpn);
   base::Result<void> take_outgoing();
+  [[nodiscard]] base::Result<void> no_room() const;
 };
 
 // How a peer's exchange is known before it knows our id: by its own id, by its queue pair, or by
@@ -84,8 +90,8 @@ struct PeerKey {
 class MuxState {
  public:
   MuxState(const Config& its_config, Clock& its_clock, Wire& its_wire)
-      : config(its_config), clock(its_clock), wire(its_wire), random_(its_config.seed) {
-    transaction_base = random_() << 32;
+      : config(its_config), clock(its_clock), wire(its_wire) {
+    transaction_base = config.random() << 32;
   }
 
   using Fabric = std::unordered_map<verbs::Gid, EndpointState*>;
@@ -97,7 +103,7 @@ class MuxState {
   void advance();
   void end_widowed();
   // The endpoint has a listener more.
-  void on_listen(const EndpointState& endpoint);
+  void on_listen(const EndpointState& endpoint, uint64_t service_id);
   // To be called when something was put into `due`.
   void keep_time();
 
@@ -132,11 +138,17 @@ class MuxState {
   void on_req(EndpointState& endpoint, const Packet& packet);
   void on_sidr_req(EndpointState& endpoint, const Packet& packet);
   void on_request_again(Exchange& exchange, const Packet& packet);
+  // The vdevice of this host that sent it, or null.
+  [[nodiscard]] EndpointState* sender_of(const Packet& packet) const {
+    return owner(packet.fabric, packet.source);
+  }
   // A request without a listener: true if it may have one yet.
-  bool wait_for_listener(const Packet& packet);
+  bool wait_for_listener(EndpointState& endpoint, const Packet& packet);
   void look_again(const Packet& packet);
-  // False, and counted, if there is no room for one more from `listener`.
-  static bool has_room(EndpointState& endpoint, const ListenerState& listener);
+  // False, and counted, if there is no room for one more from `listener`, which `sender` (or null)
+  // asks.
+  static bool has_room(EndpointState& endpoint, const ListenerState& listener,
+                       EndpointState* sender);
   // True if there is raw access, which then has it.
   static bool hand_to_raw(EndpointState& endpoint, const Packet& packet);
 
@@ -158,13 +170,8 @@ class MuxState {
   void answer_lap(EndpointState& endpoint, const Packet& packet, wire::AprStatus status);
   void answer_dreq(EndpointState& endpoint, const Packet& packet);
 
-  struct Early {
-    base::TimePoint when;
-    KeptPacket packet;
-  };
-  std::list<Early> early_;  // requests that wait for a listener
-  bool last_look_ = false;  // at one of them
-  std::mt19937_64 random_;
+  EarlyRequests early_;
+  bool last_look_ = false;               // at one of them
   std::optional<base::TimePoint> wake_;  // asked of the clock
 };
 

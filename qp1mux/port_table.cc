@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "core/base/random.h"
+
 namespace vrdma::qp1mux {
 namespace {
 
@@ -39,8 +41,7 @@ base::Result<void> PortTable::Binding::listen() {
   return {};
 }
 
-PortTable::PortTable(uint64_t seed, uint16_t first, uint16_t last)
-    : random_(seed), first_(first), last_(last) {}
+PortTable::PortTable(uint16_t first, uint16_t last) : first_(first), last_(last) {}
 
 base::Result<void> PortTable::check(const PortRequest& request, const Binding::Holder* but) const {
   const auto it = holders_.find({request.netns, request.space, request.port});
@@ -63,7 +64,7 @@ base::Result<PortTable::Binding> PortTable::bind(const PortRequest& request) {
   if (wanted.port == 0) {
     // A port that nobody holds at any address, so that a listener may still take all addresses.
     const uint32_t count = uint32_t{last_} - first_ + 1;
-    const auto from = static_cast<uint32_t>(random_() % count);
+    const auto from = base::random_below(count);
     for (uint32_t i = 0; i < count && wanted.port == 0; ++i) {
       const auto port = static_cast<uint16_t>(first_ + (from + i) % count);
       if (!holders_.contains({wanted.netns, wanted.space, port})) wanted.port = port;

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <random>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -25,7 +24,7 @@
 namespace vrdma::qp1mux {
 
 struct PortRequest {
-  uint64_t netns = 0;  // its inode
+  uint64_t netns = 0;  // its cookie
   wire::PortSpace space = wire::PortSpace::kTcp;
   verbs::Gid address;        // ::ffff:0.0.0.0 and :: are the wildcards
   uint16_t port = 0;         // 0: any that is free
@@ -61,7 +60,7 @@ class PortTable {
   };
 
   // Free ports are sought in first .. last, from a random one on (net.ipv4.ip_local_port_range).
-  explicit PortTable(uint64_t seed, uint16_t first = 32768, uint16_t last = 60999);
+  explicit PortTable(uint16_t first = 32768, uint16_t last = 60999);
   PortTable(const PortTable&) = delete;
   PortTable& operator=(const PortTable&) = delete;
 
@@ -76,7 +75,6 @@ class PortTable {
   [[nodiscard]] base::Result<void> check(const PortRequest& request,
                                          const Binding::Holder* but) const;
 
-  std::mt19937_64 random_;
   uint16_t first_, last_;
   std::map<Key, std::vector<Binding::Holder*>> holders_;
   size_t count_ = 0;

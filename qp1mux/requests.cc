@@ -38,8 +38,19 @@ Req turned_round(const wire::CmReq& message, const Path& path) {
 
 }  // namespace
 
-bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener) {
-  if (listener.waiting < listener.backlog && endpoint.has_room()) return true;
+bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener,
+                        EndpointState* sender) {
+  if (sender != nullptr && sender != &endpoint &&
+      sender->half_open >= sender->setup.limits.connections) {
+    ++sender->counters.crowded;
+    ++sender->counters.limited;
+    return false;
+  }
+  const auto waiting =
+      listener.waiting_of.find(sender != nullptr ? sender->setup.tenant : std::string());
+  const bool has_backlog =
+      (waiting == listener.waiting_of.end() ? 0 : waiting->second) < listener.backlog;
+  if (has_backlog && endpoint.has_room()) return true;
   ++endpoint.counters.overloaded;
   return false;
 }
@@ -65,29 +76,20 @@ void MuxState::on_request_again(Exchange& exchange, const Packet& packet) {
   }
 }
 
-bool MuxState::wait_for_listener(const Packet& packet) {
-  constexpr size_t kMost = 256;
+bool MuxState::wait_for_listener(EndpointState& endpoint, const Packet& packet) {
   if (last_look_ || config.patience == base::Duration::zero()) return false;
-  for (const Early& early : early_)
-    if (early.packet.source == packet.source && early.packet.fabric == packet.fabric &&
-        early.packet.mad.header.transaction_id == packet.mad.header.transaction_id)
-      return true;  // a repetition
-  if (early_.size() == kMost) return false;
-  early_.push_back({clock.now() + config.patience, {}});
-  early_.back().packet.keep(packet);
+  EndpointState* const sender = sender_of(packet);
+  std::unique_ptr<KeptPacket> evicted;
+  if (!early_.add(endpoint, sender != nullptr ? sender->shared_from_this() : nullptr, packet,
+                  clock.now() + config.patience, &evicted))
+    return false;
+  if (evicted) look_again(evicted->packet());
   keep_time();
   return true;
 }
 
-void MuxState::on_listen(const EndpointState& endpoint) {
-  for (Early& early : early_) {
-    const bool connection = wire::cm_attribute(early.packet.mad.header) == wire::CmAttribute::kReq;
-    const uint64_t service = connection ? early.packet.mad.as<wire::CmReq>().service_id
-                                        : early.packet.mad.as<wire::CmSidrReq>().service_id;
-    if (owner(early.packet.fabric, early.packet.destination) == &endpoint &&
-        endpoint.listener(service, early.packet.destination))
-      early.when = clock.now();
-  }
+void MuxState::on_listen(const EndpointState& endpoint, uint64_t service_id) {
+  early_.hurry(endpoint, service_id, clock.now());
   keep_time();
 }
 
@@ -107,7 +109,8 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   const auto refuse = [&](wire::RejectReason reason) {
     reject(endpoint, packet, 0, message.local_id, reason, wire::Answered::kReq);
   };
-  if (!last_look_ && !endpoint.take(endpoint.incoming)) {
+  EndpointState* const sender = sender_of(packet);
+  if (!last_look_ && !endpoint.take_incoming(sender)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -125,7 +128,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   }
   const auto listener = endpoint.listener(message.service_id, packet.destination);
   if (!listener) {
-    if (!hand_to_raw(endpoint, packet) && !wait_for_listener(packet))
+    if (!hand_to_raw(endpoint, packet) && !wait_for_listener(endpoint, packet))
       refuse(wire::RejectReason::kInvalidServiceId);
     return;
   }
@@ -137,10 +140,11 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
       message.primary.local_gid != packet.source)
     return refuse(wire::RejectReason::kInvalidGid);
   if (message.mtu() < 1 || message.mtu() > 5) return refuse(wire::RejectReason::kInvalidMtu);
-  if (!has_room(endpoint, *listener)) return;
+  if (!has_room(endpoint, *listener, sender)) return;
 
   auto exchange = Exchange::make(endpoint.shared_from_this());
   exchange->active = false;
+  if (sender != nullptr && sender != &endpoint) exchange->asker = sender->shared_from_this();
   exchange->listener = listener;
   exchange->path = way_back(packet);
   exchange->remote_id = message.local_id;
@@ -164,7 +168,8 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
 
 void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmSidrReq>();
-  if (!last_look_ && !endpoint.take(endpoint.incoming)) {
+  EndpointState* const sender = sender_of(packet);
+  if (!last_look_ && !endpoint.take_incoming(sender)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -173,7 +178,7 @@ void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
     return on_request_again(*known, packet);
   const auto listener = endpoint.listener(message.service_id, packet.destination);
   if (!listener) {
-    if (hand_to_raw(endpoint, packet) || wait_for_listener(packet)) return;
+    if (hand_to_raw(endpoint, packet) || wait_for_listener(endpoint, packet)) return;
     wire::Mad mad;
     auto& rep = wire::begin<wire::CmSidrRep>(mad, packet.mad.header.transaction_id);
     rep.request_id = message.request_id;
@@ -181,10 +186,11 @@ void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
     rep.service_id = message.service_id;
     return send(endpoint, way_back(packet), mad);
   }
-  if (!has_room(endpoint, *listener)) return;
+  if (!has_room(endpoint, *listener, sender)) return;
 
   auto exchange = Exchange::make(endpoint.shared_from_this());
   exchange->active = false;
+  if (sender != nullptr && sender != &endpoint) exchange->asker = sender->shared_from_this();
   exchange->datagram = true;
   exchange->listener = listener;
   exchange->path = way_back(packet);

@@ -1,11 +1,23 @@
 #include "transport/message.h"
 
+#include "transport/hole_guard.h"
+
 namespace vrdma::transport {
 
 using rdma::Outcome;
 using verbs::WcStatus;
 
 namespace {
+
+// False if it cannot be mapped, or a page of it is not there: then its owner brings it.
+bool read_in_place(const rdma::Piece& piece, uint8_t* to) {
+  bool done = false;
+  return HoleGuard::run([&] { done = rdma::read_piece(piece, to); }) && done;
+}
+bool write_in_place(const uint8_t* from, const rdma::Piece& piece) {
+  bool done = false;
+  return HoleGuard::run([&] { done = rdma::write_piece(from, piece); }) && done;
+}
 
 // Of one queue pair, on their way into memory that has to be reached; more are lost, as where the
 // buffer of a network card is full.
@@ -17,6 +29,7 @@ void MessagePath::abandon() {
   reading_ = ready_ = failed_ = false;
   message_ = nullptr;
   alive_ = std::make_shared<int>(0);
+  forget();
 }
 
 Progress MessagePath::execute(rdma::WorkRequest& request) {
@@ -29,10 +42,9 @@ Progress MessagePath::execute(rdma::WorkRequest& request) {
     abandon();
     return done(WcStatus::kLocalProtectionError);
   }
-  const WcStatus status = send(request, message_);
-  const uint64_t length = message_->size() - headroom_;
-  abandon();
-  return done(status, 0, length);
+  const Progress progress = send(request, message_);
+  if (progress.kind == Progress::Kind::kDone) abandon();
+  return progress;
 }
 
 // Brings the payload together. ready_, or what to report.
@@ -57,11 +69,8 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
   uint64_t offset = headroom_;
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
-    if (piece.reached) {
+    if (piece.reached || !read_in_place(piece, message_->data() + offset))
       job.parts.push_back(rdma::part_of(piece, offset, *qp_.context->process));
-    } else if (!rdma::read_piece(piece, message_->data() + offset)) {
-      return done(WcStatus::kLocalProtectionError);
-    }
     offset += piece.length;
   }
   if (job.parts.empty()) {
@@ -108,10 +117,8 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
   uint64_t offset = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
-    if (piece.reached)
+    if (piece.reached || !write_in_place(message->data() + offset, piece))
       job.parts.push_back(rdma::part_of(piece, offset, process));
-    else if (!rdma::write_piece(message->data() + offset, piece))
-      entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     offset += piece.length;
   }
   if (job.parts.empty() && target.receiving == 0) {

@@ -27,9 +27,11 @@ class MessagePath : public Path {
   // Before anything is read. False: a request that no queue pair of this type has.
   [[nodiscard]] virtual bool admit(const rdma::WorkRequest& request) = 0;
   [[nodiscard]] virtual uint64_t max_length() const = 0;
-  // `message` is the request's, headroom included.
-  [[nodiscard]] virtual verbs::WcStatus send(const rdma::WorkRequest& request,
-                                             const Message& message) = 0;
+  // `message` is the request's, headroom included. kDone, or kAgain: to be called again with the
+  // same message, until it has gone to all who are to receive it.
+  [[nodiscard]] virtual Progress send(const rdma::WorkRequest& request, const Message& message) = 0;
+  // The request is done or forgotten.
+  virtual void forget() {}
 
   rdma::Qp& qp_;
   SendQueue& queue_;

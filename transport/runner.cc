@@ -1,42 +1,180 @@
 #include "transport/runner.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
+#include <utility>
+
+#include "core/base/asymmetric_fence.h"
 
 namespace vrdma::transport {
 
-Runner::Runner(base::EventLoop& loop)
+namespace {
+
+constexpr auto kQuantum = static_cast<int64_t>(kTurnBytes);
+// What one turn costs at most by the time that it took. Other threads may have had the processor
+// meanwhile, for which nobody is to wait for long.
+constexpr uint64_t kMaxTimeCost = 16 * kTurnBytes;
+// Of a runnable that found nothing to do.
+constexpr uint64_t kLeastCost = 128;  // bytes
+
+uint64_t cost_of(base::Duration time) {
+  const auto nanoseconds = static_cast<uint64_t>(std::max<int64_t>(time.count(), 0));
+  constexpr auto kTurn = static_cast<uint64_t>(base::Duration(kTurnTime).count());
+  return std::min(nanoseconds * kTurnBytes / kTurn, kMaxTimeCost);
+}
+
+}  // namespace
+
+void Turn::spend_time(base::Duration time) { spend(cost_of(time)); }
+
+bool Turn::over() {
+  if (late_ || static_cast<int64_t>(spent_) >= left_) return true;
+  if (unseen_ + spent_ - looked_ < kLook) return false;
+  unseen_ = 0;
+  looked_ = spent_;
+  return late_ = clock_() >= end_;
+}
+
+void Runner::Round::link_last(Flow& flow) {
+  flow.before_ = last_;
+  flow.after_ = nullptr;
+  (last_ != nullptr ? last_->after_ : first_) = &flow;
+  last_ = &flow;
+}
+
+void Runner::Round::unlink(Flow& flow) {
+  (flow.before_ != nullptr ? flow.before_->after_ : first_) = flow.after_;
+  (flow.after_ != nullptr ? flow.after_->before_ : last_) = flow.before_;
+}
+
+void Runner::Round::enter(Flow& flow) {
+  if (flow.active_) return;
+  flow.active_ = true;
+  flow.deficit_ = std::min<int64_t>(flow.deficit_, 0) + kQuantum;
+  link_last(flow);
+}
+
+void Runner::Round::leave(Flow& flow) {
+  if (!flow.active_) return;
+  flow.active_ = false;
+  unlink(flow);
+}
+
+void Runner::Round::to_end(Flow& flow) {
+  if (!flow.active_ || last_ == &flow) return;
+  unlink(flow);
+  link_last(flow);
+}
+
+Runner::Flow& Runner::Round::next() {
+  while (first_->deficit_ <= 0) {
+    if (first_ == last_) {  // nobody else waits, so nobody is owed anything
+      first_->deficit_ = kQuantum;
+      break;
+    }
+    first_->deficit_ += kQuantum;
+    to_end(*first_);
+  }
+  return *first_;
+}
+
+Runner::Runner(base::EventLoop& loop, Turn::Clock clock)
     : loop_(loop),
+      clock_(clock),
       spin_(std::thread::hardware_concurrency() > 2 ? std::chrono::microseconds(20)
                                                     : base::Duration(0)) {
-  loop_.set_poller([this] { return pass(); });
+  loop_.set_poller([this](base::TimePoint& now) { return pass(now); });
 }
+
+Runner::~Runner() { loop_.set_poller(nullptr); }
 
 void Runner::activate(Runnable* runnable) {
   runnable->again_ = true;
   if (runnable->active_) return;
-  runnable->active_ = true;
-  active_.push_back(runnable);
+  Lane& lane = runnable->lane_;
+  ++active_;
+  lane.runnables_.enter(*runnable);
+  lane.tenant_->second.lanes.enter(lane);
+  round_.enter(lane.tenant_->second);
 }
 
 void Runner::remove(Runnable* runnable) {
-  if (!runnable->active_) return;
-  // The place is kept until the pass is over, for it may be running through the list.
-  std::replace(active_.begin(), active_.end(), runnable, static_cast<Runnable*>(nullptr));
+  if (running_ == runnable) running_ = nullptr;
+  if (runnable->active_) deactivate(*runnable);
 }
 
-bool Runner::pass() {
-  for (size_t i = 0; i < active_.size(); ++i) {  // the list may grow meanwhile
-    Runnable* runnable = active_[i];
-    if (runnable == nullptr) continue;
-    runnable->again_ = false;
-    const bool more = runnable->run();
-    if (active_[i] != runnable || more || runnable->again_) continue;  // it may be no more
-    runnable->active_ = false;
-    active_[i] = nullptr;
+void Runner::deactivate(Runnable& runnable) {
+  Lane& lane = runnable.lane_;
+  Tenant& tenant = lane.tenant_->second;
+  --active_;
+  lane.runnables_.leave(runnable);
+  if (!lane.runnables_.empty()) return;
+  tenant.lanes.leave(lane);
+  if (tenant.lanes.empty()) round_.leave(tenant);
+}
+
+bool Runner::pass(base::TimePoint& now) {
+  const base::TimePoint end = now + kTurnTime;
+  for (size_t looks = 0; !round_.empty() && now < end && looks < active_;) {
+    auto& tenant = static_cast<Tenant&>(round_.next());
+    auto& lane = static_cast<Lane&>(tenant.lanes.next());
+    const base::TimePoint begun = now;
+    const uint64_t spent = take_turn(lane, begun);
+    now = clock_();
+    if (spent == 0 && lane.active_) {  // let others look in between
+      ++looks;
+      tenant.lanes.to_end(lane);
+      round_.to_end(tenant);
+      continue;
+    }
+    const uint64_t cost = std::max(spent, cost_of(now - begun));
+    lane.charge(cost);
+    tenant.charge(cost);
   }
-  std::erase(active_, nullptr);
-  return !active_.empty();
+  return !round_.empty();
+}
+
+uint64_t Runner::take_turn(Lane& lane, base::TimePoint now) {
+  Turn turn(0, now + kTurnTime, clock_);
+  uint64_t spent = 0;
+  while (lane.active_ && spent < kTurnBytes && !turn.late_) {
+    auto& runnable = static_cast<Runnable&>(lane.runnables_.next());
+    turn.left_ = std::min(runnable.deficit_, static_cast<int64_t>(kTurnBytes - spent));
+    turn.unseen_ += std::exchange(turn.spent_, 0) - std::exchange(turn.looked_, 0);
+    running_ = &runnable;
+    runnable.again_ = false;
+    const bool more = runnable.run(turn);
+    const bool looked = more && turn.spent_ == 0;
+    if (!looked) turn.spent_ = std::max(turn.spent_, kLeastCost);
+    spent += turn.spent_;
+    if (std::exchange(running_, nullptr) == nullptr) continue;
+    runnable.charge(turn.spent_);
+    if (!more && !runnable.again_) deactivate(runnable);
+    if (!looked) continue;
+    lane.runnables_.to_end(runnable);
+    break;
+  }
+  return spent;
+}
+
+Lane::Lane(Runner& runner, const std::string& tenant)
+    : runner_(runner), tenant_(runner.tenants_.try_emplace(tenant).first) {
+  ++tenant_->second.members;
+}
+
+Lane::~Lane() {
+  if (active_) std::abort();
+  if (--tenant_->second.members == 0) runner_.tenants_.erase(tenant_);
+}
+
+bool Lane::fence_since(base::TimePoint since) {
+  if (fenced_ > since) return true;
+  const base::TimePoint now = runner_.clock_();
+  if (now - fenced_ < fence_interval_) return false;
+  base::AsymmetricFence::heavy();
+  fenced_ = now;
+  return true;
 }
 
 }  // namespace vrdma::transport

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/asymmetric_fence.h"
 #include "core/rdma/xrc.h"
 
 namespace vrdma::transport {
@@ -14,8 +13,6 @@ using verbs::QpState;
 using verbs::WcStatus;
 
 namespace {
-
-constexpr int kRequestsPerTurn = 64;
 
 // IBTA table 45, in units of 10 us.
 constexpr std::array<uint32_t, 32> kRnrTimer{65536, 1,    2,    3,     4,     6,     8,     12,
@@ -40,12 +37,12 @@ rdma::Pace* pace_of(const rdma::Qp& qp) { return qp.context->device->pace; }
 
 }  // namespace
 
-SendQueue::SendQueue(rdma::Qp& qp, Runner& runner) : qp_(qp), runner_(runner) {}
+SendQueue::SendQueue(rdma::Qp& qp, Lane& lane) : Runnable(lane), qp_(qp) {}
 
 SendQueue::~SendQueue() {
   forget_request();
   if (rdma::Pace* pace = pace_of(qp_)) pace->leave(*this);
-  runner_.remove(this);
+  runner().remove(this);
 }
 
 bool SendQueue::ours() {
@@ -59,7 +56,7 @@ bool SendQueue::ours() {
 
 void SendQueue::kick() {
   if (qp_.out != nullptr && qp_.out->srq != nullptr) qp_.out->srq->check_limit();
-  if (waits_among_ == nullptr && !timer_.active()) runner_.activate(this);
+  if (waits_among_ == nullptr && !timer_.active()) runner().activate(this);
 }
 
 void SendQueue::resume() {
@@ -67,8 +64,9 @@ void SendQueue::resume() {
     waits_among_->remove(this);
     if (waits_among_->empty()) waiter_word_->store(0);
     waits_among_ = nullptr;
+    recheck_.reset();
   }
-  runner_.activate(this);
+  runner().activate(this);
 }
 
 void SendQueue::link_changed() {
@@ -90,10 +88,10 @@ void SendQueue::stop_waiting() {
 }
 
 void SendQueue::start_timer(base::Duration delay) {
-  timer_ = runner_.loop().after(delay, [this] {
+  timer_ = runner().loop().after(delay, [this] {
     timer_.reset();
     timer_expired_ = true;
-    runner_.activate(this);
+    runner().activate(this);
   });
 }
 
@@ -110,31 +108,32 @@ void SendQueue::block(bool blocked) {
     qp_.block->blocked.store(word, std::memory_order_relaxed);
 }
 
-bool SendQueue::run() {
-  for (int i = 0; i < kRequestsPerTurn; ++i) {
-    switch (step()) {
-      case Turn::kMore:
+bool SendQueue::run(Turn& turn) {
+  do {
+    switch (step(turn)) {
+      case Next::kMore:
         break;
-      case Turn::kYield:
+      case Next::kYield:
         return true;
-      case Turn::kSleep:
+      case Next::kSleep:
         return false;
     }
-  }
+  } while (!turn.over());
   return true;
 }
 
-SendQueue::Turn SendQueue::step() {
-  if (!ours()) return Turn::kSleep;
+SendQueue::Next SendQueue::step(Turn& turn) {
+  if (!ours()) return Next::kSleep;
   if (!has_request_) {
     if (!qp_.can_send()) return let_go();
-    if (qp_.state() == QpState::kSqd) return Turn::kSleep;
-    const Turn turn = fetch();
-    if (!has_request_) return turn;
+    if (qp_.state() == QpState::kSqd) return Next::kSleep;
+    const Next next = fetch();
+    if (!has_request_) return next;
+    turn.spend(kRequestCost);
   }
   if (!permitted()) {
     complete(WcStatus::kLocalQpOperationError, 0);
-    return Turn::kMore;
+    return Next::kMore;
   }
   if (verbs::is_local(static_cast<verbs::Opcode>(request_.wqe.opcode)) &&
       verbs::is_connected(qp_.type))
@@ -142,24 +141,26 @@ SendQueue::Turn SendQueue::step() {
   rdma::Pace* const pace = pace_of(qp_);
   if (pace != nullptr && !pace->admit(*this)) {
     block(true);
-    return Turn::kSleep;
+    return Next::kSleep;
   }
   const Progress progress = path_->execute(request_);
+  turn.spend(progress.moved);
   if (pace != nullptr) pace->spend(progress.moved, 0);
   switch (progress.kind) {
     case Progress::Kind::kDone:
       complete(progress.status, progress.byte_len);
-      return Turn::kMore;
+      return Next::kMore;
     case Progress::Kind::kAgain:
-      return Turn::kYield;
+      if (progress.moved == 0) turn.spend(kRequestCost);
+      return Next::kMore;
     case Progress::Kind::kPending:
-      return Turn::kSleep;
+      return Next::kSleep;
     case Progress::Kind::kNoReceive:
       return wait_for_receive();
     case Progress::Kind::kNoLink:
       return wait_for_link();
   }
-  return Turn::kSleep;
+  return Next::kSleep;
 }
 
 // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
@@ -170,11 +171,11 @@ bool SendQueue::permitted() const {
 }
 
 // Takes the next request out of the ring. What stands there is the program's: copied, then checked.
-SendQueue::Turn SendQueue::fetch() {
+SendQueue::Next SendQueue::fetch() {
   // By CAS: the program may take its question back at this very moment.
   uint32_t asked = ipc::token_word(Token::kAsked, qp_.context->epoch);
   if (qp_.runs_direct() && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
-    return Turn::kSleep;
+    return Next::kSleep;
   tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
   const uint32_t queued = qp_.block->sq_head.load(std::memory_order_acquire) - tail_;
   if (queued == 0) return idle();
@@ -188,13 +189,13 @@ SendQueue::Turn SendQueue::fetch() {
       wqe.num_sge > qp_.max_send_sge || (is_inline && wqe.inline_length > qp_.max_inline)) {
     ++qp_.context->device->fabric->counters.rings_corrupt;
     if (qp_.context->on_corrupt) qp_.context->on_corrupt();
-    return Turn::kSleep;
+    return Next::kSleep;
   }
   const size_t length = is_inline ? wqe.inline_length : wqe.num_sge * sizeof(verbs::Sge);
   std::memcpy(request_.inline_data, from + sizeof wqe, length);
   has_request_ = true;
   if (std::exchange(doubtful_, false)) (void)settle();
-  return Turn::kMore;
+  return Next::kMore;
 }
 
 void SendQueue::mark(ipc::Mark mark, uint32_t receive) {
@@ -230,11 +231,11 @@ bool SendQueue::settle() {
   return true;
 }
 
-SendQueue::Turn SendQueue::idle() {
-  if (!qp_.runs_direct() && runner_.spin().count() > 0) {
+SendQueue::Next SendQueue::idle() {
+  if (!qp_.runs_direct() && runner().spin().count() > 0) {
     const auto now = base::EventLoop::now();
     if (idle_since_ == base::TimePoint{}) idle_since_ = now;
-    if (now - idle_since_ < runner_.spin()) return Turn::kYield;
+    if (now - idle_since_ < runner().spin()) return Next::kYield;
   }
   idle_since_ = {};
   return let_go();
@@ -242,31 +243,31 @@ SendQueue::Turn SendQueue::idle() {
 
 // kFree, and if work came in between, back. A queue pair that may not send lets go of what it has:
 // the program flushes it.
-SendQueue::Turn SendQueue::let_go() {
+SendQueue::Next SendQueue::let_go() {
   auto& token = qp_.block->token;
   token.store(value(Token::kFree), std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!qp_.can_send()) return Turn::kSleep;
+  if (!qp_.can_send()) return Next::kSleep;
   if (qp_.block->sq_head.load(std::memory_order_relaxed) ==
       qp_.block->sq_tail.load(std::memory_order_relaxed))
-    return Turn::kSleep;
+    return Next::kSleep;
   uint32_t free = value(Token::kFree);
   return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch))
-             ? Turn::kMore
-             : Turn::kSleep;
+             ? Next::kMore
+             : Next::kSleep;
 }
 
-SendQueue::Turn SendQueue::wait_for_receive() {
+SendQueue::Next SendQueue::wait_for_receive() {
   if (!verbs::is_reliable(qp_.type)) {  // the message is lost, its sender does not learn
     complete(WcStatus::kSuccess, 0);
-    return Turn::kMore;
+    return Next::kMore;
   }
   rdma::Qp& responder = *qp_.out;
   if (timer_expired_) {
     timer_expired_ = false;
     if (rnr_left_ == 0) {
       complete(WcStatus::kRnrRetryExceeded, 0);
-      return Turn::kMore;
+      return Next::kMore;
     }
     --*rnr_left_;
   }
@@ -274,7 +275,7 @@ SendQueue::Turn SendQueue::wait_for_receive() {
   if (retries != kRnrForEver && !rnr_left_) {
     if (retries == 0) {
       complete(WcStatus::kRnrRetryExceeded, 0);
-      return Turn::kMore;
+      return Next::kMore;
     }
     rnr_left_ = static_cast<uint8_t>(retries - 1);
   }
@@ -287,25 +288,35 @@ SendQueue::Turn SendQueue::wait_for_receive() {
     waiter_word_->store(1, std::memory_order_relaxed);
     block(true);
     // Pairs with AsymmetricFence::light of ibv_post_recv: it sees the waiter, or we its receive.
-    base::AsymmetricFence::heavy();
-    return Turn::kMore;  // look again, now registered
+    registered_ = base::EventLoop::now();
+    fenced_ = lane().fence_since(registered_);
+    return Next::kMore;  // look again, now registered
+  }
+  if (!fenced_ && !recheck_.active()) {
+    // Until there may be a fence again, a receive that was just posted could be missed.
+    recheck_ = runner().loop().after(lane().fence_interval(), [this] {
+      recheck_.reset();
+      if (waits_among_ == nullptr) return;
+      fenced_ = lane().fence_since(registered_);
+      runner().activate(this);
+    });
   }
   if (rnr_left_ && !timer_.active()) {
     const auto delay =
         std::chrono::microseconds(10) * kRnrTimer[responder.attributes.min_rnr_timer & 31];
     start_timer(delay);
   }
-  return Turn::kSleep;
+  return Next::kSleep;
 }
 
-SendQueue::Turn SendQueue::wait_for_link() {
+SendQueue::Next SendQueue::wait_for_link() {
   if (!verbs::is_reliable(qp_.type)) {
     complete(WcStatus::kSuccess, 0);
-    return Turn::kMore;
+    return Next::kMore;
   }
   if (timer_expired_) {
     complete(WcStatus::kRetryExceeded, 0);
-    return Turn::kMore;
+    return Next::kMore;
   }
   block(true);
   if (qp_.attributes.timeout != 0 && !timer_.active()) {
@@ -313,12 +324,12 @@ SendQueue::Turn SendQueue::wait_for_link() {
                          (qp_.attributes.retry_cnt + 1);
     start_timer(std::chrono::duration_cast<base::Duration>(silence));
   }
-  return Turn::kSleep;
+  return Next::kSleep;
 }
 
 // Needs no peer. Completed when nobody uses what the old key named any more: neither a program on
 // a direct link nor a reach thread.
-SendQueue::Turn SendQueue::change_key() {
+SendQueue::Next SendQueue::change_key() {
   if (!change_) {
     rdma::Qp* only = nullptr;
     WcStatus status = WcStatus::kSuccess;
@@ -332,20 +343,20 @@ SendQueue::Turn SendQueue::change_key() {
     }
     if (status != WcStatus::kSuccess) {
       complete(status, 0);
-      return Turn::kMore;
+      return Next::kMore;
     }
     change_ = std::make_shared<Change>(Change{rdma::KeyUsers(*qp_.context, only)});
     qp_.context->process->reach()->barrier([this, waits = std::weak_ptr(change_)] {
       const auto change = waits.lock();
       if (change == nullptr) return;
       change->reached_gone = true;
-      runner_.activate(this);
+      runner().activate(this);
     });
   }
-  if (!change_->users.gone()) return Turn::kYield;
-  if (!change_->reached_gone) return Turn::kSleep;
+  if (!change_->users.gone()) return Next::kYield;
+  if (!change_->reached_gone) return Next::kSleep;
   complete(WcStatus::kSuccess, 0);
-  return Turn::kMore;
+  return Next::kMore;
 }
 
 void SendQueue::complete(WcStatus status, uint32_t byte_len) {

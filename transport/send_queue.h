@@ -15,11 +15,12 @@
 // queue. What waits (for a receive, for a link) waits here, so nothing depends on the program
 // calling the library again. Waiting for a receive is registered at the far queue, whose owner
 // then rings (`rq_waiter`); the RNR timer only counts retries, the timeout only counts silence.
+// To register safely takes a fence on all processors, of which each vdevice gets one in a
+// millisecond (Lane::fence_since); beyond that the queue looks again after a millisecond.
 //
 // A device that may not be as fast as it can (rdma::Pace) is asked before each request and each
-// piece of a long one, and told afterwards what it moved. Whoever posts pays: for what it sends,
-// once also if many receive it, and for what its READs bring. A peer spends nothing of its
-// device's.
+// piece of a long one, and told afterwards what it moved. Whoever posts pays: for each copy of what
+// it sends, and for what its READs bring. A peer spends nothing of its device's.
 //
 // kWorker and kAsked name the daemon by its epoch. What a dead daemon held a new one makes its own
 // (ours()), unless the program has taken it back before. Of the request at sq_tail the block's mark
@@ -41,7 +42,7 @@ namespace vrdma::transport {
 
 class SendQueue final : public rdma::Sender, public Runnable {
  public:
-  SendQueue(rdma::Qp& qp, Runner& runner);
+  SendQueue(rdma::Qp& qp, Lane& lane);
   ~SendQueue() override;
 
   void set_path(std::unique_ptr<Path> path) { path_ = std::move(path); }
@@ -55,21 +56,21 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void adopted() override { doubtful_ = true; }
   [[nodiscard]] bool drained() const override { return !has_request_; }
   void resume();
-  bool run() override;
+  bool run(Turn& turn) override;
   // Of a path, about the request in hand: from here on others may notice what it does; they have
   // noticed all. With a request that completes a receive, its entry in the inbox tells.
   void mark(ipc::Mark mark, uint32_t receive = 0);
 
  private:
-  enum class Turn : uint8_t { kMore, kYield, kSleep };
+  enum class Next : uint8_t { kMore, kYield, kSleep };
 
-  Turn step();
-  Turn idle();
-  Turn let_go();
-  Turn fetch();
-  Turn wait_for_receive();
-  Turn wait_for_link();
-  Turn change_key();
+  Next step(Turn& turn);
+  Next idle();
+  Next let_go();
+  Next fetch();
+  Next wait_for_receive();
+  Next wait_for_link();
+  Next change_key();
   bool settle();
   void complete(verbs::WcStatus status, uint32_t byte_len);
   void start_timer(base::Duration delay);
@@ -79,8 +80,9 @@ class SendQueue final : public rdma::Sender, public Runnable {
   [[nodiscard]] bool permitted() const;
   [[nodiscard]] bool ours();
 
+  [[nodiscard]] Runner& runner() const { return lane().runner(); }
+
   rdma::Qp& qp_;
-  Runner& runner_;
   std::unique_ptr<Path> path_;
   uint32_t tail_ = 0;
   bool doubtful_ = false;
@@ -98,6 +100,10 @@ class SendQueue final : public rdma::Sender, public Runnable {
   // Where we wait for a receive: who waits there, and the word that tells its owner so.
   std::list<rdma::Sender*>* waits_among_ = nullptr;
   ipc::Word* waiter_word_ = nullptr;
+  // Since when, and whether its owner is certain to know. If not, we look again a moment later.
+  base::TimePoint registered_{};
+  bool fenced_ = false;
+  base::EventLoop::Timer recheck_;
   std::optional<uint8_t> rnr_left_;
   bool timer_expired_ = false;
   base::EventLoop::Timer timer_;

@@ -19,7 +19,7 @@ struct Progress {
   Kind kind = Kind::kDone;
   verbs::WcStatus status = verbs::WcStatus::kSuccess;
   uint32_t byte_len = 0;
-  uint64_t moved = 0;  // bytes of the message, by this call: what the vdevice pays for
+  uint64_t moved = 0;  // bytes copied, by this call: what the vdevice pays for
 };
 inline Progress done(verbs::WcStatus status, uint64_t byte_len = 0, uint64_t moved = 0) {
   return {Progress::Kind::kDone, status, static_cast<uint32_t>(byte_len), moved};

@@ -12,11 +12,14 @@ namespace vrdma::vrdmad {
 namespace {
 constexpr int kAtOnce = 32;
 constexpr std::chrono::seconds kRetry(1);
+constexpr std::chrono::milliseconds kCrowded(50);
 }  // namespace
 
 base::Result<std::unique_ptr<Acceptor>> Acceptor::start(base::EventLoop& loop, base::Fd listener,
-                                                        std::function<void(base::Fd)> accepted) {
-  std::unique_ptr<Acceptor> acceptor(new Acceptor(loop, std::move(listener), std::move(accepted)));
+                                                        std::function<void(base::Fd)> accepted,
+                                                        std::function<bool()> crowded) {
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(loop, std::move(listener), std::move(accepted), std::move(crowded)));
   if (auto watched = acceptor->watch(); !watched) return base::pass(std::move(watched).error());
   return acceptor;
 }
@@ -37,21 +40,25 @@ base::Result<void> Acceptor::watch() {
 // Whoever connects and connects is not to keep the loop from all others.
 void Acceptor::accept_some() {
   for (int i = 0; i < kAtOnce; ++i) {
+    if (crowded_ && crowded_()) return look_away(kCrowded);
     base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (client.valid()) {
       accepted_(std::move(client));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The client stays in the queue and the socket readable: look away, or the loop would spin.
-      incoming_.reset();
-      retry_ = loop_.after(kRetry, [this] {
-        if (!watch()) accept_some();  // no watch: accept fails too, and the timer starts again
-      });
-    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      look_away(kRetry);
     return;
   }
+}
+
+// The client stays in the queue and the socket readable: otherwise the loop would spin.
+void Acceptor::look_away(base::Duration how_long) {
+  incoming_.reset();
+  retry_ = loop_.after(how_long, [this] {
+    if (!watch()) accept_some();  // no watch: accept fails too, and the timer starts again
+  });
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,5 +1,5 @@
 // A listening socket on a loop: takes who comes, a few at a time, and looks away while there are no
-// descriptors.
+// descriptors, or while its owner has enough.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,10 @@ namespace vrdma::vrdmad {
 class Acceptor {
  public:
   // `listener` listens and does not block. `accepted` gets each connection, non-blocking, on the
-  // loop, and does not destroy this.
+  // loop, and does not destroy this. While `crowded`, which may be empty, says so, nobody is taken.
   [[nodiscard]] static base::Result<std::unique_ptr<Acceptor>> start(
-      base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted);
+      base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+      std::function<bool()> crowded = {});
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
@@ -23,16 +24,22 @@ class Acceptor {
   [[nodiscard]] base::Fd stop();
 
  private:
-  Acceptor(base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted)
-      : loop_(loop), accepted_(std::move(accepted)), listener_(std::move(listener)) {}
+  Acceptor(base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+           std::function<bool()> crowded)
+      : loop_(loop),
+        accepted_(std::move(accepted)),
+        crowded_(std::move(crowded)),
+        listener_(std::move(listener)) {}
   [[nodiscard]] base::Result<void> watch();
   void accept_some();
+  void look_away(base::Duration how_long);
 
   base::EventLoop& loop_;
   const std::function<void(base::Fd)> accepted_;
+  const std::function<bool()> crowded_;
   base::Fd listener_;
   base::EventLoop::Watch incoming_;
-  base::EventLoop::Timer retry_;  // active instead of incoming_ while descriptors are short
+  base::EventLoop::Timer retry_;  // active instead of incoming_ while it looks away
 };
 
 }  // namespace vrdma::vrdmad

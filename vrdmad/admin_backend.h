@@ -62,13 +62,15 @@ struct CgroupRow {
 
 struct VdevSpec {
   std::string name;
-  std::string netns;                // name, absolute path, or "pid:N"
-  std::string netdev;               // interface name in that netns
-  std::string parent = "soft";      // see parents()
-  std::string tenant;               // empty: "default"
-  std::string fabric;               // empty: the tenant's own
-  std::vector<QuotaSetting> quota;  // kinds not named get their defaults
-  std::vector<std::string> allow;   // permissions, see provisioning/permission.h
+  std::string netns;                   // name, absolute path, or "pid:N"
+  std::string netdev;                  // interface name in that netns
+  std::string parent = "soft";         // see parents()
+  std::string tenant;                  // empty: its own, which no other vdevice has
+  std::string fabric;                  // empty: the tenant's own
+  std::vector<QuotaSetting> quota;     // kinds not named get their defaults
+  std::vector<std::string> allow;      // permissions, see provisioning/permission.h
+  bool no_direct = false;              // a worker executes all of its work
+  std::vector<std::string> addresses;  // prefixes that its GIDs must be in; see CreateVdevRequest
   bool operator==(const VdevSpec&) const = default;
 };
 
@@ -80,8 +82,8 @@ struct GidRow {
 
 struct VdevInfo {
   std::string name, parent, tenant, fabric;
-  std::string netns;         // as given at creation
-  uint64_t netns_inode = 0;  // of nsfs; names the session directory
+  std::string netns;          // as given at creation
+  uint64_t netns_cookie = 0;  // names the directory of the session socket
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
@@ -93,7 +95,10 @@ struct VdevInfo {
   std::vector<GidRow> gids;
   std::vector<QuotaRow> quota;
   std::vector<std::string> allowed;
-  bool limited = false;  // so all its traffic is mediated
+  bool limited = false;                // so all its traffic is mediated
+  bool no_direct = false;              // the same, because the operator said so
+  std::vector<std::string> addresses;  // prefixes in force; none: all of the interface's
+  uint64_t addresses_ignored = 0;      // that the interface got since it was made or restored
 };
 
 struct ParentInfo {

@@ -84,13 +84,18 @@ void AdminServer::admit(base::Fd client, AdminPeer peer) {
   const uint64_t id = next_id_++;
   auto hangup = loop_.watch(duplicate->get(), EPOLLRDHUP, [this, id](uint32_t) { drop(id); });
   if (!hangup) return;
-  clients_.emplace(id, Client{std::move(*duplicate), std::move(*hangup)});
   if (!service_) {
-    ++service_starts_;
-    service_ = std::make_unique<AdminService>(
+    auto started = AdminService::start(
         backend_, [this] { return counters(); }, audit_,
         [this] { loop_.post([this] { on_service_stopped(); }); });
+    if (!started) {  // no thread: the client sees its connection closed
+      ++refused_;
+      return;
+    }
+    ++service_starts_;
+    service_ = std::move(*started);
   }
+  clients_.emplace(id, Client{std::move(*duplicate), std::move(*hangup)});
   service_->add_client(std::move(client), std::move(peer));
 }
 

@@ -48,7 +48,8 @@ class AdminServer {
 
   [[nodiscard]] bool idle() const { return service_ == nullptr; }
   [[nodiscard]] size_t clients() const { return clients_.size(); }
-  // Any thread. Peers turned away because of their uid.
+  // Any thread. Peers turned away because of their uid, or because there is no thread to serve
+  // them.
   [[nodiscard]] uint64_t refused() const { return refused_; }
   // Any thread. Of this class: scope "daemon".
   [[nodiscard]] std::vector<CounterRow> counters() const;

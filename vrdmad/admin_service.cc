@@ -5,15 +5,19 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <vrdma/v1/admin.grpc.pb.h>
 
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <exception>
+#include <future>
 #include <map>
 #include <memory>
 #include <string_view>
+#include <system_error>
 
 #include "api/status.h"
 #include "core/base/printable.h"
@@ -32,6 +36,26 @@ constexpr size_t kWatchBacklog = 4096;
 // host asks who starts all its containers at once; threads that are not needed are not made.
 constexpr int kMaxThreads = 512;
 
+// gRPC ends the process when it cannot make the threads that it starts with, so they are tried
+// first. Throws std::system_error.
+void require_threads() {
+  constexpr int kStartsWith = 16;  // about twice as many as it makes
+  std::promise<void> over;
+  const std::shared_future<void> wait = over.get_future().share();
+  std::vector<std::thread> threads;
+  const auto end = [&] {
+    over.set_value();
+    for (auto& thread : threads) thread.join();
+  };
+  try {
+    for (int i = 0; i < kStartsWith; ++i) threads.emplace_back([wait] { wait.wait(); });
+  } catch (const std::system_error&) {
+    end();
+    throw;
+  }
+  end();
+}
+
 // --- translation ------------------------------------------------------------------------------
 //
 // A tenant names its netdevs and control groups as it likes, and protobuf wants UTF-8: one name
@@ -44,7 +68,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_tenant(vdev.tenant);
   out.set_fabric(vdev.fabric);
   out.set_netns(vdev.netns);
-  out.set_netns_inode(vdev.netns_inode);
+  out.set_netns_cookie(vdev.netns_cookie);
   out.set_netdev(printable(vdev.netdev));
   out.set_ifindex(vdev.ifindex);
   out.set_node_guid(vdev.node_guid);
@@ -67,6 +91,9 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   for (const auto& permission : vdev.allowed) out.add_allowed(permission);
   out.set_lost(printable(vdev.lost));
   out.set_limited(vdev.limited);
+  out.set_no_direct(vdev.no_direct);
+  for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
+  out.set_addresses_ignored(vdev.addresses_ignored);
 }
 
 v1::Scope scope_of(BudgetSpec::Scope scope) {
@@ -277,10 +304,14 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.fabric = request->fabric();
     spec.quota = quota_of(request->quota());
     spec.allow.assign(request->allow().begin(), request->allow().end());
+    spec.no_direct = request->no_direct();
+    spec.addresses.assign(request->addresses().begin(), request->addresses().end());
     Words words;
     words.add("netns", spec.netns).add("netdev", spec.netdev).add("parent", request->parent());
     words.add("tenant", spec.tenant).add("fabric", spec.fabric).add_quota(request->quota());
     for (const auto& permission : spec.allow) words.add("allow", permission);
+    if (spec.no_direct) words.add("no_direct", "yes");
+    for (const auto& prefix : spec.addresses) words.add("addresses", prefix);
     return answer(*context,
                   audited(*context, "vdev create", spec.name, words, backend_.create_vdev(spec)),
                   *response);
@@ -449,12 +480,26 @@ AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters, Audi
     : backend_(backend),
       own_counters_(std::move(own_counters)),
       audit_(std::move(audit)),
-      on_stopped_(std::move(on_stopped)),
-      thread_([this] { run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), "vrdma-admin");
+      on_stopped_(std::move(on_stopped)) {}
+
+base::Result<std::unique_ptr<AdminService>> AdminService::start(AdminBackend& backend,
+                                                                OwnCounters own_counters,
+                                                                AuditSink audit,
+                                                                std::function<void()> on_stopped) {
+  std::unique_ptr<AdminService> service(
+      new AdminService(backend, std::move(own_counters), std::move(audit), std::move(on_stopped)));
+  try {
+    service->thread_ = std::thread([raw = service.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return base::fail(EAGAIN, std::string("make a thread for the admin API: ") + error.what());
+  }
+  ::pthread_setname_np(service->thread_.native_handle(), "vrdma-admin");
+  return service;
 }
 
-AdminService::~AdminService() { thread_.join(); }
+AdminService::~AdminService() {
+  if (thread_.joinable()) thread_.join();
+}
 
 void AdminService::add_client(base::Fd client, AdminPeer peer) {
   const std::lock_guard lock(mutex_);
@@ -469,34 +514,53 @@ void AdminService::stop() {
 }
 
 void AdminService::run() {
-  {
-    Peers peers;
-    Calls calls(backend_, own_counters_, audit_, peers);
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&calls);
-    builder.SetResourceQuota(grpc::ResourceQuota("admin").SetMaxThreads(kMaxThreads));
-    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-    builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-    builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-    const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // listens on nothing
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
-      if (stop_) break;
-      for (auto& [client, peer] : clients_) {
-        if (!server) continue;
-        peers.add(client.get(), std::move(peer));
-        grpc::AddInsecureChannelFromFd(server.get(), client.release());
-      }
-      clients_.clear();
-    }
-    lock.unlock();
-    // A deadline that has passed: calls are cancelled at once, not waited for to end by themselves.
-    if (server) server->Shutdown(std::chrono::system_clock::now());
+  try {
+    serve();
+  } catch (const std::exception&) {
+    // There is no memory, or no thread, for it: whoever connects is turned away until all have
+    // left.
+    refuse_all();
   }
-  // The last gRPC object has gone, and with it gRPC's threads.
-  clients_.clear();
   on_stopped_();
+}
+
+// Each client sees its connection end: AdminServer holds a duplicate, so closing is not enough.
+void AdminService::refuse_all() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    for (auto& [client, peer] : clients_) ::shutdown(client.get(), SHUT_RDWR);
+    clients_.clear();
+    if (stop_) return;
+    changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
+  }
+}
+
+void AdminService::serve() {
+  require_threads();
+  Peers peers;
+  Calls calls(backend_, own_counters_, audit_, peers);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&calls);
+  builder.SetResourceQuota(grpc::ResourceQuota("admin").SetMaxThreads(kMaxThreads));
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // listens on nothing
+  if (!server) return refuse_all();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
+    if (stop_) break;
+    for (auto& [client, peer] : clients_) {
+      peers.add(client.get(), std::move(peer));
+      grpc::AddInsecureChannelFromFd(server.get(), client.release());
+    }
+    clients_.clear();
+  }
+  lock.unlock();
+  // A deadline that has passed: calls are cancelled at once, not waited for to end by themselves.
+  server->Shutdown(std::chrono::system_clock::now());
+  clients_.clear();
 }
 
 }  // namespace vrdma::vrdmad

@@ -12,11 +12,13 @@
 #include <condition_variable>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/fd.h"
 #include "vrdmad/admin_backend.h"
 #include "vrdmad/audit.h"
@@ -31,8 +33,10 @@ class AdminService {
   // `on_stopped` is called on the service's thread as the last thing it does: the gRPC server and
   // its threads are gone by then. `backend` outlives the service.
   // `audit` (may be null) is told of each call that changes something.
-  AdminService(AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
-               std::function<void()> on_stopped);
+  // Error: EAGAIN if there can be no thread for it.
+  [[nodiscard]] static base::Result<std::unique_ptr<AdminService>> start(
+      AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
+      std::function<void()> on_stopped);
   AdminService(const AdminService&) = delete;
   AdminService& operator=(const AdminService&) = delete;
   // Joins the thread. Not before on_stopped was called: until then calls may wait for the very
@@ -46,7 +50,11 @@ class AdminService {
   void stop();
 
  private:
+  AdminService(AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
+               std::function<void()> on_stopped);
   void run();
+  void serve();
+  void refuse_all();
 
   AdminBackend& backend_;
   const OwnCounters own_counters_;

@@ -7,11 +7,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <random>
 
+#include "core/base/random.h"
 #include "core/ipc/cm_messages.h"
 #include "vrdmad/cm_session.h"
-#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 
@@ -25,11 +24,6 @@ namespace {
 constexpr const char* kCmFile = ".cm";
 // Less than the first repetition of a request takes.
 constexpr std::chrono::milliseconds kPatience(30);
-
-uint64_t random64() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
 
 bool is_link_local(const Gid& gid) { return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80; }
 
@@ -57,7 +51,6 @@ int common_bits(const Gid& a, const Gid& b) {
 
 Cm::Cm(base::EventLoop& loop)
     : loop_(loop),
-      random_(random64()),
       loopback_(
           [this] {
             loop_.post([this, alive = std::weak_ptr(alive_)] {
@@ -65,8 +58,7 @@ Cm::Cm(base::EventLoop& loop)
             });
           },
           nullptr),
-      mux_({.seed = random64(), .patience = kPatience}, *this, loopback_),
-      ports_(random64()),
+      mux_({.patience = kPatience}, *this, loopback_),
       host_{ports_, *this} {
   loopback_.set_mux(&mux_);
 }
@@ -103,10 +95,11 @@ std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
   if (auto known = spaces_[netns].lock(); known != nullptr) return known;
   std::shared_ptr<CmNamespace> made(new CmNamespace,
                                     [this, alive = std::weak_ptr(alive_)](CmNamespace* gone) {
-                                      if (!alive.expired()) spaces_.erase(gone->inode);
+                                      if (!alive.expired()) spaces_.erase(gone->cookie);
                                       delete gone;
                                     });
-  made->inode = netns;
+  made->cookie = netns;
+  made->intake = std::make_shared<Intake::Account>(settings_.intake);
   spaces_[netns] = made;
   return made;
 }
@@ -115,20 +108,20 @@ Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::str
   auto its = space(netns);
   if (auto known = its->socket.lock(); known != nullptr) return known;
   auto made = SessionSocket::listen(
-      loop_, directory + "/" + ipc::kCmSocket, netns,
-      [this, its](base::Fd client) { accept(its, std::move(client)); }, [] {});
+      *settings_.identity, its->intake, loop_, directory + "/" + ipc::kCmSocket, netns,
+      [this, its](Arrival arrival) { accept(its, std::move(arrival)); }, [] {});
   if (!made) return pass(std::move(made.error()));
   std::shared_ptr<SessionSocket> shared = std::move(*made);
   its->socket = shared;
   return shared;
 }
 
-void Cm::accept(std::shared_ptr<CmNamespace> space, base::Fd client) {
+void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
   if (space->sessions >= CmNamespace::kMaxSessions) {
     ++counters_.crowded;
-    return close_connection(std::move(client));
+    return close_connection(space->intake, std::move(arrival.socket));
   }
-  auto session = CmSession::start(*this, std::move(space), std::move(client),
+  auto session = CmSession::start(*this, std::move(space), std::move(arrival),
                                   [this](CmSession* over) { forget(over); });
   if (!session) return;
   ++counters_.sessions;
@@ -164,7 +157,7 @@ void Cm::adopt_sessions() {
   mux_.end_widowed();
 }
 
-void Cm::end_left_by(uint64_t netns, const rdma::Process::Identity& process) {
+void Cm::end_left_by(uint64_t netns, const rdma::Peer& process) {
   for (const auto& session : sessions_)
     if (session->netns() == netns && session->is_left_by(process)) session->end();
 }
@@ -180,18 +173,24 @@ CmSession* Cm::session(uint64_t netns, const uint8_t* secret) const {
   return nullptr;
 }
 
-uint64_t Cm::secret() const { return random64(); }
+uint64_t Cm::secret() const { return base::random64(); }
 
-void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space) {
+void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* device) {
   if (std::exchange(space->ending, true)) return;
-  loop_.post([this, space, alive = std::weak_ptr(alive_)] {
+  loop_.post([this, space, device, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     space->ending = false;
+    if (device != nullptr && std::find(devices_.begin(), devices_.end(), device) == devices_.end())
+      return;
     CmSession* most = nullptr;
-    for (const auto& session : sessions_)
-      if (session->netns() == space->inode &&
-          (most == nullptr || session->unread() > most->unread()))
-        most = session.get();
+    size_t unread_there = 0;
+    for (const auto& session : sessions_) {
+      if (session->netns() != space->cookie) continue;
+      const size_t unread = device != nullptr ? session->unread_of(*device) : session->unread();
+      if (unread <= unread_there) continue;
+      most = session.get();
+      unread_there = unread;
+    }
     if (most == nullptr) return;
     ++counters_.unread;
     most->end();

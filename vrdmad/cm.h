@@ -11,7 +11,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -32,6 +31,7 @@ class CmSession;
 struct CmCounters {
   uint64_t sessions = 0;   // that were opened
   uint64_t malformed = 0;  // ended because of what they sent
+  uint64_t unproven = 0;   // refused: of another process or program than the one that connected
   uint64_t unread = 0;     // ended because of events that they did not read
   uint64_t crowded = 0;    // sessions, channels and ids refused: the namespace has too many
 };
@@ -42,9 +42,11 @@ struct CmNamespace {
   static constexpr uint32_t kMaxSessions = 1024;
   static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
   static constexpr uint32_t kMaxIds = 131072;      // besides what each vdevice may have bound to it
-  static constexpr uint32_t kMaxEvents = 131072;   // that nobody has read yet
+  // Unread events about ids that are bound to no vdevice.
+  static constexpr uint32_t kMaxEvents = 32768;
 
-  uint64_t inode = 0;
+  uint64_t cookie = 0;
+  Intake::AccountRef intake;
   std::weak_ptr<SessionSocket> socket;
   uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
   bool ending = false;  // one of the sessions
@@ -72,7 +74,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
 
   [[nodiscard]] std::shared_ptr<CmNamespace> space(uint64_t netns);
   // A process of the namespace, which has connected. Ended at once if there are too many.
-  void accept(std::shared_ptr<CmNamespace> space, base::Fd client);
+  void accept(std::shared_ptr<CmNamespace> space, Arrival arrival);
 
   [[nodiscard]] const qp1mux::Mux& mux() const { return mux_; }
   [[nodiscard]] const CmCounters& counters() const { return counters_; }
@@ -81,15 +83,14 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
   [[nodiscard]] std::string new_file();  // the path of one that is not there yet
   // Sessions that were taken over, of a process that has begun another instead.
-  void end_left_by(uint64_t netns, const rdma::Process::Identity& process);
+  void end_left_by(uint64_t netns, const rdma::Peer& process);
   [[nodiscard]] CmCounters& counters() { return counters_; }
-  [[nodiscard]] uint32_t random() { return static_cast<uint32_t>(random_()); }
   // The session of the namespace that has it, or nullptr.
   [[nodiscard]] CmSession* session(uint64_t netns, const uint8_t* secret) const;
   [[nodiscard]] uint64_t secret() const;  // a part of one
-  // The session of the namespace with the most events that nobody has read is ended,
-  // later, once.
-  void end_the_unread(const std::shared_ptr<CmNamespace>& space);
+  // Ends the session of the namespace that has the most unread events of the vdevice, or without
+  // one the most unread events, when the loop is back; once, however often it is asked before.
+  void end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* device);
   [[nodiscard]] base::EventLoop& loop() { return loop_; }
   [[nodiscard]] qp1mux::CmHost& host() { return host_; }
   [[nodiscard]] CmDevice* device(const qp1mux::Endpoint* endpoint) const;
@@ -112,7 +113,6 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void forget(CmSession* over);
 
   base::EventLoop& loop_;
-  std::mt19937_64 random_;
   base::EventLoop::Timer timer_;
   qp1mux::Loopback loopback_;
   qp1mux::Mux mux_;

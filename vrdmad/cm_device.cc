@@ -38,6 +38,7 @@ void CmDevice::apply_limits() {
   qp1mux::Limits limits;
   limits.requests_per_second = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmRate));
   limits.burst = limits.requests_per_second;
+  limits.early = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmEarly));
   // To the endpoint a rate of 0 is any.
   if (limits.requests_per_second > 0)
     limits.connections = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmConns));
@@ -72,6 +73,10 @@ std::vector<provisioning::Row> CmDevice::rows() {
   auto rows = setup_.ledger.rows();
   for (auto& row : rows) {
     if (row.kind == Kind::kCmConns) row.refused = counters.crowded;
+    if (row.kind == Kind::kCmEarly) {
+      row.used = endpoint_.use().early;
+      row.refused = counters.impatient;
+    }
     if (row.kind != Kind::kCmRate) continue;
     row.used = endpoint_.use().requests;
     row.refused = counters.hurried;

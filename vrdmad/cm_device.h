@@ -18,7 +18,7 @@ class RawGsi;
 
 struct CmDeviceSetup {
   std::string name, tenant, fabric;
-  uint64_t netns = 0;      // its inode
+  uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
   std::shared_ptr<rdma::QpNumbers> qp_numbers;
   provisioning::Ledger ledger;  // of it the kinds cm_*
@@ -43,6 +43,10 @@ class CmDevice {
   [[nodiscard]] std::vector<provisioning::Row> rows();
   // The right of an id to be bound to it.
   [[nodiscard]] base::Result<std::shared_ptr<void>> charge_id();
+  // The right of an event about such an id to wait for its program.
+  [[nodiscard]] base::Result<provisioning::Charge> charge_event() {
+    return setup_.ledger.charge(provisioning::Kind::kCmEvents, 1);
+  }
 
   [[nodiscard]] const std::string& fabric() const { return setup_.fabric; }
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }

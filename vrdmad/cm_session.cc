@@ -6,12 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <optional>
 
+#include "core/base/random.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/cm.h"
-#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 
@@ -73,7 +74,7 @@ CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, Fd socket,
                      std::function<void(CmSession*)> ended)
     : cm_(cm), space_(std::move(space)), socket_(std::move(socket)), ended_(std::move(ended)) {
   ++space_->sessions;
-  who_.netns = space_->inode;
+  who_.netns = space_->cookie;
   for (uint64_t& part : who_.secret) part = cm_.secret();
 }
 
@@ -86,21 +87,20 @@ CmSession::~CmSession() {
   while (!channels_.empty()) remove_channel(channels_.begin()->first);
   while (!ids_.empty()) remove_id(ids_.begin()->first);
   if (counted_) --space_->sessions;
-  watch_.reset();  // before another thread closes what it watches
-  if (socket_.valid()) close_connection(std::move(socket_));
+  death_watch_.reset();
+  watch_.reset();
+  close_connection(space_->intake, std::move(socket_));
 }
 
 base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
                                                           std::shared_ptr<CmNamespace> space,
-                                                          Fd socket,
+                                                          Arrival arrival,
                                                           std::function<void(CmSession*)> ended) {
   std::unique_ptr<CmSession> session(
-      new CmSession(cm, std::move(space), std::move(socket), std::move(ended)));
-  ucred who{};
-  socklen_t size = sizeof who;
-  session->who_.privileged =
-      ::getsockopt(session->socket_.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-      who.uid == 0;
+      new CmSession(cm, std::move(space), std::move(arrival.socket), std::move(ended)));
+  session->who_.process = arrival.caller->peer();
+  session->who_.privileged = arrival.caller->peer().uid() == 0;
+  session->caller_ = std::move(arrival.caller);
   auto watch = cm.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
                                [raw = session.get()](uint32_t) { raw->on_socket(); });
   if (!watch) return base::pass(std::move(watch.error()));
@@ -108,7 +108,7 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
   return session;
 }
 
-uint64_t CmSession::netns() const { return space_->inode; }
+uint64_t CmSession::netns() const { return space_->cookie; }
 
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
@@ -123,9 +123,12 @@ void CmSession::end_badly() {
 }
 
 void CmSession::on_socket() {
+  // No request takes descriptors: they are left where they are, for the intake to close.
+  if (has_descriptors_next(socket_.get())) return end_badly();
   ipc::CmRequest request;
-  StrangeFds fds;
-  const auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
+  std::vector<Fd> fds;
+  ipc::Sender sender;
+  const auto received = ipc::receive(socket_.get(), &request, &fds, &sender);
   if (!received && received.error().code() == EAGAIN) return;
   if (!received && received.error().code() == ECONNRESET) return end();
   if (!received || !fds.empty() || request.magic != ipc::kCmMagic) return end_badly();
@@ -134,6 +137,15 @@ void CmSession::on_socket() {
   Fd beside;
   if (request.version < ipc::kCmOldestVersion || request.version > ipc::kCmVersion) {
     reply.error = EPROTONOSUPPORT;
+    const bool unsized = request.version < ipc::kCmOldestVersion;
+    if (unsized) reply.version = request.version;
+    const size_t length = unsized ? ipc::kCmUnsizedReplyLength : sizeof reply;
+    if (request.quiet == 0 && !ipc::send_message(socket_.get(), &reply, length)) end_badly();
+    return;
+  }
+  if (caller_ != nullptr) reply.error = identify(sender);
+  if (reply.error != 0) {
+    ++refusals_;
   } else if (request.call == CmCall::kResume) {
     reply.error = resume(request);
     if (reply.error == 0) return;
@@ -141,7 +153,22 @@ void CmSession::on_socket() {
     serve(request, &reply, &beside);
   }
   if (request.quiet == 0) answer(reply, beside);
+  if (refusals_ >= 3) return end_badly();
   settle();
+}
+
+// Only the process that connected may begin; it may not have become another program, or another
+// user's, since.
+int CmSession::identify(const ipc::Sender& sender) {
+  const auto who = caller_->check(sender);
+  if (who) {
+    caller_.reset();
+    return 0;
+  }
+  if (const uint64_t so_far = ++cm_.counters().unproven; std::has_single_bit(so_far))
+    spdlog::warn("netns {}: refused a program's rdma_cm session: {} ({} so far)", netns(),
+                 who.error().message(), so_far);
+  return who.error().code() == EACCES ? EACCES : EPERM;
 }
 
 void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
@@ -307,19 +334,14 @@ uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channe
   id.cm->set_handler(&id);
   id.backlog = old.backlog;
   id.unheard = old.unheard;
-  std::deque<ipc::CmEventMessage> untold;
-  if (const auto from = other.channels_.find(old.channel); from != other.channels_.end())
-    std::erase_if(from->second.queue, [&](const ipc::CmEventMessage& message) {
-      if (message.handle == handle) untold.push_back(message);
-      return message.handle == handle;
-    });
+  std::vector<CmEvents::Unread> untold = other.events_.take_about(handle);
   other.ids_.erase(handle);
   other.file_.erase_id(handle);
   other.forget_request(handle);
-  for (auto& message : untold) {
-    --other.unread_;
-    --space_->events;
-    other.file_.erase_event(message.sequence);
+  for (auto& event : untold) {
+    other.heard(event);
+    event.charge.reset();
+    ipc::CmEventMessage& message = event.message;
     message.handle = own;
     if (message.request != 0) message.request = take_from(other, message.request, channel);
     push(channel, message);
@@ -335,7 +357,8 @@ int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
   if (!channels_.contains(request.channel)) return EINVAL;
   Id* id = add_id(request.channel, request.handle);
   if (id == nullptr) return ENOMEM;
-  id->cm = std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, cm_.random(), id);
+  id->cm =
+      std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, base::random32(), id);
   id->cm->options().privileged = who_.privileged;
   reply->handle = id->handle;
   return 0;
@@ -366,25 +389,17 @@ int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
 
 // Nobody is told any more that it has come.
 void CmSession::forget_request(uint32_t handle) {
-  for (auto& [number, channel] : channels_)
-    std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {
-      if (message.request != handle) return false;
-      heard(message);
-      return true;
-    });
+  if (const auto announcement = events_.take_announcement(handle)) heard(*announcement);
 }
 
 // What it had to tell and nobody has heard goes with it, and so do the requests in that.
 void CmSession::destroy_id(uint32_t handle) {
   forget_request(handle);
   std::vector<uint32_t> lost;
-  for (auto& [number, channel] : channels_)
-    std::erase_if(channel.queue, [&](const ipc::CmEventMessage& message) {
-      if (message.handle != handle) return false;
-      if (message.request != 0) lost.push_back(message.request);
-      heard(message);
-      return true;
-    });
+  for (const auto& event : events_.take_about(handle)) {
+    if (event.message.request != 0) lost.push_back(event.message.request);
+    heard(event);
+  }
   remove_id(handle);
   for (const uint32_t request : lost) remove_id(request);
 }

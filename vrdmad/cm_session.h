@@ -10,7 +10,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,11 +18,14 @@
 #include "core/base/event_loop.h"
 #include "core/ipc/cm_messages.h"
 #include "qp1mux/cm_id.h"
+#include "vrdmad/cm_events.h"
 #include "vrdmad/cm_session_file.h"
+#include "vrdmad/identity/identity.h"
 
 namespace vrdma::vrdmad {
 
 class Cm;
+class CmDevice;
 struct CmNamespace;
 
 class CmSession {
@@ -32,7 +34,7 @@ class CmSession {
 
   // `ended` is called once; the session may be destroyed afterwards, not from inside.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
-      Cm& cm, std::shared_ptr<CmNamespace> space, base::Fd socket,
+      Cm& cm, std::shared_ptr<CmNamespace> space, Arrival arrival,
       std::function<void(CmSession*)> ended);
   // The session of a dead daemon, whose process lives: one without a connection, until its program
   // has one (kResume).
@@ -45,7 +47,9 @@ class CmSession {
   [[nodiscard]] uint64_t netns() const;
   [[nodiscard]] bool has_secret(const uint8_t* secret) const;
   // Events that wait here for the program to read others.
-  [[nodiscard]] uint32_t unread() const { return unread_; }
+  [[nodiscard]] uint32_t unread() const { return events_.size(); }
+  // Of these, the events about ids that are bound to the vdevice.
+  [[nodiscard]] size_t unread_of(const CmDevice& device) const;
   // Not from inside an event of its ids.
   void end();
   // For another daemon: to be destroyed then, without an end of what it has.
@@ -53,7 +57,7 @@ class CmSession {
     if (!over_) file_.leave();
   }
   // Of a process that does not go on with it, if it is of that process.
-  [[nodiscard]] bool is_left_by(const rdma::Process::Identity& process) const;
+  [[nodiscard]] bool is_left_by(const rdma::Peer& process) const;
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
@@ -61,8 +65,7 @@ class CmSession {
   struct Channel {
     base::Fd socket;  // none: it was a dead daemon's, and the program has not asked for another
     base::EventLoop::Watch watch;
-    bool full = false;  // the queue waits for room
-    std::deque<ipc::CmEventMessage> queue;
+    bool full = false;  // its events wait for room
   };
   // A connection request is unheard until its event has gone to the program: as with sockets, a
   // listener has at most its backlog of them.
@@ -84,6 +87,7 @@ class CmSession {
   void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   void answer(const ipc::CmReply& reply, const base::Fd& beside);
   void end_badly();  // because of what it sent
+  [[nodiscard]] int identify(const ipc::Sender& sender);
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
   int take(const ipc::CmRequest& request, ipc::CmReply* reply);
@@ -105,7 +109,10 @@ class CmSession {
   void remove_channel(uint32_t handle);
   void tell(Id& id, qp1mux::CmEvent& event);
   void push(uint32_t channel, ipc::CmEventMessage message);
-  void heard(const ipc::CmEventMessage& message);
+  // The event has left its queue.
+  void heard(const CmEvents::Unread& event);
+  // Charges the event to the vdevice of its id; without one, to the namespace.
+  [[nodiscard]] CmEvents::Unread charged(const ipc::CmEventMessage& message);
   void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
   void flush(uint32_t handle);
   // What was changed takes effect, and then the program is told of it.
@@ -131,15 +138,17 @@ class CmSession {
   base::EventLoop::Watch watch_;
   CmSessionFile file_;
   CmSessionFile::Who who_{};
-  base::EventLoop::Watch death_watch_;      // without a connection
-  std::shared_ptr<rdma::Process> process_;  // likewise
-  ipc::CmReply last_;                       // of the dead daemon
+  base::EventLoop::Watch death_watch_;  // without a connection
+  base::Fd pidfd_;                      // likewise
+  std::shared_ptr<Caller> caller_;      // until its first request
+  ipc::CmReply last_;                   // of the dead daemon
   bool over_ = false;
   CmSession* taken_from_ = nullptr;  // an id, by the request that is being served
   bool counted_ = true;              // among the connections of the namespace
   bool serving_ = false;             // a request, with whose answer what it changes takes effect
   std::vector<uint32_t> touched_;    // channels with something to tell, then
-  uint32_t unread_ = 0;
+  CmEvents events_;
+  unsigned refusals_ = 0;  // of the process
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;
 };

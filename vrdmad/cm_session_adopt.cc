@@ -6,7 +6,6 @@
 #include "core/ipc/socket.h"
 #include "vrdmad/cm.h"
 #include "vrdmad/cm_session.h"
-#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 
@@ -17,9 +16,6 @@ using base::Result;
 // Without one the session ends with this daemon.
 void CmSession::begin_file() {
   if (cm_.settings().state_dir.empty()) return;
-  auto process = rdma::Process::identify(socket_.get());
-  if (!process) return;
-  who_.process = (*process)->identity();
   cm_.end_left_by(netns(), who_.process);
   auto made = CmSessionFile::create(cm_.new_file(), who_);
   if (!made) return;
@@ -38,16 +34,18 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
-  auto process = rdma::Process::find(who->process);
-  if (!process) return pass(std::move(process).error());
+  auto caller = cm.settings().identity->find(who->process);
+  if (!caller) return pass(std::move(caller).error());
+  auto opened = (*caller)->open();
+  if (!opened) return pass(std::move(opened).error());
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), Fd(), std::move(ended)));
   session->who_ = *who;
   session->file_ = std::move(file);
   --session->space_->sessions;
   session->counted_ = false;
-  session->process_ = std::move(*process);
-  auto death = cm.loop().watch(session->process_->pidfd(), EPOLLIN,
+  session->pidfd_ = std::move(opened->pidfd);
+  auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
                                [raw = session.get()](uint32_t) { raw->end(); });
   if (!death) return pass(std::move(death).error());
   session->death_watch_ = std::move(*death);
@@ -81,10 +79,11 @@ void CmSession::take_over() {
                                                           : 0;
     const auto channel = channels_.find(handle);
     if (channel == channels_.end()) continue;
-    if (message.request != 0) ++id->second->unheard;
-    channel->second.queue.push_back(message);
-    ++unread_;
-    ++space_->events;
+    if (message.request != 0) {  // of a listener, and the id that it brings
+      if (id == ids_.end() || !ids_.contains(message.request)) continue;
+      ++id->second->unheard;
+    }
+    events_.push(handle, charged(message));
   }
   for (Id* id : gone) {
     qp1mux::CmEvent event;
@@ -93,20 +92,16 @@ void CmSession::take_over() {
   }
 }
 
-bool CmSession::is_left_by(const rdma::Process::Identity& process) const {
-  return process_ != nullptr && who_.process.pid == process.pid &&
+bool CmSession::is_left_by(const rdma::Peer& process) const {
+  return pidfd_.valid() && who_.process.pid == process.pid &&
          who_.process.start_time == process.start_time;
 }
 
 // Said on a connection of its own, which becomes that of the session that it names.
 int CmSession::resume(const ipc::CmRequest& request) {
   CmSession* other = cm_.session(netns(), request.param.data);
-  ucred peer{};
-  socklen_t length = sizeof peer;
   if (other == nullptr || other == this || !other->file_.active() ||
-      ::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
-      other->who_.process.pid != peer.pid ||
-      rdma::Process::start_time_of(peer.pid) != other->who_.process.start_time)
+      other->who_.process != who_.process)
     return ESTALE;
   watch_.reset();
   other->attach(std::move(socket_), request.sequence);
@@ -116,10 +111,10 @@ int CmSession::resume(const ipc::CmRequest& request) {
 
 void CmSession::attach(Fd socket, uint32_t sequence) {
   watch_.reset();
-  if (socket_.valid()) close_connection(std::move(socket_));
+  close_connection(space_->intake, std::move(socket_));
   socket_ = std::move(socket);
   death_watch_.reset();
-  process_.reset();
+  pidfd_.reset();
   if (!std::exchange(counted_, true)) ++space_->sessions;
   auto watch =
       cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });

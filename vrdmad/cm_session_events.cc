@@ -50,7 +50,7 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
     return EMFILE;
   }
   // Of what was before it, nothing would stand there.
-  if (!file_.active() && request.version == ipc::kCmVersion && channels_.empty()) begin_file();
+  if (!file_.active() && channels_.empty()) begin_file();
   const uint32_t handle = new_handle();
   channels_.try_emplace(handle);
   ++space_->channels;
@@ -90,22 +90,15 @@ int CmSession::nudge(uint32_t handle) {
 }
 
 int CmSession::migrate(Id& id, uint32_t handle) {
-  const auto to = channels_.find(handle), from = channels_.find(id.channel);
-  if (to == channels_.end()) return EINVAL;
-  if (from != channels_.end() && from != to)
-    std::erase_if(from->second.queue, [&](const ipc::CmEventMessage& message) {
-      if (message.handle != id.handle) return false;
-      to->second.queue.push_back(message);
-      return true;
-    });
+  if (!channels_.contains(handle)) return EINVAL;
+  if (id.channel != handle) events_.move_about(id.handle, handle);
   id.channel = handle;
   touched_.push_back(handle);
   return 0;
 }
 
 void CmSession::remove_channel(uint32_t handle) {
-  Channel& channel = channels_.at(handle);
-  for (const auto& message : channel.queue) heard(message);
+  for (const auto& event : events_.take_all(handle)) heard(event);
   channels_.erase(handle);
   file_.erase_channel(handle);
   --space_->channels;
@@ -147,11 +140,30 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
 
 void CmSession::push(uint32_t channel, ipc::CmEventMessage message) {
   message.sequence = ++file_.numbers().event;
-  channels_.at(channel).queue.push_back(message);
+  events_.push(channel, charged(message));
   file_.put_event(message);
   touched_.push_back(channel);
-  ++unread_;
-  if (++space_->events > CmNamespace::kMaxEvents) cm_.end_the_unread(space_);
+}
+
+// There is no event that a program could do without: the session that holds most of what is too
+// much ends instead, once the loop is back.
+CmEvents::Unread CmSession::charged(const ipc::CmEventMessage& message) {
+  const auto id = ids_.find(message.handle);
+  CmDevice* const device =
+      id != ids_.end() && id->second->cm ? cm_.device(id->second->cm->endpoint()) : nullptr;
+  if (device != nullptr) {
+    if (auto charge = device->charge_event()) return {message, std::move(*charge)};
+    cm_.end_the_unread(space_, device);
+  }
+  if (++space_->events > CmNamespace::kMaxEvents) cm_.end_the_unread(space_, nullptr);
+  return {message, {}};
+}
+
+size_t CmSession::unread_of(const CmDevice& device) const {
+  size_t count = 0;
+  for (const auto& [handle, id] : ids_)
+    if (cm_.device(id->cm->endpoint()) == &device) count += events_.about(handle);
+  return count;
 }
 
 void CmSession::settle() {
@@ -160,13 +172,11 @@ void CmSession::settle() {
     if (channels_.contains(channel)) flush(channel);
 }
 
-// The message leaves its queue.
-void CmSession::heard(const ipc::CmEventMessage& message) {
-  --unread_;
-  --space_->events;
-  file_.erase_event(message.sequence);
-  const auto it = ids_.find(message.handle);
-  if (message.request != 0 && it != ids_.end()) --it->second->unheard;
+void CmSession::heard(const CmEvents::Unread& event) {
+  if (event.charge.amount() == 0) --space_->events;
+  file_.erase_event(event.message.sequence);
+  const auto it = ids_.find(event.message.handle);
+  if (event.message.request != 0 && it != ids_.end()) --it->second->unheard;
 }
 
 // `events`: besides the end of the program's side, which always wakes.
@@ -185,16 +195,15 @@ void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events
 void CmSession::flush(uint32_t handle) {
   Channel& channel = channels_.at(handle);
   if (!channel.socket.valid()) return;
-  while (!channel.queue.empty()) {
-    const auto sent = ::send(channel.socket.get(), &channel.queue.front(),
-                             sizeof(ipc::CmEventMessage), MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (const CmEvents::Unread* const next = events_.front(handle)) {
+    const auto sent = ::send(channel.socket.get(), &next->message, sizeof next->message,
+                             MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EAGAIN) {
       if (!std::exchange(channel.full, true)) watch_channel(handle, channel, EPOLLOUT);
       return;
     }
-    heard(channel.queue.front());
-    channel.queue.pop_front();  // also if the program has closed its end
-    file_.commit();             // so there is only one that may come twice
+    heard(events_.pop(handle));  // also if the program has closed its end
+    file_.commit();              // so there is only one that may come twice
   }
   if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
 }

@@ -12,7 +12,7 @@ using base::Result;
 
 namespace {
 // Changes with anything that is stored here, so also with what core/ipc and qp1mux put into it.
-constexpr uint32_t kFormat = 0x10001;
+constexpr uint32_t kFormat = 0x10002;
 constexpr size_t kAnswer = offsetof(ipc::CmReply, attributes);
 }  // namespace
 

@@ -22,7 +22,7 @@ class CmSessionFile {
  public:
   struct Who {
     uint64_t netns;
-    rdma::Process::Identity process;
+    rdma::Peer process;
     std::array<uint64_t, ipc::kCmSecret / sizeof(uint64_t)> secret;
     bool privileged;
   };

@@ -43,6 +43,7 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   gauge("sessions", use.sessions);
   add("sessions_opened", use.counters.opened);
   add("sessions_malformed", use.counters.malformed);
+  add("sessions_unproven", use.counters.unproven);
   add("connections_foreign", foreign);
   add("requests", use.counters.requests);
   add("requests_refused", use.counters.refused);

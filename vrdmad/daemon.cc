@@ -25,14 +25,6 @@ namespace {
 
 constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
 
-gid::Interface to_interface(const netns::Link& link) {
-  gid::Interface interface;
-  interface.mac = link.mac;
-  interface.loopback = link.loopback;
-  interface.addresses = link.addresses;
-  return interface;
-}
-
 uint32_t roce_mtu(uint32_t netdev_mtu) {
   rdma::Device port;
   port.mtu = netdev_mtu;
@@ -79,6 +71,17 @@ Result<void> check_name(const std::string& what, const std::string& name) {
                             "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
                             "begins with a letter, a digit or '_'");
   return {};
+}
+
+// check_name() refuses a slash, so no operator can give such a name to another vdevice, and two
+// that were made without a tenant are never one domain.
+std::string tenant_of(const VdevSpec& spec) {
+  return spec.tenant.empty() ? "vdev/" + spec.name : spec.tenant;
+}
+
+std::string fabric_of(const VdevSpec& spec) {
+  if (!spec.fabric.empty()) return spec.fabric;
+  return spec.tenant.empty() ? tenant_of(spec) : "tenant/" + spec.tenant;
 }
 
 std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
@@ -154,6 +157,18 @@ Result<Daemon::Record*> Daemon::find(const std::string& name) {
   return fail(ENOENT, "there is no vdevice '" + name + "'");
 }
 
+// `wanted`, or the next one that no vdevice of the namespace has. A lost one keeps its own.
+uint32_t Daemon::free_number(uint64_t cookie, uint32_t wanted, const std::string& name) const {
+  std::set<uint32_t> taken;
+  for (const auto& [other, record] : records_)
+    if (record->link.netns_cookie == cookie) taken.insert(record->number);
+  for (const auto& [other, lost] : lost_)
+    if (other != name && lost.vdev.boot_id == boot_id_ && lost.vdev.netns_cookie == cookie)
+      taken.insert(lost.vdev.number);
+  while (taken.contains(wanted)) ++wanted;
+  return wanted;
+}
+
 Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
                                                      const StoredVdev* stored) {
   if (auto ok = check_name("the vdevice", spec.name); !ok) return pass(std::move(ok.error()));
@@ -162,11 +177,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   auto record = std::make_unique<Record>();
   const uint64_t id = record->id = next_record_++;
   record->spec = spec;
-  std::string& tenant = record->spec.tenant;
-  if (tenant.empty()) tenant = "default";
-  if (auto ok = check_name("the tenant", tenant); !ok) return pass(std::move(ok.error()));
-  // A tenant's own fabric has a name that no operator can give to another.
-  record->fabric = spec.fabric.empty() ? "tenant/" + tenant : spec.fabric;
+  if (!spec.tenant.empty())
+    if (auto ok = check_name("the tenant", spec.tenant); !ok) return pass(std::move(ok.error()));
+  const std::string tenant = record->tenant = tenant_of(spec);
+  record->fabric = fabric_of(spec);
   if (!spec.fabric.empty())
     if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
   const auto parent = std::find_if(parents_.begin(), parents_.end(), [&](const auto& candidate) {
@@ -187,6 +201,14 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
     for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
     if (auto ok = each->set_limits(record->allotment.settings()); !ok)
       return pass(std::move(ok.error()));
+  }
+
+  record->spec.addresses.clear();
+  for (const auto& text : spec.addresses) {
+    auto prefix = gid::Prefix::parse(text);
+    if (!prefix) return pass(std::move(prefix.error()));
+    record->spec.addresses.push_back(prefix->text());
+    record->prefixes.push_back(*prefix);
   }
 
   auto permissions = provisioning::Permissions::of(spec.allow);
@@ -212,13 +234,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   record->spec.netdev = record->link.name;
   if (stored != nullptr) record->stored = *stored;
 
-  auto directory = run_dir_.make_netns_dir(netns->inode);
+  auto directory = run_dir_.make_netns_dir(netns->cookie);
   if (!directory) return pass(std::move(directory.error()));
   record->netns_dir = std::shared_ptr<void>(
-      nullptr, [this, inode = netns->inode](void*) { run_dir_.remove_netns_dir(inode); });
+      nullptr, [this, cookie = netns->cookie](void*) { run_dir_.remove_netns_dir(cookie); });
+  record->number = free_number(netns->cookie, stored != nullptr ? stored->number : 0, name);
 
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
-  const auto gids = gid::derive_gids(to_interface(record->link), had).gids;
+  record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
+  const auto gids = gid::derive_gids(interface_of(*record), had).gids;
   auto holding = gids_.claim(record->fabric, name,
                              stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, name] {
                                loop_.post([this, name] {
@@ -236,24 +260,27 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
-  worker.add({name, tenant, record->fabric, record->node_guid.big_endian(), std::move(ledger),
-              qp_numbers, *permissions, record->allotment.rates(), record->allotment.limited(),
-              (*parent)->ibdev(), record->gsi});
+  const auto account = std::make_shared<Intake::Account>(settings_.intake);
+  worker.add({name, tenant, record->fabric, netns->cookie, record->node_guid.big_endian(),
+              std::move(ledger), qp_numbers, *permissions, record->allotment.rates(),
+              record->allotment.limited(), (*parent)->ibdev(), record->gsi, spec.no_direct,
+              account});
   record->in_worker =
       std::shared_ptr<void>(nullptr, [&worker, name](void*) { worker.remove(name); });
-  auto cm = cm_.attach({name, tenant, record->fabric, netns->inode, record->node_guid.big_endian(),
+  auto cm = cm_.attach({name, tenant, record->fabric, netns->cookie, record->node_guid.big_endian(),
                         qp_numbers, std::move(cm_ledger), record->gsi});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
-  record->sysfs = std::make_unique<SysfsTree>(*directory + "/" + name + kSysfsSuffix);
+  record->sysfs = std::make_unique<SysfsTree>(run_dir_.sysfs_dir(netns->cookie) + "/" + name);
   if (stored != nullptr)  // what it did not have before may be another's, who is made only after it
     apply(*record, still_there(had, gids));
   else
     apply(*record);
 
   auto socket = SessionSocket::listen(
-      loop_, *directory + "/" + name + ".sock", netns->inode,
-      [&worker, name](base::Fd client) { worker.accept(name, std::move(client)); },
+      *settings_.identity, account, loop_,
+      *directory + "/" + std::to_string(record->number) + ".sock", netns->cookie,
+      [&worker, name](Arrival arrival) { worker.accept(name, std::move(arrival)); },
       [raw = record.get(), name] {
         // Who wants to can come a million times.
         if (std::has_single_bit(++raw->foreign))
@@ -262,14 +289,15 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
       });
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
-  auto cm_socket = cm_.socket(netns->inode, *directory);
+  auto cm_socket = cm_.socket(netns->cookie, *directory);
   if (!cm_socket) return pass(std::move(cm_socket.error()));
   record->cm_socket = std::move(*cm_socket);
   return record;
 }
 
 void Daemon::apply(Record& record) {
-  const auto derived = gid::derive_gids(to_interface(record.link), record.gids.gids());
+  const auto derived = gid::derive_gids(interface_of(record), record.gids.gids());
+  count_ignored(record);
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))
     spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a table holds {}",
                  record.spec.name, derived.left_out, verbs::kMaxGids);
@@ -331,6 +359,7 @@ void Daemon::remove(const std::string& name, const std::string& reason) {
   gone->cm = nullptr;
   gone->in_worker = nullptr;
   gone->watch = {};
+  members_changed(gone->fabric);
   tell(WatchEvent::Type::kRemoved, last, reason);
 }
 
@@ -338,7 +367,7 @@ void Daemon::remove(const std::string& name, const std::string& reason) {
 void Daemon::forget_tenants() {
   std::set<std::string> known;
   for (const auto& [name, budget] : budgets_.list(Budgets::Scope::kTenant)) known.insert(name);
-  for (const auto& [name, lost] : lost_) known.insert(lost.vdev.spec.tenant);
+  for (const auto& [name, lost] : lost_) known.insert(tenant_of(lost.vdev.spec));
   gone_.keep(known);
 }
 
@@ -347,23 +376,26 @@ VdevInfo Daemon::info(const Record& record) {
   VdevInfo info;
   info.name = record.spec.name;
   info.parent = record.spec.parent;
-  info.tenant = record.spec.tenant;
+  info.tenant = record.tenant;
   info.fabric = record.fabric;
   info.netns = record.spec.netns;
-  info.netns_inode = record.link.netns_inode;
+  info.netns_cookie = record.link.netns_cookie;
   info.netdev = record.link.name;
   info.ifindex = record.link.ifindex;
   info.node_guid = record.node_guid.text();
   info.port_state = record.link.up ? "ACTIVE" : "DOWN";
   info.active_mtu = roce_mtu(record.link.mtu);
-  info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_inode) + "/" +
-                record.spec.name + ".sock";
+  info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_cookie) + "/" +
+                std::to_string(record.number) + ".sock";
   info.sessions = use.sessions;
   for (const auto& gid : record.gids.gids())
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
   info.quota = to_rows(together(use.quota, record.cm->rows()));
   info.allowed = record.spec.allow;
   info.limited = record.allotment.limited();
+  info.no_direct = record.spec.no_direct;
+  for (const auto& prefix : prefixes_of(record)) info.addresses.push_back(prefix.text());
+  info.addresses_ignored = record.ignored_so_far;
   return info;
 }
 
@@ -373,7 +405,13 @@ void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string
 
 Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
   return call([&]() -> Result<VdevInfo> {
+    const std::string fabric = fabric_of(spec);
+    // From now on it is a member: what others have beyond their own addresses is free for it.
+    joining_ = &spec;
+    members_changed(fabric);
     auto record = make(spec, nullptr);
+    joining_ = nullptr;
+    if (!record) members_changed(fabric);
     if (!record) return pass(std::move(record.error()));
     if (auto stored = store(**record); !stored)
       return pass(std::move(stored.error()), "vdevice '" + spec.name + "' is not made");
@@ -399,6 +437,7 @@ Result<void> Daemon::delete_vdev(const std::string& name) {
     } else {
       const VdevInfo last = info(lost->second);
       lost_.erase(lost);
+      members_changed(last.fabric);
       tell(WatchEvent::Type::kRemoved, last, "deleted");
     }
     spdlog::info("vdevice {}: deleted", name);
@@ -481,10 +520,11 @@ std::vector<CounterRow> Daemon::counters() {
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const std::string& name = record.spec.name;
   const VdeviceUse use = worker_of(record.fabric).use(name);
-  auto rows = vdevice_rows({name, record.spec.tenant}, use, together(use.quota, record.cm->rows()),
+  auto rows = vdevice_rows({name, record.tenant}, use, together(use.quota, record.cm->rows()),
                            record.foreign, record.cm->endpoint().counters());
+  rows.push_back({name, "addresses_ignored", record.ignored_so_far, {}, false, record.tenant});
   if (record.gsi != nullptr)
-    rows.push_back({name, "cm_qp1_lost", record.gsi->lost(), {}, false, record.spec.tenant});
+    rows.push_back({name, "cm_qp1_lost", record.gsi->lost(), {}, false, record.tenant});
   return rows;
 }
 
@@ -493,9 +533,19 @@ std::vector<CounterRow> Daemon::counter_rows() {
   rows.push_back({"daemon", "vdevices", records_.size(), {}, true});
   rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
   rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto longest =
+        std::chrono::duration_cast<std::chrono::microseconds>(workers_[i]->longest_pass());
+    rows.push_back({"daemon",
+                    "worker_longest_pass",
+                    static_cast<uint64_t>(longest.count()),
+                    {"worker", std::to_string(i)},
+                    true});
+  }
   const CmCounters& cm = std::as_const(cm_).counters();
   rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
   rows.push_back({"daemon", "cm_sessions_malformed", cm.malformed});
+  rows.push_back({"daemon", "cm_sessions_unproven", cm.unproven});
   rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
   rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
   TenantTotals totals = gone_;

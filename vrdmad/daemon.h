@@ -7,7 +7,8 @@
 // What an operator made is in the Store before the call is answered. At the start all of it is made
 // again; what cannot be, because its netns or netdev is not there, is *lost*: listed with the
 // reason, and tried again every now and then (not often, and only while something is lost) until it
-// is there, deleted, or made anew. What ends while the daemon looks on is forgotten.
+// is there, deleted, or made anew. What ends while the daemon looks on is forgotten, and so is a
+// vdevice whose namespace has ended since the boot, as soon as the daemon sees it.
 #pragma once
 
 #include <future>
@@ -18,6 +19,7 @@
 
 #include "core/base/event_loop.h"
 #include "gid/node_guid.h"
+#include "gid/prefix.h"
 #include "gid/registry.h"
 #include "netns/monitor.h"
 #include "vrdmad/admin_backend.h"
@@ -85,10 +87,13 @@ class Daemon final : public AdminBackend {
   base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
   base::Result<Record*> find(const std::string& name);
   static std::string boot_id();
+  [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted,
+                                     const std::string& name) const;
   base::Result<netns::Netns> locate(const StoredVdev& stored);
   base::Result<void> restore_budgets();
   base::Result<void> restore_all();
   void restore_lost();
+  void forget(const std::string& name, const std::string& reason);
   void retry_later();
   struct FoundSessions {
     std::vector<std::unique_ptr<SessionFile>> files;
@@ -105,6 +110,12 @@ class Daemon final : public AdminBackend {
   std::vector<CounterRow> counter_rows(const Record& record);
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // those without vdevices and settings
+  // Which addresses a vdevice may have: daemon_addresses.cc.
+  [[nodiscard]] bool is_shared(const std::string& fabric) const;
+  [[nodiscard]] std::vector<gid::Prefix> prefixes_of(const Record& record) const;
+  [[nodiscard]] gid::Interface interface_of(const Record& record) const;
+  void count_ignored(Record& record);
+  void members_changed(const std::string& fabric);
   // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
@@ -125,6 +136,7 @@ class Daemon final : public AdminBackend {
   Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<std::string, Lost> lost_;
+  const VdevSpec* joining_ = nullptr;  // while it is made
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};

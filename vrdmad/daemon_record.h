@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "gid/prefix.h"
 #include "vrdmad/daemon.h"
 #include "vrdmad/raw_gsi.h"
 
@@ -14,10 +16,15 @@ namespace vrdma::vrdmad {
 struct Daemon::Record {
   uint64_t id = 0;  // tells it from a later one of the same name
   VdevSpec spec;
-  std::string fabric;
+  std::string tenant, fabric;
   gid::NodeGuid node_guid;
   netns::Link link;
-  StoredVdev stored;     // as it is on disk
+  StoredVdev stored;                        // as it is on disk
+  uint32_t number = 0;                      // of its session socket
+  std::vector<gid::Prefix> prefixes;        // as the operator said
+  std::vector<verbs::Gid> first_addresses;  // that the netdev had when it was made
+  std::set<verbs::Gid> ignored;             // addresses that it has and may not
+  uint64_t ignored_so_far = 0;
   uint64_t foreign = 0;  // connections from another netns
   bool crowded = false;  // it was said that there are addresses without a GID
   Budgets::Allotment allotment;
@@ -34,6 +41,11 @@ struct Daemon::Record {
 
 // Names become file names and words of a command line. `what`: "the vdevice".
 [[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
+// Whose it is, and whom it can meet: as the operator said, or its own.
+[[nodiscard]] std::string tenant_of(const VdevSpec& spec);
+[[nodiscard]] std::string fabric_of(const VdevSpec& spec);
+// What all addresses of the netdev make.
+[[nodiscard]] std::vector<verbs::Gid> all_gids(const netns::Link& link);
 [[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);
 [[nodiscard]] std::vector<provisioning::Setting> to_settings(
     const std::vector<QuotaSetting>& quota);

@@ -29,19 +29,20 @@ std::string Daemon::boot_id() {
   return id;
 }
 
-// The namespace in which a vdevice was. Within one boot it must be the very one.
+// The namespace in which a vdevice was, by the name that it was created with. Within one boot it
+// must be the very one. ESTALE: it has ended, or will never be found again.
 Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
   const std::string& spec = stored.spec.netns;
-  if (stored.boot_id != boot_id_) {
-    if (is_of_process(spec))
-      return fail(ESRCH, "'" + spec + "' was a process before the last boot");
-    return netns::resolve(spec);
-  }
+  const bool same_boot = stored.boot_id == boot_id_;
+  if (!same_boot && is_of_process(spec))
+    return fail(ESTALE, "'" + spec + "' was a process before the last boot");
   auto named = netns::resolve(spec);
-  if (named && named->inode == stored.netns_inode) return named;
-  if (auto same = netns::find(stored.netns_inode)) return same;
-  if (!named) return named;
-  return fail(ESTALE, "netns '" + spec + "' is another one than it was made in");
+  if (named && same_boot && named->cookie != stored.netns_cookie)
+    return fail(ESTALE, "netns '" + spec + "' is another one than it was made in");
+  if (!named && is_of_process(spec) &&
+      (named.error().code() == ESRCH || named.error().code() == ENOENT))
+    return fail(ESTALE, named.error().message());
+  return named;
 }
 
 Result<void> Daemon::restore_all() {
@@ -50,7 +51,13 @@ Result<void> Daemon::restore_all() {
   if (!all) return pass(std::move(all.error()));
   for (auto& stored : *all) {
     const std::string name = stored.spec.name;
+    joining_ = &stored.spec;
     auto record = make(stored.spec, &stored);
+    joining_ = nullptr;
+    if (!record && record.error().code() == ESTALE) {
+      forget(name, record.error().message());
+      continue;
+    }
     if (!record) {
       spdlog::warn("vdevice {}: it cannot be restored: {}", name, record.error().message());
       lost_.insert_or_assign(name, Lost{std::move(stored), record.error().message()});
@@ -116,6 +123,13 @@ void Daemon::restore_lost() {
   for (auto it = lost_.begin(); it != lost_.end();) {
     const std::string name = it->first;
     auto record = make(it->second.vdev.spec, &it->second.vdev);
+    if (!record && record.error().code() == ESTALE) {
+      const VdevInfo last = info(it->second);
+      it = lost_.erase(it);
+      forget(name, record.error().message());
+      tell(WatchEvent::Type::kRemoved, last, record.error().message());
+      continue;
+    }
     if (!record) {
       it->second.reason = record.error().message();
       ++it;
@@ -131,14 +145,23 @@ void Daemon::restore_lost() {
   retry_later();
 }
 
+// Its namespace has ended.
+void Daemon::forget(const std::string& name, const std::string& reason) {
+  spdlog::warn("vdevice {}: {}, so it is deleted", name, reason);
+  if (auto erased = store_.erase(name); !erased)
+    spdlog::error("vdevice {}: it is not forgotten: {}", name, erased.error().message());
+}
+
 StoredVdev Daemon::stored_form(const Record& record) const {
   StoredVdev stored;
   stored.spec = record.spec;
   stored.node_guid = record.node_guid;
   stored.boot_id = boot_id_;
-  stored.netns_inode = record.link.netns_inode;
+  stored.netns_cookie = record.link.netns_cookie;
+  stored.number = record.number;
   stored.ifindex = record.link.ifindex;
   stored.gids = record.gids.gids();
+  stored.first_addresses = record.first_addresses;
   return stored;
 }
 
@@ -161,12 +184,14 @@ VdevInfo Daemon::info(const Lost& lost) {
   VdevInfo info;
   info.name = spec.name;
   info.parent = spec.parent;
-  info.tenant = spec.tenant;
-  info.fabric = spec.fabric.empty() ? "tenant/" + spec.tenant : spec.fabric;
+  info.tenant = tenant_of(spec);
+  info.fabric = fabric_of(spec);
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();
   info.port_state = "LOST";
+  info.no_direct = spec.no_direct;
+  info.addresses = spec.addresses;
   info.lost = lost.reason;
   return info;
 }

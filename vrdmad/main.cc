@@ -14,9 +14,12 @@
 #include <thread>
 
 #include "core/base/event_loop.h"
+#include "core/rdma/peer.h"
+#include "transport/hole_guard.h"
 #include "vrdmad/admin_server.h"
 #include "vrdmad/audit.h"
 #include "vrdmad/daemon.h"
+#include "vrdmad/intake/intake.h"
 #include "vrdmad/log.h"
 #include "vrdmad/metrics.h"
 #include "vrdmad/privileges.h"
@@ -108,16 +111,22 @@ Result<void> run(const Options& options) {
     return vrdma::base::fail(EPERM,
                              "root is needed: vrdmad enters network namespaces and reads "
                              "the memory of its clients");
+  if (auto able = vrdma::rdma::check_kernel(); !able) return able;
   ::umask(0022);
   raise_descriptor_limit();
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
+  // Before there are threads, and before there is anything that it must not hold.
+  auto intake = vrdma::vrdmad::Intake::start([] { (void)vrdma::vrdmad::confine_intake(); });
+  if (!intake) return vrdma::base::pass(std::move(intake.error()));
   auto run_dir = vrdma::vrdmad::RunDir::open(options.run_dir);
   if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
   auto store = vrdma::vrdmad::Store::open(options.state_dir);
   if (!store) return vrdma::base::pass(std::move(store.error()));
   auto audit = vrdma::vrdmad::open_audit(options.audit_log);
   if (!audit) return vrdma::base::pass(std::move(audit.error()));
+  if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
+    spdlog::warn("memory in place is reached, which is slower: {}", guard.error().message());
   auto missing = vrdma::vrdmad::drop_privileges();
   if (!missing) return vrdma::base::pass(std::move(missing.error()));
   for (const auto& capability : *missing)
@@ -132,6 +141,7 @@ Result<void> run(const Options& options) {
                                : std::max(1u, std::thread::hardware_concurrency() / 2);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
+  settings.intake = intake->get();
   auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, **store, settings, workers);
   if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
   auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket(),
@@ -157,10 +167,19 @@ Result<void> run(const Options& options) {
     (*admin)->stop([&] { (*loop)->stop(); });
   });
   if (!stop) return vrdma::base::pass(std::move(stop.error()));
+  // Another one cannot be made safely beside threads. The next daemon takes all sessions over.
+  bool lame = false;
+  auto attentive = (*intake)->watch(**loop, [&] {
+    spdlog::error("the intake process has ended: stopping, for the next vrdmad to take over");
+    lame = true;
+    (*admin)->stop([&] { (*loop)->stop(); });
+  });
+  if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
   spdlog::info("vrdmad {} is ready in {} with {} data workers", VRDMA_VERSION, run_dir->path(),
                workers);
   ::sd_notify(0, "READY=1");
   (*loop)->run();
+  if (lame) return vrdma::base::fail(EPIPE, "the intake process has ended");
   return {};
 }
 

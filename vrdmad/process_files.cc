@@ -8,8 +8,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "vrdmad/strange_fds.h"
-
 namespace vrdma::vrdmad {
 
 using base::fail;
@@ -39,13 +37,26 @@ std::string kind_in(const std::string& directory, int number) {
   return std::filesystem::read_symlink(directory + "/fd/" + std::to_string(number), gone).string();
 }
 
+// Perhaps not what was looked for: then its last close may take as long as its maker likes.
+struct Taken {
+  Taken(Intake::AccountRef whose, Fd taken) : account(std::move(whose)), fd(std::move(taken)) {}
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() {
+    if (account->intake() != nullptr) account->intake()->close(account, std::move(fd));
+  }
+  const Intake::AccountRef account;
+  Fd fd;
+};
+
 }  // namespace
 
 uint64_t eventfd_id(const Fd& fd) { return id_in("/proc/self", fd.get()); }
 
-Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd) {
+Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd, Intake::AccountRef account) {
   namespace fs = std::filesystem;
   ProcessFiles files;
+  files.account_ = std::move(account);
   files.pidfd_ = Fd(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
   if (!files.pidfd_.valid()) return fail_errno("look into process " + std::to_string(pid));
   std::error_code error;
@@ -72,23 +83,21 @@ Fd ProcessFiles::take(int number) const {
 
 Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
   for (const int number : memory_files_) {
-    StrangeFds taken;  // its name proves nothing
-    taken.push_back(take(number));
+    Taken taken(account_, take(number));  // its name proves nothing
     struct stat status {};
-    if (::fcntl(taken[0].get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
-        ::fstat(taken[0].get(), &status) != 0 || static_cast<uint64_t>(status.st_size) != size ||
-        (::fcntl(taken[0].get(), F_GETFL) & O_ACCMODE) != O_RDWR || file_id(taken[0]) != id)
+    if (::fcntl(taken.fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
+        ::fstat(taken.fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) != size ||
+        (::fcntl(taken.fd.get(), F_GETFL) & O_ACCMODE) != O_RDWR || file_id(taken.fd) != id)
       continue;
-    return std::move(taken[0]);
+    return std::move(taken.fd);
   }
   return fail(ENOENT, "its process does not have a memory file any more");
 }
 
 Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
   if (const auto it = eventfds_.find(id); id != 0 && it != eventfds_.end()) {
-    StrangeFds taken;
-    taken.push_back(take(it->second));
-    if (eventfd_id(taken[0]) == id) return std::move(taken[0]);
+    Taken taken(account_, take(it->second));
+    if (eventfd_id(taken.fd) == id) return std::move(taken.fd);
   }
   return fail(ENOENT, "its process does not have its doorbell any more");
 }
@@ -96,12 +105,11 @@ Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
 Result<Fd> ProcessFiles::pipe(uint64_t inode) const {
   const auto it = pipes_.find(inode);
   if (it == pipes_.end()) return fail(ENOENT, "its process does not have a pipe any more");
-  StrangeFds taken;
-  taken.push_back(take(it->second));
+  Taken taken(account_, take(it->second));
   // A FIFO of somebody's file system would be a path.
-  if (kind_in("/proc/self", taken[0].get()) != "pipe:[" + std::to_string(inode) + "]")
+  if (kind_in("/proc/self", taken.fd.get()) != "pipe:[" + std::to_string(inode) + "]")
     return fail(ENOENT, "its process does not have a pipe any more");
-  return taken[0].reopen(O_WRONLY | O_NONBLOCK);
+  return taken.fd.reopen(O_WRONLY | O_NONBLOCK);
 }
 
 }  // namespace vrdma::vrdmad

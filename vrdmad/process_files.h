@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "vrdmad/intake/intake.h"
 
 namespace vrdma::vrdmad {
 
@@ -30,7 +31,9 @@ class ProcessFiles {
  public:
   // Who has more is not looked into: it would keep the sessions of all others waiting.
   static constexpr int kMost = 8192;
-  [[nodiscard]] static base::Result<ProcessFiles> of(pid_t pid, int pidfd);
+  // What is taken and is not what is looked for goes to the intake.
+  [[nodiscard]] static base::Result<ProcessFiles> of(pid_t pid, int pidfd,
+                                                     Intake::AccountRef account);
 
   // Sealed as base::make_memfd() seals, and of `size` bytes.
   [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size) const;
@@ -42,6 +45,7 @@ class ProcessFiles {
   [[nodiscard]] base::Fd take(int number) const;
 
   base::Fd pidfd_;
+  Intake::AccountRef account_;
   std::vector<int> memory_files_;
   std::unordered_map<uint64_t, int> eventfds_;  // by id
   std::unordered_map<uint64_t, int> pipes_;     // by inode

@@ -7,9 +7,8 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include "vrdmad/sysfs_tree.h"
 
 namespace vrdma::vrdmad {
 
@@ -17,12 +16,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
+base::Result<void> set_mode(const std::string& path, mode_t mode) {
+  if (::chmod(path.c_str(), mode) != 0) return base::fail_errno("set the mode of " + path);
+  return {};
+}
+
 // A directory of mode 0755 whatever the umask, or one that is there and nobody else can write to.
 base::Result<void> make_dir(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) == 0) {
-    if (::chmod(path.c_str(), 0755) != 0) return base::fail_errno("set the mode of " + path);
-    return {};
-  }
+  if (::mkdir(path.c_str(), 0755) == 0) return set_mode(path, 0755);
   if (errno != EEXIST) return base::fail_errno("make the directory " + path);
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return base::fail_errno("look at " + path);
@@ -72,13 +73,6 @@ void remove_socket(const fs::path& path) {
   if (fs::is_socket(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
 }
 
-void remove_tree(const fs::path& path) {
-  std::error_code ignored;
-  const auto extension = path.extension();
-  const bool ours = extension == kSysfsSuffix || extension == kSysfsSuffix + std::string("~");
-  if (ours && fs::is_directory(fs::symlink_status(path, ignored))) fs::remove_all(path, ignored);
-}
-
 std::vector<fs::path> entries_of(const fs::path& dir) {
   std::vector<fs::path> paths;
   std::error_code ignored;
@@ -103,10 +97,12 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   RunDir dir(absolute, std::move(*lock));
   dir.remove_leftovers();
   if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
-  if (::chmod(dir.state_dir().c_str(), 0700) != 0)
-    return base::fail_errno("set the mode of " + dir.state_dir());
-  if (auto netns = make_dir(dir.path_ + "/netns"); !netns)
-    return base::pass(std::move(netns).error());
+  if (auto set = set_mode(dir.state_dir(), 0700); !set) return base::pass(std::move(set).error());
+  for (const auto& [name, mode] : {std::pair{"/netns", 0711}, {"/sysfs", 0700}}) {
+    if (auto made = make_dir(dir.path_ + name); !made) return base::pass(std::move(made).error());
+    if (auto set = set_mode(dir.path_ + name, static_cast<mode_t>(mode)); !set)
+      return base::pass(std::move(set).error());
+  }
   return dir;
 }
 
@@ -117,14 +113,20 @@ RunDir::~RunDir() {
   ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
 }
 
-base::Result<std::string> RunDir::make_netns_dir(uint64_t netns_inode) const {
-  std::string path = path_ + "/netns/" + std::to_string(netns_inode);
-  if (auto made = make_dir(path); !made) return base::pass(std::move(made).error());
+base::Result<std::string> RunDir::make_netns_dir(uint64_t cookie) const {
+  std::string path = path_ + "/netns/" + std::to_string(cookie);
+  for (const auto& each : {path, sysfs_dir(cookie)})
+    if (auto made = make_dir(each); !made) return base::pass(std::move(made).error());
   return path;
 }
 
-void RunDir::remove_netns_dir(uint64_t netns_inode) const {
-  ::rmdir((path_ + "/netns/" + std::to_string(netns_inode)).c_str());
+std::string RunDir::sysfs_dir(uint64_t cookie) const {
+  return path_ + "/sysfs/" + std::to_string(cookie);
+}
+
+void RunDir::remove_netns_dir(uint64_t cookie) const {
+  ::rmdir((path_ + "/netns/" + std::to_string(cookie)).c_str());
+  ::rmdir(sysfs_dir(cookie).c_str());
 }
 
 // Only sockets, sysfs trees and the directories that they leave empty: what else an operator may
@@ -132,12 +134,11 @@ void RunDir::remove_netns_dir(uint64_t netns_inode) const {
 void RunDir::remove_leftovers() const {
   remove_socket(admin_socket());
   for (const auto& dir : entries_of(path_ + "/netns")) {
-    for (const auto& entry : entries_of(dir)) {
-      remove_socket(entry);
-      remove_tree(entry);
-    }
+    for (const auto& entry : entries_of(dir)) remove_socket(entry);
     ::rmdir(dir.c_str());
   }
+  std::error_code ignored;
+  fs::remove_all(path_ + "/sysfs", ignored);
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,20 +1,17 @@
 #include "vrdmad/session.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <map>
-#include <mutex>
 
 #include "core/ipc/socket.h"
-#include "provisioning/cgroup.h"
 
 namespace vrdma::vrdmad {
 
@@ -27,78 +24,23 @@ namespace {
 // delivered to be taken first.
 constexpr auto kBereavement = std::chrono::milliseconds(300);
 
-constexpr uint32_t kVendorPartId = 1;
-
-// Windows of 1 GiB onto a process's memory that are mapped at a time. A key that its owner forged
-// can name any address, and the number of our own mappings is limited (vm.max_map_count).
-constexpr size_t kMaxWindows = 256;
-
-// Which memory arena belongs to which process, so that a process that opens a second vdevice (of
-// any fabric, so on any worker), or one again, can present the arena that it has. An entry is good
-// as long as its process lives; the dead are swept out as the table grows.
-class ArenaRegistry {
- public:
-  void add(const Fd& arena, const rdma::Process& process) {
-    const std::lock_guard lock(mutex_);
-    if (owners_.size() >= sweep_at_) {
-      std::erase_if(owners_, [](const auto& entry) {
-        return rdma::Process::start_time_of(entry.second.first) != entry.second.second;
-      });
-      sweep_at_ = std::max<size_t>(64, 2 * owners_.size());
-    }
-    owners_[key(arena)] = {process.pid(), process.start_time()};
-  }
-  [[nodiscard]] bool belongs(const Fd& arena, const rdma::Process& process) {
-    const std::lock_guard lock(mutex_);
-    const auto it = owners_.find(key(arena));
-    return it != owners_.end() && it->second == std::pair(process.pid(), process.start_time());
-  }
-
- private:
-  using Key = std::pair<dev_t, ino_t>;
-  static Key key(const Fd& fd) {
-    // Of a file that is not ours, not even fstat(2) need return: a FUSE server answers it.
-    if (::fcntl(fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return {};
-    struct stat status {};
-    return ::fstat(fd.get(), &status) == 0 ? Key(status.st_dev, status.st_ino) : Key{};
-  }
-  std::mutex mutex_;
-  std::map<Key, std::pair<pid_t, uint64_t>> owners_;
-  size_t sweep_at_ = 64;
-};
-
-ArenaRegistry& arenas() {
-  static ArenaRegistry registry;
-  return registry;
-}
-
 bool is_raw(const ipc::Request& request) {
   return request.call == Call::kCreateQp &&
          request.create_qp.type == static_cast<uint32_t>(verbs::QpType::kRawPacket);
 }
 
-std::atomic<uint32_t>& context_ids() {
-  static std::atomic<uint32_t> next = 1;
-  return next;
-}
-
-uint32_t next_context_id() { return context_ids().fetch_add(1); }
-
 }  // namespace
 
-void Session::number_from(uint32_t last) {
-  if (context_ids().load() <= last) context_ids().store(last + 1);
-}
-
-base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Vdevice> vdevice,
+base::Result<std::unique_ptr<Session>> Session::start(Arrival arrival,
+                                                      std::shared_ptr<Vdevice> vdevice,
                                                       transport::Runner& runner,
                                                       const SessionSettings& settings,
                                                       std::function<void(Session*)> ended) {
-  std::unique_ptr<Session> session(
-      new Session(std::move(socket), std::move(vdevice), runner, settings, std::move(ended)));
-  auto watch =
-      runner.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
-                          [raw = session.get()](uint32_t events) { raw->on_socket(events); });
+  std::unique_ptr<Session> session(new Session(std::move(arrival.socket), std::move(vdevice),
+                                               runner, settings, std::move(ended)));
+  session->caller_ = std::move(arrival.caller);
+  auto watch = runner.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLET,
+                                   [raw = session.get()](uint32_t) { raw->on_socket(); });
   if (!watch) return base::pass(std::move(watch.error()));
   session->socket_watch_ = std::move(*watch);
   return session;
@@ -106,18 +48,20 @@ base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr
 
 Session::Session(Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
                  const SessionSettings& settings, std::function<void(Session*)> ended)
-    : socket_(std::move(socket)),
+    : Runnable(vdevice->lane),
+      socket_(std::move(socket)),
       vdevice_(std::move(vdevice)),
       runner_(runner),
       settings_(settings),
       ended_(std::move(ended)) {}
 
 Session::~Session() {
+  runner_.remove(this);
   socket_watch_.reset();
   too_soon_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
-  close_connection(std::move(socket_));
+  close_connection(vdevice_->intake, std::move(socket_));
   if (context_ == nullptr) return;
   if (!goodbye_) leave_survivors();
   context_.reset();
@@ -159,11 +103,13 @@ void Session::end(bool malformed) {
   socket_watch_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
-  // Not here: a queue of ours may be running.
-  loop().post([this, alive = std::weak_ptr(alive_)] {
+  // Not here: a queue of ours may be running. And to take all apart may be work.
+  vdevice_->backlog.add([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     const auto ended = ended_;  // it destroys this session, and with it ended_
+    const auto vdevice = vdevice_;
     ended(this);
+    vdevice->lane.loop().post([vdevice] {});  // it may be the last, and this is its lane's turn
   });
 }
 
@@ -177,16 +123,86 @@ void Session::device_gone() {
   context_->targets.each([&](rdma::Target& target) { fail(*target.qp); });
 }
 
-void Session::on_socket(uint32_t events) {
-  // A client of ours waits for the answer. (To leave a message where it is would wake us for ever.)
-  if (busy_) return end((events & (EPOLLHUP | EPOLLRDHUP)) == 0);
+void Session::on_socket() {
+  readable_ = true;
+  runner_.activate(this);
+}
+
+void Session::on_doorbell() {
+  rung_ = true;
+  runner_.activate(this);
+}
+
+bool Session::run(transport::Turn& turn) {
+  if (over_) return false;
+  if (std::exchange(rung_, false)) {
+    scan_doorbells();
+    turn.spend(transport::kRequestCost);
+  }
+  if (readable_) {
+    const base::TimePoint begun = turn.now();
+    read_request();
+    turn.spend_time(turn.now() - begun);
+  }
+  return readable_ && !over_;
+}
+
+void Session::read_request() {
+  if (busy_) {  // a client of ours waits for the answer
+    char first = 0;
+    const ssize_t waits = ::recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+    readable_ = false;
+    if (waits >= 0) end(waits > 0);
+    return;
+  }
+  if (with_intake_) {  // nothing is read here, but the end is noticed
+    pollfd ended{socket_.get(), POLLRDHUP, 0};
+    readable_ = false;
+    if (::poll(&ended, 1, 0) > 0) end(false);
+    return;
+  }
+  if (has_descriptors_next(socket_.get())) return hand_over();
   ipc::Request request;
-  Fds fds;
-  auto received = ipc::receive_message(socket_.get(), &request, sizeof request, &fds);
+  std::vector<Fd> none;
+  auto received = ipc::receive(socket_.get(), &request, &none, &sender_);
   if (!received) {
+    readable_ = false;
     if (received.error().code() == EAGAIN) return;
     return end(received.error().code() == EBADMSG);
   }
+  on_request(request, {});
+}
+
+// What came beside the next message may hang whoever closes it, so the intake receives it.
+void Session::hand_over() {
+  readable_ = false;
+  Intake* const intake = vdevice_->intake->intake();
+  if (intake == nullptr) return end(true);
+  with_intake_ = true;
+  handed_over_ = intake->receive(vdevice_->intake, socket_, loop(),
+                                 [this, alive = std::weak_ptr(alive_)](Intake::Received received) {
+                                   if (!alive.expired() && !over_)
+                                     on_handed_over(std::move(received));
+                                 });
+  readable_ = true;  // the end may have come before
+}
+
+void Session::on_handed_over(Intake::Received received) {
+  handed_over_.reset();
+  with_intake_ = false;
+  const intake::Report report = received.report;
+  Fds fds(vdevice_->intake, std::move(received));
+  sender_ = {report.sender.pid, report.sender.uid, report.sender.gid};
+  ipc::Request request;
+  if (report.error != 0 || report.truncated != 0 || report.count > ipc::kMaxFds ||
+      !ipc::decode_sized(report.bytes.data(), report.bytes.size(), report.length, &request,
+                         sizeof request, ipc::versions_of(&request)))
+    return end(true);
+  on_request(request, std::move(fds));
+  on_socket();  // there may be more
+}
+
+void Session::on_request(const ipc::Request& request, Fds fds) {
   if (request.magic != ipc::kMagic ||
       (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
        request.call != Call::kImportDevice && !is_raw(request)))
@@ -218,14 +234,17 @@ void Session::handle(const ipc::Request& request, Fds fds) {
   ++vdevice_->counters.requests;
   sequence_ = request.sequence;
   Answer answer;
-  if (request.call == Call::kResume && context_ == nullptr && greeting_ == nullptr && fds.empty()) {
-    if (resume(request)) return end(false);
-    answer.reply.error = ESTALE;
-  } else if (request.version < ipc::kOldestVersion || request.version > ipc::kVersion) {
-    refuse_version(request.version);
-    answer.reply.error = EPROTONOSUPPORT;
+  if (request.version < ipc::kOldestVersion || request.version > ipc::kVersion) {
+    ++vdevice_->counters.refused;
+    return refuse_version(request);
+  }
+  if (!ipc::has_zero_tail(request)) {
+    answer.reply.error = E2BIG;
+  } else if (request.call == Call::kResume && context_ == nullptr && greeting_ == nullptr &&
+             fds.empty()) {
+    answer.reply.error = resume(request);
+    if (answer.reply.error == 0) return end(false);
   } else if (!serve_repeated(request, &answer)) {
-    version_ = request.version;
     will_serve(request);
     answer.reply.error = dispatch(request, std::move(fds), &answer);
     answer.reply.sequence = sequence_;
@@ -233,18 +252,28 @@ void Session::handle(const ipc::Request& request, Fds fds) {
   }
   if (answer.reply.error != 0) ++vdevice_->counters.refused;
   if (!answer.deferred) send_answer(std::move(answer));
+  if (failures_ >= kMostFailures) return end(true);
   // Not when the socket closes: a forked child may hold it for long.
   if (goodbye_) end(false);
 }
 
-// Said once: a program may try for ever.
-void Session::refuse_version(uint32_t version) {
+// Logged once: a program may try again and again. A client of an unknown version learns no more
+// than this, in a reply of the length that it expects.
+void Session::refuse_version(const ipc::Request& request) {
   static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
-  spdlog::warn(
-      "vdevice {}: a program speaks version {} of the session protocol; this vrdmad serves "
-      "{} and {}",
-      vdevice_->device.name, version, ipc::kOldestVersion, ipc::kVersion);
+  if (!said.exchange(true))
+    spdlog::warn(
+        "vdevice {}: a program speaks version {} of the session protocol; this vrdmad serves "
+        "{} to {}",
+        vdevice_->device.name, request.version, ipc::kOldestVersion, ipc::kVersion);
+  if (request.sequence == 0) return;
+  ipc::Reply reply;
+  reply.sequence = request.sequence;
+  reply.error = EPROTONOSUPPORT;
+  const bool unsized = request.version < ipc::kOldestVersion;
+  if (unsized) reply.version = request.version;
+  const size_t length = unsized ? ipc::kUnsizedReplyLength : sizeof reply;
+  if (!ipc::send_message(socket_.get(), &reply, length)) end(true);
 }
 
 void Session::send_answer(Answer answer) {
@@ -262,6 +291,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return probe(answer);
     case Call::kHello:
       return hello(request.hello, std::move(fds), answer);
+    case Call::kProve:
+      return prove(answer);
     default:
       break;
   }
@@ -361,187 +392,24 @@ int Session::charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* cha
 
 // The caller holds the command descriptor of another session of this vdevice, and is of its user.
 int Session::import_device(Fds fds) {
-  struct stat wanted {};
-  // Of a file that is not ours, not even fstat(2) need return.
-  const bool ours =
-      fds.size() == 1 &&
-      ::fcntl(fds[0].get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
-      ::fstat(fds[0].get(), &wanted) == 0;
-  if (!ours || context_->exporter != 0) return EINVAL;
+  const intake::Verdict* wanted = fds.only();
+  if (wanted == nullptr || wanted->passed == 0 || context_->exporter != 0) return EINVAL;
   const rdma::Process& self = *context_->process;
   for (const rdma::Context* other : vdevice_->device.contexts) {
     struct stat file {};
-    if (::fstat(other->arena_fd.get(), &file) != 0 || file.st_ino != wanted.st_ino ||
-        file.st_dev != wanted.st_dev)
+    if (::fstat(other->arena_fd.get(), &file) != 0 || file.st_ino != wanted->inode ||
+        (uint64_t{major(file.st_dev)} << 32 | minor(file.st_dev)) != wanted->device)
       continue;
-    if (other->process->uid() != self.uid() ||
-        other->process->user_namespace() != self.user_namespace())
-      return EPERM;
+    if (!other->process->may_share_with(self)) return EPERM;
     context_->exporter = other->id;
     return 0;
   }
   return ENODEV;
 }
 
-int Session::probe(Answer* answer) {
-  if (vdevice_->gone) return ENODEV;
-  answer->reply.probe.node_guid = vdevice_->device.node_guid;
-  return 0;
-}
-
-// To its cgroup, from now on.
-void Session::attribute(const rdma::Process& process) {
-  const std::string cgroup = provisioning::cgroup_of(process.pid());
-  cgroup_ = vdevice_->cgroup(cgroup);
-  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
-}
-
-// Should the kernel not want it, our own limits hold all the same.
-void Session::limit_in_kernel(const std::string& cgroup) {
-  using provisioning::Kind;
-  const provisioning::Ledger& ledger = vdevice_->ledger;
-  uint64_t objects = 0;
-  for (const Kind kind :
-       {Kind::kPd, Kind::kMr, Kind::kCq, Kind::kQp, Kind::kSrq, Kind::kAh, Kind::kMw})
-    objects += ledger.limit(kind);
-  (void)provisioning::set_rdma_max(cgroup, vdevice_->ibdev, ledger.limit(Kind::kContexts), objects);
-}
-
-int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
-  if (context_ != nullptr) return EISCONN;
-  if (vdevice_->gone) return ENODEV;
-  auto process = rdma::Process::identify(socket_.get());
-  if (!process) return EPERM;
-  auto greeting = std::make_unique<Greeting>();
-  greeting->context = std::make_unique<rdma::Context>();
-  attribute(**process);
-  if (const int error = charge(provisioning::Kind::kContexts, 1, &greeting->context->charges);
-      error != 0)
-    return error;
-  if (!fds.empty()) {
-    if (!arenas().belongs(fds.front(), **process)) return EPERM;
-    greeting->memory = std::move(fds.front());
-  }
-  greeting->cheap_fence = request.cheap_fence != 0;
-  greeting->version = version_;
-  if (!(*process)->start_reach(loop())) return ENFILE;
-  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
-  if (!death) return ENFILE;
-  death_watch_ = std::move(*death);
-  greeting->context->process = *process;
-  greeting_ = std::move(greeting);
-  answer->deferred = true;
-  busy_ = true;
-  const auto confirmed = [this, alive = std::weak_ptr(alive_)](bool ok) {
-    if (alive.expired() || over_) return;
-    Answer late;
-    late.reply.error = ok ? open(&late) : EPERM;
-    greeting_.reset();
-    if (late.reply.error != 0) {
-      ++vdevice_->counters.refused;
-      death_watch_.reset();
-    }
-    send_answer(std::move(late));
-  };
-  (*process)->confirm(request.cookie_addr, request.cookie, confirmed);
-  return 0;
-}
-
-// The second half of kHello: the peer is who it says it is.
-int Session::open(Answer* answer) {
-  if (vdevice_->gone) return ENODEV;
-  auto context = std::move(greeting_->context);
-  Fd memory = std::move(greeting_->memory);
-  if (!memory.valid()) {
-    auto made = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
-    if (!made) return made.error().code();
-    memory = std::move(*made);
-  }
-  auto arena = base::make_memfd("vrdma-queues", ipc::kQueueArenaSize);
-  auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
-  if (!arena || !bells) return ENFILE;
-  Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  std::array<int, 2> events{};
-  if (!doorbell.valid() || ::pipe2(events.data(), O_CLOEXEC) != 0) return ENFILE;
-  Fd events_read(events[0]);
-  context->event_pipe = Fd(events[1]);
-  ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
-  auto own_end = context->event_pipe.reopen(O_WRONLY | O_NONBLOCK);
-  auto for_program = memory.duplicate();
-  if (!own_end || !for_program) return ENFILE;
-  context->id = next_context_id();
-  context->epoch = greeting_->version >= ipc::kResumes ? settings_.epoch : 0;
-  if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
-                                                     std::move(memory), std::move(doorbell)});
-      error != 0)
-    return error;
-  auto* header = context_->arena.at<ipc::ArenaHeader>(0);
-  header->magic = ipc::kArenaMagic;
-  header->epoch = context_->epoch;
-  vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
-  ++vdevice_->counters.opened;
-  if (greeting_->version >= ipc::kResumes) begin_file(events_read);
-
-  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
-  Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
-  auto& reply = answer->reply.hello;
-  reply.node_guid = vdevice_->device.node_guid;
-  reply.grace_ms = settings_.grace_ms;
-  reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
-  reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
-  reply.vendor_part_id = kVendorPartId;
-  reply.session = file_ != nullptr ? context_->id : 0;
-  reply.epoch = context_->epoch;
-  answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), for_program->get(),
-                 doorbell_.get(), events_read.get()};
-  if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
-  if (greeting_->version >= ipc::kResumes) answer->fds.push_back(own_end->get());
-  answer->owned.push_back(std::move(*for_program));
-  answer->owned.push_back(std::move(events_read));
-  answer->owned.push_back(std::move(userfaultfd));
-  answer->owned.push_back(std::move(*own_end));
-  return 0;
-}
-
-// Makes `context` the session's, with the memory that it shares with the program.
-int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
-  rdma::Process& process = *context->process;
-  auto arena_map =
-      base::Mapping::shared(files.arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
-  auto bell_map = base::Mapping::shared(files.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
-  auto heap_fd = files.arena.duplicate();
-  auto claims_fd = files.bells.duplicate();
-  if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
-  arenas().add(files.memory, process);
-  auto space = rdma::AddressSpace::of_arena(std::move(files.memory), kMaxWindows);
-  if (!space) return space.error().code();
-
-  auto ring =
-      loop().watch(files.doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
-  if (!ring) return ENFILE;
-
-  process.set_space(std::move(*space));
-  context->device = &vdevice_->device;
-  context->arena_fd = std::move(files.arena);
-  context->arena = std::move(*arena_map);
-  context->bell_fd = std::move(files.bells);
-  context->bells = std::move(*bell_map);
-  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), ipc::kHeapOffset,
-                                                    ipc::kQueueArenaSize);
-  context->claims_heap = std::make_shared<rdma::ArenaHeap>(std::move(*claims_fd),
-                                                           ipc::kClaimsOffset, ipc::kBellFileSize);
-  context->next_key_slot = next_context_id() * 7919 % (ipc::kMaxKeys - 1) + 1;
-  context->on_corrupt = [this] { end(true); };
-  context_ = std::move(context);
-  vdevice_->device.contexts.push_back(context_.get());
-  doorbell_watch_ = std::move(*ring);
-  doorbell_ = std::move(files.doorbell);
-  return 0;
-}
-
 // The program published work in a queue that nobody executed, or a receive that somebody waits
 // for. The bits say where; what they say is only a hint.
-void Session::on_doorbell() {
+void Session::scan_doorbells() {
   auto* kicks =
       reinterpret_cast<std::atomic<uint64_t>*>(context_->arena.bytes() + ipc::kKickOffset);
   const size_t slots = context_->qps.capacity();

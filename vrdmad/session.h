@@ -1,12 +1,13 @@
 // One process's use of one vdevice: the daemon's end of the session socket.
 //
-// States: connected (nothing is known of the peer; only kProbe and kHello are answered), open
-// (kHello succeeded, there is a Context), ended. A session ends when its process dies (pidfd), its
+// States: connected (the process is identified; only kProbe, kHello and kProve are answered), open
+// (kProve succeeded, there is a Context), ended. A session ends when its process dies (pidfd), its
 // socket is closed, it says kGoodbye, or it sends or writes what no client of ours
 // would. All it made goes with it. If it ended without kGoodbye, the queue pairs that were linked
 // to its own go to ERR a moment later (kBereavement).
 //
-// Lives on the worker of the vdevice's fabric.
+// Lives on the worker of the vdevice's fabric. Requests and doorbells are served in the turns of
+// the vdevice's lane, one request in a turn.
 #pragma once
 
 #include <functional>
@@ -21,9 +22,9 @@
 #include "core/rdma/device.h"
 #include "transport/runner.h"
 #include "transport/send_queue.h"
+#include "vrdmad/intake/shown.h"
 #include "vrdmad/process_files.h"
 #include "vrdmad/session_file.h"
-#include "vrdmad/strange_fds.h"
 #include "vrdmad/vdevice.h"
 
 namespace vrdma::vrdmad {
@@ -31,6 +32,7 @@ namespace vrdma::vrdmad {
 // Whose session a file tells of.
 struct SessionSummary {
   std::string vdevice;
+  uint64_t netns = 0;  // cookie of the vdevice's namespace
   uint64_t node_guid = 0;
   uint32_t session = 0;
   uint32_t epoch = 0;
@@ -38,11 +40,11 @@ struct SessionSummary {
 };
 [[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
 
-class Session {
+class Session final : private transport::Runnable {
  public:
   // `ended` is called once, from the loop, when the session may be destroyed.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
-      base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
+      Arrival arrival, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
       const SessionSettings& settings, std::function<void(Session*)> ended);
   // The session of a dead daemon, as `file` tells of it (session_adopt.cc). When all of its fabric
   // are there, each of the following is called of all of them, one after the other.
@@ -55,7 +57,7 @@ class Session {
   void go_on();
   // Numbers of sessions are greater than this one from now on.
   static void number_from(uint32_t last);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -67,7 +69,7 @@ class Session {
   [[nodiscard]] const std::shared_ptr<Vdevice>& vdevice() const { return vdevice_; }
 
  private:
-  using Fds = StrangeFds;
+  using Fds = Shown;
   struct Answer {
     ipc::Reply reply;
     std::vector<int> fds;         // sent beside it
@@ -78,8 +80,14 @@ class Session {
   Session(base::Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
           const SessionSettings& settings, std::function<void(Session*)> ended);
 
-  void on_socket(uint32_t events);
+  bool run(transport::Turn& turn) override;
+  void on_socket();
+  void hand_over();
+  void on_handed_over(Intake::Received received);
+  void on_request(const ipc::Request& request, Fds fds);
   void on_doorbell();
+  void read_request();
+  void scan_doorbells();
   void handle(const ipc::Request& request, Fds fds);
   void attribute(const rdma::Process& process);
   void limit_in_kernel(const std::string& cgroup);
@@ -88,15 +96,18 @@ class Session {
   void leave_survivors();
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
   void send_answer(Answer answer);
-  void refuse_version(uint32_t version);
+  void refuse_version(const ipc::Request& request);
+  int probe(Answer* answer);
 
-  // session.cc
+  // session_hello.cc
+  static constexpr unsigned kMostFailures = 3;  // of kHello and kProve on one connection
   struct Files {
     base::Fd arena, bells, memory, doorbell;
   };
   int furnish(std::unique_ptr<rdma::Context> context, Files files);
-  int probe(Answer* answer);
+  [[nodiscard]] int refuse_caller(const base::Error& why);
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
+  int prove(Answer* answer);
   int open(Answer* answer);
   // session_adopt.cc
   void remember(const ipc::Request& request, const ipc::Reply& reply);
@@ -110,7 +121,7 @@ class Session {
   [[nodiscard]] base::Result<void> take_over(SessionFile& file, KnownFiles& known);
   void restore_claims();
   [[nodiscard]] base::Result<void> serve_again(SessionFile& file, const ProcessFiles& files);
-  [[nodiscard]] bool resume(const ipc::Request& request);
+  [[nodiscard]] int resume(const ipc::Request& request);
   void attach(base::Fd socket, uint32_t sequence);
   [[nodiscard]] bool serve_repeated(const ipc::Request& request, Answer* answer);
   // The handle that the next object must have; 0: any.
@@ -185,23 +196,29 @@ class Session {
   base::EventLoop::Watch doorbell_watch_;
   base::Fd doorbell_;
   std::unique_ptr<rdma::Context> context_;
-  // Between kHello and its answer: who says hello, until it is confirmed.
+  Intake::Ticket handed_over_;
+  bool with_intake_ = false;        // the intake reads the next request
+  std::shared_ptr<Caller> caller_;  // until the session is open
+  ipc::Sender sender_;              // of the request that is being served
+  unsigned failures_ = 0;           // of kHello and kProve
+  // From kHello until the answer to kProve.
   struct Greeting {
-    std::unique_ptr<rdma::Context> context;
-    base::Fd memory;  // the arena that was presented
+    uint64_t challenge = 0, challenge_addr = 0;
+    std::unique_ptr<rdma::Context> context;  // from kProve on
+    Fds shown;                               // the arena that was presented
     bool cheap_fence = false;
-    uint32_t version = 0;
   };
   std::unique_ptr<Greeting> greeting_;
   std::unique_ptr<SessionFile> file_;   // none: nobody can take it over
   const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
   SessionFile::Last last_;              // of the dead daemon
   std::unordered_map<uint32_t, std::pair<bool, bool>> was_linked_;  // by handle: out, in
-  uint32_t version_ = ipc::kVersion;                                // of the client
   uint32_t sequence_ = 0;
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   base::EventLoop::Timer too_soon_;             // a request waits for its time
   bool busy_ = false;                           // a deferred answer is due
+  bool readable_ = false;                       // something may stand in the socket
+  bool rung_ = false;                           // the doorbell
   bool goodbye_ = false;
   bool over_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

@@ -50,7 +50,8 @@ std::optional<SessionSummary> summary_of(const SessionFile& file) {
   const auto records = file.all(Stored::kWho);
   if (records.empty() || !read(records[0], &who)) return {};
   who.vdevice[sizeof who.vdevice - 1] = '\0';
-  return SessionSummary{who.vdevice, who.node_guid, who.session, who.epoch, who.process.pid};
+  return SessionSummary{who.vdevice, who.netns, who.node_guid,
+                        who.session, who.epoch, who.process.pid};
 }
 
 Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
@@ -77,12 +78,16 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
   Who who{};
   if (const auto records = file.all(Stored::kWho); records.empty() || !read(records[0], &who))
     return fail(EINVAL, "nothing is known of it");
-  auto process = rdma::Process::find(who.process);
-  if (!process) return pass(std::move(process).error());
-  const pid_t pid = (*process)->pid();
+  auto caller = settings_.identity->find(who.process);
+  if (!caller) return pass(std::move(caller).error());
+  auto opened = (*caller)->open();
+  if (!opened) return pass(std::move(opened).error());
+  const auto process =
+      rdma::Process::make((*caller)->peer(), std::move(opened->pidfd), std::move(opened->memory));
+  const pid_t pid = process->pid();
   auto looked = known.find(pid);
   if (looked == known.end())
-    looked = known.emplace(pid, ProcessFiles::of(pid, (*process)->pidfd())).first;
+    looked = known.emplace(pid, ProcessFiles::of(pid, process->pidfd(), vdevice_->intake)).first;
   const auto& files = looked->second;
   if (!files) return fail(files.error().code(), files.error().message());
   auto arena = files->memory_file(who.arena, ipc::kQueueArenaSize);
@@ -94,13 +99,14 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
     if (!*each) return pass(std::move(*each).error());
 
   auto context = std::make_unique<rdma::Context>();
-  attribute(**process);
+  attribute(*process);
   if (charge(provisioning::Kind::kContexts, 1, &context->charges) != 0)
     return fail(ENOMEM, "the vdevice has too many contexts");
-  if (auto reaches = (*process)->start_reach(loop()); !reaches) return reaches;
-  auto death = loop().watch((*process)->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
+  if (auto reaches = process->start_reach(loop(), vdevice_->reach_threads); !reaches)
+    return reaches;
+  auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   if (!death) return pass(std::move(death).error());
-  context->process = *process;
+  context->process = process;
   context->id = who.session;
   context->event_pipe = std::move(*events);
   if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
@@ -280,28 +286,27 @@ void Session::go_on() {
 }
 
 // kResume, said on a connection of its own, which becomes that of the session that it names.
-bool Session::resume(const ipc::Request& request) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return false;
+int Session::resume(const ipc::Request& request) {
+  if (auto who = caller_->check(sender_); !who) return refuse_caller(who.error());
   for (const auto& other : vdevice_->sessions) {
     if (other->context_ == nullptr || other->over_ || other->file_ == nullptr ||
         other->context_->id != request.resume.session ||
-        other->context_->process->pid() != peer.pid ||
-        rdma::Process::start_time_of(peer.pid) != other->context_->process->start_time())
+        other->context_->process->peer() != caller_->peer())
       continue;
     socket_watch_.reset();
     other->attach(std::move(socket_), request.sequence);
-    return true;
+    return 0;
   }
-  return false;
+  return ESTALE;
 }
 
 void Session::attach(Fd socket, uint32_t sequence) {
   socket_watch_.reset();
-  close_connection(std::exchange(socket_, std::move(socket)));
-  auto watch = loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP,
-                            [this](uint32_t events) { on_socket(events); });
+  handed_over_.reset();
+  with_intake_ = false;
+  close_connection(vdevice_->intake, std::exchange(socket_, std::move(socket)));
+  auto watch = loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP | EPOLLET,
+                            [this](uint32_t) { on_socket(); });
   if (!watch) return end(false);
   socket_watch_ = std::move(*watch);
   sequence_ = sequence;

@@ -9,7 +9,7 @@ using base::Result;
 
 namespace {
 // Changes with anything that is stored here, so also with what core/ipc and core/rdma put into it.
-constexpr uint32_t kFormat = 4;
+constexpr uint32_t kFormat = 5;
 constexpr const char* kNoRoom = "there is no room for its state in the run directory";
 }  // namespace
 

@@ -83,7 +83,7 @@ int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   if (mr->key == 0) return ENOMEM;
   mr->pd = pd;
   ++pd->users;
-  rdma::write_key(context.keys(), mr->key, &mr->region);
+  context.set_key(mr->key, &mr->region);
   const rdma::Mr* made = context.mrs.add(std::move(mr), wanted());
   answer->reply.reg_mr = {made->handle, made->key, made->region.length};
   return 0;
@@ -117,7 +117,7 @@ int Session::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
   mr->origin = {exporter->id, origin->handle, origin->key};
   mr->region.pd = pd->handle;
   mr->region.way = ipc::Way::kImported;
-  rdma::write_key(context_->keys(), mr->key, &mr->region);
+  context_->set_key(mr->key, &mr->region);
   const uint64_t length = origin->region.length;
   const rdma::Mr* made = context_->mrs.add(std::move(mr));
   answer->reply.reg_mr = {made->handle, made->key, length};
@@ -146,7 +146,7 @@ int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   ++pd->users;
   mr->pd = pd;
   mr->region = region;
-  rdma::write_key(context_->keys(), mr->key, &region);
+  context_->set_key(mr->key, &region);
   answer_when_unreached(answer);
   return 0;
 }
@@ -155,8 +155,8 @@ int Session::dereg_mr(uint32_t handle, Answer* answer) {
   const rdma::Mr* mr = context_->mrs.find(handle);
   if (mr == nullptr) return EINVAL;
   if (mr->windows > 0) return EBUSY;
-  rdma::write_key(context_->keys(), mr->key, nullptr);
-  context_->named.erase(mr->key >> 8);
+  context_->set_key(mr->key, nullptr);
+  context_->give_back_key(mr->key);
   --mr->pd->users;
   context_->mrs.remove(handle);
   answer_when_unreached(answer);
@@ -172,14 +172,15 @@ void Session::answer_when_unreached(Answer* answer) {
   const auto one_less = [this, left, alive = std::weak_ptr(alive_)] {
     if (--*left == 0 && !alive.expired() && !over_) send_answer({});
   };
-  const auto wait_for = [&](const rdma::Context& user) {
-    ++*left;
-    user.process->reach()->barrier(one_less);
-  };
+  rdma::Reach& own = *context_->process->reach();
   // Those of importers work on this memory too.
-  for (const rdma::Context* other : vdevice_->device.contexts)
-    if (other->exporter == context_->id) wait_for(*other);
-  wait_for(*context_);
+  for (const rdma::Context* other : vdevice_->device.contexts) {
+    if (other->exporter != context_->id) continue;
+    ++*left;
+    other->process->reach()->release(own, one_less);
+  }
+  ++*left;
+  own.barrier(one_less);
   busy_ = answer->deferred = --*left > 0;
 }
 
@@ -202,7 +203,7 @@ int Session::dealloc_mw(uint32_t handle, Answer* answer) {
   rdma::Mw* mw = context_->mws.find(handle);
   if (mw == nullptr) return EINVAL;
   rdma::unbind_window(*context_, *mw);
-  context_->named.erase(mw->key >> 8);
+  context_->give_back_key(mw->key);
   --mw->pd->users;
   context_->mws.remove(handle);
   answer_when_unreached(answer);

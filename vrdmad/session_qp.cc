@@ -121,10 +121,13 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, qp->rq_depth,
                   qp->max_recv_sge};
 
-  auto sender = std::make_unique<transport::SendQueue>(*qp, runner_);
+  auto sender = std::make_unique<transport::SendQueue>(*qp, vdevice_->lane);
   if (type == QpType::kRawPacket) {
-    auto port = std::make_unique<transport::PacketPort>(*qp, loop(), std::move(packets),
-                                                        context.device->ifindex);
+    auto port = std::make_unique<transport::PacketPort>(
+        *qp, loop(), std::move(packets), context.device->ifindex,
+        [account = vdevice_->intake](base::Fd socket) {
+          if (account->intake() != nullptr) account->intake()->close(account, std::move(socket));
+        });
     sender->set_path(std::make_unique<transport::PacketPath>(*qp, *sender, *port));
     qp->frames = std::move(port);
   } else if (type == QpType::kGsi) {

@@ -26,6 +26,14 @@ uint32_t table_length(const rdma::Device& device) {
 
 }  // namespace
 
+int Session::probe(Answer* answer) {
+  if (vdevice_->gone) return ENODEV;
+  ipc::ProbeReply& reply = answer->reply.probe;
+  reply.node_guid = vdevice_->device.node_guid;
+  vdevice_->device.name.copy(reply.name, sizeof reply.name - 1);
+  return 0;
+}
+
 int Session::query_device(Answer* answer) {
   const auto limit = [&](Kind kind) {
     return static_cast<uint32_t>(std::min<uint64_t>(vdevice_->ledger.limit(kind), INT32_MAX));

@@ -52,17 +52,12 @@ base::Result<Fd> Session::packet_socket(Fds proof) {
   if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
   if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
     return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
-  int domain = 0;
-  socklen_t size = sizeof domain;
-  const bool shown = proof.size() == 1 &&
-                     ::getsockopt(proof[0].get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
-                     domain == AF_PACKET;
-  uint64_t inode = 0;
-  if (shown)
-    if (auto theirs = netns::of_socket(proof[0])) inode = theirs->inode;
   auto ours = netns::of_socket(socket_);
   if (!ours) return base::pass(std::move(ours).error());
-  if (!shown || inode != ours->inode) return base::fail(EPERM, "no packet socket was shown");
+  const intake::Verdict* shown = proof.only();
+  if (shown == nullptr || shown->kind != intake::Kind::kPacketSocket || shown->netns_cookie == 0 ||
+      shown->netns_cookie != ours->cookie)
+    return base::fail(EPERM, "no packet socket was shown");
   base::Result<Fd> made = base::fail(ENOMEM, "no thread");
   try {
     // A thread of its own, for it does not come back from there.

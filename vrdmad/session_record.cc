@@ -20,6 +20,7 @@ bool changes_nothing(Call call) {
   switch (call) {
     case Call::kProbe:
     case Call::kHello:
+    case Call::kProve:
     case Call::kGoodbye:
     case Call::kQueryDevice:
     case Call::kQueryPort:
@@ -198,7 +199,8 @@ void Session::begin_file(const Fd& events) {
   Who who{};
   vdevice_->device.name.copy(who.vdevice, sizeof who.vdevice - 1);
   who.node_guid = vdevice_->device.node_guid;
-  who.process = context_->process->identity();
+  who.netns = vdevice_->netns;
+  who.process = context_->process->peer();
   who.session = context_->id;
   who.epoch = context_->epoch;
   who.arena = file_id(context_->arena_fd);

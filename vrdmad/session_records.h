@@ -18,12 +18,13 @@ using Stored = SessionFile::Kind;
 struct Who {
   char vdevice[64];
   uint64_t node_guid;
-  rdma::Process::Identity process;
+  rdma::Peer process;
   uint32_t session;  // id of the context
   uint32_t epoch;    // of the daemon that served it last
   FileId arena, bells, memory;
   uint64_t doorbell;  // eventfd_id()
   uint64_t events;    // inode of the pipe
+  uint64_t netns;     // cookie of the vdevice's namespace
 };
 
 struct ChannelRecord {

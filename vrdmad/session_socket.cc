@@ -1,47 +1,26 @@
 #include "vrdmad/session_socket.h"
 
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
-
-#include <cstring>
-
-#include "netns/netns.h"
-#include "vrdmad/strange_fds.h"
 
 namespace vrdma::vrdmad {
 
-using base::fail;
-using base::fail_errno;
 using base::Fd;
 
-base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(base::EventLoop& loop,
-                                                                   const std::string& path,
-                                                                   uint64_t netns_inode,
-                                                                   std::function<void(Fd)> accepted,
-                                                                   std::function<void()> refused) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return fail(ENAMETOOLONG, "the path of the session socket is longer than a socket's may be (" +
-                                  path + "): use a shorter run directory or name");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(
+    Identity& identity, Intake::AccountRef account, base::EventLoop& loop, const std::string& path,
+    uint64_t netns_cookie, std::function<void(Arrival)> accepted, std::function<void()> refused) {
   std::unique_ptr<SessionSocket> socket(new SessionSocket);
-  Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener.valid()) return fail_errno("make a session socket");
-  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return fail_errno("bind " + path);
-  socket->path_ = path;
-  if (::chmod(path.c_str(), 0666) != 0) return fail_errno("chmod " + path);
-  if (::listen(listener.get(), SOMAXCONN) != 0) return fail_errno("listen on " + path);
-  socket->netns_inode_ = netns_inode;
+  socket->account_ = account;
+  socket->netns_cookie_ = netns_cookie;
   socket->accepted_ = std::move(accepted);
   socket->refused_ = std::move(refused);
-  auto acceptor = Acceptor::start(loop, std::move(listener), [raw = socket.get()](Fd client) {
-    raw->admit(std::move(client));
-  });
+  auto acceptor = identity.listen(
+      loop, path, [raw = socket.get()](Arrival arrival) { raw->admit(std::move(arrival)); },
+      [account](Fd client) { close_connection(account, std::move(client)); },
+      [account] { return account->crowded(); });
   if (!acceptor) return base::pass(std::move(acceptor.error()));
+  socket->path_ = path;
   socket->acceptor_ = std::move(*acceptor);
   return socket;
 }
@@ -54,18 +33,18 @@ SessionSocket::~SessionSocket() {
     for (;;) {
       Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!client.valid()) break;
-      close_connection(std::move(client));
+      close_connection(account_, std::move(client));
     }
   }
   if (!path_.empty()) ::unlink(path_.c_str());
 }
 
-void SessionSocket::admit(Fd client) {
-  const auto inode = netns::peer_inode(client);
-  if (inode && *inode == netns_inode_) {
-    accepted_(std::move(client));
+void SessionSocket::admit(Arrival arrival) {
+  arrival.account = account_;
+  if (arrival.caller->peer().netns_cookie == netns_cookie_) {
+    accepted_(std::move(arrival));
   } else {
-    close_connection(std::move(client));
+    close_connection(account_, std::move(arrival.socket));
     refused_();
   }
 }

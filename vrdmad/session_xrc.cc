@@ -1,6 +1,5 @@
 // XRC domains of a session, and the target queue pairs in them.
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include "core/rdma/xrc.h"
 #include "vrdmad/session.h"
@@ -22,15 +21,9 @@ void tell(const rdma::Target& target, ipc::CreateQpReply* reply) {
 int Session::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer) {
   const bool named = request.has_file != 0;
   std::pair<uint64_t, uint64_t> file;
-  if (named && fds.size() == 1) {
-    // It may be a file of anybody's: its server is not asked, only what the kernel knows.
-    struct statx status {};
-    const int error =
-        ::statx(fds[0].get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &status) == 0
-            ? 0
-            : errno;
-    if (error != 0) return error;
-    file = {uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor, status.stx_ino};
+  if (const intake::Verdict* shown = fds.only(); named && shown != nullptr) {
+    if (shown->error != 0) return static_cast<int>(shown->error);
+    file = {shown->device, shown->inode};
   } else if (named || !fds.empty()) {
     return EBADF;
   }

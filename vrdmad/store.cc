@@ -39,6 +39,22 @@ constexpr std::array kMigrations{
     "CREATE TABLE budget_limit (scope TEXT NOT NULL, name TEXT NOT NULL, what TEXT NOT NULL,"
     "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
     "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;",
+
+    // An inode number does not identify a namespace: what was stored by one is as after a reboot.
+    "ALTER TABLE vdev RENAME COLUMN netns_inode TO netns_cookie;"
+    "ALTER TABLE vdev ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE vdev SET netns_cookie = 0, boot_id = 'unknown';",
+
+    // The tenant of those who named none was one for all of them.
+    "ALTER TABLE vdev ADD COLUMN no_direct INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE vdev SET tenant = '' WHERE tenant = 'default';",
+
+    // What has a GID now is taken for what the netdev had when the vdevice was made.
+    "CREATE TABLE vdev_prefix (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_first (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "INSERT INTO vdev_first SELECT vdev, place, gid FROM vdev_gid;",
 };
 
 int errno_of(int code) {
@@ -260,7 +276,7 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
   std::vector<StoredVdev> all;
   Statement vdevs(*this,
                   "SELECT name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
-                  " netns_inode, ifindex FROM vdev ORDER BY name");
+                  " netns_cookie, ifindex, number, no_direct FROM vdev ORDER BY name");
   for (;;) {
     auto row = vdevs.step();
     if (!row) return pass(std::move(row).error());
@@ -275,8 +291,10 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
       return fail(EIO, "the state in " + path_ + " is damaged: vdevice '" + spec.name +
                            "' has no node GUID");
     vdev.boot_id = vdevs.text_at(column++);
-    vdev.netns_inode = vdevs.number_at(column++);
-    vdev.ifindex = static_cast<uint32_t>(vdevs.number_at(column));
+    vdev.netns_cookie = vdevs.number_at(column++);
+    vdev.ifindex = static_cast<uint32_t>(vdevs.number_at(column++));
+    vdev.number = static_cast<uint32_t>(vdevs.number_at(column++));
+    spec.no_direct = vdevs.number_at(column) != 0;
 
     Statement quota(*this, "SELECT kind, value FROM vdev_quota WHERE vdev = ?");
     quota.text(spec.name);
@@ -292,13 +310,25 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
       if (!*more) break;
       spec.allow.push_back(permissions.text_at(0));
     }
-    Statement gids(*this, "SELECT gid FROM vdev_gid WHERE vdev = ? ORDER BY place");
-    gids.text(spec.name);
-    for (auto more = gids.step();; more = gids.step()) {
+    Statement prefixes(*this, "SELECT prefix FROM vdev_prefix WHERE vdev = ? ORDER BY place");
+    prefixes.text(spec.name);
+    for (auto more = prefixes.step();; more = prefixes.step()) {
       if (!more) return pass(std::move(more).error());
       if (!*more) break;
-      verbs::Gid gid;
-      if (gids.blob_at(0, &gid.bytes)) vdev.gids.push_back(gid);
+      spec.addresses.push_back(prefixes.text_at(0));
+    }
+    for (const auto& [sql, into] :
+         {std::pair{"SELECT gid FROM vdev_gid WHERE vdev = ? ORDER BY place", &vdev.gids},
+          {"SELECT address FROM vdev_first WHERE vdev = ? ORDER BY place",
+           &vdev.first_addresses}}) {
+      Statement gids(*this, sql);
+      gids.text(spec.name);
+      for (auto more = gids.step();; more = gids.step()) {
+        if (!more) return pass(std::move(more).error());
+        if (!*more) break;
+        verbs::Gid gid;
+        if (gids.blob_at(0, &gid.bytes)) into->push_back(gid);
+      }
     }
   }
 }
@@ -352,11 +382,12 @@ Result<void> Store::put(const StoredVdev& vdev) {
   if (auto begun = transaction.begin(); !begun) return begun;
   Statement forget(*this, "DELETE FROM vdev WHERE name = ?");
   if (auto done = forget.text(spec.name).run(); !done) return done;
-  Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   for (const auto* text :
        {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
     add.text(*text);
-  add.blob(vdev.node_guid.bytes).text(vdev.boot_id).number(vdev.netns_inode).number(vdev.ifindex);
+  add.blob(vdev.node_guid.bytes).text(vdev.boot_id).number(vdev.netns_cookie);
+  add.number(vdev.ifindex).number(vdev.number).number(spec.no_direct ? 1 : 0);
   if (auto done = add.run(); !done) return done;
   for (const auto& quota : spec.quota) {
     Statement row(*this, "INSERT INTO vdev_quota VALUES (?, ?, ?)");
@@ -367,11 +398,19 @@ Result<void> Store::put(const StoredVdev& vdev) {
     Statement row(*this, "INSERT INTO vdev_permission VALUES (?, ?)");
     if (auto done = row.text(spec.name).text(permission).run(); !done) return done;
   }
-  for (size_t place = 0; place < vdev.gids.size(); ++place) {
-    Statement row(*this, "INSERT INTO vdev_gid VALUES (?, ?, ?)");
-    if (auto done = row.text(spec.name).number(place).blob(vdev.gids[place].bytes).run(); !done)
+  for (size_t place = 0; place < spec.addresses.size(); ++place) {
+    Statement row(*this, "INSERT INTO vdev_prefix VALUES (?, ?, ?)");
+    if (auto done = row.text(spec.name).number(place).text(spec.addresses[place]).run(); !done)
       return done;
   }
+  for (const auto& [sql, gids] :
+       {std::pair{"INSERT INTO vdev_gid VALUES (?, ?, ?)", &vdev.gids},
+        {"INSERT INTO vdev_first VALUES (?, ?, ?)", &vdev.first_addresses}})
+    for (size_t place = 0; place < gids->size(); ++place) {
+      Statement row(*this, sql);
+      if (auto done = row.text(spec.name).number(place).blob((*gids)[place].bytes).run(); !done)
+        return done;
+    }
   return transaction.commit();
 }
 

@@ -30,11 +30,14 @@ namespace vrdma::vrdmad {
 struct StoredVdev {
   VdevSpec spec;  // `netdev` follows renames, `quota` what was set later; names are resolved
   gid::NodeGuid node_guid;
-  // Where it was: within one boot a namespace is known by its inode, after another only by name.
+  // Where it was: within one boot a namespace is known by its cookie, after another only by name.
   std::string boot_id;
-  uint64_t netns_inode = 0;
+  uint64_t netns_cookie = 0;
   uint32_t ifindex = 0;
+  uint32_t number = 0;           // of its session socket, within the namespace
   std::vector<verbs::Gid> gids;  // its table: programs use indices
+  // What its netdev had when it was made; the default GID of its MAC first, if it had one.
+  std::vector<verbs::Gid> first_addresses;
 
   bool operator==(const StoredVdev&) const = default;
 };

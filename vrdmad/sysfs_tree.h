@@ -8,7 +8,8 @@
 //   DIR/infiniband/        to be mounted on /sys/class/infiniband/<vdevice>
 //   DIR/infiniband_verbs/  to be mounted on /sys/class/infiniband_verbs/uverbs<N>
 //
-// Whoever sets up a tenant's view mounts them, see cli/environment.h. No `dev` in the second and no
+// They are in a directory that only root can enter (vrdmad/run_dir.h): whoever sets up a tenant's
+// view mounts the tenant's own, see cli/environment.h. No `dev` in the second and no
 // device node: a library that is not ours must not take it for a device of the kernel.
 //
 // The tree appears as a whole, and a file of it is replaced as a whole, never half written. A
@@ -45,10 +46,6 @@ struct SysfsFile {
 using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
 
 [[nodiscard]] SysfsFiles sysfs_files(const SysfsView& view);
-
-// The directory of a vdevice's tree, beside its session socket: <vdevice>.sysfs. Sockets end
-// otherwise, so no name of a vdevice can be mistaken.
-constexpr const char* kSysfsSuffix = ".sysfs";
 
 // Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it.
 class SysfsTree {

@@ -50,16 +50,23 @@ constexpr const char* kAllowed =
     // Sockets of another network namespace: netns/netns.cc
     "setns ";
 
-}  // namespace
+// Of the intake process: receiving, judging and closing, in threads.
+constexpr const char* kAllowedToIntake =
+    "close close_range fcntl getsockopt poll ppoll recvmsg sendmsg shutdown statx write "
+    "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
+    "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
+    "sched_getaffinity sched_yield set_robust_list tgkill "
+    "clock_gettime clock_nanosleep ";
 
-base::Result<void> confine_system_calls() {
+base::Result<void> allow(const char* calls) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)calls;
   return {};
 #else
   const std::unique_ptr<void, void (*)(scmp_filter_ctx)> filter(
       ::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
-  std::istringstream names(kAllowed);
+  std::istringstream names(calls);
   for (std::string name; names >> name;) {
     const int number = ::seccomp_syscall_resolve_name(name.c_str());
     if (number == __NR_SCMP_ERROR) continue;  // this architecture has none
@@ -71,5 +78,11 @@ base::Result<void> confine_system_calls() {
   return {};
 #endif
 }
+
+}  // namespace
+
+base::Result<void> confine_system_calls() { return allow(kAllowed); }
+
+base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
 
 }  // namespace vrdma::vrdmad

@@ -15,4 +15,7 @@ namespace vrdma::vrdmad {
 // which needs others, nothing is done.
 [[nodiscard]] base::Result<void> confine_system_calls();
 
+// The same for the intake process (vrdmad/intake/process.h), which needs few.
+[[nodiscard]] base::Result<void> confine_intake();
+
 }  // namespace vrdma::vrdmad

@@ -6,8 +6,11 @@ namespace vrdma::vrdmad {
 
 using provisioning::Kind;
 
-Vdevice::Vdevice(base::EventLoop& loop, provisioning::Ledger limits, const Rates& rates)
-    : ledger(std::move(limits)), pacer(std::make_unique<Pacer>(loop, rates)) {}
+Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
+                 const Rates& rates)
+    : ledger(std::move(limits)),
+      pacer(std::make_unique<Pacer>(runner.loop(), rates)),
+      lane(runner, tenant) {}
 Vdevice::~Vdevice() = default;
 
 void Vdevice::apply_limits(bool limited) {
@@ -17,7 +20,7 @@ void Vdevice::apply_limits(bool limited) {
                        mr_rate);
   pacer->set(ledger.limits());
   device.pace = limited ? pacer.get() : nullptr;
-  device.fabric->set_limited(&device, limited);
+  device.fabric->set_limited(&device, limited || no_direct);
   if (!limited) pacer->dismiss();
 }
 

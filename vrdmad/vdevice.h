@@ -8,8 +8,12 @@
 
 #include "core/base/token_bucket.h"
 #include "core/rdma/device.h"
+#include "core/rdma/reach_threads.h"
 #include "provisioning/ledger.h"
 #include "provisioning/permission.h"
+#include "transport/backlog.h"
+#include "transport/runner.h"
+#include "vrdmad/identity/identity.h"
 #include "vrdmad/pacer.h"
 
 namespace vrdma::vrdmad {
@@ -23,6 +27,7 @@ struct SessionCounters {
   uint64_t requests = 0;
   uint64_t refused = 0;    // requests answered with an error
   uint64_t malformed = 0;  // sessions ended because of what they sent or wrote
+  uint64_t unproven = 0;   // attempts to open the vdevice by a process that could not be identified
   uint64_t foreign = 0;    // connections of another network namespace
 };
 
@@ -31,6 +36,8 @@ struct SessionSettings {
   uint32_t grace_ms = 30'000;
   std::string state_dir;  // of the sessions' files; empty: there are none
   uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
+  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
+  Intake* intake = nullptr;  // outlives all sessions; nullptr: in a test
 };
 
 // Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs
@@ -40,6 +47,7 @@ struct Vdevice {
   provisioning::Ledger ledger;
   provisioning::Permissions permissions;
   std::shared_ptr<RawGsi> gsi;      // none: not allowed
+  uint64_t netns = 0;               // cookie of the namespace that it belongs to
   std::string ibdev;                // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;     // never null; it is the device's pace while that is limited
   base::TokenBucket registrations;  // mr_rate
@@ -47,9 +55,16 @@ struct Vdevice {
   std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
   std::list<std::unique_ptr<Session>> sessions;
   SessionCounters counters;
+  // Of all its sessions, and of those that have ended and whose memory still hangs.
+  std::shared_ptr<rdma::ReachThreads> reach_threads = std::make_shared<rdma::ReachThreads>();
+  bool no_direct = false;     // no direct links, whatever the limits
+  Intake::AccountRef intake;  // never null
   bool gone = false;
+  transport::Lane lane;
+  transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 
-  Vdevice(base::EventLoop& loop, provisioning::Ledger limits, const Rates& rates);
+  Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
+          const Rates& rates);
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <random>
 
 namespace vrdma::vrdmad {
 
@@ -55,22 +54,24 @@ void Worker::add(VdeviceSetup given) {
     auto& entry = fabrics_[setup.fabric];
     if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
     ++entry.vdevices;
-    std::shared_ptr<Vdevice> vdevice(new Vdevice(*loop_, std::move(setup.ledger), setup.rates),
-                                     [this, fabric = setup.fabric](Vdevice* gone) {
-                                       delete gone;
-                                       if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
-                                     });
+    std::shared_ptr<Vdevice> vdevice(
+        new Vdevice(runner_, setup.tenant, std::move(setup.ledger), setup.rates),
+        [this, fabric = setup.fabric](Vdevice* gone) {
+          delete gone;
+          if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+        });
     vdevice->permissions = setup.permissions;
     vdevice->gsi = std::move(setup.gsi);
+    vdevice->netns = setup.netns;
+    vdevice->intake = std::move(setup.intake);
     rdma::Device& device = vdevice->device;
     device.name = setup.name;
     device.tenant = setup.tenant;
     device.node_guid = setup.node_guid;
     device.qp_numbers = setup.qp_numbers;
-    std::random_device random;
-    device.next_qpn = random() & verbs::kQpnMask;
     entry.fabric->add(&device);
     vdevice->ibdev = setup.ibdev;
+    vdevice->no_direct = setup.no_direct;
     vdevice->apply_limits(setup.limited);
     vdevices_.emplace(setup.name, std::move(vdevice));
   });
@@ -123,7 +124,8 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
     for (auto& file : files) {
       const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
       const auto it = vdevices_.find(of.vdevice);
-      if (it == vdevices_.end() || it->second->device.node_guid != of.node_guid) {
+      if (it == vdevices_.end() || it->second->netns != of.netns ||
+          it->second->device.node_guid != of.node_guid) {
         spdlog::warn(
             "vdevice {}: the session of process {} cannot be taken over: the vdevice is "
             "not there",
@@ -178,20 +180,37 @@ void Worker::forget(Session* over) {
 
 // Connections come faster than a worker can take them if somebody wants that: the descriptors of
 // those that wait are all vdevices'.
-void Worker::accept(const std::string& name, base::Fd socket) {
+struct Worker::Waiting {
+  Worker& worker;
+  Arrival arrival;
+  Waiting(Worker& to, Arrival from) : worker(to), arrival(std::move(from)) { ++worker.accepted_; }
+  ~Waiting() {
+    --worker.accepted_;
+    if (arrival.socket.valid()) close_connection(arrival.account, std::move(arrival.socket));
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+};
+
+// In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
+void Worker::accept(const std::string& name, Arrival arrival) {
   constexpr unsigned kMost = 4096;
   if (accepted_.load(std::memory_order_relaxed) >= kMost)
-    return close_connection(std::move(socket));
-  ++accepted_;
-  loop_->post([this, name, socket = std::make_shared<base::Fd>(std::move(socket))] {
-    --accepted_;
+    return close_connection(arrival.account, std::move(arrival.socket));
+  loop_->post([this, name, waiting = std::make_shared<Waiting>(*this, std::move(arrival))] {
     const auto it = vdevices_.find(name);
-    if (it == vdevices_.end()) return close_connection(std::move(*socket));
-    const std::shared_ptr<Vdevice>& vdevice = it->second;
-    bound_strangers(*vdevice);
-    auto session = Session::start(std::move(*socket), vdevice, runner_, settings_, &Worker::forget);
-    if (session) vdevice->sessions.push_back(std::move(*session));
+    if (it == vdevices_.end()) return;
+    it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
+      begin_session(vdevice.lock(), std::move(waiting->arrival));
+    });
   });
+}
+
+void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival) {
+  if (vdevice->gone) return close_connection(arrival.account, std::move(arrival.socket));
+  bound_strangers(*vdevice);
+  auto session = Session::start(std::move(arrival), vdevice, runner_, settings_, &Worker::forget);
+  if (session) vdevice->sessions.push_back(std::move(*session));
 }
 
 VdeviceUse Worker::use(const std::string& name) {

@@ -25,6 +25,7 @@ namespace vrdma::vrdmad {
 // What a vdevice is made with; all of it was checked.
 struct VdeviceSetup {
   std::string name, tenant, fabric;
+  uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
   provisioning::Ledger ledger;
   std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
@@ -33,6 +34,8 @@ struct VdeviceSetup {
   bool limited = false;
   std::string ibdev;
   std::shared_ptr<RawGsi> gsi;
+  bool no_direct = false;
+  Intake::AccountRef intake;
 };
 
 struct PortStatus {
@@ -66,13 +69,15 @@ class Worker {
   void add(VdeviceSetup setup);
   void set_port(const std::string& name, PortStatus status);
   void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
-  void accept(const std::string& name, base::Fd socket);
+  void accept(const std::string& name, Arrival arrival);
   // Takes over the sessions of a dead daemon, of vdevices that are there; waits.
   void adopt(std::vector<std::unique_ptr<SessionFile>> files);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
   void remove(const std::string& name);  // when it returns, no new work of it is executed
   [[nodiscard]] VdeviceUse use(const std::string& name);
+  // Does not wait: see base::EventLoop::longest_pass().
+  [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
   // What set_limits() would say, without doing it.
   [[nodiscard]] base::Result<void> check_limits(const std::string& name,
                                                 const std::vector<provisioning::Setting>& limits);
@@ -97,6 +102,8 @@ class Worker {
     return result.get();
   }
 
+  struct Waiting;  // a connection that the worker has not taken yet
+  void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);
   static void forget(Session* over);
 
   std::unique_ptr<base::EventLoop> loop_;

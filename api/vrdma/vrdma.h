@@ -57,7 +57,7 @@ struct vrdma_vdevice_spec {
   const char* netdev;              /* required: its interface in that namespace */
   const char* netns;               /* name, absolute path or "pid:N"; null: the calling thread's */
   const char* parent;              /* null: "soft" */
-  const char* tenant;              /* null: "default" */
+  const char* tenant;              /* null: its own, which no other has */
   const char* fabric;              /* null: the tenant's own */
   const struct vrdma_limit* quota; /* kinds not named get their defaults */
   size_t quota_count;
@@ -111,7 +111,7 @@ struct vrdma_vdevice {
   const char* node_guid;  /* "0211:22ff:fe33:4455" */
   const char* port_state; /* "ACTIVE", "DOWN"; "LOST": it could not be restored (yet) */
   const char* socket;     /* path of its session socket; "" of one that is lost */
-  uint64_t netns_inode;
+  uint64_t netns_cookie;  /* SO_NETNS_COOKIE: identifies the namespace until the next boot */
   uint32_t ifindex;
   uint32_t active_mtu;     /* bytes */
   uint32_t sessions;       /* processes that have it open */

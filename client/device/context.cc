@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <random>
 #include <set>
 
 #include "client/device/memory_table.h"
@@ -39,34 +38,51 @@ struct OpenContexts {
 };
 
 // Once: programs list devices again and again.
-void complain_of_version(const std::string& device) {
+void complain(int error) {
+  const char* reason =
+      error == EPROTONOSUPPORT
+          ? "vrdmad and this program's libibverbs.so.1 speak different versions of the session "
+            "protocol; start the program again with the library that came with vrdmad"
+      : error == EACCES
+          ? "this program gained ids or capabilities when it was started (set-user-id, "
+            "set-group-id or file capabilities), or its real and effective ids differ"
+      : error == EPERM
+          ? "vrdmad does not recognise this process: it changed its ids, namespaces or "
+            "program after it had connected"
+          : nullptr;
   static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
-  std::fprintf(
-      stderr,
-      "vrdma: vdevice %s cannot be used: vrdmad and this program's libibverbs.so.1 speak "
-      "different versions of the session protocol; start the program again with the library "
-      "that came with vrdmad\n",
-      device.c_str());
+  if (reason == nullptr || said.exchange(true)) return;
+  std::fprintf(stderr, "vrdma: a vdevice cannot be used: %s\n", reason);
 }
 
-int say_hello(Context* context, const char* path) {
-  if (const int error = context->session.open(path); error != 0) return error;
+int prove_identity(Context* context, ipc::Reply* reply, std::vector<base::Fd>* fds) {
+  std::atomic<uint64_t> challenge = 0;  // read by the daemon
+  ipc::Request hello;
+  hello.call = ipc::Call::kHello;
+  hello.hello.challenge_addr = reinterpret_cast<uint64_t>(&challenge);
+  hello.hello.cheap_fence = base::AsymmetricFence::register_process() ? 1 : 0;
+  std::vector<int> present;
+  if (const int arena = MemoryTable::instance().arena(); arena >= 0) present.push_back(arena);
+  if (const int error = context->session.call(hello, reply, present); error != 0) return error;
+  challenge = reply->challenge.challenge;
+  ipc::Request proof;
+  proof.call = ipc::Call::kProve;
+  return context->session.call(proof, reply, {}, fds);
+}
+
+int say_hello(Context* context, const VirtualDevice& device) {
+  if (const int error = context->session.open(device.session); error != 0) return error;
 
   MemoryTable& memory = MemoryTable::instance();
-  std::random_device random;
-  const uint64_t cookie = uint64_t{random()} << 32 | random();
-  ipc::Request request;
   ipc::Reply reply;
-  request.call = ipc::Call::kHello;
-  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
-  request.hello.cookie = cookie;
-  request.hello.cheap_fence = base::AsymmetricFence::register_process() ? 1 : 0;
-  std::vector<int> present;
-  if (memory.arena() >= 0) present.push_back(memory.arena());
   std::vector<base::Fd> fds;
-  if (const int error = context->session.call(request, &reply, present, &fds); error != 0)
+  int error = ENOTCONN;  // another daemon came between the two calls
+  for (int left = 4; left > 0 && error == ENOTCONN; --left)
+    error = prove_identity(context, &reply, &fds);
+  if (error != 0) {
+    complain(error);
     return error;
+  }
   const size_t own_events = 5 + (reply.hello.has_userfaultfd != 0 ? 1 : 0);
   if (fds.size() < own_events + 1) return EMFILE;
   auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
@@ -100,19 +116,19 @@ void scan_devices(std::vector<FoundDevice>* found) {
     const std::string_view file = entry->d_name;
     if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) continue;
     FoundDevice device;
-    device.name = file.substr(0, file.size() - kSuffix.size());
-    if (device.name.size() >= IBV_SYSFS_NAME_MAX) continue;
     device.session = directory + "/" + std::string(file);
-    // Asking tells the GUID, and whether anybody is there: the socket of a dead daemon is no
-    // device.
+    // Asking tells the name and the GUID, and whether anybody is there: the socket of a dead daemon
+    // is no device.
     Session session;
     if (session.open(device.session) != 0) continue;
     ipc::Request request;
     ipc::Reply reply;
     request.call = ipc::Call::kProbe;
     const int error = session.call(request, &reply);
-    if (error == EPROTONOSUPPORT) complain_of_version(device.name);
+    complain(error);
     if (error != 0) continue;
+    device.name.assign(reply.probe.name, ::strnlen(reply.probe.name, sizeof reply.probe.name));
+    if (device.name.empty() || device.name.size() >= IBV_SYSFS_NAME_MAX) continue;
     device.node_guid = reply.probe.node_guid;
     struct stat status {};
     if (::stat(device.session.c_str(), &status) == 0) device.generation = status.st_ino;
@@ -126,8 +142,12 @@ void scan_devices(std::vector<FoundDevice>* found) {
 ibv_context* open_device(VirtualDevice* device) {
   auto context = std::make_unique<Context>();
   std::memset(static_cast<void*>(&context->verbs), 0, sizeof context->verbs);
-  if (const int error = say_hello(context.get(), device->session); error != 0) {
+  if (const int error = say_hello(context.get(), *device); error != 0) {
     errno = error;
+    return nullptr;
+  }
+  if (context->node_guid != device->node_guid) {  // the vdevice of the list has gone
+    errno = ENODEV;
     return nullptr;
   }
   set_ops(&context->verbs, device);

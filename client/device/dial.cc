@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cerrno>
@@ -13,16 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/ipc/socket.h"
+#include "core/base/netns_cookie.h"
 
 namespace vrdma::client {
 
 std::string socket_directory() {
   const char* run_dir = ::secure_getenv("VRDMA_RUN_DIR");
-  struct stat status {};
-  if (::stat("/proc/thread-self/ns/net", &status) != 0) return {};
+  const auto cookie = base::own_netns_cookie();
+  if (!cookie) return {};
   return std::string(run_dir != nullptr && *run_dir != '\0' ? run_dir : "/run/vrdma") + "/netns/" +
-         std::to_string(status.st_ino);
+         std::to_string(*cookie);
 }
 
 base::Result<base::Fd> dial(const std::string& path, int flags) {
@@ -59,14 +58,15 @@ base::Result<base::Fd> Newcomer::again(const std::string& path) {
 }
 
 base::Fd Redial::ask(const std::string& path, const void* question, size_t question_size,
-                     void* answer, size_t answer_size) {
+                     void* answer, size_t answer_size, ipc::Sized versions) {
   if (!asked_.valid()) {
     auto socket = dial(path, SOCK_NONBLOCK);
     if (!socket || !ipc::send_message(socket->get(), question, question_size)) return {};
     asked_ = std::move(*socket);
   }
   std::vector<base::Fd> none;
-  if (auto got = ipc::receive_message(asked_.get(), answer, answer_size, &none); !got) {
+  if (auto got = ipc::receive_sized(asked_.get(), answer, answer_size, versions, &none, nullptr);
+      !got) {
     if (got.error().code() != EAGAIN) asked_.reset();
     return {};
   }

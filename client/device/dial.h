@@ -5,10 +5,12 @@
 #include <string>
 
 #include "core/base/fd.h"
+#include "core/ipc/socket.h"
 
 namespace vrdma::client {
 
-// R/netns/<inode of this thread's netns>: where the sockets of its vdevices are. Empty: unknown.
+// R/netns/<cookie of this thread's netns>: where the sockets of its vdevices are. Empty: unknown,
+// because the kernel is older than 5.14.
 [[nodiscard]] std::string socket_directory();
 
 // Connects to the socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of connect(2).
@@ -41,14 +43,14 @@ class Redial {
   // The connection on which `answer` came, which blocks; invalid: none came yet.
   template <class Question, class Answer>
   [[nodiscard]] base::Fd ask(const std::string& path, const Question& question, Answer* answer) {
-    return ask(path, &question, sizeof question, answer, sizeof *answer);
+    return ask(path, &question, sizeof question, answer, sizeof *answer, ipc::versions_of(answer));
   }
   // Until it is worth asking again, but for no longer than that.
   void wait(std::chrono::milliseconds most) const;
 
  private:
   [[nodiscard]] base::Fd ask(const std::string& path, const void* question, size_t question_size,
-                             void* answer, size_t answer_size);
+                             void* answer, size_t answer_size, ipc::Sized versions);
 
   base::Fd asked_;
 };

@@ -71,7 +71,7 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
   if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) && !qp.may_read)
     return false;
   rdma::Requester requester{qp.context->memory(), qp.pd_handle};
-  requester.memory.known = &qp.known;
+  requester.memory.keys.remember(&qp.known);
   const bool shared = direct.shared.block != nullptr && verbs::consumes_receive(opcode);
   if (shared) {
     if (!execute_shared(qp, request, requester, plan)) return false;

@@ -16,14 +16,13 @@ bool is_at_hand(const rdma::Region& region, const rdma::Memory& memory) {
 bool KnownStretch::learn(const rdma::Memory& memory, const rdma::KeyUser& user, uint32_t access,
                          uint32_t key, uint64_t addr, uint64_t length) {
   length_ = 0;
-  const uint32_t slot = key >> 8;
-  if (slot == 0 || slot >= ipc::kMaxKeys) return false;
-  sequence_word_ = &memory.keys[slot].sequence;
+  const ipc::KeyEntry* table = memory.keys.table();
+  sequence_word_ = &table[ipc::slot_of(key)].sequence;
   sequence_ = sequence_word_->load(std::memory_order_acquire);
   key_ = key;
   rdma::Region region;
   uint64_t va = 0, run = 0;
-  if (!rdma::find_region(memory.keys, key, &region) || !region.admits(user, access) ||
+  if (!rdma::find_region(table, key, &region) || !region.admits(user, access) ||
       !is_at_hand(region, memory) || !region.locate(addr, length, &va))
     return false;
   // All of the region that is one stretch here too.

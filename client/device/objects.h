@@ -360,7 +360,7 @@ struct Context {
   [[nodiscard]] const ipc::KeyEntry* keys() const {
     return arena.at<ipc::KeyEntry>(ipc::kKeyOffset);
   }
-  [[nodiscard]] rdma::Memory memory() const { return {keys(), own.get()}; }
+  [[nodiscard]] rdma::Memory memory() const { return {rdma::Keys(keys()), own.get()}; }
   // Tells the daemon that queue pair `slot` has news.
   void ring(uint32_t slot);
   void ring();

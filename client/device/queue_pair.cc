@@ -127,8 +127,9 @@ std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
   }
   auto direct = std::make_unique<Direct>();
   direct->block = peer->arena.at<ipc::QpBlock>(reply.peer_block);
-  direct->responder.memory = {peer->arena.at<ipc::KeyEntry>(ipc::kKeyOffset), peer->memory.get()};
-  direct->responder.memory.known = &direct->known_remote;
+  direct->responder.memory = {rdma::Keys(peer->arena.at<ipc::KeyEntry>(ipc::kKeyOffset)),
+                              peer->memory.get()};
+  direct->responder.memory.keys.remember(&direct->known_remote);
   direct->responder.pd = reply.peer_pd;
   direct->responder.qpn = peer_qpn;
   direct->responder.receive_pd = reply.peer_receive_pd;

@@ -23,7 +23,7 @@ bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std
   if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
   std::vector<base::Fd> fds;
   *reply = {};
-  if (!ipc::receive_reply(socket_.get(), reply, sizeof *reply, &fds)) return false;
+  if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
   if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return false;
   if (received != nullptr) *received = std::move(fds);
   told_.clear();  // a daemon does one thing after the other

@@ -104,8 +104,11 @@ EventSource::~EventSource() {
 
 ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
   for (;;) {
-    const ssize_t got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT);
-    if (got != sizeof *message) return got;
+    *message = {};
+    message->size = 0;
+    ssize_t got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT | MSG_TRUNC);
+    if (got <= 0 || static_cast<size_t>(got) != message->size) return got;
+    got = sizeof *message;  // a shorter one ends with zeros
     const auto it = source.link->ids.find(message->handle);
     if (it == source.link->ids.end()) return got;
     // The dead daemon had sent it, and the next does not know; so only the last comes twice. (Those

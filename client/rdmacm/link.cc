@@ -51,7 +51,7 @@ bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::
   std::vector<base::Fd> fds;
   if (!ipc::send_message(socket_.get(), &request, sizeof request)) return false;
   *reply = {};
-  if (!ipc::receive_reply(socket_.get(), reply, sizeof *reply, &fds)) return false;
+  if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
   if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return false;
   told_.clear();  // a daemon does one thing after the other
   newcomer_.answered();

@@ -47,8 +47,7 @@ struct VirtualDevice {
 };
 
 // One vdevice as discovery sees it. Two finds are the same device if name, session, node_guid and
-// generation are equal (a node GUID survives re-creation elsewhere: take the socket's inode as
-// generation, or what the daemon says).
+// generation are equal. The session socket's path has no name: another vdevice may get it later.
 struct FoundDevice {
   std::string name;  // shorter than IBV_SYSFS_NAME_MAX
   std::string session;

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 
 namespace vrdma::base {
@@ -107,6 +108,14 @@ void EventLoop::post(std::function<void()> work) {
   if (running_here != this) ::eventfd_write(wake_.get(), 1);  // else run() looks before it waits
 }
 
+void EventLoop::post(std::function<void()> work, int waker) {
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(work));
+  }
+  ::eventfd_write(waker, 1);
+}
+
 void EventLoop::stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -115,18 +124,29 @@ void EventLoop::stop() {
   ::eventfd_write(wake_.get(), 1);
 }
 
+// What is posted meanwhile waits for the next pass.
 bool EventLoop::run_posted() {
-  std::vector<std::function<void()>> batch;
+  size_t left = 0;
   {
     const std::lock_guard lock(mutex_);
-    batch.swap(posted_);
+    left = std::min(posted_.size(), kPostedPerPass);
   }
-  for (auto& work : batch) work();
-  return !batch.empty();
+  const bool any = left > 0;
+  for (; left > 0; --left) {
+    std::function<void()> work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (posted_.empty()) break;  // a loop inside of a callback took it
+      work = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    work();
+  }
+  return any;
 }
 
-bool EventLoop::run_due_timers() {
-  const TimePoint begun = now();  // what becomes due meanwhile waits for the others' turn
+// What becomes due after `begun` waits for the others' turn.
+bool EventLoop::run_due_timers(TimePoint begun) {
   bool any = false;
   while (!timers_.empty() && timers_.begin()->first <= begun) {
     any = true;
@@ -138,8 +158,8 @@ bool EventLoop::run_due_timers() {
   return any;
 }
 
-// Whether there was anything; so do the two above.
-bool EventLoop::wait(bool poll_only) {
+// Whether there was anything; so do the two above. `looked` becomes the time of the look.
+bool EventLoop::wait(bool poll_only, TimePoint& looked) {
   timespec timeout{};
   timespec* limit = nullptr;
   if (poll_only) {
@@ -153,6 +173,8 @@ bool EventLoop::wait(bool poll_only) {
   std::array<epoll_event, 64> ready{};
   const int count =
       ::epoll_pwait2(epoll_.get(), ready.data(), static_cast<int>(ready.size()), limit, nullptr);
+  looked = now();
+  pass_began_.store(looked.time_since_epoch().count(), std::memory_order_relaxed);
   for (int i = 0; i < count; ++i) {
     const auto& event = ready[static_cast<size_t>(i)];
     if (event.data.u64 == kWakeId) continue;
@@ -176,13 +198,29 @@ void EventLoop::run() {
       }
       if (!posted_.empty()) busy = true;
     }
-    bool found = wait(busy || lingers);
-    found |= run_posted();
-    found |= run_due_timers();
-    busy = poller_ && poller_();
-    if (found || busy) linger_.begin();
+    TimePoint looked;
+    bool found = wait(busy || lingers, looked);
+    bool others = run_posted();
+    others |= run_due_timers(looked);
+    const TimePoint begun = others ? now() : looked;
+    TimePoint ended = begun;
+    busy = poller_ && poller_(ended);
+    found |= others;
+    if (found && ended == begun) ended = now();
+    pass_began_.store(0, std::memory_order_relaxed);
+    const Duration took = ended - looked;
+    if (took.count() > longest_pass_.load(std::memory_order_relaxed))
+      longest_pass_.store(took.count(), std::memory_order_relaxed);
+    if (found || busy) linger_.begin(ended);
     lingers = !busy && linger_.again();
   }
+}
+
+Duration EventLoop::longest_pass() const {
+  const Duration longest(longest_pass_.load(std::memory_order_relaxed));
+  const int64_t began = pass_began_.load(std::memory_order_relaxed);
+  if (began == 0) return longest;
+  return std::max(longest, Duration(now().time_since_epoch().count() - began));
 }
 
 }  // namespace vrdma::base

@@ -3,16 +3,22 @@
 // A loop belongs to the thread that runs it; only post() and stop() may be called from others.
 // It sleeps in epoll_wait(2) until something happens, having looked around for a moment after what
 // happened last: an idle loop uses no CPU, and there is no periodic wake-up. A data worker may
-// install a poller, which is called after each pass and asks for another pass without sleeping as
+// install a poller, which is called in each pass and asks for another pass without sleeping as
 // long as it has work.
+//
+// A pass serves, in this order, up to 64 ready descriptors, up to kPostedPerPass pieces of posted
+// work, the timers that were due when it began, and the poller. Each must be short: what one of
+// them takes, all others wait. longest_pass() tells how long that was at most.
 //
 // Attachments (Watch, Timer) are move-only and undo themselves. They may be destroyed inside any
 // callback, also their own; a destroyed attachment's callback is never called again. They must not
 // outlive the loop.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,8 +39,10 @@ class EventLoop {
  public:
   // `events` are epoll's (EPOLLIN, ...).
   using Callback = std::function<void(uint32_t events)>;
+  // `now` is the time at which the poller is called; it sets it to the time at which it returns.
   // Returns true while it wants to be called again without sleeping.
-  using Poller = std::function<bool()>;
+  using Poller = std::function<bool(TimePoint& now)>;
+  static constexpr size_t kPostedPerPass = 64;
 
   class Watch {
    public:
@@ -83,6 +91,10 @@ class EventLoop {
 
   // Any thread: runs `work` on the loop's thread, in the order posted.
   void post(std::function<void()> work);
+  // The same from a thread that does not use this loop's table of descriptors: `waker` is that
+  // thread's duplicate of waker().
+  void post(std::function<void()> work, int waker);
+  [[nodiscard]] int waker() const { return wake_.get(); }
 
   void set_poller(Poller poller) { poller_ = std::move(poller); }
 
@@ -92,6 +104,11 @@ class EventLoop {
   void stop();
 
   [[nodiscard]] static TimePoint now() { return std::chrono::steady_clock::now(); }
+
+  // Any thread: the longest time between two looks at the descriptors since the loop was made, also
+  // of a pass that has not ended. Time during which the thread sleeps in a look does not count;
+  // time during which other threads had its processor does.
+  [[nodiscard]] Duration longest_pass() const;
 
  private:
   struct Entry {
@@ -105,8 +122,8 @@ class EventLoop {
 
   EventLoop(Fd epoll, Fd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   bool run_posted();
-  bool run_due_timers();
-  bool wait(bool poll_only);
+  bool run_due_timers(TimePoint begun);
+  bool wait(bool poll_only, TimePoint& looked);
 
   Fd epoll_;
   Fd wake_;
@@ -118,8 +135,11 @@ class EventLoop {
 
   Linger linger_{std::chrono::microseconds(50)};
 
+  std::atomic<int64_t> longest_pass_{0};  // nanoseconds
+  std::atomic<int64_t> pass_began_{0};    // nanoseconds of the clock; 0: no pass
+
   std::mutex mutex_;  // guards posted_ and stopped_
-  std::vector<std::function<void()>> posted_;
+  std::deque<std::function<void()>> posted_;
   bool stopped_ = false;
 };
 

@@ -23,7 +23,7 @@ class Linger {
   explicit Linger(std::chrono::nanoseconds patience) : patience_(patience) {}
 
   // There was something, or is about to be.
-  void begin() { since_ = Clock::now(); }
+  void begin(Clock::time_point now = Clock::now()) { since_ = now; }
 
   // There was nothing. False: it is time to sleep.
   [[nodiscard]] bool again() {

@@ -1,13 +1,15 @@
 // The connection protocol: what librdmacm asks of the daemon, as the kernel's rdma_ucm has it.
 //
-// R/netns/<inode>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace. One
-// CmRequest, one CmReply, strictly in turn, but for what wants none; all integers are the host's.
-// The ids that a connection made die with it, if the daemon lives. kCreateChannel brings a file
-// descriptor beside its reply: a SOCK_SEQPACKET socket from which each read(2) takes one
+// R/netns/<cookie>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace.
+// One CmRequest, one CmReply, strictly in turn, but for what wants none; all integers are the
+// host's. The ids that a connection made die with it, if the daemon lives. kCreateChannel brings a
+// file descriptor beside its reply: a SOCK_SEQPACKET socket from which each read(2) takes one
 // CmEventMessage, and which is the channel->fd that programs poll. The client is not trusted: every
 // field is checked by the daemon.
 //
-// CmReply.error is 0 or the errno of the call.
+// CmReply.error is 0 or the errno of the call: EPERM if the first request, or kResume, comes from
+// another process than the one that connected, or if that has changed since; EACCES if it gained
+// ids or capabilities by exec.
 //
 // A session outlives the daemon. Another one has it as it was after the last request and event that
 // took effect; the program says kResume on a new connection and is told which request that was:
@@ -22,9 +24,9 @@
 
 namespace vrdma::ipc {
 
-constexpr uint32_t kCmMagic = 0x76726d63;  // "vrmc"
-constexpr uint32_t kCmVersion = 4;
-constexpr uint32_t kCmOldestVersion = 3;      // that the daemon serves; it has no kResume
+constexpr uint32_t kCmMagic = 0x76726d63;     // "vrmc"
+constexpr uint32_t kCmVersion = 5;            // messages grow by the rule of core/ipc/messages.h
+constexpr uint32_t kCmOldestVersion = 5;      // that the daemon serves; older ones have no size
 constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
 constexpr uint32_t kCmDevices = 16;           // named in one reply
 
@@ -107,6 +109,7 @@ struct CmRequest {
   uint32_t version = kCmVersion;
   CmCall call{};
   uint32_t sequence = 0;
+  uint32_t size = sizeof(CmRequest);
   uint32_t handle = 0;
   uint32_t channel = 0;
   uint32_t value = 0;
@@ -118,7 +121,7 @@ struct CmRequest {
   CmAddress local{}, remote{};
   CmParam param{};
 };
-static_assert(sizeof(CmRequest) == 328);
+static_assert(sizeof(CmRequest) == 332);
 
 // With what to modify a queue pair to INIT, RTR and RTS: the attributes of all, and which are
 // whose.
@@ -133,14 +136,17 @@ struct CmReply {
   uint32_t version = kCmVersion;
   uint32_t sequence = 0;
   int32_t error = 0;
+  uint32_t size = sizeof(CmReply);
   uint32_t handle = 0;
   uint32_t mask = 0;
   uint32_t count = 0;
   uint32_t grace_ms = 0;  // how long it is worth waiting for another daemon; 0: not at all
+  uint32_t reserved = 0;
   CmWhere where{};
   verbs::QpAttributes attributes{};
   uint64_t guids[kCmDevices]{};
 };
+constexpr size_t kCmUnsizedReplyLength = sizeof(CmReply) - 8;  // of version 4 and older
 
 constexpr uint32_t kCmNudge = ~0u;  // the type of an event of nobody
 
@@ -151,7 +157,9 @@ struct CmEventMessage {
   uint32_t request = 0;   // CONNECT_REQUEST: of the id that it brings
   uint32_t token = 0;     // MULTICAST_JOIN: that of kJoin
   uint32_t sequence = 0;  // of the session's events
-  CmWhere where{};        // of that, or of the id; MULTICAST_JOIN: remote is the group
+  uint32_t size = sizeof(CmEventMessage);
+  uint32_t reserved = 0;
+  CmWhere where{};  // of that, or of the id; MULTICAST_JOIN: remote is the group
   CmParam param{};
   CmAttributes attributes{};  // CONNECT_REQUEST: of the id that it brings; CONNECT_RESPONSE
 };

@@ -271,8 +271,15 @@ enum class Way : uint32_t {
   kImported = 4,  // of another process; only the daemon knows where it is
 };
 
-// Written by the daemon, read by anyone under the sequence count (odd: being changed). A key is
-// (slot << 8 | tag); slot 0 is never used, so that key 0 is never valid.
+// Of a key: bits 8 to 27 are the slot in the table, the others a random tag, of which a program
+// chooses the low 8 bits when it binds a window. Slot 0 is never used, so that key 0 is never
+// valid.
+constexpr uint32_t kSlotBits = (kMaxKeys - 1) << 8;
+constexpr uint32_t slot_of(uint32_t key) { return (key & kSlotBits) >> 8; }
+constexpr uint32_t key_of(uint32_t slot, uint32_t tag) { return slot << 8 | (tag & ~kSlotBits); }
+
+// Written by the daemon, read by programs under the sequence count (odd: being changed). Workers
+// never read it: see core/rdma/keys.h.
 struct KeyEntry {
   Word sequence;
   uint32_t key;  // 0: free

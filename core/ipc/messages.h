@@ -3,15 +3,32 @@
 // A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn, but for a Request whose
 // sequence is 0, which has no Reply; file descriptors travel as SCM_RIGHTS beside the reply (beside
 // the request only with kHello and three others). All integers are the host's, for both ends are on
-// one host. Both structs are fixed in size. Events go the other way through the event pipe of the
+// one host. Events go the other way through the event pipe of the
 // session, as EventMessage.
 //
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
 //
 // This header is the only place with a version. kVersion changes when anything in core/ipc does. A
-// daemon serves clients of its own version and of the one before, which run on across an upgrade;
-// so messages do not change their size, nor fields their place.
+// daemon serves clients of its own version and of the one before, from 4 on, which run on across an
+// upgrade. The rule that makes this possible:
+//   - Each message says its size, which is the length of the packet. Fields keep their place; new
+//     ones are appended, to the message or to the struct of a call, and 0 in them means what the
+//     version before meant.
+//   - A receiver takes a message of a version that it serves if it is shorter than its own (the
+//   rest
+//     is zero) or longer with nothing but zeros beyond (core/ipc/socket.h). It refuses a request
+//     with anything but zeros behind the struct of its call (request_size): E2BIG.
+//   - A daemon fills a new field of a reply only for clients of the version that has it.
+// Messages of version 3 and older have no size; they are answered EPROTONOSUPPORT in a reply of the
+// length that they had.
+//
+// A session begins with kHello: the client announces an address and the daemon answers a challenge.
+// The client stores the challenge there and says kProve; the daemon reads it back from the memory
+// of the process that connected. The kernel says with both messages who sent them
+// (SCM_CREDENTIALS): it must be that process. EPERM: it is not, or the challenge is not there;
+// three of these end the connection. EACCES: the process may touch more than its user may
+// (set-user-id, file capabilities).
 //
 // When the daemon dies, a new one takes the session over, and the client connects again and says
 // kResume. A request whose answer it did not get it sends again, with the same sequence: what was
@@ -26,16 +43,16 @@
 namespace vrdma::ipc {
 
 constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
-constexpr uint32_t kVersion = 3;
-constexpr uint32_t kOldestVersion = kVersion - 1;  // that a daemon still serves
-constexpr uint32_t kResumes = 3;                   // the first whose clients say kResume
-constexpr uint32_t kNoObject = 0;                  // handles start at 1
-constexpr size_t kMaxFds = 8;                      // beside one message
+constexpr uint32_t kVersion = 4;
+constexpr uint32_t kOldestVersion = 4;       // that a daemon still serves
+constexpr uint32_t kNoObject = 0;            // handles start at 1
+constexpr size_t kMaxFds = 8;                // beside one message
+constexpr size_t kUnsizedReplyLength = 256;  // of version 3 and older
 // Set in the handles of XRC target queue pairs, which are counted apart.
 constexpr uint32_t kTargetHandle = 1u << 31;
 
 enum class Call : uint32_t {
-  kProbe = 1,  // node GUID only; leaves no session behind
+  kProbe = 1,  // which vdevice it is; leaves no session behind
   kHello,
   kGoodbye,
   kQueryDevice,
@@ -73,19 +90,22 @@ enum class Call : uint32_t {
   kOpenQp,
   kCreateFlow,
   kDestroyFlow,
-  kResume,  // of a session that the daemon has taken over; since kResumes
+  kResume,  // of a session that the daemon has taken over
+  kProve,   // the challenge that kHello was answered stands at the address that kHello announced
 };
-constexpr auto kLastCall = Call::kResume;
+constexpr auto kLastCall = Call::kProve;
 
 // Beside it, if the process has one already: its memory arena.
 struct HelloRequest {
-  uint64_t cookie_addr;  // where `cookie` stands in the caller's memory: proves who it is
-  uint64_t cookie;
-  uint32_t cheap_fence;  // 1: AsymmetricFence::register_process succeeded
+  uint64_t challenge_addr;  // where the caller will store the challenge, in its own memory
+  uint32_t cheap_fence;     // 1: AsymmetricFence::register_process succeeded
   uint32_t reserved;
 };
-// Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event pipe (read end), and
-// /dev/userfaultfd where the host has it; since kResumes also a write end of the event pipe.
+struct ChallengeReply {
+  uint64_t challenge;
+};
+// The answer to kProve. Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event
+// pipe (read end), /dev/userfaultfd where the host has it, and a write end of the event pipe.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
   uint32_t grace_ms;     // how long mediated work waits for a dead daemon
@@ -104,8 +124,10 @@ struct ResumeReply {
   uint32_t grace_ms;
 };
 
+// Only to a connection from the vdevice's own network namespace: its socket's path has no name.
 struct ProbeReply {
   uint64_t node_guid;  // big-endian
+  char name[64];       // zero-filled; empty if the daemon is older
 };
 
 struct DeviceReply {
@@ -308,6 +330,8 @@ struct Request {
   uint32_t version = kVersion;
   Call call{};
   uint32_t sequence = 0;  // comes back in the reply; 0: no reply
+  uint32_t size = sizeof(Request);
+  uint32_t reserved = 0;
   union {
     HelloRequest hello;
     ResumeRequest resume;
@@ -332,15 +356,18 @@ struct Request {
   };
   Request() : bytes{} {}
 };
-static_assert(sizeof(Request) == 176);
+static_assert(sizeof(Request) == 184);
 
 struct Reply {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
   uint32_t sequence = 0;
   int32_t error = 0;  // errno, or 0
+  uint32_t size = sizeof(Reply);
+  uint32_t reserved = 0;
   union {
     ProbeReply probe;
+    ChallengeReply challenge;
     HelloReply hello;
     ResumeReply resume;
     DeviceReply device;
@@ -360,9 +387,14 @@ struct Reply {
   };
   Reply() : bytes{} {}
 };
-static_assert(sizeof(Reply) == 256);
+static_assert(sizeof(Reply) == 264);
 
-// What the daemon writes into a session's event pipe.
+// Of the struct of a call; 0 if it has none, or if there is no such call. What follows it in
+// Request::bytes is zero.
+[[nodiscard]] size_t request_size(Call call);
+[[nodiscard]] bool has_zero_tail(const Request& request);
+
+// What the daemon writes into a session's event pipe: a stream of these, so they never grow.
 struct EventMessage {
   uint32_t event;   // verbs::Event
   uint32_t object;  // handle of the QP or SRQ; port number; 0 for the device

@@ -3,11 +3,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "core/base/linger.h"
-#include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
 
@@ -21,7 +24,7 @@ namespace {
 // itself, which could take as long as their sender likes.
 constexpr size_t kMostFds = 253;
 union Control {
-  char buffer[CMSG_SPACE(sizeof(int) * kMostFds)];
+  char buffer[CMSG_SPACE(sizeof(int) * kMostFds) + CMSG_SPACE(sizeof(ucred))];
   cmsghdr align;
 };
 }  // namespace
@@ -52,14 +55,16 @@ Result<void> send_message(int socket, const void* data, size_t size, const std::
 
 namespace {
 
-Result<void> receive(int socket, void* data, size_t size, std::vector<Fd>* fds,
-                     base::Linger* linger) {
+// The length of the message, of which no more than `size` bytes were stored.
+Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>* fds,
+                            Sender* sender, base::Linger* linger) {
   iovec piece{data, size};
   Control control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.buffer;
+  const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
   ssize_t received;
   for (;;) {
     message.msg_controllen = sizeof control.buffer;
@@ -73,7 +78,13 @@ Result<void> receive(int socket, void* data, size_t size, std::vector<Fd>* fds,
   const size_t before = fds->size();
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    if (header->cmsg_type == SCM_CREDENTIALS && sender != nullptr) {
+      ucred credentials{};
+      std::memcpy(&credentials, CMSG_DATA(header), sizeof credentials);
+      *sender = {credentials.pid, credentials.uid, credentials.gid};
+    }
+    if (header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
@@ -82,25 +93,69 @@ Result<void> receive(int socket, void* data, size_t size, std::vector<Fd>* fds,
     }
   }
   if (received == 0) return fail(ECONNRESET, "the session was closed by its peer");
-  if (received != static_cast<ssize_t>(size) || (message.msg_flags & MSG_CTRUNC) != 0 ||
-      fds->size() - before > kMaxFds)
-    return fail(EBADMSG, "a session message has the wrong size");
-  return {};
+  if ((message.msg_flags & MSG_CTRUNC) != 0 && linger_wanted) return static_cast<size_t>(received);
+  if ((message.msg_flags & MSG_CTRUNC) != 0 || fds->size() - before > kMaxFds)
+    return fail(EBADMSG, "a session message has too many file descriptors");
+  return static_cast<size_t>(received);
+}
+
+// Longer than any version of a message will be.
+constexpr size_t kMostBytes = 1024;
+
+// What all messages that say their size have in common.
+struct Frame {
+  uint32_t magic, version, word, another, size;
+};
+static_assert(offsetof(Request, size) == offsetof(Frame, size) &&
+              offsetof(Reply, size) == offsetof(Frame, size) &&
+              offsetof(CmRequest, size) == offsetof(Frame, size) &&
+              offsetof(CmReply, size) == offsetof(Frame, size));
+
+Result<void> take(int socket, void* data, size_t size, Sized versions, std::vector<Fd>* fds,
+                  Sender* sender, base::Linger* linger) {
+  std::array<uint8_t, kMostBytes> bytes;
+  auto length = receive_some(socket, bytes.data(), bytes.size(), fds, sender, linger);
+  if (!length) return base::pass(std::move(length).error());
+  return decode_sized(bytes.data(), bytes.size(), *length, data, size, versions);
 }
 
 }  // namespace
 
-Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd>* fds) {
-  return receive(socket, data, size, fds, nullptr);
+Result<void> decode_sized(const uint8_t* bytes, size_t size_of_bytes, size_t length, void* data,
+                          size_t size, Sized versions) {
+  const auto bad = [] { return fail(EBADMSG, "a session message has the wrong size"); };
+  constexpr size_t kLeast = offsetof(Frame, size);  // of those without one
+  if (length < kLeast || length > size_of_bytes) return bad();
+  Frame frame{};
+  std::memcpy(&frame, bytes, std::min(length, sizeof frame));
+  if (frame.version >= versions.oldest && frame.version <= versions.newest &&
+      (length < sizeof frame || frame.size != length ||
+       std::any_of(bytes + static_cast<ptrdiff_t>(std::min(size, length)),
+                   bytes + static_cast<ptrdiff_t>(length), [](uint8_t byte) { return byte != 0; })))
+    return bad();
+  std::memset(data, 0, size);
+  std::memcpy(data, bytes, std::min(size, length));
+  return {};
 }
 
-Result<void> receive_reply(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+Result<void> receive_message(int socket, void* data, size_t size, std::vector<Fd>* fds) {
+  auto length = receive_some(socket, data, size, fds, nullptr, nullptr);
+  if (!length) return base::pass(std::move(length).error());
+  if (*length != size) return fail(EBADMSG, "a session message has the wrong size");
+  return {};
+}
+
+Result<void> receive_sized(int socket, void* data, size_t size, Sized versions,
+                           std::vector<Fd>* fds, Sender* sender) {
+  return take(socket, data, size, versions, fds, sender, nullptr);
+}
+
+Result<void> receive_reply(int socket, void* data, size_t size, Sized versions,
+                           std::vector<Fd>* fds) {
   constexpr std::chrono::microseconds kPatience{50};  // some five times what the daemon takes
   base::Linger linger(kPatience);
   linger.begin();
-  auto got = receive(socket, data, size, fds, &linger);
-  if (!got && got.error().code() == EBADMSG) return {};
-  return got;
+  return take(socket, data, size, versions, fds, nullptr, &linger);
 }
 
 }  // namespace vrdma::ipc

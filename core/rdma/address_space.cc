@@ -16,7 +16,7 @@ std::unique_ptr<AddressSpace> AddressSpace::own() {
 }
 
 base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd arena,
-                                                                   size_t max_windows) {
+                                                                   Windows windows) {
   // Anonymous memory is zero, which is nullptr in each entry; only touched pages are paid for.
   void* table = ::mmap(nullptr, kTableBytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -24,7 +24,7 @@ base::Result<std::unique_ptr<AddressSpace>> AddressSpace::of_arena(base::Fd aren
   ::madvise(table, kTableBytes, MADV_DONTDUMP);
   std::unique_ptr<AddressSpace> space(new AddressSpace);
   space->arena_ = std::move(arena);
-  space->max_windows_ = max_windows;
+  space->limits_ = windows;
   space->windows_ = static_cast<std::atomic<uint8_t*>*>(table);
   return space;
 }
@@ -36,16 +36,21 @@ AddressSpace::~AddressSpace() {
 }
 
 uint8_t* AddressSpace::map_window(uint64_t index) {
+  if (limits_.none) return nullptr;
   const std::lock_guard lock(mutex_);
   uint8_t* window = windows_[index].load(std::memory_order_relaxed);
   if (window != nullptr) return window;
-  if (max_windows_ != 0 && mapped_.size() >= max_windows_) unmap_oldest();
+  if (limits_.max != 0 && mapped_.size() >= limits_.max) unmap_oldest();
   void* address = ::mmap(nullptr, ipc::kWindowSize, PROT_READ | PROT_WRITE, MAP_SHARED,
                          arena_.get(), static_cast<off_t>(index * ipc::kWindowSize));
   if (address == MAP_FAILED) return nullptr;
   ::madvise(address, ipc::kWindowSize, MADV_DONTDUMP);
   ::madvise(address, ipc::kWindowSize, MADV_DONTFORK);
   window = static_cast<uint8_t*>(address);
+  if (limits_.watch != nullptr && !limits_.watch(window, ipc::kWindowSize)) {
+    ::munmap(window, ipc::kWindowSize);
+    return nullptr;
+  }
   mapped_.push_back(index);
   windows_[index].store(window, std::memory_order_release);
   return window;

@@ -26,16 +26,27 @@ class AddressSpace {
  public:
   // The calling process's own memory: every address is its own pointer.
   [[nodiscard]] static std::unique_ptr<AddressSpace> own();
+  struct Windows {
+    size_t max = 0;  // that are mapped at a time; 0: no limit
+    // Called for each that is mapped; false: it is not to be used.
+    bool (*watch)(uint8_t* window, size_t size) = nullptr;
+    // None is mapped: memory in place is reached like all other.
+    bool none = false;
+  };
   // The memory of another process, by its memory arena.
-  // At most `max_windows` are mapped at a time; 0: no limit.
   [[nodiscard]] static base::Result<std::unique_ptr<AddressSpace>> of_arena(base::Fd arena,
-                                                                            size_t max_windows = 0);
+                                                                            Windows windows);
+  [[nodiscard]] static base::Result<std::unique_ptr<AddressSpace>> of_arena(base::Fd arena) {
+    return of_arena(std::move(arena), Windows{});
+  }
 
   AddressSpace(const AddressSpace&) = delete;
   AddressSpace& operator=(const AddressSpace&) = delete;
   ~AddressSpace();
 
   [[nodiscard]] bool is_own() const { return own_; }
+  // at() gives no pointer to anything.
+  [[nodiscard]] bool has_no_windows() const { return limits_.none; }
   [[nodiscard]] const base::Fd& arena() const { return arena_; }  // of of_arena()
 
   // A pointer to `addr`, good for *run bytes: `length`, or up to the end of the window.
@@ -51,7 +62,7 @@ class AddressSpace {
     uint8_t* window = windows_[index].load(std::memory_order_acquire);
     if (window == nullptr) window = map_window(index);
     if (window == nullptr) return nullptr;
-    if (max_windows_ != 0) last_ = index;
+    if (limits_.max != 0) last_ = index;
     *run = std::min(length, ipc::kWindowSize - offset);
     return window + offset;
   }
@@ -65,7 +76,7 @@ class AddressSpace {
   base::Fd arena_;
   std::mutex mutex_;             // guards mapped_ and the making of windows
   std::deque<uint64_t> mapped_;  // indices, the oldest first
-  size_t max_windows_ = 0;
+  Windows limits_;
   uint64_t last_ = 0;                         // asked for last, if there is a limit
   std::atomic<uint8_t*>* windows_ = nullptr;  // one a window of the arena, sparse
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/base/random.h"
 #include "core/ipc/bell.h"
 #include "core/rdma/window.h"
 #include "core/rdma/xrc.h"
@@ -170,8 +171,7 @@ Context::~Context() {
 }
 
 bool Context::trusts(const Context& other) const {
-  return device->tenant == other.device->tenant && process->uid() == other.process->uid() &&
-         process->user_namespace() == other.process->user_namespace();
+  return device->tenant == other.device->tenant && process->may_share_with(*other.process);
 }
 
 void Context::raise(verbs::Event event, uint32_t object) {
@@ -179,18 +179,15 @@ void Context::raise(verbs::Event event, uint32_t object) {
   [[maybe_unused]] const ssize_t written = ::write(event_pipe.get(), &message, sizeof message);
 }
 
-uint32_t Context::take_key(Named object) {
-  if (named.size() + 1 >= ipc::kMaxKeys) return 0;
-  while (next_key_slot == 0 || named.contains(next_key_slot))
-    next_key_slot = (next_key_slot + 1) % ipc::kMaxKeys;
-  const uint32_t slot = std::exchange(next_key_slot, (next_key_slot + 1) % ipc::kMaxKeys);
-  named.emplace(slot, object);
-  return slot << 8 | ++next_key_tag;
+uint32_t Context::take_key(KeyRecord::Object object) { return key_record.take(object); }
+
+uint32_t Context::take_key(KeyRecord::Object object, uint32_t wanted) {
+  return key_record.take(object, wanted) ? wanted : take_key(object);
 }
 
-uint32_t Context::take_key(Named object, uint32_t wanted) {
-  if (!named.emplace(wanted >> 8, object).second) return take_key(object);
-  return wanted;
+void Context::set_key(uint32_t key, const Region* region) {
+  key_record.set(key, region);
+  write_key(keys(), key, region);
 }
 
 Context* Context::find_exporter() const {
@@ -200,10 +197,8 @@ Context* Context::find_exporter() const {
   return nullptr;
 }
 
-// What the importer's own table says is not believed: only what the daemon knows of the origin.
 bool Context::resolve(uint32_t key, Region* region, Memory* owner) const {
-  const auto it = named.find(key >> 8);
-  const Mr* mr = it == named.end() ? nullptr : it->second.mr;
+  const Mr* mr = key_record.object(key).mr;
   if (mr == nullptr || mr->key != key || mr->origin.context == 0) return false;
   const Context* exporting = find_exporter();
   if (exporting == nullptr || exporting->id != mr->origin.context) return false;
@@ -297,12 +292,8 @@ uint32_t Device::roce_mtu() const {
 
 uint32_t Device::take_qpn(Qp* qp) {
   for (;;) {
-    next_qpn = (next_qpn + 1) & verbs::kQpnMask;
-    // 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
-    if (next_qpn < 2 || next_qpn == verbs::kMulticastQpn) continue;
-    if (!qps.emplace(next_qpn, qp).second) continue;
-    qp_numbers->add(next_qpn);
-    return next_qpn;
+    const uint32_t qpn = new_qpns.next();
+    if (!is_special_qpn(qpn) && take_qpn(qp, qpn)) return qpn;
   }
 }
 

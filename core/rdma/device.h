@@ -24,10 +24,12 @@
 #include <vector>
 
 #include "core/base/mapping.h"
+#include "core/base/unique_numbers.h"
 #include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
 #include "core/rdma/arena_heap.h"
 #include "core/rdma/executor.h"
+#include "core/rdma/key_record.h"
 #include "core/rdma/process.h"
 #include "core/rdma/qp_numbers.h"
 #include "core/rdma/shared_receives.h"
@@ -405,13 +407,7 @@ struct Context final : Imports {
   Handles<Xrcd> xrcds;
   Handles<Target> targets;
   Handles<Flow> flows;
-  struct Named {  // what a key's slot stands for
-    Mr* mr = nullptr;
-    Mw* mw = nullptr;
-  };
-  std::unordered_map<uint32_t, Named> named;  // by slot
-  uint32_t next_key_slot = 1;
-  uint8_t next_key_tag = 0;
+  KeyRecord key_record;
   Charges charges;
   std::function<void()> on_corrupt;  // a ring's index is impossible: the session must end
   std::function<void(const Qp&)> on_qp_changed;  // its attributes, links or groups; may be empty
@@ -427,12 +423,19 @@ struct Context final : Imports {
 
   uint32_t exporter = 0;  // id of the context from which this one may import; 0: itself
 
+  // The table of which the program reads what its keys name. Only written here.
   [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }
-  [[nodiscard]] Memory memory() const { return {keys(), process->space(), process.get(), this}; }
+  [[nodiscard]] Memory memory() const {
+    return {Keys(key_record), process->space(), process.get(), this};
+  }
   // A key that nothing has, and its slot for `object`; 0: there is no more.
-  [[nodiscard]] uint32_t take_key(Named object);
+  [[nodiscard]] uint32_t take_key(KeyRecord::Object object);
   // The same for this very key, or another one if its slot is taken.
-  [[nodiscard]] uint32_t take_key(Named object, uint32_t wanted);
+  [[nodiscard]] uint32_t take_key(KeyRecord::Object object, uint32_t wanted);
+  // What `key` names from now on, for workers and for programs; nullptr: nothing.
+  void set_key(uint32_t key, const Region* region);
+  // Its slot is free again.
+  void give_back_key(uint32_t key) { key_record.give_back(key); }
   [[nodiscard]] Context* find_exporter() const;
   [[nodiscard]] bool resolve(uint32_t key, Region* region, Memory* owner) const override;
   // May the two processes write into each other's registered memory without the daemon?
@@ -445,6 +448,11 @@ struct Context final : Imports {
   void reset_qp(Qp& qp);
 };
 
+// 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
+[[nodiscard]] constexpr bool is_special_qpn(uint32_t qpn) {
+  return qpn < 2 || qpn == verbs::kMulticastQpn;
+}
+
 struct Device {
   std::string name;
   std::string tenant;
@@ -452,11 +460,10 @@ struct Device {
   uint64_t node_guid = 0;  // big-endian
   std::vector<verbs::Gid> gids;
   std::unordered_map<uint32_t, Qp*> qps;
+  base::UniqueNumbers new_qpns{24};
   std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
   std::vector<Qp*> raw_qps;                                               // those of raw packets
   std::list<Context*> contexts;
-  uint32_t next_qpn = 0;
-  uint32_t next_srqn = 0;
   // Those that are named by a file, by its device and inode.
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<XrcDomain>> xrc_domains;
   bool port_active = false;
@@ -469,6 +476,7 @@ struct Device {
 
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
+  // One that those given before do not tell, and that is given again only after all others.
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
   [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
   void free_qpn(uint32_t qpn);

@@ -50,9 +50,7 @@ Outcome locate(const Memory& memory, uint32_t key, const KeyUser& user, uint32_t
   Region copy;
   Memory exporter;
   const Memory* owner = &memory;
-  const Region* found = memory.known != nullptr ? memory.known->find(memory.keys, key)
-                        : find_region(memory.keys, key, &copy) ? &copy
-                                                               : nullptr;
+  const Region* found = memory.keys.find(key, &copy);
   if (found == nullptr) return refusal;
   if (found->way == ipc::Way::kImported) {
     if (memory.imports == nullptr || !memory.imports->resolve(key, &copy, &exporter))
@@ -70,7 +68,8 @@ Outcome locate(const Memory& memory, uint32_t key, const KeyUser& user, uint32_t
   piece->length = length;
   piece->space = nothing ? nullptr : owner->space;
   piece->process = owner->process;
-  piece->reached = !nothing && region.way != ipc::Way::kInPlace && !owner->space->is_own();
+  piece->reached = !nothing && !owner->space->is_own() &&
+                   (region.way != ipc::Way::kInPlace || owner->space->has_no_windows());
   return Outcome::kDone;
 }
 

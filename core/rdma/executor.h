@@ -16,7 +16,7 @@
 
 #include "core/ipc/layout.h"
 #include "core/rdma/address_space.h"
-#include "core/rdma/key_table.h"
+#include "core/rdma/keys.h"
 #include "core/verbs/types.h"
 
 namespace vrdma::rdma {
@@ -38,17 +38,16 @@ class Imports;
 
 // A process's memory as the executor sees it.
 struct Memory {
-  const ipc::KeyEntry* keys = nullptr;
+  Keys keys;
   AddressSpace* space = nullptr;
   Process* process = nullptr;        // in the daemon
   const Imports* imports = nullptr;  // in the daemon: what keys of Way::kImported mean
-  KnownRegion* known = nullptr;      // if this user comes often
 };
 
 // Whoever knows the regions that a process imported from another.
 class Imports {
  public:
-  // The region as its owner's keys now have it, in the importer's protection domain, and whose
+  // The region as its owner registered it, in the importer's protection domain, and whose
   // memory it is. False: `key` is no such region (any more).
   [[nodiscard]] virtual bool resolve(uint32_t key, Region* region, Memory* owner) const = 0;
 

@@ -1,8 +1,8 @@
 // Keys: which memory of a process an lkey or rkey names.
 //
-// The table stands in the owner's queue arena. The daemon is its only lawful writer; whoever
-// executes a work request reads it, under the entry's sequence count, and believes it only as far
-// as the owner's own memory goes: a forged entry names memory of the forger.
+// The table stands in the owner's queue arena. The daemon is its only lawful writer. The owner, and
+// its peers on direct links, read it under the entry's sequence count: a forged entry names memory
+// of the forger, who trusts these peers. The daemon itself does not read it (key_record.h).
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,8 @@ struct Region {
 
 // False if `key` is not a key of the table now.
 [[nodiscard]] inline bool find_region(const ipc::KeyEntry* table, uint32_t key, Region* region) {
-  const uint32_t slot = key >> 8;
-  if (slot == 0 || slot >= ipc::kMaxKeys) return false;
+  const uint32_t slot = ipc::slot_of(key);
+  if (slot == 0) return false;
   const ipc::KeyEntry& entry = table[slot];
   const uint32_t before = entry.sequence.load(std::memory_order_acquire);
   if ((before & 1) != 0) return false;
@@ -73,14 +73,14 @@ class KnownRegion {
   // The region that `key` names now, or nullptr.
   [[nodiscard]] const Region* find(const ipc::KeyEntry* table, uint32_t key) {
     if (key == key_ && table == table_ && key != 0 &&
-        table[key >> 8].sequence.load(std::memory_order_acquire) == sequence_)
+        table[ipc::slot_of(key)].sequence.load(std::memory_order_acquire) == sequence_)
       return &region_;
     key_ = 0;
-    if (key >> 8 == 0 || key >> 8 >= ipc::kMaxKeys) return nullptr;
-    const uint32_t sequence = table[key >> 8].sequence.load(std::memory_order_acquire);
+    const ipc::Word& count = table[ipc::slot_of(key)].sequence;
+    const uint32_t sequence = count.load(std::memory_order_acquire);
     if (!find_region(table, key, &region_)) return nullptr;
     // Not one that was changed in between: the next look would take the old for the new.
-    if (table[key >> 8].sequence.load(std::memory_order_relaxed) == sequence) {
+    if (count.load(std::memory_order_relaxed) == sequence) {
       table_ = table;
       key_ = key;
       sequence_ = sequence;
@@ -97,7 +97,7 @@ class KnownRegion {
 
 // The daemon's side. `region` nullptr frees the entry.
 inline void write_key(ipc::KeyEntry* table, uint32_t key, const Region* region) {
-  ipc::KeyEntry& entry = table[key >> 8];
+  ipc::KeyEntry& entry = table[ipc::slot_of(key)];
   const uint32_t sequence = entry.sequence.load(std::memory_order_relaxed) | 1;
   entry.sequence.store(sequence, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);

@@ -3,16 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
-#include <system_error>
-#include <thread>
+#include <utility>
 
 namespace vrdma::rdma {
 
 namespace {
-
-constexpr auto kIdle = std::chrono::seconds(1);
 
 const Reach::Memory& memory_of(const Reach::Part& part, const Reach::Memory& own) {
   return part.memory != nullptr ? *part.memory : own;
@@ -30,10 +26,9 @@ bool transfer(int file, bool write, uint8_t* bytes, uint64_t addr, uint64_t leng
   return true;
 }
 
-// Who waits for the mutex waits for a page of the same process, as it would for its own.
-bool change(const Reach::Memory& memory, const Reach::Job& job) {
+// A thread that waits for the mutex waits for a page of the same process, as it would for its own.
+bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
   const Reach::Part& word = job.parts.front();
-  const int file = memory.file.get();
   const std::lock_guard lock(*memory.changes);
   uint64_t old = 0;
   if (!transfer(file, false, reinterpret_cast<uint8_t*>(&old), word.addr, sizeof old)) return false;
@@ -43,25 +38,38 @@ bool change(const Reach::Memory& memory, const Reach::Job& job) {
   return transfer(file, true, reinterpret_cast<uint8_t*>(&fresh), word.addr, sizeof fresh);
 }
 
-bool run(const Reach::Memory& own, const Reach::Job& job) {
-  if (job.change) return change(memory_of(job.parts.front(), own), job);
-  return std::all_of(job.parts.begin(), job.parts.end(), [&](const Reach::Part& part) {
-    return transfer(memory_of(part, own).file.get(), job.write, job.buffer->data() + part.offset,
-                    part.addr, part.length);
-  });
+// Invalid once the memory's reach has gone.
+base::Fd open(const Reach::Memory& memory, const ReachThreads::Descriptors& descriptors) {
+  const std::lock_guard lock(*memory.guard);
+  return memory.file.valid() ? descriptors.take(memory.file.get()) : base::Fd();
+}
+
+bool touches(const Reach::Job& job, const Reach::Memory* memory) {
+  return std::any_of(job.parts.begin(), job.parts.end(),
+                     [&](const Reach::Part& part) { return part.memory.get() == memory; });
 }
 
 }  // namespace
 
-Reach::Reach(base::EventLoop& loop, Memory memory) : loop_(loop) {
+Reach::Reach(base::EventLoop& loop, Memory memory, std::shared_ptr<ReachThreads> threads)
+    : loop_(loop), threads_(std::move(threads)) {
+  shared_->loop = &loop;
   shared_->memory = std::move(memory);
 }
 
 Reach::~Reach() {
-  const std::lock_guard lock(shared_->mutex);
-  shared_->stopped = true;
-  shared_->jobs.clear();
-  shared_->changed.notify_all();
+  auto releases = std::exchange(releases_, {});
+  std::vector<Job> ignored;
+  for (auto& [id, release] : releases) revoke(*shared_, std::move(release), &ignored);
+  std::deque<Job> dropped;  // not under the lock: they own others' objects
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stopped = true;
+    dropped.swap(shared_->jobs);
+  }
+  // Here, and not by whoever drops `shared_` last: that may be a thread with another table.
+  const std::lock_guard lock(*shared_->memory.guard);
+  shared_->memory.file.reset();
 }
 
 void Reach::submit(Job job) {
@@ -70,21 +78,23 @@ void Reach::submit(Job job) {
     --pending_;
     then(ok);
   };
-  const std::lock_guard lock(shared_->mutex);
-  shared_->jobs.push_back(std::move(job));
-  shared_->changed.notify_one();
-  if (shared_->running) return;
-  // Detached: it may hang in a fault of the tenant's until that process ends. It holds all it uses;
-  // the loop outlives every Reach whose `alive_` it can still lock.
-  try {
-    std::thread(&Reach::work, shared_, &loop_, std::weak_ptr(alive_)).detach();
-    shared_->running = true;
-  } catch (const std::system_error&) {  // no more threads: the job fails
-    loop_.post([alive = std::weak_ptr(alive_), done = std::move(shared_->jobs.back().done)] {
-      if (!alive.expired()) done(false);
-    });
-    shared_->jobs.pop_back();
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->jobs.push_back(std::move(job));
+    if (std::exchange(shared_->scheduled, true)) return;
   }
+  if (threads_->run([shared = shared_, threads = std::weak_ptr(threads_),
+                     alive = std::weak_ptr(alive_)](const ReachThreads::Descriptors& descriptors) {
+        take_turn(shared, threads, alive, descriptors);
+      }))
+    return;
+  // There is no thread: the job, which is the only one, fails.
+  const std::lock_guard lock(shared_->mutex);
+  shared_->scheduled = false;
+  loop_.post([alive = std::weak_ptr(alive_), done = std::move(shared_->jobs.back().done)] {
+    if (!alive.expired()) done(false);
+  });
+  shared_->jobs.pop_back();
 }
 
 void Reach::barrier(std::function<void()> done) {
@@ -94,26 +104,118 @@ void Reach::barrier(std::function<void()> done) {
   submit(std::move(job));
 }
 
-void Reach::work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
-                 const std::weak_ptr<int>& alive) {
-  for (;;) {
-    Job job;
-    {
-      std::unique_lock lock(shared->mutex);
-      const bool woken = shared->changed.wait_for(
-          lock, kIdle, [&] { return shared->stopped || !shared->jobs.empty(); });
-      if (!woken) shared->running = false;
-      if (!woken || shared->stopped) return;
-      job = std::move(shared->jobs.front());
-      shared->jobs.pop_front();
+void Reach::release(const Reach& owner, std::function<void()> done) {
+  if (pending_ == 0) return done();
+  const uint64_t id = next_release_++;
+  Release& release = releases_[id];
+  release.owner = owner.shared_;
+  release.done = std::move(done);
+  release.patience = loop_.after(kPatience, [this, id] {
+    auto node = releases_.extract(id);
+    if (node.empty()) return;
+    std::vector<Job> failed;
+    revoke(*shared_, std::move(node.mapped()), &failed);
+    for (Job& job : failed) job.done(false);
+  });
+  barrier([this, id] {
+    auto node = releases_.extract(id);
+    if (!node.empty()) node.mapped().done();
+  });
+}
+
+// Takes the owner's memory away from the jobs of `shared`: from the queue into `failed`, and from
+// the one that runs. A part of that which is at it ends first; the owner's page is what it waits
+// for.
+void Reach::revoke(Shared& shared, Release release, std::vector<Job>* failed) {
+  const Memory* memory = &release.owner->memory;
+  {
+    const std::lock_guard lock(shared.mutex);
+    for (auto it = shared.jobs.begin(); it != shared.jobs.end();) {
+      if (!touches(*it, memory)) {
+        ++it;
+        continue;
+      }
+      failed->push_back(std::move(*it));
+      it = shared.jobs.erase(it);
     }
-    const bool ok = run(shared->memory, job);
-    const std::lock_guard lock(shared->mutex);
-    if (shared->stopped) return;  // nobody waits, and the loop may have gone
-    loop->post([alive, done = std::move(job.done), ok] {
-      if (!alive.expired()) done(ok);
-    });
+    shared.revoked.push_back(memory);
+    if (shared.touched == memory) {
+      shared.waits.push_back({std::move(release.owner), std::move(release.done)});
+      return;
+    }
   }
+  const std::lock_guard lock(release.owner->mutex);
+  if (!release.owner->stopped) release.owner->loop->post(std::move(release.done));
+}
+
+bool Reach::begin_to_touch(Shared& shared, const Memory& memory) {
+  const std::lock_guard lock(shared.mutex);
+  if (shared.stopped ||
+      std::find(shared.revoked.begin(), shared.revoked.end(), &memory) != shared.revoked.end())
+    return false;
+  shared.touched = &memory;
+  return true;
+}
+
+void Reach::end_to_touch(Shared& shared, const ReachThreads::Descriptors& descriptors) {
+  std::vector<Shared::Wait> waits;
+  {
+    const std::lock_guard lock(shared.mutex);
+    shared.touched = nullptr;
+    waits.swap(shared.waits);
+  }
+  for (auto& wait : waits) {
+    const std::lock_guard lock(wait.owner->mutex);
+    if (wait.owner->stopped) continue;
+    const base::Fd waker = descriptors.take(wait.owner->loop->waker());
+    wait.owner->loop->post(std::move(wait.done), waker.get());
+  }
+}
+
+bool Reach::run(Shared& shared, const Job& job, const ReachThreads::Descriptors& descriptors) {
+  for (const Part& part : job.parts) {
+    const Memory& memory = memory_of(part, shared.memory);
+    if (!begin_to_touch(shared, memory)) return false;
+    const base::Fd file = open(memory, descriptors);
+    const bool ok = job.change ? change(file.get(), memory, job)
+                               : transfer(file.get(), job.write, job.buffer->data() + part.offset,
+                                          part.addr, part.length);
+    end_to_touch(shared, descriptors);
+    if (!ok) return false;
+  }
+  return true;
+}
+
+// One job; the next one is another turn, behind those of other processes.
+void Reach::take_turn(const std::shared_ptr<Shared>& shared,
+                      const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
+                      const ReachThreads::Descriptors& descriptors) {
+  Job job;
+  {
+    const std::lock_guard lock(shared->mutex);
+    if (shared->jobs.empty()) {
+      shared->scheduled = false;
+      return;
+    }
+    job = std::move(shared->jobs.front());
+    shared->jobs.pop_front();
+    shared->revoked.clear();
+  }
+  const bool ok = run(*shared, job, descriptors);
+  const std::lock_guard lock(shared->mutex);
+  if (shared->stopped) return;  // nobody waits, and the loop may have gone
+  const base::Fd waker = descriptors.take(shared->loop->waker());
+  shared->loop->post(
+      [alive, done = std::move(job.done), ok] {
+        if (!alive.expired()) done(ok);
+      },
+      waker.get());
+  // This thread is there to take it.
+  const auto more = threads.lock();
+  shared->scheduled = !shared->jobs.empty() && more != nullptr &&
+                      more->run([shared, threads, alive](const ReachThreads::Descriptors& again) {
+                        take_turn(shared, threads, alive, again);
+                      });
 }
 
 }  // namespace vrdma::rdma

@@ -1,21 +1,24 @@
 // Reaching memory that is not in place, by the owner's page tables (/proc/PID/mem).
 //
 // A page may fault for as long as its owner likes (userfaultfd, FUSE, a stopped network mount), so
-// each process that has such memory gets a thread of its own: only its own work waits for it.
+// this is the work of threads of the process's vdevice (core/rdma/reach_threads.h): one at a time
+// for each process, so that only its own work waits for it.
 // Jobs run in the order submitted; `done` runs on the event loop's thread. Never
 // process_vm_writev: a pid survives execve(2), the descriptor does not.
 #pragma once
 
-#include <condition_variable>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "core/rdma/reach_threads.h"
 
 namespace vrdma::rdma {
 
@@ -23,10 +26,12 @@ class Reach {
  public:
   // A process's memory. Whoever changes a word of it in place of the processor holds `changes`,
   // which all that reach this process share: a process may have opened devices more than once, and
-  // let others have its memory.
+  // let others have its memory. The file is closed, under `guard`, when the reach that it was given
+  // to is destroyed; a thread that still works for that reach has a descriptor of its own.
   struct Memory {
     base::Fd file;  // /proc/PID/mem
     std::shared_ptr<std::mutex> changes;
+    std::shared_ptr<std::mutex> guard = std::make_shared<std::mutex>();
   };
   struct Part {
     uint64_t addr = 0;
@@ -46,8 +51,10 @@ class Reach {
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
   };
 
-  // The thread starts with a job, and ends when there has been none for a while.
-  Reach(base::EventLoop& loop, Memory memory);
+  // How long release() waits for jobs before it takes the memory away from them.
+  static constexpr auto kPatience = std::chrono::milliseconds(200);
+
+  Reach(base::EventLoop& loop, Memory memory, std::shared_ptr<ReachThreads> threads);
   ~Reach();  // does not wait for a job that hangs; jobs not begun are dropped with their `done`
   Reach(const Reach&) = delete;
   Reach& operator=(const Reach&) = delete;
@@ -58,22 +65,52 @@ class Reach {
   void submit(Job job);
   // Calls `done` when all jobs submitted so far have ended; at once if there is none.
   void barrier(std::function<void()> done);
+  // Calls `done`, on the loop or at once, when no job submitted so far is going to touch the memory
+  // of `owner`, which this process imported. Jobs that last longer than kPatience, because
+  // they hang elsewhere, fail when they come to that memory. So do those of a reach that is
+  // destroyed: `done` is called then too, unless `owner` has gone.
+  void release(const Reach& owner, std::function<void()> done);
 
  private:
   struct Shared {
+    // Only while `stopped` is false is the loop sure to be there.
     std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<Job> jobs;
+    base::EventLoop* loop = nullptr;
     bool stopped = false;
-    bool running = false;  // there is a thread
+    bool scheduled = false;  // it has a turn
+    std::deque<Job> jobs;
     Memory memory;
+    // Of the job that runs: the memory that its thread uses now, and memories that it may not
+    // begin to use any more.
+    const Memory* touched = nullptr;
+    std::vector<const Memory*> revoked;
+    // What to do when `touched` is not used any more.
+    struct Wait {
+      std::shared_ptr<Shared> owner;
+      std::function<void()> done;
+    };
+    std::vector<Wait> waits;
   };
-  static void work(const std::shared_ptr<Shared>& shared, base::EventLoop* loop,
-                   const std::weak_ptr<int>& alive);
+  struct Release {
+    std::shared_ptr<Shared> owner;
+    std::function<void()> done;
+    base::EventLoop::Timer patience;
+  };
+
+  static void take_turn(const std::shared_ptr<Shared>& shared,
+                        const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
+                        const ReachThreads::Descriptors& descriptors);
+  static bool run(Shared& shared, const Job& job, const ReachThreads::Descriptors& descriptors);
+  static bool begin_to_touch(Shared& shared, const Memory& memory);
+  static void end_to_touch(Shared& shared, const ReachThreads::Descriptors& descriptors);
+  static void revoke(Shared& shared, Release release, std::vector<Job>* failed);
 
   base::EventLoop& loop_;
+  std::shared_ptr<ReachThreads> threads_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+  std::map<uint64_t, Release> releases_;
+  uint64_t next_release_ = 0;
   size_t pending_ = 0;
 };
 

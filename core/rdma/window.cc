@@ -26,7 +26,7 @@ bool covers(const Mr& mr, const Mw& mw, const ipc::SendWqe& wqe) {
 
 bool is_lawful(const Qp& qp, const Mw& mw, const Mr* mr, const ipc::SendWqe& wqe) {
   const auto& bind = wqe.bind;
-  if (mw.pd != qp.pd || bind.rkey >> 8 != mw.key >> 8) return false;
+  if (mw.pd != qp.pd || (bind.rkey ^ mw.key) >> 8 != 0) return false;
   if ((bind.access & ~kWindowAccess) != 0) return false;
   if (mw.type_2) {
     if (mw.mr != nullptr || bind.length == 0) return false;
@@ -56,7 +56,7 @@ WcStatus bind_window(Qp& qp, const ipc::SendWqe& wqe) {
   region.access = bind.access & verbs::kAccessRemote;
   region.window = true;
   region.qpn = mw->type_2 ? qp.qpn : 0;
-  write_key(context.keys(), mw->key, &region);
+  context.set_key(mw->key, &region);
   mw->mr = mr;
   ++mr->windows;
   if (mw->type_2) {
@@ -67,14 +67,13 @@ WcStatus bind_window(Qp& qp, const ipc::SendWqe& wqe) {
 }
 
 Mw* invalidatable(const Qp& qp, uint32_t key) {
-  const auto it = qp.context->named.find(key >> 8);
-  Mw* mw = it == qp.context->named.end() ? nullptr : it->second.mw;
+  Mw* mw = qp.context->key_record.object(key).mw;
   return mw != nullptr && mw->key == key && mw->qp == &qp ? mw : nullptr;
 }
 
 void unbind_window(Context& context, Mw& mw) {
   if (mw.mr == nullptr) return;
-  write_key(context.keys(), mw.key, nullptr);
+  context.set_key(mw.key, nullptr);
   --mw.mr->windows;
   mw.mr = nullptr;
   if (mw.qp != nullptr) --mw.qp->windows;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/random.h"
+
 namespace vrdma::rdma {
 
 Qp* XrcDomain::find_target(uint32_t qpn) const {
@@ -10,11 +12,8 @@ Qp* XrcDomain::find_target(uint32_t qpn) const {
 }
 
 void XrcDomain::add(Srq& srq) {
-  uint32_t& next = srq.context->device->next_srqn;
-  do next = (next + 1) & verbs::kQpnMask;
-  while (next == 0 || srqs.contains(next));
-  srq.srqn = next;
-  srqs.emplace(next, &srq);
+  do srq.srqn = base::random32() & verbs::kQpnMask;
+  while (srq.srqn == 0 || !srqs.emplace(srq.srqn, &srq).second);
 }
 
 void XrcDomain::remove(Srq& srq) {

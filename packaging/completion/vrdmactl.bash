@@ -30,7 +30,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --default | --ceiling | --overcommit)
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --default | --ceiling | --overcommit)
                 ((i++))
                 ;;
             -*) ;;
@@ -48,7 +48,7 @@ _vrdmactl() {
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="qp1 raw-packet" ;;
-        --netdev | --tenant | --fabric | --quota | --default | --ceiling | --overcommit) return ;;
+        --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit) return ;;
     esac
     if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
@@ -58,8 +58,8 @@ _vrdmactl() {
     case "${words[*]}" in
         "") choices="vdev quota tenant gid parent conn stats top watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
-        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
-        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow" ;;
+        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct" ;;
+        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct" ;;
         quota) choices="show set" ;;
         gid) choices="list" ;;
         tenant) choices="show set" ;;

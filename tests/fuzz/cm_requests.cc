@@ -45,6 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         request.param.length = static_cast<uint8_t>(request.param.length % 64);
       }
       request.quiet = data[0] % 8 == 3 ? 1 : 0;
+      request.size = sizeof request;
       data += count;
       size -= count;
       if (request.quiet != 0)

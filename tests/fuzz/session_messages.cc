@@ -28,6 +28,7 @@ vrdma::vrdmad::Worker& worker() {
     vrdma::vrdmad::VdeviceSetup setup;
     setup.name = "fuzz";
     setup.tenant = setup.fabric = "red";
+    setup.intake = std::make_shared<vrdma::vrdmad::Intake::Account>(nullptr);
     setup.permissions = *vrdma::provisioning::Permissions::of({"raw-packet"});
     (*made)->add(std::move(setup));
     vrdma::verbs::Gid gid;
@@ -40,14 +41,16 @@ vrdma::vrdmad::Worker& worker() {
 }
 
 // False once the daemon has ended the session.
-bool converse(int socket, Request& request) {
+bool converse(int socket, Request& request, Reply* answer = nullptr) {
   if (!vrdma::ipc::send_message(socket, &request, sizeof request)) return false;
   if (request.sequence == 0) return true;  // it has no answer
   pollfd state{socket, POLLIN, 0};
   if (::poll(&state, 1, 10'000) != 1) std::abort();  // no answer and no end: it hangs
   Reply reply;
   std::vector<Fd> fds;
-  return vrdma::ipc::receive_message(socket, &reply, sizeof reply, &fds).has_value();
+  const bool came = vrdma::ipc::receive(socket, &reply, &fds).has_value();
+  if (answer != nullptr) *answer = reply;
+  return came;
 }
 
 }  // namespace
@@ -57,13 +60,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
   const Fd client(ends[0]);
   Fd daemon(ends[1]);
-  worker().accept("fuzz", std::move(daemon));
-  Request hello;
-  const uint64_t cookie = 0x1234;
+  static const auto identity = std::make_shared<vrdma::vrdmad::Identity>();
+  worker().accept("fuzz", *identity->admit(std::move(daemon)));
+  Request hello, prove;
+  Reply asked;
+  volatile uint64_t place = 0;
   hello.call = vrdma::ipc::Call::kHello;
   hello.sequence = 1;
-  hello.hello = {reinterpret_cast<uint64_t>(&cookie), cookie, 1, 0};
-  if (size > 0 && data[0] % 8 != 0 && !converse(client.get(), hello)) std::abort();
+  hello.hello = {reinterpret_cast<uint64_t>(&place), 1, 0};
+  prove.call = vrdma::ipc::Call::kProve;
+  prove.sequence = 2;
+  if (size > 0 && data[0] % 8 != 0) {
+    if (!converse(client.get(), hello, &asked) || asked.error != 0) std::abort();
+    place = asked.challenge.challenge;
+    if (data[0] % 8 != 1 && !converse(client.get(), prove, &asked)) std::abort();
+  }
   while (size > 0) {
     Request request;
     const size_t count = std::min(size, sizeof request - offsetof(Request, call));
@@ -76,6 +87,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (words[i] % 2 == 0) words[i] %= 16;
     request.call =
         static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % (kCalls + 2));
+    if (request.reserved % 8 != 0) {  // mostly of a form that is taken
+      const size_t used = vrdma::ipc::request_size(request.call);
+      std::memset(request.bytes + used, 0, sizeof request.bytes - used);
+      request.size = sizeof request;
+      request.reserved = 0;
+    }
     if (!converse(client.get(), request)) break;
   }
   return 0;

@@ -105,7 +105,7 @@ say "a deleted vdevice leaves no files, nor does a killed daemon to its successo
 ctl vdev delete va2
 [[ -z $(find "$R" -name 'va2*') ]] || fail "va2 left files"
 kill_daemon
-[[ -n $(find "$R" -name 'va1.sysfs') ]] || fail "the killed daemon left nothing: nothing is tested"
+[[ -n $(find "$R/sysfs" -name 'va1') ]] || fail "the killed daemon left nothing: nothing is tested"
 rm -r "$S"  # a successor that knows no vdevices
 start_daemon
-[[ -z $(find "$R" -name '*.sysfs*') ]] || fail "files of a killed daemon stay"
+[[ -z $(find "$R/sysfs" -mindepth 1) ]] || fail "files of a killed daemon stay"

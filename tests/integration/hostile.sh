@@ -17,7 +17,7 @@ two_vdevices mediated
 netns_add c
 join c eth0 10.0.1.3/24 a eth1 10.0.1.1/24
 vdev_create vc c eth0 --tenant evil --fabric shared --allow raw-packet
-socket=$(find "$R/netns" -name vc.sock)
+socket=$(socket_of vc)
 cp "$program" "$T/hostile"
 
 # The well-behaved: without a pause, until the attacks are over.

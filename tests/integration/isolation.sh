@@ -104,9 +104,7 @@ except TimeoutError:
 except OSError:
     print("refused")
 PY
-socket_of() { find "$R/netns" -name "$1.sock" -type s; }
-inode_of() { stat -Lc %i "/run/netns/$(ns "$1")"; }
-[[ $(socket_of vr1) == "$R/netns/$(inode_of r1)/vr1.sock" ]] || fail "the socket of vr1: $(socket_of vr1)"
+[[ $(socket_of vr1) == "$R/netns/$(cookie_of r1)/0.sock" ]] || fail "the socket of vr1: $(socket_of vr1)"
 for user in root nobody; do
   try() { on "$1" $user python3 "$T/connect.py" "$(socket_of vr1)"; }
   [[ $(try r1) == accepted ]] || fail "$user of r1 is not let in to vr1: $(try r1)"
@@ -114,8 +112,8 @@ for user in root nobody; do
 done
 
 say "nor does a directory made to look like one's own help"
-mkdir -p "$T/fake/netns/$(inode_of b1)"
-ln -s "$(socket_of vr1)" "$T/fake/netns/$(inode_of b1)/vr1.sock"
+mkdir -p "$T/fake/netns/$(cookie_of b1)"
+ln -s "$(socket_of vr1)" "$T/fake/netns/$(cookie_of b1)/0.sock"
 if on b1 nobody env VRDMA_RUN_DIR="$T/fake" ibv_devinfo -d vr1 >"$T/fake.log" 2>&1; then
   fail "blue opens vr1 through a link"
 fi

@@ -178,6 +178,15 @@ vdev_create() { # NAME NAMESPACE DEV [further arguments of vrdmactl vdev create]
   ctl vdev create "$name" --netns "$(ns "$space")" --netdev "$dev" "$@" >/dev/null
 }
 
+# socket_of VDEVICE: the path of its session socket, which does not have its name.
+socket_of() { ctl vdev show "$1" -o json | sed -nE 's/^ *"socket": "(.*)",$/\1/p'; }
+# cookie_of NAMESPACE: what identifies it.
+cookie_of() {
+  $(enter "$1") python3 -c '
+import socket, struct
+print(struct.unpack("Q", socket.socket(socket.AF_UNIX).getsockopt(socket.SOL_SOCKET, 71, 8))[0])'
+}
+
 # What vrdmad holds, one kind a line: compare before and after.
 holdings() {
   echo "fds $(ls "/proc/$DAEMON/fd" | wc -l)"
@@ -289,7 +298,10 @@ two_vdevices() {
   join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
   case $1 in
     direct) local of_a=(--tenant red) of_b=(--tenant red) ;;
-    mediated) local of_a=(--tenant red --fabric shared) of_b=(--tenant blue --fabric shared) ;;
+    mediated)  # some tests add addresses later
+      local of_a=(--tenant red --fabric shared --addresses 0.0.0.0/0,::/0)
+      local of_b=(--tenant blue --fabric shared --addresses 0.0.0.0/0,::/0)
+      ;;
     *) fail "'$1' is neither direct nor mediated" ;;
   esac
   vdev_create va a eth0 "${of_a[@]}" "${@:2}"

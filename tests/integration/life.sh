@@ -114,6 +114,7 @@ say "the namespace is deleted with programs inside: all live on"
 wait_until 5 not_listed vb || fail "vb outlives its netdev"
 reconnect
 inode=$(inode_of a)
+cookie=$(cookie_of a)
 mac=$(ip_in a -oneline link show eth0 | grep -oP 'link/ether \K\S+')
 # One that listens by rdma_cm, and one for which vrdmad has a packet socket in the namespace.
 spawn listener a nobody rping -s -P
@@ -140,4 +141,4 @@ wait_until 5 pair_gone || fail "the namespace is not freed: its end of the veth 
 nsfs_gone() { [[ $(lsns -nt net -o NS) != *$inode* ]]; }
 wait_until 5 nsfs_gone || fail "the namespace is still listed"
 wait_until 5 not_listed vb || fail "vb outlives its netdev"
-[[ ! -e $R/netns/$inode ]] || fail "its directory is left: $(ls "$R/netns/$inode")"
+[[ ! -e $R/netns/$cookie && ! -e $R/sysfs/$cookie ]] || fail "its directory is left: $(ls "$R"/*/"$cookie")"

@@ -27,6 +27,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/base/netns_cookie.h"
 #include "netns/monitor.h"
 
 namespace vrdma::netns {
@@ -223,8 +224,8 @@ TEST_F(NetnsMonitor, BeginsWithTheLinkAsItIs) {
   ASSERT_TRUE(eth0);
   const auto link = eth0->link();
   EXPECT_EQ(link.name, "eth0");
-  EXPECT_EQ(link.netns_inode, resolve(ns("a"))->inode);
-  EXPECT_NE(link.netns_inode, current()->inode);
+  EXPECT_EQ(link.netns_cookie, resolve(ns("a"))->cookie);
+  EXPECT_NE(link.netns_cookie, current()->cookie);
   EXPECT_EQ(link.mac, (Mac{2, 0, 0, 0, 0, 0x0a}));
   EXPECT_EQ(link.mtu, 1400u);
   EXPECT_FALSE(link.loopback);
@@ -513,7 +514,7 @@ TEST_F(NetnsMonitor, SleepsWhileNothingHappens) {
   EXPECT_EQ(switches(), before);
 }
 
-// The inode that `accepted` tells of a peer whose socket was made in `name`, and who has moved on.
+// The cookie that `accepted` tells of a peer whose socket was made in `name`, and who has moved on.
 TEST_F(NetnsMonitor, KnowsWhereThePeerOfASocketIsAtHome) {
   add("a");
   add("b");
@@ -530,9 +531,9 @@ TEST_F(NetnsMonitor, KnowsWhereThePeerOfASocketIsAtHome) {
     EXPECT_TRUE(enter(*resolve(ns("b"))));
     EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     const base::Fd accepted(::accept(listener.get(), nullptr, nullptr));
-    const auto inode = peer_inode(accepted);
-    ASSERT_TRUE(inode) << inode.error().message();
-    EXPECT_EQ(*inode, resolve(ns("a"))->inode);
+    const auto cookie = base::netns_cookie(accepted.get());
+    ASSERT_TRUE(cookie) << cookie.error().message();
+    EXPECT_EQ(*cookie, resolve(ns("a"))->cookie);
   });
   peer.join();
   ::unlink(path.c_str());

@@ -23,16 +23,16 @@ for type in r x; do
 done
 
 say "who is hung up on is told"
-inode=$(stat -Lc %i "/run/netns/$(ns a)")
-mkdir -p "$T/crowded/netns/$inode"
+cookie=$(cookie_of a)
+mkdir -p "$T/crowded/netns/$cookie"
 spawn crowded a root python3 -c '
 import socket, sys
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.bind(sys.argv[1])
 server.listen()
 while True:
-    server.accept()[0].close()' "$T/crowded/netns/$inode/rdma_cm"
-wait_until 10 test -S "$T/crowded/netns/$inode/rdma_cm" || fail "nobody listens"
+    server.accept()[0].close()' "$T/crowded/netns/$cookie/rdma_cm"
+wait_until 10 test -S "$T/crowded/netns/$cookie/rdma_cm" || fail "nobody listens"
 status=0
 LIMIT=20 on a root env VRDMA_RUN_DIR="$T/crowded" rping -s -a 10.0.0.1 >"$T/rping.log" 2>&1 || status=$?
 [[ $status -ne 0 && $status -ne 124 ]] || fail "rping ends with status $status: $(<"$T/rping.log")"

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 setup
 mkdir -m 700 "$S"
-mount -t tmpfs -o size=512k,mode=700 tmpfs "$S"
+mount -t tmpfs -o size=1m,mode=700 tmpfs "$S"
 undo_mount() { umount -l "$S" 2>/dev/null || true; }
 trap 'status=$? line=$BASH_COMMAND; undo_mount; finish $status "$line"' EXIT
 start_daemon
@@ -32,8 +32,8 @@ is_there() { [[ $(field "$1" port_state) == ACTIVE ]]; }
 has_gid() { [[ $(field "$1" gids) == *":$2'"* ]]; } # VDEVICE ADDRESS
 
 say "all that was said comes back, also what was changed later"
-vdev_create va a eth0 --tenant red --fabric f --quota qp=4,mr_bytes=1g --allow raw-packet
-vdev_create vb b eth0 --tenant blue --fabric f
+vdev_create va a eth0 --tenant red --fabric f --addresses 0.0.0.0/0 --quota qp=4,mr_bytes=1g --allow raw-packet
+vdev_create vb b eth0 --tenant blue --fabric f --addresses 0.0.0.0/0
 vdev_create gone b eth0 --tenant other
 ctl vdev create vc --netns "pid:${PID[sleeper]}" --netdev eth0 >/dev/null
 ctl quota set va qp=9,cm_rate=3
@@ -143,8 +143,27 @@ ip netns delete "$(ns c)"
 ip netns add "$(ns c)"
 loose c eth0
 start_daemon
+ctl vdev show vc 2>/dev/null && fail "vc is kept, whose process has ended"
+ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "vc cannot be made anew"
+kill_daemon
+ip netns delete "$(ns c)"
+ip netns add "$(ns c)"
+loose c eth0
+start_daemon
+ctl vdev show vc 2>/dev/null && fail "vc is kept, whose namespace has ended"
+grep -q "vdevice vc: .*another one than it was made in, so it is deleted" "$T/vrdmad.log" || fail "the log does not say why"
+ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "vc cannot be made anew"
+
+say "while its name is not there, it is lost; when another has the name, it is deleted"
+kill_daemon
+ip netns delete "$(ns c)"
+start_daemon
 is_lost vc || fail "vc is not lost"
-ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "a lost vdevice cannot be made anew"
+ip netns add "$(ns c)"
+loose c eth0
+forgotten() { ! ctl vdev show vc 2>/dev/null >&2; }
+wait_until 10 forgotten || fail "vc is kept, whose namespace has ended"
+ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "vc cannot be made anew"
 kill_daemon
 ip netns delete "$(ns c)"
 boots() { # makes the state one of another boot

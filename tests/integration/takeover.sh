@@ -131,7 +131,7 @@ say "$(tail -n 1 "$T/client.log")"
 
 say "who deceives the next daemon loses a session at most, and only its own"
 tricks=(honest repeated scribbled crowded doorbell memory pipe)
-socket=$(find "$R/netns" -name va.sock)
+socket=$(socket_of va)
 spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 3 poll
 wait_until 20 listens server || fail "the server does not listen"
 spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" 3 poll 10.0.0.1

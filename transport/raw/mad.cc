@@ -15,8 +15,8 @@ bool MadPath::admit(const rdma::WorkRequest& request) {
   return true;
 }
 
-WcStatus MadPath::send(const rdma::WorkRequest& request, const Message& message) {
-  if (message->size() != wire::kMadBytes) return WcStatus::kLocalLengthError;
+Progress MadPath::send(const rdma::WorkRequest& request, const Message& message) {
+  if (message->size() != wire::kMadBytes) return done(WcStatus::kLocalLengthError);
   AddressedMad all;
   all.header.source = source_;
   std::memcpy(all.header.destination.bytes.data(), request.wqe.ud.dgid, sizeof request.wqe.ud.dgid);
@@ -25,7 +25,7 @@ WcStatus MadPath::send(const rdma::WorkRequest& request, const Message& message)
   all.header.flow_label = request.wqe.ud.flow_label;
   std::memcpy(&all.mad, message->data(), sizeof all.mad);
   desk_->send(all);
-  return WcStatus::kSuccess;
+  return done(WcStatus::kSuccess, 0, message->size());
 }
 
 bool receive_mad(rdma::Qp& qp, const AddressedMad& mad) {

@@ -37,8 +37,7 @@ class MadPath final : public MessagePath {
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override { return wire::kMadBytes; }
-  [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
-                                     const Message& message) override;
+  [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;
 
   std::unique_ptr<MadDesk> desk_;
   verbs::Gid source_{};

@@ -11,8 +11,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/base/close_elsewhere.h"
-
 namespace vrdma::transport {
 
 using verbs::WcStatus;
@@ -20,6 +18,7 @@ using verbs::WcStatus;
 namespace {
 
 constexpr int kFramesPerTurn = 64;
+constexpr size_t kBytesPerTurn = 64u << 10;
 constexpr size_t kMacs = 2 * ETH_ALEN;
 constexpr size_t kVlanTag = 4;
 constexpr size_t kMaxFrame = 65536 + ETH_HLEN;  // as large as segments not yet cut up can be
@@ -27,12 +26,9 @@ constexpr size_t kUnusable = 1;                 // a length that no frame has
 
 }  // namespace
 
-// The kernel waits until nobody is using a packet socket that is closed, which takes a while.
 PacketPort::~PacketPort() {
   watch_.reset();
-  std::vector<base::Fd> sockets;
-  sockets.push_back(std::move(socket_));
-  base::close_elsewhere(std::move(sockets));
+  close_(std::move(socket_));
 }
 
 base::Result<void> PacketPort::flows_changed() {
@@ -90,10 +86,12 @@ size_t PacketPort::read(uint8_t* room, uint8_t** frame) {
 
 void PacketPort::receive() {
   const auto room = std::make_unique_for_overwrite<uint8_t[]>(kVlanTag + kMaxFrame);
-  for (int i = 0; i < kFramesPerTurn; ++i) {
+  size_t bytes = 0;
+  for (int i = 0; i < kFramesPerTurn && bytes < kBytesPerTurn; ++i) {
     uint8_t* frame = nullptr;
     const size_t length = read(room.get(), &frame);
     if (length == 0) return;
+    bytes += length;
     if (length == kUnusable)
       ++qp_.context->device->fabric->counters.datagrams_dropped;
     else
@@ -132,8 +130,8 @@ bool PacketPath::admit(const rdma::WorkRequest& request) {
 
 uint64_t PacketPath::max_length() const { return qp_.context->device->mtu + ETH_HLEN + kVlanTag; }
 
-WcStatus PacketPath::send(const rdma::WorkRequest&, const Message& message) {
-  return port_.send(*message);
+Progress PacketPath::send(const rdma::WorkRequest&, const Message& message) {
+  return done(port_.send(*message), 0, message->size());
 }
 
 }  // namespace vrdma::transport

@@ -10,6 +10,8 @@
 // Adapters drop such frames in silence, which would only hide a mistake.
 #pragma once
 
+#include <functional>
+
 #include "transport/message.h"
 
 namespace vrdma::transport {
@@ -17,8 +19,14 @@ namespace vrdma::transport {
 class PacketPort final : public rdma::FramePort {
  public:
   // `socket` is of type SOCK_RAW, does not block, is bound to `ifindex`, and receives nothing yet.
-  PacketPort(rdma::Qp& qp, base::EventLoop& loop, base::Fd socket, uint32_t ifindex)
-      : qp_(qp), loop_(loop), socket_(std::move(socket)), ifindex_(ifindex) {}
+  // `close` gets the socket in the end: the kernel waits until nobody uses it.
+  PacketPort(rdma::Qp& qp, base::EventLoop& loop, base::Fd socket, uint32_t ifindex,
+             std::function<void(base::Fd)> close)
+      : qp_(qp),
+        loop_(loop),
+        socket_(std::move(socket)),
+        ifindex_(ifindex),
+        close_(std::move(close)) {}
   ~PacketPort() override;
 
   base::Result<void> flows_changed() override;
@@ -33,6 +41,7 @@ class PacketPort final : public rdma::FramePort {
   base::EventLoop& loop_;
   base::Fd socket_;
   uint32_t ifindex_;
+  const std::function<void(base::Fd)> close_;
   base::EventLoop::Watch watch_;
 };
 
@@ -45,8 +54,7 @@ class PacketPath final : public MessagePath {
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override;
-  [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
-                                     const Message& message) override;
+  [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;
 
   PacketPort& port_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/rdma/xrc.h"
+#include "transport/hole_guard.h"
 
 namespace vrdma::transport {
 
@@ -14,7 +15,7 @@ using verbs::WcStatus;
 
 namespace {
 
-constexpr uint64_t kSlice = 1u << 20;         // bytes copied in one turn
+constexpr uint64_t kSlice = kTurnBytes;       // copied without a look at what else there is
 constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
 
 }  // namespace
@@ -24,7 +25,8 @@ void ConnectedPath::abandon() {
   claimed_from_ = nullptr;
   done_ = 0;
   stage_ = Stage::kStart;
-  failed_ = false;
+  fill_ = Fill::kNone;
+  hole_ = failed_ = false;
   jobs_ = 0;
   alive_ = std::make_shared<int>(0);  // the answer to a job that is out goes nowhere
   buffer_ = nullptr;
@@ -75,25 +77,98 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
+  if (fill_ == Fill::kLocal || fill_ == Fill::kRemote) return fill(request, plan);
   if (verbs::is_atomic(plan.opcode) ? !plan.reached : !plan.reached && plan.length <= kSlice) {
-    if (!perform(request, plan)) return refuse(Outcome::kRemoteAccess, plan, request);
+    if (!try_in_place([&] { return perform(request, plan); })) return not_in_place(request, plan);
     return finish(request, plan, plan.length);
   }
   if (verbs::is_atomic(plan.opcode)) return step_atomic(request, plan);
   if (plan.reached) return step_reached(request, plan);
   const uint64_t length = slice_length(plan);
   if (done_ + length == plan.length && plan.opcode == verbs::Opcode::kRdmaWrite)
-    return perform(request, plan) ? finish(request, plan, length)
-                                  : refuse(Outcome::kRemoteAccess, plan, request);
-  if (!rdma::copy_pieces(rdma::slice(plan.source, done_, length),
-                         rdma::slice(plan.target, done_, length)))
-    return refuse(Outcome::kRemoteAccess, plan, request);
+    return try_in_place([&] { return perform(request, plan); }) ? finish(request, plan, length)
+                                                                : not_in_place(request, plan);
+  if (!try_in_place([&] {
+        return rdma::copy_pieces(rdma::slice(plan.source, done_, length),
+                                 rdma::slice(plan.target, done_, length));
+      }))
+    return not_in_place(request, plan);
   done_ += length;
   return go_on(request, plan, length);
 }
 
+template <class F>
+bool ConnectedPath::try_in_place(F touch) {
+  bool mapped = false;
+  hole_ = !HoleGuard::run([&] { mapped = touch(); });
+  return mapped && !hole_;
+}
+
+Progress ConnectedPath::not_in_place(const rdma::WorkRequest& request, const Plan& plan) {
+  return hole_ ? fill(request, plan) : refuse(Outcome::kRemoteAccess, plan, request);
+}
+
+// Entered again after each job.
+Progress ConnectedPath::fill(const rdma::WorkRequest& request, const Plan& plan) {
+  const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
+  const rdma::PieceList& local = to_local ? plan.target : plan.source;
+  const rdma::PieceList& remote = to_local ? plan.source : plan.target;
+  const Outcome at_remote =
+      verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
+  const uint64_t length = slice_length(plan);
+  if (fill_ == Fill::kNone) {
+    fill_ = Fill::kLocal;
+    if (!bring(rdma::slice(local, done_, length), *qp_.context->process))
+      return {Progress::Kind::kPending};
+  }
+  if (fill_ == Fill::kLocal) {
+    if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
+    fill_ = Fill::kRemote;
+    if (!bring(rdma::slice(remote, done_, length), *home_->process))
+      return {Progress::Kind::kPending};
+  }
+  if (fill_ == Fill::kFilled || failed_) return refuse(at_remote, plan, request);
+  fill_ = Fill::kFilled;
+  return {Progress::Kind::kAgain};
+}
+
+namespace {
+
+// Whether all pages of a piece that is in place are there.
+bool is_whole(const rdma::Piece& piece) {
+  constexpr uint64_t kPage = 4096;
+  return HoleGuard::run([&] {
+    uint64_t run = 0;
+    for (uint64_t done = 0; done < piece.length; done += run) {
+      const uint8_t* place = piece.space->at(piece.addr + done, piece.length - done, &run);
+      if (place == nullptr) return;
+      for (uint64_t at = 0; at < run; at += kPage - (piece.addr + done + at) % kPage)
+        (void)*static_cast<const volatile uint8_t*>(place + at);
+    }
+  });
+}
+
+}  // namespace
+
+// Has the owner touch what is in place and not whole; true if there is nothing of it.
+bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process) {
+  rdma::Reach::Job job;
+  uint64_t length = 0;
+  for (uint32_t i = 0; i < pieces.count; ++i) {
+    const rdma::Piece& piece = pieces.pieces[i];
+    if (piece.reached || piece.space == nullptr || is_whole(piece)) continue;
+    job.parts.push_back(rdma::part_of(piece, length, process));
+    length += piece.length;
+  }
+  if (job.parts.empty()) return true;
+  job.buffer = std::make_shared<std::vector<uint8_t>>(length);
+  submit(std::move(job), process);
+  return false;
+}
+
 // A slice is done.
 Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan, uint64_t length) {
+  fill_ = Fill::kNone;
   if (done_ >= plan.length) return finish(request, plan, length);
   Progress progress{Progress::Kind::kAgain};
   progress.moved = length;
@@ -116,6 +191,19 @@ uint8_t* touched(const rdma::Piece& piece) {
       piece.space != nullptr ? piece.space->at(piece.addr, piece.length, &run) : nullptr;
   if (place != nullptr) (void)*static_cast<const volatile uint8_t*>(place);
   return place;
+}
+
+// Brings both ends of each piece in; for the result of an atomic, that is all of it.
+bool touch_ends(const rdma::PieceList& list) {
+  if (!rdma::map_pieces(list)) return false;
+  for (uint32_t i = 0; i < list.count; ++i) {
+    rdma::Piece piece = list.pieces[i];
+    (void)touched(piece);
+    piece.addr += piece.length - 1;
+    piece.length = 1;
+    (void)touched(piece);
+  }
+  return true;
 }
 
 // The end of a WRITE, where it is in place: what is to be stored, and where.
@@ -145,8 +233,9 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
   if (!atomic && (plan.opcode == verbs::Opcode::kRdmaRead || plan.receives || plan.length == 0))
     return rdma::perform(request, plan);
   if (atomic) {
-    if (touched(plan.source.pieces[0]) == nullptr || !rdma::map_pieces(plan.target)) return false;
+    if (touched(plan.source.pieces[0]) == nullptr || !touch_ends(plan.target)) return false;
     queue_.mark(ipc::Mark::kBegun);
+    fill_ = Fill::kFilled;  // it is not done twice, whatever is missing now
     if (!rdma::perform(request, plan)) return false;
   } else {
     const uint64_t front = plan.length - std::min(end_of(plan), plan.length - done_);
@@ -167,9 +256,10 @@ bool ConnectedPath::written(rdma::WorkRequest& request) {
   Plan plan;
   End end;
   return qp_.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
-         verbs::is_write(plan.opcode) && plan.length > 0 &&
-         find_end(plan, plan.length - end_of(plan), &end) &&
-         std::memcmp(end.place, end.bytes, end.length) == 0;
+         verbs::is_write(plan.opcode) && plan.length > 0 && try_in_place([&] {
+           return find_end(plan, plan.length - end_of(plan), &end) &&
+                  std::memcmp(end.place, end.bytes, end.length) == 0;
+         });
 }
 
 uint64_t ConnectedPath::slice_length(const Plan& plan) const {
@@ -221,6 +311,8 @@ Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan
   const rdma::Piece& operand = plan.source.pieces[0];
   rdma::Process& responder = *home_->process;
   if (stage_ == Stage::kStart) {
+    if (!operand.reached && !try_in_place([&] { return touched(operand) != nullptr; }))
+      return not_in_place(request, plan);
     buffer_ = std::make_shared<std::vector<uint8_t>>(sizeof(uint64_t));
     stage_ = Stage::kRead;
     if (operand.reached && !move(plan.source, responder, false, buffer_))
@@ -231,7 +323,7 @@ Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan
   stage_ = Stage::kChanged;
   if (!operand.reached) {
     uint64_t old = 0;
-    failed_ = !rdma::change_operand(request, operand, &old);
+    failed_ = !try_in_place([&] { return rdma::change_operand(request, operand, &old); });
     std::memcpy(buffer_->data(), &old, sizeof old);
     return answer(request);
   }
@@ -270,12 +362,11 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
   uint64_t offset = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];
-    if (piece.reached) {
+    uint8_t* const bytes = buffer->data() + offset;
+    if (piece.reached || !try_in_place([&] {
+          return write ? rdma::write_piece(bytes, piece) : rdma::read_piece(piece, bytes);
+        }))
       job.parts.push_back(rdma::part_of(piece, offset, process));
-    } else {
-      uint8_t* bytes = buffer->data() + offset;
-      failed_ |= write ? !rdma::write_piece(bytes, piece) : !rdma::read_piece(piece, bytes);
-    }
     offset += piece.length;
   }
   if (job.parts.empty()) return true;

@@ -4,6 +4,9 @@
 // reached, go in slices, with every key checked again before each: memory that was deregistered
 // meanwhile is not touched, and other queues run in between.
 //
+// Memory in place of which a page is missing is brought by its owner's reach (hole_guard.h), and
+// then the slice is begun again, in place. Whoever takes pages away while they are used fails.
+//
 // An atomic is one step of whoever can make it one: of the processor where the operand is in place,
 // however the result must be brought, and else of the owner's reach (Reach::Job::change). From then
 // on the responder has answered, and what it does to its keys does not matter any more.
@@ -27,9 +30,19 @@ class ConnectedPath final : public Path {
 
  private:
   enum class Stage : uint8_t { kStart, kRead, kWritten, kChanged, kAnswered };
+  // Bringing the missing pages of a slice: first those of the initiator.
+  enum class Fill : uint8_t { kNone, kLocal, kRemote, kFilled };
 
   [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
   [[nodiscard]] bool perform(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  // Runs `touch`, which returns false if memory cannot be mapped. False: that, or a page is missing
+  // (hole_).
+  template <class F>
+  [[nodiscard]] bool try_in_place(F touch);
+  // What follows when it was false.
+  [[nodiscard]] Progress not_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress fill(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] bool bring(const rdma::PieceList& pieces, rdma::Process& process);
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 const rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
@@ -59,6 +72,8 @@ class ConnectedPath final : public Path {
   rdma::Receive receive_;  // claimed from it
   uint64_t done_ = 0;      // bytes of the message moved so far
   Stage stage_ = Stage::kStart;
+  Fill fill_ = Fill::kNone;  // of the slice in hand
+  bool hole_ = false;
   bool failed_ = false;
   int jobs_ = 0;  // out with reach threads
   std::shared_ptr<std::vector<uint8_t>> buffer_;

@@ -37,7 +37,7 @@ bool DatagramPath::delivered(const rdma::WorkRequest& request, uint32_t index) c
   return target == nullptr || target->inbox_taken_over != index;
 }
 
-WcStatus DatagramPath::send(const rdma::WorkRequest& request, const Message& message) {
+Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& message) {
   rdma::Fabric& fabric = *qp_.context->device->fabric;
   NetworkHeader header;
   header.source = source_;
@@ -45,26 +45,37 @@ WcStatus DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
   header.traffic_class = request.wqe.ud.traffic_class;
   header.hop_limit = request.wqe.ud.hop_limit;
   header.flow_label = request.wqe.ud.flow_label;
-  header.write(message->data(), message->size() - kGrhBytes);
+  const uint64_t length = message->size() - kGrhBytes;
+  if (served_ == 0) header.write(message->data(), length);
   if (!destination.is_multicast()) {
     rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
     if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
-      return WcStatus::kSuccess;
+    } else {
+      queue_.mark(ipc::Mark::kBegun, target->inbox_head);
+      (void)deliver(*target, request, header, message);
     }
-    queue_.mark(ipc::Mark::kBegun, target->inbox_head);
-    deliver(*target, request, header, message);
-    return WcStatus::kSuccess;
+    return done(WcStatus::kSuccess, 0, length);
   }
+  // To bring the message together was one copy, which a group without members costs too.
+  uint64_t moved = served_ == 0 ? length : 0;
+  uint64_t cost = 0;
   const auto* members = fabric.members(destination);
-  if (members == nullptr) return WcStatus::kSuccess;
-  queue_.mark(ipc::Mark::kBegun);
-  for (rdma::Qp* member : *members)
-    if (member != &qp_) deliver(*member, request, header, message);
-  return WcStatus::kSuccess;
+  if (members != nullptr) queue_.mark(ipc::Mark::kBegun);
+  while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {
+    rdma::Qp* const member = (*members)[served_++];
+    if (member == &qp_) continue;
+    cost += kRequestCost;
+    if (!deliver(*member, request, header, message)) continue;
+    moved += length;
+    cost += length;
+  }
+  Progress progress = done(WcStatus::kSuccess, 0, moved);
+  if (members != nullptr && served_ < members->size()) progress.kind = Progress::Kind::kAgain;
+  return progress;
 }
 
-void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
+bool DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
                            const NetworkHeader& header, const Message& message) {
   // The high bit of the Q_Key in a request stands for that of the sending queue pair (IBTA 10.2.5).
   const uint32_t qkey =
@@ -76,10 +87,10 @@ void DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   entry.flags = static_cast<uint8_t>(
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
   entry.sl = header.kind();
-  if (target.type != verbs::QpType::kUd ||
-      (target.attributes.qkey != qkey && !header.destination.is_multicast()) ||
-      !receive_message(target, message, entry))
-    ++qp_.context->device->fabric->counters.datagrams_dropped;
+  const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
+                        receive_message(target, message, entry);
+  if (!received) ++qp_.context->device->fabric->counters.datagrams_dropped;
+  return received;
 }
 
 }  // namespace vrdma::transport

@@ -1,5 +1,9 @@
 // The path of an unreliable datagram queue pair: to one vdevice of the fabric, or to a multicast
 // group's members. What nobody takes is lost and counted; the sender does not learn.
+//
+// The sender pays for each copy. A large group is served over several turns: members that leave or
+// join meanwhile may get the message or not. A receiver whose Q_Key is another takes nothing,
+// whether the message was sent to it or to a group (IBTA 10.2.5).
 #pragma once
 
 #include "transport/message.h"
@@ -16,12 +20,14 @@ class DatagramPath final : public MessagePath {
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override;
-  [[nodiscard]] verbs::WcStatus send(const rdma::WorkRequest& request,
-                                     const Message& message) override;
-  void deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
+  [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;
+  void forget() override { served_ = 0; }
+  // False: it was not received.
+  bool deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);
 
   verbs::Gid source_{};
+  size_t served_ = 0;  // of the group's members
 };
 
 }  // namespace vrdma::transport

@@ -1,5 +1,6 @@
 #include "tests/integration/hostile/client.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <iostream>
-#include <random>
 
 #include "core/ipc/socket.h"
 
@@ -75,8 +75,7 @@ Answer Client::receive(int timeout_ms) {
   Answer answer;
   pollfd state{socket_.get(), POLLIN, 0};
   if (::poll(&state, 1, timeout_ms) <= 0) return answer;
-  answer.came = ipc::receive_message(socket_.get(), &answer.reply, sizeof answer.reply, &answer.fds)
-                    .has_value();
+  answer.came = ipc::receive(socket_.get(), &answer.reply, &answer.fds).has_value();
   if (answer.came) answer.error = answer.reply.error;
   return answer;
 }
@@ -103,12 +102,17 @@ bool Client::ended(int timeout_ms) {
   return false;
 }
 
-Answer Client::hello(const std::vector<int>& present) {
-  cookie_ = std::random_device()();
+Answer Client::ask_challenge(const void* place, const std::vector<int>& present) {
   ipc::Request request = request_of(Call::kHello);
-  request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie_);
-  request.hello.cookie = cookie_;
-  Answer answer = call(request, present);
+  request.hello.challenge_addr = reinterpret_cast<uint64_t>(place);
+  return call(request, present);
+}
+
+Answer Client::hello(const std::vector<int>& present) {
+  Answer answer = ask_challenge(const_cast<uint64_t*>(&challenge_), present);
+  if (!answer.came || answer.error != 0) return answer;
+  challenge_ = answer.reply.challenge.challenge;
+  answer = call(Call::kProve);
   if (!answer.came || answer.error != 0) return answer;
   expect(answer.fds.size() >= 5, "descriptors beside the answer to kHello");
   session_ = answer.reply.hello.session;
@@ -192,6 +196,11 @@ ipc::RegMrReply Client::reg_mr(uint32_t pd, uint64_t addr, uint64_t length, ipc:
   request.reg_mr = {addr, length, addr, pd, access, static_cast<uint32_t>(way), 0};
   const Answer answer = call(request);
   expect(answer.came && answer.error == 0, "kRegMr");
+  // As the library does it, its pages are there; unless there are too many of them.
+  if (way == ipc::Way::kInPlace && length <= 16u << 20)
+    expect(::fallocate(memory_fd.get(), 0, static_cast<off_t>(addr / 4096 * 4096),
+                       static_cast<off_t>(addr % 4096 + length)) == 0,
+           "fallocate");
   return answer.reply.reg_mr;
 }
 

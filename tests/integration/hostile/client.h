@@ -44,7 +44,9 @@ class Client {
   [[nodiscard]] int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
 
-  // kHello as it should be; maps what came.
+  // kHello: the answer has the challenge, to be stored at `place` before kProve.
+  Answer ask_challenge(const void* place, const std::vector<int>& present = {});
+  // kHello and kProve as they should be; maps what came.
   Answer hello(const std::vector<int>& present = {});
   void open();  // hello that must succeed
   void map();   // what came of it; again in a forked child, where no mapping is
@@ -92,7 +94,7 @@ class Client {
  private:
   base::Fd socket_;
   uint32_t sequence_ = 0;
-  uint64_t cookie_ = 0;
+  volatile uint64_t challenge_ = 0;
   uint32_t session_ = 0;
 };
 

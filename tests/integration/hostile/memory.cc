@@ -3,13 +3,16 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
@@ -22,18 +25,18 @@ using base::Fd;
 using ipc::Call;
 using verbs::Opcode;
 
-// A key that the session itself writes into its table.
-uint32_t forge(Client& client, uint32_t slot, uint32_t pd, uint64_t addr, uint64_t length,
-               ipc::Way way) {
-  ipc::KeyEntry& entry = client.keys()[slot];
-  entry.key = slot << 8;
+// A key that the session itself writes into its table: a new one, or another meaning of one that it
+// has.
+void forge(Client& client, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
+           ipc::Way way) {
+  ipc::KeyEntry& entry = client.keys()[ipc::slot_of(key)];
+  entry.key = key;
   entry.pd = pd;
   entry.access = 15;
   entry.addr = entry.iova = addr;
   entry.length = length;
   entry.way = static_cast<uint32_t>(way);
-  entry.sequence.store(2, std::memory_order_release);
-  return slot << 8;
+  entry.sequence.store((entry.sequence.load() | 1) + 1, std::memory_order_release);
 }
 
 struct Forger {
@@ -43,7 +46,7 @@ struct Forger {
     qp = client.create_qp(pd, client.create_cq());
     client.loop(qp);
   }
-  // WRITE of `length` bytes from one forged key to another.
+  // WRITE of `length` bytes from one key to another.
   uint32_t write(uint32_t from, uint64_t from_addr, uint32_t to, uint64_t to_addr,
                  uint32_t length) {
     ipc::SendWqe wqe{};
@@ -61,52 +64,116 @@ struct Forger {
   ipc::CreateQpReply qp{};
 };
 
-void keys_beyond_user_space(const Target& target) {
+// Keys that nobody registered, and registered ones that the table says something else of: no byte
+// outside the registered regions is read or written, in either way.
+void forged_keys(const Target& target) {
   Forger it(target);
-  const uint32_t good = forge(it.client, 1, it.pd, 4096, 1u << 30, ipc::Way::kInPlace);
-  for (const uint64_t addr : {ipc::kMemoryArenaSize, ipc::kMemoryArenaSize - 8, uint64_t{1} << 63,
-                              ~uint64_t{4096}, uint64_t{0xffff800000000000}}) {
-    for (const ipc::Way way : {ipc::Way::kInPlace, ipc::Way::kReached}) {
-      const uint32_t bad = forge(it.client, 2, it.pd, addr, 4096, way);
-      expect(it.write(bad, addr, good, 4096, 64) != 0, "a message from beyond user space");
-      it.again();
-      expect(it.write(good, 4096, bad, addr, 64) != 0, "a message to beyond user space");
-      it.again();
+  constexpr uint64_t kAt = 1u << 20;
+  constexpr uint32_t kLength = 4096;
+  const uint32_t good = it.client.reg_mr(it.pd, kAt, kLength, ipc::Way::kInPlace).key;
+  std::vector<uint64_t> secret(kLength / sizeof(uint64_t), 0x5ec7e7), shown(secret.size(), 0);
+  const auto secret_at = reinterpret_cast<uint64_t>(secret.data());
+  const uint32_t reached =
+      it.client.reg_mr(it.pd, reinterpret_cast<uint64_t>(shown.data()), kLength, ipc::Way::kReached)
+          .key;
+  const auto refused = [&](uint32_t from, uint64_t from_addr, uint32_t to, uint64_t to_addr,
+                           const std::string& what) {
+    expect(it.write(from, from_addr, to, to_addr, 64) != 0, what);
+    it.again();
+  };
+  const uint32_t unknown = ipc::key_of(ipc::slot_of(good) ^ 1, 0);
+  for (const ipc::Way way : {ipc::Way::kInPlace, ipc::Way::kReached}) {
+    for (const uint32_t key : {good, reached, unknown}) {
+      forge(it.client, key, it.pd, 0, ipc::kMemoryArenaSize, way);
+      for (const uint64_t addr : {secret_at, kAt + kLength, kAt - 64, ipc::kMemoryArenaSize - 64}) {
+        refused(key, addr, good, kAt, "memory that was not registered is read");
+        refused(good, kAt, key, addr, "memory that was not registered is written");
+      }
+    }
+    for (const uint64_t addr : {ipc::kMemoryArenaSize, uint64_t{1} << 63, ~uint64_t{4096}}) {
+      forge(it.client, unknown, it.pd, addr, 4096, way);
+      refused(unknown, addr, good, kAt, "memory of the kernel is read");
+      refused(good, kAt, unknown, addr, "memory of the kernel is written");
     }
   }
+  expect(secret == std::vector<uint64_t>(secret.size(), 0x5ec7e7), "a secret is overwritten");
+  // What was registered is as it was.
+  expect(it.write(good, kAt, reached, reinterpret_cast<uint64_t>(shown.data()), 64) == 0,
+         "a key is lost");
 }
 
-// Each write touches another GiB of the memory arena: the daemon's own address space is not used
-// up.
-void keys_everywhere(const Target& target) {
-  Forger it(target);
-  const uint32_t all = forge(it.client, 1, it.pd, 0, ipc::kMemoryArenaSize, ipc::Way::kInPlace);
-  for (uint64_t i = 0; i < 3000; ++i)
-    expect(it.write(all, 8, all, i * 40 * ipc::kWindowSize % ipc::kMemoryArenaSize + i * 8, 8) == 0,
-           "a window cannot be mapped");
+// Kilobytes of shared memory that the daemon holds.
+uint64_t shared_by_daemon(const Client& client) {
+  ucred daemon{};
+  socklen_t length = sizeof daemon;
+  expect(::getsockopt(client.fd(), SOL_SOCKET, SO_PEERCRED, &daemon, &length) == 0, "SO_PEERCRED");
+  std::ifstream status("/proc/" + std::to_string(daemon.pid) + "/status");
+  uint64_t kilobytes = 0;
+  for (std::string word; status >> word;)
+    if (word == "RssShmem:" && status >> kilobytes) return kilobytes;
+  failed("the daemon's status cannot be read");
 }
 
-// Memory "in place" of which not a page is there.
-void keys_of_holes(const Target& target) {
-  Forger it(target);
-  const uint32_t all = forge(it.client, 1, it.pd, 0, ipc::kMemoryArenaSize, ipc::Way::kInPlace);
-  for (uint64_t i = 0; i < 40; ++i)
-    (void)it.write(all, i << 32, all, (i << 32) + (1u << 30), 65536);
+uint64_t pages_of(const base::Fd& file) {
+  struct stat status {};
+  expect(::fstat(file.get(), &status) == 0, "fstat");
+  return static_cast<uint64_t>(status.st_blocks) * 512 / 4096;
 }
 
-// Memory of the kernel's that is in /proc/PID/mem, but is nobody's to write.
-void keys_of_odd_memory(const Target& target) {
+// Registered memory in place of which not a page is there, nor mapped by its owner: the worker
+// makes none.
+void holes(const Target& target) {
   Forger it(target);
-  void* gone = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ::munmap(gone, 4096);
-  for (const uint64_t addr : {uint64_t{0}, reinterpret_cast<uint64_t>(gone)}) {
-    const uint32_t odd = forge(it.client, 1, it.pd, addr, 4096, ipc::Way::kReached);
-    const uint32_t good = forge(it.client, 2, it.pd, 1u << 20, 4096, ipc::Way::kInPlace);
-    expect(it.write(odd, addr, good, 1u << 20, 64) != 0, "memory that is not there is read");
+  constexpr uint64_t kAt = 1u << 30, kLength = 1u << 30;
+  const uint32_t hole = it.client.reg_mr(it.pd, kAt, kLength, ipc::Way::kInPlace).key;
+  const uint32_t good = it.client.reg_mr(it.pd, 1u << 20, 1u << 20, ipc::Way::kInPlace).key;
+  const uint64_t pages = pages_of(it.client.memory_fd);
+  const uint64_t before = shared_by_daemon(it.client);
+  for (uint64_t at = 0; at < kLength; at += 4u << 20) {
+    expect(it.write(good, 1u << 20, hole, kAt + at, 1u << 20) != 0, "a hole is written to");
     it.again();
-    expect(it.write(good, 1u << 20, odd, addr, 64) != 0, "memory that is not there is written");
+    expect(it.write(hole, kAt + at + (1u << 20), good, 1u << 20, 1u << 20) != 0, "a hole is read");
     it.again();
   }
+  expect(pages_of(it.client.memory_fd) == pages, "a worker makes pages");
+  expect(shared_by_daemon(it.client) < before + (64u << 10), "the daemon holds pages of holes");
+}
+
+// Where the owner has the memory in its address space, its own page tables fill the holes.
+void holes_that_are_filled(const Target& target) {
+  Forger it(target);
+  constexpr uint64_t kLength = 32u << 20;
+  void* const place = ::mmap(nullptr, kLength, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const auto at = reinterpret_cast<uint64_t>(place);
+  expect(::mmap(place, kLength, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                it.client.memory_fd.get(), static_cast<off_t>(at)) == place,
+         "mmap");
+  const uint32_t key = it.client.reg_mr(it.pd, at, kLength, ipc::Way::kInPlace).key;
+  auto* const bytes = static_cast<uint8_t*>(place);
+  std::memset(bytes, 7, 1u << 20);
+  for (int round = 0; round < 20; ++round) {
+    expect(::madvise(bytes + (4u << 20), 28u << 20, MADV_REMOVE) == 0, "MADV_REMOVE");
+    const uint64_t to = at + (4u << 20) + static_cast<uint64_t>(round) * 4096;
+    expect(it.write(key, at, key, to, 1u << 20) == 0, "a hole is not filled");
+    expect(bytes[to - at] == 7 && bytes[to - at + (1u << 20) - 1] == 7, "a message is lost");
+    expect(it.write(key, at + (20u << 20), key, at + (2u << 20), 1u << 20) == 0,
+           "a hole is not read");
+    expect(bytes[(2u << 20) + 5] == 0, "a hole is not zero");
+  }
+}
+
+// Memory that goes after it was registered.
+void keys_of_gone_memory(const Target& target) {
+  Forger it(target);
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const auto addr = reinterpret_cast<uint64_t>(page);
+  const uint32_t odd = it.client.reg_mr(it.pd, addr, 4096, ipc::Way::kReached).key;
+  const uint32_t good = it.client.reg_mr(it.pd, 1u << 20, 4096, ipc::Way::kInPlace).key;
+  expect(it.write(odd, addr, good, 1u << 20, 64) == 0, "memory that is there is not read");
+  ::munmap(page, 4096);
+  expect(it.write(odd, addr, good, 1u << 20, 64) != 0, "memory that is not there is read");
+  it.again();
+  expect(it.write(good, 1u << 20, odd, addr, 64) != 0, "memory that is not there is written");
 }
 
 // A page that hangs whoever touches it; nullptr if there can be none here.
@@ -137,15 +204,14 @@ void* unserved_page() {
   return page;
 }
 
-void cookie_on(const Target& target, void* page) {
+void challenge_on(const Target& target, void* page) {
   if (page == nullptr) return;
   Client client(target.socket);
-  ipc::Request request = request_of(Call::kHello);
-  request.hello.cookie_addr = reinterpret_cast<uint64_t>(page);
-  request.hello.cookie = 7;
+  expect(client.ask_challenge(page).error == 0, "kHello");
+  ipc::Request request = request_of(Call::kProve);
   client.send(request);
   const Answer answer = client.receive(1000);
-  expect(!answer.came || answer.error == EPERM, "a cookie that is not there is found");
+  expect(!answer.came || answer.error == EPERM, "a challenge that is not there is found");
   // Who asks before he was answered is no client of ours.
   if (answer.came) return;
   client.send(request);
@@ -178,10 +244,10 @@ void reached_on(const Target& target, void* page) {
   expect(client.ended(), "an impatient client is not ended");
 }
 
-void cookie_without_answer(const Target& target) {
-  cookie_on(target, unserved_page());
+void challenge_without_answer(const Target& target) {
+  challenge_on(target, unserved_page());
   const SilentFile file = make_silent_file();
-  if (!file.path.empty()) cookie_on(target, silent_page(file));
+  if (!file.path.empty()) challenge_on(target, silent_page(file));
 }
 
 void memory_without_answer(const Target& target) {
@@ -193,11 +259,11 @@ void memory_without_answer(const Target& target) {
 }  // namespace
 
 std::vector<Attack> memory_attacks() {
-  return {{"keys_beyond_user_space", keys_beyond_user_space},
-          {"keys_everywhere", keys_everywhere},
-          {"keys_of_holes", keys_of_holes},
-          {"keys_of_odd_memory", keys_of_odd_memory},
-          {"cookie_without_answer", cookie_without_answer},
+  return {{"forged_keys", forged_keys},
+          {"holes", holes},
+          {"holes_that_are_filled", holes_that_are_filled},
+          {"keys_of_gone_memory", keys_of_gone_memory},
+          {"challenge_without_answer", challenge_without_answer},
           {"memory_without_answer", memory_without_answer}};
 }
 

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 
+#include "core/ipc/socket.h"
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
 #include "tests/integration/hostile/looped.h"
@@ -82,20 +84,57 @@ void scribbled_epochs(const Target& target) {
 
 void wrong_sizes(const Target& target) {
   std::vector<char> bytes(9000);
-  const uint32_t magic = ipc::kMagic;
-  std::memcpy(bytes.data(), &magic, sizeof magic);
-  for (const size_t size : {1ul, 4ul, 8ul, 88ul, 175ul, 177ul, 1000ul, 9000ul}) {
+  ipc::Request request = request_of(Call::kProbe);
+  std::memcpy(bytes.data(), &request, sizeof request);
+  constexpr size_t kSize = sizeof request;
+  for (const size_t size : {1ul, 4ul, 8ul, 88ul, kSize - 1, kSize + 1, 1000ul, 9000ul}) {
     Client client(target.socket);
     client.send(bytes.data(), size);
-    expect(client.ended(), "a message of a wrong size does not end the session");
+    expect(client.ended(), "a message that is not as long as it says does not end the session");
   }
+}
+
+// Of the same version: a message may end early or with zeros, and with nothing else.
+void other_sizes(const Target& target) {
+  std::vector<char> bytes(1000);
+  ipc::Request request = request_of(Call::kProbe);
+  for (const size_t size : {24ul, 88ul, sizeof request + 8, 1000ul}) {
+    Client client(target.socket);
+    request.size = static_cast<uint32_t>(size);
+    request.sequence = 1;
+    std::memcpy(bytes.data(), &request, sizeof request);
+    client.send(bytes.data(), size);
+    const Answer answer = client.receive();
+    expect(answer.came && answer.error == 0, "a message of another size is refused");
+  }
+  Client client(target.socket);
+  bytes[sizeof request] = 1;
+  client.send(bytes.data(), bytes.size());
+  expect(client.ended(), "unknown fields are taken");
+  Client probing(target.socket);
+  request = request_of(Call::kProbe);
+  request.bytes[ipc::request_size(Call::kProbe)] = 1;
+  expect(probing.call(request).error == E2BIG, "an unknown field of a call is taken");
+}
+
+// Version 3 had messages without a size: they are refused in a reply that such a client takes.
+void before_sizes(const Target& target) {
+  Client client(target.socket);
+  std::array<uint32_t, 44> request{ipc::kMagic, 3, static_cast<uint32_t>(Call::kResume), 7};
+  client.send(request.data(), sizeof request);
+  std::array<uint32_t, 64> reply{};
+  std::vector<base::Fd> none;
+  expect(ipc::receive_message(client.fd(), reply.data(), sizeof reply, &none).has_value(),
+         "a client of version 3 gets no answer that it takes");
+  expect(reply[0] == ipc::kMagic && reply[2] == 7 && reply[3] == EPROTONOSUPPORT,
+         "a client of version 3 is not refused");
 }
 
 void no_hello(const Target& target) {
   Client client(target.socket);
   for (uint32_t call = 0; call <= kLast + 5; ++call) {
     if (call == kFirst || call == static_cast<uint32_t>(Call::kHello)) continue;
-    const Answer answer = client.call(static_cast<Call>(call), 1);
+    const Answer answer = client.call(static_cast<Call>(call));
     const int refusal = static_cast<Call>(call) == Call::kResume ? ESTALE : ENOTCONN;
     expect(answer.came && answer.error == refusal,
            "call " + std::to_string(call) + " is answered without kHello");
@@ -110,33 +149,63 @@ void hello_twice(const Target& target) {
   client.alloc_pd();
 }
 
-void wrong_cookie(const Target& target) {
-  const uint64_t cookie = 42;
-  for (const uint64_t addr : {reinterpret_cast<uint64_t>(&cookie), uint64_t{0}, ~uint64_t{0},
+void wrong_challenge(const Target& target) {
+  const uint64_t place = 42;
+  for (const uint64_t addr : {reinterpret_cast<uint64_t>(&place), uint64_t{0}, ~uint64_t{0},
                               uint64_t{1} << 63, uint64_t{1} << 47}) {
     Client client(target.socket);
-    ipc::Request request = request_of(Call::kHello);
-    request.hello.cookie_addr = addr;
-    request.hello.cookie = 43;
-    expect(client.call(request).error == EPERM, "a wrong cookie is not refused");
+    expect(client.ask_challenge(reinterpret_cast<const void*>(addr)).error == 0, "kHello");
+    expect(client.call(Call::kProve).error == EPERM, "a wrong challenge is not refused");
+    expect(client.call(Call::kProve).error == ENOTCONN, "a challenge is good for two attempts");
     client.open();  // and may be corrected
   }
+}
+
+void three_challenges(const Target& target) {
+  Client client(target.socket);
+  uint64_t place = 42;
+  for (int i = 0; i < 3; ++i) {
+    const Answer asked = client.ask_challenge(&place);
+    expect(asked.came && asked.error == 0, "kHello");
+    place = asked.reply.challenge.challenge + 1;
+    expect(client.call(Call::kProve).error == EPERM, "a wrong challenge is not refused");
+  }
+  expect(client.ended(), "three wrong challenges do not end the connection");
+  Client curious(target.socket);
+  expect(curious.ask_challenge(&place).error == 0, "kHello");
+  expect(curious.ask_challenge(&place).error == EPERM, "a second challenge is given");
 }
 
 // A process that got hold of another's connection.
 void anothers_connection(const Target& target) {
   Client client(target.socket);
-  if (::fork() == 0) {
-    static uint64_t secret = 0x1234;  // in the parent, the same address holds something else
-    ipc::Request request = request_of(Call::kHello);
-    secret = 0x5678;
-    request.hello.cookie_addr = reinterpret_cast<uint64_t>(&secret);
-    request.hello.cookie = 0x5678;
-    expect(client.call(request).error == EPERM, "another process's socket is not refused");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    uint64_t place = 0;
+    expect(client.ask_challenge(&place).error == EPERM, "another process's socket is not refused");
     ::_exit(0);
   }
-  ::sleep(1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  expect(status == 0, "another process says kHello");
   client.open();
+}
+
+// The child has the address space of the one that connected, as it was, and the right answer.
+void anothers_proof(const Target& target) {
+  Client client(target.socket);
+  static uint64_t place = 0;
+  const Answer asked = client.ask_challenge(&place);
+  expect(asked.came && asked.error == 0, "kHello");
+  place = asked.reply.challenge.challenge;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    expect(client.call(Call::kProve).error == EPERM, "a proof of another process is taken");
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  expect(status == 0, "another process says kProve");
 }
 
 void every_handle(const Target& target) {
@@ -359,9 +428,6 @@ void closing_in_the_middle(const Target& target) {
       client.alloc_pd();
     }
     ipc::Request request = request_of(static_cast<Call>(random() % (kLast + 1)));
-    const uint64_t cookie = 7;
-    request.hello.cookie_addr = reinterpret_cast<uint64_t>(&cookie);
-    request.hello.cookie = 7;
     client.send(request);
   }
 }
@@ -427,7 +493,11 @@ std::vector<Attack> message_attacks() {
           {"wrong_sizes", wrong_sizes},
           {"no_hello", no_hello},
           {"hello_twice", hello_twice},
-          {"wrong_cookie", wrong_cookie},
+          {"other_sizes", other_sizes},
+          {"before_sizes", before_sizes},
+          {"wrong_challenge", wrong_challenge},
+          {"three_challenges", three_challenges},
+          {"anothers_proof", anothers_proof},
           {"anothers_connection", anothers_connection},
           {"every_handle", every_handle},
           {"huge_numbers", huge_numbers},

@@ -50,13 +50,13 @@ TEST_F(ClientTest, create_carries_every_field) {
   EXPECT_EQ(vdev->tenant(), "red");
   EXPECT_EQ(vdev->fabric(), "shared");
   EXPECT_EQ(vdev->netns(), "/run/netns/red");
-  EXPECT_EQ(vdev->netns_inode(), 4026532000U);
+  EXPECT_EQ(vdev->netns_cookie(), 4026532000U);
   EXPECT_EQ(vdev->netdev(), "eth0");
   EXPECT_EQ(vdev->ifindex(), 2U);
   EXPECT_EQ(vdev->node_guid(), "0211:22ff:fe33:4455");
   EXPECT_EQ(vdev->port_state(), "ACTIVE");
   EXPECT_EQ(vdev->active_mtu(), 1024U);
-  EXPECT_EQ(vdev->socket(), "/run/vrdma/netns/1/red0.sock");
+  EXPECT_EQ(vdev->socket(), "/run/vrdma/netns/1/0.sock");
   ASSERT_EQ(vdev->gids_size(), 2);
   EXPECT_EQ(vdev->gids(1).index(), 1U);
   EXPECT_EQ(vdev->gids(1).gid(), "::ffff:10.0.0.1");

@@ -65,8 +65,8 @@ TEST_F(LibvrdmaTest, everything_that_is_said_arrives) {
   EXPECT_THAT(red.netdev, StrEq("eth0"));
   EXPECT_THAT(red.node_guid, StrEq("0211:22ff:fe33:4455"));
   EXPECT_THAT(red.port_state, StrEq("ACTIVE"));
-  EXPECT_THAT(red.socket, StrEq("/run/vrdma/netns/1/red0.sock"));
-  EXPECT_EQ(red.netns_inode, 4026532000U);
+  EXPECT_THAT(red.socket, StrEq("/run/vrdma/netns/1/0.sock"));
+  EXPECT_EQ(red.netns_cookie, 4026532000U);
   EXPECT_EQ(red.ifindex, 2U);
   EXPECT_EQ(red.active_mtu, 1024U);
   ASSERT_EQ(red.gid_count, 2U);

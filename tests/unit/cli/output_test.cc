@@ -17,7 +17,7 @@ v1::Vdev red0() {
   vdev.set_tenant("red");
   vdev.set_fabric("shared");
   vdev.set_netns("pid:7");
-  vdev.set_netns_inode(4026532000);
+  vdev.set_netns_cookie(4026532000);
   vdev.set_netdev("eth0");
   vdev.set_ifindex(2);
   vdev.set_node_guid("0211:22ff:fe33:4455");
@@ -64,7 +64,7 @@ TEST(Output, json_has_every_field) {
   "tenant": "red",
   "fabric": "shared",
   "netns": "pid:7",
-  "netns_inode": 4026532000,
+  "netns_cookie": 4026532000,
   "netdev": "eth0",
   "ifindex": 2,
   "node_guid": "0211:22ff:fe33:4455",
@@ -95,6 +95,9 @@ TEST(Output, json_has_every_field) {
     "raw-packet"
   ],
   "limited": true,
+  "no_direct": false,
+  "addresses": [],
+  "addresses_ignored": 0,
   "lost": ""
 }
 )");
@@ -110,7 +113,7 @@ TEST(Output, show) {
             "    parent         soft\n"
             "    tenant         red\n"
             "    fabric         shared\n"
-            "    netns          pid:7 (inode 4026532000)\n"
+            "    netns          pid:7 (cookie 4026532000)\n"
             "    netdev         eth0 (index 2)\n"
             "    node guid      0211:22ff:fe33:4455\n"
             "    port           DOWN, mtu 1024\n"

@@ -15,6 +15,8 @@
 #include <string>
 #include <thread>
 
+#include "core/base/netns_cookie.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -179,9 +181,9 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions         7"));
   EXPECT_THAT(run({"stats"}).out, HasSubstr("admin_clients"));
   EXPECT_EQ(run({"conn", "list", "red0"}).out,
-            "VDEVICE  TENANT   TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
-            "red0     default  tcp   LISTEN       *:7471         -                  -    -\n"
-            "red0     default  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
+            "VDEVICE  TENANT     TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
+            "red0     vdev/red0  tcp   LISTEN       *:7471         -                  -    -\n"
+            "red0     vdev/red0  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
   EXPECT_THAT(run({"conn", "list", "-o", "json"}).out,
               AllOf(StartsWith("[\n  {\n    \"vdev\": \"blue0\""),
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
@@ -260,9 +262,9 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
   start_daemon();
   create("red0");
   // Where the daemon has the vdevices of the netns.
-  struct stat netns {};
-  ASSERT_EQ(::stat("/proc/self/ns/net", &netns), 0);
-  fs::create_directories(fs::path(run_dir()) / "netns" / std::to_string(netns.st_ino));
+  const auto cookie = vrdma::base::own_netns_cookie();
+  ASSERT_TRUE(cookie) << cookie.error().message();
+  fs::create_directories(fs::path(run_dir()) / "sysfs" / std::to_string(*cookie));
   ::setenv("LD_LIBRARY_PATH", "/before", 1);
   const Ran ran = run({"exec", "red0", "--", "sh", "-c",
                        "echo $LD_LIBRARY_PATH $VRDMA_RUN_DIR $0 $1; exit 7", "-o", "--help"});
@@ -276,7 +278,7 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
 
 TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
   start_daemon();
-  // The inode that the fake gives to what it cannot open is nobody's.
+  // The cookie that the fake gives to what it cannot open is nobody's.
   const std::string name = temp_ + "/netns";
   ASSERT_EQ(run({"vdev", "create", "red0", "--netns", name, "--netdev", "lo"}).status, 0);
   expect_failure({"exec", "red0", "--", "true"}, 1,

@@ -31,7 +31,7 @@ class KnownStretchTest : public testing::Test {
   uint8_t bytes_[100];
   rdma::Region region_;
   std::unique_ptr<rdma::AddressSpace> own_ = rdma::AddressSpace::own();
-  rdma::Memory memory_{table_.data(), own_.get()};
+  rdma::Memory memory_{rdma::Keys(table_.data()), own_.get()};
   KnownStretch stretch_;
 };
 
@@ -67,7 +67,7 @@ TEST_F(KnownStretchTest, RefusesWhatTheKeyDoesNotGive) {
   EXPECT_FALSE(learn(0x1000, 1, verbs::kRemoteWrite, {kPd + 1, 9}));
   EXPECT_FALSE(learn(0x1000, 1, verbs::kRemoteWrite, {kPd, 9}, kKey + 1));
   EXPECT_FALSE(learn(0x1000, 1, verbs::kRemoteWrite, {kPd, 9}, 0));
-  EXPECT_FALSE(learn(0x1000, 1, verbs::kRemoteWrite, {kPd, 9}, UINT32_MAX));
+  EXPECT_FALSE(learn(0x1000, 1, verbs::kRemoteWrite, {kPd, 9}, kKey + (ipc::kMaxKeys << 8)));
   EXPECT_FALSE(learn(0x1001, 100));
   region_.qpn = 8;  // a window of another queue pair
   rdma::write_key(table_.data(), kKey, &region_);

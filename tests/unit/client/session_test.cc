@@ -47,7 +47,7 @@ class Strangers : public testing::Test {
   base::Fd accept(ipc::Request* request) {
     base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::vector<base::Fd> none;
-    (void)ipc::receive_message(client.get(), request, sizeof *request, &none);
+    (void)ipc::receive(client.get(), request, &none);
     return client;
   }
   void answer() {

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/base/netns_cookie.h"
+
 namespace vrdma::netns {
 namespace {
 
@@ -21,17 +23,16 @@ std::string pid_spec(pid_t pid) { return "pid:" + std::to_string(pid); }
 TEST(Resolve, FindsTheNetnsOfAProcess) {
   const auto netns = resolve(pid_spec(::getpid()));
   ASSERT_TRUE(netns) << netns.error().message();
-  struct stat status {};
-  ASSERT_EQ(::stat("/proc/self/ns/net", &status), 0);
-  EXPECT_EQ(netns->inode, status.st_ino);
+  const base::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(netns->cookie, *base::netns_cookie(socket.get()));
   EXPECT_EQ(::fcntl(netns->fd.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
-  EXPECT_EQ(current()->inode, netns->inode);
+  EXPECT_EQ(current()->cookie, netns->cookie);
 }
 
 TEST(Resolve, FindsANetnsByItsPath) {
   const auto netns = resolve("/proc/self/ns/net");
   ASSERT_TRUE(netns) << netns.error().message();
-  EXPECT_EQ(netns->inode, current()->inode);
+  EXPECT_EQ(netns->cookie, current()->cookie);
 }
 
 struct Bad {
@@ -92,9 +93,11 @@ TEST(Resolve, KnowsAProcessThatEnds) {
   expect_refused({pid_spec(child), ESRCH, "there is no process"});
 }
 
-TEST(PeerInode, RefusesWhatIsNoSocket) {
+TEST(NetnsCookie, RefusesWhatIsNoSocket) {
   const base::Fd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  EXPECT_FALSE(peer_inode(file));
+  const auto cookie = base::netns_cookie(file.get());
+  ASSERT_FALSE(cookie);
+  EXPECT_EQ(cookie.error().code(), ENOTSOCK);
 }
 
 }  // namespace

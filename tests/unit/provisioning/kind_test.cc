@@ -21,7 +21,8 @@ TEST(Kind, HasOneNameEach) {
   EXPECT_EQ(names.size(), kKindCount);
   EXPECT_EQ(kind_names(),
             "context, pd, mr, mr_bytes, cq, cqe, qp, send_wr, recv_wr, srq, ah, mw, "
-            "cm_ids, cm_conns, cm_rate, mr_rate, bandwidth, bandwidth_min, msg_rate");
+            "cm_ids, cm_conns, cm_rate, cm_events, cm_early, mr_rate, bandwidth, bandwidth_min, "
+            "msg_rate");
   EXPECT_EQ(find_kind("frogs"), std::nullopt);
   EXPECT_EQ(find_kind(""), std::nullopt);
 }

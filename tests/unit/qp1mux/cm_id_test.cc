@@ -41,7 +41,7 @@ struct Program : CmIdHandler {
 };
 
 struct Ids : TwoHosts, Routes {
-  PortTable ports{1};
+  PortTable ports;
   CmHost host{ports, *this};
   Program one, two;
   std::vector<Endpoint*> of_b{&b};

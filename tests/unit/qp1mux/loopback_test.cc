@@ -22,7 +22,7 @@ struct OneHost : testing::Test {
   Stopped clock;
   int wakes = 0;
   Loopback loopback{[this] { ++wakes; }, &network, 100};
-  Mux mux{Config{.seed = 1}, clock, loopback};
+  Mux mux{Config{.random = std::mt19937_64(1)}, clock, loopback};
   Endpoint a = TwoHosts::attach_to(mux, setup("a", 0xa), gid("10.0.0.1"));
   Endpoint b = TwoHosts::attach_to(mux, setup("b", 0xb), gid("10.0.0.2"));
   Server server;

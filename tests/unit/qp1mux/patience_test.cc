@@ -68,6 +68,7 @@ TEST_F(Late, ResolveAServiceInTime) {
 }
 
 TEST_F(Late, DoNotWaitWithoutBound) {
+  a.set_limits({.early = 256});
   std::vector<std::unique_ptr<Side>> sides;
   for (uint32_t i = 0; i < 300; ++i) {
     Req req;
@@ -83,7 +84,10 @@ TEST_F(Late, DoNotWaitWithoutBound) {
   size_t refused = 0;
   for (const auto& side : sides) refused += side->saw(EventKind::kRejReceived) ? 1 : 0;
   EXPECT_EQ(refused, 300u - 256u);
+  EXPECT_EQ(a.counters().impatient, 300u - 256u);
+  EXPECT_EQ(a.use().early, 256u);
   b = {};  // with its vdevice they have nobody to wait for
+  EXPECT_EQ(a.use().early, 0u);
   rig.run(kPatience);
 }
 

@@ -8,7 +8,7 @@ namespace vrdma::qp1mux {
 namespace {
 
 struct Ports : testing::Test {
-  PortTable table{1, 40000, 40009};
+  PortTable table{40000, 40009};
   std::vector<PortTable::Binding> held;
 
   // 0, or the errno.

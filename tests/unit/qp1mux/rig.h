@@ -131,7 +131,8 @@ class Rig : public Wire {
 };
 
 inline Host::Host(Rig& rig_of, uint64_t seed, base::Duration patience)
-    : rig(rig_of), mux(Config{.seed = seed, .patience = patience}, *this, rig_of) {}
+    : rig(rig_of),
+      mux(Config{.random = std::mt19937_64(seed), .patience = patience}, *this, rig_of) {}
 inline base::TimePoint Host::now() const { return rig.time; }
 
 // One side of a connection: what happened to it.

@@ -124,6 +124,48 @@ TEST_F(Datagrams, CannotBreakTheirReceiver) {
   EXPECT_THAT(b.received(*to), SizeIs(1));
 }
 
+// Who may join a group is not asked, so its Q_Key is what keeps it private.
+TEST_F(Datagrams, ToAGroupReachOnlyMembersWithItsKey) {
+  const verbs::Gid group = gid_of("ff0e::7");
+  rdma::Qp* other = make(b);
+  other->attributes.qkey ^= 1;
+  for (rdma::Qp* qp : {to, other}) ASSERT_TRUE(world.fabric.attach(*qp, group));
+  ASSERT_TRUE(receive());
+  ASSERT_TRUE(b.post_receive(*other, 0, {{kBase + 8192, 4096, b_key}}));
+  EXPECT_EQ(send(datagram("ff0e::7", verbs::kMulticastQpn)), WcStatus::kSuccess);
+  EXPECT_THAT(b.received(*to), SizeIs(1));
+  EXPECT_THAT(b.received(*other), IsEmpty());
+  EXPECT_EQ(dropped(), 1u);
+}
+
+// Served in slices, between which others run.
+TEST_F(Datagrams, ToALargeGroupTakeSeveralTurns) {
+  const verbs::Gid group = gid_of("ff0e::8");
+  std::vector<rdma::Qp*> members;
+  for (int i = 0; i < 100; ++i) {
+    members.push_back(make(b));
+    ASSERT_TRUE(world.fabric.attach(*members.back(), group));
+    ASSERT_TRUE(b.post_receive(*members.back(), 0, {{kBase, 8192, b_key}}));
+  }
+  int runs = 0;
+  struct Other final : Runnable {
+    Other(Lane& lane, int& runs) : Runnable(lane), runs_(runs) {}
+    bool run(Turn& turn) override {
+      ++runs_;
+      turn.spend(kTurnBytes);
+      return runs_ < 1000;
+    }
+    int& runs_;
+  } neighbour(b_lane, runs);
+  ASSERT_TRUE(
+      a.post_send(*from, datagram("ff0e::8", verbs::kMulticastQpn), {{kBase, 4096, a_key}}));
+  runner.activate(&neighbour);
+  EXPECT_TRUE(wait_for([&] { return from->block->sq_tail == 1; }));
+  runner.remove(&neighbour);
+  for (rdma::Qp* member : members) EXPECT_THAT(b.received(*member), SizeIs(1));
+  EXPECT_GE(runs, 5);  // 400 KiB were copied meanwhile
+}
+
 TEST_F(Datagrams, FitIntoOnePacket) {
   ASSERT_TRUE(receive(0, 1u << 20));
   EXPECT_EQ(send(datagram(), 4096), WcStatus::kSuccess);

@@ -42,8 +42,9 @@ struct Packets : Rig {
     test::Party::QpOptions options;
     options.type = verbs::QpType::kRawPacket;
     world.make_sender = [&](rdma::Qp& qp) {
-      auto port = std::make_unique<PacketPort>(qp, *world.loop, base::Fd(ends[1]), 1);
-      auto queue = std::make_unique<SendQueue>(qp, runner);
+      auto port =
+          std::make_unique<PacketPort>(qp, *world.loop, base::Fd(ends[1]), 1, [](base::Fd) {});
+      auto queue = std::make_unique<SendQueue>(qp, a_lane);
       queue->set_path(std::make_unique<PacketPath>(qp, *queue, *port));
       qp.frames = std::move(port);
       return queue;

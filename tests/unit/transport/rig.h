@@ -19,7 +19,7 @@ constexpr uint32_t kAllAccess =
 struct Rig : testing::Test {
   explicit Rig(const std::string& b_tenant = "blue") : world(b_tenant) {
     world.make_sender = [this](rdma::Qp& qp) {
-      auto queue = std::make_unique<SendQueue>(qp, runner);
+      auto queue = std::make_unique<SendQueue>(qp, qp.context == &a.context ? a_lane : b_lane);
       if (qp.type == verbs::QpType::kUd)
         queue->set_path(std::make_unique<DatagramPath>(qp, *queue));
       else
@@ -59,6 +59,7 @@ struct Rig : testing::Test {
 
   test::World world;
   Runner runner{*world.loop};
+  Lane a_lane{runner, "red"}, b_lane{runner, "blue"};
   test::Party& a = *world.a;
   test::Party& b = *world.b;
   uint32_t a_key = 0, b_key = 0;

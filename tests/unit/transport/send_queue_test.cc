@@ -98,6 +98,17 @@ TEST_F(SendQueues, WaitForAReceive) {
   EXPECT_THAT(b.received(*pair.b), SizeIs(1));
 }
 
+// A fence for each receiver that is not ready would interrupt all processors as often as one likes.
+TEST_F(SendQueues, LookAgainWhereThereMayBeNoFence) {
+  a_lane.set_fence_interval(std::chrono::milliseconds(500));  // so that a busy machine sees it too
+  (void)a_lane.fence_since(base::EventLoop::now());           // the interval's
+  ASSERT_FALSE(a_lane.fence_since(base::EventLoop::now()));
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  ASSERT_TRUE(wait_for([&] { return pair.b->block->rq_waiter != 0; }));
+  ASSERT_TRUE(b.post_receive(*pair.b, 0, {{kBase, 8, b_key}}));  // its owner does not ring
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
+}
+
 TEST_F(SendQueues, GiveUpWithoutAReceiveAtOnce) {
   pair.a->attributes.rnr_retry = 0;
   ASSERT_TRUE(post(wqe_of(Opcode::kSend)));

@@ -29,6 +29,7 @@ constexpr uint32_t kRc = static_cast<uint32_t>(verbs::QpType::kRc);
 constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);
 
 struct CmRig {
+  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
   std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
   std::optional<Cm> daemon{std::in_place, *loop};
   Cm& cm = *daemon;
@@ -93,7 +94,7 @@ class CmClient {
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
       std::abort();
     socket_ = base::Fd(ends[0]);
-    rig_.cm.accept(rig_.spaces[vdevice_], base::Fd(ends[1]));
+    rig_.cm.accept(rig_.spaces[vdevice_], *rig_.identity->admit(base::Fd(ends[1])));
   }
   // The errno; the sequence of the last request that is done is in `reply`.
   int resume() {
@@ -125,7 +126,7 @@ class CmClient {
     std::vector<base::Fd> fds;
     reply = {};
     for (int i = 0; i < 4; ++i) {
-      if (ipc::receive_message(socket_.get(), &reply, sizeof reply, &fds)) {
+      if (ipc::receive(socket_.get(), &reply, &fds)) {
         if (!fds.empty()) beside = std::move(fds[0]);
         return reply.error;
       }

@@ -72,7 +72,7 @@ struct CmSessions : testing::Test {
 TEST_F(CmSessions, ConnectAndDisconnect) {
   const auto [id, request] = establish();
   EXPECT_EQ(used(provisioning::Kind::kCmIds, 0), 1u);
-  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "the listener and what came to it";
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "the listener and what it accepted";
   EXPECT_EQ(used(provisioning::Kind::kCmConns, 1), 1u);
   EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0);
   EXPECT_THAT(events(two), testing::ElementsAre(number(CmEventType::kDisconnected)));
@@ -204,8 +204,8 @@ TEST_F(CmSessions, AnswerNobodyWhoWantsNoAnswer) {
 
 TEST_F(CmSessions, AreEndedByMessagesThatAreNone) {
   std::vector<char> bytes(4096);
-  const uint32_t magic = ipc::kCmMagic;
-  std::memcpy(bytes.data(), &magic, sizeof magic);
+  const ipc::CmRequest whole;
+  std::memcpy(bytes.data(), &whole, sizeof whole);
   const base::Fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   for (const size_t size : {size_t{1}, size_t{4}, sizeof(ipc::CmRequest) - 1,
                             sizeof(ipc::CmRequest) + 1, bytes.size()}) {
@@ -439,17 +439,15 @@ TEST_F(CmSessions, AVdeviceHasSoManyIds) {
   two.listener(1, kPort);
   EXPECT_EQ(one.call(CmCall::kDestroyId, third), 0);
   (void)one.caller(1, kPort, 1);
-  const uint32_t refused_id = one.id(channel);
-  rig.settle();
-  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u);
   EXPECT_EQ(one.call(CmCall::kDestroyId, second), 0);
-  events(one);
-  ASSERT_EQ(one.resolve(refused_id, CmRig::address(1, kPort)), 0);
-  ASSERT_EQ(one.call(CmCall::kResolveRoute, refused_id), 0);
-  ASSERT_EQ(one.with_qp(CmCall::kConnect, refused_id, 3), 0);
-  events(one);
-  EXPECT_EQ(last.type, number(CmEventType::kRejected));
-  EXPECT_EQ(last.status, static_cast<int>(wire::RejectReason::kNoResources));
+  (void)one.caller(1, kPort, 2);
+  EXPECT_THAT(events(two), testing::SizeIs(2));
+  const uint32_t request = last.request;
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 1u) << "requests are charged to who asks";
+  EXPECT_EQ(two.with_qp(CmCall::kAccept, request, 3), 0);
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "until they are accepted";
+  EXPECT_EQ(two.with_qp(CmCall::kAccept, request - 1, 4), ENOMEM);
+  EXPECT_EQ(refused(provisioning::Kind::kCmIds, 1), 1u);
 }
 
 TEST_F(CmSessions, AVdeviceHasSoManyConnections) {
@@ -498,8 +496,10 @@ TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
   // The socket of the channel holds some hundred besides.
   EXPECT_GT(rig.spaces[1]->ids, 4u);
   EXPECT_LT(rig.spaces[1]->ids, 1000u);
-  EXPECT_GT(rig.spaces[1]->events, 0u);
-  EXPECT_LE(rig.spaces[1]->events, 1000u) << "a request and its end for each of the backlog";
+  EXPECT_GT(used(provisioning::Kind::kCmEvents, 1), 0u);
+  EXPECT_LE(used(provisioning::Kind::kCmEvents, 1), 1000u)
+      << "a request and its end for each of the backlog";
+  EXPECT_EQ(rig.spaces[1]->events, 0u);
 }
 
 TEST_F(CmSessions, WhoDoesNotReadItsEventsIsEnded) {
@@ -518,6 +518,32 @@ TEST_F(CmSessions, WhoDoesNotReadItsEventsIsEnded) {
   EXPECT_TRUE(one.ended());
   EXPECT_EQ(rig.spaces[0]->events, 0u);
   EXPECT_EQ(modest.call(CmCall::kDevices), 0);
+}
+
+// Another session of the vdevice keeps what it has.
+TEST_F(CmSessions, WhoLeavesTheEventsOfAVdeviceUnreadIsEnded) {
+  rig.attach({{"cm_events", 100}});
+  CmClient modest(rig, 0);
+  const auto datagram_id = [](CmClient& client) {
+    const uint32_t id = client.id(client.channel(), kUdpSpace, kUd);
+    EXPECT_EQ(client.resolve(id, CmRig::address(1, kPort)), 0);
+    return id;
+  };
+  ipc::CmRequest join;
+  join.call = CmCall::kJoin;
+  join.remote = CmRig::address(0, 0);
+  join.remote.gid[12] = 239;
+  join.handle = datagram_id(modest);
+  EXPECT_EQ(modest.call(join), 0);
+  join.handle = datagram_id(one);
+  // The socket of the channel holds some hundred besides.
+  for (int i = 0; i < 2000 && rig.cm.counters().unread == 0; ++i) (void)one.call(join);
+  EXPECT_EQ(rig.cm.counters().unread, 1u);
+  EXPECT_GT(refused(provisioning::Kind::kCmEvents), 0u);
+  EXPECT_TRUE(one.ended());
+  EXPECT_EQ(used(provisioning::Kind::kCmEvents), 0u);
+  EXPECT_EQ(modest.call(CmCall::kDevices), 0);
+  EXPECT_EQ(events(modest).size(), 2u);
 }
 
 TEST_F(CmSessions, WhoDoesNotReadTheAnswersIsEnded) {

@@ -1,21 +1,22 @@
 #include "tests/unit/vrdmad/fake_backend.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
+#include <filesystem>
+
+#include "core/base/netns_cookie.h"
 
 namespace vrdma::vrdmad {
 
 namespace {
 
-// The inode of a netns that can be opened, so that a client can enter it; else a number.
-uint64_t inode_of(const std::string& netns) {
+// Of the daemon's own netns, so that a client can enter it; else a number that none has.
+uint64_t cookie_of(const std::string& netns) {
   std::string path = netns;
   if (netns.rfind("pid:", 0) == 0) path = "/proc/" + netns.substr(4) + "/ns/net";
-  if (path[0] != '/') path = "/run/netns/" + path;
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 ? status.st_ino : 4026532000;
+  std::error_code ignored;
+  return std::filesystem::equivalent(path, "/proc/self/ns/net", ignored)
+             ? base::own_netns_cookie().value_or(0)
+             : 4026532000;
 }
 
 base::Result<void> apply(VdevInfo& vdev, const std::vector<QuotaSetting>& quota) {
@@ -55,19 +56,20 @@ base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
     VdevInfo vdev;
     vdev.name = spec.name;
     vdev.parent = spec.parent;
-    vdev.tenant = spec.tenant.empty() ? "default" : spec.tenant;
+    vdev.tenant = spec.tenant.empty() ? "vdev/" + spec.name : spec.tenant;
     vdev.fabric = spec.fabric.empty() ? vdev.tenant : spec.fabric;
     vdev.netns = spec.netns;
-    vdev.netns_inode = inode_of(spec.netns);
+    vdev.netns_cookie = cookie_of(spec.netns);
     vdev.netdev = spec.netdev;
     vdev.ifindex = 2;
     vdev.node_guid = "0211:22ff:fe33:4455";
     vdev.port_state = "ACTIVE";
     vdev.active_mtu = 1024;
-    vdev.socket = "/run/vrdma/netns/1/" + spec.name + ".sock";
+    vdev.socket = "/run/vrdma/netns/1/0.sock";
     vdev.gids = {{0, "fe80::11:22ff:fe33:4455", "RoCE v2"}, {1, "::ffff:10.0.0.1", "RoCE v2"}};
     vdev.quota = {{"qp", 2, 64}, {"mr", 0, 128}, {"mr_bytes", 0, uint64_t{1} << 34}};
     vdev.allowed = spec.allow;
+    vdev.no_direct = spec.no_direct;
     if (auto applied = apply(vdev, spec.quota); !applied)
       return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
     vdevs_[vdev.name] = vdev;

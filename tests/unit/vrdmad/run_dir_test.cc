@@ -38,18 +38,21 @@ TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
     ASSERT_TRUE(dir) << dir.error().message();
     EXPECT_EQ(dir->path(), path);
     EXPECT_EQ(mode_of(path), 0755U);
-    EXPECT_EQ(mode_of(path + "/netns"), 0755U);
+    EXPECT_EQ(mode_of(path + "/netns"), 0711U) << "nobody lists the namespaces";
+    EXPECT_EQ(mode_of(path + "/sysfs"), 0700U) << "names and addresses are root's to read";
     EXPECT_EQ(mode_of(path + "/vrdmad.lock"), 0600U);
     const auto netns = dir->make_netns_dir(77);
     ASSERT_TRUE(netns);
     EXPECT_EQ(*netns, path + "/netns/77");
     EXPECT_EQ(mode_of(*netns), 0755U);
+    EXPECT_EQ(dir->sysfs_dir(77), path + "/sysfs/77");
+    EXPECT_TRUE(fs::exists(path + "/sysfs/77"));
     EXPECT_TRUE(dir->make_netns_dir(77)) << "a second vdevice of that netns";
     ASSERT_TRUE(dir->make_netns_dir(78));
     dir->remove_netns_dir(78);
-    EXPECT_FALSE(fs::exists(path + "/netns/78"));
+    EXPECT_FALSE(fs::exists(path + "/netns/78") || fs::exists(path + "/sysfs/78"));
     make_socket(path + "/admin.sock");
-    make_socket(path + "/netns/77/red0.sock");
+    make_socket(path + "/netns/77/0.sock");
   }
   ::umask(before);
   for (const auto& entry : fs::directory_iterator(path)) EXPECT_EQ(entry.path(), path + "/netns");
@@ -77,10 +80,10 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
   const TempDir temp;
   fs::create_directories(temp.path() + "/netns/5");
   make_socket(temp.path() + "/admin.sock");
-  make_socket(temp.path() + "/netns/5/red0.sock");
-  fs::create_directories(temp.path() + "/netns/5/red0.sysfs/infiniband");
-  fs::create_directories(temp.path() +
-                         "/netns/5/red1.sysfs~/infiniband");  // killed while making it
+  make_socket(temp.path() + "/netns/5/0.sock");
+  fs::create_directories(temp.path() + "/sysfs/5/red0/infiniband");
+  fs::create_directories(temp.path() + "/sysfs/5/red1~/infiniband");  // killed while making it
+  ASSERT_EQ(::chmod((temp.path() + "/netns").c_str(), 0755), 0);      // as older daemons made it
   std::ofstream(temp.path() + "/vrdmad.lock") << "999999\n";
   std::ofstream(temp.path() + "/notes") << "mine\n";
   {
@@ -88,7 +91,8 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
     ASSERT_TRUE(dir) << dir.error().message();
     EXPECT_FALSE(fs::exists(temp.path() + "/admin.sock"));
     EXPECT_FALSE(fs::exists(temp.path() + "/netns/5"));
-    EXPECT_TRUE(fs::exists(temp.path() + "/netns"));
+    EXPECT_EQ(mode_of(temp.path() + "/netns"), 0711U);
+    EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs"));
   }
   EXPECT_TRUE(fs::exists(temp.path() + "/notes")) << "what is not a socket is not ours";
   EXPECT_FALSE(fs::exists(temp.path() + "/vrdmad.lock"));

@@ -22,14 +22,18 @@ StoredVdev red() {
   vdev.spec.fabric = "f";
   vdev.spec.quota = {{"mr_bytes", UINT64_MAX}, {"qp", 7}};
   vdev.spec.allow = {"raw-packet"};
+  vdev.spec.no_direct = true;
   vdev.node_guid.bytes = {2, 1, 2, 3, 4, 5, 6, 7};
   vdev.boot_id = "b";
-  vdev.netns_inode = 4026532000;
+  vdev.netns_cookie = 4026532000;
   vdev.ifindex = 5;
+  vdev.number = 3;
   vdev.gids.resize(3);
   vdev.gids[0].bytes[15] = 9;
   vdev.gids[1].bytes[15] = 1;
   vdev.gids[2].bytes[15] = 4;
+  vdev.first_addresses = {vdev.gids[1]};
+  vdev.spec.addresses = {"10.0.0.0/24", "fd00::/64"};
   return vdev;
 }
 
@@ -45,11 +49,15 @@ void expect_red(const StoredVdev& vdev) {
   EXPECT_EQ(vdev.spec.quota[0].kind, "mr_bytes");
   EXPECT_EQ(vdev.spec.quota[0].limit, UINT64_MAX);
   EXPECT_EQ(vdev.spec.allow, wanted.spec.allow);
+  EXPECT_TRUE(vdev.spec.no_direct);
   EXPECT_EQ(vdev.node_guid, wanted.node_guid);
   EXPECT_EQ(vdev.boot_id, "b");
-  EXPECT_EQ(vdev.netns_inode, wanted.netns_inode);
+  EXPECT_EQ(vdev.netns_cookie, wanted.netns_cookie);
   EXPECT_EQ(vdev.ifindex, 5U);
+  EXPECT_EQ(vdev.number, 3U);
   EXPECT_EQ(vdev.gids, wanted.gids);
+  EXPECT_EQ(vdev.first_addresses, wanted.first_addresses);
+  EXPECT_EQ(vdev.spec.addresses, wanted.spec.addresses);
 }
 
 std::unique_ptr<Store> opened(const std::string& dir) {
@@ -152,6 +160,54 @@ TEST(Store, keeps_what_tenants_and_parents_have) {
   EXPECT_EQ((*budgets)[1].defaults, red.defaults);
   EXPECT_EQ((*budgets)[1].ceilings, red.ceilings);
   EXPECT_EQ((*budgets)[1].overcommit, 150U);
+}
+
+// What an inode number identified is searched for by name, as after a reboot.
+TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
+  const TempDir temp;
+  sqlite3* db = nullptr;
+  ASSERT_EQ(::sqlite3_open((temp.path() + "/state.db").c_str(), &db), SQLITE_OK);
+  const char* const kFormOfTwo =
+      "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
+      "  parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL,"
+      "  node_guid BLOB NOT NULL, boot_id TEXT NOT NULL, netns_inode INTEGER NOT NULL,"
+      "  ifindex INTEGER NOT NULL);"
+      "CREATE TABLE vdev_quota (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+      "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
+      "CREATE TABLE vdev_permission (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+      "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
+      "CREATE TABLE vdev_gid (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+      "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+      "CREATE TABLE budget (scope TEXT NOT NULL, name TEXT NOT NULL, overcommit INTEGER NOT NULL,"
+      "  PRIMARY KEY (scope, name)) WITHOUT ROWID;"
+      "CREATE TABLE budget_limit (scope TEXT NOT NULL, name TEXT NOT NULL, what TEXT NOT NULL,"
+      "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
+      "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;"
+      "INSERT INTO vdev VALUES ('red0', 'red', 'eth0', 'soft', 'shop', 'f', x'0201020304050607',"
+      "  'b', 4026532000, 5);"
+      "INSERT INTO vdev VALUES ('web0', 'web', 'eth0', 'soft', 'default', '',"
+      "  x'0201020304050608', 'b', 4026532001, 6);"
+      "INSERT INTO vdev_quota VALUES ('red0', 'qp', 7);"
+      "PRAGMA application_id=1987208301; PRAGMA user_version=2";
+  EXPECT_EQ(::sqlite3_exec(db, kFormOfTwo, nullptr, nullptr, nullptr), SQLITE_OK)
+      << ::sqlite3_errmsg(db);
+  ::sqlite3_close(db);
+  const auto store = opened(temp.path());
+  ASSERT_NE(store, nullptr);
+  const auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs) << vdevs.error().message();
+  ASSERT_EQ(vdevs->size(), 2U);
+  EXPECT_EQ(vdevs->back().spec.tenant, "") << "who named no tenant shares none with others";
+  const StoredVdev& vdev = vdevs->front();
+  EXPECT_EQ(vdev.spec.tenant, "shop");
+  EXPECT_FALSE(vdev.spec.no_direct);
+  EXPECT_EQ(vdev.spec.name, "red0");
+  EXPECT_EQ(vdev.spec.netns, "red");
+  EXPECT_EQ(vdev.ifindex, 5U);
+  EXPECT_EQ(vdev.netns_cookie, 0U);
+  EXPECT_NE(vdev.boot_id, "b") << "nothing tells whether the namespace is the same";
+  EXPECT_EQ(vdev.spec.quota, (std::vector<QuotaSetting>{{"qp", 7}}));
+  EXPECT_TRUE(store->put(red()));
 }
 
 TEST(Store, refuses_a_newer_form) {

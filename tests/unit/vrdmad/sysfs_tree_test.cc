@@ -27,7 +27,7 @@ std::string read(const std::string& path) {
 
 TEST(SysfsTree, says_what_programs_read) {
   const TempDir temp;
-  const std::string dir = temp.path() + "/red0.sysfs";
+  const std::string dir = temp.path() + "/red0";
   const mode_t before = ::umask(077);
   SysfsTree tree(dir);
   const auto shown = tree.show(view());
@@ -56,7 +56,7 @@ TEST(SysfsTree, says_what_programs_read) {
 
 TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
   const TempDir temp;
-  const std::string dir = temp.path() + "/red0.sysfs";
+  const std::string dir = temp.path() + "/red0";
   const auto inode_of = [&](const char* path) {
     struct stat status {};
     EXPECT_EQ(::stat((dir + path).c_str(), &status), 0) << path;
@@ -85,7 +85,7 @@ TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
 // Whoever can write in the tree must not make the daemon write elsewhere.
 TEST(SysfsTree, follows_no_symlink) {
   const TempDir temp;
-  const std::string dir = temp.path() + "/red0.sysfs", elsewhere = temp.path() + "/elsewhere";
+  const std::string dir = temp.path() + "/red0", elsewhere = temp.path() + "/elsewhere";
   SysfsView changed = view();
   changed.up = false;
   changed.gids.clear();
@@ -121,7 +121,7 @@ TEST(SysfsTree, follows_no_symlink) {
 // A failure leaves nothing, and the next try succeeds.
 TEST(SysfsTree, appears_as_a_whole) {
   const TempDir temp;
-  const std::string dir = temp.path() + "/red0.sysfs";
+  const std::string dir = temp.path() + "/red0";
   std::ofstream(dir).put('x');
   {
     SysfsTree tree(dir);
@@ -139,7 +139,7 @@ TEST(SysfsTree, appears_as_a_whole) {
 
 TEST(SysfsTree, takes_itself_away) {
   const TempDir temp;
-  const std::string dir = temp.path() + "/red0.sysfs";
+  const std::string dir = temp.path() + "/red0";
   {
     SysfsTree tree(dir);
     ASSERT_TRUE(tree.show(view()));

@@ -213,7 +213,7 @@ TEST_F(Loops, PollWhileThereIsWorkAndServeTheRest) {
     drain();
     served = true;
   });
-  loop->set_poller([&] {
+  loop->set_poller([&](TimePoint&) {
     if (++polls == 10) signal();
     if (polls == 20) loop->stop();
     return true;
@@ -222,6 +222,45 @@ TEST_F(Loops, PollWhileThereIsWorkAndServeTheRest) {
   loop->run();
   EXPECT_EQ(polls, 20);
   EXPECT_TRUE(served);
+}
+
+// Whoever posts without end has descriptors, timers and the poller wait for one batch only.
+TEST_F(Loops, ServeOthersBetweenBatchesOfPostedWork) {
+  constexpr size_t kPosted = 10 * EventLoop::kPostedPerPass;
+  size_t ran = 0, at_descriptor = 0, at_timer = 0, at_poller = 0;
+  auto watch = loop->watch(event.get(), EPOLLIN, [&](uint32_t) {
+    drain();
+    at_descriptor = ran;
+  });
+  auto timer = loop->after(milliseconds(0), [&] { at_timer = ran; });
+  loop->set_poller([&](TimePoint&) {
+    if (at_poller == 0) at_poller = ran;
+    return false;
+  });
+  for (size_t i = 0; i < kPosted; ++i)
+    loop->post([&] {
+      if (++ran == 1) signal();
+      if (ran == kPosted) loop->stop();
+    });
+  loop->run();
+  EXPECT_EQ(ran, kPosted);
+  EXPECT_EQ(at_poller, EventLoop::kPostedPerPass);
+  EXPECT_EQ(at_timer, EventLoop::kPostedPerPass);
+  EXPECT_EQ(at_descriptor, EventLoop::kPostedPerPass);
+}
+
+TEST_F(Loops, TellTheirLongestPass) {
+  loop->post([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_GE(loop->longest_pass(), milliseconds(20));  // also while it lasts
+  });
+  auto end = loop->after(milliseconds(60), [&] { loop->stop(); });
+  loop->run();
+  EXPECT_GE(loop->longest_pass(), milliseconds(20));
+  std::this_thread::sleep_for(milliseconds(2));
+  const auto longest = loop->longest_pass();
+  std::this_thread::sleep_for(longest);
+  EXPECT_EQ(loop->longest_pass(), longest);  // nobody waits while the loop does not run
 }
 
 TEST_F(Loops, SleepWhenIdle) {
@@ -244,7 +283,7 @@ TEST_F(Loops, EndWithAttachmentsInTheirCallbacks) {
   auto watch = std::make_shared<EventLoop::Watch>();
   *watch = *loop->watch(event.get(), EPOLLIN, [watch, own](uint32_t) {});
   loop->post([watch, own] {});
-  loop->set_poller([watch, own] { return false; });
+  loop->set_poller([watch, own](TimePoint&) { return false; });
   own.reset();
   watch.reset();
   loop.reset();

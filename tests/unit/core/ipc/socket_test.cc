@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 
 #include "core/ipc/messages.h"
@@ -131,6 +134,64 @@ TEST_F(Sockets, TellWhenFull) {
     code = sent ? 0 : sent.error().code();
   }
   EXPECT_EQ(code, EAGAIN);
+}
+
+// Messages that say their size: shorter and longer ones of a version that is known.
+TEST_F(Sockets, TakeMessagesOfOtherSizes) {
+  std::vector<uint8_t> bytes(600);
+  Request request;
+  request.call = Call::kRegMr;
+  request.reg_mr.addr = 0x1122;
+  request.reg_mr.length = 7;
+  const auto take = [&](size_t length, uint32_t says, uint32_t version = kVersion) {
+    Request sent = request;
+    sent.size = says;
+    sent.version = version;
+    std::memcpy(bytes.data(), &sent, sizeof sent);
+    EXPECT_TRUE(send_message(here.get(), bytes.data(), length));
+    std::memset(static_cast<void*>(&sent), 0xaa, sizeof sent);
+    const auto got = vrdma::ipc::receive(there.get(), &sent, &fds);
+    if (!got) return got.error().code();
+    EXPECT_EQ(sent.reg_mr.addr, length >= offsetof(Request, reg_mr) + 8 ? 0x1122u : 0u);
+    EXPECT_EQ(sent.reg_mr.length, length >= offsetof(Request, reg_mr) + 16 ? 7u : 0u);
+    EXPECT_TRUE(has_zero_tail(sent));
+    return 0;
+  };
+  EXPECT_EQ(take(sizeof request, sizeof request), 0);
+  EXPECT_EQ(take(offsetof(Request, bytes), offsetof(Request, bytes)), 0);
+  EXPECT_EQ(take(offsetof(Request, reg_mr) + 8, offsetof(Request, reg_mr) + 8), 0);
+  EXPECT_EQ(take(600, 600), 0);
+  EXPECT_EQ(take(600, sizeof request), EBADMSG);
+  EXPECT_EQ(take(24, 600), EBADMSG);
+  EXPECT_EQ(take(16, 16), EBADMSG) << "without a size";
+  EXPECT_EQ(take(15, 15, 0), EBADMSG) << "without a version";
+  EXPECT_EQ(take(176, 0, kOldestVersion - 1), 0) << "to be refused in words";
+  EXPECT_EQ(take(600, 0, kVersion + 1), 0) << "to be refused in words";
+  bytes[599] = 1;
+  EXPECT_EQ(take(600, 600), EBADMSG) << "a field that nobody knows";
+  EXPECT_EQ(take(599, 599), 0);
+}
+
+TEST_F(Sockets, TellWhoSent) {
+  Request request;
+  Sender sender;
+  ASSERT_TRUE(send_message(here.get(), &request, sizeof request));
+  ASSERT_TRUE(vrdma::ipc::receive(there.get(), &request, &fds, &sender));
+  EXPECT_EQ(sender.pid, 0) << "nobody asked";
+  const int on = 1;
+  ASSERT_EQ(::setsockopt(there.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
+  if (const pid_t child = ::fork(); child == 0) {
+    ::_exit(send_message(here.get(), &request, sizeof request) ? 0 : 1);
+  } else {
+    ::waitpid(child, nullptr, 0);
+    ASSERT_TRUE(vrdma::ipc::receive(there.get(), &request, &fds, &sender));
+    EXPECT_EQ(sender.pid, child);
+  }
+  ASSERT_TRUE(send_message(here.get(), &request, sizeof request));
+  ASSERT_TRUE(vrdma::ipc::receive(there.get(), &request, &fds, &sender));
+  EXPECT_EQ(sender.pid, ::getpid());
+  EXPECT_EQ(sender.uid, ::getuid());
+  EXPECT_EQ(sender.gid, ::getgid());
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST_F(Spaces, MapEachWindowOnceAndUnmapAll) {
 }
 
 TEST_F(Spaces, KeepToTheirLimitOfWindows) {
-  space = AddressSpace::of_arena(arena.duplicate().value(), 4).value();
+  space = AddressSpace::of_arena(arena.duplicate().value(), {.max = 4}).value();
   uint8_t* kept = nullptr;
   for (uint64_t i = 0; i < 100; ++i) {
     uint8_t* fresh = space->at(i * ipc::kWindowSize, 8, &run);

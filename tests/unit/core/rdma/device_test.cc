@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <vector>
+
+#include "core/rdma/xrc.h"
+#include "tests/unit/core/base/unpredictable.h"
 #include "tests/unit/core/rdma/world.h"
 
 namespace vrdma::rdma {
@@ -74,12 +79,40 @@ TEST_F(Devices, DoNotWaitForAPipeThatIsFull) {
 }
 
 TEST_F(Devices, NumberTheirQueuePairsWithoutSpecialOnes) {
+  for (const uint32_t special : {0u, 1u, verbs::kMulticastQpn})
+    EXPECT_TRUE(is_special_qpn(special));
+  EXPECT_FALSE(is_special_qpn(2));
+  EXPECT_FALSE(is_special_qpn(verbs::kMulticastQpn - 1));
   Device& device = world.a_device;
-  device.next_qpn = verbs::kMulticastQpn - 1;
-  EXPECT_EQ(a.add_qp()->qpn, 2u);  // neither 0xffffff nor 0 nor 1
-  EXPECT_EQ(a.add_qp()->qpn, 3u);
-  device.next_qpn = 1;
-  EXPECT_EQ(a.add_qp()->qpn, 4u);  // 2 and 3 are taken
+  std::set<uint32_t> taken;
+  for (int i = 0; i < 1000; ++i) {
+    const uint32_t qpn = device.take_qpn(nullptr);
+    EXPECT_FALSE(is_special_qpn(qpn));
+    EXPECT_TRUE(taken.insert(qpn).second);
+    EXPECT_FALSE(device.take_qpn(nullptr, qpn));
+  }
+}
+
+TEST_F(Devices, NumberTheirQueuePairsUnpredictably) {
+  std::vector<uint32_t> numbers, others;
+  for (int i = 0; i < test::kSample; ++i) {
+    numbers.push_back(world.a_device.take_qpn(nullptr));
+    others.push_back(world.b_device.take_qpn(nullptr));
+  }
+  test::expect_unpredictable(numbers, others, 24);
+  test::expect_even_bits(numbers, 0, 23);
+}
+
+TEST_F(Devices, NumberTheirSrqsUnpredictably) {
+  std::vector<uint32_t> numbers, others;
+  XrcDomain one, other;
+  std::vector<Srq> srqs(2 * test::kSample);
+  for (size_t i = 0; i < srqs.size(); ++i) {
+    (i % 2 == 0 ? one : other).add(srqs[i]);
+    (i % 2 == 0 ? numbers : others).push_back(srqs[i].srqn);
+  }
+  test::expect_unpredictable(numbers, others, 24);
+  test::expect_even_bits(numbers, 0, 23);
 }
 
 TEST_F(Devices, KnowTheMtuThatFits) {

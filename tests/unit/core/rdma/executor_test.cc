@@ -345,7 +345,7 @@ TEST_F(Executor, RefusesBadAtomics) {
   region.iova = 0x1000;
   region.length = 64;
   region.way = ipc::Way::kInPlace;
-  write_key(b.context.keys(), 9 << 8 | 0x5a, &region);
+  b.context.set_key(9 << 8 | 0x5a, &region);
   EXPECT_EQ(prepare(rdma_wqe(Opcode::kFetchAdd, 0x1000, 9 << 8 | 0x5a), {{kBase, 8, a_key}}),
             Outcome::kRemoteInvalid);
 }
@@ -358,7 +358,7 @@ TEST_F(Executor, UsesTheIovaOfARegion) {
   region.iova = 0;
   region.length = 64;
   region.way = ipc::Way::kInPlace;
-  write_key(b.context.keys(), 9 << 8 | 0x5a, &region);
+  b.context.set_key(9 << 8 | 0x5a, &region);
   *a.memory() = 0xee;
   ASSERT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, 63, 9 << 8 | 0x5a), {{kBase, 1, a_key}}),
             Outcome::kDone);
@@ -375,10 +375,57 @@ TEST_F(Executor, SaysWhatMustBeReached) {
   EXPECT_EQ(prepare(rdma_wqe(Opcode::kRdmaWrite, kBase, target), {{kBase, 10, a_key}}),
             Outcome::kDone);
   EXPECT_TRUE(plan.reached);
-  // A way that is none is no permission.
-  a.context.keys()[reached >> 8].way = 77;
-  EXPECT_EQ(prepare(write(kBase), {{kBase, 10, reached}}), Outcome::kDone);
-  EXPECT_TRUE(plan.reached);
+}
+
+// A program reads the table, and takes a way that is none for no permission.
+TEST_F(Executor, OfAProgramReadsTheTable) {
+  Memory memory{Keys(a.context.keys()), space_of(a)};
+  PieceList pieces;
+  uint64_t length = 0;
+  bool reached = false;
+  const Sge sge{kBase, 10, a_key};
+  EXPECT_EQ(gather(&sge, 1, memory, a.pd->handle, 0, &pieces, &length, &reached), Outcome::kDone);
+  EXPECT_FALSE(reached);
+  a.context.keys()[ipc::slot_of(a_key)].way = 77;
+  EXPECT_EQ(gather(&sge, 1, memory, a.pd->handle, 0, &pieces, &length, &reached), Outcome::kDone);
+  EXPECT_TRUE(reached);
+  write_key(a.context.keys(), a_key, nullptr);
+  EXPECT_EQ(gather(&sge, 1, memory, a.pd->handle, 0, &pieces, &length, &reached),
+            Outcome::kLocalProtection);
+}
+
+TEST_F(Executor, OfAWorkerBelievesNoTable) {
+  Region all;
+  all.access = kAllAccess;
+  all.length = ipc::kMemoryArenaSize;
+  const uint32_t unknown = ipc::key_of(77, 0);
+  for (const ipc::Way way : {ipc::Way::kInPlace, ipc::Way::kReached, ipc::Way::kNull}) {
+    all.way = way;
+    all.pd = a.pd->handle;
+    write_key(a.context.keys(), unknown, &all);
+    write_key(a.context.keys(), a_key, &all);
+    all.pd = b.pd->handle;
+    write_key(b.context.keys(), unknown, &all);
+    write_key(b.context.keys(), b_key, &all);
+    const Sge inside{kBase, 8, a_key}, outside{kBase - 8, 16, a_key}, nowhere{kBase, 8, unknown};
+    EXPECT_EQ(prepare(write(kBase), {inside}), Outcome::kDone);
+    EXPECT_FALSE(plan.reached);
+    for (const Sge& sge : {outside, nowhere}) {
+      EXPECT_EQ(prepare(write(kBase), {sge}), Outcome::kLocalProtection);
+      EXPECT_EQ(prepare(rdma_wqe(Opcode::kRdmaRead, kBase, b_key), {sge}),
+                Outcome::kLocalProtection);
+      EXPECT_EQ(prepare(rdma_wqe(Opcode::kFetchAdd, kBase, b_key), {{sge.addr, 8, sge.lkey}}),
+                Outcome::kLocalProtection);
+    }
+    for (const Opcode opcode : {Opcode::kRdmaWrite, Opcode::kRdmaRead, Opcode::kFetchAdd}) {
+      EXPECT_EQ(prepare(rdma_wqe(opcode, kBase - 8, b_key), {inside}), Outcome::kRemoteAccess);
+      EXPECT_EQ(prepare(rdma_wqe(opcode, kBase, unknown), {inside}), Outcome::kRemoteAccess);
+    }
+    const uint32_t receive = pair.b->block->rq_head;
+    ASSERT_TRUE(b.post_receive(*pair.b, receive, {{kBase - 8, 16, b_key}}));
+    EXPECT_EQ(prepare(wqe_of(Opcode::kSend), {inside}), Outcome::kReceiveProtection);
+    pair.b->block->rq_head = receive;
+  }
 }
 
 TEST_F(Executor, DoesNotMapWhatIsBeyondTheArena) {

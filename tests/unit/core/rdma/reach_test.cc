@@ -8,7 +8,9 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <future>
 #include <numeric>
 
 #include "tests/unit/core/rdma/world.h"
@@ -22,13 +24,14 @@ using test::run_until;
 struct Reaches : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   std::shared_ptr<std::mutex> changes = std::make_shared<std::mutex>();
+  std::shared_ptr<ReachThreads> threads = std::make_shared<ReachThreads>(2);
   std::unique_ptr<Reach> reach = make_reach();
   std::vector<uint8_t> memory = std::vector<uint8_t>(100'000);
   std::vector<std::pair<int, bool>> ended;  // which job, and whether it was well
 
   std::unique_ptr<Reach> make_reach() {
     base::Fd file(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), changes});
+    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), changes}, threads);
   }
   uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
   void submit(int which, bool write, std::vector<Reach::Part> parts,
@@ -182,6 +185,151 @@ TEST_F(Reaches, DoNotWaitForAPageThatNeverComes) {
   run_for(*loop, std::chrono::milliseconds(20));
   EXPECT_EQ(ended.size(), before);
   ::munmap(page, 4096);
+}
+
+// A page of a process that was stopped in the middle of a change: who wants to change it waits.
+struct HangingReaches : Reaches {
+  std::unique_lock<std::mutex> page{*changes};  // as long as this is locked, a change hangs
+  alignas(8) uint64_t word = 0;
+  std::shared_ptr<std::mutex> others = std::make_shared<std::mutex>();
+
+  std::unique_ptr<Reach> other_process() {
+    base::Fd file(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), others}, threads);
+  }
+  void hang(Reach& by, int which, std::shared_ptr<const Reach::Memory> whose = nullptr) {
+    Reach::Job job;
+    job.parts.push_back({reinterpret_cast<uint64_t>(&word), 8, 0, std::move(whose)});
+    job.buffer = std::make_shared<std::vector<uint8_t>>(8);
+    job.change = [](uint64_t old) { return old + 1; };
+    job.done = [this, which](bool ok) { ended.emplace_back(which, ok); };
+    by.submit(std::move(job));
+  }
+  void TearDown() override {
+    if (page.owns_lock()) page.unlock();
+    run_until(*loop, [&] { return threads->count() == 0; });
+  }
+};
+
+TEST_F(HangingReaches, TakeNoMoreThreadsThanTheirVdeviceHas) {
+  std::vector<std::unique_ptr<Reach>> all;
+  for (int i = 0; i < 10; ++i) hang(*all.emplace_back(make_reach()), i);
+  run_for(*loop, std::chrono::milliseconds(20));
+  EXPECT_EQ(threads->count(), 2u);
+  EXPECT_TRUE(ended.empty());
+  page.unlock();
+  ASSERT_TRUE(wait_for(10));
+  EXPECT_EQ(word, 10u);
+}
+
+// Their sessions have ended, and they have not.
+TEST_F(HangingReaches, AreCountedUntilTheirThreadsEnd) {
+  for (int i = 0; i < 10; ++i) {
+    auto gone = make_reach();
+    hang(*gone, i);
+    run_for(*loop, std::chrono::milliseconds(2));
+  }
+  EXPECT_EQ(threads->count(), 2u);
+  auto neighbour = std::make_shared<ReachThreads>(2);
+  EXPECT_TRUE(neighbour->run([](const auto&) {}));
+  page.unlock();
+  EXPECT_TRUE(run_until(*loop, [&] { return threads->count() == 0; }));
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(HangingReaches, LeaveNoDescriptorOpen) {
+  const auto count = [] {
+    int open = 0;
+    for (int fd = 0; fd < 1024; ++fd) open += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return open;
+  };
+  const int before = count();
+  auto gone = make_reach();
+  hang(*gone, 1);
+  run_for(*loop, std::chrono::milliseconds(10));
+  gone.reset();
+  EXPECT_EQ(count(), before);
+  page.unlock();
+  EXPECT_TRUE(run_until(*loop, [&] { return threads->count() == 0; }));
+  EXPECT_EQ(count(), before);
+}
+
+// The importer hangs in memory of its own, and has work on its exporter's behind that.
+TEST_F(HangingReaches, LetAnExporterGo) {
+  const auto exporter = other_process();
+  auto buffer = std::make_shared<std::vector<uint8_t>>(16);
+  hang(*reach, 1);
+  submit(2, false, {{at(0), 8, 0}, {at(8), 8, 8, exporter->memory()}}, buffer);
+  submit(3, false, {{at(0), 8, 0}}, buffer);
+  bool released = false;
+  reach->release(*exporter, [&] { released = true; });
+  ASSERT_TRUE(run_until(*loop, [&] { return released; }));
+  EXPECT_EQ(ended, (Ended{{2, false}}));
+  page.unlock();
+  ASSERT_TRUE(wait_for(3));
+  EXPECT_EQ(ended, (Ended{{2, false}, {1, true}, {3, true}}));
+}
+
+// The importer dies while it hangs in memory of its own.
+TEST_F(HangingReaches, LetAnExporterGoWhenTheyDie) {
+  const auto exporter = other_process();
+  hang(*reach, 1);
+  submit(2, false, {{at(8), 8, 0, exporter->memory()}}, std::make_shared<std::vector<uint8_t>>(8));
+  bool released = false;
+  reach->release(*exporter, [&] { released = true; });
+  reach.reset();
+  EXPECT_TRUE(run_until(*loop, [&] { return released; }));
+  EXPECT_TRUE(ended.empty());
+}
+
+// The importer hangs in the exporter's memory: that must be over first, also if the importer dies.
+TEST_F(HangingReaches, HoldAnExporterWhileTheyTouchItsMemory) {
+  const auto importer = other_process();
+  hang(*importer, 1, reach->memory());
+  run_for(*loop, std::chrono::milliseconds(10));
+  bool released = false;
+  importer->release(*reach, [&] { released = true; });
+  run_for(*loop, Reach::kPatience + std::chrono::milliseconds(100));
+  EXPECT_FALSE(released);
+  page.unlock();
+  EXPECT_TRUE(run_until(*loop, [&] { return released; }));
+}
+
+TEST_F(HangingReaches, TellAnExporterThoughTheImporterHasDied) {
+  auto importer = other_process();
+  hang(*importer, 1, reach->memory());
+  run_for(*loop, std::chrono::milliseconds(10));
+  bool released = false;
+  importer->release(*reach, [&] { released = true; });
+  importer.reset();
+  run_for(*loop, std::chrono::milliseconds(20));
+  EXPECT_FALSE(released);
+  page.unlock();
+  EXPECT_TRUE(run_until(*loop, [&] { return released; }));
+}
+
+// Of the daemon's descriptors they hold none but what they were given.
+TEST(ReachThreads, HaveATableOfTheirOwn) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  base::Fd reading(ends[0]), writing(ends[1]);
+  ReachThreads threads(1);
+  std::promise<void> over;
+  std::promise<ssize_t> written;
+  ASSERT_TRUE(threads.run([&, go = over.get_future().share()](
+                              const ReachThreads::Descriptors& descriptors) {
+    const bool open = ::fcntl(reading.get(), F_GETFD) >= 0 || ::fcntl(writing.get(), F_GETFD) >= 0;
+    written.set_value(open ? -1 : ::write(descriptors.take(writing.get()).get(), "y", 1));
+    go.wait();
+  }));
+  EXPECT_EQ(written.get_future().get(), 1);
+  char byte = 0;
+  EXPECT_EQ(::read(reading.get(), &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  // The thread's is closed, and it never had another: the end of file shows.
+  writing.reset();
+  EXPECT_EQ(::read(reading.get(), &byte, 1), 0);
+  over.set_value();
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Windows : testing::Test {
     mr->region.iova = 0x1000;
     mr->region.length = 4096;
     mr->region.way = ipc::Way::kInPlace;
-    write_key(party.context.keys(), mr->key, &mr->region);
+    party.context.set_key(mr->key, &mr->region);
     return party.context.mrs.add(std::move(mr));
   }
   Mw& make_mw(bool type_2, Pd* pd = nullptr) {

@@ -33,7 +33,9 @@ std::shared_ptr<rdma::Process> ourselves() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     throw std::runtime_error("socketpair");
   const base::Fd here(ends[0]), there(ends[1]);
-  return must(rdma::Process::identify(here.get()));
+  auto handle = must(rdma::identify_peer(here.get()));
+  auto memory = must(rdma::open_memory(handle));
+  return rdma::Process::make(handle.peer, std::move(handle.pidfd), std::move(memory));
 }
 
 template <class Message>
@@ -86,7 +88,8 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   auto arena = must(base::make_memfd("test-memory", ipc::kMemoryArenaSize));
   memory_ = must(base::Mapping::shared(arena, kBytes, kBase, PROT_READ | PROT_WRITE));
   context.process->set_space(must(rdma::AddressSpace::of_arena(std::move(arena))));
-  if (!context.process->start_reach(loop)) throw std::runtime_error("reach");
+  if (!context.process->start_reach(loop, std::make_shared<rdma::ReachThreads>()))
+    throw std::runtime_error("reach");
   context.arena_fd = must(base::make_memfd("test-queues", ipc::kQueueArenaSize));
   context.arena = must(
       base::Mapping::shared(context.arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE));
@@ -115,7 +118,8 @@ uint32_t Party::register_memory(uint64_t addr, uint64_t length, uint32_t access,
   region.addr = region.iova = addr;
   region.length = length;
   region.way = way;
-  rdma::write_key(context.keys(), key, &region);
+  if (!context.key_record.take({}, key)) throw std::runtime_error("a slot is taken");
+  context.set_key(key, &region);
   return key;
 }
 
@@ -240,8 +244,6 @@ World::World(const std::string& b_tenant) : loop(must(base::EventLoop::create())
   b_device.name = "b";
   b_device.tenant = b_tenant;
   b_device.gids = {gid_of("fe80::b"), gid_of("10.0.0.2")};
-  a_device.next_qpn = 100;
-  b_device.next_qpn = 200;
   a_device.mtu = b_device.mtu = 4200;
   fabric.add(&a_device);
   fabric.add(&b_device);

@@ -43,7 +43,7 @@ class Party {
   uint32_t register_memory(uint64_t addr, uint64_t length, uint32_t access,
                            ipc::Way way = ipc::Way::kInPlace, rdma::Pd* domain = nullptr);
   uint32_t register_all(uint32_t access) { return register_memory(kBase, kBytes, access); }
-  void deregister(uint32_t key) { rdma::write_key(context.keys(), key, nullptr); }
+  void deregister(uint32_t key) { context.set_key(key, nullptr); }
 
   rdma::Pd* add_pd() { return context.pds.add(std::make_unique<rdma::Pd>()); }
   rdma::Cq* add_cq();

@@ -1,0 +1,28 @@
+// Numbers that nobody can predict and that come again only after all others did.
+//
+// A Feistel network with a secret key permutes a counter. Drawn at random instead, numbers would
+// repeat early (half of the time within 4,823 draws of 24 bits), and what a peer still remembers of
+// a number's last owner would meet the next one: a connection request of a queue pair in TIMEWAIT
+// is refused as stale (IBTA 12.9.8.3.1).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace vrdma::base {
+
+class UniqueNumbers {
+ public:
+  // Numbers of `bits` bits, which is even and at most 32. Key and start come from getrandom(2).
+  explicit UniqueNumbers(unsigned bits);
+  [[nodiscard]] uint32_t next();
+
+ private:
+  static constexpr size_t kRounds = 8;
+  unsigned half_;  // bits
+  uint32_t count_;
+  std::array<uint64_t, kRounds> keys_;
+};
+
+}  // namespace vrdma::base

@@ -1,0 +1,76 @@
+#include "qp1mux/record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+
+namespace vrdma::qp1mux {
+
+namespace {
+
+constexpr uint8_t kMaxTimeCode = 31;
+constexpr uint8_t kMaxRetries = 15;  // 4 bits in a REQ
+
+// Reads the byte: a bool that holds anything else than 0 or 1 must not be read as one.
+bool is_flag(const bool& flag) {
+  uint8_t byte = 0;
+  std::memcpy(&byte, &flag, sizeof byte);
+  return byte <= 1;
+}
+
+bool are_flags(std::initializer_list<const bool*> flags) {
+  return std::all_of(flags.begin(), flags.end(), [](const bool* flag) { return is_flag(*flag); });
+}
+
+bool is_sound(wire::PortSpace space) {
+  switch (space) {
+    case wire::PortSpace::kIpoib:
+    case wire::PortSpace::kTcp:
+    case wire::PortSpace::kUdp:
+    case wire::PortSpace::kIb:
+      return true;
+  }
+  return false;
+}
+
+bool is_sound(RoceVersion version) {
+  return version == RoceVersion::kV1 || version == RoceVersion::kV2;
+}
+
+bool is_sound(base::Duration time) {
+  return time >= base::Duration::zero() && time <= time_of(kMaxTimeCode);
+}
+
+bool is_repeated(State state) {
+  return state == State::kReqSent || state == State::kRepSent || state == State::kDreqSent ||
+         state == State::kSidrReqSent;
+}
+
+bool is_sound(const ConnectionRecord& record) {
+  if (record.state > State::kClosed || record.transport > wire::CmTransport::kExtended ||
+      !are_flags({&record.active, &record.datagram, &record.stood}))
+    return false;
+  if (record.state == State::kClosed) return true;
+  const bool has_message = record.sent.header.attribute_id != 0;
+  return record.state != State::kIdle && record.max_retries <= kMaxRetries &&
+         is_sound(record.path.roce) && is_sound(record.response) && is_sound(record.timewait) &&
+         (has_message ? wire::cm_attribute(record.sent.header).has_value()
+                      : !is_repeated(record.state));
+}
+
+bool is_sound(const PortRequest& request) {
+  return is_sound(request.space) &&
+         are_flags({&request.reuse, &request.family_only, &request.privileged});
+}
+
+}  // namespace
+
+bool is_sound(const CmIdRecord& record) {
+  return record.state <= CmIdState::kGone && record.service <= CmService::kUd &&
+         is_sound(record.space) && is_sound(record.route.roce) &&
+         are_flags({&record.reuse, &record.family_only, &record.privileged, &record.active,
+                    &record.answered, &record.is_bound}) &&
+         (!record.is_bound || is_sound(record.bound)) && is_sound(record.connection);
+}
+
+}  // namespace vrdma::qp1mux

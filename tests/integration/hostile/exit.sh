@@ -1,0 +1,57 @@
+#!/bin/bash
+# exit.sh PROGRAM: a daemon that is killed while a tenant's memory and a tenant's descriptor hang lets
+# the next one serve within a second, as it does without them.
+. "$(dirname "$0")/../lib.sh"
+setup
+program=$1
+start_daemon
+two_vdevices mediated
+cp "$program" "$T/hangs"
+
+serves() { ( LIMIT=5 on b root ibv_devinfo -d vb ) >"$T/neighbour.log" 2>&1; }
+# Kills the daemon, starts another; sets `took` to the milliseconds until the neighbour is served. The
+# dead one is not waited for: it may not be able to end.
+replace_daemon() {
+  OLD=$DAEMON
+  kill -9 "$OLD"
+  local began=${EPOCHREALTIME/./}
+  "$VRDMAD" --run-dir "$R" --state-dir "$S" --log-level debug >>"$T/vrdmad.log" 2>&1 &
+  DAEMON=$!
+  for (( ; ; )); do
+    ended "$DAEMON" && return 1
+    serves && break
+    [[ $(((${EPOCHREALTIME/./} - began) / 1000)) -lt 20000 ]] || return 1
+  done
+  took=$(((${EPOCHREALTIME/./} - began) / 1000))
+}
+
+took=0
+replace_daemon || fail "without an attack the next daemon does not serve"
+usual=$took
+wait_until 20 daemon_answers || fail "the next daemon does not answer"
+
+socket=$(socket_of va)
+spawn attacker a nobody "$T/hangs" hold "$socket" 120
+holds() { grep -qE '^(held|nothing)$' "$T/attacker.log"; }
+wait_until 30 holds || fail "the attack does not get ready"
+if grep -q '^nothing$' "$T/attacker.log"; then skip "there is no FUSE here"; fi
+hung=$(cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -cE 'filemap_fault|mem_rw|mem_read|folio_wait' || true)
+say "threads of the daemon that hang in a tenant's memory: $hung"
+status=0
+replace_daemon || status=$?
+# The dead daemon can end when the server of the tenant's file has.
+release() {
+  ip netns pids "$(ns a)" | xargs -r kill -9
+  unset "PID[attacker]"
+}
+if [[ $status -ne 0 ]]; then
+  release
+  fail "the next daemon does not serve while the killed one cannot end"
+fi
+alive=no
+ended "$OLD" || alive=yes
+say "the killed daemon is still there: $alive; served after $took ms, without an attack after $usual ms"
+release
+# On a machine that is busy, as long as it takes without an attack.
+[[ $took -le 1000 || $took -le $((usual * 3)) ]] || fail "the neighbour was served after $took ms only"
+wait_until 20 daemon_answers || fail "the next daemon does not answer"

@@ -1,0 +1,206 @@
+// Descriptors and memory that hang whoever closes or reads them.
+//
+//   vrdma_hangs send SOCKET SESSIONS SECONDS   connections with such descriptors beside messages of
+//                                              all kinds, some of which are never read
+//   vrdma_hangs hold SOCKET SECONDS            a session with reached memory that hangs, and a
+//                                              descriptor of a FUSE file beside a message
+//
+// Writes "sent" or "held" when the daemon has it all. FUSE is left out, with a word, where there is
+// none.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "tests/integration/hostile/attack.h"
+#include "tests/integration/hostile/client.h"
+
+namespace vrdma::hostile {
+namespace {
+
+using base::Fd;
+using ipc::Call;
+
+// Its last close lasts until its data has been read, which nobody does, or `seconds`.
+Fd lingering_socket(int seconds) {
+  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const int small = 4096;
+  ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  ::listen(listener.get(), 1);
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+         "connect to ourselves");
+  static std::vector<Fd> peers;  // open as long as this process, and never read
+  peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const linger wait{1, seconds};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  const std::vector<char> data(1 << 16);
+  while (::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) {
+  }
+  return socket;
+}
+
+Fd full_pipe() {
+  std::array<int, 2> ends{};
+  expect(::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0, "a pipe");
+  ::close(ends[0]);
+  return Fd(ends[1]);
+}
+
+// Epoll instances that watch one another, as deep as the kernel allows.
+Fd nested_epolls() {
+  Fd inner(::epoll_create1(EPOLL_CLOEXEC));
+  for (int depth = 0; depth < 4; ++depth) {
+    Fd outer(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(outer.get(), EPOLL_CTL_ADD, inner.get(), &event) != 0) break;
+    inner = std::move(outer);
+  }
+  return inner;
+}
+
+// In a child, which leaves without closing: a process that is killed does not wait for sockets.
+[[noreturn]] void send_each(const char* path, const std::vector<Fd>& fds) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < fds.size(); ++i) clients.push_back(std::make_unique<Client>(path));
+  ipc::Request probe = request_of(Call::kProbe);
+  for (size_t i = 0; i < fds.size(); ++i) {
+    // Work in front, so that the daemon comes to some of them when we have left.
+    for (size_t k = 0; k < i % 3 * 20; ++k) clients[i]->send(&probe, sizeof probe);
+    constexpr std::array kCalls{Call::kProbe, Call::kHello, Call::kImportDevice, Call::kResume};
+    ipc::Request request = request_of(kCalls[i % kCalls.size()]);
+    const int fd = fds[i].get();
+    clients[i]->send_raw_fds(&request, sizeof request, std::vector<int>(i % 7 == 0 ? 20 : 1, fd));
+    clients[i]->send_raw_fds(&request, sizeof request, {fd});  // and behind one that ends it
+  }
+  std::cout << "sent" << std::endl;
+  ::kill(::getpid(), SIGKILL);
+  ::_exit(0);
+}
+
+void raise_descriptor_limit() {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+void send(const char* path, int sessions, int seconds) {
+  const SilentFile file = make_silent_file();
+  raise_descriptor_limit();
+  std::vector<Fd> fds;
+  for (int i = 0; i < sessions; ++i) {
+    switch (i % 5) {
+      case 0:
+        fds.push_back(file.path.empty() ? full_pipe()
+                                        : Fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC)));
+        break;
+      case 1:
+        fds.push_back(full_pipe());
+        break;
+      case 2:
+        fds.push_back(nested_epolls());
+        break;
+      default:
+        fds.push_back(lingering_socket(seconds));
+    }
+    expect(fds.back().valid(), "a descriptor");
+  }
+  std::array<int, 2> gate{};
+  expect(::pipe2(gate.data(), O_CLOEXEC) == 0, "a pipe");
+  if (::fork() == 0) {
+    ::close(gate[1]);
+    char none = 0;
+    (void)!::read(gate[0], &none, 1);  // until its descriptors are the only ones
+    send_each(path, fds);
+  }
+  fds.clear();
+  if (!file.path.empty()) file.silence();
+  ::close(gate[1]);
+  ::sleep(static_cast<unsigned>(seconds) + 30);
+}
+
+void hold(const char* path, int seconds) {
+  const SilentFile file = make_silent_file();
+  if (file.path.empty()) {
+    std::cout << "nothing" << std::endl;
+    return;
+  }
+  const Fd fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC));
+  expect(fd.valid(), "open a FUSE file");
+  struct stat status {};
+  expect(::fstat(fd.get(), &status) == 0, "learn its size, without which it has no pages");
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
+  expect(page != MAP_FAILED, "map a FUSE file");
+  // A page that another process is reading hangs whoever reads it.
+  if (::fork() == 0) {
+    (void)*static_cast<volatile char*>(page);
+    ::_exit(0);
+  }
+  ::usleep(100'000);
+  Client client(path);
+  client.open();
+  const uint32_t pd = client.alloc_pd();
+  const auto qp = client.create_qp(pd, client.create_cq());
+  client.loop(qp);
+  const auto addr = reinterpret_cast<uint64_t>(page);
+  const auto silent = client.reg_mr(pd, addr, 4096, ipc::Way::kReached);
+  static std::array<char, 64> sink{};
+  const auto target =
+      client.reg_mr(pd, reinterpret_cast<uint64_t>(sink.data()), sink.size(), ipc::Way::kReached);
+  ipc::SendWqe wqe{};
+  wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kRdmaWrite);
+  wqe.num_sge = 1;
+  wqe.rdma.remote_addr = reinterpret_cast<uint64_t>(sink.data());
+  wqe.rdma.rkey = target.key;
+  client.post(qp, wqe, {{addr, 64, silent.key}});
+  expect(!client.executed(qp, 300), "the memory answers");
+  file.silence();
+  // The daemon's, or whose it makes them, are the last when this process is killed.
+  std::vector<std::unique_ptr<Client>> others;
+  for (const Call call : {Call::kProbe, Call::kHello, Call::kImportDevice}) {
+    others.push_back(std::make_unique<Client>(path));
+    ipc::Request request = request_of(call);
+    others.back()->send_raw_fds(&request, sizeof request, {fd.get()});
+  }
+  ::usleep(300'000);
+  std::cout << "held" << std::endl;
+  ::sleep(static_cast<unsigned>(seconds));
+}
+
+}  // namespace
+}  // namespace vrdma::hostile
+
+int main(int argc, char** argv) {
+  using namespace vrdma::hostile;
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "send" && argc == 5)
+    send(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
+  else if (what == "hold" && argc == 4)
+    hold(argv[2], std::atoi(argv[3]));
+  else
+    return 2;
+  return 0;
+}

@@ -1,0 +1,112 @@
+// Who connects to the daemon's session and rdma_cm sockets.
+//
+// Only an accept on a listener of this class proves who is at the other end, so it binds the
+// listeners and accepts by itself. It identifies each process at the accept, keeps the descriptors
+// that stay bound to the process (core/rdma/peer.h), and gives out no more than the process's
+// memory, once the process has been compared with what it was at the accept.
+//
+// All but listen() goes through serve(): one struct of fixed size each way, without pointers, and
+// descriptors beside the answer. Nothing in a request is trusted. Callers on any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "core/base/fd.h"
+#include "core/ipc/socket.h"
+#include "core/rdma/peer.h"
+#include "vrdmad/acceptor.h"
+#include "vrdmad/intake/intake.h"
+
+namespace vrdma::vrdmad {
+
+class Caller;
+
+struct IdentityRequest {
+  enum class Op : uint32_t {
+    kCheck = 1,  // entry, sender: EPERM unless the sender is the process of the entry, unchanged;
+                 // EACCES if it may have no session
+    kOpen,       // entry: the same without a sender; beside the answer: memory, pidfd
+    kFind,       // peer -> entry, peer: of a session that another daemon served; ESRCH
+    kForget,     // entry
+  };
+  Op op{};
+  uint32_t entry = 0;
+  ipc::Sender sender;
+  uint32_t reserved = 0;
+  rdma::Peer peer;
+};
+static_assert(sizeof(IdentityRequest) == 24 + sizeof(rdma::Peer));
+
+struct IdentityAnswer {
+  int32_t error = 0;  // errno
+  uint32_t entry = 0;
+  rdma::Peer peer;
+  char reason[160]{};  // a sentence, with an error
+};
+static_assert(sizeof(IdentityAnswer) == 168 + sizeof(rdma::Peer));
+
+struct Arrival {
+  base::Fd socket;  // non-blocking
+  std::shared_ptr<Caller> caller;
+  Intake::AccountRef account = nullptr;  // of the listener
+};
+
+class Identity : public std::enable_shared_from_this<Identity> {
+ public:
+  // Unlinks nothing. `accepted` gets each connection on the loop; `lost`, which may be empty, each
+  // socket whose process could not be identified. `crowded` as for Acceptor::start().
+  [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(
+      base::EventLoop& loop, const std::string& path, std::function<void(Arrival)> accepted,
+      std::function<void(base::Fd)> lost, std::function<bool()> crowded = {});
+
+  using Beside = std::array<base::Fd, 2>;
+  [[nodiscard]] IdentityAnswer serve(const IdentityRequest& request, Beside* beside);
+
+  // What listen() does with a connection that it has accepted.
+  [[nodiscard]] base::Result<Arrival> admit(base::Fd socket);
+  // The process of a session that another daemon served.
+  [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
+
+ private:
+  uint32_t add(rdma::PeerHandle handle);
+  std::shared_ptr<const rdma::PeerHandle> at(uint32_t entry);
+  [[nodiscard]] static base::Result<void> compare(const rdma::PeerHandle& handle,
+                                                  const ipc::Sender* sender);
+
+  std::mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<const rdma::PeerHandle>> entries_;
+  uint32_t last_ = 0;
+};
+
+// An entry of an Identity: the process of one connection. Any thread.
+class Caller {
+ public:
+  Caller(std::shared_ptr<Identity> identity, uint32_t entry, const rdma::Peer& peer)
+      : identity_(std::move(identity)), entry_(entry), peer_(peer) {}
+  ~Caller();
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  [[nodiscard]] const rdma::Peer& peer() const { return peer_; }  // at the accept
+  // Errors as of IdentityRequest::Op.
+  [[nodiscard]] base::Result<void> check(const ipc::Sender& sender) const;
+  struct Opened {
+    base::Fd memory, pidfd;
+  };
+  [[nodiscard]] base::Result<Opened> open() const;
+
+ private:
+  IdentityRequest request(IdentityRequest::Op op) const;
+  const std::shared_ptr<Identity> identity_;
+  const uint32_t entry_;
+  const rdma::Peer peer_;
+};
+
+}  // namespace vrdma::vrdmad
