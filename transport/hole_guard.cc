@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -25,8 +26,12 @@ thread_local jmp_buf* recovery = nullptr;
 
 // Of an access in run(), where to go on; any other is a fault of ours, which the same access raises
 // again.
-void on_bus_error(int, siginfo_t*, void*) {
-  if (recovery != nullptr) ::longjmp(*recovery, 1);
+void on_bus_error(int, siginfo_t*, void* context) {
+  if (recovery != nullptr) {
+    // The handler does not return, so it restores the signal mask itself.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<ucontext_t*>(context)->uc_sigmask, nullptr);
+    ::longjmp(*recovery, 1);
+  }
   ::signal(SIGBUS, SIG_DFL);
 }
 
@@ -54,8 +59,7 @@ base::Result<void> HoleGuard::start() {
   if (!fd) return base::pass(std::move(fd.error()));
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
-  // The handler does not return, so the signal must not stay blocked.
-  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  action.sa_flags = SA_SIGINFO;
   if (::sigaction(SIGBUS, &action, nullptr) != 0) return base::fail_errno("handle SIGBUS");
   userfaultfd = fd->release();
   return {};

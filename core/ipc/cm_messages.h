@@ -18,6 +18,7 @@
 // one: it has the same sequence.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/verbs/types.h"
