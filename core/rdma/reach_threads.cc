@@ -15,12 +15,6 @@
 #include <thread>
 #include <utility>
 
-#ifdef __SANITIZE_THREAD__
-// ThreadSanitizer believes that a process has one table of descriptors, and that the same number in
-// two threads is the same descriptor.
-extern "C" const char* __tsan_default_suppressions() { return "race_top:dup\nrace_top:close\n"; }
-#endif
-
 namespace vrdma::rdma {
 
 namespace {

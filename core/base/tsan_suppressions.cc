@@ -15,6 +15,8 @@ extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
          "race:grpc::\n"
          // A descriptor that gRPC closed out of sight, and whose number was used again; or that was
          // made by what the sanitizer does not know to make any: memfd_create, pidfd_open, ioctl.
+         // Or that is another one: the sanitizer believes that a process has one table, but threads
+         // that reach memory have their own (core/rdma/reach_threads.h).
          // One of the two in such a race is what makes or closes descriptors.
          "race:closedir\n"
          "race:close$\n"
