@@ -23,6 +23,7 @@
 #include <cstring>
 #include <iostream>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "tests/integration/hostile/attack.h"
@@ -186,7 +187,9 @@ void hold(const char* path, int seconds) {
     others.back()->send_raw_fds(&request, sizeof request, {fd.get()});
   }
   ::usleep(300'000);
-  std::cout << "held" << std::endl;
+  // While a thread of the daemon faults in our memory, we can have no more, nor a stream's buffer.
+  constexpr std::string_view kHeld = "held\n";
+  expect(::write(STDOUT_FILENO, kHeld.data(), kHeld.size()) > 0, "write");
   ::sleep(static_cast<unsigned>(seconds));
 }
 
