@@ -207,7 +207,7 @@ void Session::on_request(const ipc::Request& request, Fds fds) {
       (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
        request.call != Call::kImportDevice && !is_raw(request)))
     return end(true);
-  if (comes_too_soon(request)) return;
+  if (comes_too_soon(request) || asks_mappings(request)) return;
   handle(request, std::move(fds));
 }
 
@@ -225,8 +225,39 @@ bool Session::comes_too_soon(const ipc::Request& request) {
   busy_ = true;
   too_soon_ = loop().after(wait, [this, request] {
     busy_ = false;
-    handle(request, {});
+    if (!asks_mappings(request)) handle(request, {});
   });
+  return true;
+}
+
+// What is reached ignores page protection, so the process's own mappings must permit what the
+// region is to be used for. They may take long to read: the answer waits, the worker does not.
+// Memory on demand need not be there yet.
+bool Session::asks_mappings(const ipc::Request& request) {
+  if (context_ == nullptr || vdevice_->gone ||
+      (request.call != Call::kRegMr && request.call != Call::kReregMr))
+    return false;
+  const ipc::RegMrRequest& region =
+      request.call == Call::kRegMr ? request.reg_mr : request.rereg_mr.to;
+  if (region.way != static_cast<uint32_t>(ipc::Way::kReached) ||
+      (region.access & verbs::kOnDemand) != 0)
+    return false;
+  rdma::Reach::Job job;
+  job.only_asked = true;
+  job.write = (region.access & verbs::kLocalWrite) != 0;
+  job.parts.push_back({region.addr, region.length});
+  job.done = [this, request, alive = std::weak_ptr(alive_)](bool permitted) {
+    if (alive.expired() || over_) return;
+    busy_ = false;
+    if (permitted) return handle(request, {});
+    ++vdevice_->counters.refused;
+    sequence_ = request.sequence;
+    Answer answer;
+    answer.reply.error = EFAULT;
+    send_answer(std::move(answer));
+  };
+  busy_ = true;
+  context_->process->reach()->submit(std::move(job));
   return true;
 }
 

@@ -92,6 +92,7 @@ class Session final : private transport::Runnable {
   void attribute(const rdma::Process& process);
   void limit_in_kernel(const std::string& cgroup);
   [[nodiscard]] bool comes_too_soon(const ipc::Request& request);
+  [[nodiscard]] bool asks_mappings(const ipc::Request& request);
   void end(bool malformed);
   void leave_survivors();
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);

@@ -92,6 +92,7 @@ int Session::refuse_caller(const base::Error& why) {
 }
 
 // To its cgroup, from now on.
+// By its number, which is the process's own: it lived before, and is compared again afterwards.
 void Session::attribute(const rdma::Process& process) {
   const std::string cgroup = provisioning::cgroup_of(process.pid());
   cgroup_ = vdevice_->cgroup(cgroup);

@@ -209,13 +209,15 @@ Result<void> is_unchanged(const PeerHandle& handle) {
   return {};
 }
 
-Result<Fd> open_memory(const PeerHandle& handle) {
+Result<MemoryFiles> open_memory(const PeerHandle& handle) {
   if (auto before = is_unchanged(handle); !before) return base::pass(std::move(before).error());
-  Fd memory(::openat(handle.directory.get(), "mem", O_RDWR | O_CLOEXEC));
-  if (!memory.valid())
+  MemoryFiles files;
+  files.memory = Fd(::openat(handle.directory.get(), "mem", O_RDWR | O_CLOEXEC));
+  files.maps = Fd(::openat(handle.directory.get(), "maps", O_RDONLY | O_CLOEXEC));
+  if (!files.memory.valid() || !files.maps.valid())
     return fail_errno("open the memory of process " + std::to_string(handle.peer.pid));
   if (auto after = is_unchanged(handle); !after) return base::pass(std::move(after).error());
-  return memory;
+  return files;
 }
 
 std::string reason_to_refuse(const Peer& peer) {

@@ -70,8 +70,12 @@ struct PeerHandle {
 // EPERM unless the process is alive and in every respect as it was when it was identified.
 [[nodiscard]] base::Result<void> is_unchanged(const PeerHandle& handle);
 
-// /proc/PID/mem for reading and writing, of a process that is_unchanged() before and after.
-[[nodiscard]] base::Result<base::Fd> open_memory(const PeerHandle& handle);
+struct MemoryFiles {
+  base::Fd memory;  // /proc/PID/mem, for reading and writing
+  base::Fd maps;    // /proc/PID/maps
+};
+// Of a process that is_unchanged() before and after. Both stay bound to the address space.
+[[nodiscard]] base::Result<MemoryFiles> open_memory(const PeerHandle& handle);
 
 // Why the process may have no session: a sentence about "it"; empty if it may. Its memory is more
 // than the user who started it may touch.

@@ -25,7 +25,7 @@ std::shared_ptr<std::mutex> changes_of(pid_t pid, uint64_t start_time) {
 
 }  // namespace
 
-std::shared_ptr<Process> Process::make(const Peer& peer, Fd pidfd, Fd memory) {
+std::shared_ptr<Process> Process::make(const Peer& peer, Fd pidfd, MemoryFiles memory) {
   std::shared_ptr<Process> process(new Process);
   process->peer_ = peer;
   process->pidfd_ = std::move(pidfd);
@@ -40,10 +40,13 @@ bool Process::may_share_with(const Process& other) const {
 
 base::Result<void> Process::start_reach(base::EventLoop& loop,
                                         std::shared_ptr<ReachThreads> threads) {
-  auto memory = memory_.duplicate();
+  auto memory = memory_.memory.duplicate();
   if (!memory) return base::pass(std::move(memory.error()));
+  auto maps = memory_.maps.duplicate();
+  if (!maps) return base::pass(std::move(maps.error()));
   reach_ = std::make_unique<Reach>(
-      loop, Reach::Memory{std::move(*memory), changes_of(pid(), start_time())}, std::move(threads));
+      loop, Reach::Memory{{std::move(*memory), std::move(*maps)}, changes_of(pid(), start_time())},
+      std::move(threads));
   return {};
 }
 

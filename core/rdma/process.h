@@ -1,7 +1,7 @@
 // A client process as the daemon serves it: its identity, its memory and its death.
 //
-// The identity is the Peer taken when the connection was accepted (core/rdma/peer.h). The memory is
-// a descriptor of /proc/PID/mem, which stays bound to that address space also across execve(2). The
+// The identity is the Peer taken when the connection was accepted (core/rdma/peer.h). Its memory is
+// known by descriptors, which stay bound to that address space also across execve(2). The
 // process proves that it wants this session by storing a challenge of the daemon's in its memory.
 // The page of that address may never answer, so it is read as all memory is that must be reached.
 #pragma once
@@ -24,7 +24,7 @@ class Process {
  public:
   // `memory`: of open_memory().
   [[nodiscard]] static std::shared_ptr<Process> make(const Peer& peer, base::Fd pidfd,
-                                                     base::Fd memory);
+                                                     MemoryFiles memory);
 
   [[nodiscard]] const Peer& peer() const { return peer_; }
   [[nodiscard]] pid_t pid() const { return peer_.pid; }
@@ -48,7 +48,7 @@ class Process {
   Process() = default;
   Peer peer_;
   base::Fd pidfd_;
-  base::Fd memory_;  // /proc/PID/mem
+  MemoryFiles memory_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Reach> reach_;
 };

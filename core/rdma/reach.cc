@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/rdma/mappings.h"
+
 namespace vrdma::rdma {
 
 namespace {
@@ -39,9 +41,22 @@ bool change(int file, const Reach::Memory& memory, const Reach::Job& job) {
 }
 
 // Invalid once the memory's reach has gone.
-base::Fd open(const Reach::Memory& memory, const ReachThreads::Descriptors& descriptors) {
+base::Fd open(const Reach::Memory& memory, base::Fd MemoryFiles::*which,
+              const ReachThreads::Descriptors& descriptors) {
   const std::lock_guard lock(*memory.guard);
-  return memory.file.valid() ? descriptors.take(memory.file.get()) : base::Fd();
+  const base::Fd& file = memory.files.*which;
+  return file.valid() ? descriptors.take(file.get()) : base::Fd();
+}
+
+bool perform(const Reach::Memory& memory, const Reach::Job& job, const Reach::Part& part,
+             const ReachThreads::Descriptors& descriptors) {
+  if (job.only_asked) {
+    const base::Fd maps = open(memory, &MemoryFiles::maps, descriptors);
+    return mappings_permit(maps, part.addr, part.length, job.write);
+  }
+  const base::Fd file = open(memory, &MemoryFiles::memory, descriptors);
+  if (job.change) return change(file.get(), memory, job);
+  return transfer(file.get(), job.write, job.buffer->data() + part.offset, part.addr, part.length);
 }
 
 bool touches(const Reach::Job& job, const Reach::Memory* memory) {
@@ -69,7 +84,7 @@ Reach::~Reach() {
   }
   // Here, and not by whoever drops `shared_` last: that may be a thread with another table.
   const std::lock_guard lock(*shared_->memory.guard);
-  shared_->memory.file.reset();
+  shared_->memory.files = {};
 }
 
 void Reach::submit(Job job) {
@@ -176,10 +191,7 @@ bool Reach::run(Shared& shared, const Job& job, const ReachThreads::Descriptors&
   for (const Part& part : job.parts) {
     const Memory& memory = memory_of(part, shared.memory);
     if (!begin_to_touch(shared, memory)) return false;
-    const base::Fd file = open(memory, descriptors);
-    const bool ok = job.change ? change(file.get(), memory, job)
-                               : transfer(file.get(), job.write, job.buffer->data() + part.offset,
-                                          part.addr, part.length);
+    const bool ok = perform(memory, job, part, descriptors);
     end_to_touch(shared, descriptors);
     if (!ok) return false;
   }

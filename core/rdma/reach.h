@@ -18,6 +18,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
+#include "core/rdma/peer.h"
 #include "core/rdma/reach_threads.h"
 
 namespace vrdma::rdma {
@@ -26,10 +27,10 @@ class Reach {
  public:
   // A process's memory. Whoever changes a word of it in place of the processor holds `changes`,
   // which all that reach this process share: a process may have opened devices more than once, and
-  // let others have its memory. The file is closed, under `guard`, when the reach that it was given
+  // let others have its memory. The files are closed, under `guard`, when the reach that it was given
   // to is destroyed; a thread that still works for that reach has a descriptor of its own.
   struct Memory {
-    base::Fd file;  // /proc/PID/mem
+    MemoryFiles files;
     std::shared_ptr<std::mutex> changes;
     std::shared_ptr<std::mutex> guard = std::make_shared<std::mutex>();
   };
@@ -44,6 +45,8 @@ class Reach {
     bool write = false;  // buffer -> memory; else memory -> buffer
     std::vector<Part> parts;
     std::shared_ptr<std::vector<uint8_t>> buffer;
+    // Nothing is moved; `ok` tells whether the mappings permit it (core/rdma/mappings.h).
+    bool only_asked = false;
     // With it, the only part is a word of eight bytes: what stands there goes to the buffer, and
     // what this makes of it is written back. No other job's change falls in between. Runs on the
     // reach's thread.

@@ -143,7 +143,7 @@ IdentityAnswer Identity::serve(const IdentityRequest& request, Beside* beside) {
     auto pidfd = handle->pidfd.duplicate();
     if (!memory) return refuse(memory.error().code(), memory.error().message());
     if (!pidfd) return refuse(ENFILE, pidfd.error().message());
-    *beside = {std::move(*memory), std::move(*pidfd)};
+    *beside = {std::move(memory->memory), std::move(memory->maps), std::move(*pidfd)};
   }
   answer.entry = request.entry;
   answer.peer = handle->peer;
@@ -175,7 +175,7 @@ Result<Caller::Opened> Caller::open() const {
   Identity::Beside beside;
   const IdentityAnswer answer = identity_->serve(request(Op::kOpen), &beside);
   if (answer.error != 0) return fail(answer.error, answer.reason);
-  return Opened{std::move(beside[0]), std::move(beside[1])};
+  return Opened{{std::move(beside[0]), std::move(beside[1])}, std::move(beside[2])};
 }
 
 }  // namespace vrdma::vrdmad

@@ -32,7 +32,7 @@ struct IdentityRequest {
   enum class Op : uint32_t {
     kCheck = 1,  // entry, sender: EPERM unless the sender is the process of the entry, unchanged;
                  // EACCES if it may have no session
-    kOpen,       // entry: the same without a sender; beside the answer: memory, pidfd
+    kOpen,       // entry: the same without a sender; beside the answer: memory, maps, pidfd
     kFind,       // peer -> entry, peer: of a session that another daemon served; ESRCH
     kForget,     // entry
   };
@@ -66,7 +66,7 @@ class Identity : public std::enable_shared_from_this<Identity> {
       base::EventLoop& loop, const std::string& path, std::function<void(Arrival)> accepted,
       std::function<void(base::Fd)> lost, std::function<bool()> crowded = {});
 
-  using Beside = std::array<base::Fd, 2>;
+  using Beside = std::array<base::Fd, 3>;
   [[nodiscard]] IdentityAnswer serve(const IdentityRequest& request, Beside* beside);
 
   // What listen() does with a connection that it has accepted.
@@ -98,7 +98,8 @@ class Caller {
   // Errors as of IdentityRequest::Op.
   [[nodiscard]] base::Result<void> check(const ipc::Sender& sender) const;
   struct Opened {
-    base::Fd memory, pidfd;
+    rdma::MemoryFiles memory;
+    base::Fd pidfd;
   };
   [[nodiscard]] base::Result<Opened> open() const;
 

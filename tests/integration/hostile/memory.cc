@@ -176,6 +176,35 @@ void keys_of_gone_memory(const Target& target) {
   expect(it.write(good, 1u << 20, odd, addr, 64) != 0, "memory that is not there is written");
 }
 
+// Memory that the process itself may not use as it lets others use it.
+void memory_that_does_not_permit(const Target& target) {
+  constexpr uint32_t kToRead = 0, kToWrite = verbs::kLocalWrite | verbs::kRemoteWrite;
+  Forger it(target);
+  auto* pages = static_cast<uint8_t*>(
+      ::mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ::mprotect(pages + 4096, 4096, PROT_READ);
+  ::mprotect(pages + 2 * 4096, 4096, PROT_NONE);
+  const auto answer = [&](Call call, uint32_t page, uint64_t length, uint32_t access) {
+    static const uint32_t handle =
+        it.client.reg_mr(it.pd, 1u << 20, 4096, ipc::Way::kInPlace).handle;
+    const auto addr = reinterpret_cast<uint64_t>(pages + page * 4096);
+    ipc::Request request = request_of(call);
+    const ipc::RegMrRequest region{
+        addr, length, addr, it.pd, access, static_cast<uint32_t>(ipc::Way::kReached), 0};
+    if (call == Call::kRegMr) request.reg_mr = region;
+    if (call == Call::kReregMr) request.rereg_mr = {handle, 0, region};
+    const Answer got = it.client.call(request);
+    return got.came ? static_cast<int>(got.error) : -1;
+  };
+  for (const Call call : {Call::kRegMr, Call::kReregMr}) {
+    expect(answer(call, 0, 4096, kToWrite) == 0, "memory to write is refused");
+    expect(answer(call, 0, 2 * 4096, kToRead) == 0, "memory to read is refused");
+    expect(answer(call, 0, 4097, kToWrite) == EFAULT, "memory to read is registered to write");
+    expect(answer(call, 2, 4096, kToRead) == EFAULT, "memory of nobody is registered to read");
+    expect(answer(call, 3, 1u << 30, kToRead) == EFAULT, "memory that is not is registered");
+  }
+}
+
 // A page that hangs whoever touches it; nullptr if there can be none here.
 void* silent_page(const SilentFile& file) {
   Fd fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC));
@@ -263,6 +292,7 @@ std::vector<Attack> memory_attacks() {
           {"holes", holes},
           {"holes_that_are_filled", holes_that_are_filled},
           {"keys_of_gone_memory", keys_of_gone_memory},
+          {"memory_that_does_not_permit", memory_that_does_not_permit},
           {"challenge_without_answer", challenge_without_answer},
           {"memory_without_answer", memory_without_answer}};
 }

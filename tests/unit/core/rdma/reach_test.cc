@@ -21,6 +21,11 @@ namespace {
 using test::run_for;
 using test::run_until;
 
+MemoryFiles own_files() {
+  return {base::Fd(::open("/proc/self/mem", O_RDWR | O_CLOEXEC)),
+          base::Fd(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC))};
+}
+
 struct Reaches : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   std::shared_ptr<std::mutex> changes = std::make_shared<std::mutex>();
@@ -30,8 +35,7 @@ struct Reaches : testing::Test {
   std::vector<std::pair<int, bool>> ended;  // which job, and whether it was well
 
   std::unique_ptr<Reach> make_reach() {
-    base::Fd file(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), changes}, threads);
+    return std::make_unique<Reach>(*loop, Reach::Memory{own_files(), changes}, threads);
   }
   uint64_t at(size_t offset) const { return reinterpret_cast<uint64_t>(memory.data() + offset); }
   void submit(int which, bool write, std::vector<Reach::Part> parts,
@@ -194,8 +198,7 @@ struct HangingReaches : Reaches {
   std::shared_ptr<std::mutex> others = std::make_shared<std::mutex>();
 
   std::unique_ptr<Reach> other_process() {
-    base::Fd file(::open("/proc/self/mem", O_RDWR | O_CLOEXEC));
-    return std::make_unique<Reach>(*loop, Reach::Memory{std::move(file), others}, threads);
+    return std::make_unique<Reach>(*loop, Reach::Memory{own_files(), others}, threads);
   }
   void hang(Reach& by, int which, std::shared_ptr<const Reach::Memory> whose = nullptr) {
     Reach::Job job;

@@ -1,0 +1,16 @@
+// What the mappings of a process permit: its /proc/PID/maps (proc(5)).
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/fd.h"
+
+namespace vrdma::rdma {
+
+// Whether all of [addr, addr + length) is mapped, for writing if `write`, else for reading. A part
+// below the stack counts as the stack, which grows when it is touched. `maps` is read from its
+// start and may take as long as the process likes. Any thread.
+[[nodiscard]] bool mappings_permit(const base::Fd& maps, uint64_t addr, uint64_t length,
+                                   bool write);
+
+}  // namespace vrdma::rdma
