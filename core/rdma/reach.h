@@ -27,8 +27,8 @@ class Reach {
  public:
   // A process's memory. Whoever changes a word of it in place of the processor holds `changes`,
   // which all that reach this process share: a process may have opened devices more than once, and
-  // let others have its memory. The files are closed, under `guard`, when the reach that it was given
-  // to is destroyed; a thread that still works for that reach has a descriptor of its own.
+  // let others have its memory. The files are closed, under `guard`, when the reach that it was
+  // given to is destroyed; a thread that still works for that reach has a descriptor of its own.
   struct Memory {
     MemoryFiles files;
     std::shared_ptr<std::mutex> changes;
