@@ -225,9 +225,15 @@ void regions_without_end(const Target& target) {
   Client client(target.socket);
   client.open();
   const uint32_t pd = client.alloc_pd();
+  constexpr uint64_t kLength = 1u << 20;
+  const std::vector<uint8_t> memory(2 * kLength);
   for (int i = 0; i < 3000; ++i) {
-    const auto mr = client.reg_mr(pd, 4096u * static_cast<uint32_t>(i % 7), 1u << 20,
-                                  i % 2 == 0 ? ipc::Way::kInPlace : ipc::Way::kReached);
+    const uint64_t offset = 4096u * static_cast<uint32_t>(i % 7);
+    const auto mr =
+        i % 2 == 0
+            ? client.reg_mr(pd, offset, kLength, ipc::Way::kInPlace)
+            : client.reg_mr(pd, reinterpret_cast<uint64_t>(memory.data()) + offset, kLength,
+                            ipc::Way::kReached);
     if (i % 3 == 0) continue;
     expect(client.call(Call::kDeregMr, mr.handle).error == 0, "kDeregMr");
     expect(client.keys()[ipc::slot_of(mr.key)].key != mr.key, "a key is valid after its end");

@@ -42,7 +42,8 @@ struct Raw {
   ipc::CreateQpReply make() {
     const Fd own = packet_socket();
     const Answer answer = create({own.get()});
-    expect(answer.came && answer.error == 0, "a queue pair for raw packets");
+    expect(answer.came && answer.error == 0,
+           "a queue pair for raw packets: error " + std::to_string(answer.error));
     const ipc::CreateQpReply qp = answer.reply.create_qp;
     verbs::QpAttributes attributes{};
     attributes.port_num = 1;
