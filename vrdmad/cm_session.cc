@@ -123,15 +123,22 @@ void CmSession::end_badly() {
 }
 
 void CmSession::on_socket() {
-  // No request takes descriptors: they are left where they are, for the intake to close.
-  if (has_descriptors_next(socket_.get())) return end_badly();
+  switch (look_at_next(socket_.get())) {
+    case Next::kNothing:
+      return;
+    case Next::kDescriptors:  // no request takes any: they stay there, for the intake to close
+      return end_badly();
+    case Next::kError:
+      return end();
+    case Next::kMessage:
+      break;
+  }
   ipc::CmRequest request;
-  std::vector<Fd> fds;
+  std::vector<Fd> none;
   ipc::Sender sender;
-  const auto received = ipc::receive(socket_.get(), &request, &fds, &sender);
-  if (!received && received.error().code() == EAGAIN) return;
+  const auto received = ipc::receive(socket_.get(), &request, &none, &sender);
   if (!received && received.error().code() == ECONNRESET) return end();
-  if (!received || !fds.empty() || request.magic != ipc::kCmMagic) return end_badly();
+  if (!received || request.magic != ipc::kCmMagic) return end_badly();
   ipc::CmReply reply;
   reply.sequence = request.sequence;
   Fd beside;

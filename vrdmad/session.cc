@@ -161,15 +161,21 @@ void Session::read_request() {
     if (::poll(&ended, 1, 0) > 0) end(false);
     return;
   }
-  if (has_descriptors_next(socket_.get())) return hand_over();
+  switch (look_at_next(socket_.get())) {
+    case Next::kNothing:
+      readable_ = false;
+      return;
+    case Next::kDescriptors:
+      return hand_over();
+    case Next::kError:
+      return end(false);
+    case Next::kMessage:
+      break;
+  }
   ipc::Request request;
   std::vector<Fd> none;
-  auto received = ipc::receive(socket_.get(), &request, &none, &sender_);
-  if (!received) {
-    readable_ = false;
-    if (received.error().code() == EAGAIN) return;
-    return end(received.error().code() == EBADMSG);
-  }
+  const auto received = ipc::receive(socket_.get(), &request, &none, &sender_);
+  if (!received) return end(received.error().code() == EBADMSG);
   on_request(request, {});
 }
 

@@ -190,7 +190,7 @@ void Intake::on_report(Received received) {
   for (Fd& fd : unwanted) close(account, std::move(fd));
 }
 
-bool has_descriptors_next(int socket) {
+Next look_at_next(int socket) {
   char byte = 0;
   iovec piece{&byte, 1};
   union {
@@ -206,8 +206,9 @@ bool has_descriptors_next(int socket) {
   do {
     length = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (length < 0 && errno == EINTR);
+  if (length < 0) return errno == EAGAIN ? Next::kNothing : Next::kError;
   // The credentials fill the room, so that there is none for descriptors.
-  return length >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
+  return (message.msg_flags & MSG_CTRUNC) != 0 ? Next::kDescriptors : Next::kMessage;
 }
 
 namespace {

@@ -106,9 +106,16 @@ class Intake {
   std::deque<Unsent> unsent_;
 };
 
-// Whether a message with descriptors beside it is the next one to be read. Does not receive any.
-// `socket` has SO_PASSCRED.
-[[nodiscard]] bool has_descriptors_next(int socket);
+// What is next to be read. Only kMessage may be received by the daemon: a message that comes after
+// kNothing was said may have descriptors beside it.
+enum class Next : uint8_t {
+  kNothing,      // yet
+  kMessage,      // without descriptors; or the end of file
+  kDescriptors,  // a message with some beside it
+  kError,        // of the connection, behind which there may be anything
+};
+// Does not receive it. `socket` has SO_PASSCRED, and nobody else reads it.
+[[nodiscard]] Next look_at_next(int socket);
 
 // Ends a connection whose other end is a tenant's. If messages were not read, there may be
 // descriptors beside them, and the intake closes it.

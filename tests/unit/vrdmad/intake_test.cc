@@ -80,7 +80,7 @@ struct Intakes : testing::Test {
     auto [ours, theirs] = connection();
     const uint64_t word = 4711;
     EXPECT_TRUE(ipc::send_message(theirs.get(), &word, sizeof word, fds));
-    EXPECT_TRUE(has_descriptors_next(ours.get()));
+    EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
     Intake::Received got;
     bool came = false;
     const auto ticket = intake->receive(account, ours, *loop, [&](Intake::Received received) {
@@ -100,10 +100,27 @@ struct Intakes : testing::Test {
 
 TEST_F(Intakes, AreNotNeededForPlainMessages) {
   auto [ours, theirs] = connection();
-  EXPECT_FALSE(has_descriptors_next(ours.get()));
+  EXPECT_EQ(look_at_next(ours.get()), Next::kNothing);
   const char byte = 1;
   ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1));
-  EXPECT_FALSE(has_descriptors_next(ours.get()));
+  EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
+}
+
+// The kernel tells a reset once, and then goes on with what is unread.
+TEST_F(Intakes, TakeNothingFromBehindAReset) {
+  auto [ours, theirs] = connection();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(ours.get(), &byte, 1));
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {0}));
+  theirs.reset();
+  EXPECT_EQ(look_at_next(ours.get()), Next::kError);
+  EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
+}
+
+TEST_F(Intakes, TakeTheEndForAMessage) {
+  auto [ours, theirs] = connection();
+  theirs.reset();
+  EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
 }
 
 // The descriptors are neither received nor lost by looking.
@@ -112,7 +129,7 @@ TEST_F(Intakes, LookWithoutReceiving) {
   const char byte = 1;
   ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {0, 1, 2}));
   const int before = open_descriptors();
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(has_descriptors_next(ours.get()));
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
   EXPECT_EQ(open_descriptors(), before);
   std::vector<Fd> fds;
   char read = 0;
