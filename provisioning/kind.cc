@@ -19,13 +19,16 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"mr", 16 * kKi, 1024 * kKi, Measure::kTotal},
     {"mr_bytes", uint64_t{16} << 30, uint64_t{1} << 47, Measure::kTotal},
     {"cq", 2 * kKi, 64 * kKi, Measure::kTotal},
-    {"cqe", 64 * kKi, 4096 * kKi, Measure::kPerObject},
+    {"cqe", 1024 * kKi, 4096 * kKi, Measure::kPerObject},
     {"qp", 1 * kKi, 64 * kKi, Measure::kTotal},
     {"send_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
     {"recv_wr", 16 * kKi, 32 * kKi, Measure::kPerObject},
     {"srq", 1 * kKi, 64 * kKi, Measure::kTotal},
     {"ah", 16 * kKi, 1024 * kKi, Measure::kTotal},
     {"mw", 4 * kKi, 1024 * kKi, Measure::kTotal},
+    {"conns", 2 * kKi, 128 * kKi, Measure::kTotal},
+    {"conn_rate", 2'000, 1'000'000, Measure::kRate},
+    {"req_rate", 200'000, 1'000'000'000, Measure::kRate},
     {"cm_ids", 64 * kKi, 1024 * kKi, Measure::kTotal},
     {"cm_conns", 64 * kKi, 1024 * kKi, Measure::kTotal},
     {"cm_rate", 50'000, 1'000'000, Measure::kRate},
@@ -108,7 +111,8 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
                                     " is more than is possible, which is " +
                                     std::to_string(ceiling));
     if (*slot == 0 &&
-        (*kind == Kind::kMrRate || *kind == Kind::kBandwidth || *kind == Kind::kMsgRate))
+        (*kind == Kind::kConnRate || *kind == Kind::kReqRate || *kind == Kind::kMrRate ||
+         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate))
       return base::fail(EINVAL, what + ": nothing would get through with 0; the least is 1");
   }
   return wanted;

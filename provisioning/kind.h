@@ -31,6 +31,9 @@ enum class Kind : uint8_t {
   kSrq,
   kAh,
   kMw,
+  kConns,     // connections to the session socket, of programs that have opened the vdevice or not
+  kConnRate,  // a second: connections that are accepted; more wait
+  kReqRate,   // a second: requests that are read from sessions; more are read later
   kCmIds,     // ids of rdma_cm that are bound to the vdevice
   kCmConns,   // connections in any state, TIMEWAIT included
   kCmRate,    // a second: connection requests that are sent, and as many from each other tenant
@@ -43,7 +46,7 @@ enum class Kind : uint8_t {
   kBandwidthMin,
   kMsgRate,
 };
-constexpr size_t kKindCount = 21;
+constexpr size_t kKindCount = 24;
 
 enum class Measure : uint8_t { kTotal, kPerObject, kRate };
 

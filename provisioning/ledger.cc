@@ -153,4 +153,9 @@ std::vector<Row> Ledger::rows() const {
   return rows;
 }
 
+uint64_t bound(const Ledger& ledger, Kind kind) {
+  const uint64_t limit = ledger.limit(kind);
+  return limit == traits(kind).ceiling ? 0 : limit;
+}
+
 }  // namespace vrdma::provisioning

@@ -102,4 +102,7 @@ class Ledger {
   [[nodiscard]] Charge::Account& account(Kind kind) const;
 };
 
+// The limit of a rate; 0 stands for what has none.
+[[nodiscard]] uint64_t bound(const Ledger& ledger, Kind kind);
+
 }  // namespace vrdma::provisioning

@@ -10,16 +10,15 @@
 namespace vrdma::vrdmad {
 
 namespace {
-constexpr int kAtOnce = 32;
+constexpr int kAtOnce = 8;
 constexpr std::chrono::seconds kRetry(1);
-constexpr std::chrono::milliseconds kCrowded(50);
 }  // namespace
 
-base::Result<std::unique_ptr<Acceptor>> Acceptor::start(base::EventLoop& loop, base::Fd listener,
-                                                        std::function<void(base::Fd)> accepted,
-                                                        std::function<bool()> crowded) {
+base::Result<std::unique_ptr<Acceptor>> Acceptor::start(
+    base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+    std::function<base::Duration()> closed_for) {
   std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(loop, std::move(listener), std::move(accepted), std::move(crowded)));
+      new Acceptor(loop, std::move(listener), std::move(accepted), std::move(closed_for)));
   if (auto watched = acceptor->watch(); !watched) return base::pass(std::move(watched).error());
   return acceptor;
 }
@@ -40,7 +39,8 @@ base::Result<void> Acceptor::watch() {
 // Whoever connects and connects is not to keep the loop from all others.
 void Acceptor::accept_some() {
   for (int i = 0; i < kAtOnce; ++i) {
-    if (crowded_ && crowded_()) return look_away(kCrowded);
+    if (closed_for_)
+      if (const base::Duration closed = closed_for_(); closed.count() > 0) return look_away(closed);
     base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (client.valid()) {
       accepted_(std::move(client));

@@ -1,5 +1,5 @@
 // A listening socket on a loop: takes who comes, a few at a time, and looks away while there are no
-// descriptors, or while its owner has enough.
+// descriptors, or while its owner wants nobody.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,11 @@ namespace vrdma::vrdmad {
 class Acceptor {
  public:
   // `listener` listens and does not block. `accepted` gets each connection, non-blocking, on the
-  // loop, and does not destroy this. While `crowded`, which may be empty, says so, nobody is taken.
+  // loop, and does not destroy this. `closed_for`, which may be empty, is asked before each: nobody
+  // is taken for as long as it says.
   [[nodiscard]] static base::Result<std::unique_ptr<Acceptor>> start(
       base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
-      std::function<bool()> crowded = {});
+      std::function<base::Duration()> closed_for = {});
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
@@ -25,10 +26,10 @@ class Acceptor {
 
  private:
   Acceptor(base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
-           std::function<bool()> crowded)
+           std::function<base::Duration()> closed_for)
       : loop_(loop),
         accepted_(std::move(accepted)),
-        crowded_(std::move(crowded)),
+        closed_for_(std::move(closed_for)),
         listener_(std::move(listener)) {}
   [[nodiscard]] base::Result<void> watch();
   void accept_some();
@@ -36,7 +37,7 @@ class Acceptor {
 
   base::EventLoop& loop_;
   const std::function<void(base::Fd)> accepted_;
-  const std::function<bool()> crowded_;
+  const std::function<base::Duration()> closed_for_;
   base::Fd listener_;
   base::EventLoop::Watch incoming_;
   base::EventLoop::Timer retry_;  // active instead of incoming_ while it looks away

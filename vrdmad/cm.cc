@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "core/base/random.h"
 #include "core/ipc/cm_messages.h"
@@ -17,6 +18,7 @@ namespace vrdma::vrdmad {
 using base::fail;
 using base::pass;
 using base::Result;
+using provisioning::Kind;
 using verbs::Gid;
 
 namespace {
@@ -81,6 +83,7 @@ Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
   if (!endpoint) return pass(std::move(endpoint.error()));
   std::unique_ptr<CmDevice> device(new CmDevice(*this, std::move(setup), std::move(*endpoint)));
   devices_.push_back(device.get());
+  set_rates(device->netns());
   for (const auto& session : sessions_)
     if (session->netns() == device->netns()) session->device_added(device->endpoint());
   return device;
@@ -88,6 +91,7 @@ Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
 
 void Cm::gone(CmDevice& device) {
   std::erase(devices_, &device);
+  set_rates(device.netns());
   for (const auto& session : sessions_) session->device_removed(device.endpoint());
 }
 
@@ -100,7 +104,51 @@ std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
                                     });
   made->cookie = netns;
   made->intake = std::make_shared<Intake::Account>(settings_.intake);
+  made->entrance = std::make_shared<Entrance>();
   spaces_[netns] = made;
+  set_rates(netns);
+  return made;
+}
+
+// The greatest that one of its vdevices has; the connection is of none of them.
+uint64_t Cm::rate_of(uint64_t netns, Kind kind) const {
+  const uint64_t initial = provisioning::traits(kind).initial;
+  std::optional<uint64_t> most;
+  for (const CmDevice* device : devices_) {
+    if (device->netns() != netns) continue;
+    const uint64_t rate = device->rate(kind);
+    if (rate == 0) return 0;
+    most = std::max(most.value_or(0), rate);
+  }
+  return most.value_or(initial);
+}
+
+void Cm::set_rates(uint64_t netns) {
+  constexpr uint64_t kUsers = 4;  // that may do all that one may at a time
+  const auto known = spaces_.find(netns);
+  const auto space = known != spaces_.end() ? known->second.lock() : nullptr;
+  if (space == nullptr) return;
+  const uint64_t arrivals = rate_of(netns, Kind::kConnRate);
+  space->entrance->set_rate(now(), arrivals * kUsers);
+  for (const auto& [uid, user] : space->users) {
+    user->arrivals.change(now(), arrivals, arrivals);
+    user->requests.set(rate_of(netns, Kind::kReqRate));
+  }
+}
+
+std::shared_ptr<CmUser> Cm::user(CmNamespace& space, uid_t uid) {
+  constexpr size_t kMany = 1024;
+  auto& user = space.users[uid];
+  if (user != nullptr) return user;
+  user = std::make_shared<CmUser>(loop_);
+  const uint64_t arrivals = rate_of(space.cookie, Kind::kConnRate);
+  user->arrivals.change(now(), arrivals, arrivals);
+  user->requests.set(rate_of(space.cookie, Kind::kReqRate));
+  const std::shared_ptr<CmUser> made = user;
+  if (space.users.size() > kMany)
+    std::erase_if(space.users, [&](const auto& entry) {
+      return entry.second != made && entry.second->is_at_rest(now());
+    });
   return made;
 }
 
@@ -108,8 +156,14 @@ Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::str
   auto its = space(netns);
   if (auto known = its->socket.lock(); known != nullptr) return known;
   auto made = SessionSocket::listen(
-      *settings_.identity, its->intake, loop_, directory + "/" + ipc::kCmSocket, netns,
-      [this, its](Arrival arrival) { accept(its, std::move(arrival)); }, [] {});
+      *settings_.identity, loop_, directory + "/" + ipc::kCmSocket, netns,
+      {its->intake, its->entrance,
+       [this, its](Arrival arrival) { accept(its, std::move(arrival)); }, [] {},
+       [this, its](uid_t uid) {
+         const bool may = user(*its, uid)->arrivals.take(now());
+         if (!may) ++counters_.crowded;
+         return may;
+       }});
   if (!made) return pass(std::move(made.error()));
   std::shared_ptr<SessionSocket> shared = std::move(*made);
   its->socket = shared;
@@ -117,7 +171,9 @@ Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::str
 }
 
 void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
-  if (space->sessions >= CmNamespace::kMaxSessions) {
+  const auto whose = user(*space, arrival.caller->peer().uid());
+  if (sessions_.size() >= kMaxSessions || space->sessions >= CmNamespace::kMaxSessions ||
+      whose->sessions >= CmUser::kMaxSessions) {
     ++counters_.crowded;
     return close_connection(space->intake, std::move(arrival.socket));
   }

@@ -19,6 +19,7 @@
 #include "qp1mux/loopback.h"
 #include "qp1mux/mux.h"
 #include "vrdmad/cm_device.h"
+#include "vrdmad/request_rate.h"
 #include "vrdmad/session_socket.h"
 #include "vrdmad/vdevice.h"
 
@@ -34,12 +35,27 @@ struct CmCounters {
   uint64_t unproven = 0;   // refused: of another process or program than the one that connected
   uint64_t unread = 0;     // ended because of events that they did not read
   uint64_t crowded = 0;    // sessions, channels and ids refused: the namespace has too many
+  uint64_t delayed = 0;    // how often a session was not read because its user asks too fast
+};
+
+// What the processes of one user in a namespace have in common.
+struct CmUser {
+  static constexpr uint32_t kMaxSessions = 1024;
+
+  explicit CmUser(base::EventLoop& loop) : requests(loop) {}
+  // Nothing would be other if there were a new one.
+  [[nodiscard]] bool is_at_rest(base::TimePoint now) {
+    return sessions == 0 && arrivals.used(now) == 0 && requests.used() == 0;
+  }
+  base::TokenBucket arrivals;
+  RequestRate requests;
+  uint32_t sessions = 0;
 };
 
 // What the processes of a namespace have in common: the socket, and how much they may have. It ends
 // with the last of its socket and its sessions.
 struct CmNamespace {
-  static constexpr uint32_t kMaxSessions = 1024;
+  static constexpr uint32_t kMaxSessions = 2048;
   static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
   static constexpr uint32_t kMaxIds = 131072;      // besides what each vdevice may have bound to it
   // Unread events about ids that are bound to no vdevice.
@@ -47,6 +63,8 @@ struct CmNamespace {
 
   uint64_t cookie = 0;
   Intake::AccountRef intake;
+  std::shared_ptr<Entrance> entrance;
+  std::map<uid_t, std::shared_ptr<CmUser>> users;
   std::weak_ptr<SessionSocket> socket;
   uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
   bool ending = false;  // one of the sessions
@@ -54,6 +72,8 @@ struct CmNamespace {
 
 class Cm final : qp1mux::Clock, qp1mux::Routes {
  public:
+  static constexpr size_t kMaxSessions = 16384;  // of all namespaces
+
   explicit Cm(base::EventLoop& loop);
   ~Cm() override;
   Cm(const Cm&) = delete;
@@ -73,6 +93,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
                                                                     const std::string& directory);
 
   [[nodiscard]] std::shared_ptr<CmNamespace> space(uint64_t netns);
+  // Of the namespace; made for the first process that comes.
+  [[nodiscard]] std::shared_ptr<CmUser> user(CmNamespace& space, uid_t uid);
   // A process of the namespace, which has connected. Ended at once if there are too many.
   void accept(std::shared_ptr<CmNamespace> space, Arrival arrival);
 
@@ -110,6 +132,9 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
+  // Of its namespace's users, when the limits of a vdevice may have changed.
+  void set_rates(uint64_t netns);
+  [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
   void forget(CmSession* over);
 
   base::EventLoop& loop_;

@@ -64,6 +64,7 @@ Result<void> CmDevice::set_limits(const std::vector<provisioning::Setting>& limi
   count_connections();
   if (auto ok = setup_.ledger.set_limits(limits); !ok) return ok;
   apply_limits();
+  cm_.set_rates(netns());
   return {};
 }
 

@@ -48,6 +48,10 @@ class CmDevice {
     return setup_.ledger.charge(provisioning::Kind::kCmEvents, 1);
   }
 
+  // 0: it has no limit.
+  [[nodiscard]] uint64_t rate(provisioning::Kind kind) const {
+    return provisioning::bound(setup_.ledger, kind);
+  }
   [[nodiscard]] const std::string& fabric() const { return setup_.fabric; }
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
   [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }

@@ -70,12 +70,18 @@ bool changes_nothing(CmCall call) {
 
 }  // namespace
 
-CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, Fd socket,
-                     std::function<void(CmSession*)> ended)
-    : cm_(cm), space_(std::move(space)), socket_(std::move(socket)), ended_(std::move(ended)) {
-  ++space_->sessions;
-  who_.netns = space_->cookie;
-  for (uint64_t& part : who_.secret) part = cm_.secret();
+CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
+                     Fd socket, std::function<void(CmSession*)> ended)
+    : cm_(cm),
+      space_(std::move(space)),
+      user_(cm.user(*space_, who.process.uid())),
+      socket_(std::move(socket)),
+      ended_(std::move(ended)),
+      who_(who) {}
+
+void CmSession::set_counted(bool counted) {
+  if (std::exchange(counted_, counted) == counted) return;
+  for (uint32_t* sessions : {&space_->sessions, &user_->sessions}) *sessions += counted ? 1 : -1u;
 }
 
 bool CmSession::has_secret(const uint8_t* secret) const {
@@ -86,7 +92,8 @@ CmSession::~CmSession() {
   file_ = {};
   while (!channels_.empty()) remove_channel(channels_.begin()->first);
   while (!ids_.empty()) remove_id(ids_.begin()->first);
-  if (counted_) --space_->sessions;
+  set_counted(false);
+  user_->requests.leave(*this);
   death_watch_.reset();
   watch_.reset();
   close_connection(space_->intake, std::move(socket_));
@@ -96,16 +103,24 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
                                                           std::shared_ptr<CmNamespace> space,
                                                           Arrival arrival,
                                                           std::function<void(CmSession*)> ended) {
+  CmSessionFile::Who who{};
+  who.netns = space->cookie;
+  who.process = arrival.caller->peer();
+  who.privileged = arrival.caller->peer().uid() == 0;
+  for (uint64_t& part : who.secret) part = cm.secret();
   std::unique_ptr<CmSession> session(
-      new CmSession(cm, std::move(space), std::move(arrival.socket), std::move(ended)));
-  session->who_.process = arrival.caller->peer();
-  session->who_.privileged = arrival.caller->peer().uid() == 0;
+      new CmSession(cm, std::move(space), who, std::move(arrival.socket), std::move(ended)));
+  session->set_counted(true);
   session->caller_ = std::move(arrival.caller);
-  auto watch = cm.loop().watch(session->socket_.get(), EPOLLIN | EPOLLRDHUP,
-                               [raw = session.get()](uint32_t) { raw->on_socket(); });
-  if (!watch) return base::pass(std::move(watch.error()));
-  session->watch_ = std::move(*watch);
+  if (!session->watch_socket()) return base::fail(ENFILE, "watch an rdma_cm session");
   return session;
+}
+
+bool CmSession::watch_socket() {
+  auto watch =
+      cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
+  if (watch) watch_ = std::move(*watch);
+  return watch.has_value();
 }
 
 uint64_t CmSession::netns() const { return space_->cookie; }
@@ -122,7 +137,16 @@ void CmSession::end_badly() {
   end();
 }
 
+// The socket is readable again, or still.
+void CmSession::admitted() {
+  if (!over_ && !watch_socket()) end();
+}
+
 void CmSession::on_socket() {
+  if (!user_->requests.admits(*this)) {
+    ++cm_.counters().delayed;
+    return watch_.reset();
+  }
   switch (look_at_next(socket_.get())) {
     case Next::kNothing:
       return;
@@ -138,6 +162,7 @@ void CmSession::on_socket() {
   ipc::Sender sender;
   const auto received = ipc::receive(socket_.get(), &request, &none, &sender);
   if (!received && received.error().code() == ECONNRESET) return end();
+  RequestRate::has_read(*this);
   if (!received || request.magic != ipc::kCmMagic) return end_badly();
   ipc::CmReply reply;
   reply.sequence = request.sequence;

@@ -21,14 +21,16 @@
 #include "vrdmad/cm_events.h"
 #include "vrdmad/cm_session_file.h"
 #include "vrdmad/identity/identity.h"
+#include "vrdmad/request_rate.h"
 
 namespace vrdma::vrdmad {
 
 class Cm;
 class CmDevice;
 struct CmNamespace;
+struct CmUser;
 
-class CmSession {
+class CmSession final : private RequestRate::Reader {
  public:
   static constexpr uint32_t kMaxBacklog = 1024;
 
@@ -40,7 +42,7 @@ class CmSession {
   // has one (kResume).
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> adopt(
       Cm& cm, CmSessionFile file, std::function<void(CmSession*)> ended);
-  ~CmSession();
+  ~CmSession() override;
   CmSession(const CmSession&) = delete;
   CmSession& operator=(const CmSession&) = delete;
 
@@ -80,10 +82,13 @@ class CmSession {
     uint32_t backlog = 0, unheard = 0;
   };
 
-  CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, base::Fd socket,
-            std::function<void(CmSession*)> ended);
+  CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
+            base::Fd socket, std::function<void(CmSession*)> ended);
 
+  [[nodiscard]] bool watch_socket();
   void on_socket();
+  void admitted() override;
+  void set_counted(bool counted);
   void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   void answer(const ipc::CmReply& reply, const base::Fd& beside);
   void end_badly();  // because of what it sent
@@ -133,6 +138,7 @@ class CmSession {
 
   Cm& cm_;
   const std::shared_ptr<CmNamespace> space_;
+  const std::shared_ptr<CmUser> user_;
   base::Fd socket_;
   std::function<void(CmSession*)> ended_;
   base::EventLoop::Watch watch_;
@@ -144,7 +150,7 @@ class CmSession {
   ipc::CmReply last_;                   // of the dead daemon
   bool over_ = false;
   CmSession* taken_from_ = nullptr;  // an id, by the request that is being served
-  bool counted_ = true;              // among the connections of the namespace
+  bool counted_ = false;             // among the connections of the namespace and its user
   bool serving_ = false;             // a request, with whose answer what it changes takes effect
   std::vector<uint32_t> touched_;    // channels with something to tell, then
   CmEvents events_;

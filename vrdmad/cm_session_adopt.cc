@@ -39,11 +39,8 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
   auto opened = (*caller)->open();
   if (!opened) return pass(std::move(opened).error());
   std::unique_ptr<CmSession> session(
-      new CmSession(cm, cm.space(who->netns), Fd(), std::move(ended)));
-  session->who_ = *who;
+      new CmSession(cm, cm.space(who->netns), *who, Fd(), std::move(ended)));
   session->file_ = std::move(file);
-  --session->space_->sessions;
-  session->counted_ = false;
   session->pidfd_ = std::move(opened->pidfd);
   auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
                                [raw = session.get()](uint32_t) { raw->end(); });
@@ -115,11 +112,8 @@ void CmSession::attach(Fd socket, uint32_t sequence) {
   socket_ = std::move(socket);
   death_watch_.reset();
   pidfd_.reset();
-  if (!std::exchange(counted_, true)) ++space_->sessions;
-  auto watch =
-      cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
-  if (!watch) return end();
-  watch_ = std::move(*watch);
+  set_counted(true);
+  if (!watch_socket()) return end();
   last_ = file_.answer();
   ipc::CmReply reply;
   reply.sequence = sequence;

@@ -277,16 +277,19 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(const VdevSpec& spec,
   else
     apply(*record);
 
+  set_entrance(*record);
   auto socket = SessionSocket::listen(
-      *settings_.identity, account, loop_,
-      *directory + "/" + std::to_string(record->number) + ".sock", netns->cookie,
-      [&worker, name](Arrival arrival) { worker.accept(name, std::move(arrival)); },
-      [raw = record.get(), name] {
-        // Who wants to can come a million times.
-        if (std::has_single_bit(++raw->foreign))
-          spdlog::warn("vdevice {}: refused a connection from another network namespace, {} so far",
-                       name, raw->foreign);
-      });
+      *settings_.identity, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
+      netns->cookie,
+      {account, record->entrance,
+       [&worker, name](Arrival arrival) { worker.accept(name, std::move(arrival)); },
+       [raw = record.get(), name] {
+         // Who wants to can come a million times.
+         if (std::has_single_bit(++raw->foreign))
+           spdlog::warn(
+               "vdevice {}: refused a connection from another network namespace, {} so far", name,
+               raw->foreign);
+       }});
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
   auto cm_socket = cm_.socket(netns->cookie, *directory);
@@ -390,7 +393,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.sessions = use.sessions;
   for (const auto& gid : record.gids.gids())
     info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
-  info.quota = to_rows(together(use.quota, record.cm->rows()));
+  info.quota = to_rows(quota_rows(record, use));
   info.allowed = record.spec.allow;
   info.limited = record.allotment.limited();
   info.no_direct = record.spec.no_direct;
@@ -494,6 +497,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
       store_again(record);
       return pass(std::move(ok.error()));
     }
+    set_entrance(record);
     VdevInfo changed = info(record);
     tell(WatchEvent::Type::kChanged, changed, "quota changed");
     return changed;
@@ -517,11 +521,25 @@ std::vector<CounterRow> Daemon::counters() {
   return call([&] { return counter_rows(); });
 }
 
+void Daemon::set_entrance(const Record& record) {
+  record.entrance->set_rate(base::EventLoop::now(), record.cm->rate(provisioning::Kind::kConnRate));
+}
+
+// Of all ledgers that the vdevice has.
+std::vector<provisioning::Row> Daemon::quota_rows(const Record& record, const VdeviceUse& use) {
+  auto rows = together(use.quota, record.cm->rows());
+  if (rows.empty()) return rows;
+  auto& row = rows[static_cast<size_t>(provisioning::Kind::kConnRate)];
+  row.used = record.entrance->used(base::EventLoop::now());
+  row.refused = record.entrance->closed();
+  return rows;
+}
+
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const std::string& name = record.spec.name;
   const VdeviceUse use = worker_of(record.fabric).use(name);
-  auto rows = vdevice_rows({name, record.tenant}, use, together(use.quota, record.cm->rows()),
-                           record.foreign, record.cm->endpoint().counters());
+  auto rows = vdevice_rows({name, record.tenant}, use, quota_rows(record, use), record.foreign,
+                           record.cm->endpoint().counters());
   rows.push_back({name, "addresses_ignored", record.ignored_so_far, {}, false, record.tenant});
   if (record.gsi != nullptr)
     rows.push_back({name, "cm_qp1_lost", record.gsi->lost(), {}, false, record.tenant});
@@ -548,6 +566,7 @@ std::vector<CounterRow> Daemon::counter_rows() {
   rows.push_back({"daemon", "cm_sessions_unproven", cm.unproven});
   rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
   rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
+  rows.push_back({"daemon", "cm_sessions_delayed", cm.delayed});
   TenantTotals totals = gone_;
   for (const auto& [name, record] : records_) {
     for (auto& row : counter_rows(*record)) {

@@ -107,6 +107,8 @@ class Daemon final : public AdminBackend {
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
+  static void set_entrance(const Record& record);
+  static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
   std::vector<CounterRow> counter_rows(const Record& record);
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // those without vdevices and settings

@@ -33,6 +33,7 @@ struct Daemon::Record {
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<RawGsi> gsi;  // none: not allowed
+  std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();
   std::shared_ptr<void> in_worker;
   std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;

@@ -57,6 +57,7 @@ Session::Session(Fd socket, std::shared_ptr<Vdevice> vdevice, transport::Runner&
 
 Session::~Session() {
   runner_.remove(this);
+  vdevice_->requests.leave(*this);
   socket_watch_.reset();
   too_soon_.reset();
   death_watch_.reset();
@@ -144,7 +145,7 @@ bool Session::run(transport::Turn& turn) {
     read_request();
     turn.spend_time(turn.now() - begun);
   }
-  return readable_ && !over_;
+  return readable_ && !over_ && !RequestRate::waits(*this);
 }
 
 void Session::read_request() {
@@ -161,6 +162,7 @@ void Session::read_request() {
     if (::poll(&ended, 1, 0) > 0) end(false);
     return;
   }
+  if (!vdevice_->requests.admits(*this)) return;
   switch (look_at_next(socket_.get())) {
     case Next::kNothing:
       readable_ = false;
@@ -176,6 +178,7 @@ void Session::read_request() {
   std::vector<Fd> none;
   const auto received = ipc::receive(socket_.get(), &request, &none, &sender_);
   if (!received) return end(received.error().code() == EBADMSG);
+  RequestRate::has_read(*this);
   on_request(request, {});
 }
 
@@ -185,6 +188,7 @@ void Session::hand_over() {
   Intake* const intake = vdevice_->intake->intake();
   if (intake == nullptr) return end(true);
   with_intake_ = true;
+  RequestRate::has_read(*this);
   handed_over_ = intake->receive(vdevice_->intake, socket_, loop(),
                                  [this, alive = std::weak_ptr(alive_)](Intake::Received received) {
                                    if (!alive.expired() && !over_)

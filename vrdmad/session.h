@@ -24,6 +24,7 @@
 #include "transport/send_queue.h"
 #include "vrdmad/intake/shown.h"
 #include "vrdmad/process_files.h"
+#include "vrdmad/request_rate.h"
 #include "vrdmad/session_file.h"
 #include "vrdmad/vdevice.h"
 
@@ -40,7 +41,7 @@ struct SessionSummary {
 };
 [[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
 
-class Session final : private transport::Runnable {
+class Session final : private transport::Runnable, private RequestRate::Reader {
  public:
   // `ended` is called once, from the loop, when the session may be destroyed.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
@@ -61,6 +62,8 @@ class Session final : private transport::Runnable {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // What its connection is charged, until it is destroyed.
+  void pay(provisioning::Charge connection) { connection_ = std::move(connection); }
   // The vdevice has gone: tells the program and flushes its queues.
   void device_gone();
   // Whether another daemon could take it over.
@@ -81,6 +84,7 @@ class Session final : private transport::Runnable {
           const SessionSettings& settings, std::function<void(Session*)> ended);
 
   bool run(transport::Turn& turn) override;
+  void admitted() override { runner_.activate(this); }
   void on_socket();
   void hand_over();
   void on_handed_over(Intake::Received received);
@@ -188,6 +192,7 @@ class Session final : private transport::Runnable {
   [[nodiscard]] base::EventLoop& loop() const { return runner_.loop(); }
 
   base::Fd socket_;
+  provisioning::Charge connection_;
   std::shared_ptr<Vdevice> vdevice_;
   transport::Runner& runner_;
   const SessionSettings& settings_;

@@ -18,26 +18,34 @@ namespace vrdma::vrdmad {
 
 class SessionSocket {
  public:
-  // `accepted` gets each connection from `netns_cookie`; `refused` is called for each other. Both
-  // on the loop. A connection whose process has ended or cannot be identified is closed. Nobody is
-  // accepted while `account` is crowded.
-  [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(
-      Identity& identity, Intake::AccountRef account, base::EventLoop& loop,
-      const std::string& path, uint64_t netns_cookie, std::function<void(Arrival)> accepted,
-      std::function<void()> refused);
+  // Whose it is. All is called on the loop.
+  struct Owner {
+    Intake::AccountRef account;             // nobody is accepted while it is crowded,
+    std::shared_ptr<Entrance> entrance;     // or this is closed
+    std::function<void(Arrival)> accepted;  // each connection from the namespace
+    std::function<void()> refused;          // for each other, of which nothing else is asked
+    // Whether one of the user is wanted; empty: all are. If not, it is closed.
+    std::function<bool(uid_t)> wants = {};
+  };
+  // A connection whose process has ended or cannot be identified is closed.
+  [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(Identity& identity,
+                                                                           base::EventLoop& loop,
+                                                                           const std::string& path,
+                                                                           uint64_t netns_cookie,
+                                                                           Owner owner);
   ~SessionSocket();  // the path goes too
   SessionSocket(const SessionSocket&) = delete;
   SessionSocket& operator=(const SessionSocket&) = delete;
 
  private:
   SessionSocket() = default;
-  void admit(Arrival arrival);
+  [[nodiscard]] base::Duration closed_for() const;
+  [[nodiscard]] bool wants(base::Fd& client);
 
   std::string path_;
-  Intake::AccountRef account_;
   uint64_t netns_cookie_ = 0;
-  std::function<void(Arrival)> accepted_;
-  std::function<void()> refused_;
+  Owner owner_;
+  Intake::AccountRef foreign_;  // of connections from other namespaces, which are not the owner's
   std::unique_ptr<Acceptor> acceptor_;
 };
 

@@ -10,18 +10,27 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
                  const Rates& rates)
     : ledger(std::move(limits)),
       pacer(std::make_unique<Pacer>(runner.loop(), rates)),
+      requests(runner.loop()),
       lane(runner, tenant) {}
 Vdevice::~Vdevice() = default;
 
 void Vdevice::apply_limits(bool limited) {
-  const uint64_t mr_rate = ledger.limit(Kind::kMrRate);
-  registrations.change(base::EventLoop::now(),
-                       mr_rate == provisioning::traits(Kind::kMrRate).ceiling ? 0 : mr_rate,
-                       mr_rate);
+  const uint64_t mr_rate = provisioning::bound(ledger, Kind::kMrRate);
+  registrations.change(base::EventLoop::now(), mr_rate, mr_rate);
+  requests.set(provisioning::bound(ledger, Kind::kReqRate));
   pacer->set(ledger.limits());
   device.pace = limited ? pacer.get() : nullptr;
   device.fabric->set_limited(&device, limited || no_direct);
   if (!limited) pacer->dismiss();
+}
+
+std::vector<provisioning::Row> Vdevice::rows() {
+  auto rows = ledger.rows();
+  pacer->report(rows);
+  auto& row = rows[static_cast<size_t>(Kind::kReqRate)];
+  row.used = requests.used();
+  row.refused = requests.waited();
+  return rows;
 }
 
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {

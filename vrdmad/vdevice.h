@@ -15,6 +15,7 @@
 #include "transport/runner.h"
 #include "vrdmad/identity/identity.h"
 #include "vrdmad/pacer.h"
+#include "vrdmad/request_rate.h"
 
 namespace vrdma::vrdmad {
 
@@ -51,6 +52,7 @@ struct Vdevice {
   std::string ibdev;                // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;     // never null; it is the device's pace while that is limited
   base::TokenBucket registrations;  // mr_rate
+  RequestRate requests;             // req_rate
   // What its users have, by control group, as long as they have something.
   std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
   std::list<std::unique_ptr<Session>> sessions;
@@ -68,6 +70,8 @@ struct Vdevice {
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
+  // What is in use.
+  [[nodiscard]] std::vector<provisioning::Row> rows();
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
   Vdevice(const Vdevice&) = delete;
   Vdevice& operator=(const Vdevice&) = delete;

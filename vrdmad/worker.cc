@@ -10,16 +10,24 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// Of a vdevice: connections that have not said who they are, for which no quota pays.
+// Of a vdevice: connections that have not said who they are.
 constexpr size_t kMaxStrangers = 1024;
 
-// Makes room for one more: who has said nothing for longest has to go.
-void bound_strangers(Vdevice& vdevice) {
-  if (vdevice.sessions.size() < vdevice.device.contexts.size() + kMaxStrangers) return;
-  ++vdevice.counters.refused;
+// The right of one more connection to be there. If there are too many, who has said nothing for
+// longest has to go; if all have opened the vdevice, there is none.
+base::Result<provisioning::Charge> make_room(Vdevice& vdevice) {
   const auto is_stranger = [](const auto& session) { return session->context() == nullptr; };
-  vdevice.sessions.erase(
-      std::find_if(vdevice.sessions.begin(), vdevice.sessions.end(), is_stranger));
+  auto& sessions = vdevice.sessions;
+  for (;;) {
+    const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxStrangers;
+    if (!fits) vdevice.ledger.count_refusal(provisioning::Kind::kConns);
+    auto charge = fits ? vdevice.ledger.charge(provisioning::Kind::kConns, 1)
+                       : base::fail(ENOMEM, "too many say nothing");
+    if (charge) return charge;
+    const auto oldest = std::find_if(sessions.begin(), sessions.end(), is_stranger);
+    if (oldest == sessions.end()) return charge;
+    sessions.erase(oldest);
+  }
 }
 
 }  // namespace
@@ -140,6 +148,8 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
         continue;
       }
       spdlog::info("vdevice {}: took over the session of process {}", of.vdevice, of.pid);
+      if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
+        (*session)->pay(std::move(*room));
       adopted.push_back(session->get());
       it->second->sessions.push_back(std::move(*session));
     }
@@ -178,14 +188,12 @@ void Worker::forget(Session* over) {
   held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
 }
 
-// Connections come faster than a worker can take them if somebody wants that: the descriptors of
-// those that wait are all vdevices'.
+// Its entrance bounds how many of these a vdevice has.
 struct Worker::Waiting {
-  Worker& worker;
   Arrival arrival;
-  Waiting(Worker& to, Arrival from) : worker(to), arrival(std::move(from)) { ++worker.accepted_; }
+  const Entrance::Waiting counted;
+  explicit Waiting(Arrival from) : arrival(std::move(from)), counted(arrival.entrance) {}
   ~Waiting() {
-    --worker.accepted_;
     if (arrival.socket.valid()) close_connection(arrival.account, std::move(arrival.socket));
   }
   Waiting(const Waiting&) = delete;
@@ -194,10 +202,7 @@ struct Worker::Waiting {
 
 // In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
 void Worker::accept(const std::string& name, Arrival arrival) {
-  constexpr unsigned kMost = 4096;
-  if (accepted_.load(std::memory_order_relaxed) >= kMost)
-    return close_connection(arrival.account, std::move(arrival.socket));
-  loop_->post([this, name, waiting = std::make_shared<Waiting>(*this, std::move(arrival))] {
+  loop_->post([this, name, waiting = std::make_shared<Waiting>(std::move(arrival))] {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return;
     it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
@@ -207,22 +212,23 @@ void Worker::accept(const std::string& name, Arrival arrival) {
 }
 
 void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival) {
-  if (vdevice->gone) return close_connection(arrival.account, std::move(arrival.socket));
-  bound_strangers(*vdevice);
+  auto room = vdevice->gone ? base::fail(ENODEV, "the vdevice has gone") : make_room(*vdevice);
+  if (!room) return close_connection(arrival.account, std::move(arrival.socket));
   auto session = Session::start(std::move(arrival), vdevice, runner_, settings_, &Worker::forget);
-  if (session) vdevice->sessions.push_back(std::move(*session));
+  if (!session) return;
+  (*session)->pay(std::move(*room));
+  vdevice->sessions.push_back(std::move(*session));
 }
 
 VdeviceUse Worker::use(const std::string& name) {
   return call([&]() -> VdeviceUse {
     const auto it = vdevices_.find(name);
     if (it == vdevices_.end()) return {};
-    const Vdevice& vdevice = *it->second;
+    Vdevice& vdevice = *it->second;
     VdeviceUse use;
     for (const auto& session : vdevice.sessions)
       if (session->context() != nullptr) ++use.sessions;
-    use.quota = vdevice.ledger.rows();
-    vdevice.pacer->report(use.quota);
+    use.quota = vdevice.rows();
     use.paced_bytes = vdevice.pacer->bytes();
     use.paced_messages = vdevice.pacer->messages();
     use.counters = vdevice.counters;

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <future>
 #include <map>
 #include <memory>
@@ -110,8 +109,7 @@ class Worker {
   transport::Runner runner_;
   SessionSettings settings_;
   std::thread thread_;
-  bool left_ = false;                   // sessions, for another daemon
-  std::atomic<unsigned> accepted_ = 0;  // connections that the worker has not taken yet
+  bool left_ = false;  // sessions, for another daemon
 
   // The worker's thread only.
   struct FabricEntry {

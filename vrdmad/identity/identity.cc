@@ -24,9 +24,7 @@ constexpr int kBacklog = 128;
 }  // namespace
 
 Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const std::string& path,
-                                                   std::function<void(Arrival)> accepted,
-                                                   std::function<void(Fd)> lost,
-                                                   std::function<bool()> crowded) {
+                                                   Reception reception) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -43,20 +41,18 @@ Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const 
     return fail_errno("bind " + path);
   if (::chmod(path.c_str(), 0666) != 0) return fail_errno("chmod " + path);
   if (::listen(listener.get(), kBacklog) != 0) return fail_errno("listen on " + path);
+  auto closed_for = std::move(reception.closed_for);
   return Acceptor::start(
       loop, std::move(listener),
-      [self = shared_from_this(), accepted = std::move(accepted),
-       lost = std::move(lost)](Fd socket) {
+      [self = shared_from_this(), reception = std::move(reception)](Fd socket) {
+        if (!reception.wants(socket)) return;
         auto handle = rdma::identify_peer(socket.get());
-        if (!handle) {
-          if (lost) lost(std::move(socket));
-          return;
-        }
+        if (!handle) return reception.lost(std::move(socket));
         const rdma::Peer peer = handle->peer;
         const uint32_t entry = self->add(std::move(*handle));
-        accepted({std::move(socket), std::make_shared<Caller>(self, entry, peer)});
+        reception.accepted({std::move(socket), std::make_shared<Caller>(self, entry, peer)});
       },
-      std::move(crowded));
+      std::move(closed_for));
 }
 
 Result<Arrival> Identity::admit(Fd socket) {

@@ -22,6 +22,7 @@
 #include "core/ipc/socket.h"
 #include "core/rdma/peer.h"
 #include "vrdmad/acceptor.h"
+#include "vrdmad/entrance.h"
 #include "vrdmad/intake/intake.h"
 
 namespace vrdma::vrdmad {
@@ -55,16 +56,26 @@ static_assert(sizeof(IdentityAnswer) == 168 + sizeof(rdma::Peer));
 struct Arrival {
   base::Fd socket;  // non-blocking
   std::shared_ptr<Caller> caller;
-  Intake::AccountRef account = nullptr;  // of the listener
+  Intake::AccountRef account = nullptr;          // of the listener
+  std::shared_ptr<Entrance> entrance = nullptr;  // likewise; none: in a test
+};
+
+// What a listener does with who connects; all on its loop.
+struct Reception {
+  std::function<base::Duration()> closed_for;  // as for Acceptor::start()
+  // Asked before the process is identified, which takes longer than all else. False: nothing is
+  // done but to close the connection, which is the callee's then.
+  std::function<bool(base::Fd& socket)> wants;
+  std::function<void(Arrival)> accepted;
+  std::function<void(base::Fd)> lost;  // whose process could not be identified
 };
 
 class Identity : public std::enable_shared_from_this<Identity> {
  public:
-  // Unlinks nothing. `accepted` gets each connection on the loop; `lost`, which may be empty, each
-  // socket whose process could not be identified. `crowded` as for Acceptor::start().
-  [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(
-      base::EventLoop& loop, const std::string& path, std::function<void(Arrival)> accepted,
-      std::function<void(base::Fd)> lost, std::function<bool()> crowded = {});
+  // Unlinks nothing.
+  [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(base::EventLoop& loop,
+                                                               const std::string& path,
+                                                               Reception reception);
 
   using Beside = std::array<base::Fd, 3>;
   [[nodiscard]] IdentityAnswer serve(const IdentityRequest& request, Beside* beside);

@@ -21,7 +21,8 @@ TEST(Kind, HasOneNameEach) {
   EXPECT_EQ(names.size(), kKindCount);
   EXPECT_EQ(kind_names(),
             "context, pd, mr, mr_bytes, cq, cqe, qp, send_wr, recv_wr, srq, ah, mw, "
-            "cm_ids, cm_conns, cm_rate, cm_events, cm_early, mr_rate, bandwidth, bandwidth_min, "
+            "conns, conn_rate, req_rate, cm_ids, cm_conns, cm_rate, cm_events, cm_early, mr_rate, "
+            "bandwidth, bandwidth_min, "
             "msg_rate");
   EXPECT_EQ(find_kind("frogs"), std::nullopt);
   EXPECT_EQ(find_kind(""), std::nullopt);
@@ -31,6 +32,14 @@ TEST(Kind, KnowsWhatBoundsEachObject) {
   for (const Kind kind : all_kinds())
     EXPECT_EQ(traits(kind).per_object(),
               kind == Kind::kCqe || kind == Kind::kSendWr || kind == Kind::kRecvWr);
+}
+
+// docs/limits.md says where the numbers come from.
+TEST(Kind, IsEnoughForProgramsWithManyPeers) {
+  constexpr uint64_t kPeers = 256;
+  EXPECT_GE(traits(Kind::kCqe).initial, (384 + 384) * kPeers) << "ofi_rxm";
+  EXPECT_GE(traits(Kind::kQp).initial, 2 * kPeers) << "UCX with two transports";
+  EXPECT_GE(traits(Kind::kConns).initial, traits(Kind::kContexts).initial + kPeers);
 }
 
 TEST(ParseSettings, TakesNumbersAndSuffixes) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -27,11 +28,14 @@ class Listening : public testing::Test {
     clients_.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     ASSERT_EQ(::connect(clients_.back().get(), reinterpret_cast<sockaddr*>(&address_), length_), 0);
   }
-  void start() {
-    auto acceptor = Acceptor::start(*loop_, std::move(listener_), [this](base::Fd client) {
-      accepted_.push_back(std::move(client));
-      if (accepted_.size() == clients_.size()) loop_->stop();
-    });
+  void start(std::function<base::Duration()> closed_for = {}) {
+    auto acceptor = Acceptor::start(
+        *loop_, std::move(listener_),
+        [this](base::Fd client) {
+          accepted_.push_back(std::move(client));
+          if (accepted_.size() == clients_.size()) loop_->stop();
+        },
+        std::move(closed_for));
     ASSERT_TRUE(acceptor) << acceptor.error().message();
     acceptor_ = std::move(*acceptor);
   }
@@ -75,6 +79,23 @@ TEST_F(Listening, LooksAwayWithoutDescriptorsAndTakesWhoWaitsLater) {
       100'000'000);
   run(std::chrono::seconds(30));
   EXPECT_EQ(accepted_.size(), 1u);
+}
+
+TEST_F(Listening, TakesNobodyWhileItIsClosed) {
+  bool closed = true;
+  int asked = 0;
+  for (int i = 0; i < 20; ++i) connect();
+  start([&] {
+    ++asked;
+    return closed ? std::chrono::milliseconds(20) : std::chrono::milliseconds(0);
+  });
+  run(std::chrono::milliseconds(200));
+  EXPECT_TRUE(accepted_.empty());
+  EXPECT_GT(asked, 0);
+  EXPECT_LE(asked, 11) << "it is asked again before the time that it said";
+  closed = false;
+  run(std::chrono::seconds(30));
+  EXPECT_EQ(accepted_.size(), 20u);
 }
 
 TEST_F(Listening, LeavesWhoWaitsToWhoStopsIt) {
