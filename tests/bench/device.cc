@@ -40,14 +40,15 @@ Buffer::Buffer(size_t bytes) : size_((bytes + 4095) / 4096 * 4096) {
 Buffer::~Buffer() { munmap(data_, size_); }
 
 ibv_mr* register_memory(const Buffer& buffer) {
-  ibv_mr* mr = ibv_reg_mr(device().pd, buffer.data(), buffer.size(),
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_mr* mr =
+      ibv_reg_mr(device().pd, buffer.data(), buffer.size(),
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   if (mr == nullptr) fail("ibv_reg_mr");
   return mr;
 }
 
-ibv_cq* make_cq(int entries) {
-  ibv_cq* cq = ibv_create_cq(device().context, entries, nullptr, nullptr, 0);
+ibv_cq* make_cq(int entries, ibv_comp_channel* channel) {
+  ibv_cq* cq = ibv_create_cq(device().context, entries, nullptr, channel, 0);
   if (cq == nullptr) fail("ibv_create_cq");
   return cq;
 }
@@ -68,7 +69,7 @@ void to_init(ibv_qp* qp) {
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_INIT;
   to.port_num = 1;
-  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (ibv_modify_qp(qp, &to,
                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0)
     fail("ibv_modify_qp to INIT");
@@ -84,6 +85,7 @@ void to_rtr(ibv_qp* qp, const ibv_qp* peer) {
   to.ah_attr.grh.hop_limit = 1;
   to.ah_attr.port_num = 1;
   to.min_rnr_timer = 12;
+  to.max_dest_rd_atomic = 16;
   if (ibv_modify_qp(qp, &to,
                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
@@ -95,6 +97,7 @@ void to_rts(ibv_qp* qp) {
   to.qp_state = IBV_QPS_RTS;
   to.timeout = 14;
   to.retry_cnt = to.rnr_retry = 7;
+  to.max_rd_atomic = 16;
   if (ibv_modify_qp(qp, &to,
                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                         IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) != 0)
@@ -102,6 +105,12 @@ void to_rts(ibv_qp* qp) {
 }
 
 }  // namespace
+
+void join_itself(ibv_qp* qp) {
+  to_init(qp);
+  to_rtr(qp, qp);
+  to_rts(qp);
+}
 
 Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{make_cq(4096), {}} {
   for (size_t i = 0; i < count; ++i) {

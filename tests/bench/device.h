@@ -60,7 +60,10 @@ class Queues {
   Side near_, far_;
 };
 
-ibv_cq* make_cq(int entries);
+// An RC queue pair joined to itself, ready to send.
+void join_itself(ibv_qp* qp);
+
+ibv_cq* make_cq(int entries, ibv_comp_channel* channel = nullptr);
 ibv_qp* make_qp(ibv_cq* cq, uint32_t depth);
 
 // An 8-byte inline write or send from the begin of the memory; a write goes to its end.

@@ -1,12 +1,14 @@
 """What is measured. `--only` takes the keys, also with * and ?.
 
 A Metric is ours, some peers, and goals for their ratio or (no peer) for ours. A Point is one size of
-the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count.
+the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count. Neighbours
+is a victim's times beside attacks.
 """
 
 from dataclasses import dataclass, field
 from typing import Callable
 
+import neighbours
 import probes as p
 
 
@@ -34,6 +36,13 @@ class Growth:
     what: str  # as bench_scale has it
     counts: list
     goals: list = field(default_factory=list)  # (title, unit, column of the last row, (op, value))
+
+
+@dataclass
+class Neighbours:
+    key: str
+    attacks: list  # names of neighbours.ATTACKS
+    seconds: float  # for each of a victim's two kinds of times
 
 
 SIZES = [2, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
@@ -135,6 +144,8 @@ def metrics(quick):
         Growth("scale_qps", "qps",
                [64, 256] if quick else [1000, 2000, 5000, 10000, 20000, 40000, 65000]),
         Growth("scale_mrs", "mrs", [100, 1000] if quick else [1000, 5000, 10000, 50000, 100000]),
+        Neighbours("neighbours", ["turns", "connects"] if quick else list(neighbours.ATTACKS),
+                   0.2 if quick else 3),
     ]
 
 

@@ -102,6 +102,20 @@ def growth_table(growth):
             + f"{load_of(growth['loads']).capitalize()}.\n")
 
 
+VICTIM_COLUMNS = {"median": "median", "p99": "p99", "p999": "p99.9", "max": "max"}
+
+
+def victims_table(entry):
+    header = ["attack", "fabric"] + [f"{verb} {title}" for verb in ("WRITE", "open")
+                                     for title in VICTIM_COLUMNS.values()]
+    rows = [[row["title"], row["fabric"] or "–"] +
+            [figure(row[what][column]) for what in ("write", "open") for column in VICTIM_COLUMNS]
+            for row in entry["victims"]]
+    return ("### neighbours (us)\n\n" + table(header, rows)
+            + f"\n\n{entry['seconds']} s for each. {load_of(entry['loads']).capitalize()}. What others "
+              "took includes the attackers.\n")
+
+
 def sizes_table(kind, points):
     names = list(points[0]["values"])
     rows = [[f"{point['size']:,}"] + [spread(point["values"][name]) for name in names]
@@ -163,6 +177,7 @@ class Results:
             if points:
                 parts.append(sizes_table(kind, points))
         parts += [growth_table(growth) for growth in growths]
+        parts += [victims_table(entry) for entry in entries if "victims" in entry]
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def write(self, order):

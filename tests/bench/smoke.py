@@ -11,7 +11,7 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
-           "latency_2", "latency_4096", "scale_qps"]
+           "latency_2", "latency_4096", "scale_qps", "neighbours"]
 FAULTS = []
 
 
@@ -47,6 +47,14 @@ def check_json(folder):
     expect(len(entries["latency_2"]["values"]) == 8, "latency_2: not eight curves")
     for name, values in entries["latency_2"]["values"].items():
         expect(numbers(values, 1), f"latency_2: not one number of {name}")
+    victims = entries["neighbours"]["victims"]
+    expect([row["attack"] for row in victims] == ["none"] + 2 * ["turns"] + 2 * ["connects"],
+           "neighbours: not every attack in either fabric")
+    for row in victims:
+        for what in ("write", "open"):
+            times = [row[what][name] for name in ("median", "p99", "p999", "max")]
+            expect(row[what]["count"] > 0 and 0 < times[0] and times == sorted(times),
+                   f"neighbours: {what} beside {row['attack']} is not whole")
     expect(all(row["count"] > 0 and row["median_us"] > 0 for row in entries["scale_qps"]["rows"]),
            "scale_qps: a row is not whole")
 
@@ -55,8 +63,10 @@ def check_table(text):
     for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB"):
         expect(re.search(rf"^\| {title}.* (yes|no) \| \d+ % \|$", text, re.MULTILINE),
                f"the table has no verdict on: {title}")
-    expect(text.count("load average") + text.count("Load average") == 3, "the loads are not told")
+    expect(text.count("load average") + text.count("Load average") == 4, "the loads are not told")
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
+    expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|connections[^|]*) \| (?:–|same|other) "
+                          r"\|( [\d.,]+ \|){8}$", text, re.MULTILINE)) == 5, "no row of neighbours")
     expect(re.search(r"^\| 256 \|( [\d.,-]+ \|){4}$", text, re.MULTILINE), "no row of 256 qps")
 
 

@@ -11,6 +11,7 @@ whose process was killed outright is removed by the next one.
 
 import ctypes
 import glob
+import json
 import os
 import re
 import resource
@@ -139,6 +140,39 @@ class Stage:
             self.ctl("vdev", "create", "ve", "--netns", self.name("e"), "--netdev", "eth0",
                      "--tenant", "ample", "--quota", quota)
         return "e"
+
+    def neighbours(self):
+        """Namespaces g, h, i with mediated vdevices of a tenant each: a victim, who might be attacked
+        by h in its own fabric and by i in another."""
+        if self.name("g") in self.namespaces:
+            return
+        self._join("g", "h")
+        self._join("i", "j")
+        for side, fabric in (("g", "shared"), ("h", "shared"), ("i", "other")):
+            self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev", "eth0",
+                     "--tenant", "neighbour-" + side, "--fabric", fabric, "--no-direct")
+
+    def address(self, side):
+        return "10.0.0.2" if side in ("b", "d", "f", "h", "j") else "10.0.0.1"
+
+    def socket(self, side):
+        return self._json("vdev", "show", "v" + side)[0]["socket"]
+
+    def counted(self, vdevice, counter):
+        return sum(row["value"] for row in self._json("stats", vdevice) if row["name"] == counter)
+
+    def _json(self, *words):
+        return json.loads(self.ctl(*words, "-o", "json"))
+
+    def empty(self, side):
+        """Ends what is left in the namespace, and waits until its vdevice is nobody's."""
+        for pid in sh("ip", "netns", "pids", self.name(side), ok=True).split():
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.wait_until(lambda: self.counted("v" + side, "sessions") == 0, 60,
+                        f"v{side} has sessions of programs that are dead")
 
     def crowd(self, count):
         """The name of a namespace with netdevs d0, d1, ... that are up and lead nowhere."""
