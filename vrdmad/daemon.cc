@@ -31,16 +31,6 @@ uint32_t roce_mtu(uint32_t netdev_mtu) {
   return port.roce_mtu();
 }
 
-// What the worker counts and what is counted here; of each kind it is one of them.
-std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
-                                        const std::vector<provisioning::Row>& more) {
-  for (size_t i = 0; i < rows.size() && i < more.size(); ++i) {
-    rows[i].used += more[i].used;
-    rows[i].refused += more[i].refused;
-  }
-  return rows;
-}
-
 // In the order in which it had them.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
                                     const std::vector<verbs::Gid>& gids) {
@@ -519,20 +509,6 @@ std::vector<ParentInfo> Daemon::list_parents() {
 
 std::vector<CounterRow> Daemon::counters() {
   return call([&] { return counter_rows(); });
-}
-
-void Daemon::set_entrance(const Record& record) {
-  record.entrance->set_rate(base::EventLoop::now(), record.cm->rate(provisioning::Kind::kConnRate));
-}
-
-// Of all ledgers that the vdevice has.
-std::vector<provisioning::Row> Daemon::quota_rows(const Record& record, const VdeviceUse& use) {
-  auto rows = together(use.quota, record.cm->rows());
-  if (rows.empty()) return rows;
-  auto& row = rows[static_cast<size_t>(provisioning::Kind::kConnRate)];
-  row.used = record.entrance->used(base::EventLoop::now());
-  row.refused = record.entrance->closed();
-  return rows;
 }
 
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {

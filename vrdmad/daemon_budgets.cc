@@ -1,4 +1,4 @@
-// What tenants and parents have: set, kept on disk, shown.
+// What tenants and parents have: set, kept on disk, shown. What vdevices use.
 #include <algorithm>
 
 #include "vrdmad/daemon_record.h"
@@ -28,6 +28,16 @@ std::vector<QuotaSetting> from_settings(const std::vector<provisioning::Setting>
 BudgetSpec from_spec(const BudgetSpec& of, const provisioning::BudgetSpec& spec) {
   return {of.scope, of.name, from_settings(spec.defaults), from_settings(spec.ceilings),
           spec.overcommit};
+}
+
+// What the worker counts and what is counted here; of each kind it is one of them.
+std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
+                                        const std::vector<provisioning::Row>& more) {
+  for (size_t i = 0; i < rows.size() && i < more.size(); ++i) {
+    rows[i].used += more[i].used;
+    rows[i].refused += more[i].refused;
+  }
+  return rows;
 }
 
 }  // namespace
@@ -100,6 +110,20 @@ Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
     }
     return all;
   });
+}
+
+void Daemon::set_entrance(const Record& record) {
+  record.entrance->set_rate(base::EventLoop::now(), record.cm->rate(provisioning::Kind::kConnRate));
+}
+
+// Of all ledgers that the vdevice has.
+std::vector<provisioning::Row> Daemon::quota_rows(const Record& record, const VdeviceUse& use) {
+  auto rows = together(use.quota, record.cm->rows());
+  if (rows.empty()) return rows;
+  auto& row = rows[static_cast<size_t>(provisioning::Kind::kConnRate)];
+  row.used = record.entrance->used(base::EventLoop::now());
+  row.refused = record.entrance->closed();
+  return rows;
 }
 
 }  // namespace vrdma::vrdmad
