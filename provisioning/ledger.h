@@ -2,7 +2,7 @@
 //
 // Single-threaded: a ledger and its charges belong to one thread, and nothing here locks. A vdevice
 // has two with the same limits: its worker's, which the control thread asks, and for what begins
-// with cm_ the control thread's own.
+// with cm_, and for conn_rate, the control thread's own.
 #pragma once
 
 #include <array>
