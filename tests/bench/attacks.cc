@@ -111,22 +111,27 @@ void reads() {
   connected(64, 16).run([&] { return within(all[++at % all.size()], 2048, IBV_WR_RDMA_READ); });
 }
 
-// Each WRITE into a page that is not there, until all are, and then again.
+// Each WRITE into a page that is not there, of one stretch of memory after the other.
 void holes() {
-  constexpr size_t kSize = 256 * kMiB, kPage = 4096;
-  void* memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) fail("mmap");
-  const ibv_mr* mr =
-      ibv_reg_mr(device().pd, memory, kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  if (mr == nullptr) fail("ibv_reg_mr");
+  constexpr size_t kSize = 64 * kMiB, kPage = 4096;
+  ibv_mr* before = nullptr;  // whose last WRITEs may be on their way
+  ibv_mr* mr = nullptr;
   size_t page = 0;
   connected(16, 16).run([&] {
-    if (++page * kPage == kSize) {
-      page = 1;
-      if (::madvise(memory, kSize, MADV_REMOVE) != 0) fail("madvise");
+    if (page++ % (kSize / kPage) == 0) {
+      if (before != nullptr) {
+        void* memory = before->addr;
+        if (ibv_dereg_mr(before) != 0 || ::munmap(memory, kSize) != 0) fail("give memory back");
+      }
+      before = mr;
+      void* memory =
+          ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (memory == MAP_FAILED) fail("mmap");
+      mr = ibv_reg_mr(device().pd, memory, kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+      if (mr == nullptr) fail("ibv_reg_mr");
     }
     Request request = within(mr, 8);
-    request.wr.wr.rdma.remote_addr = request.piece.addr + page * kPage;
+    request.wr.wr.rdma.remote_addr = request.piece.addr + page % (kSize / kPage) * kPage;
     return request;
   });
 }

@@ -77,7 +77,8 @@ def wait_for(program, line):
             raise Trouble(f"{' '.join(program.args)}: ended before it began")
         if not line or said.strip() == line:
             break
-    threading.Thread(target=program.stdout.read, daemon=True).start()
+    program.said = []
+    threading.Thread(target=lambda: program.said.extend(program.stdout), daemon=True).start()
 
 
 def measure(stage, name, side, seconds):
@@ -94,7 +95,8 @@ def measure(stage, name, side, seconds):
             row[what] = victim(stage, what, seconds)
         for program in running:
             if program.poll() is not None:
-                raise Trouble(f"{' '.join(program.args)}: ended, with status {program.returncode}")
+                raise Trouble(f"{' '.join(program.args)}: ended, with status {program.returncode}: "
+                              f"{''.join(program.said).strip()}")
         return row
     finally:
         for program in running:
