@@ -7,7 +7,9 @@ namespace vrdma::provisioning {
 namespace {
 
 // What is dealt out is not promised by a limit.
-bool is_dealt(Kind kind) { return kind == Kind::kBandwidth || kind == Kind::kMsgRate; }
+bool is_dealt(Kind kind) {
+  return kind == Kind::kBandwidth || kind == Kind::kMsgRate || kind == Kind::kCpu;
+}
 
 std::optional<uint64_t>& at(Wanted& wanted, Kind kind) { return wanted[static_cast<size_t>(kind)]; }
 const std::optional<uint64_t>& at(const Wanted& wanted, Kind kind) {
@@ -144,6 +146,7 @@ void Budget::adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t over
     pool_->set_ceiling(kind, at(ceilings, kind).value_or(kCeiling));
   bandwidth_->set_capacity(at(ceilings, Kind::kBandwidth).value_or(kUnbounded));
   messages_->set_capacity(at(ceilings, Kind::kMsgRate).value_or(kUnbounded));
+  cpu_->set_capacity(at(ceilings, Kind::kCpu).value_or(kUnbounded) * kCpuPercent);
 }
 
 void Budget::put_back(const BudgetSpec& spec) {

@@ -5,7 +5,7 @@
 // kind that bounds each object alone, each at most the ceiling. Whatever was promised, the objects
 // and bytes in use at a time are at most the ceiling (Pool).
 //
-// Of bandwidth and msg_rate a limit promises nothing: what the ceiling says is dealt out among
+// Of bandwidth, msg_rate and cpu a limit promises nothing: what the ceiling says is dealt out among
 // those who want it (Shares). What is promised is bandwidth_min: all of them together are at most
 // the ceiling of bandwidth, whatever the policy, and there is none where no ceiling says what there
 // is.
@@ -82,11 +82,12 @@ class Budget {
   [[nodiscard]] const std::shared_ptr<Pool>& pool() const { return pool_; }
   [[nodiscard]] Shares& bandwidth() const { return *bandwidth_; }
   [[nodiscard]] Shares& messages() const { return *messages_; }
+  [[nodiscard]] Shares& cpu() const { return *cpu_; }  // in kCpuPercent
   [[nodiscard]] std::vector<BudgetRow> rows() const;
   [[nodiscard]] uint32_t overcommit() const { return overcommit_; }
   [[nodiscard]] size_t grants() const { return granted_.size(); }
   [[nodiscard]] bool is_set() const;  // something was said of it
-  // Whether vdevices share a rate.
+  // Whether vdevices share a rate of traffic.
   [[nodiscard]] bool deals() const;
 
  private:
@@ -102,6 +103,7 @@ class Budget {
   std::shared_ptr<Pool> pool_;
   std::shared_ptr<Shares> bandwidth_ = std::make_shared<Shares>();
   std::shared_ptr<Shares> messages_ = std::make_shared<Shares>();
+  std::shared_ptr<Shares> cpu_ = std::make_shared<Shares>();
 };
 
 }  // namespace vrdma::provisioning

@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kKi = 1024;
 constexpr uint64_t kAnyBandwidth = uint64_t{1} << 40;
+constexpr uint64_t kAllProcessors = 100 * kKi;
 
 // The ceilings of queues, keys and their depths are the sizes of the tables that programs and
 // workers share; the defaults let perftest, UCX and MPI run with dozens of peers.
@@ -38,8 +39,9 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"bandwidth", kAnyBandwidth, kAnyBandwidth, Measure::kRate},
     {"bandwidth_min", 0, kAnyBandwidth, Measure::kRate},
     {"msg_rate", 1'000'000'000, 1'000'000'000, Measure::kRate},
+    {"cpu", kAllProcessors, kAllProcessors, Measure::kRate},
 }};
-static_assert(kTraits[static_cast<size_t>(Kind::kMsgRate)].name == "msg_rate");
+static_assert(kTraits[static_cast<size_t>(Kind::kCpu)].name == "cpu");
 
 std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
@@ -112,7 +114,7 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
                                     std::to_string(ceiling));
     if (*slot == 0 &&
         (*kind == Kind::kConnRate || *kind == Kind::kReqRate || *kind == Kind::kMrRate ||
-         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate))
+         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate || *kind == Kind::kCpu))
       return base::fail(EINVAL, what + ": nothing would get through with 0; the least is 1");
   }
   return wanted;

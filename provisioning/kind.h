@@ -45,8 +45,12 @@ enum class Kind : uint8_t {
   kBandwidth,
   kBandwidthMin,
   kMsgRate,
+  kCpu,  // percent of one processor: the daemon's time for what the vdevice wants of it
 };
-constexpr size_t kKindCount = 24;
+constexpr size_t kKindCount = 25;
+
+// One percent of a processor, as a rate: nanoseconds a second.
+constexpr uint64_t kCpuPercent = 10'000'000;
 
 enum class Measure : uint8_t { kTotal, kPerObject, kRate };
 

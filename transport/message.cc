@@ -89,7 +89,8 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
   return {Progress::Kind::kPending};
 }
 
-bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry) {
+bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry,
+                     std::shared_ptr<base::CpuMeter> payer) {
   if (!target.can_receive() || target.receiving >= kMaxReceiving) return false;
   rdma::Receive receive;
   const Outcome fetched =
@@ -114,6 +115,7 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
   rdma::Reach::Job job;
   job.write = true;
   job.buffer = message;
+  job.payer = std::move(payer);
   uint64_t offset = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
     const rdma::Piece& piece = pieces.pieces[i];

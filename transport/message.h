@@ -48,7 +48,9 @@ class MessagePath : public Path {
 };
 
 // Puts `message` into the next receive of `target`, which then completes with `entry`, its slot
-// filled in. False: there is no receive, or none that it fits into; it is lost.
-[[nodiscard]] bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry);
+// filled in. False: there is no receive, or none that it fits into; it is lost. `payer` pays for
+// what `target`'s reach does; nullptr: `target`'s vdevice.
+[[nodiscard]] bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry,
+                                   std::shared_ptr<base::CpuMeter> payer = nullptr);
 
 }  // namespace vrdma::transport

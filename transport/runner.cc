@@ -79,9 +79,10 @@ Runner::Flow& Runner::Round::next() {
   return *first_;
 }
 
-Runner::Runner(base::EventLoop& loop, Turn::Clock clock)
+Runner::Runner(base::EventLoop& loop, Turn::Clock clock, base::CpuStopwatch::Used used)
     : loop_(loop),
       clock_(clock),
+      stopwatch_(used),
       spin_(std::thread::hardware_concurrency() > 2 ? std::chrono::microseconds(20)
                                                     : base::Duration(0)) {
   loop_.set_poller([this](base::TimePoint& now) { return pass(now); });
@@ -93,10 +94,22 @@ void Runner::activate(Runnable* runnable) {
   runnable->again_ = true;
   if (runnable->active_) return;
   Lane& lane = runnable->lane_;
-  ++active_;
   lane.runnables_.enter(*runnable);
+  ++lane.members_active_;
+  if (lane.rests()) return;
+  ++active_;
+  enter(lane);
+}
+
+void Runner::enter(Lane& lane) {
   lane.tenant_->second.lanes.enter(lane);
   round_.enter(lane.tenant_->second);
+}
+
+void Runner::leave(Lane& lane) {
+  Tenant& tenant = lane.tenant_->second;
+  tenant.lanes.leave(lane);
+  if (tenant.lanes.empty()) round_.leave(tenant);
 }
 
 void Runner::remove(Runnable* runnable) {
@@ -106,22 +119,44 @@ void Runner::remove(Runnable* runnable) {
 
 void Runner::deactivate(Runnable& runnable) {
   Lane& lane = runnable.lane_;
-  Tenant& tenant = lane.tenant_->second;
-  --active_;
   lane.runnables_.leave(runnable);
-  if (!lane.runnables_.empty()) return;
-  tenant.lanes.leave(lane);
-  if (tenant.lanes.empty()) round_.leave(tenant);
+  --lane.members_active_;
+  if (!lane.rests()) --active_;
+  if (lane.runnables_.empty()) leave(lane);
+}
+
+// A lane that looks for work pays for that too.
+void Runner::pay(Lane& lane, base::TimePoint begun, base::TimePoint now) {
+  if (lane.meter_ == nullptr) return;
+  lane.meter_->spend(stopwatch_.used(begun, now));
+  const base::Duration wait = lane.meter_->wait(now);
+  if (wait.count() == 0 || lane.rests()) return;
+  leave(lane);
+  active_ -= lane.members_active_;
+  rest(lane, wait);
+}
+
+void Runner::rest(Lane& lane, base::Duration time) {
+  lane.rest_ = loop_.after(time, [this, &lane] {
+    const base::Duration more = lane.meter_->wait(clock_());
+    if (more.count() > 0) return rest(lane, more);
+    lane.rest_.reset();
+    if (lane.runnables_.empty()) return;
+    active_ += lane.members_active_;
+    enter(lane);
+  });
 }
 
 bool Runner::pass(base::TimePoint& now) {
   const base::TimePoint end = now + kTurnTime;
+  if (!round_.empty()) stopwatch_.look(now);
   for (size_t looks = 0; !round_.empty() && now < end && looks < active_;) {
     auto& tenant = static_cast<Tenant&>(round_.next());
     auto& lane = static_cast<Lane&>(tenant.lanes.next());
     const base::TimePoint begun = now;
     const uint64_t spent = take_turn(lane, begun);
     now = clock_();
+    pay(lane, begun, now);
     if (spent == 0 && lane.active_) {  // let others look in between
       ++looks;
       tenant.lanes.to_end(lane);
@@ -164,7 +199,7 @@ Lane::Lane(Runner& runner, const std::string& tenant)
 }
 
 Lane::~Lane() {
-  if (active_) std::abort();
+  if (members_active_ > 0) std::abort();
   if (--tenant_->second.members == 0) runner_.tenants_.erase(tenant_);
 }
 

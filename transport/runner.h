@@ -10,6 +10,9 @@
 // request is continued in a later turn. What a turn exceeds its quantum by is debt, which is kept
 // while its owner is idle; credit is not. Who becomes active stands behind those that already are.
 //
+// A lane may have a meter, which pays for the processor time of its turns. When that says to wait,
+// the lane rests: it leaves the order, with all that is active in it, and a timer brings it back.
+//
 // Runs on one event loop as its poller: after kTurnTime, or when all that is active has nothing to
 // do but to look again, the loop serves descriptors, posted work and timers. With nothing active
 // the loop sleeps. All calls are the loop's thread's.
@@ -19,6 +22,7 @@
 #include <map>
 #include <string>
 
+#include "core/base/cpu_meter.h"
 #include "core/base/event_loop.h"
 
 namespace vrdma::transport {
@@ -61,7 +65,8 @@ class Lane;
 
 class Runner {
  public:
-  explicit Runner(base::EventLoop& loop, Turn::Clock clock = &base::EventLoop::now);
+  explicit Runner(base::EventLoop& loop, Turn::Clock clock = &base::EventLoop::now,
+                  base::CpuStopwatch::Used used = &base::thread_cpu_time);
   ~Runner();
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
@@ -109,15 +114,20 @@ class Runner {
   };
 
   void deactivate(Runnable& runnable);
+  void enter(Lane& lane);  // with something active, the order
+  void leave(Lane& lane);  // it
+  void pay(Lane& lane, base::TimePoint begun, base::TimePoint now);
+  void rest(Lane& lane, base::Duration time);
   // One turn of `lane`. Its cost; 0: it did nothing but look.
   uint64_t take_turn(Lane& lane, base::TimePoint now);
 
   base::EventLoop& loop_;
   Turn::Clock clock_;
+  base::CpuStopwatch stopwatch_;
   base::Duration spin_;
   std::map<std::string, Tenant> tenants_;
   Round round_;
-  size_t active_ = 0;            // runnables
+  size_t active_ = 0;            // runnables, of lanes that do not rest
   Runnable* running_ = nullptr;  // none: it was removed while it ran
 };
 
@@ -130,6 +140,9 @@ class Lane : private Runner::Flow {
   Lane& operator=(const Lane&) = delete;
   [[nodiscard]] Runner& runner() const { return runner_; }
   [[nodiscard]] base::EventLoop& loop() const { return runner_.loop(); }
+  // Who pays for its turns from now on; outlives it.
+  void set_meter(base::CpuMeter* meter) { meter_ = meter; }
+  [[nodiscard]] bool rests() const { return rest_.active(); }
 
   // Makes what was stored before `since`, in the past, visible to all processors, and what they
   // stored visible here (base::AsymmetricFence::heavy), unless that was done since. It interrupts
@@ -146,6 +159,9 @@ class Lane : private Runner::Flow {
   Runner& runner_;
   std::map<std::string, Runner::Tenant>::iterator tenant_;
   Runner::Round runnables_;
+  size_t members_active_ = 0;  // of runnables_
+  base::CpuMeter* meter_ = nullptr;
+  base::EventLoop::Timer rest_;
 };
 
 // Something that has work now and then. Must not be active when it is destroyed: see

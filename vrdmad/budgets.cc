@@ -57,6 +57,7 @@ Rates Budgets::Allotment::rates() const {
   for (const Budget* budget : {tenant_, parent_}) {
     rates.bandwidth.push_back(budget->bandwidth().shared_from_this());
     rates.messages.push_back(budget->messages().shared_from_this());
+    rates.cpu.push_back(budget->cpu().shared_from_this());
   }
   return rates;
 }

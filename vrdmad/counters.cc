@@ -57,6 +57,7 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   }
   add("paced_bytes", use.paced_bytes);
   add("paced_messages", use.paced_messages);
+  add("cpu_microseconds", static_cast<uint64_t>(use.cpu.count()) / 1000);
   for (size_t i = 1; i < kStatuses.size(); ++i)
     if (kStatuses[i] != nullptr)
       add("work_failed", use.traffic.failed[i], {"status", kStatuses[i]});

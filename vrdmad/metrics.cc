@@ -40,6 +40,7 @@ const std::map<std::string, std::string>& helps() {
       {"work_bytes", "bytes that work requests moved; direct ones as programs count them"},
       {"paced_bytes", "bytes that a limited vdevice paid for"},
       {"paced_messages", "work requests that a limited vdevice paid for"},
+      {"cpu_microseconds", "processor time that the daemon used for the vdevice"},
       {"work_failed", "work requests that a worker completed with an error"},
       {"qps", "queue pairs by state"},
       {"links", "queue pairs that can send, by who carries out their requests"},

@@ -21,7 +21,7 @@ namespace vrdma::vrdmad {
 
 // Of whom a vdevice has its part: its tenant and its parent.
 struct Rates {
-  std::vector<std::shared_ptr<provisioning::Shares>> bandwidth, messages;
+  std::vector<std::shared_ptr<provisioning::Shares>> bandwidth, messages, cpu;
 };
 
 class Pacer final : public rdma::Pace {

@@ -129,14 +129,33 @@ void Session::on_socket() {
   runner_.activate(this);
 }
 
+// Nobody pays for hearing it ring while the lane rests, so that is not done.
 void Session::on_doorbell() {
   rung_ = true;
+  if (lane().rests()) doorbell_watch_.reset();
   runner_.activate(this);
+}
+
+base::Result<base::EventLoop::Watch> Session::watch(const Fd& doorbell) {
+  return loop().watch(doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
+}
+
+// Before the look at what was rung for.
+bool Session::hear_again() {
+  if (doorbell_watch_.active()) return true;
+  auto ring = watch(doorbell_);
+  if (!ring) return false;
+  doorbell_watch_ = std::move(*ring);
+  return true;
 }
 
 bool Session::run(transport::Turn& turn) {
   if (over_) return false;
   if (std::exchange(rung_, false)) {
+    if (!hear_again()) {
+      end(false);
+      return false;
+    }
     scan_doorbells();
     turn.spend(transport::kRequestCost);
   }

@@ -90,6 +90,8 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   void on_handed_over(Intake::Received received);
   void on_request(const ipc::Request& request, Fds fds);
   void on_doorbell();
+  [[nodiscard]] base::Result<base::EventLoop::Watch> watch(const base::Fd& doorbell);
+  [[nodiscard]] bool hear_again();
   void read_request();
   void scan_doorbells();
   void handle(const ipc::Request& request, Fds fds);
@@ -199,7 +201,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   std::function<void(Session*)> ended_;
   base::EventLoop::Watch socket_watch_;
   base::EventLoop::Watch death_watch_;
-  base::EventLoop::Watch doorbell_watch_;
+  base::EventLoop::Watch doorbell_watch_;  // not while the lane rests
   base::Fd doorbell_;
   std::unique_ptr<rdma::Context> context_;
   Intake::Ticket handed_over_;

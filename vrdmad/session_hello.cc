@@ -252,8 +252,7 @@ int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
       {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});
   if (!space) return space.error().code();
 
-  auto ring =
-      loop().watch(files.doorbell.get(), EPOLLIN | EPOLLET, [this](uint32_t) { on_doorbell(); });
+  auto ring = watch(files.doorbell);
   if (!ring) return ENFILE;
 
   process.set_space(std::move(*space));

@@ -11,7 +11,12 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
     : ledger(std::move(limits)),
       pacer(std::make_unique<Pacer>(runner.loop(), rates)),
       requests(runner.loop()),
-      lane(runner, tenant) {}
+      cpu(std::make_shared<CpuPace>(rates)),
+      reach_threads(std::make_shared<rdma::ReachThreads>(cpu)),
+      lane(runner, tenant) {
+  lane.set_meter(cpu.get());
+  device.meter = cpu;
+}
 Vdevice::~Vdevice() = default;
 
 void Vdevice::apply_limits(bool limited) {
@@ -19,6 +24,7 @@ void Vdevice::apply_limits(bool limited) {
   registrations.change(base::EventLoop::now(), mr_rate, mr_rate);
   requests.set(provisioning::bound(ledger, Kind::kReqRate));
   pacer->set(ledger.limits());
+  cpu->set(ledger.limit(Kind::kCpu));
   device.pace = limited ? pacer.get() : nullptr;
   device.fabric->set_limited(&device, limited || no_direct);
   if (!limited) pacer->dismiss();
@@ -27,6 +33,7 @@ void Vdevice::apply_limits(bool limited) {
 std::vector<provisioning::Row> Vdevice::rows() {
   auto rows = ledger.rows();
   pacer->report(rows);
+  cpu->report(rows);
   auto& row = rows[static_cast<size_t>(Kind::kReqRate)];
   row.used = requests.used();
   row.refused = requests.waited();

@@ -13,6 +13,7 @@
 #include "provisioning/permission.h"
 #include "transport/backlog.h"
 #include "transport/runner.h"
+#include "vrdmad/cpu_pace.h"
 #include "vrdmad/identity/identity.h"
 #include "vrdmad/pacer.h"
 #include "vrdmad/request_rate.h"
@@ -57,8 +58,9 @@ struct Vdevice {
   std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
   std::list<std::unique_ptr<Session>> sessions;
   SessionCounters counters;
+  std::shared_ptr<CpuPace> cpu;  // never null; pays for the lane and the reach threads
   // Of all its sessions, and of those that have ended and whose memory still hangs.
-  std::shared_ptr<rdma::ReachThreads> reach_threads = std::make_shared<rdma::ReachThreads>();
+  std::shared_ptr<rdma::ReachThreads> reach_threads;
   bool no_direct = false;     // no direct links, whatever the limits
   Intake::AccountRef intake;  // never null
   bool gone = false;

@@ -229,6 +229,7 @@ VdeviceUse Worker::use(const std::string& name) {
     for (const auto& session : vdevice.sessions)
       if (session->context() != nullptr) ++use.sessions;
     use.quota = vdevice.rows();
+    use.cpu = vdevice.cpu->total();
     use.paced_bytes = vdevice.pacer->bytes();
     use.paced_messages = vdevice.pacer->messages();
     use.counters = vdevice.counters;

@@ -53,6 +53,7 @@ struct VdeviceUse {
   std::array<uint32_t, 7> qps_by_state{};         // by verbs::QpState
   uint32_t links_direct = 0, links_mediated = 0;  // queue pairs that send so
   uint64_t paced_bytes = 0, paced_messages = 0;   // while it was limited
+  base::Duration cpu{};                           // the daemon's for it
 };
 
 class Worker {

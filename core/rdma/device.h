@@ -471,8 +471,9 @@ struct Device {
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
   TrafficCounters traffic;
-  Pace* pace = nullptr;  // none: as fast as it goes
-  bool limited = false;  // so all of its requests are a worker's
+  Pace* pace = nullptr;                   // none: as fast as it goes
+  bool limited = false;                   // so all of its requests are a worker's
+  std::shared_ptr<base::CpuMeter> meter;  // pays for what its requests make others' reaches do
 
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;

@@ -99,8 +99,8 @@ void Reach::submit(Job job) {
     if (std::exchange(shared_->scheduled, true)) return;
   }
   if (threads_->run([shared = shared_, threads = std::weak_ptr(threads_),
-                     alive = std::weak_ptr(alive_)](const ReachThreads::Descriptors& descriptors) {
-        take_turn(shared, threads, alive, descriptors);
+                     alive = std::weak_ptr(alive_)](ReachThreads::Here& here) {
+        take_turn(shared, threads, alive, here);
       }))
     return;
   // There is no thread: the job, which is the only one, fails.
@@ -201,7 +201,8 @@ bool Reach::run(Shared& shared, const Job& job, const ReachThreads::Descriptors&
 // One job; the next one is another turn, behind those of other processes.
 void Reach::take_turn(const std::shared_ptr<Shared>& shared,
                       const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
-                      const ReachThreads::Descriptors& descriptors) {
+                      ReachThreads::Here& here) {
+  const ReachThreads::Descriptors& descriptors = here.descriptors;
   Job job;
   {
     const std::lock_guard lock(shared->mutex);
@@ -213,6 +214,7 @@ void Reach::take_turn(const std::shared_ptr<Shared>& shared,
     shared->jobs.pop_front();
     shared->revoked.clear();
   }
+  if (job.payer != nullptr) here.payer = std::move(job.payer);
   const bool ok = run(*shared, job, descriptors);
   const std::lock_guard lock(shared->mutex);
   if (shared->stopped) return;  // nobody waits, and the loop may have gone
@@ -225,7 +227,7 @@ void Reach::take_turn(const std::shared_ptr<Shared>& shared,
   // This thread is there to take it.
   const auto more = threads.lock();
   shared->scheduled = !shared->jobs.empty() && more != nullptr &&
-                      more->run([shared, threads, alive](const ReachThreads::Descriptors& again) {
+                      more->run([shared, threads, alive](ReachThreads::Here& again) {
                         take_turn(shared, threads, alive, again);
                       });
 }

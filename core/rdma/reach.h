@@ -52,6 +52,8 @@ class Reach {
     // reach's thread.
     std::function<uint64_t(uint64_t old)> change;
     std::function<void(bool ok)> done;  // ok: every byte was there and allowed
+    // Who pays for it; nullptr: whose memory it is.
+    std::shared_ptr<base::CpuMeter> payer = nullptr;
   };
 
   // How long release() waits for jobs before it takes the memory away from them.
@@ -102,7 +104,7 @@ class Reach {
 
   static void take_turn(const std::shared_ptr<Shared>& shared,
                         const std::weak_ptr<ReachThreads>& threads, const std::weak_ptr<int>& alive,
-                        const ReachThreads::Descriptors& descriptors);
+                        ReachThreads::Here& here);
   static bool run(Shared& shared, const Job& job, const ReachThreads::Descriptors& descriptors);
   static bool begin_to_touch(Shared& shared, const Memory& memory);
   static void end_to_touch(Shared& shared, const ReachThreads::Descriptors& descriptors);

@@ -4,6 +4,8 @@
 //
 // - The number of threads is bounded, for each owner of this object and in total. A thread that
 //   hangs counts until it ends, also when the session that it worked for has ended long before.
+// - Their owner pays for the processor time that they use. When its meter says to wait, no turn
+//   begins; one thread asks again, the others sleep.
 // - Each thread has a descriptor table of its own, which is empty. The kernel closes a table with
 //   the last thread that uses it; when the daemon is killed, its sockets and locks are released
 //   although a thread of this kind cannot end yet.
@@ -12,6 +14,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/base/cpu_meter.h"
 #include "core/base/fd.h"
 
 namespace vrdma::rdma {
@@ -29,14 +32,20 @@ class ReachThreads {
    private:
     base::Fd daemon_;  // pidfd of this process
   };
+  // What a turn runs with.
+  struct Here {
+    const Descriptors& descriptors;
+    std::shared_ptr<base::CpuMeter> payer;  // of this turn; at first the owner of the threads
+  };
   // Must not own a descriptor of the daemon's: what it owns goes on a thread that cannot close it.
-  using Turn = std::function<void(const Descriptors&)>;
+  using Turn = std::function<void(Here&)>;
 
   static constexpr unsigned kMost = 16;
   // In the whole process, beyond one for each object.
   static constexpr unsigned kMostInTotal = 1024;
 
-  explicit ReachThreads(unsigned most = kMost);
+  // `payer`: none: nobody pays.
+  explicit ReachThreads(std::shared_ptr<base::CpuMeter> payer = nullptr, unsigned most = kMost);
   ~ReachThreads();  // does not wait; turns that have not begun are dropped
   ReachThreads(const ReachThreads&) = delete;
   ReachThreads& operator=(const ReachThreads&) = delete;
@@ -50,6 +59,8 @@ class ReachThreads {
  private:
   struct Shared;
   static void work(const std::shared_ptr<Shared>& shared);
+  // Waits for the next turn and until it may begin. false: the thread is to end.
+  [[nodiscard]] static bool take(Shared& shared, Turn* turn);
   std::shared_ptr<Shared> shared_;
 };
 

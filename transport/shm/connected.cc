@@ -376,6 +376,7 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
 
 void ConnectedPath::submit(rdma::Reach::Job job, rdma::Process& process) {
   ++jobs_;
+  job.payer = qp_.context->device->meter;
   job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
     if (alive.expired()) return;
     --jobs_;

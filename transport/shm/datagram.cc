@@ -88,7 +88,7 @@ bool DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
   entry.sl = header.kind();
   const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
-                        receive_message(target, message, entry);
+                        receive_message(target, message, entry, qp_.context->device->meter);
   if (!received) ++qp_.context->device->fabric->counters.datagrams_dropped;
   return received;
 }

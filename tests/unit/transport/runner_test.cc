@@ -279,5 +279,103 @@ TEST_F(Fair, ALaneFencesOnceAMillisecond) {
   EXPECT_TRUE(red.fence_since(first + microseconds(500)));
 }
 
+// ---- who pays for the time of a lane ----------------------------------------------------------
+
+base::Duration work_time() { return clock_now.time_since_epoch(); }
+
+// Lets its lane work until `left` is used up.
+struct Meter final : base::CpuMeter {
+  base::Duration left = std::chrono::hours(1);
+  base::Duration paid{};
+  int asked = 0;
+  void spend(base::Duration used) override {
+    paid += used;
+    left -= used;
+  }
+  base::Duration wait(base::TimePoint) override {
+    ++asked;
+    return left.count() > 0 ? base::Duration(0) : milliseconds(1);
+  }
+};
+
+struct Metered : testing::Test {
+  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+  Runner runner{*loop, &read_clock, &work_time};
+  Meter meter;
+  Lane red{runner, "red"}, blue{runner, "blue"};
+  Metered() { red.set_meter(&meter); }
+  void pass_for(base::Duration time) {
+    const auto end = clock_now + time;
+    while (clock_now < end) {
+      base::TimePoint now = clock_now;
+      if (!runner.pass(now)) return;
+    }
+  }
+  void settle() { run_for(*loop, milliseconds(5)); }
+};
+
+TEST_F(Metered, LanesPayForAllTheirTime) {
+  Sender one(red, 8, microseconds(3)), other(red, 64u << 10, microseconds(20)),
+      neighbour(blue, 8, microseconds(7));
+  pass_for(milliseconds(10));
+  EXPECT_EQ(meter.paid, base::Duration(one.requests * microseconds(3)) +
+                            base::Duration(other.requests * microseconds(20)));
+}
+
+TEST_F(Metered, LanesRestWhenTheyMustWaitAndTheirNeighboursDoNot) {
+  Sender attacker(red, 8, microseconds(5)), neighbour(blue, 8, microseconds(5));
+  meter.left = microseconds(100);
+  pass_for(milliseconds(10));
+  EXPECT_TRUE(red.rests());
+  EXPECT_FALSE(blue.rests());
+  EXPECT_LE(attacker.requests, 20u + 16);  // and a turn
+  EXPECT_GE(neighbour.requests, 1900u);
+}
+
+TEST_F(Metered, LanesComeBackWhenTheyMay) {
+  Sender sender(red, 8, microseconds(5));
+  meter.left = microseconds(1);
+  pass_for(milliseconds(1));
+  const uint64_t before = sender.requests;
+  meter.left = milliseconds(-1);
+  settle();  // they ask again and again
+  EXPECT_GE(meter.asked, 3);
+  EXPECT_EQ(sender.requests, before);
+  meter.left = milliseconds(10);
+  sender.left = 100;
+  settle();
+  EXPECT_EQ(sender.requests, before + 100);
+  EXPECT_FALSE(red.rests());
+}
+
+TEST_F(Metered, LanesTakeNewWorkAndLetItGoWhileTheyRest) {
+  meter.left = microseconds(1);
+  auto gone = std::make_unique<Sender>(red, 8, microseconds(5));
+  pass_for(milliseconds(1));
+  ASSERT_TRUE(red.rests());
+  Sender late(red, 8, microseconds(5));
+  late.left = 1;
+  gone.reset();
+  settle();
+  EXPECT_EQ(late.requests, 0u);
+  meter.left = milliseconds(10);
+  settle();
+  EXPECT_EQ(late.requests, 1u);
+}
+
+TEST_F(Metered, LanesThatOweRestAlsoWithNothingToDo) {
+  Sender sender(red, 8, microseconds(5));
+  sender.left = 1;
+  meter.left = microseconds(5);
+  pass_for(milliseconds(1));
+  EXPECT_TRUE(red.rests());
+  sender.left = 1;
+  sender.activate();
+  EXPECT_EQ(sender.requests, 1u);
+  meter.left = milliseconds(1);
+  settle();
+  EXPECT_EQ(sender.requests, 2u);
+}
+
 }  // namespace
 }  // namespace vrdma::transport

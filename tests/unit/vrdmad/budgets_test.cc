@@ -57,7 +57,7 @@ TEST_F(BudgetsOfAHost, RefuseWhatEitherHasNotAndTakeItBack) {
 TEST_F(BudgetsOfAHost, KnowWhoIsLimited) {
   auto red = allot("red");
   EXPECT_FALSE(red.limited());
-  red.change({{"mr_rate", 5}});  // has nothing to do with traffic
+  red.change({{"mr_rate", 5}, {"cpu", 10}});  // have nothing to do with direct links
   EXPECT_FALSE(red.limited());
   for (const auto* kind : {"bandwidth", "msg_rate"}) {
     red.change({{kind, 1000}});
@@ -71,6 +71,8 @@ TEST_F(BudgetsOfAHost, KnowWhoIsLimited) {
   EXPECT_FALSE(red.limited());
   ASSERT_TRUE(budgets.set(Scope::kTenant, "red", {{}, {{"msg_rate", 1000}}, 0}));
   EXPECT_TRUE(red.limited());
+  ASSERT_TRUE(budgets.set(Scope::kTenant, "red", {{}, {{"msg_rate", kCeiling}, {"cpu", 50}}, 0}));
+  EXPECT_FALSE(red.limited());
 }
 
 TEST_F(BudgetsOfAHost, ListWhomThereIsSomethingToSayOf) {

@@ -29,7 +29,7 @@ MemoryFiles own_files() {
 struct Reaches : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   std::shared_ptr<std::mutex> changes = std::make_shared<std::mutex>();
-  std::shared_ptr<ReachThreads> threads = std::make_shared<ReachThreads>(2);
+  std::shared_ptr<ReachThreads> threads = std::make_shared<ReachThreads>(nullptr, 2);
   std::unique_ptr<Reach> reach = make_reach();
   std::vector<uint8_t> memory = std::vector<uint8_t>(100'000);
   std::vector<std::pair<int, bool>> ended;  // which job, and whether it was well
@@ -233,7 +233,7 @@ TEST_F(HangingReaches, AreCountedUntilTheirThreadsEnd) {
     run_for(*loop, std::chrono::milliseconds(2));
   }
   EXPECT_EQ(threads->count(), 2u);
-  auto neighbour = std::make_shared<ReachThreads>(2);
+  auto neighbour = std::make_shared<ReachThreads>(nullptr, 2);
   EXPECT_TRUE(neighbour->run([](const auto&) {}));
   page.unlock();
   EXPECT_TRUE(run_until(*loop, [&] { return threads->count() == 0; }));
@@ -316,13 +316,12 @@ TEST(ReachThreads, HaveATableOfTheirOwn) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
   base::Fd reading(ends[0]), writing(ends[1]);
-  ReachThreads threads(1);
+  ReachThreads threads(nullptr, 1);
   std::promise<void> over;
   std::promise<ssize_t> written;
-  ASSERT_TRUE(threads.run([&, go = over.get_future().share()](
-                              const ReachThreads::Descriptors& descriptors) {
+  ASSERT_TRUE(threads.run([&, go = over.get_future().share()](ReachThreads::Here& here) {
     const bool open = ::fcntl(reading.get(), F_GETFD) >= 0 || ::fcntl(writing.get(), F_GETFD) >= 0;
-    written.set_value(open ? -1 : ::write(descriptors.take(writing.get()).get(), "y", 1));
+    written.set_value(open ? -1 : ::write(here.descriptors.take(writing.get()).get(), "y", 1));
     go.wait();
   }));
   EXPECT_EQ(written.get_future().get(), 1);
@@ -333,6 +332,90 @@ TEST(ReachThreads, HaveATableOfTheirOwn) {
   writing.reset();
   EXPECT_EQ(::read(reading.get(), &byte, 1), 0);
   over.set_value();
+}
+
+// Pays, and lets nothing begin while it is told so.
+struct Purse final : base::CpuMeter {
+  std::atomic<bool> empty = false;
+  std::atomic<int> asked = 0;
+  std::atomic<int64_t> paid = 0;
+  void spend(base::Duration used) override { paid += used.count(); }
+  base::Duration wait(base::TimePoint) override {
+    ++asked;
+    return empty ? std::chrono::milliseconds(1) : base::Duration(0);
+  }
+};
+
+struct PaidReaches : Reaches {
+  std::shared_ptr<Purse> purse = std::make_shared<Purse>(), other = std::make_shared<Purse>();
+  PaidReaches() {
+    reach.reset();
+    threads = std::make_shared<ReachThreads>(purse, 2);
+    reach = make_reach();
+  }
+  void submit_some(int count, std::shared_ptr<base::CpuMeter> payer = nullptr) {
+    for (int i = 0; i < count; ++i) {
+      Reach::Job job;
+      job.parts = {{at(0), memory.size(), 0}};
+      job.buffer = std::make_shared<std::vector<uint8_t>>(memory.size());
+      job.payer = payer;
+      job.done = [this](bool ok) { ended.emplace_back(0, ok); };
+      reach->submit(std::move(job));
+    }
+  }
+};
+
+TEST_F(PaidReaches, CostTheirOwnerTheTimeOfTheirThreads) {
+  submit_some(100);
+  ASSERT_TRUE(wait_for(100));
+  EXPECT_TRUE(run_until(*loop, [&] { return purse->paid >= 100'000; }));
+  EXPECT_EQ(other->paid, 0);
+}
+
+TEST_F(PaidReaches, CostWhoeverCausedThem) {
+  submit_some(1);
+  ASSERT_TRUE(wait_for(1));
+  ASSERT_TRUE(run_until(*loop, [&] { return purse->paid > 0; }));  // the making of the thread
+  const int64_t before = purse->paid;
+  submit_some(100, other);
+  ASSERT_TRUE(wait_for(101));
+  EXPECT_TRUE(run_until(*loop, [&] { return other->paid >= 100'000; }));
+  // The other thread, if one was made, pays for its beginning at its first turn.
+  EXPECT_EQ(purse->paid, before);
+}
+
+TEST_F(PaidReaches, BeginNothingWhileTheirOwnerMustWait) {
+  purse->empty = true;
+  submit_some(10);
+  run_for(*loop, std::chrono::milliseconds(50));
+  EXPECT_TRUE(ended.empty());
+  EXPECT_GE(purse->asked, 3);
+  EXPECT_LE(purse->asked, 60);  // one thread asks, for all
+  purse->empty = false;
+  EXPECT_TRUE(wait_for(10));
+}
+
+TEST_F(PaidReaches, EndWhileTheyWait) {
+  purse->empty = true;
+  submit_some(10);
+  run_for(*loop, std::chrono::milliseconds(5));
+  std::weak_ptr<Purse> held = purse;
+  reach.reset();
+  threads.reset();
+  purse.reset();
+  EXPECT_TRUE(run_until(*loop, [&] { return held.expired(); }));
+  EXPECT_TRUE(ended.empty());
+}
+
+TEST_F(PaidReaches, OfOtherProcessesAreServedToo) {
+  auto second = make_reach();
+  purse->empty = true;
+  submit_some(5);
+  std::swap(reach, second);
+  submit_some(5);
+  run_for(*loop, std::chrono::milliseconds(5));
+  purse->empty = false;
+  EXPECT_TRUE(wait_for(10));
 }
 
 }  // namespace
