@@ -1,0 +1,189 @@
+#!/bin/bash
+# fair.sh turns|groups|reach|cpu PROGRAM: what one tenant wants of the daemon does not keep it from
+# another. Both have their vdevice on one worker; red attacks, blue is the neighbour.
+#
+# What is compared is how much was done for each, or by blue with and without the attack; never how
+# long anything took.
+. "$(dirname "$0")/../lib.sh"
+setup
+attack=$1
+program=$2
+start_daemon --workers 1 --metrics "unix:$T/metrics.sock"
+two_vdevices mediated
+cp "$program" "$T/fair"
+
+cat >"$T/watch.py" <<'END'
+# watch.py METRICS DAEMON SECONDS FAMILY[LABEL=VALUE]...: how much each family of va and vb grew meanwhile,
+# what the kernel says that the worker and the threads that reach memory used, and how long it was; all
+# in microseconds.
+import re, socket, sys, time, pathlib
+def families():
+    with socket.socket(socket.AF_UNIX) as end:
+        end.connect(sys.argv[1])
+        end.sendall(b"GET /metrics HTTP/1.1\r\nHost: vrdma\r\nConnection: close\r\n\r\n")
+        text = b"".join(iter(lambda: end.recv(65536), b"")).decode()
+    values = []
+    for wanted in sys.argv[4:]:
+        family, label, value = (re.split(r"[\[=\]]", wanted) + ["", ""])[:3]
+        for vdevice in ("va", "vb"):
+            rows = [line for line in text.splitlines() if line.startswith(f"vrdma_{family}_total{{")
+                    and f'vdevice="{vdevice}"' in line and (not label or f'{label}="{value}"' in line)]
+            values.append(int(float(rows[0].split()[-1])))
+    return values
+def threads():
+    used = 0
+    for task in pathlib.Path(f"/proc/{sys.argv[2]}/task").iterdir():
+        try:
+            name, rest = task.joinpath("stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:
+            continue  # it has ended
+        if name.startswith(("worker-", "reach")):
+            used += sum(map(int, rest.split()[11:13])) * 10000
+    return [used]
+def look():
+    began = time.monotonic_ns()
+    values = families()
+    at = (began + time.monotonic_ns()) // 2000
+    return values + threads() + [at]
+before = look()
+time.sleep(float(sys.argv[3]))
+print(*(now - then for now, then in zip(look(), before)))
+END
+watch() { timeout 60 python3 "$T/watch.py" "$T/metrics.sock" "$DAEMON" "$@"; } # SECONDS FAMILY...
+begins() { ended "${PID[$1]}" && fail "$1 ended: $(cat "$T/$1.log")"; grep -q '^begins$' "$T/$1.log"; }
+# begin NAME a|b ARGUMENTS...: a program on va or vb, that has begun.
+begin() {
+  local socket
+  socket=$(socket_of "v$2")
+  spawn "$1" "$2" nobody "$T/fair" "$3" "$socket" "${@:4}"
+  wait_until 60 begins "$1" || fail "$1 does not begin"
+}
+end() { # NAME
+  kill -9 "${PID[$1]}"
+  reap "$1" 5
+}
+pings() { # how many of blue's small WRITEs are done in 4 seconds
+  begin pings b pings 4
+  reap pings 60
+  [[ $REAPED -eq 0 ]] || fail "the neighbour's WRITEs: $(cat "$T/pings.log")"
+  PINGS=$(tail -n 1 "$T/pings.log")
+}
+# measure SECONDS: RED and BLUE, the microseconds of processor time that vrdmad counts for each; their
+# bytes written; how often red had to wait; ALL that its threads used; TIME, how long that was.
+measure() {
+  read -r RED BLUE RED_BYTES BLUE_BYTES WAITS _ ALL TIME < <(watch "$1" cpu_microseconds \
+    'work_bytes[transport=connected]' 'quota_refused[kind=cpu]')
+  echo "   red $((RED / 1000)) ms, blue $((BLUE / 1000)) ms of its threads' $((ALL / 1000)) ms in $((TIME / 1000)) ms"
+}
+# What was counted is what the kernel says that the daemon used, but for what nobody in particular
+# causes.
+is_honest() {
+  [[ $((RED + BLUE)) -ge $((ALL * ${1:-70} / 100)) && $((RED + BLUE)) -le $((ALL * 110 / 100 + 50000)) ]] ||
+    fail "$((RED + BLUE)) us were counted, of $ALL us"
+}
+# equal WHAT RED BLUE: blue has at least a third of what both have.
+equal() {
+  [[ $2 -gt 0 && $3 -gt $(($2 / 2)) ]] || fail "$1: red has $2, blue $3"
+}
+# undisturbed ALONE BESIDE FACTOR: the neighbour did at least a part of what it does alone. Programs
+# share two processors with the attacker, so that it is less; what was wrong made it a thousandth.
+undisturbed() {
+  echo "   blue's WRITEs: alone $1, beside it $2"
+  [[ $(($2 * $3)) -ge $1 ]] || fail "the neighbour did $1 WRITEs alone and $2 beside the attack"
+}
+
+case $attack in
+  turns)
+    pings
+    alone=$PINGS
+    begin attacker a writes 256 120
+    pings
+    undisturbed "$alone" "$PINGS" 40
+    say "256 queue pairs of WRITEs of 1 MiB against one"
+    begin neighbour b writes 1 120
+    measure 4
+    is_honest
+    equal "bytes written" "$RED_BYTES" "$BLUE_BYTES"
+    equal "processor time" "$RED" "$BLUE"
+    ;;
+  groups)
+    pings
+    alone=$PINGS
+    begin attacker a groups 300 120
+    pings
+    undisturbed "$alone" "$PINGS" 40
+    say "a group of 300 queue pairs against one of 30"
+    begin neighbour b groups 30 120
+    measure 4
+    is_honest
+    equal "processor time" "$RED" "$BLUE"
+    end attacker
+    say "with a limit of bandwidth, which counts each copy"
+    ctl quota set va bandwidth=8m
+    began=${EPOCHREALTIME/./}
+    begin attacker a groups 300 4
+    reap attacker 60
+    received=$(tail -n 1 "$T/attacker.log")
+    most=$((8388608 * (${EPOCHREALTIME/./} - began) / 1000000 + 4000000))
+    echo "   received: $received bytes, may be: $most"
+    [[ $REAPED -eq 0 && $received -gt 0 && $received -le $most ]] || fail "the copies exceed the limit"
+    ;;
+  reach)
+    pings
+    alone=$PINGS
+    threads=$(ls "/proc/$DAEMON/task" | wc -l)
+    begin attacker a reach 32 120
+    pings
+    undisturbed "$alone" "$PINGS" 100
+    measure 3
+    is_honest
+    [[ $(ls "/proc/$DAEMON/task" | wc -l) -le $((threads + 20)) ]] || fail "the attack makes threads without bound"
+    say "threads that reach memory keep to the limit too"
+    ctl quota set va cpu=20
+    sleep 1
+    measure 5
+    [[ $RED -ge $((TIME * 16 / 100)) && $RED -le $((TIME * 24 / 100)) ]] || fail "it is not 20% of $TIME us"
+    pings
+    undisturbed "$alone" "$PINGS" 20
+    ;;
+  cpu)
+    ctl quota set va cpu=10
+    for work in "writes 16" "requests 16" "reach 8" "groups 30"; do
+      say "cpu=10 against $work"
+      # shellcheck disable=SC2086  # words
+      begin attacker a $work 120
+      sleep 1
+      measure 5
+      [[ $RED -ge $((TIME * 8 / 100)) && $RED -le $((TIME * 12 / 100)) ]] || fail "it is not 10% of $TIME us"
+      is_honest 40
+      [[ $(ctl quota show va -o json | tr -d ' \n') =~ \"kind\":\"cpu\",\"used\":(8|9|10|11|12), ]] ||
+        fail "quota show says: $(ctl quota show va)"
+      end attacker
+    done
+    say "a doorbell that rings without end is not heard"
+    begin attacker a rings 16 120
+    sleep 1
+    measure 5
+    [[ $ALL -le $((TIME * 40 / 100)) ]] || fail "its threads used $ALL us of $TIME us"
+    end attacker
+    say "a tenant's ceiling, without a limit of the vdevice"
+    ctl quota set va cpu=max
+    ctl tenant set red --ceiling cpu=30
+    begin attacker a writes 16 120
+    sleep 1
+    measure 5
+    [[ $RED -ge $((TIME * 24 / 100)) && $RED -le $((TIME * 36 / 100)) ]] || fail "it is not 30% of $TIME us"
+    [[ $WAITS -gt 0 ]] || fail "nobody is counted who waited"
+    say "and when the limits end, so does the waiting"
+    ctl tenant set red --ceiling cpu=max
+    sleep 1
+    measure 2
+    [[ $WAITS -eq 0 && $RED -gt 0 ]] || fail "it still waits"
+    say "direct links need none of it"
+    [[ $(ctl vdev show va) != *"for it is limited"* ]] || fail "a limit of cpu makes links mediated"
+    if ctl quota set va cpu=0 2>"$T/refused"; then fail "a limit of nothing is taken"; fi
+    grep -q 'quota cpu: nothing would get through with 0' "$T/refused" || fail "it says: $(cat "$T/refused")"
+    ;;
+  *) fail "there is no attack '$attack'" ;;
+esac
+for name in "${!PID[@]}"; do end "$name"; done
