@@ -18,7 +18,6 @@ class Backlog final : public Runnable {
     pieces_.push_back(std::move(piece));
     lane().runner().activate(this);
   }
-  [[nodiscard]] size_t size() const { return pieces_.size(); }
   bool run(Turn& turn) override {
     if (pieces_.empty()) return false;
     const auto piece = std::move(pieces_.front());
