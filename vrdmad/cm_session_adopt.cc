@@ -36,7 +36,7 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
   if (!who) return pass(std::move(who).error());
   auto caller = cm.settings().identity->find(who->process);
   if (!caller) return pass(std::move(caller).error());
-  auto opened = (*caller)->open();
+  auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), *who, Fd(), std::move(ended)));

@@ -141,6 +141,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   int alloc_pd(Answer* answer);
   int dealloc_pd(uint32_t handle);
   int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
+  [[nodiscard]] int reach_to_write(const rdma::Region& region);
   int rereg_mr(const ipc::ReregMrRequest& request, Answer* answer);
   int dereg_mr(uint32_t handle, Answer* answer);
   int import_device(Fds fds);
@@ -206,7 +207,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   std::unique_ptr<rdma::Context> context_;
   Intake::Ticket handed_over_;
   bool with_intake_ = false;        // the intake reads the next request
-  std::shared_ptr<Caller> caller_;  // until the session is open
+  std::shared_ptr<Caller> caller_;  // never null
   ipc::Sender sender_;              // of the request that is being served
   unsigned failures_ = 0;           // of kHello and kProve
   // From kHello until the answer to kProve.

@@ -80,10 +80,11 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
     return fail(EINVAL, "nothing is known of it");
   auto caller = settings_.identity->find(who.process);
   if (!caller) return pass(std::move(caller).error());
-  auto opened = (*caller)->open();
+  caller_ = std::move(*caller);
+  auto opened = caller_->open(false);
   if (!opened) return pass(std::move(opened).error());
   const auto process =
-      rdma::Process::make((*caller)->peer(), std::move(opened->pidfd), std::move(opened->memory));
+      rdma::Process::make(caller_->peer(), std::move(opened->pidfd), std::move(opened->memory));
   const pid_t pid = process->pid();
   auto looked = known.find(pid);
   if (looked == known.end())
@@ -102,8 +103,7 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
   attribute(*process);
   if (charge(provisioning::Kind::kContexts, 1, &context->charges) != 0)
     return fail(ENOMEM, "the vdevice has too many contexts");
-  if (auto reaches = process->start_reach(loop(), vdevice_->reach_threads); !reaches)
-    return reaches;
+  process->start_reach(loop(), vdevice_->reach_threads);
   auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   if (!death) return pass(std::move(death).error());
   context->process = process;

@@ -136,18 +136,17 @@ int Session::prove(Answer* answer) {
   if (greeting_ == nullptr) return ENOTCONN;
   if (vdevice_->gone) return ENODEV;
   if (auto who = caller_->check(sender_); !who) return refuse_caller(who.error());
-  auto opened = caller_->open();
+  auto opened = caller_->open(false);
   if (!opened) return refuse_caller(opened.error());
   const auto process =
       rdma::Process::make(caller_->peer(), std::move(opened->pidfd), std::move(opened->memory));
   auto context = std::make_unique<rdma::Context>();
   attribute(*process);
-  int error = charge(provisioning::Kind::kContexts, 1, &context->charges);
-  if (error == 0 && !process->start_reach(loop(), vdevice_->reach_threads)) error = ENFILE;
-  if (error != 0) {
+  if (const int error = charge(provisioning::Kind::kContexts, 1, &context->charges); error != 0) {
     greeting_.reset();
     return error;
   }
+  process->start_reach(loop(), vdevice_->reach_threads);
   auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   if (!death) return ENFILE;
   death_watch_ = std::move(*death);
@@ -214,7 +213,6 @@ int Session::open(Answer* answer) {
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
   begin_file(events_read);
-  caller_.reset();
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));

@@ -69,12 +69,26 @@ uint64_t bytes_of(const rdma::Region& region) {
 
 }  // namespace
 
+// Memory is reached to be read only until the first region that may be written. The process must
+// still be what it was when it connected.
+int Session::reach_to_write(const rdma::Region& region) {
+  rdma::Reach& reach = *context_->process->reach();
+  if (region.way != ipc::Way::kReached || (region.access & verbs::kLocalWrite) == 0 ||
+      reach.may_write())
+    return 0;
+  auto opened = caller_->open(true);
+  if (!opened) return EPERM;
+  reach.replace(std::move(opened->memory));
+  return 0;
+}
+
 int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   rdma::Context& context = *context_;
   rdma::Pd* pd = context.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
   auto mr = std::make_unique<rdma::Mr>();
   if (const int error = check_region(request, &mr->region); error != 0) return error;
+  if (const int error = reach_to_write(mr->region); error != 0) return error;
   if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
   if (const int error = charge(Kind::kMrBytes, bytes_of(mr->region), &mr->bytes); error != 0)
     return error;
@@ -133,6 +147,7 @@ int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   if (pd == nullptr || request.to.way == static_cast<uint32_t>(ipc::Way::kNull)) return EINVAL;
   rdma::Region region;
   if (const int error = check_region(request.to, &region); error != 0) return error;
+  if (const int error = reach_to_write(region); error != 0) return error;
   rdma::Charges bytes;
   const uint64_t held = bytes_of(mr->region), needed = bytes_of(region);
   if (needed > held)

@@ -209,10 +209,12 @@ Result<void> is_unchanged(const PeerHandle& handle) {
   return {};
 }
 
-Result<MemoryFiles> open_memory(const PeerHandle& handle) {
+Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
   if (auto before = is_unchanged(handle); !before) return base::pass(std::move(before).error());
   MemoryFiles files;
-  files.memory = Fd(::openat(handle.directory.get(), "mem", O_RDWR | O_CLOEXEC));
+  files.writable = writable;
+  files.memory =
+      Fd(::openat(handle.directory.get(), "mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
   files.maps = Fd(::openat(handle.directory.get(), "maps", O_RDONLY | O_CLOEXEC));
   if (!files.memory.valid() || !files.maps.valid())
     return fail_errno("open the memory of process " + std::to_string(handle.peer.pid));

@@ -71,11 +71,12 @@ struct PeerHandle {
 [[nodiscard]] base::Result<void> is_unchanged(const PeerHandle& handle);
 
 struct MemoryFiles {
-  base::Fd memory;  // /proc/PID/mem, for reading and writing
-  base::Fd maps;    // /proc/PID/maps
+  base::Fd memory;        // /proc/PID/mem
+  base::Fd maps;          // /proc/PID/maps
+  bool writable = false;  // `memory` is for writing also
 };
 // Of a process that is_unchanged() before and after. Both stay bound to the address space.
-[[nodiscard]] base::Result<MemoryFiles> open_memory(const PeerHandle& handle);
+[[nodiscard]] base::Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable);
 
 // Why the process may have no session: a sentence about "it"; empty if it may. Its memory is more
 // than the user who started it may touch.

@@ -38,16 +38,9 @@ bool Process::may_share_with(const Process& other) const {
          peer_.dumpable != 0 && other.peer_.dumpable != 0;
 }
 
-base::Result<void> Process::start_reach(base::EventLoop& loop,
-                                        std::shared_ptr<ReachThreads> threads) {
-  auto memory = memory_.memory.duplicate();
-  if (!memory) return base::pass(std::move(memory.error()));
-  auto maps = memory_.maps.duplicate();
-  if (!maps) return base::pass(std::move(maps.error()));
+void Process::start_reach(base::EventLoop& loop, std::shared_ptr<ReachThreads> threads) {
   reach_ = std::make_unique<Reach>(
-      loop, Reach::Memory{{std::move(*memory), std::move(*maps)}, changes_of(pid(), start_time())},
-      std::move(threads));
-  return {};
+      loop, Reach::Memory{std::move(memory_), changes_of(pid(), start_time())}, std::move(threads));
 }
 
 void Process::confirm(uint64_t addr, uint64_t challenge, std::function<void(bool)> done) {

@@ -37,9 +37,8 @@ class Process {
 
   void set_space(std::unique_ptr<AddressSpace> space) { space_ = std::move(space); }
   [[nodiscard]] AddressSpace* space() const { return space_.get(); }
-  // Makes reach() ready; its answers come on `loop`, its work is done by `threads`.
-  [[nodiscard]] base::Result<void> start_reach(base::EventLoop& loop,
-                                               std::shared_ptr<ReachThreads> threads);
+  // Makes reach() ready, once; its answers come on `loop`, its work is done by `threads`.
+  void start_reach(base::EventLoop& loop, std::shared_ptr<ReachThreads> threads);
   [[nodiscard]] Reach* reach() const { return reach_.get(); }
   // After start_reach(): tells `done`, on the loop, whether `challenge` stands at `addr`.
   void confirm(uint64_t addr, uint64_t challenge, std::function<void(bool)> done);
@@ -48,7 +47,7 @@ class Process {
   Process() = default;
   Peer peer_;
   base::Fd pidfd_;
-  MemoryFiles memory_;
+  MemoryFiles memory_;  // until start_reach()
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Reach> reach_;
 };

@@ -87,6 +87,16 @@ Reach::~Reach() {
   shared_->memory.files = {};
 }
 
+void Reach::replace(MemoryFiles files) {
+  const std::lock_guard lock(*shared_->memory.guard);
+  shared_->memory.files = std::move(files);
+}
+
+bool Reach::may_write() const {
+  const std::lock_guard lock(*shared_->memory.guard);
+  return shared_->memory.files.writable;
+}
+
 void Reach::submit(Job job) {
   ++pending_;
   job.done = [this, then = std::move(job.done)](bool ok) {

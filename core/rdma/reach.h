@@ -67,6 +67,10 @@ class Reach {
   // For the parts of other processes' jobs; outlives this.
   [[nodiscard]] std::shared_ptr<const Memory> memory() const { return {shared_, &shared_->memory}; }
 
+  // Uses `files`, of the same process, from now on.
+  void replace(MemoryFiles files);
+  [[nodiscard]] bool may_write() const;
+
   void submit(Job job);
   // Calls `done` when all jobs submitted so far have ended; at once if there is none.
   void barrier(std::function<void()> done);

@@ -135,7 +135,7 @@ IdentityAnswer Identity::serve(const IdentityRequest& request, Beside* beside) {
   if (auto same = compare(*handle, sender); !same)
     return refuse(same.error().code(), same.error().message());
   if (request.op == Op::kOpen) {
-    auto memory = rdma::open_memory(*handle);
+    auto memory = rdma::open_memory(*handle, request.writable != 0);
     auto pidfd = handle->pidfd.duplicate();
     if (!memory) return refuse(memory.error().code(), memory.error().message());
     if (!pidfd) return refuse(ENFILE, pidfd.error().message());
@@ -167,11 +167,13 @@ Result<void> Caller::check(const ipc::Sender& sender) const {
   return {};
 }
 
-Result<Caller::Opened> Caller::open() const {
+Result<Caller::Opened> Caller::open(bool writable) const {
   Identity::Beside beside;
-  const IdentityAnswer answer = identity_->serve(request(Op::kOpen), &beside);
+  IdentityRequest asked = request(Op::kOpen);
+  asked.writable = writable ? 1 : 0;
+  const IdentityAnswer answer = identity_->serve(asked, &beside);
   if (answer.error != 0) return fail(answer.error, answer.reason);
-  return Opened{{std::move(beside[0]), std::move(beside[1])}, std::move(beside[2])};
+  return Opened{{std::move(beside[0]), std::move(beside[1]), writable}, std::move(beside[2])};
 }
 
 }  // namespace vrdma::vrdmad

@@ -33,14 +33,14 @@ struct IdentityRequest {
   enum class Op : uint32_t {
     kCheck = 1,  // entry, sender: EPERM unless the sender is the process of the entry, unchanged;
                  // EACCES if it may have no session
-    kOpen,       // entry: the same without a sender; beside the answer: memory, maps, pidfd
-    kFind,       // peer -> entry, peer: of a session that another daemon served; ESRCH
-    kForget,     // entry
+    kOpen,    // entry, writable: the same without a sender; beside the answer: memory, maps, pidfd
+    kFind,    // peer -> entry, peer: of a session that another daemon served; ESRCH
+    kForget,  // entry
   };
   Op op{};
   uint32_t entry = 0;
   ipc::Sender sender;
-  uint32_t reserved = 0;
+  uint32_t writable = 0;
   rdma::Peer peer;
 };
 static_assert(sizeof(IdentityRequest) == 24 + sizeof(rdma::Peer));
@@ -112,7 +112,7 @@ class Caller {
     rdma::MemoryFiles memory;
     base::Fd pidfd;
   };
-  [[nodiscard]] base::Result<Opened> open() const;
+  [[nodiscard]] base::Result<Opened> open(bool writable) const;
 
  private:
   IdentityRequest request(IdentityRequest::Op op) const;

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -176,6 +178,31 @@ void keys_of_gone_memory(const Target& target) {
   expect(it.write(good, 1u << 20, odd, addr, 64) != 0, "memory that is not there is written");
 }
 
+// Whether the daemon has a file by which it can write this process's memory; none if that is not
+// ours to see.
+std::optional<bool> daemon_may_write(const Client& client) {
+  ucred daemon{};
+  socklen_t size = sizeof daemon;
+  expect(::getsockopt(client.fd(), SOL_SOCKET, SO_PEERCRED, &daemon, &size) == 0, "SO_PEERCRED");
+  const std::string mem = "/proc/" + std::to_string(::getpid()) + "/mem";
+  const std::string its = "/proc/" + std::to_string(daemon.pid);
+  std::error_code error;
+  bool found = false;
+  for (const auto& entry : std::filesystem::directory_iterator(its + "/fd", error)) {
+    if (std::filesystem::read_symlink(entry.path(), error) != mem) continue;
+    found = true;
+    std::ifstream info(its + "/fdinfo/" + entry.path().filename().string());
+    std::string word;
+    while (info >> word && word != "flags:") {
+    }
+    int flags = 0;
+    info >> std::oct >> flags;
+    if ((flags & O_ACCMODE) != O_RDONLY) return true;
+  }
+  if (!found) return std::nullopt;
+  return false;
+}
+
 // Memory that the process itself may not use as it lets others use it.
 void memory_that_does_not_permit(const Target& target) {
   constexpr uint32_t kToRead = 0, kToWrite = verbs::kLocalWrite | verbs::kRemoteWrite;
@@ -185,6 +212,7 @@ void memory_that_does_not_permit(const Target& target) {
   ::mprotect(pages + 4096, 4096, PROT_READ);
   ::mprotect(pages + 2 * 4096, 4096, PROT_NONE);
   ::munmap(pages + 3 * 4096, 4096);
+  expect(!daemon_may_write(it.client).value_or(false), "the daemon can write before it has to");
   const auto answer = [&](Call call, uint32_t page, uint64_t length, uint32_t access) {
     static const uint32_t handle =
         it.client.reg_mr(it.pd, 1u << 20, 4096, ipc::Way::kInPlace).handle;
@@ -203,6 +231,7 @@ void memory_that_does_not_permit(const Target& target) {
     expect(answer(call, 0, 4097, kToWrite) == EFAULT, "memory to read is registered to write");
     expect(answer(call, 2, 4096, kToRead) == EFAULT, "memory of nobody is registered to read");
     expect(answer(call, 3, 4096, kToRead) == EFAULT, "memory that is not is registered");
+    expect(daemon_may_write(it.client).value_or(true), "the daemon cannot write what it has to");
   }
 }
 

@@ -229,11 +229,10 @@ void regions_without_end(const Target& target) {
   const std::vector<uint8_t> memory(2 * kLength);
   for (int i = 0; i < 3000; ++i) {
     const uint64_t offset = 4096u * static_cast<uint32_t>(i % 7);
-    const auto mr =
-        i % 2 == 0
-            ? client.reg_mr(pd, offset, kLength, ipc::Way::kInPlace)
-            : client.reg_mr(pd, reinterpret_cast<uint64_t>(memory.data()) + offset, kLength,
-                            ipc::Way::kReached);
+    const auto mr = i % 2 == 0
+                        ? client.reg_mr(pd, offset, kLength, ipc::Way::kInPlace)
+                        : client.reg_mr(pd, reinterpret_cast<uint64_t>(memory.data()) + offset,
+                                        kLength, ipc::Way::kReached);
     if (i % 3 == 0) continue;
     expect(client.call(Call::kDeregMr, mr.handle).error == 0, "kDeregMr");
     expect(client.keys()[ipc::slot_of(mr.key)].key != mr.key, "a key is valid after its end");

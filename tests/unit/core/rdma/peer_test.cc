@@ -1,5 +1,6 @@
 #include "core/rdma/peer.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
@@ -125,7 +126,11 @@ TEST(Peers, AreThoseWhoConnected) {
   EXPECT_EQ(peer.dumpable, 1u);
   EXPECT_EQ(reason_to_refuse(peer), "");
   EXPECT_TRUE(is_unchanged(*handle));
-  EXPECT_TRUE(open_memory(*handle));
+  for (const bool writable : {false, true}) {
+    const auto files = open_memory(*handle, writable);
+    ASSERT_TRUE(files);
+    EXPECT_EQ(::fcntl(files->memory.get(), F_GETFL) & O_ACCMODE, writable ? O_RDWR : O_RDONLY);
+  }
   pollfd alive{handle->pidfd.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&alive, 1, 0), 0);
 }
@@ -157,7 +162,7 @@ TEST(Peers, AreNotWhoTheyWereWithOtherIds) {
   ASSERT_TRUE(handle);
   child.tell();
   EXPECT_EQ(is_unchanged(*handle).error().code(), EPERM);
-  EXPECT_EQ(open_memory(*handle).error().code(), EPERM);
+  EXPECT_EQ(open_memory(*handle, true).error().code(), EPERM);
   EXPECT_FALSE(identify_peer(child.socket.get())) << "it connected as root";
 }
 
@@ -177,7 +182,7 @@ TEST(Peers, AreNotWhoTheyWereAfterExec) {
   ASSERT_EQ(::write(child.commands.get(), "", 1), 1);
   for (int i = 0; i < 1000 && is_unchanged(*handle); ++i) ::usleep(1000);
   EXPECT_FALSE(is_unchanged(*handle));
-  EXPECT_FALSE(open_memory(*handle));
+  EXPECT_FALSE(open_memory(*handle, true));
 }
 
 TEST(Peers, ThatHaveEndedAreNobody) {
@@ -186,7 +191,7 @@ TEST(Peers, ThatHaveEndedAreNobody) {
   ASSERT_TRUE(handle);
   child.die();
   EXPECT_FALSE(is_unchanged(*handle));
-  EXPECT_FALSE(open_memory(*handle));
+  EXPECT_FALSE(open_memory(*handle, true));
   EXPECT_FALSE(find_peer(handle->peer));
   late.die();
   EXPECT_FALSE(identify_peer(late.socket.get()));

@@ -21,9 +21,9 @@ namespace {
 using test::run_for;
 using test::run_until;
 
-MemoryFiles own_files() {
-  return {base::Fd(::open("/proc/self/mem", O_RDWR | O_CLOEXEC)),
-          base::Fd(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC))};
+MemoryFiles own_files(bool writable = true) {
+  return {base::Fd(::open("/proc/self/mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC)),
+          base::Fd(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC)), writable};
 }
 
 struct Reaches : testing::Test {
@@ -69,6 +69,24 @@ TEST_F(Reaches, ReadAndWriteInParts) {
   EXPECT_EQ(memory[50'000], 7);
   EXPECT_EQ(memory[50'029], 7);
   EXPECT_NE(memory[50'030], 7);
+}
+
+TEST_F(Reaches, WriteOnlyWhenTheyMay) {
+  reach->replace(own_files(false));
+  EXPECT_FALSE(reach->may_write());
+  auto buffer = std::make_shared<std::vector<uint8_t>>(8, uint8_t{7});
+  submit(1, true, {{at(0), 8, 0}}, buffer);
+  submit(2, false, {{at(0), 8, 0}}, buffer);
+  ASSERT_TRUE(wait_for(2));
+  EXPECT_EQ(ended, (Ended{{1, false}, {2, true}}));
+  EXPECT_EQ(memory[0], 0);
+  reach->replace(own_files(true));
+  EXPECT_TRUE(reach->may_write());
+  std::fill(buffer->begin(), buffer->end(), uint8_t{7});
+  submit(3, true, {{at(0), 8, 0}}, buffer);
+  ASSERT_TRUE(wait_for(3));
+  EXPECT_EQ(ended.back(), std::pair(3, true));
+  EXPECT_EQ(memory[7], 7);
 }
 
 TEST_F(Reaches, FailWhereThereIsNothing) {

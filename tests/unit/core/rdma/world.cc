@@ -34,7 +34,7 @@ std::shared_ptr<rdma::Process> ourselves() {
     throw std::runtime_error("socketpair");
   const base::Fd here(ends[0]), there(ends[1]);
   auto handle = must(rdma::identify_peer(here.get()));
-  auto memory = must(rdma::open_memory(handle));
+  auto memory = must(rdma::open_memory(handle, true));
   return rdma::Process::make(handle.peer, std::move(handle.pidfd), std::move(memory));
 }
 
@@ -88,8 +88,7 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   auto arena = must(base::make_memfd("test-memory", ipc::kMemoryArenaSize));
   memory_ = must(base::Mapping::shared(arena, kBytes, kBase, PROT_READ | PROT_WRITE));
   context.process->set_space(must(rdma::AddressSpace::of_arena(std::move(arena))));
-  if (!context.process->start_reach(loop, std::make_shared<rdma::ReachThreads>()))
-    throw std::runtime_error("reach");
+  context.process->start_reach(loop, std::make_shared<rdma::ReachThreads>());
   context.arena_fd = must(base::make_memfd("test-queues", ipc::kQueueArenaSize));
   context.arena = must(
       base::Mapping::shared(context.arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE));
