@@ -27,7 +27,7 @@ round() { # CLIENT ROUND
     0) for i in 2 0 3 1; do ctl vdev delete "v$space-$i" >/dev/null; done ;;
     1) ip netns delete "$(ns "$space")" ;;  # lives on as long as the program
     2) for i in 0 2; do ip_in "$space" link delete "eth$i"; done ;;
-    3) ip netns pids "$(ns "$space")" | xargs -r kill -9 2>/dev/null || true ;;
+    3) kill_all_in "$(ns "$space")" ;;
     4) ;;                                   # nothing happens to it
   esac
   wait $pid || status=$?

@@ -64,7 +64,7 @@ finish() { # exit status of the test, the command that ended it
   fi
   wait 2>/dev/null
   for ns in "${NAMESPACES[@]}"; do
-    ip netns pids "$ns" 2>/dev/null | xargs -r kill -9
+    kill_all_in "$ns"
     ip netns delete "$ns"
   done
   if [[ $status -eq 0 ]] && find /dev/shm -maxdepth 1 -iname '*vrdma*' | grep .; then
@@ -89,6 +89,8 @@ wait_until() {
     sleep 0.05
   done
 }
+# Every process of a network namespace; some may end meanwhile by themselves.
+kill_all_in() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
 # The process is dead; nobody need have waited for it.
 ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 

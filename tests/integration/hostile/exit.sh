@@ -41,7 +41,7 @@ status=0
 replace_daemon || status=$?
 # The dead daemon can end when the server of the tenant's file has.
 release() {
-  ip netns pids "$(ns a)" | xargs -r kill -9
+  kill_all_in "$(ns a)"
   unset "PID[attacker]"
 }
 if [[ $status -ne 0 ]]; then

@@ -59,6 +59,6 @@ if [[ -n $limited ]]; then
   wait_until 20 ctl vdev list >/dev/null || fail "an operator is not answered any more"
 fi
 kill -9 "${PID[attacker]}"
-ip netns pids "$(ns a)" | xargs -r kill -9
+kill_all_in "$(ns a)"
 unset "PID[attacker]"
 LIMIT=10 on b root ibv_devinfo -d vb >"$T/neighbour.log" 2>&1 || fail "the neighbour is not served"
