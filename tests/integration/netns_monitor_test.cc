@@ -475,10 +475,10 @@ TEST_F(NetnsMonitor, LetsObserversEndAndBeginWatches) {
   on_loop([&] {
     const auto netns = resolve(ns("a"));
     const LinkObserver observer{[&](const Link&) {
-                                  ++calls;
                                   first.reset();
                                   const auto again = resolve(ns("a"));
                                   second = *monitor->watch_link(*again, "eth0", log.observer());
+                                  ++calls;  // what changes from here on is seen
                                 },
                                 {}};
     first = *monitor->watch_link(*netns, "eth0", observer);
