@@ -39,6 +39,7 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"bandwidth", kAnyBandwidth, kAnyBandwidth, Measure::kRate},
     {"bandwidth_min", 0, kAnyBandwidth, Measure::kRate},
     {"msg_rate", 1'000'000'000, 1'000'000'000, Measure::kRate},
+    {"worker_memory", uint64_t{64} << 20, uint64_t{1} << 40, Measure::kTotal},
     {"cpu", kAllProcessors, kAllProcessors, Measure::kRate},
 }};
 static_assert(kTraits[static_cast<size_t>(Kind::kCpu)].name == "cpu");
@@ -114,7 +115,8 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
                                     std::to_string(ceiling));
     if (*slot == 0 &&
         (*kind == Kind::kConnRate || *kind == Kind::kReqRate || *kind == Kind::kMrRate ||
-         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate || *kind == Kind::kCpu))
+         *kind == Kind::kBandwidth || *kind == Kind::kMsgRate || *kind == Kind::kWorkerMemory ||
+         *kind == Kind::kCpu))
       return base::fail(EINVAL, what + ": nothing would get through with 0; the least is 1");
   }
   return wanted;

@@ -45,9 +45,10 @@ enum class Kind : uint8_t {
   kBandwidth,
   kBandwidthMin,
   kMsgRate,
-  kCpu,  // percent of one processor: the daemon's time for what the vdevice wants of it
+  kWorkerMemory,  // bytes of messages that a worker has in hand for the vdevice; more wait
+  kCpu,           // percent of one processor: the daemon's time for what the vdevice wants of it
 };
-constexpr size_t kKindCount = 25;
+constexpr size_t kKindCount = 26;
 
 // One percent of a processor, as a rate: nanoseconds a second.
 constexpr uint64_t kCpuPercent = 10'000'000;

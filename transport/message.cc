@@ -28,6 +28,7 @@ constexpr uint32_t kMaxReceiving = 256;
 void MessagePath::abandon() {
   reading_ = ready_ = failed_ = false;
   message_ = nullptr;
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(queue_);
   alive_ = std::make_shared<int>(0);
   forget();
 }
@@ -63,7 +64,8 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
     if (outcome != Outcome::kDone) return done(WcStatus::kLocalProtectionError);
   }
   if (length > max_length()) return done(WcStatus::kLocalLengthError);
-  message_ = std::make_shared<std::vector<uint8_t>>(headroom_ + length);
+  message_ = rdma::make_buffer(qp_.context->device->buffers, headroom_ + length, queue_);
+  if (message_ == nullptr) return {Progress::Kind::kPending};
   rdma::Reach::Job job;
   job.buffer = message_;
   uint64_t offset = headroom_;
@@ -99,6 +101,10 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
           : rdma::fetch_receive(target.receives, target.inbox_head + target.receiving, &receive);
   if (fetched == Outcome::kPeerBroken && target.context->on_corrupt) target.context->on_corrupt();
   if (fetched != Outcome::kDone) return false;
+  const auto lost = [&] {
+    if (target.srq != nullptr) target.srq->give_back(receive.slot);
+    return false;
+  };
   entry.slot = receive.slot;
   entry.byte_len = static_cast<uint32_t>(message->size());
 
@@ -106,15 +112,11 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
   bool reached = false;
   const Outcome outcome = rdma::scatter(receive, target.memory(), target.receive_pd().handle,
                                         message->size(), &pieces, &reached);
-  if (outcome != Outcome::kDone) {
-    // A sender must not be able to break the receiver with a long datagram: it is dropped.
-    if (target.srq != nullptr) target.srq->give_back(receive.slot);
-    return false;
-  }
+  // A sender must not be able to break the receiver with a long datagram: it is dropped.
+  if (outcome != Outcome::kDone) return lost();
   rdma::Process& process = *target.context->process;
   rdma::Reach::Job job;
   job.write = true;
-  job.buffer = message;
   job.payer = std::move(payer);
   uint64_t offset = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
@@ -127,6 +129,12 @@ bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry en
     target.deliver(entry);
     if (target.srq != nullptr) target.srq->completed(receive.slot);
     return true;
+  }
+  // A copy of the receiver's: the sender does not pay for a page that does not come.
+  if (!job.parts.empty()) {
+    job.buffer = rdma::make_buffer(target.context->device->buffers, message->size());
+    if (job.buffer == nullptr) return lost();
+    *job.buffer = *message;
   }
   // In hand until its memory is written. A process's jobs run in order, so those behind it wait
   // there too, also with nothing to write.

@@ -9,7 +9,7 @@
 
 namespace vrdma::transport {
 
-using Message = std::shared_ptr<std::vector<uint8_t>>;
+using Message = rdma::Buffer;
 
 class MessagePath : public Path {
  public:

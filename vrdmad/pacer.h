@@ -7,13 +7,12 @@
 // Belongs to the worker of the vdevice's fabric.
 #pragma once
 
-#include <list>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/rdma/device.h"
+#include "core/rdma/line.h"
 #include "provisioning/ledger.h"
 #include "provisioning/pace.h"
 
@@ -32,28 +31,20 @@ class Pacer final : public rdma::Pace {
 
   void set(const provisioning::Limits& limits);
   // Nobody need wait any more.
-  void dismiss();
+  void dismiss() { line_.dismiss(); }
   // All that was spent so far.
   [[nodiscard]] uint64_t bytes() const { return bytes_.spent(); }
   [[nodiscard]] uint64_t messages() const { return messages_.spent(); }
   // Puts what the rates are used into `rows`, which are in the order of Kind.
   void report(std::vector<provisioning::Row>& rows);
 
-  [[nodiscard]] bool admit(rdma::Sender& sender) override;
+  [[nodiscard]] bool admit(rdma::Sender& sender) override { return line_.admit(sender); }
   void spend(uint64_t bytes, uint64_t messages) override;
-  void leave(rdma::Sender& sender) override;
+  void leave(rdma::Sender& sender) override { line_.leave(sender); }
 
  private:
-  [[nodiscard]] base::Duration wait();
-  void wake_in(base::Duration delay);
-  void call_next();
-
-  base::EventLoop& loop_;
   provisioning::Pace bytes_, messages_;
-  std::list<rdma::Sender*> line_;
-  std::unordered_map<rdma::Sender*, std::list<rdma::Sender*>::iterator> places_;
-  rdma::Sender* called_ = nullptr;  // whose turn it is
-  base::EventLoop::Timer timer_;    // while there is a line
+  rdma::Line line_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -10,12 +10,14 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
                  const Rates& rates)
     : ledger(std::move(limits)),
       pacer(std::make_unique<Pacer>(runner.loop(), rates)),
+      buffers(runner.loop()),
       requests(runner.loop()),
       cpu(std::make_shared<CpuPace>(rates)),
       reach_threads(std::make_shared<rdma::ReachThreads>(cpu)),
       lane(runner, tenant) {
   lane.set_meter(cpu.get());
   device.meter = cpu;
+  device.buffers = &buffers;
 }
 Vdevice::~Vdevice() = default;
 
@@ -24,6 +26,7 @@ void Vdevice::apply_limits(bool limited) {
   registrations.change(base::EventLoop::now(), mr_rate, mr_rate);
   requests.set(provisioning::bound(ledger, Kind::kReqRate));
   pacer->set(ledger.limits());
+  buffers.set_limit(ledger.limit(Kind::kWorkerMemory));
   cpu->set(ledger.limit(Kind::kCpu));
   device.pace = limited ? pacer.get() : nullptr;
   device.fabric->set_limited(&device, limited || no_direct);
@@ -34,9 +37,12 @@ std::vector<provisioning::Row> Vdevice::rows() {
   auto rows = ledger.rows();
   pacer->report(rows);
   cpu->report(rows);
-  auto& row = rows[static_cast<size_t>(Kind::kReqRate)];
-  row.used = requests.used();
-  row.refused = requests.waited();
+  const auto tell = [&](Kind kind, uint64_t used, uint64_t refused) {
+    rows[static_cast<size_t>(kind)].used = used;
+    rows[static_cast<size_t>(kind)].refused = refused;
+  };
+  tell(Kind::kReqRate, requests.used(), requests.waited());
+  tell(Kind::kWorkerMemory, buffers.held(), buffers.refused());
   return rows;
 }
 

@@ -52,6 +52,7 @@ struct Vdevice {
   uint64_t netns = 0;               // cookie of the namespace that it belongs to
   std::string ibdev;                // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;     // never null; it is the device's pace while that is limited
+  rdma::Buffers buffers;            // worker_memory
   base::TokenBucket registrations;  // mr_rate
   RequestRate requests;             // req_rate
   // What its users have, by control group, as long as they have something.

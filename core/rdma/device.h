@@ -28,6 +28,7 @@
 #include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
 #include "core/rdma/arena_heap.h"
+#include "core/rdma/buffers.h"
 #include "core/rdma/executor.h"
 #include "core/rdma/key_record.h"
 #include "core/rdma/process.h"
@@ -472,6 +473,7 @@ struct Device {
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
   TrafficCounters traffic;
   Pace* pace = nullptr;                   // none: as fast as it goes
+  Buffers* buffers = nullptr;             // none: nobody counts
   bool limited = false;                   // so all of its requests are a worker's
   std::shared_ptr<base::CpuMeter> meter;  // pays for what its requests make others' reaches do
 

@@ -28,6 +28,7 @@ void ConnectedPath::abandon() {
   fill_ = Fill::kNone;
   hole_ = failed_ = false;
   jobs_ = 0;
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(queue_);
   alive_ = std::make_shared<int>(0);  // the answer to a job that is out goes nowhere
   buffer_ = nullptr;
 }
@@ -116,15 +117,12 @@ Progress ConnectedPath::fill(const rdma::WorkRequest& request, const Plan& plan)
   const Outcome at_remote =
       verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
   const uint64_t length = slice_length(plan);
-  if (fill_ == Fill::kNone) {
-    fill_ = Fill::kLocal;
-    if (!bring(rdma::slice(local, done_, length), *qp_.context->process))
-      return {Progress::Kind::kPending};
-  }
+  if (fill_ == Fill::kNone &&
+      !bring(rdma::slice(local, done_, length), *qp_.context->process, Fill::kLocal))
+    return {Progress::Kind::kPending};
   if (fill_ == Fill::kLocal) {
     if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
-    fill_ = Fill::kRemote;
-    if (!bring(rdma::slice(remote, done_, length), *home_->process))
+    if (!bring(rdma::slice(remote, done_, length), *home_->process, Fill::kRemote))
       return {Progress::Kind::kPending};
   }
   if (fill_ == Fill::kFilled || failed_) return refuse(at_remote, plan, request);
@@ -150,8 +148,9 @@ bool is_whole(const rdma::Piece& piece) {
 
 }  // namespace
 
-// Has the owner touch what is in place and not whole; true if there is nothing of it.
-bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process) {
+// Has the owner touch what is in place and not whole, and goes on to `then`; true if there is
+// nothing of it.
+bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process, Fill then) {
   rdma::Reach::Job job;
   uint64_t length = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
@@ -160,10 +159,16 @@ bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process)
     job.parts.push_back(rdma::part_of(piece, length, process));
     length += piece.length;
   }
+  if (!job.parts.empty() && (job.buffer = make_buffer(length)) == nullptr) return false;
+  fill_ = then;
   if (job.parts.empty()) return true;
-  job.buffer = std::make_shared<std::vector<uint8_t>>(length);
   submit(std::move(job), process);
   return false;
+}
+
+// nullptr: there is no room, and the queue runs again when there is.
+rdma::Buffer ConnectedPath::make_buffer(uint64_t length) {
+  return rdma::make_buffer(qp_.context->device->buffers, length, queue_);
 }
 
 // A slice is done.
@@ -278,7 +283,8 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   const uint64_t length = slice_length(plan);
   const bool ends = plan.opcode == verbs::Opcode::kRdmaWrite && done_ + length == plan.length;
   if (stage_ == Stage::kStart) {
-    buffer_ = std::make_shared<std::vector<uint8_t>>(length);
+    buffer_ = make_buffer(length);
+    if (buffer_ == nullptr) return {Progress::Kind::kPending};
     stage_ = Stage::kRead;
     if (!move(rdma::slice(plan.source, done_, length), to_local ? remote : local, false, buffer_))
       return {Progress::Kind::kPending};
@@ -294,6 +300,7 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   if (ends) queue_.mark(ipc::Mark::kDone);
   done_ += length;
   stage_ = Stage::kStart;
+  buffer_ = nullptr;
   return go_on(request, plan, length);
 }
 
@@ -313,7 +320,8 @@ Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan
   if (stage_ == Stage::kStart) {
     if (!operand.reached && !try_in_place([&] { return touched(operand) != nullptr; }))
       return not_in_place(request, plan);
-    buffer_ = std::make_shared<std::vector<uint8_t>>(sizeof(uint64_t));
+    buffer_ = make_buffer(sizeof(uint64_t));
+    if (buffer_ == nullptr) return {Progress::Kind::kPending};
     stage_ = Stage::kRead;
     if (operand.reached && !move(plan.source, responder, false, buffer_))
       return {Progress::Kind::kPending};
@@ -355,7 +363,7 @@ Progress ConnectedPath::answer(const rdma::WorkRequest& request) {
 }
 
 bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
-                         const std::shared_ptr<std::vector<uint8_t>>& buffer) {
+                         const rdma::Buffer& buffer) {
   rdma::Reach::Job job;
   job.write = write;
   job.buffer = buffer;

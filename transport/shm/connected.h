@@ -42,7 +42,8 @@ class ConnectedPath final : public Path {
   // What follows when it was false.
   [[nodiscard]] Progress not_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress fill(const rdma::WorkRequest& request, const rdma::Plan& plan);
-  [[nodiscard]] bool bring(const rdma::PieceList& pieces, rdma::Process& process);
+  [[nodiscard]] bool bring(const rdma::PieceList& pieces, rdma::Process& process, Fill then);
+  [[nodiscard]] rdma::Buffer make_buffer(uint64_t length);
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
                                 const rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
@@ -58,7 +59,7 @@ class ConnectedPath final : public Path {
                         verbs::WcStatus status);
   // Moves the slice between `buffer_` and memory; true if it is there at once.
   [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
-                          const std::shared_ptr<std::vector<uint8_t>>& buffer);
+                          const rdma::Buffer& buffer);
   void submit(rdma::Reach::Job job, rdma::Process& process);
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
@@ -76,7 +77,7 @@ class ConnectedPath final : public Path {
   bool hole_ = false;
   bool failed_ = false;
   int jobs_ = 0;  // out with reach threads
-  std::shared_ptr<std::vector<uint8_t>> buffer_;
+  rdma::Buffer buffer_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

@@ -23,7 +23,7 @@ TEST(Kind, HasOneNameEach) {
             "context, pd, mr, mr_bytes, cq, cqe, qp, send_wr, recv_wr, srq, ah, mw, "
             "conns, conn_rate, req_rate, cm_ids, cm_conns, cm_rate, cm_events, cm_early, mr_rate, "
             "bandwidth, bandwidth_min, "
-            "msg_rate, cpu");
+            "msg_rate, worker_memory, cpu");
   EXPECT_EQ(find_kind("frogs"), std::nullopt);
   EXPECT_EQ(find_kind(""), std::nullopt);
 }

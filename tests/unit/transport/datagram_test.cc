@@ -16,26 +16,12 @@ using verbs::Opcode;
 using verbs::QpState;
 using verbs::WcStatus;
 
-constexpr uint32_t kQkey = 0x11111111;
-
 struct Datagrams : Rig {
-  rdma::Qp* from = make(a);
-  rdma::Qp* to = make(b);
+  rdma::Qp* from = add_datagrams(a);
+  rdma::Qp* to = add_datagrams(b);
 
-  rdma::Qp* make(test::Party& party, rdma::Srq* srq = nullptr) {
-    test::Party::QpOptions options;
-    options.type = verbs::QpType::kUd;
-    options.srq = srq;
-    rdma::Qp* qp = world.add_qp(party, options);
-    qp->attributes.qkey = kQkey;
-    qp->set_state(QpState::kRts);
-    return qp;
-  }
   static ipc::SendWqe datagram(const std::string& gid, uint32_t qpn, uint8_t sgid_index = 0) {
-    ipc::SendWqe wqe = wqe_of(Opcode::kSendWithImm);
-    std::memcpy(wqe.ud.dgid, gid_of(gid).bytes.data(), 16);
-    wqe.ud.qpn = qpn;
-    wqe.ud.qkey = kQkey;
+    ipc::SendWqe wqe = datagram_to(gid, qpn);
     wqe.ud.sgid_index = sgid_index;
     return wqe;
   }
@@ -127,7 +113,7 @@ TEST_F(Datagrams, CannotBreakTheirReceiver) {
 // Who may join a group is not asked, so its Q_Key is what keeps it private.
 TEST_F(Datagrams, ToAGroupReachOnlyMembersWithItsKey) {
   const verbs::Gid group = gid_of("ff0e::7");
-  rdma::Qp* other = make(b);
+  rdma::Qp* other = add_datagrams(b);
   other->attributes.qkey ^= 1;
   for (rdma::Qp* qp : {to, other}) ASSERT_TRUE(world.fabric.attach(*qp, group));
   ASSERT_TRUE(receive());
@@ -143,7 +129,7 @@ TEST_F(Datagrams, ToALargeGroupTakeSeveralTurns) {
   const verbs::Gid group = gid_of("ff0e::8");
   std::vector<rdma::Qp*> members;
   for (int i = 0; i < 100; ++i) {
-    members.push_back(make(b));
+    members.push_back(add_datagrams(b));
     ASSERT_TRUE(world.fabric.attach(*members.back(), group));
     ASSERT_TRUE(b.post_receive(*members.back(), 0, {{kBase, 8192, b_key}}));
   }
@@ -175,18 +161,18 @@ TEST_F(Datagrams, FitIntoOnePacket) {
 
 TEST_F(Datagrams, RefuseWhatTheirSenderHasNot) {
   EXPECT_EQ(send(datagram("fe80::b", to->qpn, 2)), WcStatus::kLocalQpOperationError);
-  from = make(a);
+  from = add_datagrams(a);
   ipc::SendWqe wqe = datagram();
   wqe.opcode = static_cast<uint8_t>(Opcode::kRdmaRead);
   EXPECT_EQ(send(wqe), WcStatus::kLocalQpOperationError);
-  from = make(a);
+  from = add_datagrams(a);
   ASSERT_TRUE(a.post_send(*from, datagram(), {{kBase, 8, 1}}));
   EXPECT_THAT(statuses(*from, 1), ElementsAre(WcStatus::kLocalProtectionError));
 }
 
 TEST_F(Datagrams, GoToAllOfAGroupButTheirSender) {
   const verbs::Gid group = gid_of("ff0e::5");
-  rdma::Qp* second = make(b);
+  rdma::Qp* second = add_datagrams(b);
   for (rdma::Qp* qp : {from, to, second}) ASSERT_TRUE(world.fabric.attach(*qp, group));
   ASSERT_TRUE(receive());
   ASSERT_TRUE(b.post_receive(*second, 1, {{kBase + 8192, 4096, b_key}}));
@@ -222,7 +208,7 @@ TEST_F(Datagrams, AreReachedOnBothSides) {
 
 TEST_F(Datagrams, TakeReceivesFromASharedQueue) {
   rdma::Srq* srq = b.add_srq(4);
-  to = make(b, srq);
+  to = add_datagrams(b, srq);
   ASSERT_TRUE(b.post_receive(*srq, 3, {{kBase, 60, b_key}}));
   EXPECT_EQ(send(datagram()), WcStatus::kSuccess);  // too long for it
   EXPECT_EQ(dropped(), 1u);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "tests/unit/core/rdma/world.h"
 #include "transport/runner.h"
 #include "transport/send_queue.h"
@@ -13,6 +15,7 @@
 namespace vrdma::transport {
 
 constexpr uint64_t kBase = test::Party::kBase;
+constexpr uint32_t kQkey = 0x11111111;
 constexpr uint32_t kAllAccess =
     verbs::kLocalWrite | verbs::kRemoteWrite | verbs::kRemoteRead | verbs::kRemoteAtomic;
 
@@ -51,6 +54,23 @@ struct Rig : testing::Test {
   }
   static ipc::Token token(const rdma::Qp& qp) {
     return static_cast<ipc::Token>(qp.block->token.load());
+  }
+  // A UD queue pair that can send and receive.
+  rdma::Qp* add_datagrams(test::Party& party, rdma::Srq* srq = nullptr) {
+    test::Party::QpOptions options;
+    options.type = verbs::QpType::kUd;
+    options.srq = srq;
+    rdma::Qp* qp = world.add_qp(party, options);
+    qp->attributes.qkey = kQkey;
+    qp->set_state(verbs::QpState::kRts);
+    return qp;
+  }
+  static ipc::SendWqe datagram_to(const std::string& gid, uint32_t qpn) {
+    ipc::SendWqe wqe = test::wqe_of(verbs::Opcode::kSendWithImm);
+    std::memcpy(wqe.ud.dgid, test::gid_of(gid).bytes.data(), 16);
+    wqe.ud.qpn = qpn;
+    wqe.ud.qkey = kQkey;
+    return wqe;
   }
   // What a program does when it has posted a receive.
   static void ring(rdma::Qp& qp) {

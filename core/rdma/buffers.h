@@ -1,0 +1,49 @@
+// The bytes that a worker holds for a vdevice: messages of datagrams, and slices of messages whose
+// memory must be reached. A page that never comes holds them for as long as its owner likes.
+//
+// Belongs to one thread; the buffers themselves may be dropped by any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/rdma/line.h"
+
+namespace vrdma::rdma {
+
+using Buffer = std::shared_ptr<std::vector<uint8_t>>;
+
+class Buffers {
+ public:
+  explicit Buffers(base::EventLoop& loop);
+
+  // Bytes at least 1. No buffer is made while there are as many: what is held exceeds the limit by
+  // less than one buffer.
+  void set_limit(uint64_t bytes);
+  // nullptr: not now; `sender` is kicked when it is to ask again.
+  [[nodiscard]] Buffer make(size_t length, Sender& sender);
+  // nullptr: not now, and nobody waits.
+  [[nodiscard]] Buffer make(size_t length);
+  // Before `sender` goes, or when it needs no buffer any more.
+  void leave(Sender& sender) { line_.leave(sender); }
+
+  [[nodiscard]] uint64_t held() const { return held_->load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t refused() const { return refused_; }  // or had to wait
+
+ private:
+  [[nodiscard]] Buffer hold(size_t length);
+  [[nodiscard]] bool is_full() const { return held() >= limit_; }
+
+  uint64_t limit_ = UINT64_MAX;
+  uint64_t refused_ = 0;
+  std::shared_ptr<std::atomic<uint64_t>> held_ = std::make_shared<std::atomic<uint64_t>>(0);
+  Line line_;
+};
+
+// Of a device without Buffers nobody counts them.
+[[nodiscard]] Buffer make_buffer(Buffers* of, size_t length, Sender& sender);
+[[nodiscard]] Buffer make_buffer(Buffers* of, size_t length);
+
+}  // namespace vrdma::rdma
