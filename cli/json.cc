@@ -24,6 +24,13 @@ Json gid_rows(const v1::Vdev& vdev) {
   return rows;
 }
 
+Json reached_rows(const v1::Vdev& vdev) {
+  Json rows = Json::array();
+  for (const auto& row : vdev.reached())
+    rows.push_back({{"reason", row.reason()}, {"regions", row.regions()}});
+  return rows;
+}
+
 Json object_of(const v1::Vdev& vdev) {
   return {{"name", vdev.name()},
           {"parent", vdev.parent()},
@@ -45,6 +52,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"no_direct", vdev.no_direct()},
           {"addresses", vdev.addresses()},
           {"addresses_ignored", vdev.addresses_ignored()},
+          {"reached", reached_rows(vdev)},
           {"lost", vdev.lost()}};
 }
 

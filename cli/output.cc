@@ -118,6 +118,10 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     if (vdev.addresses_size() > 0)
       line("addresses", "of " + joined(vdev.addresses()) +
                             " only; ignored so far: " + std::to_string(vdev.addresses_ignored()));
+    std::string reached;
+    for (const auto& row : vdev.reached())
+      reached += (reached.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
+    if (!reached.empty()) line("reached", "regions not in place, by reason: " + reached);
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
     for (const auto& row : vdev.quota())

@@ -99,6 +99,8 @@ struct VdevInfo {
   bool no_direct = false;              // the same, because the operator said so
   std::vector<std::string> addresses;  // prefixes in force; none: all of the interface's
   uint64_t addresses_ignored = 0;      // that the interface got since it was made or restored
+  // Regions that are reached and not in place, so far, by their reason.
+  std::vector<std::pair<std::string, uint64_t>> reached;
 };
 
 struct ParentInfo {

@@ -94,6 +94,11 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_no_direct(vdev.no_direct);
   for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
   out.set_addresses_ignored(vdev.addresses_ignored);
+  for (const auto& [reason, regions] : vdev.reached) {
+    auto& row = *out.add_reached();
+    row.set_reason(reason);
+    row.set_regions(regions);
+  }
 }
 
 v1::Scope scope_of(BudgetSpec::Scope scope) {

@@ -26,6 +26,11 @@ constexpr std::array<const char*, 14> kStatuses{"success",
                                                 "retry_exceeded",
                                                 "rnr_retry_exceeded"};
 
+// ipc::Reached.
+constexpr std::array<const char*, static_cast<size_t>(ipc::kLastReached) + 1> kReasons{
+    nullptr,    "memory",  "on_demand", "traced",  "busy_call", "vfork",
+    "io_uring", "stopped", "deadline",  "refused", "lost",      "other"};
+
 }  // namespace
 
 std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
@@ -47,6 +52,9 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   add("connections_foreign", foreign);
   add("requests", use.counters.requests);
   add("requests_refused", use.counters.refused);
+  add("holds", use.counters.holds);
+  for (size_t i = 1; i < kReasons.size(); ++i)
+    add("mr_reached", use.counters.reached[i], {"reason", kReasons[i]});
 
   for (const auto& [transport, traffic] : {std::pair{"direct", use.traffic.direct},
                                            {"connected", use.traffic.connected},
@@ -80,6 +88,14 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+std::vector<std::pair<std::string, uint64_t>> reached_by_reason(const VdeviceUse& use) {
+  std::vector<std::pair<std::string, uint64_t>> reasons;
+  for (size_t i = 1; i < kReasons.size(); ++i)
+    if (const uint64_t count = use.counters.reached[i]; count > 0)
+      reasons.emplace_back(kReasons[i], count);
+  return reasons;
 }
 
 void TenantTotals::add(const CounterRow& row) {

@@ -26,6 +26,10 @@ struct CounterScope {
                                                    const std::vector<provisioning::Row>& quota,
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
+// Why regions of it are reached and not in place: each reason that there was, and how often.
+[[nodiscard]] std::vector<std::pair<std::string, uint64_t>> reached_by_reason(
+    const VdeviceUse& use);
+
 // Sums of vdevices' rows by tenant. What only grows must not fall when a vdevice goes, so the sums
 // of those that have gone are kept, until their tenant is forgotten.
 class TenantTotals {

@@ -24,6 +24,7 @@
 #include "vrdmad/metrics.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/run_dir.h"
+#include "vrdmad/stopper/stopper.h"
 #include "vrdmad/store.h"
 #include "vrdmad/system_calls.h"
 
@@ -119,6 +120,8 @@ Result<void> run(const Options& options) {
   // Before there are threads, and before there is anything that it must not hold.
   auto intake = vrdma::vrdmad::Intake::start([] { (void)vrdma::vrdmad::confine_intake(); });
   if (!intake) return vrdma::base::pass(std::move(intake.error()));
+  auto stopper = vrdma::vrdmad::Stopper::start([] { (void)vrdma::vrdmad::confine_stopper(); });
+  if (!stopper) return vrdma::base::pass(std::move(stopper.error()));
   auto run_dir = vrdma::vrdmad::RunDir::open(options.run_dir);
   if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
   auto store = vrdma::vrdmad::Store::open(options.state_dir);
@@ -142,6 +145,7 @@ Result<void> run(const Options& options) {
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
   settings.intake = intake->get();
+  settings.stopper = stopper->get();
   auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, **store, settings, workers);
   if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
   auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket(),
@@ -175,6 +179,13 @@ Result<void> run(const Options& options) {
     (*admin)->stop([&] { (*loop)->stop(); });
   });
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
+  // Without it the daemon serves as before, but for memory that is reached. It is not made again.
+  auto held = (*stopper)->watch(**loop, [] {
+    spdlog::error(
+        "the stopper process has ended: memory that programs with several threads register is "
+        "reached from now on, which is slower");
+  });
+  if (!held) return vrdma::base::pass(std::move(held.error()));
   spdlog::info("vrdmad {} is ready in {} with {} data workers", VRDMA_VERSION, run_dir->path(),
                workers);
   ::sd_notify(0, "READY=1");

@@ -36,6 +36,8 @@ const std::map<std::string, std::string>& helps() {
       {"requests", "requests of sessions"},
       {"addresses_ignored", "addresses of the netdev that the vdevice may not have"},
       {"requests_refused", "requests of sessions answered with an error"},
+      {"holds", "times that a program's other threads were to stand still"},
+      {"mr_reached", "memory regions registered that are reached and not in place"},
       {"work_requests", "work requests carried out; direct ones as programs count them"},
       {"work_bytes", "bytes that work requests moved; direct ones as programs count them"},
       {"paced_bytes", "bytes that a limited vdevice paid for"},

@@ -404,6 +404,8 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return query_gids(request.gids, answer);
     case Call::kAllocPd:
       return alloc_pd(answer);
+    case Call::kHold:
+      return hold(request.hold, answer);
     case Call::kRegMr:
       return reg_mr(request.reg_mr, answer);
     case Call::kReregMr:

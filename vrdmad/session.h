@@ -143,6 +143,8 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
   [[nodiscard]] int reach_to_write(const rdma::Region& region);
   int rereg_mr(const ipc::ReregMrRequest& request, Answer* answer);
+  int hold(const ipc::HoldRequest& request, Answer* answer);
+  void count_reached(const ipc::RegMrRequest& request);
   int dereg_mr(uint32_t handle, Answer* answer);
   int import_device(Fds fds);
   int import_pd(uint32_t handle, Answer* answer);
@@ -206,6 +208,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   base::Fd doorbell_;
   std::unique_ptr<rdma::Context> context_;
   Intake::Ticket handed_over_;
+  Stopper::Ticket held_;            // its threads, perhaps
   bool with_intake_ = false;        // the intake reads the next request
   std::shared_ptr<Caller> caller_;  // never null
   ipc::Sender sender_;              // of the request that is being served

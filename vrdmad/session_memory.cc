@@ -53,6 +53,7 @@ int check_region(const ipc::RegMrRequest& request, rdma::Region* region) {
     default:
       return EINVAL;
   }
+  if (request.reached > static_cast<uint32_t>(ipc::kLastReached)) return EINVAL;
   region->pd = request.pd;
   region->access = request.access;
   region->addr = request.addr;
@@ -97,9 +98,41 @@ int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   if (mr->key == 0) return ENOMEM;
   mr->pd = pd;
   ++pd->users;
+  if (forced_ == nullptr) count_reached(request);
   context.set_key(mr->key, &mr->region);
   const rdma::Mr* made = context.mrs.add(std::move(mr), wanted());
   answer->reply.reg_mr = {made->handle, made->key, made->region.length};
+  return 0;
+}
+
+// The reason is the program's word; that the region is reached is not.
+void Session::count_reached(const ipc::RegMrRequest& request) {
+  if (request.way != static_cast<uint32_t>(ipc::Way::kReached)) return;
+  const auto said = static_cast<ipc::Reached>(request.reached);
+  ++vdevice_->counters
+        .reached[static_cast<size_t>(said == ipc::Reached::kNot ? ipc::Reached::kOther : said)];
+}
+
+// The program's other threads stand still from the answer on, until it says in its HoldWords that
+// it is done. So it must want one.
+int Session::hold(const ipc::HoldRequest& request, Answer* answer) {
+  if (sequence_ == 0) return EINVAL;
+  ++vdevice_->counters.holds;
+  Stopper* const stopper = vdevice_->stops->stopper();
+  if (stopper == nullptr) {
+    answer->reply.hold.reached = static_cast<uint32_t>(ipc::Reached::kRefused);
+    return 0;
+  }
+  busy_ = answer->deferred = true;
+  const rdma::Process& process = *context_->process;
+  held_ = stopper->hold(vdevice_->stops,
+                        {process.peer(), request.thread, process.pidfd(), context_->arena_fd.get()},
+                        loop(), [this, alive = std::weak_ptr(alive_)](Stopper::Answer came) {
+                          if (alive.expired() || over_) return;
+                          Answer late;
+                          late.reply.hold = {came.serial, static_cast<uint32_t>(came.reached)};
+                          send_answer(std::move(late));
+                        });
   return 0;
 }
 
@@ -161,6 +194,7 @@ int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   ++pd->users;
   mr->pd = pd;
   mr->region = region;
+  count_reached(request.to);
   context_->set_key(mr->key, &region);
   answer_when_unreached(answer);
   return 0;

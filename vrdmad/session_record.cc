@@ -28,6 +28,7 @@ bool changes_nothing(Call call) {
     case Call::kQuerySrq:
     case Call::kQueryQp:
     case Call::kResume:
+    case Call::kHold:
       return true;
     default:
       return false;

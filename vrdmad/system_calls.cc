@@ -58,6 +58,16 @@ constexpr const char* kAllowedToIntake =
     "sched_getaffinity sched_yield set_robust_list tgkill "
     "clock_gettime clock_nanosleep ";
 
+// Of the stopper: looking at threads, stopping them, waiting; in threads.
+constexpr const char* kAllowedToStopper =
+    "ptrace wait4 waitid set_robust_list "
+    "close close_range faccessat faccessat2 fcntl fstat getdents64 lseek newfstatat openat poll "
+    "ppoll read recvmsg sendmsg sendto statx write "
+    "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
+    "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
+    "sched_getaffinity sched_yield set_tid_address tgkill "
+    "clock_gettime clock_nanosleep nanosleep ";
+
 base::Result<void> allow(const char* calls) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   (void)calls;
@@ -84,5 +94,7 @@ base::Result<void> allow(const char* calls) {
 base::Result<void> confine_system_calls() { return allow(kAllowed); }
 
 base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
+
+base::Result<void> confine_stopper() { return allow(kAllowedToStopper); }
 
 }  // namespace vrdma::vrdmad

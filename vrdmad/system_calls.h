@@ -17,5 +17,7 @@ namespace vrdma::vrdmad {
 
 // The same for the intake process (vrdmad/intake/process.h), which needs few.
 [[nodiscard]] base::Result<void> confine_intake();
+// And for the stopper (vrdmad/stopper/process.h), which alone may trace.
+[[nodiscard]] base::Result<void> confine_stopper();
 
 }  // namespace vrdma::vrdmad

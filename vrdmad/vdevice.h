@@ -1,6 +1,7 @@
 // A vdevice as its worker runs it: the verbs device, what it may use, and who uses it.
 #pragma once
 
+#include <array>
 #include <list>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "vrdmad/identity/identity.h"
 #include "vrdmad/pacer.h"
 #include "vrdmad/request_rate.h"
+#include "vrdmad/stopper/stopper.h"
 
 namespace vrdma::vrdmad {
 
@@ -31,6 +33,9 @@ struct SessionCounters {
   uint64_t malformed = 0;  // sessions ended because of what they sent or wrote
   uint64_t unproven = 0;   // attempts to open the vdevice by a process that could not be identified
   uint64_t foreign = 0;    // connections of another network namespace
+  uint64_t holds = 0;      // of a program's threads, that were asked for
+  // Regions that are reached and not in place, by ipc::Reached.
+  std::array<uint64_t, static_cast<size_t>(ipc::kLastReached) + 1> reached{};
 };
 
 // What the workers share: nothing but how the daemon was started.
@@ -39,7 +44,8 @@ struct SessionSettings {
   std::string state_dir;  // of the sessions' files; empty: there are none
   uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
   std::shared_ptr<Identity> identity = std::make_shared<Identity>();
-  Intake* intake = nullptr;  // outlives all sessions; nullptr: in a test
+  Intake* intake = nullptr;    // outlives all sessions; nullptr: in a test
+  Stopper* stopper = nullptr;  // the same
 };
 
 // Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs
@@ -64,6 +70,7 @@ struct Vdevice {
   std::shared_ptr<rdma::ReachThreads> reach_threads;
   bool no_direct = false;     // no direct links, whatever the limits
   Intake::AccountRef intake;  // never null
+  Stopper::AccountRef stops;  // never null
   bool gone = false;
   transport::Lane lane;
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended

@@ -72,6 +72,7 @@ void Worker::add(VdeviceSetup given) {
     vdevice->gsi = std::move(setup.gsi);
     vdevice->netns = setup.netns;
     vdevice->intake = std::move(setup.intake);
+    vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
     rdma::Device& device = vdevice->device;
     device.name = setup.name;
     device.tenant = setup.tenant;

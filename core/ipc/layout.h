@@ -73,6 +73,30 @@ constexpr uint64_t kHeapOffset = 128ull << 20;  // blocks and rings, allocated b
 using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 
+// While memory is put in place, the daemon's stopper keeps the other threads of the process from
+// running (kHold). It, or all of the daemon, may be killed in between, and then they run. So the
+// thread that copies claims each exchange of pages, and looks afterwards whether it was in time:
+//
+//   state  phase, of the hold with this serial. kHeld: nobody else runs. The program makes it
+//          kExchanging while it maps, then kHeld again, and at last kOver. The stopper makes it
+//          kOver only from kHeld: when the hold has lasted too long.
+//   owner  number of the stopper's thread. It is a robust futex (set_robust_list(2)): when that
+//          thread dies, the kernel sets FUTEX_OWNER_DIED here before it lets any thread go. The
+//          stopper does the same if it must let go while the state is kExchanging.
+//
+// So if the owner is as it was when pages have been exchanged, nobody wrote to the old ones.
+struct HoldWords {
+  alignas(64) Word state;
+  Word owner;
+};
+constexpr uint64_t kHoldOffset = 2048;
+enum class HoldPhase : uint32_t { kOver = 0, kHeld = 1, kExchanging = 2 };
+constexpr uint32_t kHoldSerials = 1u << 30;
+constexpr uint32_t hold_word(HoldPhase phase, uint32_t serial) {
+  return static_cast<uint32_t>(phase) | serial << 2;
+}
+constexpr HoldPhase hold_phase(uint32_t word) { return static_cast<HoldPhase>(word & 3); }
+
 // Who executes a send queue's work requests: see transport/send_queue.h. kWorker and kAsked stand
 // beside the epoch of the daemon that is meant, so that a program which takes a dead worker's token
 // and a new daemon that goes on with its work do not meet.

@@ -16,6 +16,8 @@ size_t request_size(Call call) {
       return sizeof(RegMrRequest);
     case Call::kReregMr:
       return sizeof(ReregMrRequest);
+    case Call::kHold:
+      return sizeof(HoldRequest);
     case Call::kAllocMw:
       return sizeof(AllocMwRequest);
     case Call::kImportMr:

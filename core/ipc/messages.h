@@ -92,8 +92,26 @@ enum class Call : uint32_t {
   kDestroyFlow,
   kResume,  // of a session that the daemon has taken over
   kProve,   // the challenge that kHello was answered stands at the address that kHello announced
+  kHold,    // stop the caller's other threads, while memory is put in place: see HoldWords
 };
-constexpr auto kLastCall = Call::kProve;
+constexpr auto kLastCall = Call::kHold;
+
+// Why registered memory is reached and not in place. What a program says of it is only counted.
+enum class Reached : uint32_t {
+  kNot = 0,   // it is in place; or nothing was said
+  kMemory,    // of a file, shared, of large pages, or the stack of the thread that registers it
+  kOnDemand,  // registered so
+  kTraced,    // its threads cannot be stopped, for somebody else traces one
+  kBusyCall,  // one is in a call that would return before its work is done
+  kVfork,     // one waits for a child that runs in its memory
+  kIoUring,   // the kernel has threads of its own in the process
+  kStopped,   // the process is stopped by a signal
+  kDeadline,  // one did not stop in time
+  kRefused,   // too many stops, or nobody who could
+  kLost,      // the hold ended before its time
+  kOther,
+};
+constexpr auto kLastReached = Reached::kOther;
 
 // Beside it, if the process has one already: its memory arena.
 struct HelloRequest {
@@ -105,7 +123,8 @@ struct ChallengeReply {
   uint64_t challenge;
 };
 // The answer to kProve. Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event
-// pipe (read end), /dev/userfaultfd where the host has it, and a write end of the event pipe.
+// pipe (read end), /dev/userfaultfd where the vdevice may have it and the host does, and a write
+// end of the event pipe.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
   uint32_t grace_ms;     // how long mediated work waits for a dead daemon
@@ -169,13 +188,24 @@ struct HandleReply {
 struct RegMrRequest {
   uint64_t addr, length, iova;
   uint32_t pd, access;
-  uint32_t way;  // Way
-  uint32_t reserved;
+  uint32_t way;      // Way
+  uint32_t reached;  // Reached, of one whose way is kReached
 };
 struct RegMrReply {
   uint32_t handle;
   uint32_t key;  // lkey and rkey
   uint64_t length;
+};
+
+// `thread` runs on: its number as the caller's own pid namespace has it.
+struct HoldRequest {
+  uint32_t thread;
+  uint32_t reserved;
+};
+// All others are stopped, by the hold that HoldWords name `serial`; or `reached` says why not.
+struct HoldReply {
+  uint32_t serial;
+  uint32_t reached;  // Reached
 };
 
 // Of the session whose queue arena came with kImportDevice; without that, of this one.
@@ -340,6 +370,7 @@ struct Request {
     RegMrRequest reg_mr;
     ReregMrRequest rereg_mr;
     AllocMwRequest alloc_mw;
+    HoldRequest hold;
     ImportMrRequest import_mr;
     CreateCqRequest create_cq;
     ResizeCqRequest resize_cq;
@@ -375,6 +406,7 @@ struct Reply {
     GidsReply gids;
     HandleReply handle;
     RegMrReply reg_mr;
+    HoldReply hold;
     AllocMwReply alloc_mw;
     CreateChannelReply create_channel;
     CreateCqReply create_cq;

@@ -191,8 +191,10 @@ Result<PeerHandle> identify_peer(int socket) {
   return handle;
 }
 
-Result<PeerHandle> find_peer(const Peer& peer) {
-  auto handle = hold(pidfd_of(peer.pid), peer.pid);
+Result<PeerHandle> find_peer(const Peer& peer) { return find_peer(peer, pidfd_of(peer.pid)); }
+
+Result<PeerHandle> find_peer(const Peer& peer, Fd pidfd) {
+  auto handle = hold(std::move(pidfd), peer.pid);
   if (handle) handle->peer.netns_cookie = peer.netns_cookie;
   if (!handle || handle->peer != peer)
     return fail(ESRCH, "process " + std::to_string(peer.pid) + " is not what it was");

@@ -66,6 +66,8 @@ struct PeerHandle {
 
 // The process that another daemon had identified. ESRCH: it has ended or is not the same.
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer);
+// The same, of which somebody has the pidfd.
+[[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer, base::Fd pidfd);
 
 // EPERM unless the process is alive and in every respect as it was when it was identified.
 [[nodiscard]] base::Result<void> is_unchanged(const PeerHandle& handle);

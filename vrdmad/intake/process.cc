@@ -1,13 +1,10 @@
 #include "vrdmad/intake/process.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/if_packet.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "vrdmad/child_process.h"
 #include "vrdmad/intake/wire.h"
 
 namespace vrdma::vrdmad::intake {
@@ -284,28 +282,12 @@ class Process {
   unsigned threads_ = 0;
 };
 
-void drop_capabilities() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct none[2]{};
-  (void)::syscall(SYS_capset, &header, none);
-  (void)::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-  (void)::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-}
-
 }  // namespace
 
 void serve(Fd socket, const std::function<void()>& confine) {
-  (void)::prctl(PR_SET_NAME, "vrdmad-intake", 0, 0, 0);
-  // The daemon's standard streams must not stay open with a process that may not be able to end,
-  // and no tenant's file may become one.
-  const int kept = ::fcntl(socket.release(), F_DUPFD_CLOEXEC, 3);
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (int stream = 0; stream <= 2; ++stream) ::dup2(null, stream);
-  if (kept > 3) (void)::syscall(SYS_close_range, 3u, static_cast<unsigned>(kept - 1), 0);
-  (void)::syscall(SYS_close_range, static_cast<unsigned>(kept + 1), ~0u, 0);
-  drop_capabilities();
+  Fd kept = become_child("vrdmad-intake", std::move(socket), 0);
   confine();
-  Process(Fd(kept)).run();
+  Process(std::move(kept)).run();
   ::_exit(0);
 }
 

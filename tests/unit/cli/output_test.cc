@@ -98,6 +98,7 @@ TEST(Output, json_has_every_field) {
   "no_direct": false,
   "addresses": [],
   "addresses_ignored": 0,
+  "reached": [],
   "lost": ""
 }
 )");
@@ -124,6 +125,14 @@ TEST(Output, show) {
             "    gid 0          fe80::1 (RoCE v2)\n"
             "    qp             2 of 64\n"
             "    mr_bytes       0 of max\n");
+  v1::Vdev reaching = red0();
+  for (const char* reason : {"traced", "vfork"}) {
+    auto& row = *reaching.add_reached();
+    row.set_reason(reason);
+    row.set_regions(4);
+  }
+  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({reaching}); }),
+              HasSubstr("reached        regions not in place, by reason: traced 4, vfork 4\n"));
   v1::Vdev guaranteed;
   guaranteed.add_quota()->set_kind("bandwidth_min");
   EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({guaranteed}); }),

@@ -1,0 +1,282 @@
+#include "vrdmad/stopper/stopper.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/mapping.h"
+#include "core/ipc/layout.h"
+#include "vrdmad/stopper/calls.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using base::Fd;
+using ipc::HoldPhase;
+using ipc::Reached;
+using stopper::may_begin_again;
+using stopper::obstacle_in;
+using stopper::parse_call;
+using stopper::SystemCall;
+
+TEST(SystemCalls, AreParsed) {
+  const auto call = parse_call("232 0x5 0x7ffd 0x1 0xffffffff 0x0 0x8 0x7ffe 0x7fff\n");
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->number, SYS_epoll_wait);
+  EXPECT_EQ(call->arguments[0], 5u);
+  EXPECT_EQ(call->arguments[3], 0xffffffffu);
+  for (const char* none : {"running\n", "-1 0x7ffe 0x7fff\n", "", "17", "17 0x1 frogs"})
+    EXPECT_FALSE(parse_call(none)) << none;
+}
+
+TEST(SystemCalls, ThatWouldReturnEarlyAreObstacles) {
+  EXPECT_EQ(obstacle_in({SYS_write, {}}), Reached::kBusyCall);
+  EXPECT_EQ(obstacle_in({SYS_sendmsg, {}}), Reached::kBusyCall);
+  EXPECT_EQ(obstacle_in({SYS_close, {}}), Reached::kBusyCall);
+  EXPECT_EQ(obstacle_in({SYS_recvfrom, {3, 0, 8, MSG_WAITALL}}), Reached::kBusyCall);
+  EXPECT_EQ(obstacle_in({SYS_recvfrom, {3, 0, 8, 0}}), Reached::kNot);
+  EXPECT_EQ(obstacle_in({SYS_recvmsg, {3, 0, MSG_WAITALL}}), Reached::kBusyCall);
+  EXPECT_EQ(obstacle_in({SYS_recvmsg, {3, MSG_WAITALL, 0}}), Reached::kNot);
+  EXPECT_EQ(obstacle_in({SYS_vfork, {}}), Reached::kVfork);
+  EXPECT_EQ(obstacle_in({SYS_futex, {}}), Reached::kNot);
+  EXPECT_EQ(obstacle_in({SYS_read, {}}), Reached::kNot);
+}
+
+// A second close(2) would meet a stranger's descriptor.
+TEST(SystemCalls, ThatMayNotBeRepeatedAreNot) {
+  for (const auto number : {SYS_epoll_wait, SYS_recvfrom, SYS_rt_sigtimedwait, SYS_semop})
+    EXPECT_TRUE(may_begin_again(number));
+  for (const auto number : {SYS_close, SYS_write, SYS_sendto, SYS_execve, SYS_nanosleep})
+    EXPECT_FALSE(may_begin_again(number));
+}
+
+// The stopper holds the threads of this very process.
+struct Stoppers : testing::Test {
+  std::unique_ptr<Stopper> stopper = Stopper::start([] {}).value();
+  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+  Stopper::AccountRef account = std::make_shared<Stopper::Account>(stopper.get());
+  bool died = false;
+  base::EventLoop::Watch watch = stopper->watch(*loop, [this] { died = true; }).value();
+  Fd arena = base::make_memfd("test", ipc::kHeapOffset).value();
+  base::Mapping page = base::Mapping::shared(arena, 4096, 0, PROT_READ | PROT_WRITE).value();
+  ipc::HoldWords& words = *page.at<ipc::HoldWords>(ipc::kHoldOffset);
+  rdma::PeerHandle self = make_self();
+
+  std::atomic<uint64_t> counted = 0;
+  std::atomic<bool> over = false;
+  std::thread counter{[this] {
+    while (!over) ++counted;
+  }};
+  ~Stoppers() override {
+    over = true;
+    counter.join();
+  }
+
+  static rdma::PeerHandle make_self() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+    const Fd a(ends[0]), b(ends[1]);
+    return rdma::identify_peer(a.get()).value();
+  }
+  template <class Condition>
+  bool run_until(Condition condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) {
+      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
+      loop->run();
+    }
+    return condition();
+  }
+  // The thread that asks is the test's own. On a busy machine some threads stop too late.
+  Stopper::Answer hold() {
+    Stopper::Answer answer = hold_once();
+    for (int i = 0; i < 20 && answer.reached == Reached::kDeadline; ++i) {
+      ::usleep(100'000);
+      answer = hold_once();
+    }
+    return answer;
+  }
+  Stopper::Answer hold_once() {
+    Stopper::Answer got;
+    bool came = false;
+    const Stopper::Wish wish{self.peer, static_cast<uint32_t>(::syscall(SYS_gettid)),
+                             self.pidfd.get(), arena.get()};
+    const auto ticket = stopper->hold(account, wish, *loop, [&](Stopper::Answer answer) {
+      got = answer;
+      came = true;
+    });
+    EXPECT_TRUE(run_until([&] { return came; }));
+    return got;
+  }
+  bool counts() {
+    const uint64_t before = counted;
+    ::usleep(20'000);
+    return counted != before;
+  }
+  // A busy machine may take its time.
+  bool counts_again() {
+    for (int i = 0; i < 250; ++i)
+      if (counts()) return true;
+    return false;
+  }
+  void let_go(uint32_t serial) { words.state = ipc::hold_word(HoldPhase::kOver, serial); }
+};
+
+TEST_F(Stoppers, HoldAllThreadsButOne) {
+  ASSERT_TRUE(counts());
+  const auto answer = hold();
+  ASSERT_EQ(answer.reached, Reached::kNot);
+  EXPECT_EQ(words.state, ipc::hold_word(HoldPhase::kHeld, answer.serial));
+  EXPECT_FALSE(counts());
+  let_go(answer.serial);
+  EXPECT_TRUE(counts_again());
+}
+
+TEST_F(Stoppers, HoldAgainAtOnce) {
+  uint32_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto answer = hold();
+    ASSERT_EQ(answer.reached, Reached::kNot) << i;
+    EXPECT_NE(answer.serial, last);
+    last = answer.serial;
+    let_go(answer.serial);
+  }
+}
+
+TEST_F(Stoppers, LetGoAfterAWhile) {
+  const auto answer = hold();
+  ASSERT_EQ(answer.reached, Reached::kNot);
+  ::usleep(400'000);
+  EXPECT_EQ(words.state, ipc::hold_word(HoldPhase::kOver, answer.serial));
+  EXPECT_TRUE(counts_again());
+}
+
+// Pages are being exchanged: it is given more time, but not all the time it likes, and is told.
+TEST_F(Stoppers, LetGoLaterInTheMiddleOfAnExchange) {
+  const auto answer = hold();
+  ASSERT_EQ(answer.reached, Reached::kNot);
+  const uint32_t owner = words.owner;
+  words.state = ipc::hold_word(HoldPhase::kExchanging, answer.serial);
+  ::usleep(400'000);
+  EXPECT_EQ(words.owner, owner);
+  EXPECT_FALSE(counts());
+  ::usleep(1'200'000);
+  EXPECT_NE(words.owner, owner);
+  EXPECT_TRUE(counts_again());
+}
+
+TEST_F(Stoppers, TellBeforeTheyDie) {
+  const auto answer = hold();
+  ASSERT_EQ(answer.reached, Reached::kNot);
+  const uint32_t owner = words.owner;
+  std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  pid_t child = 0, last = 0;
+  while (children >> child) last = child;
+  if (last == 0) {
+    let_go(answer.serial);
+    GTEST_SKIP() << "the kernel does not list children";
+  }
+  words.state = ipc::hold_word(HoldPhase::kExchanging, answer.serial);
+  const uint64_t before = counted;
+  ::kill(last, SIGKILL);
+  while (counted == before) {
+  }
+  EXPECT_NE(words.owner, owner);
+  EXPECT_TRUE(run_until([this] { return died; }));
+  EXPECT_EQ(hold().reached, Reached::kRefused);
+  ::waitpid(last, nullptr, 0);
+}
+
+TEST_F(Stoppers, TakeABoundedNumberOfOrders) {
+  rdma::Peer another = self.peer;
+  std::vector<Stopper::Ticket> tickets;
+  unsigned done = 0, refused = 0;
+  for (unsigned i = 0; i < Stopper::Account::kUnfinished + 3; ++i) {
+    another.pid = self.peer.pid + 1 + static_cast<pid_t>(i);
+    tickets.push_back(stopper->hold(account, {another, 1, self.pidfd.get(), arena.get()}, *loop,
+                                    [&](Stopper::Answer answer) {
+                                      ++done;
+                                      if (answer.reached == Reached::kRefused) ++refused;
+                                    }));
+  }
+  EXPECT_TRUE(run_until([&] { return done == tickets.size(); }));
+  EXPECT_EQ(refused, 3u);
+  EXPECT_EQ(hold().reached, Reached::kNot);
+}
+
+// What it would say finds no room any more.
+TEST_F(Stoppers, HoldNobodyWhileTheDaemonDoesNotRead) {
+  rdma::Peer another = self.peer;
+  std::vector<Stopper::AccountRef> accounts;
+  std::vector<Stopper::Ticket> tickets;
+  for (unsigned i = 0; i < 1000; ++i) {
+    if (i % Stopper::Account::kUnfinished == 0)
+      accounts.push_back(std::make_shared<Stopper::Account>(stopper.get()));
+    another.pid = self.peer.pid + 1 + static_cast<pid_t>(i);
+    tickets.push_back(stopper->hold(accounts.back(), {another, 1, self.pidfd.get(), arena.get()},
+                                    *loop, [](Stopper::Answer) {}));
+    ::usleep(500);  // it is there before the next
+  }
+  const auto mine = std::make_shared<Stopper::Account>(stopper.get());
+  const auto thread = static_cast<uint32_t>(::syscall(SYS_gettid));
+  bool came = false;
+  const auto ticket = stopper->hold(mine, {self.peer, thread, self.pidfd.get(), arena.get()}, *loop,
+                                    [&](Stopper::Answer) { came = true; });
+  for (int i = 0; i < 500 && ipc::hold_phase(words.state) != HoldPhase::kHeld; ++i)
+    ::usleep(10'000);
+  EXPECT_EQ(ipc::hold_phase(words.state), HoldPhase::kHeld);
+  EXPECT_TRUE(counts_again());
+  EXPECT_TRUE(run_until([&] { return came; }));
+}
+
+TEST_F(Stoppers, LeaveAloneWhoIsAnother) {
+  self.peer.start_time += 1;
+  EXPECT_EQ(hold().reached, Reached::kOther);
+  EXPECT_TRUE(counts_again());
+}
+
+// A thread that is none of the process's runs on for nobody.
+TEST_F(Stoppers, LeaveAllAloneIfTheThreadIsNone) {
+  Stopper::Answer got;
+  bool came = false;
+  const auto ticket = stopper->hold(account, {self.peer, 1, self.pidfd.get(), arena.get()}, *loop,
+                                    [&](Stopper::Answer answer) {
+                                      got = answer;
+                                      came = true;
+                                    });
+  EXPECT_TRUE(run_until([&] { return came; }));
+  EXPECT_EQ(got.reached, Reached::kOther);
+  EXPECT_TRUE(counts_again());
+}
+
+TEST_F(Stoppers, LeaveAloneAThreadThatSends) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  std::atomic<ssize_t> sent = 0;
+  std::vector<char> much(4u << 20);
+  std::thread sender([&] { sent = ::send(ends[0], much.data(), much.size(), 0); });
+  ::usleep(100'000);
+  EXPECT_EQ(hold().reached, Reached::kBusyCall);
+  EXPECT_EQ(sent, 0);
+  std::vector<char> taken(much.size());
+  ASSERT_EQ(::recv(ends[1], taken.data(), taken.size(), MSG_WAITALL),
+            static_cast<ssize_t>(taken.size()));
+  sender.join();
+  EXPECT_EQ(sent, static_cast<ssize_t>(much.size()));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

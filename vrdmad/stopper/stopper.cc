@@ -1,0 +1,162 @@
+#include "vrdmad/stopper/stopper.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "core/ipc/socket.h"
+#include "vrdmad/stopper/process.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using stopper::Order;
+using stopper::Report;
+using stopper::Stage;
+
+Stopper::Account::Account(Stopper* stopper)
+    : stopper_(stopper), number_([] {
+        static std::atomic<uint64_t> next = 1;
+        return next++;
+      }()) {
+  time_.set(kNanosecondsASecond, kSavedUp);
+}
+
+Stopper::Ticket& Stopper::Ticket::operator=(Ticket&& other) noexcept {
+  if (this != &other) {
+    reset();
+    stopper_ = std::exchange(other.stopper_, nullptr);
+    id_ = other.id_;
+  }
+  return *this;
+}
+
+void Stopper::Ticket::reset() {
+  Stopper* const from = std::exchange(stopper_, nullptr);
+  if (from == nullptr) return;
+  std::function<void(Answer)> dropped;
+  const std::lock_guard lock(from->mutex_);
+  const auto it = from->pending_.find(id_);
+  if (it == from->pending_.end()) return;
+  it->second.loop = nullptr;
+  dropped.swap(it->second.done);
+}
+
+base::Result<std::unique_ptr<Stopper>> Stopper::start(const std::function<void()>& confine) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return base::fail_errno("make a socket for the stopper process");
+  Fd daemon(ends[0]), process(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return base::fail_errno("make the stopper process");
+  if (child == 0) stopper::serve(std::move(process), confine);
+  ::fcntl(daemon.get(), F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<Stopper>(new Stopper(std::move(daemon)));
+}
+
+base::Result<base::EventLoop::Watch> Stopper::watch(base::EventLoop& loop,
+                                                    std::function<void()> died) {
+  died_ = std::move(died);
+  return loop.watch(socket_.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this](uint32_t) { on_socket(); });
+}
+
+Stopper::Ticket Stopper::hold(const AccountRef& account, const Wish& wish, base::EventLoop& loop,
+                              std::function<void(Answer)> done) {
+  Ticket ticket;
+  Order order;
+  order.account = account->number_;
+  order.thread = wish.thread;
+  order.peer = wish.peer;
+  const std::lock_guard lock(mutex_);
+  order.id = next_id_++;
+  Pending& pending = pending_[order.id];
+  pending = {account, &loop, std::move(done)};
+  ++account->unfinished_;
+  ticket.stopper_ = this;
+  ticket.id_ = order.id;
+  const auto refuse = [&] {
+    answer(pending, {});
+    finish(order.id);
+  };
+  if (!alive_ || account->unfinished_ > Account::kUnfinished || pending_.size() > kUnfinished ||
+      account->time_.wait(base::EventLoop::now()).count() > 0) {
+    refuse();
+    return ticket;
+  }
+  if (unsent_.empty() &&
+      ipc::send_message(socket_.get(), &order, sizeof order, {wish.pidfd, wish.arena}))
+    return ticket;
+  // There is no room now; or the process has died, which will be noticed.
+  Unsent unsent{order, Fd(::fcntl(wish.pidfd, F_DUPFD_CLOEXEC, 0)),
+                Fd(::fcntl(wish.arena, F_DUPFD_CLOEXEC, 0))};
+  if (unsent.pidfd.valid() && unsent.arena.valid())
+    unsent_.push_back(std::move(unsent));
+  else
+    refuse();
+  return ticket;
+}
+
+void Stopper::send_unsent() {
+  const std::lock_guard lock(mutex_);
+  while (!unsent_.empty()) {
+    const Unsent& first = unsent_.front();
+    if (!ipc::send_message(socket_.get(), &first.order, sizeof first.order,
+                           {first.pidfd.get(), first.arena.get()}))
+      return;
+    unsent_.pop_front();
+  }
+}
+
+void Stopper::on_socket() {
+  for (;;) {
+    send_unsent();
+    Report report;
+    const ssize_t length = ::recv(socket_.get(), &report, sizeof report, MSG_DONTWAIT);
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0 && errno == EAGAIN) return;
+    if (length != sizeof report) return on_death();
+    on_report(report);
+  }
+}
+
+void Stopper::on_report(const Report& report) {
+  const std::lock_guard lock(mutex_);
+  const auto it = pending_.find(report.id);
+  if (it == pending_.end()) return;
+  if (report.stage == Stage::kAnswered) return answer(it->second, {report.reached, report.serial});
+  it->second.account->time_.spend(base::EventLoop::now(), report.processor_ns);
+  finish(report.id);
+}
+
+// mutex_ is held.
+void Stopper::finish(uint64_t id) {
+  const auto it = pending_.find(id);
+  --it->second.account->unfinished_;
+  pending_.erase(it);
+}
+
+void Stopper::on_death() {
+  {
+    const std::lock_guard lock(mutex_);
+    alive_ = false;
+    for (auto& [id, pending] : pending_) answer(pending, {});
+    pending_.clear();
+    unsent_.clear();
+  }
+  if (const auto died = std::exchange(died_, nullptr)) died();
+}
+
+// Once. mutex_ is held.
+void Stopper::answer(Pending& pending, Answer answer) {
+  if (pending.loop == nullptr) return;
+  std::exchange(pending.loop, nullptr)->post([done = std::move(pending.done), answer] {
+    done(answer);
+  });
+}
+
+}  // namespace vrdma::vrdmad
