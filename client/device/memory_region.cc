@@ -24,18 +24,25 @@ struct Wish {
 
 // Prepares its pages; 0 or an errno. Memory on demand need not be there yet and may be another
 // tomorrow, so it stays as it is and is reached.
-int acquire(const Wish& wish, ipc::Way* way) {
+int acquire(const Wish& wish, ipc::Way* way, ipc::Reached* why) {
   *way = ipc::Way::kReached;
+  *why = ipc::Reached::kOnDemand;
   if (wish.on_demand()) return 0;
   if (wish.addr + wish.length < wish.addr) return EINVAL;
   return MemoryTable::instance().acquire(wish.addr, wish.length,
-                                         (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0, way);
+                                         (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
+                                         Context::of(wish.pd->context)->asker(), way, why);
 }
 
-ipc::RegMrRequest to_request(const Wish& wish, ipc::Way way) {
+ipc::RegMrRequest to_request(const Wish& wish, ipc::Way way, ipc::Reached why) {
   const uint64_t iova = (wish.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish.iova;
-  return {wish.addr, wish.length, iova, wish.pd->handle, wish.access, static_cast<uint32_t>(way),
-          0};
+  return {wish.addr,
+          wish.length,
+          iova,
+          wish.pd->handle,
+          wish.access,
+          static_cast<uint32_t>(way),
+          static_cast<uint32_t>(why)};
 }
 
 ibv_mr* make_mr(ibv_pd* pd, const ipc::RegMrReply& reply) {
@@ -49,8 +56,9 @@ ibv_mr* make_mr(ibv_pd* pd, const ipc::RegMrReply& reply) {
 }
 
 // Undoes acquire().
-void release(bool in_place, void* addr, size_t length) {
-  if (in_place) MemoryTable::instance().release(reinterpret_cast<uint64_t>(addr), length);
+void release(Context& context, bool in_place, void* addr, size_t length) {
+  if (!in_place) return;
+  MemoryTable::instance().release(reinterpret_cast<uint64_t>(addr), length, context.asker());
 }
 
 }  // namespace
@@ -58,17 +66,18 @@ void release(bool in_place, void* addr, size_t length) {
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
   const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
   ipc::Way way{};
+  ipc::Reached why{};
   ipc::Request request;
   ipc::Reply reply;
-  int error = acquire(wish, &way);
+  int error = acquire(wish, &way, &why);
   const bool in_place = error == 0 && way == ipc::Way::kInPlace;
   if (error == 0) {
     request.call = ipc::Call::kRegMr;
-    request.reg_mr = to_request(wish, way);
+    request.reg_mr = to_request(wish, way, why);
     error = Context::of(pd->context)->session.call(request, &reply);
   }
   if (error != 0) {
-    release(in_place, addr, length);
+    release(*Context::of(pd->context), in_place, addr, length);
     errno = error;
     return nullptr;
   }
@@ -98,23 +107,24 @@ int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsi
   }
   Context& context = *Context::of(ibv->context);
   ipc::Way way{};
+  ipc::Reached why{};
   ipc::Request request;
   ipc::Reply reply;
-  int error = acquire(wish, &way);
+  int error = acquire(wish, &way, &why);
   const bool in_place = error == 0 && way == ipc::Way::kInPlace;
   if (error == 0) {
     request.call = ipc::Call::kReregMr;
-    request.rereg_mr = {ibv->handle, 0, to_request(wish, way)};
+    request.rereg_mr = {ibv->handle, 0, to_request(wish, way, why)};
     error = context.session.call(request, &reply);
   }
   auto* now = reinterpret_cast<void*>(wish.addr);
   if (error != 0) {
-    release(in_place, now, wish.length);
+    release(context, in_place, now, wish.length);
     errno = error;
     return IBV_REREG_MR_ERR_CMD;
   }
   wait_for_initiators(context);
-  release(mr->in_place, ibv->addr, ibv->length);
+  release(context, mr->in_place, ibv->addr, ibv->length);
   mr->in_place = in_place;
   mr->iova = wish.iova;
   mr->access = wish.access;
@@ -131,7 +141,7 @@ int dereg_mr(ibv_mr* ibv) {
   // A daemon that has died uses no memory any more.
   if (error != 0 && error != EIO) return error;
   wait_for_initiators(context);
-  release(Mr::of(ibv)->in_place, ibv->addr, ibv->length);
+  release(context, Mr::of(ibv)->in_place, ibv->addr, ibv->length);
   if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
   delete Mr::of(ibv);
   return 0;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "client/device/known_stretch.h"
+#include "client/device/memory_table.h"
 #include "client/device/receive_reader.h"
 #include "client/device/session.h"
 #include "core/base/mapping.h"
@@ -372,6 +373,7 @@ struct Context {
   void give_up(bool refused);        // by a daemon: there is no session any more
   void go_on();
   void replace_socket(base::Fd socket);  // as Session::resumable() wants it
+  [[nodiscard]] Asker asker() { return {session, *arena.at<ipc::HoldWords>(ipc::kHoldOffset)}; }
   [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }
 };
 

@@ -1,0 +1,60 @@
+// How the memory table touches memory: the system calls themselves, and what is not watched.
+//
+// Programs hook the functions of libc to learn when registered memory goes away (UCX does); that it
+// stays where it is while its pages are exchanged is not their affair.
+#pragma once
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+namespace vrdma::client {
+
+namespace raw {
+
+template <class... Args>
+long call(long number, Args... args) {
+  return ::syscall(number, args...);
+}
+inline void* mmap(void* at, size_t size, int prot, int flags, int fd, off_t offset) {
+  return reinterpret_cast<void*>(call(SYS_mmap, at, size, prot, flags, fd, offset));
+}
+inline void* mremap(void* from, size_t old_size, size_t new_size, int flags, void* to) {
+  return reinterpret_cast<void*>(call(SYS_mremap, from, old_size, new_size, flags, to));
+}
+inline int munmap(void* at, size_t size) { return static_cast<int>(call(SYS_munmap, at, size)); }
+inline int madvise(void* at, size_t size, int advice) {
+  return static_cast<int>(call(SYS_madvise, at, size, advice));
+}
+inline int mprotect(void* at, size_t size, int prot) {
+  return static_cast<int>(call(SYS_mprotect, at, size, prot));
+}
+
+}  // namespace raw
+
+// Whole pages have bytes that the program itself must not touch, such as the red zones of a
+// sanitizer that watches memcpy. This is not watched.
+inline void copy_pages(void* to, const void* from, size_t size) {
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+}
+
+// Holds off signals while memory changes under the program.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace vrdma::client
