@@ -7,7 +7,8 @@ namespace vrdma::provisioning {
 
 namespace {
 
-constexpr std::array<const char*, 2> kNames{"raw-packet", "qp1"};  // in the order of Permission
+// In the order of Permission.
+constexpr std::array<const char*, 3> kNames{"raw-packet", "qp1", "userfaultfd"};
 
 std::string all_names() {
   std::string names;

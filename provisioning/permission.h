@@ -11,8 +11,9 @@
 namespace vrdma::provisioning {
 
 enum class Permission : uint8_t {
-  kRawPacket,  // "raw-packet": whole Ethernet frames from and to its netdev
-  kQp1,        // "qp1": a queue pair 1 of its own hands, for management datagrams
+  kRawPacket,    // "raw-packet": whole Ethernet frames from and to its netdev
+  kQp1,          // "qp1": a queue pair 1 of its own hands, for management datagrams
+  kUserfaultfd,  // "userfaultfd": /dev/userfaultfd, by which a program can hold the kernel's copies
 };
 
 class Permissions {

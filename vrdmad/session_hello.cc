@@ -215,7 +215,9 @@ int Session::open(Answer* answer) {
   begin_file(events_read);
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
-  Fd userfaultfd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  Fd userfaultfd;
+  if (vdevice_->permissions.has(provisioning::Permission::kUserfaultfd))
+    userfaultfd = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
   auto& reply = answer->reply.hello;
   reply.node_guid = vdevice_->device.node_guid;
   reply.grace_ms = settings_.grace_ms;

@@ -47,7 +47,7 @@ _vrdmactl() {
             ;;
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
-        --allow) choices="qp1 raw-packet" ;;
+        --allow) choices="qp1 raw-packet userfaultfd" ;;
         --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit) return ;;
     esac
     if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then

@@ -28,8 +28,8 @@ TEST(Permissions, AreKnownAndNamedOnce) {
     const auto refused = Permissions::of({name});
     ASSERT_FALSE(refused) << name;
     EXPECT_EQ(refused.error().code(), EINVAL);
-    EXPECT_EQ(refused.error().message(),
-              "there is no permission '" + std::string(name) + "': there are raw-packet, qp1");
+    EXPECT_EQ(refused.error().message(), "there is no permission '" + std::string(name) +
+                                             "': there are raw-packet, qp1, userfaultfd");
   }
   const auto twice = Permissions::of({"raw-packet", "raw-packet"});
   ASSERT_FALSE(twice);
