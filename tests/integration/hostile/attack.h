@@ -39,6 +39,7 @@ std::vector<Attack> object_attacks();      // objects and their lives
 std::vector<Attack> stranger_attacks();    // what is another's
 std::vector<Attack> race_attacks();        // two things at once
 std::vector<Attack> process_attacks();     // what a process does to itself
+std::vector<Attack> hold_attacks();        // threads that are to stand still
 
 // A file in a FUSE file system of a server that answers nothing more once `silence` was called.
 // Empty path: FUSE cannot be had here. To be made before anything else of the process.

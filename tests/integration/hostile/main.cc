@@ -131,7 +131,8 @@ int main(int argc, char** argv) {
                             vrdma::hostile::raw_attacks(), vrdma::hostile::ring_attacks(),
                             vrdma::hostile::memory_attacks(), vrdma::hostile::connection_attacks(),
                             vrdma::hostile::object_attacks(), vrdma::hostile::stranger_attacks(),
-                            vrdma::hostile::race_attacks(), vrdma::hostile::process_attacks()})
+                            vrdma::hostile::race_attacks(), vrdma::hostile::process_attacks(),
+                            vrdma::hostile::hold_attacks()})
     for (const Attack& attack : group)
       if (argc <= 3 ? kTedious || !attack.tedious
                     : std::any_of(argv + 3, argv + argc, [&](const char* name) {
