@@ -18,8 +18,10 @@ exchange() { # 500 messages from b to a and back; $REAPED is the client's status
   wait_until 20 listens server || fail "the server does not listen"
   spawn client b root ibv_rc_pingpong -d vb -g "$(gid_index b vb 10.0.0.2)" -n 500 10.0.0.1
   reap client 40
+  local status=$REAPED
   kill -9 "${PID[server]}" 2>/dev/null || true
   reap server 10
+  REAPED=$status
 }
 none_direct() { [[ $(stat_of va work_requests_direct) == 0 && $(stat_of vb work_requests_direct) == 0 ]]; }
 
