@@ -34,6 +34,20 @@ TEST(Record, OfAnIdWithoutAConnectionIsSound) {
   EXPECT_TRUE(is_sound(record));
 }
 
+TEST(Record, OfAListenerIsDamagedWithoutAPortOrADevice) {
+  Endpoint* const some = reinterpret_cast<Endpoint*>(1);  // of the dead daemon: never followed
+  CmIdRecord record;
+  record.space = wire::PortSpace::kTcp;
+  record.state = CmIdState::kListening;
+  EXPECT_FALSE(is_sound(record));
+  record.is_bound = true;
+  EXPECT_TRUE(is_sound(record));
+  record.local.gid.bytes[0] = 0xfe;
+  EXPECT_FALSE(is_sound(record));
+  record.route.endpoint = some;
+  EXPECT_TRUE(is_sound(record));
+}
+
 TEST(Record, WithEnumeratorsThatDoNotExistIsDamaged) {
   CmIdRecord record = connecting();
   record.state = static_cast<CmIdState>(8);
