@@ -29,7 +29,7 @@ constexpr const char* kAllowed =
     "arch_prctl clone clone3 exit exit_group futex futex_waitv "
     "get_robust_list getcpu gettid prctl restart_syscall rseq rt_sigaction "
     "rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait "
-    "sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam "
+    "setpriority sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam "
     "sched_getscheduler sched_setaffinity sched_yield set_robust_list set_tid_address "
     "sigaltstack tgkill "
     // Loops and their timers: core/base/event_loop.cc; gRPC; the metrics' HTTP server.
