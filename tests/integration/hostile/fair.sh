@@ -141,12 +141,15 @@ case $attack in
     say "messages in hand keep to a limit"
     ctl quota set va worker_memory=1m
     sleep 1
-    for _ in 1 2 3 4 5; do
+    most=0
+    for _ in {1..20}; do
       [[ $(ctl quota show va -o json | tr -d ' \n') =~ \"kind\":\"worker_memory\",\"used\":([0-9]+), ]] ||
         fail "quota show says: $(ctl quota show va)"
       held=${BASH_REMATCH[1]}
-      [[ $held -gt 0 && $held -le $((1048576 + 262144)) ]] || fail "$held bytes are held"
+      [[ $held -le $((1048576 + 262144)) ]] || fail "$held bytes are held"
+      [[ $held -le $most ]] || most=$held
     done
+    [[ $most -gt 0 ]] || fail "nothing was ever held"
     [[ $(ctl stats va | awk '/worker_memory/ && /refused/ { print $NF }') -gt 0 ]] ||
       { ctl stats va; fail "nobody is counted who waited"; }
     ctl quota set va worker_memory=64m
