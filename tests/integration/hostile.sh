@@ -1,6 +1,6 @@
 #!/bin/bash
 # hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant that says, sends and writes what no
-# client of ours would disturbs nobody.
+# client of ours would disturbs nobody. VRDMA_ATTACKS names attacks where no arguments do.
 #
 #      netns c             netns a                 netns b
 #   +-----------+       +---------------+       +---------------+
@@ -12,6 +12,8 @@ setup
 user=$1
 program=$2
 shift 2
+# shellcheck disable=SC2086
+[[ $# -gt 0 || -z ${VRDMA_ATTACKS:-} ]] || set -- 1 $VRDMA_ATTACKS
 start_daemon
 two_vdevices mediated
 netns_add c
