@@ -83,6 +83,13 @@ def metrics(quick):
         yield Metric(f"register_{key}_held", f"register {title} that is registered", "us",
                      p.micro(f"register_held/{size}", seconds), {}, {"": ("<=", 20)})
 
+    def threads(key, title, unit, goal, probe):
+        """Ours, and beside it what a userfaultfd would give, and what memory that is reached gives."""
+        return Metric(key, title, unit, probe("direct"),
+                      {"with userfaultfd(2)": probe("guarded"),
+                       "memory reached": p.reached(probe("direct"))},
+                      {"with userfaultfd(2)": goal})
+
     def polling(key, title, case):
         return Metric(key, f"{title}, 1,000 QPs", "ns", p.micro(f"{case}/1000", seconds, unit=1),
                       {"one QP": p.micro(f"{case}/1", seconds, unit=1)}, {"one QP": ("<=", 1.3)})
@@ -118,6 +125,14 @@ def metrics(quick):
                {"two eventfd hops": p.wake(2, 10000 // n)}, {"two eventfd hops": ("<=", 1.2)}),
         Metric("mediated_spin", "2 B write mediated, both programs spin, half round trip", "us",
                p.perftest_lat("write", 2, 300, mode="mediated")),
+        threads("ucx_lat", "UCX over a vdevice, 8 B tag, half round trip", "us", ("<=", 1.1),
+                lambda mode: p.ucx_verbs("tag_lat", 8, 100000 // n, 1, mode)),
+        threads("ucx_bw", "UCX over a vdevice, 1 MiB tags", "MiB/s", (">=", 0.9),
+                lambda mode: p.ucx_verbs("tag_bw", 1 << 20, 2000 // n, 5, mode)),
+        threads("mpi_lat", "Open MPI over a vdevice, 8 B, half round trip", "us", ("<=", 1.1),
+                lambda mode: p.mpi(8, 20000 // n, mode)),
+        threads("mpi_1m", "Open MPI over a vdevice, 1 MiB, half round trip", "us", ("<=", 1.1),
+                lambda mode: p.mpi(1 << 20, 500 // n, mode)),
         polling("poll_active", "poll_cq finds the completion of the one that is active",
                 "poll_one_active"),
         polling("poll_receiving", "poll_cq finds the message of the one that is active",

@@ -13,6 +13,7 @@ import time
 
 from stage import SIDES, Trouble
 
+HERE = os.path.dirname(os.path.realpath(__file__))
 PERFTEST_PORT, UCX_PORT, PINGPONG_PORT, QPERF_PORT = 18515, 13337, 47592, 19765
 
 
@@ -119,6 +120,59 @@ def connections(mode, count):
     return run
 
 
+# ---- ours: programs with several threads --------------------------------------------------------
+#
+# Their memory is put in place while the other threads are held, or (guarded) protected by a
+# userfaultfd; or it is reached.
+
+UCX_OVER_VERBS = {"UCX_TLS": "rc_verbs,ud_verbs,self"}
+
+
+def entering(stage, side, words):
+    return [f"{stage.build}/bin/vrdmactl", "exec", "v" + side, "--", *map(str, words)]
+
+
+def ucx_verbs(test, size, iterations, column, mode="direct"):
+    def run(stage):
+        words = ["ucx_perftest", "-t", test, "-s", size, "-n", iterations, "-w",
+                 max(iterations // 10, 5), "-f", "-v"]
+        server_side, client_side = SIDES[mode]
+        server = stage.start(entering(stage, server_side, words), None, 0, True, UCX_OVER_VERBS)
+        stage.listening(server, UCX_PORT)
+        output = stage.finish(stage.start(entering(stage, client_side, words + ["10.0.0.1"]), None, 1,
+                                          True, UCX_OVER_VERBS))
+        stage.finish(server)
+        return ucx_row(output)[column]
+    return run
+
+
+def mpi(size, iterations, mode="direct"):
+    """Half a round trip in us, of Open MPI over UCX over verbs."""
+    def run(stage):
+        program = os.path.join(stage.folder, "mpi")
+        if not os.path.exists(program):
+            stage.finish(stage.start(["mpicc", "-O2", "-o", program, f"{HERE}/mpi.c"]))
+        agent = os.path.join(stage.folder, "agent")
+        with open(agent, "w", encoding="utf-8") as file:  # instead of ssh
+            file.write("#!/bin/bash\nhost=$1\nshift\n"
+                       f'exec {stage.build}/bin/vrdmactl exec "$host" -- '
+                       'unshare --uts sh -c "hostname $host; $*"\n')
+        os.chmod(agent, 0o755)
+        first, second = ("v" + side for side in SIDES[mode])
+        words = ["env", *(f"{name}={value}" for name, value in UCX_OVER_VERBS.items()), "mpirun",
+                 "--allow-run-as-root", "--mca", "plm_rsh_agent", agent, "--mca", "pml", "ucx",
+                 "--mca", "btl", "self", "--mca", "coll", "^hcoll", "--bind-to", "none", "--host",
+                 f"{first}:1,{second}:1", "-np", 2, program, size, iterations]
+        output = stage.finish(stage.start(entering(stage, SIDES[mode][0], [
+            "unshare", "--uts", "sh", "-c", f'hostname {first}; exec "$@"', "-", *words]), ours=True))
+        return float(output.split()[-1])
+    return run
+
+
+def reached(probe):
+    return lambda stage: probe(stage.without_stopper())
+
+
 # ---- peers --------------------------------------------------------------------------------------
 
 def ucx(stage, test, size, iterations, options=()):
@@ -129,7 +183,12 @@ def ucx(stage, test, size, iterations, options=()):
     stage.listening(server, UCX_PORT)
     output = stage.finish(stage.start(words + ["127.0.0.1"], "a", 1, env=env))
     stage.finish(server)
-    # iterations, median latency, average, overall, average bandwidth, overall, average rate, overall
+    return ucx_row(output)
+
+
+def ucx_row(output):
+    """Iterations, median latency, average, overall, average bandwidth, overall, average rate,
+    overall."""
     for line in output.splitlines():
         row = line.split(",")
         if len(row) == 8 and row[0].strip().isdigit():

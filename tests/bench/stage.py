@@ -1,9 +1,10 @@
 """The stage of a measurement: namespaces, veth pairs, a vrdmad and vdevices of its own.
 
-        direct                       mediated
-    a           b                c             d         namespaces
-    va ------- vb                vc ---------- vd        vdevices: one tenant, or two in one fabric
-    10.0.0.1    10.0.0.2         10.0.0.1      10.0.0.2
+        direct                  mediated              guarded
+    a           b           c             d         k           l        namespaces
+    va ------- vb           vc ---------- vd        vk ------- vl        vdevices: one tenant, or two in
+    10.0.0.1    10.0.0.2    10.0.0.1      10.0.0.2  10.0.0.1    10.0.0.2   one fabric; those of k and l
+                                                                         may have userfaultfd(2)
 
 Used by `with`; what was made is taken away at its end, however that comes about. What a stage left
 whose process was killed outright is removed by the next one.
@@ -22,9 +23,10 @@ import tempfile
 import time
 
 PREFIX = "vrbench"
-SIDES = {"direct": ("a", "b"), "mediated": ("c", "d")}
-TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue"}
-FABRICS = {"a": "direct", "b": "direct", "c": "mediated", "d": "mediated"}
+SIDES = {"direct": ("a", "b"), "mediated": ("c", "d"), "guarded": ("k", "l")}
+TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue", "k": "red", "l": "red"}
+FABRICS = {side: mode for mode, sides in SIDES.items() for side in sides}
+SECONDS = "bdfhjl"  # of each pair
 
 
 class Trouble(Exception):
@@ -55,8 +57,10 @@ def remove_namespace(name):
 
 
 class Stage:
-    def __init__(self, build):
+    def __init__(self, build, of=""):
         self.build = os.path.abspath(build)
+        self.of = of  # part of the names of its namespaces
+        self.without = None  # see without_stopper()
         self.running = []  # programs in the background
         self.namespaces = []
         self.daemon = None
@@ -73,13 +77,16 @@ class Stage:
             self._start_daemon()
             for side in TENANTS:
                 self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev",
-                         "eth0", "--tenant", TENANTS[side], "--fabric", FABRICS[side])
+                         "eth0", "--tenant", TENANTS[side], "--fabric", FABRICS[side],
+                         *(["--allow", "userfaultfd"] if FABRICS[side] == "guarded" else []))
             return self
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *_):
+        if self.without:
+            self.without.__exit__()
         for program in self.running:
             program.kill()
             program.wait()
@@ -97,7 +104,7 @@ class Stage:
 
     def _sweep(self):
         for name in sh("ip", "netns", "list").split():
-            owner = re.fullmatch(PREFIX + r"-(\d+)-\w+", name)
+            owner = re.fullmatch(PREFIX + r"-(\d+)-[\w-]+", name)
             if owner and not os.path.exists(f"/proc/{owner[1]}"):
                 remove_namespace(name)
         for path in glob.glob(f"/dev/shm/{PREFIX}-*"):
@@ -115,7 +122,7 @@ class Stage:
         return seconds
 
     def name(self, side):
-        return f"{PREFIX}-{os.getpid()}-{side}"
+        return f"{PREFIX}-{os.getpid()}-{self.of}{side}"
 
     def enter(self, side):
         # "ip netns exec" and "ip -n" remount /, which fails where it is no mount point.
@@ -126,8 +133,8 @@ class Stage:
             sh("ip", "netns", "add", self.name(side))
             self.namespaces.append(self.name(side))
             sh(*self.enter(side), "ip", "link", "set", "lo", "up")
-        sh("ip", "link", "add", "eth0", "netns", self.name(a), "mtu", "4200", "type", "veth",
-           "peer", "name", "eth0", "netns", self.name(b), "mtu", "4200")
+        sh(*self.enter(a), "ip", "link", "add", "eth0", "mtu", "4200", "type", "veth", "peer",
+           "name", "eth0", "netns", self.name(b), "mtu", "4200")
         for side, address in ((a, "10.0.0.1/24"), (b, "10.0.0.2/24")):
             sh(*self.enter(side), "ip", "address", "add", address, "dev", "eth0")
             sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
@@ -152,8 +159,19 @@ class Stage:
             self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev", "eth0",
                      "--tenant", "neighbour-" + side, "--fabric", fabric, "--no-direct")
 
+    def without_stopper(self):
+        """A stage whose daemon cannot hold threads, so that it reaches the memory of programs that
+        have several."""
+        if self.without is None:
+            self.without = Stage(self.build, "reached-").__enter__()
+            children = sh("pgrep", "-P", str(self.without.daemon.pid), "vrdmad-stopper").split()
+            if len(children) != 1:
+                raise Trouble("there is no stopper to end")
+            os.kill(int(children[0]), signal.SIGKILL)
+        return self.without
+
     def address(self, side):
-        return "10.0.0.2" if side in ("b", "d", "f", "h", "j") else "10.0.0.1"
+        return "10.0.0.2" if side in SECONDS else "10.0.0.1"
 
     def socket(self, side):
         return self._json("vdev", "show", "v" + side)[0]["socket"]

@@ -111,9 +111,10 @@ netns_add() {
   done
 }
 
-# join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces.
+# join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces. (Said from outside of
+# them, `ip link add eth0 netns ...` fails on Linux 6.1 where there is another eth0.)
 join() {
-  ip link add "$2" netns "$(ns "$1")" mtu 4200 type veth peer name "$5" netns "$(ns "$4")"
+  ip_in "$1" link add "$2" mtu 4200 type veth peer name "$5" netns "$(ns "$4")"
   ip_in "$4" link set "$5" mtu 4200
   ip_in "$1" address add "$3" dev "$2"
   ip_in "$4" address add "$6" dev "$5"

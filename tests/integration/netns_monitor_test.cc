@@ -167,8 +167,8 @@ struct NetnsMonitor : testing::Test {
   void add_pair() {
     add("a");
     add("b");
-    must("ip link add eth0 netns " + ns("a") +
-         " address 02:00:00:00:00:0a mtu 1400 type veth peer " + "name eth0 netns " + ns("b"));
+    must(in("a") + "link add eth0" + " address 02:00:00:00:00:0a mtu 1400 type veth peer " +
+         "name eth0 netns " + ns("b"));
     must(in("a") + "link set eth0 up");
     must(in("b") + "link set eth0 up");
   }

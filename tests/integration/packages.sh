@@ -80,7 +80,7 @@ for _ in {1..200}; do [[ -e /run/ready ]] && break; sleep 0.05; done
 say "use"
 ip netns add red
 ip netns add blue
-ip link add e0 netns red type veth peer name e0 netns blue
+nsenter --net=/run/netns/red ip link add e0 type veth peer name e0 netns blue
 for n in red:1 blue:2; do
   nsenter --net=/run/netns/${n%:*} ip address add 10.0.0.${n#*:}/24 dev e0
   nsenter --net=/run/netns/${n%:*} ip link set e0 up

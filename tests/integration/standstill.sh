@@ -38,7 +38,9 @@ say "no write is lost: 1 MiB, 64 MiB"
 LIMIT=$((seconds + 60)) on a nobody "$T/standstill" race va "$seconds" 1048576 | tee "$T/race.out" || fail "a write was lost"
 [[ $(awk '{ print $3 }' "$T/race.out") -gt 10 ]] || fail "hardly anything was put in place: $(<"$T/race.out")"
 LIMIT=$((seconds + 60)) on a nobody "$T/standstill" race va "$seconds" 67108864 | tee "$T/race.out" || fail "a write was lost"
-[[ $(awk '{ print $3 }' "$T/race.out") -gt 0 ]] || fail "nothing was put in place: $(<"$T/race.out")"
+# On a slow machine a hold may end before its 16 MiB are copied.
+late=$(counter va mr_reached_lost)
+[[ $(awk '{ print $3 }' "$T/race.out") -gt 0 || $late -gt 0 ]] || fail "nothing was put in place: $(<"$T/race.out") $(reached va)"
 
 say "what cannot be held is reached, and its reason counted"
 for how in traced busy_call waitall vfork; do
