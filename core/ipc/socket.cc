@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "core/base/linger.h"
 
@@ -53,50 +54,63 @@ Result<void> send_message(int socket, const void* data, size_t size, const std::
   }
 }
 
-namespace {
-
-// The length of the message, of which no more than `size` bytes were stored.
-Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>* fds,
-                            Sender* sender, base::Linger* linger) {
+Received receive_any(int socket, void* data, size_t size, int flags) {
   iovec piece{data, size};
   Control control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control.buffer;
-  const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
-  ssize_t received;
-  for (;;) {
+  Received received;
+  do {
     message.msg_controllen = sizeof control.buffer;
-    received = ::recvmsg(socket, &message,
-                         MSG_CMSG_CLOEXEC | MSG_TRUNC | (linger != nullptr ? MSG_DONTWAIT : 0));
-    if (received < 0 && errno == EINTR) continue;
-    if (received >= 0 || errno != EAGAIN || linger == nullptr) break;
-    if (!linger->again()) linger = nullptr;
+    received.length = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_TRUNC | flags);
+  } while (received.length < 0 && errno == EINTR);
+  if (received.length < 0) {
+    received.error = errno;
+    return received;
   }
-  if (received < 0) return fail_errno("receive a session message");
-  const size_t before = fds->size();
+  received.alone = message.msg_controllen == 0;
+  received.truncated = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET) continue;
-    if (header->cmsg_type == SCM_CREDENTIALS && sender != nullptr) {
+    if (header->cmsg_type == SCM_CREDENTIALS) {
       ucred credentials{};
       std::memcpy(&credentials, CMSG_DATA(header), sizeof credentials);
-      *sender = {credentials.pid, credentials.uid, credentials.gid};
+      received.sender = {credentials.pid, credentials.uid, credentials.gid};
     }
     if (header->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof fd);
-      fds->emplace_back(fd);
+      received.fds.emplace_back(fd);
     }
   }
-  if (received == 0) return fail(ECONNRESET, "the session was closed by its peer");
-  if ((message.msg_flags & MSG_CTRUNC) != 0 && linger_wanted) return static_cast<size_t>(received);
-  if ((message.msg_flags & MSG_CTRUNC) != 0 || fds->size() - before > kMaxFds)
+  return received;
+}
+
+namespace {
+
+// The length of the message, of which no more than `size` bytes were stored.
+Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>* fds,
+                            Sender* sender, base::Linger* linger) {
+  const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
+  Received received;
+  for (;;) {
+    received = receive_any(socket, data, size, linger != nullptr ? MSG_DONTWAIT : 0);
+    if (received.length >= 0 || received.error != EAGAIN || linger == nullptr) break;
+    if (!linger->again()) linger = nullptr;
+  }
+  if (received.length < 0) return fail_errno("receive a session message", received.error);
+  if (sender != nullptr) *sender = received.sender;
+  const bool too_many = received.fds.size() > kMaxFds;
+  std::move(received.fds.begin(), received.fds.end(), std::back_inserter(*fds));
+  if (received.length == 0) return fail(ECONNRESET, "the session was closed by its peer");
+  if (received.truncated ? !linger_wanted : too_many)
     return fail(EBADMSG, "a session message has too many file descriptors");
-  return static_cast<size_t>(received);
+  return static_cast<size_t>(received.length);
 }
 
 // Longer than any version of a message will be.

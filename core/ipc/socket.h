@@ -33,6 +33,19 @@ struct Sender {
   gid_t gid = ~gid_t{0};
 };
 
+// One message with whatever came beside it; its reader says whether that may be. All descriptors
+// are close-on-exec.
+struct Received {
+  ssize_t length = -1;     // of the whole message, of which the beginning was stored; -1: see error
+  int error = 0;           // of recvmsg(2), never EINTR
+  bool alone = true;       // nothing was beside it
+  bool truncated = false;  // there was no room in this process for all that was beside it
+  std::vector<base::Fd> fds;
+  Sender sender;
+};
+// `flags` as of recvmsg(2), beside MSG_CMSG_CLOEXEC and MSG_TRUNC.
+[[nodiscard]] Received receive_any(int socket, void* data, size_t size, int flags);
+
 // A range of versions whose messages say their size at the place of Request::size, and which are
 // served. Messages of others are taken at whatever length, so that they can be refused in words.
 struct Sized {

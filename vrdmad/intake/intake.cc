@@ -1,5 +1,6 @@
 #include "vrdmad/intake/intake.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/ipc/socket.h"
 #include "vrdmad/intake/process.h"
 
 namespace vrdma::vrdmad {
@@ -52,6 +54,7 @@ base::Result<std::unique_ptr<Intake>> Intake::start(const std::function<void()>&
   const pid_t child = ::fork();
   if (child < 0) return base::fail_errno("make the intake process");
   if (child == 0) intake::serve(std::move(process), confine);
+  ::fcntl(daemon.get(), F_SETFL, O_NONBLOCK);
   return std::unique_ptr<Intake>(new Intake(std::move(daemon)));
 }
 
@@ -91,45 +94,21 @@ Intake::Ticket Intake::receive(const AccountRef& account, const Fd& socket, base
   return ticket;
 }
 
-namespace {
-
-// false: there is no room now. If the process has died nothing is sent any more; the daemon ends.
-bool send(int socket, const Order& order, const Fd& subject) {
-  iovec piece{const_cast<Order*>(&order), sizeof order};
-  union {
-    char buffer[CMSG_SPACE(sizeof(int))];
-    cmsghdr align;
-  } control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.buffer;
-  message.msg_controllen = sizeof control.buffer;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = subject.get();
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 && errno == EINTR);
-  return sent >= 0;
+// mutex_ is held. What the process has got keeps the descriptor open, so that closing ours is
+// nothing. If the process has died nothing is sent any more; the daemon ends.
+void Intake::order(const Order& order, Fd subject) {
+  if (unsent_.empty() && send(order, subject)) return;
+  unsent_.push_back({order, std::move(subject)});
 }
 
-}  // namespace
-
-// mutex_ is held. What the process has got keeps the descriptor open, so that closing ours is
-// nothing.
-void Intake::order(const Order& order, Fd subject) {
-  if (unsent_.empty() && send(socket_.get(), order, subject)) return;
-  unsent_.push_back({order, std::move(subject)});
+// false: there is no room now.
+bool Intake::send(const Order& order, const Fd& subject) const {
+  return ipc::send_message(socket_.get(), &order, sizeof order, {subject.get()}).has_value();
 }
 
 void Intake::send_unsent() {
   const std::lock_guard lock(mutex_);
-  while (!unsent_.empty() && send(socket_.get(), unsent_.front().order, unsent_.front().subject))
+  while (!unsent_.empty() && send(unsent_.front().order, unsent_.front().subject))
     unsent_.pop_front();
 }
 
@@ -137,30 +116,14 @@ void Intake::on_socket() {
   for (;;) {
     send_unsent();
     Received received;
-    iovec piece{&received.report, sizeof received.report};
-    union {
-      char buffer[CMSG_SPACE(sizeof(int) * intake::kMostVerdicts)];
-      cmsghdr align;
-    } control{};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control.buffer;
-    message.msg_controllen = sizeof control.buffer;
-    const ssize_t length = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0 && errno == EAGAIN) return;
-    if (length != sizeof received.report) {
+    auto message =
+        ipc::receive_any(socket_.get(), &received.report, sizeof received.report, MSG_DONTWAIT);
+    if (message.error == EAGAIN) return;
+    if (message.length != sizeof received.report) {
       if (const auto died = std::exchange(died_, nullptr)) died();
       return;
     }
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_type == SCM_RIGHTS)
-      for (size_t i = 0; i < (header->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int fd = -1;
-        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-        received.passed.emplace_back(fd);
-      }
+    received.passed = std::move(message.fds);
     on_report(std::move(received));
   }
 }

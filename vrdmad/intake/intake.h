@@ -94,6 +94,7 @@ class Intake {
 
   explicit Intake(base::Fd socket) : socket_(std::move(socket)) {}
   void order(const intake::Order& order, base::Fd subject);
+  [[nodiscard]] bool send(const intake::Order& order, const base::Fd& subject) const;
   void send_unsent();
   void on_socket();
   void on_report(Received received);

@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "core/ipc/socket.h"
 #include "vrdmad/child_process.h"
 #include "vrdmad/intake/wire.h"
 
@@ -26,13 +27,8 @@ namespace {
 using base::Fd;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr size_t kMostFds = 253;  // SCM_MAX_FD: as many as the kernel lets one message have
-constexpr int kRetry = 50;        // ms, while no thread can be made
-
-union Control {
-  char buffer[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int) * kMostFds)];
-  cmsghdr align;
-};
+constexpr int kRetry = 50;  // ms, while no thread can be made
+static_assert(kMostVerdicts <= ipc::kMaxFds);
 
 struct Job {
   Order order;
@@ -43,23 +39,6 @@ struct Account {
   std::deque<Job> jobs;
   unsigned threads = 0;
 };
-
-// Appends the descriptors and notes the credentials that came with a message.
-void unpack(msghdr& message, std::vector<Fd>* fds, ucred* sender) {
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET) continue;
-    if (header->cmsg_type == SCM_CREDENTIALS)
-      std::memcpy(sender, CMSG_DATA(header), sizeof *sender);
-    if (header->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-      fds->emplace_back(fd);
-    }
-  }
-}
 
 Verdict judge(const Fd& fd) {
   Verdict verdict;
@@ -88,28 +67,6 @@ Verdict judge(const Fd& fd) {
   return verdict;
 }
 
-void send(int socket, const Report& report, const std::vector<int>& fds) {
-  iovec piece{const_cast<Report*>(&report), sizeof report};
-  union {
-    char buffer[CMSG_SPACE(sizeof(int) * kMostVerdicts)];
-    cmsghdr align;
-  } control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control.buffer;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
-  }
-  // The daemon has gone if this fails; then the main thread ends us.
-  (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
-}
-
 // Takes what is unread out of a socket of the daemon's, for whose descriptor may be the last: then
 // nothing is left behind it whose close could last. What was taken is closed by the caller.
 void drain(const Fd& socket, std::vector<Fd>* taken) {
@@ -127,18 +84,11 @@ void drain(const Fd& socket, std::vector<Fd>* taken) {
       taken->push_back(std::move(client));
       continue;
     }
-    Control control{};
-    msghdr message{};
-    message.msg_control = control.buffer;
-    message.msg_controllen = sizeof control.buffer;
-    const ssize_t length =
-        ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC | MSG_TRUNC | MSG_DONTWAIT);
-    if (length < 0 && errno != EINTR && errno != ECONNRESET) return;
-    if (length < 0) continue;
-    ucred ignored{};
-    const size_t before = taken->size();
-    unpack(message, taken, &ignored);
-    if (length == 0 && taken->size() == before && message.msg_controllen == 0) return;  // the end
+    auto message = ipc::receive_any(socket.get(), nullptr, 0, MSG_DONTWAIT);
+    if (message.error == ECONNRESET) continue;
+    if (message.error != 0 || (message.length == 0 && message.alone))
+      return;  // nothing, or the end
+    std::move(message.fds.begin(), message.fds.end(), std::back_inserter(*taken));
   }
 }
 
@@ -146,30 +96,23 @@ void receive(int daemon, Job& job) {
   Report report;
   report.id = job.order.id;
   report.stage = Stage::kReceived;
-  iovec piece{report.bytes.data(), report.bytes.size()};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.buffer;
-  message.msg_controllen = sizeof control.buffer;
-  const ssize_t length =
-      ::recvmsg(job.subject.get(), &message, MSG_CMSG_CLOEXEC | MSG_TRUNC | MSG_DONTWAIT);
-  if (length < 0) report.error = static_cast<uint32_t>(errno);
-  std::vector<Fd> fds;
-  if (length >= 0) {
-    report.length = static_cast<uint32_t>(length);
-    report.truncated = (message.msg_flags & MSG_CTRUNC) != 0 ? 1 : 0;
-    unpack(message, &fds, &report.sender);
+  const ipc::Received received =
+      ipc::receive_any(job.subject.get(), report.bytes.data(), report.bytes.size(), MSG_DONTWAIT);
+  report.error = static_cast<uint32_t>(received.error);
+  if (received.length >= 0) {
+    report.length = static_cast<uint32_t>(received.length);
+    report.truncated = received.truncated ? 1 : 0;
+    report.sender = {received.sender.pid, received.sender.uid, received.sender.gid};
   }
   job.subject.reset();  // the daemon has it, and perhaps it is to be closed there
-  report.count = static_cast<uint32_t>(fds.size());
+  report.count = static_cast<uint32_t>(received.fds.size());
   std::vector<int> passed;
-  for (size_t i = 0; i < std::min(fds.size(), kMostVerdicts); ++i) {
-    report.verdicts[i] = judge(fds[i]);
-    if (report.verdicts[i].passed != 0) passed.push_back(fds[i].get());
+  for (size_t i = 0; i < std::min(received.fds.size(), kMostVerdicts); ++i) {
+    report.verdicts[i] = judge(received.fds[i]);
+    if (report.verdicts[i].passed != 0) passed.push_back(received.fds[i].get());
   }
-  send(daemon, report, passed);
+  // The daemon has gone if this fails; then the main thread ends us.
+  (void)ipc::send_message(daemon, &report, sizeof report, passed);
 }  // closes the descriptors, which may take as long as their makers like
 
 class Process {
@@ -213,23 +156,10 @@ class Process {
   }
 
   bool next(Job* job) {
-    for (;;) {
-      iovec piece{&job->order, sizeof job->order};
-      Control control{};
-      msghdr message{};
-      message.msg_iov = &piece;
-      message.msg_iovlen = 1;
-      message.msg_control = control.buffer;
-      message.msg_controllen = sizeof control.buffer;
-      const ssize_t length = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-      if (length < 0 && errno == EINTR) continue;
-      if (length != sizeof job->order) return false;
-      std::vector<Fd> fds;
-      ucred sender{};
-      unpack(message, &fds, &sender);
-      if (!fds.empty()) job->subject = std::move(fds.front());
-      return true;
-    }
+    auto message = ipc::receive_any(socket_.get(), &job->order, sizeof job->order, 0);
+    if (message.length != sizeof job->order) return false;
+    if (!message.fds.empty()) job->subject = std::move(message.fds.front());
+    return true;
   }
 
   // mutex_ is held.
@@ -271,7 +201,7 @@ class Process {
       taken.clear();
       Report over;
       over.id = job.order.id;
-      send(socket_.get(), over, {});
+      (void)ipc::send_message(socket_.get(), &over, sizeof over);
     }
   }
 
