@@ -3,7 +3,8 @@
 #
 #   VRDMA_BUILD=build/release tests/integration/pingpong.sh direct root
 #
-# With VRDMA_DAEMON, a vrdmad of another build than the programs and libraries; see threads.cmake.
+# With VRDMA_DAEMON, a vrdmad of another build than the programs and libraries; see threads.cmake. With
+# VRDMA_LIBRARIES, libraries of another one; see tests/interop/older.
 #
 # Each test has namespaces, a run directory and a state directory of its own, all named after its
 # process, so that tests run beside each other. On exit, however it comes about, everything is
@@ -12,8 +13,9 @@ set -euo pipefail
 
 BUILD=$(realpath -m "${VRDMA_BUILD:?is not set: the build directory to test}")
 VRDMAD=${VRDMA_DAEMON:-$BUILD/sbin/vrdmad}
+LIBRARIES=${VRDMA_LIBRARIES:-$BUILD/lib/vrdma}
 NAME=$(basename "$0" .sh)
-readonly BUILD VRDMAD NAME
+readonly BUILD VRDMAD LIBRARIES NAME
 PORT=18515  # where perftest and ibv_*_pingpong meet
 DAEMON=     # process id of vrdmad
 declare -A PID=()  # background programs by name
@@ -42,7 +44,7 @@ setup() {
   trap 'exit 130' INT TERM
   # A copy, because a build directory may be closed to other users.
   mkdir "$T/lib"
-  cp -L "$BUILD"/lib/vrdma/*.so.* "$T/lib/"
+  cp -L "$LIBRARIES"/*.so.* "$T/lib/"
   ENVIRONMENT=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R")
   if [[ -n ${VRDMA_TEST_PRELOAD:-} ]]; then
     # Foreign programs may leak; mistakes of ours end them.

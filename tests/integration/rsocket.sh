@@ -72,7 +72,7 @@ if on b "$user" rstream -s 10.0.0.1 -T b >"$T/client.log" 2>&1; then fail "a con
 grep -q 'Connection refused' "$T/client.log" || fail "the client was not refused"
 
 say "programs of plain sockets"
-cp "$BUILD/lib/vrdma/librspreload.so" "$T/lib/"
+cp "$LIBRARIES/librspreload.so" "$T/lib/"
 cp "$(dirname "$0")/rsocket_echo.py" "$T/"
 chmod 644 "$T/rsocket_echo.py"
 preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")

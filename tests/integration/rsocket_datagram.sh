@@ -14,7 +14,7 @@ setup
 start_daemon --daemon-grace 3
 two_vdevices "$mode"
 add_ipv6
-cp "$BUILD/lib/vrdma/librspreload.so" "$T/lib/"
+cp "$LIBRARIES/librspreload.so" "$T/lib/"
 cp "$(dirname "$0")/rsocket_datagrams.py" "$T/"
 chmod 644 "$T/rsocket_datagrams.py"
 preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")
