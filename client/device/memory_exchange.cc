@@ -17,9 +17,6 @@ namespace {
 
 // What is copied while the other threads stand still: some milliseconds.
 constexpr uint64_t kChunk = 16u << 20;
-// What is exchanged at once. If the hold ends in the middle of that, because its keeper was killed,
-// others run before it is over only if it takes longer than a process takes to die.
-constexpr uint64_t kStep = 16u << 10;
 
 // Makes writers of a range wait; they go on when it is destroyed. With one thread there are none.
 class WritersHeld {
@@ -174,12 +171,11 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
   if (!fill_arena(spare_.copy(), start, end) || !spare_.keep(start, size)) return start;
   bool in_time = true;
   uint64_t at = start, begun = start;
-  while (at < end && in_time && still.begin_exchange()) {
-    const uint64_t step = std::min(end - at, kStep);
-    const bool turned = raw::mmap(reinterpret_cast<void*>(at), step, prot, MAP_SHARED | MAP_FIXED,
-                                  arena_.get(), static_cast<off_t>(at)) != MAP_FAILED;
-    in_time = still.end_exchange();
-    if (!turned) break;
+  while (at < end && in_time && still.begin_exchange(spare_.phase())) {
+    const uint64_t step = spare_.exchange(at, std::min(end - at, Spare::kStep), prot, arena_, at);
+    const bool met = still.end_exchange();
+    if (step == 0) break;
+    in_time = met;
     begun = at;
     at += step;
   }
@@ -262,8 +258,8 @@ uint64_t MemoryTable::turn_back(Standstill& still, uint8_t* copy, uint64_t start
   copy_pages(copy, spare_.copy(), size);
   if (prot != (PROT_READ | PROT_WRITE) && raw::mprotect(copy, size, prot) != 0) return start;
   uint64_t at = start;
-  while (at < end && still.begin_exchange()) {
-    const uint64_t step = std::min(end - at, kStep);
+  while (at < end && still.begin_exchange(ipc::HoldPhase::kExchanging)) {
+    const uint64_t step = std::min(end - at, Spare::kStep);
     auto* const memory = reinterpret_cast<uint8_t*>(at);
     const bool turned = raw::mremap(copy + (at - start), step, step, MREMAP_MAYMOVE | MREMAP_FIXED,
                                     memory) != MAP_FAILED;

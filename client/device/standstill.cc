@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
+#include "client/device/raw_memory.h"
 #include "client/device/session.h"
 
 namespace vrdma::client {
@@ -19,6 +21,7 @@ using ipc::Reached;
 
 Spare::~Spare() {
   if (copy_ != nullptr) ::munmap(copy_, 2 * kMost);
+  leave();
 }
 
 bool Spare::make() {
@@ -42,10 +45,26 @@ bool Spare::make() {
     return false;
   }
   size_ = static_cast<uint64_t>(room) < kMost ? static_cast<uint64_t>(room) : kMost;
+  if (keep(reinterpret_cast<uint64_t>(copy_), 4096)) {
+    forget(4096);
+    return true;
+  }
+  leave();
+  return make_aside();
+}
+
+bool Spare::make_aside() {
+  void* const made =
+      raw::mmap(nullptr, kStep, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return false;
+  aside_ = static_cast<uint8_t*>(made);
+  size_ = kMost;
   return true;
 }
 
 void Spare::leave() {
+  if (aside_ != nullptr) raw::munmap(aside_, kStep);
+  aside_ = nullptr;
   in_.reset();
   out_.reset();
   nowhere_.reset();
@@ -53,6 +72,7 @@ void Spare::leave() {
 }
 
 bool Spare::keep(uint64_t start, uint64_t length) {
+  if (aside_ != nullptr) return true;
   uint64_t done = 0;
   while (done < length) {
     const iovec rest{reinterpret_cast<void*>(start + done), length - done};
@@ -67,7 +87,42 @@ bool Spare::keep(uint64_t start, uint64_t length) {
   return true;
 }
 
+// Pages of one mapping only. Then the kernel has made room first, which is to stay ours.
+bool Spare::move_aside(uint64_t at, uint64_t length) {
+  if (raw::mremap(reinterpret_cast<void*>(at), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                  aside_) != MAP_FAILED)
+    return true;
+  if (errno == EFAULT &&
+      raw::mmap(aside_, kStep, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+                0) == MAP_FAILED) {
+    aside_ = nullptr;
+    size_ = 0;
+  }
+  return false;
+}
+
+uint64_t Spare::exchange(uint64_t at, uint64_t most, int prot, const Fd& file, uint64_t offset) {
+  uint64_t length = most;
+  if (aside_ != nullptr && !move_aside(at, length)) {
+    length = 4096;
+    if (aside_ == nullptr || most == length || !move_aside(at, length)) return 0;
+  }
+  auto* const memory = reinterpret_cast<void*>(at);
+  if (raw::mmap(memory, length, prot, MAP_SHARED | MAP_FIXED, file.get(),
+                static_cast<off_t>(offset)) != MAP_FAILED)
+    return length;
+  if (aside_ != nullptr) {
+    // There is nothing aside now, and the place is anybody's.
+    (void)raw::mremap(std::exchange(aside_, nullptr), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                      memory);
+    size_ = 0;
+  }
+  return 0;
+}
+
 void Spare::forget(uint64_t length) {
+  if (aside_ != nullptr) return;
   while (length > 0) {
     const long count = ::syscall(SYS_splice, out_.get(), nullptr, nowhere_.get(), nullptr, length,
                                  static_cast<unsigned>(SPLICE_F_NONBLOCK));
@@ -77,6 +132,10 @@ void Spare::forget(uint64_t length) {
 }
 
 bool Spare::recall(uint8_t* out, uint64_t length) {
+  if (aside_ != nullptr) {
+    copy_pages(out, aside_, length);
+    return true;
+  }
   uint64_t done = 0;
   while (done < length) {
     const long count = ::syscall(SYS_read, out_.get(), out + done, length - done);
@@ -114,19 +173,19 @@ Standstill::~Standstill() {
     (void)::syscall(SYS_futex, &words_.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-bool Standstill::begin_exchange() {
+bool Standstill::begin_exchange(HoldPhase as) {
   uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
-  const bool begun =
-      reached_ == Reached::kNot && words_.owner.load() == owner_ &&
-      words_.state.compare_exchange_strong(held, ipc::hold_word(HoldPhase::kExchanging, serial_));
+  begun_ = ipc::hold_word(as, serial_);
+  const bool begun = reached_ == Reached::kNot && words_.owner.load() == owner_ &&
+                     words_.state.compare_exchange_strong(held, begun_);
   if (!begun && reached_ == Reached::kNot) reached_ = Reached::kLost;
   return begun;
 }
 
 bool Standstill::end_exchange() {
   const bool in_time = words_.owner.load() == owner_;
-  uint32_t exchanging = ipc::hold_word(HoldPhase::kExchanging, serial_);
-  (void)words_.state.compare_exchange_strong(exchanging, ipc::hold_word(HoldPhase::kHeld, serial_));
+  uint32_t begun = begun_;
+  (void)words_.state.compare_exchange_strong(begun, ipc::hold_word(HoldPhase::kHeld, serial_));
   if (!in_time) reached_ = Reached::kLost;
   return in_time;
 }

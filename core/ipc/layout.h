@@ -78,8 +78,9 @@ static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);
 // thread that copies claims each exchange of pages, and looks afterwards whether it was in time:
 //
 //   state  phase, of the hold with this serial. kHeld: nobody else runs. The program makes it
-//          kExchanging while it maps, then kHeld again, and at last kOver. The stopper makes it
-//          kOver only from kHeld: when the hold has lasted too long.
+//          kExchanging while it maps, or kMoving if for a moment there are no pages at all, then
+//          kHeld again, and at last kOver. The stopper makes it kOver only from kHeld: when the
+//          hold has lasted too long. It waits for the end of kMoving as long as that takes.
 //   owner  number of the stopper's thread. It is a robust futex (set_robust_list(2)): when that
 //          thread dies, the kernel sets FUTEX_OWNER_DIED here before it lets any thread go. The
 //          stopper does the same if it must let go while the state is kExchanging.
@@ -90,7 +91,7 @@ struct HoldWords {
   Word owner;
 };
 constexpr uint64_t kHoldOffset = 2048;
-enum class HoldPhase : uint32_t { kOver = 0, kHeld = 1, kExchanging = 2 };
+enum class HoldPhase : uint32_t { kOver = 0, kHeld = 1, kExchanging = 2, kMoving = 3 };
 constexpr uint32_t kHoldSerials = 1u << 30;
 constexpr uint32_t hold_word(HoldPhase phase, uint32_t serial) {
   return static_cast<uint32_t>(phase) | serial << 2;

@@ -281,9 +281,10 @@ void Hold::keep(const std::function<bool()>& hurry) {
         break;
     }
     pollfd ended{process_.pidfd.get(), POLLIN, 0};
-    if (lasted >= kHardest || ::poll(&ended, 1, 0) != 0 || one_has_ended()) break;
     // The program tells when it is done, not when an exchange begins or ends.
     const uint32_t now = words().state.load();
+    const bool may_end = now != ipc::hold_word(HoldPhase::kMoving, serial_);
+    if ((lasted >= kHardest && may_end) || ::poll(&ended, 1, 0) != 0 || one_has_ended()) break;
     if (now != ipc::hold_word(HoldPhase::kOver, serial_))
       wait_while(words().state, now, std::chrono::milliseconds(1));
   }

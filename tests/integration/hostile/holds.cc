@@ -112,7 +112,29 @@ void damaged_holds(const Target& target) {
   for (int i = 0; i < 20; ++i) {
     const uint32_t serial = it.hold();
     for (int k = 0; k < 20'000; ++k) damage(serial);
+    // The only word that is waited for without end.
+    while (ipc::hold_phase(it.words().state) == HoldPhase::kMoving) damage(serial);
     it.all_run("by damaged words");
+  }
+}
+
+// A process says that its pages are away, and never that they are back: it is held until it dies.
+void moves_without_end(const Target& target) {
+  const pid_t helper = ::fork();
+  if (helper == 0) {
+    Crowd it(target);
+    it.words().state = ipc::hold_word(HoldPhase::kMoving, it.hold());
+    for (;;) ::pause();
+  }
+  ::sleep(2);
+  Crowd other(target);
+  other.words().state = ipc::hold_word(HoldPhase::kOver, other.hold());
+  other.all_run("beside one whose pages are away");
+  ::kill(helper, SIGKILL);
+  const auto end = Clock::now() + kLongest;
+  while (::waitpid(helper, nullptr, WNOHANG) == 0) {
+    expect(Clock::now() < end, "a killed process whose pages are away does not go");
+    ::usleep(1000);
   }
 }
 
@@ -143,6 +165,7 @@ void holds_by_many(const Target& target) {
 std::vector<Attack> hold_attacks() {
   return {{"holds_of_others", holds_of_others},
           {"holds_without_end", holds_without_end},
+          {"moves_without_end", moves_without_end},
           {"damaged_holds", damaged_holds},
           {"holds_by_many", holds_by_many}};
 }
