@@ -1,12 +1,17 @@
 #include "vrdmad/process_files.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string_view>
+
+#include "core/base/mapping.h"
 
 namespace vrdma::vrdmad {
 
@@ -15,20 +20,27 @@ using base::fail_errno;
 using base::Fd;
 using base::Result;
 
-FileId file_id(const Fd& fd) {
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino};
-}
-
 namespace {
 
-// Of the descriptor that is `number` in the process whose directory is given; see eventfd_id().
-uint64_t id_in(const std::string& directory, int number) {
+// What stands behind `key` about the descriptor that is `number` in the process whose directory is
+// given (proc(5), fdinfo). 0: nothing.
+uint64_t info_of(const std::string& directory, int number, const char* key, uint64_t plus = 0) {
   std::ifstream info(directory + "/fdinfo/" + std::to_string(number));
   for (std::string word; info >> word;)
-    if (word == "eventfd-id:" && info >> word) return std::strtoull(word.c_str(), nullptr, 10) + 1;
+    if (word == key && info >> word) return std::strtoull(word.c_str(), nullptr, 10) + plus;
   return 0;
+}
+
+uint64_t id_in(const std::string& directory, int number) {
+  return info_of(directory, number, "eventfd-id:", 1);
+}
+
+// That all memory files are of.
+uint64_t memory_device() {
+  struct stat status {};
+  const auto file = base::make_memfd("vrdma-none", 0);
+  if (!file || ::fstat(file->get(), &status) != 0) return 0;
+  return uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev);
 }
 
 // What /proc says that a descriptor is: text of the kernel's own.
@@ -51,6 +63,11 @@ struct Taken {
 
 }  // namespace
 
+FileId file_id(const Fd& fd) {
+  static const uint64_t device = memory_device();
+  return {device, info_of("/proc/self", fd.get(), "ino:")};
+}
+
 uint64_t eventfd_id(const Fd& fd) { return id_in("/proc/self", fd.get()); }
 
 Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd, Intake::AccountRef account) {
@@ -70,8 +87,8 @@ Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd, Intake::AccountRef a
     const std::string target = kind_in(directory, number);
     if (target.rfind("/memfd:vrdma-", 0) == 0) files.memory_files_.push_back(number);
     if (target == "anon_inode:[eventfd]") files.eventfds_.emplace(id_in(directory, number), number);
-    if (target.rfind("pipe:[", 0) == 0)
-      files.pipes_.emplace(std::strtoull(target.c_str() + 6, nullptr, 10), number);
+    if (constexpr std::string_view kSocket = "socket:["; target.rfind(kSocket, 0) == 0)
+      files.sockets_.emplace(std::strtoull(target.c_str() + kSocket.size(), nullptr, 10), number);
     if (error) break;
   }
   return files;
@@ -83,11 +100,13 @@ Fd ProcessFiles::take(int number) const {
 
 Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
   for (const int number : memory_files_) {
-    Taken taken(account_, take(number));  // its name proves nothing
-    struct stat status {};
-    if (::fcntl(taken.fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
-        ::fstat(taken.fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) != size ||
-        (::fcntl(taken.fd.get(), F_GETFL) & O_ACCMODE) != O_RDWR || file_id(taken.fd) != id)
+    // Its name proves nothing, and a lock of its own keeps nobody.
+    Taken taken(account_, take(number));
+    const auto own = file_id(taken.fd) == id ? taken.fd.reopen(O_RDWR) : base::Result<Fd>(Fd());
+    if (!own ||
+        ::fcntl(taken.fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
+        ::lseek(own->get(), 0, SEEK_END) != static_cast<off_t>(size) ||
+        (::fcntl(taken.fd.get(), F_GETFL) & O_ACCMODE) != O_RDWR)
       continue;
     return std::move(taken.fd);
   }
@@ -102,14 +121,18 @@ Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
   return fail(ENOENT, "its process does not have its doorbell any more");
 }
 
-Result<Fd> ProcessFiles::pipe(uint64_t inode) const {
-  const auto it = pipes_.find(inode);
-  if (it == pipes_.end()) return fail(ENOENT, "its process does not have a pipe any more");
-  Taken taken(account_, take(it->second));
-  // A FIFO of somebody's file system would be a path.
-  if (kind_in("/proc/self", taken.fd.get()) != "pipe:[" + std::to_string(inode) + "]")
-    return fail(ENOENT, "its process does not have a pipe any more");
-  return taken.fd.reopen(O_WRONLY | O_NONBLOCK);
+Result<Fd> ProcessFiles::event_end(uint64_t inode) const {
+  const auto it = sockets_.find(inode);
+  if (inode != 0 && it != sockets_.end()) {
+    Taken taken(account_, take(it->second));
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (file_id(taken.fd).inode == inode &&
+        ::getsockopt(taken.fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+        domain == AF_UNIX)
+      return std::move(taken.fd);
+  }
+  return fail(ENOENT, "its process does not have an end of its events any more");
 }
 
 }  // namespace vrdma::vrdmad

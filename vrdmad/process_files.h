@@ -23,6 +23,8 @@ struct FileId {
   uint64_t device = 0, inode = 0;
   bool operator==(const FileId&) const = default;
 };
+// Of a memory file of ours, or (its inode) of a socket. Does not ask the file, whose lock a tenant
+// may hold: the kernel's table of descriptors knows.
 [[nodiscard]] FileId file_id(const base::Fd& fd);
 // The number of an eventfd of ours (proc(5), fdinfo); 0: it is none, or the kernel has none.
 [[nodiscard]] uint64_t eventfd_id(const base::Fd& fd);
@@ -38,8 +40,8 @@ class ProcessFiles {
   // Sealed as base::make_memfd() seals, and of `size` bytes.
   [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size) const;
   [[nodiscard]] base::Result<base::Fd> eventfd(uint64_t id) const;
-  // A write end of our own, non-blocking.
-  [[nodiscard]] base::Result<base::Fd> pipe(uint64_t inode) const;
+  // The write end of core/ipc/event_ends.h that the program has too.
+  [[nodiscard]] base::Result<base::Fd> event_end(uint64_t inode) const;
 
  private:
   [[nodiscard]] base::Fd take(int number) const;
@@ -48,7 +50,7 @@ class ProcessFiles {
   Intake::AccountRef account_;
   std::vector<int> memory_files_;
   std::unordered_map<uint64_t, int> eventfds_;  // by id
-  std::unordered_map<uint64_t, int> pipes_;     // by inode
+  std::unordered_map<uint64_t, int> sockets_;   // by inode
 };
 // By pid, of those that were looked into: each once.
 using KnownFiles = std::map<pid_t, base::Result<ProcessFiles>>;

@@ -60,6 +60,7 @@ Session::~Session() {
   vdevice_->requests.leave(*this);
   socket_watch_.reset();
   too_soon_.reset();
+  unsent_.reset();
   death_watch_.reset();
   doorbell_watch_.reset();
   close_connection(vdevice_->intake, std::move(socket_));
@@ -457,11 +458,9 @@ int Session::import_device(Fds fds) {
   const intake::Verdict* wanted = fds.only();
   if (wanted == nullptr || wanted->passed == 0 || context_->exporter != 0) return EINVAL;
   const rdma::Process& self = *context_->process;
-  for (const rdma::Context* other : vdevice_->device.contexts) {
-    struct stat file {};
-    if (::fstat(other->arena_fd.get(), &file) != 0 || file.st_ino != wanted->inode ||
-        (uint64_t{major(file.st_dev)} << 32 | minor(file.st_dev)) != wanted->device)
-      continue;
+  for (const auto& session : vdevice_->sessions) {
+    const rdma::Context* const other = session->context();
+    if (other == nullptr || session->arena_id_ != FileId{wanted->device, wanted->inode}) continue;
     if (!other->process->may_share_with(self)) return EPERM;
     context_->exporter = other->id;
     return 0;

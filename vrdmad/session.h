@@ -116,6 +116,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
   int prove(Answer* answer);
   int open(Answer* answer);
+  void send_events_later();
   // session_adopt.cc
   void remember(const ipc::Request& request, const ipc::Reply& reply);
   void keep(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply,
@@ -124,7 +125,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   void keep_state(const rdma::Qp& qp);
   void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
   void write_down_changes();
-  void begin_file(const base::Fd& events);
+  void begin_file();
   [[nodiscard]] base::Result<void> take_over(SessionFile& file, KnownFiles& known);
   void restore_claims();
   [[nodiscard]] base::Result<void> serve_again(SessionFile& file, const ProcessFiles& files);
@@ -201,6 +202,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   std::shared_ptr<Vdevice> vdevice_;
   transport::Runner& runner_;
   const SessionSettings& settings_;
+  FileId arena_id_;  // of the queue arena, by which other sessions name this one
   std::function<void(Session*)> ended_;
   base::EventLoop::Watch socket_watch_;
   base::EventLoop::Watch death_watch_;
@@ -228,6 +230,7 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   uint32_t sequence_ = 0;
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   base::EventLoop::Timer too_soon_;             // a request waits for its time
+  base::EventLoop::Timer unsent_;               // events wait for room
   bool busy_ = false;                           // a deferred answer is due
   bool readable_ = false;                       // something may stand in the socket
   bool rung_ = false;                           // the doorbell

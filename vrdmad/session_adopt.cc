@@ -95,7 +95,7 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
   auto bells = files->memory_file(who.bells, ipc::kBellFileSize);
   auto memory = files->memory_file(who.memory, ipc::kMemoryArenaSize);
   auto doorbell = files->eventfd(who.doorbell);
-  auto events = files->pipe(who.events);
+  auto events = files->event_end(who.events);
   for (auto* each : {&arena, &bells, &memory, &doorbell, &events})
     if (!*each) return pass(std::move(*each).error());
 
@@ -108,7 +108,7 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
   if (!death) return pass(std::move(death).error());
   context->process = process;
   context->id = who.session;
-  context->event_pipe = std::move(*events);
+  context->events = std::move(*events);
   if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
                                                      std::move(*memory), std::move(*doorbell)});
       error != 0)
@@ -132,13 +132,13 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
   for (const auto& record : file.all(Stored::kChannel)) {
     ChannelRecord made{};
     if (!read(record, &made)) return fail(EINVAL, "its state is damaged");
-    auto pipe = files.pipe(made.pipe);
-    if (!pipe) {  // the answer did not reach the program, or it will be missed by a CQ
+    auto write_end = files.event_end(made.write_end);
+    if (!write_end) {  // the answer did not reach the program, or it will be missed by a CQ
       file.erase(Stored::kChannel, made.handle);
       continue;
     }
     auto channel = std::make_unique<rdma::Channel>();
-    channel->pipe = std::move(*pipe);
+    channel->write_end = std::move(*write_end);
     context_->channels.add(std::move(channel), made.handle);
   }
   std::optional<std::pair<Stored, uint32_t>> unanswered;

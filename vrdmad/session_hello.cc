@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "core/base/random.h"
+#include "core/ipc/event_ends.h"
 #include "provisioning/cgroup.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/session.h"
@@ -34,7 +35,7 @@ constexpr size_t kMaxWindows = 256;
 // as long as its process lives; the dead are swept out as the table grows.
 class ArenaRegistry {
  public:
-  void add(const Fd& arena, const rdma::Process& process) {
+  void add(const FileId& arena, const rdma::Process& process) {
     const std::lock_guard lock(mutex_);
     if (owners_.size() >= sweep_at_) {
       std::erase_if(owners_, [](const auto& entry) {
@@ -42,23 +43,17 @@ class ArenaRegistry {
       });
       sweep_at_ = std::max<size_t>(64, 2 * owners_.size());
     }
-    owners_[key(arena)] = {process.pid(), process.start_time()};
+    owners_[{arena.device, arena.inode}] = {process.pid(), process.start_time()};
   }
-  [[nodiscard]] bool belongs(const Fd& arena, const rdma::Peer& peer) {
+  [[nodiscard]] bool belongs(const FileId& arena, const rdma::Peer& peer) {
     const std::lock_guard lock(mutex_);
-    const auto it = owners_.find(key(arena));
+    const auto it = owners_.find({arena.device, arena.inode});
     return it != owners_.end() && it->second == std::pair(pid_t{peer.pid}, peer.start_time);
   }
 
  private:
-  using Key = std::pair<dev_t, ino_t>;
-  static Key key(const Fd& fd) {
-    if (::fcntl(fd.get(), F_GET_SEALS) != (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return {};
-    struct stat status {};
-    return ::fstat(fd.get(), &status) == 0 ? Key(status.st_dev, status.st_ino) : Key{};
-  }
   std::mutex mutex_;
-  std::map<Key, std::pair<pid_t, uint64_t>> owners_;
+  std::map<std::pair<uint64_t, uint64_t>, std::pair<pid_t, uint64_t>> owners_;
   size_t sweep_at_ = 64;
 };
 
@@ -121,7 +116,10 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   greeting->challenge_addr = request.challenge_addr;
   greeting->cheap_fence = request.cheap_fence != 0;
   if (!fds.empty()) {
-    if (fds.memory() == nullptr || !arenas().belongs(*fds.memory(), caller_->peer())) return EPERM;
+    const intake::Verdict* shown = fds.only();
+    if (shown == nullptr || shown->passed == 0 ||
+        !arenas().belongs({shown->device, shown->inode}, caller_->peer()))
+      return EPERM;
     greeting->shown = std::move(fds);
   }
   answer->reply.challenge.challenge = greeting->challenge;
@@ -193,14 +191,11 @@ int Session::open(Answer* answer) {
   auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
   if (!arena || !bells) return ENFILE;
   Fd doorbell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  std::array<int, 2> events{};
-  if (!doorbell.valid() || ::pipe2(events.data(), O_CLOEXEC) != 0) return ENFILE;
-  Fd events_read(events[0]);
-  context->event_pipe = Fd(events[1]);
-  ::fcntl(context->event_pipe.get(), F_SETFL, O_NONBLOCK);
-  auto own_end = context->event_pipe.reopen(O_WRONLY | O_NONBLOCK);
+  constexpr unsigned kEvents = 32;  // the others wait here
+  auto events = ipc::make_event_ends(kEvents);
   auto for_program = memory.duplicate();
-  if (!own_end || !for_program) return ENFILE;
+  if (!doorbell.valid() || !events || !for_program) return ENFILE;
+  context->events = std::move(events->write);
   context->id = next_context_id();
   context->epoch = settings_.epoch;
   if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
@@ -212,7 +207,7 @@ int Session::open(Answer* answer) {
   header->epoch = context_->epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
-  begin_file(events_read);
+  begin_file();
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd;
@@ -227,14 +222,23 @@ int Session::open(Answer* answer) {
   reply.session = file_ != nullptr ? context_->id : 0;
   reply.epoch = context_->epoch;
   answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), for_program->get(),
-                 doorbell_.get(), events_read.get()};
+                 doorbell_.get(), events->read.get()};
   if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
-  answer->fds.push_back(own_end->get());
+  answer->fds.push_back(context_->events.get());
   answer->owned.push_back(std::move(*for_program));
-  answer->owned.push_back(std::move(events_read));
+  answer->owned.push_back(std::move(events->read));
   answer->owned.push_back(std::move(userfaultfd));
-  answer->owned.push_back(std::move(*own_end));
   return 0;
+}
+
+// The program reads slowly, or not at all.
+void Session::send_events_later() {
+  constexpr std::chrono::milliseconds kPause(10);
+  if (!unsent_.active())
+    unsent_ = loop().after(kPause, [this] {
+      unsent_.reset();
+      context_->send_events();
+    });
 }
 
 // Makes `context` the session's, with the memory that it shares with the program.
@@ -246,7 +250,8 @@ int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
   auto heap_fd = files.arena.duplicate();
   auto claims_fd = files.bells.duplicate();
   if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
-  arenas().add(files.memory, process);
+  arenas().add(file_id(files.memory), process);
+  arena_id_ = file_id(files.arena);
   auto space = rdma::AddressSpace::of_arena(
       std::move(files.memory),
       {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});
@@ -261,11 +266,14 @@ int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
   context->arena = std::move(*arena_map);
   context->bell_fd = std::move(files.bells);
   context->bells = std::move(*bell_map);
-  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), ipc::kHeapOffset,
-                                                    ipc::kQueueArenaSize);
-  context->claims_heap = std::make_shared<rdma::ArenaHeap>(std::move(*claims_fd),
-                                                           ipc::kClaimsOffset, ipc::kBellFileSize);
+  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), context->arena.bytes(),
+                                                    ipc::kHeapOffset, ipc::kQueueArenaSize,
+                                                    vdevice_->reach_threads);
+  context->claims_heap = std::make_shared<rdma::ArenaHeap>(
+      std::move(*claims_fd), context->bells.bytes(), ipc::kClaimsOffset, ipc::kBellFileSize,
+      vdevice_->reach_threads);
   context->on_corrupt = [this] { end(true); };
+  context->on_unsent_events = [this] { send_events_later(); };
   context_ = std::move(context);
   vdevice_->device.contexts.push_back(context_.get());
   doorbell_watch_ = std::move(*ring);

@@ -311,13 +311,8 @@ int Session::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp, const ipc::ModifyQpReq
   reply.outbox = qp.outbox->range.offset();
   reply.peer_outbox = qp.peer_outbox->range.offset();
   if (peer->recv_cq->channel == nullptr) return 0;
-  // Open for reading too, so that it always has a reader: to tell a process that was killed is no
-  // SIGPIPE for the one that tells.
-  auto wake = peer->recv_cq->channel->pipe.reopen(O_RDWR | O_NONBLOCK);
-  if (!wake) return ENFILE;
   reply.has_wake = 1;
-  answer->fds.push_back(wake->get());
-  answer->owned.push_back(std::move(*wake));
+  answer->fds.push_back(peer->recv_cq->channel->write_end.get());
   return 0;
 }
 

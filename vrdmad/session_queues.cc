@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 
+#include "core/ipc/event_ends.h"
 #include "core/rdma/xrc.h"
 #include "vrdmad/session.h"
 
@@ -14,24 +15,21 @@ namespace vrdma::vrdmad {
 using base::Fd;
 using provisioning::Kind;
 
+// Each CQ has at most one message in its channel, which must have room for all.
+constexpr uint32_t kMostCqsOfChannel = 8192;
+
 // Each costs the daemon a descriptor, so a vdevice may have as many as completion queues.
 int Session::create_channel(Answer* answer) {
   uint64_t channels = 0;
   for (const auto& session : vdevice_->sessions)
     if (session->context() != nullptr) channels += session->context()->channels.count();
   if (channels >= vdevice_->ledger.limit(Kind::kCq)) return ENOMEM;
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
-  Fd read_end(ends[0]);
+  auto ends = ipc::make_event_ends(kMostCqsOfChannel);
+  if (!ends) return ends.error().code();
   auto channel = std::make_unique<rdma::Channel>();
-  channel->pipe = Fd(ends[1]);
-  // Each writer has a description of its own: O_NONBLOCK is nobody else's to take away.
-  if (::fcntl(channel->pipe.get(), F_SETFL, O_NONBLOCK) != 0) return errno;
-  auto own_end = channel->pipe.reopen(O_WRONLY | O_NONBLOCK);
-  if (!own_end) return own_end.error().code();
-  answer->fds = {read_end.get(), own_end->get()};
-  answer->owned.push_back(std::move(read_end));
-  answer->owned.push_back(std::move(*own_end));
+  channel->write_end = std::move(ends->write);
+  answer->fds = {ends->read.get(), channel->write_end.get()};
+  answer->owned.push_back(std::move(ends->read));
   answer->reply.create_channel.handle = context_->channels.add(std::move(channel))->handle;
   return 0;
 }
@@ -49,9 +47,7 @@ int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
   if (request.channel != ipc::kNoObject) {
     channel = context_->channels.find(request.channel);
     if (channel == nullptr) return EINVAL;
-    // Each CQ has at most one message in the pipe, and the pipe must hold them all.
-    constexpr uint32_t kPipeBytes = 65536;
-    if (channel->users >= kPipeBytes / sizeof(ipc::ChannelMessage)) return ENOMEM;
+    if (channel->users >= kMostCqsOfChannel) return ENOMEM;
   }
   // Beyond what the device says it can do, which verbs calls invalid; there is no memory short.
   if (request.cqe == 0 || request.cqe > vdevice_->ledger.limit(Kind::kCqe)) return EINVAL;

@@ -80,7 +80,7 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
       break;
     case Call::kCreateChannel: {
       const uint32_t made = reply.create_channel.handle;
-      const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->pipe).inode};
+      const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->write_end).inode};
       file_->put(Stored::kChannel, made, &record, sizeof record, reply.sequence);
       break;
     }
@@ -191,7 +191,7 @@ void Session::write_down_changes() {
 }
 
 // The session is open: from here on it is written down.
-void Session::begin_file(const Fd& events) {
+void Session::begin_file() {
   if (settings_.state_dir.empty()) return;
   auto made =
       SessionFile::create(settings_.state_dir + "/" + std::to_string(context_->id) + ".session");
@@ -204,11 +204,11 @@ void Session::begin_file(const Fd& events) {
   who.process = context_->process->peer();
   who.session = context_->id;
   who.epoch = context_->epoch;
-  who.arena = file_id(context_->arena_fd);
+  who.arena = arena_id_;
   who.bells = file_id(context_->bell_fd);
   who.memory = file_id(context_->process->space()->arena());
   who.doorbell = eventfd_id(doorbell_);
-  who.events = file_id(events).inode;
+  who.events = file_id(context_->events).inode;
   file_->put(Stored::kWho, 0, &who, sizeof who);
   write_down_changes();
 }

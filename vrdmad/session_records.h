@@ -23,14 +23,14 @@ struct Who {
   uint32_t epoch;    // of the daemon that served it last
   FileId arena, bells, memory;
   uint64_t doorbell;  // eventfd_id()
-  uint64_t events;    // inode of the pipe
+  uint64_t events;    // inode of the write end
   uint64_t netns;     // cookie of the vdevice's namespace
 };
 
 struct ChannelRecord {
   uint32_t handle;
   uint32_t reserved;
-  uint64_t pipe;
+  uint64_t write_end;  // its inode
 };
 
 struct SrqSizeRecord {

@@ -65,7 +65,7 @@ constexpr const char* kAllowedToStopper =
     "ppoll read recvmsg sendmsg sendto statx write "
     "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
     "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
-    "sched_getaffinity sched_yield set_tid_address tgkill "
+    "sched_getaffinity sched_yield set_tid_address tgkill timer_create timer_delete timer_settime "
     "clock_gettime clock_nanosleep nanosleep ";
 
 base::Result<void> allow(const char* calls) {

@@ -1,4 +1,4 @@
-// Asynchronous events: what the daemon writes into the session's event pipe.
+// Asynchronous events: what the daemon writes for the session.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>

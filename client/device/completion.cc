@@ -118,7 +118,7 @@ int destroy_cq(ibv_cq* ibv) {
     const Channel& channel = *Channel::of(ibv->channel);
     drop_unread<ipc::ChannelMessage>(
         [&](ipc::ChannelMessage* message) {
-          return ::read(channel.pipe.get(), message, sizeof *message);
+          return ::read(channel.read_end.get(), message, sizeof *message);
         },
         channel.wake.get(),
         [slot = cq->slot](const ipc::ChannelMessage& message) { return message.cq == slot; });
@@ -145,15 +145,15 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   }
   auto channel = std::make_unique<Channel>();
   channel->handle = reply.create_channel.handle;
-  channel->pipe = std::move(fds[0]);
+  channel->read_end = std::move(fds[0]);
   channel->wake = std::move(fds[1]);
-  ::fcntl(channel->pipe.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(channel->read_end.get(), F_SETFL, O_NONBLOCK);
   channel->epoll = base::Fd(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event pipe_event{};
-  pipe_event.events = EPOLLIN;
-  pipe_event.data.fd = channel->pipe.get();
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  readable.data.fd = channel->read_end.get();
   if (!channel->epoll.valid() ||
-      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->pipe.get(), &pipe_event) != 0) {
+      ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->read_end.get(), &readable) != 0) {
     const int reason = errno;
     (void)context.session.call(ipc::Call::kDestroyChannel, channel->handle);
     errno = reason;
@@ -223,10 +223,10 @@ void learn_of_death(Context& context, Channel& channel) {
   channel.look_after(kLook);
 }
 
-// The next message of the pipe that names a CQ of this channel.
+// The next message that names a CQ of this channel.
 Cq* next_event(Context& context, Channel& channel) {
   ipc::ChannelMessage message{};
-  while (::read(channel.pipe.get(), &message, sizeof message) == sizeof message) {
+  while (::read(channel.read_end.get(), &message, sizeof message) == sizeof message) {
     const std::lock_guard lock(context.mutex);
     const auto it = context.cqs.find(message.cq);
     if (it != context.cqs.end() && it->second->ibv.channel == &channel.ibv) {

@@ -130,7 +130,7 @@ void Context::give_up(bool refused) {
   if (refused) daemon_epoch().store(0);
   if (given_up.exchange(true)) return;
   const ipc::EventMessage fatal{static_cast<uint32_t>(verbs::Event::kDeviceFatal), 0};
-  [[maybe_unused]] const ssize_t told = ::write(events_wake.get(), &fatal, sizeof fatal);
+  (void)ipc::put_event(events_wake.get(), &fatal, sizeof fatal);
   const std::lock_guard lock(mutex);
   for (const auto& [handle, qp] : qps) {
     const verbs::QpState state = qp->state();

@@ -117,14 +117,14 @@ struct Ah {
   static Ah* of(ibv_ah* ah) { return reinterpret_cast<Ah*>(ah); }
 };
 
-// channel->fd is an epoll descriptor over the pipe and the session socket's hang-up.
+// channel->fd is an epoll descriptor over the read end and the session socket's hang-up.
 struct Channel {
   ibv_comp_channel ibv;
   uint32_t handle;
   base::Fd epoll;
-  base::Fd pipe;   // read end, non-blocking
-  base::Fd wake;   // a write end: completions that this process makes itself
-  base::Fd timer;  // runs out when mediated work has waited long enough for a dead daemon
+  base::Fd read_end;  // non-blocking
+  base::Fd wake;      // the write end: completions that this process makes itself
+  base::Fd timer;     // runs out when mediated work has waited long enough for a dead daemon
   std::atomic<bool> knows_death = false;
   void forget_socket(Context& context);
   void watch_socket(Context& context);
@@ -325,7 +325,7 @@ struct Context {
   base::Mapping arena;
   base::Mapping bells;
   base::Fd bell_file;    // kept, like the arena's, for a daemon that takes the session over
-  base::Fd events_wake;  // a write end of async_fd's pipe
+  base::Fd events_wake;  // the write end of async_fd
   std::unique_ptr<rdma::AddressSpace> own = rdma::AddressSpace::own();
   base::Fd doorbell;
   bool cheap_fence = false;

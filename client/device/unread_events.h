@@ -4,22 +4,21 @@
 // next object may get its number, and whoever has seen that there is something to read would wait.
 #pragma once
 
-#include <unistd.h>
-
 #include <vector>
+
+#include "core/ipc/event_ends.h"
 
 namespace vrdma::client {
 
-// Takes the messages that are `gone` out of a pipe. `read`, as read(2), and the write end do not
-// block. What comes meanwhile may come before what was there.
+// Takes the messages that are `gone` out of what core/ipc/event_ends.h carries. `read`, as read(2),
+// does not block. What comes meanwhile may come before what was there.
 template <class Message, class Read, class Gone>
 void drop_unread(Read read, int write_end, Gone gone) {
   std::vector<Message> others;
   Message message;
   while (read(&message) == sizeof message)
     if (!gone(message)) others.push_back(message);
-  for (const Message& other : others)
-    [[maybe_unused]] const ssize_t written = ::write(write_end, &other, sizeof other);
+  for (const Message& other : others) (void)ipc::put_event(write_end, &other, sizeof other);
 }
 
 }  // namespace vrdma::client

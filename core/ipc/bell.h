@@ -2,10 +2,9 @@
 // whoever publishes a completion: the program itself, a peer on a direct link, a worker.
 #pragma once
 
-#include <unistd.h>
-
 #include <bit>
 
+#include "core/ipc/event_ends.h"
 #include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
 
@@ -58,24 +57,23 @@ void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
   return some != 0;
 }
 
-// Writes the CQ's `slot` into its channel's pipe, of which `pipe` is a write end of the caller's
-// own, non-blocking.
-inline void tell_anyway(int pipe, uint32_t slot) {
+// Tells its channel, at `write_end`, of the CQ's `slot`.
+inline void tell_anyway(int write_end, uint32_t slot) {
   const ChannelMessage message{slot, 0};
-  // A full pipe belongs to a program that has stopped reading: it will find the completion.
-  [[maybe_unused]] const ssize_t written = ::write(pipe, &message, sizeof message);
+  // There is room for one message of each CQ. Who fills it otherwise will find the completion.
+  (void)put_event(write_end, &message, sizeof message);
 }
 
 // To be called after the publication. If the owner of the CQ asked to be told (of a solicited
 // completion only, perhaps), takes the request and tells it.
-inline void tell(CqBell& bell, int pipe, uint32_t slot, bool solicited) {
+inline void tell(CqBell& bell, int write_end, uint32_t slot, bool solicited) {
   // Pairs with the fence of ibv_req_notify_cq: either it sees the completion, or we see the arm.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint32_t arm = bell.arm.load(std::memory_order_relaxed);
   if (arm == static_cast<uint32_t>(Arm::kNone)) return;
   if (arm == static_cast<uint32_t>(Arm::kSolicited) && !solicited) return;
   if (!bell.arm.compare_exchange_strong(arm, static_cast<uint32_t>(Arm::kNone))) return;
-  tell_anyway(pipe, slot);
+  tell_anyway(write_end, slot);
 }
 
 }  // namespace vrdma::ipc

@@ -339,7 +339,7 @@ struct CqBell {
 constexpr uint64_t kClaimsOffset = uint64_t{kMaxCqSlots} * sizeof(CqBell);  // SrqClaims
 constexpr uint64_t kBellFileSize = kClaimsOffset + (256ull << 20);          // sparse
 
-// What is written into a completion channel's pipe: the slot of the completion queue.
+// What is written into a completion channel: the slot of the completion queue.
 struct ChannelMessage {
   uint32_t cq;
   uint32_t reserved;

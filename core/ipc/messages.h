@@ -3,8 +3,8 @@
 // A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn, but for a Request whose
 // sequence is 0, which has no Reply; file descriptors travel as SCM_RIGHTS beside the reply (beside
 // the request only with kHello and three others). All integers are the host's, for both ends are on
-// one host. Events go the other way through the event pipe of the
-// session, as EventMessage.
+// one host. Events go the other way, as EventMessage, through the
+// session's own ends (core/ipc/event_ends.h).
 //
 // The client is not trusted: every field of a Request is checked by the daemon. The daemon is
 // trusted by the client. Reply.error is 0 or the errno that the verb returns.
@@ -123,8 +123,8 @@ struct ChallengeReply {
   uint64_t challenge;
 };
 // The answer to kProve. Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event
-// pipe (read end), /dev/userfaultfd where the vdevice may have it and the host does, and a write
-// end of the event pipe.
+// read end, /dev/userfaultfd where the vdevice may have it and the host does, and the events' write
+// end.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
   uint32_t grace_ms;     // how long mediated work waits for a dead daemon
@@ -229,7 +229,7 @@ struct AllocMwReply {
   uint32_t key;
 };
 
-// Beside it: the pipe's read end and a write end of the caller's own.
+// Beside it: the read end and the write end of its messages (core/ipc/event_ends.h).
 struct CreateChannelReply {
   uint32_t handle;
 };
@@ -426,7 +426,7 @@ static_assert(sizeof(Reply) == 264);
 [[nodiscard]] size_t request_size(Call call);
 [[nodiscard]] bool has_zero_tail(const Request& request);
 
-// What the daemon writes into a session's event pipe: a stream of these, so they never grow.
+// What the daemon writes as an event of a session. It never grows.
 struct EventMessage {
   uint32_t event;   // verbs::Event
   uint32_t object;  // handle of the QP or SRQ; port number; 0 for the device

@@ -1,17 +1,67 @@
 #include "core/rdma/arena_heap.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace vrdma::rdma {
 
 namespace {
 constexpr uint64_t kPage = 4096;
+
+void punch_out(const base::Fd& file, uint64_t offset, uint64_t size) {
+  ::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(size));
 }
+
+// Adds a range to those of `map`, joined with its neighbours.
+void join(std::map<uint64_t, uint64_t>& map, uint64_t offset, uint64_t size) {
+  auto next = map.lower_bound(offset);
+  if (next != map.end() && offset + size == next->first) {
+    size += next->second;
+    next = map.erase(next);
+  }
+  if (next != map.begin()) {
+    auto previous = std::prev(next);
+    if (previous->first + previous->second == offset) {
+      previous->second += size;
+      return;
+    }
+  }
+  map.emplace(offset, size);
+}
+
+}  // namespace
+
+// Shared with a thread that punches, one at a time.
+struct ArenaHeap::Holes {
+  std::mutex mutex;
+  base::Fd arena;                       // invalid when the heap has gone
+  std::map<uint64_t, uint64_t> wanted;  // offset -> size
+  std::map<uint64_t, uint64_t> done;
+  bool scheduled = false;
+
+  // On a thread of its own descriptors.
+  static void punch(const std::shared_ptr<Holes>& holes, const ReachThreads::Here& here) {
+    std::unique_lock lock(holes->mutex);
+    while (!holes->wanted.empty() && holes->arena.valid()) {
+      const auto wanted = std::exchange(holes->wanted, {});
+      const base::Fd arena = here.descriptors.take(holes->arena.get());
+      lock.unlock();
+      for (const auto& [offset, size] : wanted) punch_out(arena, offset, size);
+      lock.lock();
+      for (const auto& [offset, size] : wanted) join(holes->done, offset, size);
+    }
+    holes->scheduled = false;
+  }
+};
 
 ArenaHeap::Range& ArenaHeap::Range::operator=(Range&& other) noexcept {
   if (this != &other) {
@@ -29,8 +79,16 @@ void ArenaHeap::Range::reset() {
   heap_ = nullptr;
 }
 
-ArenaHeap::ArenaHeap(base::Fd arena, uint64_t begin, uint64_t end) : arena_(std::move(arena)) {
+ArenaHeap::ArenaHeap(base::Fd arena, uint8_t* bytes, uint64_t begin, uint64_t end,
+                     std::shared_ptr<ReachThreads> threads)
+    : bytes_(bytes), threads_(std::move(threads)), holes_(std::make_shared<Holes>()) {
+  holes_->arena = std::move(arena);
   free_.emplace(begin, end - begin);
+}
+
+ArenaHeap::~ArenaHeap() {
+  const std::lock_guard lock(holes_->mutex);
+  holes_->arena.reset();
 }
 
 base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
@@ -39,6 +97,7 @@ base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
   range.heap_ = shared_from_this();
   range.size_ = size;
   if (range.offset_ = reuse(size); range.offset_ != 0) return range;
+  collect();
   for (const bool again : {true, false}) {
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (it->second < size) continue;
@@ -46,6 +105,7 @@ base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
       const uint64_t left = it->second - size;
       free_.erase(it);
       if (left > 0) free_.emplace(range.offset_ + size, left);
+      if (wipes_) wipe(range.offset_, size);
       return range;
     }
     if (again) punch_all();  // what is kept may be what is missing
@@ -79,24 +139,21 @@ uint64_t ArenaHeap::reuse(uint64_t size) {
   const uint64_t offset = it->second;
   kept_.erase(it);
   kept_bytes_ -= size;
-  static constexpr std::array<uint8_t, 16 * kPage> kZeros{};
-  for (uint64_t done = 0; done < size;) {
-    const ssize_t wiped =
-        ::pwrite(arena_.get(), kZeros.data(), std::min<uint64_t>(size - done, kZeros.size()),
-                 static_cast<off_t>(offset + done));
-    if (wiped <= 0) {  // no room for a page that its owner had not touched
-      punch(offset, size);
-      return 0;
-    }
-    done += static_cast<uint64_t>(wiped);
-  }
+  wipe(offset, size);
   return offset;
 }
 
-void ArenaHeap::wipe() {
-  for (const auto& [offset, size] : free_)
-    ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                static_cast<off_t>(offset), static_cast<off_t>(size));
+// No page is made that is not there.
+void ArenaHeap::wipe(uint64_t offset, uint64_t size) {
+  std::array<unsigned char, 256> there;
+  for (uint64_t done = 0; done < size;) {
+    const uint64_t length = std::min<uint64_t>(size - done, there.size() * kPage);
+    uint8_t* const at = bytes_ + offset + done;
+    const bool known = ::mincore(at, length, there.data()) == 0;
+    for (uint64_t page = 0; page < length / kPage; ++page)
+      if (!known || (there[page] & 1) != 0) std::memset(at + page * kPage, 0, kPage);
+    done += length;
+  }
 }
 
 void ArenaHeap::free(uint64_t offset, uint64_t size) {
@@ -112,21 +169,21 @@ void ArenaHeap::punch_all() {
 }
 
 void ArenaHeap::punch(uint64_t offset, uint64_t size) {
-  ::fallocate(arena_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(size));
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + size == next->first) {
-    size += next->second;
-    next = free_.erase(next);
+  const std::lock_guard lock(holes_->mutex);
+  if (threads_ == nullptr) {
+    punch_out(holes_->arena, offset, size);
+    return join(free_, offset, size);
   }
-  if (next != free_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second += size;
-      return;
-    }
-  }
-  free_.emplace(offset, size);
+  join(holes_->wanted, offset, size);
+  // If there is no thread now, with the next.
+  if (!holes_->scheduled)
+    holes_->scheduled =
+        threads_->run([holes = holes_](ReachThreads::Here& here) { Holes::punch(holes, here); });
+}
+
+void ArenaHeap::collect() {
+  const std::lock_guard lock(holes_->mutex);
+  for (const auto& [offset, size] : std::exchange(holes_->done, {})) join(free_, offset, size);
 }
 
 }  // namespace vrdma::rdma

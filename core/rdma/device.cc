@@ -15,7 +15,7 @@ namespace vrdma::rdma {
 using verbs::QpState;
 
 void Cq::notify(bool solicited) {
-  if (channel != nullptr) ipc::tell(*bell, channel->pipe.get(), slot, solicited);
+  if (channel != nullptr) ipc::tell(*bell, channel->write_end.get(), slot, solicited);
 }
 
 void Cq::notify(uint32_t qpn, bool solicited) {
@@ -26,7 +26,7 @@ void Cq::notify(uint32_t qpn, bool solicited) {
 void Cq::wake() {
   if (channel == nullptr) return;
   bell->arm.store(static_cast<uint32_t>(ipc::Arm::kNone));
-  ipc::tell_anyway(channel->pipe.get(), slot);
+  ipc::tell_anyway(channel->write_end.get(), slot);
 }
 
 base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {
@@ -175,8 +175,17 @@ bool Context::trusts(const Context& other) const {
 }
 
 void Context::raise(verbs::Event event, uint32_t object) {
-  const ipc::EventMessage message{static_cast<uint32_t>(event), object};
-  [[maybe_unused]] const ssize_t written = ::write(event_pipe.get(), &message, sizeof message);
+  unsent_events.push_back({static_cast<uint32_t>(event), object});
+  send_events();
+}
+
+void Context::send_events() {
+  while (!unsent_events.empty() &&
+         ipc::put_event(events.get(), &unsent_events.front(), sizeof(ipc::EventMessage)))
+    unsent_events.pop_front();
+  // A program that does not read them loses the newest.
+  while (unsent_events.size() > kMostUnsentEvents) unsent_events.pop_back();
+  if (!unsent_events.empty() && on_unsent_events) on_unsent_events();
 }
 
 uint32_t Context::take_key(KeyRecord::Object object) { return key_record.take(object); }

@@ -181,11 +181,11 @@ struct Mw {
   Charges charges;
 };
 
-// A completion channel: a pipe of which the program holds the read end.
+// A completion channel, of which the program holds the read end (core/ipc/event_ends.h).
 struct Channel {
   uint32_t handle = 0;
   uint32_t users = 0;
-  base::Fd pipe;  // our own write end, non-blocking
+  base::Fd write_end;
 };
 
 struct Cq {
@@ -391,7 +391,11 @@ struct Context final : Imports {
   base::Mapping bells;
   std::shared_ptr<ArenaHeap> heap;
   std::shared_ptr<ArenaHeap> claims_heap;  // in the bell file
-  base::Fd event_pipe;                     // our write end, non-blocking
+  base::Fd events;                         // write end (core/ipc/event_ends.h)
+  static constexpr size_t kMostUnsentEvents = 8192;
+  std::deque<ipc::EventMessage> unsent_events;  // for which there was no room
+  // send_events() is to be called again, soon.
+  std::function<void()> on_unsent_events;
   Handles<Pd> pds;
   Handles<Mr> mrs;
   Handles<Mw> mws;
@@ -442,6 +446,7 @@ struct Context final : Imports {
   // May the two processes write into each other's registered memory without the daemon?
   [[nodiscard]] bool trusts(const Context& other) const;
   void raise(verbs::Event event, uint32_t object);
+  void send_events();
   // The queue pair of a handle, XRC targets included; or nullptr.
   [[nodiscard]] Qp* find_qp(uint32_t handle) const;
   void destroy_qp(Qp& qp);

@@ -130,7 +130,7 @@ both_succeed
 say "$(tail -n 1 "$T/client.log")"
 
 say "who deceives the next daemon loses a session at most, and only its own"
-tricks=(honest repeated scribbled crowded doorbell memory pipe)
+tricks=(honest repeated scribbled crowded doorbell memory events)
 socket=$(socket_of va)
 spawn server a nobody "$T/lib/flow" va "$INDEX_A" "$PORT" 3 poll
 wait_until 20 listens server || fail "the server does not listen"

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -113,11 +114,11 @@ void memory(const Target& target) {
   wait_for_the_next(session, target, false);
 }
 
-void pipe(const Target& target) {
+void events(const Target& target) {
   Looped session(target);
   std::array<int, 2> ends{};
-  expect(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe");
-  session.client.events = base::Fd(ends[0]);
+  expect(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "socketpair");
+  session.client.events_end = base::Fd(ends[0]);
   wait_for_the_next(session, target, false);
 }
 
@@ -127,7 +128,7 @@ constexpr std::array<Attack, 7> kTricks{{{"honest", honest},
                                          {"crowded", crowded},
                                          {"doorbell", doorbell},
                                          {"memory", memory},
-                                         {"pipe", pipe}}};
+                                         {"events", events}}};
 
 }  // namespace
 }  // namespace vrdma::hostile

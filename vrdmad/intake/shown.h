@@ -27,13 +27,8 @@ class Shown {
   [[nodiscard]] const intake::Verdict* only() const {
     return received_.report.count == 1 ? &received_.report.verdicts[0] : nullptr;
   }
-  // The first descriptor, if it is a memory file that is sealed as ours. It need not be ours.
-  [[nodiscard]] const base::Fd* memory() const {
-    return !received_.passed.empty() && received_.report.verdicts[0].passed != 0
-               ? &received_.passed.front()
-               : nullptr;
-  }
-  // That, once it is known to be ours.
+  // The first descriptor, if it is a memory file that is sealed as ours, once it is known to be one
+  // of ours.
   [[nodiscard]] base::Fd take_memory() { return std::move(received_.passed.front()); }
 
  private:

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -139,10 +141,72 @@ Reached Hold::wait_for_calls(const std::vector<pid_t>& threads) const {
   return Reached::kNot;
 }
 
+namespace {
+
+thread_local sigjmp_buf* way_out = nullptr;
+
+// While one thread of a process is in execve(2), ptrace(2) waits; and if others of its threads are
+// ours already, execve(2) waits for us. The call cannot be given a time and begins again after a
+// signal, so the handler leaves it for good.
+class Impatience {
+ public:
+  explicit Impatience(std::chrono::nanoseconds after) {
+    static const bool handled = [] {
+      struct sigaction action {};
+      action.sa_handler = [](int) {
+        if (way_out != nullptr) ::siglongjmp(*way_out, 1);
+      };
+      return ::sigaction(SIGUSR1, &action, nullptr) == 0;
+    }();
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGUSR1;
+    event._sigev_un._tid = ::gettid();
+    if (!handled || ::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    made_ = true;
+    constexpr timespec kAgain{0, 5'000'000};
+    const itimerspec times{kAgain, {0, after.count()}};
+    ::timer_settime(timer_, 0, &times, nullptr);
+  }
+  ~Impatience() {
+    if (made_) ::timer_delete(timer_);
+  }
+  Impatience(const Impatience&) = delete;
+  Impatience& operator=(const Impatience&) = delete;
+
+ private:
+  timer_t timer_{};
+  bool made_ = false;
+};
+
+// ETIME: it would have taken too long.
+int seize_in_time(pid_t thread) {
+  sigjmp_buf out;
+  if (sigsetjmp(out, 1) != 0) {
+    way_out = nullptr;
+    return ETIME;
+  }
+  way_out = &out;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const int error = ::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) == 0 ? 0 : errno;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  way_out = nullptr;
+  return error;
+}
+
+}  // namespace
+
 // kNot also if the thread has ended.
 Reached Hold::seize(pid_t thread) {
   if (!is_there(thread)) return Reached::kNot;
-  if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
+  const int error = seize_in_time(thread);
+  if (error == ETIME) {
+    // It may have been seized at the last moment.
+    if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0) threads_[thread];
+    return Reached::kDeadline;
+  }
+  if (error != 0) {
+    errno = error;
     if (errno == ESRCH) return Reached::kNot;
     // "PID (name) state ppid pgrp session tty tpgid flags"
     const std::string stat = read(thread, "stat");
@@ -228,6 +292,7 @@ Reached Hold::await_all(Clock::time_point deadline) {
 
 Reached Hold::stop(uint32_t serial) {
   const auto deadline = Clock::now() + kStopping;
+  const Impatience impatience(kStopping);
   for (;;) {
     std::vector<pid_t> found, fresh;
     if (!list(&found)) return Reached::kOther;

@@ -121,6 +121,7 @@ Answer Client::hello(const std::vector<int>& present) {
   memory_fd = std::move(answer.fds[2]);
   doorbell = std::move(answer.fds[3]);
   events = std::move(answer.fds[4]);
+  events_end = std::move(answer.fds.back());
   map();
   return answer;
 }

@@ -57,7 +57,7 @@ class Client {
   [[nodiscard]] uint32_t& sequence() { return sequence_; }
   void ring() const;
 
-  base::Fd arena_fd, bell_fd, memory_fd, doorbell, events;
+  base::Fd arena_fd, bell_fd, memory_fd, doorbell, events, events_end;
   base::Mapping arena, bells;
 
   [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }

@@ -1,9 +1,11 @@
 #!/bin/bash
-# exit.sh PROGRAM: a daemon that is killed while a tenant's memory and a tenant's descriptor hang lets
-# the next one serve within a second, as it does without them.
+# exit.sh PROGRAM hold|lock: while a tenant's memory and a tenant's descriptor hang (hold), or its threads hold
+# the kernel's locks of all files that it shares with the daemon (lock), the daemon serves others; and if it is
+# killed then, it lets the next one serve within a second, as it does without them.
 . "$(dirname "$0")/../lib.sh"
 setup
 program=$1
+attack=$2
 start_daemon
 two_vdevices mediated
 cp "$program" "$T/hangs"
@@ -31,10 +33,15 @@ usual=$took
 wait_until 20 daemon_answers || fail "the next daemon does not answer"
 
 socket=$(socket_of va)
-spawn attacker a nobody "$T/hangs" hold "$socket" 120
+spawn attacker a nobody "$T/hangs" "$attack" "$socket" 120
 holds() { grep -qE '^(held|nothing)$' "$T/attacker.log"; }
 wait_until 30 holds || fail "the attack does not get ready"
 if grep -q '^nothing$' "$T/attacker.log"; then skip "there is no FUSE here"; fi
+for _ in 1 2 3; do serves || fail "the neighbour is not served"; done
+stuck=$(for task in /proc/"$DAEMON"/task/*; do
+  [[ $(<"$task/comm") == reach ]] || grep -hE '^State:.D' "$task/status" || true
+done)
+[[ -z $stuck ]] || fail "a thread of the daemon waits for a tenant: $(cat /proc/"$DAEMON"/task/*/stack)"
 hung=$(cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -cE 'filemap_fault|mem_rw|mem_read|folio_wait' || true)
 say "threads of the daemon that hang in a tenant's memory: $hung"
 status=0

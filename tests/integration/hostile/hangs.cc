@@ -4,6 +4,9 @@
 //                                              all kinds, some of which are never read
 //   vrdma_hangs hold SOCKET SECONDS            a session with reached memory that hangs, and a
 //                                              descriptor of a FUSE file beside a message
+//   vrdma_hangs lock SOCKET SECONDS            a session whose shared files are locked inside of
+//   the
+//                                              kernel, by threads that hang in read(2) and write(2)
 //
 // Writes "sent" or "held" when the daemon has it all. FUSE is left out, with a word, where there is
 // none.
@@ -24,6 +27,7 @@
 #include <iostream>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/integration/hostile/attack.h"
@@ -193,6 +197,59 @@ void hold(const char* path, int seconds) {
   ::sleep(static_cast<unsigned>(seconds));
 }
 
+// Of a file that answers nobody any more: who touches it hangs.
+struct SilentPage {
+  explicit SilentPage(const SilentFile& file) : fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC)) {
+    expect(fd.valid(), "open a FUSE file");
+    struct stat status {};
+    expect(::fstat(fd.get(), &status) == 0, "learn its size, without which it has no pages");
+    bytes = ::mmap(nullptr, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
+    expect(bytes != MAP_FAILED, "map a FUSE file");
+  }
+  [[nodiscard]] void* page(int which) const { return static_cast<char*>(bytes) + which * 4096; }
+  Fd fd;
+  void* bytes = nullptr;
+};
+
+void lock(const char* path, int seconds) {
+  const SilentFile file = make_silent_file();
+  if (file.path.empty()) {
+    std::cout << "nothing" << std::endl;
+    return;
+  }
+  const SilentPage silent(file);
+  Client client(path);
+  client.open();
+  const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
+  const auto srq = client.create_srq(pd);
+  // More than the daemon keeps of what they leave.
+  std::vector<ipc::CreateQpReply> qps;
+  for (int i = 0; i < 128; ++i)
+    qps.push_back(client.create_qp(pd, cq, i < 8 ? srq.handle : ipc::kNoObject));
+  const auto fail = [&](const ipc::CreateQpReply& qp) {
+    expect(client.modify(qp.handle, verbs::QpState::kErr, 0, {}) == 0, "to ERR");
+  };
+  fail(qps[0]);  // whose event is to be read
+  file.silence();
+  std::vector<std::thread> hung;
+  int which = 0;
+  for (const Fd* each : {&client.arena_fd, &client.bell_fd, &client.memory_fd})
+    hung.emplace_back([&silent, each, page = which++] {
+      (void)!::pwrite(each->get(), silent.page(page), 4096, 16 << 20);
+    });
+  hung.emplace_back([&] { (void)!::read(client.events.get(), silent.page(which), 64); });
+  ::usleep(300'000);
+  for (size_t i = 1; i < qps.size(); ++i) {
+    fail(qps[i]);
+    if (i >= 8) expect(client.call(Call::kDestroyQp, qps[i].handle).error == 0, "kDestroyQp");
+  }
+  for (int i = 0; i < 8; ++i) (void)client.create_qp(pd, cq);
+  constexpr std::string_view kHeld = "held\n";
+  expect(::write(STDOUT_FILENO, kHeld.data(), kHeld.size()) > 0, "write");
+  ::sleep(static_cast<unsigned>(seconds));
+  ::_exit(0);
+}
+
 }  // namespace
 }  // namespace vrdma::hostile
 
@@ -203,6 +260,8 @@ int main(int argc, char** argv) {
     send(argv[2], std::atoi(argv[3]), std::atoi(argv[4]));
   else if (what == "hold" && argc == 4)
     hold(argv[2], std::atoi(argv[3]));
+  else if (what == "lock" && argc == 4)
+    lock(argv[2], std::atoi(argv[3]));
   else
     return 2;
   return 0;

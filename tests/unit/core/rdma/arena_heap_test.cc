@@ -13,8 +13,14 @@ namespace {
 
 struct Heaps : testing::Test {
   base::Fd arena = base::make_memfd("test", ipc::kQueueArenaSize).value();
-  std::shared_ptr<ArenaHeap> heap = std::make_shared<ArenaHeap>(
-      arena.duplicate().value(), ipc::kHeapOffset, ipc::kQueueArenaSize);
+  base::Mapping mapped =
+      base::Mapping::shared(arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE).value();
+  std::shared_ptr<ArenaHeap> heap = make(nullptr);
+
+  std::shared_ptr<ArenaHeap> make(std::shared_ptr<ReachThreads> threads) {
+    return std::make_shared<ArenaHeap>(arena.duplicate().value(), mapped.bytes(), ipc::kHeapOffset,
+                                       ipc::kQueueArenaSize, std::move(threads));
+  }
 
   ArenaHeap::Range allocate(uint64_t size) { return heap->allocate(size).value(); }
   int64_t blocks() const {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/ipc/event_ends.h"
+
 namespace vrdma::test {
 
 using verbs::QpState;
@@ -22,10 +24,11 @@ T must(base::Result<T> result) {
   return std::move(*result);
 }
 
-std::pair<base::Fd, base::Fd> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw std::runtime_error("pipe2");
-  return {base::Fd(ends[0]), base::Fd(ends[1])};
+// The read end does not block.
+std::pair<base::Fd, base::Fd> make_ends() {
+  auto ends = must(ipc::make_event_ends(64));
+  ::fcntl(ends.read.get(), F_SETFL, O_NONBLOCK);
+  return {std::move(ends.read), std::move(ends.write)};
 }
 
 std::shared_ptr<rdma::Process> ourselves() {
@@ -95,16 +98,18 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   context.bell_fd = must(base::make_memfd("test-bells", ipc::kBellFileSize));
   context.bells =
       must(base::Mapping::shared(context.bell_fd, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE));
-  context.heap = std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()),
-                                                   ipc::kHeapOffset, ipc::kQueueArenaSize);
-  context.claims_heap = std::make_shared<rdma::ArenaHeap>(must(context.bell_fd.duplicate()),
-                                                          ipc::kClaimsOffset, ipc::kBellFileSize);
-  std::tie(event_read_, context.event_pipe) = make_pipe();
+  context.heap =
+      std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()), context.arena.bytes(),
+                                        ipc::kHeapOffset, ipc::kQueueArenaSize, nullptr);
+  context.claims_heap =
+      std::make_shared<rdma::ArenaHeap>(must(context.bell_fd.duplicate()), context.bells.bytes(),
+                                        ipc::kClaimsOffset, ipc::kBellFileSize, nullptr);
+  std::tie(event_read_, context.events) = make_ends();
   context.on_corrupt = [this] { ++corrupt; };
   device.contexts.push_back(&context);
   pd = add_pd();
   auto made = std::make_unique<rdma::Channel>();
-  std::tie(channel_read_, made->pipe) = make_pipe();
+  std::tie(channel_read_, made->write_end) = make_ends();
   channel = context.channels.add(std::move(made));
 }
 
