@@ -87,8 +87,15 @@ Result<void> Session::take_over(SessionFile& file, KnownFiles& known) {
       rdma::Process::make(caller_->peer(), std::move(opened->pidfd), std::move(opened->memory));
   const pid_t pid = process->pid();
   auto looked = known.find(pid);
-  if (looked == known.end())
-    looked = known.emplace(pid, ProcessFiles::of(pid, process->pidfd(), vdevice_->intake)).first;
+  if (looked == known.end()) {
+    const auto found = std::make_shared<std::optional<Result<ProcessFiles>>>();
+    if (!settings_.identity->look(who.process.netns_cookie,
+                                  [found, pid, process, account = vdevice_->intake] {
+                                    *found = ProcessFiles::of(pid, process->pidfd(), account);
+                                  }))
+      return fail(EAGAIN, "its process cannot be looked at now");
+    looked = known.emplace(pid, std::move(**found)).first;
+  }
   const auto& files = looked->second;
   if (!files) return fail(files.error().code(), files.error().message());
   auto arena = files->memory_file(who.arena, ipc::kQueueArenaSize);

@@ -4,6 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -38,9 +40,7 @@ class ArenaRegistry {
   void add(const FileId& arena, const rdma::Process& process) {
     const std::lock_guard lock(mutex_);
     if (owners_.size() >= sweep_at_) {
-      std::erase_if(owners_, [](const auto& entry) {
-        return rdma::start_time_of(entry.second.first) != entry.second.second;
-      });
+      std::erase_if(owners_, [](const auto& entry) { return !lives(entry.second.first); });
       sweep_at_ = std::max<size_t>(64, 2 * owners_.size());
     }
     owners_[{arena.device, arena.inode}] = {process.pid(), process.start_time()};
@@ -52,6 +52,10 @@ class ArenaRegistry {
   }
 
  private:
+  // Perhaps another one by now, which does no harm: the start time tells.
+  static bool lives(pid_t pid) {
+    return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))).valid() || errno != ESRCH;
+  }
   std::mutex mutex_;
   std::map<std::pair<uint64_t, uint64_t>, std::pair<pid_t, uint64_t>> owners_;
   size_t sweep_at_ = 64;
@@ -77,7 +81,8 @@ void Session::number_from(uint32_t last) {
 
 // Logged at powers of two: a program may try again and again.
 int Session::refuse_caller(const base::Error& why) {
-  death_watch_.reset();  // while the pidfd that it watches is open
+  if (why.code() == EAGAIN) return EAGAIN;  // it is not its fault, or no more than its neighbours'
+  death_watch_.reset();                     // while the pidfd that it watches is open
   greeting_.reset();
   if (const uint64_t so_far = ++vdevice_->counters.unproven; std::has_single_bit(so_far))
     spdlog::warn("vdevice {}: refused a program: {} ({} so far)", vdevice_->device.name,

@@ -39,6 +39,7 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Identity& ide
   socket->owner_ = std::move(owner);
   socket->foreign_ = std::make_shared<Intake::Account>(socket->owner_.account->intake());
   Reception reception;
+  reception.netns = netns_cookie;
   reception.closed_for = [raw = socket.get()] { return raw->closed_for(); };
   reception.wants = [raw = socket.get()](Fd& client) { return raw->wants(client); };
   reception.accepted = [raw = socket.get()](Arrival arrival) {

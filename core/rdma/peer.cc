@@ -172,23 +172,36 @@ Result<void> check_kernel() {
   return {};
 }
 
-Result<PeerHandle> identify_peer(int socket) {
-  ucred connected{};
-  socklen_t length = sizeof connected;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &connected, &length) != 0)
+Result<Connected> who_connected(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof credentials;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0)
     return fail_errno("ask who connected");
-  if (connected.pid <= 0)
+  if (credentials.pid <= 0)
     return fail(EPERM, "a process connected that no pid namespace of vrdmad contains");
-  auto handle = hold(pidfd_of_peer(socket, connected.pid), connected.pid);
+  Connected connected{credentials.pid, credentials.uid, credentials.gid, 0,
+                      pidfd_of_peer(socket, credentials.pid)};
+  length = sizeof connected.netns_cookie;
+  if (::getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &connected.netns_cookie, &length) != 0)
+    return fail_errno("ask for the cookie of a network namespace");
+  return connected;
+}
+
+Result<PeerHandle> identify_peer(Connected connected) {
+  auto handle = hold(std::move(connected.pidfd), connected.pid);
   if (!handle) return handle;
   Peer& peer = handle->peer;
   if (connected.uid != peer.uid() || connected.gid != peer.gid())
     return fail(EPERM,
                 "process " + std::to_string(peer.pid) + " changed its ids since it connected");
-  length = sizeof peer.netns_cookie;
-  if (::getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &peer.netns_cookie, &length) != 0)
-    return fail_errno("ask for the cookie of a network namespace");
+  peer.netns_cookie = connected.netns_cookie;
   return handle;
+}
+
+Result<PeerHandle> identify_peer(int socket) {
+  auto connected = who_connected(socket);
+  if (!connected) return base::pass(std::move(connected).error());
+  return identify_peer(std::move(*connected));
 }
 
 Result<PeerHandle> find_peer(const Peer& peer) { return find_peer(peer, pidfd_of(peer.pid)); }

@@ -60,9 +60,23 @@ struct PeerHandle {
 // namespaces cannot be told apart.
 [[nodiscard]] base::Result<void> check_kernel();
 
-// Who connected `socket`, which must have been accepted just now. EPERM: the process has ended, is
-// in no pid namespace of ours, or has other ids than it connected with.
-[[nodiscard]] base::Result<PeerHandle> identify_peer(int socket);
+// What the kernel says of who connected, at once.
+struct Connected {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  uint64_t netns_cookie = 0;
+  base::Fd pidfd;  // invalid: the process has ended
+};
+// Of a socket that must have been accepted just now. EPERM: the process is in no pid namespace of
+// ours.
+[[nodiscard]] base::Result<Connected> who_connected(int socket);
+
+// All that follows looks into /proc, which takes as long as the process likes.
+
+// EPERM: the process has ended, or has other ids than it connected with.
+[[nodiscard]] base::Result<PeerHandle> identify_peer(Connected connected);
+[[nodiscard]] base::Result<PeerHandle> identify_peer(int socket);  // both
 
 // The process that another daemon had identified. ESRCH: it has ended or is not the same.
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer);

@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -41,12 +43,15 @@ Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const 
     return fail_errno("bind " + path);
   if (::chmod(path.c_str(), 0666) != 0) return fail_errno("chmod " + path);
   if (::listen(listener.get(), kBacklog) != 0) return fail_errno("listen on " + path);
-  auto closed_for = std::move(reception.closed_for);
+  auto closed_for = [self = shared_from_this(), netns = reception.netns,
+                     asked = std::move(reception.closed_for)] {
+    return std::max(self->bounded_.closed_for(netns), asked ? asked() : base::Duration(0));
+  };
   return Acceptor::start(
       loop, std::move(listener),
       [self = shared_from_this(), reception = std::move(reception)](Fd socket) {
         if (!reception.wants(socket)) return;
-        auto handle = rdma::identify_peer(socket.get());
+        auto handle = self->identify(socket.get());
         if (!handle) return reception.lost(std::move(socket));
         const rdma::Peer peer = handle->peer;
         const uint32_t entry = self->add(std::move(*handle));
@@ -55,11 +60,27 @@ Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const 
       std::move(closed_for));
 }
 
+Result<rdma::PeerHandle> Identity::identify(int socket) {
+  auto connected = rdma::who_connected(socket);
+  if (!connected) return pass(std::move(connected).error());
+  struct Look {
+    rdma::Connected connected;
+    std::optional<Result<rdma::PeerHandle>> found;
+  };
+  const uint64_t netns = connected->netns_cookie;
+  const pid_t pid = connected->pid;
+  const auto look = std::make_shared<Look>(Look{std::move(*connected), {}});
+  if (!bounded_.run(netns,
+                    [look] { look->found = rdma::identify_peer(std::move(look->connected)); }))
+    return fail(EAGAIN, "process " + std::to_string(pid) + " cannot be looked at now");
+  return std::move(*look->found);
+}
+
 Result<Arrival> Identity::admit(Fd socket) {
   const int on = 1;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
     return fail_errno("ask for the senders of messages");
-  auto handle = rdma::identify_peer(socket.get());
+  auto handle = identify(socket.get());
   if (!handle) return pass(std::move(handle).error());
   const rdma::Peer peer = handle->peer;
   const uint32_t entry = add(std::move(*handle));
@@ -107,6 +128,29 @@ Result<void> Identity::compare(const rdma::PeerHandle& handle, const ipc::Sender
 }
 
 IdentityAnswer Identity::serve(const IdentityRequest& request, Beside* beside) {
+  if (request.op == Op::kForget) return answer(request, beside);
+  struct Look {
+    IdentityAnswer answer;
+    Beside beside;
+  };
+  const auto known = request.op == Op::kFind ? nullptr : at(request.entry);
+  const rdma::Peer& peer = known != nullptr ? known->peer : request.peer;
+  const auto look = std::make_shared<Look>();
+  const bool looked = bounded_.run(peer.netns_cookie, [self = shared_from_this(), request, look] {
+    look->answer = self->answer(request, &look->beside);
+  });
+  if (!looked) {
+    IdentityAnswer late;
+    late.error = EAGAIN;
+    const std::string reason = "process " + std::to_string(peer.pid) + " cannot be looked at now";
+    reason.copy(late.reason, sizeof late.reason - 1);
+    return late;
+  }
+  *beside = std::move(look->beside);
+  return look->answer;
+}
+
+IdentityAnswer Identity::answer(const IdentityRequest& request, Beside* beside) {
   IdentityAnswer answer;
   const auto refuse = [&](int error, const std::string& reason) {
     answer.error = error;

@@ -3,7 +3,8 @@
 // Only an accept on a listener of this class proves who is at the other end, so it binds the
 // listeners and accepts by itself. It identifies each process at the accept, keeps the descriptors
 // that stay bound to the process (core/rdma/peer.h), and gives out no more than the process's
-// memory, once the process has been compared with what it was at the accept.
+// memory, once the process has been compared with what it was at the accept. All of it by threads
+// that a process may keep waiting (identity/bounded.h): nobody waits here for long.
 //
 // All but listen() goes through serve(): one struct of fixed size each way, without pointers, and
 // descriptors beside the answer. Nothing in a request is trusted. Callers on any thread.
@@ -23,6 +24,7 @@
 #include "core/rdma/peer.h"
 #include "vrdmad/acceptor.h"
 #include "vrdmad/entrance.h"
+#include "vrdmad/identity/bounded.h"
 #include "vrdmad/intake/intake.h"
 
 namespace vrdma::vrdmad {
@@ -36,6 +38,8 @@ struct IdentityRequest {
     kOpen,    // entry, writable: the same without a sender; beside the answer: memory, maps, pidfd
     kFind,    // peer -> entry, peer: of a session that another daemon served; ESRCH
     kForget,  // entry
+    // All but the last: EAGAIN: the process, or one of its network namespace, cannot be looked at
+    // now.
   };
   Op op{};
   uint32_t entry = 0;
@@ -62,6 +66,7 @@ struct Arrival {
 
 // What a listener does with who connects; all on its loop.
 struct Reception {
+  uint64_t netns = 0;  // cookie of the namespace whose processes may connect
   std::function<base::Duration()> closed_for;  // as for Acceptor::start()
   // Asked before the process is identified, which takes longer than all else. False: nothing is
   // done but to close the connection, which is the callee's then.
@@ -80,17 +85,25 @@ class Identity : public std::enable_shared_from_this<Identity> {
   using Beside = std::array<base::Fd, 3>;
   [[nodiscard]] IdentityAnswer serve(const IdentityRequest& request, Beside* beside);
 
+  // Does something else that a process of the namespace may keep waiting; see Bounded::run().
+  [[nodiscard]] bool look(uint64_t netns, std::function<void()> job) {
+    return bounded_.run(netns, std::move(job));
+  }
+
   // What listen() does with a connection that it has accepted.
   [[nodiscard]] base::Result<Arrival> admit(base::Fd socket);
   // The process of a session that another daemon served.
   [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
 
  private:
+  [[nodiscard]] base::Result<rdma::PeerHandle> identify(int socket);
+  [[nodiscard]] IdentityAnswer answer(const IdentityRequest& request, Beside* beside);
   uint32_t add(rdma::PeerHandle handle);
   std::shared_ptr<const rdma::PeerHandle> at(uint32_t entry);
   [[nodiscard]] static base::Result<void> compare(const rdma::PeerHandle& handle,
                                                   const ipc::Sender* sender);
 
+  Bounded bounded_;
   std::mutex mutex_;
   std::map<uint32_t, std::shared_ptr<const rdma::PeerHandle>> entries_;
   uint32_t last_ = 0;
