@@ -49,6 +49,6 @@ struct SilentFile {
   int server = 0;  // process id; to be killed before the file is closed by whom it would hang
   void silence() const { __atomic_store_n(silent, 1, __ATOMIC_RELEASE); }
 };
-SilentFile make_silent_file();
+SilentFile make_silent_file(bool reads = false);
 
 }  // namespace vrdma::hostile

@@ -1,7 +1,7 @@
 #!/bin/bash
-# exit.sh PROGRAM hold|lock: while a tenant's memory and a tenant's descriptor hang (hold), or its threads hold
-# the kernel's locks of all files that it shares with the daemon (lock), the daemon serves others; and if it is
-# killed then, it lets the next one serve within a second, as it does without them.
+# exit.sh PROGRAM hold|lock|exec: while a tenant's memory and a tenant's descriptor hang (hold), or its threads hold
+# the kernel's locks of all files that it shares with the daemon (lock), or its process cannot be looked at
+# (exec), the daemon serves others; and if it is killed then, it lets the next one serve within a second, as it does without them.
 . "$(dirname "$0")/../lib.sh"
 setup
 program=$1
@@ -39,7 +39,7 @@ wait_until 30 holds || fail "the attack does not get ready"
 if grep -q '^nothing$' "$T/attacker.log"; then skip "there is no FUSE here"; fi
 for _ in 1 2 3; do serves || fail "the neighbour is not served"; done
 stuck=$(for task in /proc/"$DAEMON"/task/*; do
-  [[ $(<"$task/comm") == reach ]] || grep -hE '^State:.D' "$task/status" || true
+  [[ $(<"$task/comm") == @(reach|identity) ]] || grep -hE '^State:.D' "$task/status" || true
 done)
 [[ -z $stuck ]] || fail "a thread of the daemon waits for a tenant: $(cat /proc/"$DAEMON"/task/*/stack)"
 hung=$(cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -cE 'filemap_fault|mem_rw|mem_read|folio_wait' || true)
@@ -48,6 +48,8 @@ status=0
 replace_daemon || status=$?
 # The dead daemon can end when the server of the tenant's file has.
 release() {
+  kill -9 "${PID[attacker]}"
+  sleep 0.2  # its server dies with it, and then all processes can be looked at
   kill_all_in "$(ns a)"
   unset "PID[attacker]"
 }

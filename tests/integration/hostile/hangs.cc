@@ -8,6 +8,10 @@
 //   the
 //                                              kernel, by threads that hang in read(2) and write(2)
 //
+//   vrdma_hangs exec SOCKET SECONDS            a session, and connections, of a process in
+//   execve(2)
+//                                              that waits for a FUSE file that it had written to
+//
 // Writes "sent" or "held" when the daemon has it all. FUSE is left out, with a word, where there is
 // none.
 #include <arpa/inet.h>
@@ -17,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -250,6 +255,34 @@ void lock(const char* path, int seconds) {
   ::_exit(0);
 }
 
+void exec(const char* path, int seconds) {
+  const SilentFile file = make_silent_file(true);
+  if (file.path.empty()) {
+    std::cout << "nothing" << std::endl;
+    return;
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Fd fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC));
+    void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    struct stat status {};
+    expect(fd.valid() && page != MAP_FAILED && ::fstat(fd.get(), &status) == 0, "map a FUSE file");
+    static_cast<volatile char*>(page)[0] = 1;
+    Client client(path);
+    client.open();
+    std::vector<Fd> others;
+    file.silence();
+    for (int i = 0; i < 48; ++i) others.push_back(dial(path));
+    ::execl("/proc/self/exe", "vrdma_hangs", "sleep", path, "100", nullptr);
+    ::_exit(1);
+  }
+  ::usleep(500'000);
+  expect(::waitpid(child, nullptr, WNOHANG) == 0, "it has ended");
+  std::cout << "held" << std::endl;
+  ::sleep(static_cast<unsigned>(seconds));
+  ::kill(child, SIGKILL);
+}
+
 }  // namespace
 }  // namespace vrdma::hostile
 
@@ -262,6 +295,10 @@ int main(int argc, char** argv) {
     hold(argv[2], std::atoi(argv[3]));
   else if (what == "lock" && argc == 4)
     lock(argv[2], std::atoi(argv[3]));
+  else if (what == "exec" && argc == 4)
+    exec(argv[2], std::atoi(argv[3]));
+  else if (what == "sleep" && argc == 4)
+    ::sleep(static_cast<unsigned>(std::atoi(argv[3])));
   else
     return 2;
   return 0;
