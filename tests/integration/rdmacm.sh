@@ -18,25 +18,6 @@ start_daemon
 two_vdevices "$mode"
 add_ipv6
 
-holds() { ls -l "/proc/$1/fd" | grep -qF -- "-> $2"; }
-# The pipes by which one program tells the other (direct only) have a reader besides the other, or
-# to tell one that is being killed would be the end of both.
-tells_without_sigpipe() { # PROGRAM OTHER
-  local fd pipe flags found=
-  declare -A readable=()
-  for fd in "/proc/${PID[$1]}"/fd/*; do
-    pipe=$(readlink "$fd")
-    [[ $pipe == pipe:* ]] && holds "${PID[$2]}" "$pipe" && ! holds $$ "$pipe" || continue
-    found=1
-    flags=$(sed -n 's/^flags:\s*//p' "${fd/fd/fdinfo}")
-    [[ $((flags & 3)) -eq 1 ]] || readable[$pipe]=1
-    : "${readable[$pipe]:=}"
-  done
-  [[ -n $found ]] || fail "$1 shares no pipe with $2"
-  for pipe in "${!readable[@]}"; do
-    [[ -n ${readable[$pipe]} ]] || fail "$1 tells $2 by a pipe that only $2 reads"
-  done
-}
 server() { listening_server a "$user" "$@"; }
 meet() { # CLIENT...: the server's words stand in `words`
   server "${words[@]}"
@@ -144,7 +125,6 @@ say "who is killed is missed"
 spawn client b "$user" rping -c -C 100000000 -a 10.0.0.1 -p 7777
 sleep 1
 ended "${PID[client]}" && fail "the client ended by itself"
-[[ $mode == mediated ]] || tells_without_sigpipe client server
 kill -9 "${PID[server]}"
 reap server 5
 reap client 10
