@@ -1,7 +1,10 @@
 #include "vrdmad/identity/bounded.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -10,12 +13,22 @@ namespace vrdma::vrdmad {
 
 namespace {
 constexpr unsigned kMostIdle = 4;
+
+// State D of a thread of ours: no signal but the end of the process would wake it.
+bool sleeps_in_kernel(pid_t thread) {
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat"), stat);
+  const size_t name = stat.rfind(')');
+  return name != std::string::npos && stat.compare(name, 3, ") D") == 0;
 }
+
+}  // namespace
 
 struct Bounded::Job {
   uint64_t netns = 0;
   std::function<void()> run;
   std::condition_variable changed;
+  pid_t thread = 0;  // that has begun it
   bool done = false, late = false;
 };
 
@@ -71,7 +84,17 @@ bool Bounded::run(uint64_t netns, std::function<void()> run) {
   }
   shared.jobs.push_back(job);
   shared.wanted.notify_one();
-  if (job->changed.wait_for(lock, kPatience, [&] { return job->done; })) return true;
+  const auto is_done = [&] { return job->done; };
+  const auto begun = base::EventLoop::now();
+  for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);) {
+    // Twice, because it may wait for the disk for a moment.
+    const bool slept = job->thread != 0 && sleeps_in_kernel(job->thread);
+    patience = kPatience / 10;
+    if (job->changed.wait_for(lock, patience, is_done)) break;
+    if ((slept && sleeps_in_kernel(job->thread)) || base::EventLoop::now() - begun > kLongest)
+      break;
+  }
+  if (job->done) return true;
   job->late = true;
   ++shared.late[netns].hung;
   return false;
@@ -87,6 +110,7 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
     if (shared->jobs.empty()) return;  // stopped
     const auto job = std::move(shared->jobs.front());
     shared->jobs.pop_front();
+    job->thread = ::gettid();
     lock.unlock();
     job->run();
     job->run = nullptr;

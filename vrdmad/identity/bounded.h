@@ -2,10 +2,11 @@
 //
 // A process in execve(2) whose old memory goes slowly, because it is large or a file's whose server
 // does not answer, keeps waiting whoever opens or reads most of its files in /proc (the kernel's
-// exec_update_lock). So that is done by threads that may hang, and whoever asked waits no longer
-// than kPatience. Then the network namespace that the process is of is closed for a while: nobody
-// of it is looked at as long as such a thread hangs, and kPenalty longer. So a tenant delays others
-// by kPatience in kPenalty at most.
+// exec_update_lock). So that is done by threads that may hang. Whoever asked waits for one that
+// works, or has not got a processor, but not for one that after kPatience is found to sleep in the
+// kernel. Then the network namespace that the process is of is closed for a while: nobody of it is
+// looked at as long as such a thread hangs, and kPenalty longer. So a tenant delays others by
+// little more than kPatience in kPenalty.
 #pragma once
 
 #include <chrono>
@@ -26,6 +27,7 @@ class Bounded {
  public:
   static constexpr std::chrono::milliseconds kPatience{50};
   static constexpr std::chrono::milliseconds kPenalty{2500};
+  static constexpr std::chrono::seconds kLongest{5};  // for one that works
 
   Bounded() = default;
   Bounded(const Bounded&) = delete;
