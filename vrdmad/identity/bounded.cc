@@ -13,6 +13,7 @@ namespace vrdma::vrdmad {
 
 namespace {
 constexpr unsigned kMostIdle = 4;
+constexpr std::chrono::seconds kIdle{1};
 
 // State D of a thread of ours: no signal but the end of the process would wake it.
 bool sleeps_in_kernel(pid_t thread) {
@@ -105,9 +106,9 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
   std::unique_lock lock(shared->mutex);
   for (;;) {
     ++shared->idle;
-    shared->wanted.wait(lock, [&] { return shared->stopped || !shared->jobs.empty(); });
+    shared->wanted.wait_for(lock, kIdle, [&] { return shared->stopped || !shared->jobs.empty(); });
     --shared->idle;
-    if (shared->jobs.empty()) return;  // stopped
+    if (shared->jobs.empty()) return;  // stopped, or nobody asks
     const auto job = std::move(shared->jobs.front());
     shared->jobs.pop_front();
     job->thread = ::gettid();

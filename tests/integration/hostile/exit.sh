@@ -48,8 +48,10 @@ status=0
 replace_daemon || status=$?
 # The dead daemon can end when the server of the tenant's file has.
 release() {
-  kill -9 "${PID[attacker]}"
-  sleep 0.2  # its server dies with it, and then all processes can be looked at
+  # With its server, without which it cannot end, nor be looked at.
+  # shellcheck disable=SC2046
+  kill -9 "${PID[attacker]}" $(cat "/proc/${PID[attacker]}/task/${PID[attacker]}/children")
+  sleep 0.2
   kill_all_in "$(ns a)"
   unset "PID[attacker]"
 }
