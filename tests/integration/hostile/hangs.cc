@@ -180,6 +180,15 @@ void hold(const char* path, int seconds) {
   static std::array<char, 64> sink{};
   const auto target =
       client.reg_mr(pd, reinterpret_cast<uint64_t>(sink.data()), sink.size(), ipc::Way::kReached);
+  // All that needs memory: while a thread of the daemon faults in ours, we can have no more.
+  constexpr std::array kCalls{Call::kProbe, Call::kHello, Call::kImportDevice};
+  std::vector<std::unique_ptr<Client>> others;
+  std::vector<ipc::Request> requests;
+  for (const Call call : kCalls) {
+    others.push_back(std::make_unique<Client>(path));
+    requests.push_back(request_of(call));
+  }
+  const std::vector<int> beside{fd.get()};
   ipc::SendWqe wqe{};
   wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kRdmaWrite);
   wqe.num_sge = 1;
@@ -189,14 +198,9 @@ void hold(const char* path, int seconds) {
   expect(!client.executed(qp, 300), "the memory answers");
   file.silence();
   // The daemon's, or whose it makes them, are the last when this process is killed.
-  std::vector<std::unique_ptr<Client>> others;
-  for (const Call call : {Call::kProbe, Call::kHello, Call::kImportDevice}) {
-    others.push_back(std::make_unique<Client>(path));
-    ipc::Request request = request_of(call);
-    others.back()->send_raw_fds(&request, sizeof request, {fd.get()});
-  }
+  for (size_t i = 0; i < others.size(); ++i)
+    others[i]->send_raw_fds(&requests[i], sizeof requests[i], beside);
   ::usleep(300'000);
-  // While a thread of the daemon faults in our memory, we can have no more, nor a stream's buffer.
   constexpr std::string_view kHeld = "held\n";
   expect(::write(STDOUT_FILENO, kHeld.data(), kHeld.size()) > 0, "write");
   ::sleep(static_cast<unsigned>(seconds));
