@@ -126,7 +126,7 @@ def metrics(quick):
         Metric("mediated_spin", "2 B write mediated, both programs spin, half round trip", "us",
                p.perftest_lat("write", 2, 300, mode="mediated")),
         threads("ucx_lat", "UCX over a vdevice, 8 B tag, half round trip", "us", ("<=", 1.1),
-                lambda mode: p.ucx_verbs("tag_lat", 8, 100000 // n, 1, mode)),
+                lambda mode: p.ucx_verbs("tag_lat", 8, 20000 // n, 1, mode)),
         threads("ucx_bw", "UCX over a vdevice, 1 MiB tags", "MiB/s", (">=", 0.9),
                 lambda mode: p.ucx_verbs("tag_bw", 1 << 20, 2000 // n, 5, mode)),
         threads("mpi_lat", "Open MPI over a vdevice, 8 B, half round trip", "us", ("<=", 1.1),
