@@ -169,30 +169,24 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
   const size_t size = end - start;
   copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
   if (!fill_arena(spare_.copy(), start, end) || !spare_.keep(start, size)) return start;
-  bool in_time = true;
-  uint64_t at = start, begun = start;
-  while (at < end && in_time && still.begin_exchange(spare_.phase())) {
+  uint64_t at = start;
+  while (at < end && still.begin_exchange(spare_.phase())) {
     const uint64_t step = spare_.exchange(at, std::min(end - at, Spare::kStep), prot, arena_, at);
-    const bool met = still.end_exchange();
+    const bool in_time = still.end_exchange();
     if (step == 0) break;
-    in_time = met;
-    begun = at;
-    at += step;
+    if (in_time) {
+      spare_.forget(step);
+      at += step;
+      continue;
+    }
+    // What was written to the old pages is brought over, as soon as can be.
+    uint8_t* const now = spare_.copy() + Spare::kMost;
+    if ((prot & PROT_WRITE) != 0 && spare_.recall(now, step))
+      carry_over(spare_.copy() + (at - start), now, reinterpret_cast<uint8_t*>(at), step);
+    spare_.leave();
+    return at + step;
   }
-  if (in_time || at == start) {
-    spare_.forget(size);
-    return at;
-  }
-  // The last step was not in time. What was written to its old pages is brought over.
-  const uint64_t step = at - begun;
-  uint8_t* const now = spare_.copy() + Spare::kMost;
-  spare_.forget(begun - start);
-  void* const shared = raw::mmap(nullptr, step, PROT_READ | PROT_WRITE, MAP_SHARED, arena_.get(),
-                                 static_cast<off_t>(begun));
-  if (shared != MAP_FAILED && spare_.recall(now, step))
-    carry_over(spare_.copy() + (begun - start), now, static_cast<uint8_t*>(shared), step);
-  if (shared != MAP_FAILED) raw::munmap(shared, step);
-  spare_.leave();
+  spare_.forget(end - at);
   return at;
 }
 
