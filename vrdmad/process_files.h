@@ -23,8 +23,8 @@ struct FileId {
   uint64_t device = 0, inode = 0;
   bool operator==(const FileId&) const = default;
 };
-// Of a memory file of ours, or (its inode) of a socket. Does not ask the file, whose lock a tenant
-// may hold: the kernel's table of descriptors knows.
+// Identifies a memory file that the daemon made; of a socket the inode alone is right. Reads
+// /proc/self/fdinfo, because fstat(2) takes the lock of the inode, which a tenant may hold.
 [[nodiscard]] FileId file_id(const base::Fd& fd);
 // The number of an eventfd of ours (proc(5), fdinfo); 0: it is none, or the kernel has none.
 [[nodiscard]] uint64_t eventfd_id(const base::Fd& fd);

@@ -202,7 +202,8 @@ class Session final : private transport::Runnable, private RequestRate::Reader {
   std::shared_ptr<Vdevice> vdevice_;
   transport::Runner& runner_;
   const SessionSettings& settings_;
-  FileId arena_id_;  // of the queue arena, by which other sessions name this one
+  // Of the queue arena, by which other sessions name this one, and of the memory arena.
+  FileId arena_id_, memory_id_;
   std::function<void(Session*)> ended_;
   base::EventLoop::Watch socket_watch_;
   base::EventLoop::Watch death_watch_;

@@ -3,12 +3,10 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <map>
@@ -255,8 +253,9 @@ int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
   auto heap_fd = files.arena.duplicate();
   auto claims_fd = files.bells.duplicate();
   if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
-  arenas().add(file_id(files.memory), process);
   arena_id_ = file_id(files.arena);
+  memory_id_ = file_id(files.memory);
+  arenas().add(memory_id_, process);
   auto space = rdma::AddressSpace::of_arena(
       std::move(files.memory),
       {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});

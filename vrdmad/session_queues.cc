@@ -1,9 +1,5 @@
 // Completion channels, completion queues and shared receive queues of a session.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "core/ipc/event_ends.h"

@@ -206,7 +206,7 @@ void Session::begin_file() {
   who.epoch = context_->epoch;
   who.arena = arena_id_;
   who.bells = file_id(context_->bell_fd);
-  who.memory = file_id(context_->process->space()->arena());
+  who.memory = memory_id_;
   who.doorbell = eventfd_id(doorbell_);
   who.events = file_id(context_->events).inode;
   file_->put(Stored::kWho, 0, &who, sizeof who);

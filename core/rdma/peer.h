@@ -68,8 +68,8 @@ struct Connected {
   uint64_t netns_cookie = 0;
   base::Fd pidfd;  // invalid: the process has ended
 };
-// Of a socket that must have been accepted just now. EPERM: the process is in no pid namespace of
-// ours.
+// `socket` must have been accepted just now. EPERM: the daemon's pid namespace does not contain the
+// process.
 [[nodiscard]] base::Result<Connected> who_connected(int socket);
 
 // All that follows looks into /proc, which takes as long as the process likes.

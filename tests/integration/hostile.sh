@@ -1,6 +1,6 @@
 #!/bin/bash
-# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant that says, sends and writes what no
-# client of ours would disturbs nobody. VRDMA_ATTACKS names attacks where no arguments do.
+# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant says, sends and writes what no client of
+# ours would, and disturbs nobody. Without arguments, VRDMA_ATTACKS names the attacks to play.
 #
 #      netns c             netns a                 netns b
 #   +-----------+       +---------------+       +---------------+

@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kMostIdle = 4;
 constexpr std::chrono::seconds kIdle{1};
 
-// State D of a thread of ours: no signal but the end of the process would wake it.
+// Whether a thread of this process is in state D (proc(5)). At most a fatal signal wakes it.
 bool sleeps_in_kernel(pid_t thread) {
   std::string stat;
   std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat"), stat);
@@ -56,7 +56,7 @@ struct Bounded::Shared {
   }
 };
 
-std::shared_ptr<Bounded::Shared> Bounded::make_shared() { return std::make_shared<Shared>(); }
+Bounded::Bounded() : shared_(std::make_shared<Shared>()) {}
 
 Bounded::~Bounded() {
   const std::lock_guard lock(shared_->mutex);

@@ -29,7 +29,7 @@ class Bounded {
   static constexpr std::chrono::milliseconds kPenalty{2500};
   static constexpr std::chrono::seconds kLongest{5};  // for one that works
 
-  Bounded() = default;
+  Bounded();
   Bounded(const Bounded&) = delete;
   Bounded& operator=(const Bounded&) = delete;
   ~Bounded();  // threads that hang are left to themselves
@@ -44,8 +44,7 @@ class Bounded {
   struct Job;
   struct Shared;
   static void work(const std::shared_ptr<Shared>& shared);
-  const std::shared_ptr<Shared> shared_ = make_shared();
-  static std::shared_ptr<Shared> make_shared();
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace vrdma::vrdmad

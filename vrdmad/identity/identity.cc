@@ -23,6 +23,10 @@ namespace {
 // Connections that wait to be accepted. A flood of them delays the next one by no more than this
 // many refusals; who finds no room waits in connect(2).
 constexpr int kBacklog = 128;
+
+std::string cannot_be_looked_at(pid_t pid) {
+  return "process " + std::to_string(pid) + " cannot be looked at now";
+}
 }  // namespace
 
 Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const std::string& path,
@@ -51,16 +55,14 @@ Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const 
       loop, std::move(listener),
       [self = shared_from_this(), reception = std::move(reception)](Fd socket) {
         if (!reception.wants(socket)) return;
-        auto handle = self->identify(socket.get());
-        if (!handle) return reception.lost(std::move(socket));
-        const rdma::Peer peer = handle->peer;
-        const uint32_t entry = self->add(std::move(*handle));
-        reception.accepted({std::move(socket), std::make_shared<Caller>(self, entry, peer)});
+        auto caller = self->identify(socket.get());
+        if (!caller) return reception.lost(std::move(socket));
+        reception.accepted({std::move(socket), std::move(*caller)});
       },
       std::move(closed_for));
 }
 
-Result<rdma::PeerHandle> Identity::identify(int socket) {
+Result<std::shared_ptr<Caller>> Identity::identify(int socket) {
   auto connected = rdma::who_connected(socket);
   if (!connected) return pass(std::move(connected).error());
   struct Look {
@@ -72,19 +74,19 @@ Result<rdma::PeerHandle> Identity::identify(int socket) {
   const auto look = std::make_shared<Look>(Look{std::move(*connected), {}});
   if (!bounded_.run(netns,
                     [look] { look->found = rdma::identify_peer(std::move(look->connected)); }))
-    return fail(EAGAIN, "process " + std::to_string(pid) + " cannot be looked at now");
-  return std::move(*look->found);
+    return fail(EAGAIN, cannot_be_looked_at(pid));
+  if (!*look->found) return pass(std::move(*look->found).error());
+  const rdma::Peer peer = (*look->found)->peer;
+  return std::make_shared<Caller>(shared_from_this(), add(std::move(**look->found)), peer);
 }
 
 Result<Arrival> Identity::admit(Fd socket) {
   const int on = 1;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
     return fail_errno("ask for the senders of messages");
-  auto handle = identify(socket.get());
-  if (!handle) return pass(std::move(handle).error());
-  const rdma::Peer peer = handle->peer;
-  const uint32_t entry = add(std::move(*handle));
-  return Arrival{std::move(socket), std::make_shared<Caller>(shared_from_this(), entry, peer)};
+  auto caller = identify(socket.get());
+  if (!caller) return pass(std::move(caller).error());
+  return Arrival{std::move(socket), std::move(*caller)};
 }
 
 Result<std::shared_ptr<Caller>> Identity::find(const rdma::Peer& peer) {
@@ -142,8 +144,7 @@ IdentityAnswer Identity::serve(const IdentityRequest& request, Beside* beside) {
   if (!looked) {
     IdentityAnswer late;
     late.error = EAGAIN;
-    const std::string reason = "process " + std::to_string(peer.pid) + " cannot be looked at now";
-    reason.copy(late.reason, sizeof late.reason - 1);
+    cannot_be_looked_at(peer.pid).copy(late.reason, sizeof late.reason - 1);
     return late;
   }
   *beside = std::move(look->beside);

@@ -96,7 +96,8 @@ class Identity : public std::enable_shared_from_this<Identity> {
   [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
 
  private:
-  [[nodiscard]] base::Result<rdma::PeerHandle> identify(int socket);
+  // Who connected a socket that was accepted just now.
+  [[nodiscard]] base::Result<std::shared_ptr<Caller>> identify(int socket);
   [[nodiscard]] IdentityAnswer answer(const IdentityRequest& request, Beside* beside);
   uint32_t add(rdma::PeerHandle handle);
   std::shared_ptr<const rdma::PeerHandle> at(uint32_t entry);

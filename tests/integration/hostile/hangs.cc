@@ -152,18 +152,28 @@ void send(const char* path, int sessions, int seconds) {
   ::sleep(static_cast<unsigned>(seconds) + 30);
 }
 
+// Of a file that answers nobody any more: who touches it hangs.
+struct SilentPages {
+  explicit SilentPages(const SilentFile& file) : fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC)) {
+    expect(fd.valid(), "open a FUSE file");
+    struct stat status {};
+    expect(::fstat(fd.get(), &status) == 0, "learn its size, without which it has no pages");
+    bytes = ::mmap(nullptr, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
+    expect(bytes != MAP_FAILED, "map a FUSE file");
+  }
+  [[nodiscard]] void* page(int which) const { return static_cast<char*>(bytes) + which * 4096; }
+  Fd fd;
+  void* bytes = nullptr;
+};
+
 void hold(const char* path, int seconds) {
   const SilentFile file = make_silent_file();
   if (file.path.empty()) {
     std::cout << "nothing" << std::endl;
     return;
   }
-  const Fd fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC));
-  expect(fd.valid(), "open a FUSE file");
-  struct stat status {};
-  expect(::fstat(fd.get(), &status) == 0, "learn its size, without which it has no pages");
-  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
-  expect(page != MAP_FAILED, "map a FUSE file");
+  const SilentPages pages(file);
+  void* const page = pages.page(0);
   // A page that another process is reading hangs whoever reads it.
   if (::fork() == 0) {
     (void)*static_cast<volatile char*>(page);
@@ -188,7 +198,7 @@ void hold(const char* path, int seconds) {
     others.push_back(std::make_unique<Client>(path));
     requests.push_back(request_of(call));
   }
-  const std::vector<int> beside{fd.get()};
+  const std::vector<int> beside{pages.fd.get()};
   ipc::SendWqe wqe{};
   wqe.opcode = static_cast<uint8_t>(verbs::Opcode::kRdmaWrite);
   wqe.num_sge = 1;
@@ -206,27 +216,13 @@ void hold(const char* path, int seconds) {
   ::sleep(static_cast<unsigned>(seconds));
 }
 
-// Of a file that answers nobody any more: who touches it hangs.
-struct SilentPage {
-  explicit SilentPage(const SilentFile& file) : fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC)) {
-    expect(fd.valid(), "open a FUSE file");
-    struct stat status {};
-    expect(::fstat(fd.get(), &status) == 0, "learn its size, without which it has no pages");
-    bytes = ::mmap(nullptr, 16 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
-    expect(bytes != MAP_FAILED, "map a FUSE file");
-  }
-  [[nodiscard]] void* page(int which) const { return static_cast<char*>(bytes) + which * 4096; }
-  Fd fd;
-  void* bytes = nullptr;
-};
-
 void lock(const char* path, int seconds) {
   const SilentFile file = make_silent_file();
   if (file.path.empty()) {
     std::cout << "nothing" << std::endl;
     return;
   }
-  const SilentPage silent(file);
+  const SilentPages silent(file);
   Client client(path);
   client.open();
   const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
