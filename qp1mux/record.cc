@@ -65,16 +65,18 @@ bool is_sound(const PortRequest& request) {
 
 }  // namespace
 
-// Who listens holds a port, and is at all addresses or at one of a device.
 bool is_sound(const CmIdRecord& record) {
+  // First, for who reads a bool that is none may read anything.
+  if (!are_flags({&record.reuse, &record.family_only, &record.privileged, &record.active,
+                  &record.answered, &record.is_bound}))
+    return false;
+  // Who listens holds a port, and is at all addresses or at one of a device.
   const bool listens = record.state == CmIdState::kListening;
   if (listens && (!record.is_bound ||
                   (!record.local.gid.is_unspecified() && record.route.endpoint == nullptr)))
     return false;
   return record.state <= CmIdState::kGone && record.service <= CmService::kUd &&
          is_sound(record.space) && is_sound(record.route.roce) &&
-         are_flags({&record.reuse, &record.family_only, &record.privileged, &record.active,
-                    &record.answered, &record.is_bound}) &&
          (!record.is_bound || is_sound(record.bound)) && is_sound(record.connection);
 }
 

@@ -79,6 +79,11 @@ TEST(Record, WithAFlagThatIsNeitherTrueNorFalseIsDamaged) {
   record = connecting();
   make_neither_true_nor_false(&record.connection.stood);
   EXPECT_FALSE(is_sound(record));
+  record = {};
+  record.space = wire::PortSpace::kTcp;
+  record.state = CmIdState::kListening;  // which asks for is_bound
+  make_neither_true_nor_false(&record.is_bound);
+  EXPECT_FALSE(is_sound(record));
 }
 
 // Added up, they would overflow, and a timer would be due at once for ever.
