@@ -242,6 +242,13 @@ inline void publish(RecvRing* ring, uint32_t depth, uint32_t index, const RecvEn
   const uint32_t head = ring.head.load(std::memory_order_acquire);
   return stands(ring, depth, head) ? head + 1 : head;
 }
+// Whether a writer that follows the rules can have left the ring so.
+[[nodiscard]] inline bool is_sound(const RecvRing& ring, uint32_t depth) {
+  const uint32_t head = ring.head.load(std::memory_order_acquire);
+  for (uint32_t back = 1; back <= depth && back <= head; ++back)
+    if (!stands(ring, depth, head - back)) return false;
+  return true;
+}
 // Makes the ring as it was made: for its writer, while nobody reads it.
 inline void clear(RecvRing* ring, uint32_t depth) {
   const uint32_t head = ring->head.load(std::memory_order_relaxed);

@@ -441,9 +441,12 @@ Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
   rdma::Qp& peer = *qp_.out;
   const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
   if (outcome == Outcome::kPeerBroken) {
-    ++home_->device->fabric->counters.rings_corrupt;
+    // On a direct link the number of the next receive is what the initiator's outbox says.
+    const bool own = qp_.out_direct && !ipc::is_sound(*qp_.outbox->ring, qp_.outbox->depth);
+    rdma::Context& guilty = own ? *qp_.context : *home_;
+    ++guilty.device->fabric->counters.rings_corrupt;
     abandon();
-    if (home_->on_corrupt) home_->on_corrupt();
+    if (guilty.on_corrupt) guilty.on_corrupt();
     return {Progress::Kind::kNoLink};
   }
   const bool receive_failed =

@@ -358,5 +358,22 @@ TEST_F(TrustingQueues, DeliverIntoTheOutbox) {
   EXPECT_EQ(pair.b->inbox->head, 0u);
 }
 
+TEST_F(TrustingQueues, EndTheInitiatorForNonsenseInItsOutbox) {
+  ASSERT_TRUE(b.post_receive(*pair.b, 9, {{kBase, 100, b_key}}));
+  pair.a->outbox->ring->head = 1000;
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_TRUE(wait_for([&] { return a.corrupt + b.corrupt > 0; }));
+  EXPECT_EQ(a.corrupt, 1);
+  EXPECT_EQ(b.corrupt, 0);
+}
+
+TEST_F(TrustingQueues, EndTheResponderForNonsenseInItsQueue) {
+  pair.b->block->rq_head = 1u << 20;
+  ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
+  EXPECT_TRUE(wait_for([&] { return a.corrupt + b.corrupt > 0; }));
+  EXPECT_EQ(a.corrupt, 0);
+  EXPECT_EQ(b.corrupt, 1);
+}
+
 }  // namespace
 }  // namespace vrdma::transport
