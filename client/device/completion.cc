@@ -61,19 +61,24 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
     errno = error;
     return nullptr;
   }
-  auto* cq = new Cq{};
+  Made theirs(context.session, ipc::Call::kDestroyCq, reply.create_cq.handle);
+  auto cq = std::make_unique<Cq>();
+  cq->active.reserve(Cq::kMostActive);
   if (has_parent) cq->pd = Use(&Pd::of(attr->parent_domain)->users);
   cq->handle = reply.create_cq.handle;
   cq->slot = reply.create_cq.slot;
   cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));
   auto* base = ibv_cq_ex_to_cq(&cq->ibv);
-  init_cq(base, ibv, attr->channel, attr->cq_context);
   set_extended_ops(*cq, *attr);
   base->handle = cq->handle;
   base->cqe = static_cast<int>(reply.create_cq.cqe);
-  const std::lock_guard lock(context.mutex);
-  context.cqs.emplace(cq->slot, cq);
-  return &cq->ibv;
+  {
+    const std::lock_guard lock(context.mutex);
+    context.cqs.emplace(cq->slot, cq.get());
+  }
+  theirs.keep();
+  init_cq(base, ibv, attr->channel, attr->cq_context);
+  return &cq.release()->ibv;
 }
 
 namespace {
@@ -134,13 +139,13 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   ipc::Reply reply;
   std::vector<base::Fd> fds;
   request.call = ipc::Call::kCreateChannel;
-  int error = context.session.call(request, &reply, {}, &fds);
-  if (error == 0 && fds.size() != 2) {
-    (void)context.session.call(ipc::Call::kDestroyChannel, reply.create_channel.handle);
-    error = EMFILE;
-  }
-  if (error != 0) {
+  if (const int error = context.session.call(request, &reply, {}, &fds); error != 0) {
     errno = error;
+    return nullptr;
+  }
+  Made theirs(context.session, ipc::Call::kDestroyChannel, reply.create_channel.handle);
+  if (fds.size() != 2) {
+    errno = EMFILE;
     return nullptr;
   }
   auto channel = std::make_unique<Channel>();
@@ -154,16 +159,14 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
   readable.data.fd = channel->read_end.get();
   if (!channel->epoll.valid() ||
       ::epoll_ctl(channel->epoll.get(), EPOLL_CTL_ADD, channel->read_end.get(), &readable) != 0) {
-    const int reason = errno;
-    (void)context.session.call(ipc::Call::kDestroyChannel, channel->handle);
-    errno = reason;
     return nullptr;
   }
   channel->ibv.context = ibv;
   channel->ibv.fd = channel->epoll.get();
   const std::lock_guard lock(context.channels_mutex);
-  channel->watch_socket(context);
   context.channels.push_back(channel.get());
+  channel->watch_socket(context);
+  theirs.keep();
   return &channel.release()->ibv;
 }
 

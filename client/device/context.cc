@@ -141,7 +141,6 @@ void scan_devices(std::vector<FoundDevice>* found) {
 
 ibv_context* open_device(VirtualDevice* device) {
   auto context = std::make_unique<Context>();
-  std::memset(static_cast<void*>(&context->verbs), 0, sizeof context->verbs);
   if (const int error = say_hello(context.get(), *device); error != 0) {
     errno = error;
     return nullptr;
@@ -167,8 +166,6 @@ int close_device(ibv_context* ibv) {
     OpenContexts::instance().contexts.erase(context);
   }
   context->session.goodbye(context->daemon_epoch());
-  ::close(ibv->async_fd);
-  ::close(ibv->cmd_fd);
   delete context;
   return 0;
 }

@@ -4,6 +4,7 @@
 // holds at a time; ibv_wr_complete posts them all or, if one of them is wrong, none.
 #include <cerrno>
 #include <deque>
+#include <exception>
 
 #include "client/device/objects.h"
 #include "client/verbs/virtual.h"
@@ -15,9 +16,11 @@ struct Batch {
     ibv_send_wr wr{};
     std::vector<ibv_sge> sges;
     std::vector<uint8_t> inline_data;  // copied when it is set
+    ibv_sge inlined{};                 // all of them
   };
   std::mutex mutex;  // from ibv_wr_start to ibv_wr_complete or ibv_wr_abort
   std::deque<Entry> entries;
+  bool failed = false;  // there was no memory for all of them
 };
 
 void BatchDeleter::operator()(Batch* batch) const { delete batch; }
@@ -25,6 +28,25 @@ void BatchDeleter::operator()(Batch* batch) const { delete batch; }
 namespace {
 
 Qp& qp_of(ibv_qp_ex* qp) { return *reinterpret_cast<Qp*>(qp); }
+
+// The functions that build a request return nothing: what fails, ibv_wr_complete says. `Function`
+// is one of them, without captures.
+template <class Function, class... Args>
+auto fail_later(void (Function::*)(ibv_qp_ex*, Args...) const) -> void (*)(ibv_qp_ex*, Args...) {
+  return [](ibv_qp_ex* qp, Args... args) {
+    Batch& batch = *qp_of(qp).batch;
+    if (batch.failed) return;
+    try {
+      Function{}(qp, args...);
+    } catch (const std::exception&) {
+      batch.failed = true;
+    }
+  };
+}
+template <class Function>
+auto fail_later(Function) {
+  return fail_later(&Function::operator());
+}
 
 // Begins a request with what the program has put into wr_id and wr_flags.
 ibv_send_wr& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
@@ -64,27 +86,34 @@ void start(ibv_qp_ex* qp) {
   Batch& batch = *qp_of(qp).batch;
   batch.mutex.lock();
   batch.entries.clear();
+  batch.failed = false;
 }
 
 void abort(ibv_qp_ex* qp) { qp_of(qp).batch->mutex.unlock(); }
 
+// Allocates nothing, so that the batch is given free whatever comes.
 int complete(ibv_qp_ex* ibv) {
   Qp& qp = qp_of(ibv);
   std::deque<Batch::Entry>& entries = qp.batch->entries;
   ibv_send_wr* next = nullptr;
   for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
-    if ((it->wr.send_flags & IBV_SEND_INLINE) != 0)
-      it->sges = {{reinterpret_cast<uint64_t>(it->inline_data.data()),
-                   static_cast<uint32_t>(it->inline_data.size()), 0}};
-    it->wr.sg_list = it->sges.data();
-    it->wr.num_sge = static_cast<int>(it->sges.size());
+    if ((it->wr.send_flags & IBV_SEND_INLINE) != 0) {
+      it->inlined = {reinterpret_cast<uint64_t>(it->inline_data.data()),
+                     static_cast<uint32_t>(it->inline_data.size()), 0};
+      it->wr.sg_list = &it->inlined;
+      it->wr.num_sge = 1;
+    } else {
+      it->wr.sg_list = it->sges.data();
+      it->wr.num_sge = static_cast<int>(it->sges.size());
+    }
     it->wr.next = next;
     next = &it->wr;
   }
-  int error = next != nullptr ? check_sends(qp, next) : 0;
+  int error = qp.batch->failed ? ENOMEM : next != nullptr ? check_sends(qp, next) : 0;
   ibv_send_wr* bad = nullptr;
   if (error == 0 && next != nullptr) error = post_send(&ibv->qp_base, next, &bad);
   qp.batch->mutex.unlock();
+  if (error != 0) errno = error;
   return error;
 }
 
@@ -123,63 +152,61 @@ bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops) {
   ops.wr_start = start;
   ops.wr_complete = complete;
   ops.wr_abort = abort;
-  ops.wr_send = [](ibv_qp_ex* to) { begin(to, IBV_WR_SEND); };
-  ops.wr_send_imm = [](ibv_qp_ex* to, __be32 imm) {
-    begin(to, IBV_WR_SEND_WITH_IMM).imm_data = imm;
-  };
-  ops.wr_rdma_write = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) {
-    rdma(to, IBV_WR_RDMA_WRITE, rkey, addr);
-  };
-  ops.wr_rdma_write_imm = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, __be32 imm) {
+  ops.wr_send = fail_later([](ibv_qp_ex* to) { begin(to, IBV_WR_SEND); });
+  ops.wr_send_imm =
+      fail_later([](ibv_qp_ex* to, __be32 imm) { begin(to, IBV_WR_SEND_WITH_IMM).imm_data = imm; });
+  ops.wr_rdma_write = fail_later(
+      [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) { rdma(to, IBV_WR_RDMA_WRITE, rkey, addr); });
+  ops.wr_rdma_write_imm = fail_later([](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, __be32 imm) {
     rdma(to, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, addr, imm);
-  };
-  ops.wr_rdma_read = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) {
-    rdma(to, IBV_WR_RDMA_READ, rkey, addr);
-  };
-  ops.wr_atomic_cmp_swp = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t compare,
-                             uint64_t swap) {
-    atomic(to, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
-  };
-  ops.wr_atomic_fetch_add = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t add) {
-    atomic(to, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
-  };
-  ops.wr_send_inv = [](ibv_qp_ex* to, uint32_t rkey) {
-    begin(to, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
-  };
-  ops.wr_local_inv = [](ibv_qp_ex* to, uint32_t rkey) {
-    begin(to, IBV_WR_LOCAL_INV).invalidate_rkey = rkey;
-  };
-  ops.wr_bind_mw = [](ibv_qp_ex* to, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
-    ibv_send_wr& wr = begin(to, IBV_WR_BIND_MW);
-    wr.bind_mw.mw = mw;
-    wr.bind_mw.rkey = rkey;
-    wr.bind_mw.bind_info = *info;
-  };
-  ops.wr_atomic_write = [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, const void* value) {
-    rdma(to, IBV_WR_ATOMIC_WRITE, rkey, addr);
-    append_inline(last(to), value, sizeof(uint64_t));
-  };
-  ops.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
-    auto& ud = last(to).wr.wr.ud;
-    ud.ah = ah;
-    ud.remote_qpn = remote_qpn;
-    ud.remote_qkey = remote_qkey;
-  };
-  ops.wr_set_xrc_srqn = [](ibv_qp_ex* to, uint32_t srqn) {
-    last(to).wr.qp_type.xrc.remote_srqn = srqn;
-  };
-  ops.wr_set_sge = [](ibv_qp_ex* to, uint32_t lkey, uint64_t addr, uint32_t length) {
+  });
+  ops.wr_rdma_read = fail_later(
+      [](ibv_qp_ex* to, uint32_t rkey, uint64_t addr) { rdma(to, IBV_WR_RDMA_READ, rkey, addr); });
+  ops.wr_atomic_cmp_swp =
+      fail_later([](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap) {
+        atomic(to, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
+      });
+  ops.wr_atomic_fetch_add =
+      fail_later([](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, uint64_t add) {
+        atomic(to, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
+      });
+  ops.wr_send_inv = fail_later(
+      [](ibv_qp_ex* to, uint32_t rkey) { begin(to, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey; });
+  ops.wr_local_inv = fail_later(
+      [](ibv_qp_ex* to, uint32_t rkey) { begin(to, IBV_WR_LOCAL_INV).invalidate_rkey = rkey; });
+  ops.wr_bind_mw =
+      fail_later([](ibv_qp_ex* to, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
+        ibv_send_wr& wr = begin(to, IBV_WR_BIND_MW);
+        wr.bind_mw.mw = mw;
+        wr.bind_mw.rkey = rkey;
+        wr.bind_mw.bind_info = *info;
+      });
+  ops.wr_atomic_write =
+      fail_later([](ibv_qp_ex* to, uint32_t rkey, uint64_t addr, const void* value) {
+        rdma(to, IBV_WR_ATOMIC_WRITE, rkey, addr);
+        append_inline(last(to), value, sizeof(uint64_t));
+      });
+  ops.wr_set_ud_addr =
+      fail_later([](ibv_qp_ex* to, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
+        auto& ud = last(to).wr.wr.ud;
+        ud.ah = ah;
+        ud.remote_qpn = remote_qpn;
+        ud.remote_qkey = remote_qkey;
+      });
+  ops.wr_set_xrc_srqn =
+      fail_later([](ibv_qp_ex* to, uint32_t srqn) { last(to).wr.qp_type.xrc.remote_srqn = srqn; });
+  ops.wr_set_sge = fail_later([](ibv_qp_ex* to, uint32_t lkey, uint64_t addr, uint32_t length) {
     last(to).sges.push_back({addr, length, lkey});
-  };
-  ops.wr_set_sge_list = [](ibv_qp_ex* to, size_t count, const ibv_sge* list) {
+  });
+  ops.wr_set_sge_list = fail_later([](ibv_qp_ex* to, size_t count, const ibv_sge* list) {
     last(to).sges.assign(list, list + count);
-  };
-  ops.wr_set_inline_data = [](ibv_qp_ex* to, void* data, size_t length) {
-    append_inline(last(to), data, length);
-  };
-  ops.wr_set_inline_data_list = [](ibv_qp_ex* to, size_t count, const ibv_data_buf* list) {
-    for (size_t i = 0; i < count; ++i) append_inline(last(to), list[i].addr, list[i].length);
-  };
+  });
+  ops.wr_set_inline_data = fail_later(
+      [](ibv_qp_ex* to, void* data, size_t length) { append_inline(last(to), data, length); });
+  ops.wr_set_inline_data_list =
+      fail_later([](ibv_qp_ex* to, size_t count, const ibv_data_buf* list) {
+        for (size_t i = 0; i < count; ++i) append_inline(last(to), list[i].addr, list[i].length);
+      });
   return true;
 }
 

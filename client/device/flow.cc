@@ -130,7 +130,10 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
     errno = error;
     return nullptr;
   }
-  return new ibv_flow{0, qp->context, reply.handle.handle};
+  Made theirs(Qp::of(qp)->context->session, ipc::Call::kDestroyFlow, reply.handle.handle);
+  auto* const flow = new ibv_flow{0, qp->context, reply.handle.handle};
+  theirs.keep();
+  return flow;
 }
 
 int destroy_flow(ibv_flow* flow) {

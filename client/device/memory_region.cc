@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
+#include <utility>
 
 #include "client/device/memory_table.h"
 #include "client/device/objects.h"
@@ -22,72 +24,90 @@ struct Wish {
   [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
 };
 
-// Prepares its pages; 0 or an errno. Memory on demand need not be there yet and may be another
-// tomorrow, so it stays as it is and is reached.
-int acquire(const Wish& wish, ipc::Way* way, ipc::Reached* why) {
-  *way = ipc::Way::kReached;
-  *why = ipc::Reached::kOnDemand;
-  if (wish.on_demand()) return 0;
-  if (wish.addr + wish.length < wish.addr) return EINVAL;
-  return MemoryTable::instance().acquire(wish.addr, wish.length,
-                                         (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
-                                         Context::of(wish.pd->context)->asker(), way, why);
+void release(Context& context, uint64_t addr, size_t length) {
+  MemoryTable::instance().release(addr, length, context.asker());
 }
 
-ipc::RegMrRequest to_request(const Wish& wish, ipc::Way way, ipc::Reached why) {
-  const uint64_t iova = (wish.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish.iova;
-  return {wish.addr,
-          wish.length,
-          iova,
-          wish.pd->handle,
-          wish.access,
-          static_cast<uint32_t>(way),
-          static_cast<uint32_t>(why)};
-}
+// Its pages, prepared, and given back unless they are kept. Memory on demand need not be there yet
+// and may be another tomorrow, so it stays as it is and is reached.
+class Pages {
+ public:
+  explicit Pages(const Wish& wish) : wish_(wish), context_(*Context::of(wish.pd->context)) {
+    if (wish.on_demand()) return;
+    error_ = wish.addr + wish.length < wish.addr
+                 ? EINVAL
+                 : MemoryTable::instance().acquire(wish.addr, wish.length,
+                                                   (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
+                                                   context_.asker(), &way_, &why_);
+    held_ = error_ == 0 && way_ == ipc::Way::kInPlace;
+  }
+  ~Pages() {
+    if (!held_) return;
+    const int reason = errno;
+    release(context_, wish_.addr, wish_.length);
+    errno = reason;
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
 
-ibv_mr* make_mr(ibv_pd* pd, const ipc::RegMrReply& reply) {
-  auto* mr = new Mr{};
+  [[nodiscard]] int error() const { return error_; }
+  [[nodiscard]] ipc::RegMrRequest request() const {
+    const uint64_t iova = (wish_.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish_.iova;
+    return {wish_.addr,
+            wish_.length,
+            iova,
+            wish_.pd->handle,
+            wish_.access,
+            static_cast<uint32_t>(way_),
+            static_cast<uint32_t>(why_)};
+  }
+  // True: they are in place, and release() gives them back.
+  [[nodiscard]] bool keep() { return std::exchange(held_, false); }
+
+ private:
+  const Wish& wish_;
+  Context& context_;
+  ipc::Way way_ = ipc::Way::kReached;
+  ipc::Reached why_ = ipc::Reached::kOnDemand;
+  int error_ = 0;
+  bool held_ = false;
+};
+
+// `mr` is made before the daemon is asked: then nothing can fail any more.
+ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
   mr->pd = Use(&Pd::of(pd)->users);
   mr->ibv.context = pd->context;
   mr->ibv.pd = pd;
   mr->ibv.handle = reply.handle;
   mr->ibv.lkey = reply.key;
-  return &mr->ibv;
-}
-
-// Undoes acquire().
-void release(Context& context, bool in_place, void* addr, size_t length) {
-  if (!in_place) return;
-  MemoryTable::instance().release(reinterpret_cast<uint64_t>(addr), length, context.asker());
+  return &mr.release()->ibv;
 }
 
 }  // namespace
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
   const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
-  ipc::Way way{};
-  ipc::Reached why{};
   ipc::Request request;
   ipc::Reply reply;
-  int error = acquire(wish, &way, &why);
-  const bool in_place = error == 0 && way == ipc::Way::kInPlace;
+  auto mr = std::make_unique<Mr>();
+  Pages pages(wish);
+  int error = pages.error();
   if (error == 0) {
     request.call = ipc::Call::kRegMr;
-    request.reg_mr = to_request(wish, way, why);
+    request.reg_mr = pages.request();
     error = Context::of(pd->context)->session.call(request, &reply);
   }
   if (error != 0) {
-    release(*Context::of(pd->context), in_place, addr, length);
     errno = error;
     return nullptr;
   }
-  ibv_mr* ibv = make_mr(pd, reply.reg_mr);
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
   ibv->addr = addr;
   ibv->length = length;
   ibv->rkey = reply.reg_mr.key;
   Mr::of(ibv)->iova = iova;
   Mr::of(ibv)->access = access;
-  Mr::of(ibv)->in_place = in_place;
+  Mr::of(ibv)->in_place = pages.keep();
   return ibv;
 }
 
@@ -106,31 +126,27 @@ int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsi
     wish.length = length;
   }
   Context& context = *Context::of(ibv->context);
-  ipc::Way way{};
-  ipc::Reached why{};
   ipc::Request request;
   ipc::Reply reply;
-  int error = acquire(wish, &way, &why);
-  const bool in_place = error == 0 && way == ipc::Way::kInPlace;
+  Pages pages(wish);
+  int error = pages.error();
   if (error == 0) {
     request.call = ipc::Call::kReregMr;
-    request.rereg_mr = {ibv->handle, 0, to_request(wish, way, why)};
+    request.rereg_mr = {ibv->handle, 0, pages.request()};
     error = context.session.call(request, &reply);
   }
-  auto* now = reinterpret_cast<void*>(wish.addr);
   if (error != 0) {
-    release(context, in_place, now, wish.length);
     errno = error;
     return IBV_REREG_MR_ERR_CMD;
   }
   wait_for_initiators(context);
-  release(context, mr->in_place, ibv->addr, ibv->length);
-  mr->in_place = in_place;
+  if (mr->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
+  mr->in_place = pages.keep();
   mr->iova = wish.iova;
   mr->access = wish.access;
   mr->pd = Use(&Pd::of(wish.pd)->users);
   ibv->pd = wish.pd;
-  ibv->addr = now;
+  ibv->addr = reinterpret_cast<void*>(wish.addr);
   ibv->length = wish.length;
   return 0;
 }
@@ -141,7 +157,7 @@ int dereg_mr(ibv_mr* ibv) {
   // A daemon that has died uses no memory any more.
   if (error != 0 && error != EIO) return error;
   wait_for_initiators(context);
-  release(context, Mr::of(ibv)->in_place, ibv->addr, ibv->length);
+  if (Mr::of(ibv)->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
   if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
   delete Mr::of(ibv);
   return 0;
@@ -151,6 +167,7 @@ int dereg_mr(ibv_mr* ibv) {
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
   ipc::Request request;
   ipc::Reply reply;
+  auto mr = std::make_unique<Mr>();
   request.call = ipc::Call::kRegMr;
   request.reg_mr = {
       0, 0, 0, pd->handle, IBV_ACCESS_LOCAL_WRITE, static_cast<uint32_t>(ipc::Way::kNull), 0};
@@ -158,7 +175,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
     errno = error;
     return nullptr;
   }
-  ibv_mr* ibv = make_mr(pd, reply.reg_mr);
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
   ibv->length = SIZE_MAX;
   Mr::of(ibv)->fixed = true;
   return ibv;
@@ -168,13 +185,14 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) {
   ipc::Request request;
   ipc::Reply reply;
+  auto mr = std::make_unique<Mr>();
   request.call = ipc::Call::kImportMr;
   request.import_mr = {pd->handle, handle};
   if (const int error = Context::of(pd->context)->session.call(request, &reply); error != 0) {
     errno = error;
     return nullptr;
   }
-  ibv_mr* ibv = make_mr(pd, reply.reg_mr);
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
   ibv->rkey = reply.reg_mr.key;
   ibv->length = reply.reg_mr.length;
   Mr::of(ibv)->fixed = true;

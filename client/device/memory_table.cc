@@ -75,6 +75,18 @@ void MemoryTable::cover(uint64_t start, uint64_t end) {
   }
 }
 
+// Of [start, end), which is covered, nothing is the arena's. What others registered there before it
+// was unmapped is theirs to give back.
+void MemoryTable::uncover(uint64_t start, uint64_t end) {
+  auto it = std::prev(intervals_.upper_bound(start));
+  if (it->first < start) {
+    if (it->second.users == 0) it->second.end = start;
+    ++it;
+  }
+  while (it != intervals_.end() && it->first < end)
+    it = it->second.users == 0 ? intervals_.erase(it) : std::next(it);
+}
+
 int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
                          ipc::Way* way, ipc::Reached* why) {
   *way = ipc::Way::kReached;
@@ -98,13 +110,18 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
     if (arena_.valid()) *why = ipc::Reached::kMemory;
     return 0;
   }
-  for (const auto& one : mapped) {
-    if (one.shared) continue;
-    const uint64_t reached = convert(one.start, one.end, one.prot, asker, why);
-    cover(one.start, reached);
-    if (reached < one.end) return 0;  // what was turned stays, until somebody gives it back
-  }
+  for (const auto& one : mapped) cover(one.start, one.end);  // what cannot be, fails before
   cover(start, end);
+  for (auto one = mapped.begin(); one != mapped.end(); ++one) {
+    if (one->shared) continue;
+    const uint64_t reached = convert(one->start, one->end, one->prot, asker, why);
+    if (reached == one->end) continue;
+    // What was turned stays, until somebody gives it back; the rest is the program's as before.
+    uncover(reached, one->end);
+    for (++one; one != mapped.end(); ++one)
+      if (!one->shared) uncover(one->start, one->end);
+    return 0;
+  }
   for (auto it = intervals_.find(start); it != intervals_.end() && it->first < end; ++it)
     ++it->second.users;
   *why = ipc::Reached::kNot;

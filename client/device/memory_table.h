@@ -75,6 +75,7 @@ class MemoryTable {
   [[nodiscard]] bool is_home(const Mapped& one) const;
   void split(uint64_t at);
   void cover(uint64_t start, uint64_t end);
+  void uncover(uint64_t start, uint64_t end);
   void revert_mapped(uint64_t start, uint64_t end, const Asker& asker);
   void revert_moved(uint64_t start, uint64_t end, const Asker& asker);
   // memory_exchange.cc. Both tell how far they came.

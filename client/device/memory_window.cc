@@ -15,7 +15,9 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
     errno = error;
     return nullptr;
   }
+  Made theirs(Context::of(pd->context)->session, ipc::Call::kDeallocMw, reply.alloc_mw.handle);
   auto* mw = new Mw{};
+  theirs.keep();
   mw->pd = Use(&Pd::of(pd)->users);
   mw->ibv.context = pd->context;
   mw->ibv.pd = pd;

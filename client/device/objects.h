@@ -6,11 +6,13 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstddef>
+#include <cstring>
 #include <ctime>
 #include <map>
 #include <memory>
@@ -149,7 +151,8 @@ struct Cq {
   // producer may not have seen bell->many, so each poll looks at all.
   std::vector<std::vector<Qp*>> by_news;
   uint64_t sweep_until = 0;
-  std::vector<Qp*> active;  // of many: those in which something was found last; a few
+  static constexpr size_t kMostActive = 4;
+  std::vector<Qp*> active;  // of many: those in which something was found last; has room for all
   uint64_t clock = 0;       // when a poll that found nothing last looked at it
   unsigned skips = 0;       // so many more need not
   std::atomic<uint32_t> events_given = 0;
@@ -161,7 +164,9 @@ struct Cq {
   uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
   [[nodiscard]] bool has_many() const { return !by_news.empty(); }
-  void join(Qp* qp);  // completes here from now on, or not any more; under the mutex
+  // Completes here from now on, or not any more; under the mutex. If join() throws, leave() undoes
+  // it.
+  void join(Qp* qp);
   void leave(Qp* qp);
   void announce_all();
   // This process made a completion of `qp`: a poll will find it, and whoever waits is woken.
@@ -260,8 +265,9 @@ struct Qp {
   // What this process knows of the state before the daemon has said so.
   enum class Own : uint8_t {
     kNothing,
-    kFailing,  // it was told to go to ERR, and has not answered
-    kFailed,   // given up after the daemon's death: as if in ERR
+    kDraining,  // it is being told to go to SQD
+    kFailing,   // it was told to go to ERR, and has not answered
+    kFailed,    // given up after the daemon's death: as if in ERR
   };
   std::atomic<Own> own = Own::kNothing;
 
@@ -353,6 +359,14 @@ struct Context {
   std::atomic<bool> given_up = false;  // mediated work was flushed
   std::atomic<bool> resumed = false;   // another daemon serves us, and has not been given work yet
 
+  Context() {
+    std::memset(static_cast<void*>(&verbs), 0, sizeof verbs);
+    verbs.context.cmd_fd = verbs.context.async_fd = -1;
+  }
+  ~Context() {
+    for (const int fd : {verbs.context.cmd_fd, verbs.context.async_fd})
+      if (fd >= 0) ::close(fd);
+  }
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
                                       offsetof(verbs_context, context));

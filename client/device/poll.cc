@@ -237,9 +237,8 @@ int poll_each(Cq& cq, const std::vector<Qp*>& queue_pairs, int count, ibv_wc* wc
 }
 
 void remember(Cq& cq, Qp* qp) {
-  constexpr size_t kMost = 4;
   if (std::find(cq.active.begin(), cq.active.end(), qp) != cq.active.end()) return;
-  if (cq.active.size() == kMost) cq.active.erase(cq.active.begin());
+  if (cq.active.size() == Cq::kMostActive) cq.active.erase(cq.active.begin());
   cq.active.push_back(qp);
 }
 
@@ -319,15 +318,16 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
 
 void Cq::join(Qp* qp) {
   constexpr size_t kFew = 8;
-  queue_pairs.push_back(qp);
-  const auto add = [this](Qp* its) {
-    by_news[its->ibv.qp_base.qp_num % ipc::kNews].push_back(its);
+  const auto add = [](std::vector<std::vector<Qp*>>* to, Qp* its) {
+    (*to)[its->ibv.qp_base.qp_num % ipc::kNews].push_back(its);
   };
+  queue_pairs.push_back(qp);
   if (has_many()) {
-    add(qp);
+    add(&by_news, qp);
   } else if (queue_pairs.size() > kFew) {
-    by_news.resize(ipc::kNews);
-    for (Qp* its : queue_pairs) add(its);
+    std::vector<std::vector<Qp*>> sorted(ipc::kNews);
+    for (Qp* its : queue_pairs) add(&sorted, its);
+    by_news = std::move(sorted);
     bell->many.store(1);
     sweep_until = ticks() + kCheckTicks;
   }

@@ -176,7 +176,17 @@ int check_sends(Qp& qp, const ibv_send_wr* wr) {
 
 namespace {
 
-// The daemon was told that the queue pair fails: until it has answered.
+int refuse(ibv_send_wr* first, ibv_send_wr** bad_wr, int error) {
+  *bad_wr = first;
+  return errno = error;
+}
+int refuse(ibv_recv_wr* first, ibv_recv_wr** bad_wr, int error) {
+  *bad_wr = first;
+  return errno = error;
+}
+
+// The daemon was told that the queue pair fails: until it has answered. Without a lock, which a
+// thread that polls may want.
 void await_failure(Qp& qp) {
   ipc::Request request;
   ipc::Reply reply;
@@ -189,7 +199,6 @@ void await_failure(Qp& qp) {
 
 // Any requests, in any state; under send_mutex.
 [[gnu::noinline]] int post_sends(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  if (qp.own.load(std::memory_order_relaxed) == Qp::Own::kFailing) await_failure(qp);
   const verbs::QpState state = qp.state();
   int error = state < verbs::QpState::kRts ? EINVAL : 0;
   const bool runs = state == verbs::QpState::kRts;
@@ -209,17 +218,24 @@ void await_failure(Qp& qp) {
   if (queued && (runs || state == verbs::QpState::kSqd)) publish(qp);
   // In an error state the next poll flushes; whoever sleeps must be told.
   if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(qp, true);
-  if (error != 0) *bad_wr = wr;
-  return error;
+  return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
 
 }  // namespace
 
 int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Qp& qp = *Qp::of(ibv);
+  {
+    const std::lock_guard lock(qp.send_mutex);
+    ibv_send_wr* const rest = execute_plainly(qp, wr);
+    if (rest == nullptr && wr != nullptr) return 0;
+    wr = rest;
+    if (qp.own.load(std::memory_order_relaxed) != Qp::Own::kFailing)
+      return post_sends(qp, wr, bad_wr);
+  }
+  await_failure(qp);
   const std::lock_guard lock(qp.send_mutex);
-  ibv_send_wr* const rest = execute_plainly(qp, wr);
-  return rest == nullptr && wr != nullptr ? 0 : post_sends(qp, rest, bad_wr);
+  return post_sends(qp, wr, bad_wr);
 }
 
 namespace {
@@ -262,8 +278,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   base::AsymmetricFence::light(qp.context->cheap_fence);
   if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
   if (state == verbs::QpState::kErr) qp.recv_cq()->notify(qp, true);
-  if (error != 0) *bad_wr = wr;
-  return error;
+  return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
 
 int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -294,8 +309,7 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   srq.block->head.store(srq.head, std::memory_order_release);
   base::AsymmetricFence::light(context.cheap_fence);
   if (srq.block->waiter.load(std::memory_order_relaxed) != 0) context.ring();
-  if (error != 0) *bad_wr = wr;
-  return error;
+  return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
 
 void Context::ring() { ::eventfd_write(doorbell.get(), 1); }

@@ -16,7 +16,9 @@ ibv_pd* alloc_pd(ibv_context* context) {
     errno = error;
     return nullptr;
   }
+  Made theirs(Context::of(context)->session, ipc::Call::kDeallocPd, reply.handle.handle);
   auto* pd = new Pd{};
+  theirs.keep();
   pd->ibv.context = context;
   pd->ibv.handle = reply.handle.handle;
   return &pd->ibv;
@@ -42,7 +44,9 @@ ibv_pd* import_pd(ibv_context* context, uint32_t handle) {
     errno = error;
     return nullptr;
   }
+  Made theirs(Context::of(context)->session, ipc::Call::kDeallocPd, reply.handle.handle);
   auto* pd = new Pd{};
+  theirs.keep();
   pd->ibv.context = context;
   pd->ibv.handle = reply.handle.handle;
   return &pd->ibv;
@@ -122,7 +126,9 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     errno = error;
     return nullptr;
   }
+  Made theirs(Context::of(pd->context)->session, ipc::Call::kDestroyAh, reply.handle.handle);
   auto* ah = new Ah{};
+  theirs.keep();
   ah->ibv.context = pd->context;
   ah->ibv.pd = pd;
   ah->ibv.handle = reply.handle.handle;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "client/device/objects.h"
@@ -230,6 +231,7 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
     return nullptr;
   }
   const ipc::CreateQpReply& made = reply.create_qp;
+  Made theirs(context.session, ipc::Call::kDestroyQp, made.handle);
   qp->context = &context;
   qp->slot = made.slot;
   qp->sq_sig_all = attr->sq_sig_all != 0;
@@ -253,9 +255,19 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
   base.qp_num = made.qpn;
   base.state = init != nullptr ? init->qp_state : IBV_QPS_RESET;
   attr->cap = qp->cap;
-  join_completion_queues(qp.get());
-  const std::lock_guard lock(context.mutex);
-  context.qps.emplace(made.handle, qp.get());
+  {
+    const std::lock_guard lock(context.mutex);
+    context.qps.emplace(made.handle, qp.get());
+  }
+  try {
+    join_completion_queues(qp.get());
+  } catch (...) {
+    leave_completion_queues(qp.get());
+    const std::lock_guard lock(context.mutex);
+    context.qps.erase(made.handle);
+    throw;
+  }
+  theirs.keep();
   return &qp.release()->ibv.qp_base;
 }
 
@@ -267,12 +279,33 @@ int fail(ibv_qp* ibv) {
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = IBV_QP_STATE;
   request.modify_qp.attributes.state = IBV_QPS_ERR;
-  auto nothing = Qp::Own::kNothing;  // nothing is sent any more when this returns
-  qp->own.compare_exchange_strong(nothing, Qp::Own::kFailing);
+  // Nothing is sent any more when this returns.
+  auto now = qp->own.load();
+  while (now < Qp::Own::kFailing && !qp->own.compare_exchange_weak(now, Qp::Own::kFailing)) {
+  }
   if (const int error = qp->context->session.tell(request); error != 0) return error;
   ibv->state = IBV_QPS_ERR;
   return 0;
 }
+
+// What this process executes itself has ended, and until this is destroyed it begins nothing more.
+class Draining {
+ public:
+  explicit Draining(Qp& qp) : qp_(qp) {
+    const std::lock_guard lock(qp.send_mutex);
+    auto nothing = Qp::Own::kNothing;
+    qp.own.compare_exchange_strong(nothing, Qp::Own::kDraining);
+  }
+  ~Draining() {
+    auto draining = Qp::Own::kDraining;
+    qp_.own.compare_exchange_strong(draining, Qp::Own::kNothing);
+  }
+  Draining(const Draining&) = delete;
+  Draining& operator=(const Draining&) = delete;
+
+ private:
+  Qp& qp_;
+};
 
 // `rts_mask`: those of the attributes with which it goes on to RTS, or 0.
 int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
@@ -299,14 +332,10 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
     leave_completion_queues(qp);
     discard_receives(*qp);  // before the daemon forgets them
   }
-  int error = 0;
-  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) {
-    // What this process executes itself is at its end, and nothing more is begun.
-    const std::lock_guard lock(qp->send_mutex);
-    error = context.session.call(request, &reply, {}, &fds);
-  } else {
-    error = context.session.call(request, &reply, {}, &fds);
-  }
+  std::optional<Draining> draining;
+  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) draining.emplace(*qp);
+  const int error = context.session.call(request, &reply, {}, &fds);
+  draining.reset();
   if (error == 0 && resets) {
     // The daemon has cut the links; a peer that was in the middle ends now.
     wait_for_initiator(*qp);
@@ -324,8 +353,11 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   if (reply.modify_qp.direct != 0) {
     const bool lacks_fds = fds.size() < descriptors_of(reply.modify_qp);
     std::unique_ptr<Direct> direct;
-    if (!lacks_fds)
-      direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
+    try {
+      if (!lacks_fds)
+        direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
+    } catch (const std::bad_alloc&) {
+    }
     if (direct == nullptr) {  // the peer would deliver where this process cannot look
       (void)fail(ibv);
       return lacks_fds ? EMFILE : ENOMEM;

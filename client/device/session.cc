@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 
 #include "core/ipc/socket.h"
 
@@ -20,8 +21,9 @@ int Session::open(std::string path) {
 
 bool Session::exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
                        std::vector<base::Fd>* received) {
-  if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
   std::vector<base::Fd> fds;
+  fds.reserve(ipc::kMaxFds);  // nothing throws between a request and its answer
+  if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
   *reply = {};
   if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
   if (reply->magic != ipc::kMagic || reply->sequence != request.sequence) return false;
@@ -109,6 +111,16 @@ bool Session::wait_for_daemon() {
     redial_.wait(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(100));
   }
+}
+
+Made::~Made() {
+  if (session_ == nullptr) return;
+  const int reason = errno;
+  try {
+    (void)session_->call(undo_, handle_);
+  } catch (const std::exception&) {  // the daemon keeps it until the session ends
+  }
+  errno = reason;
 }
 
 int Session::call(ipc::Call call, uint32_t handle) {

@@ -67,4 +67,21 @@ class Session {
   std::atomic<uint32_t> epoch_ = 0;
 };
 
+// What the daemon has just made for this process. It is undone there if this is destroyed before
+// keep(): something threw.
+class Made {
+ public:
+  Made(Session& session, ipc::Call undo, uint32_t handle)
+      : session_(&session), undo_(undo), handle_(handle) {}
+  ~Made();
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  void keep() { session_ = nullptr; }
+
+ private:
+  Session* session_;
+  ipc::Call undo_;
+  uint32_t handle_;
+};
+
 }  // namespace vrdma::client

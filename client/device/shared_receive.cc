@@ -33,7 +33,8 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
     return nullptr;
   }
   const ipc::CreateSrqReply& made = reply.create_srq;
-  auto* srq = new Srq{};
+  Made theirs(context.session, ipc::Call::kDestroySrq, made.handle);
+  auto srq = std::make_unique<Srq>();
   srq->pd = Use(&Pd::of(attr->pd)->users);
   srq->handle = made.handle;
   srq->max_wr = made.max_wr;
@@ -55,11 +56,18 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
     srq->cq = Cq::of(attr->cq);
     srq->inbox = {context.arena.at<ipc::RecvRing>(made.inbox), made.depth};
     const std::lock_guard lock(srq->cq->mutex);
-    srq->cq->shared.push_back(srq);
+    srq->cq->shared.reserve(srq->cq->shared.size() + 1);
   }
-  const std::lock_guard lock(context.mutex);
-  context.srqs.emplace(made.handle, srq);
-  return &srq->ibv;
+  {
+    const std::lock_guard lock(context.mutex);
+    context.srqs.emplace(made.handle, srq.get());
+  }
+  theirs.keep();
+  if (xrc) {
+    const std::lock_guard lock(srq->cq->mutex);
+    srq->cq->shared.push_back(srq.get());
+  }
+  return &srq.release()->ibv;
 }
 
 bool Srq::take(uint32_t slot, uint64_t* wr_id) {

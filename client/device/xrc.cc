@@ -18,6 +18,7 @@ ibv_qp* make_target(Context& context, ipc::Request& request, const ibv_qp_init_a
     errno = error;
     return nullptr;
   }
+  Made theirs(context.session, ipc::Call::kDestroyQp, reply.create_qp.handle);
   auto qp = std::make_unique<Qp>();
   qp->context = &context;
   qp->own_block = std::make_unique<ipc::QpBlock>();
@@ -31,6 +32,7 @@ ibv_qp* make_target(Context& context, ipc::Request& request, const ibv_qp_init_a
   base.qp_num = reply.create_qp.qpn;
   const std::lock_guard lock(context.mutex);
   context.qps.emplace(base.handle, qp.get());
+  theirs.keep();
   return &qp.release()->ibv.qp_base;
 }
 
@@ -54,7 +56,9 @@ ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
     errno = error;
     return nullptr;
   }
+  Made theirs(Context::of(ibv)->session, ipc::Call::kCloseXrcd, reply.handle.handle);
   auto* xrcd = new Xrcd{};
+  theirs.keep();
   xrcd->ibv.context = ibv;
   xrcd->handle = reply.handle.handle;
   return &xrcd->ibv;

@@ -9,6 +9,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 
@@ -141,7 +142,7 @@ bool to_address(const sockaddr* from, ipc::CmAddress* to) {
 using namespace vrdma;          // NOLINT: this part is nothing but the way from C
 using namespace vrdma::client;  // NOLINT
 
-VRDMA_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
+VRDMA_EXPORT ibv_context** rdma_get_devices(int* num_devices) try {
   VRDMA_PASS_ON(nullptr, rdma_get_devices, num_devices)
   if (num_devices != nullptr) *num_devices = 0;
   const auto link = CmLink::current();
@@ -161,18 +162,22 @@ VRDMA_EXPORT ibv_context** rdma_get_devices(int* num_devices) {
   if (num_devices != nullptr) *num_devices = found;
   return list;
 }
+VRDMA_OR_ENOMEM(nullptr)
 
-VRDMA_EXPORT void rdma_free_devices(ibv_context** list) {
+VRDMA_EXPORT void rdma_free_devices(ibv_context** list) try {
   VRDMA_PASS_ON(, rdma_free_devices, list)
   std::free(list);
 }
+VRDMA_OR_ENOMEM()
 
-VRDMA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) {
+VRDMA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) try {
   VRDMA_PASS_ON(0, rdma_get_src_port, id)
   return id->route.addr.src_sin.sin_port;  // at the same place in both families
 }
+VRDMA_OR_ENOMEM(0)
 
-VRDMA_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) {
+VRDMA_EXPORT __be16 rdma_get_dst_port(rdma_cm_id* id) try {
   VRDMA_PASS_ON(0, rdma_get_dst_port, id)
   return id->route.addr.dst_sin.sin_port;
 }
+VRDMA_OR_ENOMEM(0)

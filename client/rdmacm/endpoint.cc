@@ -8,6 +8,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 namespace {
@@ -163,28 +164,33 @@ int get_request(Id* listener, rdma_cm_id** made) {
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
 VRDMA_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
-                                  rdma_addrinfo** res) {
+                                  rdma_addrinfo** res) try {
   VRDMA_PASS_ON(-1, rdma_getaddrinfo, node, service, hints, res)
   return get_info(node, service, hints, res);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* res) {
+VRDMA_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* res) try {
   VRDMA_PASS_ON(, rdma_freeaddrinfo, res)
   free_info(res);
 }
+VRDMA_OR_ENOMEM()
 
 VRDMA_EXPORT int rdma_create_ep(rdma_cm_id** id, rdma_addrinfo* res, ibv_pd* pd,
-                                ibv_qp_init_attr* qp_init_attr) {
+                                ibv_qp_init_attr* qp_init_attr) try {
   VRDMA_PASS_ON(-1, rdma_create_ep, id, res, pd, qp_init_attr)
   return create_endpoint(id, *res, pd, qp_init_attr);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
+VRDMA_EXPORT void rdma_destroy_ep(rdma_cm_id* id) try {
   VRDMA_PASS_ON(, rdma_destroy_ep, id)
   destroy_endpoint(id);
 }
+VRDMA_OR_ENOMEM()
 
-VRDMA_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
+VRDMA_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) try {
   VRDMA_PASS_ON(-1, rdma_get_request, listen, id)
   return get_request(Id::of(listen), id);
 }
+VRDMA_OR_ENOMEM(-1)

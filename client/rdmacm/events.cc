@@ -12,6 +12,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 
@@ -343,30 +344,34 @@ int complete(Id* id) {
 
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
-VRDMA_EXPORT rdma_event_channel* rdma_create_event_channel() {
+VRDMA_EXPORT rdma_event_channel* rdma_create_event_channel() try {
   VRDMA_PASS_ON(nullptr, rdma_create_event_channel)
   return create_channel();
 }
+VRDMA_OR_ENOMEM(nullptr)
 
-VRDMA_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
+VRDMA_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) try {
   VRDMA_PASS_ON(, rdma_destroy_event_channel, channel)
   destroy_channel(channel);
 }
+VRDMA_OR_ENOMEM()
 
-VRDMA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+VRDMA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) try {
   VRDMA_PASS_ON(-1, rdma_get_cm_event, channel, event)
   if (event == nullptr) return answer(EINVAL);
   return next_event(channel, event);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+VRDMA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) try {
   VRDMA_PASS_ON(-1, rdma_ack_cm_event, event)
   if (event == nullptr) return answer(EINVAL);
   acknowledge(event);
   return 0;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
+VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) try {
   static constexpr const char* kNames[] = {
       "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
       "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
@@ -379,3 +384,4 @@ VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
   const auto index = static_cast<size_t>(event);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN EVENT";
 }
+VRDMA_OR_ENOMEM(nullptr)

@@ -5,6 +5,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 #include "core/wire/cm.h"
 
 namespace vrdma::client {
@@ -196,18 +197,20 @@ using namespace vrdma;          // NOLINT: this part is nothing but the way from
 using namespace vrdma::client;  // NOLINT
 
 VRDMA_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
-                                rdma_port_space ps) {
+                                rdma_port_space ps) try {
   VRDMA_PASS_ON(-1, rdma_create_id, channel, id, context, ps)
   return create_id(channel, id, context, ps, ps == RDMA_PS_UDP ? IBV_QPT_UD : IBV_QPT_RC);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+VRDMA_EXPORT int rdma_destroy_id(rdma_cm_id* id) try {
   VRDMA_PASS_ON(-1, rdma_destroy_id, id)
   free_id(Id::of(id));
   return 0;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
+VRDMA_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) try {
   VRDMA_PASS_ON(-1, rdma_bind_addr, id, addr)
   ipc::CmRequest request;
   request.call = ipc::CmCall::kBind;
@@ -215,9 +218,10 @@ VRDMA_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* addr) {
   id->route.addr.src_addr.sa_family = addr->sa_family;
   return located_call(Id::of(id), request);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr* dst_addr,
-                                   int timeout_ms) {
+                                   int timeout_ms) try {
   VRDMA_PASS_ON(-1, rdma_resolve_addr, id, src_addr, dst_addr, timeout_ms)
   ipc::CmRequest request;
   ipc::CmReply reply;
@@ -230,70 +234,83 @@ VRDMA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr*
   if (const int error = Id::of(id)->link->call(request, &reply); error != 0) return answer(error);
   return complete(Id::of(id));
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) {
+VRDMA_EXPORT int rdma_resolve_route(rdma_cm_id* id, int timeout_ms) try {
   VRDMA_PASS_ON(-1, rdma_resolve_route, id, timeout_ms)
   if (simple_call(Id::of(id), ipc::CmCall::kResolveRoute, Id::of(id)->resolved) != 0) return -1;
   Id::of(id)->resolved = false;
   return complete(Id::of(id));
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
+VRDMA_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) try {
   VRDMA_PASS_ON(-1, rdma_listen, id, backlog)
   ipc::CmRequest request;
   request.call = ipc::CmCall::kListen;
   request.value = static_cast<uint32_t>(std::max(backlog, 0));
   return located_call(Id::of(id), request);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) {
+VRDMA_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* conn_param) try {
   VRDMA_PASS_ON(-1, rdma_connect, id, conn_param)
   return do_connect(Id::of(id), conn_param);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) {
+VRDMA_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* conn_param) try {
   VRDMA_PASS_ON(-1, rdma_accept, id, conn_param)
   return do_accept(Id::of(id), conn_param);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_establish(rdma_cm_id* id) {
+VRDMA_EXPORT int rdma_establish(rdma_cm_id* id) try {
   VRDMA_PASS_ON(-1, rdma_establish, id)
   // With a queue pair on the id it has been done already.
   if (id->qp != nullptr) return answer(EINVAL);
   return simple_call(Id::of(id), ipc::CmCall::kConfirm);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_reject(rdma_cm_id* id, const void* private_data, uint8_t private_data_len) {
+VRDMA_EXPORT int rdma_reject(rdma_cm_id* id, const void* private_data,
+                             uint8_t private_data_len) try {
   VRDMA_PASS_ON(-1, rdma_reject, id, private_data, private_data_len)
   return do_reject(Id::of(id), private_data, private_data_len, wire::RejectReason::kConsumer);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* private_data,
-                                 uint8_t private_data_len) {
+                                 uint8_t private_data_len) try {
   VRDMA_PASS_ON(-1, rdma_reject_ece, id, private_data, private_data_len)
   return do_reject(Id::of(id), private_data, private_data_len, wire::RejectReason::kVendorOption);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_disconnect(rdma_cm_id* id) {
+VRDMA_EXPORT int rdma_disconnect(rdma_cm_id* id) try {
   VRDMA_PASS_ON(-1, rdma_disconnect, id)
   if (fail_queue_pair(Id::of(id)) != 0) return -1;
   if (simple_call(Id::of(id), ipc::CmCall::kDisconnect, Id::of(id)->established) != 0) return -1;
   return complete(Id::of(id));
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+VRDMA_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) try {
   VRDMA_PASS_ON(-1, rdma_notify, id, event)
   if (event != IBV_EVENT_COMM_EST) return answer(EINVAL);
   return simple_call(Id::of(id), ipc::CmCall::kEstablish);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+VRDMA_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) try {
   VRDMA_PASS_ON(-1, rdma_migrate_id, id, channel)
   return migrate(Id::of(id), channel);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int optname, void* optval,
-                                 size_t optlen) {
+                                 size_t optlen) try {
   VRDMA_PASS_ON(-1, rdma_set_option, id, level, optname, optval, optlen)
   return do_set_option(Id::of(id), level, optname, optval, optlen);
 }
+VRDMA_OR_ENOMEM(-1)

@@ -49,6 +49,7 @@ std::array<uint8_t, ipc::kCmSecret> CmLink::secret() const {
 
 bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
   std::vector<base::Fd> fds;
+  fds.reserve(ipc::kMaxFds);  // nothing throws between a request and its answer
   if (!ipc::send_message(socket_.get(), &request, sizeof request)) return false;
   *reply = {};
   if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;

@@ -6,6 +6,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 
@@ -81,13 +82,14 @@ void on_joined(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
 
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
-VRDMA_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* addr, void* context) {
+VRDMA_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* addr, void* context) try {
   VRDMA_PASS_ON(-1, rdma_join_multicast, id, addr, context)
   return join(Id::of(id), addr, true, context);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attr,
-                                        void* context) {
+                                        void* context) try {
   VRDMA_PASS_ON(-1, rdma_join_multicast_ex, id, attr, context)
   constexpr uint32_t kNeeded = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
   if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return answer(ENOTSUP);
@@ -96,8 +98,10 @@ VRDMA_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex*
   const bool receives = attr->join_flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
   return join(Id::of(id), attr->addr, receives, context);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
+VRDMA_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) try {
   VRDMA_PASS_ON(-1, rdma_leave_multicast, id, addr)
   return leave(Id::of(id), addr);
 }
+VRDMA_OR_ENOMEM(-1)

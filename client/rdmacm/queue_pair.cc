@@ -7,6 +7,7 @@
 
 #include "client/rdmacm/objects.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 #include "client/verbs/shortcuts.h"
 
 namespace vrdma::client {
@@ -247,12 +248,13 @@ int fail_queue_pair(Id* id) {
 
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
-VRDMA_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
+VRDMA_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) try {
   VRDMA_PASS_ON(-1, rdma_create_qp_ex, id, attr)
   return create_queue_pair(Id::of(id), attr);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+VRDMA_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) try {
   VRDMA_PASS_ON(-1, rdma_create_qp, id, pd, attr)
   ibv_qp_init_attr_ex extended{};
   std::memcpy(&extended, attr, sizeof *attr);
@@ -262,19 +264,22 @@ VRDMA_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* at
   std::memcpy(attr, &extended, sizeof *attr);
   return result;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
+VRDMA_EXPORT void rdma_destroy_qp(rdma_cm_id* id) try {
   VRDMA_PASS_ON(, rdma_destroy_qp, id)
   if (id->qp != nullptr) ibv_destroy_qp(std::exchange(id->qp, nullptr));
   destroy_queues(id);
 }
+VRDMA_OR_ENOMEM()
 
-VRDMA_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
+VRDMA_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) try {
   VRDMA_PASS_ON(-1, rdma_create_srq_ex, id, attr)
   return create_shared_queue(Id::of(id), attr);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
+VRDMA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) try {
   VRDMA_PASS_ON(-1, rdma_create_srq, id, pd, attr)
   ibv_srq_init_attr_ex extended{};
   std::memcpy(&extended, attr, sizeof *attr);
@@ -285,14 +290,17 @@ VRDMA_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* 
   std::memcpy(attr, &extended, sizeof *attr);
   return result;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
+VRDMA_EXPORT void rdma_destroy_srq(rdma_cm_id* id) try {
   VRDMA_PASS_ON(, rdma_destroy_srq, id)
   if (id->srq != nullptr) ibv_destroy_srq(std::exchange(id->srq, nullptr));
   destroy_queues(id);
 }
+VRDMA_OR_ENOMEM()
 
-VRDMA_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* qp_attr, int* qp_attr_mask) {
+VRDMA_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* qp_attr, int* qp_attr_mask) try {
   VRDMA_PASS_ON(-1, rdma_init_qp_attr, id, qp_attr, qp_attr_mask)
   return queue_pair_attributes(Id::of(id), qp_attr, qp_attr_mask);
 }
+VRDMA_OR_ENOMEM(-1)

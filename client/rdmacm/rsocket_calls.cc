@@ -13,6 +13,7 @@
 #include "client/rdmacm/rsocket_datagram.h"
 #include "client/rdmacm/rsocket_stream.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 
@@ -135,30 +136,34 @@ int control(RSocket& socket, int fd, int command, intptr_t argument) {
 
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
-VRDMA_EXPORT int rsocket(int domain, int type, int protocol) {
+VRDMA_EXPORT int rsocket(int domain, int type, int protocol) try {
   VRDMA_PASS_ON(-1, rsocket, domain, type, protocol)
   return result(make(domain, type, protocol));
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rbind(int fd, const sockaddr* addr, socklen_t length) {
+VRDMA_EXPORT int rbind(int fd, const sockaddr* addr, socklen_t length) try {
   VRDMA_PASS_ON(-1, rbind, fd, addr, length)
   return with(fd, [&](RSocket& socket) {
     const int error = check_address(addr, length);
     return error != 0 ? error : socket.bind(addr);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rlisten(int fd, int backlog) {
+VRDMA_EXPORT int rlisten(int fd, int backlog) try {
   VRDMA_PASS_ON(-1, rlisten, fd, backlog)
   return with(fd, [&](RSocket& socket) { return socket.listen(backlog); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int raccept(int fd, sockaddr* addr, socklen_t* length) {
+VRDMA_EXPORT int raccept(int fd, sockaddr* addr, socklen_t* length) try {
   VRDMA_PASS_ON(-1, raccept, fd, addr, length)
   return with(fd, [&](RSocket& socket) { return accept(socket, addr, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) {
+VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) try {
   VRDMA_PASS_ON(-1, rconnect, fd, addr, length)
   return with(fd, [&](RSocket& socket) {
     const int error = check_address(addr, length);
@@ -167,13 +172,15 @@ VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) {
     return error != 0 ? error : socket.connect(addr);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rshutdown(int fd, int how) {
+VRDMA_EXPORT int rshutdown(int fd, int how) try {
   VRDMA_PASS_ON(-1, rshutdown, fd, how)
   return with(fd, [&](RSocket& socket) { return socket.shutdown(how); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rclose(int fd) {
+VRDMA_EXPORT int rclose(int fd) try {
   VRDMA_PASS_ON(-1, rclose, fd)
   bool last = false;
   const auto socket = RSocket::remove(fd, &last);
@@ -181,33 +188,38 @@ VRDMA_EXPORT int rclose(int fd) {
   if (last) socket->close();
   return 0;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rrecv(int fd, void* buf, size_t len, int flags) {
+VRDMA_EXPORT ssize_t rrecv(int fd, void* buf, size_t len, int flags) try {
   VRDMA_PASS_ON(-1, rrecv, fd, buf, len, flags)
   const iovec to{buf, len};
   return with(fd, [&](RSocket& socket) { return socket.receive(&to, 1, flags, nullptr); });
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t rrecvfrom(int fd, void* buf, size_t len, int flags, sockaddr* addr,
-                               socklen_t* length) {
+                               socklen_t* length) try {
   VRDMA_PASS_ON(-1, rrecvfrom, fd, buf, len, flags, addr, length)
   const iovec to{buf, len};
   return with(fd, [&](RSocket& socket) { return receive_from(socket, to, flags, addr, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rrecvmsg(int fd, msghdr* msg, int flags) {
+VRDMA_EXPORT ssize_t rrecvmsg(int fd, msghdr* msg, int flags) try {
   VRDMA_PASS_ON(-1, rrecvmsg, fd, msg, flags)
   return with(fd, [&](RSocket& socket) { return receive(socket, msg, flags); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rsend(int fd, const void* buf, size_t len, int flags) {
+VRDMA_EXPORT ssize_t rsend(int fd, const void* buf, size_t len, int flags) try {
   VRDMA_PASS_ON(-1, rsend, fd, buf, len, flags)
   const iovec from{const_cast<void*>(buf), len};
   return with(fd, [&](RSocket& socket) { return socket.send(&from, 1, flags, nullptr); });
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t rsendto(int fd, const void* buf, size_t len, int flags, const sockaddr* addr,
-                             socklen_t length) {
+                             socklen_t length) try {
   VRDMA_PASS_ON(-1, rsendto, fd, buf, len, flags, addr, length)
   const iovec from{const_cast<void*>(buf), len};
   return with(fd, [&](RSocket& socket) -> ssize_t {
@@ -216,70 +228,82 @@ VRDMA_EXPORT ssize_t rsendto(int fd, const void* buf, size_t len, int flags, con
     return socket.send(&from, 1, flags, addr);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rsendmsg(int fd, const msghdr* msg, int flags) {
+VRDMA_EXPORT ssize_t rsendmsg(int fd, const msghdr* msg, int flags) try {
   VRDMA_PASS_ON(-1, rsendmsg, fd, msg, flags)
   return with(fd, [&](RSocket& socket) { return send(socket, msg, flags); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rread(int fd, void* buf, size_t count) {
+VRDMA_EXPORT ssize_t rread(int fd, void* buf, size_t count) try {
   VRDMA_PASS_ON(-1, rread, fd, buf, count)
   return rrecv(fd, buf, count, 0);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rreadv(int fd, const iovec* iov, int count) {
+VRDMA_EXPORT ssize_t rreadv(int fd, const iovec* iov, int count) try {
   VRDMA_PASS_ON(-1, rreadv, fd, iov, count)
   if (count < 0 || count > IOV_MAX) return fail(EINVAL);
   return with(fd, [&](RSocket& socket) {
     return socket.receive(iov, static_cast<size_t>(count), 0, nullptr);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rwrite(int fd, const void* buf, size_t count) {
+VRDMA_EXPORT ssize_t rwrite(int fd, const void* buf, size_t count) try {
   VRDMA_PASS_ON(-1, rwrite, fd, buf, count)
   return rsend(fd, buf, count, 0);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t rwritev(int fd, const iovec* iov, int count) {
+VRDMA_EXPORT ssize_t rwritev(int fd, const iovec* iov, int count) try {
   VRDMA_PASS_ON(-1, rwritev, fd, iov, count)
   if (count < 0 || count > IOV_MAX) return fail(EINVAL);
   return with(fd, [&](RSocket& socket) {
     return socket.send(iov, static_cast<size_t>(count), 0, nullptr);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rpoll(pollfd* fds, nfds_t nfds, int timeout) {
+VRDMA_EXPORT int rpoll(pollfd* fds, nfds_t nfds, int timeout) try {
   VRDMA_PASS_ON(-1, rpoll, fds, nfds, timeout)
   return poll_sockets(fds, nfds, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rselect(int nfds, fd_set* readfds, fd_set* writefds, fd_set* exceptfds,
-                         timeval* timeout) {
+                         timeval* timeout) try {
   VRDMA_PASS_ON(-1, rselect, nfds, readfds, writefds, exceptfds, timeout)
   return select_sockets(nfds, readfds, writefds, exceptfds, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rgetpeername(int fd, sockaddr* addr, socklen_t* length) {
+VRDMA_EXPORT int rgetpeername(int fd, sockaddr* addr, socklen_t* length) try {
   VRDMA_PASS_ON(-1, rgetpeername, fd, addr, length)
   return with(fd, [&](RSocket& socket) { return socket.name(true, addr, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rgetsockname(int fd, sockaddr* addr, socklen_t* length) {
+VRDMA_EXPORT int rgetsockname(int fd, sockaddr* addr, socklen_t* length) try {
   VRDMA_PASS_ON(-1, rgetsockname, fd, addr, length)
   return with(fd, [&](RSocket& socket) { return socket.name(false, addr, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+VRDMA_EXPORT int rsetsockopt(int fd, int level, int name, const void* value, socklen_t length) try {
   VRDMA_PASS_ON(-1, rsetsockopt, fd, level, name, value, length)
   return with(fd, [&](RSocket& socket) { return socket.set_option(level, name, value, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+VRDMA_EXPORT int rgetsockopt(int fd, int level, int name, void* value, socklen_t* length) try {
   VRDMA_PASS_ON(-1, rgetsockopt, fd, level, name, value, length)
   return with(fd, [&](RSocket& socket) { return socket.get_option(level, name, value, length); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int rfcntl(int fd, int cmd, ...) {
+VRDMA_EXPORT int rfcntl(int fd, int cmd, ...) try {
   va_list list;
   va_start(list, cmd);
   const auto argument = va_arg(list, intptr_t);
@@ -291,19 +315,23 @@ VRDMA_EXPORT int rfcntl(int fd, int cmd, ...) {
     return control(socket, fd, cmd, argument);
   });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT off_t riomap(int fd, void* buf, size_t len, int prot, int flags, off_t offset) {
+VRDMA_EXPORT off_t riomap(int fd, void* buf, size_t len, int prot, int flags, off_t offset) try {
   VRDMA_PASS_ON(-1, riomap, fd, buf, len, prot, flags, offset)
   return with(fd, [&](RSocket& socket) { return socket.map(buf, len, prot, offset); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int riounmap(int fd, void* buf, size_t len) {
+VRDMA_EXPORT int riounmap(int fd, void* buf, size_t len) try {
   VRDMA_PASS_ON(-1, riounmap, fd, buf, len)
   return with(fd, [&](RSocket& socket) { return socket.unmap(buf, len); });
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT size_t riowrite(int fd, const void* buf, size_t count, off_t offset, int flags) {
+VRDMA_EXPORT size_t riowrite(int fd, const void* buf, size_t count, off_t offset, int flags) try {
   VRDMA_PASS_ON(static_cast<size_t>(-1), riowrite, fd, buf, count, offset, flags)
   return static_cast<size_t>(
       with(fd, [&](RSocket& socket) { return socket.write_mapped(buf, count, offset, flags); }));
 }
+VRDMA_OR_ENOMEM(-1)

@@ -21,6 +21,7 @@
 
 #include "client/rspreload/preload.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace vrdma::rspreload {
 
@@ -233,16 +234,17 @@ void used_in_sets(int fd, uint32_t events) {
 
 using namespace vrdma::rspreload;  // NOLINT: this part is nothing but the way from C
 
-VRDMA_EXPORT int epoll_ctl(int set, int command, int fd, epoll_event* event) {
+VRDMA_EXPORT int epoll_ctl(int set, int command, int fd, epoll_event* event) try {
   if (!over_rdma(fd)) return NEXT(epoll_ctl)(set, command, fd, event);
   const int error = change(set, command, fd, event);
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
+VRDMA_OR_ENOMEM(-1)
 
 // Between two looks it may have become a set with members over RDMA: then the nudge is in it.
-VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) {
+VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) try {
   for (;;) {
     if (const auto set = find_set(fd); set != nullptr)
       return wait_for(fd, *set, events, room, timeout);
@@ -255,15 +257,18 @@ VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) 
     if (!nudged) return count;
   }
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int epoll_pwait(int fd, epoll_event* events, int room, int timeout,
-                             const sigset_t* mask) {
+                             const sigset_t* mask) try {
   const Masked masked(mask);
   return epoll_wait(fd, events, room, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int epoll_pwait2(int fd, epoll_event* events, int room, const timespec* timeout,
-                              const sigset_t* mask) {
+                              const sigset_t* mask) try {
   const Masked masked(mask);
   return epoll_wait(fd, events, room, milliseconds(timeout));
 }
+VRDMA_OR_ENOMEM(-1)

@@ -33,6 +33,7 @@
 #include <span>
 
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 
 namespace {
 
@@ -114,7 +115,7 @@ bool tried(int fd, const sockaddr* address, socklen_t length, Call call, int* do
 
 }  // namespace
 
-VRDMA_EXPORT int socket(int domain, int type, int protocol) {
+VRDMA_EXPORT int socket(int domain, int type, int protocol) try {
   constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
   const bool internet = domain == AF_INET || domain == AF_INET6;
   const bool tcp = (type & ~kFlags) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
@@ -129,19 +130,22 @@ VRDMA_EXPORT int socket(int domain, int type, int protocol) {
   }
   return NEXT(socket)(domain, type, protocol);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) {
+VRDMA_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) try {
   int done = -1;
   if (over_rdma(fd) && tried(fd, address, length, rbind, &done)) return done;
   return NEXT(bind)(fd, address, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int listen(int fd, int backlog) {
+VRDMA_EXPORT int listen(int fd, int backlog) try {
   OVER_RDMA(fd, rlisten, fd, backlog)
   return NEXT(listen)(fd, backlog);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) try {
   if (over_rdma(fd)) {
     const Inside guard;
     const int made = keep(raccept(fd, address, length), flags);
@@ -150,24 +154,28 @@ VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags
   }
   return NEXT(accept4)(fd, address, length, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) {
+VRDMA_EXPORT int accept(int fd, sockaddr* address, socklen_t* length) try {
   return accept4(fd, address, length, 0);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) {
+VRDMA_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) try {
   int done = -1;
   choose_way(fd, address, length);
   if (over_rdma(fd) && tried(fd, address, length, rconnect, &done)) return done;
   return NEXT(connect)(fd, address, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int shutdown(int fd, int how) {
+VRDMA_EXPORT int shutdown(int fd, int how) try {
   OVER_RDMA(fd, rshutdown, fd, how)
   return NEXT(shutdown)(fd, how);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int close(int fd) {
+VRDMA_EXPORT int close(int fd) try {
   if (inside == 0) leave_sets(fd);
   if (over_rdma(fd)) {
     const Inside guard;
@@ -176,28 +184,32 @@ VRDMA_EXPORT int close(int fd) {
   }
   return NEXT(close)(fd);
 }
+VRDMA_OR_ENOMEM(-1)
 
 // ---- data ---------------------------------------------------------------------------------------
 
-VRDMA_EXPORT ssize_t recv(int fd, void* buffer, size_t length, int flags) {
+VRDMA_EXPORT ssize_t recv(int fd, void* buffer, size_t length, int flags) try {
   MOVES_DATA(EPOLLIN, fd, rrecv, fd, buffer, length, flags)
   return NEXT(recv)(fd, buffer, length, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* address,
-                              socklen_t* size) {
+                              socklen_t* size) try {
   MOVES_DATA(EPOLLIN, fd, rrecvfrom, fd, buffer, length, flags, address, size)
   return NEXT(recvfrom)(fd, buffer, length, flags, address, size);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) {
+VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) try {
   MOVES_DATA(EPOLLIN, fd, rrecvmsg, fd, message, flags)
   return NEXT(recvmsg)(fd, message, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
 // As recvmmsg(2), the time is looked at between two messages.
 VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
-                          timespec* timeout) {
+                          timespec* timeout) try {
   if (!over_rdma(fd)) return NEXT(recvmmsg)(fd, messages, count, flags, timeout);
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::milliseconds(std::max(milliseconds(timeout), 0));
@@ -213,30 +225,35 @@ VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int fla
   }
   return done;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) {
+VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) try {
   MOVES_DATA(EPOLLIN, fd, rread, fd, buffer, length)
   return NEXT(read)(fd, buffer, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t readv(int fd, const iovec* to, int count) {
+VRDMA_EXPORT ssize_t readv(int fd, const iovec* to, int count) try {
   MOVES_DATA(EPOLLIN, fd, rreadv, fd, to, count)
   return NEXT(readv)(fd, to, count);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) {
+VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) try {
   MOVES_DATA(EPOLLOUT, fd, rsend, fd, buffer, length, flags)
   return NEXT(send)(fd, buffer, length, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags,
-                            const sockaddr* address, socklen_t size) {
+                            const sockaddr* address, socklen_t size) try {
   choose_way(fd, address, size);
   MOVES_DATA(EPOLLOUT, fd, rsendto, fd, buffer, length, flags, address, size)
   return NEXT(sendto)(fd, buffer, length, flags, address, size);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) try {
   if (message->msg_controllen != 0 && over_rdma(fd)) {  // which those over RDMA do not take
     const Inside guard;
     (void)become_plain_if_open(fd);
@@ -245,8 +262,9 @@ VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   MOVES_DATA(EPOLLOUT, fd, rsendmsg, fd, message, flags)
   return NEXT(sendmsg)(fd, message, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags) {
+VRDMA_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags) try {
   if (!over_rdma(fd)) return NEXT(sendmmsg)(fd, messages, count, flags);
   int done = 0;
   for (mmsghdr& each : std::span(messages, std::min<size_t>(count, UIO_MAXIOV))) {
@@ -257,18 +275,21 @@ VRDMA_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int fla
   }
   return done;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) {
+VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) try {
   MOVES_DATA(EPOLLOUT, fd, rwrite, fd, buffer, length)
   return NEXT(write)(fd, buffer, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t writev(int fd, const iovec* from, int count) {
+VRDMA_EXPORT ssize_t writev(int fd, const iovec* from, int count) try {
   MOVES_DATA(EPOLLOUT, fd, rwritev, fd, from, count)
   return NEXT(writev)(fd, from, count);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) try {
   if (!over_rdma(out)) return NEXT(sendfile)(out, in, offset, count);
   const Inside guard;
   std::array<char, 1 << 16> piece;
@@ -290,27 +311,32 @@ VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
   used_in_sets(out, EPOLLOUT);
   return static_cast<ssize_t>(done);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+VRDMA_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) try {
   return sendfile(out, in, offset, count);
 }
+VRDMA_OR_ENOMEM(-1)
 
 // What programs call that were compiled with -D_FORTIFY_SOURCE.
-VRDMA_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t length, size_t room) {
+VRDMA_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t length, size_t room) try {
   if (length > room) __builtin_trap();
   return read(fd, buffer, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t room, int flags) {
+VRDMA_EXPORT ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t room, int flags) try {
   if (length > room) __builtin_trap();
   return recv(fd, buffer, length, flags);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t room, int flags,
-                                    sockaddr* address, socklen_t* size) {
+                                    sockaddr* address, socklen_t* size) try {
   if (length > room) __builtin_trap();
   return recvfrom(fd, buffer, length, flags, address, size);
 }
+VRDMA_OR_ENOMEM(-1)
 
 // ---- waiting ------------------------------------------------------------------------------------
 
@@ -330,33 +356,39 @@ bool any_over_rdma(int count, const fd_set* read, const fd_set* write, const fd_
 
 }  // namespace
 
-VRDMA_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) {
+VRDMA_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) try {
   if (!any_over_rdma(fds, count)) return NEXT(poll)(fds, count, timeout);
   const Inside guard;
   return rpoll(fds, count, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+VRDMA_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
+                       const sigset_t* mask) try {
   if (!any_over_rdma(fds, count)) return NEXT(ppoll)(fds, count, timeout, mask);
   const Inside guard;
   const Masked masked(mask);
   return rpoll(fds, count, milliseconds(timeout));
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) {
+VRDMA_EXPORT int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room) try {
   if (room / sizeof *fds < count) __builtin_trap();
   return poll(fds, count, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+VRDMA_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except,
+                        timeval* timeout) try {
   if (!any_over_rdma(count, read, write, except))
     return NEXT(select)(count, read, write, except, timeout);
   const Inside guard;
   return rselect(count, read, write, except, timeout);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
-                         const timespec* timeout, const sigset_t* mask) {
+                         const timespec* timeout, const sigset_t* mask) try {
   if (!any_over_rdma(count, read, write, except))
     return NEXT(pselect)(count, read, write, except, timeout, mask);
   const Inside guard;
@@ -365,20 +397,23 @@ VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
   if (timeout != nullptr) limit = {timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};
   return rselect(count, read, write, except, timeout != nullptr ? &limit : nullptr);
 }
+VRDMA_OR_ENOMEM(-1)
 
 // ---- names, options, flags ----------------------------------------------------------------------
 
-VRDMA_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) {
+VRDMA_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) try {
   OVER_RDMA(fd, rgetpeername, fd, address, length)
   return NEXT(getpeername)(fd, address, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) {
+VRDMA_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) try {
   OVER_RDMA(fd, rgetsockname, fd, address, length)
   return NEXT(getsockname)(fd, address, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) try {
   if (over_rdma(fd)) {
     const Inside guard;
     const int done = rsetsockopt(fd, level, name, value, length);
@@ -386,8 +421,9 @@ VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, sock
   }
   return NEXT(setsockopt)(fd, level, name, value, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) try {
   if (over_rdma(fd)) {
     const Inside guard;
     const int done = rgetsockopt(fd, level, name, value, length);
@@ -396,6 +432,7 @@ VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t*
   }
   return NEXT(getsockopt)(fd, level, name, value, length);
 }
+VRDMA_OR_ENOMEM(-1)
 
 namespace {
 
@@ -406,12 +443,13 @@ int control(int fd, int command, intptr_t argument) {
 
 }  // namespace
 
-VRDMA_EXPORT int dup(int fd) {
+VRDMA_EXPORT int dup(int fd) try {
   OVER_RDMA(fd, control, fd, F_DUPFD, 0)
   return NEXT(dup)(fd);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int dup3(int from, int to, int flags) {
+VRDMA_EXPORT int dup3(int from, int to, int flags) try {
   if (inside != 0 || (!over_rdma(from) && !over_rdma(to))) return NEXT(dup3)(from, to, flags);
   if (from == to) {
     errno = EINVAL;
@@ -431,14 +469,16 @@ VRDMA_EXPORT int dup3(int from, int to, int flags) {
   errno = EBUSY;
   return -1;
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int dup2(int from, int to) {
+VRDMA_EXPORT int dup2(int from, int to) try {
   if (over_rdma(from) && from == to) return to;
   if (inside == 0 && (over_rdma(from) || over_rdma(to))) return dup3(from, to, 0);
   return NEXT(dup2)(from, to);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int fcntl(int fd, int command, ...) {
+VRDMA_EXPORT int fcntl(int fd, int command, ...) try {
   va_list list;
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
@@ -446,8 +486,9 @@ VRDMA_EXPORT int fcntl(int fd, int command, ...) {
   OVER_RDMA(fd, control, fd, command, argument)
   return NEXT(fcntl)(fd, command, argument);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
+VRDMA_EXPORT int fcntl64(int fd, int command, ...) try {
   va_list list;
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
@@ -455,8 +496,9 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) {
   OVER_RDMA(fd, control, fd, command, argument)
   return NEXT(fcntl64)(fd, command, argument);
 }
+VRDMA_OR_ENOMEM(-1)
 
-VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
+VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) try {
   va_list list;
   va_start(list, request);
   void* const argument = va_arg(list, void*);
@@ -484,3 +526,4 @@ VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   errno = ENOTTY;
   return -1;
 }
+VRDMA_OR_ENOMEM(-1)

@@ -7,6 +7,7 @@
 #include "client/verbs/device_list.h"
 #include "client/verbs/events.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 #include "client/verbs/real.h"
 #include "client/verbs/virtual.h"
 
@@ -54,12 +55,12 @@ VRDMA_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   if (!is_virtual(device)) return real_ibv_open_device(device);
   VirtualDevice* ours = virtual_device(device);
   hold_device(ours);
-  ibv_context* context = open_device(ours);
+  ibv_context* context = guarded<open_device>(ours);
   if (context == nullptr) drop_device(ours);
   return context;
 }
 
-VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
+VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) try {
   const std::string name = exported_device(cmd_fd);
   if (name.empty()) return real_ibv_import_device(cmd_fd);
   ibv_device** list = make_device_list(nullptr);
@@ -69,7 +70,7 @@ VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
     if (!is_virtual(*at) || name != (*at)->name) continue;
     VirtualDevice* ours = virtual_device(*at);
     hold_device(ours);
-    context = import_device(ours, cmd_fd);
+    context = guarded<import_device>(ours, cmd_fd);
     error = errno;
     if (context == nullptr) drop_device(ours);
     break;
@@ -78,6 +79,7 @@ VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) {
   if (context == nullptr) errno = error;
   return context;
 }
+VRDMA_OR_ENOMEM(nullptr)
 
 // Takes a provider's private data along (mlx5dv_open_device); no provider knows our devices.
 VRDMA_EXPORT ibv_context* verbs_open_device(ibv_device* device, void* private_data) {
@@ -90,7 +92,7 @@ VRDMA_EXPORT ibv_context* verbs_open_device(ibv_device* device, void* private_da
 VRDMA_EXPORT int ibv_close_device(ibv_context* context) {
   if (!is_virtual(context)) return real_ibv_close_device(context);
   VirtualDevice* device = virtual_device(context);
-  const int error = close_device(context);
+  const int error = guarded<close_device>(context);
   if (error == 0) drop_device(device);
   return error;
 }
@@ -100,7 +102,7 @@ VRDMA_EXPORT int ibv_close_device(ibv_context* context) {
 VRDMA_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
   if (!is_virtual(context)) return real_ibv_query_device(context, attr);
   ibv_device_attr_ex all{};
-  const int error = query_device_ex(context, &all);
+  const int error = guarded<query_device_ex>(context, &all);
   if (error == 0) *attr = all.orig_attr;
   return error;
 }
@@ -109,7 +111,7 @@ VRDMA_EXPORT int ibv_query_port(ibv_context* context, uint8_t port_num,
                                 _compat_ibv_port_attr* attr) {
   if (!is_virtual(context)) return real_ibv_query_port(context, port_num, attr);
   ibv_port_attr all{};
-  const int error = query_port(context, port_num, &all);
+  const int error = guarded<query_port>(context, port_num, &all);
   if (error == 0) std::memcpy(static_cast<void*>(attr), &all, kOldPortAttrSize);
   return error;
 }
@@ -118,7 +120,7 @@ VRDMA_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port_num, int index
   if (!is_virtual(context)) return real_ibv_query_gid(context, port_num, index, gid);
   if (index < 0) return minus_one(EINVAL);
   ibv_gid_entry entry{};
-  const int error = query_gid_ex(context, port_num, static_cast<uint32_t>(index), &entry);
+  const int error = guarded<query_gid_ex>(context, port_num, static_cast<uint32_t>(index), &entry);
   // An empty slot reads as the zero GID, as it does in sysfs.
   if (error != 0 && error != ENODATA) return minus_one(error);
   *gid = error == 0 ? entry.gid : ibv_gid{};
@@ -129,7 +131,7 @@ VRDMA_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsi
                                     ibv_gid_type_sysfs* type) {
   if (!is_virtual(context)) return real_ibv_query_gid_type(context, port_num, index, type);
   ibv_gid_entry entry{};
-  const int error = query_gid_ex(context, port_num, index, &entry);
+  const int error = guarded<query_gid_ex>(context, port_num, index, &entry);
   if (error != 0 && error != ENODATA) return minus_one(error);
   *type = error == 0 && entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? IBV_GID_TYPE_SYSFS_ROCE_V2
                                                                : IBV_GID_TYPE_SYSFS_IB_ROCE_V1;
@@ -141,9 +143,9 @@ VRDMA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint
                                    ibv_gid_entry* entry, uint32_t flags, size_t entry_size) {
   if (!is_virtual(context))
     return real__ibv_query_gid_ex(context, port_num, gid_index, entry, flags, entry_size);
-  if (flags != 0) return EINVAL;
+  if (flags != 0) return errno = EINVAL;
   ibv_gid_entry all{};
-  const int error = query_gid_ex(context, port_num, gid_index, &all);
+  const int error = guarded<query_gid_ex>(context, port_num, gid_index, &all);
   if (error != 0) return error;
   std::memset(static_cast<void*>(entry), 0, entry_size);
   std::memcpy(static_cast<void*>(entry), &all, std::min(entry_size, sizeof all));
@@ -151,35 +153,33 @@ VRDMA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint
 }
 
 VRDMA_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
-                                          size_t max_entries, uint32_t flags, size_t entry_size) {
+                                          size_t max_entries, uint32_t flags,
+                                          size_t entry_size) try {
   if (!is_virtual(context))
     return real__ibv_query_gid_table(context, entries, max_entries, flags, entry_size);
   if (flags != 0 || entry_size == 0) return -EINVAL;
   if (entry_size == sizeof *entries) return query_gid_table(context, entries, max_entries);
-  try {
-    std::vector<ibv_gid_entry> all(max_entries);
-    const ssize_t count = query_gid_table(context, all.data(), max_entries);
-    auto* to = reinterpret_cast<uint8_t*>(entries);
-    for (ssize_t i = 0; i < count; ++i, to += entry_size) {
-      std::memset(to, 0, entry_size);
-      std::memcpy(to, &all[static_cast<size_t>(i)], std::min(entry_size, sizeof *entries));
-    }
-    return count;
-  } catch (...) {
-    return -ENOMEM;
+  std::vector<ibv_gid_entry> all(max_entries);
+  const ssize_t count = query_gid_table(context, all.data(), max_entries);
+  auto* to = reinterpret_cast<uint8_t*>(entries);
+  for (ssize_t i = 0; i < count; ++i, to += entry_size) {
+    std::memset(to, 0, entry_size);
+    std::memcpy(to, &all[static_cast<size_t>(i)], std::min(entry_size, sizeof *entries));
   }
+  return count;
 }
+VRDMA_OR_ENOMEM(-ENOMEM)
 
 VRDMA_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port_num, int index, __be16* pkey) {
   if (!is_virtual(context)) return real_ibv_query_pkey(context, port_num, index, pkey);
-  return minus_one(query_pkey(context, port_num, index, pkey));
+  return minus_one(guarded<query_pkey>(context, port_num, index, pkey));
 }
 
 VRDMA_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port_num, __be16 pkey) {
   if (!is_virtual(context)) return real_ibv_get_pkey_index(context, port_num, pkey);
   for (int index = 0;; ++index) {
     uint16_t found = 0;
-    if (const int error = query_pkey(context, port_num, index, &found); error != 0)
+    if (const int error = guarded<query_pkey>(context, port_num, index, &found); error != 0)
       return minus_one(error);
     if (found == pkey) return index;
   }
@@ -188,15 +188,16 @@ VRDMA_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port_num, __be
 VRDMA_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr,
                                              uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t* vid) {
   if (!is_virtual(context)) return real_ibv_resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
-  return resolve_eth_l2_from_gid(context, attr, eth_mac, vid);
+  return guarded<resolve_eth_l2_from_gid>(context, attr, eth_mac, vid);
 }
 
 // ---- Asynchronous events ----------------------------------------------------------------------
 
-VRDMA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+VRDMA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) try {
   if (!is_virtual(context)) return real_ibv_get_async_event(context, event);
   return get_async_event(context, event);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   const ibv_context* context = event_context(*event);

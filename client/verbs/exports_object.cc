@@ -3,6 +3,7 @@
 
 #include "client/verbs/events.h"
 #include "client/verbs/export.h"
+#include "client/verbs/guard.h"
 #include "client/verbs/real.h"
 #include "client/verbs/virtual.h"
 
@@ -11,21 +12,21 @@ using namespace vrdma::client;  // NOLINT: this file is nothing but the way from
 // ---- Protection domains -----------------------------------------------------------------------
 
 VRDMA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  return is_virtual(context) ? alloc_pd(context) : real_ibv_alloc_pd(context);
+  return is_virtual(context) ? guarded<alloc_pd>(context) : real_ibv_alloc_pd(context);
 }
 
 VRDMA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
-  return is_virtual(pd->context) ? dealloc_pd(pd) : real_ibv_dealloc_pd(pd);
+  return is_virtual(pd->context) ? guarded<dealloc_pd>(pd) : real_ibv_dealloc_pd(pd);
 }
 
 VRDMA_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, uint32_t pd_handle) {
-  return is_virtual(context) ? import_pd(context, pd_handle)
+  return is_virtual(context) ? guarded<import_pd>(context, pd_handle)
                              : real_ibv_import_pd(context, pd_handle);
 }
 
 VRDMA_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
   if (is_virtual(pd->context))
-    unimport_pd(pd);
+    guarded<unimport_pd>(pd);
   else
     real_ibv_unimport_pd(pd);
 }
@@ -39,26 +40,27 @@ static unsigned int required(unsigned int access) {
 
 VRDMA_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
   if (!is_virtual(pd->context)) return real_ibv_reg_mr(pd, addr, length, access);
-  return reg_mr(pd, addr, length, reinterpret_cast<uintptr_t>(addr),
-                required(static_cast<unsigned int>(access)));
+  return guarded<reg_mr>(pd, addr, length, reinterpret_cast<uintptr_t>(addr),
+                         required(static_cast<unsigned int>(access)));
 }
 
 VRDMA_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                      int access) {
   if (!is_virtual(pd->context)) return real_ibv_reg_mr_iova(pd, addr, length, iova, access);
-  return reg_mr(pd, addr, length, iova, required(static_cast<unsigned int>(access)));
+  return guarded<reg_mr>(pd, addr, length, iova, required(static_cast<unsigned int>(access)));
 }
 
 VRDMA_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
                                       unsigned int access) {
   if (!is_virtual(pd->context)) return real_ibv_reg_mr_iova2(pd, addr, length, iova, access);
-  return reg_mr(pd, addr, length, iova, required(access));
+  return guarded<reg_mr>(pd, addr, length, iova, required(access));
 }
 
 VRDMA_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
                                        int fd, int access) {
   if (!is_virtual(pd->context)) return real_ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-  return reg_dmabuf_mr(pd, offset, length, iova, fd, required(static_cast<unsigned int>(access)));
+  return guarded<reg_dmabuf_mr>(pd, offset, length, iova, fd,
+                                required(static_cast<unsigned int>(access)));
 }
 
 VRDMA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length,
@@ -72,32 +74,35 @@ VRDMA_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, siz
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  return rereg_mr(mr, flags, pd, addr, length, required(static_cast<unsigned int>(access)));
+  const int error =
+      guarded<rereg_mr>(mr, flags, pd, addr, length, required(static_cast<unsigned int>(access)));
+  return error > 0 ? IBV_REREG_MR_ERR_CMD : error;
 }
 
 VRDMA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
-  return is_virtual(mr->context) ? dereg_mr(mr) : real_ibv_dereg_mr(mr);
+  return is_virtual(mr->context) ? guarded<dereg_mr>(mr) : real_ibv_dereg_mr(mr);
 }
 
 VRDMA_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, uint32_t mr_handle) {
-  return is_virtual(pd->context) ? import_mr(pd, mr_handle) : real_ibv_import_mr(pd, mr_handle);
+  return is_virtual(pd->context) ? guarded<import_mr>(pd, mr_handle)
+                                 : real_ibv_import_mr(pd, mr_handle);
 }
 
 VRDMA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
   if (is_virtual(mr->context))
-    unimport_mr(mr);
+    guarded<unimport_mr>(mr);
   else
     real_ibv_unimport_mr(mr);
 }
 
 VRDMA_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, uint32_t dm_handle) {
-  return is_virtual(context) ? import_dm(context, dm_handle)
+  return is_virtual(context) ? guarded<import_dm>(context, dm_handle)
                              : real_ibv_import_dm(context, dm_handle);
 }
 
 VRDMA_EXPORT void ibv_unimport_dm(ibv_dm* dm) {
   if (is_virtual(dm->context))
-    unimport_dm(dm);
+    guarded<unimport_dm>(dm);
   else
     real_ibv_unimport_dm(dm);
 }
@@ -105,11 +110,12 @@ VRDMA_EXPORT void ibv_unimport_dm(ibv_dm* dm) {
 // ---- Completion queues ------------------------------------------------------------------------
 
 VRDMA_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  return is_virtual(context) ? create_comp_channel(context) : real_ibv_create_comp_channel(context);
+  return is_virtual(context) ? guarded<create_comp_channel>(context)
+                             : real_ibv_create_comp_channel(context);
 }
 
 VRDMA_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  return is_virtual(channel->context) ? destroy_comp_channel(channel)
+  return is_virtual(channel->context) ? guarded<destroy_comp_channel>(channel)
                                       : real_ibv_destroy_comp_channel(channel);
 }
 
@@ -127,21 +133,22 @@ VRDMA_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_conte
   attr.channel = channel;
   attr.comp_vector = static_cast<uint32_t>(comp_vector);
   attr.wc_flags = IBV_WC_STANDARD_FLAGS;
-  return reinterpret_cast<ibv_cq*>(create_cq_ex(context, &attr));
+  return reinterpret_cast<ibv_cq*>(guarded<create_cq_ex>(context, &attr));
 }
 
 VRDMA_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) {
-  return is_virtual(cq->context) ? resize_cq(cq, cqe) : real_ibv_resize_cq(cq, cqe);
+  return is_virtual(cq->context) ? guarded<resize_cq>(cq, cqe) : real_ibv_resize_cq(cq, cqe);
 }
 
 VRDMA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
-  return is_virtual(cq->context) ? destroy_cq(cq) : real_ibv_destroy_cq(cq);
+  return is_virtual(cq->context) ? guarded<destroy_cq>(cq) : real_ibv_destroy_cq(cq);
 }
 
-VRDMA_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+VRDMA_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) try {
   return is_virtual(channel->context) ? get_cq_event(channel, cq, cq_context)
                                       : real_ibv_get_cq_event(channel, cq, cq_context);
 }
+VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned int nevents) {
   if (is_virtual(cq->context))
@@ -160,22 +167,22 @@ VRDMA_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
   attr.srq_type = IBV_SRQT_BASIC;
   attr.pd = pd;
-  ibv_srq* srq = create_srq_ex(pd->context, &attr);
+  ibv_srq* srq = guarded<create_srq_ex>(pd->context, &attr);
   if (srq != nullptr) init->attr = attr.attr;
   return srq;
 }
 
 VRDMA_EXPORT int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int attr_mask) {
-  return is_virtual(srq->context) ? modify_srq(srq, attr, attr_mask)
+  return is_virtual(srq->context) ? guarded<modify_srq>(srq, attr, attr_mask)
                                   : real_ibv_modify_srq(srq, attr, attr_mask);
 }
 
 VRDMA_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
-  return is_virtual(srq->context) ? query_srq(srq, attr) : real_ibv_query_srq(srq, attr);
+  return is_virtual(srq->context) ? guarded<query_srq>(srq, attr) : real_ibv_query_srq(srq, attr);
 }
 
 VRDMA_EXPORT int ibv_destroy_srq(ibv_srq* srq) {
-  return is_virtual(srq->context) ? destroy_srq(srq) : real_ibv_destroy_srq(srq);
+  return is_virtual(srq->context) ? guarded<destroy_srq>(srq) : real_ibv_destroy_srq(srq);
 }
 
 // ---- Queue pairs ------------------------------------------------------------------------------
@@ -192,23 +199,23 @@ VRDMA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   attr.sq_sig_all = init->sq_sig_all;
   attr.comp_mask = IBV_QP_INIT_ATTR_PD;
   attr.pd = pd;
-  ibv_qp* qp = create_qp_ex(pd->context, &attr);
+  ibv_qp* qp = guarded<create_qp_ex>(pd->context, &attr);
   if (qp != nullptr) init->cap = attr.cap;
   return qp;
 }
 
 VRDMA_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-  return is_virtual(qp->context) ? qp_to_qp_ex(qp) : real_ibv_qp_to_qp_ex(qp);
+  return is_virtual(qp->context) ? guarded<qp_to_qp_ex>(qp) : real_ibv_qp_to_qp_ex(qp);
 }
 
 VRDMA_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask) {
-  return is_virtual(qp->context) ? modify_qp(qp, attr, attr_mask)
+  return is_virtual(qp->context) ? guarded<modify_qp>(qp, attr, attr_mask)
                                  : real_ibv_modify_qp(qp, attr, attr_mask);
 }
 
 VRDMA_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask,
                               ibv_qp_init_attr* init_attr) {
-  return is_virtual(qp->context) ? query_qp(qp, attr, attr_mask, init_attr)
+  return is_virtual(qp->context) ? guarded<query_qp>(qp, attr, attr_mask, init_attr)
                                  : real_ibv_query_qp(qp, attr, attr_mask, init_attr);
 }
 
@@ -218,44 +225,46 @@ VRDMA_EXPORT int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode op, uint32
 }
 
 VRDMA_EXPORT int ibv_destroy_qp(ibv_qp* qp) {
-  return is_virtual(qp->context) ? destroy_qp(qp) : real_ibv_destroy_qp(qp);
+  return is_virtual(qp->context) ? guarded<destroy_qp>(qp) : real_ibv_destroy_qp(qp);
 }
 
 VRDMA_EXPORT int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return is_virtual(qp->context) ? attach_mcast(qp, gid, lid) : real_ibv_attach_mcast(qp, gid, lid);
+  return is_virtual(qp->context) ? guarded<attach_mcast>(qp, gid, lid)
+                                 : real_ibv_attach_mcast(qp, gid, lid);
 }
 
 VRDMA_EXPORT int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return is_virtual(qp->context) ? detach_mcast(qp, gid, lid) : real_ibv_detach_mcast(qp, gid, lid);
+  return is_virtual(qp->context) ? guarded<detach_mcast>(qp, gid, lid)
+                                 : real_ibv_detach_mcast(qp, gid, lid);
 }
 
 VRDMA_EXPORT int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-  return is_virtual(qp->context) ? set_ece(qp, ece) : real_ibv_set_ece(qp, ece);
+  return is_virtual(qp->context) ? guarded<set_ece>(qp, ece) : real_ibv_set_ece(qp, ece);
 }
 
 VRDMA_EXPORT int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-  return is_virtual(qp->context) ? query_ece(qp, ece) : real_ibv_query_ece(qp, ece);
+  return is_virtual(qp->context) ? guarded<query_ece>(qp, ece) : real_ibv_query_ece(qp, ece);
 }
 
 // ---- Address handles --------------------------------------------------------------------------
 
 VRDMA_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  return is_virtual(pd->context) ? create_ah(pd, attr) : real_ibv_create_ah(pd, attr);
+  return is_virtual(pd->context) ? guarded<create_ah>(pd, attr) : real_ibv_create_ah(pd, attr);
 }
 
 VRDMA_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc,
                                      ibv_grh* grh, ibv_ah_attr* attr) {
-  return is_virtual(context) ? init_ah_from_wc(context, port_num, wc, grh, attr)
+  return is_virtual(context) ? guarded<init_ah_from_wc>(context, port_num, wc, grh, attr)
                              : real_ibv_init_ah_from_wc(context, port_num, wc, grh, attr);
 }
 
 VRDMA_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port_num) {
   if (!is_virtual(pd->context)) return real_ibv_create_ah_from_wc(pd, wc, grh, port_num);
   ibv_ah_attr attr{};
-  if (init_ah_from_wc(pd->context, port_num, wc, grh, &attr) != 0) return nullptr;
-  return create_ah(pd, &attr);
+  if (guarded<init_ah_from_wc>(pd->context, port_num, wc, grh, &attr) != 0) return nullptr;
+  return guarded<create_ah>(pd, &attr);
 }
 
 VRDMA_EXPORT int ibv_destroy_ah(ibv_ah* ah) {
-  return is_virtual(ah->context) ? destroy_ah(ah) : real_ibv_destroy_ah(ah);
+  return is_virtual(ah->context) ? guarded<destroy_ah>(ah) : real_ibv_destroy_ah(ah);
 }

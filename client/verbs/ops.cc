@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/verbs/guard.h"
 #include "client/verbs/virtual.h"
 
 namespace vrdma::client {
@@ -43,53 +44,53 @@ void set_ops(verbs_context* all, VirtualDevice* device) {
   ::pthread_mutex_init(&context.mutex, nullptr);
 
   context.ops = ibv_context_ops{};
-  context.ops.alloc_mw = alloc_mw;
-  context.ops.bind_mw = bind_mw;
-  context.ops.dealloc_mw = dealloc_mw;
+  context.ops.alloc_mw = guarded<alloc_mw>;
+  context.ops.bind_mw = guarded<bind_mw>;
+  context.ops.dealloc_mw = guarded<dealloc_mw>;
   context.ops.poll_cq = poll_cq;
   context.ops.req_notify_cq = req_notify_cq;
   context.ops.post_srq_recv = post_srq_recv;
   context.ops.post_send = post_send;
   context.ops.post_recv = post_recv;
 
-  all->query_port = sized_query_port;
-  all->advise_mr = advise_mr;
-  all->alloc_null_mr = alloc_null_mr;
-  all->read_counters = read_counters;
-  all->attach_counters_point_flow = attach_counters_point_flow;
-  all->create_counters = create_counters;
-  all->destroy_counters = destroy_counters;
-  all->reg_dm_mr = reg_dm_mr;
-  all->alloc_dm = alloc_dm;
-  all->free_dm = free_dm;
-  all->modify_flow_action_esp = modify_flow_action_esp;
-  all->destroy_flow_action = destroy_flow_action;
-  all->create_flow_action_esp = create_flow_action_esp;
-  all->modify_qp_rate_limit = modify_qp_rate_limit;
-  all->alloc_parent_domain = alloc_parent_domain;
-  all->dealloc_td = dealloc_td;
-  all->alloc_td = alloc_td;
-  all->modify_cq = modify_cq;
-  all->post_srq_ops = post_srq_ops;
-  all->destroy_rwq_ind_table = destroy_rwq_ind_table;
-  all->create_rwq_ind_table = create_rwq_ind_table;
-  all->destroy_wq = destroy_wq;
-  all->modify_wq = modify_wq;
-  all->create_wq = create_wq;
-  all->query_rt_values = query_rt_values;
-  all->create_cq_ex = create_cq_ex;
+  all->query_port = guarded<sized_query_port>;
+  all->advise_mr = guarded<advise_mr>;
+  all->alloc_null_mr = guarded<alloc_null_mr>;
+  all->read_counters = guarded<read_counters>;
+  all->attach_counters_point_flow = guarded<attach_counters_point_flow>;
+  all->create_counters = guarded<create_counters>;
+  all->destroy_counters = guarded<destroy_counters>;
+  all->reg_dm_mr = guarded<reg_dm_mr>;
+  all->alloc_dm = guarded<alloc_dm>;
+  all->free_dm = guarded<free_dm>;
+  all->modify_flow_action_esp = guarded<modify_flow_action_esp>;
+  all->destroy_flow_action = guarded<destroy_flow_action>;
+  all->create_flow_action_esp = guarded<create_flow_action_esp>;
+  all->modify_qp_rate_limit = guarded<modify_qp_rate_limit>;
+  all->alloc_parent_domain = guarded<alloc_parent_domain>;
+  all->dealloc_td = guarded<dealloc_td>;
+  all->alloc_td = guarded<alloc_td>;
+  all->modify_cq = guarded<modify_cq>;
+  all->post_srq_ops = guarded<post_srq_ops>;
+  all->destroy_rwq_ind_table = guarded<destroy_rwq_ind_table>;
+  all->create_rwq_ind_table = guarded<create_rwq_ind_table>;
+  all->destroy_wq = guarded<destroy_wq>;
+  all->modify_wq = guarded<modify_wq>;
+  all->create_wq = guarded<create_wq>;
+  all->query_rt_values = guarded<query_rt_values>;
+  all->create_cq_ex = guarded<create_cq_ex>;
   all->priv = nullptr;
-  all->query_device_ex = sized_query_device_ex;
-  all->ibv_destroy_flow = destroy_flow;
+  all->query_device_ex = guarded<sized_query_device_ex>;
+  all->ibv_destroy_flow = guarded<destroy_flow>;
   all->ABI_placeholder2 = nullptr;
-  all->ibv_create_flow = create_flow;
+  all->ibv_create_flow = guarded<create_flow>;
   all->ABI_placeholder1 = nullptr;
-  all->open_qp = open_qp;
-  all->create_qp_ex = create_qp_ex;
-  all->get_srq_num = get_srq_num;
-  all->create_srq_ex = create_srq_ex;
-  all->open_xrcd = open_xrcd;
-  all->close_xrcd = close_xrcd;
+  all->open_qp = guarded<open_qp>;
+  all->create_qp_ex = guarded<create_qp_ex>;
+  all->get_srq_num = guarded<get_srq_num>;
+  all->create_srq_ex = guarded<create_srq_ex>;
+  all->open_xrcd = guarded<open_xrcd>;
+  all->close_xrcd = guarded<close_xrcd>;
   all->_ABI_placeholder3 = 0;
   all->sz = sizeof *all;
 }

@@ -54,7 +54,7 @@ Result<void> send_message(int socket, const void* data, size_t size, const std::
   }
 }
 
-Received receive_any(int socket, void* data, size_t size, int flags) {
+Received receive_any(int socket, void* data, size_t size, int flags, std::vector<Fd> fds) {
   iovec piece{data, size};
   Control control{};
   msghdr message{};
@@ -62,6 +62,7 @@ Received receive_any(int socket, void* data, size_t size, int flags) {
   message.msg_iovlen = 1;
   message.msg_control = control.buffer;
   Received received;
+  received.fds = std::move(fds);
   do {
     message.msg_controllen = sizeof control.buffer;
     received.length = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_TRUNC | flags);
@@ -99,14 +100,15 @@ Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>
   const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
   Received received;
   for (;;) {
-    received = receive_any(socket, data, size, linger != nullptr ? MSG_DONTWAIT : 0);
+    received =
+        receive_any(socket, data, size, linger != nullptr ? MSG_DONTWAIT : 0, std::move(*fds));
+    *fds = std::move(received.fds);
     if (received.length >= 0 || received.error != EAGAIN || linger == nullptr) break;
     if (!linger->again()) linger = nullptr;
   }
   if (received.length < 0) return fail_errno("receive a session message", received.error);
   if (sender != nullptr) *sender = received.sender;
-  const bool too_many = received.fds.size() > kMaxFds;
-  std::move(received.fds.begin(), received.fds.end(), std::back_inserter(*fds));
+  const bool too_many = fds->size() > kMaxFds;
   if (received.length == 0) return fail(ECONNRESET, "the session was closed by its peer");
   if (received.truncated ? !linger_wanted : too_many)
     return fail(EBADMSG, "a session message has too many file descriptors");

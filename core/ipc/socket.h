@@ -43,8 +43,10 @@ struct Received {
   std::vector<base::Fd> fds;
   Sender sender;
 };
-// `flags` as of recvmsg(2), beside MSG_CMSG_CLOEXEC and MSG_TRUNC.
-[[nodiscard]] Received receive_any(int socket, void* data, size_t size, int flags);
+// `flags` as of recvmsg(2), beside MSG_CMSG_CLOEXEC and MSG_TRUNC. The descriptors are added to
+// `fds`; nothing is thrown while its capacity suffices.
+[[nodiscard]] Received receive_any(int socket, void* data, size_t size, int flags,
+                                   std::vector<base::Fd> fds = {});
 
 // A range of versions whose messages say their size at the place of Request::size, and which are
 // served. Messages of others are taken at whatever length, so that they can be refused in words.
