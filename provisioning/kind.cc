@@ -44,7 +44,7 @@ constexpr std::array<KindTraits, kKindCount> kTraits{{
 }};
 static_assert(kTraits[static_cast<size_t>(Kind::kCpu)].name == "cpu");
 
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string quoted(std::string_view text) { return std::string("'").append(text).append("'"); }
 
 base::Result<uint64_t> parse_limit(std::string_view text) {
   if (text == "max") return kCeiling;
