@@ -194,26 +194,45 @@ std::string Cm::new_file() {
   return settings_.state_dir + "/" + std::to_string(++last_file_) + kCmFile;
 }
 
-void Cm::adopt_sessions() {
+void Cm::keep_sessions(const SessionSettings& settings) {
+  settings_ = settings;
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, kCmFile)) {
     last_file_ = std::max(last_file_, number);
     auto file = CmSessionFile::open(path);
-    auto session =
-        file ? CmSession::adopt(*this, std::move(*file), [this](CmSession* over) { forget(over); })
-             : pass(std::move(file).error());
-    if (session) {
-      sessions_.push_back(std::move(*session));
+    auto who = file ? file->who() : pass(std::move(file).error());
+    if (who) {
+      found_.emplace_back(who->netns, std::move(*file));
       continue;
     }
-    if (session.error().code() != ESRCH)
-      spdlog::warn("the rdma_cm session in {} cannot be taken over: {}", path,
-                   session.error().message());
+    spdlog::warn("the rdma_cm session in {} cannot be taken over: {}", path, who.error().message());
     ::unlink(path.c_str());
   }
-  mux_.end_widowed();
+}
+
+void Cm::adopt_sessions(std::set<uint64_t> later) {
+  later_ = std::move(later);
+  for (auto it = found_.begin(); it != found_.end();) {
+    if (awaits_others(it->first)) {
+      ++it;
+      continue;
+    }
+    auto session =
+        CmSession::adopt(*this, std::move(it->second), [this](CmSession* over) { forget(over); });
+    if (session)
+      sessions_.push_back(std::move(*session));
+    else if (session.error().code() != ESRCH)
+      spdlog::warn("netns {}: an rdma_cm session cannot be taken over: {}", it->first,
+                   session.error().message());
+    it = found_.erase(it);
+  }
+  if (later_.empty()) mux_.end_widowed();
 }
 
 void Cm::end_left_by(uint64_t netns, const rdma::Peer& process) {
+  found_.remove_if([&](const auto& found) {
+    const auto who = found.second.who();
+    return found.first == netns && who && who->process == process;
+  });
   for (const auto& session : sessions_)
     if (session->netns() == netns && session->is_left_by(process)) session->end();
 }
@@ -221,6 +240,8 @@ void Cm::end_left_by(uint64_t netns, const rdma::Peer& process) {
 void Cm::leave_sessions() {
   for (const auto& session : sessions_) session->leave();
   sessions_.clear();
+  for (auto& [netns, file] : found_) file.leave();
+  found_.clear();
 }
 
 CmSession* Cm::session(uint64_t netns, const uint8_t* secret) const {

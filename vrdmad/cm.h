@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "qp1mux/loopback.h"
 #include "qp1mux/mux.h"
 #include "vrdmad/cm_device.h"
+#include "vrdmad/cm_session_file.h"
 #include "vrdmad/request_rate.h"
 #include "vrdmad/session_socket.h"
 #include "vrdmad/vdevice.h"
@@ -79,10 +81,14 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   Cm(const Cm&) = delete;
   Cm& operator=(const Cm&) = delete;
 
-  // How sessions outlive this daemon; before there are any. Without it they do not.
-  void keep_sessions(const SessionSettings& settings) { settings_ = settings; }
-  // Takes over what a dead daemon had. All vdevices, and sessions of verbs, are there.
-  void adopt_sessions();
+  // How sessions outlive this daemon, and what a dead one had; before there are any. Without it
+  // they do not.
+  void keep_sessions(const SessionSettings& settings);
+  // Takes over what the dead one had. The vdevices and the sessions of verbs are there, but for
+  // those of the namespaces `later`: theirs come with another call, and until then their programs
+  // are told to wait.
+  void adopt_sessions(std::set<uint64_t> later);
+  [[nodiscard]] bool awaits_others(uint64_t netns) const { return later_.contains(netns); }
   // For another daemon: nothing is ended by what comes after.
   void leave_sessions();
 
@@ -147,6 +153,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
   CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;
+  std::list<std::pair<uint64_t, CmSessionFile>> found_;  // by namespace; not taken over yet
+  std::set<uint64_t> later_;
   SessionSettings settings_;
   uint32_t last_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);

@@ -96,6 +96,7 @@ bool CmSession::is_left_by(const rdma::Peer& process) const {
 
 // Said on a connection of its own, which becomes that of the session that it names.
 int CmSession::resume(const ipc::CmRequest& request) {
+  if (cm_.awaits_others(netns())) return EAGAIN;
   CmSession* other = cm_.session(netns(), request.param.data);
   if (other == nullptr || other == this || !other->file_.active() ||
       other->who_.process != who_.process)

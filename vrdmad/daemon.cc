@@ -147,6 +147,11 @@ Result<Daemon::Record*> Daemon::find(const std::string& name) {
   return fail(ENOENT, "there is no vdevice '" + name + "'");
 }
 
+Daemon::Record* Daemon::find(const std::string& name, uint64_t id) {
+  const auto it = records_.find(name);
+  return it != records_.end() && it->second->id == id ? it->second.get() : nullptr;
+}
+
 // `wanted`, or the next one that no vdevice of the namespace has. A lost one keeps its own.
 uint32_t Daemon::free_number(uint64_t cookie, uint32_t wanted, const std::string& name) const {
   std::set<uint32_t> taken;
@@ -334,26 +339,27 @@ void Daemon::on_link_gone(const std::string& name, uint64_t id, const std::strin
     const auto found = find(name);
     if (!found || (*found)->id != id) return;
     remove(name, reason);
-    // Otherwise it is lost after the next start.
-    if (auto erased = store_.erase(name); !erased)
-      spdlog::error("vdevice {}: it is not forgotten: {}", name, erased.error().message());
+    forget_later(name);  // otherwise it is lost after the next start
   });
 }
 
 void Daemon::remove(const std::string& name, const std::string& reason) {
-  const auto it = records_.find(name);
-  VdevInfo last = info(*it->second);
-  for (const auto& row : counter_rows(*it->second))
+  const Record& record = *records_.at(name);
+  const VdevInfo last = info(record);
+  for (const auto& row : counter_rows(record))
     if (!row.gauge) gone_.add(row);
-  const std::unique_ptr<Record> gone = std::move(it->second);
-  records_.erase(it);
+  take_out(name);
+  tell(WatchEvent::Type::kRemoved, last, reason);
+}
+
+void Daemon::take_out(const std::string& name) {
+  const std::unique_ptr<Record> gone = std::move(records_.extract(name).mapped());
   gone->socket = nullptr;
   gone->cm_socket = nullptr;
   gone->cm = nullptr;
   gone->in_worker = nullptr;
   gone->watch = {};
   members_changed(gone->fabric);
-  tell(WatchEvent::Type::kRemoved, last, reason);
 }
 
 // Not when its last vdevice goes: the next one may be made at once.
@@ -397,8 +403,17 @@ void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string
   for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
 }
 
+// What operators change is made in two steps on the control thread, which serves others while the
+// change gets to the disk: the caller waits for that in between.
+struct Daemon::Begun {
+  uint64_t id = 0;  // the record's
+  VdevInfo info;
+  std::future<Result<void>> on_disk;
+};
+
 Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
-  return call([&]() -> Result<VdevInfo> {
+  std::map<std::string, Lost>::node_type replaced;
+  auto begun = call([&]() -> Result<Begun> {
     const std::string fabric = fabric_of(spec);
     // From now on it is a member: what others have beyond their own addresses is free for it.
     joining_ = &spec;
@@ -407,30 +422,51 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
     joining_ = nullptr;
     if (!record) members_changed(fabric);
     if (!record) return pass(std::move(record.error()));
-    if (auto stored = store(**record); !stored)
+    replaced = lost_.extract(spec.name);
+    Record& made = *records_.emplace(spec.name, std::move(*record)).first->second;
+    return Begun{made.id, info(made), store(made)};
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  auto stored = begun->on_disk.get();
+  return call([&]() -> Result<VdevInfo> {
+    const bool there = find(spec.name, begun->id) != nullptr;
+    if (!stored) {
+      if (there) take_out(spec.name);
+      if (!replaced.empty()) lost_.insert(std::move(replaced));
       return pass(std::move(stored.error()), "vdevice '" + spec.name + "' is not made");
-    lost_.erase(spec.name);
-    VdevInfo made = info(**record);
-    records_.emplace(spec.name, std::move(*record));
+    }
+    const VdevInfo& made = begun->info;
+    if (patience_.active()) adopt_those_that_can();
     forget_tenants();
     spdlog::info("vdevice {}: created on {} in netns {}", made.name, made.netdev, made.netns);
-    tell(WatchEvent::Type::kAdded, made, "created");
+    if (there) tell(WatchEvent::Type::kAdded, made, "created");
     return made;
   });
 }
 
 Result<void> Daemon::delete_vdev(const std::string& name) {
+  const std::lock_guard one_at_a_time(changes_);
+  auto begun = call([&]() -> Result<Begun> {
+    const bool lost = lost_.contains(name);
+    auto found = find(name);
+    if (!found && !lost) return pass(std::move(found.error()));
+    if (found) (*found)->leaving = true;
+    return Begun{found ? (*found)->id : 0, {}, writer_.write(Store::Forgotten{name})};
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  auto erased = begun->on_disk.get();
   return call([&]() -> Result<void> {
-    const auto lost = lost_.find(name);
-    if (lost == lost_.end())
-      if (auto found = find(name); !found) return pass(std::move(found.error()));
-    if (auto erased = store_.erase(name); !erased)
+    Record* const record = find(name, begun->id);
+    if (!erased) {
+      if (record != nullptr) record->leaving = false;
+      if (record != nullptr) store_again(*record);
       return pass(std::move(erased.error()), "vdevice '" + name + "' is not deleted");
-    if (lost == lost_.end()) {
+    }
+    if (record != nullptr) {
       remove(name, "deleted");
-    } else {
-      const VdevInfo last = info(lost->second);
-      lost_.erase(lost);
+    } else if (const auto lost = lost_.extract(name); begun->id == 0 && !lost.empty()) {
+      const VdevInfo last = info(lost.mapped());
+      if (patience_.active()) adopt_those_that_can();
       members_changed(last.fabric);
       tell(WatchEvent::Type::kRemoved, last, "deleted");
     }
@@ -460,36 +496,45 @@ std::vector<VdevInfo> Daemon::list_vdevs() {
 
 Result<VdevInfo> Daemon::set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) {
-  return call([&]() -> Result<VdevInfo> {
+  const std::lock_guard one_at_a_time(changes_);
+  const auto settings = to_settings(quota);
+  std::vector<QuotaSetting> before;
+  auto begun = call([&]() -> Result<Begun> {
     auto found = find(name);
     if (!found) return pass(std::move(found.error()));
     Record& record = **found;
-    const auto settings = to_settings(quota);
     if (auto ok = record.allotment.check(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
-    Worker& worker = worker_of(record.fabric);
-    if (auto ok = worker.check_limits(name, settings); !ok) return pass(std::move(ok.error()));
+    if (auto ok = worker_of(record.fabric).check_limits(name, settings); !ok)
+      return pass(std::move(ok.error()));
     // On disk first: what has been set could not always be taken back.
-    const auto before = record.spec.quota;
-    const auto had = record.allotment.settings();
+    before = record.spec.quota;
     merge(quota, &record.spec.quota);
-    auto ok = store(record);
-    if (!ok) {
-      record.spec.quota = before;
-      return pass(std::move(ok.error()), "the quota of vdevice '" + name + "' is not changed");
+    return Begun{record.id, {}, store(record)};
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  auto stored = begun->on_disk.get();
+  return call([&]() -> Result<VdevInfo> {
+    Record* const record = find(name, begun->id);
+    if (record == nullptr) return fail(ENOENT, "vdevice '" + name + "' has gone meanwhile");
+    if (!stored) {
+      record->spec.quota = before;
+      return pass(std::move(stored.error()), "the quota of vdevice '" + name + "' is not changed");
     }
-    record.allotment.change(settings);
+    Worker& worker = worker_of(record->fabric);
+    const auto had = record->allotment.settings();
+    record->allotment.change(settings);
     // Since it was checked, more may be in use.
-    ok = worker.set_limits(name, settings, record.allotment.limited());
-    if (ok) ok = record.cm->set_limits(settings);
+    auto ok = worker.set_limits(name, settings, record->allotment.limited());
+    if (ok) ok = record->cm->set_limits(settings);
     if (!ok) {
-      record.allotment.change(had);
-      record.spec.quota = before;
-      store_again(record);
+      record->allotment.change(had);
+      record->spec.quota = before;
+      store_again(*record);
       return pass(std::move(ok.error()));
     }
-    set_entrance(record);
-    VdevInfo changed = info(record);
+    set_entrance(*record);
+    VdevInfo changed = info(*record);
     tell(WatchEvent::Type::kChanged, changed, "quota changed");
     return changed;
   });
@@ -514,7 +559,7 @@ std::vector<CounterRow> Daemon::counters() {
 
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const std::string& name = record.spec.name;
-  const VdeviceUse use = worker_of(record.fabric).use(name);
+  const VdeviceUse use = worker_of(record.fabric).use_of_all(name);
   auto rows = vdevice_rows({name, record.tenant}, use, quota_rows(record, use), record.foreign,
                            record.cm->endpoint().counters());
   rows.push_back({name, "addresses_ignored", record.ignored_so_far, {}, false, record.tenant});
@@ -527,6 +572,7 @@ std::vector<CounterRow> Daemon::counter_rows() {
   std::vector<CounterRow> rows;
   rows.push_back({"daemon", "vdevices", records_.size(), {}, true});
   rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
+  rows.push_back({"daemon", "store_commits", store_.commits(), {}, false});
   rows.push_back({"daemon", "gids_refused", gids_.refusals()});
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto longest =

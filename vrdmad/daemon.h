@@ -14,6 +14,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@
 #include "vrdmad/parent.h"
 #include "vrdmad/run_dir.h"
 #include "vrdmad/session_socket.h"
-#include "vrdmad/store.h"
+#include "vrdmad/store_thread.h"
 #include "vrdmad/sysfs_tree.h"
 #include "vrdmad/worker.h"
 
@@ -77,6 +78,7 @@ class Daemon final : public AdminBackend {
     return result.get();
   }
 
+  struct Begun;
   struct Lost {
     StoredVdev vdev;
     std::string reason;
@@ -101,9 +103,14 @@ class Daemon final : public AdminBackend {
   };
   FoundSessions find_sessions();
   void adopt(FoundSessions found);
+  void adopt_those_that_can();
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
-  base::Result<void> store(Record& record);
+  std::future<base::Result<void>> store(Record& record);
+  // After a change that was not an operator's: nobody waits for the disk.
   void store_again(Record& record);
+  void forget_later(const std::string& name);
+  // The vdevice of that name, if it is still the one with that id.
+  [[nodiscard]] Record* find(const std::string& name, uint64_t id);
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
@@ -124,11 +131,15 @@ class Daemon final : public AdminBackend {
   void on_link_changed(const std::string& name, const netns::Link& link);
   void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
   void remove(const std::string& name, const std::string& reason);
+  void take_out(const std::string& name);  // nobody is told of it
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
 
   base::EventLoop& loop_;
   const RunDir& run_dir_;
-  Store& store_;
+  Store& store_;  // read at the start, then the thread's
+  StoreThread writer_{store_};
+  // What operators change takes a while on disk: all but creations one after the other.
+  std::mutex changes_;
   SessionSettings settings_;
   std::vector<std::unique_ptr<Parent>> parents_ = find_parents();
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -138,6 +149,10 @@ class Daemon final : public AdminBackend {
   Cm cm_{loop_};
   std::map<std::string, std::unique_ptr<Record>> records_;
   std::map<std::string, Lost> lost_;
+  // Sessions of a dead daemon, of fabrics in which one of them has lost its vdevice; for half of
+  // the time that programs wait.
+  std::vector<std::unique_ptr<SessionFile>> left_;
+  base::EventLoop::Timer patience_;
   const VdevSpec* joining_ = nullptr;  // while it is made
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;

@@ -67,18 +67,25 @@ std::vector<BudgetInfo> Daemon::budgets(BudgetSpec::Scope scope) {
 }
 
 Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
-  return call([&]() -> Result<BudgetInfo> {
+  const std::lock_guard one_at_a_time(changes_);
+  const auto scope = to_scope(spec.scope);
+  provisioning::BudgetSpec before;
+  auto begun = call([&]() -> Result<std::future<Result<void>>> {
     if (spec.scope == BudgetSpec::Scope::kTenant) {
       if (auto ok = check_name("the tenant", spec.name); !ok) return pass(std::move(ok.error()));
     } else if (std::none_of(parents_.begin(), parents_.end(),
                             [&](const auto& parent) { return parent->name() == spec.name; })) {
       return fail(ENODEV, "there is no parent '" + spec.name + "': see `vrdmactl parent list`");
     }
-    const auto scope = to_scope(spec.scope);
-    const provisioning::BudgetSpec before = budgets_.spec(scope, spec.name);
+    before = budgets_.spec(scope, spec.name);
     if (auto set = budgets_.set(scope, spec.name, to_spec(spec)); !set)
       return pass(std::move(set.error()));
-    if (auto stored = store_.put(from_spec(spec, budgets_.spec(scope, spec.name))); !stored) {
+    return writer_.write(from_spec(spec, budgets_.spec(scope, spec.name)));
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  auto stored = begun->get();
+  return call([&]() -> Result<BudgetInfo> {
+    if (!stored) {
       budgets_.put_back(scope, spec.name, before);
       return pass(std::move(stored.error()), "what it has is not changed");
     }

@@ -19,7 +19,8 @@ struct Daemon::Record {
   std::string tenant, fabric;
   gid::NodeGuid node_guid;
   netns::Link link;
-  StoredVdev stored;                        // as it is on disk
+  StoredVdev stored;                        // as it is on disk, or will be
+  bool leaving = false;                     // it is being deleted: nothing of it is stored any more
   uint32_t number = 0;                      // of its session socket
   std::vector<gid::Prefix> prefixes;        // as the operator said
   std::vector<verbs::Gid> first_addresses;  // that the netdev had when it was made

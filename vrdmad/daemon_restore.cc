@@ -97,19 +97,51 @@ Daemon::FoundSessions Daemon::find_sessions() {
   return found;
 }
 
-// Each by the worker of its vdevice, all of them at once: the next to come finds all that there is.
 void Daemon::adopt(FoundSessions found) {
   for (const auto& path : found.unusable) ::unlink(path.c_str());
-  std::map<Worker*, std::vector<std::unique_ptr<SessionFile>>> of_workers;
-  for (auto& file : found.files) {
-    file->keep(false);
-    const auto its = records_.find(summary_of(*file)->vdevice);
-    Worker& worker = its != records_.end() ? worker_of(its->second->fabric) : *workers_.front();
-    of_workers[&worker].push_back(std::move(file));
-  }
-  for (auto& [worker, its] : of_workers) worker->adopt(std::move(its));
+  left_ = std::move(found.files);
   cm_.keep_sessions(settings_);
-  cm_.adopt_sessions();
+  // Those that wait for another's vdevice must come before their programs give up.
+  patience_ = loop_.after(std::chrono::milliseconds(settings_.grace_ms / 2), [this] {
+    patience_.reset();
+    adopt_those_that_can();
+  });
+  adopt_those_that_can();
+}
+
+// A fabric is taken over as a whole, so that each queue pair finds its peer: when all vdevices are
+// there that have sessions, or when no program waits any longer.
+void Daemon::adopt_those_that_can() {
+  std::set<std::string> with_sessions, later;
+  for (const auto& file : left_) with_sessions.insert(summary_of(*file)->vdevice);
+  for (const auto& [name, lost] : lost_)
+    if (patience_.active() && with_sessions.contains(name)) later.insert(fabric_of(lost.vdev.spec));
+  std::set<uint64_t> namespaces;
+  for (const auto& [name, record] : records_)
+    if (later.contains(record->fabric)) namespaces.insert(record->link.netns_cookie);
+  for (const auto& [name, lost] : lost_)
+    if (later.contains(fabric_of(lost.vdev.spec))) namespaces.insert(lost.vdev.netns_cookie);
+
+  std::map<Worker*, std::vector<std::unique_ptr<SessionFile>>> of_workers;
+  std::vector<std::unique_ptr<SessionFile>> left;
+  for (auto& file : left_) {
+    const std::string vdevice = summary_of(*file)->vdevice;
+    const auto its = records_.find(vdevice);
+    const auto lost = lost_.find(vdevice);
+    const std::string fabric = its != records_.end() ? its->second->fabric
+                               : lost != lost_.end() ? fabric_of(lost->second.vdev.spec)
+                                                     : std::string();
+    if (later.contains(fabric)) {
+      left.push_back(std::move(file));
+      continue;
+    }
+    file->keep(false);
+    of_workers[&worker_of(fabric)].push_back(std::move(file));
+  }
+  left_ = std::move(left);
+  for (const auto& worker : workers_) worker->adopt(std::move(of_workers[worker.get()]), later);
+  cm_.adopt_sessions(std::move(namespaces));
+  if (later.empty()) patience_.reset();
 }
 
 void Daemon::retry_later() {
@@ -142,14 +174,14 @@ void Daemon::restore_lost() {
     store_again(made);
     tell(WatchEvent::Type::kChanged, info(made), "restored");
   }
+  if (patience_.active()) adopt_those_that_can();
   retry_later();
 }
 
 // Its namespace has ended.
 void Daemon::forget(const std::string& name, const std::string& reason) {
   spdlog::warn("vdevice {}: {}, so it is deleted", name, reason);
-  if (auto erased = store_.erase(name); !erased)
-    spdlog::error("vdevice {}: it is not forgotten: {}", name, erased.error().message());
+  forget_later(name);
 }
 
 StoredVdev Daemon::stored_form(const Record& record) const {
@@ -165,19 +197,19 @@ StoredVdev Daemon::stored_form(const Record& record) const {
   return stored;
 }
 
-Result<void> Daemon::store(Record& record) {
-  StoredVdev now = stored_form(record);
-  if (now == record.stored) return {};
-  if (auto stored = store_.put(now); !stored) return pass(std::move(stored.error()));
-  record.stored = std::move(now);
-  return {};
+std::future<Result<void>> Daemon::store(Record& record) {
+  record.stored = stored_form(record);
+  return writer_.write(record.stored);
 }
 
-// After a change that was not an operator's: there is nobody to be told of an error.
 void Daemon::store_again(Record& record) {
-  if (auto stored = store(record); !stored)
-    spdlog::error("vdevice {}: {}", record.spec.name, stored.error().message());
+  StoredVdev now = stored_form(record);
+  if (record.leaving || now == record.stored) return;
+  record.stored = now;
+  writer_.write_later(std::move(now));
 }
+
+void Daemon::forget_later(const std::string& name) { writer_.write_later(Store::Forgotten{name}); }
 
 VdevInfo Daemon::info(const Lost& lost) {
   const VdevSpec& spec = lost.vdev.spec;

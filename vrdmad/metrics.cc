@@ -28,6 +28,7 @@ const std::map<std::string, std::string>& helps() {
   static const std::map<std::string, std::string> texts{
       {"vdevices", "vdevices there are"},
       {"vdevices_lost", "vdevices that could not be restored (yet)"},
+      {"store_commits", "transactions that were put on disk"},
       {"sessions", "processes that have the vdevice open"},
       {"sessions_opened", "sessions ever opened"},
       {"sessions_malformed", "sessions ended because of what they sent or wrote"},

@@ -304,7 +304,7 @@ int Session::resume(const ipc::Request& request) {
     other->attach(std::move(socket_), request.sequence);
     return 0;
   }
-  return ESTALE;
+  return vdevice_->awaits_others ? EAGAIN : ESTALE;
 }
 
 void Session::attach(Fd socket, uint32_t sequence) {

@@ -172,6 +172,7 @@ class Store::Transaction {
   Result<void> commit() {
     auto done = store_.execute("COMMIT");
     if (done) open_ = false;
+    if (done) ++store_.commits_;
     return done;
   }
 
@@ -357,10 +358,25 @@ Result<std::vector<BudgetSpec>> Store::budgets() {
   }
 }
 
-Result<void> Store::put(const BudgetSpec& budget) {
-  const std::string scope = budget.scope == BudgetSpec::Scope::kParent ? kParent : kTenant;
+std::vector<Result<void>> Store::write(const std::vector<Change>& changes) {
+  if (changes.size() > 1 && commit(changes.data(), changes.size()))
+    return std::vector<Result<void>>(changes.size());
+  std::vector<Result<void>> results;
+  for (const auto& change : changes) results.push_back(commit(&change, 1));
+  return results;
+}
+
+Result<void> Store::commit(const Change* changes, size_t count) {
   Transaction transaction(*this);
   if (auto begun = transaction.begin(); !begun) return begun;
+  for (const Change* change = changes; change != changes + count; ++change)
+    if (auto made = std::visit([this](const auto& one) { return make(one); }, *change); !made)
+      return made;
+  return transaction.commit();
+}
+
+Result<void> Store::make(const BudgetSpec& budget) {
+  const std::string scope = budget.scope == BudgetSpec::Scope::kParent ? kParent : kTenant;
   Statement forget(*this, "DELETE FROM budget WHERE scope = ? AND name = ?");
   if (auto done = forget.text(scope).text(budget.name).run(); !done) return done;
   Statement add(*this, "INSERT INTO budget VALUES (?, ?, ?)");
@@ -373,13 +389,11 @@ Result<void> Store::put(const BudgetSpec& budget) {
       row.text(scope).text(budget.name).text(what).text(limit.kind).number(limit.limit);
       if (auto done = row.run(); !done) return done;
     }
-  return transaction.commit();
+  return {};
 }
 
-Result<void> Store::put(const StoredVdev& vdev) {
+Result<void> Store::make(const StoredVdev& vdev) {
   const VdevSpec& spec = vdev.spec;
-  Transaction transaction(*this);
-  if (auto begun = transaction.begin(); !begun) return begun;
   Statement forget(*this, "DELETE FROM vdev WHERE name = ?");
   if (auto done = forget.text(spec.name).run(); !done) return done;
   Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
@@ -411,12 +425,12 @@ Result<void> Store::put(const StoredVdev& vdev) {
       if (auto done = row.text(spec.name).number(place).blob((*gids)[place].bytes).run(); !done)
         return done;
     }
-  return transaction.commit();
+  return {};
 }
 
-Result<void> Store::erase(const std::string& name) {
+Result<void> Store::make(const Forgotten& forgotten) {
   Statement statement(*this, "DELETE FROM vdev WHERE name = ?");
-  return statement.text(name).run();
+  return statement.text(forgotten.name).run();
 }
 
 }  // namespace vrdma::vrdmad

@@ -2,18 +2,20 @@
 //
 //   S/state.db, S/state.db-wal   0600, in a directory of 0700
 //
-// Write-ahead log, synchronous=FULL, one transaction a change: what a function here has returned
-// success for is on disk, and what it has returned an error for has changed nothing. The database
+// Write-ahead log, synchronous=FULL: what write() has returned success for is on disk, and what it
+// has returned an error for has changed nothing. The database
 // is locked as long as the daemon lives (locking_mode=EXCLUSIVE). Its form has a number,
 // user_version: an older one is migrated step by step when it is opened (kMigrations in store.cc:
 // to add a table or a column, add a step), a newer one is refused.
 //
-// Used by the control thread only, which waits for the disk.
+// Used by one thread at a time: by the control thread at the start, then by that of store_thread.h.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/error.h"
@@ -56,10 +58,18 @@ class Store {
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
   // Of tenants and parents; all that was set of each.
   [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
-  [[nodiscard]] base::Result<void> put(const BudgetSpec& budget);  // adds it, or replaces it
-  // Adds the vdevice, or replaces what is known of one of that name.
-  [[nodiscard]] base::Result<void> put(const StoredVdev& vdev);
-  [[nodiscard]] base::Result<void> erase(const std::string& name);  // no error if there is none
+
+  // A vdevice that is not to be known any more; no error if it is not.
+  struct Forgotten {
+    std::string name;
+  };
+  // A vdevice or a budget is added, or replaces what is known by that name.
+  using Change = std::variant<StoredVdev, BudgetSpec, Forgotten>;
+  // Makes the changes in their order: in one transaction if all of them can be made, else each in
+  // its own. The result of each.
+  [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
+  // Transactions that were committed. Any thread.
+  [[nodiscard]] uint64_t commits() const { return commits_; }
 
  private:
   class Statement;
@@ -70,9 +80,14 @@ class Store {
   [[nodiscard]] base::Result<void> migrate();
   [[nodiscard]] base::Result<void> execute(const std::string& sql);
   [[nodiscard]] tl::unexpected<base::Error> failure() const;
+  [[nodiscard]] base::Result<void> commit(const Change* changes, size_t count);
+  [[nodiscard]] base::Result<void> make(const BudgetSpec& budget);
+  [[nodiscard]] base::Result<void> make(const StoredVdev& vdev);
+  [[nodiscard]] base::Result<void> make(const Forgotten& forgotten);
 
   std::string path_;
   sqlite3* db_ = nullptr;
+  std::atomic<uint64_t> commits_ = 0;
 };
 
 }  // namespace vrdma::vrdmad

@@ -72,6 +72,7 @@ struct Vdevice {
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
   bool gone = false;
+  bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Lane lane;
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace vrdma::vrdmad {
 
@@ -126,8 +127,11 @@ void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
   });
 }
 
-void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files) {
+void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files,
+                   const std::set<std::string>& later) {
   call([&] {
+    for (const auto& [name, vdevice] : vdevices_)
+      vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
     KnownFiles known;
     for (auto& file : files) {
@@ -235,14 +239,39 @@ VdeviceUse Worker::use(const std::string& name) {
     use.paced_messages = vdevice.pacer->messages();
     use.counters = vdevice.counters;
     use.fabric = vdevice.device.fabric->counters;
-    for (const auto& [qpn, qp] : vdevice.device.qps) {
-      qp->collect_direct();
-      ++use.qps_by_state[static_cast<size_t>(qp->state())];
-      if (qp->out != nullptr) ++(qp->runs_direct() ? use.links_direct : use.links_mediated);
-    }
     use.traffic = vdevice.device.traffic;
     return use;
   });
+}
+
+VdeviceUse Worker::use_of_all(const std::string& name) {
+  constexpr size_t kBuckets = 1024;  // of the table, each about a queue pair
+  VdeviceUse of_qps;
+  size_t next = 0, buckets = 0;
+  const auto count_some = [&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return false;
+    const auto& qps = it->second->device.qps;
+    if (std::exchange(buckets, qps.bucket_count()) != buckets) {  // each has another place
+      of_qps = {};
+      next = 0;
+    }
+    for (const size_t end = std::min(next + kBuckets, buckets); next < end; ++next)
+      for (auto at = qps.begin(next); at != qps.end(next); ++at) {
+        rdma::Qp& qp = *at->second;
+        qp.collect_direct();
+        ++of_qps.qps_by_state[static_cast<size_t>(qp.state())];
+        if (qp.out != nullptr) ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);
+      }
+    return next < buckets;
+  };
+  while (call(count_some)) {
+  }
+  VdeviceUse all = use(name);
+  all.qps_by_state = of_qps.qps_by_state;
+  all.links_direct = of_qps.links_direct;
+  all.links_mediated = of_qps.links_mediated;
+  return all;
 }
 
 base::Result<void> Worker::check_limits(const std::string& name,

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,12 +71,16 @@ class Worker {
   void set_port(const std::string& name, PortStatus status);
   void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
   void accept(const std::string& name, Arrival arrival);
-  // Takes over the sessions of a dead daemon, of vdevices that are there; waits.
-  void adopt(std::vector<std::unique_ptr<SessionFile>> files);
+  // Takes over the sessions of a dead daemon, of vdevices that are there; waits. Those of the
+  // fabrics `later` come with another call: until then their programs are told to wait.
+  void adopt(std::vector<std::unique_ptr<SessionFile>> files, const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
   void remove(const std::string& name);  // when it returns, no new work of it is executed
+  // Without what only a walk over its queue pairs tells: their states and links, direct traffic.
   [[nodiscard]] VdeviceUse use(const std::string& name);
+  // With it; the worker serves others in between.
+  [[nodiscard]] VdeviceUse use_of_all(const std::string& name);
   // Does not wait: see base::EventLoop::longest_pass().
   [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
   // What set_limits() would say, without doing it.

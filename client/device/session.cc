@@ -82,6 +82,7 @@ Session::Resumed Session::resume_locked() {
   request.resume.session = session_;
   base::Fd socket = redial_.ask(path_, request, &reply);
   if (!socket.valid()) return Resumed::kNotYet;
+  if (reply.magic == ipc::kMagic && reply.error == EAGAIN) return Resumed::kNotYet;
   if (reply.magic != ipc::kMagic || reply.error != 0) {
     session_ = 0;
     return Resumed::kNever;

@@ -76,7 +76,7 @@ CmLink::Resumed CmLink::resume() {
   } else if (auto dialled = newcomer_.again(path_)) {
     socket = std::move(*dialled);  // nothing is known of us, and nothing need be
   }
-  if (!socket.valid() && now < *died_ + grace_) return Resumed::kNotYet;
+  if ((!socket.valid() || reply.error == EAGAIN) && now < *died_ + grace_) return Resumed::kNotYet;
   if (!socket.valid() || reply.error != 0) {
     lost_ = true;
     redial_ = {};

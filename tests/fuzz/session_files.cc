@@ -76,7 +76,7 @@ void adopt_connections(const Directory& directory, const uint8_t* data, size_t s
     rig.daemon.emplace(*rig.loop);
     rig.attach();
     rig.cm.keep_sessions(settings);
-    rig.cm.adopt_sessions();
+    rig.cm.adopt_sessions({});
     (void)one.resume();
     (void)two.resume();
   }

@@ -66,6 +66,7 @@ finish() { # exit status of the test, the command that ended it
   fi
   wait 2>/dev/null
   for ns in "${NAMESPACES[@]}"; do
+    [[ ! -e $T/hidden-$ns ]] || show_netns "${ns#vr$$-}"
     kill_all_in "$ns"
     ip netns delete "$ns"
   done
@@ -111,6 +112,16 @@ netns_add() {
     NAMESPACES+=("$(ns "$n")")
     ip_in "$n" link set lo up
   done
+}
+
+# hide_netns a, show_netns a: its name is not there meanwhile; what runs in it goes on.
+hide_netns() { move_mount "/run/netns/$(ns "$1")" "$T/hidden-$(ns "$1")"; }
+show_netns() { move_mount "$T/hidden-$(ns "$1")" "/run/netns/$(ns "$1")"; }
+move_mount() { # FROM TO: of files
+  touch "$2"
+  mount --bind "$1" "$2"
+  umount "$1"
+  rm "$1"
 }
 
 # join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces. (Said from outside of

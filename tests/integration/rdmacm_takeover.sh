@@ -91,6 +91,19 @@ sleep 0.3
 start_daemon
 end_well client server
 
+say "connections outlive that a vdevice is lost for a while"
+listening_server a nobody rping -s -a 10.0.0.1 -V -C 3000
+spawn client b nobody rping -c -a 10.0.0.1 -V -C 3000
+wait_until 20 established 2 || fail "rping does not connect"
+kill_daemon
+hide_netns b
+start_daemon
+sleep 1
+ended "${PID[client]}" && fail "the client has ended: $(<"$T/client.log")"
+show_netns b
+wait_until 10 established 2 || fail "the connections are not taken over: $(ctl conn list)"
+end_well client server
+
 say "who dies meanwhile is told of by the next daemon"
 listening_server a nobody rping -s -a 10.0.0.1 -C 100000000
 spawn client b nobody rping -c -a 10.0.0.1 -C 100000000

@@ -18,7 +18,8 @@ for n in a b c; do loose $n eth0; done
 ip_in a address add 10.0.0.1/24 dev eth0
 spawn sleeper c root sleep 1000
 
-restart() { kill_daemon; start_daemon "$@"; }
+# What no operator changed is on disk a moment later.
+restart() { sleep 0.4; kill_daemon; start_daemon "$@"; }
 field() { # VDEVICE FIELD
   ctl vdev show "$1" -o json | python3 -c '
 import json, sys

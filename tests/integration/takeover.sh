@@ -102,6 +102,43 @@ for how in poll events shared; do
   say "$how: $(tail -n 1 "$T/client.log")"
 done
 
+say "a vdevice that is lost for a while keeps its sessions, and those of its fabric wait with it"
+start_flow 3 events
+sleep 0.2
+before=$(took_over)
+kill_daemon
+hide_netns b
+start_daemon
+[[ $(ctl vdev show vb -o json) == *LOST* ]] || fail "vb is not lost"
+sleep 1
+has_sessions 0 || fail "a session is taken over before its peer can be"
+{ ended "${PID[client]}" || ended "${PID[server]}"; } && fail "a program has ended: $(<"$T/client.log")"
+show_netns b
+both_are_taken_over() { [[ $(took_over) -eq $((before + 2)) ]]; }
+wait_until 10 both_are_taken_over || fail "the sessions are not taken over"
+both_succeed
+
+say "one that stays lost loses its sessions after half of the grace, and no others"
+kill_daemon
+start_daemon --daemon-grace 8
+start_flow 30 poll
+spawn other a nobody "$T/lib/objects" va "$INDEX_A" 6
+wait_until 10 has_sessions 1 || fail "va has not two sessions"
+kill_daemon
+hide_netns b
+start_daemon --daemon-grace 8
+for side in client server; do
+  reap $side 15
+  [[ $REAPED -ne 0 ]] || fail "the $side does not see that vb has gone"
+done
+reap other 20
+[[ $REAPED -eq 0 ]] || fail "another program lost what it had: $(tail -n 3 "$T/other.log")"
+show_netns b
+is_back() { [[ $(ctl vdev show vb -o json) != *LOST* ]]; }
+wait_until 35 is_back || fail "vb does not come back"
+kill_daemon
+start_daemon
+
 say "in containers, which have the sockets mounted"
 mkdir "$T/container" "$T/container/netns"
 contained() { # ARGUMENTS OF flow...

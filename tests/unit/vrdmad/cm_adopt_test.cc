@@ -94,6 +94,29 @@ TEST_F(CmAdopted, ConnectAndDisconnectWithADaemonForEachStep) {
     EXPECT_EQ(space->sessions + space->channels + space->ids + space->events, 0u);
 }
 
+TEST_F(CmAdopted, WaitForThoseOfAnotherNamespace) {
+  two.listener(1, kPort);
+  const uint32_t id = one.id(one.channel());
+  ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  EXPECT_EQ(next(two), CmEventType::kConnectRequest);
+  const uint32_t request = last.request;
+  ASSERT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
+  rig.replace_daemon(settings, {2});
+  resume(one);
+  EXPECT_EQ(two.resume(), EAGAIN);
+  while (const auto message = one.event())
+    EXPECT_NE(static_cast<CmEventType>(message->type), CmEventType::kDisconnected);
+  rig.cm.adopt_sessions({});
+  resume(two);
+  ASSERT_EQ(one.call(CmCall::kConfirm, id), 0);
+  last.sequence = 0;
+  EXPECT_EQ(next(two), CmEventType::kEstablished);
+  ASSERT_EQ(one.call(CmCall::kDisconnect, id), 0);
+  EXPECT_EQ(next(two), CmEventType::kDisconnected);
+}
+
 TEST_F(CmAdopted, HoldTheirPortsAndOptions) {
   const uint32_t id = one.id(one.channel());
   ipc::CmRequest option;
@@ -171,7 +194,7 @@ TEST_F(CmAdopted, TellThatTheVdeviceDidNotSurvive) {
   rig.devices = {};
   rig.daemon.emplace(*rig.loop);
   rig.cm.keep_sessions(settings);
-  rig.cm.adopt_sessions();
+  rig.cm.adopt_sessions({});
   rig.attach();
   resume(one);
   EXPECT_EQ(next(one), CmEventType::kDeviceRemoval);

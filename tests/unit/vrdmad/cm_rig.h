@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,14 +57,14 @@ struct CmRig {
     }
   }
   // The daemon dies, and another one takes its place.
-  void replace_daemon(const SessionSettings& settings) {
+  void replace_daemon(const SessionSettings& settings, const std::set<uint64_t>& later = {}) {
     cm.leave_sessions();
     spaces = {};
     devices = {};
     daemon.emplace(*loop);
     attach();
     cm.keep_sessions(settings);
-    cm.adopt_sessions();
+    cm.adopt_sessions(later);
   }
   static verbs::Gid gid(uint64_t vdevice) {
     verbs::Gid gid;

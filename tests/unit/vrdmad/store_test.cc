@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/unit/vrdmad/admin_fixture.h"
+#include "vrdmad/store_thread.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -66,6 +67,13 @@ std::unique_ptr<Store> opened(const std::string& dir) {
   return store ? std::move(*store) : nullptr;
 }
 
+base::Result<void> put(Store& store, const Store::Change& change) {
+  return std::move(store.write({change}).front());
+}
+base::Result<void> forget(Store& store, const std::string& name) {
+  return put(store, Store::Forgotten{name});
+}
+
 // What Store::open says to a file that somebody else has changed by `sql`.
 base::Error error_after(const TempDir& temp, const char* sql) {
   sqlite3* db = nullptr;
@@ -81,7 +89,7 @@ TEST(Store, keeps_all_of_a_vdevice) {
   const TempDir temp;
   {
     const auto store = opened(temp.path());
-    ASSERT_TRUE(store->put(red()));
+    ASSERT_TRUE(put(*store, red()));
   }
   const auto store = opened(temp.path());
   const auto vdevs = store->vdevs();
@@ -96,21 +104,21 @@ TEST(Store, keeps_all_of_a_vdevice) {
 TEST(Store, what_is_put_again_replaces_and_what_is_erased_is_gone) {
   const TempDir temp;
   const auto store = opened(temp.path());
-  ASSERT_TRUE(store->put(red()));
+  ASSERT_TRUE(put(*store, red()));
   StoredVdev changed = red();
   changed.spec.quota = {{"qp", 9}};
   changed.gids.pop_back();
-  ASSERT_TRUE(store->put(changed));
+  ASSERT_TRUE(put(*store, changed));
   auto vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
   ASSERT_EQ(vdevs->size(), 1U);
   ASSERT_EQ(vdevs->front().spec.quota.size(), 1U);
   EXPECT_EQ(vdevs->front().spec.quota[0].limit, 9U);
   EXPECT_EQ(vdevs->front().gids, changed.gids);
-  EXPECT_TRUE(store->erase("blue0"));
-  ASSERT_TRUE(store->erase("red0"));
-  ASSERT_TRUE(store->put(red())) << "nothing of the old one is left";
-  ASSERT_TRUE(store->erase("red0"));
+  EXPECT_TRUE(forget(*store, "blue0"));
+  ASSERT_TRUE(forget(*store, "red0"));
+  ASSERT_TRUE(put(*store, red())) << "nothing of the old one is left";
+  ASSERT_TRUE(forget(*store, "red0"));
   vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
   EXPECT_TRUE(vdevs->empty());
@@ -119,16 +127,80 @@ TEST(Store, what_is_put_again_replaces_and_what_is_erased_is_gone) {
 TEST(Store, a_change_that_fails_leaves_all_as_it_was) {
   const TempDir temp;
   const auto store = opened(temp.path());
-  ASSERT_TRUE(store->put(red()));
+  ASSERT_TRUE(put(*store, red()));
   StoredVdev twice = red();
   twice.spec.netdev = "eth1";
   twice.spec.quota = {{"qp", 9}, {"qp", 10}};  // a kind stands there once
-  EXPECT_FALSE(store->put(twice));
+  EXPECT_FALSE(put(*store, twice));
   const auto vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
   ASSERT_EQ(vdevs->size(), 1U);
   expect_red(vdevs->front());
-  EXPECT_TRUE(store->put(red())) << "no transaction is left open";
+  EXPECT_TRUE(put(*store, red())) << "no transaction is left open";
+}
+
+TEST(Store, of_several_changes_the_one_that_cannot_be_made_fails_alone) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  StoredVdev twice = red(), other = red();
+  twice.spec.name = "twice0";
+  twice.spec.quota = {{"qp", 9}, {"qp", 10}};
+  other.spec.name = "other0";
+  const auto results = store->write({red(), twice, other, Store::Forgotten{"red0"}});
+  ASSERT_EQ(results.size(), 4U);
+  EXPECT_TRUE(results[0]);
+  EXPECT_FALSE(results[1]);
+  EXPECT_TRUE(results[2]);
+  EXPECT_TRUE(results[3]);
+  const auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 1U);
+  EXPECT_EQ(vdevs->front().spec.name, "other0");
+}
+
+TEST(StoreThread, what_comes_while_the_disk_is_busy_shares_a_commit) {
+  constexpr int kVdevices = 200;
+  const TempDir temp;
+  {
+    const auto store = opened(temp.path());
+    const uint64_t before = store->commits();
+    StoreThread thread(*store);
+    std::vector<std::future<base::Result<void>>> written;
+    for (int i = 0; i < kVdevices; ++i) {
+      StoredVdev vdev = red();
+      vdev.spec.name = "red" + std::to_string(i);
+      written.push_back(thread.write(vdev));
+    }
+    for (auto& one : written) EXPECT_TRUE(one.get());
+    EXPECT_LT(store->commits() - before, kVdevices);
+  }
+  const auto vdevs = opened(temp.path())->vdevs();
+  ASSERT_TRUE(vdevs);
+  EXPECT_EQ(vdevs->size(), kVdevices);
+}
+
+TEST(StoreThread, what_nobody_waits_for_is_written_once_and_before_the_end) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  const uint64_t before = store->commits();
+  {
+    StoreThread thread(*store);
+    ASSERT_TRUE(thread.write(red()).get());
+    for (uint32_t ifindex = 1; ifindex <= 50; ++ifindex) {
+      StoredVdev vdev = red();
+      vdev.ifindex = ifindex;
+      thread.write_later(vdev);
+    }
+    StoredVdev other = red();
+    other.spec.name = "other0";
+    thread.write_later(other);
+    ASSERT_TRUE(thread.write(Store::Forgotten{"other0"}).get()) << "and not made again by this";
+  }
+  EXPECT_LE(store->commits() - before, 3U);
+  const auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 1U);
+  EXPECT_EQ(vdevs->front().ifindex, 50U);
 }
 
 TEST(Store, belongs_to_one_daemon) {
@@ -145,9 +217,9 @@ TEST(Store, keeps_what_tenants_and_parents_have) {
   BudgetSpec red{BudgetSpec::Scope::kTenant, "red", {{"qp", 8}}, {{"mr", 9}, {"qp", 64}}, 150};
   {
     const auto store = opened(temp.path());
-    ASSERT_TRUE(store->put(BudgetSpec{BudgetSpec::Scope::kParent, "red", {}, {{"qp", 1}}, 100}));
-    ASSERT_TRUE(store->put(BudgetSpec{BudgetSpec::Scope::kTenant, "red", {{"cq", 1}}, {}, 100}));
-    ASSERT_TRUE(store->put(red));
+    ASSERT_TRUE(put(*store, BudgetSpec{BudgetSpec::Scope::kParent, "red", {}, {{"qp", 1}}, 100}));
+    ASSERT_TRUE(put(*store, BudgetSpec{BudgetSpec::Scope::kTenant, "red", {{"cq", 1}}, {}, 100}));
+    ASSERT_TRUE(put(*store, red));
   }
   const auto store = opened(temp.path());
   const auto budgets = store->budgets();
@@ -207,7 +279,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_EQ(vdev.netns_cookie, 0U);
   EXPECT_NE(vdev.boot_id, "b") << "nothing tells whether the namespace is the same";
   EXPECT_EQ(vdev.spec.quota, (std::vector<QuotaSetting>{{"qp", 7}}));
-  EXPECT_TRUE(store->put(red()));
+  EXPECT_TRUE(put(*store, red()));
 }
 
 TEST(Store, refuses_a_newer_form) {
@@ -239,7 +311,7 @@ TEST(Store, finds_damage_in_the_middle) {
     for (int i = 0; i < 200; ++i) {
       StoredVdev vdev = red();
       vdev.spec.name = "red" + std::to_string(i);
-      ASSERT_TRUE(store->put(vdev));
+      ASSERT_TRUE(put(*store, vdev));
     }
   }
   const std::string path = temp.path() + "/state.db";
