@@ -99,13 +99,8 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
   srq->max_wr = request.max_wr;
   srq->max_sge = request.max_sge;
   rdma::Srq::Places at{};
-  uint32_t grows_to = static_cast<uint32_t>(
-      std::min<uint64_t>(vdevice_->ledger.limit(Kind::kRecvWr), ipc::kMaxQueueDepth));
-  if (forced_ != nullptr) {
-    at = {forced_->create_srq.block, forced_->create_srq.claims};
-    grows_to = std::min(forced_->create_srq.depth, ipc::kMaxQueueDepth);
-  }
-  if (auto made = srq->make(*context_, *pd, xrc, grows_to, at); !made) return made.error().code();
+  if (forced_ != nullptr) at = {forced_->create_srq.block, forced_->create_srq.claims};
+  if (auto made = srq->make(*context_, *pd, xrc, at); !made) return made.error().code();
   if (forced_ != nullptr) srq->limit = srq->block->limit.load();
   rdma::Srq& made = *context_->srqs.add(std::move(srq), wanted());
   if (xrc) {

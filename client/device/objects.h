@@ -193,9 +193,6 @@ struct Srq {
   std::vector<uint64_t> wr_ids;  // by slot
   std::vector<bool> in_use;      // by slot: posted, and its completion not polled
   std::vector<uint32_t> free;    // slots; at most max_wr of all are in use
-  [[nodiscard]] size_t used() const { return wr_ids.size() - free.size(); }
-  // Makes slots for `wanted` receives, if the rings have so many.
-  void make_slots(uint32_t wanted);
   uint32_t head = 0;
   // Of an XRC SRQ: its number, and where its receives complete.
   uint32_t srqn = 0;

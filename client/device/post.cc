@@ -287,7 +287,7 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   const std::lock_guard lock(srq.mutex);
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (srq.used() >= srq.max_wr) {
+    if (srq.depth - srq.free.size() >= srq.max_wr) {
       error = ENOMEM;
       break;
     }

@@ -44,7 +44,9 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   srq->posted = context.arena.at<uint32_t>(made.block + sizeof(ipc::SrqBlock));
   srq->wqes = context.arena.at<uint8_t>(made.block + ipc::srq_wqes_at(made.depth));
   srq->claims = context.bells.at<ipc::SrqClaims>(made.claims);
-  srq->make_slots(made.max_wr);
+  srq->wr_ids.resize(made.depth);
+  srq->in_use.resize(made.depth);
+  for (uint32_t slot = made.depth; slot-- > 0;) srq->free.push_back(slot);
   init_srq(&srq->ibv, ibv, attr->pd, attr->srq_context);
   srq->ibv.handle = made.handle;
   attr->attr.max_wr = made.max_wr;
@@ -68,22 +70,9 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   return &srq.release()->ibv;
 }
 
-void Srq::make_slots(uint32_t wanted) {
-  wanted = std::min(wanted, depth);
-  const auto have = static_cast<uint32_t>(wr_ids.size());
-  if (wanted <= have) return;
-  std::vector<uint32_t> all;  // those that were used before, and lie in the cache, are taken first
-  all.reserve(wanted);
-  for (uint32_t slot = wanted; slot-- > have;) all.push_back(slot);
-  all.insert(all.end(), free.begin(), free.end());
-  in_use.resize(wanted);
-  wr_ids.resize(wanted);  // the last that can throw: used() counts by it
-  free = std::move(all);
-}
-
 bool Srq::take(uint32_t slot, uint64_t* wr_id) {
   const std::lock_guard lock(mutex);
-  if (slot >= wr_ids.size() || !in_use[slot]) return false;
+  if (slot >= depth || !in_use[slot]) return false;
   *wr_id = wr_ids[slot];
   in_use[slot] = false;
   free.push_back(slot);
@@ -95,8 +84,7 @@ int modify_srq(ibv_srq* ibv, ibv_srq_attr* attr, int attr_mask) {
   Srq& srq = *Srq::of(ibv);
   const std::lock_guard lock(srq.mutex);
   const bool resizes = (attr_mask & IBV_SRQ_MAX_WR) != 0;
-  if (resizes && attr->max_wr < srq.used()) return EINVAL;
-  if (resizes) srq.make_slots(attr->max_wr);
+  if (resizes && attr->max_wr < srq.depth - srq.free.size()) return EINVAL;
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kModifySrq;

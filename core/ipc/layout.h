@@ -356,5 +356,7 @@ constexpr uint32_t kMaxRdAtomic = 128;  // of a queue pair, in either direction
 constexpr uint32_t kMaxSge = 16;
 constexpr uint32_t kMaxInline = 512;  // bytes
 constexpr uint32_t kMaxQueueDepth = 32768;
+// Slots that an SRQ has at least, so that it can be made larger: its rings never move.
+constexpr uint32_t kMinSrqDepth = 1024;
 
 }  // namespace vrdma::ipc

@@ -81,10 +81,7 @@ void ArenaHeap::Range::reset() {
 
 ArenaHeap::ArenaHeap(base::Fd arena, uint8_t* bytes, uint64_t begin, uint64_t end,
                      std::shared_ptr<ReachThreads> threads)
-    : bytes_(bytes),
-      threads_(std::move(threads)),
-      holes_(std::make_shared<Holes>()),
-      size_(end - begin) {
+    : bytes_(bytes), threads_(std::move(threads)), holes_(std::make_shared<Holes>()) {
   holes_->arena = std::move(arena);
   free_.emplace(begin, end - begin);
 }
@@ -94,31 +91,26 @@ ArenaHeap::~ArenaHeap() {
   holes_->arena.reset();
 }
 
-ArenaHeap::Range ArenaHeap::range(uint64_t offset, uint64_t size) {
-  Range made;
-  made.heap_ = shared_from_this();
-  made.offset_ = offset;
-  made.size_ = size;
-  used_ += size;
-  return made;
-}
-
 base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size) {
   size = (size + kPage - 1) / kPage * kPage;
-  if (const uint64_t offset = reuse(size); offset != 0) return range(offset, size);
+  Range range;
+  range.heap_ = shared_from_this();
+  range.size_ = size;
+  if (range.offset_ = reuse(size); range.offset_ != 0) return range;
   collect();
   for (const bool again : {true, false}) {
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       if (it->second < size) continue;
-      const uint64_t offset = it->first;
+      range.offset_ = it->first;
       const uint64_t left = it->second - size;
       free_.erase(it);
-      if (left > 0) free_.emplace(offset + size, left);
-      if (wipes_) wipe(offset, size);
-      return range(offset, size);
+      if (left > 0) free_.emplace(range.offset_ + size, left);
+      if (wipes_) wipe(range.offset_, size);
+      return range;
     }
     if (again) punch_all();  // what is kept may be what is missing
   }
+  range.heap_ = nullptr;  // it is of nothing
   return base::fail(ENOMEM, "the shared memory of the session is full");
 }
 
@@ -134,7 +126,11 @@ base::Result<ArenaHeap::Range> ArenaHeap::allocate(uint64_t size, uint64_t at) {
   free_.erase(it);
   if (at > begin) free_.emplace(begin, at - begin);
   if (at + size < end) free_.emplace(at + size, end - at - size);
-  return range(at, size);
+  Range range;
+  range.heap_ = shared_from_this();
+  range.offset_ = at;
+  range.size_ = size;
+  return range;
 }
 
 uint64_t ArenaHeap::reuse(uint64_t size) {
@@ -161,7 +157,6 @@ void ArenaHeap::wipe(uint64_t offset, uint64_t size) {
 }
 
 void ArenaHeap::free(uint64_t offset, uint64_t size) {
-  used_ -= size;
   if (left_) return;
   if (kept_bytes_ + size > kKept) return punch(offset, size);
   kept_.emplace(size, offset);

@@ -52,9 +52,6 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
   ArenaHeap(const ArenaHeap&) = delete;
   ArenaHeap& operator=(const ArenaHeap&) = delete;
 
-  // More than half of it is allocated: what can do with less should.
-  [[nodiscard]] bool crowded() const { return used_ > size_ / 2; }
-
   // At least `size` bytes, zero. ENOMEM when the part is full.
   [[nodiscard]] base::Result<Range> allocate(uint64_t size);
   // This very place, with what stands there; EEXIST if some of it is taken. At 0: anywhere.
@@ -68,7 +65,6 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
  private:
   struct Holes;
 
-  [[nodiscard]] Range range(uint64_t offset, uint64_t size);
   void free(uint64_t offset, uint64_t size);
 
   // A kept range of that very size, wiped; 0: there is none.
@@ -86,8 +82,6 @@ class ArenaHeap : public std::enable_shared_from_this<ArenaHeap> {
   std::map<uint64_t, uint64_t> free_;       // offset -> size, neighbours joined
   std::multimap<uint64_t, uint64_t> kept_;  // size -> offset
   uint64_t kept_bytes_ = 0;
-  const uint64_t size_;
-  uint64_t used_ = 0;
   bool left_ = false;   // see leave()
   bool wipes_ = false;  // see wipe()
 };

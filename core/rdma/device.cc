@@ -29,11 +29,9 @@ void Cq::wake() {
   ipc::tell_anyway(channel->write_end.get(), slot);
 }
 
-base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, uint32_t grows_to,
-                             Places at) {
-  const bool spacious = at.block != 0 || (!owner.heap->crowded() && !owner.claims_heap->crowded());
+base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at) {
   max_sge = std::max(max_sge, 1u);
-  depth = std::bit_ceil(spacious ? std::max(max_wr, grows_to) : max_wr);
+  depth = std::max(std::bit_ceil(max_wr), ipc::kMinSrqDepth);
   const uint64_t wqes_end = ipc::srq_wqes_at(depth) + uint64_t{depth} * ipc::recv_stride(max_sge);
   const uint64_t inbox_at = (wqes_end + 63) / 64 * 64;
   auto rings = owner.heap->allocate(with_inbox ? inbox_at + ipc::recv_ring_bytes(depth) : wqes_end,

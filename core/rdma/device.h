@@ -248,11 +248,9 @@ struct Srq {
   struct Places {
     uint64_t block, claims;
   };
-  // Makes its rings and claims in the owner's memory, for max_wr receives of max_sge elements; an
-  // inbox too if it is of an XRC domain. They never move: its peers have them mapped. So there is
-  // room for `grows_to` receives, unless the owner's memory is short; pages are made when used.
-  [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox, uint32_t grows_to,
-                                        Places at = {});
+  // Makes its rings and claims in the owner's memory, for at least max_wr receives of max_sge
+  // elements; an inbox too if it is of an XRC domain.
+  [[nodiscard]] base::Result<void> make(Context& owner, Pd& in, bool with_inbox, Places at = {});
 
   // Completes a receive of an XRC SRQ.
   void deliver(const ipc::RecvEntry& entry);

@@ -281,23 +281,6 @@ CONFORMANCE_TEST(errors, shared_receive_queue_resized) {
     if (!side.is_a()) CHECK_EQ(wc.wr_id, i);
     side.meet(2);
   }
-  // Far beyond what it was made for, also while a peer has it mapped and a receive is in it.
-  constexpr uint32_t kLarge = 4000, kBatch = 16;
-  if (!side.is_a()) {
-    CHECK_EQ(srq.try_receive(0, {buffer.sge(0, 8)}), 0);
-    CHECK_EQ(modify_srq(srq, kLarge, 0, IBV_SRQ_MAX_WR), 0);
-    CHECK(size() >= kLarge);
-    for (uint32_t i = 1; i < kLarge; ++i) CHECK_EQ(srq.try_receive(i, {buffer.sge(0, 8)}), 0);
-  }
-  side.meet(2);
-  for (uint32_t i = 0; i < kLarge; ++i) {
-    if (side.is_a()) qp.send(i, {buffer.sge(8, 8)});
-    const ibv_wc wc = cq.wait();
-    CHECK_EQ(static_cast<int>(wc.status), 0);
-    if (!side.is_a()) CHECK_EQ(wc.wr_id, i);
-    if (i % kBatch == 0) side.meet(2);
-  }
-  side.meet(2);
   if (!side.is_a()) {
     CHECK_EQ(modify_srq(srq, 20, 5, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
     CHECK_EQ(size(), 20u);

@@ -139,7 +139,7 @@ rdma::Srq* Party::add_srq(uint32_t depth, uint32_t max_sge) {
   auto srq = std::make_unique<rdma::Srq>();
   srq->max_wr = depth;
   srq->max_sge = max_sge;
-  if (auto made = srq->make(context, *pd, false, depth); !made) std::abort();
+  if (auto made = srq->make(context, *pd, false); !made) std::abort();
   return context.srqs.add(std::move(srq));
 }
 
