@@ -315,6 +315,7 @@ SendQueue::Next SendQueue::wait_for_link() {
     return Next::kMore;
   }
   if (timer_expired_) {
+    path_->abandon();  // a port may have gone down in the middle
     complete(WcStatus::kRetryExceeded, 0);
     return Next::kMore;
   }

@@ -50,6 +50,7 @@ class SendQueue final : public rdma::Sender, public Runnable {
   void kick() override;
   void link_changed() override;
   void receive_posted() override { resume(); }
+  void port_changed() override { stop_waiting(); }
   void srq_gone(uint32_t srqn) override {
     if (has_request_ && request_.wqe.srqn == srqn) link_changed();
   }

@@ -106,7 +106,7 @@ void Worker::set_port(const std::string& name, PortStatus status) {
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;
     const bool changed = device.port_active != status.active;
-    device.port_active = status.active;
+    device.fabric->set_port(&device, status.active);
     device.mtu = status.mtu;
     device.ifindex = status.ifindex;
     device.mac = status.mac;

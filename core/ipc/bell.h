@@ -10,8 +10,12 @@
 
 namespace vrdma::ipc {
 
-// Eight marks at a time.
-using NewsWord [[gnu::may_alias]] = uint64_t;
+// Eight marks at a time, of which the first stands at a multiple of eight.
+[[nodiscard]] inline uint64_t eight_of(const uint8_t* marks) {
+  using Eight [[gnu::may_alias]] = uint64_t;
+  return __atomic_load_n(static_cast<const Eight*>(__builtin_assume_aligned(marks, sizeof(Eight))),
+                         __ATOMIC_ACQUIRE);
+}
 
 // To be called after the publication: queue pair `qpn` has something in the CQ.
 inline void announce(CqBell& bell, uint32_t qpn) {
@@ -34,8 +38,7 @@ void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
   uint8_t* const news = &bell.news[group * kNewsGroup];
   uint64_t marked = 0;
   for (uint32_t i = 0; i < kNewsGroup; i += 8) {
-    if (__atomic_load_n(reinterpret_cast<const NewsWord*>(news + i), __ATOMIC_ACQUIRE) == 0)
-      continue;
+    if (eight_of(news + i) == 0) continue;
     for (uint32_t each = i; each < i + 8; ++each) {
       if (__atomic_load_n(&news[each], __ATOMIC_RELAXED) == 0) continue;
       __atomic_store_n(&news[each], uint8_t{0}, __ATOMIC_RELAXED);
@@ -52,8 +55,7 @@ void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
 // Whether take_news() of some group would find something.
 [[nodiscard]] inline bool has_news(const CqBell& bell) {
   uint64_t some = 0;
-  for (uint32_t i = 0; i < kNewsGroups; i += 8)
-    some |= __atomic_load_n(reinterpret_cast<const NewsWord*>(&bell.groups[i]), __ATOMIC_ACQUIRE);
+  for (uint32_t i = 0; i < kNewsGroups; i += 8) some |= eight_of(&bell.groups[i]);
   return some != 0;
 }
 

@@ -52,6 +52,7 @@ class Sender {
   virtual void kick() = 0;            // the program rang the doorbell
   virtual void link_changed() = 0;    // the queue pair's link or state changed
   virtual void receive_posted() = 0;  // the receive that it waits for may be there
+  virtual void port_changed() {}      // of the queue pair's device, or of its peer's
   virtual void adopted() {}           // a dead daemon's worker may have begun the first request
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
@@ -361,6 +362,8 @@ struct Qp {
 
   // Whether the program may carry out requests by itself.
   [[nodiscard]] bool runs_direct() const;
+  // Whether there is a link, and both ports are up.
+  [[nodiscard]] bool carries() const;
 
   // Completes a receive with `entry` by way of the inbox, and tells the CQ. Of a receive queue of
   // its own, that is the next one.
@@ -472,7 +475,7 @@ struct Device {
   std::list<Context*> contexts;
   // Those that are named by a file, by its device and inode.
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<XrcDomain>> xrc_domains;
-  bool port_active = false;
+  bool port_active = true;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
@@ -511,6 +514,9 @@ class Fabric {
   // Takes the direct links from and to the device to a worker, or gives them back. A link that is
   // made while one end is limited is mediated, and stays so.
   void set_limited(Device* device, bool limited);
+  // While a port is down, links from and to it are mediated and carry nothing: what is to go there
+  // waits until it is up again, or as long as a peer that does not answer is waited for.
+  void set_port(Device* device, bool active);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
 

@@ -191,7 +191,11 @@ bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
 
 bool Qp::runs_direct() const {
   return out_direct && out != nullptr && !context->device->limited &&
-         !out->context->device->limited;
+         !out->context->device->limited && carries();
+}
+
+bool Qp::carries() const {
+  return out != nullptr && context->device->port_active && out->context->device->port_active;
 }
 
 void Fabric::tell_link(Qp& initiator) {
@@ -199,13 +203,29 @@ void Fabric::tell_link(Qp& initiator) {
   initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
 }
 
+namespace {
+template <class F>
+void for_each_link(const Device& device, F f) {
+  for (const auto& [qpn, qp] : device.qps)
+    for (Qp* initiator : {qp, qp->in})
+      if (initiator != nullptr && initiator->out != nullptr) f(*initiator);
+}
+}  // namespace
+
 // A program looks at its link before each request; the ring keeps the order.
 void Fabric::set_limited(Device* device, bool limited) {
   if (std::exchange(device->limited, limited) == limited) return;
-  for (const auto& [qpn, qp] : device->qps)
-    for (Qp* initiator : {qp, qp->in})
-      if (initiator != nullptr && initiator->out != nullptr && initiator->out_direct)
-        tell_link(*initiator);
+  for_each_link(*device, [this](Qp& initiator) {
+    if (initiator.out_direct) tell_link(initiator);
+  });
+}
+
+void Fabric::set_port(Device* device, bool active) {
+  if (std::exchange(device->port_active, active) == active) return;
+  for_each_link(*device, [this](Qp& initiator) {
+    if (initiator.out_direct) tell_link(initiator);
+    if (initiator.sender) initiator.sender->port_changed();
+  });
 }
 
 void Fabric::relink(Qp& qp) {

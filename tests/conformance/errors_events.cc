@@ -212,4 +212,50 @@ CONFORMANCE_TEST(errors, links_go_down_and_up) {
   }
 }
 
+// As on an unplugged adapter: what is posted waits, also what was direct, for as long as a peer
+// that does not answer is waited for.
+CONFORMANCE_TEST(errors, requests_wait_while_the_port_is_down) {
+  QpOptions patient, hasty;
+  patient.timeout = 20;  // 4.3 s, eight times
+  hasty.timeout = 10;
+  hasty.retry_cnt = 1;
+  Cq cq(side), recv_cq(side);
+  Qp qp(side, cq, recv_cq, patient), short_lived(side, cq, recv_cq, hasty);
+  Buffer buffer(side, 4096);
+  qp.connect();
+  short_lived.connect();
+  for (uint64_t id : {1, 2}) qp.receive(id, {buffer.sge(0, 64)});
+  short_lived.receive(9, {buffer.sge(64, 64)});
+  side.meet(1);
+  qp.send(11, {buffer.sge(128, 64)});
+  cq.expect(11);
+  recv_cq.expect(1);
+  side.meet(2);
+  if (side.is_a()) side.errand("link down");
+  expect_async_event(side, IBV_EVENT_PORT_ERR, IBV_EVENT_GID_CHANGE);
+  side.meet(3);
+  fill(buffer.data + 128, 64, side.is_a() ? 1 : 2);
+  qp.send(12, {buffer.sge(128, 64)});
+  cq.expect_none(200);
+  if (side.is_a()) {
+    short_lived.send(13, {buffer.sge(128, 64)});
+    cq.expect(13, IBV_WC_RETRY_EXC_ERR);
+    recv_cq.expect(9, IBV_WC_WR_FLUSH_ERR);
+  }
+  recv_cq.expect_none(1);
+  side.meet(4);
+  if (side.is_a()) side.errand("link up");
+  expect_async_event(side, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_GID_CHANGE);
+  cq.expect(12);
+  CHECK_EQ(recv_cq.expect(2).byte_len, 64u);
+  check_filled(buffer.data, 64, side.is_a() ? 2 : 1);
+  side.meet(5);
+  qp.receive(3, {buffer.sge(0, 64)});
+  side.meet(6);
+  qp.send(14, {buffer.sge(128, 64)});
+  cq.expect(14);
+  recv_cq.expect(3);
+  side.meet(7);
+}
+
 }  // namespace conformance

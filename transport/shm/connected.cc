@@ -75,6 +75,7 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
   if (qp_.out == nullptr) return {Progress::Kind::kNoLink};
   if (jobs_ > 0) return {Progress::Kind::kPending};
   if (stage_ >= Stage::kChanged) return answer(request);
+  if (!qp_.carries()) return {Progress::Kind::kNoLink};
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);

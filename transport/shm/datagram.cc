@@ -47,6 +47,10 @@ Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
   header.flow_label = request.wqe.ud.flow_label;
   const uint64_t length = message->size() - kGrhBytes;
   if (served_ == 0) header.write(message->data(), length);
+  if (!qp_.context->device->port_active) {
+    ++fabric.counters.datagrams_dropped;
+    return done(WcStatus::kSuccess, 0, length);
+  }
   if (!destination.is_multicast()) {
     rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
     if (target == nullptr) {
@@ -88,6 +92,7 @@ bool DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
   entry.sl = header.kind();
   const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
+                        target.context->device->port_active &&
                         receive_message(target, message, entry, qp_.context->device->meter);
   if (!received) ++qp_.context->device->fabric->counters.datagrams_dropped;
   return received;

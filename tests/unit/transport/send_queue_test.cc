@@ -172,6 +172,34 @@ TEST_F(SendQueues, TimeOutWithoutALink) {
   EXPECT_EQ(token(*pair.a), Token::kFree);
 }
 
+TEST_F(SendQueues, WaitWhileAPortIsDown) {
+  size_t done = 0;
+  for (rdma::Device* device : {&world.a_device, &world.b_device}) {
+    world.fabric.set_port(device, false);
+    ASSERT_TRUE(post(write()));
+    settle(20);
+    EXPECT_EQ(pair.a->block->blocked, 1u);
+    EXPECT_EQ(pair.a->block->sq_tail, done);
+    world.fabric.set_port(device, true);
+    EXPECT_THAT(statuses(*pair.a, ++done), Each(WcStatus::kSuccess));
+  }
+}
+
+TEST_F(SendQueues, TimeOutAfterThePortWentDown) {
+  pair.a->attributes.timeout = 10;
+  pair.a->attributes.retry_cnt = 1;
+  // It waits for a receive first, with a timer that says nothing about the port.
+  pair.a->attributes.rnr_retry = 6;
+  pair.b->attributes.min_rnr_timer = 31;
+  ASSERT_TRUE(post(wqe_of(Opcode::kSend)));
+  settle(5);
+  EXPECT_EQ(pair.a->block->blocked, 1u);
+  const auto begin = base::EventLoop::now();
+  world.fabric.set_port(&world.b_device, false);
+  EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRetryExceeded));
+  EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(8388));
+}
+
 TEST_F(SendQueues, WaitForALinkForEver) {
   rdma::Qp* alone = world.add_qp(a, {});
   world.name(*alone, *pair.b);

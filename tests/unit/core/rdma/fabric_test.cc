@@ -201,6 +201,28 @@ TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
 }
 
+TEST_F(Fabrics, MediateWhileAPortIsDown) {
+  fabric.set_port(&world.b_device, false);
+  const auto pair = world.connected();
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_FALSE(pair.a->carries());
+  fabric.set_port(&world.b_device, true);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+  EXPECT_TRUE(pair.a->carries());
+  for (Device* device : {&world.a_device, &world.b_device}) {
+    fabric.set_limited(device, true);
+    fabric.set_port(device, false);
+    fabric.set_limited(device, false);
+    for (const rdma::Qp* each : {pair.a, pair.b}) {
+      EXPECT_EQ(link(*each), ipc::Link::kMediated) << "the port is still down";
+      EXPECT_FALSE(each->carries());
+    }
+    fabric.set_port(device, true);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  }
+}
+
 TEST_F(Fabrics, LinkNobodyDirectlyWhoIsLimited) {
   fabric.set_limited(&world.b_device, true);
   const auto pair = world.connected();
