@@ -98,6 +98,7 @@ namespace {
 Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>* fds,
                             Sender* sender, base::Linger* linger) {
   const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
+  const size_t had = fds->size();
   Received received;
   for (;;) {
     received =
@@ -108,7 +109,7 @@ Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>
   }
   if (received.length < 0) return fail_errno("receive a session message", received.error);
   if (sender != nullptr) *sender = received.sender;
-  const bool too_many = fds->size() > kMaxFds;
+  const bool too_many = fds->size() - had > kMaxFds;
   if (received.length == 0) return fail(ECONNRESET, "the session was closed by its peer");
   if (received.truncated ? !linger_wanted : too_many)
     return fail(EBADMSG, "a session message has too many file descriptors");
