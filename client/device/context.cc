@@ -225,9 +225,8 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.max_qp_wr = static_cast<int>(device.max_qp_wr);
   out.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_XRC |
-                         IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-                         IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
+                         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   if (device.raw_packets != 0) out.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
   out.max_sge = static_cast<int>(device.max_sge);
   out.max_sge_rd = static_cast<int>(device.max_sge);
