@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""merge.py OUT BUILD...: makes OUT a directory in which one ctest runs the tests of all BUILDs.
+"""merge.py [--all] OUT BUILD...: makes OUT a directory in which one ctest runs the tests of the BUILDs
+that pairs.py chooses, or with --all those of all.
 
 A test is named <build>/<name>. What looks only at the tree (label lint) is taken from the first
-BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Cheap kinds run first.
+BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Long kinds run first.
 """
 
 import json
@@ -10,6 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
+
+import pairs
 
 COST = {"lint": 4000, "unit": 3000, "conformance": 2000, "fuzz": 1500, "integration": 1000}
 OF_TSAN = {"unit", "integration"}
@@ -24,7 +27,7 @@ def quoted(value):
     return f"[==[{value}]==]"
 
 
-def lines_of(build, first):
+def lines_of(build, first, every):
     name = os.path.basename(build)
     listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
                              check=True, capture_output=True, text=True).stdout
@@ -32,6 +35,8 @@ def lines_of(build, first):
         properties = {p["name"]: p["value"] for p in test.get("properties", [])}
         labels = properties.get("LABELS", [])
         if ("lint" in labels and not first) or (name == "tsan" and not OF_TSAN & set(labels)):
+            continue
+        if not every and not pairs.chosen(name, test["name"], labels):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]
@@ -44,9 +49,10 @@ def lines_of(build, first):
 
 
 if __name__ == "__main__":
-    out, builds = sys.argv[1], sys.argv[2:]
+    every = sys.argv[1] == "--all"
+    out, *builds = sys.argv[2 if every else 1:]
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     with open(os.path.join(out, "CTestTestfile.cmake"), "w", encoding="utf-8") as f:
         for build in builds:
-            f.writelines(line + "\n" for line in lines_of(build, first=build == builds[0]))
+            f.writelines(line + "\n" for line in lines_of(build, build == builds[0], every))

@@ -24,7 +24,7 @@ readonly REPORT='(ERROR|WARNING): \w+Sanitizer|runtime error:'  # a sanitizer's,
 
 say() { echo "-- $*"; }
 skip() { echo "skipped: $*"; exit 77; }
-fail() { FAILED=1; echo "FAILED: $*" >&2; exit 1; }
+fail() { FAILED=1; echo "FAILED: $*${WAITED:+ (waited $WAITED s)}" >&2; exit 1; }
 
 # ---- begin and end ------------------------------------------------------------------------------
 
@@ -83,13 +83,17 @@ finish() { # exit status of the test, the command that ended it
   exit "$status"
 }
 
-# wait_until SECONDS COMMAND...: true as soon as the command is, false when the time is over.
+# wait_until SECONDS COMMAND...: true as soon as the command is, false when the time is over. Who fails
+# then, and for nothing else, is late: see tests/verdict.py.
+WAITED=
 wait_until() {
-  local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+  local seconds=$1 end=$((${EPOCHREALTIME/./} + $1 * 1000000))
   shift
+  WAITED=
   until "$@"; do
-    [[ ${EPOCHREALTIME/./} -lt $end ]] || return 1
-    sleep 0.05
+    [[ ${EPOCHREALTIME/./} -lt $end ]] && { sleep 0.05; continue; }
+    WAITED=$seconds
+    return 1
   done
 }
 # Every process of a network namespace; some may end meanwhile by themselves.

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""verdict.py late|end JUNIT [JUNIT OF THE SECOND TIME]: what ctest's results mean.
+
+A test that fails has failed. Only where a wait was too short may a busy machine be to blame: nothing
+else went wrong, no sanitizer spoke, and the test came to its end. `late` prints the names of those,
+for which there is a second time, each by itself; `end` prints what was slow and what was late, and
+exits with 1 if something has failed."""
+
+import re
+import sys
+import xml.etree.ElementTree as tree
+
+SLOWEST = 10
+# lib.sh's and gtest's words for a wait that was over before what was waited for was the case.
+LATE = re.compile(r"^FAILED: .* \(waited \d+ s\)$|^Value of: wait_for\(|^  Actual: false", re.M)
+HARD = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:|Segmentation fault|"
+                  r"^FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!Value of: wait_for\()", re.M)
+
+
+def results(path):
+    """name -> (seconds, "passed" | "skipped" | "failed" | "late")"""
+    found = {}
+    for case in tree.parse(path).getroot().iter("testcase"):
+        verdict = {"run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(
+            case.get("status"), "failed")
+        if verdict == "failed":
+            output = "".join(case.itertext())
+            failure = case.find("failure")
+            hung = failure is not None and "Timeout" in failure.get("message", "")
+            if not hung and LATE.search(output) and not HARD.search(output):
+                verdict = "late"
+        found[case.get("name")] = (float(case.get("time")), verdict)
+    return found
+
+
+def names(found, verdict):
+    return sorted(name for name, (_, said) in found.items() if said == verdict)
+
+
+def end(first, second):
+    print(f"-- the {SLOWEST} slowest tests")
+    for name, (seconds, _) in sorted(first.items(), key=lambda one: -one[1][0])[:SLOWEST]:
+        print(f"{seconds:8.1f} s  {name}")
+    failed = names(first, "failed")
+    for name in names(first, "late"):
+        if second.get(name, (0, "failed"))[1] == "passed":
+            print(f"-- late: {name} had waited too short a time, and passed by itself")
+        else:
+            failed.append(name)
+    for name in failed:
+        print(f"-- failed: {name}")
+    print(f"-- {len(names(first, 'passed'))} tests passed, {len(names(first, 'skipped'))} were skipped, "
+          f"{len(names(first, 'late'))} were late, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def self_test():
+    said = {
+        "late": ["FAILED: the server does not listen (waited 20 s)\n",
+                 "x.cc:7: Failure\nValue of: wait_for([&] { return true; })\n  Actual: false\n"],
+        "failed": ["FAILED: the data are not the same\n",
+                   "FAILED: it is not there (waited 5 s)\nERROR: AddressSanitizer: heap-use\n",
+                   "FAILED: it is not there (waited 5 s)\nFAILED: a file is left\n",
+                   "x.cc:7: Failure\nValue of: wait_for(1)\n  Actual: false\nx.cc:8: Failure\nExpected"],
+    }
+    wrong = [(verdict, text) for verdict, texts in said.items() for text in texts
+             if (verdict == "late") != bool(LATE.search(text) and not HARD.search(text))]
+    for verdict, text in wrong:
+        print(f"is not {verdict}: {text}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--self-test":
+        sys.exit(self_test())
+    of_all = [results(path) for path in sys.argv[2:]]
+    if sys.argv[1] == "late":
+        print("\n".join(names(of_all[0], "late")))
+    else:
+        sys.exit(end(of_all[0], of_all[1] if len(of_all) > 1 else {}))
