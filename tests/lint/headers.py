@@ -22,7 +22,7 @@ def flags_of(build):
     compiler, include = "c++", []
     for command in commands:
         words = shlex.split(command["command"])
-        if not command["file"].endswith(".cc"):
+        if not command["file"].endswith((".cc", ".cxx")):  # .cxx: several sources in one (unity)
             continue
         while os.path.basename(words[0]) == "ccache":
             words.pop(0)

@@ -35,7 +35,8 @@ struct WindowRequests : Rig {
   }
   ipc::SendWqe bind() const {
     ipc::SendWqe wqe = test::wqe_of(Opcode::kBindWindow);
-    wqe.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, mw.handle, mw.key + 1};
+    const uint32_t next = (mw.key & ~0xffu) | ((mw.key + 1) & 0xff);  // ibv_inc_rkey(3)
+    wqe.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, mw.handle, next};
     return wqe;
   }
   static ipc::SendWqe invalidate(Opcode opcode, uint32_t key) {

@@ -74,9 +74,10 @@ class AdminFixture : public testing::Test {
   // What `work` returns on the control thread.
   template <class Work>
   auto on_control(Work work) {
-    std::promise<decltype(work())> promise;
-    auto future = promise.get_future();
-    loop_->post([&] { promise.set_value(work()); });
+    // Of both threads: who waits may be gone before set_value() returns.
+    const auto promise = std::make_shared<std::promise<decltype(work())>>();
+    auto future = promise->get_future();
+    loop_->post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });
     return future.get();
   }
   bool idle() {

@@ -209,7 +209,7 @@ std::shared_ptr<void> FakeBackend::watch(WatchCallback callback) {
     watches_[next_watch_] = std::move(callback);
     return next_watch_++;
   });
-  return {nullptr, [this, id](void*) { on_loop([&] { return watches_.erase(id); }); }};
+  return {nullptr, [this, id](void*) { on_loop([this, id] { return watches_.erase(id); }); }};
 }
 
 size_t FakeBackend::watchers() {

@@ -6,6 +6,7 @@
 
 #include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -48,9 +49,10 @@ class FakeBackend final : public AdminBackend {
   // Runs `work` on the loop's thread and waits for what it returns.
   template <class Work>
   auto on_loop(Work work) {
-    std::promise<decltype(work())> promise;
-    auto future = promise.get_future();
-    loop_.post([&] { promise.set_value(work()); });
+    // Of both threads: who waits may be gone before set_value() returns.
+    const auto promise = std::make_shared<std::promise<decltype(work())>>();
+    auto future = promise->get_future();
+    loop_.post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });
     return future.get();
   }
   void tell(const WatchEvent& event);
