@@ -4,9 +4,10 @@
 // namespace of its own, as ip-netns(8) gives one, and in it
 //
 //   /sys                                   that of the network namespace this process is in
-//   /sys/class/infiniband/<vdevice>/       what vrdmad keeps, read-only (vrdmad/sysfs_tree.h);
-//   /sys/class/infiniband_verbs/uverbs<N>/   N: one that no device of the kernel has
-//   /dev/infiniband/<vdevice>              a null device: some programs ask whether they may open
+//   /sys/class/infiniband/<vdevice>/       what vrdmad keeps, read-only
+//   (vrdmad/control/sysfs_tree.h); /sys/class/infiniband_verbs/uverbs<N>/   N: one that no device
+//   of the kernel has /dev/infiniband/<vdevice>              a null device: some programs ask
+//   whether they may open
 //                                          the node of that name, and use verbs if they may
 //
 // beside all that was there before. /dev/infiniband itself is made on the host where there is none,

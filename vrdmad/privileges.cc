@@ -18,7 +18,8 @@ constexpr std::array kNeeded{
     // core/rdma/process.cc, core/rdma/reach.cc, netns/netns.cc
     unsigned{CAP_SYS_PTRACE},
     // to open the same for writing, which their mode allows to their owner alone, and
-    // /dev/userfaultfd where a host gives it to a group: core/rdma/process.cc, vrdmad/session.cc
+    // /dev/userfaultfd where a host gives it to a group: core/rdma/process.cc,
+    // vrdmad/worker/session.cc
     unsigned{CAP_DAC_OVERRIDE},
     // whose namespace a socket is of (SIOCGSKNS), addresses of other namespaces
     // (IFA_TARGET_NETNSID),
@@ -26,7 +27,7 @@ constexpr std::array kNeeded{
     unsigned{CAP_NET_ADMIN},
     // links of all namespaces by one socket (NETLINK_LISTEN_ALL_NSID): netns/route_socket.cc
     unsigned{CAP_NET_BROADCAST},
-    // packet sockets for raw packet queue pairs: vrdmad/session_raw.cc
+    // packet sockets for raw packet queue pairs: vrdmad/worker/session_raw.cc
     unsigned{CAP_NET_RAW},
 };
 

@@ -15,7 +15,7 @@ namespace vrdma::vrdmad {
 // which needs others, nothing is done.
 [[nodiscard]] base::Result<void> confine_system_calls();
 
-// The same for the intake process (vrdmad/intake/process.h), which needs few.
+// The same for the intake process (vrdmad/broker/intake_process.h), which needs few.
 [[nodiscard]] base::Result<void> confine_intake();
 // And for the stopper (vrdmad/stopper/process.h), which alone may trace.
 [[nodiscard]] base::Result<void> confine_stopper();

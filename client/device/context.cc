@@ -13,7 +13,7 @@
 #include <ctime>
 #include <set>
 
-#include "client/device/memory_table.h"
+#include "client/device/memory/table.h"
 #include "client/device/objects.h"
 #include "client/verbs/shortcuts.h"
 #include "client/verbs/virtual.h"

@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/device/known_stretch.h"
-#include "client/device/memory_table.h"
-#include "client/device/receive_reader.h"
+#include "client/device/datapath/known_stretch.h"
+#include "client/device/datapath/receive_reader.h"
+#include "client/device/memory/table.h"
 #include "client/device/session.h"
 #include "core/base/mapping.h"
 #include "core/base/spin_lock.h"

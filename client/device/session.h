@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "client/device/dial.h"
+#include "client/dial/dial.h"
 #include "core/base/fd.h"
 #include "core/ipc/layout.h"
 #include "core/ipc/messages.h"

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/rdmacm/objects.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 
 namespace vrdma::client {
 

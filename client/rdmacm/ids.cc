@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/rdmacm/objects.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 #include "core/wire/cm.h"
 
 namespace vrdma::client {
@@ -26,7 +26,7 @@ Id* make_id(std::shared_ptr<CmLink> link, uint32_t handle, rdma_event_channel* c
 
 int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_port_space space,
               ibv_qp_type type) {
-  // Those of the daemon (vrdmad/cm_session.cc).
+  // Those of the daemon (vrdmad/cm/session.cc).
   if (space != RDMA_PS_TCP && space != RDMA_PS_UDP && space != RDMA_PS_IB)
     return answer(EOPNOTSUPP);
   rdma_event_channel* channel = given != nullptr ? given : create_channel();

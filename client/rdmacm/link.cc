@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/verbs/find_real.h"
+#include "client/dial/find_real.h"
 #include "core/ipc/socket.h"
 
 namespace vrdma::client {

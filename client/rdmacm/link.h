@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "client/device/dial.h"
+#include "client/dial/dial.h"
 #include "core/base/fd.h"
 #include "core/ipc/cm_messages.h"
 

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/rdmacm/objects.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 #include "client/verbs/shortcuts.h"
 
 namespace vrdma::client {

@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "client/dial/export.h"
 #include "client/rdmacm/link.h"
-#include "client/verbs/export.h"
 
 namespace {
 

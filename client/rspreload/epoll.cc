@@ -19,9 +19,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/rspreload/preload.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 
 namespace vrdma::rspreload {
 

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <initializer_list>
 
-#include "client/rdmacm/rsocket_address.h"
+#include "client/rsocket/address.h"
 #include "client/rspreload/preload.h"
 
 namespace vrdma::rspreload {

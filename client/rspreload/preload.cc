@@ -32,8 +32,8 @@
 #include <iterator>
 #include <span>
 
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 
 namespace {
 

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstring>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/verbs/device_list.h"
 #include "client/verbs/events.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 #include "client/verbs/real.h"
 #include "client/verbs/virtual.h"
 

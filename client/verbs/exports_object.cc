@@ -1,9 +1,9 @@
 // Exported verbs on the objects of a context. Each asks first whether the object is virtual.
 #include <cerrno>
 
+#include "client/dial/export.h"
+#include "client/dial/guard.h"
 #include "client/verbs/events.h"
-#include "client/verbs/export.h"
-#include "client/verbs/guard.h"
 #include "client/verbs/real.h"
 #include "client/verbs/virtual.h"
 

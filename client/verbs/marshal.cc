@@ -1,7 +1,7 @@
 // From the kernel's structures (uverbs, rdma_user_cm) to those of verbs.h, field by field.
 #include <cstring>
 
-#include "client/verbs/export.h"
+#include "client/dial/export.h"
 #include "client/verbs/private_abi.h"
 
 VRDMA_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* dst, ib_uverbs_ah_attr* src) {

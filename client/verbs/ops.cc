@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "client/verbs/guard.h"
+#include "client/dial/guard.h"
 #include "client/verbs/virtual.h"
 
 namespace vrdma::client {

@@ -1,7 +1,7 @@
 // Static rates: the enumeration, multiples of 2.5 Gb/s, and Mb/s.
 #include <infiniband/verbs.h>
 
-#include "client/verbs/export.h"
+#include "client/dial/export.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <iterator>
 
-#include "client/verbs/find_real.h"
+#include "client/dial/find_real.h"
 
 extern "C" {
 __attribute__((visibility("hidden"))) extern std::atomic<void*> vrdma_slots[];

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "client/verbs/export.h"
+#include "client/dial/export.h"
 
 namespace {
 

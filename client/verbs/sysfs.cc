@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "client/verbs/export.h"
+#include "client/dial/export.h"
 #include "client/verbs/private_abi.h"
 #include "core/base/fd.h"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/unit/vrdmad/cm_rig.h"
+#include "tests/unit/vrdmad/cm/rig.h"
 
 namespace {
 

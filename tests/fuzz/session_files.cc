@@ -14,9 +14,9 @@
 #include <fstream>
 #include <string>
 
-#include "tests/unit/vrdmad/cm_rig.h"
-#include "vrdmad/session.h"
-#include "vrdmad/session_file.h"
+#include "tests/unit/vrdmad/cm/rig.h"
+#include "vrdmad/records/session_file.h"
+#include "vrdmad/worker/session.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
-#include "vrdmad/worker.h"
+#include "vrdmad/worker/worker.h"
 
 namespace {
 

@@ -39,7 +39,7 @@ def check():
             body = text[found.end():text.index(ends, found.end() - 1)]
             if not guarded and "guarded<" not in body and name not in NOTHING_THROWS:
                 complaints.append(f"{path}: {name} may throw into a C program: use guarded<> or a "
-                                  "function try block (client/verbs/guard.h)")
+                                  "function try block (client/dial/guard.h)")
     complaints += [f"{name} stands in tests/lint/guards.py and is not exported"
                    for name in sorted(NOTHING_THROWS - seen)]
     return complaints, len(seen)

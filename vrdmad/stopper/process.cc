@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "core/ipc/socket.h"
-#include "vrdmad/child_process.h"
+#include "vrdmad/broker/child_process.h"
 #include "vrdmad/stopper/hold.h"
 #include "vrdmad/stopper/wire.h"
 

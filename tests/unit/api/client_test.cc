@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/vrdmad/admin_fixture.h"
+#include "tests/unit/vrdmad/admin/fixture.h"
 
 namespace vrdma::api {
 namespace {

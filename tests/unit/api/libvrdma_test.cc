@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/vrdmad/admin_fixture.h"
+#include "tests/unit/vrdmad/admin/fixture.h"
 
 namespace vrdma::api {
 namespace {

@@ -201,7 +201,7 @@ struct SharedLink : SharedQueue {
     shared.srq = srq;
     pair = world.connected({}, shared);
   }
-  // The initiator claims, as client/device/direct.cc does.
+  // The initiator claims, as client/device/datapath/direct.cc does.
   void claim_directly(uint32_t slot) {
     Candidate candidate;
     ASSERT_EQ(find_receive(queue, &candidate), Outcome::kDone);

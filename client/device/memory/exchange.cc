@@ -1,0 +1,273 @@
+// How the memory table exchanges pages that other threads may write to.
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/single_threaded.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "client/device/memory/raw_memory.h"
+#include "client/device/memory/table.h"
+
+namespace vrdma::client {
+
+namespace {
+
+// What is copied while the other threads stand still: some milliseconds.
+constexpr uint64_t kChunk = 16u << 20;
+
+// Makes writers of a range wait; they go on when it is destroyed. With one thread there are none.
+class WritersHeld {
+ public:
+  WritersHeld(int userfaultfd, uint64_t start, uint64_t end, bool needed)
+      : userfaultfd_(userfaultfd), range_{start, end - start} {
+    if (!needed) {
+      ok_ = true;
+      return;
+    }
+    uffdio_register reg{};
+    reg.range = range_;
+    reg.mode = UFFDIO_REGISTER_MODE_WP;
+    if (::ioctl(userfaultfd_, UFFDIO_REGISTER, &reg) != 0) return;
+    registered_ = true;
+    uffdio_writeprotect protect{};
+    protect.range = range_;
+    protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+    ok_ = ::ioctl(userfaultfd_, UFFDIO_WRITEPROTECT, &protect) == 0;
+  }
+  ~WritersHeld() {
+    if (!registered_) return;
+    // Where the range was mapped over, its registration has gone with the old mapping; only the
+    // sleepers are left. Where it was not, the protection goes too.
+    ::ioctl(userfaultfd_, UFFDIO_UNREGISTER, &range_);
+    ::ioctl(userfaultfd_, UFFDIO_WAKE, &range_);
+  }
+  [[nodiscard]] bool ok() const { return ok_; }
+
+ private:
+  int userfaultfd_;
+  uffdio_range range_;
+  bool registered_ = false;
+  bool ok_ = false;
+};
+
+}  // namespace
+
+int MemoryTable::open_userfaultfd() {
+  if (userfaultfd_.valid() || !device_.valid()) return userfaultfd_.get();
+  base::Fd fd(::ioctl(device_.get(), USERFAULTFD_IOC_NEW, O_CLOEXEC));
+  if (!fd.valid()) return -1;
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
+  if (::ioctl(fd.get(), UFFDIO_API, &api) != 0) return -1;
+  userfaultfd_ = std::move(fd);
+  return userfaultfd_.get();
+}
+
+// Copies `from`, which is or was at [start, end), into the arena. Signals are held off.
+bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
+  // write(2) makes whole pages without zeroing them first, and takes no fault for each.
+  uint64_t at = start;
+  while (at < end) {
+    const long count = raw::call(SYS_pwrite64, arena_.get(),
+                                 static_cast<const uint8_t*>(from) + (at - start), end - at, at);
+    if (count <= 0) break;
+    at += static_cast<uint64_t>(count);
+  }
+  if (at == end) return true;
+  if (errno != EFBIG) return false;
+  // RLIMIT_FSIZE, which is no limit of memory; a mapping has none. The kernel has sent a signal to
+  // this thread, and the program is to see nothing of it.
+  sigset_t limit;
+  ::sigemptyset(&limit);
+  ::sigaddset(&limit, SIGXFSZ);
+  const timespec now{};
+  ::sigtimedwait(&limit, nullptr, &now);
+  const size_t size = end - start;
+  void* shared = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                           arena_.get(), static_cast<off_t>(start));
+  if (shared == MAP_FAILED) return false;
+  copy_pages(shared, from, size);
+  raw::munmap(shared, size);
+  return true;
+}
+
+uint64_t MemoryTable::convert(uint64_t start, uint64_t end, int prot, const Asker& asker,
+                              ipc::Reached* why) {
+  const bool alone = __libc_single_threaded != 0;
+  const int userfaultfd = alone ? -1 : open_userfaultfd();
+  kept_.take(start, end);
+  punch_surplus();
+  if (!alone && userfaultfd < 0) return convert_held(start, end, prot, asker, why);
+  *why = ipc::Reached::kOther;
+  return convert_guarded(start, end, prot, userfaultfd, alone) ? end : start;
+}
+
+bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int userfaultfd,
+                                  bool alone) {
+  auto* memory = reinterpret_cast<void*>(start);
+  const size_t size = end - start;
+  // Pages that are not there could be made by a writer behind the protection's back.
+  const bool writable = (prot & PROT_WRITE) != 0;
+  if (!alone &&
+      raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
+    return false;
+  {
+    const SignalsBlocked no_signals;
+    const WritersHeld writers(userfaultfd, start, end, !alone);
+    if (!writers.ok()) return false;
+    if (!fill_arena(memory, start, end) ||
+        raw::mmap(memory, size, prot, MAP_SHARED | MAP_FIXED, arena_.get(),
+                  static_cast<off_t>(start)) == MAP_FAILED) {
+      punch(start, end);
+      return false;
+    }
+  }
+  // Many pages a fault, where the program's first write would take one for each. It can do without.
+  (void)raw::madvise(memory, size, MADV_POPULATE_READ);
+  return true;
+}
+
+// The daemon holds the other threads, for a chunk at a time.
+uint64_t MemoryTable::convert_held(uint64_t start, uint64_t end, int prot, const Asker& asker,
+                                   ipc::Reached* why) {
+  const int advice = (prot & PROT_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  uint64_t at = start;
+  while (at < end) {
+    const uint64_t begun = at, chunk_end = std::min(end, at + kChunk);
+    *why = ipc::Reached::kOther;
+    // Pages are made while all run.
+    if (!spare_.make() || raw::madvise(reinterpret_cast<void*>(at), chunk_end - at, advice) != 0 ||
+        ::fallocate(arena_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
+                    static_cast<off_t>(chunk_end - at)) != 0)
+      return at;
+    {
+      const SignalsBlocked no_signals;
+      Standstill still(asker.session, asker.words);
+      while (at < chunk_end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
+        const uint64_t stop = std::min(chunk_end, at + spare_.size());
+        at = turn(still, at, stop, prot);
+        if (at < stop) break;
+      }
+      if (still.reached() != ipc::Reached::kNot) *why = still.reached();
+    }
+    if (at > begun)
+      (void)raw::madvise(reinterpret_cast<void*>(begun), at - begun, MADV_POPULATE_READ);
+    if (at < chunk_end) {
+      punch(at, chunk_end);
+      return at;
+    }
+  }
+  return at;
+}
+
+// Nothing here may wait for another thread. How far it came: from there on all is as it was.
+uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int prot) {
+  const size_t size = end - start;
+  copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
+  if (!fill_arena(spare_.copy(), start, end) || !spare_.keep(start, size)) return start;
+  uint64_t at = start;
+  while (at < end && still.begin_exchange(spare_.phase())) {
+    const uint64_t step = spare_.exchange(at, std::min(end - at, Spare::kStep), prot, arena_, at);
+    const bool in_time = still.end_exchange();
+    if (step == 0) break;
+    if (in_time) {
+      spare_.forget(step);
+      at += step;
+      continue;
+    }
+    // What was written to the old pages is brought over, as soon as can be.
+    uint8_t* const now = spare_.copy() + Spare::kMost;
+    if ((prot & PROT_WRITE) != 0 && spare_.recall(now, step))
+      carry_over(spare_.copy() + (at - start), now, reinterpret_cast<uint8_t*>(at), step);
+    spare_.leave();
+    return at + step;
+  }
+  spare_.forget(end - at);
+  return at;
+}
+
+uint64_t MemoryTable::revert(uint64_t start, uint64_t end, uint64_t offset, int prot,
+                             const Asker* asker) {
+  const bool alone = asker == nullptr || __libc_single_threaded != 0;
+  if (!alone && open_userfaultfd() < 0) return revert_held(start, end, offset, prot, *asker);
+  return revert_guarded(start, end, prot, alone) ? end : start;
+}
+
+// False: it stays in place, which is only unusual.
+bool MemoryTable::revert_guarded(uint64_t start, uint64_t end, int prot, bool alone) {
+  const size_t size = end - start;
+  auto* memory = reinterpret_cast<void*>(start);
+  void* copy = raw::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (copy == MAP_FAILED) return false;
+  {
+    const SignalsBlocked no_signals;
+    const WritersHeld writers(userfaultfd_.get(), start, end, !alone);
+    if (writers.ok() && ((prot & PROT_READ) != 0 || raw::mprotect(memory, size, PROT_READ) == 0)) {
+      copy_pages(copy, memory, size);
+      if ((prot == (PROT_READ | PROT_WRITE) || raw::mprotect(copy, size, prot) == 0) &&
+          raw::mremap(copy, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, memory) != MAP_FAILED)
+        return true;
+    }
+  }
+  raw::munmap(copy, size);
+  return false;
+}
+
+uint64_t MemoryTable::revert_held(uint64_t start, uint64_t end, uint64_t offset, int prot,
+                                  const Asker& asker) {
+  if ((prot & PROT_READ) == 0 || !spare_.make()) return start;
+  uint64_t at = start;
+  while (at < end) {
+    const uint64_t begun = at, chunk_end = std::min(end, at + kChunk);
+    auto* const copy =
+        static_cast<uint8_t*>(raw::mmap(nullptr, chunk_end - begun, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+    if (copy == MAP_FAILED) return at;
+    {
+      const SignalsBlocked no_signals;
+      Standstill still(asker.session, asker.words);
+      while (at < chunk_end && still.reached() == ipc::Reached::kNot && spare_.size() != 0) {
+        const uint64_t stop = std::min(chunk_end, at + spare_.size());
+        at = turn_back(still, copy + (at - begun), at, stop, offset + (at - start), prot);
+        if (at < stop) break;
+      }
+    }
+    if (at < chunk_end) {
+      raw::munmap(copy + (at - begun), chunk_end - at);
+      return at;
+    }
+  }
+  return at;
+}
+
+uint64_t MemoryTable::turn_back(Standstill& still, uint8_t* copy, uint64_t start, uint64_t end,
+                                uint64_t offset, int prot) {
+  const size_t size = end - start;
+  copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
+  copy_pages(copy, spare_.copy(), size);
+  if (prot != (PROT_READ | PROT_WRITE) && raw::mprotect(copy, size, prot) != 0) return start;
+  uint64_t at = start;
+  while (at < end && still.begin_exchange(ipc::HoldPhase::kExchanging)) {
+    const uint64_t step = std::min(end - at, Spare::kStep);
+    auto* const memory = reinterpret_cast<uint8_t*>(at);
+    const bool turned = raw::mremap(copy + (at - start), step, step, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                    memory) != MAP_FAILED;
+    const bool in_time = still.end_exchange();
+    if (!turned) break;
+    // The old pages are still the arena's.
+    uint8_t* const now = spare_.copy() + Spare::kMost;
+    if (!in_time && (prot & PROT_WRITE) != 0 &&
+        raw::call(SYS_pread64, arena_.get(), now, step, offset + (at - start)) ==
+            static_cast<long>(step))
+      carry_over(spare_.copy() + (at - start), now, memory, step);
+    at += step;
+  }
+  return at;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,137 @@
+#include "client/device/memory/maps.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "core/base/fd.h"
+
+namespace vrdma::client {
+
+namespace {
+
+bool is_plain(const char* name) {
+  return *name == '\0' || *name == '\n' || std::strncmp(name, "[heap]", 6) == 0 ||
+         std::strncmp(name, "[anon:", 6) == 0;
+}
+
+// "start-end perms offset major:minor inode   name"; false if the line is none.
+bool parse(const char* line, Mapped* mapped) {
+  char perms[5] = {};
+  unsigned major = 0, minor = 0;
+  int name_at = 0;
+  if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n",
+                  &mapped->whole_start, &mapped->whole_end, perms, &mapped->offset, &major, &minor,
+                  &mapped->inode, &name_at) < 7)
+    return false;
+  mapped->prot = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) |
+                 (perms[2] == 'x' ? PROT_EXEC : 0);
+  mapped->shared = perms[3] == 's';
+  const char* name = name_at > 0 ? line + name_at : "";
+  mapped->anonymous = !mapped->shared && mapped->inode == 0 && is_plain(name);
+  return true;
+}
+
+// Cuts it to [start, end) and shows it. False if it does not lie there.
+bool show(Mapped one, uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  if (one.whole_start >= end || one.whole_end <= start) return false;
+  one.start = std::max(one.whole_start, start);
+  one.end = std::min(one.whole_end, end);
+  one.offset += one.start - one.whole_start;
+  see(one, with);
+  return true;
+}
+
+// PROCMAP_QUERY of linux/fs.h, since Linux 6.11.
+struct Query {
+  uint64_t size, flags, address;
+  uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+  uint32_t dev_major, dev_minor, name_size, build_id_size;
+  uint64_t name, build_id;
+};
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, Query);
+constexpr uint64_t kCoveringOrNext = 0x10;
+constexpr uint64_t kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8;
+
+}  // namespace
+
+bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  for (uint64_t at = start; at < end;) {
+    char name[8192] = {};  // longer than any path
+    Query query{};
+    query.size = sizeof query;
+    query.flags = kCoveringOrNext;
+    query.address = at;
+    query.name = reinterpret_cast<uintptr_t>(name);
+    query.name_size = sizeof name;
+    if (::ioctl(file.get(), kProcmapQuery, &query) != 0) return errno == ENOENT;  // none above
+    Mapped one;
+    one.whole_start = query.vma_start;
+    one.whole_end = query.vma_end;
+    one.prot = ((query.vma_flags & kReadable) != 0 ? PROT_READ : 0) |
+               ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : 0) |
+               ((query.vma_flags & kExecutable) != 0 ? PROT_EXEC : 0);
+    one.shared = (query.vma_flags & kShared) != 0;
+    one.inode = query.inode;
+    one.offset = query.vma_offset;
+    one.anonymous = !one.shared && one.inode == 0 && is_plain(name);
+    if (!show(one, start, end, see, with)) break;
+    at = one.whole_end;
+  }
+  return true;
+}
+
+bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  char buffer[16384];
+  size_t held = 0;       // of it
+  bool cut_off = false;  // what comes is the rest of a line that was too long, and was parsed
+  for (;;) {
+    const size_t room = sizeof buffer - 1 - held;
+    const ssize_t count = ::read(file.get(), buffer + held, room);
+    if (count < 0) return false;
+    if (count == 0) return true;
+    held += static_cast<size_t>(count);
+    size_t at = 0;
+    while (at < held) {
+      auto* const newline = static_cast<char*>(std::memchr(buffer + at, '\n', held - at));
+      if (newline == nullptr && (at > 0 || held < sizeof buffer - 1)) break;
+      char* const stop = newline != nullptr ? newline : buffer + held;
+      *stop = '\0';
+      Mapped one;
+      if (!cut_off && parse(buffer + at, &one)) {
+        if (one.whole_start >= end) return true;
+        show(one, start, end, see, with);
+      }
+      cut_off = newline == nullptr;
+      at = newline != nullptr ? static_cast<size_t>(newline - buffer) + 1 : held;
+    }
+    held -= at;
+    std::memmove(buffer, buffer + at, held);
+  }
+}
+
+bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
+  return query_mappings(start, end, see, with) || parse_mappings(start, end, see, with);
+}
+
+bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped) {
+  const SeeMapped append = [](const Mapped& one, void* all) {
+    static_cast<std::vector<Mapped>*>(all)->push_back(one);
+  };
+  if (query_mappings(start, end, append, mapped)) return true;
+  mapped->clear();
+  return parse_mappings(start, end, append, mapped);
+}
+
+}  // namespace vrdma::client

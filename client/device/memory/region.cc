@@ -1,0 +1,242 @@
+// Memory regions.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "client/device/memory/table.h"
+#include "client/device/objects.h"
+#include "client/verbs/virtual.h"
+
+namespace vrdma::client {
+
+namespace {
+
+// What a region is to be.
+struct Wish {
+  ibv_pd* pd;
+  uint64_t addr;
+  size_t length;
+  uint64_t iova;
+  unsigned int access;
+  [[nodiscard]] bool on_demand() const { return (access & IBV_ACCESS_ON_DEMAND) != 0; }
+};
+
+void release(Context& context, uint64_t addr, size_t length) {
+  MemoryTable::instance().release(addr, length, context.asker());
+}
+
+// Its pages, prepared, and given back unless they are kept. Memory on demand need not be there yet
+// and may be another tomorrow, so it stays as it is and is reached.
+class Pages {
+ public:
+  explicit Pages(const Wish& wish) : wish_(wish), context_(*Context::of(wish.pd->context)) {
+    if (wish.on_demand()) return;
+    error_ = wish.addr + wish.length < wish.addr
+                 ? EINVAL
+                 : MemoryTable::instance().acquire(wish.addr, wish.length,
+                                                   (wish.access & IBV_ACCESS_LOCAL_WRITE) != 0,
+                                                   context_.asker(), &way_, &why_);
+    held_ = error_ == 0 && way_ == ipc::Way::kInPlace;
+  }
+  ~Pages() {
+    if (!held_) return;
+    const int reason = errno;
+    release(context_, wish_.addr, wish_.length);
+    errno = reason;
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  [[nodiscard]] int error() const { return error_; }
+  [[nodiscard]] ipc::RegMrRequest request() const {
+    const uint64_t iova = (wish_.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : wish_.iova;
+    return {wish_.addr,
+            wish_.length,
+            iova,
+            wish_.pd->handle,
+            wish_.access,
+            static_cast<uint32_t>(way_),
+            static_cast<uint32_t>(why_)};
+  }
+  // True: they are in place, and release() gives them back.
+  [[nodiscard]] bool keep() { return std::exchange(held_, false); }
+
+ private:
+  const Wish& wish_;
+  Context& context_;
+  ipc::Way way_ = ipc::Way::kReached;
+  ipc::Reached why_ = ipc::Reached::kOnDemand;
+  int error_ = 0;
+  bool held_ = false;
+};
+
+// `mr` is made before the daemon is asked: then nothing can fail any more.
+ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
+  mr->pd = Use(&Pd::of(pd)->users);
+  mr->ibv.context = pd->context;
+  mr->ibv.pd = pd;
+  mr->ibv.handle = reply.handle;
+  mr->ibv.lkey = reply.key;
+  return &mr.release()->ibv;
+}
+
+}  // namespace
+
+ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access) {
+  const Wish wish{pd, reinterpret_cast<uint64_t>(addr), length, iova, access};
+  ipc::Request request;
+  ipc::Reply reply;
+  auto mr = std::make_unique<Mr>();
+  Pages pages(wish);
+  int error = pages.error();
+  if (error == 0) {
+    request.call = ipc::Call::kRegMr;
+    request.reg_mr = pages.request();
+    error = Context::of(pd->context)->session.call(request, &reply);
+  }
+  if (error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
+  ibv->addr = addr;
+  ibv->length = length;
+  ibv->rkey = reply.reg_mr.key;
+  Mr::of(ibv)->iova = iova;
+  Mr::of(ibv)->access = access;
+  Mr::of(ibv)->in_place = pages.keep();
+  return ibv;
+}
+
+// Failed, the region is as it was, which is more than IBV_REREG_MR_ERR_CMD promises.
+int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsigned int access) {
+  Mr* mr = Mr::of(ibv);
+  if (mr->fixed || mr->memory != nullptr) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  Wish wish{ibv->pd, reinterpret_cast<uint64_t>(ibv->addr), ibv->length, mr->iova, mr->access};
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) wish.pd = pd;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) wish.access = access;
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    wish.addr = wish.iova = reinterpret_cast<uint64_t>(addr);
+    wish.length = length;
+  }
+  Context& context = *Context::of(ibv->context);
+  ipc::Request request;
+  ipc::Reply reply;
+  Pages pages(wish);
+  int error = pages.error();
+  if (error == 0) {
+    request.call = ipc::Call::kReregMr;
+    request.rereg_mr = {ibv->handle, 0, pages.request()};
+    error = context.session.call(request, &reply);
+  }
+  if (error != 0) {
+    errno = error;
+    return IBV_REREG_MR_ERR_CMD;
+  }
+  wait_for_initiators(context);
+  if (mr->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
+  mr->in_place = pages.keep();
+  mr->iova = wish.iova;
+  mr->access = wish.access;
+  mr->pd = Use(&Pd::of(wish.pd)->users);
+  ibv->pd = wish.pd;
+  ibv->addr = reinterpret_cast<void*>(wish.addr);
+  ibv->length = wish.length;
+  return 0;
+}
+
+int dereg_mr(ibv_mr* ibv) {
+  Context& context = *Context::of(ibv->context);
+  const int error = context.session.call(ipc::Call::kDeregMr, ibv->handle);
+  // A daemon that has died uses no memory any more.
+  if (error != 0 && error != EIO) return error;
+  wait_for_initiators(context);
+  if (Mr::of(ibv)->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
+  if (Mr::of(ibv)->memory != nullptr) Mr::of(ibv)->memory->users.fetch_sub(1);
+  delete Mr::of(ibv);
+  return 0;
+}
+
+// Only the lkey is good (ibv_alloc_null_mr(3)).
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  ipc::Request request;
+  ipc::Reply reply;
+  auto mr = std::make_unique<Mr>();
+  request.call = ipc::Call::kRegMr;
+  request.reg_mr = {
+      0, 0, 0, pd->handle, IBV_ACCESS_LOCAL_WRITE, static_cast<uint32_t>(ipc::Way::kNull), 0};
+  if (const int error = Context::of(pd->context)->session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
+  ibv->length = SIZE_MAX;
+  Mr::of(ibv)->fixed = true;
+  return ibv;
+}
+
+// The address is the exporter's affair (ibv_import_mr(3)).
+ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) {
+  ipc::Request request;
+  ipc::Reply reply;
+  auto mr = std::make_unique<Mr>();
+  request.call = ipc::Call::kImportMr;
+  request.import_mr = {pd->handle, handle};
+  if (const int error = Context::of(pd->context)->session.call(request, &reply); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  ibv_mr* ibv = complete(std::move(mr), pd, reply.reg_mr);
+  ibv->rkey = reply.reg_mr.key;
+  ibv->length = reply.reg_mr.length;
+  Mr::of(ibv)->fixed = true;
+  return ibv;
+}
+
+void unimport_mr(ibv_mr* ibv) { (void)dereg_mr(ibv); }
+
+namespace {
+
+// Brings the pages of [addr, addr + length) in. False: some are not there to be brought.
+bool populate(uint64_t addr, uint64_t length, bool writable) {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t start = addr / page * page;
+  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  // EINVAL: a kernel before 5.14, or pages that are no memory; they come when they are used.
+  return ::madvise(reinterpret_cast<void*>(start), addr + length - start, advice) == 0 ||
+         errno == EINVAL || errno == EAGAIN;
+}
+
+}  // namespace
+
+// The errors are those of ibv_advise_mr(3), told apart as the kernel's mlx5 driver does.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sg_list,
+              uint32_t num_sge) {
+  if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
+  if ((flags & ~uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || num_sge == 0) return EINVAL;
+  const bool writes = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  const ipc::KeyEntry* keys = Context::of(pd->context)->keys();
+  for (uint32_t i = 0; i < num_sge; ++i) {
+    const ibv_sge& sge = sg_list[i];
+    rdma::Region region;
+    if (!rdma::find_region(keys, sge.lkey, &region)) return ENOENT;
+    if (region.window) return EINVAL;
+    if ((region.access & IBV_ACCESS_ON_DEMAND) == 0) return ENOENT;
+    if (region.pd != pd->handle) return EPERM;
+    if (writes && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
+    uint64_t addr = 0;
+    if (!region.locate(sge.addr, sge.length, &addr)) return EFAULT;
+    if (sge.length == 0 || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) continue;
+    if (!populate(addr, sge.length, writes) && (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0)
+      return EFAULT;
+  }
+  return 0;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,216 @@
+#include "client/device/memory/standstill.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "client/device/memory/raw_memory.h"
+#include "client/device/session.h"
+
+namespace vrdma::client {
+
+using base::Fd;
+using ipc::HoldPhase;
+using ipc::Reached;
+
+Spare::~Spare() {
+  if (copy_ != nullptr) ::munmap(copy_, 2 * kMost);
+  leave();
+}
+
+bool Spare::make() {
+  if (size_ != 0) return true;
+  if (copy_ == nullptr) {
+    void* const made = ::mmap(nullptr, 2 * kMost, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (made == MAP_FAILED) return false;
+    copy_ = static_cast<uint8_t*>(made);
+  }
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
+  out_ = Fd(ends[0]);
+  in_ = Fd(ends[1]);
+  nowhere_ = Fd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  // A page takes one of its places, however little of it is used.
+  (void)::fcntl(in_.get(), F_SETPIPE_SZ, static_cast<int>(kMost));
+  const int room = ::fcntl(in_.get(), F_GETPIPE_SZ);
+  if (!nowhere_.valid() || room < 4096) {
+    leave();
+    return false;
+  }
+  size_ = static_cast<uint64_t>(room) < kMost ? static_cast<uint64_t>(room) : kMost;
+  if (keep(reinterpret_cast<uint64_t>(copy_), 4096)) {
+    forget(4096);
+    return true;
+  }
+  leave();
+  return make_aside();
+}
+
+bool Spare::make_aside() {
+  void* const made =
+      raw::mmap(nullptr, kStep, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (made == MAP_FAILED) return false;
+  aside_ = static_cast<uint8_t*>(made);
+  size_ = kMost;
+  return true;
+}
+
+void Spare::leave() {
+  if (aside_ != nullptr) raw::munmap(aside_, kStep);
+  aside_ = nullptr;
+  in_.reset();
+  out_.reset();
+  nowhere_.reset();
+  size_ = 0;
+}
+
+bool Spare::keep(uint64_t start, uint64_t length) {
+  if (aside_ != nullptr) return true;
+  uint64_t done = 0;
+  while (done < length) {
+    const iovec rest{reinterpret_cast<void*>(start + done), length - done};
+    const long count =
+        ::syscall(SYS_vmsplice, in_.get(), &rest, 1ul, static_cast<unsigned>(SPLICE_F_NONBLOCK));
+    if (count <= 0) {
+      forget(done);
+      return false;
+    }
+    done += static_cast<uint64_t>(count);
+  }
+  return true;
+}
+
+// Pages of one mapping only. Then the kernel has made room first, which is to stay ours.
+bool Spare::move_aside(uint64_t at, uint64_t length) {
+  if (raw::mremap(reinterpret_cast<void*>(at), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                  aside_) != MAP_FAILED)
+    return true;
+  if (errno == EFAULT &&
+      raw::mmap(aside_, kStep, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1,
+                0) == MAP_FAILED) {
+    aside_ = nullptr;
+    size_ = 0;
+  }
+  return false;
+}
+
+uint64_t Spare::exchange(uint64_t at, uint64_t most, int prot, const Fd& file, uint64_t offset) {
+  uint64_t length = most;
+  if (aside_ != nullptr && !move_aside(at, length)) {
+    length = 4096;
+    if (aside_ == nullptr || most == length || !move_aside(at, length)) return 0;
+  }
+  auto* const memory = reinterpret_cast<void*>(at);
+  if (raw::mmap(memory, length, prot, MAP_SHARED | MAP_FIXED, file.get(),
+                static_cast<off_t>(offset)) != MAP_FAILED)
+    return length;
+  if (aside_ != nullptr) {
+    // There is nothing aside now, and the place is anybody's.
+    (void)raw::mremap(std::exchange(aside_, nullptr), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                      memory);
+    size_ = 0;
+  }
+  return 0;
+}
+
+void Spare::forget(uint64_t length) {
+  if (aside_ != nullptr) return;
+  while (length > 0) {
+    const long count = ::syscall(SYS_splice, out_.get(), nullptr, nowhere_.get(), nullptr, length,
+                                 static_cast<unsigned>(SPLICE_F_NONBLOCK));
+    if (count <= 0) return leave();  // what is in a pipe that is closed is forgotten too
+    length -= static_cast<uint64_t>(count);
+  }
+}
+
+bool Spare::recall(uint8_t* out, uint64_t length) {
+  if (aside_ != nullptr) {
+    copy_pages(out, aside_, length);
+    return true;
+  }
+  uint64_t done = 0;
+  while (done < length) {
+    const long count = ::syscall(SYS_read, out_.get(), out + done, length - done);
+    if (count <= 0) {
+      leave();
+      return false;
+    }
+    done += static_cast<uint64_t>(count);
+  }
+  return true;
+}
+
+Standstill::Standstill(Session& session, ipc::HoldWords& words) : words_(words) {
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kHold;
+  request.hold.thread = static_cast<uint32_t>(::syscall(SYS_gettid));
+  if (session.call(request, &reply) != 0) return;
+  if (reply.hold.reached != 0) {
+    reached_ = reply.hold.reached <= static_cast<uint32_t>(ipc::kLastReached)
+                   ? static_cast<Reached>(reply.hold.reached)
+                   : Reached::kOther;
+    return;
+  }
+  // If it has ended already, that shows at the first exchange.
+  serial_ = reply.hold.serial;
+  owner_ = words_.owner.load();
+  reached_ = (owner_ & FUTEX_OWNER_DIED) == 0 ? Reached::kNot : Reached::kLost;
+}
+
+Standstill::~Standstill() {
+  if (serial_ == 0) return;
+  uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
+  if (words_.state.compare_exchange_strong(held, ipc::hold_word(HoldPhase::kOver, serial_)))
+    (void)::syscall(SYS_futex, &words_.state, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+bool Standstill::begin_exchange(HoldPhase as) {
+  uint32_t held = ipc::hold_word(HoldPhase::kHeld, serial_);
+  begun_ = ipc::hold_word(as, serial_);
+  const bool begun = reached_ == Reached::kNot && words_.owner.load() == owner_ &&
+                     words_.state.compare_exchange_strong(held, begun_);
+  if (!begun && reached_ == Reached::kNot) reached_ = Reached::kLost;
+  return begun;
+}
+
+bool Standstill::end_exchange() {
+  const bool in_time = words_.owner.load() == owner_;
+  uint32_t begun = begun_;
+  (void)words_.state.compare_exchange_strong(begun, ipc::hold_word(HoldPhase::kHeld, serial_));
+  if (!in_time) reached_ = Reached::kLost;
+  return in_time;
+}
+
+// The program's memory has places that a sanitizer would not let it touch.
+__attribute__((no_sanitize("address", "thread"))) void carry_over(const uint8_t* was,
+                                                                  const uint8_t* is, uint8_t* now,
+                                                                  uint64_t length) {
+  const auto* const before_all = reinterpret_cast<const uint64_t*>(was);
+  const auto* const after_all = reinterpret_cast<const uint64_t*>(is);
+  auto* const words = reinterpret_cast<uint64_t*>(now);
+  for (uint64_t i = 0; i < length / sizeof(uint64_t); ++i) {
+    const uint64_t before = before_all[i], after = after_all[i];
+    if (before == after) continue;
+    uint64_t current = __atomic_load_n(&words[i], __ATOMIC_SEQ_CST), wanted = 0;
+    do {
+      wanted = 0;
+      for (unsigned shift = 0; shift < 64; shift += 8) {
+        const uint64_t byte = uint64_t{0xff} << shift;
+        const bool ours = ((before ^ after) & byte) != 0 && ((current ^ before) & byte) == 0;
+        wanted |= (ours ? after : current) & byte;
+      }
+    } while (wanted != current && !__atomic_compare_exchange_n(&words[i], &current, wanted, true,
+                                                               __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  }
+}
+
+}  // namespace vrdma::client

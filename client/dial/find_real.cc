@@ -1,0 +1,69 @@
+#include "client/dial/find_real.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace vrdma::client {
+namespace {
+
+#if defined(__x86_64__)
+#define VRDMA_MULTIARCH "x86_64-linux-gnu"
+#elif defined(__aarch64__)
+#define VRDMA_MULTIARCH "aarch64-linux-gnu"
+#endif
+
+constexpr const char* kDirectories[] = {
+    "/usr/lib/" VRDMA_MULTIARCH,
+    "/lib/" VRDMA_MULTIARCH,
+    "/usr/lib64",
+    "/lib64",
+    "/usr/lib",
+    "/lib",
+};
+
+// What this code was loaded from. Not kept in a static: its guard would be a lock held across a
+// call into the loader.
+struct Own {
+  Dl_info info{};
+  link_map* map = nullptr;
+  Own() {
+    ::dladdr1(reinterpret_cast<void*>(&find_real), &info, reinterpret_cast<void**>(&map),
+              RTLD_DL_LINKMAP);
+  }
+};
+
+bool is_own_file(const char* path) {
+  struct stat theirs, ours;
+  return ::stat(path, &theirs) == 0 && ::stat(Own().info.dli_fname, &ours) == 0 &&
+         theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
+void* load(const char* path) {
+  if (is_own_file(path)) return nullptr;
+  void* handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return nullptr;
+  // A path that became ours between the two looks, or that is ours by a name stat(2) did not see
+  // through (an overlay): calls into it would return to us for ever.
+  link_map* loaded = nullptr;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &loaded) == 0 && loaded != Own().map) return handle;
+  ::dlclose(handle);
+  return nullptr;
+}
+
+}  // namespace
+
+void* find_real(const char* soname, const char* variable) {
+  if (const char* path = ::secure_getenv(variable); path != nullptr) return load(path);
+  for (const char* directory : kDirectories) {
+    char path[64];
+    (void)std::snprintf(path, sizeof path, "%s/%s", directory, soname);
+    if (void* handle = load(path); handle != nullptr) return handle;
+  }
+  return nullptr;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,183 @@
+// How sockets over RDMA sleep; rpoll() and rselect(), of them and of any other descriptors.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "client/dial/export.h"
+#include "client/rsocket/rsocket.h"
+
+namespace vrdma::client {
+
+// Whoever sleeps looks again.
+void RSocket::nudge() {
+  if (sleepers_ == 0 || nudged_) return;
+  nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
+}
+
+int RSocket::sleep(Lock& lock, int timeout) {
+  lock.unlock();
+  pollfd self{epoll_.get(), POLLIN, 0};
+  const int ready = ::poll(&self, 1, timeout);
+  const int error = ready < 0 ? -errno : 0;
+  lock.lock();
+  return error;
+}
+
+void RSocket::rise() {
+  if (--sleepers_ == 0 && nudged_) {
+    eventfd_t count = 0;
+    (void)::eventfd_read(nudge_.get(), &count);
+    nudged_ = false;
+  }
+  disarm();
+  take_events();
+  process();
+  if (sleepers_ > 0) arm();  // others sleep on
+}
+
+short RSocket::poll(short events) {
+  const Lock lock(mutex_);
+  process();
+  if (const short now = events_now(events); now != 0) return now;
+  take_events();
+  return events_now(events);
+}
+
+short RSocket::begin_sleep(short events) {
+  const Lock lock(mutex_);
+  arm();
+  take_events();
+  const short now = events_now(events);
+  if (now == 0) ++sleepers_;
+  return now;
+}
+
+void RSocket::end_sleep() {
+  const Lock lock(mutex_);
+  rise();
+}
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Poll {
+ public:
+  Poll(pollfd* fds, nfds_t count) : fds_(fds), asked_(fds, fds + count), sockets_(count) {
+    for (size_t i = 0; i < count; ++i)
+      if (fds[i].fd >= 0) sockets_[i] = RSocket::try_find(fds[i].fd);
+  }
+
+  // `timeout` in ms, negative: none. As poll(2).
+  int run(int timeout) {
+    const auto begin = Clock::now();
+    const auto end = begin + std::chrono::milliseconds(timeout);
+    constexpr std::chrono::microseconds kSpin{10};
+    do {
+      if (const int found = look(); found != 0 || timeout == 0) return found;
+    } while (Clock::now() < begin + kSpin);
+    for (;;) {
+      int left = -1;
+      if (timeout > 0) {
+        left = static_cast<int>(std::max<int64_t>(
+            std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count(), 0));
+      }
+      const int slept = sleep(left);
+      if (slept < 0) return -1;
+      if (const int found = look(); found != 0) return found;
+      if (left == 0) return 0;
+    }
+  }
+
+ private:
+  // How many descriptors have something now, or -1 and errno.
+  int look() {
+    int found = 0;
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      // A negative descriptor is passed over by poll(2).
+      asked_[i].fd = sockets_[i] != nullptr ? -1 : fds_[i].fd;
+      asked_[i].events = fds_[i].events;
+    }
+    if (::poll(asked_.data(), asked_.size(), 0) < 0) return -1;
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      fds_[i].revents =
+          sockets_[i] != nullptr ? sockets_[i]->poll(fds_[i].events) : asked_[i].revents;
+      if (fds_[i].revents != 0) ++found;
+    }
+    return found;
+  }
+
+  // Until something may have happened.
+  int sleep(int timeout) {
+    size_t asleep = 0;
+    bool ready = false;
+    for (; asleep < sockets_.size() && !ready; ++asleep) {
+      if (sockets_[asleep] == nullptr) continue;
+      asked_[asleep].fd = sockets_[asleep]->fd();
+      asked_[asleep].events = POLLIN;
+      ready = sockets_[asleep]->begin_sleep(fds_[asleep].events) != 0;
+    }
+    int slept = 0;
+    if (!ready) slept = ::poll(asked_.data(), asked_.size(), timeout);
+    const int why = errno;
+    if (ready) --asleep;  // that one is awake
+    for (size_t i = 0; i < asleep; ++i)
+      if (sockets_[i] != nullptr) sockets_[i]->end_sleep();
+    errno = why;
+    return slept;
+  }
+
+  pollfd* fds_;
+  std::vector<pollfd> asked_;
+  std::vector<std::shared_ptr<RSocket>> sockets_;
+};
+
+bool has(const fd_set* set, int fd) { return set != nullptr && FD_ISSET(fd, set); }
+
+}  // namespace
+
+int poll_sockets(pollfd* fds, nfds_t count, int timeout) { return Poll(fds, count).run(timeout); }
+
+int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  if (count < 0 || count > FD_SETSIZE) {
+    errno = EINVAL;
+    return -1;
+  }
+  std::vector<pollfd> fds;
+  for (int fd = 0; fd < count; ++fd) {
+    int events = has(read, fd) ? POLLIN : 0;
+    if (has(write, fd)) events |= POLLOUT;
+    if (has(except, fd)) events |= POLLPRI;
+    if (events != 0) fds.push_back({fd, static_cast<short>(events), 0});
+  }
+  int64_t wait = -1;
+  if (timeout != nullptr) wait = timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
+  const int limit = static_cast<int>(std::min<int64_t>(wait, 1 << 30));
+  if (poll_sockets(fds.data(), fds.size(), limit) < 0) return -1;
+  for (const pollfd& each : fds) {
+    if ((each.revents & POLLNVAL) == 0) continue;
+    errno = EBADF;
+    return -1;
+  }
+  int found = 0;
+  // As the kernel's select(2) reads what poll says.
+  const auto answer = [&](fd_set* set, const pollfd& each, int asked, int means) {
+    if (set == nullptr || (each.events & asked) == 0) return;
+    if ((each.revents & means) != 0)
+      ++found;
+    else
+      FD_CLR(each.fd, set);
+  };
+  for (const pollfd& each : fds) {
+    answer(read, each, POLLIN, POLLIN | POLLHUP | POLLERR);
+    answer(write, each, POLLOUT, POLLOUT | POLLERR);
+    answer(except, each, POLLPRI, POLLPRI);
+  }
+  return found;
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,138 @@
+// The table of sockets over RDMA by descriptor; how one begins, and its copies.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include "client/rsocket/rsocket.h"
+
+namespace vrdma::client {
+
+namespace {
+
+struct Table {
+  std::shared_mutex mutex;
+  pid_t owner = 0;  // who closes what is left when it ends
+  std::unordered_map<int, std::shared_ptr<RSocket>> sockets;
+};
+
+Table& table() {
+  static auto* const all = new Table;
+  return *all;
+}
+
+}  // namespace
+
+std::shared_ptr<RSocket> RSocket::try_find(int fd) {
+  const std::shared_lock lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  return it != table().sockets.end() ? it->second : nullptr;
+}
+
+std::shared_ptr<RSocket> RSocket::find(int fd) {
+  auto found = try_find(fd);
+  if (found == nullptr) errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
+  return found;
+}
+
+void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
+  const std::lock_guard lock(table().mutex);
+  if (table().owner == 0) {
+    table().owner = ::getpid();
+    std::atexit(close_all);
+  }
+  table().sockets[socket->fd()] = socket;
+}
+
+// As the kernel does with what a program leaves open: its peers shall see the end of the stream.
+void RSocket::close_all() {
+  std::unordered_map<int, std::shared_ptr<RSocket>> left;
+  std::set<RSocket*> closed;
+  {
+    const std::lock_guard lock(table().mutex);
+    if (table().owner != ::getpid()) return;  // a child: they are its parent's
+    left.swap(table().sockets);
+  }
+  for (const auto& [fd, socket] : left)
+    if (closed.insert(socket.get()).second) socket->close();
+}
+
+std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
+  const std::lock_guard lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  if (it == table().sockets.end()) {
+    errno = ::fcntl(fd, F_GETFD) < 0 ? EBADF : ENOTSOCK;
+    return nullptr;
+  }
+  auto socket = it->second;
+  table().sockets.erase(it);
+  const auto other = std::find_if(table().sockets.begin(), table().sockets.end(),
+                                  [&](const auto& each) { return each.second == socket; });
+  *last = other == table().sockets.end();
+  if (socket->maker_ != ::getpid()) {
+    // A child's copy of its parent's: it shares the queues, which stay the parent's, and a lock
+    // that may have been taken when the child was made. Nothing but the number is the child's.
+    *last = false;
+    ::close(fd);
+    new std::shared_ptr<RSocket>(socket);
+    return socket;
+  }
+  if (*last) return socket;
+  // The number is free again, and another one stands for the same open file.
+  const Lock changing(socket->mutex_);
+  if (socket->epoll_.get() == fd) {
+    (void)socket->epoll_.release();
+    socket->epoll_ = base::Fd(other->first);
+  }
+  ::close(fd);
+  return socket;
+}
+
+int RSocket::duplicate(int fd, int command, int least) {
+  const std::lock_guard lock(table().mutex);
+  const auto it = table().sockets.find(fd);
+  if (it == table().sockets.end()) return -EBADF;
+  const int made = ::fcntl(fd, command, least);
+  if (made < 0) return -errno;
+  const auto socket = it->second;
+  table().sockets[made] = socket;
+  return made;
+}
+
+int RSocket::watch(int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+void RSocket::unwatch(int fd) { (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+int RSocket::open_channel() {
+  if (channel_ != nullptr) return 0;
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) return -errno;
+  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return -errno;
+  return watch(channel_->fd);
+}
+
+void RSocket::end(int error) {
+  if (end_ != 0) return;
+  end_ = error_ = error;
+  nudge();
+}
+
+int RSocket::open() {
+  epoll_ = base::Fd(::epoll_create1(0));
+  nudge_ = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!epoll_.valid() || !nudge_.valid()) return -errno;
+  return watch(nudge_.get());
+}
+
+}  // namespace vrdma::client

@@ -1,0 +1,92 @@
+#include "provisioning/request_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+namespace vrdma::provisioning {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A reader with requests without end.
+struct Asking final : RequestRate::Reader {
+  explicit Asking(RequestRate& its) : rate(its) {}
+  ~Asking() override { rate.leave(*this); }
+  void admitted() override { read_all(); }
+  void read_all() {
+    while (rate.admits(*this)) {
+      RequestRate::has_read(*this);
+      ++read;
+    }
+  }
+  RequestRate& rate;
+  uint64_t read = 0;
+};
+
+class Requests : public testing::Test {
+ protected:
+  void run(milliseconds how_long) {
+    const auto end = loop->after(how_long, [this] { loop->stop(); });
+    loop->run();
+  }
+  std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
+  RequestRate rate{*loop};
+};
+
+TEST_F(Requests, BeyondTheRateAreReadLater) {
+  rate.set(1000);
+  const auto begun = base::EventLoop::now();
+  Asking one(rate);
+  one.read_all();
+  EXPECT_GE(one.read, 1000u);
+  EXPECT_LT(one.read, 1500u);
+  EXPECT_TRUE(RequestRate::waits(one));
+  EXPECT_EQ(rate.waited(), 1u);
+  EXPECT_GE(rate.used(), 900u);
+  run(milliseconds(200));
+  const std::chrono::duration<double> passed = base::EventLoop::now() - begun;
+  EXPECT_GE(one.read, 1050u);
+  EXPECT_LE(static_cast<double>(one.read), 1000 * passed.count() + 1003);
+}
+
+TEST_F(Requests, AreEverybodysInTurn) {
+  rate.set(1000);
+  Asking first(rate), second(rate);
+  first.read_all();
+  second.read_all();
+  EXPECT_EQ(second.read, 0u) << "nobody goes past the line";
+  first.read = 0;
+  run(milliseconds(300));
+  EXPECT_GT(second.read, 20u);
+  EXPECT_NEAR(static_cast<double>(first.read), static_cast<double>(second.read), 2);
+}
+
+TEST_F(Requests, ThatWereNotThereAreNotSpent) {
+  rate.set(1);
+  Asking one(rate);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(rate.admits(one)) << "it was admitted, found nothing";
+  EXPECT_EQ(rate.used(), 1u);
+  RequestRate::has_read(one);
+  one.read_all();
+  EXPECT_LE(one.read, 1u);
+}
+
+TEST_F(Requests, DoNotWaitAnyMoreWithoutALimit) {
+  rate.set(1);
+  Asking one(rate);
+  one.read_all();
+  ASSERT_TRUE(RequestRate::waits(one));
+  auto gone = std::make_unique<Asking>(rate);
+  gone->read_all();
+  gone.reset();  // who leaves is not called
+  rate.set(100'000);
+  run(milliseconds(50));
+  EXPECT_GT(one.read, 100u);
+}
+
+}  // namespace
+}  // namespace vrdma::provisioning

@@ -1,0 +1,241 @@
+#include "tests/unit/vrdmad/admin/fake_backend.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/netns_cookie.h"
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+// Of the daemon's own netns, so that a client can enter it; else a number that none has.
+uint64_t cookie_of(const std::string& netns) {
+  std::string path = netns;
+  if (netns.rfind("pid:", 0) == 0) path = "/proc/" + netns.substr(4) + "/ns/net";
+  std::error_code ignored;
+  return std::filesystem::equivalent(path, "/proc/self/ns/net", ignored)
+             ? base::own_netns_cookie().value_or(0)
+             : 4026532000;
+}
+
+base::Result<void> apply(VdevInfo& vdev, const std::vector<QuotaSetting>& quota) {
+  VdevInfo changed = vdev;
+  for (const auto& setting : quota) {
+    auto row = std::find_if(changed.quota.begin(), changed.quota.end(),
+                            [&](const QuotaRow& r) { return r.kind == setting.kind; });
+    if (row == changed.quota.end())
+      return base::fail(EINVAL, "quota of an unknown kind: " + setting.kind);
+    if (setting.limit < row->used)
+      return base::fail(EBUSY, "vdevice " + vdev.name + " has " + std::to_string(row->used) + " " +
+                                   setting.kind + " in use, more than " +
+                                   std::to_string(setting.limit));
+    row->limit = setting.limit;
+  }
+  vdev = changed;
+  return {};
+}
+
+}  // namespace
+
+base::Result<VdevInfo> FakeBackend::find(const std::string& name) const {
+  if (failure_.code() != 0) return base::pass(failure_);
+  const auto it = vdevs_.find(name);
+  if (it == vdevs_.end()) return base::fail(ENOENT, "no vdevice is named " + name);
+  return it->second;
+}
+
+base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
+  return on_loop([&]() -> base::Result<VdevInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    if (vdevs_.count(spec.name) != 0)
+      return base::fail(EEXIST, "vdevice " + spec.name + " exists already");
+    if (spec.netns == "missing") return base::fail(ENOENT, "netns missing: No such file");
+    if (spec.netdev == "missing") return base::fail(ENODEV, "netns a has no netdev missing");
+    if (spec.parent != "soft") return base::fail(ENODEV, "no parent is named " + spec.parent);
+    VdevInfo vdev;
+    vdev.name = spec.name;
+    vdev.parent = spec.parent;
+    vdev.tenant = spec.tenant.empty() ? "vdev/" + spec.name : spec.tenant;
+    vdev.fabric = spec.fabric.empty() ? vdev.tenant : spec.fabric;
+    vdev.netns = spec.netns;
+    vdev.netns_cookie = cookie_of(spec.netns);
+    vdev.netdev = spec.netdev;
+    vdev.ifindex = 2;
+    vdev.node_guid = "0211:22ff:fe33:4455";
+    vdev.port_state = "ACTIVE";
+    vdev.active_mtu = 1024;
+    vdev.socket = "/run/vrdma/netns/1/0.sock";
+    vdev.gids = {{0, "fe80::11:22ff:fe33:4455", "RoCE v2"}, {1, "::ffff:10.0.0.1", "RoCE v2"}};
+    vdev.quota = {{"qp", 2, 64}, {"mr", 0, 128}, {"mr_bytes", 0, uint64_t{1} << 34}};
+    vdev.allowed = spec.allow;
+    vdev.no_direct = spec.no_direct;
+    if (auto applied = apply(vdev, spec.quota); !applied)
+      return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
+    vdevs_[vdev.name] = vdev;
+    tell({WatchEvent::Type::kAdded, vdev, "created"});
+    return vdev;
+  });
+}
+
+base::Result<void> FakeBackend::delete_vdev(const std::string& name) {
+  return on_loop([&]() -> base::Result<void> {
+    auto vdev = find(name);
+    if (!vdev) return base::pass(std::move(vdev).error());
+    vdevs_.erase(name);
+    tell({WatchEvent::Type::kRemoved, *vdev, "deleted"});
+    return {};
+  });
+}
+
+base::Result<VdevInfo> FakeBackend::get_vdev(const std::string& name) {
+  return on_loop([&] { return find(name); });
+}
+
+std::vector<VdevInfo> FakeBackend::list_vdevs() {
+  return on_loop([&] {
+    std::vector<VdevInfo> vdevs;
+    for (const auto& [name, vdev] : vdevs_) vdevs.push_back(vdev);
+    std::reverse(vdevs.begin(), vdevs.end());  // the order is the service's business
+    return vdevs;
+  });
+}
+
+base::Result<VdevInfo> FakeBackend::set_quota(const std::string& name,
+                                              const std::vector<QuotaSetting>& quota) {
+  return on_loop([&]() -> base::Result<VdevInfo> {
+    auto vdev = find(name);
+    if (!vdev) return vdev;
+    if (auto applied = apply(*vdev, quota); !applied) return base::pass(std::move(applied).error());
+    vdevs_[name] = *vdev;
+    tell({WatchEvent::Type::kChanged, *vdev, "quota changed"});
+    return vdev;
+  });
+}
+
+base::Result<BudgetInfo> FakeBackend::set_budget(const BudgetSpec& spec) {
+  return on_loop([&]() -> base::Result<BudgetInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    BudgetInfo budget = budgets_[{spec.scope, spec.name}];
+    budget.scope = spec.scope;
+    budget.name = spec.name;
+    if (spec.overcommit != 0) budget.overcommit = spec.overcommit;
+    for (const auto& setting : spec.defaults)
+      budget.rows.push_back({setting.kind, setting.limit, std::nullopt, 2, 1});
+    for (const auto& setting : spec.ceilings) {
+      if (setting.kind == "qp" && setting.limit < 2)
+        return base::fail(EBUSY, "tenant " + spec.name + ": 2 qp are in use");
+      budget.rows.push_back({setting.kind, std::nullopt, setting.limit, 2, 1});
+    }
+    return budgets_[{spec.scope, spec.name}] = budget;
+  });
+}
+
+std::vector<BudgetInfo> FakeBackend::list_budgets(BudgetSpec::Scope scope) {
+  return on_loop([&] {
+    std::vector<BudgetInfo> all;
+    for (const auto& [key, budget] : budgets_)
+      if (key.first == scope) all.push_back(budget);
+    return all;
+  });
+}
+
+base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<CgroupRow>> {
+    if (!vdev.empty())
+      if (auto found = find(vdev); !found) return base::pass(std::move(found.error()));
+    std::vector<CgroupRow> all;
+    for (const auto& [name, one] : vdevs_)
+      if (vdev.empty() || vdev == name)
+        all.push_back({"/" + one.netdev + "/" + name, name, {{"qp", 2, 0}}});
+    return all;
+  });
+}
+
+std::vector<ParentInfo> FakeBackend::list_parents() {
+  return on_loop([&] {
+    return std::vector<ParentInfo>{
+        {"soft", "built in", static_cast<uint32_t>(vdevs_.size()), "shared memory and sockets"}};
+  });
+}
+
+std::vector<CounterRow> FakeBackend::counters() {
+  return on_loop([&] {
+    std::vector<CounterRow> rows = {{"daemon", "vdevices", vdevs_.size()}};
+    for (const auto& [name, vdev] : vdevs_) {
+      rows.push_back({name, "sessions", 7});
+      rows.push_back({name, "cm_sent_req", 5});
+      for (int i = 0; i < more_counters_; ++i)
+        rows.push_back({name, "work_failed", UINT64_MAX, {"status", std::to_string(i)}});
+    }
+    return rows;
+  });
+}
+
+base::Result<std::vector<ConnectionRow>> FakeBackend::list_connections(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<ConnectionRow>> {
+    if (!vdev.empty())
+      if (auto found = find(vdev); !found) return base::pass(std::move(found).error());
+    std::vector<ConnectionRow> rows;
+    for (const auto& [name, info] : vdevs_) {
+      if (!vdev.empty() && name != vdev) continue;
+      ConnectionRow row;
+      row.vdev = name;
+      row.tenant = info.tenant;
+      row.state = "LISTEN";
+      row.service = "tcp";
+      row.service_id = 0x1061d2f;
+      row.local_port = 7471;
+      row.waiting = 1;
+      row.backlog = 16;
+      rows.push_back(row);
+      row.state = "ESTABLISHED";
+      row.transport = "RC";
+      row.local = "::ffff:10.0.0.1";
+      row.remote = "fd00::2";
+      row.remote_port = 40000;
+      row.local_qpn = 17;
+      row.remote_qpn = 18;
+      row.age_ms = 7'300'000;
+      rows.push_back(row);
+    }
+    return rows;
+  });
+}
+
+std::shared_ptr<void> FakeBackend::watch(WatchCallback callback) {
+  const uint64_t id = on_loop([&] {
+    for (const auto& [name, vdev] : vdevs_) callback({WatchEvent::Type::kAdded, vdev, "exists"});
+    watches_[next_watch_] = std::move(callback);
+    return next_watch_++;
+  });
+  return {nullptr, [this, id](void*) { on_loop([this, id] { return watches_.erase(id); }); }};
+}
+
+size_t FakeBackend::watchers() {
+  return on_loop([&] { return watches_.size(); });
+}
+
+void FakeBackend::announce(const WatchEvent& event, int times) {
+  on_loop([&] {
+    for (int i = 0; i < times; ++i) tell(event);
+    return 0;
+  });
+}
+
+void FakeBackend::add_counters(int rows) {
+  on_loop([&] { return more_counters_ = rows; });
+}
+
+void FakeBackend::fail_with(int code, std::string message) {
+  on_loop([&] {
+    failure_ = base::Error(code, std::move(message));
+    return 0;
+  });
+}
+
+void FakeBackend::tell(const WatchEvent& event) {
+  for (const auto& [id, callback] : watches_) callback(event);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,71 @@
+// An AdminBackend without a daemon: vdevices are rows in a map, on a loop's thread, as in vrdmad.
+//
+// Names decide: "missing" netns gives ENOENT, "missing" netdev and parent ENODEV, a quota kind
+// "nonsense" EINVAL, a limit of "qp" below 2 EBUSY. There is no network behind it.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "vrdmad/admin/backend.h"
+
+namespace vrdma::vrdmad {
+
+class FakeBackend final : public AdminBackend {
+ public:
+  explicit FakeBackend(base::EventLoop& loop) : loop_(loop) {}
+
+  base::Result<VdevInfo> create_vdev(const VdevSpec& spec) override;
+  base::Result<void> delete_vdev(const std::string& name) override;
+  base::Result<VdevInfo> get_vdev(const std::string& name) override;
+  std::vector<VdevInfo> list_vdevs() override;
+  base::Result<VdevInfo> set_quota(const std::string& name,
+                                   const std::vector<QuotaSetting>& quota) override;
+  // One row each of what was set; a ceiling of "qp" below 2 is EBUSY.
+  base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
+  std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
+  // One group for each vdevice, in one that is named as its netdev.
+  base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
+  std::vector<ParentInfo> list_parents() override;
+  std::vector<CounterRow> counters() override;
+  // A listener and a connection for each vdevice.
+  base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
+  std::shared_ptr<void> watch(WatchCallback callback) override;
+
+  // Any thread: the number of watches that live.
+  size_t watchers();
+  // Any thread: tells all watchers this, `times` times.
+  void announce(const WatchEvent& event, int times = 1);
+  // Any thread: each vdevice has so many more counters.
+  void add_counters(int rows);
+  // Any thread: what the next calls answer, if it is an error (code 0: nothing).
+  void fail_with(int code, std::string message);
+
+ private:
+  // Runs `work` on the loop's thread and waits for what it returns.
+  template <class Work>
+  auto on_loop(Work work) {
+    // Of both threads: who waits may be gone before set_value() returns.
+    const auto promise = std::make_shared<std::promise<decltype(work())>>();
+    auto future = promise->get_future();
+    loop_.post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });
+    return future.get();
+  }
+  void tell(const WatchEvent& event);
+  base::Result<VdevInfo> find(const std::string& name) const;
+
+  base::EventLoop& loop_;
+  // The loop's thread only:
+  std::map<std::string, VdevInfo> vdevs_;
+  std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
+  std::map<uint64_t, WatchCallback> watches_;
+  uint64_t next_watch_ = 1;
+  int more_counters_ = 0;
+  base::Error failure_{0, ""};
+};
+
+}  // namespace vrdma::vrdmad

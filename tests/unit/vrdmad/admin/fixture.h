@@ -1,0 +1,95 @@
+// A run directory in /tmp, a control thread, a FakeBackend and an AdminServer, in this process.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/base/event_loop.h"
+#include "tests/unit/vrdmad/admin/fake_backend.h"
+#include "vrdmad/admin/server.h"
+#include "vrdmad/control/run_dir.h"
+
+namespace vrdma::vrdmad {
+
+// A directory that anyone may pass through, removed with all that is in it.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = "/tmp/vrdma-test-XXXXXX";
+    if (::mkdtemp(name.data()) == nullptr || ::chmod(name.c_str(), 0755) != 0) std::abort();
+    path_ = name;
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// True as soon as `condition` is, false if it is not within 30 s.
+template <class Condition>
+[[nodiscard]] bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+class AdminFixture : public testing::Test {
+ protected:
+  AdminFixture() {
+    run_dir_.emplace(RunDir::open(temp_.path() + "/run").value());
+    loop_ = base::EventLoop::create().value();
+    backend_ = std::make_unique<FakeBackend>(*loop_);
+    server_ = AdminServer::start(*loop_, *backend_, run_dir_->admin_socket()).value();
+    control_ = std::thread([this] { loop_->run(); });
+  }
+  ~AdminFixture() override { stop(); }
+
+  // As vrdmad ends.
+  void stop() {
+    if (!control_.joinable()) return;
+    loop_->post([this] { server_->stop([this] { loop_->stop(); }); });
+    control_.join();
+    server_.reset();
+  }
+
+  // What `work` returns on the control thread.
+  template <class Work>
+  auto on_control(Work work) {
+    // Of both threads: who waits may be gone before set_value() returns.
+    const auto promise = std::make_shared<std::promise<decltype(work())>>();
+    auto future = promise->get_future();
+    loop_->post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });
+    return future.get();
+  }
+  bool idle() {
+    return on_control([this] { return server_->idle(); });
+  }
+
+  TempDir temp_;
+  std::optional<RunDir> run_dir_;
+  std::unique_ptr<base::EventLoop> loop_;
+  std::unique_ptr<FakeBackend> backend_;
+  std::unique_ptr<AdminServer> server_;
+  std::thread control_;
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,209 @@
+#include "vrdmad/admin/server.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <future>
+#include <vector>
+
+#include "api/client.h"
+#include "tests/unit/vrdmad/admin/fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+class AdminServerTest : public AdminFixture {
+ protected:
+  api::Client connect() { return api::Client::connect(run_dir_->path()).value(); }
+};
+
+int raw_connection(const std::string& path) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  return ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? fd : -1;
+}
+
+TEST_F(AdminServerTest, the_socket_is_for_the_owner_alone) {
+  struct stat status {};
+  ASSERT_EQ(::stat(run_dir_->admin_socket().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600U);
+}
+
+TEST_F(AdminServerTest, grpc_lives_from_the_first_client_to_the_last) {
+  EXPECT_TRUE(idle());
+  for (int round = 0; round < 3; ++round) {
+    {
+      auto first = connect();
+      EXPECT_TRUE(first.list_vdevs());
+      EXPECT_FALSE(idle());
+      {
+        auto second = connect();
+        EXPECT_TRUE(second.list_vdevs());
+      }
+      EXPECT_TRUE(eventually([&] { return on_control([&] { return server_->clients(); }) == 1; }));
+      EXPECT_TRUE(first.list_vdevs());
+      EXPECT_FALSE(idle());
+    }
+    EXPECT_TRUE(eventually([&] { return idle(); }));
+  }
+}
+
+TEST_F(AdminServerTest, clients_that_come_and_go_at_once_are_all_served) {
+  std::atomic<int> served = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int j = 0; j < 25; ++j)
+        if (connect().list_vdevs()) ++served;
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(served, 100);
+  EXPECT_TRUE(eventually([&] { return idle(); }));
+}
+
+// As when a host starts a hundred containers at once.
+TEST_F(AdminServerTest, calls_that_wait_for_the_control_thread_are_all_answered) {
+  std::vector<api::Client> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.push_back(connect());
+    ASSERT_TRUE(clients.back().list_vdevs());
+  }
+  std::promise<void> go_on;
+  loop_->post([wait = go_on.get_future().share()] { wait.wait(); });
+  std::atomic<int> answered = 0;
+  std::vector<std::thread> threads;
+  for (auto& client : clients)
+    threads.emplace_back([&] {
+      const auto list = client.list_vdevs();
+      if (list) ++answered;
+      EXPECT_TRUE(list) << list.error().message();
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // most have asked by then
+  go_on.set_value();
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(answered, 100);
+}
+
+TEST_F(AdminServerTest, a_client_that_speaks_no_grpc_harms_nobody) {
+  const int silent = raw_connection(run_dir_->admin_socket());
+  const int rude = raw_connection(run_dir_->admin_socket());
+  ASSERT_GE(silent, 0);
+  ASSERT_EQ(::send(rude, "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
+  EXPECT_TRUE(connect().list_vdevs());
+  char byte = 0;
+  while (::recv(rude, &byte, 1, 0) > 0) {
+  }  // it is told, and hung up
+  EXPECT_FALSE(idle()) << "the silent one is still there";
+  ::close(silent);
+  ::close(rude);
+  EXPECT_TRUE(eventually([&] { return idle(); }));
+}
+
+TEST_F(AdminServerTest, other_users_are_turned_away_and_counted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  // As if someone had opened the socket to all: the mode is not the only guard.
+  ASSERT_EQ(::chmod(run_dir_->admin_socket().c_str(), 0666), 0);
+  const std::string path = run_dir_->admin_socket();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    if (::setuid(65534) != 0) ::_exit(1);
+    const int fd = raw_connection(path);
+    ::_exit(fd >= 0 && ::recv(fd, &byte, 1, 0) == 0 ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the connection is closed without a word";
+  EXPECT_EQ(server_->refused(), 1U);
+  EXPECT_TRUE(idle());
+  const auto counters = connect().counters("daemon").value();
+  bool counted = false;
+  for (const auto& row : counters)
+    counted = counted || (row.name() == "admin_clients_refused" && row.value() == 1);
+  EXPECT_TRUE(counted);
+}
+
+TEST_F(AdminServerTest, ends_in_order_while_watchers_are_connected) {
+  VdevSpec spec;
+  spec.name = "red0";
+  ASSERT_TRUE(backend_->create_vdev(spec));
+  std::atomic<int> seen = 0;
+  std::vector<std::thread> threads;
+  std::vector<int> codes(3);
+  for (auto& code : codes)
+    threads.emplace_back([&] {
+      const auto ended = connect().watch_vdevs([&](const v1::WatchEvent&) {
+        ++seen;
+        return true;
+      });
+      code = ended ? 0 : ended.error().code();
+    });
+  EXPECT_TRUE(eventually([&] { return seen == 3; }));
+  stop();
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(codes, std::vector<int>(3, ECONNRESET));
+  EXPECT_FALSE(std::filesystem::exists(run_dir_->admin_socket()));
+}
+
+TEST_F(AdminServerTest, a_watcher_that_goes_is_forgotten) {
+  VdevSpec spec;
+  spec.name = "red0";
+  ASSERT_TRUE(backend_->create_vdev(spec));
+  EXPECT_TRUE(connect().watch_vdevs([&](const v1::WatchEvent&) {
+    EXPECT_EQ(backend_->watchers(), 1U);
+    return false;
+  }));
+  EXPECT_TRUE(eventually([&] { return backend_->watchers() == 0; }));
+  EXPECT_TRUE(eventually([&] { return idle(); }));
+}
+
+TEST_F(AdminServerTest, a_watcher_that_does_not_read_is_given_up) {
+  VdevSpec spec;
+  spec.name = "red0";
+  ASSERT_TRUE(backend_->create_vdev(spec));
+  int events = 0;
+  const auto ended = connect().watch_vdevs([&](const v1::WatchEvent& event) {
+    if (events++ == 0) {
+      WatchEvent change;
+      change.vdev.name = event.vdev().name();
+      change.reason = std::string(1000, 'x');
+      backend_->announce(change, 20'000);
+    }
+    return true;
+  });
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code(), ENOSPC);
+  EXPECT_EQ(ended.error().message(), "the watcher does not read its events");
+  EXPECT_LT(events, 20'000);
+  EXPECT_TRUE(eventually([&] { return backend_->watchers() == 0; }));
+}
+
+TEST_F(AdminServerTest, a_watcher_is_told_of_all_that_there_are) {
+  constexpr int kVdevices = 5000;
+  VdevSpec spec;
+  for (int i = 0; i < kVdevices; ++i) {
+    spec.name = "red" + std::to_string(i);
+    ASSERT_TRUE(backend_->create_vdev(spec));
+  }
+  int events = 0;
+  const auto watched =
+      connect().watch_vdevs([&](const v1::WatchEvent&) { return ++events < kVdevices; });
+  EXPECT_TRUE(watched) << watched.error().message();
+  EXPECT_EQ(events, kVdevices);
+}
+
+TEST_F(AdminServerTest, a_second_server_on_the_path_says_so) {
+  auto loop = base::EventLoop::create().value();
+  const auto second = AdminServer::start(*loop, *backend_, run_dir_->admin_socket());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().message(),
+            "bind " + run_dir_->admin_socket() + ": Address already in use");
+  EXPECT_TRUE(connect().list_vdevs()) << "the first one still listens";
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,100 @@
+#include "vrdmad/broker/bounded.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <utility>
+
+namespace vrdma::vrdmad {
+namespace {
+
+// Sleeps in the kernel until its write end is closed.
+class Hang {
+ public:
+  Hang() { EXPECT_EQ(::pipe2(ends_.data(), O_CLOEXEC), 0); }
+  ~Hang() {
+    end();
+    ::close(ends_[0]);
+  }
+  Hang(const Hang&) = delete;
+  Hang& operator=(const Hang&) = delete;
+  void operator()() {
+    ++running;
+    // Not vfork(2): sanitizers make a fork(2) of that.
+    const auto child = static_cast<pid_t>(
+        ::syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, 0));
+    if (child == 0) {
+      char none = 0;
+      ::close(ends_[1]);
+      (void)!::read(ends_[0], &none, 1);
+      ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+    --running;
+  }
+  void end() {
+    if (!std::exchange(ended_, true)) ::close(ends_[1]);
+    while (running > 0) ::usleep(1000);
+  }
+  std::atomic<int> running = 0;
+
+ private:
+  std::array<int, 2> ends_{};
+  bool ended_ = false;
+};
+
+struct BoundedLooks : testing::Test {
+  Hang hang;
+  Bounded bounded;
+};
+
+TEST_F(BoundedLooks, AreOverWhenTheyReturn) {
+  int count = 0;
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(bounded.run(7, [&] { ++count; }));
+  EXPECT_EQ(count, 100);
+}
+
+TEST_F(BoundedLooks, AreGivenUpAfterAWhile) {
+  const auto begun = base::EventLoop::now();
+  EXPECT_FALSE(bounded.run(7, [this] { hang(); }));
+  EXPECT_LT(base::EventLoop::now() - begun, std::chrono::seconds(5));
+  EXPECT_EQ(hang.running, 1);
+}
+
+TEST_F(BoundedLooks, CloseTheirNamespaceAndNoOther) {
+  EXPECT_FALSE(bounded.run(7, [this] { hang(); }));
+  EXPECT_GT(bounded.closed_for(7).count(), 0);
+  EXPECT_FALSE(bounded.run(7, [] { ADD_FAILURE() << "it was begun"; }));
+  EXPECT_EQ(hang.running, 1) << "nobody else hangs";
+  EXPECT_EQ(bounded.closed_for(8).count(), 0);
+  EXPECT_TRUE(bounded.run(8, [] {}));
+}
+
+TEST_F(BoundedLooks, KeepItClosedAfterTheyEnd) {
+  EXPECT_FALSE(bounded.run(7, [this] { hang(); }));
+  hang.end();
+  ::usleep(10'000);
+  EXPECT_GT(bounded.closed_for(7), Bounded::kPatience);
+}
+
+TEST_F(BoundedLooks, MayTakeLongWhileTheyWork) {
+  std::atomic<bool> over = false;
+  EXPECT_TRUE(bounded.run(7, [&] {
+    const auto end = base::EventLoop::now() + 4 * Bounded::kPatience;
+    while (base::EventLoop::now() < end) {
+    }
+    over = true;
+  }));
+  EXPECT_TRUE(over);
+  EXPECT_EQ(bounded.closed_for(7).count(), 0);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,265 @@
+#include "vrdmad/broker/intake.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "core/base/mapping.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/broker/intake_process.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using base::Fd;
+
+int open_descriptors() {
+  int open = 0;
+  for (int fd = 0; fd < 1024; ++fd) open += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+  return open;
+}
+
+std::pair<Fd, Fd> connection() {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
+            0);
+  const int on = 1;
+  ::setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+// A TCP socket whose last close lasts until its data is read, or `limit`. The other end is kept.
+Fd lingering_socket(int limit, Fd* other) {
+  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  ::listen(listener.get(), 1);
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  *other = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const linger wait{1, limit};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  const std::vector<char> data(1 << 20);
+  while (::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) {
+  }
+  return socket;
+}
+
+struct Intakes : testing::Test {
+  std::unique_ptr<Intake> intake = Intake::start([] {}).value();
+  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+  Intake::AccountRef account = std::make_shared<Intake::Account>(intake.get());
+  bool died = false;
+
+  base::EventLoop::Watch watch = intake->watch(*loop, [this] { died = true; }).value();
+
+  template <class Condition>
+  bool run_until(Condition condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) {
+      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
+      loop->run();
+    }
+    return condition();
+  }
+  // What the intake says of a message with these descriptors.
+  Intake::Received pass(const std::vector<int>& fds) {
+    auto [ours, theirs] = connection();
+    const uint64_t word = 4711;
+    EXPECT_TRUE(ipc::send_message(theirs.get(), &word, sizeof word, fds));
+    EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
+    Intake::Received got;
+    bool came = false;
+    const auto ticket = intake->receive(account, ours, *loop, [&](Intake::Received received) {
+      got = std::move(received);
+      came = true;
+    });
+    EXPECT_TRUE(run_until([&] { return came && account->unfinished() == 0; }));
+    uint64_t read = 0;
+    std::memcpy(&read, got.report.bytes.data(), sizeof read);
+    EXPECT_EQ(read, word);
+    EXPECT_EQ(got.report.length, sizeof word);
+    EXPECT_EQ(got.report.sender.pid, ::getpid());
+    EXPECT_EQ(got.report.count, fds.size());
+    return got;
+  }
+};
+
+TEST_F(Intakes, AreNotNeededForPlainMessages) {
+  auto [ours, theirs] = connection();
+  EXPECT_EQ(look_at_next(ours.get()), Next::kNothing);
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1));
+  EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
+}
+
+// The kernel tells a reset once, and then goes on with what is unread.
+TEST_F(Intakes, TakeNothingFromBehindAReset) {
+  auto [ours, theirs] = connection();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(ours.get(), &byte, 1));
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {0}));
+  theirs.reset();
+  EXPECT_EQ(look_at_next(ours.get()), Next::kError);
+  EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
+}
+
+TEST_F(Intakes, TakeTheEndForAMessage) {
+  auto [ours, theirs] = connection();
+  theirs.reset();
+  EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
+}
+
+// The descriptors are neither received nor lost by looking.
+TEST_F(Intakes, LookWithoutReceiving) {
+  auto [ours, theirs] = connection();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {0, 1, 2}));
+  const int before = open_descriptors();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
+  EXPECT_EQ(open_descriptors(), before);
+  std::vector<Fd> fds;
+  char read = 0;
+  ASSERT_TRUE(ipc::receive_message(ours.get(), &read, 1, &fds));
+  EXPECT_EQ(fds.size(), 3u);
+}
+
+TEST_F(Intakes, PassOnMemoryFilesThatAreSealedAsOurs) {
+  const Fd sealed = base::make_memfd("test", 4096).value();
+  const Fd open(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const Fd reading(pipe[0]), writing(pipe[1]);
+  const auto got = pass({sealed.get(), open.get(), reading.get()});
+  ASSERT_EQ(got.passed.size(), 1u);
+  struct stat wanted {};
+  struct stat status {};
+  ::fstat(sealed.get(), &wanted);
+  ::fstat(got.passed[0].get(), &status);
+  EXPECT_EQ(status.st_ino, wanted.st_ino);
+  EXPECT_EQ(got.report.verdicts[0].kind, intake::Kind::kMemory);
+  EXPECT_EQ(got.report.verdicts[0].passed, 1u);
+  EXPECT_EQ(got.report.verdicts[0].inode, wanted.st_ino);
+  EXPECT_EQ(got.report.verdicts[1].kind, intake::Kind::kMemory);
+  EXPECT_EQ(got.report.verdicts[1].passed, 0u);
+  EXPECT_EQ(got.report.verdicts[2].kind, intake::Kind::kOther);
+}
+
+TEST_F(Intakes, KnowPacketSocketsAndTheirNamespace) {
+  const Fd packets(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!packets.valid()) GTEST_SKIP() << "no packet sockets here";
+  uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  ASSERT_EQ(::getsockopt(packets.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size), 0);
+  const auto got = pass({packets.get()});
+  EXPECT_EQ(got.report.verdicts[0].kind, intake::Kind::kPacketSocket);
+  EXPECT_EQ(got.report.verdicts[0].netns_cookie, cookie);
+  EXPECT_TRUE(got.passed.empty());
+}
+
+// A message whose descriptors take long to close is told at once, and others' are too.
+TEST_F(Intakes, LetNobodyElseWaitForACloseThatLasts) {
+  std::vector<Fd> peers(2 * intake::kThreadsPerAccount);
+  std::vector<Intake::Ticket> tickets;
+  std::vector<Fd> kept;
+  constexpr int kThreads = intake::kThreadsPerAccount;
+  int told = 0;
+  for (Fd& peer : peers) {
+    auto [ours, theirs] = connection();
+    {
+      const Fd socket = lingering_socket(60, &peer);
+      const char byte = 1;
+      ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {socket.get()}));
+    }
+    tickets.push_back(intake->receive(account, ours, *loop, [&](Intake::Received) { ++told; }));
+    kept.push_back(std::move(ours));
+  }
+  EXPECT_TRUE(run_until([&] { return told == kThreads; }));
+  const auto neighbour = std::make_shared<Intake::Account>(intake.get());
+  auto [ours, theirs] = connection();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {0}));
+  bool answered = false;
+  const auto ticket =
+      intake->receive(neighbour, ours, *loop, [&](Intake::Received) { answered = true; });
+  EXPECT_TRUE(run_until([&] { return answered && neighbour->unfinished() == 0; }));
+  EXPECT_EQ(told, kThreads);
+  EXPECT_EQ(account->unfinished(), peers.size());
+  for (Fd& peer : peers) peer.reset();  // a reset ends the close
+  EXPECT_TRUE(run_until([&] { return account->unfinished() == 0; }));
+  EXPECT_EQ(told, 2 * kThreads);
+}
+
+// Also when nobody reads the message with the descriptor.
+TEST_F(Intakes, CloseConnectionsWithSomethingUnread) {
+  std::vector<Fd> peers(Intake::Account::kCrowded);
+  const auto begun = std::chrono::steady_clock::now();
+  for (Fd& peer : peers) {
+    EXPECT_FALSE(account->crowded());
+    auto [ours, theirs] = connection();
+    Fd socket = lingering_socket(60, &peer);
+    const char byte = 1;
+    ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {socket.get()}));
+    socket.reset();  // before the intake does: who closes it last waits
+    theirs.reset();
+    close_connection(account, std::move(ours));
+  }
+  EXPECT_TRUE(account->crowded());
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+  peers.clear();
+  EXPECT_TRUE(run_until([&] { return account->unfinished() == 0; }));
+}
+
+TEST_F(Intakes, AreNotNeededForConnectionsThatWereRead) {
+  auto [ours, theirs] = connection();
+  close_connection(account, std::move(ours));
+  EXPECT_EQ(account->unfinished(), 0u);
+  auto [again, other] = connection();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(again.get(), &byte, 1));  // which resets it
+  other.reset();
+  close_connection(account, std::move(again));
+  EXPECT_EQ(account->unfinished(), 0u);
+}
+
+TEST_F(Intakes, AreMissed) {
+  std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
+  pid_t child = 0, last = 0;
+  while (children >> child) last = child;
+  if (last == 0) GTEST_SKIP() << "the kernel does not list children";
+  EXPECT_FALSE(died);
+  ::kill(last, SIGKILL);
+  EXPECT_TRUE(run_until([&] { return died; }));
+}
+
+TEST_F(Intakes, SayNothingWithoutATicket) {
+  auto [ours, theirs] = connection();
+  const Fd memory = base::make_memfd("test", 4096).value();
+  const char byte = 1;
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {memory.get()}));
+  const int before = open_descriptors();
+  bool told = false;
+  {
+    const auto ticket =
+        intake->receive(account, ours, *loop, [&](Intake::Received) { told = true; });
+  }
+  EXPECT_TRUE(run_until([&] { return account->unfinished() == 0; }));
+  EXPECT_FALSE(told);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

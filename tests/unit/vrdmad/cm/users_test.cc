@@ -1,0 +1,85 @@
+// How many sessions of rdma_cm there are of a user and of a namespace, and how fast they may ask.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "tests/unit/vrdmad/cm/rig.h"
+#include "vrdmad/cm/session.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using ipc::CmCall;
+
+struct CmUsers : testing::Test {
+  CmRig rig;
+  CmClient one{rig, 0}, two{rig, 1};
+};
+
+TEST_F(CmUsers, AUserHasSoManyInANamespace) {
+  std::vector<std::unique_ptr<CmClient>> clients;
+  while (rig.spaces[0]->sessions < CmUser::kMaxSessions)
+    clients.push_back(std::make_unique<CmClient>(rig, 0));
+  CmClient more(rig, 0);
+  EXPECT_TRUE(more.ended());
+  EXPECT_EQ(rig.cm.counters().crowded, 1u);
+  const auto other = rig.cm.user(*rig.spaces[0], 4711);
+  EXPECT_EQ(other->sessions, 0u) << "another user's are not counted there";
+  EXPECT_EQ(two.call(CmCall::kDevices), 0) << "another namespace";
+  clients.clear();
+  rig.settle();
+  CmClient again(rig, 0);
+  EXPECT_EQ(again.call(CmCall::kDevices), 0);
+}
+
+TEST_F(CmUsers, ANamespaceHasSoMany) {
+  rig.spaces[0]->sessions += CmNamespace::kMaxSessions;
+  CmClient more(rig, 0);
+  EXPECT_TRUE(more.ended());
+  EXPECT_EQ(rig.cm.counters().crowded, 1u);
+  rig.spaces[0]->sessions -= CmNamespace::kMaxSessions;
+  CmClient again(rig, 0);
+  EXPECT_EQ(again.call(CmCall::kDevices), 0);
+}
+
+// What comes faster waits in the program's socket, and is answered in its time.
+TEST_F(CmUsers, RequestsBeyondTheRateAreServedLater) {
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"req_rate", 20}}));
+  ASSERT_TRUE(rig.devices[1]->set_limits({{"req_rate", 20}}));
+  EXPECT_EQ(one.call(CmCall::kDevices), 0);
+  int answered = 1;
+  while (answered < 1000 && one.call(CmCall::kDevices) == 0) ++answered;
+  EXPECT_GE(answered, 15);
+  EXPECT_LT(answered, 500) << "it is not bounded";
+  EXPECT_GE(rig.cm.counters().delayed, 1u);
+  EXPECT_EQ(two.call(CmCall::kDevices), 0) << "another namespace";
+  EXPECT_FALSE(one.ended());
+  int error = -1;
+  for (int i = 0; i < 100 && error != 0; ++i) {
+    ::usleep(50'000);
+    error = one.receive();
+  }
+  EXPECT_EQ(error, 0) << "it has no answer";
+}
+
+TEST_F(CmUsers, ConnectionsAreCountedByUserAndForgottenInTime) {
+  CmNamespace& space = *rig.spaces[0];
+  ASSERT_TRUE(rig.devices[0]->set_limits({{"conn_rate", 2}}));
+  const auto user = rig.cm.user(space, 4711);
+  const auto now = base::EventLoop::now();
+  EXPECT_TRUE(user->arrivals.take(now));
+  EXPECT_TRUE(user->arrivals.take(now));
+  EXPECT_FALSE(user->arrivals.take(now));
+  EXPECT_TRUE(rig.cm.user(space, 4712)->arrivals.take(now)) << "another user";
+  EXPECT_FALSE(user->is_at_rest(now));
+  for (uid_t uid = 10'000; uid < 20'000; ++uid) (void)rig.cm.user(space, uid);
+  EXPECT_LT(space.users.size(), 3000u);
+  EXPECT_EQ(rig.cm.user(space, 4711), user) << "what it used up is not forgotten";
+  EXPECT_TRUE(user->is_at_rest(now + std::chrono::seconds(2)));
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,160 @@
+#include "vrdmad/control/sysfs_tree.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/unit/vrdmad/admin/fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+namespace fs = std::filesystem;
+
+SysfsView view() {
+  verbs::Gid gid;
+  gid.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid}};
+}
+
+std::string read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(SysfsTree, says_what_programs_read) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0";
+  const mode_t before = ::umask(077);
+  SysfsTree tree(dir);
+  const auto shown = tree.show(view());
+  ::umask(before);
+  ASSERT_TRUE(shown) << shown.error().message();
+
+  const std::string device = dir + "/infiniband";
+  EXPECT_EQ(read(device + "/node_type"), "1: CA\n");
+  EXPECT_EQ(read(device + "/node_guid"), "0211:22ff:fe33:4455\n");
+  EXPECT_EQ(read(device + "/fw_ver"), "vrdma-1\n");
+  EXPECT_EQ(read(device + "/ports/1/state"), "4: ACTIVE\n");
+  EXPECT_EQ(read(device + "/ports/1/link_layer"), "Ethernet\n");
+  EXPECT_EQ(read(device + "/ports/1/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
+  EXPECT_EQ(read(device + "/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+  EXPECT_EQ(read(device + "/ports/1/gid_attrs/ndevs/0"), "eth0\n");
+  EXPECT_EQ(fs::read_symlink(device + "/device/net/eth0"), "/sys/class/net/eth0");
+  EXPECT_EQ(read(dir + "/infiniband_verbs/ibdev"), "red0\n");
+  EXPECT_FALSE(fs::exists(dir + "/infiniband_verbs/dev"));
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    const auto mode = static_cast<unsigned>(entry.symlink_status().permissions());
+    if (!entry.is_symlink()) {
+      EXPECT_EQ(mode, entry.is_directory() ? 0755U : 0444U) << entry.path();
+    }
+  }
+}
+
+TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0";
+  const auto inode_of = [&](const char* path) {
+    struct stat status {};
+    EXPECT_EQ(::stat((dir + path).c_str(), &status), 0) << path;
+    return status.st_ino;
+  };
+  SysfsTree tree(dir);
+  ASSERT_TRUE(tree.show(view()));
+  const auto root = inode_of("/infiniband");
+  const auto guid = inode_of("/infiniband/node_guid");
+
+  SysfsView changed = view();
+  changed.up = false;
+  changed.netdev = "eth1";
+  changed.gids.clear();
+  ASSERT_TRUE(tree.show(changed));
+  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
+  EXPECT_FALSE(fs::exists(dir + "/infiniband/ports/1/gids/0"));
+  EXPECT_FALSE(fs::is_symlink(dir + "/infiniband/device/net/eth0"));
+  EXPECT_TRUE(fs::is_symlink(dir + "/infiniband/device/net/eth1"));
+  EXPECT_EQ(inode_of("/infiniband"), root) << "it may be mounted";
+  EXPECT_EQ(inode_of("/infiniband/node_guid"), guid);
+  for (const auto& entry : fs::recursive_directory_iterator(dir))
+    EXPECT_NE(entry.path().string().back(), '~') << entry.path();
+}
+
+// Whoever can write in the tree must not make the daemon write elsewhere.
+TEST(SysfsTree, follows_no_symlink) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0", elsewhere = temp.path() + "/elsewhere";
+  SysfsView changed = view();
+  changed.up = false;
+  changed.gids.clear();
+  for (const std::string place : {"/infiniband/ports/1", "/infiniband/ports", "/infiniband", ""}) {
+    fs::create_directories(elsewhere + "/infiniband/ports/1/gids");
+    const std::string inner = std::string("/infiniband/ports/1").substr(place.size());
+    fs::create_directories(elsewhere + inner + "/gids");
+    std::ofstream(elsewhere + inner + "/gids/0") << "theirs";
+    SysfsTree tree(dir);
+    ASSERT_TRUE(tree.show(view()));
+    fs::remove_all(dir + place);
+    fs::create_directory_symlink(elsewhere, dir + place);
+    const auto shown = tree.show(changed);
+    EXPECT_FALSE(shown) << place;
+    EXPECT_FALSE(fs::exists(elsewhere + inner + "/state")) << place;
+    EXPECT_EQ(read(elsewhere + inner + "/gids/0"), "theirs") << place;
+  }
+  // A file that is one is replaced, not written through.
+  fs::remove_all(dir);
+  fs::remove_all(elsewhere);
+  std::ofstream(elsewhere) << "theirs";
+  SysfsTree tree(dir);
+  ASSERT_TRUE(tree.show(view()));
+  for (const char* const name : {"/infiniband/ports/1/state", "/infiniband/ports/1/state~"}) {
+    fs::remove(dir + name);
+    fs::create_symlink(elsewhere, dir + name);
+  }
+  EXPECT_TRUE(tree.show(changed));
+  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(read(elsewhere), "theirs");
+}
+
+// A failure leaves nothing, and the next try succeeds.
+TEST(SysfsTree, appears_as_a_whole) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0";
+  std::ofstream(dir).put('x');
+  {
+    SysfsTree tree(dir);
+    EXPECT_FALSE(tree.show(view()));
+    fs::remove(dir);
+    ASSERT_TRUE(tree.show(view()));
+    EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "4: ACTIVE\n");
+    EXPECT_FALSE(fs::exists(dir + "~"));
+  }
+  std::ofstream(dir).put('x');
+  { EXPECT_FALSE(SysfsTree(dir).show(view())); }
+  EXPECT_FALSE(fs::exists(dir + "~"));
+  EXPECT_TRUE(fs::exists(dir)) << "it was never the tree's";
+}
+
+TEST(SysfsTree, takes_itself_away) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0";
+  {
+    SysfsTree tree(dir);
+    ASSERT_TRUE(tree.show(view()));
+  }
+  EXPECT_FALSE(fs::exists(dir));
+}
+
+TEST(SysfsTree, says_what_it_cannot_write) {
+  const TempDir temp;
+  std::ofstream(temp.path() + "/file").put('x');
+  SysfsTree tree(temp.path() + "/file");
+  const auto shown = tree.show(view());
+  ASSERT_FALSE(shown);
+  EXPECT_NE(shown.error().message().find(temp.path() + "/file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

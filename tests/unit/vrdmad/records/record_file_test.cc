@@ -1,0 +1,136 @@
+#include "vrdmad/records/record_file.h"
+
+#include <filesystem>
+#include <string>
+
+#include "tests/unit/vrdmad/admin/fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+constexpr uint32_t kFormat = 7;
+
+struct RecordFiles : testing::Test {
+  TempDir temp;
+  const std::string path = temp.path() + "/1.test";
+  std::unique_ptr<RecordFile> file = std::move(RecordFile::create(path, kFormat).value());
+
+  void put(uint16_t kind, uint32_t number, const std::string& text) {
+    EXPECT_TRUE(file->put(kind, number, text.data(), text.size(), 9));
+  }
+  // As after the death of its owner.
+  void reopen() {
+    file->keep();
+    file.reset();
+    auto again = RecordFile::open(path, kFormat);
+    ASSERT_TRUE(again) << again.error().message();
+    file = std::move(*again);
+  }
+  std::string all(uint16_t kind) {
+    std::string text;
+    for (const auto& record : file->all(kind))
+      text += std::to_string(record.number) + "=" +
+              std::string(reinterpret_cast<const char*>(record.data), record.size) + " ";
+    return text;
+  }
+};
+
+TEST_F(RecordFiles, KeepWhatWasPutLast) {
+  put(1, 2, "b");
+  put(1, 1, "a");
+  put(2, 1, "other");
+  put(1, 2, "longer than before");
+  put(1, 3, "c");
+  EXPECT_TRUE(file->erase(1, 3));
+  EXPECT_TRUE(file->erase(1, 4)) << "there is none";
+  file->commit();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(all(1), "1=a 2=longer than before ");
+    EXPECT_EQ(all(2), "1=other ");
+    EXPECT_EQ(file->find(1, 1)->tag, 9u);
+    EXPECT_FALSE(file->find(1, 3));
+    reopen();
+  }
+  file.reset();
+  EXPECT_TRUE(std::filesystem::exists(path)) << "nobody has taken it over yet";
+  file = std::move(*RecordFile::open(path, kFormat));
+  file->keep(false);
+  file.reset();
+  EXPECT_FALSE(std::filesystem::exists(path)) << "it goes with its owner";
+}
+
+TEST_F(RecordFiles, ForgetWhatWasNotCommitted) {
+  put(1, 1, "before");
+  put(1, 2, "before");
+  file->commit();
+  put(1, 1, "after");
+  put(1, 3, "after");
+  EXPECT_TRUE(file->erase(1, 2));
+  EXPECT_EQ(all(1), "1=after 3=after ");
+  reopen();
+  EXPECT_EQ(all(1), "1=before 2=before ");
+  put(1, 4, "more");
+  file->commit();
+  reopen();
+  EXPECT_EQ(all(1), "1=before 2=before 4=more ");
+}
+
+TEST_F(RecordFiles, DoNotGrowWithWhatHasGone) {
+  const std::string bytes(200, 'x');
+  for (uint32_t i = 1; i <= 50; ++i) put(1, i, bytes);
+  for (uint32_t i = 0; i < 100'000; ++i) {
+    put(2, 1, std::to_string(i));
+    if (i % 3 == 0) {
+      EXPECT_TRUE(file->erase(2, 1));
+    }
+    file->commit();
+  }
+  file->area()[5] = 42;
+  put(2, 1, "the last");
+  file->commit();
+  EXPECT_LT(std::filesystem::file_size(path), 200'000u);
+  reopen();
+  EXPECT_EQ(all(2), "1=the last ");
+  EXPECT_EQ(file->all(1).size(), 50u);
+  EXPECT_EQ(file->area()[5], 42);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temp.path()), {}), 1);
+}
+
+TEST_F(RecordFiles, GiveBackTheirRoom) {
+  const std::string bytes(1000, 'x');
+  for (uint32_t i = 1; i <= 20'000; ++i) {
+    put(1, i, bytes);
+    file->commit();
+  }
+  EXPECT_GT(std::filesystem::file_size(path), 20'000'000u);
+  for (uint32_t i = 2; i <= 20'000; ++i) {
+    EXPECT_TRUE(file->erase(1, i));
+    file->commit();
+  }
+  for (uint32_t i = 0; i < 5000; ++i) {
+    put(2, 1, bytes);
+    file->commit();
+  }
+  EXPECT_LT(std::filesystem::file_size(path), 500'000u);
+  reopen();
+  EXPECT_EQ(all(1), "1=" + bytes + " ");
+  EXPECT_EQ(all(2), "1=" + bytes + " ");
+}
+
+TEST_F(RecordFiles, AreOfOneFormat) {
+  file->keep();
+  file.reset();
+  EXPECT_EQ(RecordFile::open(path, kFormat + 1).error().code(), EPROTO);
+  EXPECT_TRUE(RecordFile::open(path, kFormat)) << "others may understand it";
+}
+
+TEST_F(RecordFiles, RefuseWhatIsNone) {
+  EXPECT_FALSE(RecordFile::create(path, kFormat)) << "it is another's";
+  file->keep();
+  std::filesystem::resize_file(path, 100);
+  EXPECT_EQ(RecordFile::open(path, kFormat).error().code(), EINVAL);
+  EXPECT_FALSE(RecordFile::open(temp.path() + "/none", kFormat));
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

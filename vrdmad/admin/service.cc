@@ -1,0 +1,571 @@
+#include "vrdmad/admin/service.h"
+
+#include <fcntl.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vrdma/v1/admin.grpc.pb.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <future>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <system_error>
+
+#include "api/status.h"
+#include "core/base/printable.h"
+
+namespace vrdma::vrdmad {
+
+namespace v1 = vrdma::v1;
+using base::printable;
+
+namespace {
+
+// So many events, beside those that tell it what there is, wait for a watcher that does not read
+// before it is given up.
+constexpr size_t kWatchBacklog = 4096;
+// Unary calls at a time; each blocks a thread until the control thread has answered. More than a
+// host asks who starts all its containers at once; threads that are not needed are not made.
+constexpr int kMaxThreads = 512;
+
+// gRPC ends the process when it cannot make the threads that it starts with, so they are tried
+// first. Throws std::system_error.
+void require_threads() {
+  constexpr int kStartsWith = 16;  // about twice as many as it makes
+  std::promise<void> over;
+  const std::shared_future<void> wait = over.get_future().share();
+  std::vector<std::thread> threads;
+  const auto end = [&] {
+    over.set_value();
+    for (auto& thread : threads) thread.join();
+  };
+  try {
+    for (int i = 0; i < kStartsWith; ++i) threads.emplace_back([wait] { wait.wait(); });
+  } catch (const std::system_error&) {
+    end();
+    throw;
+  }
+  end();
+}
+
+// --- translation ------------------------------------------------------------------------------
+//
+// A tenant names its netdevs and control groups as it likes, and protobuf wants UTF-8: one name
+// that is none and the client could read nothing of the answer. What may hold one goes through
+// printable(), also because it ends on an operator's terminal.
+
+void fill(v1::Vdev& out, const VdevInfo& vdev) {
+  out.set_name(vdev.name);
+  out.set_parent(vdev.parent);
+  out.set_tenant(vdev.tenant);
+  out.set_fabric(vdev.fabric);
+  out.set_netns(vdev.netns);
+  out.set_netns_cookie(vdev.netns_cookie);
+  out.set_netdev(printable(vdev.netdev));
+  out.set_ifindex(vdev.ifindex);
+  out.set_node_guid(vdev.node_guid);
+  out.set_port_state(vdev.port_state);
+  out.set_active_mtu(vdev.active_mtu);
+  out.set_socket(vdev.socket);
+  out.set_sessions(vdev.sessions);
+  for (const auto& gid : vdev.gids) {
+    auto& row = *out.add_gids();
+    row.set_index(gid.index);
+    row.set_gid(gid.gid);
+    row.set_type(gid.type);
+  }
+  for (const auto& quota : vdev.quota) {
+    auto& row = *out.add_quota();
+    row.set_kind(quota.kind);
+    row.set_used(quota.used);
+    row.set_limit(quota.limit);
+  }
+  for (const auto& permission : vdev.allowed) out.add_allowed(permission);
+  out.set_lost(printable(vdev.lost));
+  out.set_limited(vdev.limited);
+  out.set_no_direct(vdev.no_direct);
+  for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
+  out.set_addresses_ignored(vdev.addresses_ignored);
+  for (const auto& [reason, regions] : vdev.reached) {
+    auto& row = *out.add_reached();
+    row.set_reason(reason);
+    row.set_regions(regions);
+  }
+}
+
+v1::Scope scope_of(BudgetSpec::Scope scope) {
+  return scope == BudgetSpec::Scope::kTenant ? v1::TENANT : v1::PARENT;
+}
+BudgetSpec::Scope scope_of(v1::Scope scope) {
+  return scope == v1::TENANT ? BudgetSpec::Scope::kTenant : BudgetSpec::Scope::kParent;
+}
+
+void fill(v1::Budget& out, const BudgetInfo& budget) {
+  out.set_scope(scope_of(budget.scope));
+  out.set_name(budget.name);
+  out.set_overcommit(budget.overcommit);
+  out.set_vdevices(budget.vdevices);
+  for (const auto& from : budget.rows) {
+    auto& row = *out.add_rows();
+    row.set_kind(from.kind);
+    if (from.initial) row.set_default_(*from.initial);
+    if (from.ceiling) row.set_ceiling(*from.ceiling);
+    row.set_given(from.given);
+    row.set_used(from.used);
+  }
+}
+
+void fill(v1::WatchEvent& out, const WatchEvent& event) {
+  switch (event.type) {
+    case WatchEvent::Type::kAdded:
+      out.set_type(v1::WatchEvent::ADDED);
+      break;
+    case WatchEvent::Type::kChanged:
+      out.set_type(v1::WatchEvent::CHANGED);
+      break;
+    case WatchEvent::Type::kRemoved:
+      out.set_type(v1::WatchEvent::REMOVED);
+      break;
+  }
+  fill(*out.mutable_vdev(), event.vdev);
+  out.set_reason(printable(event.reason));
+}
+
+void fill(v1::Connection& out, const ConnectionRow& row) {
+  out.set_vdev(row.vdev);
+  out.set_tenant(row.tenant);
+  out.set_fabric(row.fabric);
+  out.set_transport(row.transport);
+  out.set_state(row.state);
+  out.set_active(row.active);
+  out.set_service(row.service);
+  out.set_service_id(row.service_id);
+  out.set_local(row.local);
+  out.set_local_port(row.local_port);
+  out.set_remote(row.remote);
+  out.set_remote_port(row.remote_port);
+  out.set_local_qpn(row.local_qpn);
+  out.set_remote_qpn(row.remote_qpn);
+  out.set_local_id(row.local_id);
+  out.set_remote_id(row.remote_id);
+  out.set_age_ms(row.age_ms);
+  out.set_waiting(row.waiting);
+  out.set_backlog(row.backlog);
+}
+
+template <class Repeated>
+std::vector<QuotaSetting> quota_of(const Repeated& rows) {
+  std::vector<QuotaSetting> quota;
+  for (const auto& row : rows) quota.push_back({row.kind(), row.limit()});
+  return quota;
+}
+
+template <class Context>
+grpc::Status status_of(Context& context, const base::Error& error) {
+  context.AddTrailingMetadata(api::kErrnoKey, std::to_string(error.code()));
+  return {static_cast<grpc::StatusCode>(api::status_code_of(error.code())), error.message()};
+}
+
+template <class Context>
+grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::Vdev& response) {
+  if (!result) return status_of(context, result.error());
+  fill(response, *result);
+  return grpc::Status::OK;
+}
+
+// --- the watch --------------------------------------------------------------------------------
+
+// One WatchVdevs stream. A reactor of gRPC's callback API and not a blocked thread, because that
+// way a client that goes is noticed without asking every now and then.
+//
+// Events come on the control thread, go into backlog_, and leave one StartWrite() after the other.
+// Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog; gRPC then
+// calls OnDone() after the last other reaction and forgets the object.
+class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
+ public:
+  Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
+    // The first events come before gRPC knows the reactor: it keeps what is started until then.
+    token_ = backend.watch([this](const WatchEvent& event) { push(event); });
+    {
+      const std::lock_guard lock(mutex_);
+      room_ = backlog_.size() + kWatchBacklog;
+    }
+    // Tells the client that from now on it misses nothing, also where there is nothing yet.
+    StartSendInitialMetadata();
+  }
+
+  void OnSendInitialMetadataDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    write_next();
+  }
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    backlog_.pop_front();
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    write_next();
+  }
+  void OnCancel() override {
+    const std::lock_guard lock(mutex_);
+    finish(base::Error(ESHUTDOWN, "the watch was cancelled"));
+  }
+  void OnDone() override {
+    token_.reset();  // push() neither runs nor will run after this
+    delete this;
+  }
+
+ private:
+  void push(const WatchEvent& event) {
+    const std::lock_guard lock(mutex_);
+    if (finished_) return;
+    if (backlog_.size() >= room_)
+      return finish(base::Error(ENOSPC, "the watcher does not read its events"));
+    fill(backlog_.emplace_back(), event);
+    write_next();
+  }
+  void write_next() {
+    if (finished_ || writing_ || backlog_.empty()) return;
+    writing_ = true;
+    StartWrite(&backlog_.front());
+  }
+  void finish(const base::Error& error) {
+    if (finished_) return;
+    finished_ = true;
+    Finish(status_of(context_, error));
+  }
+
+  grpc::CallbackServerContext& context_;
+  std::shared_ptr<void> token_;
+
+  std::mutex mutex_;                    // guards all below
+  std::deque<v1::WatchEvent> backlog_;  // the first one is on its way while writing_
+  size_t room_ = SIZE_MAX;              // of backlog_; any while it is told what there is
+  bool writing_ = true;                 // the initial metadata first
+  bool finished_ = false;
+};
+
+// --- the calls --------------------------------------------------------------------------------
+
+// The clients, by what gRPC calls them: "fd:17", the descriptor that it was given.
+class Peers {
+ public:
+  void add(int fd, AdminPeer peer) {
+    const std::lock_guard lock(mutex_);
+    peers_["fd:" + std::to_string(fd)] = std::move(peer);
+  }
+  [[nodiscard]] AdminPeer find(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return peers_[name];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, AdminPeer> peers_;
+};
+
+// "netns=red netdev=eth0": what was said, as the command line would say it.
+class Words {
+ public:
+  Words& add(const std::string& name, const std::string& value) {
+    if (!value.empty()) text_ += (text_.empty() ? "" : " ") + name + "=" + value;
+    return *this;
+  }
+  template <class Quota>
+  Words& add_quota(const Quota& rows, const std::string& what = "") {
+    for (const auto& row : rows)
+      add(what + row.kind(), row.limit() == UINT64_MAX ? "max" : std::to_string(row.limit()));
+    return *this;
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::Service> {
+ public:
+  Calls(AdminBackend& backend, const AdminService::OwnCounters& own_counters,
+        const AuditSink& audit, Peers& peers)
+      : backend_(backend), own_counters_(own_counters), audit_(audit), peers_(peers) {}
+
+  grpc::Status CreateVdev(grpc::ServerContext* context, const v1::CreateVdevRequest* request,
+                          v1::Vdev* response) override {
+    VdevSpec spec;
+    spec.name = request->name();
+    spec.netns = request->netns();
+    spec.netdev = request->netdev();
+    if (!request->parent().empty()) spec.parent = request->parent();
+    spec.tenant = request->tenant();
+    spec.fabric = request->fabric();
+    spec.quota = quota_of(request->quota());
+    spec.allow.assign(request->allow().begin(), request->allow().end());
+    spec.no_direct = request->no_direct();
+    spec.addresses.assign(request->addresses().begin(), request->addresses().end());
+    Words words;
+    words.add("netns", spec.netns).add("netdev", spec.netdev).add("parent", request->parent());
+    words.add("tenant", spec.tenant).add("fabric", spec.fabric).add_quota(request->quota());
+    for (const auto& permission : spec.allow) words.add("allow", permission);
+    if (spec.no_direct) words.add("no_direct", "yes");
+    for (const auto& prefix : spec.addresses) words.add("addresses", prefix);
+    return answer(*context,
+                  audited(*context, "vdev create", spec.name, words, backend_.create_vdev(spec)),
+                  *response);
+  }
+
+  grpc::Status DeleteVdev(grpc::ServerContext* context, const v1::DeleteVdevRequest* request,
+                          v1::DeleteVdevResponse*) override {
+    const auto result = audited(*context, "vdev delete", request->name(), Words(),
+                                backend_.delete_vdev(request->name()));
+    return result ? grpc::Status::OK : status_of(*context, result.error());
+  }
+
+  grpc::Status GetVdev(grpc::ServerContext* context, const v1::GetVdevRequest* request,
+                       v1::Vdev* response) override {
+    return answer(*context, backend_.get_vdev(request->name()), *response);
+  }
+
+  grpc::Status ListVdevs(grpc::ServerContext*, const v1::ListVdevsRequest*,
+                         v1::ListVdevsResponse* response) override {
+    auto vdevs = backend_.list_vdevs();
+    std::sort(vdevs.begin(), vdevs.end(),
+              [](const VdevInfo& a, const VdevInfo& b) { return a.name < b.name; });
+    for (const auto& vdev : vdevs) fill(*response->add_vdevs(), vdev);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
+                        v1::Vdev* response) override {
+    return answer(
+        *context,
+        audited(*context, "quota set", request->name(), Words().add_quota(request->quota()),
+                backend_.set_quota(request->name(), quota_of(request->quota()))),
+        *response);
+  }
+
+  grpc::Status SetBudget(grpc::ServerContext* context, const v1::SetBudgetRequest* request,
+                         v1::Budget* response) override {
+    const BudgetSpec spec{scope_of(request->scope()), request->name(),
+                          quota_of(request->defaults()), quota_of(request->ceilings()),
+                          request->overcommit()};
+    const Words words =
+        Words()
+            .add_quota(request->defaults(), "default ")
+            .add_quota(request->ceilings(), "ceiling ")
+            .add("overcommit",
+                 request->overcommit() == 0 ? "" : std::to_string(request->overcommit()));
+    const bool tenant = spec.scope == BudgetSpec::Scope::kTenant;
+    const auto set = audited(*context, tenant ? "tenant set" : "parent set", spec.name, words,
+                             backend_.set_budget(spec));
+    if (!set) return status_of(*context, set.error());
+    fill(*response, *set);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListBudgets(grpc::ServerContext*, const v1::ListBudgetsRequest* request,
+                           v1::ListBudgetsResponse* response) override {
+    for (const auto& budget : backend_.list_budgets(scope_of(request->scope())))
+      fill(*response->add_budgets(), budget);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListCgroups(grpc::ServerContext* context, const v1::ListCgroupsRequest* request,
+                           v1::ListCgroupsResponse* response) override {
+    const auto rows = backend_.list_cgroups(request->vdev());
+    if (!rows) return status_of(*context, rows.error());
+    for (const auto& row : *rows) {
+      auto& use = *response->add_uses();
+      use.set_cgroup(printable(row.cgroup));
+      use.set_vdev(row.vdev);
+      for (const auto& one : row.use) {
+        auto& kind = *use.add_use();
+        kind.set_kind(one.kind);
+        kind.set_used(one.used);
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListParents(grpc::ServerContext*, const v1::ListParentsRequest*,
+                           v1::ListParentsResponse* response) override {
+    for (const auto& parent : backend_.list_parents()) {
+      auto& row = *response->add_parents();
+      row.set_name(parent.name);
+      row.set_kind(parent.kind);
+      row.set_vdevices(parent.vdevices);
+      row.set_detail(parent.detail);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Counters(grpc::ServerContext* context, const v1::CountersRequest* request,
+                        v1::CountersResponse* response) override {
+    const auto add = [&](const std::vector<CounterRow>& rows) {
+      for (const auto& counter : rows) {
+        if (!request->scope().empty() && request->scope() != counter.scope) continue;
+        auto& row = *response->add_counters();
+        row.set_scope(counter.scope);
+        row.set_name(counter.label.second.empty() ? counter.name
+                                                  : counter.name + "_" + counter.label.second);
+        row.set_value(counter.value);
+        row.set_gauge(counter.gauge);
+        row.set_tenant(counter.tenant);
+      }
+    };
+    add(backend_.counters());
+    add(own_counters_());
+    if (response->counters_size() > 0 || request->scope().empty()) return grpc::Status::OK;
+    constexpr std::string_view kTenant = "tenant/";
+    if (request->scope().rfind(kTenant, 0) == 0)
+      return status_of(*context, base::Error(ENOENT, "there is no tenant '" +
+                                                         request->scope().substr(kTenant.size()) +
+                                                         "' with vdevices"));
+    // No row: a vdevice without counters, or no vdevice at all?
+    const auto vdev = backend_.get_vdev(request->scope());
+    return vdev ? grpc::Status::OK : status_of(*context, vdev.error());
+  }
+
+  grpc::Status ListConnections(grpc::ServerContext* context,
+                               const v1::ListConnectionsRequest* request,
+                               grpc::ServerWriter<v1::Connection>* writer) override {
+    const auto rows = backend_.list_connections(request->vdev());
+    if (!rows) return status_of(*context, rows.error());
+    v1::Connection connection;
+    for (const auto& row : *rows) {
+      fill(connection, row);
+      if (!writer->Write(connection)) break;  // the client has gone
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
+                       v1::VersionResponse* response) override {
+    response->set_version(VRDMA_VERSION);
+    response->set_pid(::getpid());
+    return grpc::Status::OK;
+  }
+
+  grpc::ServerWriteReactor<v1::WatchEvent>* WatchVdevs(grpc::CallbackServerContext* context,
+                                                       const v1::WatchVdevsRequest*) override {
+    return new Watcher(backend_, *context);  // deletes itself in OnDone()
+  }
+
+ private:
+  // `result`, after the audit was told of it. Each call that changes something passes through here.
+  template <class Result>
+  Result audited(const grpc::ServerContext& context, const char* action, const std::string& object,
+                 const Words& words, Result result) {
+    if (!audit_) return result;
+    AuditRecord record{peers_.find(context.peer()), action, object, words.text(), 0, ""};
+    if (!result) record.error = result.error().code();
+    if (!result) record.sentence = result.error().message();
+    audit_(record);
+    return result;
+  }
+
+  AdminBackend& backend_;
+  const AdminService::OwnCounters& own_counters_;
+  const AuditSink& audit_;
+  Peers& peers_;
+};
+
+}  // namespace
+
+AdminService::AdminService(AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
+                           std::function<void()> on_stopped)
+    : backend_(backend),
+      own_counters_(std::move(own_counters)),
+      audit_(std::move(audit)),
+      on_stopped_(std::move(on_stopped)) {}
+
+base::Result<std::unique_ptr<AdminService>> AdminService::start(AdminBackend& backend,
+                                                                OwnCounters own_counters,
+                                                                AuditSink audit,
+                                                                std::function<void()> on_stopped) {
+  std::unique_ptr<AdminService> service(
+      new AdminService(backend, std::move(own_counters), std::move(audit), std::move(on_stopped)));
+  try {
+    service->thread_ = std::thread([raw = service.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return base::fail(EAGAIN, std::string("make a thread for the admin API: ") + error.what());
+  }
+  ::pthread_setname_np(service->thread_.native_handle(), "vrdma-admin");
+  return service;
+}
+
+AdminService::~AdminService() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void AdminService::add_client(base::Fd client, AdminPeer peer) {
+  const std::lock_guard lock(mutex_);
+  clients_.emplace_back(std::move(client), std::move(peer));
+  changed_.notify_one();
+}
+
+void AdminService::stop() {
+  const std::lock_guard lock(mutex_);
+  stop_ = true;
+  changed_.notify_one();
+}
+
+void AdminService::run() {
+  try {
+    serve();
+  } catch (const std::exception&) {
+    // There is no memory, or no thread, for it: whoever connects is turned away until all have
+    // left.
+    refuse_all();
+  }
+  on_stopped_();
+}
+
+// Each client sees its connection end: AdminServer holds a duplicate, so closing is not enough.
+void AdminService::refuse_all() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    for (auto& [client, peer] : clients_) ::shutdown(client.get(), SHUT_RDWR);
+    clients_.clear();
+    if (stop_) return;
+    changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
+  }
+}
+
+void AdminService::serve() {
+  require_threads();
+  Peers peers;
+  Calls calls(backend_, own_counters_, audit_, peers);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&calls);
+  builder.SetResourceQuota(grpc::ResourceQuota("admin").SetMaxThreads(kMaxThreads));
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // listens on nothing
+  if (!server) return refuse_all();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !clients_.empty(); });
+    if (stop_) break;
+    for (auto& [client, peer] : clients_) {
+      peers.add(client.get(), std::move(peer));
+      grpc::AddInsecureChannelFromFd(server.get(), client.release());
+    }
+    clients_.clear();
+  }
+  lock.unlock();
+  // A deadline that has passed: calls are cancelled at once, not waited for to end by themselves.
+  server->Shutdown(std::chrono::system_clock::now());
+  clients_.clear();
+}
+
+}  // namespace vrdma::vrdmad

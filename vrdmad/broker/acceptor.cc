@@ -1,0 +1,64 @@
+#include "vrdmad/broker/acceptor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+namespace {
+constexpr int kAtOnce = 8;
+constexpr std::chrono::seconds kRetry(1);
+}  // namespace
+
+base::Result<std::unique_ptr<Acceptor>> Acceptor::start(
+    base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+    std::function<base::Duration()> closed_for) {
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(loop, std::move(listener), std::move(accepted), std::move(closed_for)));
+  if (auto watched = acceptor->watch(); !watched) return base::pass(std::move(watched).error());
+  return acceptor;
+}
+
+base::Fd Acceptor::stop() {
+  incoming_.reset();
+  retry_.reset();
+  return std::move(listener_);
+}
+
+base::Result<void> Acceptor::watch() {
+  auto watch = loop_.watch(listener_.get(), EPOLLIN, [this](uint32_t) { accept_some(); });
+  if (!watch) return base::pass(std::move(watch).error());
+  incoming_ = std::move(*watch);
+  return {};
+}
+
+// Whoever connects and connects is not to keep the loop from all others.
+void Acceptor::accept_some() {
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (closed_for_)
+      if (const base::Duration closed = closed_for_(); closed.count() > 0) return look_away(closed);
+    base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (client.valid()) {
+      accepted_(std::move(client));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      look_away(kRetry);
+    return;
+  }
+}
+
+// The client stays in the queue and the socket readable: otherwise the loop would spin.
+void Acceptor::look_away(base::Duration how_long) {
+  incoming_.reset();
+  retry_ = loop_.after(how_long, [this] {
+    if (!watch()) accept_some();  // no watch: accept fails too, and the timer starts again
+  });
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,130 @@
+#include "vrdmad/broker/bounded.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+namespace {
+constexpr unsigned kMostIdle = 4;
+constexpr std::chrono::seconds kIdle{1};
+
+// Whether a thread of this process is in state D (proc(5)). At most a fatal signal wakes it.
+bool sleeps_in_kernel(pid_t thread) {
+  std::string stat;
+  std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat"), stat);
+  const size_t name = stat.rfind(')');
+  return name != std::string::npos && stat.compare(name, 3, ") D") == 0;
+}
+
+}  // namespace
+
+struct Bounded::Job {
+  uint64_t netns = 0;
+  std::function<void()> run;
+  std::condition_variable changed;
+  pid_t thread = 0;  // that has begun it
+  bool done = false, late = false;
+};
+
+struct Bounded::Shared {
+  struct Netns {
+    unsigned hung = 0;  // threads
+    base::TimePoint closed_until{};
+  };
+  std::mutex mutex;
+  std::condition_variable wanted;
+  std::deque<std::shared_ptr<Job>> jobs;
+  std::map<uint64_t, Netns> late;  // those that are not as they were at first
+  unsigned idle = 0;
+  bool stopped = false;
+
+  base::Duration closed_for(uint64_t netns) {
+    const auto it = late.find(netns);
+    if (it == late.end()) return {};
+    if (it->second.hung > 0) return kPatience;
+    const base::Duration left = it->second.closed_until - base::EventLoop::now();
+    if (left.count() > 0) return left;
+    late.erase(it);
+    return {};
+  }
+};
+
+Bounded::Bounded() : shared_(std::make_shared<Shared>()) {}
+
+Bounded::~Bounded() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->stopped = true;
+  shared_->wanted.notify_all();
+}
+
+base::Duration Bounded::closed_for(uint64_t netns) {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->closed_for(netns);
+}
+
+bool Bounded::run(uint64_t netns, std::function<void()> run) {
+  Shared& shared = *shared_;
+  std::unique_lock lock(shared.mutex);
+  if (shared.closed_for(netns).count() > 0) return false;
+  const auto job = std::make_shared<Job>();
+  job->netns = netns;
+  job->run = std::move(run);
+  if (shared.jobs.size() >= shared.idle) {
+    try {
+      std::thread(work, shared_).detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+  }
+  shared.jobs.push_back(job);
+  shared.wanted.notify_one();
+  const auto is_done = [&] { return job->done; };
+  const auto begun = base::EventLoop::now();
+  for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);) {
+    // Twice, because it may wait for the disk for a moment.
+    const bool slept = job->thread != 0 && sleeps_in_kernel(job->thread);
+    patience = kPatience / 10;
+    if (job->changed.wait_for(lock, patience, is_done)) break;
+    if ((slept && sleeps_in_kernel(job->thread)) || base::EventLoop::now() - begun > kLongest)
+      break;
+  }
+  if (job->done) return true;
+  job->late = true;
+  ++shared.late[netns].hung;
+  return false;
+}
+
+void Bounded::work(const std::shared_ptr<Shared>& shared) {
+  ::pthread_setname_np(::pthread_self(), "identity");
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    ++shared->idle;
+    shared->wanted.wait_for(lock, kIdle, [&] { return shared->stopped || !shared->jobs.empty(); });
+    --shared->idle;
+    if (shared->jobs.empty()) return;  // stopped, or nobody asks
+    const auto job = std::move(shared->jobs.front());
+    shared->jobs.pop_front();
+    job->thread = ::gettid();
+    lock.unlock();
+    job->run();
+    job->run = nullptr;
+    lock.lock();
+    job->done = true;
+    job->changed.notify_one();
+    if (job->late) {
+      Shared::Netns& netns = shared->late[job->netns];
+      --netns.hung;
+      netns.closed_until = base::EventLoop::now() + kPenalty;
+    }
+    if (shared->idle >= kMostIdle || shared->stopped) return;
+  }
+}
+
+}  // namespace vrdma::vrdmad

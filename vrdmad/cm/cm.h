@@ -1,0 +1,163 @@
+// Connections of all vdevices: the multiplexer of queue pair 1 with what it needs of the daemon.
+//
+// A vdevice takes part by a CmDevice, which is one Endpoint; programs come over the rdma_cm socket
+// of their namespace (core/ipc/cm_messages.h), one CmSession each. Which way a connection goes: to
+// the vdevice of the namespace whose fabric has the peer's address, from the address of its that is
+// most like it (the longest common prefix). Loopback addresses mean the namespace's own vdevices.
+//
+// Belongs to the control thread.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "provisioning/request_rate.h"
+#include "qp1mux/cm_id.h"
+#include "qp1mux/loopback.h"
+#include "qp1mux/mux.h"
+#include "vrdmad/broker/session_socket.h"
+#include "vrdmad/cm/device.h"
+#include "vrdmad/records/cm_session_file.h"
+#include "vrdmad/worker/vdevice.h"
+
+namespace vrdma::vrdmad {
+
+class Cm;
+class CmSession;
+
+// Never reset.
+struct CmCounters {
+  uint64_t sessions = 0;   // that were opened
+  uint64_t malformed = 0;  // ended because of what they sent
+  uint64_t unproven = 0;   // refused: of another process or program than the one that connected
+  uint64_t unread = 0;     // ended because of events that they did not read
+  uint64_t crowded = 0;    // sessions, channels and ids refused: the namespace has too many
+  uint64_t delayed = 0;    // how often a session was not read because its user asks too fast
+};
+
+// What the processes of one user in a namespace have in common.
+struct CmUser {
+  static constexpr uint32_t kMaxSessions = 1024;
+
+  explicit CmUser(base::EventLoop& loop) : requests(loop) {}
+  // Nothing would be other if there were a new one.
+  [[nodiscard]] bool is_at_rest(base::TimePoint now) {
+    return sessions == 0 && arrivals.used(now) == 0 && requests.used() == 0;
+  }
+  base::TokenBucket arrivals;
+  provisioning::RequestRate requests;
+  uint32_t sessions = 0;
+};
+
+// What the processes of a namespace have in common: the socket, and how much they may have. It ends
+// with the last of its socket and its sessions.
+struct CmNamespace {
+  static constexpr uint32_t kMaxSessions = 2048;
+  static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
+  static constexpr uint32_t kMaxIds = 131072;      // besides what each vdevice may have bound to it
+  // Unread events about ids that are bound to no vdevice.
+  static constexpr uint32_t kMaxEvents = 32768;
+
+  uint64_t cookie = 0;
+  Intake::AccountRef intake;
+  std::shared_ptr<Entrance> entrance;
+  std::map<uid_t, std::shared_ptr<CmUser>> users;
+  std::weak_ptr<SessionSocket> socket;
+  uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
+  bool ending = false;  // one of the sessions
+};
+
+class Cm final : qp1mux::Clock, qp1mux::Routes {
+ public:
+  static constexpr size_t kMaxSessions = 16384;  // of all namespaces
+
+  explicit Cm(base::EventLoop& loop);
+  ~Cm() override;
+  Cm(const Cm&) = delete;
+  Cm& operator=(const Cm&) = delete;
+
+  // How sessions outlive this daemon, and what a dead one had; before there are any. Without it
+  // they do not.
+  void keep_sessions(const SessionSettings& settings);
+  // Takes over what the dead one had. The vdevices and the sessions of verbs are there, but for
+  // those of the namespaces `later`: theirs come with another call, and until then their programs
+  // are told to wait.
+  void adopt_sessions(std::set<uint64_t> later);
+  [[nodiscard]] bool awaits_others(uint64_t netns) const { return later_.contains(netns); }
+  // For another daemon: nothing is ended by what comes after.
+  void leave_sessions();
+
+  [[nodiscard]] base::Result<std::unique_ptr<CmDevice>> attach(CmDeviceSetup setup);
+  // The socket of the namespace whose directory is given: made for the first who asks, gone with
+  // the last who lets go.
+  [[nodiscard]] base::Result<std::shared_ptr<SessionSocket>> socket(uint64_t netns,
+                                                                    const std::string& directory);
+
+  [[nodiscard]] std::shared_ptr<CmNamespace> space(uint64_t netns);
+  // Of the namespace; made for the first process that comes.
+  [[nodiscard]] std::shared_ptr<CmUser> user(CmNamespace& space, uid_t uid);
+  // A process of the namespace, which has connected. Ended at once if there are too many.
+  void accept(std::shared_ptr<CmNamespace> space, Arrival arrival);
+
+  [[nodiscard]] const qp1mux::Mux& mux() const { return mux_; }
+  [[nodiscard]] const CmCounters& counters() const { return counters_; }
+
+  // For CmSession.
+  [[nodiscard]] const SessionSettings& settings() const { return settings_; }
+  [[nodiscard]] std::string new_file();  // the path of one that is not there yet
+  // Sessions that were taken over, of a process that has begun another instead.
+  void end_left_by(uint64_t netns, const rdma::Peer& process);
+  [[nodiscard]] CmCounters& counters() { return counters_; }
+  // The session of the namespace that has it, or nullptr.
+  [[nodiscard]] CmSession* session(uint64_t netns, const uint8_t* secret) const;
+  [[nodiscard]] uint64_t secret() const;  // a part of one
+  // Ends the session of the namespace that has the most unread events of the vdevice, or without
+  // one the most unread events, when the loop is back; once, however often it is asked before.
+  void end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* device);
+  [[nodiscard]] base::EventLoop& loop() { return loop_; }
+  [[nodiscard]] qp1mux::CmHost& host() { return host_; }
+  [[nodiscard]] CmDevice* device(const qp1mux::Endpoint* endpoint) const;
+  // The vdevice of the namespace; nullptr: it has none of that GUID, which is big-endian.
+  [[nodiscard]] CmDevice* device(uint64_t netns, uint64_t node_guid) const;
+  [[nodiscard]] std::vector<uint64_t> guids(uint64_t netns) const;
+  // 127.0.0.0/8 and ::1 become an address of a vdevice of the namespace, if it has one.
+  [[nodiscard]] verbs::Gid meant(uint64_t netns, const verbs::Gid& gid) const;
+
+ private:
+  friend class CmDevice;
+  [[nodiscard]] base::TimePoint now() const override { return base::EventLoop::now(); }
+  void wake_at(base::TimePoint when) override;
+  base::Result<qp1mux::Route> find(uint64_t netns, const verbs::Gid& local,
+                                   const verbs::Gid& remote) override;
+  base::Result<qp1mux::Endpoint*> owner(uint64_t netns, const verbs::Gid& local) override;
+  std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
+  base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
+  void gone(CmDevice& device);
+  // Of its namespace's users, when the limits of a vdevice may have changed.
+  void set_rates(uint64_t netns);
+  [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
+  void forget(CmSession* over);
+
+  base::EventLoop& loop_;
+  base::EventLoop::Timer timer_;
+  qp1mux::Loopback loopback_;
+  qp1mux::Mux mux_;
+  qp1mux::PortTable ports_;
+  qp1mux::CmHost host_;
+  std::vector<CmDevice*> devices_;
+  std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
+  CmCounters counters_;
+  std::list<std::unique_ptr<CmSession>> sessions_;
+  std::list<std::pair<uint64_t, CmSessionFile>> found_;  // by namespace; not taken over yet
+  std::set<uint64_t> later_;
+  SessionSettings settings_;
+  uint32_t last_file_ = 0;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace vrdma::vrdmad

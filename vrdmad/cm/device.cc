@@ -1,0 +1,94 @@
+#include "vrdmad/cm/device.h"
+
+#include <algorithm>
+
+#include "vrdmad/cm/cm.h"
+#include "vrdmad/worker/raw_gsi.h"
+
+namespace vrdma::vrdmad {
+
+using base::Result;
+using provisioning::Kind;
+using verbs::Gid;
+
+CmDevice::CmDevice(Cm& cm, CmDeviceSetup setup, qp1mux::Endpoint endpoint)
+    : cm_(cm), setup_(std::move(setup)), endpoint_(std::move(endpoint)) {
+  apply_limits();
+  if (setup_.gsi != nullptr) setup_.gsi->attach(&endpoint_);
+}
+
+CmDevice::~CmDevice() {
+  if (setup_.gsi != nullptr) setup_.gsi->attach(nullptr);
+  cm_.gone(*this);
+}
+
+void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
+  path_mtu_ = 1;
+  while (path_mtu_ < 5 && 128u << (path_mtu_ + 1) <= roce_mtu) ++path_mtu_;
+  if (gids == gids_ || !endpoint_.set_gids(gids)) return;
+  gids_ = gids;
+}
+
+uint8_t CmDevice::sgid_index(const Gid& gid) const {
+  const auto it = std::find(gids_.begin(), gids_.end(), gid);
+  return it == gids_.end() ? 0 : static_cast<uint8_t>(it - gids_.begin());
+}
+
+void CmDevice::apply_limits() {
+  qp1mux::Limits limits;
+  limits.requests_per_second = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmRate));
+  limits.burst = limits.requests_per_second;
+  limits.early = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmEarly));
+  // To the endpoint a rate of 0 is any.
+  if (limits.requests_per_second > 0)
+    limits.connections = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmConns));
+  else
+    limits.connections = 0;
+  limits.pending = limits.connections;
+  endpoint_.set_limits(limits);
+}
+
+// The endpoint itself keeps to the limit; the ledger is told for what it refuses and shows.
+void CmDevice::count_connections() {
+  connections_.reset();
+  if (auto all = setup_.ledger.charge(Kind::kCmConns, endpoint_.use().connections))
+    connections_ = std::move(*all);
+}
+
+Result<void> CmDevice::check_limits(const std::vector<provisioning::Setting>& limits) {
+  count_connections();
+  return setup_.ledger.check_limits(limits);
+}
+
+Result<void> CmDevice::set_limits(const std::vector<provisioning::Setting>& limits) {
+  count_connections();
+  if (auto ok = setup_.ledger.set_limits(limits); !ok) return ok;
+  apply_limits();
+  cm_.set_rates(netns());
+  return {};
+}
+
+std::vector<provisioning::Row> CmDevice::rows() {
+  count_connections();
+  const qp1mux::Counters& counters = endpoint_.counters();
+  auto rows = setup_.ledger.rows();
+  for (auto& row : rows) {
+    if (row.kind == Kind::kCmConns) row.refused = counters.crowded;
+    if (row.kind == Kind::kCmEarly) {
+      row.used = endpoint_.use().early;
+      row.refused = counters.impatient;
+    }
+    if (row.kind != Kind::kCmRate) continue;
+    row.used = endpoint_.use().requests;
+    row.refused = counters.hurried;
+  }
+  return rows;
+}
+
+Result<std::shared_ptr<void>> CmDevice::charge_id() {
+  auto charge = setup_.ledger.charge(Kind::kCmIds, 1);
+  if (!charge) return base::pass(std::move(charge.error()));
+  return std::make_shared<provisioning::Charge>(std::move(*charge));
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,486 @@
+#include "vrdmad/cm/session.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "core/base/random.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/cm/cm.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using ipc::CmCall;
+using qp1mux::CmEventType;
+using qp1mux::CmService;
+
+namespace {
+
+int code(const base::Result<void>& result) { return result ? 0 : result.error().code(); }
+
+std::optional<CmService> service_of(uint32_t qp_type) {
+  if (qp_type > UINT8_MAX) return std::nullopt;  // what the cast would cut off
+  switch (static_cast<verbs::QpType>(qp_type)) {
+    case verbs::QpType::kRc:
+      return CmService::kRc;
+    case verbs::QpType::kUc:
+      return CmService::kUc;
+    case verbs::QpType::kUd:
+      return CmService::kUd;
+    case verbs::QpType::kXrcInitiator:
+    case verbs::QpType::kXrcTarget:
+      return CmService::kXrc;
+    case verbs::QpType::kGsi:
+    case verbs::QpType::kRawPacket:
+      break;  // has no peer
+  }
+  return std::nullopt;
+}
+
+std::optional<wire::PortSpace> space_of(uint32_t value) {
+  for (const auto space : {wire::PortSpace::kTcp, wire::PortSpace::kUdp, wire::PortSpace::kIb})
+    if (value == static_cast<uint32_t>(space)) return space;
+  return std::nullopt;
+}
+
+qp1mux::ConnParam param_of(const ipc::CmParam& from) {
+  qp1mux::ConnParam param;
+  param.responder_resources = from.responder_resources;
+  param.initiator_depth = from.initiator_depth;
+  param.retry_count = from.retry_count;
+  param.rnr_retry_count = from.rnr_retry_count;
+  param.flow_control = from.flow_control != 0;
+  param.srq = from.srq != 0;
+  param.qpn = from.qpn;
+  param.qkey = from.qkey;
+  param.private_data = {from.data, from.length};
+  return param;
+}
+
+bool changes_nothing(CmCall call) {
+  return call == CmCall::kQpAttributes || call == CmCall::kDevices;
+}
+
+}  // namespace
+
+CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
+                     Fd socket, std::function<void(CmSession*)> ended)
+    : cm_(cm),
+      space_(std::move(space)),
+      user_(cm.user(*space_, who.process.uid())),
+      socket_(std::move(socket)),
+      ended_(std::move(ended)),
+      who_(who) {}
+
+void CmSession::set_counted(bool counted) {
+  if (std::exchange(counted_, counted) == counted) return;
+  for (uint32_t* sessions : {&space_->sessions, &user_->sessions}) *sessions += counted ? 1 : -1u;
+}
+
+bool CmSession::has_secret(const uint8_t* secret) const {
+  return !over_ && std::memcmp(secret, who_.secret.data(), sizeof who_.secret) == 0;
+}
+
+CmSession::~CmSession() {
+  file_ = {};
+  while (!channels_.empty()) remove_channel(channels_.begin()->first);
+  while (!ids_.empty()) remove_id(ids_.begin()->first);
+  set_counted(false);
+  user_->requests.leave(*this);
+  death_watch_.reset();
+  watch_.reset();
+  close_connection(space_->intake, std::move(socket_));
+}
+
+base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
+                                                          std::shared_ptr<CmNamespace> space,
+                                                          Arrival arrival,
+                                                          std::function<void(CmSession*)> ended) {
+  CmSessionFile::Who who{};
+  who.netns = space->cookie;
+  who.process = arrival.caller->peer();
+  who.privileged = arrival.caller->peer().uid() == 0;
+  for (uint64_t& part : who.secret) part = cm.secret();
+  std::unique_ptr<CmSession> session(
+      new CmSession(cm, std::move(space), who, std::move(arrival.socket), std::move(ended)));
+  session->set_counted(true);
+  session->caller_ = std::move(arrival.caller);
+  if (!session->watch_socket()) return base::fail(ENFILE, "watch an rdma_cm session");
+  return session;
+}
+
+bool CmSession::watch_socket() {
+  auto watch =
+      cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
+  if (watch) watch_ = std::move(*watch);
+  return watch.has_value();
+}
+
+uint64_t CmSession::netns() const { return space_->cookie; }
+
+void CmSession::end() {
+  if (std::exchange(over_, true)) return;
+  watch_.reset();
+  file_ = {};  // nobody takes it over, whatever becomes of us
+  ended_(this);
+}
+
+void CmSession::end_badly() {
+  ++cm_.counters().malformed;
+  end();
+}
+
+// The socket is readable again, or still.
+void CmSession::admitted() {
+  if (!over_ && !watch_socket()) end();
+}
+
+void CmSession::on_socket() {
+  if (!user_->requests.admits(*this)) {
+    ++cm_.counters().delayed;
+    return watch_.reset();
+  }
+  switch (look_at_next(socket_.get())) {
+    case Next::kNothing:
+      return;
+    case Next::kDescriptors:  // no request takes any: they stay there, for the intake to close
+      return end_badly();
+    case Next::kError:
+      return end();
+    case Next::kMessage:
+      break;
+  }
+  ipc::CmRequest request;
+  std::vector<Fd> none;
+  ipc::Sender sender;
+  const auto received = ipc::receive(socket_.get(), &request, &none, &sender);
+  if (!received && received.error().code() == ECONNRESET) return end();
+  provisioning::RequestRate::has_read(*this);
+  if (!received || request.magic != ipc::kCmMagic) return end_badly();
+  ipc::CmReply reply;
+  reply.sequence = request.sequence;
+  Fd beside;
+  if (request.version < ipc::kCmOldestVersion || request.version > ipc::kCmVersion) {
+    reply.error = EPROTONOSUPPORT;
+    const bool unsized = request.version < ipc::kCmOldestVersion;
+    if (unsized) reply.version = request.version;
+    const size_t length = unsized ? ipc::kCmUnsizedReplyLength : sizeof reply;
+    if (request.quiet == 0 && !ipc::send_message(socket_.get(), &reply, length)) end_badly();
+    return;
+  }
+  if (caller_ != nullptr) reply.error = identify(sender);
+  if (reply.error != 0) {
+    ++refusals_;
+  } else if (request.call == CmCall::kResume) {
+    reply.error = resume(request);
+    if (reply.error == 0) return;
+  } else {
+    serve(request, &reply, &beside);
+  }
+  if (request.quiet == 0) answer(reply, beside);
+  if (refusals_ >= 3) return end_badly();
+  settle();
+}
+
+// Only the process that connected may begin; it may not have become another program, or another
+// user's, since.
+int CmSession::identify(const ipc::Sender& sender) {
+  const auto who = caller_->check(sender);
+  if (who) {
+    caller_.reset();
+    return 0;
+  }
+  if (const uint64_t so_far = ++cm_.counters().unproven; std::has_single_bit(so_far))
+    spdlog::warn("netns {}: refused a program's rdma_cm session: {} ({} so far)", netns(),
+                 who.error().message(), so_far);
+  return who.error().code() == EACCES ? EACCES : EPERM;
+}
+
+void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
+  const ipc::CmReply last = std::exchange(last_, {});
+  if (last.sequence != 0 && last.sequence == request.sequence) {  // it is said again
+    *reply = last;
+    if (request.call == CmCall::kCreateChannel && last.error == 0)
+      reply->error = open_channel(last.handle, reply, beside);
+    return;
+  }
+  serving_ = true;
+  reply->error = dispatch(request, reply, beside);
+  serving_ = false;
+  const bool made_an_id = reply->handle != 0;
+  if (changes_nothing(request.call) && !made_an_id) return;
+  if (const auto id = ids_.find(request.handle); id != ids_.end()) keep(*id->second);
+  file_.put_answer(*reply);
+  file_.commit();
+  // Rather in both files than in none.
+  if (CmSession* other = std::exchange(taken_from_, nullptr)) other->file_.commit();
+}
+
+void CmSession::answer(const ipc::CmReply& reply, const Fd& beside) {
+  std::vector<int> sent;
+  if (beside.valid()) sent.push_back(beside.get());
+  // Who does not read the answers does not get to ask more.
+  if (auto ok = ipc::send_message(socket_.get(), &reply, sizeof reply, sent); !ok)
+    ok.error().code() == EAGAIN ? end_badly() : end();
+}
+
+uint32_t CmSession::new_handle() {
+  uint32_t& last = file_.numbers().handle;
+  do {
+    last = (last + 1) & ~ipc::kCmOwnHandle;
+  } while (last == 0 || ids_.contains(last) || channels_.contains(last));
+  return last;
+}
+
+CmSession::Id* CmSession::add_id(uint32_t channel, uint32_t handle) {
+  if (space_->ids >= CmNamespace::kMaxIds) {
+    ++cm_.counters().crowded;
+    return nullptr;
+  }
+  ++space_->ids;
+  if (handle == 0) handle = new_handle();
+  return ids_.emplace(handle, std::make_unique<Id>(*this, handle, channel)).first->second.get();
+}
+
+void CmSession::remove_id(uint32_t handle) {
+  space_->ids -= static_cast<uint32_t>(ids_.erase(handle));
+  file_.erase_id(handle);
+}
+
+int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
+  switch (request.call) {
+    case CmCall::kCreateChannel:
+      return create_channel(request, reply, beside);
+    case CmCall::kDestroyChannel:
+      if (!channels_.contains(request.handle)) return EINVAL;
+      remove_channel(request.handle);
+      return 0;
+    case CmCall::kNudge:
+      return nudge(request.channel);
+    case CmCall::kTakeId:
+      return take(request, reply);
+    case CmCall::kDevices: {
+      const auto guids = cm_.guids(netns());
+      reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
+      std::copy_n(guids.begin(), reply->count, reply->guids);
+      return 0;
+    }
+    default:
+      break;
+  }
+  auto it = ids_.find(request.handle);
+  if (it == ids_.end() && (request.handle & ipc::kCmOwnHandle) != 0 && request.space != 0) {
+    if (const int error = create_id(request, reply); error != 0) return error;
+    it = ids_.find(request.handle);
+  }
+  if (it == ids_.end()) return EINVAL;
+  return command(request, *it->second, reply);
+}
+
+int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply) {
+  qp1mux::CmId& cm = *id.cm;
+  const auto done = [&](const base::Result<void>& result) {
+    if (result) reply->where = where(cm);
+    return code(result);
+  };
+  if (request.param.length > ipc::kCmPrivateData) return EINVAL;
+  switch (request.call) {
+    case CmCall::kCreateId:
+      return 0;
+    case CmCall::kDestroyId:
+      destroy_id(request.handle);
+      return 0;
+    case CmCall::kMigrateId:
+      return migrate(id, request.channel);
+    case CmCall::kBind:
+      return done(cm.bind(address(request.local)));
+    case CmCall::kResolveAddr: {
+      std::optional<qp1mux::Address> local;
+      if (request.has_local != 0) local = address(request.local);
+      return done(cm.resolve_addr(local, address(request.remote)));
+    }
+    case CmCall::kResolveRoute:
+      return done(cm.resolve_route());
+    case CmCall::kListen: {
+      const bool fits = request.value >= 1 && request.value <= kMaxBacklog;
+      id.backlog = fits ? request.value : kMaxBacklog;
+      const int status = done(cm.listen(id.backlog));
+      if (status == 0) spdlog::debug("netns {}: port {} listens", netns(), cm.local().port);
+      return status;
+    }
+    case CmCall::kConnect:
+      return code(cm.connect(param_of(request.param)));
+    case CmCall::kAccept:
+      return code(cm.accept(param_of(request.param)));
+    case CmCall::kConfirm:
+      return code(cm.confirm());
+    case CmCall::kReject:
+      return code(cm.reject(param_of(request.param).private_data,
+                            static_cast<wire::RejectReason>(request.value)));
+    case CmCall::kDisconnect:
+      return code(cm.disconnect());
+    case CmCall::kEstablish:
+      return code(cm.establish());
+    case CmCall::kQpAttributes: {
+      auto mask = cm.qp_attributes(static_cast<verbs::QpState>(request.value), &reply->attributes);
+      if (!mask) return mask.error().code();
+      reply->mask = *mask;
+      reply->where = where(cm);
+      reply->attributes.av.sgid_index = reply->where.sgid_index;
+      return 0;
+    }
+    case CmCall::kJoin:
+      return code(cm.join(address(request.remote).gid, request.value));
+    case CmCall::kSetOption:
+      return set_option(request, cm);
+    default:
+      return EINVAL;
+  }
+}
+
+int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
+  CmSession* other = cm_.session(netns(), request.param.data);
+  if (other == nullptr || other == this || !other->ids_.contains(request.handle) ||
+      !channels_.contains(request.channel))
+    return EINVAL;
+  reply->handle = take_from(*other, request.handle, request.channel);
+  reply->where = where(*ids_.at(reply->handle)->cm);
+  taken_from_ = other;
+  return 0;
+}
+
+// The id is ours from now on, with what it had to tell and nobody has heard, and with the requests
+// in that.
+uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channel) {
+  Id& old = *other.ids_.at(handle);
+  const uint32_t own = new_handle();
+  Id& id = *ids_.emplace(own, std::make_unique<Id>(*this, own, channel)).first->second;
+  id.cm = std::move(old.cm);
+  id.cm->set_handler(&id);
+  id.backlog = old.backlog;
+  id.unheard = old.unheard;
+  std::vector<CmEvents::Unread> untold = other.events_.take_about(handle);
+  other.ids_.erase(handle);
+  other.file_.erase_id(handle);
+  other.forget_request(handle);
+  for (auto& event : untold) {
+    other.heard(event);
+    event.charge.reset();
+    ipc::CmEventMessage& message = event.message;
+    message.handle = own;
+    if (message.request != 0) message.request = take_from(other, message.request, channel);
+    push(channel, message);
+  }
+  keep(id);
+  return own;
+}
+
+int CmSession::create_id(const ipc::CmRequest& request, ipc::CmReply* reply) {
+  const auto space = space_of(request.space);
+  const auto service = service_of(request.qp_type);
+  if (!space || !service) return EOPNOTSUPP;
+  if (!channels_.contains(request.channel)) return EINVAL;
+  Id* id = add_id(request.channel, request.handle);
+  if (id == nullptr) return ENOMEM;
+  id->cm =
+      std::make_unique<qp1mux::CmId>(cm_.host(), netns(), *space, *service, base::random32(), id);
+  id->cm->options().privileged = who_.privileged;
+  reply->handle = id->handle;
+  return 0;
+}
+
+int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
+  switch (static_cast<ipc::CmOption>(request.value)) {
+    case ipc::CmOption::kTos:
+      cm.options().tos = static_cast<uint8_t>(request.setting);
+      return 0;
+    case ipc::CmOption::kReuseAddress:
+      cm.options().reuse = request.setting != 0;
+      return 0;
+    case ipc::CmOption::kFamilyOnly:
+      cm.options().family_only = request.setting != 0;
+      return 0;
+    case ipc::CmOption::kAckTimeout:
+      if (request.setting > 31) return EINVAL;
+      cm.options().ack_timeout = static_cast<uint8_t>(request.setting);
+      return 0;
+    case ipc::CmOption::kMinRnrTimer:
+      if (request.setting > 31) return EINVAL;
+      cm.options().min_rnr_timer = static_cast<uint8_t>(request.setting);
+      return 0;
+  }
+  return ENOSYS;
+}
+
+// Nobody is told any more that it has come.
+void CmSession::forget_request(uint32_t handle) {
+  if (const auto announcement = events_.take_announcement(handle)) heard(*announcement);
+}
+
+// What it had to tell and nobody has heard goes with it, and so do the requests in that.
+void CmSession::destroy_id(uint32_t handle) {
+  forget_request(handle);
+  std::vector<uint32_t> lost;
+  for (const auto& event : events_.take_about(handle)) {
+    if (event.message.request != 0) lost.push_back(event.message.request);
+    heard(event);
+  }
+  remove_id(handle);
+  for (const uint32_t request : lost) remove_id(request);
+}
+
+ipc::CmAttributes CmSession::attributes(const qp1mux::CmId& cm, const ipc::CmWhere& where) {
+  ipc::CmAttributes all{};
+  using verbs::QpState;
+  for (size_t i = 0; const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts})
+    all.masks[i++] = cm.qp_attributes(state, &all.attributes).value_or(0);
+  all.attributes.av.sgid_index = where.sgid_index;
+  return all;
+}
+
+ipc::CmAddress CmSession::address_of(const qp1mux::Address& from) {
+  ipc::CmAddress to{};
+  std::copy(from.gid.bytes.begin(), from.gid.bytes.end(), to.gid);
+  to.port = from.port;
+  return to;
+}
+
+ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
+  ipc::CmWhere where{};
+  where.local = address_of(cm.local());
+  where.remote = address_of(cm.remote());
+  const CmDevice* device = cm_.device(cm.endpoint());
+  if (device == nullptr) return where;
+  where.node_guid = device->node_guid();
+  where.sgid_index = device->sgid_index(cm.local().gid);
+  where.hop_limit = cm.route().hop_limit;
+  where.traffic_class = cm.options().tos;
+  where.path_mtu = device->path_mtu();
+  where.packet_life = cm.route().packet_life;
+  return where;
+}
+
+qp1mux::Address CmSession::address(const ipc::CmAddress& from) const {
+  qp1mux::Address to;
+  std::copy_n(from.gid, to.gid.bytes.size(), to.gid.bytes.begin());
+  to.gid = cm_.meant(netns(), to.gid);
+  to.port = from.port;
+  return to;
+}
+
+void CmSession::device_added(qp1mux::Endpoint& endpoint) {
+  for (const auto& [handle, id] : ids_) id->cm->device_added(endpoint);
+}
+
+void CmSession::device_removed(const qp1mux::Endpoint& endpoint) {
+  for (const auto& [handle, id] : ids_) id->cm->device_removed(endpoint);
+}
+
+}  // namespace vrdma::vrdmad

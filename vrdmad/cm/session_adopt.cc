@@ -1,0 +1,126 @@
+// rdma_cm sessions outlive the daemon: what is written down of each, and how another one goes on.
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "core/ipc/socket.h"
+#include "vrdmad/cm/cm.h"
+#include "vrdmad/cm/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+using base::pass;
+using base::Result;
+
+// Without one the session ends with this daemon.
+void CmSession::begin_file() {
+  if (cm_.settings().state_dir.empty()) return;
+  cm_.end_left_by(netns(), who_.process);
+  auto made = CmSessionFile::create(cm_.new_file(), who_);
+  if (!made) return;
+  made->numbers() = file_.numbers();
+  file_ = std::move(*made);
+}
+
+void CmSession::keep(const Id& id) {
+  if (!file_.active()) return;
+  const CmDevice* device = cm_.device(id.cm->endpoint());
+  file_.put_id(id.handle, {id.channel, id.backlog, device != nullptr ? device->node_guid() : 0,
+                           id.cm->record()});
+}
+
+Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
+                                                    std::function<void(CmSession*)> ended) {
+  auto who = file.who();
+  if (!who) return pass(std::move(who).error());
+  auto caller = cm.settings().identity->find(who->process);
+  if (!caller) return pass(std::move(caller).error());
+  auto opened = (*caller)->open(false);
+  if (!opened) return pass(std::move(opened).error());
+  std::unique_ptr<CmSession> session(
+      new CmSession(cm, cm.space(who->netns), *who, Fd(), std::move(ended)));
+  session->file_ = std::move(file);
+  session->pidfd_ = std::move(opened->pidfd);
+  auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
+                               [raw = session.get()](uint32_t) { raw->end(); });
+  if (!death) return pass(std::move(death).error());
+  session->death_watch_ = std::move(*death);
+  session->take_over();
+  spdlog::info("netns {}: took over the rdma_cm session of process {}, with {} ids", who->netns,
+               who->process.pid, session->ids_.size());
+  return session;
+}
+
+void CmSession::take_over() {
+  for (const uint32_t handle : file_.channels()) {
+    channels_.try_emplace(handle);
+    ++space_->channels;
+  }
+  std::vector<Id*> gone;
+  for (const auto& [handle, record] : file_.ids()) {
+    Id& id =
+        *ids_.emplace(handle, std::make_unique<Id>(*this, handle, record.channel)).first->second;
+    ++space_->ids;
+    id.backlog = record.backlog;
+    CmDevice* device = cm_.device(netns(), record.node_guid);
+    id.cm = qp1mux::CmId::restore(cm_.host(), netns(), record.id,
+                                  device != nullptr ? &device->endpoint() : nullptr, &id);
+    if (id.cm->state() == qp1mux::CmIdState::kGone && record.id.state != id.cm->state())
+      gone.push_back(&id);
+  }
+  for (const auto& message : file_.events()) {
+    const auto id = ids_.find(message.handle);
+    const uint32_t handle = message.type == ipc::kCmNudge ? message.handle
+                            : id != ids_.end()            ? id->second->channel
+                                                          : 0;
+    const auto channel = channels_.find(handle);
+    if (channel == channels_.end()) continue;
+    if (message.request != 0) {  // of a listener, and the id that it brings
+      if (id == ids_.end() || !ids_.contains(message.request)) continue;
+      ++id->second->unheard;
+    }
+    events_.push(handle, charged(message));
+  }
+  for (Id* id : gone) {
+    qp1mux::CmEvent event;
+    event.type = qp1mux::CmEventType::kDeviceRemoval;
+    tell(*id, event);
+  }
+}
+
+bool CmSession::is_left_by(const rdma::Peer& process) const {
+  return pidfd_.valid() && who_.process.pid == process.pid &&
+         who_.process.start_time == process.start_time;
+}
+
+// Said on a connection of its own, which becomes that of the session that it names.
+int CmSession::resume(const ipc::CmRequest& request) {
+  if (cm_.awaits_others(netns())) return EAGAIN;
+  CmSession* other = cm_.session(netns(), request.param.data);
+  if (other == nullptr || other == this || !other->file_.active() ||
+      other->who_.process != who_.process)
+    return ESTALE;
+  watch_.reset();
+  other->attach(std::move(socket_), request.sequence);
+  end();
+  return 0;
+}
+
+void CmSession::attach(Fd socket, uint32_t sequence) {
+  watch_.reset();
+  close_connection(space_->intake, std::move(socket_));
+  socket_ = std::move(socket);
+  death_watch_.reset();
+  pidfd_.reset();
+  set_counted(true);
+  if (!watch_socket()) return end();
+  last_ = file_.answer();
+  ipc::CmReply reply;
+  reply.sequence = sequence;
+  reply.count = last_.sequence;
+  reply.grace_ms = cm_.settings().grace_ms;
+  answer(reply, Fd());
+}
+
+}  // namespace vrdma::vrdmad

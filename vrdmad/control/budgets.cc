@@ -1,0 +1,124 @@
+#include "vrdmad/control/budgets.h"
+
+namespace vrdma::vrdmad {
+
+using base::pass;
+using base::Result;
+using provisioning::Budget;
+using provisioning::Kind;
+using provisioning::Limits;
+using provisioning::Setting;
+using provisioning::traits;
+
+namespace {
+
+bool unlimited(const Limits& limits, Kind kind) { return of(limits, kind) == traits(kind).ceiling; }
+
+}  // namespace
+
+std::vector<Setting> Budgets::Allotment::settings() const {
+  std::vector<Setting> settings;
+  for (const Kind kind : provisioning::all_kinds())
+    settings.push_back({std::string(traits(kind).name), of(limits_, kind)});
+  return settings;
+}
+
+Result<Limits> Budgets::Allotment::changed(const std::vector<Setting>& changes) const {
+  auto wanted = provisioning::understand(changes);
+  if (!wanted) return pass(std::move(wanted.error()));
+  Limits limits = limits_;
+  for (const Kind kind : provisioning::all_kinds())
+    of(limits, kind) = (*wanted)[static_cast<size_t>(kind)].value_or(of(limits, kind));
+  return limits;
+}
+
+Result<void> Budgets::Allotment::check(const std::vector<Setting>& changes) const {
+  auto limits = changed(changes);
+  if (!limits) return pass(std::move(limits.error()));
+  if (auto fits = from_tenant_.check(*limits); !fits) return fits;
+  return from_parent_.check(*limits);
+}
+
+void Budgets::Allotment::change(const std::vector<Setting>& changes) {
+  const auto limits = changed(changes);
+  if (!limits) return;
+  limits_ = *limits;
+  from_tenant_.change(limits_);
+  from_parent_.change(limits_);
+}
+
+bool Budgets::Allotment::limited() const {
+  return tenant_->deals() || parent_->deals() || of(limits_, Kind::kBandwidthMin) > 0 ||
+         !unlimited(limits_, Kind::kBandwidth) || !unlimited(limits_, Kind::kMsgRate);
+}
+
+Rates Budgets::Allotment::rates() const {
+  Rates rates;
+  for (const Budget* budget : {tenant_, parent_}) {
+    rates.bandwidth.push_back(budget->bandwidth().shared_from_this());
+    rates.messages.push_back(budget->messages().shared_from_this());
+    rates.cpu.push_back(budget->cpu().shared_from_this());
+  }
+  return rates;
+}
+
+std::vector<std::shared_ptr<provisioning::Pool>> Budgets::Allotment::pools() const {
+  return {tenant_->pool(), parent_->pool()};
+}
+
+Budget& Budgets::at(Scope scope, const std::string& name) {
+  const bool tenant = scope == Scope::kTenant;
+  auto& budget = (tenant ? tenants_ : parents_)[name];
+  if (budget == nullptr)
+    budget = std::make_unique<Budget>((tenant ? "tenant " : "parent ") + name, !tenant);
+  return *budget;
+}
+
+Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::string& parent,
+                                          const std::vector<Setting>& quota) {
+  auto wanted = provisioning::understand(quota);
+  if (!wanted) return pass(std::move(wanted.error()));
+  // Of tenants that have come and gone nothing stays.
+  std::erase_if(tenants_, [](const auto& entry) {
+    return entry.second->grants() == 0 && !entry.second->is_set();
+  });
+  Allotment allotment;
+  allotment.tenant_ = &at(Scope::kTenant, tenant);
+  allotment.parent_ = &at(Scope::kParent, parent);
+  for (const Budget* budget : {allotment.tenant_, allotment.parent_})
+    budget->fill_defaults(*wanted);
+  for (const Kind kind : provisioning::all_kinds()) {
+    uint64_t initial = traits(kind).initial;
+    for (const Budget* budget : {allotment.tenant_, allotment.parent_})
+      initial = budget->capped(kind, initial);
+    of(allotment.limits_, kind) = (*wanted)[static_cast<size_t>(kind)].value_or(initial);
+  }
+  allotment.from_tenant_ = allotment.tenant_->grant();
+  allotment.from_parent_ = allotment.parent_->grant();
+  const auto all = allotment.settings();
+  if (auto fits = allotment.check(all); !fits) return pass(std::move(fits.error()));
+  allotment.change(all);
+  return allotment;
+}
+
+Result<void> Budgets::set(Scope scope, const std::string& name,
+                          const provisioning::BudgetSpec& spec) {
+  return at(scope, name).set(spec);
+}
+
+provisioning::BudgetSpec Budgets::spec(Scope scope, const std::string& name) {
+  return at(scope, name).spec();
+}
+
+void Budgets::put_back(Scope scope, const std::string& name, const provisioning::BudgetSpec& spec) {
+  at(scope, name).put_back(spec);
+}
+
+std::map<std::string, const Budget*> Budgets::list(Scope scope) const {
+  std::map<std::string, const Budget*> all;
+  for (const auto& [name, budget] : scope == Scope::kTenant ? tenants_ : parents_)
+    if (budget->grants() > 0 || budget->is_set()) all.emplace(name, budget.get());
+  return all;
+}
+
+}  // namespace vrdma::vrdmad

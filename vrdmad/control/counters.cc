@@ -1,0 +1,120 @@
+#include "vrdmad/control/counters.h"
+
+#include <array>
+
+#include "vrdmad/cm/rows.h"
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+constexpr std::array kStates{"reset", "init", "rtr", "rts", "sqd", "sqe", "err"};
+
+// verbs::WcStatus that a worker may report, as ibv_wc_status has them.
+constexpr std::array<const char*, 14> kStatuses{"success",
+                                                "local_length",
+                                                "local_qp_operation",
+                                                nullptr,
+                                                "local_protection",
+                                                "flushed",
+                                                "window_bind",
+                                                nullptr,
+                                                nullptr,
+                                                "remote_invalid_request",
+                                                "remote_access",
+                                                "remote_operation",
+                                                "retry_exceeded",
+                                                "rnr_retry_exceeded"};
+
+// ipc::Reached.
+constexpr std::array<const char*, static_cast<size_t>(ipc::kLastReached) + 1> kReasons{
+    nullptr,    "memory",  "on_demand", "traced",  "busy_call", "vfork",
+    "io_uring", "stopped", "deadline",  "refused", "lost",      "other"};
+
+}  // namespace
+
+std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
+                                     const std::vector<provisioning::Row>& quota, uint64_t foreign,
+                                     const qp1mux::Counters& cm) {
+  std::vector<CounterRow> rows;
+  const auto add = [&](const char* name, uint64_t value,
+                       std::pair<std::string, std::string> label = {}) {
+    rows.push_back({scope.vdevice, name, value, std::move(label), false, scope.tenant});
+  };
+  const auto gauge = [&](const char* name, uint64_t value,
+                         std::pair<std::string, std::string> label = {}) {
+    rows.push_back({scope.vdevice, name, value, std::move(label), true, scope.tenant});
+  };
+  gauge("sessions", use.sessions);
+  add("sessions_opened", use.counters.opened);
+  add("sessions_malformed", use.counters.malformed);
+  add("sessions_unproven", use.counters.unproven);
+  add("connections_foreign", foreign);
+  add("requests", use.counters.requests);
+  add("requests_refused", use.counters.refused);
+  add("holds", use.counters.holds);
+  for (size_t i = 1; i < kReasons.size(); ++i)
+    add("mr_reached", use.counters.reached[i], {"reason", kReasons[i]});
+
+  for (const auto& [transport, traffic] : {std::pair{"direct", use.traffic.direct},
+                                           {"connected", use.traffic.connected},
+                                           {"datagram", use.traffic.datagram},
+                                           {"packet", use.traffic.packet}}) {
+    add("work_requests", traffic.requests, {"transport", transport});
+    add("work_bytes", traffic.bytes, {"transport", transport});
+  }
+  add("paced_bytes", use.paced_bytes);
+  add("paced_messages", use.paced_messages);
+  add("cpu_microseconds", static_cast<uint64_t>(use.cpu.count()) / 1000);
+  for (size_t i = 1; i < kStatuses.size(); ++i)
+    if (kStatuses[i] != nullptr)
+      add("work_failed", use.traffic.failed[i], {"status", kStatuses[i]});
+  for (size_t i = 0; i < kStates.size(); ++i)
+    gauge("qps", use.qps_by_state[i], {"state", kStates[i]});
+  gauge("links", use.links_direct, {"mode", "direct"});
+  gauge("links", use.links_mediated, {"mode", "mediated"});
+
+  add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
+  add("fabric_rings_corrupt", use.fabric.rings_corrupt);
+  add("fabric_requests_in_doubt", use.fabric.requests_in_doubt);
+  for (const auto& row : quota) {
+    const std::string kind(provisioning::traits(row.kind).name);
+    gauge("quota_used", row.used, {"kind", kind});
+    gauge("quota_limit", row.limit, {"kind", kind});
+    add("quota_refused", row.refused, {"kind", kind});
+  }
+  for (auto& row : cm_counter_rows(scope.vdevice, cm)) {
+    row.tenant = scope.tenant;
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::pair<std::string, uint64_t>> reached_by_reason(const VdeviceUse& use) {
+  std::vector<std::pair<std::string, uint64_t>> reasons;
+  for (size_t i = 1; i < kReasons.size(); ++i)
+    if (const uint64_t count = use.counters.reached[i]; count > 0)
+      reasons.emplace_back(kReasons[i], count);
+  return reasons;
+}
+
+void TenantTotals::add(const CounterRow& row) {
+  if (row.name == "quota_limit" || row.name.rfind("fabric_", 0) == 0) return;
+  Sum& sum = sums_[row.tenant][{row.name, row.label}];
+  sum.value += row.value;
+  sum.gauge = row.gauge;
+}
+
+void TenantTotals::keep(const std::set<std::string>& tenants) {
+  std::erase_if(sums_, [&](const auto& entry) { return !tenants.contains(entry.first); });
+}
+
+std::vector<CounterRow> TenantTotals::rows() const {
+  std::vector<CounterRow> rows;
+  for (const auto& [tenant, sums] : sums_)
+    for (const auto& [key, sum] : sums)
+      rows.push_back({"tenant/" + tenant, key.first, sum.value, key.second, sum.gauge, tenant});
+  return rows;
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,55 @@
+// What the daemon holds of a vdevice.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gid/prefix.h"
+#include "vrdmad/control/daemon.h"
+#include "vrdmad/worker/raw_gsi.h"
+
+namespace vrdma::vrdmad {
+
+// Undone from the bottom up.
+struct Daemon::Record {
+  uint64_t id = 0;  // tells it from a later one of the same name
+  VdevSpec spec;
+  std::string tenant, fabric;
+  gid::NodeGuid node_guid;
+  netns::Link link;
+  StoredVdev stored;                        // as it is on disk, or will be
+  bool leaving = false;                     // it is being deleted: nothing of it is stored any more
+  uint32_t number = 0;                      // of its session socket
+  std::vector<gid::Prefix> prefixes;        // as the operator said
+  std::vector<verbs::Gid> first_addresses;  // that the netdev had when it was made
+  std::set<verbs::Gid> ignored;             // addresses that it has and may not
+  uint64_t ignored_so_far = 0;
+  uint64_t foreign = 0;  // connections from another netns
+  bool crowded = false;  // it was said that there are addresses without a GID
+  Budgets::Allotment allotment;
+  std::shared_ptr<void> netns_dir;
+  std::unique_ptr<SysfsTree> sysfs;
+  gid::Registry::Holding gids;
+  netns::Monitor::LinkWatch watch;
+  std::shared_ptr<RawGsi> gsi;  // none: not allowed
+  std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();
+  std::shared_ptr<void> in_worker;
+  std::unique_ptr<CmDevice> cm;
+  std::unique_ptr<SessionSocket> socket;
+  std::shared_ptr<SessionSocket> cm_socket;
+};
+
+// Names become file names and words of a command line. `what`: "the vdevice".
+[[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
+// Whose it is, and whom it can meet: as the operator said, or its own.
+[[nodiscard]] std::string tenant_of(const VdevSpec& spec);
+[[nodiscard]] std::string fabric_of(const VdevSpec& spec);
+// What all addresses of the netdev make.
+[[nodiscard]] std::vector<verbs::Gid> all_gids(const netns::Link& link);
+[[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);
+[[nodiscard]] std::vector<provisioning::Setting> to_settings(
+    const std::vector<QuotaSetting>& quota);
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,144 @@
+#include "vrdmad/control/run_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace vrdma::vrdmad {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+base::Result<void> set_mode(const std::string& path, mode_t mode) {
+  if (::chmod(path.c_str(), mode) != 0) return base::fail_errno("set the mode of " + path);
+  return {};
+}
+
+// A directory of mode 0755 whatever the umask, or one that is there and nobody else can write to.
+base::Result<void> make_dir(const std::string& path) {
+  if (::mkdir(path.c_str(), 0755) == 0) return set_mode(path, 0755);
+  if (errno != EEXIST) return base::fail_errno("make the directory " + path);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return base::fail_errno("look at " + path);
+  if (!S_ISDIR(status.st_mode)) return base::fail(ENOTDIR, path + " is not a directory");
+  if (status.st_uid != ::geteuid())
+    return base::fail(
+        EPERM, path + " belongs to another user (uid " + std::to_string(status.st_uid) + ")");
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    return base::fail(EPERM, path + " is writable by other users");
+  return {};
+}
+
+std::string holder_of(const base::Fd& lock) {
+  std::array<char, 16> text{};
+  const ssize_t length = ::pread(lock.get(), text.data(), text.size(), 0);
+  std::string_view pid(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  pid = pid.substr(0, pid.find('\n'));
+  return pid.empty() ? "" : " (pid " + std::string(pid) + ")";
+}
+
+// The file may be removed by its last holder between our open() and flock(): then we hold the lock
+// of a file that nobody else will ever find, and try again.
+base::Result<base::Fd> take_lock(const std::string& dir) {
+  const std::string path = dir + "/vrdmad.lock";
+  for (;;) {
+    base::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock.valid()) return base::fail_errno("open " + path);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK)
+        return base::fail(EBUSY, "another vrdmad" + holder_of(lock) + " already runs on " + dir);
+      return base::fail_errno("lock " + path);
+    }
+    struct stat held {
+    }, named{};
+    if (::fstat(lock.get(), &held) != 0) return base::fail_errno("look at " + path);
+    if (::stat(path.c_str(), &named) != 0 || named.st_ino != held.st_ino) continue;
+    const std::string pid = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(lock.get(), 0) != 0 ||
+        ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+      return base::fail_errno("write " + path);
+    return lock;
+  }
+}
+
+void remove_socket(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_socket(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
+}
+
+std::vector<fs::path> entries_of(const fs::path& dir) {
+  std::vector<fs::path> paths;
+  std::error_code ignored;
+  for (auto it = fs::directory_iterator(dir, ignored); it != fs::directory_iterator();
+       it.increment(ignored))
+    paths.push_back(it->path());
+  return paths;
+}
+
+}  // namespace
+
+base::Result<RunDir> RunDir::open(const std::string& path) {
+  std::error_code error;
+  fs::path absolute = fs::absolute(path, error).lexically_normal();
+  if (error) return base::fail(error.value(), "run directory " + path + ": " + error.message());
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // a slash at the end
+  fs::create_directories(absolute.parent_path(), error);
+  if (error) return base::fail(error.value(), "make " + absolute.string() + ": " + error.message());
+  if (auto made = make_dir(absolute); !made) return base::pass(std::move(made).error());
+  auto lock = take_lock(absolute);
+  if (!lock) return base::pass(std::move(lock).error());
+  RunDir dir(absolute, std::move(*lock));
+  dir.remove_leftovers();
+  if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
+  if (auto set = set_mode(dir.state_dir(), 0700); !set) return base::pass(std::move(set).error());
+  for (const auto& [name, mode] : {std::pair{"/netns", 0711}, {"/sysfs", 0700}}) {
+    if (auto made = make_dir(dir.path_ + name); !made) return base::pass(std::move(made).error());
+    if (auto set = set_mode(dir.path_ + name, static_cast<mode_t>(mode)); !set)
+      return base::pass(std::move(set).error());
+  }
+  return dir;
+}
+
+RunDir::~RunDir() {
+  if (!lock_.valid()) return;
+  remove_leftovers();
+  ::rmdir(state_dir().c_str());
+  ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
+}
+
+base::Result<std::string> RunDir::make_netns_dir(uint64_t cookie) const {
+  std::string path = path_ + "/netns/" + std::to_string(cookie);
+  for (const auto& each : {path, sysfs_dir(cookie)})
+    if (auto made = make_dir(each); !made) return base::pass(std::move(made).error());
+  return path;
+}
+
+std::string RunDir::sysfs_dir(uint64_t cookie) const {
+  return path_ + "/sysfs/" + std::to_string(cookie);
+}
+
+void RunDir::remove_netns_dir(uint64_t cookie) const {
+  ::rmdir((path_ + "/netns/" + std::to_string(cookie)).c_str());
+  ::rmdir(sysfs_dir(cookie).c_str());
+}
+
+// Only sockets, sysfs trees and the directories that they leave empty: what else an operator may
+// have put there is not ours.
+void RunDir::remove_leftovers() const {
+  remove_socket(admin_socket());
+  for (const auto& dir : entries_of(path_ + "/netns")) {
+    for (const auto& entry : entries_of(dir)) remove_socket(entry);
+    ::rmdir(dir.c_str());
+  }
+  std::error_code ignored;
+  fs::remove_all(path_ + "/sysfs", ignored);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,436 @@
+#include "vrdmad/control/store.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::pass;
+using base::Result;
+
+namespace {
+
+constexpr int kApplicationId = 0x7672646d;  // "vrdm", in the file's header
+
+// As in the table budget: of whom it is; and in budget_limit, what.
+constexpr const char *kTenant = "tenant", *kParent = "parent";
+constexpr const char *kDefaults = "default", *kCeilings = "ceiling";
+
+// Step i makes form i + 1 of form i. A step that was released is never changed.
+constexpr std::array kMigrations{
+    "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
+    "  parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL, node_guid BLOB NOT NULL,"
+    "  boot_id TEXT NOT NULL, netns_inode INTEGER NOT NULL, ifindex INTEGER NOT NULL);"
+    "CREATE TABLE vdev_quota (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_permission (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_gid (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
+
+    "CREATE TABLE budget (scope TEXT NOT NULL, name TEXT NOT NULL, overcommit INTEGER NOT NULL,"
+    "  PRIMARY KEY (scope, name)) WITHOUT ROWID;"
+    "CREATE TABLE budget_limit (scope TEXT NOT NULL, name TEXT NOT NULL, what TEXT NOT NULL,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
+    "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;",
+
+    // An inode number does not identify a namespace: what was stored by one is as after a reboot.
+    "ALTER TABLE vdev RENAME COLUMN netns_inode TO netns_cookie;"
+    "ALTER TABLE vdev ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE vdev SET netns_cookie = 0, boot_id = 'unknown';",
+
+    // The tenant of those who named none was one for all of them.
+    "ALTER TABLE vdev ADD COLUMN no_direct INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE vdev SET tenant = '' WHERE tenant = 'default';",
+
+    // What has a GID now is taken for what the netdev had when the vdevice was made.
+    "CREATE TABLE vdev_prefix (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_first (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "INSERT INTO vdev_first SELECT vdev, place, gid FROM vdev_gid;",
+};
+
+int errno_of(int code) {
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return ENOSPC;
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return EROFS;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return EBUSY;
+    case SQLITE_NOMEM:
+      return ENOMEM;
+    default:
+      return EIO;
+  }
+}
+
+Result<void> make_directory(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  struct stat status {};
+  if (error || ::stat(dir.c_str(), &status) != 0)
+    return fail(error ? error.value() : errno, "make the state directory " + dir + ": " +
+                                                   std::strerror(error ? error.value() : errno));
+  if ((status.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0)
+    return fail_errno("make the state directory " + dir + " private");
+  return {};
+}
+
+}  // namespace
+
+// One prepared statement, run once. Values are bound in the order of the calls.
+class Store::Statement {
+ public:
+  Statement(Store& store, const char* sql) : store_(store) {
+    code_ = ::sqlite3_prepare_v2(store.db_, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { ::sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& text(const std::string& value) {
+    return bound(::sqlite3_bind_text64(statement_, ++bound_, value.data(), value.size(),
+                                       SQLITE_TRANSIENT, SQLITE_UTF8));
+  }
+  Statement& number(uint64_t value) {
+    return bound(::sqlite3_bind_int64(statement_, ++bound_, static_cast<int64_t>(value)));
+  }
+  template <class Bytes>
+  Statement& blob(const Bytes& bytes) {
+    return bound(
+        ::sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
+  }
+
+  // True: there is a row; false: there is none any more.
+  Result<bool> step() {
+    if (code_ == SQLITE_OK) code_ = ::sqlite3_step(statement_);
+    const int code = std::exchange(code_, SQLITE_OK);
+    if (code == SQLITE_ROW) return true;
+    if (code == SQLITE_DONE) return false;
+    return store_.failure();
+  }
+  Result<void> run() {
+    auto stepped = step();
+    if (!stepped) return pass(std::move(stepped).error());
+    return {};
+  }
+
+  [[nodiscard]] std::string text_at(int column) const {
+    const auto* bytes = ::sqlite3_column_text(statement_, column);
+    return {reinterpret_cast<const char*>(bytes),
+            static_cast<size_t>(::sqlite3_column_bytes(statement_, column))};
+  }
+  [[nodiscard]] uint64_t number_at(int column) const {
+    return static_cast<uint64_t>(::sqlite3_column_int64(statement_, column));
+  }
+  template <class Bytes>
+  [[nodiscard]] bool blob_at(int column, Bytes* bytes) const {
+    const void* data = ::sqlite3_column_blob(statement_, column);
+    if (data == nullptr ||
+        static_cast<size_t>(::sqlite3_column_bytes(statement_, column)) != bytes->size())
+      return false;
+    std::memcpy(bytes->data(), data, bytes->size());
+    return true;
+  }
+
+ private:
+  Statement& bound(int code) {
+    if (code_ == SQLITE_OK) code_ = code;
+    return *this;
+  }
+
+  Store& store_;
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+// Rolled back unless committed.
+class Store::Transaction {
+ public:
+  explicit Transaction(Store& store) : store_(store) {}
+  ~Transaction() {
+    if (open_) ::sqlite3_exec(store_.db_, "ROLLBACK", nullptr, nullptr, nullptr);
+  }
+  Transaction(const Transaction&) = delete;
+  Transaction& operator=(const Transaction&) = delete;
+  Result<void> begin() {
+    auto begun = store_.execute("BEGIN IMMEDIATE");
+    open_ = begun.has_value();
+    return begun;
+  }
+  Result<void> commit() {
+    auto done = store_.execute("COMMIT");
+    if (done) open_ = false;
+    if (done) ++store_.commits_;
+    return done;
+  }
+
+ private:
+  Store& store_;
+  bool open_ = false;
+};
+
+tl::unexpected<base::Error> Store::failure() const {
+  const int code = ::sqlite3_extended_errcode(db_);
+  const std::string file = "the state in " + path_;
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return fail(ENOSPC, "write " + file + ": the disk is full");
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return fail(EROFS, "write " + file + ": it is not writable");
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return fail(EBUSY, file + " is another vrdmad's, which runs");
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+      return fail(EIO, file + " is damaged (" + ::sqlite3_errmsg(db_) +
+                           "): move it away to begin without vdevices");
+    default: {
+      std::string reason = ::sqlite3_errmsg(db_);
+      if (const int system = ::sqlite3_system_errno(db_); (code & 0xff) == SQLITE_IOERR && system)
+        reason += std::string(", ") + std::strerror(system);
+      return fail(errno_of(code), "use " + file + ": " + reason);
+    }
+  }
+}
+
+Result<void> Store::execute(const std::string& sql) {
+  if (::sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) return failure();
+  return {};
+}
+
+Result<std::unique_ptr<Store>> Store::open(const std::string& dir) {
+  if (auto made = make_directory(dir); !made) return pass(std::move(made).error());
+  const std::string path = dir + "/state.db";
+  sqlite3* db = nullptr;
+  const int opened = ::sqlite3_open_v2(
+      path.c_str(), &db,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX,
+      nullptr);
+  if (db == nullptr) return fail(ENOMEM, "open " + path + ": no memory");
+  std::unique_ptr<Store> store(new Store(path, db));
+  if (opened != SQLITE_OK) return store->failure();
+  if (::sqlite3_db_readonly(db, "main") == 1)
+    return fail(EROFS, "write the state in " + path + ": it is not writable");
+  if (auto ready = store->prepare(); !ready) return pass(std::move(ready).error());
+  return store;
+}
+
+Store::~Store() { ::sqlite3_close_v2(db_); }
+
+Result<void> Store::prepare() {
+  for (const char* pragma : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL",
+                             "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON"})
+    if (auto set = execute(pragma); !set) return set;
+  // Takes the lock, and finds out whether anything can be written at all.
+  Transaction transaction(*this);
+  if (auto begun = transaction.begin(); !begun) return begun;
+  Statement check(*this, "PRAGMA quick_check(1)");
+  auto row = check.step();
+  if (!row) return pass(std::move(row).error());
+  if (*row && check.text_at(0) != "ok")
+    return fail(EIO, "the state in " + path_ + " is damaged (" + check.text_at(0) +
+                         "): move it away to begin without vdevices");
+  if (auto done = check.step(); !done) return pass(std::move(done).error());
+  if (auto migrated = migrate(); !migrated) return migrated;
+  return transaction.commit();
+}
+
+Result<void> Store::migrate() {
+  const auto number_of = [&](const char* pragma) -> Result<uint64_t> {
+    Statement statement(*this, pragma);
+    auto row = statement.step();
+    if (!row) return pass(std::move(row).error());
+    return statement.number_at(0);
+  };
+  auto version = number_of("PRAGMA user_version");
+  auto application = number_of("PRAGMA application_id");
+  auto tables = number_of("SELECT count(*) FROM sqlite_schema");
+  for (auto* number : {&version, &application, &tables})
+    if (!*number) return pass(std::move(*number).error());
+  if (*application != kApplicationId && *tables != 0)
+    return fail(EINVAL, path_ + " is a database of another program");
+  if (*version > kMigrations.size())
+    return fail(EINVAL, "the state in " + path_ + " is of a newer vrdmad (form " +
+                            std::to_string(*version) + ", this one knows " +
+                            std::to_string(kMigrations.size()) + ")");
+  for (size_t step = *version; step < kMigrations.size(); ++step)
+    if (auto done = execute(kMigrations[step]); !done) return done;
+  // Also where nothing is to be done: a disk that takes no writes is found now.
+  return execute("PRAGMA application_id=" + std::to_string(kApplicationId) +
+                 ";PRAGMA user_version=" + std::to_string(kMigrations.size()));
+}
+
+Result<std::vector<StoredVdev>> Store::vdevs() {
+  std::vector<StoredVdev> all;
+  Statement vdevs(*this,
+                  "SELECT name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
+                  " netns_cookie, ifindex, number, no_direct FROM vdev ORDER BY name");
+  for (;;) {
+    auto row = vdevs.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return all;
+    StoredVdev& vdev = all.emplace_back();
+    VdevSpec& spec = vdev.spec;
+    int column = 0;
+    for (auto* text :
+         {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
+      *text = vdevs.text_at(column++);
+    if (!vdevs.blob_at(column++, &vdev.node_guid.bytes))
+      return fail(EIO, "the state in " + path_ + " is damaged: vdevice '" + spec.name +
+                           "' has no node GUID");
+    vdev.boot_id = vdevs.text_at(column++);
+    vdev.netns_cookie = vdevs.number_at(column++);
+    vdev.ifindex = static_cast<uint32_t>(vdevs.number_at(column++));
+    vdev.number = static_cast<uint32_t>(vdevs.number_at(column++));
+    spec.no_direct = vdevs.number_at(column) != 0;
+
+    Statement quota(*this, "SELECT kind, value FROM vdev_quota WHERE vdev = ?");
+    quota.text(spec.name);
+    for (auto more = quota.step();; more = quota.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.quota.push_back({quota.text_at(0), quota.number_at(1)});
+    }
+    Statement permissions(*this, "SELECT name FROM vdev_permission WHERE vdev = ?");
+    permissions.text(spec.name);
+    for (auto more = permissions.step();; more = permissions.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.allow.push_back(permissions.text_at(0));
+    }
+    Statement prefixes(*this, "SELECT prefix FROM vdev_prefix WHERE vdev = ? ORDER BY place");
+    prefixes.text(spec.name);
+    for (auto more = prefixes.step();; more = prefixes.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.addresses.push_back(prefixes.text_at(0));
+    }
+    for (const auto& [sql, into] :
+         {std::pair{"SELECT gid FROM vdev_gid WHERE vdev = ? ORDER BY place", &vdev.gids},
+          {"SELECT address FROM vdev_first WHERE vdev = ? ORDER BY place",
+           &vdev.first_addresses}}) {
+      Statement gids(*this, sql);
+      gids.text(spec.name);
+      for (auto more = gids.step();; more = gids.step()) {
+        if (!more) return pass(std::move(more).error());
+        if (!*more) break;
+        verbs::Gid gid;
+        if (gids.blob_at(0, &gid.bytes)) into->push_back(gid);
+      }
+    }
+  }
+}
+
+Result<std::vector<BudgetSpec>> Store::budgets() {
+  std::vector<BudgetSpec> all;
+  Statement budgets(*this, "SELECT scope, name, overcommit FROM budget ORDER BY scope, name");
+  for (;;) {
+    auto row = budgets.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return all;
+    BudgetSpec& spec = all.emplace_back();
+    spec.scope =
+        budgets.text_at(0) == kParent ? BudgetSpec::Scope::kParent : BudgetSpec::Scope::kTenant;
+    spec.name = budgets.text_at(1);
+    spec.overcommit = static_cast<uint32_t>(budgets.number_at(2));
+    Statement limits(*this,
+                     "SELECT what, kind, value FROM budget_limit WHERE scope = ? AND name = ?");
+    limits.text(budgets.text_at(0)).text(spec.name);
+    for (auto more = limits.step();; more = limits.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      auto& into = limits.text_at(0) == kCeilings ? spec.ceilings : spec.defaults;
+      into.push_back({limits.text_at(1), limits.number_at(2)});
+    }
+  }
+}
+
+std::vector<Result<void>> Store::write(const std::vector<Change>& changes) {
+  if (changes.size() > 1 && commit(changes.data(), changes.size()))
+    return std::vector<Result<void>>(changes.size());
+  std::vector<Result<void>> results;
+  for (const auto& change : changes) results.push_back(commit(&change, 1));
+  return results;
+}
+
+Result<void> Store::commit(const Change* changes, size_t count) {
+  Transaction transaction(*this);
+  if (auto begun = transaction.begin(); !begun) return begun;
+  for (const Change* change = changes; change != changes + count; ++change)
+    if (auto made = std::visit([this](const auto& one) { return make(one); }, *change); !made)
+      return made;
+  return transaction.commit();
+}
+
+Result<void> Store::make(const BudgetSpec& budget) {
+  const std::string scope = budget.scope == BudgetSpec::Scope::kParent ? kParent : kTenant;
+  Statement forget(*this, "DELETE FROM budget WHERE scope = ? AND name = ?");
+  if (auto done = forget.text(scope).text(budget.name).run(); !done) return done;
+  Statement add(*this, "INSERT INTO budget VALUES (?, ?, ?)");
+  if (auto done = add.text(scope).text(budget.name).number(budget.overcommit).run(); !done)
+    return done;
+  for (const auto& [what, limits] :
+       {std::pair{kDefaults, &budget.defaults}, {kCeilings, &budget.ceilings}})
+    for (const auto& limit : *limits) {
+      Statement row(*this, "INSERT INTO budget_limit VALUES (?, ?, ?, ?, ?)");
+      row.text(scope).text(budget.name).text(what).text(limit.kind).number(limit.limit);
+      if (auto done = row.run(); !done) return done;
+    }
+  return {};
+}
+
+Result<void> Store::make(const StoredVdev& vdev) {
+  const VdevSpec& spec = vdev.spec;
+  Statement forget(*this, "DELETE FROM vdev WHERE name = ?");
+  if (auto done = forget.text(spec.name).run(); !done) return done;
+  Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  for (const auto* text :
+       {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
+    add.text(*text);
+  add.blob(vdev.node_guid.bytes).text(vdev.boot_id).number(vdev.netns_cookie);
+  add.number(vdev.ifindex).number(vdev.number).number(spec.no_direct ? 1 : 0);
+  if (auto done = add.run(); !done) return done;
+  for (const auto& quota : spec.quota) {
+    Statement row(*this, "INSERT INTO vdev_quota VALUES (?, ?, ?)");
+    if (auto done = row.text(spec.name).text(quota.kind).number(quota.limit).run(); !done)
+      return done;
+  }
+  for (const auto& permission : spec.allow) {
+    Statement row(*this, "INSERT INTO vdev_permission VALUES (?, ?)");
+    if (auto done = row.text(spec.name).text(permission).run(); !done) return done;
+  }
+  for (size_t place = 0; place < spec.addresses.size(); ++place) {
+    Statement row(*this, "INSERT INTO vdev_prefix VALUES (?, ?, ?)");
+    if (auto done = row.text(spec.name).number(place).text(spec.addresses[place]).run(); !done)
+      return done;
+  }
+  for (const auto& [sql, gids] :
+       {std::pair{"INSERT INTO vdev_gid VALUES (?, ?, ?)", &vdev.gids},
+        {"INSERT INTO vdev_first VALUES (?, ?, ?)", &vdev.first_addresses}})
+    for (size_t place = 0; place < gids->size(); ++place) {
+      Statement row(*this, sql);
+      if (auto done = row.text(spec.name).number(place).blob((*gids)[place].bytes).run(); !done)
+        return done;
+    }
+  return {};
+}
+
+Result<void> Store::make(const Forgotten& forgotten) {
+  Statement statement(*this, "DELETE FROM vdev WHERE name = ?");
+  return statement.text(forgotten.name).run();
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,208 @@
+#include "vrdmad/control/sysfs_tree.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "core/base/fd.h"
+
+namespace vrdma::vrdmad {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// As the kernel prints one: eight groups of four digits, nothing left out.
+std::string gid_text(const verbs::Gid& gid) {
+  std::string text;
+  char digits[3];
+  for (size_t i = 0; i < gid.bytes.size(); ++i) {
+    if (i > 0 && i % 2 == 0) text += ':';
+    std::snprintf(digits, sizeof digits, "%02x", gid.bytes[i]);
+    text += digits;
+  }
+  return text;
+}
+
+// New files and directories have the mode that they are made with.
+class PlainUmask {
+ public:
+  PlainUmask() : before_(::umask(022)) {}
+  ~PlainUmask() { ::umask(before_); }
+  PlainUmask(const PlainUmask&) = delete;
+  PlainUmask& operator=(const PlainUmask&) = delete;
+
+ private:
+  mode_t before_;
+};
+
+// Directories below `root`, made when they are not there, held open one in the other. A symlink is
+// no directory: whoever can write in the tree must not lead us out of it.
+class Folders {
+ public:
+  explicit Folders(std::string root) : root_(std::move(root)) {}
+
+  // The last of `path` ("a/b"); open until the next call.
+  base::Result<int> enter(const fs::path& path) {
+    if (!base_.valid()) {
+      if (auto opened = open(AT_FDCWD, root_, root_); !opened)
+        return base::pass(std::move(opened).error());
+      else
+        base_ = std::move(*opened);
+    }
+    size_t depth = 0;
+    for (const auto& part : path) {
+      if (depth == open_.size() || open_[depth].first != part) {
+        open_.resize(depth);
+        auto opened = open(deepest(), part.string(), root_ + "/" + path.string());
+        if (!opened) return base::pass(std::move(opened).error());
+        open_.emplace_back(part, std::move(*opened));
+      }
+      ++depth;
+    }
+    open_.resize(depth);
+    return deepest();
+  }
+
+ private:
+  [[nodiscard]] int deepest() const {
+    return open_.empty() ? base_.get() : open_.back().second.get();
+  }
+  static base::Result<base::Fd> open(int above, const std::string& name, const std::string& path) {
+    if (::mkdirat(above, name.c_str(), 0755) != 0 && errno != EEXIST)
+      return base::fail_errno("make the directory " + path);
+    base::Fd fd(::openat(above, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid()) return base::fail_errno("open the directory " + path);
+    return fd;
+  }
+
+  std::string root_;
+  base::Fd base_;
+  std::vector<std::pair<fs::path, base::Fd>> open_;
+};
+
+// Makes `name` in the open directory `folder`; `path` is what errors call it.
+base::Result<void> make_file(int folder, const std::string& name, const SysfsFile& file,
+                             const std::string& path) {
+  if (file.link) {
+    if (::symlinkat(file.text.c_str(), folder, name.c_str()) != 0)
+      return base::fail_errno("make " + path);
+    return {};
+  }
+  const base::Fd fd(
+      ::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+  if (!fd.valid()) return base::fail_errno("make " + path);
+  const ssize_t written = ::write(fd.get(), file.text.data(), file.text.size());
+  if (written != static_cast<ssize_t>(file.text.size()))
+    return base::fail_errno("write " + path, written < 0 ? errno : ENOSPC);
+  return {};
+}
+
+// The same where there may be one already: it is replaced as a whole.
+base::Result<void> replace_file(int folder, const std::string& name, const SysfsFile& file,
+                                const std::string& path) {
+  const std::string next = name + "~";
+  ::unlinkat(folder, next.c_str(), 0);
+  if (auto made = make_file(folder, next, file, path + "~"); !made) return made;
+  if (::renameat(folder, next.c_str(), folder, name.c_str()) != 0)
+    return base::fail_errno("rename " + path + "~");
+  return {};
+}
+
+}  // namespace
+
+SysfsFiles sysfs_files(const SysfsView& view) {
+  SysfsFiles files;
+  const auto device = [&](const std::string& path, const std::string& text) {
+    files["infiniband/" + path] = {false, text + "\n"};
+  };
+  device("node_type", "1: CA");
+  device("node_guid", view.node_guid);
+  device("sys_image_guid", view.node_guid);
+  device("node_desc", view.name);
+  device("fw_ver", view.firmware);
+  device("hca_type", "vrdma");
+  device("board_id", "vrdma");
+  device("hw_rev", "1");
+  device("device/numa_node", "-1");  // its memory is wherever the program's is
+  files["infiniband/device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
+
+  device("ports/1/state", view.up ? "4: ACTIVE" : "1: DOWN");
+  device("ports/1/phys_state", view.up ? "5: LinkUp" : "3: Disabled");
+  device("ports/1/rate", "80 Gb/sec (8X FDR10)");
+  device("ports/1/link_layer", "Ethernet");
+  device("ports/1/cap_mask", "0x00010000");
+  device("ports/1/lid", "0x0");
+  device("ports/1/lid_mask_count", "0");
+  device("ports/1/sm_lid", "0x0");
+  device("ports/1/sm_sl", "0");
+  device("ports/1/pkeys/0", "0xffff");
+  for (size_t i = 0; i < view.gids.size(); ++i) {
+    const std::string index = std::to_string(i);
+    device("ports/1/gids/" + index, gid_text(view.gids[i]));
+    device("ports/1/gid_attrs/types/" + index, "RoCE v2");
+    device("ports/1/gid_attrs/ndevs/" + index, view.netdev);
+  }
+
+  files["infiniband_verbs/ibdev"] = {false, view.name + "\n"};
+  files["infiniband_verbs/abi_version"] = {false, "1\n"};
+  files["infiniband_verbs/device"] = {true, "/sys/class/infiniband/" + view.name + "/device"};
+  return files;
+}
+
+SysfsTree::~SysfsTree() {
+  std::error_code ignored;
+  fs::remove_all(shown_.empty() ? dir_ + "~" : dir_, ignored);
+}
+
+base::Result<void> SysfsTree::show(const SysfsView& view) {
+  SysfsFiles wanted = sysfs_files(view);
+  const PlainUmask umask;
+  if (shown_.empty()) {
+    if (auto made = make(wanted); !made) return made;
+    shown_ = std::move(wanted);
+    return {};
+  }
+  Folders folders(dir_);
+  for (const auto& [path, file] : wanted) {
+    const auto before = shown_.find(path);
+    if (before != shown_.end() && before->second == file) continue;
+    const fs::path whole(path);
+    const auto folder = folders.enter(whole.parent_path());
+    if (!folder) return base::pass(folder.error());
+    if (auto made = replace_file(*folder, whole.filename(), file, dir_ + "/" + path); !made)
+      return made;
+    shown_[path] = file;
+  }
+  std::erase_if(shown_, [&](const auto& shown) {
+    if (wanted.contains(shown.first)) return false;
+    const fs::path whole(shown.first);
+    if (const auto folder = folders.enter(whole.parent_path()))
+      ::unlinkat(*folder, whole.filename().c_str(), 0);
+    return true;
+  });
+  return {};
+}
+
+// Whoever looks finds all of it or nothing, so its files need not be replaced one by one.
+base::Result<void> SysfsTree::make(const SysfsFiles& files) const {
+  const std::string next = dir_ + "~";
+  std::error_code ignored;
+  fs::remove_all(next, ignored);  // of a daemon that was killed, or of a try that failed
+  Folders folders(next);
+  for (const auto& [path, file] : files) {
+    const fs::path whole(path);
+    const auto folder = folders.enter(whole.parent_path());
+    if (!folder) return base::pass(folder.error());
+    if (auto made = make_file(*folder, whole.filename(), file, next + "/" + path); !made)
+      return made;
+  }
+  if (::rename(next.c_str(), dir_.c_str()) != 0) return base::fail_errno("make " + dir_);
+  return {};
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,68 @@
+// What /sys/class/infiniband says of a vdevice, as plain files in the run directory.
+//
+// The kernel knows nothing of a vdevice, so its sysfs shows none; yet programs look there for
+// what verbs does not tell: the netdev, the type of a GID, the NUMA node. These files have the
+// names and the format of the kernel's (Documentation/ABI/stable/sysfs-class-infiniband), and the
+// content of what the session socket answers.
+//
+//   DIR/infiniband/        to be mounted on /sys/class/infiniband/<vdevice>
+//   DIR/infiniband_verbs/  to be mounted on /sys/class/infiniband_verbs/uverbs<N>
+//
+// They are in a directory that only root can enter (vrdmad/control/run_dir.h): whoever sets up a
+// tenant's view mounts the tenant's own, see cli/environment.h. No `dev` in the second and no
+// device node: a library that is not ours must not take it for a device of the kernel.
+//
+// The tree appears as a whole, and a file of it is replaced as a whole, never half written. A
+// tenant may be root and have found a way to write in it: no symlink of the tree is ever followed.
+//
+// Used by the control thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/verbs/gid.h"
+
+namespace vrdma::vrdmad {
+
+struct SysfsView {
+  std::string name;
+  std::string node_guid;  // "0211:22ff:fe33:4455"
+  std::string firmware;
+  std::string netdev;
+  bool up = false;
+  std::vector<verbs::Gid> gids;  // the table, by index
+};
+
+struct SysfsFile {
+  bool link = false;
+  std::string text;  // what is read, with its newline; or where the link leads
+
+  bool operator==(const SysfsFile&) const = default;
+};
+using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
+
+[[nodiscard]] SysfsFiles sysfs_files(const SysfsView& view);
+
+// Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it.
+class SysfsTree {
+ public:
+  explicit SysfsTree(std::string dir) : dir_(std::move(dir)) {}
+  ~SysfsTree();
+  SysfsTree(const SysfsTree&) = delete;
+  SysfsTree& operator=(const SysfsTree&) = delete;
+
+  // Makes the files say `view`; writes what changed, removes what is not in it any more.
+  [[nodiscard]] base::Result<void> show(const SysfsView& view);
+
+ private:
+  [[nodiscard]] base::Result<void> make(const SysfsFiles& files) const;
+
+  std::string dir_;
+  SysfsFiles shown_;  // empty: nothing has been made yet
+};
+
+}  // namespace vrdma::vrdmad

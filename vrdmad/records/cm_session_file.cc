@@ -1,0 +1,111 @@
+#include "vrdmad/records/cm_session_file.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace vrdma::vrdmad {
+
+using base::Result;
+
+namespace {
+// Changes with anything that is stored here, so also with what core/ipc and qp1mux put into it.
+constexpr uint32_t kCmFormat = 0x10002;
+constexpr size_t kAnswer = offsetof(ipc::CmReply, attributes);
+}  // namespace
+
+Result<CmSessionFile> CmSessionFile::create(const std::string& path, const Who& who) {
+  auto made = RecordFile::create(path, kCmFormat);
+  if (!made) return base::pass(std::move(made).error());
+  CmSessionFile file(std::move(*made));
+  file.put(Kind::kWho, 0, &who, sizeof who);
+  return file;
+}
+
+Result<CmSessionFile> CmSessionFile::open(const std::string& path) {
+  auto opened = RecordFile::open(path, kCmFormat);
+  if (!opened) return base::pass(std::move(opened).error());
+  (*opened)->keep(false);
+  return CmSessionFile(std::move(*opened));
+}
+
+void CmSessionFile::leave() {
+  if (file_) file_->keep();
+  file_.reset();
+}
+
+void CmSessionFile::give_up() {
+  spdlog::warn(
+      "there is no room in the run directory for what an rdma_cm session is: nobody will "
+      "take it over");
+  numbers_ = in_file();
+  file_.reset();
+}
+
+void CmSessionFile::put(Kind kind, uint32_t number, const void* data, size_t size) {
+  if (file_ && !file_->put(static_cast<uint16_t>(kind), number, data, size)) give_up();
+}
+
+void CmSessionFile::erase(Kind kind, uint32_t number) {
+  if (file_ && !file_->erase(static_cast<uint16_t>(kind), number)) give_up();
+}
+
+void CmSessionFile::put_channel(uint32_t handle) { put(Kind::kChannel, handle, nullptr, 0); }
+void CmSessionFile::erase_channel(uint32_t handle) { erase(Kind::kChannel, handle); }
+void CmSessionFile::put_id(uint32_t handle, const IdRecord& record) {
+  put(Kind::kId, handle, &record, sizeof record);
+}
+void CmSessionFile::erase_id(uint32_t handle) { erase(Kind::kId, handle); }
+void CmSessionFile::put_event(const ipc::CmEventMessage& message) {
+  put(Kind::kEvent, message.sequence, &message, sizeof message);
+}
+void CmSessionFile::erase_event(uint32_t sequence) { erase(Kind::kEvent, sequence); }
+void CmSessionFile::put_answer(const ipc::CmReply& reply) {
+  put(Kind::kAnswer, 0, &reply, kAnswer);
+}
+
+void CmSessionFile::commit() {
+  if (file_) file_->commit();
+}
+
+template <class T>
+T CmSessionFile::read(const RecordFile::Record& record) {
+  T data{};
+  std::memcpy(static_cast<void*>(&data), record.data, std::min<size_t>(record.size, sizeof data));
+  return data;
+}
+
+Result<CmSessionFile::Who> CmSessionFile::who() const {
+  const auto record = file_->find(static_cast<uint16_t>(Kind::kWho), 0);
+  if (!record) return base::fail(EINVAL, "nothing is known of it");
+  return read<Who>(*record);
+}
+
+ipc::CmReply CmSessionFile::answer() const {
+  const auto record = file_->find(static_cast<uint16_t>(Kind::kAnswer), 0);
+  return record ? read<ipc::CmReply>(*record) : ipc::CmReply();
+}
+
+std::vector<uint32_t> CmSessionFile::channels() const {
+  std::vector<uint32_t> handles;
+  for (const auto& record : all(Kind::kChannel)) handles.push_back(record.number);
+  return handles;
+}
+
+std::vector<std::pair<uint32_t, CmSessionFile::IdRecord>> CmSessionFile::ids() const {
+  std::vector<std::pair<uint32_t, IdRecord>> records;
+  for (const auto& record : all(Kind::kId))
+    records.emplace_back(record.number, read<IdRecord>(record));
+  return records;
+}
+
+std::vector<ipc::CmEventMessage> CmSessionFile::events() const {
+  std::vector<ipc::CmEventMessage> messages;
+  for (const auto& record : all(Kind::kEvent))
+    messages.push_back(read<ipc::CmEventMessage>(record));
+  return messages;
+}
+
+}  // namespace vrdma::vrdmad

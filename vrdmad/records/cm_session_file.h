@@ -1,0 +1,87 @@
+// What a CmSession is, for a daemon that takes it over when this one has died: R/state/<n>.cm,
+// beside the files of verbs sessions.
+//
+// Changes take effect with commit(), all of them or none (vrdmad/records/record_file.h). Without a
+// file, or once there is no room in it, all of this does nothing, and nobody will take the session
+// over.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/ipc/cm_messages.h"
+#include "core/rdma/process.h"
+#include "qp1mux/cm_id.h"
+#include "vrdmad/records/record_file.h"
+
+namespace vrdma::vrdmad {
+
+class CmSessionFile {
+ public:
+  struct Who {
+    uint64_t netns;
+    rdma::Peer process;
+    std::array<uint64_t, ipc::kCmSecret / sizeof(uint64_t)> secret;
+    bool privileged;
+  };
+  struct IdRecord {
+    uint32_t channel;
+    uint32_t backlog;
+    uint64_t node_guid;  // of its vdevice, big-endian; 0: none
+    qp1mux::CmIdRecord id;
+  };
+  // Of those that were given out.
+  struct Numbers {
+    uint32_t handle = 0;
+    uint32_t event = 0;
+  };
+
+  CmSessionFile() = default;
+  [[nodiscard]] static base::Result<CmSessionFile> create(const std::string& path, const Who& who);
+  [[nodiscard]] static base::Result<CmSessionFile> open(const std::string& path);
+
+  [[nodiscard]] bool active() const { return file_ != nullptr; }
+  // Takes effect at once.
+  [[nodiscard]] Numbers& numbers() { return file_ ? in_file() : numbers_; }
+
+  void put_channel(uint32_t handle);
+  void erase_channel(uint32_t handle);
+  void put_id(uint32_t handle, const IdRecord& record);
+  void erase_id(uint32_t handle);
+  void put_event(const ipc::CmEventMessage& message);  // by its sequence
+  void erase_event(uint32_t sequence);
+  // The last request that changed something, and what it was answered but for attributes and GUIDs.
+  void put_answer(const ipc::CmReply& reply);
+  void commit();
+
+  // Of a file that is active.
+  [[nodiscard]] base::Result<Who> who() const;
+  [[nodiscard]] std::vector<uint32_t> channels() const;
+  [[nodiscard]] std::vector<std::pair<uint32_t, IdRecord>> ids() const;
+  [[nodiscard]] std::vector<ipc::CmEventMessage> events() const;  // in their order
+  [[nodiscard]] ipc::CmReply answer() const;                      // sequence 0: none
+
+  // The file stays, for another daemon.
+  void leave();
+
+ private:
+  explicit CmSessionFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
+  enum class Kind : uint16_t { kWho, kChannel, kId, kEvent, kAnswer };
+  template <class T>
+  [[nodiscard]] static T read(const RecordFile::Record& record);
+  [[nodiscard]] std::vector<RecordFile::Record> all(Kind kind) const {
+    return file_->all(static_cast<uint16_t>(kind));
+  }
+  [[nodiscard]] Numbers& in_file() const { return *reinterpret_cast<Numbers*>(file_->area()); }
+  void put(Kind kind, uint32_t number, const void* data, size_t size);
+  void erase(Kind kind, uint32_t number);
+  void give_up();
+
+  std::unique_ptr<RecordFile> file_;
+  Numbers numbers_;  // without a file
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,219 @@
+#include "vrdmad/records/record_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::Result;
+
+namespace {
+constexpr uint64_t kMagic = 0x76726d61726563f1;
+constexpr uint64_t kFirstSize = 16384;
+constexpr uint64_t kRoom = 1024;    // where it begins
+constexpr uint64_t kSlack = 32768;  // bytes of what does not stand any more, at least
+constexpr uint64_t kMostGrowth = 1u << 20;
+
+uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
+// In units of 8 bytes, of which 32 bits are enough.
+uint64_t pack(uint64_t start, uint64_t end) { return start / 8 << 32 | end / 8; }
+}  // namespace
+
+struct RecordFile::Header {
+  uint64_t magic;
+  uint32_t format;
+  uint32_t reserved;
+  std::atomic<uint64_t> log;  // where it begins and ends: see pack()
+  uint8_t area[kArea];
+};
+
+struct RecordFile::RecordHeader {
+  uint32_t size;  // of the data
+  uint16_t kind;
+  uint16_t erases;  // 1: instead of data, that there are none any more
+  uint32_t number;
+  uint32_t tag;
+  uint8_t* data() { return reinterpret_cast<uint8_t*>(this + 1); }
+  [[nodiscard]] uint64_t length() const { return sizeof(RecordHeader) + padded(size); }
+};
+
+std::vector<RecordFile::Name> RecordFile::list(const std::string& directory,
+                                               std::string_view suffix) {
+  namespace fs = std::filesystem;
+  std::vector<Name> found;
+  std::error_code ignored;
+  for (auto it = fs::directory_iterator(directory, ignored); it != fs::directory_iterator();
+       it.increment(ignored))
+    if (const fs::path& path = it->path(); path.extension() == suffix)
+      found.push_back(
+          {path, static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10))});
+  return found;
+}
+
+Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, uint32_t format) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return fail_errno("make " + path);
+  std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
+  if (!file->grow(kFirstSize)) return fail_errno("make room in " + path);
+  static_assert(sizeof(Header) <= kRoom && sizeof(RecordHeader) == 16);
+  file->start_ = file->end_ = kRoom;
+  file->header()->format = format;
+  file->header()->log = pack(kRoom, kRoom);
+  file->header()->magic = kMagic;
+  return file;
+}
+
+Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, uint32_t format) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return fail_errno("open " + path);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) return fail_errno("look at " + path);
+  std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
+  file->keep();
+  const auto size = static_cast<uint64_t>(status.st_size);
+  if (!S_ISREG(status.st_mode) || size < kFirstSize) return fail(EINVAL, path + " is no session");
+  if (auto mapped = file->map(size); !mapped) return base::pass(std::move(mapped).error());
+  if (file->header()->magic != kMagic) return fail(EINVAL, path + " is no session");
+  if (file->header()->format != format)
+    return fail(EPROTO, "its state is of another version of vrdmad");
+  const uint64_t log = file->header()->log;
+  const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
+  if (start < kRoom || end < start || end > size) return fail(EINVAL, path + " is damaged");
+  file->start_ = start;
+  for (file->end_ = start; file->end_ != end;) {
+    const RecordHeader* record = file->at(file->end_);
+    if (end - file->end_ < sizeof *record || record->length() > end - file->end_)
+      return fail(EINVAL, path + " is damaged");
+    const uint64_t name = key(record->kind, record->number);
+    if (const auto before = file->records_.find(name); before != file->records_.end()) {
+      file->live_ -= file->at(before->second)->length();
+      file->records_.erase(before);
+    }
+    if (record->erases == 0) {
+      file->records_[name] = file->end_;
+      file->live_ += record->length();
+    }
+    file->end_ += record->length();
+  }
+  return file;
+}
+
+RecordFile::~RecordFile() {
+  if (base_ != nullptr) ::munmap(base_, size_);
+  if (!kept_) ::unlink(path_.c_str());
+}
+
+uint8_t* RecordFile::area() const { return header()->area; }
+
+Result<void> RecordFile::map(uint64_t size) {
+  void* mapped = base_ == nullptr
+                     ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0)
+                     : ::mremap(base_, size_, size, MREMAP_MAYMOVE);
+  if (mapped == MAP_FAILED) return fail_errno("map " + path_);
+  base_ = static_cast<uint8_t*>(mapped);
+  size_ = size;
+  return {};
+}
+
+// Room that is allocated cannot be missing when it is written (SIGBUS).
+bool RecordFile::grow(uint64_t size) {
+  if (size <= size_) return true;
+  const uint64_t wanted = std::max(size, size_ + std::min(size_, kMostGrowth));
+  const int error =
+      ::posix_fallocate(fd_.get(), static_cast<off_t>(size_), static_cast<off_t>(wanted - size_));
+  if (error != 0) {
+    errno = error;
+    return false;
+  }
+  return map(wanted).has_value();
+}
+
+// The record of the key, with room for its data; what it replaces does not stand any more. nullptr:
+// there is no room.
+RecordFile::RecordHeader* RecordFile::append(uint16_t kind, uint32_t number, size_t size) {
+  const uint64_t length = sizeof(RecordHeader) + padded(size);
+  if (!grow(end_ + length)) return nullptr;
+  const auto [it, fresh] = records_.try_emplace(key(kind, number), end_);
+  if (!fresh) live_ -= at(std::exchange(it->second, end_))->length();
+  live_ += length;
+  RecordHeader* record = at(end_);
+  *record = {static_cast<uint32_t>(size), kind, 0, number, 0};
+  end_ += length;
+  return record;
+}
+
+bool RecordFile::put(uint16_t kind, uint32_t number, const void* data, size_t size, uint32_t tag) {
+  RecordHeader* record = append(kind, number, size);
+  if (record == nullptr) return false;
+  record->tag = tag;
+  if (size != 0) std::memcpy(record->data(), data, size);
+  return true;
+}
+
+bool RecordFile::erase(uint16_t kind, uint32_t number) {
+  if (!records_.contains(key(kind, number))) return true;
+  RecordHeader* record = append(kind, number, 0);
+  if (record == nullptr) return false;
+  record->erases = 1;
+  live_ -= record->length();
+  records_.erase(key(kind, number));
+  return true;
+}
+
+void RecordFile::commit() {
+  header()->log.store(pack(start_, end_), std::memory_order_release);
+  if (end_ - start_ > std::max(2 * live_ + kSlack, patience_)) compact();
+}
+
+// What stands is copied before the log, if it fits, or behind it. Without room all stays as it is
+// for a while.
+void RecordFile::compact() {
+  const uint64_t start = kRoom + live_ <= start_ ? kRoom : end_;
+  patience_ = end_ - start_ + kSlack;
+  if (!grow(start + live_)) return;
+  patience_ = 0;
+  uint64_t end = start;
+  for (auto& [name, offset] : records_) {
+    const uint64_t length = at(offset)->length();
+    std::memcpy(base_ + end, base_ + offset, length);
+    offset = end;
+    end += length;
+  }
+  start_ = start;
+  end_ = end;
+  header()->log.store(pack(start_, end_), std::memory_order_release);
+  // What it takes to go on like this; the rest goes back.
+  const uint64_t enough = kRoom + 4 * (live_ + kSlack);
+  if (start_ == kRoom && size_ > 2 * enough && map(enough))
+    if (::ftruncate(fd_.get(), static_cast<off_t>(enough)) != 0) return;
+}
+
+std::optional<RecordFile::Record> RecordFile::find(uint16_t kind, uint32_t number) const {
+  const auto it = records_.find(key(kind, number));
+  if (it == records_.end()) return std::nullopt;
+  RecordHeader* record = at(it->second);
+  return Record{record->number, record->tag, record->data(), record->size};
+}
+
+std::vector<RecordFile::Record> RecordFile::all(uint16_t kind) const {
+  std::vector<Record> found;
+  for (const auto& [name, offset] : records_)
+    if (name >> 32 == kind) found.push_back(*find(kind, static_cast<uint32_t>(name)));
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.number < b.number; });
+  return found;
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,80 @@
+#include "vrdmad/records/session_file.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace vrdma::vrdmad {
+
+using base::Result;
+
+namespace {
+// Changes with anything that is stored here, so also with what core/ipc and core/rdma put into it.
+constexpr uint32_t kFormat = 5;
+constexpr const char* kNoRoom = "there is no room for its state in the run directory";
+}  // namespace
+
+struct SessionFile::Area {
+  uint32_t begun;
+  std::atomic<uint32_t> answered;  // sequence; its reply is replies[answered % 2]
+  ipc::Reply replies[2];
+  char forbidden[128];
+};
+
+Result<std::unique_ptr<SessionFile>> SessionFile::of(Result<std::unique_ptr<RecordFile>> file) {
+  static_assert(sizeof(Area) <= RecordFile::kArea);
+  if (!file) return base::pass(std::move(file).error());
+  return std::unique_ptr<SessionFile>(new SessionFile(std::move(*file)));
+}
+
+Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& path) {
+  return of(RecordFile::create(path, kFormat));
+}
+
+Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) {
+  return of(RecordFile::open(path, kFormat));
+}
+
+void SessionFile::put(Kind kind, uint32_t number, const void* data, size_t size,
+                      uint32_t sequence) {
+  if (!file_->put(static_cast<uint16_t>(kind), number, data, size, sequence))
+    return forbid(kNoRoom);
+  file_->commit();
+}
+
+void SessionFile::erase(Kind kind, uint32_t number) {
+  if (!file_->erase(static_cast<uint16_t>(kind), number)) return forbid(kNoRoom);
+  file_->commit();
+}
+
+std::vector<SessionFile::Record> SessionFile::all(Kind kind) const {
+  std::vector<Record> found;
+  for (const auto& record : file_->all(static_cast<uint16_t>(kind)))
+    found.push_back({record.number, record.data, record.size, record.tag <= area()->answered});
+  return found;
+}
+
+void SessionFile::set_begun(uint32_t sequence) { area()->begun = sequence; }
+
+// While it is written, the answer before it stands, which the program has: it asks no more of it.
+void SessionFile::set_answered(const ipc::Reply& reply) {
+  std::memcpy(static_cast<void*>(&area()->replies[reply.sequence % 2]), &reply, sizeof reply);
+  area()->answered.store(reply.sequence, std::memory_order_release);
+}
+
+SessionFile::Last SessionFile::last() const {
+  Last last;
+  last.begun = area()->begun;
+  const uint32_t answered = area()->answered.load(std::memory_order_acquire);
+  std::memcpy(static_cast<void*>(&last.reply), &area()->replies[answered % 2], sizeof last.reply);
+  last.reply.sequence = answered;
+  return last;
+}
+
+void SessionFile::forbid(const char* reason) {
+  if (area()->forbidden[0] != '\0') return;
+  std::strncpy(area()->forbidden, reason, sizeof area()->forbidden - 1);
+}
+
+std::string SessionFile::forbidden() const { return area()->forbidden; }
+
+}  // namespace vrdma::vrdmad

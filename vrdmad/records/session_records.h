@@ -1,0 +1,100 @@
+// What stands in a session's file (SessionFile), by kind: written by session_record.cc, read by
+// session_adopt.cc.
+#pragma once
+
+#include <cstring>
+
+#include "core/ipc/messages.h"
+#include "core/rdma/device.h"
+#include "core/rdma/process.h"
+#include "core/verbs/gid.h"
+#include "vrdmad/records/process_files.h"
+#include "vrdmad/records/session_file.h"
+
+namespace vrdma::vrdmad {
+
+using Stored = SessionFile::Kind;
+
+struct Who {
+  char vdevice[64];
+  uint64_t node_guid;
+  rdma::Peer process;
+  uint32_t session;  // id of the context
+  uint32_t epoch;    // of the daemon that served it last
+  FileId arena, bells, memory;
+  uint64_t doorbell;  // eventfd_id()
+  uint64_t events;    // inode of the write end
+  uint64_t netns;     // cookie of the vdevice's namespace
+};
+
+struct ChannelRecord {
+  uint32_t handle;
+  uint32_t reserved;
+  uint64_t write_end;  // its inode
+};
+
+struct SrqSizeRecord {
+  uint32_t max_wr;
+};
+
+// A receive of an SRQ that a worker holds, or is about to hold: see claim_number().
+struct ClaimRecord {
+  uint32_t qp;                  // to whom it is to be completed
+  uint32_t inbox, peer_outbox;  // how many entries were published there
+};
+[[nodiscard]] inline uint32_t claim_number(const rdma::Srq& srq, uint32_t slot) {
+  static_assert(ipc::kMaxQueueDepth <= 1u << 15);
+  return srq.handle << 15 | slot;
+}
+
+struct QpRecord {
+  verbs::QpAttributes attributes;
+  verbs::Gid sgid;
+  uint64_t outbox, peer_outbox;  // offsets; 0: none
+  uint32_t outbox_depth;
+  uint32_t maps_peer;
+  uint8_t linked_out, linked_in, out_used, in_used;
+  uint32_t link;
+  uint32_t groups;
+  // verbs::Gid[groups] follow
+};
+
+// What of a request and its answer is kept, and what undoes it.
+struct Sizes {
+  ipc::Call call;
+  size_t request, reply;
+  ipc::Call undo;
+};
+[[nodiscard]] inline Sizes sizes_of(Stored kind) {
+  switch (kind) {
+    case Stored::kPd:
+      return {ipc::Call::kAllocPd, 0, sizeof(ipc::HandleReply), ipc::Call::kDeallocPd};
+    case Stored::kCq:
+      return {ipc::Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply),
+              ipc::Call::kDestroyCq};
+    case Stored::kCqSize:
+      return {ipc::Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply), {}};
+    case Stored::kAh:
+      return {ipc::Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply),
+              ipc::Call::kDestroyAh};
+    case Stored::kMr:
+      return {ipc::Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply),
+              ipc::Call::kDeregMr};
+    case Stored::kSrq:
+      return {ipc::Call::kCreateSrq, sizeof(ipc::CreateSrqRequest), sizeof(ipc::CreateSrqReply),
+              ipc::Call::kDestroySrq};
+    case Stored::kQp:
+      return {ipc::Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
+              ipc::Call::kDestroyQp};
+    default:
+      return {};
+  }
+}
+template <class T>
+[[nodiscard]] bool read(const SessionFile::Record& record, T* out) {
+  if (record.size < sizeof *out) return false;
+  std::memcpy(static_cast<void*>(out), record.data, sizeof *out);
+  return true;
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,48 @@
+#include "vrdmad/worker/cpu_pace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+using provisioning::kCpuPercent;
+using provisioning::Kind;
+
+CpuPace::CpuPace(const Rates& rates) {
+  for (const auto& shares : rates.cpu) pace_.join(*shares);
+}
+
+void CpuPace::set(uint64_t percent) {
+  const std::lock_guard lock(mutex_);
+  const bool limited = percent != provisioning::traits(Kind::kCpu).ceiling;
+  pace_.set(base::EventLoop::now(), 0, limited ? percent * kCpuPercent : provisioning::kUnbounded);
+}
+
+void CpuPace::settle(base::TimePoint now) {
+  const int64_t total = total_.load(std::memory_order_relaxed);
+  const int64_t more = total - std::exchange(settled_, total);
+  if (more > 0) pace_.spend(now, static_cast<uint64_t>(more));
+}
+
+void CpuPace::report(std::vector<provisioning::Row>& rows) {
+  const std::lock_guard lock(mutex_);
+  const auto now = base::EventLoop::now();
+  settle(now);
+  provisioning::Row& row = rows[static_cast<size_t>(Kind::kCpu)];
+  row.used = (pace_.rate(now) + kCpuPercent / 2) / kCpuPercent;
+  row.refused = pace_.waits();
+}
+
+void CpuPace::spend(base::Duration used) {
+  total_.fetch_add(std::max<int64_t>(used.count(), 0), std::memory_order_relaxed);
+}
+
+base::Duration CpuPace::wait(base::TimePoint now) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return base::Duration(0);
+  settle(now);
+  const base::Duration wait = pace_.wait(now);
+  return wait.count() == 0 ? wait : std::max<base::Duration>(wait, kCpuRest);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,45 @@
+#include "vrdmad/worker/pacer.h"
+
+#include <algorithm>
+
+namespace vrdma::vrdmad {
+
+using provisioning::Kind;
+
+Pacer::Pacer(base::EventLoop& loop, const Rates& rates)
+    : line_(loop, [this] {
+        const auto now = base::EventLoop::now();
+        return std::max(bytes_.wait(now), messages_.wait(now));
+      }) {
+  for (const auto& shares : rates.bandwidth) bytes_.join(*shares);
+  for (const auto& shares : rates.messages) messages_.join(*shares);
+}
+
+void Pacer::set(const provisioning::Limits& limits) {
+  const auto most = [&](Kind kind) {
+    const uint64_t limit = of(limits, kind);
+    return limit == provisioning::traits(kind).ceiling ? provisioning::kUnbounded : limit;
+  };
+  const auto now = base::EventLoop::now();
+  bytes_.set(now, of(limits, Kind::kBandwidthMin), most(Kind::kBandwidth));
+  messages_.set(now, 0, most(Kind::kMsgRate));
+  line_.look_again();
+}
+
+void Pacer::report(std::vector<provisioning::Row>& rows) {
+  const auto now = base::EventLoop::now();
+  for (auto& row : rows) {
+    if (row.kind != Kind::kBandwidth && row.kind != Kind::kMsgRate) continue;
+    auto& pace = row.kind == Kind::kBandwidth ? bytes_ : messages_;
+    row.used = pace.rate(now);
+    row.refused = pace.waits();
+  }
+}
+
+void Pacer::spend(uint64_t bytes, uint64_t messages) {
+  const auto now = base::EventLoop::now();
+  if (bytes > 0) bytes_.spend(now, bytes);
+  if (messages > 0) messages_.spend(now, messages);
+}
+
+}  // namespace vrdma::vrdmad

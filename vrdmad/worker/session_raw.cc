@@ -1,0 +1,109 @@
+// Raw packet queue pairs of a session, and queue pair 1: who may have one, and what it receives.
+#include <linux/if_packet.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+
+#include "netns/netns.h"
+#include "transport/raw/mad.h"
+#include "vrdmad/worker/raw_gsi.h"
+#include "vrdmad/worker/session.h"
+
+namespace vrdma::vrdmad {
+
+using base::Fd;
+
+namespace {
+
+constexpr size_t kMaxFlows = 64;  // of a queue pair
+// Of a vdevice. Each holds a descriptor of the daemon and a buffer of the kernel, which the quota
+// does not count.
+constexpr size_t kMaxRawQps = 64;
+
+base::Result<Fd> bound_socket(const netns::Netns& netns, uint32_t ifindex) {
+  if (auto entered = netns::enter(netns); !entered) return base::pass(std::move(entered).error());
+  // Of no protocol: it receives nothing.
+  Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return base::fail_errno("make a packet socket");
+  const int on = 1;
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_ifindex = static_cast<int>(ifindex);
+  if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+      ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return base::fail_errno("bind a packet socket");
+  return socket;
+}
+
+}  // namespace
+
+bool Session::may_have_raw_packets() const {
+  return vdevice_->permissions.has(provisioning::Permission::kRawPacket) &&
+         vdevice_->device.mac.has_value();
+}
+
+// Who can make a packet socket in the vdevice's network namespace has CAP_NET_RAW there, which the
+// kernel has checked. What is used is a socket of our own: what the caller keeps of his he may
+// rebind, or give a ring that never ends.
+base::Result<Fd> Session::packet_socket(Fds proof) {
+  if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
+  if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
+    return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
+  auto ours = netns::of_socket(socket_);
+  if (!ours) return base::pass(std::move(ours).error());
+  const intake::Verdict* shown = proof.only();
+  if (shown == nullptr || shown->kind != intake::Kind::kPacketSocket || shown->netns_cookie == 0 ||
+      shown->netns_cookie != ours->cookie)
+    return base::fail(EPERM, "no packet socket was shown");
+  base::Result<Fd> made = base::fail(ENOMEM, "no thread");
+  try {
+    // A thread of its own, for it does not come back from there.
+    std::thread([&] { made = bound_socket(*ours, vdevice_->device.ifindex); }).join();
+  } catch (const std::system_error&) {
+  }
+  return made;
+}
+
+// A vdevice has one, and one program at a time has that.
+int Session::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
+  if (vdevice_->gsi == nullptr) return EOPNOTSUPP;  // as raw packets
+  auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
+    if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
+  });
+  if (desk == nullptr) return EBUSY;
+  sender.set_path(std::make_unique<transport::MadPath>(qp, sender, std::move(desk)));
+  qp.qpn = wire::kGsiQpn;
+  return 0;
+}
+
+int Session::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) {
+  rdma::Qp* qp = context_->qps.find(request.qp);
+  if (qp == nullptr || qp->frames == nullptr) return EINVAL;
+  if (qp->flows.size() >= kMaxFlows) return ENOMEM;
+  auto flow = std::make_unique<rdma::Flow>();
+  flow->qp = qp;
+  flow->match = request.match;
+  const rdma::Flow* made = context_->flows.add(std::move(flow));
+  qp->flows.push_back(made);
+  if (auto changed = qp->frames->flows_changed(); !changed) {
+    qp->flows.pop_back();
+    context_->flows.remove(made->handle);
+    return changed.error().code();
+  }
+  answer->reply.handle.handle = made->handle;
+  return 0;
+}
+
+int Session::destroy_flow(uint32_t handle) {
+  const rdma::Flow* flow = context_->flows.find(handle);
+  if (flow == nullptr) return EINVAL;
+  std::erase(flow->qp->flows, flow);
+  (void)flow->qp->frames->flows_changed();
+  context_->flows.remove(handle);
+  return 0;
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,57 @@
+#include "vrdmad/worker/vdevice.h"
+
+#include "vrdmad/worker/session.h"
+
+namespace vrdma::vrdmad {
+
+using provisioning::Kind;
+
+Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
+                 const Rates& rates)
+    : ledger(std::move(limits)),
+      pacer(std::make_unique<Pacer>(runner.loop(), rates)),
+      buffers(runner.loop()),
+      requests(runner.loop()),
+      cpu(std::make_shared<CpuPace>(rates)),
+      reach_threads(std::make_shared<rdma::ReachThreads>(cpu)),
+      lane(runner, tenant) {
+  lane.set_meter(cpu.get());
+  device.meter = cpu;
+  device.buffers = &buffers;
+}
+Vdevice::~Vdevice() = default;
+
+void Vdevice::apply_limits(bool limited) {
+  const uint64_t mr_rate = provisioning::bound(ledger, Kind::kMrRate);
+  registrations.change(base::EventLoop::now(), mr_rate, mr_rate);
+  requests.set(provisioning::bound(ledger, Kind::kReqRate));
+  pacer->set(ledger.limits());
+  buffers.set_limit(ledger.limit(Kind::kWorkerMemory));
+  cpu->set(ledger.limit(Kind::kCpu));
+  device.pace = limited ? pacer.get() : nullptr;
+  device.fabric->set_limited(&device, limited || no_direct);
+  if (!limited) pacer->dismiss();
+}
+
+std::vector<provisioning::Row> Vdevice::rows() {
+  auto rows = ledger.rows();
+  pacer->report(rows);
+  cpu->report(rows);
+  const auto tell = [&](Kind kind, uint64_t used, uint64_t refused) {
+    rows[static_cast<size_t>(kind)].used = used;
+    rows[static_cast<size_t>(kind)].refused = refused;
+  };
+  tell(Kind::kReqRate, requests.used(), requests.waited());
+  tell(Kind::kWorkerMemory, buffers.held(), buffers.refused());
+  return rows;
+}
+
+std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {
+  std::erase_if(cgroups, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = cgroups[path];
+  auto pool = known.lock();
+  if (pool == nullptr) known = pool = std::make_shared<provisioning::Pool>("cgroup " + path);
+  return pool;
+}
+
+}  // namespace vrdma::vrdmad

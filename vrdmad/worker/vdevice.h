@@ -1,0 +1,91 @@
+// A vdevice as its worker runs it: the verbs device, what it may use, and who uses it.
+#pragma once
+
+#include <array>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/base/token_bucket.h"
+#include "core/rdma/device.h"
+#include "core/rdma/reach_threads.h"
+#include "provisioning/ledger.h"
+#include "provisioning/permission.h"
+#include "provisioning/request_rate.h"
+#include "transport/backlog.h"
+#include "transport/runner.h"
+#include "vrdmad/broker/identity.h"
+#include "vrdmad/stopper/stopper.h"
+#include "vrdmad/worker/cpu_pace.h"
+#include "vrdmad/worker/pacer.h"
+
+namespace vrdma::vrdmad {
+
+class RawGsi;
+class Session;
+
+// Counted by a worker, summed for the admin API. Never reset.
+struct SessionCounters {
+  uint64_t opened = 0;
+  uint64_t requests = 0;
+  uint64_t refused = 0;    // requests answered with an error
+  uint64_t malformed = 0;  // sessions ended because of what they sent or wrote
+  uint64_t unproven = 0;   // attempts to open the vdevice by a process that could not be identified
+  uint64_t foreign = 0;    // connections of another network namespace
+  uint64_t holds = 0;      // of a program's threads, that were asked for
+  // Regions that are reached and not in place, by ipc::Reached.
+  std::array<uint64_t, static_cast<size_t>(ipc::kLastReached) + 1> reached{};
+};
+
+// What the workers share: nothing but how the daemon was started.
+struct SessionSettings {
+  uint32_t grace_ms = 30'000;
+  std::string state_dir;  // of the sessions' files; empty: there are none
+  uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
+  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
+  Intake* intake = nullptr;    // outlives all sessions; nullptr: in a test
+  Stopper* stopper = nullptr;  // the same
+};
+
+// Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs
+// have it open; `gone` is then set and all that is left to them is to destroy their objects.
+struct Vdevice {
+  rdma::Device device;
+  provisioning::Ledger ledger;
+  provisioning::Permissions permissions;
+  std::shared_ptr<RawGsi> gsi;         // none: not allowed
+  uint64_t netns = 0;                  // cookie of the namespace that it belongs to
+  std::string ibdev;                   // the kernel's device that it is carved from, or nothing
+  std::unique_ptr<Pacer> pacer;        // never null; it is the device's pace while that is limited
+  rdma::Buffers buffers;               // worker_memory
+  base::TokenBucket registrations;     // mr_rate
+  provisioning::RequestRate requests;  // req_rate
+  // What its users have, by control group, as long as they have something.
+  std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
+  std::list<std::unique_ptr<Session>> sessions;
+  SessionCounters counters;
+  std::shared_ptr<CpuPace> cpu;  // never null; pays for the lane and the reach threads
+  // Of all its sessions, and of those that have ended and whose memory still hangs.
+  std::shared_ptr<rdma::ReachThreads> reach_threads;
+  bool no_direct = false;     // no direct links, whatever the limits
+  Intake::AccountRef intake;  // never null
+  Stopper::AccountRef stops;  // never null
+  bool gone = false;
+  bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
+  transport::Lane lane;
+  transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
+
+  Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
+          const Rates& rates);
+  ~Vdevice();
+  // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
+  void apply_limits(bool limited);
+  // What is in use.
+  [[nodiscard]] std::vector<provisioning::Row> rows();
+  [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
+  Vdevice(const Vdevice&) = delete;
+  Vdevice& operator=(const Vdevice&) = delete;
+};
+
+}  // namespace vrdma::vrdmad

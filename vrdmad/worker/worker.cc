@@ -1,0 +1,315 @@
+#include "vrdmad/worker/worker.h"
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+// Of a vdevice: connections that have not said who they are.
+constexpr size_t kMaxStrangers = 1024;
+
+// The right of one more connection to be there. If there are too many, who has said nothing for
+// longest has to go; if all have opened the vdevice, there is none.
+base::Result<provisioning::Charge> make_room(Vdevice& vdevice) {
+  const auto is_stranger = [](const auto& session) { return session->context() == nullptr; };
+  auto& sessions = vdevice.sessions;
+  for (;;) {
+    const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxStrangers;
+    if (!fits) vdevice.ledger.count_refusal(provisioning::Kind::kConns);
+    auto charge = fits ? vdevice.ledger.charge(provisioning::Kind::kConns, 1)
+                       : base::fail(ENOMEM, "too many say nothing");
+    if (charge) return charge;
+    const auto oldest = std::find_if(sessions.begin(), sessions.end(), is_stranger);
+    if (oldest == sessions.end()) return charge;
+    sessions.erase(oldest);
+  }
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings,
+                                                    unsigned index) {
+  auto loop = base::EventLoop::create();
+  if (!loop) return base::pass(std::move(loop.error()), "start a worker");
+  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings));
+  worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
+  ::pthread_setname_np(worker->thread_.native_handle(),
+                       ("worker-" + std::to_string(index)).c_str());
+  return worker;
+}
+
+Worker::~Worker() {
+  call([this] {
+    for (auto& [name, vdevice] : vdevices_) vdevice->sessions.clear();
+    vdevices_.clear();
+  });
+  loop_->stop();
+  thread_.join();
+  // A thread that is in a program's memory for a session that is left will still post here.
+  if (left_) (void)loop_.release();
+}
+
+// A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
+void Worker::add(VdeviceSetup given) {
+  // What is posted must be copyable, which a ledger is not.
+  loop_->post([this, shared = std::make_shared<VdeviceSetup>(std::move(given))] {
+    VdeviceSetup& setup = *shared;
+    auto& entry = fabrics_[setup.fabric];
+    if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
+    ++entry.vdevices;
+    std::shared_ptr<Vdevice> vdevice(
+        new Vdevice(runner_, setup.tenant, std::move(setup.ledger), setup.rates),
+        [this, fabric = setup.fabric](Vdevice* gone) {
+          delete gone;
+          if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+        });
+    vdevice->permissions = setup.permissions;
+    vdevice->gsi = std::move(setup.gsi);
+    vdevice->netns = setup.netns;
+    vdevice->intake = std::move(setup.intake);
+    vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
+    rdma::Device& device = vdevice->device;
+    device.name = setup.name;
+    device.tenant = setup.tenant;
+    device.node_guid = setup.node_guid;
+    device.qp_numbers = setup.qp_numbers;
+    entry.fabric->add(&device);
+    vdevice->ibdev = setup.ibdev;
+    vdevice->no_direct = setup.no_direct;
+    vdevice->apply_limits(setup.limited);
+    vdevices_.emplace(setup.name, std::move(vdevice));
+  });
+}
+
+void Worker::remove(const std::string& name) {
+  call([&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    const std::shared_ptr<Vdevice> vdevice = it->second;
+    vdevices_.erase(it);
+    vdevice->gone = true;
+    for (auto& session : vdevice->sessions) session->device_gone();
+    vdevice->device.fabric->remove(&vdevice->device);
+    vdevice->device.gids.clear();
+  });
+}
+
+void Worker::set_port(const std::string& name, PortStatus status) {
+  loop_->post([this, name, status] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    rdma::Device& device = it->second->device;
+    const bool changed = device.port_active != status.active;
+    device.fabric->set_port(&device, status.active);
+    device.mtu = status.mtu;
+    device.ifindex = status.ifindex;
+    device.mac = status.mac;
+    if (!changed) return;
+    const auto event = status.active ? verbs::Event::kPortActive : verbs::Event::kPortError;
+    for (rdma::Context* context : device.contexts) context->raise(event, 1);
+  });
+}
+
+void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
+  loop_->post([this, name, gids = std::move(gids)]() mutable {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    rdma::Device& device = it->second->device;
+    if (device.gids == gids) return;
+    device.fabric->set_gids(&device, std::move(gids));
+    for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
+  });
+}
+
+void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files,
+                   const std::set<std::string>& later) {
+  call([&] {
+    for (const auto& [name, vdevice] : vdevices_)
+      vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
+    std::vector<Session*> adopted;
+    KnownFiles known;
+    for (auto& file : files) {
+      const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
+      const auto it = vdevices_.find(of.vdevice);
+      if (it == vdevices_.end() || it->second->netns != of.netns ||
+          it->second->device.node_guid != of.node_guid) {
+        spdlog::warn(
+            "vdevice {}: the session of process {} cannot be taken over: the vdevice is "
+            "not there",
+            of.vdevice, of.pid);
+        continue;
+      }
+      auto session =
+          Session::adopt(std::move(file), it->second, known, runner_, settings_, &Worker::forget);
+      if (!session) {
+        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", of.vdevice,
+                     of.pid, session.error().message());
+        continue;
+      }
+      spdlog::info("vdevice {}: took over the session of process {}", of.vdevice, of.pid);
+      if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
+        (*session)->pay(std::move(*room));
+      adopted.push_back(session->get());
+      it->second->sessions.push_back(std::move(*session));
+    }
+    for (Session* session : adopted) session->restore_pairs();
+    for (Session* session : adopted) session->restore_links();
+    for (Session* session : adopted) session->go_on();
+  });
+}
+
+// They stay in memory, and their descriptors open, until this process ends: nothing that undoes
+// anything is run.
+void Worker::leave_sessions() {
+  static auto* const left = new std::vector<std::shared_ptr<void>>;
+  static std::mutex mutex;
+  call([&] {
+    const std::lock_guard lock(mutex);
+    for (auto it = vdevices_.begin(); it != vdevices_.end();) {
+      const bool open = std::any_of(it->second->sessions.begin(), it->second->sessions.end(),
+                                    [](const auto& one) { return one->is_kept(); });
+      if (!open) {
+        ++it;
+        continue;
+      }
+      const auto fabric = fabrics_.find(it->second->device.fabric->name());
+      if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
+        left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
+      left->push_back(it->second);
+      left_ = true;
+      it = vdevices_.erase(it);
+    }
+  });
+}
+
+void Worker::forget(Session* over) {
+  const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
+  held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
+}
+
+// Its entrance bounds how many of these a vdevice has.
+struct Worker::Waiting {
+  Arrival arrival;
+  const Entrance::Waiting counted;
+  explicit Waiting(Arrival from) : arrival(std::move(from)), counted(arrival.entrance) {}
+  ~Waiting() {
+    if (arrival.socket.valid()) close_connection(arrival.account, std::move(arrival.socket));
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+};
+
+// In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
+void Worker::accept(const std::string& name, Arrival arrival) {
+  loop_->post([this, name, waiting = std::make_shared<Waiting>(std::move(arrival))] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return;
+    it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
+      begin_session(vdevice.lock(), std::move(waiting->arrival));
+    });
+  });
+}
+
+void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival) {
+  auto room = vdevice->gone ? base::fail(ENODEV, "the vdevice has gone") : make_room(*vdevice);
+  if (!room) return close_connection(arrival.account, std::move(arrival.socket));
+  auto session = Session::start(std::move(arrival), vdevice, runner_, settings_, &Worker::forget);
+  if (!session) return;
+  (*session)->pay(std::move(*room));
+  vdevice->sessions.push_back(std::move(*session));
+}
+
+VdeviceUse Worker::use(const std::string& name) {
+  return call([&]() -> VdeviceUse {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return {};
+    Vdevice& vdevice = *it->second;
+    VdeviceUse use;
+    for (const auto& session : vdevice.sessions)
+      if (session->context() != nullptr) ++use.sessions;
+    use.quota = vdevice.rows();
+    use.cpu = vdevice.cpu->total();
+    use.paced_bytes = vdevice.pacer->bytes();
+    use.paced_messages = vdevice.pacer->messages();
+    use.counters = vdevice.counters;
+    use.fabric = vdevice.device.fabric->counters;
+    use.traffic = vdevice.device.traffic;
+    return use;
+  });
+}
+
+VdeviceUse Worker::use_of_all(const std::string& name) {
+  constexpr size_t kBuckets = 1024;  // of the table, each about a queue pair
+  VdeviceUse of_qps;
+  size_t next = 0, buckets = 0;
+  const auto count_some = [&] {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return false;
+    const auto& qps = it->second->device.qps;
+    if (std::exchange(buckets, qps.bucket_count()) != buckets) {  // each has another place
+      of_qps = {};
+      next = 0;
+    }
+    for (const size_t end = std::min(next + kBuckets, buckets); next < end; ++next)
+      for (auto at = qps.begin(next); at != qps.end(next); ++at) {
+        rdma::Qp& qp = *at->second;
+        qp.collect_direct();
+        ++of_qps.qps_by_state[static_cast<size_t>(qp.state())];
+        if (qp.out != nullptr) ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);
+      }
+    return next < buckets;
+  };
+  while (call(count_some)) {
+  }
+  VdeviceUse all = use(name);
+  all.qps_by_state = of_qps.qps_by_state;
+  all.links_direct = of_qps.links_direct;
+  all.links_mediated = of_qps.links_mediated;
+  return all;
+}
+
+base::Result<void> Worker::check_limits(const std::string& name,
+                                        const std::vector<provisioning::Setting>& limits) {
+  return call([&]() -> base::Result<void> {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    return it->second->ledger.check_limits(limits);
+  });
+}
+
+base::Result<void> Worker::set_limits(const std::string& name,
+                                      const std::vector<provisioning::Setting>& limits,
+                                      bool limited) {
+  return call([&]() -> base::Result<void> {
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    if (auto set = it->second->ledger.set_limits(limits); !set) return set;
+    it->second->apply_limits(limited);
+    return {};
+  });
+}
+
+std::map<std::string, std::vector<provisioning::Row>> Worker::use_by_cgroup(
+    const std::string& name) {
+  return call([&] {
+    std::map<std::string, std::vector<provisioning::Row>> all;
+    const auto it = vdevices_.find(name);
+    if (it == vdevices_.end()) return all;
+    for (const auto& [path, known] : it->second->cgroups) {
+      const auto pool = known.lock();
+      if (pool == nullptr) continue;
+      for (const provisioning::Kind kind : provisioning::all_kinds())
+        if (const uint64_t used = pool->used(kind); used > 0)
+          all[path].push_back({kind, used, 0, 0});
+    }
+    return all;
+  });
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,129 @@
+// A data worker: one thread that runs whole fabrics.
+//
+// Everything of a fabric (vdevices, sessions, queue pairs, links) lives on the thread of one
+// worker, so the data path shares nothing and locks nothing. The control thread speaks to it by
+// post() and call(); a worker never waits for the control thread.
+#pragma once
+
+#include <array>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "transport/runner.h"
+#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/vdevice.h"
+
+namespace vrdma::vrdmad {
+
+// What a vdevice is made with; all of it was checked.
+struct VdeviceSetup {
+  std::string name, tenant, fabric;
+  uint64_t netns = 0;      // its cookie
+  uint64_t node_guid = 0;  // big-endian
+  provisioning::Ledger ledger;
+  std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
+  provisioning::Permissions permissions;
+  Rates rates;
+  bool limited = false;
+  std::string ibdev;
+  std::shared_ptr<RawGsi> gsi;
+  bool no_direct = false;
+  Intake::AccountRef intake;
+};
+
+struct PortStatus {
+  bool active = false;
+  uint32_t mtu = 0;  // bytes of the netdev
+  uint32_t ifindex = 0;
+  std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
+};
+
+struct VdeviceUse {
+  uint32_t sessions = 0;
+  std::vector<provisioning::Row> quota;
+  SessionCounters counters;
+  rdma::FabricCounters fabric;
+  rdma::TrafficCounters traffic;
+  std::array<uint32_t, 7> qps_by_state{};         // by verbs::QpState
+  uint32_t links_direct = 0, links_mediated = 0;  // queue pairs that send so
+  uint64_t paced_bytes = 0, paced_messages = 0;   // while it was limited
+  base::Duration cpu{};                           // the daemon's for it
+};
+
+class Worker {
+ public:
+  [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(const SessionSettings& settings,
+                                                                   unsigned index);
+  ~Worker();  // ends all sessions and the thread
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Control thread. The first four do not wait for the worker; it takes all in the order of the
+  // calls, so that a session that is accepted finds what was set before.
+  void add(VdeviceSetup setup);
+  void set_port(const std::string& name, PortStatus status);
+  void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
+  void accept(const std::string& name, Arrival arrival);
+  // Takes over the sessions of a dead daemon, of vdevices that are there; waits. Those of the
+  // fabrics `later` come with another call: until then their programs are told to wait.
+  void adopt(std::vector<std::unique_ptr<SessionFile>> files, const std::set<std::string>& later);
+  // Before the end: sessions are left as they are, for another daemon.
+  void leave_sessions();
+  void remove(const std::string& name);  // when it returns, no new work of it is executed
+  // Without what only a walk over its queue pairs tells: their states and links, direct traffic.
+  [[nodiscard]] VdeviceUse use(const std::string& name);
+  // With it; the worker serves others in between.
+  [[nodiscard]] VdeviceUse use_of_all(const std::string& name);
+  // Does not wait: see base::EventLoop::longest_pass().
+  [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
+  // What set_limits() would say, without doing it.
+  [[nodiscard]] base::Result<void> check_limits(const std::string& name,
+                                                const std::vector<provisioning::Setting>& limits);
+  // `limited`: all it does is mediated, and paced.
+  [[nodiscard]] base::Result<void> set_limits(const std::string& name,
+                                              const std::vector<provisioning::Setting>& limits,
+                                              bool limited);
+  // What its sessions use, by the control groups of their processes.
+  [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(
+      const std::string& name);
+
+ private:
+  explicit Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings)
+      : loop_(std::move(loop)), runner_(*loop_), settings_(settings) {}
+
+  // Runs `f` on the worker and waits for its result.
+  template <class F>
+  auto call(F f) -> decltype(f()) {
+    std::packaged_task<decltype(f())()> task(std::move(f));
+    auto result = task.get_future();
+    loop_->post([&task] { task(); });
+    return result.get();
+  }
+
+  struct Waiting;  // a connection that the worker has not taken yet
+  void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);
+  static void forget(Session* over);
+
+  std::unique_ptr<base::EventLoop> loop_;
+  transport::Runner runner_;
+  SessionSettings settings_;
+  std::thread thread_;
+  bool left_ = false;  // sessions, for another daemon
+
+  // The worker's thread only.
+  struct FabricEntry {
+    std::unique_ptr<rdma::Fabric> fabric;
+    size_t vdevices = 0;
+  };
+  std::map<std::string, FabricEntry> fabrics_;
+  std::map<std::string, std::shared_ptr<Vdevice>> vdevices_;
+};
+
+}  // namespace vrdma::vrdmad
