@@ -15,6 +15,10 @@ import re
 
 # The first that matches a test's name says in which builds it runs. What none matches runs in all.
 RULES = [(re.compile(pattern), builds.split()) for pattern, builds in [
+    # What takes long, with each build, mode and user.
+    (r"conformance\.(memory|stress)\.direct\.nobody", "release"),
+    (r"conformance\.(memory|stress)\.mediated\.root", "dev"),
+    (r"conformance\.(memory|stress)\.", ""),
     # Each pair.
     (r"(conformance|integration\.pingpong)\..*(direct\.nobody|mediated\.root)$", "release"),
     (r"(conformance|integration\.pingpong)\..*(direct\.root|mediated\.nobody)$", "dev"),
@@ -25,24 +29,24 @@ RULES = [(re.compile(pattern), builds.split()) for pattern, builds in [
      "release"),
     (r"integration\.perftest\.(read\.mediated\.nobody|send\.direct\.root)$", "dev"),
     (r"integration\.perftest\.", ""),
-    (r"integration\.(rdmacm|rdmacm_calls|rdmacm_storm|rdmacm_takeover|rsocket_signals)\.direct",
-     "release"),
-    (r"integration\.(rdmacm|rdmacm_calls|rdmacm_storm|rdmacm_takeover|rsocket_signals)\.mediated",
-     "dev"),
+    (r"integration\.(rdmacm|rdmacm_calls|rdmacm_storm|rsocket_signals)\.direct", "release"),
+    (r"integration\.(rdmacm|rdmacm_calls|rdmacm_storm|rsocket_signals)\.mediated", "dev"),
+    (r"integration\.rdmacm_takeover", "release"),  # a storm of it is tsan's
     (r"integration\.(rsocket|rsocket_datagram)\.mediated", "release"),
     (r"integration\.rsocket\.direct", "dev"),
     (r"integration\.rsocket_udpong\.direct", "release"),
     (r"integration\.(rsocket_datagram|rsocket_udpong)\.", ""),
     (r"integration\.takeover\.direct", "release"),
-    (r"integration\.takeover\.mediated", "dev"),  # and by tsan's daemon below
-    # Attacks: what the sanitizers see does not depend on the user, nor an outcome on the sanitizers.
-    (r"integration\.hostile\.root", "dev"),
-    (r"integration\.hostile\.nobody", "release"),
+    (r"integration\.takeover\.mediated", ""),  # but by tsan's daemon
+    # Attacks: an outcome does not depend on the sanitizers. By root they are tsan's.
+    (r"integration\.hostile\.nobody", "dev"),
+    (r"integration\.hostile\.root", ""),
     (r"integration\.hostile_(exit|hangs|identity)", "dev"),
     (r"integration\.hostile_", "release"),
     # It measures times, or that nothing happens.
     (r"integration\.(idle|bandwidth|standstill|packages|observe|slow_disk)", "release"),
-    (r"integration\.(churn|sweep|environment|bad_input|c_api|quota|isolation|raw_qp1|restore)",
+    (r"integration\.sweep", ""),  # but by tsan's daemon
+    (r"integration\.(churn|environment|bad_input|c_api|quota|isolation|raw_qp1|restore)",
      "dev"),
     # The same sources, watched by ASan and UBSan.
     (r"fuzz\.", "dev"),
@@ -50,7 +54,7 @@ RULES = [(re.compile(pattern), builds.split()) for pattern, builds in [
 
 def chosen(build, name, labels):
     if build == "tsan":
-        return "integration" in labels or "unit" in labels
+        return name != "integration.churn" and bool({"integration", "threads"} & set(labels))
     for pattern, builds in RULES:
         if pattern.match(name):
             return build in builds

@@ -39,20 +39,27 @@ function(vrdma_unit_headers)
     <mutex> <optional> <string> <thread> <vector>)
 endfunction()
 
-# vrdma_unit_test(core_base SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable a room,
-# <room>_test, each of its tests a test of CTest; with a sanitizer, whose programs are slow to begin,
-# all of them one.
+# vrdma_unit_test(core_base [THREADS] SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable
+# a room, <room>_test, each of its tests a test of CTest; with a sanitizer, whose programs are slow to
+# begin, all of them one. THREADS: threads or processes meet in it, which is ThreadSanitizer's matter.
 function(vrdma_unit_test room)
-  cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(TEST "THREADS" "" "SOURCES;LINK" ${ARGN})
+  set(labels unit)
+  if(TEST_THREADS)
+    list(APPEND labels threads)
+  endif()
   add_executable(${room}_test ${TEST_SOURCES})
   vrdma_target(${room}_test)
   target_link_libraries(${room}_test PRIVATE ${TEST_LINK} GTest::gmock GTest::gtest_main)
   if(NOT "${TEST_SOURCES}" MATCHES "\\.c(;|$)")  # where C is compiled too, its headers are asked for
     target_precompile_headers(${room}_test REUSE_FROM unit_headers)
   endif()
+  if(TEST_THREADS)
+    set_property(GLOBAL APPEND PROPERTY VRDMA_THREADED_TESTS ${room}_test)
+  endif()
   if(VRDMA_SANITIZE)
     add_test(NAME ${room}.all COMMAND ${room}_test --gtest_brief=1)
-    set_tests_properties(${room}.all PROPERTIES LABELS unit TIMEOUT 300)
+    set_tests_properties(${room}.all PROPERTIES LABELS "${labels}" TIMEOUT 300)
   else()
     gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
                          PROPERTIES LABELS unit TIMEOUT 120)
