@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""merge.py [--all] OUT BUILD...: makes OUT a directory in which one ctest runs the tests of the BUILDs
-that pairs.py chooses, or with --all those of all.
+"""merge.py [--all|--any] OUT BUILD...: makes OUT a directory in which one ctest runs the tests of the
+BUILDs that pairs.py chooses, with --all all of them, with --any those that it chooses in any build.
 
 A test is named <build>/<name>. What looks only at the tree (label lint) is taken from the first
 BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Long kinds run first.
@@ -36,7 +36,8 @@ def lines_of(build, first, every):
         labels = properties.get("LABELS", [])
         if ("lint" in labels and not first) or (name == "tsan" and not OF_TSAN & set(labels)):
             continue
-        if not every and not pairs.chosen(name, test["name"], labels):
+        builds = {"--all": [], "--any": ["release", "dev", "tsan"]}.get(every, [name])
+        if builds and not any(pairs.chosen(build, test["name"], labels) for build in builds):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]
@@ -49,7 +50,7 @@ def lines_of(build, first, every):
 
 
 if __name__ == "__main__":
-    every = sys.argv[1] == "--all"
+    every = sys.argv[1] if sys.argv[1].startswith("--") else None
     out, *builds = sys.argv[2 if every else 1:]
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
