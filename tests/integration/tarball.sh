@@ -1,0 +1,44 @@
+#!/bin/bash
+# tarball.sh: the archive of packaging/tarball runs on a machine that has a shell and nothing else: no loader,
+# no C library, none of the libraries that the daemon needs.
+#
+#   chroot: busybox, /opt/vrdma
+#   +--------------------------------+
+#   | vrdmad, vrdmactl   va -- eth0  |  (netns a)
+#   +--------------------------------+
+. "$(dirname "$0")/lib.sh"
+setup
+busybox=$(command -v busybox) || skip "busybox is not installed"
+ldd "$busybox" >/dev/null 2>&1 && skip "busybox is linked with libraries (the package busybox-static has another one)"
+XZ_OPT=-0 "$(dirname "$0")/../../packaging/tarball" "$BUILD" "$T/vrdma.tar.xz" || fail "there is no archive"
+
+root=$T/root
+mkdir -p "$root"/{bin,opt,proc,sys,dev,tmp}
+cp "$busybox" "$root/bin/busybox"
+for applet in sh readlink; do ln -s busybox "$root/bin/$applet"; done
+tar -C "$root/opt" -xf "$T/vrdma.tar.xz"
+# In mount and process namespaces of its own: whatever is mounted or started there ends with it.
+inside() { unshare --mount --pid --fork --kill-child --root "$root" /bin/sh -ec "$1"; }
+
+say "programs run and name their version"
+inside '/opt/vrdma/bin/vrdmactl --version; /opt/vrdma/sbin/vrdmad --version' >"$T/version.log" || fail "they do not run"
+grep -q '^vrdmad [0-9]' "$T/version.log" || fail "vrdmad does not name its version"
+
+say "the daemon makes a vdevice"
+netns_add a
+loose a eth0
+touch "$root/netns"
+mount --bind "/run/netns/$(ns a)" "$root/netns"
+status=0
+inside '
+  /bin/busybox mount -t proc proc /proc
+  /opt/vrdma/sbin/vrdmad --run-dir /tmp/r --state-dir /tmp/s >/tmp/log 2>&1 &
+  export VRDMA_RUN_DIR=/tmp/r
+  until /opt/vrdma/bin/vrdmactl version >/dev/null 2>&1; do /bin/busybox sleep 0.1; done
+  /opt/vrdma/bin/vrdmactl vdev create va --netns /netns --netdev eth0
+  /opt/vrdma/bin/vrdmactl vdev list
+  kill $!
+  wait $! || exit 3' >"$T/daemon.log" 2>&1 || status=$?
+umount "$root/netns"
+grep -q '^va *ACTIVE' "$T/daemon.log" || { cat "$root/tmp/log"; fail "there is no vdevice"; }
+[[ $status -eq 0 ]] || fail "the daemon ends with a status other than 0"
