@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/ipc/layout.h"
 #include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
