@@ -18,7 +18,7 @@
 //   - A receiver takes a message of a version that it serves if it is shorter than its own (the
 //   rest
 //     is zero) or longer with nothing but zeros beyond (core/ipc/socket.h). It refuses a request
-//     with anything but zeros behind the struct of its call (request_size): E2BIG.
+//     with anything but zeros behind the struct of its call: E2BIG.
 //   - A daemon fills a new field of a reply only for clients of the version that has it.
 // Messages of version 3 and older have no size; they are answered EPROTONOSUPPORT in a reply of the
 // length that they had.
@@ -420,11 +420,6 @@ struct Reply {
   Reply() : bytes{} {}
 };
 static_assert(sizeof(Reply) == 264);
-
-// Of the struct of a call; 0 if it has none, or if there is no such call. What follows it in
-// Request::bytes is zero.
-[[nodiscard]] size_t request_size(Call call);
-[[nodiscard]] bool has_zero_tail(const Request& request);
 
 // What the daemon writes as an event of a session. It never grows.
 struct EventMessage {

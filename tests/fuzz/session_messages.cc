@@ -11,6 +11,7 @@
 
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/worker/calls.h"
 #include "vrdmad/worker/worker.h"
 
 namespace {
@@ -88,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     request.call =
         static_cast<vrdma::ipc::Call>(static_cast<uint32_t>(request.call) % (kCalls + 2));
     if (request.reserved % 8 != 0) {  // mostly of a form that is taken
-      const size_t used = vrdma::ipc::request_size(request.call);
+      const size_t used = vrdma::vrdmad::traits_of(request.call).request;
       std::memset(request.bytes + used, 0, sizeof request.bytes - used);
       request.size = sizeof request;
       request.reserved = 0;

@@ -13,8 +13,6 @@
 
 namespace vrdma::vrdmad {
 
-using Stored = SessionFile::Kind;
-
 struct Who {
   char vdevice[64];
   uint64_t node_guid;
@@ -59,37 +57,6 @@ struct QpRecord {
   // verbs::Gid[groups] follow
 };
 
-// What of a request and its answer is kept, and what undoes it.
-struct Sizes {
-  ipc::Call call;
-  size_t request, reply;
-  ipc::Call undo;
-};
-[[nodiscard]] inline Sizes sizes_of(Stored kind) {
-  switch (kind) {
-    case Stored::kPd:
-      return {ipc::Call::kAllocPd, 0, sizeof(ipc::HandleReply), ipc::Call::kDeallocPd};
-    case Stored::kCq:
-      return {ipc::Call::kCreateCq, sizeof(ipc::CreateCqRequest), sizeof(ipc::CreateCqReply),
-              ipc::Call::kDestroyCq};
-    case Stored::kCqSize:
-      return {ipc::Call::kResizeCq, sizeof(ipc::ResizeCqRequest), sizeof(ipc::CreateCqReply), {}};
-    case Stored::kAh:
-      return {ipc::Call::kCreateAh, sizeof(verbs::AddressVector), sizeof(ipc::HandleReply),
-              ipc::Call::kDestroyAh};
-    case Stored::kMr:
-      return {ipc::Call::kRegMr, sizeof(ipc::RegMrRequest), sizeof(ipc::RegMrReply),
-              ipc::Call::kDeregMr};
-    case Stored::kSrq:
-      return {ipc::Call::kCreateSrq, sizeof(ipc::CreateSrqRequest), sizeof(ipc::CreateSrqReply),
-              ipc::Call::kDestroySrq};
-    case Stored::kQp:
-      return {ipc::Call::kCreateQp, sizeof(ipc::CreateQpRequest), sizeof(ipc::CreateQpReply),
-              ipc::Call::kDestroyQp};
-    default:
-      return {};
-  }
-}
 template <class T>
 [[nodiscard]] bool read(const SessionFile::Record& record, T* out) {
   if (record.size < sizeof *out) return false;

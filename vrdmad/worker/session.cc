@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "core/ipc/socket.h"
+#include "vrdmad/worker/calls.h"
 
 namespace vrdma::vrdmad {
 
@@ -24,9 +26,17 @@ namespace {
 // delivered to be taken first.
 constexpr auto kBereavement = std::chrono::milliseconds(300);
 
-bool is_raw(const ipc::Request& request) {
-  return request.call == Call::kCreateQp &&
-         request.create_qp.type == static_cast<uint32_t>(verbs::QpType::kRawPacket);
+bool may_have_fds(const ipc::Request& request) {
+  const CallTraits::Beside beside = traits_of(request.call).beside;
+  return beside == CallTraits::kFds ||
+         (beside == CallTraits::kFdsIfRaw &&
+          request.create_qp.type == static_cast<uint32_t>(verbs::QpType::kRawPacket));
+}
+
+// A request of a newer client has something that this daemon does not know.
+bool has_zero_tail(const ipc::Request& request) {
+  return std::all_of(request.bytes + traits_of(request.call).request, std::end(request.bytes),
+                     [](uint8_t byte) { return byte == 0; });
 }
 
 }  // namespace
@@ -233,19 +243,14 @@ void Session::on_handed_over(Intake::Received received) {
 }
 
 void Session::on_request(const ipc::Request& request, Fds fds) {
-  if (request.magic != ipc::kMagic ||
-      (!fds.empty() && request.call != Call::kHello && request.call != Call::kOpenXrcd &&
-       request.call != Call::kImportDevice && !is_raw(request)))
-    return end(true);
+  if (request.magic != ipc::kMagic || (!fds.empty() && !may_have_fds(request))) return end(true);
   if (comes_too_soon(request) || asks_mappings(request)) return;
   handle(request, std::move(fds));
 }
 
 // Registrations beyond mr_rate wait here. The program is patient: to it the daemon is busy.
 bool Session::comes_too_soon(const ipc::Request& request) {
-  if (context_ == nullptr || (request.call != Call::kRegMr && request.call != Call::kReregMr &&
-                              request.call != Call::kImportMr))
-    return false;
+  if (context_ == nullptr || !traits_of(request.call).paced) return false;
   const auto now = base::EventLoop::now();
   auto& bucket = vdevice_->registrations;
   bucket.spend(now, 1);
@@ -299,7 +304,7 @@ void Session::handle(const ipc::Request& request, Fds fds) {
     ++vdevice_->counters.refused;
     return refuse_version(request);
   }
-  if (!ipc::has_zero_tail(request)) {
+  if (!has_zero_tail(request)) {
     answer.reply.error = E2BIG;
   } else if (request.call == Call::kResume && context_ == nullptr && greeting_ == nullptr &&
              fds.empty()) {
@@ -347,56 +352,17 @@ void Session::send_answer(Answer answer) {
 }
 
 int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
+  const CallTraits& call = traits_of(request.call);
+  if (call.needs != CallTraits::kConnection && context_ == nullptr) return ENOTCONN;
+  if (call.needs == CallTraits::kVdevice && vdevice_->gone) return EIO;
   switch (request.call) {
     case Call::kProbe:
       return probe(answer);
     case Call::kHello:
       return hello(request.hello, std::move(fds), answer);
-    case Call::kProve:
-      return prove(answer);
-    default:
-      break;
-  }
-  if (request.call == Call::kOpenXrcd && context_ != nullptr && !vdevice_->gone)
-    return open_xrcd(request.open_xrcd, std::move(fds), answer);
-  if (request.call == Call::kImportDevice && context_ != nullptr && !vdevice_->gone)
-    return import_device(std::move(fds));
-  if (is_raw(request) && context_ != nullptr && !vdevice_->gone)
-    return create_qp(request.create_qp, std::move(fds), answer);
-  if (context_ == nullptr) return ENOTCONN;
-  switch (request.call) {
     case Call::kGoodbye:
       goodbye_ = true;
       return 0;
-    case Call::kDeallocPd:
-      return dealloc_pd(request.handle.handle);
-    case Call::kDeregMr:
-      return dereg_mr(request.handle.handle, answer);
-    case Call::kDeallocMw:
-      return dealloc_mw(request.handle.handle, answer);
-    case Call::kDestroyChannel:
-      return destroy_channel(request.handle.handle);
-    case Call::kDestroyCq:
-      return destroy_cq(request.handle.handle);
-    case Call::kDestroySrq:
-      return destroy_srq(request.handle.handle);
-    case Call::kDestroyQp:
-      return destroy_qp(request.handle.handle);
-    case Call::kCloseXrcd:
-      return close_xrcd(request.handle.handle);
-    case Call::kDestroyFlow:
-      return destroy_flow(request.handle.handle);
-    case Call::kDestroyAh:
-      return destroy_ah(request.handle.handle);
-    case Call::kDetachMcast:
-      return mcast(request.mcast, false);
-    case Call::kQueryQp:
-      return query_qp(request.handle.handle, answer);
-    default:
-      break;
-  }
-  if (vdevice_->gone) return EIO;
-  switch (request.call) {
     case Call::kQueryDevice:
       return query_device(answer);
     case Call::kQueryPort:
@@ -405,45 +371,76 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
       return query_gids(request.gids, answer);
     case Call::kAllocPd:
       return alloc_pd(answer);
-    case Call::kHold:
-      return hold(request.hold, answer);
+    case Call::kDeallocPd:
+      return dealloc_pd(request.handle.handle);
     case Call::kRegMr:
       return reg_mr(request.reg_mr, answer);
+    case Call::kDeregMr:
+      return dereg_mr(request.handle.handle, answer);
     case Call::kReregMr:
       return rereg_mr(request.rereg_mr, answer);
+    case Call::kAllocMw:
+      return alloc_mw(request.alloc_mw, answer);
+    case Call::kImportDevice:
+      return import_device(std::move(fds));
     case Call::kImportPd:
       return import_pd(request.handle.handle, answer);
     case Call::kImportMr:
       return import_mr(request.import_mr, answer);
-    case Call::kAllocMw:
-      return alloc_mw(request.alloc_mw, answer);
+    case Call::kDeallocMw:
+      return dealloc_mw(request.handle.handle, answer);
     case Call::kCreateChannel:
       return create_channel(answer);
+    case Call::kDestroyChannel:
+      return destroy_channel(request.handle.handle);
     case Call::kCreateCq:
       return create_cq(request.create_cq, answer);
     case Call::kResizeCq:
       return resize_cq(request.resize_cq, answer);
+    case Call::kDestroyCq:
+      return destroy_cq(request.handle.handle);
     case Call::kCreateSrq:
       return create_srq(request.create_srq, answer);
     case Call::kModifySrq:
       return modify_srq(request.modify_srq);
     case Call::kQuerySrq:
       return query_srq(request.handle.handle, answer);
+    case Call::kDestroySrq:
+      return destroy_srq(request.handle.handle);
     case Call::kCreateQp:
-      return create_qp(request.create_qp, {}, answer);
-    case Call::kCreateFlow:
-      return create_flow(request.create_flow, answer);
-    case Call::kOpenQp:
-      return open_qp(request.open_qp, answer);
+      return create_qp(request.create_qp, std::move(fds), answer);
     case Call::kModifyQp:
       return modify_qp(request.modify_qp, answer);
+    case Call::kQueryQp:
+      return query_qp(request.handle.handle, answer);
+    case Call::kDestroyQp:
+      return destroy_qp(request.handle.handle);
     case Call::kCreateAh:
       return create_ah(request.create_ah, answer);
+    case Call::kDestroyAh:
+      return destroy_ah(request.handle.handle);
     case Call::kAttachMcast:
       return mcast(request.mcast, true);
-    default:
-      return EOPNOTSUPP;
+    case Call::kDetachMcast:
+      return mcast(request.mcast, false);
+    case Call::kOpenXrcd:
+      return open_xrcd(request.open_xrcd, std::move(fds), answer);
+    case Call::kCloseXrcd:
+      return close_xrcd(request.handle.handle);
+    case Call::kOpenQp:
+      return open_qp(request.open_qp, answer);
+    case Call::kCreateFlow:
+      return create_flow(request.create_flow, answer);
+    case Call::kDestroyFlow:
+      return destroy_flow(request.handle.handle);
+    case Call::kResume:
+      break;  // of an open session, or of one that has said hello
+    case Call::kProve:
+      return prove(answer);
+    case Call::kHold:
+      return hold(request.hold, answer);
   }
+  return EOPNOTSUPP;
 }
 
 int Session::charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges) {

@@ -119,6 +119,9 @@ class Session final : private transport::Runnable, private provisioning::Request
   void send_events_later();
   // session_adopt.cc
   void remember(const ipc::Request& request, const ipc::Reply& reply);
+  void keep_made(const ipc::Request& request, const ipc::Reply& reply);
+  void keep_changed(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply);
+  void erase(SessionFile::Kind kind, uint32_t handle);
   void keep(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply,
             uint32_t sequence = 0);
   void will_serve(const ipc::Request& request);

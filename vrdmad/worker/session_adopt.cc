@@ -15,6 +15,7 @@
 #include "core/rdma/qp_state.h"
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/records/session_records.h"
+#include "vrdmad/worker/calls.h"
 #include "vrdmad/worker/session.h"
 
 namespace vrdma::vrdmad {
@@ -24,26 +25,6 @@ using base::Fd;
 using base::pass;
 using base::Result;
 using ipc::Call;
-
-namespace {
-
-bool undoes(Call call) {
-  switch (call) {
-    case Call::kDeallocPd:
-    case Call::kDeregMr:
-    case Call::kDestroyChannel:
-    case Call::kDestroyCq:
-    case Call::kDestroySrq:
-    case Call::kDestroyQp:
-    case Call::kDestroyAh:
-    case Call::kDetachMcast:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
 
 std::optional<SessionSummary> summary_of(const SessionFile& file) {
   Who who{};
@@ -151,19 +132,19 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
   std::optional<std::pair<Stored, uint32_t>> unanswered;
   for (const auto kind : {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr,
                           Stored::kSrq, Stored::kQp}) {
-    const Sizes sizes = sizes_of(kind);
+    const CallTraits& maker = maker_of(kind);
     for (const auto& record : file.all(kind)) {
-      if (record.size != sizes.request + sizes.reply) return fail(EINVAL, "its state is damaged");
+      if (record.size != maker.request + maker.reply) return fail(EINVAL, "its state is damaged");
       ipc::Request request;
       ipc::Reply wanted;
-      request.call = sizes.call;
-      std::memcpy(request.bytes, record.data, sizes.request);
-      std::memcpy(wanted.bytes, record.data + sizes.request, sizes.reply);
+      request.call = maker.call;
+      std::memcpy(request.bytes, record.data, maker.request);
+      std::memcpy(wanted.bytes, record.data + maker.request, maker.reply);
       Answer answer;
       forced_ = &wanted;
       const int error = dispatch(request, {}, &answer);
       forced_ = nullptr;
-      if (error != 0 || std::memcmp(answer.reply.bytes, wanted.bytes, sizes.reply) != 0)
+      if (error != 0 || std::memcmp(answer.reply.bytes, wanted.bytes, maker.reply) != 0)
         return fail(error != 0 ? error : EEXIST,
                     "what it had cannot be made again: " +
                         std::string(std::strerror(error != 0 ? error : EEXIST)));
@@ -206,7 +187,7 @@ Result<void> Session::serve_again(SessionFile& file, const ProcessFiles& files) 
   if (unanswered) {  // the program will ask for another
     ipc::Request request;
     Answer answer;
-    request.call = sizes_of(unanswered->first).undo;
+    request.call = remover_of(unanswered->first).call;
     request.handle.handle = unanswered->second;
     (void)dispatch(request, {}, &answer);
     file.erase(unanswered->first, unanswered->second);
@@ -359,7 +340,9 @@ bool Session::serve_repeated(const ipc::Request& request, Answer* answer) {
     answer->reply.modify_qp.state = qp->attributes.state;
     answer->reply.modify_qp.direct = to == verbs::QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
   } else {
-    if (!undoes(request.call)) return false;
+    if (const auto effect = traits_of(request.call).effect;
+        effect != CallTraits::kRemoves && effect != CallTraits::kUndoes)
+      return false;
     const int error = dispatch(request, {}, answer);
     answer->reply.error = error == EINVAL ? 0 : error;  // it was done
   }

@@ -7,146 +7,91 @@
 
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/records/session_records.h"
+#include "vrdmad/worker/calls.h"
 #include "vrdmad/worker/session.h"
 
 namespace vrdma::vrdmad {
 
-using base::Fd;
-using ipc::Call;
-
-namespace {
-
-bool changes_nothing(Call call) {
-  switch (call) {
-    case Call::kProbe:
-    case Call::kHello:
-    case Call::kProve:
-    case Call::kGoodbye:
-    case Call::kQueryDevice:
-    case Call::kQueryPort:
-    case Call::kQueryGids:
-    case Call::kQuerySrq:
-    case Call::kQueryQp:
-    case Call::kResume:
-    case Call::kHold:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
 void Session::will_serve(const ipc::Request& request) {
-  if (file_ != nullptr && request.sequence != 0 && !changes_nothing(request.call))
+  if (file_ != nullptr && request.sequence != 0 &&
+      traits_of(request.call).effect != CallTraits::kNone)
     file_->set_begun(request.sequence);
 }
 
 void Session::keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
                    uint32_t sequence) {
-  const Sizes sizes = sizes_of(kind);
+  const CallTraits& maker = maker_of(kind);
   uint8_t record[sizeof request.bytes + sizeof reply.bytes];
-  std::memcpy(record, request.bytes, sizes.request);
-  std::memcpy(record + sizes.request, reply.bytes, sizes.reply);
-  file_->put(kind, reply.handle.handle, record, sizes.request + sizes.reply, sequence);
+  std::memcpy(record, request.bytes, maker.request);
+  std::memcpy(record + maker.request, reply.bytes, maker.reply);
+  file_->put(kind, reply.handle.handle, record, maker.request + maker.reply, sequence);
 }
 
 // A request was served: what has to be served again by another daemon is written down before the
 // program learns of it.
 void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
-  if (file_ == nullptr || changes_nothing(request.call)) return;
-  const uint32_t handle = request.handle.handle;
-  switch (request.call) {
-    case Call::kAllocPd:
-      keep(Stored::kPd, request, reply, reply.sequence);
+  const CallTraits& call = traits_of(request.call);
+  if (file_ == nullptr || call.effect == CallTraits::kNone) return;
+  switch (call.effect) {
+    case CallTraits::kNone:
       break;
-    case Call::kDeallocPd:
-      file_->erase(Stored::kPd, handle);
+    case CallTraits::kMakes:
+      keep_made(request, reply);
       break;
-    case Call::kRegMr:
-      keep(Stored::kMr, request, reply, reply.sequence);
+    case CallTraits::kChanges:
+    case CallTraits::kUndoes:
+      if (call.stored) keep_changed(*call.stored, request, reply);
       break;
-    case Call::kReregMr: {
-      const rdma::Mr* mr = context_->mrs.find(request.rereg_mr.handle);
-      ipc::Request as_made;
-      ipc::Reply answer;
-      as_made.reg_mr = request.rereg_mr.to;
-      answer.reg_mr = {mr->handle, mr->key, mr->region.length};
-      keep(Stored::kMr, as_made, answer);
+    case CallTraits::kRemoves:
+      if (call.stored) erase(*call.stored, request.handle.handle);
       break;
-    }
-    case Call::kDeregMr:
-      file_->erase(Stored::kMr, handle);
-      break;
-    case Call::kCreateChannel: {
-      const uint32_t made = reply.create_channel.handle;
-      const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->write_end).inode};
-      file_->put(Stored::kChannel, made, &record, sizeof record, reply.sequence);
-      break;
-    }
-    case Call::kDestroyChannel:
-      file_->erase(Stored::kChannel, handle);
-      break;
-    case Call::kCreateCq:
-      keep(Stored::kCq, request, reply, reply.sequence);
-      break;
-    case Call::kResizeCq:
-      keep(Stored::kCqSize, request, reply);
-      break;
-    case Call::kDestroyCq:
-      file_->erase(Stored::kCqSize, handle);
-      file_->erase(Stored::kCq, handle);
-      break;
-    case Call::kCreateAh:
-      keep(Stored::kAh, request, reply, reply.sequence);
-      break;
-    case Call::kDestroyAh:
-      file_->erase(Stored::kAh, handle);
-      break;
-    case Call::kCreateQp: {
-      const auto type = static_cast<verbs::QpType>(request.create_qp.type);
-      if (type != verbs::QpType::kRc && type != verbs::QpType::kUc && type != verbs::QpType::kUd)
-        file_->forbid("it had XRC or raw packet queue pairs");
-      keep(Stored::kQp, request, reply, reply.sequence);
-      break;
-    }
-    case Call::kDestroyQp:
-      file_->erase(Stored::kQpState, handle);
-      file_->erase(Stored::kQp, handle);
-      break;
-    case Call::kModifyQp:  // on_qp_changed
-    case Call::kAttachMcast:
-    case Call::kDetachMcast:
-      if (const rdma::Qp* qp = context_->qps.find(handle); qp != nullptr) keep_state(*qp);
-      break;
-    case Call::kCreateSrq:
-      if (request.create_srq.xrcd != ipc::kNoObject) break;  // it has an XRC domain
-      keep(Stored::kSrq, request, reply, reply.sequence);
-      break;
-    case Call::kModifySrq: {
-      const SrqSizeRecord record{context_->srqs.find(handle)->max_wr};
-      file_->put(Stored::kSrqSize, handle, &record, sizeof record);
-      break;
-    }
-    case Call::kDestroySrq:
-      file_->erase(Stored::kSrqSize, handle);
-      file_->erase(Stored::kSrq, handle);
-      break;
-    case Call::kAllocMw:
-      file_->forbid("it had memory windows");
-      break;
-    case Call::kOpenXrcd:
-      file_->forbid("it had XRC domains");
-      break;
-    case Call::kImportDevice:
-    case Call::kImportPd:
-    case Call::kImportMr:
-      file_->forbid("it imported objects");
-      break;
-    default:
+    case CallTraits::kForeign:
+      file_->forbid(call.foreign);
       break;
   }
   if (reply.sequence != 0) file_->set_answered(reply);
+}
+
+void Session::keep_made(const ipc::Request& request, const ipc::Reply& reply) {
+  const Stored kind = *traits_of(request.call).stored;
+  if (kind == Stored::kChannel) {  // which is known by its end, not by what was asked for
+    const uint32_t made = reply.create_channel.handle;
+    const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->write_end).inode};
+    return file_->put(kind, made, &record, sizeof record, reply.sequence);
+  }
+  if (kind == Stored::kSrq && request.create_srq.xrcd != ipc::kNoObject) return;  // XRC: forbidden
+  const auto type = static_cast<verbs::QpType>(request.create_qp.type);
+  if (kind == Stored::kQp && type != verbs::QpType::kRc && type != verbs::QpType::kUc &&
+      type != verbs::QpType::kUd)
+    file_->forbid("it had XRC or raw packet queue pairs");
+  keep(kind, request, reply, reply.sequence);
+}
+
+void Session::keep_changed(Stored kind, const ipc::Request& request, const ipc::Reply& reply) {
+  const uint32_t handle = request.handle.handle;
+  if (kind == Stored::kMr) {
+    const rdma::Mr* mr = context_->mrs.find(handle);
+    ipc::Request as_made;
+    ipc::Reply answer;
+    as_made.reg_mr = request.rereg_mr.to;
+    answer.reg_mr = {mr->handle, mr->key, mr->region.length};
+    keep(kind, as_made, answer);
+  } else if (kind == Stored::kSrqSize) {
+    const SrqSizeRecord record{context_->srqs.find(handle)->max_wr};
+    file_->put(kind, handle, &record, sizeof record);
+  } else if (kind == Stored::kQpState) {  // also when it changes by itself: on_qp_changed
+    if (const rdma::Qp* qp = context_->qps.find(handle); qp != nullptr) keep_state(*qp);
+  } else {
+    keep(kind, request, reply);
+  }
+}
+
+// With what was changed of it, which goes first.
+void Session::erase(Stored kind, uint32_t handle) {
+  if (kind == Stored::kCq) file_->erase(Stored::kCqSize, handle);
+  if (kind == Stored::kQp) file_->erase(Stored::kQpState, handle);
+  if (kind == Stored::kSrq) file_->erase(Stored::kSrqSize, handle);
+  file_->erase(kind, handle);
 }
 
 void Session::keep_state(const rdma::Qp& qp) {

@@ -74,22 +74,5 @@ TEST(Messages, FitTheirFixedSizes) {
   for (const uint8_t byte : reply.bytes) EXPECT_EQ(byte, 0);
 }
 
-TEST(Messages, HaveZerosBehindTheStructOfTheirCall) {
-  for (uint32_t call = 0; call <= static_cast<uint32_t>(kLastCall) + 1; ++call) {
-    Request request;
-    request.call = static_cast<Call>(call);
-    const size_t used = request_size(request.call);
-    ASSERT_LE(used, sizeof request.bytes);
-    EXPECT_TRUE(has_zero_tail(request));
-    if (used > 0) request.bytes[used - 1] = 1;
-    EXPECT_TRUE(has_zero_tail(request));
-    request.bytes[used] = 1;
-    EXPECT_FALSE(has_zero_tail(request)) << call;
-    request.bytes[used] = 0;
-    request.bytes[sizeof request.bytes - 1] = 1;
-    EXPECT_FALSE(has_zero_tail(request)) << call;
-  }
-}
-
 }  // namespace
 }  // namespace vrdma::ipc

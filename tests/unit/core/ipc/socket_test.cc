@@ -154,7 +154,7 @@ TEST_F(Sockets, TakeMessagesOfOtherSizes) {
     if (!got) return got.error().code();
     EXPECT_EQ(sent.reg_mr.addr, length >= offsetof(Request, reg_mr) + 8 ? 0x1122u : 0u);
     EXPECT_EQ(sent.reg_mr.length, length >= offsetof(Request, reg_mr) + 16 ? 7u : 0u);
-    EXPECT_TRUE(has_zero_tail(sent));
+    for (size_t i = sizeof sent.reg_mr; i < sizeof sent.bytes; ++i) EXPECT_EQ(sent.bytes[i], 0);
     return 0;
   };
   EXPECT_EQ(take(sizeof request, sizeof request), 0);
