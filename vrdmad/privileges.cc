@@ -19,7 +19,7 @@ constexpr std::array kNeeded{
     unsigned{CAP_SYS_PTRACE},
     // to open the same for writing, which their mode allows to their owner alone, and
     // /dev/userfaultfd where a host gives it to a group: core/rdma/process.cc,
-    // vrdmad/worker/session.cc
+    // vrdmad/worker/session_hello.cc
     unsigned{CAP_DAC_OVERRIDE},
     // whose namespace a socket is of (SIOCGSKNS), addresses of other namespaces
     // (IFA_TARGET_NETNSID),

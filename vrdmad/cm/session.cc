@@ -1,17 +1,13 @@
 #include "vrdmad/cm/session.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <optional>
 
 #include "core/base/random.h"
-#include "core/ipc/socket.h"
 #include "vrdmad/cm/cm.h"
 
 namespace vrdma::vrdmad {
@@ -71,12 +67,14 @@ bool changes_nothing(CmCall call) {
 }  // namespace
 
 CmSession::CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
-                     Fd socket, std::function<void(CmSession*)> ended)
+                     Fd socket, std::shared_ptr<Caller> caller,
+                     std::function<void(CmSession*)> ended)
     : cm_(cm),
       space_(std::move(space)),
       user_(cm.user(*space_, who.process.uid())),
-      socket_(std::move(socket)),
       ended_(std::move(ended)),
+      talk_(cm.loop(), space_->intake, std::move(socket), std::move(caller), 0,
+            [this] { on_socket(); }),
       who_(who) {}
 
 void CmSession::set_counted(bool counted) {
@@ -95,8 +93,7 @@ CmSession::~CmSession() {
   set_counted(false);
   user_->requests.leave(*this);
   death_watch_.reset();
-  watch_.reset();
-  close_connection(space_->intake, std::move(socket_));
+  talk_.close();
 }
 
 base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
@@ -108,26 +105,19 @@ base::Result<std::unique_ptr<CmSession>> CmSession::start(Cm& cm,
   who.process = arrival.caller->peer();
   who.privileged = arrival.caller->peer().uid() == 0;
   for (uint64_t& part : who.secret) part = cm.secret();
-  std::unique_ptr<CmSession> session(
-      new CmSession(cm, std::move(space), who, std::move(arrival.socket), std::move(ended)));
+  std::unique_ptr<CmSession> session(new CmSession(cm, std::move(space), who,
+                                                   std::move(arrival.socket),
+                                                   std::move(arrival.caller), std::move(ended)));
   session->set_counted(true);
-  session->caller_ = std::move(arrival.caller);
-  if (!session->watch_socket()) return base::fail(ENFILE, "watch an rdma_cm session");
+  if (!session->talk_.listen()) return base::fail(ENFILE, "watch an rdma_cm session");
   return session;
-}
-
-bool CmSession::watch_socket() {
-  auto watch =
-      cm_.loop().watch(socket_.get(), EPOLLIN | EPOLLRDHUP, [this](uint32_t) { on_socket(); });
-  if (watch) watch_ = std::move(*watch);
-  return watch.has_value();
 }
 
 uint64_t CmSession::netns() const { return space_->cookie; }
 
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
-  watch_.reset();
+  talk_.stop();
   file_ = {};  // nobody takes it over, whatever becomes of us
   ended_(this);
 }
@@ -139,68 +129,53 @@ void CmSession::end_badly() {
 
 // The socket is readable again, or still.
 void CmSession::admitted() {
-  if (!over_ && !watch_socket()) end();
+  if (!over_ && !talk_.listen()) end();
 }
 
 void CmSession::on_socket() {
   if (!user_->requests.admits(*this)) {
     ++cm_.counters().delayed;
-    return watch_.reset();
-  }
-  switch (look_at_next(socket_.get())) {
-    case Next::kNothing:
-      return;
-    case Next::kDescriptors:  // no request takes any: they stay there, for the intake to close
-      return end_badly();
-    case Next::kError:
-      return end();
-    case Next::kMessage:
-      break;
+    return talk_.stop();
   }
   ipc::CmRequest request;
-  std::vector<Fd> none;
-  ipc::Sender sender;
-  const auto received = ipc::receive(socket_.get(), &request, &none, &sender);
-  if (!received && received.error().code() == ECONNRESET) return end();
+  switch (talk_.hear(&request)) {
+    case Talk::Heard::kNothing:
+      return;
+    case Talk::Heard::kEnd:
+      return end();
+    case Talk::Heard::kDescriptors:  // which no request takes; the intake will close them
+    case Talk::Heard::kNonsense:
+      return end_badly();
+    case Talk::Heard::kRequest:
+      break;
+  }
   provisioning::RequestRate::has_read(*this);
-  if (!received || request.magic != ipc::kCmMagic) return end_badly();
+  if (!Talk::is_served(request)) {
+    if (talk_.refuse_version(request, name()) != 0) end_badly();
+    return;
+  }
   ipc::CmReply reply;
   reply.sequence = request.sequence;
   Fd beside;
-  if (request.version < ipc::kCmOldestVersion || request.version > ipc::kCmVersion) {
-    reply.error = EPROTONOSUPPORT;
-    const bool unsized = request.version < ipc::kCmOldestVersion;
-    if (unsized) reply.version = request.version;
-    const size_t length = unsized ? ipc::kCmUnsizedReplyLength : sizeof reply;
-    if (request.quiet == 0 && !ipc::send_message(socket_.get(), &reply, length)) end_badly();
-    return;
-  }
-  if (caller_ != nullptr) reply.error = identify(sender);
-  if (reply.error != 0) {
-    ++refusals_;
-  } else if (request.call == CmCall::kResume) {
+  if (talk_.caller() != nullptr) reply.error = identify();
+  if (reply.error == 0 && request.call == CmCall::kResume) {
     reply.error = resume(request);
     if (reply.error == 0) return;
-  } else {
+  } else if (reply.error == 0) {
     serve(request, &reply, &beside);
   }
-  if (request.quiet == 0) answer(reply, beside);
-  if (refusals_ >= 3) return end_badly();
+  answer(&reply, beside);
+  if (talk_.has_failed()) return end_badly();
   settle();
 }
 
 // Only the process that connected may begin; it may not have become another program, or another
 // user's, since.
-int CmSession::identify(const ipc::Sender& sender) {
-  const auto who = caller_->check(sender);
-  if (who) {
-    caller_.reset();
-    return 0;
-  }
-  if (const uint64_t so_far = ++cm_.counters().unproven; std::has_single_bit(so_far))
-    spdlog::warn("netns {}: refused a program's rdma_cm session: {} ({} so far)", netns(),
-                 who.error().message(), so_far);
-  return who.error().code() == EACCES ? EACCES : EPERM;
+int CmSession::identify() {
+  const auto who = talk_.check();
+  if (!who) return talk_.refuse(who.error(), name(), &cm_.counters().unproven);
+  talk_.forget_caller();
+  return 0;
 }
 
 void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
@@ -223,12 +198,12 @@ void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* be
   if (CmSession* other = std::exchange(taken_from_, nullptr)) other->file_.commit();
 }
 
-void CmSession::answer(const ipc::CmReply& reply, const Fd& beside) {
+void CmSession::answer(ipc::CmReply* reply, const Fd& beside) {
   std::vector<int> sent;
   if (beside.valid()) sent.push_back(beside.get());
   // Who does not read the answers does not get to ask more.
-  if (auto ok = ipc::send_message(socket_.get(), &reply, sizeof reply, sent); !ok)
-    ok.error().code() == EAGAIN ? end_badly() : end();
+  if (const int error = talk_.answer(reply, sent); error != 0)
+    error == EAGAIN ? end_badly() : end();
 }
 
 uint32_t CmSession::new_handle() {

@@ -13,12 +13,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/ipc/cm_messages.h"
 #include "provisioning/request_rate.h"
 #include "qp1mux/cm_id.h"
+#include "vrdmad/broker/conversation.h"
 #include "vrdmad/broker/identity.h"
 #include "vrdmad/cm/events.h"
 #include "vrdmad/records/cm_session_file.h"
@@ -82,17 +84,19 @@ class CmSession final : private provisioning::RequestRate::Reader {
     uint32_t backlog = 0, unheard = 0;
   };
 
-  CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
-            base::Fd socket, std::function<void(CmSession*)> ended);
+  using Talk = Conversation<ipc::CmRequest, ipc::CmReply>;
 
-  [[nodiscard]] bool watch_socket();
+  CmSession(Cm& cm, std::shared_ptr<CmNamespace> space, const CmSessionFile::Who& who,
+            base::Fd socket, std::shared_ptr<Caller> caller, std::function<void(CmSession*)> ended);
+
   void on_socket();
   void admitted() override;
   void set_counted(bool counted);
   void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
-  void answer(const ipc::CmReply& reply, const base::Fd& beside);
+  void answer(ipc::CmReply* reply, const base::Fd& beside);
   void end_badly();  // because of what it sent
-  [[nodiscard]] int identify(const ipc::Sender& sender);
+  [[nodiscard]] int identify();
+  [[nodiscard]] std::string name() const { return "rdma_cm in netns " + std::to_string(netns()); }
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   [[nodiscard]] int command(const ipc::CmRequest& request, Id& id, ipc::CmReply* reply);
   int take(const ipc::CmRequest& request, ipc::CmReply* reply);
@@ -128,7 +132,7 @@ class CmSession final : private provisioning::RequestRate::Reader {
   void keep(const Id& id);
   void take_over();
   int resume(const ipc::CmRequest& request);
-  void attach(base::Fd socket, uint32_t sequence);
+  void go_on_at(Talk* fresh);
 
   [[nodiscard]] static ipc::CmAttributes attributes(const qp1mux::CmId& cm,
                                                     const ipc::CmWhere& where);
@@ -139,14 +143,12 @@ class CmSession final : private provisioning::RequestRate::Reader {
   Cm& cm_;
   const std::shared_ptr<CmNamespace> space_;
   const std::shared_ptr<CmUser> user_;
-  base::Fd socket_;
-  std::function<void(CmSession*)> ended_;
-  base::EventLoop::Watch watch_;
+  const std::function<void(CmSession*)> ended_;
+  Talk talk_;
   CmSessionFile file_;
   CmSessionFile::Who who_{};
   base::EventLoop::Watch death_watch_;  // without a connection
   base::Fd pidfd_;                      // likewise
-  std::shared_ptr<Caller> caller_;      // until its first request
   ipc::CmReply last_;                   // of the dead daemon
   bool over_ = false;
   CmSession* taken_from_ = nullptr;  // an id, by the request that is being served
@@ -154,7 +156,6 @@ class CmSession final : private provisioning::RequestRate::Reader {
   bool serving_ = false;             // a request, with whose answer what it changes takes effect
   std::vector<uint32_t> touched_;    // channels with something to tell, then
   CmEvents events_;
-  unsigned refusals_ = 0;  // of the process
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;
 };

@@ -1,9 +1,7 @@
 // rdma_cm sessions outlive the daemon: what is written down of each, and how another one goes on.
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
-#include "core/ipc/socket.h"
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/cm/session.h"
 
@@ -39,7 +37,7 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());
   std::unique_ptr<CmSession> session(
-      new CmSession(cm, cm.space(who->netns), *who, Fd(), std::move(ended)));
+      new CmSession(cm, cm.space(who->netns), *who, Fd(), nullptr, std::move(ended)));
   session->file_ = std::move(file);
   session->pidfd_ = std::move(opened->pidfd);
   auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
@@ -101,26 +99,21 @@ int CmSession::resume(const ipc::CmRequest& request) {
   if (other == nullptr || other == this || !other->file_.active() ||
       other->who_.process != who_.process)
     return ESTALE;
-  watch_.reset();
-  other->attach(std::move(socket_), request.sequence);
+  other->go_on_at(&talk_);
   end();
   return 0;
 }
 
-void CmSession::attach(Fd socket, uint32_t sequence) {
-  watch_.reset();
-  close_connection(space_->intake, std::move(socket_));
-  socket_ = std::move(socket);
+void CmSession::go_on_at(Talk* fresh) {
   death_watch_.reset();
   pidfd_.reset();
   set_counted(true);
-  if (!watch_socket()) return end();
+  if (!talk_.go_on_at(fresh)) return end();
   last_ = file_.answer();
   ipc::CmReply reply;
-  reply.sequence = sequence;
   reply.count = last_.sequence;
   reply.grace_ms = cm_.settings().grace_ms;
-  answer(reply, Fd());
+  answer(&reply, Fd());
 }
 
 }  // namespace vrdma::vrdmad

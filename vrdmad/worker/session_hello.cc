@@ -1,6 +1,6 @@
-// How a session begins: the process proves who it is, and gets the memory that both sides share.
+// How a session begins: the process proves who it is, and gets the memory that both sides share; or
+// another daemon finds both again.
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -8,27 +8,24 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
+#include <cstring>
 #include <map>
 #include <mutex>
 
 #include "core/base/random.h"
 #include "core/ipc/event_ends.h"
-#include "provisioning/cgroup.h"
-#include "transport/hole_guard.h"
 #include "vrdmad/worker/session.h"
 
 namespace vrdma::vrdmad {
 
+using base::fail;
 using base::Fd;
+using base::pass;
+using base::Result;
 
 namespace {
 
 constexpr uint32_t kVendorPartId = 1;
-
-// Windows of 1 GiB onto a process's memory that are mapped at a time. A key that its owner forged
-// can name any address, and the number of our own mappings is limited (vm.max_map_count).
-constexpr size_t kMaxWindows = 256;
 
 // Which memory arena belongs to which process, so that a process that opens a second vdevice (of
 // any fabric, so on any worker), or one again, can present the arena that it has. An entry is good
@@ -77,41 +74,26 @@ void Session::number_from(uint32_t last) {
   if (context_ids().load() <= last) context_ids().store(last + 1);
 }
 
-// Logged at powers of two: a program may try again and again.
+int Session::probe(Answer* answer) {
+  if (vdevice_->gone) return ENODEV;
+  ipc::ProbeReply& reply = answer->reply.probe;
+  reply.node_guid = vdevice_->device.node_guid;
+  vdevice_->device.name.copy(reply.name, sizeof reply.name - 1);
+  return 0;
+}
+
 int Session::refuse_caller(const base::Error& why) {
-  if (why.code() == EAGAIN) return EAGAIN;  // it is not its fault, or no more than its neighbours'
-  death_watch_.reset();                     // while the pidfd that it watches is open
+  const int error = talk_.refuse(why, name(), &vdevice_->counters.unproven);
+  if (error == EAGAIN) return error;
+  death_watch_.reset();  // while the pidfd that it watches is open
   greeting_.reset();
-  if (const uint64_t so_far = ++vdevice_->counters.unproven; std::has_single_bit(so_far))
-    spdlog::warn("vdevice {}: refused a program: {} ({} so far)", vdevice_->device.name,
-                 why.message(), so_far);
-  ++failures_;
-  return why.code() == EACCES ? EACCES : EPERM;
-}
-
-// To its cgroup, from now on.
-// By its number, which is the process's own: it lived before, and is compared again afterwards.
-void Session::attribute(const rdma::Process& process) {
-  const std::string cgroup = provisioning::cgroup_of(process.pid());
-  cgroup_ = vdevice_->cgroup(cgroup);
-  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
-}
-
-// Should the kernel not want it, our own limits hold all the same.
-void Session::limit_in_kernel(const std::string& cgroup) {
-  using provisioning::Kind;
-  const provisioning::Ledger& ledger = vdevice_->ledger;
-  uint64_t objects = 0;
-  for (const Kind kind :
-       {Kind::kPd, Kind::kMr, Kind::kCq, Kind::kQp, Kind::kSrq, Kind::kAh, Kind::kMw})
-    objects += ledger.limit(kind);
-  (void)provisioning::set_rdma_max(cgroup, vdevice_->ibdev, ledger.limit(Kind::kContexts), objects);
+  return error;
 }
 
 int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
-  if (context_ != nullptr) return EISCONN;
+  if (objects_ != nullptr) return EISCONN;
   if (vdevice_->gone) return ENODEV;
-  if (auto who = caller_->check(sender_); !who) return refuse_caller(who.error());
+  if (auto who = talk_.check(); !who) return refuse_caller(who.error());
   if (greeting_ != nullptr)
     return refuse_caller(base::Error(EPERM, "it asked for another challenge"));
   auto greeting = std::make_unique<Greeting>();
@@ -121,7 +103,7 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
   if (!fds.empty()) {
     const intake::Verdict* shown = fds.only();
     if (shown == nullptr || shown->passed == 0 ||
-        !arenas().belongs({shown->device, shown->inode}, caller_->peer()))
+        !arenas().belongs({shown->device, shown->inode}, talk_.caller()->peer()))
       return EPERM;
     greeting->shown = std::move(fds);
   }
@@ -133,33 +115,24 @@ int Session::hello(const ipc::HelloRequest& request, Fds fds, Answer* answer) {
 // The process must still be what it was at the accept when its memory has been opened, and when the
 // challenge has been found there.
 int Session::prove(Answer* answer) {
-  if (context_ != nullptr) return EISCONN;
+  if (objects_ != nullptr) return EISCONN;
   if (greeting_ == nullptr) return ENOTCONN;
   if (vdevice_->gone) return ENODEV;
-  if (auto who = caller_->check(sender_); !who) return refuse_caller(who.error());
-  auto opened = caller_->open(false);
+  if (auto who = talk_.check(); !who) return refuse_caller(who.error());
+  auto opened = talk_.caller()->open(false);
   if (!opened) return refuse_caller(opened.error());
-  const auto process =
-      rdma::Process::make(caller_->peer(), std::move(opened->pidfd), std::move(opened->memory));
-  auto context = std::make_unique<rdma::Context>();
-  attribute(*process);
-  if (const int error = charge(provisioning::Kind::kContexts, 1, &context->charges); error != 0) {
+  auto objects = make_objects(std::move(*opened));
+  if (!objects) {
     greeting_.reset();
-    return error;
+    return objects.error().code();
   }
-  process->start_reach(loop(), vdevice_->reach_threads);
-  auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
-  if (!death) return ENFILE;
-  death_watch_ = std::move(*death);
-  context->process = process;
-  greeting_->context = std::move(context);
+  greeting_->objects = std::move(*objects);
   answer->deferred = true;
-  busy_ = true;
   const auto confirmed = [this, alive = std::weak_ptr(alive_)](bool ok) {
     if (alive.expired() || over_) return;
-    const auto watched = greeting_->context->process;  // its pidfd outlives the watch
+    const auto watched = greeting_->objects->context().process;  // its pidfd outlives the watch
     Answer late;
-    const auto who = caller_->check(sender_);
+    const auto who = talk_.check();
     if (!ok)
       late.reply.error =
           refuse_caller(base::Error(EPERM, "its memory does not contain the challenge"));
@@ -173,16 +146,17 @@ int Session::prove(Answer* answer) {
     }
     greeting_.reset();
     send_answer(std::move(late));
-    if (failures_ >= kMostFailures) end(true);
+    if (talk_.has_failed()) end(true);
   };
-  process->confirm(greeting_->challenge_addr, greeting_->challenge, confirmed);
+  greeting_->objects->context().process->confirm(greeting_->challenge_addr, greeting_->challenge,
+                                                 confirmed);
   return 0;
 }
 
 // The process has proven itself.
 int Session::open(Answer* answer) {
   if (vdevice_->gone) return ENODEV;
-  auto context = std::move(greeting_->context);
+  auto objects = std::move(greeting_->objects);
   Fd memory;
   if (!greeting_->shown.empty()) memory = greeting_->shown.take_memory();
   if (!memory.valid()) {
@@ -198,19 +172,23 @@ int Session::open(Answer* answer) {
   auto events = ipc::make_event_ends(kEvents);
   auto for_program = memory.duplicate();
   if (!doorbell.valid() || !events || !for_program) return ENFILE;
-  context->events = std::move(events->write);
-  context->id = next_context_id();
-  context->epoch = settings_.epoch;
-  if (const int error = furnish(std::move(context), {std::move(*arena), std::move(*bells),
-                                                     std::move(memory), std::move(doorbell)});
+  rdma::Context& context = objects->context();
+  context.events = std::move(events->write);
+  context.id = next_context_id();
+  context.epoch = settings_.epoch;
+  if (const int error =
+          furnish(std::move(objects),
+                  {{std::move(*arena), std::move(*bells), std::move(memory)}, std::move(doorbell)});
       error != 0)
     return error;
-  auto* header = context_->arena.at<ipc::ArenaHeader>(0);
+  auto* header = context.arena.at<ipc::ArenaHeader>(0);
   header->magic = ipc::kArenaMagic;
-  header->epoch = context_->epoch;
+  header->epoch = context.epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
-  begin_file();
+  if (!settings_.state_dir.empty())
+    journal_ = SessionJournal::begin(
+        settings_.state_dir + "/" + std::to_string(context.id) + ".session", *objects_, doorbell_);
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd;
@@ -222,67 +200,104 @@ int Session::open(Answer* answer) {
   reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
   reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
   reply.vendor_part_id = kVendorPartId;
-  reply.session = file_ != nullptr ? context_->id : 0;
-  reply.epoch = context_->epoch;
-  answer->fds = {context_->arena_fd.get(), context_->bell_fd.get(), for_program->get(),
-                 doorbell_.get(), events->read.get()};
+  reply.session = journal_ != nullptr ? context.id : 0;
+  reply.epoch = context.epoch;
+  answer->fds = {context.arena_fd.get(), context.bell_fd.get(), for_program->get(), doorbell_.get(),
+                 events->read.get()};
   if (userfaultfd.valid()) answer->fds.push_back(userfaultfd.get());
-  answer->fds.push_back(context_->events.get());
+  answer->fds.push_back(context.events.get());
   answer->owned.push_back(std::move(*for_program));
   answer->owned.push_back(std::move(events->read));
   answer->owned.push_back(std::move(userfaultfd));
   return 0;
 }
 
-// The program reads slowly, or not at all.
-void Session::send_events_later() {
-  constexpr std::chrono::milliseconds kPause(10);
-  if (!unsent_.active())
-    unsent_ = loop().after(kPause, [this] {
-      unsent_.reset();
-      context_->send_events();
-    });
+// Of a process that is what it was when it connected. The session ends with it.
+Result<std::unique_ptr<SessionObjects>> Session::make_objects(Caller::Opened opened) {
+  const auto process = rdma::Process::make(talk_.caller()->peer(), std::move(opened.pidfd),
+                                           std::move(opened.memory));
+  auto objects = SessionObjects::make(*this, vdevice_, talk_.caller(), process);
+  if (!objects) return objects;
+  auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
+  if (!death) return fail(ENFILE, "watch a process");
+  death_watch_ = std::move(*death);
+  return objects;
 }
 
-// Makes `context` the session's, with the memory that it shares with the program.
-int Session::furnish(std::unique_ptr<rdma::Context> context, Files files) {
-  rdma::Process& process = *context->process;
-  auto arena_map =
-      base::Mapping::shared(files.arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
-  auto bell_map = base::Mapping::shared(files.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
-  auto heap_fd = files.arena.duplicate();
-  auto claims_fd = files.bells.duplicate();
-  if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
-  arena_id_ = file_id(files.arena);
-  memory_id_ = file_id(files.memory);
-  arenas().add(memory_id_, process);
-  auto space = rdma::AddressSpace::of_arena(
-      std::move(files.memory),
-      {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});
-  if (!space) return space.error().code();
-
+int Session::furnish(std::unique_ptr<SessionObjects> objects, Files files) {
   auto ring = watch(files.doorbell);
   if (!ring) return ENFILE;
-
-  process.set_space(std::move(*space));
-  context->device = &vdevice_->device;
-  context->arena_fd = std::move(files.arena);
-  context->arena = std::move(*arena_map);
-  context->bell_fd = std::move(files.bells);
-  context->bells = std::move(*bell_map);
-  context->heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), context->arena.bytes(),
-                                                    ipc::kHeapOffset, ipc::kQueueArenaSize,
-                                                    vdevice_->reach_threads);
-  context->claims_heap = std::make_shared<rdma::ArenaHeap>(
-      std::move(*claims_fd), context->bells.bytes(), ipc::kClaimsOffset, ipc::kBellFileSize,
-      vdevice_->reach_threads);
-  context->on_corrupt = [this] { end(true); };
-  context->on_unsent_events = [this] { send_events_later(); };
-  context_ = std::move(context);
-  vdevice_->device.contexts.push_back(context_.get());
+  if (const int error = objects->furnish(std::move(files.shared)); error != 0) return error;
+  arenas().add(objects->memory_id(), *objects->context().process);
+  objects_ = std::move(objects);
   doorbell_watch_ = std::move(*ring);
   doorbell_ = std::move(files.doorbell);
   return 0;
+}
+
+Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
+                                                std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
+                                                transport::Runner& runner,
+                                                const SessionSettings& settings,
+                                                std::function<void(Session*)> ended) {
+  std::unique_ptr<Session> session(
+      new Session(Fd(), nullptr, std::move(vdevice), runner, settings, std::move(ended)));
+  session->goodbye_ = true;  // until it is taken over, nothing is told to peers
+  if (auto made = session->take_over(std::move(file), known); !made) {
+    // What stands in the program's memory is its own, and nobody's after it.
+    if (session->objects_ != nullptr) {
+      session->objects_->context().heap->leave();
+      session->objects_->context().claims_heap->leave();
+    }
+    return pass(std::move(made).error());
+  }
+  session->goodbye_ = false;
+  return session;
+}
+
+Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& known) {
+  if (const std::string reason = file->forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
+  auto who = who_of(*file);
+  if (!who) return pass(std::move(who).error());
+  auto caller = settings_.identity->find(who->process);
+  if (!caller) return pass(std::move(caller).error());
+  talk_.set_caller(std::move(*caller));
+  auto opened = talk_.caller()->open(false);
+  if (!opened) return pass(std::move(opened).error());
+  auto made = make_objects(std::move(*opened));
+  if (!made) return pass(std::move(made).error());
+  std::unique_ptr<SessionObjects> objects = std::move(*made);
+  const auto process = objects->context().process;
+  const pid_t pid = process->pid();
+  auto looked = known.find(pid);
+  if (looked == known.end()) {
+    const auto found = std::make_shared<std::optional<Result<ProcessFiles>>>();
+    if (!settings_.identity->look(who->process.netns_cookie,
+                                  [found, pid, process, account = vdevice_->intake] {
+                                    *found = ProcessFiles::of(pid, process->pidfd(), account);
+                                  }))
+      return fail(EAGAIN, "its process cannot be looked at now");
+    looked = known.emplace(pid, std::move(**found)).first;
+  }
+  const auto& files = looked->second;
+  if (!files) return fail(files.error().code(), files.error().message());
+  auto arena = files->memory_file(who->arena, ipc::kQueueArenaSize);
+  auto bells = files->memory_file(who->bells, ipc::kBellFileSize);
+  auto memory = files->memory_file(who->memory, ipc::kMemoryArenaSize);
+  auto doorbell = files->eventfd(who->doorbell);
+  auto events = files->event_end(who->events);
+  for (auto* each : {&arena, &bells, &memory, &doorbell, &events})
+    if (!*each) return pass(std::move(*each).error());
+
+  objects->context().id = who->session;
+  objects->context().events = std::move(*events);
+  if (const int error = furnish(
+          std::move(objects),
+          {{std::move(*arena), std::move(*bells), std::move(*memory)}, std::move(*doorbell)});
+      error != 0)
+    return fail(error, "map its memory: " + std::string(std::strerror(error)));
+  journal_ = std::make_unique<SessionJournal>(std::move(file), *objects_);
+  return journal_->take_over(*files, settings_.epoch);
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,20 +1,20 @@
 // Protection domains, memory regions, windows and address handles of a session.
 #include "core/base/asymmetric_fence.h"
 #include "core/rdma/window.h"
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
 using provisioning::Kind;
 
-int Session::alloc_pd(Answer* answer) {
+int SessionObjects::alloc_pd(Answer* answer) {
   auto pd = std::make_unique<rdma::Pd>();
   if (const int error = charge(Kind::kPd, 1, &pd->charges); error != 0) return error;
   answer->reply.handle.handle = context_->pds.add(std::move(pd), wanted())->handle;
   return 0;
 }
 
-int Session::dealloc_pd(uint32_t handle) {
+int SessionObjects::dealloc_pd(uint32_t handle) {
   const rdma::Pd* pd = context_->pds.find(handle);
   if (pd == nullptr) return EINVAL;
   if (pd->users > 0) return EBUSY;
@@ -72,7 +72,7 @@ uint64_t bytes_of(const rdma::Region& region) {
 
 // Memory is reached to be read only until the first region that may be written. The process must
 // still be what it was when it connected.
-int Session::reach_to_write(const rdma::Region& region) {
+int SessionObjects::reach_to_write(const rdma::Region& region) {
   rdma::Reach& reach = *context_->process->reach();
   if (region.way != ipc::Way::kReached || (region.access & verbs::kLocalWrite) == 0 ||
       reach.may_write())
@@ -83,7 +83,7 @@ int Session::reach_to_write(const rdma::Region& region) {
   return 0;
 }
 
-int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
+int SessionObjects::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
   rdma::Context& context = *context_;
   rdma::Pd* pd = context.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
@@ -106,7 +106,7 @@ int Session::reg_mr(const ipc::RegMrRequest& request, Answer* answer) {
 }
 
 // The reason is the program's word; that the region is reached is not.
-void Session::count_reached(const ipc::RegMrRequest& request) {
+void SessionObjects::count_reached(const ipc::RegMrRequest& request) {
   if (request.way != static_cast<uint32_t>(ipc::Way::kReached)) return;
   const auto said = static_cast<ipc::Reached>(request.reached);
   ++vdevice_->counters
@@ -115,28 +115,28 @@ void Session::count_reached(const ipc::RegMrRequest& request) {
 
 // The program's other threads stand still from the answer on, until it says in its HoldWords that
 // it is done. So it must want one.
-int Session::hold(const ipc::HoldRequest& request, Answer* answer) {
-  if (sequence_ == 0) return EINVAL;
+int SessionObjects::hold(const ipc::HoldRequest& request, Answer* answer) {
+  if (!owner_.is_awaited()) return EINVAL;
   ++vdevice_->counters.holds;
   Stopper* const stopper = vdevice_->stops->stopper();
   if (stopper == nullptr) {
     answer->reply.hold.reached = static_cast<uint32_t>(ipc::Reached::kRefused);
     return 0;
   }
-  busy_ = answer->deferred = true;
+  answer->deferred = true;
   const rdma::Process& process = *context_->process;
   held_ = stopper->hold(vdevice_->stops,
                         {process.peer(), request.thread, process.pidfd(), context_->arena_fd.get()},
                         loop(), [this, alive = std::weak_ptr(alive_)](Stopper::Answer came) {
-                          if (alive.expired() || over_) return;
+                          if (alive.expired()) return;
                           Answer late;
                           late.reply.hold = {came.serial, static_cast<uint32_t>(came.reached)};
-                          send_answer(std::move(late));
+                          owner_.answer(std::move(late));
                         });
   return 0;
 }
 
-int Session::import_pd(uint32_t handle, Answer* answer) {
+int SessionObjects::import_pd(uint32_t handle, Answer* answer) {
   const rdma::Context* exporter = context_->find_exporter();
   const rdma::Pd* origin = exporter != nullptr ? exporter->pds.find(handle) : nullptr;
   if (origin == nullptr || origin->origin.context != 0) return EINVAL;
@@ -148,7 +148,7 @@ int Session::import_pd(uint32_t handle, Answer* answer) {
 }
 
 // The key is the exporter's if its slot is free here, so that peers may know it already.
-int Session::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
+int SessionObjects::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
   rdma::Pd* pd = context_->pds.find(request.pd);
   const rdma::Context* exporter = context_->find_exporter();
   const rdma::Mr* origin = exporter != nullptr ? exporter->mrs.find(request.handle) : nullptr;
@@ -172,7 +172,7 @@ int Session::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
 }
 
 // The key stays, and what it names changes at once. An error leaves all as it was.
-int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
+int SessionObjects::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   rdma::Mr* mr = context_->mrs.find(request.handle);
   if (mr == nullptr || mr->region.way == ipc::Way::kNull || mr->origin.context != 0) return EINVAL;
   if (mr->windows > 0) return EBUSY;
@@ -200,7 +200,7 @@ int Session::rereg_mr(const ipc::ReregMrRequest& request, Answer* answer) {
   return 0;
 }
 
-int Session::dereg_mr(uint32_t handle, Answer* answer) {
+int SessionObjects::dereg_mr(uint32_t handle, Answer* answer) {
   const rdma::Mr* mr = context_->mrs.find(handle);
   if (mr == nullptr) return EINVAL;
   if (mr->windows > 0) return EBUSY;
@@ -215,11 +215,11 @@ int Session::dereg_mr(uint32_t handle, Answer* answer) {
 // When the answer goes out, no worker uses the memory as the key said before: what is in place is
 // used within one turn of this thread, what is reached by jobs, which are waited for. Initiators on
 // direct links either see the key as it is now or are marked busy, and the program waits for them.
-void Session::answer_when_unreached(Answer* answer) {
+void SessionObjects::answer_when_unreached(Answer* answer) {
   base::AsymmetricFence::heavy();
   auto left = std::make_shared<size_t>(1);  // this function itself
   const auto one_less = [this, left, alive = std::weak_ptr(alive_)] {
-    if (--*left == 0 && !alive.expired() && !over_) send_answer({});
+    if (--*left == 0 && !alive.expired()) owner_.answer({});
   };
   rdma::Reach& own = *context_->process->reach();
   // Those of importers work on this memory too.
@@ -230,10 +230,10 @@ void Session::answer_when_unreached(Answer* answer) {
   }
   ++*left;
   own.barrier(one_less);
-  busy_ = answer->deferred = --*left > 0;
+  answer->deferred = --*left > 0;
 }
 
-int Session::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {
+int SessionObjects::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {
   rdma::Pd* pd = context_->pds.find(request.pd);
   if (pd == nullptr || request.type < 1 || request.type > 2) return EINVAL;
   auto mw = std::make_unique<rdma::Mw>();
@@ -248,7 +248,7 @@ int Session::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer) {
   return 0;
 }
 
-int Session::dealloc_mw(uint32_t handle, Answer* answer) {
+int SessionObjects::dealloc_mw(uint32_t handle, Answer* answer) {
   rdma::Mw* mw = context_->mws.find(handle);
   if (mw == nullptr) return EINVAL;
   rdma::unbind_window(*context_, *mw);
@@ -259,7 +259,7 @@ int Session::dealloc_mw(uint32_t handle, Answer* answer) {
   return 0;
 }
 
-int Session::create_ah(const verbs::AddressVector& av, Answer* answer) {
+int SessionObjects::create_ah(const verbs::AddressVector& av, Answer* answer) {
   if (forced_ == nullptr &&
       (av.is_global == 0 || av.port_num != 1 || av.sgid_index >= vdevice_->device.gids.size()))
     return EINVAL;
@@ -269,7 +269,7 @@ int Session::create_ah(const verbs::AddressVector& av, Answer* answer) {
   return 0;
 }
 
-int Session::destroy_ah(uint32_t handle) {
+int SessionObjects::destroy_ah(uint32_t handle) {
   if (context_->ahs.find(handle) == nullptr) return EINVAL;
   context_->ahs.remove(handle);
   return 0;

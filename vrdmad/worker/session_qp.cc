@@ -10,7 +10,7 @@
 #include "transport/raw/packet.h"
 #include "transport/shm/connected.h"
 #include "transport/shm/datagram.h"
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
@@ -35,7 +35,7 @@ uint64_t aligned(uint64_t size) { return (size + 63) / 64 * 64; }
 
 }  // namespace
 
-int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
+int SessionObjects::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   if (const int error = make_qp(request, std::move(fds), answer); error != 0) return error;
   if (request.init_mask == 0 || forced_ != nullptr) return 0;  // it is as it was
   ipc::ModifyQpRequest init{};
@@ -50,7 +50,7 @@ int Session::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* ans
   return error;
 }
 
-int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
+int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   const auto type = static_cast<QpType>(request.type);
   if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
   if (type == QpType::kXrcTarget) return create_target(request, answer);
@@ -171,7 +171,7 @@ int Session::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answe
   return 0;
 }
 
-int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
+int SessionObjects::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* qp = context_->find_qp(request.handle);
   if (qp == nullptr) return EINVAL;
   const auto& wanted = request.attributes;
@@ -190,7 +190,40 @@ int Session::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {
   return goes_on ? change_qp(*qp, QpState::kRts, request.rts_mask, request, answer) : 0;
 }
 
-bool Session::are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const {
+// What may be done from where it leads to is done once more: the dead daemon may have died within.
+bool SessionObjects::modify_again(const ipc::ModifyQpRequest& request, const ipc::Reply* answered,
+                                  Answer* answer) {
+  rdma::Qp* qp = context_->find_qp(request.handle);
+  if (qp == nullptr) return false;
+  const QpState now = qp->state();
+  const auto to =
+      (request.mask & verbs::kQpState) != 0 ? static_cast<QpState>(request.attributes.state) : now;
+  const bool goes_on = request.rts_mask != 0;
+  if (!goes_on && rdma::modify_is_legal(qp->type, now, to, request.mask)) return false;
+  auto& reply = answer->reply.modify_qp;
+  if (answered != nullptr) {
+    answer->reply = *answered;
+  } else {
+    if (goes_on && to == QpState::kRtr && now == to) {  // it is half done
+      // The request is the program's, and checked like any other.
+      if (!rdma::modify_is_legal(qp->type, to, QpState::kRts, request.rts_mask) ||
+          !are_valid(request.attributes, request.mask | request.rts_mask))
+        return false;
+      answer->reply.error = change_qp(*qp, QpState::kRts, request.rts_mask, request, answer);
+    } else if (now != (goes_on ? QpState::kRts : to)) {
+      return false;
+    }
+    reply.state = qp->attributes.state;
+    reply.direct = to == QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
+  }
+  if (reply.direct == 0) return true;
+  reply.direct = 0;
+  if (rdma::Qp* peer = context_->device->fabric->pair(*qp); peer != nullptr)
+    answer->reply.error = tell_direct(*qp, *peer, request, answer);
+  return true;
+}
+
+bool SessionObjects::are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const {
   const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
   if (has(verbs::kQpPort) && wanted.port_num != 1) return false;
   if (has(verbs::kQpPkeyIndex) && wanted.pkey_index != 0) return false;
@@ -212,8 +245,8 @@ bool Session::are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const 
 }
 
 // A change that has been checked.
-int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
-                       const ipc::ModifyQpRequest& request, Answer* answer) {
+int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
+                              const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* const qp = &changed;
   const auto& wanted = request.attributes;
   const auto has = [&](verbs::QpAttrMask bit) { return (mask & bit) != 0; };
@@ -277,13 +310,13 @@ int Session::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
 }
 
 // Tells the program what it needs to execute by itself, if the peer is one that trusts it.
-int Session::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
+int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* peer = context_->device->fabric->pair(qp);
   return peer != nullptr ? tell_direct(qp, *peer, request, answer) : 0;
 }
 
-int Session::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp, const ipc::ModifyQpRequest& request,
-                         Answer* answer) {
+int SessionObjects::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp,
+                                const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* const peer = &peer_qp;
   const rdma::Context& theirs = *peer->context;
   auto& reply = answer->reply.modify_qp;
@@ -316,7 +349,7 @@ int Session::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp, const ipc::ModifyQpReq
   return 0;
 }
 
-int Session::show_arenas(const rdma::Context& peer, Answer* answer) {
+int SessionObjects::show_arenas(const rdma::Context& peer, Answer* answer) {
   auto arena = peer.arena_fd.reopen(O_RDONLY);
   auto bells = peer.bell_fd.duplicate();
   auto memory = peer.process->space()->arena().duplicate();
@@ -328,14 +361,14 @@ int Session::show_arenas(const rdma::Context& peer, Answer* answer) {
   return 0;
 }
 
-int Session::query_qp(uint32_t handle, Answer* answer) {
+int SessionObjects::query_qp(uint32_t handle, Answer* answer) {
   const rdma::Qp* qp = context_->find_qp(handle);
   if (qp == nullptr) return EINVAL;
   answer->reply.query_qp.attributes = qp->attributes;
   return 0;
 }
 
-int Session::destroy_qp(uint32_t handle) {
+int SessionObjects::destroy_qp(uint32_t handle) {
   if ((handle & ipc::kTargetHandle) != 0) {
     rdma::Target* target = context_->targets.find(handle & ~ipc::kTargetHandle);
     if (target == nullptr) return EINVAL;
@@ -349,7 +382,7 @@ int Session::destroy_qp(uint32_t handle) {
   return 0;
 }
 
-int Session::mcast(const ipc::McastRequest& request, bool attach) {
+int SessionObjects::mcast(const ipc::McastRequest& request, bool attach) {
   rdma::Qp* qp = context_->qps.find(request.qp);
   verbs::Gid group;
   std::memcpy(group.bytes.data(), request.gid, group.bytes.size());

@@ -1,7 +1,7 @@
 // What a program may ask about its vdevice.
 #include <algorithm>
 
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
@@ -26,15 +26,7 @@ uint32_t table_length(const rdma::Device& device) {
 
 }  // namespace
 
-int Session::probe(Answer* answer) {
-  if (vdevice_->gone) return ENODEV;
-  ipc::ProbeReply& reply = answer->reply.probe;
-  reply.node_guid = vdevice_->device.node_guid;
-  vdevice_->device.name.copy(reply.name, sizeof reply.name - 1);
-  return 0;
-}
-
-int Session::query_device(Answer* answer) {
+int SessionObjects::query_device(Answer* answer) {
   const auto limit = [&](Kind kind) {
     return static_cast<uint32_t>(std::min<uint64_t>(vdevice_->ledger.limit(kind), INT32_MAX));
   };
@@ -59,7 +51,7 @@ int Session::query_device(Answer* answer) {
   return 0;
 }
 
-int Session::query_port(Answer* answer) {
+int SessionObjects::query_port(Answer* answer) {
   const rdma::Device& device = vdevice_->device;
   auto& reply = answer->reply.port;
   reply.state = device.port_active ? kPortActive : kPortDown;
@@ -70,7 +62,7 @@ int Session::query_port(Answer* answer) {
   return 0;
 }
 
-int Session::query_gids(const ipc::GidsRequest& request, Answer* answer) {
+int SessionObjects::query_gids(const ipc::GidsRequest& request, Answer* answer) {
   const auto& gids = vdevice_->device.gids;
   auto& reply = answer->reply.gids;
   reply.total = static_cast<uint32_t>(gids.size());

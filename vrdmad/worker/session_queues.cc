@@ -4,7 +4,7 @@
 
 #include "core/ipc/event_ends.h"
 #include "core/rdma/xrc.h"
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
@@ -15,10 +15,10 @@ using provisioning::Kind;
 constexpr uint32_t kMostCqsOfChannel = 8192;
 
 // Each costs the daemon a descriptor, so a vdevice may have as many as completion queues.
-int Session::create_channel(Answer* answer) {
+int SessionObjects::create_channel(Answer* answer) {
   uint64_t channels = 0;
-  for (const auto& session : vdevice_->sessions)
-    if (session->context() != nullptr) channels += session->context()->channels.count();
+  for (const rdma::Context* context : vdevice_->device.contexts)
+    channels += context->channels.count();
   if (channels >= vdevice_->ledger.limit(Kind::kCq)) return ENOMEM;
   auto ends = ipc::make_event_ends(kMostCqsOfChannel);
   if (!ends) return ends.error().code();
@@ -30,7 +30,7 @@ int Session::create_channel(Answer* answer) {
   return 0;
 }
 
-int Session::destroy_channel(uint32_t handle) {
+int SessionObjects::destroy_channel(uint32_t handle) {
   const rdma::Channel* channel = context_->channels.find(handle);
   if (channel == nullptr) return EINVAL;
   if (channel->users > 0) return EBUSY;
@@ -38,7 +38,7 @@ int Session::destroy_channel(uint32_t handle) {
   return 0;
 }
 
-int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
+int SessionObjects::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
   rdma::Channel* channel = nullptr;
   if (request.channel != ipc::kNoObject) {
     channel = context_->channels.find(request.channel);
@@ -62,7 +62,7 @@ int Session::create_cq(const ipc::CreateCqRequest& request, Answer* answer) {
   return 0;
 }
 
-int Session::resize_cq(const ipc::ResizeCqRequest& request, Answer* answer) {
+int SessionObjects::resize_cq(const ipc::ResizeCqRequest& request, Answer* answer) {
   rdma::Cq* cq = context_->cqs.find(request.handle);
   if (cq == nullptr || request.cqe == 0 || request.cqe > vdevice_->ledger.limit(Kind::kCqe))
     return EINVAL;
@@ -74,7 +74,7 @@ int Session::resize_cq(const ipc::ResizeCqRequest& request, Answer* answer) {
   return 0;
 }
 
-int Session::destroy_cq(uint32_t handle) {
+int SessionObjects::destroy_cq(uint32_t handle) {
   const rdma::Cq* cq = context_->cqs.find(handle);
   if (cq == nullptr) return EINVAL;
   if (cq->users > 0) return EBUSY;
@@ -83,7 +83,7 @@ int Session::destroy_cq(uint32_t handle) {
   return 0;
 }
 
-int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
+int SessionObjects::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
   rdma::Pd* pd = context_->pds.find(request.pd);
   const bool xrc = request.xrcd != ipc::kNoObject;
   rdma::Xrcd* xrcd = context_->xrcds.find(request.xrcd);
@@ -124,7 +124,7 @@ int Session::create_srq(const ipc::CreateSrqRequest& request, Answer* answer) {
   return 0;
 }
 
-int Session::modify_srq(const ipc::ModifySrqRequest& request) {
+int SessionObjects::modify_srq(const ipc::ModifySrqRequest& request) {
   rdma::Srq* srq = context_->srqs.find(request.handle);
   if (srq == nullptr) return EINVAL;
   constexpr uint32_t kKnown = verbs::kSrqMaxWr | verbs::kSrqLimit;
@@ -141,7 +141,7 @@ int Session::modify_srq(const ipc::ModifySrqRequest& request) {
   return 0;
 }
 
-int Session::resize_srq(rdma::Srq& srq, uint32_t max_wr) {
+int SessionObjects::resize_srq(rdma::Srq& srq, uint32_t max_wr) {
   rdma::Charges fresh;
   if (const int error = charge(Kind::kRecvWr, max_wr, &fresh); error != 0) return error;
   srq.charges.back() = std::move(fresh.back());
@@ -149,14 +149,14 @@ int Session::resize_srq(rdma::Srq& srq, uint32_t max_wr) {
   return 0;
 }
 
-int Session::query_srq(uint32_t handle, Answer* answer) {
+int SessionObjects::query_srq(uint32_t handle, Answer* answer) {
   const rdma::Srq* srq = context_->srqs.find(handle);
   if (srq == nullptr) return EINVAL;
   answer->reply.query_srq = {srq->max_wr, srq->max_sge, srq->limit};
   return 0;
 }
 
-int Session::destroy_srq(uint32_t handle) {
+int SessionObjects::destroy_srq(uint32_t handle) {
   rdma::Srq* srq = context_->srqs.find(handle);
   if (srq == nullptr) return EINVAL;
   if (srq->users > 0) return EBUSY;

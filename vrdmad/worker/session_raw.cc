@@ -9,7 +9,7 @@
 #include "netns/netns.h"
 #include "transport/raw/mad.h"
 #include "vrdmad/worker/raw_gsi.h"
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
@@ -40,7 +40,7 @@ base::Result<Fd> bound_socket(const netns::Netns& netns, uint32_t ifindex) {
 
 }  // namespace
 
-bool Session::may_have_raw_packets() const {
+bool SessionObjects::may_have_raw_packets() const {
   return vdevice_->permissions.has(provisioning::Permission::kRawPacket) &&
          vdevice_->device.mac.has_value();
 }
@@ -48,11 +48,11 @@ bool Session::may_have_raw_packets() const {
 // Who can make a packet socket in the vdevice's network namespace has CAP_NET_RAW there, which the
 // kernel has checked. What is used is a socket of our own: what the caller keeps of his he may
 // rebind, or give a ring that never ends.
-base::Result<Fd> Session::packet_socket(Fds proof) {
+base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
   if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
   if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
     return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
-  auto ours = netns::of_socket(socket_);
+  auto ours = netns::of_socket(owner_.socket());
   if (!ours) return base::pass(std::move(ours).error());
   const intake::Verdict* shown = proof.only();
   if (shown == nullptr || shown->kind != intake::Kind::kPacketSocket || shown->netns_cookie == 0 ||
@@ -68,7 +68,7 @@ base::Result<Fd> Session::packet_socket(Fds proof) {
 }
 
 // A vdevice has one, and one program at a time has that.
-int Session::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
+int SessionObjects::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
   if (vdevice_->gsi == nullptr) return EOPNOTSUPP;  // as raw packets
   auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
     if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
@@ -79,7 +79,7 @@ int Session::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
   return 0;
 }
 
-int Session::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) {
+int SessionObjects::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) {
   rdma::Qp* qp = context_->qps.find(request.qp);
   if (qp == nullptr || qp->frames == nullptr) return EINVAL;
   if (qp->flows.size() >= kMaxFlows) return ENOMEM;
@@ -97,7 +97,7 @@ int Session::create_flow(const ipc::CreateFlowRequest& request, Answer* answer) 
   return 0;
 }
 
-int Session::destroy_flow(uint32_t handle) {
+int SessionObjects::destroy_flow(uint32_t handle) {
   const rdma::Flow* flow = context_->flows.find(handle);
   if (flow == nullptr) return EINVAL;
   std::erase(flow->qp->flows, flow);

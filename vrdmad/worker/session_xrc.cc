@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "core/rdma/xrc.h"
-#include "vrdmad/worker/session.h"
+#include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
@@ -18,7 +18,7 @@ void tell(const rdma::Target& target, ipc::CreateQpReply* reply) {
 }  // namespace
 
 // The errors are those of the kernel's ib_uverbs_open_xrcd.
-int Session::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer) {
+int SessionObjects::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer) {
   const bool named = request.has_file != 0;
   std::pair<uint64_t, uint64_t> file;
   if (const intake::Verdict* shown = fds.only(); named && shown != nullptr) {
@@ -43,7 +43,7 @@ int Session::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* ans
   return 0;
 }
 
-int Session::close_xrcd(uint32_t handle) {
+int SessionObjects::close_xrcd(uint32_t handle) {
   const rdma::Xrcd* xrcd = context_->xrcds.find(handle);
   if (xrcd == nullptr) return EINVAL;
   if (xrcd->users > 0) return EBUSY;
@@ -51,7 +51,7 @@ int Session::close_xrcd(uint32_t handle) {
   return 0;
 }
 
-int Session::create_target(const ipc::CreateQpRequest& request, Answer* answer) {
+int SessionObjects::create_target(const ipc::CreateQpRequest& request, Answer* answer) {
   rdma::Xrcd* xrcd = context_->xrcds.find(request.xrcd);
   if (xrcd == nullptr) return EINVAL;
   rdma::Charges charges;
@@ -62,7 +62,7 @@ int Session::create_target(const ipc::CreateQpRequest& request, Answer* answer) 
   return 0;
 }
 
-int Session::open_qp(const ipc::OpenQpRequest& request, Answer* answer) {
+int SessionObjects::open_qp(const ipc::OpenQpRequest& request, Answer* answer) {
   rdma::Xrcd* xrcd = context_->xrcds.find(request.xrcd);
   if (xrcd == nullptr) return EINVAL;
   rdma::Qp* qp = xrcd->domain->find_target(request.qpn);

@@ -17,7 +17,7 @@ constexpr size_t kMaxStrangers = 1024;
 // The right of one more connection to be there. If there are too many, who has said nothing for
 // longest has to go; if all have opened the vdevice, there is none.
 base::Result<provisioning::Charge> make_room(Vdevice& vdevice) {
-  const auto is_stranger = [](const auto& session) { return session->context() == nullptr; };
+  const auto is_stranger = [](const auto& session) { return session->objects() == nullptr; };
   auto& sessions = vdevice.sessions;
   for (;;) {
     const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxStrangers;
@@ -94,7 +94,8 @@ void Worker::remove(const std::string& name) {
     const std::shared_ptr<Vdevice> vdevice = it->second;
     vdevices_.erase(it);
     vdevice->gone = true;
-    for (auto& session : vdevice->sessions) session->device_gone();
+    for (auto& session : vdevice->sessions)
+      if (session->objects() != nullptr) session->objects()->device_gone();
     vdevice->device.fabric->remove(&vdevice->device);
     vdevice->device.gids.clear();
   });
@@ -158,9 +159,9 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files,
       adopted.push_back(session->get());
       it->second->sessions.push_back(std::move(*session));
     }
-    for (Session* session : adopted) session->restore_pairs();
-    for (Session* session : adopted) session->restore_links();
-    for (Session* session : adopted) session->go_on();
+    for (Session* session : adopted) session->journal()->restore_pairs();
+    for (Session* session : adopted) session->journal()->restore_links();
+    for (Session* session : adopted) session->journal()->go_on();
   });
 }
 
@@ -173,7 +174,7 @@ void Worker::leave_sessions() {
     const std::lock_guard lock(mutex);
     for (auto it = vdevices_.begin(); it != vdevices_.end();) {
       const bool open = std::any_of(it->second->sessions.begin(), it->second->sessions.end(),
-                                    [](const auto& one) { return one->is_kept(); });
+                                    [](const auto& one) { return one->journal() != nullptr; });
       if (!open) {
         ++it;
         continue;
@@ -232,7 +233,7 @@ VdeviceUse Worker::use(const std::string& name) {
     Vdevice& vdevice = *it->second;
     VdeviceUse use;
     for (const auto& session : vdevice.sessions)
-      if (session->context() != nullptr) ++use.sessions;
+      if (session->objects() != nullptr) ++use.sessions;
     use.quota = vdevice.rows();
     use.cpu = vdevice.cpu->total();
     use.paced_bytes = vdevice.pacer->bytes();

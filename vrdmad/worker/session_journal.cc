@@ -1,25 +1,20 @@
-// Sessions outlive the daemon: what is written down of each.
-//
-// Of each object that was made there are the request and its answer, of queue pairs their
-// attributes and links besides; all of it before the program learns of it. Progress is where it
-// always is, in the shared rings.
+#include "vrdmad/worker/session_journal.h"
+
 #include <cstring>
 
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/records/session_records.h"
 #include "vrdmad/worker/calls.h"
-#include "vrdmad/worker/session.h"
 
 namespace vrdma::vrdmad {
 
-void Session::will_serve(const ipc::Request& request) {
-  if (file_ != nullptr && request.sequence != 0 &&
-      traits_of(request.call).effect != CallTraits::kNone)
+void SessionJournal::will_serve(const ipc::Request& request) {
+  if (request.sequence != 0 && traits_of(request.call).effect != CallTraits::kNone)
     file_->set_begun(request.sequence);
 }
 
-void Session::keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
-                   uint32_t sequence) {
+void SessionJournal::keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
+                          uint32_t sequence) {
   const CallTraits& maker = maker_of(kind);
   uint8_t record[sizeof request.bytes + sizeof reply.bytes];
   std::memcpy(record, request.bytes, maker.request);
@@ -29,9 +24,9 @@ void Session::keep(Stored kind, const ipc::Request& request, const ipc::Reply& r
 
 // A request was served: what has to be served again by another daemon is written down before the
 // program learns of it.
-void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
+void SessionJournal::remember(const ipc::Request& request, const ipc::Reply& reply) {
   const CallTraits& call = traits_of(request.call);
-  if (file_ == nullptr || call.effect == CallTraits::kNone) return;
+  if (call.effect == CallTraits::kNone) return;
   switch (call.effect) {
     case CallTraits::kNone:
       break;
@@ -52,11 +47,11 @@ void Session::remember(const ipc::Request& request, const ipc::Reply& reply) {
   if (reply.sequence != 0) file_->set_answered(reply);
 }
 
-void Session::keep_made(const ipc::Request& request, const ipc::Reply& reply) {
+void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& reply) {
   const Stored kind = *traits_of(request.call).stored;
   if (kind == Stored::kChannel) {  // which is known by its end, not by what was asked for
     const uint32_t made = reply.create_channel.handle;
-    const ChannelRecord record{made, 0, file_id(context_->channels.find(made)->write_end).inode};
+    const ChannelRecord record{made, 0, file_id(context().channels.find(made)->write_end).inode};
     return file_->put(kind, made, &record, sizeof record, reply.sequence);
   }
   if (kind == Stored::kSrq && request.create_srq.xrcd != ipc::kNoObject) return;  // XRC: forbidden
@@ -67,35 +62,36 @@ void Session::keep_made(const ipc::Request& request, const ipc::Reply& reply) {
   keep(kind, request, reply, reply.sequence);
 }
 
-void Session::keep_changed(Stored kind, const ipc::Request& request, const ipc::Reply& reply) {
+void SessionJournal::keep_changed(Stored kind, const ipc::Request& request,
+                                  const ipc::Reply& reply) {
   const uint32_t handle = request.handle.handle;
   if (kind == Stored::kMr) {
-    const rdma::Mr* mr = context_->mrs.find(handle);
+    const rdma::Mr* mr = context().mrs.find(handle);
     ipc::Request as_made;
     ipc::Reply answer;
     as_made.reg_mr = request.rereg_mr.to;
     answer.reg_mr = {mr->handle, mr->key, mr->region.length};
     keep(kind, as_made, answer);
   } else if (kind == Stored::kSrqSize) {
-    const SrqSizeRecord record{context_->srqs.find(handle)->max_wr};
+    const SrqSizeRecord record{context().srqs.find(handle)->max_wr};
     file_->put(kind, handle, &record, sizeof record);
   } else if (kind == Stored::kQpState) {  // also when it changes by itself: on_qp_changed
-    if (const rdma::Qp* qp = context_->qps.find(handle); qp != nullptr) keep_state(*qp);
+    if (const rdma::Qp* qp = context().qps.find(handle); qp != nullptr) keep_state(*qp);
   } else {
     keep(kind, request, reply);
   }
 }
 
 // With what was changed of it, which goes first.
-void Session::erase(Stored kind, uint32_t handle) {
+void SessionJournal::erase(Stored kind, uint32_t handle) {
   if (kind == Stored::kCq) file_->erase(Stored::kCqSize, handle);
   if (kind == Stored::kQp) file_->erase(Stored::kQpState, handle);
   if (kind == Stored::kSrq) file_->erase(Stored::kSrqSize, handle);
   file_->erase(kind, handle);
 }
 
-void Session::keep_state(const rdma::Qp& qp) {
-  if (file_ == nullptr || forced_ != nullptr || qp.handle == 0 || qp.domain != nullptr) return;
+void SessionJournal::keep_state(const rdma::Qp& qp) {
+  if (qp.handle == 0 || qp.domain != nullptr) return;
   QpRecord record{};
   record.attributes = qp.attributes;
   record.sgid = qp.sgid;
@@ -119,8 +115,7 @@ void Session::keep_state(const rdma::Qp& qp) {
 // Before a worker holds it: so a receive is never lost with a worker, nor given to another message
 // when it was completed. The rings that tell which are the program's and its peers'; what is
 // written here they cannot change.
-void Session::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
-  if (file_ == nullptr) return;
+void SessionJournal::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
   if (receiver == nullptr) return file_->erase(Stored::kClaim, claim_number(srq, slot));
   const auto& theirs = receiver->peer_outbox;
   const ClaimRecord record{receiver->handle, ipc::head_of(*receiver->inbox, receiver->inbox_depth),
@@ -128,34 +123,36 @@ void Session::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* re
   file_->put(Stored::kClaim, claim_number(srq, slot), &record, sizeof record);
 }
 
-void Session::write_down_changes() {
-  context_->on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
-  context_->on_claim = [this](const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
+void SessionJournal::write_down_changes() {
+  context().on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+  context().on_claim = [this](const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
     keep_claim(srq, slot, receiver);
   };
 }
 
-// The session is open: from here on it is written down.
-void Session::begin_file() {
-  if (settings_.state_dir.empty()) return;
-  auto made =
-      SessionFile::create(settings_.state_dir + "/" + std::to_string(context_->id) + ".session");
-  if (!made) return;  // nobody will take it over
-  file_ = std::move(*made);
+std::unique_ptr<SessionJournal> SessionJournal::begin(const std::string& path,
+                                                      SessionObjects& objects,
+                                                      const base::Fd& doorbell) {
+  auto made = SessionFile::create(path);
+  if (!made) return nullptr;
+  const Vdevice& vdevice = objects.vdevice();
+  const rdma::Context& context = objects.context();
   Who who{};
-  vdevice_->device.name.copy(who.vdevice, sizeof who.vdevice - 1);
-  who.node_guid = vdevice_->device.node_guid;
-  who.netns = vdevice_->netns;
-  who.process = context_->process->peer();
-  who.session = context_->id;
-  who.epoch = context_->epoch;
-  who.arena = arena_id_;
-  who.bells = file_id(context_->bell_fd);
-  who.memory = memory_id_;
-  who.doorbell = eventfd_id(doorbell_);
-  who.events = file_id(context_->events).inode;
-  file_->put(Stored::kWho, 0, &who, sizeof who);
-  write_down_changes();
+  vdevice.device.name.copy(who.vdevice, sizeof who.vdevice - 1);
+  who.node_guid = vdevice.device.node_guid;
+  who.netns = vdevice.netns;
+  who.process = context.process->peer();
+  who.session = context.id;
+  who.epoch = context.epoch;
+  who.arena = objects.arena_id();
+  who.bells = file_id(context.bell_fd);
+  who.memory = objects.memory_id();
+  who.doorbell = eventfd_id(doorbell);
+  who.events = file_id(context.events).inode;
+  (*made)->put(Stored::kWho, 0, &who, sizeof who);
+  auto journal = std::make_unique<SessionJournal>(std::move(*made), objects);
+  journal->write_down_changes();
+  return journal;
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,0 +1,86 @@
+// What the next daemon needs of a session: written while it lives, and read by the next one, which
+// makes it from that.
+//
+// Of each object that was made there are the request and its answer, of queue pairs their
+// attributes and links besides; all of it before the program learns of it. The next daemon serves
+// the requests again, by the code that serves all, with the numbers that their answers gave. Links
+// are made again when all sessions of a fabric are there. Progress is where it always is, in the
+// shared rings.
+//
+// Belongs to a Session and its worker's thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "vrdmad/records/session_file.h"
+#include "vrdmad/records/session_records.h"
+#include "vrdmad/worker/session_objects.h"
+
+namespace vrdma::vrdmad {
+
+// Whose session a file tells of.
+struct SessionSummary {
+  std::string vdevice;
+  uint64_t netns = 0;  // cookie of the vdevice's namespace
+  uint64_t node_guid = 0;
+  uint32_t session = 0;
+  uint32_t epoch = 0;
+  pid_t pid = 0;
+};
+[[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
+[[nodiscard]] base::Result<Who> who_of(const SessionFile& file);
+
+class SessionJournal {
+ public:
+  using Answer = SessionObjects::Answer;
+
+  // Of a session that is open from now on. nullptr: there can be none, and nobody will take it
+  // over.
+  [[nodiscard]] static std::unique_ptr<SessionJournal> begin(const std::string& path,
+                                                             SessionObjects& objects,
+                                                             const base::Fd& doorbell);
+  SessionJournal(std::unique_ptr<SessionFile> file, SessionObjects& objects)
+      : file_(std::move(file)), objects_(objects) {}
+  SessionJournal(const SessionJournal&) = delete;
+  SessionJournal& operator=(const SessionJournal&) = delete;
+
+  // Around each request: before it is served, and before a program learns that it was.
+  void will_serve(const ipc::Request& request);
+  void remember(const ipc::Request& request, const ipc::Reply& reply);
+
+  // session_adopt.cc
+  // Makes the objects of a dead daemon's session, whose process has `files`, and begins the epoch.
+  [[nodiscard]] base::Result<void> take_over(const ProcessFiles& files, uint32_t epoch);
+  // When all sessions of a fabric are there, each is called of all, one after the other.
+  void restore_pairs();
+  void restore_links();
+  void go_on();
+  // A request that the dead daemon had served, or had begun to serve. False: it is none.
+  [[nodiscard]] bool serve_repeated(const ipc::Request& request, Answer* answer);
+
+ private:
+  [[nodiscard]] rdma::Context& context() const { return objects_.context(); }
+  void keep(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply,
+            uint32_t sequence = 0);
+  void keep_made(const ipc::Request& request, const ipc::Reply& reply);
+  void keep_changed(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply);
+  void erase(SessionFile::Kind kind, uint32_t handle);
+  void keep_state(const rdma::Qp& qp);
+  void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
+  void write_down_changes();
+  void restore_claims();
+  [[nodiscard]] base::Result<void> serve_again();
+  [[nodiscard]] base::Result<void> restore_channels(const ProcessFiles& files);
+  [[nodiscard]] base::Result<void> restore_states();
+
+  std::unique_ptr<SessionFile> file_;
+  SessionObjects& objects_;
+  SessionFile::Last last_;                                          // of the dead daemon
+  std::unordered_map<uint32_t, std::pair<bool, bool>> was_linked_;  // by handle: out, in
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,158 @@
+// What one session has: a verbs context, and the calls that make, change and remove its objects.
+//
+// Each call returns 0 or the errno that the verb returns, and has then changed nothing. Belongs to
+// a Session and its worker's thread; the process has proven who it is.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/ipc/messages.h"
+#include "core/rdma/device.h"
+#include "transport/send_queue.h"
+#include "vrdmad/broker/shown.h"
+#include "vrdmad/records/process_files.h"
+#include "vrdmad/worker/vdevice.h"
+
+namespace vrdma::vrdmad {
+
+class SessionObjects {
+ public:
+  struct Answer {
+    ipc::Reply reply;
+    std::vector<int> fds;         // sent beside it
+    std::vector<base::Fd> owned;  // closed when it has been sent
+    bool deferred = false;        // Owner::answer() is called later, from the loop
+  };
+  // The session that has them.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void answer(Answer late) = 0;               // to the request that is being served
+    [[nodiscard]] virtual bool is_awaited() const = 0;  // by the program, the answer
+    [[nodiscard]] virtual const base::Fd& socket() const = 0;
+    virtual void end_malformed() = 0;
+  };
+  // The memory files that the program shares.
+  struct Files {
+    base::Fd arena, bells, memory;
+  };
+
+  // A context of a process, whose memory can be reached from now on; ENOMEM: the vdevice, or the
+  // control group of the process, has too many.
+  [[nodiscard]] static base::Result<std::unique_ptr<SessionObjects>> make(
+      Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller,
+      std::shared_ptr<rdma::Process> process);
+  ~SessionObjects();
+  SessionObjects(const SessionObjects&) = delete;
+  SessionObjects& operator=(const SessionObjects&) = delete;
+
+  // Maps the memory. Before it, nothing below is called but context().
+  [[nodiscard]] int furnish(Files files);
+  [[nodiscard]] rdma::Context& context() const { return *context_; }
+  [[nodiscard]] Vdevice& vdevice() const { return *vdevice_; }
+  // Of the queue arena, by which other sessions name this one, and of the memory arena.
+  [[nodiscard]] const FileId& arena_id() const { return arena_id_; }
+  [[nodiscard]] const FileId& memory_id() const { return memory_id_; }
+
+  // A request of a session that is open, of a call that is not the session's own.
+  [[nodiscard]] int serve(const ipc::Request& request, Shown fds, Answer* answer);
+  // A request that a dead daemon served: with the numbers of `wanted`, which was its answer.
+  [[nodiscard]] int serve_as(const ipc::Request& request, const ipc::Reply& wanted, Answer* answer);
+  // A change of a queue pair that a dead daemon was asked for: what it did not do is done, and the
+  // answer is as if it had lived. `answered`: its answer; nullptr: it gave none. False: the request
+  // is like any other, and nothing was done.
+  [[nodiscard]] bool modify_again(const ipc::ModifyQpRequest& request, const ipc::Reply* answered,
+                                  Answer* answer);
+  // The size of a shared receive queue as it was.
+  [[nodiscard]] int resize_srq(rdma::Srq& srq, uint32_t max_wr);
+  // The program has published work, or receives.
+  void scan_doorbells();
+  // The vdevice has gone: tells the program and flushes its queues.
+  void device_gone();
+  // The program died: its peers learn of it after a moment.
+  void leave_survivors();
+
+ private:
+  using Fds = Shown;
+
+  SessionObjects(Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller);
+  void attribute(const rdma::Process& process);
+  void limit_in_kernel(const std::string& cgroup);
+  void send_events_later();
+  // Adds a charge to `charges`, or ENOMEM.
+  [[nodiscard]] int charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges);
+  // The handle that the next object must have; 0: any.
+  [[nodiscard]] uint32_t wanted() const { return forced_ != nullptr ? forced_->handle.handle : 0; }
+  [[nodiscard]] base::EventLoop& loop() const { return vdevice_->lane.loop(); }
+
+  // session_queries.cc
+  int query_device(Answer* answer);
+  int query_port(Answer* answer);
+  int query_gids(const ipc::GidsRequest& request, Answer* answer);
+  // session_memory.cc
+  int alloc_pd(Answer* answer);
+  int dealloc_pd(uint32_t handle);
+  int reg_mr(const ipc::RegMrRequest& request, Answer* answer);
+  [[nodiscard]] int reach_to_write(const rdma::Region& region);
+  int rereg_mr(const ipc::ReregMrRequest& request, Answer* answer);
+  int hold(const ipc::HoldRequest& request, Answer* answer);
+  void count_reached(const ipc::RegMrRequest& request);
+  int dereg_mr(uint32_t handle, Answer* answer);
+  int import_device(Fds fds);
+  int import_pd(uint32_t handle, Answer* answer);
+  int import_mr(const ipc::ImportMrRequest& request, Answer* answer);
+  int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
+  int dealloc_mw(uint32_t handle, Answer* answer);
+  void answer_when_unreached(Answer* answer);
+  int create_ah(const verbs::AddressVector& av, Answer* answer);
+  int destroy_ah(uint32_t handle);
+  // session_queues.cc
+  int create_channel(Answer* answer);
+  int destroy_channel(uint32_t handle);
+  int create_cq(const ipc::CreateCqRequest& request, Answer* answer);
+  int resize_cq(const ipc::ResizeCqRequest& request, Answer* answer);
+  int destroy_cq(uint32_t handle);
+  int create_srq(const ipc::CreateSrqRequest& request, Answer* answer);
+  int modify_srq(const ipc::ModifySrqRequest& request);
+  int query_srq(uint32_t handle, Answer* answer);
+  int destroy_srq(uint32_t handle);
+  // session_qp.cc
+  int create_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer);
+  int make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer);
+  int modify_qp(const ipc::ModifyQpRequest& request, Answer* answer);
+  [[nodiscard]] bool are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const;
+  int change_qp(rdma::Qp& qp, verbs::QpState to, uint32_t mask, const ipc::ModifyQpRequest& request,
+                Answer* answer);
+  int to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer);
+  int tell_direct(rdma::Qp& qp, rdma::Qp& peer, const ipc::ModifyQpRequest& request,
+                  Answer* answer);
+  int show_arenas(const rdma::Context& peer, Answer* answer);
+  int query_qp(uint32_t handle, Answer* answer);
+  int destroy_qp(uint32_t handle);
+  int mcast(const ipc::McastRequest& request, bool attach);
+  // session_raw.cc
+  [[nodiscard]] bool may_have_raw_packets() const;
+  [[nodiscard]] base::Result<base::Fd> packet_socket(Fds proof);
+  int give_gsi(rdma::Qp& qp, transport::SendQueue& sender);
+  int create_flow(const ipc::CreateFlowRequest& request, Answer* answer);
+  int destroy_flow(uint32_t handle);
+  // session_xrc.cc
+  int open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer);
+  int close_xrcd(uint32_t handle);
+  int create_target(const ipc::CreateQpRequest& request, Answer* answer);
+  int open_qp(const ipc::OpenQpRequest& request, Answer* answer);
+
+  Owner& owner_;
+  const std::shared_ptr<Vdevice> vdevice_;
+  const std::shared_ptr<Caller> caller_;
+  std::unique_ptr<rdma::Context> context_;      // never null
+  std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
+  FileId arena_id_, memory_id_;
+  const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
+  Stopper::Ticket held_;                // the program's threads, perhaps
+  base::EventLoop::Timer unsent_;       // events wait for room
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+};
+
+}  // namespace vrdma::vrdmad
