@@ -44,13 +44,13 @@ def storm(stage, side):
 # Name -> what it is, and its programs, with the line that each writes when it goes on (None: it writes
 # none; empty: any).
 ATTACKS = {
-    "hangs": ("descriptors that hang who closes them",
+    "hangs": ("descriptors that hang in close(2)",
               hostile("vrdma_hangs", "sent", ("send", "300", "600"))),
-    "holes": ("WRITEs into pages that are not there", bench("holes")),
+    "holes": ("WRITEs into missing pages", bench("holes")),
     "turns": ("64 QPs of 1 MiB WRITEs", bench("turns")),
-    "connects": ("connections and questions without end",
+    "connects": ("endless connections and requests",
                  hostile("vrdma_connects", "begun", ("connect", "600"), ("ask", "600"))),
-    "reach": ("16 processes with memory that is reached", bench("reach")),
+    "reach": ("16 processes with reached memory", bench("reach")),
     "groups": ("datagrams to 512 members", bench("groups")),
     "large_writes": ("1,024 QPs of 1 MiB WRITEs", bench("large_writes")),
     "small_writes": ("64 QPs of 8-byte WRITEs", bench("small_writes")),
