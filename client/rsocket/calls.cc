@@ -14,6 +14,7 @@
 #include "client/rdmacm/link.h"
 #include "client/rsocket/datagram.h"
 #include "client/rsocket/stream.h"
+#include "client/rsocket/vdevices_only.h"
 
 namespace vrdma::client {
 
@@ -137,8 +138,9 @@ int control(RSocket& socket, int fd, int command, intptr_t argument) {
 using namespace vrdma::client;  // NOLINT: this part is nothing but the way from C
 
 VRDMA_EXPORT int rsocket(int domain, int type, int protocol) try {
+  if ((type & kVdevicesOnly) != 0 && !ours()) return fail(ENODEV);
   VRDMA_PASS_ON(-1, rsocket, domain, type, protocol)
-  return result(make(domain, type, protocol));
+  return result(make(domain, type & ~kVdevicesOnly, protocol));
 }
 VRDMA_OR_ENOMEM(-1)
 

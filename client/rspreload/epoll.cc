@@ -168,7 +168,6 @@ int wait_for(int fd, Set& set, epoll_event* events, int room, int timeout) {
     return -1;
   }
   const int64_t end = timeout < 0 ? 0 : now_ms() + timeout;
-  const Inside guard;
   std::vector<pollfd> looked;
   for (;;) {
     looked.clear();

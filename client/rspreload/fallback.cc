@@ -30,7 +30,7 @@ void copy_option(int from, int to, int level, int name) {
   if (value != 0) (void)NEXT(setsockopt)(to, level, name, &value, sizeof value);
 }
 
-// Inside. Somebody in the fabric has the address.
+// Somebody in the fabric has the address.
 bool is_somebodys(const sockaddr* address) {
   if (client::RsAddress::from(address)->is_multicast()) return false;
   constexpr int kTimeout = 2000;  // ms
@@ -99,14 +99,13 @@ bool become_plain(int fd) {
 
 bool become_plain_if_open(int fd) {
   const int saved = errno;
-  if (recorded_way(fd) == Way::kOpen && become_plain(fd)) return true;
+  if (way_of(fd) == Way::kOpen && become_plain(fd)) return true;
   errno = saved;
   return false;
 }
 
 void choose_way(int fd, const sockaddr* to, socklen_t length) {
   if (way_of(fd) != Way::kOpen || !is_internet(to, length)) return;
-  const Inside guard;
   const int saved = errno;
   if (!is_loopback(to, length) && is_somebodys(to))
     set_way(fd, Way::kRdma);

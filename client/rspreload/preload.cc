@@ -34,26 +34,21 @@
 
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
+#include "client/rsocket/vdevices_only.h"
 
 namespace {
 
 constexpr int kMostDescriptors = 1 << 16;
 std::array<std::atomic<vrdma::rspreload::Way>, kMostDescriptors> ways;
-thread_local int inside = 0;
 
 }  // namespace
 
 namespace vrdma::rspreload {
 
-Inside::Inside() { ++inside; }
-Inside::~Inside() { --inside; }
-
-Way recorded_way(int fd) {
+Way way_of(int fd) {
   if (fd < 0 || fd >= kMostDescriptors) return Way::kKernel;
   return ways[static_cast<size_t>(fd)].load(std::memory_order_relaxed);
 }
-
-Way way_of(int fd) { return inside == 0 ? recorded_way(fd) : Way::kKernel; }
 
 void set_way(int fd, Way way) {
   ways[static_cast<size_t>(fd)].store(way, std::memory_order_relaxed);
@@ -87,27 +82,18 @@ int keep(int fd, int flags, Way way = Way::kRdma) {
 
 }  // namespace
 
-// Leaves the function for the call of rsocket(7) if the descriptor is of that kind.
-#define OVER_RDMA(fd, name, ...) \
-  if (over_rdma(fd)) {           \
-    const Inside guard;          \
-    return name(__VA_ARGS__);    \
-  }
-// The same for what reads or writes.
-#define MOVES_DATA(how, fd, name, ...)      \
-  if (over_rdma(fd)) {                      \
-    const Inside guard;                     \
-    const ssize_t done = name(__VA_ARGS__); \
-    used_in_sets(fd, how);                  \
-    return done;                            \
-  }
-
 namespace {
+
+// A socket over RDMA was read (EPOLLIN) or written (EPOLLOUT), with this result.
+template <class Result>
+Result used(int fd, uint32_t how, Result result) {
+  used_in_sets(fd, how);
+  return result;
+}
 
 // Tries it over RDMA. False: it is a socket of the kernel by now, and libc is to be asked.
 template <class Call>
 bool tried(int fd, const sockaddr* address, socklen_t length, Call call, int* done) {
-  const Inside guard;
   if (is_loopback(address, length)) return !become_plain(fd);
   *done = call(fd, address, length);
   return *done == 0 || !leads_nowhere(errno) || !become_plain(fd);
@@ -120,10 +106,9 @@ VRDMA_EXPORT int socket(int domain, int type, int protocol) try {
   const bool internet = domain == AF_INET || domain == AF_INET6;
   const bool tcp = (type & ~kFlags) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   const bool udp = (type & ~kFlags) == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
-  if (inside == 0 && internet && (tcp || udp)) {
-    const Inside guard;
+  if (internet && (tcp || udp)) {
     const int saved = errno;
-    const int made = rsocket(domain, type & ~kFlags, protocol);
+    const int made = rsocket(domain, (type & ~kFlags) | vrdma::client::kVdevicesOnly, protocol);
     const int fd = keep(made, type & kFlags, udp ? Way::kOpen : Way::kRdma);
     if (fd >= 0) return fd;
     errno = saved;
@@ -140,18 +125,12 @@ VRDMA_EXPORT int bind(int fd, const sockaddr* address, socklen_t length) try {
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int listen(int fd, int backlog) try {
-  OVER_RDMA(fd, rlisten, fd, backlog)
-  return NEXT(listen)(fd, backlog);
+  return over_rdma(fd) ? rlisten(fd, backlog) : NEXT(listen)(fd, backlog);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int accept4(int fd, sockaddr* address, socklen_t* length, int flags) try {
-  if (over_rdma(fd)) {
-    const Inside guard;
-    const int made = keep(raccept(fd, address, length), flags);
-    used_in_sets(fd, EPOLLIN);
-    return made;
-  }
+  if (over_rdma(fd)) return used(fd, EPOLLIN, keep(raccept(fd, address, length), flags));
   return NEXT(accept4)(fd, address, length, flags);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -170,15 +149,13 @@ VRDMA_EXPORT int connect(int fd, const sockaddr* address, socklen_t length) try 
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int shutdown(int fd, int how) try {
-  OVER_RDMA(fd, rshutdown, fd, how)
-  return NEXT(shutdown)(fd, how);
+  return over_rdma(fd) ? rshutdown(fd, how) : NEXT(shutdown)(fd, how);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int close(int fd) try {
-  if (inside == 0) leave_sets(fd);
+  leave_sets(fd);
   if (over_rdma(fd)) {
-    const Inside guard;
     set_way(fd, Way::kKernel);
     return rclose(fd);
   }
@@ -189,20 +166,20 @@ VRDMA_OR_ENOMEM(-1)
 // ---- data ---------------------------------------------------------------------------------------
 
 VRDMA_EXPORT ssize_t recv(int fd, void* buffer, size_t length, int flags) try {
-  MOVES_DATA(EPOLLIN, fd, rrecv, fd, buffer, length, flags)
+  if (over_rdma(fd)) return used(fd, EPOLLIN, rrecv(fd, buffer, length, flags));
   return NEXT(recv)(fd, buffer, length, flags);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t recvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* address,
                               socklen_t* size) try {
-  MOVES_DATA(EPOLLIN, fd, rrecvfrom, fd, buffer, length, flags, address, size)
+  if (over_rdma(fd)) return used(fd, EPOLLIN, rrecvfrom(fd, buffer, length, flags, address, size));
   return NEXT(recvfrom)(fd, buffer, length, flags, address, size);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) try {
-  MOVES_DATA(EPOLLIN, fd, rrecvmsg, fd, message, flags)
+  if (over_rdma(fd)) return used(fd, EPOLLIN, rrecvmsg(fd, message, flags));
   return NEXT(recvmsg)(fd, message, flags);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -228,19 +205,19 @@ VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int fla
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t read(int fd, void* buffer, size_t length) try {
-  MOVES_DATA(EPOLLIN, fd, rread, fd, buffer, length)
+  if (over_rdma(fd)) return used(fd, EPOLLIN, rread(fd, buffer, length));
   return NEXT(read)(fd, buffer, length);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t readv(int fd, const iovec* to, int count) try {
-  MOVES_DATA(EPOLLIN, fd, rreadv, fd, to, count)
+  if (over_rdma(fd)) return used(fd, EPOLLIN, rreadv(fd, to, count));
   return NEXT(readv)(fd, to, count);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t send(int fd, const void* buffer, size_t length, int flags) try {
-  MOVES_DATA(EPOLLOUT, fd, rsend, fd, buffer, length, flags)
+  if (over_rdma(fd)) return used(fd, EPOLLOUT, rsend(fd, buffer, length, flags));
   return NEXT(send)(fd, buffer, length, flags);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -248,18 +225,17 @@ VRDMA_OR_ENOMEM(-1)
 VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags,
                             const sockaddr* address, socklen_t size) try {
   choose_way(fd, address, size);
-  MOVES_DATA(EPOLLOUT, fd, rsendto, fd, buffer, length, flags, address, size)
+  if (over_rdma(fd)) return used(fd, EPOLLOUT, rsendto(fd, buffer, length, flags, address, size));
   return NEXT(sendto)(fd, buffer, length, flags, address, size);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) try {
   if (message->msg_controllen != 0 && over_rdma(fd)) {  // which those over RDMA do not take
-    const Inside guard;
     (void)become_plain_if_open(fd);
   }
   choose_way(fd, static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
-  MOVES_DATA(EPOLLOUT, fd, rsendmsg, fd, message, flags)
+  if (over_rdma(fd)) return used(fd, EPOLLOUT, rsendmsg(fd, message, flags));
   return NEXT(sendmsg)(fd, message, flags);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -278,38 +254,33 @@ VRDMA_EXPORT int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int fla
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t write(int fd, const void* buffer, size_t length) try {
-  MOVES_DATA(EPOLLOUT, fd, rwrite, fd, buffer, length)
+  if (over_rdma(fd)) return used(fd, EPOLLOUT, rwrite(fd, buffer, length));
   return NEXT(write)(fd, buffer, length);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t writev(int fd, const iovec* from, int count) try {
-  MOVES_DATA(EPOLLOUT, fd, rwritev, fd, from, count)
+  if (over_rdma(fd)) return used(fd, EPOLLOUT, rwritev(fd, from, count));
   return NEXT(writev)(fd, from, count);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t sendfile(int out, int in, off_t* offset, size_t count) try {
   if (!over_rdma(out)) return NEXT(sendfile)(out, in, offset, count);
-  const Inside guard;
   std::array<char, 1 << 16> piece;
   size_t done = 0;
   while (done < count) {
     const off_t at = offset != nullptr ? *offset : ::lseek(in, 0, SEEK_CUR);
     const ssize_t got = ::pread(in, piece.data(), std::min(piece.size(), count - done), at);
     const ssize_t sent = got > 0 ? rwrite(out, piece.data(), static_cast<size_t>(got)) : got;
-    if (sent <= 0) {
-      used_in_sets(out, EPOLLOUT);
-      return done > 0 ? static_cast<ssize_t>(done) : sent;
-    }
+    if (sent <= 0) return used(out, EPOLLOUT, done > 0 ? static_cast<ssize_t>(done) : sent);
     done += static_cast<size_t>(sent);
     if (offset != nullptr)
       *offset += sent;
     else
       (void)::lseek(in, sent, SEEK_CUR);
   }
-  used_in_sets(out, EPOLLOUT);
-  return static_cast<ssize_t>(done);
+  return used(out, EPOLLOUT, static_cast<ssize_t>(done));
 }
 VRDMA_OR_ENOMEM(-1)
 
@@ -357,16 +328,13 @@ bool any_over_rdma(int count, const fd_set* read, const fd_set* write, const fd_
 }  // namespace
 
 VRDMA_EXPORT int poll(pollfd* fds, nfds_t count, int timeout) try {
-  if (!any_over_rdma(fds, count)) return NEXT(poll)(fds, count, timeout);
-  const Inside guard;
-  return rpoll(fds, count, timeout);
+  return any_over_rdma(fds, count) ? rpoll(fds, count, timeout) : NEXT(poll)(fds, count, timeout);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int ppoll(pollfd* fds, nfds_t count, const timespec* timeout,
                        const sigset_t* mask) try {
   if (!any_over_rdma(fds, count)) return NEXT(ppoll)(fds, count, timeout, mask);
-  const Inside guard;
   const Masked masked(mask);
   return rpoll(fds, count, milliseconds(timeout));
 }
@@ -382,7 +350,6 @@ VRDMA_EXPORT int select(int count, fd_set* read, fd_set* write, fd_set* except,
                         timeval* timeout) try {
   if (!any_over_rdma(count, read, write, except))
     return NEXT(select)(count, read, write, except, timeout);
-  const Inside guard;
   return rselect(count, read, write, except, timeout);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -391,7 +358,6 @@ VRDMA_EXPORT int pselect(int count, fd_set* read, fd_set* write, fd_set* except,
                          const timespec* timeout, const sigset_t* mask) try {
   if (!any_over_rdma(count, read, write, except))
     return NEXT(pselect)(count, read, write, except, timeout, mask);
-  const Inside guard;
   const Masked masked(mask);
   timeval limit{};
   if (timeout != nullptr) limit = {timeout->tv_sec, (timeout->tv_nsec + 999) / 1000};
@@ -402,20 +368,17 @@ VRDMA_OR_ENOMEM(-1)
 // ---- names, options, flags ----------------------------------------------------------------------
 
 VRDMA_EXPORT int getpeername(int fd, sockaddr* address, socklen_t* length) try {
-  OVER_RDMA(fd, rgetpeername, fd, address, length)
-  return NEXT(getpeername)(fd, address, length);
+  return over_rdma(fd) ? rgetpeername(fd, address, length) : NEXT(getpeername)(fd, address, length);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int getsockname(int fd, sockaddr* address, socklen_t* length) try {
-  OVER_RDMA(fd, rgetsockname, fd, address, length)
-  return NEXT(getsockname)(fd, address, length);
+  return over_rdma(fd) ? rgetsockname(fd, address, length) : NEXT(getsockname)(fd, address, length);
 }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int setsockopt(int fd, int level, int name, const void* value, socklen_t length) try {
   if (over_rdma(fd)) {
-    const Inside guard;
     const int done = rsetsockopt(fd, level, name, value, length);
     if (done == 0 || errno != ENOPROTOOPT || !become_plain_if_open(fd)) return done;
   }
@@ -425,7 +388,6 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int getsockopt(int fd, int level, int name, void* value, socklen_t* length) try {
   if (over_rdma(fd)) {
-    const Inside guard;
     const int done = rgetsockopt(fd, level, name, value, length);
     const bool lacking = errno == ENOPROTOOPT || errno == EOPNOTSUPP;
     if (done == 0 || !lacking || !become_plain_if_open(fd)) return done;
@@ -438,19 +400,16 @@ namespace {
 
 int control(int fd, int command, intptr_t argument) {
   const int done = rfcntl(fd, command, argument);
-  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0, recorded_way(fd)) : done;
+  return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? keep(done, 0, way_of(fd)) : done;
 }
 
 }  // namespace
 
-VRDMA_EXPORT int dup(int fd) try {
-  OVER_RDMA(fd, control, fd, F_DUPFD, 0)
-  return NEXT(dup)(fd);
-}
+VRDMA_EXPORT int dup(int fd) try { return over_rdma(fd) ? control(fd, F_DUPFD, 0) : NEXT(dup)(fd); }
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int dup3(int from, int to, int flags) try {
-  if (inside != 0 || (!over_rdma(from) && !over_rdma(to))) return NEXT(dup3)(from, to, flags);
+  if (!over_rdma(from) && !over_rdma(to)) return NEXT(dup3)(from, to, flags);
   if (from == to) {
     errno = EINVAL;
     return -1;
@@ -460,7 +419,6 @@ VRDMA_EXPORT int dup3(int from, int to, int flags) try {
     return NEXT(dup3)(from, to, flags);
   }
   (void)close(to);
-  const Inside guard;
   const int command = (flags & O_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD;
   const int made = control(from, command, to);
   if (made < 0 || made == to) return made;
@@ -473,7 +431,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int dup2(int from, int to) try {
   if (over_rdma(from) && from == to) return to;
-  if (inside == 0 && (over_rdma(from) || over_rdma(to))) return dup3(from, to, 0);
+  if (over_rdma(from) || over_rdma(to)) return dup3(from, to, 0);
   return NEXT(dup2)(from, to);
 }
 VRDMA_OR_ENOMEM(-1)
@@ -483,8 +441,7 @@ VRDMA_EXPORT int fcntl(int fd, int command, ...) try {
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  OVER_RDMA(fd, control, fd, command, argument)
-  return NEXT(fcntl)(fd, command, argument);
+  return over_rdma(fd) ? control(fd, command, argument) : NEXT(fcntl)(fd, command, argument);
 }
 VRDMA_OR_ENOMEM(-1)
 
@@ -493,8 +450,7 @@ VRDMA_EXPORT int fcntl64(int fd, int command, ...) try {
   va_start(list, command);
   const auto argument = va_arg(list, intptr_t);
   va_end(list);
-  OVER_RDMA(fd, control, fd, command, argument)
-  return NEXT(fcntl64)(fd, command, argument);
+  return over_rdma(fd) ? control(fd, command, argument) : NEXT(fcntl64)(fd, command, argument);
 }
 VRDMA_OR_ENOMEM(-1)
 
@@ -504,7 +460,6 @@ VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) try {
   void* const argument = va_arg(list, void*);
   va_end(list);
   if (!over_rdma(fd)) return NEXT(ioctl)(fd, request, argument);
-  const Inside guard;
   switch (request) {
     case FIONBIO:
       return rfcntl(fd, F_SETFL, *static_cast<const int*>(argument) != 0 ? O_NONBLOCK : 0);

@@ -11,33 +11,23 @@
 
 namespace vrdma::rspreload {
 
-// The library itself uses descriptors, also those that it gave to the program: while there is one
-// of these, nothing is over RDMA.
-struct Inside {
-  Inside();
-  ~Inside();
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-};
-
 enum class Way : uint8_t {
   kKernel,
   kRdma,
   kOpen,  // over RDMA so far: of datagrams, and not yet known where they go
 };
-// Of the program's descriptors; way_of: inside, of all kKernel.
-[[nodiscard]] Way recorded_way(int fd);
+// Of the program's descriptors.
 [[nodiscard]] Way way_of(int fd);
 void set_way(int fd, Way way);
 [[nodiscard]] inline bool over_rdma(int fd) { return way_of(fd) != Way::kKernel; }
 
 // fallback.cc. Of a socket over RDMA; 0 if it cannot be told.
 [[nodiscard]] int integer_option(int fd, int level, int name);
-// Inside. From now on it is a socket of the kernel. False and errno.
+// From now on it is a socket of the kernel. False and errno.
 bool become_plain(int fd);
 // The same for one that is open. False: it is none.
 bool become_plain_if_open(int fd);
-// Of an open one: where its first message goes decides. Not inside.
+// Of an open one: where its first message goes decides.
 void choose_way(int fd, const sockaddr* to, socklen_t length);
 // An error that a socket of the kernel might not have.
 [[nodiscard]] bool leads_nowhere(int error);

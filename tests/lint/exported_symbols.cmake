@@ -15,6 +15,10 @@ if(TARGET vrdma_libibverbs)
   vrdma_lint(exported_symbols_rdmacm COMMAND Python3::Interpreter
     ${CMAKE_CURRENT_SOURCE_DIR}/exported_symbols.py $<TARGET_FILE:vrdma_librdmacm>
     ${CMAKE_CURRENT_SOURCE_DIR}/librdmacm-44-exports.txt ${sanitized})
+  vrdma_lint(kernel_calls COMMAND Python3::Interpreter
+    ${CMAKE_CURRENT_SOURCE_DIR}/kernel_calls.py
+    ${CMAKE_SOURCE_DIR}/client/rspreload/librspreload.map
+    $<TARGET_FILE:vrdma_libibverbs> $<TARGET_FILE:vrdma_librdmacm>)
   # TSan cannot come into a running program, nor be preloaded into one that it did not compile.
   if(NOT VRDMA_SANITIZE STREQUAL "thread")
     vrdma_lint(drop_in_load COMMAND Python3::Interpreter

@@ -1,0 +1,120 @@
+// The kernel's calls, as libibverbs.so.1 and librdmacm.so.1 make them: by these functions, which
+// have the names of libc's but are hidden in each of the two, and so win at its link over libc's.
+//
+// librspreload.so puts calls of its own before libc's of these names, and makes them of rsocket(7).
+// The descriptors that these libraries use, and the ones behind the sockets over RDMA, are the
+// kernel's: a call of theirs that came to librspreload.so would come back here. Each name in
+// ../rspreload/librspreload.map that they call stands here; tests/lint/kernel_calls.py checks that
+// they import none of them.
+//
+// Errors, EINTR and cancellation are as of libc's. Compiled by itself: waiting() may not be a part
+// of a function that has something to undo, which the compiler would leave out at a call of
+// syscall(2), as it is declared.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdint>
+#include <ctime>
+
+namespace {
+
+// A call that pthreads(7) has among the cancellation points. A thread may be ended while it is in
+// the kernel and no sooner than it is asked to, as in libc.
+template <class... Args>
+long waiting(long number, Args... args) {
+  int type = 0;
+  ::pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+  const long result = ::syscall(number, args...);
+  ::pthread_setcanceltype(type, nullptr);
+  return result;
+}
+
+int control(int fd, int command, intptr_t argument) {
+  const bool waits = command == F_SETLKW || command == F_OFD_SETLKW;
+  return static_cast<int>(waits ? waiting(SYS_fcntl, fd, command, argument)
+                                : ::syscall(SYS_fcntl, fd, command, argument));
+}
+
+}  // namespace
+
+extern "C" {
+
+int close(int fd) { return static_cast<int>(waiting(SYS_close, fd)); }
+ssize_t read(int fd, void* buffer, size_t length) { return waiting(SYS_read, fd, buffer, length); }
+
+int poll(pollfd* fds, nfds_t count, int timeout) {
+  timespec limit{timeout / 1000, timeout % 1000 * 1'000'000L};
+  return static_cast<int>(
+      waiting(SYS_ppoll, fds, count, timeout < 0 ? nullptr : &limit, nullptr, size_t{0}));
+}
+int epoll_ctl(int set, int command, int fd, epoll_event* event) {
+  return static_cast<int>(::syscall(SYS_epoll_ctl, set, command, fd, event));
+}
+int epoll_wait(int set, epoll_event* events, int room, int timeout) {
+  return static_cast<int>(waiting(SYS_epoll_pwait, set, events, room, timeout, nullptr, size_t{0}));
+}
+
+int socket(int domain, int type, int protocol) {
+  return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
+}
+int bind(int fd, const sockaddr* address, socklen_t length) {
+  return static_cast<int>(::syscall(SYS_bind, fd, address, length));
+}
+int connect(int fd, const sockaddr* address, socklen_t length) {
+  return static_cast<int>(waiting(SYS_connect, fd, address, length));
+}
+ssize_t recv(int fd, void* buffer, size_t length, int flags) {
+  return waiting(SYS_recvfrom, fd, buffer, length, flags, nullptr, nullptr);
+}
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  return waiting(SYS_recvmsg, fd, message, flags);
+}
+ssize_t send(int fd, const void* from, size_t length, int flags) {
+  return waiting(SYS_sendto, fd, from, length, flags, nullptr, socklen_t{0});
+}
+ssize_t sendto(int fd, const void* from, size_t length, int flags, const sockaddr* to,
+               socklen_t size) {
+  return waiting(SYS_sendto, fd, from, length, flags, to, size);
+}
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return waiting(SYS_sendmsg, fd, message, flags);
+}
+int getpeername(int fd, sockaddr* address, socklen_t* length) {
+  return static_cast<int>(::syscall(SYS_getpeername, fd, address, length));
+}
+int getsockname(int fd, sockaddr* address, socklen_t* length) {
+  return static_cast<int>(::syscall(SYS_getsockname, fd, address, length));
+}
+int getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  return static_cast<int>(::syscall(SYS_getsockopt, fd, level, name, value, length));
+}
+int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  return static_cast<int>(::syscall(SYS_setsockopt, fd, level, name, value, length));
+}
+
+int dup3(int from, int to, int flags) {
+  return static_cast<int>(::syscall(SYS_dup3, from, to, flags));
+}
+int fcntl(int fd, int command, ...) {
+  va_list list;
+  va_start(list, command);
+  const auto argument = va_arg(list, intptr_t);
+  va_end(list);
+  return control(fd, command, argument);
+}
+int ioctl(int fd, unsigned long request, ...) {
+  va_list list;
+  va_start(list, request);
+  void* const argument = va_arg(list, void*);
+  va_end(list);
+  return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));
+}
+
+}  // extern "C"
