@@ -1,31 +1,24 @@
 // The program's end of a session socket: requests, answers, and whether the daemon lives.
 //
-// When the daemon has died, another one may have taken the session over, or will. Then the socket
-// is replaced by one to it (kResume), under the same descriptor number, and requests whose answer
-// had not come are sent again. call() waits for that as long as mediated work does.
+// The daemon that takes over is connected to under the same descriptor number. call() waits for it
+// as long as mediated work does.
 #pragma once
 
 #include <atomic>
 #include <functional>
-#include <mutex>
-#include <string>
 #include <vector>
 
-#include "client/dial/dial.h"
-#include "core/base/fd.h"
+#include "client/dial/daemon_link.h"
 #include "core/ipc/layout.h"
-#include "core/ipc/messages.h"
 
 namespace vrdma::client {
 
-class Session {
+class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
  public:
-  // Connects to the socket at `path`. 0, or the errno of connect(2).
-  int open(std::string path);
   // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
   // old one; it is called under the session's lock, and may take none but leaves.
   void resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace);
-  enum class Resumed { kYes, kNotYet, kNever };
+  using DaemonLink::Resumed;
   // After hung_up(): whether another daemon serves it now. Does not wait.
   [[nodiscard]] Resumed resume();
   // Of the daemon that serves it.
@@ -46,23 +39,12 @@ class Session {
 
   // Whether the other end is closed; asks the kernel.
   [[nodiscard]] bool hung_up() const;
-  [[nodiscard]] int fd() const { return socket_.get(); }
 
  private:
-  bool exchange(const ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent,
-                std::vector<base::Fd>* received);
-  Resumed resume_locked();
-  bool wait_for_daemon();
+  void ask_to_resume(ipc::Request* request) override;
+  Taken on_taken(const ipc::Reply& reply, base::Fd socket) override;
 
-  std::mutex mutex_;  // one request at a time
-  base::Fd socket_;
-  uint32_t sequence_ = 0;
-  std::vector<ipc::Request> told_;  // since the last answer
-  std::string path_;
-  Redial redial_;
-  Newcomer newcomer_;     // until resumable()
-  uint32_t session_ = 0;  // 0: no other daemon can serve it
-  uint32_t grace_ms_ = 0;
+  uint32_t session_ = 0;
   std::function<void(base::Fd)> replace_;
   std::atomic<uint32_t> epoch_ = 0;
 };

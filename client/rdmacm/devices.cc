@@ -81,14 +81,14 @@ CmDevice* find_or_open(uint64_t guid) {
 }  // namespace
 
 CmDevice* use_device(CmLink& link, uint64_t guid) {
-  for (uint32_t daemon = link.daemon();;) {
+  for (uint32_t daemon = link.successions();;) {
     if (CmDevice* device = find_or_open(guid); device != nullptr) return device;
     const int why = errno;
-    if (link.await_daemon() != 0 || link.daemon() == daemon) {
+    if (link.await_daemon() != 0 || link.successions() == daemon) {
       errno = why;
       return nullptr;
     }
-    daemon = link.daemon();
+    daemon = link.successions();
   }
 }
 

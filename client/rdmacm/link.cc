@@ -24,13 +24,9 @@ std::shared_ptr<CmLink> CmLink::current() {
   static auto* const mutex = new std::mutex;
   static auto* const known = new std::shared_ptr<CmLink>;
   const std::lock_guard lock(*mutex);
-  if (*known != nullptr && (*known)->is_own() && !(*known)->lost_) return *known;
-  const std::string path = socket_directory() + "/" + ipc::kCmSocket;
+  if (*known != nullptr && (*known)->is_own() && !(*known)->is_lost()) return *known;
   auto link = std::make_shared<CmLink>();
-  auto socket = link->newcomer_.begin(path);
-  if (!socket) return nullptr;
-  link->path_ = path;
-  link->socket_ = std::move(*socket);
+  if (link->open(socket_directory() + "/" + ipc::kCmSocket) != 0) return nullptr;
   link->owner_ = ::getpid();
   *known = link;
   return link;
@@ -47,60 +43,15 @@ std::array<uint8_t, ipc::kCmSecret> CmLink::secret() const {
   return bytes;
 }
 
-bool CmLink::exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside) {
-  std::vector<base::Fd> fds;
-  fds.reserve(ipc::kMaxFds);  // nothing throws between a request and its answer
-  if (!ipc::send_message(socket_.get(), &request, sizeof request)) return false;
-  *reply = {};
-  if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
-  if (reply->magic != ipc::kCmMagic || reply->sequence != request.sequence) return false;
-  told_.clear();  // a daemon does one thing after the other
-  newcomer_.answered();
-  if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
-  return true;
-}
-
-// Whether another daemon serves us now. Does not wait once there is a channel.
-CmLink::Resumed CmLink::resume() {
-  if (lost_) return Resumed::kNever;
-  const auto now = std::chrono::steady_clock::now();
-  if (!died_) died_ = now;
-  ipc::CmRequest request;
-  ipc::CmReply reply;
-  request.call = ipc::CmCall::kResume;
+void CmLink::ask_to_resume(ipc::CmRequest* request) {
+  request->call = ipc::CmCall::kResume;
   const auto known = secret();
-  std::copy(known.begin(), known.end(), request.param.data);
-  base::Fd socket;
-  if (begun_) {
-    if (grace_.count() != 0) socket = redial_.ask(path_, request, &reply);
-  } else if (auto dialled = newcomer_.again(path_)) {
-    socket = std::move(*dialled);  // nothing is known of us, and nothing need be
-  }
-  if ((!socket.valid() || reply.error == EAGAIN) && now < *died_ + grace_) return Resumed::kNotYet;
-  if (!socket.valid() || reply.error != 0) {
-    lost_ = true;
-    redial_ = {};
-    socket_.reset();
-    return Resumed::kNever;
-  }
-  died_.reset();
-  ++daemon_;
-  socket_ = std::move(socket);
-  if (begun_) grace_ = std::chrono::milliseconds(reply.grace_ms);
-  for (const auto& told : told_)
-    if (static_cast<int32_t>(told.sequence - reply.count) > 0)
-      (void)ipc::send_message(socket_.get(), &told, sizeof told);
-  return Resumed::kYes;
+  std::copy(known.begin(), known.end(), request->param.data);
 }
 
-CmLink::Resumed CmLink::wait_for_daemon() {
-  auto pause = std::chrono::milliseconds(2);
-  for (;;) {
-    const Resumed resumed = resume();
-    if (resumed != Resumed::kNotYet) return resumed;
-    redial_.wait(pause);
-    pause = std::min(2 * pause, std::chrono::milliseconds(100));
-  }
+CmLink::Taken CmLink::on_taken(const ipc::CmReply& reply, base::Fd socket) {
+  socket_ = std::move(socket);
+  return {std::chrono::milliseconds(reply.grace_ms), reply.count};
 }
 
 int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside, bool wait) {
@@ -123,47 +74,32 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside,
     request.space = unmade->second.space;
     request.qp_type = unmade->second.qp_type;
   }
-  request.sequence = next_sequence();
-  while (!exchange(request, reply, beside)) {
-    const Resumed resumed = wait ? wait_for_daemon() : resume();
-    if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
-  }
+  std::vector<base::Fd> fds;
+  const int error = converse(request, reply, {}, &fds, wait);
+  if (beside != nullptr && !fds.empty()) *beside = std::move(fds[0]);
   if (unmade != unmade_.end() && reply->handle == request.handle) unmade_.erase(unmade);
-  if (request.call == ipc::CmCall::kCreateChannel && reply->error == 0) {
-    begun_ = true;
-    grace_ = std::chrono::milliseconds(reply->grace_ms);
+  if (request.call == ipc::CmCall::kCreateChannel && error == 0) {
+    known(std::chrono::milliseconds(reply->grace_ms));
     for (size_t i = 0; i < secret_.size(); ++i) secret_[i] = reply->guids[i];
   }
-  return reply->error;
+  return error;
 }
 
 int CmLink::tell(ipc::CmCall call, uint32_t handle) {
-  constexpr size_t kMost = 64;
-  std::unique_lock lock(mutex_);
-  if (told_.size() == kMost) {
-    lock.unlock();
-    return this->call(call, handle) == EIO ? EIO : 0;
-  }
   ipc::CmRequest request;
   request.call = call;
   request.handle = handle;
   request.quiet = 1;
-  request.sequence = next_sequence();
-  while (!ipc::send_message(socket_.get(), &request, sizeof request))
-    if (wait_for_daemon() != Resumed::kYes) return EIO;
-  told_.push_back(request);
-  return 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const int error = tell_now(request, true); error != EAGAIN) return error;
+  }
+  return this->call(call, handle) == EIO ? EIO : 0;
 }
 
 bool CmLink::is_unanswered() {
   const std::lock_guard lock(mutex_);
   return !told_.empty();
-}
-
-// 0 would be none.
-uint32_t CmLink::next_sequence() {
-  if (++sequence_ == 0) ++sequence_;
-  return sequence_;
 }
 
 int CmLink::call(ipc::CmCall call, uint32_t handle) {

@@ -2,30 +2,25 @@
 // whether there is one.
 //
 // When the daemon has died, another one has the session, or will: what was asked is asked again
-// there, once. Calls wait for that as long as the daemon that died had said.
+// there, once. Calls wait for that until the grace period is over.
 #pragma once
 
 #include <sys/types.h>
 
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <cerrno>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "client/dial/dial.h"
-#include "core/base/fd.h"
+#include "client/dial/daemon_link.h"
 #include "core/ipc/cm_messages.h"
 
 namespace vrdma::client {
 
 struct Id;
 
-class CmLink {
+class CmLink final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
  public:
   // The process's, made if there is none, or only one of the process that forked this one, or one
   // whose daemon has died without another that has it. nullptr where the namespace has no vdevice.
@@ -36,16 +31,14 @@ class CmLink {
   // another daemon.
   int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr,
            bool wait = true);
-  // A request that cannot fail but by what an event tells: does not wait for an answer, only, as
-  // call() does, for a daemon. 0 or EIO.
+  // A request that cannot fail but by what an event tells: waits neither for an answer nor for a
+  // daemon. 0 or EIO.
   int tell(ipc::CmCall call, uint32_t handle);
   // Something was told since the last answer, which a daemon may not have heard.
   [[nodiscard]] bool is_unanswered();
   // The same as call() for a request that is nothing but a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
-  // Which of the daemons that have served this session does, as far as was noticed. Any thread.
-  [[nodiscard]] uint32_t daemon() const { return daemon_; }
   // Asks for nothing, and waits like call() for a daemon that answers: 0, EIO.
   int await_daemon();
 
@@ -62,26 +55,11 @@ class CmLink {
   std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
 
  private:
-  enum class Resumed { kYes, kNotYet, kNever };
-  uint32_t next_sequence();
-  bool exchange(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
-  Resumed resume();
-  Resumed wait_for_daemon();
+  void ask_to_resume(ipc::CmRequest* request) override;
+  Taken on_taken(const ipc::CmReply& reply, base::Fd socket) override;
 
-  std::mutex mutex_;  // one request at a time
-  std::string path_;
-  base::Fd socket_;
-  Redial redial_;
   std::array<std::atomic<uint64_t>, ipc::kCmSecret / sizeof(uint64_t)> secret_{};
-  bool begun_ = false;              // there is a channel: the daemon knows us
-  Newcomer newcomer_;               // while it does not
-  std::atomic<bool> lost_ = false;  // and no other does, nor will
-  std::atomic<uint32_t> daemon_ = 0;
-  std::chrono::milliseconds grace_{0};
-  std::optional<std::chrono::steady_clock::time_point> died_;  // when that was noticed
-  std::vector<ipc::CmRequest> told_;                           // since the last answer
   pid_t owner_ = 0;
-  uint32_t sequence_ = 0;
   uint32_t last_handle_ = 0;
   struct Unmade {
     uint32_t channel, space, qp_type;

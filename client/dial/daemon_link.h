@@ -1,0 +1,191 @@
+// A program's connection to vrdmad: requests and their replies, and the daemon that comes next.
+//
+// Until the daemon has said that the program is known to it (known()), a connection that ends is
+// replaced by a new one, and the request in hand is made there. From then on another daemon may
+// take the conversation over: it is asked to (kResume) until one has, or until the grace period is
+// over. What was told and the request whose reply had not come are sent again there.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/dial/dial.h"
+#include "core/base/fd.h"
+#include "core/ipc/socket.h"
+
+namespace vrdma::client {
+
+template <class Request, class Reply>
+class DaemonLink {
+ public:
+  DaemonLink() = default;
+  DaemonLink(const DaemonLink&) = delete;
+  DaemonLink& operator=(const DaemonLink&) = delete;
+
+  // Connects to the socket at `path`. 0, or the errno of connect(2).
+  int open(std::string path) {
+    path_ = std::move(path);
+    auto socket = newcomer_.begin(path_);
+    if (!socket) return socket.error().code();
+    socket_ = std::move(*socket);
+    return 0;
+  }
+
+  // How many daemons have taken over from the first one, as far as was noticed. Any thread.
+  [[nodiscard]] uint32_t successions() const { return successions_; }
+  // No daemon serves the program any more, nor will.
+  [[nodiscard]] bool is_lost() const { return state_ == State::kLost; }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+
+ protected:
+  enum class Resumed { kYes, kNotYet, kNever };
+  // What a daemon says that takes over.
+  struct Taken {
+    std::chrono::milliseconds grace;
+    uint32_t last_done;  // sequence of the last request that was told and is done; 0: unknown
+  };
+
+  ~DaemonLink() = default;
+
+  // Fills a request that asks the next daemon to take over.
+  virtual void ask_to_resume(Request* request) = 0;
+  // A daemon did, on this connection, which is to become socket_. Under mutex_.
+  virtual Taken on_taken(const Reply& reply, base::Fd socket) = 0;
+
+  // From now on another daemon may take over, and is waited for as long as `grace` says.
+  void known(std::chrono::milliseconds grace) {
+    newcomer_ = {};
+    grace_ = grace;
+    state_ = State::kKnown;
+  }
+  // None can.
+  void lose() {
+    redial_ = {};
+    state_ = State::kLost;
+  }
+
+  // One request and its reply. 0, or the errno that the daemon answered; EIO if it has gone, and no
+  // other takes over. With `wait` false, EAGAIN where it would wait for another one. Descriptors
+  // that come beside the reply go to `received`. Under mutex_.
+  int converse(Request& request, Reply* reply, const std::vector<int>& sent,
+               std::vector<base::Fd>* received, bool wait) {
+    request.sequence = next_sequence();
+    while (!exchange(request, reply, sent, received)) {
+      const Resumed resumed = find_daemon(wait);
+      if (resumed != Resumed::kYes) return resumed == Resumed::kNotYet ? EAGAIN : EIO;
+    }
+    return reply->error;
+  }
+
+  // A request without a reply. It does not wait for a daemon: the next one is told again what no
+  // later reply says was done; where requests have no number, also what was done. 0; EIO; or
+  // EAGAIN: too much was told since the last reply. Under mutex_.
+  int tell_now(Request& request, bool numbered) {
+    constexpr size_t kMost = 64;
+    if (told_.size() == kMost) return EAGAIN;
+    request.sequence = numbered ? next_sequence() : 0;
+    const bool repeatable = state_ == State::kKnown;
+    if (repeatable) told_.push_back(request);
+    const bool is_sent = ipc::send_message(socket_.get(), &request, sizeof request).has_value();
+    return is_sent || repeatable ? 0 : EIO;
+  }
+
+  // False: the connection has ended.
+  bool exchange(const Request& request, Reply* reply, const std::vector<int>& sent,
+                std::vector<base::Fd>* received) {
+    std::vector<base::Fd> fds;
+    fds.reserve(ipc::kMaxFds);  // nothing throws between a request and its reply
+    if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
+    *reply = {};
+    if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
+    if (reply->magic != Reply().magic || reply->sequence != request.sequence) return false;
+    if (received != nullptr) *received = std::move(fds);
+    told_.clear();  // a daemon does one thing after the other
+    if (state_ == State::kNew) newcomer_.answered();
+    return true;
+  }
+
+  // After the connection has ended: until a daemon takes over, or the grace period is over. With
+  // `wait` false, one look. Under mutex_.
+  Resumed find_daemon(bool wait) {
+    using std::chrono::milliseconds;
+    if (!died_) died_ = std::chrono::steady_clock::now();
+    for (milliseconds pause(2);; pause = std::min(2 * pause, milliseconds(100))) {
+      const Resumed resumed = try_daemon();
+      if (resumed != Resumed::kNotYet) return resumed;
+      if (std::chrono::steady_clock::now() >= *died_ + grace_) {
+        lose();
+        return Resumed::kNever;
+      }
+      if (!wait) return Resumed::kNotYet;
+      redial_.wait(pause);
+    }
+  }
+
+  // One look; waits only while no daemon knows the program. Under mutex_.
+  Resumed try_daemon() {
+    if (is_lost()) return Resumed::kNever;
+    if (state_ == State::kNew) {
+      auto socket = newcomer_.again(path_);
+      if (socket) {
+        socket_ = std::move(*socket);
+        return taken();
+      }
+      lose();
+      return Resumed::kNever;
+    }
+    Request request;
+    Reply reply;
+    ask_to_resume(&request);
+    base::Fd socket = redial_.ask(path_, request, &reply);
+    const bool is_reply = reply.magic == Reply().magic;
+    if (!socket.valid() || (is_reply && reply.error == EAGAIN)) return Resumed::kNotYet;
+    if (!is_reply || reply.error != 0) {
+      lose();
+      return Resumed::kNever;
+    }
+    const Taken how = on_taken(reply, std::move(socket));
+    grace_ = how.grace;
+    for (const Request& told : told_)
+      if (told.sequence == 0 || static_cast<int32_t>(told.sequence - how.last_done) > 0)
+        (void)ipc::send_message(socket_.get(), &told, sizeof told);
+    return taken();
+  }
+
+  uint32_t next_sequence() {
+    if (++sequence_ == 0) ++sequence_;  // 0 has no reply
+    return sequence_;
+  }
+
+  std::mutex mutex_;  // one request at a time
+  base::Fd socket_;
+  uint32_t sequence_ = 0;      // of the last request
+  std::vector<Request> told_;  // since the last reply
+
+ private:
+  enum class State : uint8_t { kNew, kKnown, kLost };
+
+  Resumed taken() {
+    died_.reset();
+    ++successions_;
+    return Resumed::kYes;
+  }
+
+  std::string path_;
+  Newcomer newcomer_;
+  Redial redial_;
+  std::atomic<State> state_ = State::kNew;
+  std::atomic<uint32_t> successions_ = 0;
+  std::chrono::milliseconds grace_{0};
+  std::optional<std::chrono::steady_clock::time_point> died_;  // when that was noticed
+};
+
+}  // namespace vrdma::client
