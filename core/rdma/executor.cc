@@ -7,13 +7,7 @@ namespace vrdma::rdma {
 
 using verbs::Opcode;
 
-void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
-  if (length == 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-    uint64_t value;
-    std::memcpy(&value, from, sizeof value);
-    __atomic_store_n(reinterpret_cast<uint64_t*>(to), value, __ATOMIC_RELAXED);
-    return;
-  }
+void copy_ordered_by_words(uint8_t* to, const uint8_t* from, uint64_t length) {
   const auto end = reinterpret_cast<uintptr_t>(to) + length;
   const uint64_t tail = std::min<uint64_t>(length, (end - 1) % 8 + 1);
   if (length > tail) {
@@ -340,22 +334,6 @@ bool perform(const WorkRequest& request, const Plan& plan) {
   if (result.space != nullptr && result.space->at(result.addr, 1, &run) == nullptr) return false;
   return change_operand(request, plan.source.pieces[0], &old) &&
          copy_pieces(old_value, plan.target);
-}
-
-ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan, verbs::WcStatus status) {
-  ipc::RecvEntry entry{};
-  entry.slot = plan.receive.slot;
-  entry.byte_len = static_cast<uint32_t>(plan.length);
-  entry.imm = request.wqe.imm;
-  entry.opcode = request.wqe.opcode;
-  entry.status = static_cast<uint8_t>(status);
-  entry.flags = (request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0;
-  return entry;
-}
-
-void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
-             uint32_t index, verbs::WcStatus status) {
-  ipc::publish(ring, depth, index, receive_entry(request, plan, status));
 }
 
 }  // namespace vrdma::rdma

@@ -5,7 +5,7 @@
 //
 //   prepare()  checks keys, lengths, rights and the responder's receive; makes a Plan
 //   perform()  moves the bytes, the last of them last (programs poll the end of a WRITE)
-//   deliver()  publishes the receive's completion, which also consumes the receive
+//   receive_entry()  is the receive's completion, which consumes the receive when it is published
 //
 // prepare() leaves no trace on failure, so a request may be prepared again later, elsewhere. A
 // direct executor does only what succeeds; every other Outcome is for the worker to act on.
@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "core/ipc/layout.h"
 #include "core/rdma/address_space.h"
@@ -132,7 +133,7 @@ struct Plan {  // good only when prepare() has said kDone
   verbs::Opcode opcode;
   uint64_t length;  // bytes of the message
   bool reached;     // some piece is: perform() may not be called
-  bool receives;    // `receive` is consumed by deliver()
+  bool receives;    // `receive` is consumed when its entry is published
   PieceList source, target;
   Receive receive;
   // Atomics: the operand is `source`, the old value goes to `target`.
@@ -155,13 +156,28 @@ struct Plan {  // good only when prepare() has said kDone
 // Makes sure that perform() can touch `list`, where its memory is in place.
 [[nodiscard]] bool map_pieces(const PieceList& list);
 
-// Publishes the completion of plan.receive as entry `index` of `ring`.
-void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, uint32_t depth,
-             uint32_t index, verbs::WcStatus status = verbs::WcStatus::kSuccess);
+// The completion of a receive, in whose slot a message of `length` bytes arrived. `imm`: as in its
+// request.
+[[nodiscard]] inline ipc::RecvEntry receive_entry(uint32_t slot, uint64_t length,
+                                                  verbs::Opcode opcode, bool solicited,
+                                                  uint32_t imm, verbs::WcStatus status) {
+  ipc::RecvEntry entry{};
+  entry.slot = slot;
+  entry.byte_len = static_cast<uint32_t>(length);
+  entry.imm = imm;
+  entry.opcode = static_cast<uint8_t>(opcode);
+  entry.status = static_cast<uint8_t>(status);
+  entry.flags = solicited ? ipc::kRecvSolicited : 0;
+  return entry;
+}
 
-// The same as an entry.
-[[nodiscard]] ipc::RecvEntry receive_entry(const WorkRequest& request, const Plan& plan,
-                                           verbs::WcStatus status);
+// The same of plan.receive.
+[[nodiscard]] inline ipc::RecvEntry receive_entry(
+    const WorkRequest& request, const Plan& plan,
+    verbs::WcStatus status = verbs::WcStatus::kSuccess) {
+  return receive_entry(plan.receive.slot, plan.length, plan.opcode,
+                       (request.wqe.flags & ipc::kSolicited) != 0, request.wqe.imm, status);
+}
 
 // Copies receive number `index` out of the queue. kNoReceive, kPeerBroken, or kDone.
 [[nodiscard]] Outcome fetch_receive(ReceiveQueue& queue, uint32_t index, Receive* receive);
@@ -185,7 +201,20 @@ void deliver(const WorkRequest& request, const Plan& plan, ipc::RecvRing* ring, 
 // Copies `length` > 0 bytes. The last ones are stored last and by plain stores, so that a program
 // that polls the end of its buffer finds the rest there too (memcpy may store in any order). "Last"
 // is the aligned word that the end lies in: it appears at once if it is all of the message's.
-void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length);
+void copy_ordered_by_words(uint8_t* to, const uint8_t* from, uint64_t length);
+[[gnu::always_inline]] inline void copy_ordered(uint8_t* to, const uint8_t* from, uint64_t length) {
+  const auto store = [&]<class T>(T value) {
+    std::memcpy(&value, from, sizeof value);
+    __atomic_store_n(reinterpret_cast<T*>(to), value, __ATOMIC_RELAXED);
+  };
+  // What one store can do is done by one.
+  const bool aligned = (reinterpret_cast<uintptr_t>(to) & (length - 1)) == 0;
+  if (length == 8 && aligned) return store(uint64_t{});
+  if (length == 4 && aligned) return store(uint32_t{});
+  if (length == 2 && aligned) return store(uint16_t{});
+  if (length == 1) return store(uint8_t{});
+  copy_ordered_by_words(to, from, length);
+}
 
 // Copies plan bytes from one list to the other, front to back. False if memory cannot be mapped.
 [[nodiscard]] bool copy_pieces(const PieceList& source, const PieceList& target);

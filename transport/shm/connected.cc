@@ -408,8 +408,7 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
     srq_->deliver(entry);
   } else if (qp_.out_direct) {
     ipc::RecvRing* ring = qp_.outbox->ring;
-    rdma::deliver(request, plan, ring, qp_.outbox->depth,
-                  ring->head.load(std::memory_order_relaxed), status);
+    ipc::publish(ring, qp_.outbox->depth, ring->head.load(std::memory_order_relaxed), entry);
     peer.recv_cq->notify(peer.qpn,
                          (entry.flags & ipc::kRecvSolicited) != 0 || status != WcStatus::kSuccess);
   } else {

@@ -85,7 +85,8 @@ bool execute_marked(Qp& qp, rdma::WorkRequest& request, rdma::Plan* plan) {
       return false;
   }
   if (!plan->receives) return true;
-  rdma::deliver(request, *plan, direct.outbox, direct.outbox_depth, direct.responder.next_receive);
+  ipc::publish(direct.outbox, direct.outbox_depth, direct.responder.next_receive,
+               rdma::receive_entry(request, *plan));
   return true;
 }
 
@@ -100,16 +101,15 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
   if (changes_keys(request)) return false;
   if (!execute_marked(qp, request, &plan)) return false;
   const Direct& direct = *qp.direct;
-  if (plan.receives) tell_receiver(direct, (request.wqe.flags & ipc::kSolicited) != 0);
   // The worker tells the SRQ's owner when too few receives are left.
   if (plan.receives && direct.shared.block != nullptr) {
     const uint32_t limit = direct.shared.block->limit.load();
     if (limit != 0 && rdma::count_waiting(direct.shared) < limit) qp.context->ring(qp.slot);
   }
-  count_direct(qp, 1, plan.length);
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
-  publish_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0,
-                 (request.wqe.flags & ipc::kSignaled) != 0);
+  put_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0);
+  retire(qp, 1, plan.length, plan.receives, (request.wqe.flags & ipc::kSolicited) != 0,
+         (request.wqe.flags & ipc::kSignaled) != 0);
   return true;
 }
 
@@ -196,7 +196,10 @@ bool settle(Qp& qp) {
            qp.block->mark_receive.load(std::memory_order_relaxed) + 1;
   else if (begun)
     return false;  // a moment of nanoseconds
-  if (done) publish_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0, request.signaled);
+  if (done) {
+    put_result(qp, verbs::is_atomic(opcode) ? sizeof(uint64_t) : 0);
+    publish_results(qp, first + 1, request.signaled);
+  }
   return true;
 }
 

@@ -23,10 +23,10 @@ inline void publish_results(Qp& qp, uint32_t tail, bool signaled) {
   if (signaled) qp.send_cq()->notify(qp, false);
 }
 
-inline void publish_result(Qp& qp, uint32_t byte_len, bool signaled) {
+// Writes the result of the first request of the ring.
+inline void put_result(Qp& qp, uint32_t byte_len) {
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_relaxed);
   qp.results[tail & (qp.sq_depth - 1)] = {IBV_WC_SUCCESS, byte_len};
-  publish_results(qp, tail + 1, signaled);
 }
 
 // Requests were carried out here: counted for whoever watches (core/rdma/traffic.h).
@@ -38,10 +38,19 @@ inline void count_direct(Qp& qp, uint64_t requests, uint64_t bytes) {
   add(qp.block->direct_bytes, bytes);
 }
 
-// A message was delivered to the peer.
-inline void tell_receiver(const Direct& direct, bool solicited) {
-  ipc::announce(*direct.bell, direct.responder.qpn);
-  if (direct.wake.valid()) ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
+// The first `requests` of the ring were carried out here and their results are written: the peer
+// hears of it, then this program. `sends`: entries were published in the outbox. The last two are
+// of any of the requests.
+[[gnu::always_inline]] inline void retire(Qp& qp, uint32_t requests, uint64_t bytes, bool sends,
+                                          bool solicited, bool signaled) {
+  const Direct& direct = *qp.direct;
+  if (sends) {
+    ipc::announce(*direct.bell, direct.responder.qpn);
+    if (direct.wake.valid())
+      ipc::tell(*direct.bell, direct.wake.get(), direct.bell_slot, solicited);
+  }
+  count_direct(qp, requests, bytes);
+  publish_results(qp, qp.block->sq_tail.load(std::memory_order_relaxed) + requests, signaled);
 }
 
 // Marks the link busy: until it is destroyed, no key is forgotten and no link is cut without being

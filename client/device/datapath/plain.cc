@@ -1,8 +1,9 @@
 // The short way of the requests that programs post millions of times a second.
 //
 // A SEND or an RDMA WRITE of one element, whose memory at both ends is in place, to a receive queue
-// of the peer's own: what prepare(), perform() and deliver() of the executor do for every request,
-// in one go and from the program's work request, with what was looked up last at hand. Several of
+// of the peer's own: what prepare() of the executor finds for every request is found from the
+// program's work request, with what was looked up last at hand. It is carried out by the executor's
+// copy_ordered() and receive_entry(), and retired as any request on a direct link. Several of
 // them in a row are a *run*: marked busy, published and told of once. Whatever is not exactly so
 // leaves no trace here and takes the executor's way, which also says what is wrong with it.
 #include <cstddef>
@@ -18,20 +19,6 @@ namespace {
 // longer than for one long message.
 constexpr uint64_t kRunBytes = 16384;
 
-// copy_ordered(); what one store can do is done by one.
-[[gnu::always_inline]] inline void copy(uint8_t* to, const uint8_t* from, uint64_t length) {
-  const auto store = [&]<class T>(T value) {
-    std::memcpy(&value, from, sizeof value);
-    __atomic_store_n(reinterpret_cast<T*>(to), value, __ATOMIC_RELAXED);
-  };
-  const bool aligned = (reinterpret_cast<uintptr_t>(to) & (length - 1)) == 0;
-  if (length == 8 && aligned) return store(uint64_t{});
-  if (length == 4 && aligned) return store(uint32_t{});
-  if (length == 2 && aligned) return store(uint16_t{});
-  if (length == 1) return store(uint8_t{});
-  rdma::copy_ordered(to, from, length);
-}
-
 // Where the payload of a request is. nullptr: not known.
 const uint8_t* source_of(const Qp& qp, const ibv_send_wr& wr, const ibv_sge& sge) {
   // Not always what the element says: a region may have an iova of its own.
@@ -45,7 +32,7 @@ bool write(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint
   const uint32_t access = direct.block->access.load(std::memory_order_relaxed);
   uint8_t* const to = direct.target.find(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, sge.length);
   if (to == nullptr || (access & verbs::kRemoteWrite) == 0) return false;
-  copy(to, from, sge.length);
+  rdma::copy_ordered(to, from, sge.length);
   return true;
 }
 
@@ -55,14 +42,11 @@ bool send(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint8
   if (receive == nullptr || receive->length < sge.length) return false;
   uint8_t* const to = direct.receive.find(receive->lkey, receive->addr, sge.length);
   if (to == nullptr) return false;
-  copy(to, from, sge.length);
-  ipc::RecvEntry entry{};
-  entry.slot = index & (direct.responder.receives.depth - 1);
-  entry.byte_len = sge.length;
-  entry.opcode = static_cast<uint8_t>(verbs::Opcode::kSend);
-  entry.status = static_cast<uint8_t>(verbs::WcStatus::kSuccess);
-  entry.flags = (wr.send_flags & IBV_SEND_SOLICITED) != 0 ? ipc::kRecvSolicited : 0;
-  ipc::publish(direct.outbox, direct.outbox_depth, index, entry);
+  rdma::copy_ordered(to, from, sge.length);
+  ipc::publish(direct.outbox, direct.outbox_depth, index,
+               rdma::receive_entry(index & (direct.responder.receives.depth - 1), sge.length,
+                                   verbs::Opcode::kSend, (wr.send_flags & IBV_SEND_SOLICITED) != 0,
+                                   0, verbs::WcStatus::kSuccess));
   return true;
 }
 
@@ -100,9 +84,8 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   }
   if (head == begin) return wr;
   qp.sq_head = head;
-  if (kSends) tell_receiver(direct, (flags & IBV_SEND_SOLICITED) != 0);
-  count_direct(qp, head - begin, bytes);
-  publish_results(qp, head, (flags & IBV_SEND_SIGNALED) != 0);
+  retire(qp, head - begin, bytes, kSends, (flags & IBV_SEND_SOLICITED) != 0,
+         (flags & IBV_SEND_SIGNALED) != 0);
   qp.block->sq_head.store(head, std::memory_order_relaxed);
   return wr;
 }

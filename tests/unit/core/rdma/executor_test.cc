@@ -145,7 +145,7 @@ TEST_F(Executor, ScattersAReadAndASend) {
   EXPECT_EQ(*b.memory(kBorder + 1), *a.memory(kBase + 500));
   EXPECT_EQ(std::memcmp(b.memory(kBase), a.memory(kBase + 501), 45), 0);
 
-  deliver(request, plan, pair.b->inbox, pair.b->inbox_depth, 0);
+  ipc::publish(pair.b->inbox, pair.b->inbox_depth, 0, receive_entry(request, plan));
   const auto entries = b.received(*pair.b);
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].slot, 0u);
