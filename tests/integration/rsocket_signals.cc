@@ -1,5 +1,5 @@
 // rsocket_signals wait ADDRESS PORT: calls for sockets over RDMA wait while signals come, at both
-// ends of connections to itself.
+// ends of connections to itself, and until their thread is cancelled.
 // rsocket_signals take ADDRESS PORT LENGTH...: accepts a connection for each, which has to bring so
 // many bytes before it ends.
 // rsocket_signals leave ADDRESS PORT LENGTH close|shutdown|half: sends so many, and closes the
@@ -92,6 +92,32 @@ void receive_all(int fd, size_t length) {
   check(rrecv(fd, buffer.data(), length, MSG_WAITALL) == static_cast<ssize_t>(length), "rrecv");
 }
 
+// A thread that waits in rrecv() ends when it is cancelled, and unwinds.
+void expect_cancelled(int fd) {
+  struct Sleeper {
+    int fd;
+    std::atomic<bool> unwound = false;
+  } sleeper{fd};
+  struct Mark {
+    std::atomic<bool>& unwound;
+    ~Mark() { unwound = true; }
+  };
+  pthread_t thread;
+  const auto sleep = [](void* argument) -> void* {
+    auto* const self = static_cast<Sleeper*>(argument);
+    const Mark mark{self->unwound};
+    char byte = 0;
+    check(rrecv(self->fd, &byte, 1, 0) >= 0, "rrecv that is cancelled");
+    return nullptr;
+  };
+  check(pthread_create(&thread, nullptr, sleep, &sleeper) == 0, "pthread_create");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  check(pthread_cancel(thread) == 0, "pthread_cancel");
+  void* result = nullptr;
+  check(pthread_join(thread, &result) == 0, "pthread_join");
+  check(result == PTHREAD_CANCELED && sleeper.unwound, "the thread was cancelled");
+}
+
 // ---- wait ---------------------------------------------------------------------------------------
 
 void wait(const sockaddr_in& address) {
@@ -124,6 +150,8 @@ void wait(const sockaddr_in& address) {
   const timeval limit{60, 0};
   check(rsetsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0, "SO_RCVTIMEO");
   expect_interrupted(SA_RESTART, receive, "rrecv with a limit");
+
+  expect_cancelled(second);
 
   const std::vector<char> many(1U << 22, 'y');
   size_t before = 0;
