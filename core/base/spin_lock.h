@@ -7,10 +7,11 @@
 #pragma once
 
 #include <sched.h>
-#include <sys/single_threaded.h>
 #include <time.h>
 
 #include <atomic>
+
+#include "core/base/single_thread.h"
 
 namespace vrdma::base {
 
@@ -24,7 +25,7 @@ class SpinLock {
     for (unsigned tries = 0; !try_lock(); ++tries) wait(tries);
   }
   [[nodiscard]] bool try_lock() {
-    if (__libc_single_threaded != 0) {
+    if (is_single_threaded()) {
       taken_.store(true, std::memory_order_relaxed);
       return true;
     }

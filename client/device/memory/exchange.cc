@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include <sys/single_threaded.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 
 #include "client/device/memory/raw_memory.h"
 #include "client/device/memory/table.h"
+#include "core/base/single_thread.h"
 
 namespace vrdma::client {
 
@@ -97,7 +97,7 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
 
 uint64_t MemoryTable::convert(uint64_t start, uint64_t end, int prot, const Asker& asker,
                               ipc::Reached* why) {
-  const bool alone = __libc_single_threaded != 0;
+  const bool alone = base::is_single_threaded();
   const int userfaultfd = alone ? -1 : open_userfaultfd();
   kept_.take(start, end);
   punch_surplus();
@@ -192,7 +192,7 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
 
 uint64_t MemoryTable::revert(uint64_t start, uint64_t end, uint64_t offset, int prot,
                              const Asker* asker) {
-  const bool alone = asker == nullptr || __libc_single_threaded != 0;
+  const bool alone = asker == nullptr || base::is_single_threaded();
   if (!alone && open_userfaultfd() < 0) return revert_held(start, end, offset, prot, *asker);
   return revert_guarded(start, end, prot, alone) ? end : start;
 }
