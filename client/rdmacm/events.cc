@@ -12,6 +12,7 @@
 
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
+#include "client/rdmacm/newer.h"
 #include "client/rdmacm/objects.h"
 
 namespace vrdma::client {
@@ -259,8 +260,9 @@ int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
 void process(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
   event->counted = id;
   event->base.id = &id->base;
-  event->base.event = static_cast<rdma_cm_event_type>(message.type);
   event->base.status = message.status;
+  if (fill_own(message, &event->base)) return;
+  event->base.event = static_cast<rdma_cm_event_type>(message.type);
   if (id->is_datagram())
     fill_datagram(message, event);
   else
@@ -380,7 +382,9 @@ VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) try {
       "RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
       "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
       "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
-      "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT"};
+      "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+      "RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_ADDRINFO_ERROR",
+      "RDMA_CM_EVENT_USER"};
   const auto index = static_cast<size_t>(event);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN EVENT";
 }

@@ -85,6 +85,9 @@ struct Id {
   std::vector<uint8_t> connect_data;         // of rdma_create_ep
   std::vector<Group> groups;                 // under objects_mutex()
   uint32_t joins = 0;                        // likewise; so far
+  bool resolving_info = false;               // likewise; rdma_resolve_addrinfo, not yet queried
+  std::unique_ptr<rdma_addrinfo, decltype(&::rdma_freeaddrinfo)> info{
+      nullptr, &::rdma_freeaddrinfo};  // likewise; what it found
   static Id* of(rdma_cm_id* id) { return reinterpret_cast<Id*>(id); }
   [[nodiscard]] bool is_datagram() const { return base.qp_type == IBV_QPT_UD; }
 };

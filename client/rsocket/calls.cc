@@ -20,6 +20,7 @@ namespace vrdma::client {
 
 int poll_sockets(pollfd* fds, nfds_t count, int timeout);
 int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout);
+bool close_poll_set(int fd);
 
 namespace {
 
@@ -184,6 +185,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rclose(int fd) try {
   VRDMA_PASS_ON(-1, rclose, fd)
+  if (close_poll_set(fd)) return 0;
   bool last = false;
   const auto socket = RSocket::remove(fd, &last);
   if (socket == nullptr) return -1;

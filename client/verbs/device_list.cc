@@ -130,7 +130,7 @@ ibv_device** make_device_list(int* count) {
   ibv_device** real = real_ibv_get_device_list(&real_count);
   const int why = errno;
   if (const bool* allow = real_allow_disassociate_destroy(); allow != nullptr && *allow)
-    verbs_allow_disassociate_destroy = true;
+    verbs_allow_disassociate_destroy = vrdma_allow_disassociate_destroy = true;
 
   try {
     std::vector<FoundDevice> found;

@@ -25,6 +25,9 @@ enum ibv_gid_type_sysfs {
 int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
                        ibv_gid_type_sysfs* type);
 
+// Since 49, in its verbs.h.
+const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);
+
 ibv_context* verbs_open_device(ibv_device* device, void* private_data);
 
 const char* ibv_get_sysfs_path();
@@ -36,7 +39,9 @@ void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* dst, ib_user_path_rec* src);
 void ibv_copy_path_rec_to_kern(ib_user_path_rec* dst, ibv_sa_path_rec* src);
 
 // Data: a provider whose device has vanished then reports a failed destroy as done. The real
-// library sets its own copy; device_list.cc carries the value over.
+// library sets its own copy; device_list.cc carries the value over. One byte for the default version
+// node, and one for all others (trampolines.S).
 extern bool verbs_allow_disassociate_destroy;
+__attribute__((visibility("hidden"))) extern bool vrdma_allow_disassociate_destroy;
 
 }  // extern "C"

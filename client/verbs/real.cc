@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 
 #include "client/dial/find_real.h"
@@ -69,9 +70,15 @@ void* real_library() {
   return found;
 }
 
+// The version of what libibverbs and its providers share among themselves is one of
+// private_nodes.def; a library has one of them, so the name alone is enough.
+constexpr const char* kPrivate = "IBVERBS_PRIVATE";
+
 void* real_symbol(const char* name, const char* version) {
   void* const handle = real_library();
-  return handle == kNone ? nullptr : ::dlvsym(handle, name, version);
+  if (handle == kNone) return nullptr;
+  return std::strcmp(version, kPrivate) == 0 ? ::dlsym(handle, name)
+                                             : ::dlvsym(handle, name, version);
 }
 
 }  // namespace
@@ -79,8 +86,7 @@ void* real_symbol(const char* name, const char* version) {
 bool real_library_available() { return real_library() != kNone; }
 
 const bool* real_allow_disassociate_destroy() {
-  return static_cast<const bool*>(
-      real_symbol("verbs_allow_disassociate_destroy", "IBVERBS_PRIVATE_34"));
+  return static_cast<const bool*>(real_symbol("verbs_allow_disassociate_destroy", kPrivate));
 }
 
 }  // namespace vrdma::client

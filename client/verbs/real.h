@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "client/verbs/newer_abi.h"
 #include "client/verbs/private_abi.h"
 
 namespace vrdma::client {

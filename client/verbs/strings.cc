@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "client/dial/export.h"
+#include "client/verbs/private_abi.h"
 
 namespace {
 
@@ -50,6 +51,26 @@ constexpr const char* kEventTypes[] = {
     "client reregistration",
     "GID table change",
     "WQ fatal",
+    "Device link speed change",  // rdma-core 62
+};
+
+constexpr const char* kWrOpcodes[] = {
+    "rdma-write",
+    "rdma-write-with-imm",
+    "send",
+    "send-with-imm",
+    "rdma-read",
+    "atomic-cmp-and-swp",
+    "atomic-fetch-and-add",
+    "local-inv",
+    "bind-mw",
+    "send-with-inv",
+    "tso",
+    "driver1",
+    nullptr,
+    nullptr,
+    "flush",
+    "atomic-write",
 };
 
 constexpr const char* kWcStatuses[] = {
@@ -95,4 +116,8 @@ VRDMA_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
 
 VRDMA_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
   return text(kWcStatuses, static_cast<int>(status));
+}
+
+VRDMA_EXPORT const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+  return text(kWrOpcodes, static_cast<int>(opcode));
 }

@@ -78,19 +78,34 @@ resolve_and_enter:
 
 .macro  entry label
         .type   \label, @function
+        .type   at_\label, @function
         .p2align 4
-\label:
         .cfi_startproc
+at_\label:
+        endbr64
+\label:
         endbr64
         jmp     *vrdma_slots + 8 * slot(%rip)
         .cfi_endproc
         .size   \label, . - \label
+        .size   at_\label, . - at_\label
 .endm
 
 .macro  stub
         endbr64
         pushq   $slot
         jmp     resolve_and_enter
+.endm
+
+.macro  forward name
+        .type   forward_\name, @function
+        .p2align 4
+forward_\name:
+        .cfi_startproc
+        endbr64
+        jmp     \name@PLT
+        .cfi_endproc
+        .size   forward_\name, . - forward_\name
 .endm
 
 .macro  address label
@@ -139,21 +154,36 @@ resolve_and_enter:                              // x17: the slot's number
 
 .macro  entry label
         .type   \label, %function
+        .type   at_\label, %function
         .p2align 4
-\label:
         .cfi_startproc
+at_\label:
+        hint    34                              // bti c
+\label:
         hint    34                              // bti c
         adrp    x16, vrdma_slots + 8 * slot
         ldr     x16, [x16, :lo12:vrdma_slots + 8 * slot]
         br      x16
         .cfi_endproc
         .size   \label, . - \label
+        .size   at_\label, . - at_\label
 .endm
 
 .macro  stub
         hint    36                              // bti j
         mov     w17, slot
         b       resolve_and_enter
+.endm
+
+.macro  forward name
+        .type   forward_\name, %function
+        .p2align 4
+forward_\name:
+        .cfi_startproc
+        hint    34
+        b       \name
+        .cfi_endproc
+        .size   forward_\name, . - forward_\name
 .endm
 
 .macro  address label
@@ -216,5 +246,41 @@ vrdma_slots:
 #define COMPAT(name, version, answer) address stub_compat_##name;
 #include "client/verbs/real_symbols.def"
         .size   vrdma_slots, . - vrdma_slots
+
+// The private functions under the version nodes that are not the default one: other names of the
+// same code, hidden (name@version). They are at_<name>, an instruction before <name>: of two symbols
+// at the same address the linker drops the one without a version, and with it the default version.
+#define NODE(number)
+#define DEFAULT_NODE(number)
+#define PRIVATE(name, answer)
+        .text
+.macro  alias name, target, node
+        .globl  in_\node\()_\name
+        .set    in_\node\()_\name, \target
+        .symver in_\node\()_\name, \name@IBVERBS_PRIVATE_\node, remove
+.endm
+#define OWN_PRIVATE(name) forward name;
+#include "client/verbs/private_symbols.def"
+#undef OWN_PRIVATE
+#undef PRIVATE
+
+        .data
+        .globl  vrdma_allow_disassociate_destroy
+        .hidden vrdma_allow_disassociate_destroy
+        .type   vrdma_allow_disassociate_destroy, %object
+        .size   vrdma_allow_disassociate_destroy, 1
+vrdma_allow_disassociate_destroy:
+        .byte   0
+
+#define PRIVATE(name, answer) alias name, at_##name, \node;
+#define OWN_PRIVATE(name) alias name, forward_##name, \node;
+.macro  aliases node
+#include "client/verbs/private_symbols.def"
+        alias verbs_register_driver_\node, at_verbs_register_driver_\node, \node
+        alias verbs_allow_disassociate_destroy, vrdma_allow_disassociate_destroy, \node
+.endm
+#undef NODE
+#define NODE(number) aliases number;
+#include "client/verbs/private_nodes.def"
 
         .section .note.GNU-stack, "", %progbits

@@ -1,20 +1,20 @@
-# libvrdma.so.1 against its header.
-if(TARGET vrdma)
-  vrdma_lint(libvrdma_symbols COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/libvrdma.py
-    $<TARGET_FILE:vrdma> ${CMAKE_SOURCE_DIR}/api/vrdma/vrdma.h)
-endif()
-# The drop-in library against the one it stands for. Both need the library built.
+# The drop-in libraries against those that they replace, of each release of Debian. To bring a list up
+# to date, or for a new release: exported_symbols.py --read, with a first line like the others'.
 if(TARGET vrdma_libibverbs)
   set(sanitized "")
   if(VRDMA_SANITIZE)
     set(sanitized --sanitized)
+  else()
+    vrdma_lint(glibc COMMAND Python3::Interpreter ${CMAKE_CURRENT_SOURCE_DIR}/glibc.py
+      $<TARGET_FILE:vrdma_libibverbs> $<TARGET_FILE:vrdma_librdmacm>
+      $<TARGET_FILE:vrdma_librspreload>)
   endif()
-  vrdma_lint(exported_symbols COMMAND Python3::Interpreter
-    ${CMAKE_CURRENT_SOURCE_DIR}/exported_symbols.py $<TARGET_FILE:vrdma_libibverbs>
-    ${CMAKE_CURRENT_SOURCE_DIR}/libibverbs-44-exports.txt ${sanitized})
-  vrdma_lint(exported_symbols_rdmacm COMMAND Python3::Interpreter
-    ${CMAKE_CURRENT_SOURCE_DIR}/exported_symbols.py $<TARGET_FILE:vrdma_librdmacm>
-    ${CMAKE_CURRENT_SOURCE_DIR}/librdmacm-44-exports.txt ${sanitized})
+  foreach(library libibverbs librdmacm)
+    file(GLOB facts CONFIGURE_DEPENDS exports/${library}-*.txt)
+    vrdma_lint(exported_symbols_${library} COMMAND Python3::Interpreter
+      ${CMAKE_CURRENT_SOURCE_DIR}/exported_symbols.py $<TARGET_FILE:vrdma_${library}> ${facts}
+      ${sanitized})
+  endforeach()
   vrdma_lint(kernel_calls COMMAND Python3::Interpreter
     ${CMAKE_CURRENT_SOURCE_DIR}/kernel_calls.py
     ${CMAKE_SOURCE_DIR}/client/rspreload/librspreload.map
