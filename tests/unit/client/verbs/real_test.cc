@@ -72,6 +72,26 @@ TEST(Real, AllArgumentsArrive) {
   });
 }
 
+// The stub has the private functions under another node than Debian 12's library, and a provider
+// asks for them under that of its own release, or of one to come.
+TEST(Real, PrivateFunctionsAreReachedUnderEachNode) {
+  with_real_library(VRDMA_REAL_STUB, [] {
+    void* ours = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+    for (const char* node : {"25", "33", "34", "57", "59", "64", "65", "66", "79"}) {
+      const std::string version = std::string("IBVERBS_PRIVATE_") + node;
+      auto* function = reinterpret_cast<decltype(&execute_ioctl)>(
+          ::dlvsym(ours, "execute_ioctl", version.c_str()));
+      if (function == nullptr || function(1, 2, 3, 4, 5, 6, 7, 8) != 4321) return 1;
+      const std::string registers = std::string("verbs_register_driver_") + node;
+      if (::dlvsym(ours, registers.c_str(), version.c_str()) == nullptr) return 2;
+      auto* text = reinterpret_cast<const char* (*)(int)>(
+          ::dlvsym(ours, "ibv_wr_opcode_str", version.c_str()));
+      if (text == nullptr || std::strcmp(text(IBV_WR_SEND), "send") != 0) return 3;
+    }
+    return 0;
+  });
+}
+
 TEST(Real, AFunctionThatItDoesNotHaveAnswersEnosys) {
   with_real_library(VRDMA_REAL_STUB, [] {
     if (ibv_cmd_alloc_pd(nullptr, nullptr, nullptr, 0, nullptr, 0) != ENOSYS) return 1;
