@@ -2,9 +2,7 @@
 //
 //   section <TAB> name <TAB> value        value: yes | no | a number | the error of a call
 //
-// "no" is what verbs prescribes for what a device does not do: EOPNOTSUPP (or ENOSYS). Any other
-// error of a call that ought to succeed is printed by its name. support.py compares this with
-// docs/verbs-support.md.
+// support.h has what is printed. support.py compares this with docs/verbs-support.md.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <unistd.h>
@@ -18,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/support.h"
+
 namespace {
 
 ibv_context* context;
@@ -28,32 +28,6 @@ ibv_qp* rc;  // in RTS, to itself
 ibv_srq* srq;
 alignas(4096) char memory[4096];
 int own_gid = 0;
-
-void line(const char* section, const std::string& name, const std::string& value) {
-  std::printf("%s\t%s\t%s\n", section, name.c_str(), value.c_str());
-}
-
-std::string answer(int error) {
-  if (error == 0) return "yes";
-  if (error == EOPNOTSUPP || error == ENOSYS) return "no";
-  return ::strerrorname_np(error);
-}
-
-// A verb that returns an errno, or -1 with errno, or IBV_REREG_MR_ERR_*.
-int result(int returned) { return returned < 0 ? errno : returned; }
-// A verb that returns an object: destroyed at once.
-template <class T, class F>
-int made(T* object, F destroy) {
-  if (object == nullptr) return errno;
-  destroy(object);
-  return 0;
-}
-
-template <class F>
-void verb(const std::string& name, F call) {
-  errno = 0;
-  line("verbs", name, answer(call()));
-}
 
 ibv_qp* make_qp(ibv_qp_type type, uint64_t operations, ibv_xrcd* xrcd = nullptr) {
   ibv_qp_init_attr_ex attr{};
@@ -547,6 +521,7 @@ int main(int argc, char** argv) {
   set_up(argv[1]);
   device_verbs();
   memory_verbs();
+  newer_verbs(context, pd);
   completion_verbs();
   queue_verbs();
   opcodes();

@@ -125,6 +125,8 @@ if [[ $size == full ]]; then
   cp "$root"/usr/share/doc/rdma-core/tests/* "$T/files/rdma-core/tests/"
   gunzip -f "$T"/files/rdma-core/tests/*.gz 2>/dev/null || true
   cp "$here/../stack/run_pyverbs.py" "$T/files/"
+  mkdir "$T/files/bin"
+  cp "$here/rdma" "$T/files/bin/"
   LIMIT=280 exec_in va "${in_root[@]}" python3 /tmp/run_pyverbs.py /tmp/rdma-core/tests \
     /tmp/results --without "test_rss_traffic=work queues (ibv_create_wq) are not there" \
     --dev va --gid "$INDEX_A" >"$T/pyverbs.log" 2>&1 || fail "pyverbs did not come to its end"
