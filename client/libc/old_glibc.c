@@ -22,14 +22,14 @@ uint32_t own_arc4random(void) REPLACES(arc4random);
 uint32_t own_arc4random(void) {
   uint32_t number;
   ssize_t got;
-  do
-    got = getrandom(&number, sizeof number, 0);
+  do got = getrandom(&number, sizeof number, 0);
   while (got < 0 && errno == EINTR);
   if (got != sizeof number) abort(); /* a kernel before 3.17 */
   return number;
 }
 
-/* 2.32, of libstdc++'s reference counts: atomic then. core/base/single_thread.h finds the real one. */
+/* 2.32, of libstdc++'s reference counts: atomic then. core/base/single_thread.h finds the real one.
+ */
 char own_single_threaded REPLACES(__libc_single_threaded) = 0;
 
 /* 2.33; functions of libc_nonshared.a before. The kernel's structure is libc's on 64 bits. */

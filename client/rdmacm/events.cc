@@ -374,17 +374,25 @@ VRDMA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) try {
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT const char* rdma_event_str(rdma_cm_event_type event) try {
-  static constexpr const char* kNames[] = {
-      "RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
-      "RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
-      "RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
-      "RDMA_CM_EVENT_CONNECT_ERROR",   "RDMA_CM_EVENT_UNREACHABLE",
-      "RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
-      "RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
-      "RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
-      "RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT",
-      "RDMA_CM_EVENT_ADDRINFO_RESOLVED", "RDMA_CM_EVENT_ADDRINFO_ERROR",
-      "RDMA_CM_EVENT_USER"};
+  static constexpr const char* kNames[] = {"RDMA_CM_EVENT_ADDR_RESOLVED",
+                                           "RDMA_CM_EVENT_ADDR_ERROR",
+                                           "RDMA_CM_EVENT_ROUTE_RESOLVED",
+                                           "RDMA_CM_EVENT_ROUTE_ERROR",
+                                           "RDMA_CM_EVENT_CONNECT_REQUEST",
+                                           "RDMA_CM_EVENT_CONNECT_RESPONSE",
+                                           "RDMA_CM_EVENT_CONNECT_ERROR",
+                                           "RDMA_CM_EVENT_UNREACHABLE",
+                                           "RDMA_CM_EVENT_REJECTED",
+                                           "RDMA_CM_EVENT_ESTABLISHED",
+                                           "RDMA_CM_EVENT_DISCONNECTED",
+                                           "RDMA_CM_EVENT_DEVICE_REMOVAL",
+                                           "RDMA_CM_EVENT_MULTICAST_JOIN",
+                                           "RDMA_CM_EVENT_MULTICAST_ERROR",
+                                           "RDMA_CM_EVENT_ADDR_CHANGE",
+                                           "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+                                           "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+                                           "RDMA_CM_EVENT_ADDRINFO_ERROR",
+                                           "RDMA_CM_EVENT_USER"};
   const auto index = static_cast<size_t>(event);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN EVENT";
 }

@@ -2,6 +2,8 @@
 //
 // Such an event is one of those that a channel keeps (migrate.cc), so it comes after what the
 // program was told before, wakes a thread that waits on the channel, and follows its id to another.
+#include "client/rdmacm/newer.h"
+
 #include <netdb.h>
 
 #include <cerrno>
@@ -9,7 +11,6 @@
 
 #include "client/dial/export.h"
 #include "client/dial/guard.h"
-#include "client/rdmacm/newer.h"
 #include "client/rdmacm/objects.h"
 
 namespace vrdma::client {
@@ -60,8 +61,7 @@ int resolve(Id* id, const char* node, const char* service, const rdma_addrinfo* 
     wanted.ai_flags &= ~kRaiDns;
   }
   rdma_addrinfo* found = nullptr;
-  const int result =
-      rdma_getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &found);
+  const int result = rdma_getaddrinfo(node, service, hints != nullptr ? &wanted : nullptr, &found);
   if (result != 0) return error_of(result);
   const std::lock_guard lock(objects_mutex());
   id->info.reset(found);

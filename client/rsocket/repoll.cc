@@ -1,9 +1,9 @@
 // RDMACM_1.5: epoll for sockets over RDMA and any other descriptors in one set.
 //
 // The descriptor of a set is the kernel's epoll instance, which has the other descriptors; those
-// over RDMA are kept here, and a wait is one rpoll of them and of that instance. Level-triggered, as
-// rdma-core's is: EPOLLET is read as nothing. EPOLLONESHOT and EPOLLRDHUP are as in epoll(7), and
-// so are errors: -1 and errno.
+// over RDMA are kept here, and a wait is one rpoll of them and of that instance. Level-triggered,
+// as rdma-core's is: EPOLLET is read as nothing. EPOLLONESHOT and EPOLLRDHUP are as in epoll(7),
+// and so are errors: -1 and errno.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -150,10 +150,9 @@ std::vector<pollfd> polled(PollSet& set) {
 int tell_sockets(PollSet& set, const std::vector<pollfd>& found, epoll_event* events, int room) {
   const std::lock_guard lock(set.mutex);
   const size_t count = found.size() - 1;
-  const auto first =
-      std::find_if(found.begin(), found.end() - 1,
-                   [&](const pollfd& each) { return each.fd > set.last; }) -
-      found.begin();
+  const auto first = std::find_if(found.begin(), found.end() - 1,
+                                  [&](const pollfd& each) { return each.fd > set.last; }) -
+                     found.begin();
   int told = 0;
   for (size_t i = 0; i < count && told < room; ++i) {
     const pollfd& each = found[(static_cast<size_t>(first) + i) % count];

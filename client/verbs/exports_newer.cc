@@ -99,8 +99,8 @@ ibv_mr* reg_virtual_mr(ibv_pd* pd, const ibv_mr_init_attr& attr) {
         any(IBV_REG_MR_MASK_FD) || !contains(*buffer, attr.addr, attr.length))
       return null(EINVAL);
   }
-  const unsigned int access =
-      static_cast<unsigned int>(attr.access) & ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
+  const unsigned int access = static_cast<unsigned int>(attr.access) &
+                              ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
   if (any(IBV_REG_MR_MASK_FD)) {
     if (any(IBV_REG_MR_MASK_ADDR) || !all(IBV_REG_MR_MASK_FD_OFFSET | IBV_REG_MR_MASK_IOVA))
       return null(EINVAL);
@@ -205,8 +205,8 @@ VRDMA_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp* qp, ibv_comp_cntr* counter,
                                  : real_ibv_qp_attach_comp_cntr(qp, counter, attr);
 }
 
-#define VRDMA_OF_COUNTER(name, parameters, ...) \
-  VRDMA_EXPORT int name parameters {            \
+#define VRDMA_OF_COUNTER(name, parameters, ...)                                        \
+  VRDMA_EXPORT int name parameters {                                                   \
     return is_virtual(counter->context) ? fail(EOPNOTSUPP) : real_##name(__VA_ARGS__); \
   }
 VRDMA_OF_COUNTER(ibv_destroy_comp_cntr, (ibv_comp_cntr * counter), counter)

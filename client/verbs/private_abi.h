@@ -39,8 +39,8 @@ void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* dst, ib_user_path_rec* src);
 void ibv_copy_path_rec_to_kern(ib_user_path_rec* dst, ibv_sa_path_rec* src);
 
 // Data: a provider whose device has vanished then reports a failed destroy as done. The real
-// library sets its own copy; device_list.cc carries the value over. One byte for the default version
-// node, and one for all others (trampolines.S).
+// library sets its own copy; device_list.cc carries the value over. One byte for the default
+// version node, and one for all others (trampolines.S).
 extern bool verbs_allow_disassociate_destroy;
 __attribute__((visibility("hidden"))) extern bool vrdma_allow_disassociate_destroy;
 

@@ -19,8 +19,8 @@ namespace single_thread {
 // glibc's variable; or a constant 0; or nullptr: ask the thread's control block.
 __attribute__((visibility("hidden"))) extern const char* flag;
 
-// Reads tcbhead_t::multiple_threads of glibc 2.27 to 2.31, sysdeps/x86_64/nptl/tls.h. These releases
-// are made and their layout is final; images_small runs both answers with one of them.
+// Reads tcbhead_t::multiple_threads of glibc 2.27 to 2.31, sysdeps/x86_64/nptl/tls.h. These
+// releases are made and their layout is final; images_small runs both answers with one of them.
 inline bool in_control_block() {
 #if defined(__x86_64__)
   int32_t multiple = 1;

@@ -3,6 +3,8 @@
 //   section <TAB> name <TAB> value        value: yes | no | a number | the error of a call
 //
 // support.h has what is printed. support.py compares this with docs/verbs-support.md.
+#include "tests/conformance/support.h"
+
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <unistd.h>
@@ -15,8 +17,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "tests/conformance/support.h"
 
 namespace {
 

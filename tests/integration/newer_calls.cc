@@ -54,8 +54,8 @@ struct Event {
 };
 
 void user_events() {
-  auto* const write = find<int(rdma_cm_id*, uint32_t, int, uint64_t)>("rdma_write_cm_event",
-                                                                     "RDMACM_1.4");
+  auto* const write =
+      find<int(rdma_cm_id*, uint32_t, int, uint64_t)>("rdma_write_cm_event", "RDMACM_1.4");
   rdma_event_channel* channel = rdma_create_event_channel();
   rdma_event_channel* other = rdma_create_event_channel();
   CHECK(channel != nullptr && other != nullptr);
@@ -90,9 +90,8 @@ void user_events() {
 }
 
 void addresses(const char* address) {
-  auto* const resolve =
-      find<int(rdma_cm_id*, const char*, const char*, const rdma_addrinfo*)>(
-          "rdma_resolve_addrinfo", "RDMACM_1.4");
+  auto* const resolve = find<int(rdma_cm_id*, const char*, const char*, const rdma_addrinfo*)>(
+      "rdma_resolve_addrinfo", "RDMACM_1.4");
   auto* const query = find<int(rdma_cm_id*, rdma_addrinfo**)>("rdma_query_addrinfo", "RDMACM_1.4");
   rdma_event_channel* channel = rdma_create_event_channel();
   CHECK(channel != nullptr);

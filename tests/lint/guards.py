@@ -19,7 +19,11 @@ NOTHING_THROWS = {
     "ibv_copy_ah_attr_from_kern", "ibv_copy_qp_attr_from_kern", "ibv_copy_path_rec_from_kern",
     "ibv_copy_path_rec_to_kern", "ibv_rate_to_mult", "mult_to_ibv_rate", "ibv_rate_to_mbps",
     "mbps_to_ibv_rate", "ibv_node_type_str", "ibv_port_state_str", "ibv_event_type_str",
-    "ibv_wc_status_str",
+    "ibv_wc_status_str", "ibv_wr_opcode_str",
+    # memory of malloc; an error and nothing else; reg_virtual_mr(), which calls through guarded<>
+    "ibv_alloc_buf", "ibv_free_buf", "ibv_export_buf_dmabuf_fd", "ibv_dm_export_dmabuf_fd",
+    "ibv_alloc_dmah", "ibv_dealloc_dmah", "_ibv_query_comp_cntr_caps", "ibv_create_comp_cntr",
+    "ibv_qp_attach_comp_cntr", "ibv_reg_mr_ex", "ibv_reg_buf_mr",
 }
 
 DEFINITION = re.compile(r"^VRDMA_EXPORT\b[^;{]*?(\w+)\([^;{]*\)\s*(try)?\s*\{", re.MULTILINE)

@@ -60,7 +60,8 @@ __attribute__((constructor(65500))) void probe() {
   if (caught != kThreads * kRounds) end("an exception is not caught");
   std::random_device random;
   if (random() == random() && random() == random()) end("random_device repeats itself");
-  struct stat root {}, opened {};
+  struct stat root {
+  }, opened{};
   if (::stat("/", &root) != 0 || !S_ISDIR(root.st_mode)) end("stat does not know /");
   if (::stat("/nonexistent", &opened) == 0 || errno != ENOENT) end("stat finds what is not there");
   if (::fstat(STDOUT_FILENO, &opened) != 0 || opened.st_nlink == 0) end("fstat");

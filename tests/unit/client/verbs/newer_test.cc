@@ -1,10 +1,9 @@
 // The verbs of rdma-core 59 to 65 on a virtual device.
-#include "client/verbs/newer_abi.h"
-
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 
+#include "client/verbs/newer_abi.h"
 #include "tests/unit/client/verbs/fake.h"
 
 namespace {
