@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "client/device/objects.h"
+#include "client/verbs/newer_abi.h"
 #include "client/verbs/virtual.h"
 
 namespace vrdma::client {
@@ -74,8 +75,9 @@ int dealloc_td(ibv_td* ibv) {
 // The allocators are for what a driver allocates in the program's memory for the device to see;
 // our queues stand in memory of the daemon's, so nobody calls them.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
-  constexpr uint32_t kKnown =
-      IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
+                              IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+                              IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
   const bool allocators = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
   if (attr->pd == nullptr || attr->pd->context != context || (attr->comp_mask & ~kKnown) != 0 ||
       (attr->td != nullptr && attr->td->context != context) ||

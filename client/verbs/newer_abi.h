@@ -23,6 +23,10 @@ enum ibv_mr_init_attr_mask {
 
 struct ibv_buf;
 
+// 64; of ibv_parent_domain_init_attr::comp_mask. A permission for guests with encrypted memory, of
+// which a vdevice makes no use: programs set it on any device.
+constexpr uint32_t IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2;
+
 // Fields that comp_mask does not name need not be there: programs of before 64 end with `dmah`.
 struct ibv_mr_init_attr {
   size_t length;
