@@ -120,7 +120,7 @@ if has ucx_info; then
 fi
 if [[ $size == full ]]; then
   # rdma-core's own tests of that release, of which no fewer may pass than did before.
-  declare -A floor=([bullseye]=106 [trixie]=151 [sid]=183)
+  declare -A floor=([bullseye]=106 [trixie]=151 [sid]=184)
   mkdir "$T/files/rdma-core" "$T/files/rdma-core/tests"
   cp "$root"/usr/share/doc/rdma-core/tests/* "$T/files/rdma-core/tests/"
   gunzip -f "$T"/files/rdma-core/tests/*.gz 2>/dev/null || true
