@@ -38,7 +38,15 @@ inline int mprotect(void* at, size_t size, int prot) {
 // Whole pages have bytes that the program itself must not touch, such as the red zones of a
 // sanitizer that watches memcpy. This is not watched.
 inline void copy_pages(void* to, const void* from, size_t size) {
+#if defined(__x86_64__)
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+#elif defined(__aarch64__)
+  for (; size != 0; size -= 16)
+    asm volatile("ldp x8, x9, [%1], 16\n\tstp x8, x9, [%0], 16"
+                 : "+r"(to), "+r"(from)
+                 :
+                 : "x8", "x9", "memory");
+#endif
 }
 
 // Holds off signals while memory changes under the program.
