@@ -40,7 +40,7 @@ def check_json(folder):
         expect(entry["loads"] and all(load["before"]["load"] >= 0 and load["after"]["load"] >= 0
                                       and load["others"] >= 0 for load in entry["loads"]),
                f"{key}: the loads are not whole")
-    expect(numbers(entries["write_lat"]["ours"], 1), "write_lat: not one number of ours")
+    expect(numbers(entries["write_lat"]["ours"], 1), "write_lat: not one number of vrdma")
     expect(len(entries["write_lat"]["peers"]) == 2, "write_lat: not two peers")
     for peer, values in entries["write_lat"]["peers"].items():
         expect(numbers(values, 1), f"write_lat: not one number of {peer}")

@@ -61,7 +61,7 @@ converse() { # FABRIC NAME: programs that compare what they get with what they e
 }
 both rping converse
 
-say "who listens in one fabric is not there in the other, nor who is connected"
+say "listeners and connections of one fabric do not exist in the other"
 spawn server b1 nobody rping -s -a 10.0.0.1 -C 3
 wait_until 20 listening vb1 || fail "the server does not listen"
 if on r2 nobody rping -c -a 10.0.0.1 -C 3 >"$T/client.log" 2>&1; then

@@ -13,7 +13,7 @@ setup
 start_daemon --daemon-grace 0
 two_vdevices "$mode"
 
-# One that spins and one that sleeps on events; both for ever.
+# One that spins and one that sleeps on events; both without end.
 programs=(
   "ib_send_bw -F -D 300 -x GID"
   "ibv_rc_pingpong -e -n 1000000000 -g GID"

@@ -1,14 +1,14 @@
 # shellcheck shell=bash disable=SC2012
-# What the integration tests are made of. Sourced; the test runs as root with VRDMA_BUILD set:
+# Functions for integration tests, which source this file. A test runs as root with VRDMA_BUILD set:
 #
 #   VRDMA_BUILD=build/release tests/integration/pingpong.sh direct root
 #
-# With VRDMA_DAEMON, a vrdmad of another build than the programs and libraries; see threads.cmake. With
-# VRDMA_LIBRARIES, libraries of another one; see tests/interop/older.
+# VRDMA_DAEMON selects a vrdmad of another build than that of the programs and libraries; see threads.cmake.
+# VRDMA_LIBRARIES selects libraries of another build; see tests/interop/older.
 #
-# Each test has namespaces, a run directory and a state directory of its own, all named after its
-# process, so that tests run beside each other. On exit, however it comes about, everything is
-# taken away, and what our programs should have taken away themselves is an error (see finish).
+# Each test has its own namespaces, run directory and state directory, all named after its process, so that
+# tests can run in parallel. On every exit `finish` removes everything, and fails the test if our programs
+# left something behind that they should have removed.
 set -euo pipefail
 
 BUILD=$(realpath -m "${VRDMA_BUILD:?is not set: the build directory to test}")
@@ -47,7 +47,7 @@ setup() {
   cp -L "$LIBRARIES"/*.so.* "$T/lib/"
   ENVIRONMENT=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R")
   if [[ -n ${VRDMA_TEST_PRELOAD:-} ]]; then
-    # Foreign programs may leak; mistakes of ours end them.
+    # Third-party programs may leak; errors of vrdma's libraries abort them.
     ENVIRONMENT+=(LD_PRELOAD="$VRDMA_TEST_PRELOAD" ASAN_OPTIONS=detect_leaks=0)
   fi
 }
@@ -83,8 +83,8 @@ finish() { # exit status of the test, the command that ended it
   exit "$status"
 }
 
-# wait_until SECONDS COMMAND...: true as soon as the command is, false when the time is over. Who fails
-# then, and for nothing else, is late: see tests/verdict.py.
+# wait_until SECONDS COMMAND...: true as soon as the command succeeds, false after the time. A test
+# that fails only for this reason is late: see tests/verdict.py.
 WAITED=
 wait_until() {
   local seconds=$1 end=$((${EPOCHREALTIME/./} + $1 * 1000000))

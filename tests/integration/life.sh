@@ -8,7 +8,7 @@
 #   | 10.0.0.1  |   veth    | 10.0.0.2  |     two tenants in one fabric (mediated)
 #   +-----------+           +-----------+
 #
-# Of each end the same is wanted: the vdevice is gone, who has it open is told
+# Of each end the same is wanted: the vdevice is gone, programs that have it open are notified
 # (IBV_EVENT_DEVICE_FATAL), its queues flush, and vrdmad holds nothing of it.
 . "$(dirname "$0")/lib.sh"
 mode=$1
@@ -49,7 +49,7 @@ flushed() { # NAME: ended because of a completion with an error
 vdevice_ends() { # WHY, as vrdmad says it
   wait_until 5 not_listed va || fail "$1: va is still there"
   grep -q "vdevice va: $1" "$T/vrdmad.log" || fail "vrdmad does not say that va ended: $1"
-  wait_until 5 prints watcher DEVICE_FATAL || fail "$1: who has va open is not told"
+  wait_until 5 prints watcher DEVICE_FATAL || fail "$1: the program that has va open is not notified"
   flushed server
   flushed client
   kill -9 "${PID[watcher]}"
@@ -77,7 +77,7 @@ ip_in a link set "$odd" name eth0
 ip_in a link set eth0 up
 wait_until 5 netdev_is eth0 || fail "va does not follow back"
 
-say "addresses come and go: the GID table follows, and who is bound to one that went is told"
+say "addresses come and go: the GID table follows, and a program bound to a removed address is notified"
 has_gid() { [[ $(on a nobody ibv_devinfo -v -d va) == *::ffff:10.0.0.77,* ]]; }
 has_no_gid() { ! has_gid; }
 ip_in a address add 10.0.0.77/24 dev eth0
@@ -87,7 +87,7 @@ INDEX_A=$(gid_index a va 10.0.0.77)
 start_traffic
 ip_in a address del 10.0.0.77/24 dev eth0
 wait_until 5 has_no_gid || fail "the address that went is still a GID"
-wait_until 5 prints watcher GID_CHANGE || fail "who has va open is not told of the GIDs"
+wait_until 5 prints watcher GID_CHANGE || fail "the program that has va open is not notified of the GIDs"
 flushed server
 flushed client
 kill -9 "${PID[watcher]}"

@@ -120,7 +120,7 @@ if mkdir "$group" 2>/dev/null && sh -c "echo \$\$ >$group/cgroup.procs" 2>/dev/n
   touch "$T/go"
   in_group() { [[ $(ctl quota show --cgroup vb) =~ /vr$$\ +vb\ +qp\ +3 ]]; }
   wait_until 10 in_group || fail "shown is: $(ctl quota show --cgroup vb)"
-  [[ $(ctl quota show --cgroup va) != */vr$$* ]] || fail "va's program is in no group of ours"
+  [[ $(ctl quota show --cgroup va) != */vr$$* ]] || fail "va's program is not in the control group of this test"
   kill -9 "${PID[client]}"
   reap client 5
   no_group() { [[ $(ctl quota show --cgroup vb) != */vr$$* ]]; }

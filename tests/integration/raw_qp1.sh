@@ -1,5 +1,5 @@
 #!/bin/bash
-# raw_qp1.sh PROGRAM: queue pair 1 by hand, beside rdma_cm, for who may.
+# raw_qp1.sh PROGRAM: a permitted program uses queue pair 1 directly, beside rdma_cm.
 #
 #     netns a                    netns b                 netns c
 #   +--------------+           +--------------+        +---------+

@@ -99,7 +99,7 @@ group fd00::1 fd00::2 ff0e::7
 
 say "a server that stays"
 server rping -s -P -a 10.0.0.1
-for _ in {1..3}; do  # one after the other: it forgets who comes with another
+for _ in {1..3}; do  # one after the other: the server forgets a client that overlaps with another
   spawn client b "$user" rping -c -C 5 -V -a 10.0.0.1
   reap client 20
   if grep -q 'Bad file descriptor' "$T/client.log"; then REAPED=0; fi  # as above
@@ -121,7 +121,7 @@ server rping -s -a 10.0.0.1 -p 7777
 if on a "$user" rping -s -a 10.0.0.1 -p 7777 >"$T/second.log" 2>&1; then fail "a second listener"; fi
 grep -q 'Address already in use' "$T/second.log" || fail "the second listener fails for another reason"
 
-say "who is killed is missed"
+say "the peer of a killed program is notified"
 spawn client b "$user" rping -c -C 100000000 -a 10.0.0.1 -p 7777
 sleep 1
 ended "${PID[client]}" && fail "the client ended by itself"

@@ -22,7 +22,7 @@ for type in r x; do
   [[ $REAPED -eq 0 ]] || fail "rdma_xserver -c $type ends with status $REAPED"
 done
 
-say "who is hung up on is told"
+say "a disconnected program is notified"
 cookie=$(cookie_of a)
 mkdir -p "$T/crowded/netns/$cookie"
 spawn crowded a root python3 -c '

@@ -55,7 +55,7 @@ client rcopy "$T/file" "10.0.0.1:$T/to/file"
 copied() { cmp -s "$T/file" "$T/to/file"; }
 wait_until 10 copied || fail "the file is not what was sent"
 
-say "who is killed is missed"
+say "the peer of a killed program is notified"
 kill -9 "${PID[server]}"
 reap server 5
 server rstream
@@ -95,7 +95,7 @@ meet "${preload[@]}" rstream -s 10.0.0.1 -T s -T v -S 100000 -C 50
 
 same_mistakes stream "$user" "${preload[@]}"
 
-say "who is killed is missed there too"
+say "the peer of a killed program is notified there too"
 server "${echo_program[@]}" serve 10.0.0.1 7777 1
 spawn client b "$user" "${echo_program[@]}" call 10.0.0.1 7777 silent
 says() { grep -q "$1" "$T/client.log"; }

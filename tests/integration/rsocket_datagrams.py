@@ -220,7 +220,7 @@ def too_long(address, port, longest):
 
 
 def filters(address, port, longest):
-    """Who is connected hears its peer and nobody else."""
+    """The process that is connected hears its peer and nobody else."""
     client = connected(address, port)
     ask(client, b"first")
     here = client.getsockname()

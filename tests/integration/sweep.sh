@@ -1,6 +1,6 @@
 #!/bin/bash
 # sweep.sh MOMENTS: kill -9 of vrdmad or of either program, at moments that nobody chose: what was
-# acknowledged is there after the next start, who is left is told, and in the end nothing is left.
+# acknowledged is there after the next start, surviving programs are notified, and in the end nothing is left.
 #
 #      netns a                    netns b                  netns c
 #   va eth0 10.0.0.1 ======== 10.0.0.2 eth0 vb         eth0 .. eth7: x0 .. x7
@@ -17,7 +17,7 @@ netns_add c
 for i in 0 1 2 3 4 5 6 7; do loose_commands "eth$i"; done | ip_in c -batch -
 
 # ---- who creates and deletes, and writes down what was acknowledged -----------------------------
-# $T/acknowledged/xN: "there", "gone", or "asked": only then either is right; and the how manieth.
+# $T/acknowledged/xN: "there", "gone", or "asked": only then either is right; and its sequence number.
 mkdir "$T/acknowledged"
 creator() {
   local x n=0

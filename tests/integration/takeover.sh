@@ -216,7 +216,7 @@ kill_daemon
 kill -CONT "${PID[server]}" "${PID[client]}"
 both_ended() { ended "${PID[server]}" && ended "${PID[client]}"; }
 if [[ $mode == mediated ]]; then
-  wait_until 15 both_ended || fail "the programs wait for ever"
+  wait_until 15 both_ended || fail "the programs wait without end"
   reap server 1
   reap client 1
   [[ $REAPED -ne 0 ]] || fail "the client ends well without a daemon"
@@ -237,6 +237,6 @@ has_sessions 0 || fail "there are sessions"
 # In a direct link it goes on.
 if [[ $mode == mediated ]]; then
   one_ended() { ended "${PID[server]}" || ended "${PID[client]}"; }
-  wait_until 10 one_ended || fail "both wait for ever"
+  wait_until 10 one_ended || fail "both wait without end"
 fi
 kill -9 "${PID[server]}" "${PID[client]}" 2>/dev/null || true

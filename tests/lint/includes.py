@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the tree against the table of rooms: who may include whom, and how a room looks.
+"""Checks the tree against the table of rooms: which room may include which, and the form of a room.
 
     includes.py [ROOT]      check the tree
     includes.py --self-test check that the check finds what it should

@@ -47,7 +47,7 @@ if cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -E '__tcp_close|fuse_flus
 fi
 ctl vdev list >/dev/null || fail "an operator is not answered"
 
-# An operator who comes when there can be no more threads is refused, and the daemon lives.
+# The daemon refuses an operator while no thread can be created, and survives.
 if [[ -n $limited ]]; then
   for more in 0 1 2 4 8 12 16 20; do
     tasks=$(cat "$group/pids.current")
