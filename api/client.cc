@@ -128,17 +128,17 @@ base::Result<v1::Vdev> Client::create_vdev(const v1::CreateVdevRequest& request)
   return connection_->call(&v1::Admin::Stub::CreateVdev, request);
 }
 
-base::Result<void> Client::delete_vdev(const std::string& name) {
+base::Result<void> Client::delete_vdev(const std::string& vdev) {
   v1::DeleteVdevRequest request;
-  request.set_name(name);
+  request.set_name(vdev);
   auto response = connection_->call(&v1::Admin::Stub::DeleteVdev, request);
   if (!response) return base::pass(std::move(response).error());
   return {};
 }
 
-base::Result<v1::Vdev> Client::get_vdev(const std::string& name) {
+base::Result<v1::Vdev> Client::get_vdev(const std::string& vdev) {
   v1::GetVdevRequest request;
-  request.set_name(name);
+  request.set_name(vdev);
   return connection_->call(&v1::Admin::Stub::GetVdev, request);
 }
 

@@ -31,19 +31,20 @@ class Client {
   Client& operator=(Client&&) noexcept;
   ~Client();
 
+  // `vdev`: a reference to a vdevice, NAME, NETNS/NAME or id:N; see vrdma/v1/admin.proto.
   [[nodiscard]] base::Result<v1::Vdev> create_vdev(const v1::CreateVdevRequest& request);
-  [[nodiscard]] base::Result<void> delete_vdev(const std::string& name);
-  [[nodiscard]] base::Result<v1::Vdev> get_vdev(const std::string& name);
-  // Sorted by name.
+  [[nodiscard]] base::Result<void> delete_vdev(const std::string& vdev);
+  [[nodiscard]] base::Result<v1::Vdev> get_vdev(const std::string& vdev);
+  // Sorted by name, then by namespace.
   [[nodiscard]] base::Result<std::vector<v1::Vdev>> list_vdevs();
   [[nodiscard]] base::Result<v1::Vdev> set_quota(const v1::SetQuotaRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
   [[nodiscard]] base::Result<v1::Budget> set_budget(const v1::SetBudgetRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Budget>> list_budgets(v1::Scope scope);
   [[nodiscard]] base::Result<std::vector<v1::CgroupUse>> list_cgroups(const std::string& vdev);
-  // `scope`: "daemon", a vdevice's name, or empty for all.
+  // `scope`: "daemon", "tenant/" and a name, a reference to a vdevice, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
-  // Of one vdevice, or of all if the name is empty.
+  // Of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 

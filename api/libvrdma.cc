@@ -75,6 +75,15 @@ OwnedVdevice::OwnedVdevice(v1::Vdev from) : vrdma_vdevice{}, message_(std::move(
   quota_count = quota_.size();
   allowed = allowed_.data();
   allowed_count = allowed_.size();
+  id = message_.id();
+  by_key_.insert(message_.labels().begin(), message_.labels().end());
+  for (const auto& [key, value] : by_key_) labels_.push_back({key.c_str(), value.c_str()});
+  labels = labels_.data();
+  label_count = labels_.size();
+  owner_pid = message_.owner().pid();
+  owner_ended = message_.owner().ended() ? 1 : 0;
+  end_with_owner = message_.end_with_owner() ? 1 : 0;
+  owner_start_time = message_.owner().start_time();
 }
 
 }  // namespace vrdma::api

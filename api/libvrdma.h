@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <exception>
+#include <map>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
@@ -72,6 +74,8 @@ class OwnedVdevice : public vrdma_vdevice {
   const v1::Vdev message_;
   std::vector<const char*> gids_, allowed_;
   std::vector<vrdma_quota> quota_;
+  std::map<std::string, std::string> by_key_;
+  std::vector<vrdma_label> labels_;
 };
 
 }  // namespace vrdma::api

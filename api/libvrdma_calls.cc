@@ -97,7 +97,28 @@ base::Result<v1::CreateVdevRequest> to_request(const vrdma_vdevice_spec& spec) {
   if (spec.allow == nullptr && spec.allow_count > 0)
     return base::fail(EINVAL, "the permissions are a null pointer");
   for (size_t i = 0; i < spec.allow_count; ++i) request.add_allow(or_empty(spec.allow[i]));
+  if (spec.labels == nullptr && spec.label_count > 0)
+    return base::fail(EINVAL, "the labels are a null pointer");
+  for (size_t i = 0; i < spec.label_count; ++i)
+    (*request.mutable_labels())[or_empty(spec.labels[i].key)] = or_empty(spec.labels[i].value);
+  if (spec.owner_pid != 0) {
+    request.mutable_owner()->set_pid(spec.owner_pid);
+    request.mutable_owner()->set_start_time(spec.owner_start_time);
+  }
+  request.set_end_with_owner(spec.end_with_owner != 0);
+  request.set_if_absent(spec.if_absent != 0);
   return request;
+}
+
+// A reference to the vdevice that the caller means: that of its own namespace, if there is one of
+// that name.
+std::string meant(Client& client, const char* given) {
+  const std::string name = or_empty(given);
+  if (name.empty() || name.find_first_of("/:") != std::string::npos) return name;
+  const auto netns = own_netns();
+  if (!netns) return name;
+  const auto own = client.get_vdev(*netns + "/" + name);
+  return own ? "id:" + std::to_string(own->id()) : name;
 }
 
 }  // namespace
@@ -128,14 +149,14 @@ int ibv_create_virtual_ibdev(const char* parent, const char* netdev, const char*
 
 int ibv_destroy_virtual_ibdev(const char* name) {
   return call(-1, [&](Client& client) {
-    return vrdma::api::done(client.delete_vdev(vrdma::api::or_empty(name)));
+    return vrdma::api::done(client.delete_vdev(vrdma::api::meant(client, name)));
   });
 }
 
 int ibv_provision_resources(const char* name, const vrdma_limit* limits, size_t count) {
   return call(-1, [&](Client& client) -> Result<int> {
     vrdma::v1::SetQuotaRequest request;
-    request.set_name(vrdma::api::or_empty(name));
+    request.set_name(vrdma::api::meant(client, name));
     if (auto ok = vrdma::api::add_limits(limits, count, request); !ok)
       return vrdma::base::pass(std::move(ok).error());
     return vrdma::api::done(client.set_quota(request));

@@ -55,6 +55,19 @@ Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   return {};
 }
 
+// "pod=web-0" each; what keys and values may be is the daemon's to know.
+Outcome add_labels(const std::vector<std::string>& texts, v1::CreateVdevRequest& request) {
+  for (const auto& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return base::fail(EINVAL, "label '" + text + "' is not KEY=VALUE");
+    const auto [it, is_new] =
+        request.mutable_labels()->insert({text.substr(0, equals), text.substr(equals + 1)});
+    if (!is_new) return base::fail(EINVAL, "label '" + it->first + "' is given twice");
+  }
+  return {};
+}
+
 }  // namespace
 
 Outcome vdev_create(const Options& options, Output& output) {
@@ -69,6 +82,10 @@ Outcome vdev_create(const Options& options, Output& output) {
   for (const auto& permission : options.allow) request.add_allow(permission);
   request.set_no_direct(options.no_direct);
   for (const auto& prefix : options.addresses) request.add_addresses(prefix);
+  if (options.owner != 0) request.mutable_owner()->set_pid(options.owner);
+  request.set_end_with_owner(options.end_with_owner);
+  if (auto added = add_labels(options.labels, request); !added) return added;
+  request.set_if_absent(options.if_absent);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.create_vdev(request);
     if (!vdev) return base::pass(std::move(vdev).error());

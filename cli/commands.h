@@ -13,13 +13,18 @@ namespace vrdma::cli {
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  std::string name;  // of a vdevice, tenant, parent; for stats also "daemon", "tenant/NAME"
+  // A vdevice (NAME, NETNS/NAME, id:N), tenant, parent; for stats also "daemon", "tenant/NAME".
+  std::string name;
   std::vector<std::string> names;                     // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
   std::vector<std::string> quota;                     // each as parse_quota() takes it
   std::vector<std::string> allow;
   bool no_direct = false;
   std::vector<std::string> addresses;
+  uint32_t owner = 0;  // process id; 0: none
+  bool end_with_owner = false;
+  std::vector<std::string> labels;  // KEY=VALUE
+  bool if_absent = false;
   std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // of quota show

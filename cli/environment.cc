@@ -1,21 +1,17 @@
 #include "cli/environment.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <climits>
 #include <fstream>
-#include <memory>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include "core/base/fd.h"
+#include "cli/mounts/plan.h"
+#include "cli/mounts/render.h"
 
 namespace vrdma::cli {
 
@@ -23,82 +19,10 @@ namespace {
 
 using base::Result;
 
-const std::string kClass = "/sys/class";
-const std::string kDevices = "/dev/infiniband";
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0;
-}
-
-// Another name of what `fd` refers to, also when its path is covered.
-std::string path_of(const base::Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
-
-Result<void> bind_mount(const std::string& from, const std::string& to) {
-  if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
-    return base::fail_errno("mount " + from + " on " + to);
-  return {};
-}
-
-Result<void> make_dir(const std::string& path) {
-  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) return base::fail_errno("make " + path);
-  return {};
-}
-
-Result<void> bind_dir(const std::string& from, const std::string& to) {
-  if (auto made = make_dir(to); !made) return made;
-  return bind_mount(from, to);
-}
-
-Result<void> bind_file(const std::string& from, const std::string& to) {
-  const base::Fd file(::open(to.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0444));
-  if (!file.valid()) return base::fail_errno("make " + to);
-  return bind_mount(from, to);
-}
-
-Result<std::vector<std::string>> names_in(const std::string& dir) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(dir.c_str()), ::closedir);
-  if (listing == nullptr) return base::fail_errno("list " + dir);
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(listing.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
-  return names;
-}
-
-// A tmpfs over `dir`, with all that `dir` held.
-Result<void> cover(const std::string& dir) {
-  const base::Fd covered(::open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!covered.valid()) return base::fail_errno("open " + dir);
-  const auto names = names_in(dir);
-  if (!names) return base::pass(names.error());
-  if (::mount("tmpfs", dir.c_str(), "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755") != 0)
-    return base::fail_errno("mount a tmpfs on " + dir);
-  for (const auto& name : *names) {
-    const std::string from = path_of(covered) + "/" + name;
-    const std::string to = dir + "/" + name;
-    struct stat status {};
-    if (::fstatat(covered.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
-      continue;  // gone
-    Result<void> done;
-    if (S_ISLNK(status.st_mode)) {
-      char target[PATH_MAX];
-      const ssize_t length = ::readlinkat(covered.get(), name.c_str(), target, sizeof target - 1);
-      if (length < 0) continue;
-      target[length] = '\0';
-      if (::symlink(target, to.c_str()) != 0) done = base::fail_errno("make " + to);
-    } else {
-      done = S_ISDIR(status.st_mode) ? bind_dir(from, to) : bind_file(from, to);
-    }
-    if (!done) return done;
-  }
-  return {};
-}
-
-// What is mounted below /sys (control groups, debugfs, ...), each before what is mounted below it.
-std::vector<std::pair<std::string, base::Fd>> mounts_below_sys() {
-  std::vector<std::pair<std::string, base::Fd>> mounts;
+// What is mounted below /sys (control groups, debugfs, ...); what is mounted below another one
+// comes along with it.
+std::vector<std::string> mounts_below_sys() {
+  std::vector<std::string> points;
   std::ifstream table("/proc/self/mountinfo");
   for (std::string line; std::getline(table, line);) {
     std::istringstream words(line);
@@ -106,30 +30,15 @@ std::vector<std::pair<std::string, base::Fd>> mounts_below_sys() {
     for (int i = 0; i < 4; ++i) words >> word;
     words >> point;
     if (point.rfind("/sys/", 0) != 0) continue;
-    // What is mounted below another one comes along with it.
-    if (!mounts.empty() && point.rfind(mounts.back().first + "/", 0) == 0) continue;
-    base::Fd root(::open(point.c_str(), O_PATH | O_CLOEXEC));
-    if (root.valid()) mounts.emplace_back(point, std::move(root));
+    if (!points.empty() && point.rfind(points.back() + "/", 0) == 0) continue;
+    points.push_back(point);
   }
-  return mounts;
+  return points;
 }
 
-// sysfs shows the network interfaces of the namespace that it was mounted in.
-Result<void> mount_own_sys() {
-  struct statvfs before {};
-  const bool read_only =
-      ::statvfs("/sys", &before) == 0 && (before.f_flag & static_cast<unsigned long>(ST_RDONLY));
-  const auto below = mounts_below_sys();
-  unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  if (read_only) flags |= MS_RDONLY;
-  if (::mount("sysfs", "/sys", "sysfs", flags, nullptr) != 0) {
-    if (errno == EBUSY) return {};  // it is this namespace's already
-    return base::fail_errno("mount /sys");
-  }
-  for (const auto& [point, root] : below)
-    if (exists(point))
-      (void)bind_mount(path_of(root), point);  // without it, programs see less, not else
-  return {};
+bool is_read_only(const char* path) {
+  struct statvfs status {};
+  return ::statvfs(path, &status) == 0 && (status.f_flag & static_cast<unsigned long>(ST_RDONLY));
 }
 
 // What is mounted later on the host is seen here; what is mounted here is not seen there.
@@ -143,39 +52,15 @@ Result<void> detach_mounts() {
   return base::fail_errno("detach the mount namespace");
 }
 
-// A directory below /sys/class that can be written.
-Result<void> open_class(const std::string& name) {
-  const std::string path = kClass + "/" + name;
-  if (exists(path)) return cover(path);
-  if (::mkdir(path.c_str(), 0755) == 0) return {};  // /sys/class is covered already
-  if (auto covered = cover(kClass); !covered) return covered;
-  return make_dir(path);
-}
-
-// uverbs0, uverbs1, ...: the first that is free.
-std::string free_uverbs() {
-  const std::string stem = kClass + "/infiniband_verbs/uverbs";
-  int number = 0;
-  while (exists(stem + std::to_string(number))) ++number;
-  return stem + std::to_string(number);
-}
-
-// Not even root writes into what vrdmad keeps.
-Result<void> bind_tree(const std::string& from, const std::string& to) {
-  if (auto done = bind_dir(from, to); !done) return done;
-  const unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
-  if (::mount(nullptr, to.c_str(), nullptr, flags, nullptr) != 0)
-    return base::fail_errno("make " + to + " read-only");
-  return {};
-}
-
-Result<void> show_vdevice(const std::string& name, const std::string& tree) {
-  // Shown by an exec around this one, or a device of the kernel.
-  if (exists(kClass + "/infiniband/" + name)) return {};
-  auto done = bind_tree(tree + "/infiniband", kClass + "/infiniband/" + name);
-  if (done) done = bind_tree(tree + "/infiniband_verbs", free_uverbs());
-  if (done) done = bind_file("/dev/null", kDevices + "/" + name);
-  return done;
+// The trees of a namespace's vdevices that vrdmad keeps.
+Result<std::vector<ShownVdevice>> vdevices_in(const std::string& sysfs_dir) {
+  const auto trees = look_here(sysfs_dir);
+  if (!trees) return base::fail_errno("list " + sysfs_dir);
+  std::vector<ShownVdevice> vdevices;
+  for (const auto& tree : *trees)
+    if (!tree.name.ends_with('~'))  // it is being made
+      vdevices.push_back({tree.name, sysfs_dir + "/" + tree.name});
+  return vdevices;
 }
 
 }  // namespace
@@ -183,19 +68,11 @@ Result<void> show_vdevice(const std::string& name, const std::string& tree) {
 Result<void> make_environment(const std::string& sysfs_dir) {
   if (::unshare(CLONE_NEWNS) != 0) return base::fail_errno("a mount namespace");
   if (auto done = detach_mounts(); !done) return done;
-  if (auto done = mount_own_sys(); !done) return done;
-  for (const char* const name : {"infiniband", "infiniband_verbs"})
-    if (auto done = open_class(name); !done) return done;
-  if (auto done = make_dir(kDevices); !done) return done;
-  if (auto done = cover(kDevices); !done) return done;
-
-  const auto names = names_in(sysfs_dir);
-  if (!names) return base::pass(names.error());
-  for (const auto& name : *names) {
-    if (name.ends_with('~')) continue;  // it is being made
-    if (auto done = show_vdevice(name, sysfs_dir + "/" + name); !done) return done;
-  }
-  return {};
+  // sysfs shows the network interfaces of the namespace that it was mounted in.
+  if (auto done = render(plan_sysfs(mounts_below_sys(), is_read_only("/sys"))); !done) return done;
+  auto vdevices = vdevices_in(sysfs_dir);
+  if (!vdevices) return base::pass(std::move(vdevices.error()));
+  return render(plan_devices(look_here, std::move(*vdevices)));
 }
 
 }  // namespace vrdma::cli

@@ -1,18 +1,9 @@
 // Where programs look for RDMA devices beside verbs: /sys/class/infiniband and /dev/infiniband.
 //
 // The kernel has neither for a vdevice. So a program that `vrdmactl exec` runs gets a mount
-// namespace of its own, as ip-netns(8) gives one, and in it
-//
-//   /sys                                   that of the network namespace this process is in
-//   /sys/class/infiniband/<vdevice>/       what vrdmad keeps, read-only
-//   (vrdmad/control/sysfs_tree.h); /sys/class/infiniband_verbs/uverbs<N>/   N: one that no device
-//   of the kernel has /dev/infiniband/<vdevice>              a null device: some programs ask
-//   whether they may open
-//                                          the node of that name, and use verbs if they may
-//
-// beside all that was there before. /dev/infiniband itself is made on the host where there is none,
-// as a place to mount on, and stays empty there. No directory can be made in sysfs, so a tmpfs
-// that holds what was there covers the class directory.
+// namespace of its own, as ip-netns(8) gives one, with /sys of the network namespace that this
+// process is in, and the mounts of cli/mounts/plan.h. /dev/infiniband itself is made on the host
+// where there is none, as a place to mount on, and stays empty there.
 #pragma once
 
 #include <string>

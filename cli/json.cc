@@ -31,6 +31,21 @@ Json reached_rows(const v1::Vdev& vdev) {
   return rows;
 }
 
+Json owner_of(const v1::Vdev& vdev) {
+  if (!vdev.has_owner()) return {};
+  const auto& owner = vdev.owner();
+  return {{"pid", owner.pid()},
+          {"start_time", owner.start_time()},
+          {"boot_id", owner.boot_id()},
+          {"ended", owner.ended()}};
+}
+
+Json labels_of(const v1::Vdev& vdev) {
+  Json labels = Json::object();
+  for (const auto& [key, value] : sorted_labels(vdev)) labels[key] = value;
+  return labels;
+}
+
 Json object_of(const v1::Vdev& vdev) {
   return {{"name", vdev.name()},
           {"parent", vdev.parent()},
@@ -53,6 +68,10 @@ Json object_of(const v1::Vdev& vdev) {
           {"addresses", vdev.addresses()},
           {"addresses_ignored", vdev.addresses_ignored()},
           {"reached", reached_rows(vdev)},
+          {"id", vdev.id()},
+          {"owner", owner_of(vdev)},
+          {"end_with_owner", vdev.end_with_owner()},
+          {"labels", labels_of(vdev)},
           {"lost", vdev.lost()}};
 }
 
@@ -76,13 +95,19 @@ std::string json_of(const std::vector<v1::Vdev>& vdevs) { return array_of(vdevs,
 
 std::string json_of_quota(const std::vector<v1::Vdev>& vdevs) {
   return array_of(vdevs, [](const v1::Vdev& vdev) -> Json {
-    return {{"vdev", vdev.name()}, {"quota", quota_rows(vdev)}};
+    return {{"vdev", vdev.name()},
+            {"vdev_id", vdev.id()},
+            {"netns", vdev.netns()},
+            {"quota", quota_rows(vdev)}};
   });
 }
 
 std::string json_of_gids(const std::vector<v1::Vdev>& vdevs) {
   return array_of(vdevs, [](const v1::Vdev& vdev) -> Json {
-    return {{"vdev", vdev.name()}, {"gids", gid_rows(vdev)}};
+    return {{"vdev", vdev.name()},
+            {"vdev_id", vdev.id()},
+            {"netns", vdev.netns()},
+            {"gids", gid_rows(vdev)}};
   });
 }
 
@@ -115,17 +140,20 @@ std::string json_of(const std::vector<v1::CgroupUse>& uses) {
   return array_of(uses, [](const v1::CgroupUse& use) -> Json {
     Json rows = Json::array();
     for (const auto& row : use.use()) rows.push_back({{"kind", row.kind()}, {"used", row.used()}});
-    return {{"cgroup", use.cgroup()}, {"vdev", use.vdev()}, {"use", rows}};
+    return {{"cgroup", use.cgroup()},
+            {"vdev", use.vdev()},
+            {"vdev_id", use.vdev_id()},
+            {"netns", use.netns()},
+            {"use", rows}};
   });
 }
 
 std::string json_of(const std::vector<v1::Counter>& counters) {
   return array_of(counters, [](const v1::Counter& counter) -> Json {
-    return {{"scope", counter.scope()},
-            {"name", counter.name()},
-            {"value", counter.value()},
-            {"gauge", counter.gauge()},
-            {"tenant", counter.tenant()}};
+    return {{"scope", counter.scope()},   {"name", counter.name()},
+            {"value", counter.value()},   {"gauge", counter.gauge()},
+            {"tenant", counter.tenant()}, {"vdev_id", counter.vdev_id()},
+            {"netns", counter.netns()}};
   });
 }
 
@@ -140,7 +168,8 @@ std::string json_of(const std::vector<v1::Connection>& connections) {
             {"local_qpn", row.local_qpn()}, {"remote_qpn", row.remote_qpn()},
             {"local_id", row.local_id()},   {"remote_id", row.remote_id()},
             {"age_ms", row.age_ms()},       {"waiting", row.waiting()},
-            {"backlog", row.backlog()}};
+            {"backlog", row.backlog()},     {"vdev_id", row.vdev_id()},
+            {"netns", row.netns()}};
   });
 }
 
@@ -156,6 +185,8 @@ std::string json_of(const std::vector<TopRow>& rows, double seconds) {
   for (const auto& row : rows)
     vdevs.push_back(
         {{"name", row.name},
+         {"vdev_id", row.id},
+         {"netns", row.netns},
          {"tenant", row.tenant},
          {"sessions", row.sessions},
          {"qps", row.qps},
@@ -168,6 +199,10 @@ std::string json_of(const std::vector<TopRow>& rows, double seconds) {
 std::string json_of(const std::string& own, const v1::VersionResponse& daemon) {
   return text_of({{"vrdmactl", {{"version", own}}},
                   {"vrdmad", {{"version", daemon.version()}, {"pid", daemon.pid()}}}});
+}
+
+std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev) {
+  return {vdev.labels().begin(), vdev.labels().end()};
 }
 
 std::string event_name(v1::WatchEvent::Type type) {

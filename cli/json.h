@@ -4,6 +4,7 @@
 
 #include <vrdma/v1/admin.pb.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,9 @@ namespace vrdma::cli {
 
 [[nodiscard]] std::string json_of(const v1::Vdev& vdev);
 [[nodiscard]] std::string json_of(const std::vector<v1::Vdev>& vdevs);
-// [{"vdev": NAME, "quota": [...]}]
+// [{"vdev": NAME, "vdev_id": N, "netns": NETNS, "quota": [...]}]
 [[nodiscard]] std::string json_of_quota(const std::vector<v1::Vdev>& vdevs);
-// [{"vdev": NAME, "gids": [...]}]
+// [{"vdev": NAME, "vdev_id": N, "netns": NETNS, "gids": [...]}]
 [[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
 [[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
 [[nodiscard]] std::string json_of(const std::vector<v1::Budget>& budgets);
@@ -29,5 +30,7 @@ struct TopRow;
 
 // "added", "changed", "removed"
 [[nodiscard]] std::string event_name(v1::WatchEvent::Type type);
+// By key.
+[[nodiscard]] std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev);
 
 }  // namespace vrdma::cli

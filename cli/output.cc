@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "cli/json.h"
@@ -55,6 +57,33 @@ std::string age_text(uint64_t milliseconds) {
   return std::to_string(seconds) + "s";
 }
 
+// What a table calls each vdevice: its name, or NETNS/NAME where another one of the table has the
+// same name. Both can be given back to vrdmactl.
+class ShownNames {
+ public:
+  void add(uint64_t id, const std::string& name) { ids_[name].insert(id); }
+  [[nodiscard]] std::string of(const std::string& name, const std::string& netns) const {
+    const auto it = ids_.find(name);
+    return it != ids_.end() && it->second.size() > 1 ? netns + "/" + name : name;
+  }
+
+ private:
+  std::map<std::string, std::set<uint64_t>> ids_;
+};
+
+ShownNames names_of(const std::vector<v1::Vdev>& vdevs) {
+  ShownNames names;
+  for (const auto& vdev : vdevs) names.add(vdev.id(), vdev.name());
+  return names;
+}
+
+template <class Rows>
+ShownNames names_of_rows(const Rows& rows) {
+  ShownNames names;
+  for (const auto& row : rows) names.add(row.vdev_id(), row.vdev());
+  return names;
+}
+
 std::string padded(std::string text, size_t width) {
   if (text.size() < width) text.resize(width, ' ');
   return text;
@@ -86,8 +115,10 @@ void Output::list(const std::vector<v1::Vdev>& vdevs) {
                vdev.tenant(), vdev.fabric(), std::to_string(vdev.active_mtu()),
                std::to_string(vdev.gids_size()), std::to_string(vdev.sessions())});
   table.print(out_);
+  const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
-    if (!vdev.lost().empty()) out_ << vdev.name() << " cannot be restored: " << vdev.lost() << '\n';
+    if (!vdev.lost().empty())
+      out_ << names.of(vdev.name(), vdev.netns()) << " cannot be restored: " << vdev.lost() << '\n';
 }
 
 void Output::show(const std::vector<v1::Vdev>& vdevs) {
@@ -104,6 +135,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());
+    line("id", std::to_string(vdev.id()));
     line("netns", vdev.netns() + " (cookie " + std::to_string(vdev.netns_cookie()) + ")");
     line("netdev", vdev.netdev() + " (index " + std::to_string(vdev.ifindex()) + ")");
     line("node guid", vdev.node_guid());
@@ -118,6 +150,12 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     if (vdev.addresses_size() > 0)
       line("addresses", "of " + joined(vdev.addresses()) +
                             " only; ignored so far: " + std::to_string(vdev.addresses_ignored()));
+    if (vdev.has_owner())
+      line("owner", "process " + std::to_string(vdev.owner().pid()) +
+                        (vdev.owner().ended()    ? ", which has ended"
+                         : vdev.end_with_owner() ? ", with which it ends"
+                                                 : ""));
+    for (const auto& [key, value] : sorted_labels(vdev)) line("label", key + "=" + value);
     std::string reached;
     for (const auto& row : vdev.reached())
       reached += (reached.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
@@ -135,9 +173,11 @@ void Output::quota(const std::vector<v1::Vdev>& vdevs) {
     return;
   }
   Table table({{"VDEVICE"}, {"KIND"}, {"USED", kRight}, {"LIMIT", kRight}});
+  const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     for (const auto& row : vdev.quota())
-      table.add({vdev.name(), row.kind(), std::to_string(row.used()), limit_text(row.limit())});
+      table.add({names.of(vdev.name(), vdev.netns()), row.kind(), std::to_string(row.used()),
+                 limit_text(row.limit())});
   table.print(out_);
 }
 
@@ -147,9 +187,11 @@ void Output::gids(const std::vector<v1::Vdev>& vdevs) {
     return;
   }
   Table table({{"VDEVICE"}, {"INDEX", kRight}, {"GID"}, {"TYPE"}});
+  const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     for (const auto& gid : vdev.gids())
-      table.add({vdev.name(), std::to_string(gid.index()), gid.gid(), gid.type()});
+      table.add({names.of(vdev.name(), vdev.netns()), std::to_string(gid.index()), gid.gid(),
+                 gid.type()});
   table.print(out_);
 }
 
@@ -204,9 +246,11 @@ void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {
     return;
   }
   Table table({{"CGROUP"}, {"VDEVICE"}, {"KIND"}, {"USED", kRight}});
+  const auto names = names_of_rows(uses);
   for (const auto& use : uses)
     for (const auto& row : use.use())
-      table.add({use.cgroup(), use.vdev(), row.kind(), std::to_string(row.used())});
+      table.add({use.cgroup(), names.of(use.vdev(), use.netns()), row.kind(),
+                 std::to_string(row.used())});
   table.print(out_);
 }
 
@@ -223,9 +267,11 @@ void Output::connections(const std::vector<v1::Connection>& connections) {
                {"REMOTE"},
                {"QPN", kRight},
                {"AGE", kRight}});
+  const auto names = names_of_rows(connections);
   for (const auto& row : connections) {
     const bool listens = row.state() == "LISTEN";
-    table.add({row.vdev(), row.tenant(), listens ? row.service() : row.transport(), row.state(),
+    table.add({names.of(row.vdev(), row.netns()), row.tenant(),
+               listens ? row.service() : row.transport(), row.state(),
                end_text(row, row.local(), row.local_port()),
                listens ? "" : end_text(row, row.remote(), row.remote_port()),
                row.local_qpn() != 0 ? std::to_string(row.local_qpn()) : "",
@@ -240,10 +286,15 @@ void Output::counters(const std::vector<v1::Counter>& counters) {
     return;
   }
   Table table({{"SCOPE"}, {"COUNTER"}, {"VALUE", kRight}});
+  ShownNames names;
+  for (const auto& counter : counters)
+    if (counter.vdev_id() != 0) names.add(counter.vdev_id(), counter.scope());
   // What never happened, and what `quota show` is for, would hide the rest.
   for (const auto& counter : counters)
     if (counter.value() != 0 && counter.name().rfind("quota_limit_", 0) != 0)
-      table.add({counter.scope(), counter.name(), std::to_string(counter.value())});
+      table.add(
+          {counter.vdev_id() != 0 ? names.of(counter.scope(), counter.netns()) : counter.scope(),
+           counter.name(), std::to_string(counter.value())});
   table.print(out_);
 }
 

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 // The counters of a vdevice, summed up to what a row shows.
 struct Sums {
-  std::string tenant;
+  std::string name, tenant, netns;
   uint64_t sessions = 0, qps = 0;
   uint64_t direct_requests = 0, direct_bytes = 0, worker_requests = 0, worker_bytes = 0;
   uint64_t refused = 0;
@@ -36,11 +36,14 @@ struct Sums {
 
 bool begins(const std::string& text, const char* with) { return text.rfind(with, 0) == 0; }
 
-std::map<std::string, Sums> sums_of(const std::vector<v1::Counter>& counters) {
-  std::map<std::string, Sums> all;
+// By name, and of one name by id.
+std::map<std::pair<std::string, uint64_t>, Sums> sums_of(const std::vector<v1::Counter>& counters) {
+  std::map<std::pair<std::string, uint64_t>, Sums> all;
   for (const auto& counter : counters) {
-    if (counter.scope() == "daemon" || begins(counter.scope(), "tenant/")) continue;
-    Sums& sums = all[counter.scope()];
+    if (counter.vdev_id() == 0) continue;
+    Sums& sums = all[{counter.scope(), counter.vdev_id()}];
+    sums.name = counter.scope();
+    sums.netns = counter.netns();
     const std::string& name = counter.name();
     const uint64_t value = counter.value();
     sums.tenant = counter.tenant();
@@ -141,8 +144,11 @@ std::string table_of(const std::vector<TopRow>& rows) {
                {"WORKER/S", kNumber},
                {"BYTES/S", kNumber},
                {"REFUSED/S", kNumber}});
+  std::map<std::string, int> named;
+  for (const auto& row : rows) ++named[row.name];
   for (const auto& row : rows)
-    table.add({row.name, row.tenant, std::to_string(row.sessions), std::to_string(row.qps),
+    table.add({named[row.name] > 1 ? row.netns + "/" + row.name : row.name, row.tenant,
+               std::to_string(row.sessions), std::to_string(row.qps),
                short_number(row.direct.requests), short_number(row.direct.bytes),
                short_number(row.worker.requests), short_number(row.worker.bytes),
                short_number(row.refused)});
@@ -157,10 +163,10 @@ std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
                              const std::vector<v1::Counter>& now, double seconds) {
   const auto then = sums_of(before);
   std::vector<TopRow> rows;
-  for (const auto& [name, sums] : sums_of(now)) {
-    const auto it = then.find(name);
+  for (const auto& [key, sums] : sums_of(now)) {
+    const auto it = then.find(key);
     const Sums old = it != then.end() ? it->second : Sums{};
-    TopRow row{name, sums.tenant, sums.sessions, sums.qps, {}, {}, 0};
+    TopRow row{sums.name, sums.tenant, sums.netns, key.second, sums.sessions, sums.qps, {}, {}, 0};
     row.direct = {rate(old.direct_requests, sums.direct_requests, seconds),
                   rate(old.direct_bytes, sums.direct_bytes, seconds)};
     row.worker = {rate(old.worker_requests, sums.worker_requests, seconds),

@@ -18,7 +18,8 @@ namespace vrdma::cli {
 
 // A vdevice between two looks.
 struct TopRow {
-  std::string name, tenant;
+  std::string name, tenant, netns;
+  uint64_t id = 0;
   uint64_t sessions = 0, qps = 0;
   struct Rate {
     double requests = 0, bytes = 0;  // a second
@@ -29,7 +30,7 @@ struct TopRow {
 };
 
 // Rows of vdevices that `now` has, the busiest first. One that `before` has not, or of which it has
-// more (it is another of the same name), begins at 0.
+// more (of another daemon), begins at 0.
 [[nodiscard]] std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
                                            const std::vector<v1::Counter>& now, double seconds);
 

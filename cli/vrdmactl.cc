@@ -20,6 +20,8 @@ class Grammar {
  public:
   explicit Grammar(Options& options) : options_(options) {
     app_.name("vrdmactl");
+    app_.footer(
+        "A vdevice is named by NAME, by NETNS/NAME where several have that name, or by id:N.");
     app_.require_subcommand(0, 1);  // that there is one is checked behind the parser, see run()
     app_.set_version_flag("--version", std::string("vrdmactl ") + VRDMA_VERSION);
     app_.add_option("--run-dir", options_.run_dir, "run directory of vrdmad")
@@ -94,6 +96,19 @@ class Grammar {
         ->type_name("PREFIX,...");
     create.add_flag("--no-direct", options_.no_direct,
                     "a worker of vrdmad executes all of its work");
+    CLI::Option* const owner =
+        create.add_option("--owner", options_.owner, "the process that it belongs to")
+            ->check(CLI::Range(1u, 1u << 22))
+            ->type_name("PID");
+    create
+        .add_flag("--end-with-owner", options_.end_with_owner,
+                  "destroy it when its owner has ended")
+        ->needs(owner);
+    create
+        .add_option("--label", options_.labels, "what you want to remember of it, such as pod=web")
+        ->type_name("KEY=VALUE");
+    create.add_flag("--if-absent", options_.if_absent,
+                    "succeed if it was made before in the very same way");
     name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
     name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
     leaf(vdev, "delete", "destroy vdevices", vdev_delete)

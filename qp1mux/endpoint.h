@@ -52,8 +52,9 @@ struct Use {
 };
 
 struct EndpointSetup {
-  std::string vdevice;  // for listings
-  std::string tenant;   // for listings
+  std::string vdevice;      // for listings
+  uint64_t vdevice_id = 0;  // for listings: names need not be unique
+  std::string tenant;       // for listings
   std::string fabric;
   uint64_t node_guid = 0;  // host order; no two endpoints have the same
   Limits limits;

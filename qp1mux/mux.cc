@@ -188,8 +188,8 @@ std::vector<ConnectionInfo> Mux::connections() const {
   for (const auto& [id, exchange] : state_->exchanges) {
     if (exchange->state == State::kIdle) continue;
     const EndpointSetup& setup = exchange->endpoint->setup;
-    list.push_back({setup.vdevice, setup.tenant, setup.fabric, exchange->state, exchange->active,
-                    exchange->datagram, exchange->transport, exchange->path.local,
+    list.push_back({setup.vdevice, setup.vdevice_id, setup.tenant, setup.fabric, exchange->state,
+                    exchange->active, exchange->datagram, exchange->transport, exchange->path.local,
                     exchange->path.remote, exchange->service_id, exchange->source_port,
                     exchange->local_qpn, exchange->remote_qpn, exchange->local_id,
                     exchange->remote_id, now - exchange->begun});
@@ -201,8 +201,9 @@ std::vector<ListenerInfo> Mux::listeners() const {
   std::vector<ListenerInfo> list;
   for (const auto& endpoint : state_->endpoints)
     for (const auto& [where, listener] : endpoint->listeners)
-      list.push_back({endpoint->setup.vdevice, endpoint->setup.tenant, endpoint->setup.fabric,
-                      listener->service_id, listener->gid, listener->waiting, listener->backlog});
+      list.push_back({endpoint->setup.vdevice, endpoint->setup.vdevice_id, endpoint->setup.tenant,
+                      endpoint->setup.fabric, listener->service_id, listener->gid,
+                      listener->waiting, listener->backlog});
   return list;
 }
 

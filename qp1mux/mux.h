@@ -71,6 +71,7 @@ struct Config {
 // One line of `vrdmactl conn list`.
 struct ConnectionInfo {
   std::string vdevice;
+  uint64_t vdevice_id = 0;
   std::string tenant;
   std::string fabric;
   State state{};
@@ -91,6 +92,7 @@ struct ConnectionInfo {
 // One line of what listens.
 struct ListenerInfo {
   std::string vdevice;
+  uint64_t vdevice_id = 0;
   std::string tenant;
   std::string fabric;
   uint64_t service_id = 0;

@@ -44,9 +44,20 @@ const char* vrdma_version(void);
 
 #define VRDMA_NO_LIMIT UINT64_MAX
 
+/* A vdevice's name is unique in its network namespace. Functions that take the name of one that
+ * exists look for it in the calling thread's namespace first, then on the whole host, where it must
+ * be unique (ENOTUNIQ); "NETNS/NAME" and "id:N" are looked for as they are. */
+
 struct vrdma_limit {
   const char* kind; /* "qp", "mr", "mr_bytes", ...: see vrdmactl(8) */
   uint64_t limit;   /* VRDMA_NO_LIMIT: as much as there can be */
+};
+
+/* The operator's own words about a vdevice, such as container, pod, namespace: see vrdmactl(8) for
+ * what they may be. */
+struct vrdma_label {
+  const char* key;
+  const char* value;
 };
 
 /* What a vdevice is made of. Begin with VRDMA_VDEVICE_SPEC_INIT; what is null or 0 gets its
@@ -63,18 +74,28 @@ struct vrdma_vdevice_spec {
   size_t quota_count;
   const char* const* allow; /* permissions, such as "raw-packet" */
   size_t allow_count;
+  const struct vrdma_label* labels;
+  size_t label_count;
+  uint32_t owner_pid;        /* the process that it belongs to; 0: none */
+  uint8_t end_with_owner;    /* not 0: it is destroyed when that has ended */
+  uint8_t if_absent;         /* not 0: succeed if it was made before in the very same way */
+  uint8_t reserved[2];       /* 0 */
+  uint64_t owner_start_time; /* of the owner, see proc_pid_stat(5); 0: whatever it is now */
 };
-#define VRDMA_VDEVICE_SPEC_INIT \
-  { sizeof(struct vrdma_vdevice_spec), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
+#define VRDMA_VDEVICE_SPEC_INIT                                                                    \
+  {                                                                                                \
+    sizeof(struct vrdma_vdevice_spec), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL, \
+        0, 0, 0, 0, {0, 0}, 0                                                                      \
+  }
 
 /* Makes the vdevice `name` on `netdev` of the calling thread's network namespace; `parent` may be
- * null. EEXIST: there is one of that name. EADDRINUSE: an address of the netdev is another's in the
- * fabric. ENODEV: no such netdev or parent. EINVAL: a bad name. 0 or -1. */
+ * null. EEXIST: there is one of that name in it. EADDRINUSE: an address of the netdev is another's
+ * in the fabric. ENODEV: no such netdev or parent. EINVAL: a bad name. 0 or -1. */
 int ibv_create_virtual_ibdev(const char* parent, const char* netdev, const char* name);
 
 /* The same with all there is to say; also ENOENT: no such namespace, ESRCH: no such process
- * ("pid:N"), EBUSY: limits beyond a ceiling, EINVAL: an unknown kind or permission, a limit above
- * what is possible, or a larger `size` than this library knows. 0 or -1. */
+ * ("pid:N", owner_pid), EBUSY: limits beyond a ceiling, EINVAL: an unknown kind or permission, a
+ * limit above what is possible, or a larger `size` than this library knows. 0 or -1. */
 int vrdma_create_vdevice(const struct vrdma_vdevice_spec* spec);
 
 /* Its programs see IBV_EVENT_DEVICE_FATAL, and their queues flush. ENOENT: there is none. */
@@ -121,10 +142,18 @@ struct vrdma_vdevice {
   size_t quota_count;
   const char* const* allowed;
   size_t allowed_count;
+  uint64_t id;                      /* of this vdevice alone, also after it has gone */
+  const struct vrdma_label* labels; /* by key */
+  size_t label_count;
+  uint32_t owner_pid; /* 0: it has no owner */
+  uint8_t owner_ended;
+  uint8_t end_with_owner;
+  uint8_t reserved[2];
+  uint64_t owner_start_time;
 };
 
-/* All vdevices, sorted by name: an array that ends in a null pointer, `*count` of them if `count`
- * is not null. Give it back to vrdma_free_vdevice_list(). Null on failure. */
+/* All vdevices, sorted by name, then by namespace: an array that ends in a null pointer, `*count`
+ * of them if `count` is not null. Give it back to vrdma_free_vdevice_list(). Null on failure. */
 struct vrdma_vdevice** vrdma_get_vdevice_list(size_t* count);
 void vrdma_free_vdevice_list(struct vrdma_vdevice** list);
 

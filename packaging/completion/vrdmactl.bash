@@ -1,6 +1,7 @@
 # bash completion of vrdmactl. In ~/.bashrc:  source <(vrdmactl completion bash)
 
-# The names of the vdevices, asked of the daemon that the line speaks to.
+# The names of the vdevices, asked of the daemon that the line speaks to: NAME where one vdevice has
+# it, NETNS/NAME of all others, and of all when the word has a slash.
 _vrdmactl_names() {
     local i dir=()
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -8,7 +9,15 @@ _vrdmactl_names() {
             --run-dir) dir=(--run-dir "${COMP_WORDS[i + 1]}") ;;
         esac
     done
-    "${COMP_WORDS[0]/#\~/$HOME}" "${dir[@]}" vdev list 2>/dev/null | awk 'NR > 1 { print $1 }'
+    "${COMP_WORDS[0]/#\~/$HOME}" "${dir[@]}" vdev list 2>/dev/null |
+        awk -v word="${COMP_WORDS[COMP_CWORD]}" '
+            $2 ~ /^(ACTIVE|DOWN|LOST)$/ { name[++rows] = $1; netns[rows] = $3; ++has[$1] }
+            END {
+                for (i = 1; i <= rows; i++) {
+                    whole = has[name[i]] > 1 || word ~ /\//
+                    print(whole ? netns[i] "/" name[i] : name[i])
+                }
+            }'
 }
 
 _vrdmactl() {
@@ -30,7 +39,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --default | --ceiling | --overcommit)
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --default | --ceiling | --overcommit | --owner | --label)
                 ((i++))
                 ;;
             -*) ;;
@@ -48,7 +57,8 @@ _vrdmactl() {
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="qp1 raw-packet userfaultfd" ;;
-        --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit) return ;;
+        --label) choices="container= namespace= pod=" ;;
+        --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit | --owner) return ;;
     esac
     if [[ -n $choices || $prev == --netns || $prev == --parent ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$cur")
@@ -58,8 +68,8 @@ _vrdmactl() {
     case "${words[*]}" in
         "") choices="vdev quota tenant gid parent conn stats top watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
-        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct" ;;
-        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct" ;;
+        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --owner --end-with-owner --label --if-absent" ;;
+        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --owner --end-with-owner --label --if-absent" ;;
         quota) choices="show set" ;;
         gid) choices="list" ;;
         tenant) choices="show set" ;;

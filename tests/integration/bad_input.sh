@@ -51,7 +51,7 @@ refused '1|2' name create $'x\ny' --netns "$b" --netdev eth0
 refused '1|2' frogs create x --netns "$b" --netdev eth0 --quota frogs=3
 refused '1|2' qp create x --netns "$b" --netdev eth0 --quota qp=many
 refused '1|2' qp create x --netns "$b" --netdev eth0 --quota qp=-1
-refused 1 va create va --netns "$b" --netdev eth0
+refused 1 va create va --netns "$a" --netdev eth0
 refused 1 'eth0|va|10.0.0.1' create x --netns "$a" --netdev eth0 --tenant red
 
 say "other commands"
@@ -72,7 +72,7 @@ loose a crowd0
 ip_in a -batch "$T/addresses"
 ctl vdev create crowd --netns "$a" --netdev crowd0 --tenant crowd >/dev/null
 [[ $(ctl gid list crowd | sed 1d | wc -l) -eq 256 ]] || fail "not 256 GIDs: $(ctl gid list crowd | wc -l)"
-grep -q 'vdevice crowd: .* addresses of its netdev get no GID' "$T/vrdmad.log" || fail "nobody is told"
+grep -q 'vdevice .*/crowd: .* addresses of its netdev get no GID' "$T/vrdmad.log" || fail "nobody is told"
 ctl vdev delete crowd >/dev/null
 
 say "no root, no daemon"

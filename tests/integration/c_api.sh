@@ -37,7 +37,7 @@ ENVIRONMENT=(PATH=/usr/sbin:/usr/bin:/sbin:/bin LD_LIBRARY_PATH="$T/lib:$library
              ASAN_OPTIONS=detect_leaks=0)
 on a root "$T/vdevices" eth0 web0 >"$T/vdevices.log" 2>&1 || fail "the example fails"
 for line in "event: web0 added: created" "event: web0 changed: quota changed" \
-            "vdevice: web0 on eth0, tenant vdev/web0, .*port ACTIVE" "gid 1: ::ffff:10.7.0.1" \
+            "vdevice: web0 on eth0, tenant vdev/[0-9]*, .*port ACTIVE" "gid 1: ::ffff:10.7.0.1" \
             "queue pairs: 0 of 16" "verbs: web0 is virtual" "event: web0 removed: deleted"; do
   grep -qx "$line" "$T/vdevices.log" || { cat "$T/vdevices.log"; fail "it does not say '$line'"; }
 done

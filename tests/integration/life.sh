@@ -48,7 +48,7 @@ flushed() { # NAME: ended because of a completion with an error
 }
 vdevice_ends() { # WHY, as vrdmad says it
   wait_until 5 not_listed va || fail "$1: va is still there"
-  grep -q "vdevice va: $1" "$T/vrdmad.log" || fail "vrdmad does not say that va ended: $1"
+  grep -q "vdevice $(ns a)/va: $1" "$T/vrdmad.log" || fail "vrdmad does not say that va ended: $1"
   wait_until 5 prints watcher DEVICE_FATAL || fail "$1: the program that has va open is not notified"
   flushed server
   flushed client
@@ -135,7 +135,7 @@ kill -9 "${PID[packets]}" "${PID[listener]}"
 reap packets 5
 reap listener 5
 wait_until 5 not_listed va || fail "va is still there"
-grep -qE 'vdevice va: (netns gone|netdev deleted)' "$T/vrdmad.log" || fail "vrdmad does not say why"
+grep -qE 'vdevice .*/va: (netns gone|netdev deleted)' "$T/vrdmad.log" || fail "vrdmad does not say why"
 pair_gone() { ! ip_in b link show eth0 >/dev/null 2>&1; }
 wait_until 5 pair_gone || fail "the namespace is not freed: its end of the veth pair is there"
 nsfs_gone() { [[ $(lsns -nt net -o NS) != *$inode* ]]; }

@@ -23,7 +23,7 @@ INDEX_B=$(gid_index b vb 10.0.0.2)
 scrape() { curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics; }
 metric() { # FAMILY{LABELS}
   local value
-  value=$(grep -v '^#' "$T/scrape.log" | grep -F "$1 " | awk '{ print $NF }') || true
+  value=$(grep -v '^#' "$T/scrape.log" | sed 's/,netns="[^"]*",id="[0-9]*"//' | grep -F "$1 " | awk '{ print $NF }') || true
   [[ -n $value ]] || fail "Prometheus has no $1"
   printf '%.0f' "$value"
 }
@@ -117,7 +117,9 @@ for a in audit:
     assert a["uid"] == 0 and a["pid"] > 0 and a["program"] == "vrdmactl", a
 assert audit[6]["errno"] == 17 and "va" in audit[6]["error"]
 assert "netdev=eth0" in audit[0]["arguments"] and "qp=8" in audit[0]["arguments"]
-assert audit[7]["arguments"] == "qp=9"
+words = dict(word.split("=", 1) for word in audit[7]["arguments"].split())
+assert words["qp"] == "9" and words["netns"].endswith("-a") and int(words["id"]) > 0, words
+assert audit[0]["arguments"].endswith(" id=" + words["id"]), "another va"
 assert [a["message"] for a in audit] == [l["message"] for l in log if "audit" in l]
 assert all({"time", "level", "message"} <= set(l) for l in log)
 END

@@ -56,7 +56,7 @@ say "an address stays with the vdevice that had it first, also when another is r
 ip_in b address add 10.0.0.77/24 dev eth7
 wait_until 5 has_gid vb 10.0.0.77 || fail "the address is no GID"
 ip_in a address add 10.0.0.77/24 dev eth0
-held() { grep -q "vdevice va: GID ::ffff:10.0.0.77 is held by vdevice vb" "$T/vrdmad.log"; }
+held() { grep -q "vdevice $(ns a)/va: GID ::ffff:10.0.0.77 is held by vdevice $(ns b)/vb" "$T/vrdmad.log"; }
 wait_until 5 held || fail "va is not refused the GID of vb"
 restart
 is_there va && is_there vb || fail "a restart costs a vdevice: $(ctl vdev list)"
@@ -152,7 +152,7 @@ ip netns add "$(ns c)"
 loose c eth0
 start_daemon
 ctl vdev show vc 2>/dev/null && fail "vc is kept, whose namespace has ended"
-grep -q "vdevice vc: .*another one than it was made in, so it is deleted" "$T/vrdmad.log" || fail "the log does not say why"
+grep -q "vdevice .*/vc: .*another one than it was made in, so it is deleted" "$T/vrdmad.log" || fail "the log does not say why"
 ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "vc cannot be made anew"
 
 say "while its name is not there, it is lost; when another has the name, it is deleted"

@@ -50,7 +50,8 @@ TABLE = {
     "vrdmad/control": ["vrdmad/cm", "gid"],
     "vrdmad": ["vrdmad/control", "vrdmad/log", "transport/tcp", "transport/roce",
                "transport/hca"],
-    "cli": ["api", "core/base"],
+    "cli/mounts": ["core/base"],
+    "cli": ["cli/mounts", "api", "core/base"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.

@@ -2,12 +2,17 @@
 //
 // The gRPC service translates messages into these calls and back. All calls are thread-safe and
 // block until the control thread has answered; none is called on the control thread itself.
-// Errors carry an errno (ENOENT unknown object, EEXIST duplicate, EINVAL bad value, EBUSY in use,
-// ENODEV no such netdev/parent, EPERM) and one sentence fit for an operator.
+// Errors carry an errno (ENOENT unknown object, ENOTUNIQ several objects of that name, EEXIST
+// duplicate, EINVAL bad value, EBUSY in use, ENODEV no such netdev/parent, EPERM) and one sentence
+// fit for an operator.
+//
+// Where a call takes the name of an existing vdevice, it is NAME, NETNS/NAME or id:N, as
+// vrdmad/control/directory.h resolves them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +22,13 @@
 #include "core/base/error.h"
 
 namespace vrdma::vrdmad {
+
+// What a row about a vdevice says of it.
+struct VdevKey {
+  uint64_t id = 0;  // 0: the row is about no vdevice
+  std::string name;
+  std::string netns;  // as given at creation
+};
 
 struct QuotaRow {
   std::string kind;    // "qp", "mr", "mr_bytes", ...
@@ -56,12 +68,21 @@ struct BudgetInfo {
 
 // What the processes of a control group use of a vdevice; kinds that are not used are left out.
 struct CgroupRow {
-  std::string cgroup, vdev;
+  std::string cgroup;
+  VdevKey vdev;
   std::vector<QuotaRow> use;  // without limits
 };
 
+// The process that a vdevice belongs to. A pid alone may be another process's by now.
+struct Owner {
+  uint32_t pid = 0;         // in the daemon's pid namespace; 0: the vdevice has no owner
+  uint64_t start_time = 0;  // field 22 of /proc/PID/stat; 0 in a new spec: whatever it is now
+  std::string boot_id;      // of the boot that `start_time` belongs to; as start_time
+  bool operator==(const Owner&) const = default;
+};
+
 struct VdevSpec {
-  std::string name;
+  std::string name;                    // unique in its network namespace
   std::string netns;                   // name, absolute path, or "pid:N"
   std::string netdev;                  // interface name in that netns
   std::string parent = "soft";         // see parents()
@@ -71,6 +92,9 @@ struct VdevSpec {
   std::vector<std::string> allow;      // permissions, see provisioning/permission.h
   bool no_direct = false;              // a worker executes all of its work
   std::vector<std::string> addresses;  // prefixes that its GIDs must be in; see CreateVdevRequest
+  Owner owner;
+  bool end_with_owner = false;                // it is deleted when the owner has ended
+  std::map<std::string, std::string> labels;  // the operator's; see vrdmad/control/labels.h
   bool operator==(const VdevSpec&) const = default;
 };
 
@@ -81,6 +105,7 @@ struct GidRow {
 };
 
 struct VdevInfo {
+  uint64_t id = 0;  // of this vdevice alone, for all time
   std::string name, parent, tenant, fabric;
   std::string netns;          // as given at creation
   uint64_t netns_cookie = 0;  // names the directory of the session socket
@@ -101,6 +126,10 @@ struct VdevInfo {
   uint64_t addresses_ignored = 0;      // that the interface got since it was made or restored
   // Regions that are reached and not in place, so far, by their reason.
   std::vector<std::pair<std::string, uint64_t>> reached;
+  Owner owner;
+  bool owner_ended = false;
+  bool end_with_owner = false;
+  std::map<std::string, std::string> labels;
 };
 
 struct ParentInfo {
@@ -113,17 +142,20 @@ struct ParentInfo {
 // One number. Its name for people is `name`, and behind it "_" and what `label` says, if it says
 // anything: "qps" with {"state", "rts"} is qps_rts.
 struct CounterRow {
-  std::string scope;  // "daemon", a vdevice's name, or "tenant/" and a tenant's
+  std::string scope;  // "daemon", a vdevice's name, or "tenant/" and a tenant's name
   std::string name;
   uint64_t value = 0;
   std::pair<std::string, std::string> label = {};
   bool gauge = false;       // it may fall
   std::string tenant = {};  // of a vdevice: whose it is
+  uint64_t vdev_id = 0;     // of a vdevice: which one, for `scope` need not be unique
+  std::string netns = {};   // of a vdevice: as given at creation
 };
 
 // A connection of rdma_cm, or a listener (state "LISTEN"); fields as vrdma.v1.Connection has them.
 struct ConnectionRow {
-  std::string vdev, tenant, fabric;
+  VdevKey vdev;
+  std::string tenant, fabric;
   std::string transport, state, service;
   bool active = false;
   uint64_t service_id = 0;
@@ -146,8 +178,11 @@ class AdminBackend {
  public:
   virtual ~AdminBackend() = default;
 
-  virtual base::Result<VdevInfo> create_vdev(const VdevSpec& spec) = 0;
-  virtual base::Result<void> delete_vdev(const std::string& name) = 0;
+  // `if_absent`: where there is a vdevice of that name already and it was made with the same spec,
+  // that one is the answer; with another one, EEXIST with a sentence that names the difference.
+  virtual base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) = 0;
+  // Which one it was.
+  virtual base::Result<VdevKey> delete_vdev(const std::string& name) = 0;
   virtual base::Result<VdevInfo> get_vdev(const std::string& name) = 0;
   virtual std::vector<VdevInfo> list_vdevs() = 0;
   // All or nothing: one limit below its use and none is changed.
@@ -160,7 +195,8 @@ class AdminBackend {
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
-  virtual std::vector<CounterRow> counters() = 0;
+  // Of "daemon", "tenant/NAME" or one vdevice; of all if `scope` is empty.
+  virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) = 0;
 

@@ -14,6 +14,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "core/base/printable.h"
+
 namespace vrdma::vrdmad {
 
 namespace {
@@ -154,6 +156,8 @@ std::string metrics_text(const std::vector<CounterRow>& rows) {
       metric.label.push_back({"tenant", row.tenant});
     } else if (row.scope != "daemon") {
       metric.label.push_back({"vdevice", row.scope});
+      metric.label.push_back({"netns", base::printable(row.netns)});
+      metric.label.push_back({"id", std::to_string(row.vdev_id)});
       metric.label.push_back({"tenant", row.tenant});
     }
     if (!row.label.first.empty()) metric.label.push_back({row.label.first, row.label.second});

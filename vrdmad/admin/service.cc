@@ -16,8 +16,8 @@
 #include <future>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "api/status.h"
 #include "core/base/printable.h"
@@ -63,6 +63,7 @@ void require_threads() {
 // printable(), also because it ends on an operator's terminal.
 
 void fill(v1::Vdev& out, const VdevInfo& vdev) {
+  out.set_id(vdev.id);
   out.set_name(vdev.name);
   out.set_parent(vdev.parent);
   out.set_tenant(vdev.tenant);
@@ -99,6 +100,15 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
     row.set_reason(reason);
     row.set_regions(regions);
   }
+  if (vdev.owner.pid != 0) {
+    auto& owner = *out.mutable_owner();
+    owner.set_pid(vdev.owner.pid);
+    owner.set_start_time(vdev.owner.start_time);
+    owner.set_boot_id(vdev.owner.boot_id);
+    owner.set_ended(vdev.owner_ended);
+  }
+  out.set_end_with_owner(vdev.end_with_owner);
+  for (const auto& [key, value] : vdev.labels) (*out.mutable_labels())[key] = value;
 }
 
 v1::Scope scope_of(BudgetSpec::Scope scope) {
@@ -140,7 +150,9 @@ void fill(v1::WatchEvent& out, const WatchEvent& event) {
 }
 
 void fill(v1::Connection& out, const ConnectionRow& row) {
-  out.set_vdev(row.vdev);
+  out.set_vdev(row.vdev.name);
+  out.set_vdev_id(row.vdev.id);
+  out.set_netns(row.vdev.netns);
   out.set_tenant(row.tenant);
   out.set_fabric(row.fabric);
   out.set_transport(row.transport);
@@ -280,6 +292,10 @@ class Words {
     if (!value.empty()) text_ += (text_.empty() ? "" : " ") + name + "=" + value;
     return *this;
   }
+  // Which one it was, whatever it was called.
+  Words& add_vdev(uint64_t id, const std::string& netns) {
+    return add("netns", netns).add("id", std::to_string(id));
+  }
   template <class Quota>
   Words& add_quota(const Quota& rows, const std::string& what = "") {
     for (const auto& row : rows)
@@ -311,21 +327,32 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.allow.assign(request->allow().begin(), request->allow().end());
     spec.no_direct = request->no_direct();
     spec.addresses.assign(request->addresses().begin(), request->addresses().end());
+    const auto& owner = request->owner();
+    if (request->has_owner()) spec.owner = {owner.pid(), owner.start_time(), owner.boot_id()};
+    if (request->has_owner() && owner.pid() == 0)
+      return status_of(*context, base::Error(EINVAL, "the owner has no process id"));
+    spec.end_with_owner = request->end_with_owner();
+    spec.labels.insert(request->labels().begin(), request->labels().end());
     Words words;
     words.add("netns", spec.netns).add("netdev", spec.netdev).add("parent", request->parent());
     words.add("tenant", spec.tenant).add("fabric", spec.fabric).add_quota(request->quota());
     for (const auto& permission : spec.allow) words.add("allow", permission);
     if (spec.no_direct) words.add("no_direct", "yes");
     for (const auto& prefix : spec.addresses) words.add("addresses", prefix);
-    return answer(*context,
-                  audited(*context, "vdev create", spec.name, words, backend_.create_vdev(spec)),
-                  *response);
+    if (spec.owner.pid != 0) words.add("owner", std::to_string(spec.owner.pid));
+    if (spec.end_with_owner) words.add("end_with_owner", "yes");
+    for (const auto& [key, value] : spec.labels) words.add("label", printable(key + "=" + value));
+    if (request->if_absent()) words.add("if_absent", "yes");
+    const auto made = backend_.create_vdev(spec, request->if_absent());
+    if (made) words.add_vdev(made->id, "");
+    return answer(*context, audited(*context, "vdev create", spec.name, words, made), *response);
   }
 
   grpc::Status DeleteVdev(grpc::ServerContext* context, const v1::DeleteVdevRequest* request,
                           v1::DeleteVdevResponse*) override {
-    const auto result = audited(*context, "vdev delete", request->name(), Words(),
-                                backend_.delete_vdev(request->name()));
+    const auto gone = backend_.delete_vdev(request->name());
+    const auto words = gone ? Words().add_vdev(gone->id, gone->netns) : Words();
+    const auto result = audited(*context, "vdev delete", request->name(), words, gone);
     return result ? grpc::Status::OK : status_of(*context, result.error());
   }
 
@@ -337,19 +364,19 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
   grpc::Status ListVdevs(grpc::ServerContext*, const v1::ListVdevsRequest*,
                          v1::ListVdevsResponse* response) override {
     auto vdevs = backend_.list_vdevs();
-    std::sort(vdevs.begin(), vdevs.end(),
-              [](const VdevInfo& a, const VdevInfo& b) { return a.name < b.name; });
+    std::sort(vdevs.begin(), vdevs.end(), [](const VdevInfo& a, const VdevInfo& b) {
+      return std::tie(a.name, a.netns, a.id) < std::tie(b.name, b.netns, b.id);
+    });
     for (const auto& vdev : vdevs) fill(*response->add_vdevs(), vdev);
     return grpc::Status::OK;
   }
 
   grpc::Status SetQuota(grpc::ServerContext* context, const v1::SetQuotaRequest* request,
                         v1::Vdev* response) override {
-    return answer(
-        *context,
-        audited(*context, "quota set", request->name(), Words().add_quota(request->quota()),
-                backend_.set_quota(request->name(), quota_of(request->quota()))),
-        *response);
+    const auto set = backend_.set_quota(request->name(), quota_of(request->quota()));
+    auto words = Words().add_quota(request->quota());
+    if (set) words.add_vdev(set->id, set->netns);
+    return answer(*context, audited(*context, "quota set", request->name(), words, set), *response);
   }
 
   grpc::Status SetBudget(grpc::ServerContext* context, const v1::SetBudgetRequest* request,
@@ -385,7 +412,9 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     for (const auto& row : *rows) {
       auto& use = *response->add_uses();
       use.set_cgroup(printable(row.cgroup));
-      use.set_vdev(row.vdev);
+      use.set_vdev(row.vdev.name);
+      use.set_vdev_id(row.vdev.id);
+      use.set_netns(row.vdev.netns);
       for (const auto& one : row.use) {
         auto& kind = *use.add_use();
         kind.set_kind(one.kind);
@@ -411,7 +440,6 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
                         v1::CountersResponse* response) override {
     const auto add = [&](const std::vector<CounterRow>& rows) {
       for (const auto& counter : rows) {
-        if (!request->scope().empty() && request->scope() != counter.scope) continue;
         auto& row = *response->add_counters();
         row.set_scope(counter.scope);
         row.set_name(counter.label.second.empty() ? counter.name
@@ -419,19 +447,15 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
         row.set_value(counter.value);
         row.set_gauge(counter.gauge);
         row.set_tenant(counter.tenant);
+        row.set_vdev_id(counter.vdev_id);
+        row.set_netns(counter.netns);
       }
     };
-    add(backend_.counters());
-    add(own_counters_());
-    if (response->counters_size() > 0 || request->scope().empty()) return grpc::Status::OK;
-    constexpr std::string_view kTenant = "tenant/";
-    if (request->scope().rfind(kTenant, 0) == 0)
-      return status_of(*context, base::Error(ENOENT, "there is no tenant '" +
-                                                         request->scope().substr(kTenant.size()) +
-                                                         "' with vdevices"));
-    // No row: a vdevice without counters, or no vdevice at all?
-    const auto vdev = backend_.get_vdev(request->scope());
-    return vdev ? grpc::Status::OK : status_of(*context, vdev.error());
+    const auto rows = backend_.counters(request->scope());
+    if (!rows) return status_of(*context, rows.error());
+    add(*rows);
+    if (request->scope().empty() || request->scope() == "daemon") add(own_counters_());
+    return grpc::Status::OK;
   }
 
   grpc::Status ListConnections(grpc::ServerContext* context,

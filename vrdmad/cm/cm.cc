@@ -74,6 +74,7 @@ void Cm::wake_at(base::TimePoint when) {
 Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
   qp1mux::EndpointSetup wanted;
   wanted.vdevice = setup.name;
+  wanted.vdevice_id = setup.id;
   wanted.tenant = setup.tenant;
   wanted.fabric = setup.fabric;
   wanted.node_guid = be64toh(setup.node_guid);
@@ -82,7 +83,8 @@ Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
   auto endpoint = mux_.attach(std::move(wanted));
   if (!endpoint) return pass(std::move(endpoint.error()));
   std::unique_ptr<CmDevice> device(new CmDevice(*this, std::move(setup), std::move(*endpoint)));
-  devices_.push_back(device.get());
+  devices_[device->netns()].push_back(device.get());
+  by_endpoint_.emplace(&device->endpoint(), device.get());
   set_rates(device->netns());
   for (const auto& session : sessions_)
     if (session->netns() == device->netns()) session->device_added(device->endpoint());
@@ -90,7 +92,10 @@ Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
 }
 
 void Cm::gone(CmDevice& device) {
-  std::erase(devices_, &device);
+  by_endpoint_.erase(&device.endpoint());
+  const auto its = devices_.find(device.netns());
+  std::erase(its->second, &device);
+  if (its->second.empty()) devices_.erase(its);
   set_rates(device.netns());
   for (const auto& session : sessions_) session->device_removed(device.endpoint());
 }
@@ -114,8 +119,7 @@ std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
 uint64_t Cm::rate_of(uint64_t netns, Kind kind) const {
   const uint64_t initial = provisioning::traits(kind).initial;
   std::optional<uint64_t> most;
-  for (const CmDevice* device : devices_) {
-    if (device->netns() != netns) continue;
+  for (const CmDevice* device : in(netns)) {
     const uint64_t rate = device->rate(kind);
     if (rate == 0) return 0;
     most = std::max(most.value_or(0), rate);
@@ -257,8 +261,8 @@ void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* dev
   loop_.post([this, space, device, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     space->ending = false;
-    if (device != nullptr && std::find(devices_.begin(), devices_.end(), device) == devices_.end())
-      return;
+    const auto& there = in(space->cookie);
+    if (device != nullptr && std::find(there.begin(), there.end(), device) == there.end()) return;
     CmSession* most = nullptr;
     size_t unread_there = 0;
     for (const auto& session : sessions_) {
@@ -280,29 +284,32 @@ Result<std::shared_ptr<void>> Cm::charge(const qp1mux::Endpoint& endpoint) {
   return its->charge_id();
 }
 
+const std::vector<CmDevice*>& Cm::in(uint64_t netns) const {
+  static const std::vector<CmDevice*> kNone;
+  const auto it = devices_.find(netns);
+  return it != devices_.end() ? it->second : kNone;
+}
+
 CmDevice* Cm::device(const qp1mux::Endpoint* endpoint) const {
-  for (CmDevice* device : devices_)
-    if (&device->endpoint() == endpoint) return device;
-  return nullptr;
+  const auto it = by_endpoint_.find(endpoint);
+  return it != by_endpoint_.end() ? it->second : nullptr;
 }
 
 CmDevice* Cm::device(uint64_t netns, uint64_t node_guid) const {
-  for (CmDevice* device : devices_)
-    if (device->netns() == netns && device->node_guid() == node_guid) return device;
+  for (CmDevice* device : in(netns))
+    if (device->node_guid() == node_guid) return device;
   return nullptr;
 }
 
 std::vector<uint64_t> Cm::guids(uint64_t netns) const {
   std::vector<uint64_t> all;
-  for (const CmDevice* device : devices_)
-    if (device->netns() == netns) all.push_back(device->node_guid());
+  for (const CmDevice* device : in(netns)) all.push_back(device->node_guid());
   return all;
 }
 
 Gid Cm::meant(uint64_t netns, const Gid& gid) const {
   if (!is_loopback(gid)) return gid;
-  for (const CmDevice* device : devices_) {
-    if (device->netns() != netns) continue;
+  for (const CmDevice* device : in(netns)) {
     const auto& gids = device->gids();
     if (std::find(gids.begin(), gids.end(), gid) != gids.end()) return gid;  // a vdevice on lo
     for (const Gid& own : gids)
@@ -317,8 +324,7 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
   CmDevice* best = nullptr;
   Gid from;
   int bits = -1;
-  for (CmDevice* device : devices_) {
-    if (device->netns() != netns) continue;
+  for (CmDevice* device : in(netns)) {
     here = true;
     for (const Gid& gid : device->gids()) {
       if (local.is_unspecified() ? !alike(gid, remote) : gid != local) continue;
@@ -344,15 +350,14 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
 }
 
 Result<qp1mux::Endpoint*> Cm::owner(uint64_t netns, const Gid& local) {
-  for (CmDevice* device : devices_)
-    if (device->netns() == netns && device->endpoint().owns(local)) return &device->endpoint();
+  for (CmDevice* device : in(netns))
+    if (device->endpoint().owns(local)) return &device->endpoint();
   return fail(ENODEV, "no vdevice has " + local.text());
 }
 
 std::vector<qp1mux::Endpoint*> Cm::all(uint64_t netns) {
   std::vector<qp1mux::Endpoint*> all;
-  for (CmDevice* device : devices_)
-    if (device->netns() == netns) all.push_back(&device->endpoint());
+  for (CmDevice* device : in(netns)) all.push_back(&device->endpoint());
   return all;
 }
 

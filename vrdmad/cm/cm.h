@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -138,6 +139,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
+  [[nodiscard]] const std::vector<CmDevice*>& in(uint64_t netns) const;
   // Of its namespace's users, when the limits of a vdevice may have changed.
   void set_rates(uint64_t netns);
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
@@ -149,7 +151,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   qp1mux::Mux mux_;
   qp1mux::PortTable ports_;
   qp1mux::CmHost host_;
-  std::vector<CmDevice*> devices_;
+  std::unordered_map<uint64_t, std::vector<CmDevice*>> devices_;  // by namespace
+  std::unordered_map<const qp1mux::Endpoint*, CmDevice*> by_endpoint_;
   std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
   CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;

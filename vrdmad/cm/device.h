@@ -17,6 +17,7 @@ class Cm;
 class RawGsi;
 
 struct CmDeviceSetup {
+  uint64_t id = 0;
   std::string name, tenant, fabric;
   uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian

@@ -81,7 +81,7 @@ const char* transport_of(const qp1mux::ConnectionInfo& info) {
 
 ConnectionRow row_of(const qp1mux::ConnectionInfo& info) {
   ConnectionRow row;
-  row.vdev = info.vdevice;
+  row.vdev = {info.vdevice_id, info.vdevice, ""};
   row.tenant = info.tenant;
   row.fabric = info.fabric;
   row.transport = transport_of(info);
@@ -105,7 +105,7 @@ ConnectionRow row_of(const qp1mux::ConnectionInfo& info) {
 
 ConnectionRow row_of(const qp1mux::ListenerInfo& info) {
   ConnectionRow row;
-  row.vdev = info.vdevice;
+  row.vdev = {info.vdevice_id, info.vdevice, ""};
   row.tenant = info.tenant;
   row.fabric = info.fabric;
   row.state = "LISTEN";
@@ -120,18 +120,18 @@ ConnectionRow row_of(const qp1mux::ListenerInfo& info) {
 
 }  // namespace
 
-std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux, const std::string& vdev) {
+std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux, uint64_t vdev_id) {
   std::vector<ConnectionRow> rows;
   const auto add = [&](const auto& infos) {
     for (const auto& info : infos)
-      if (vdev.empty() || info.vdevice == vdev) rows.push_back(row_of(info));
+      if (vdev_id == 0 || info.vdevice_id == vdev_id) rows.push_back(row_of(info));
   };
   add(mux.listeners());
   add(mux.connections());
   std::sort(rows.begin(), rows.end(), [](const ConnectionRow& a, const ConnectionRow& b) {
     const bool is_a = a.state != "LISTEN", is_b = b.state != "LISTEN";
-    return std::tie(a.vdev, is_a, b.age_ms, a.local_port, a.local_id) <
-           std::tie(b.vdev, is_b, a.age_ms, b.local_port, b.local_id);
+    return std::tie(a.vdev.name, a.vdev.id, is_a, b.age_ms, a.local_port, a.local_id) <
+           std::tie(b.vdev.name, b.vdev.id, is_b, a.age_ms, b.local_port, b.local_id);
   });
   return rows;
 }

@@ -9,10 +9,9 @@
 
 namespace vrdma::vrdmad {
 
-// Listeners and connections of one vdevice, or of all if the name is empty: by vdevice, listeners
-// first, then the oldest.
-[[nodiscard]] std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux,
-                                                         const std::string& vdev);
+// Listeners and connections of one vdevice, or of all if the id is 0: by vdevice, listeners first,
+// then the oldest. Without the text of the namespace, which is not known here.
+[[nodiscard]] std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux, uint64_t vdev_id);
 
 // cm_sent_req, cm_rejects_received_invalid_service_id, ...: of messages and reasons those that are
 // not 0.

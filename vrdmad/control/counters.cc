@@ -39,11 +39,11 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   std::vector<CounterRow> rows;
   const auto add = [&](const char* name, uint64_t value,
                        std::pair<std::string, std::string> label = {}) {
-    rows.push_back({scope.vdevice, name, value, std::move(label), false, scope.tenant});
+    rows.push_back({scope.vdevice.name, name, value, std::move(label), false});
   };
   const auto gauge = [&](const char* name, uint64_t value,
                          std::pair<std::string, std::string> label = {}) {
-    rows.push_back({scope.vdevice, name, value, std::move(label), true, scope.tenant});
+    rows.push_back({scope.vdevice.name, name, value, std::move(label), true});
   };
   gauge("sessions", use.sessions);
   add("sessions_opened", use.counters.opened);
@@ -83,9 +83,11 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
     gauge("quota_limit", row.limit, {"kind", kind});
     add("quota_refused", row.refused, {"kind", kind});
   }
-  for (auto& row : cm_counter_rows(scope.vdevice, cm)) {
+  for (auto& row : cm_counter_rows(scope.vdevice.name, cm)) rows.push_back(std::move(row));
+  for (auto& row : rows) {
     row.tenant = scope.tenant;
-    rows.push_back(std::move(row));
+    row.vdev_id = scope.vdevice.id;
+    row.netns = scope.vdevice.netns;
   }
   return rows;
 }

@@ -18,7 +18,8 @@
 namespace vrdma::vrdmad {
 
 struct CounterScope {
-  std::string vdevice, tenant;
+  VdevKey vdevice;
+  std::string tenant;
 };
 
 // All there is to count of one vdevice.

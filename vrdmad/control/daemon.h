@@ -8,7 +8,10 @@
 // again; what cannot be, because its netns or netdev is not there, is *lost*: listed with the
 // reason, and tried again every now and then (not often, and only while something is lost) until it
 // is there, deleted, or made anew. What ends while the daemon looks on is forgotten, and so is a
-// vdevice whose namespace has ended since the boot, as soon as the daemon sees it.
+// vdevice whose namespace has ended since the boot, or with which it was to end its owner, as soon
+// as the daemon sees it.
+//
+// Inside the daemon a vdevice is its id. Names are what operators say and read: Directory.
 #pragma once
 
 #include <future>
@@ -28,6 +31,8 @@
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/control/budgets.h"
 #include "vrdmad/control/counters.h"
+#include "vrdmad/control/directory.h"
+#include "vrdmad/control/owner_watch.h"
 #include "vrdmad/control/parent.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store_thread.h"
@@ -46,8 +51,8 @@ class Daemon final : public AdminBackend {
   ~Daemon() override;
 
   // AdminBackend, from any thread but the loop's.
-  base::Result<VdevInfo> create_vdev(const VdevSpec& spec) override;
-  base::Result<void> delete_vdev(const std::string& name) override;
+  base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
+  base::Result<VdevKey> delete_vdev(const std::string& name) override;
   base::Result<VdevInfo> get_vdev(const std::string& name) override;
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
@@ -56,11 +61,11 @@ class Daemon final : public AdminBackend {
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
-  std::vector<CounterRow> counters() override;
+  base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
-  // The same as counters(), on the control thread.
+  // All of counters(), on the control thread.
   [[nodiscard]] std::vector<CounterRow> counter_rows();
 
  private:
@@ -82,20 +87,35 @@ class Daemon final : public AdminBackend {
   struct Lost {
     StoredVdev vdev;
     std::string reason;
+    std::unique_ptr<OwnerWatch> owner;  // none: it has none, or that has ended
+  };
+  struct Joining {
+    std::string fabric, tenant;
   };
 
-  // From `stored`, if it is not null: as it was, where it was, with those of its GIDs that are
-  // left; apply() gives it the others.
-  base::Result<std::unique_ptr<Record>> make(const VdevSpec& spec, const StoredVdev* stored);
-  base::Result<Record*> find(const std::string& name);
+  // `spec` as canonical() makes it. From `stored`, if it is not null: as it was, where it was, with
+  // those of its GIDs that are left; apply() gives it the others.
+  base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
+                                             const netns::Netns& netns, const StoredVdev* stored);
+  base::Result<std::unique_ptr<Record>> make_again(const StoredVdev& stored);
+  Record& enter(std::unique_ptr<Record> record);
+  Lost& enter(StoredVdev vdev, const std::string& reason);
+  Lost take_lost(uint64_t id);
+  static constexpr uint64_t kIdsAtOnce = 1000;
+  [[nodiscard]] uint64_t new_id();
+  // EEXIST: `wanted` is not what there is.
+  base::Result<Begun> existing(uint64_t id, const VdevSpec& wanted);
+  // What an operator means. ENODEV with the reason: it is lost.
+  base::Result<Record*> find(const std::string& reference);
+  [[nodiscard]] Record* find(uint64_t id);
   static std::string boot_id();
-  [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted,
-                                     const std::string& name) const;
+  [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted) const;
   base::Result<netns::Netns> locate(const StoredVdev& stored);
   base::Result<void> restore_budgets();
   base::Result<void> restore_all();
   void restore_lost();
-  void forget(const std::string& name, const std::string& reason);
+  void restore_lost(uint64_t id);
+  void forget(const StoredVdev& vdev, const std::string& reason);
   void retry_later();
   struct FoundSessions {
     std::vector<std::unique_ptr<SessionFile>> files;
@@ -104,19 +124,20 @@ class Daemon final : public AdminBackend {
   FoundSessions find_sessions();
   void adopt(FoundSessions found);
   void adopt_those_that_can();
+  [[nodiscard]] uint64_t vdevice_of(const SessionFile& file) const;
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
   // After a change that was not an operator's: nobody waits for the disk.
   void store_again(Record& record);
-  void forget_later(const std::string& name);
-  // The vdevice of that name, if it is still the one with that id.
-  [[nodiscard]] Record* find(const std::string& name, uint64_t id);
+  void forget_later(uint64_t id);
+  void on_owner_ended(uint64_t id);
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
   static void set_entrance(const Record& record);
   static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
   std::vector<CounterRow> counter_rows(const Record& record);
+  std::vector<CounterRow> daemon_rows();
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // those without vdevices and settings
   // Which addresses a vdevice may have: daemon_addresses.cc.
@@ -128,10 +149,10 @@ class Daemon final : public AdminBackend {
   // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
-  void on_link_changed(const std::string& name, const netns::Link& link);
-  void on_link_gone(const std::string& name, uint64_t id, const std::string& reason);
-  void remove(const std::string& name, const std::string& reason);
-  void take_out(const std::string& name);  // nobody is told of it
+  void on_link_changed(uint64_t id, const netns::Link& link);
+  void on_link_gone(uint64_t id, const std::string& reason);
+  void remove(uint64_t id, const std::string& reason);
+  void take_out(uint64_t id);  // nobody is told of it
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
 
   base::EventLoop& loop_;
@@ -147,20 +168,21 @@ class Daemon final : public AdminBackend {
   gid::Registry gids_;
   Budgets budgets_;
   Cm cm_{loop_};
-  std::map<std::string, std::unique_ptr<Record>> records_;
-  std::map<std::string, Lost> lost_;
+  Directory directory_;  // of both that follow
+  std::map<uint64_t, std::unique_ptr<Record>> records_;
+  std::map<uint64_t, Lost> lost_;
+  uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last that is
   // Sessions of a dead daemon, of fabrics in which one of them has lost its vdevice; for half of
   // the time that programs wait.
   std::vector<std::unique_ptr<SessionFile>> left_;
   base::EventLoop::Timer patience_;
-  const VdevSpec* joining_ = nullptr;  // while it is made
+  const Joining* joining_ = nullptr;  // while it is made
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
   TenantTotals gone_;  // what deleted vdevices had counted, of the tenants that are known
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
-  uint64_t next_record_ = 1;
 };
 
 }  // namespace vrdma::vrdmad

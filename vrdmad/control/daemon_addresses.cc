@@ -37,13 +37,8 @@ std::vector<verbs::Gid> all_gids(const netns::Link& link) {
 
 // By vdevices of several tenants, of which some may be lost, and one may be in the making.
 bool Daemon::is_shared(const std::string& fabric) const {
-  std::set<std::string> tenants;
-  for (const auto& [name, record] : records_)
-    if (record->fabric == fabric) tenants.insert(record->tenant);
-  for (const auto& [name, lost] : lost_)
-    if (fabric_of(lost.vdev.spec) == fabric) tenants.insert(tenant_of(lost.vdev.spec));
-  if (joining_ != nullptr && fabric_of(*joining_) == fabric) tenants.insert(tenant_of(*joining_));
-  return tenants.size() > 1;
+  const bool joins = joining_ != nullptr && joining_->fabric == fabric;
+  return directory_.is_shared(fabric, joins ? joining_->tenant : std::string());
 }
 
 // None: it has all addresses of its netdev.
@@ -78,8 +73,9 @@ void Daemon::count_ignored(Record& record) {
 
 // Of those without prefixes.
 void Daemon::members_changed(const std::string& fabric) {
-  for (const auto& [name, record] : records_) {
-    if (record->fabric != fabric || !record->prefixes.empty()) continue;
+  for (const uint64_t id : directory_.in_fabric(fabric)) {
+    Record* const record = find(id);
+    if (record == nullptr || !record->prefixes.empty()) continue;
     apply(*record);
     store_again(*record);
   }

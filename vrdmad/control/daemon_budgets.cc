@@ -90,8 +90,8 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
       return pass(std::move(stored.error()), "what it has is not changed");
     }
     // Whether there is a rate to share may be another matter now.
-    for (const auto& [name, record] : records_)
-      (void)worker_of(record->fabric).set_limits(name, {}, record->allotment.limited());
+    for (const auto& [id, record] : records_)
+      (void)worker_of(record->fabric).set_limits(id, {}, record->allotment.limited());
     for (auto& one : budgets(spec.scope))
       if (one.name == spec.name) return std::move(one);
     BudgetInfo nothing;
@@ -107,13 +107,17 @@ std::vector<BudgetInfo> Daemon::list_budgets(BudgetSpec::Scope scope) {
 
 Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
   return call([&]() -> Result<std::vector<CgroupRow>> {
-    if (!vdev.empty())
-      if (auto found = find(vdev); !found) return pass(std::move(found.error()));
     std::vector<CgroupRow> all;
-    for (const auto& [name, record] : records_) {
-      if (!vdev.empty() && vdev != name) continue;
-      for (const auto& [cgroup, rows] : worker_of(record->fabric).use_by_cgroup(name))
-        all.push_back({cgroup, name, to_rows(rows)});
+    const auto add = [&](const Record& record) {
+      for (const auto& [cgroup, rows] : worker_of(record.fabric).use_by_cgroup(record.id))
+        all.push_back({cgroup, {record.id, record.spec.name, record.spec.netns}, to_rows(rows)});
+    };
+    if (vdev.empty()) {
+      for (const auto& [id, record] : records_) add(*record);
+    } else {
+      auto found = find(vdev);
+      if (!found) return pass(std::move(found.error()));
+      add(**found);
     }
     return all;
   });

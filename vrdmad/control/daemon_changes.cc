@@ -4,7 +4,9 @@
 
 #include <utility>
 
+#include "netns/netns.h"
 #include "vrdmad/control/daemon_record.h"
+#include "vrdmad/control/same_spec.h"
 
 namespace vrdma::vrdmad {
 
@@ -25,72 +27,131 @@ void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* in
 }  // namespace
 
 struct Daemon::Begun {
-  uint64_t id = 0;  // the record's
+  uint64_t id = 0;
   VdevInfo info;
-  std::future<Result<void>> on_disk;
+  std::shared_future<Result<void>> on_disk;
+  bool existed = false;  // and was in use
 };
 
-Result<VdevInfo> Daemon::create_vdev(const VdevSpec& spec) {
-  std::map<std::string, Lost>::node_type replaced;
+Result<Daemon::Begun> Daemon::existing(uint64_t id, const VdevSpec& wanted) {
+  const Record* record = find(id);
+  if (record == nullptr) {  // lost: perhaps what was missing is there by now
+    const StoredVdev& stored = lost_.at(id).vdev;
+    VdevSpec made = stored.spec;
+    made.quota = stored.asked;
+    if (const auto how = difference(made, wanted))
+      return fail(EEXIST, "vdevice '" + wanted.name + "' was made with " + *how);
+    restore_lost(id);
+    if (patience_.active()) adopt_those_that_can();
+    record = find(id);
+    if (record == nullptr && lost_.contains(id))
+      return fail(ENODEV, "vdevice '" + wanted.name + "' is lost: " + lost_.at(id).reason);
+    if (record == nullptr) return fail(ESTALE, "vdevice '" + wanted.name + "' has gone meanwhile");
+  }
+  if (record->leaving)
+    return fail(EBUSY, "vdevice '" + wanted.name + "' is being deleted: try again");
+  VdevSpec made = record->spec;
+  made.quota = record->asked;
+  if (const auto how = difference(made, wanted))
+    return fail(EEXIST, "vdevice '" + wanted.name + "' was made with " + *how);
+  return Begun{id, info(*record), record->on_disk, true};
+}
+
+Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
+  if (auto ok = check_name("the vdevice", given.name); !ok) return pass(std::move(ok.error()));
+  auto spec = canonical(given);
+  if (!spec) return pass(std::move(spec.error()));
+  std::vector<Lost> replaced;
   auto begun = call([&]() -> Result<Begun> {
-    const std::string fabric = fabric_of(spec);
+    if (spec->owner.pid != 0) {
+      auto owner = OwnerWatch::identify(spec->owner, boot_id_);
+      if (!owner) return pass(std::move(owner.error()));
+      spec->owner = *owner;
+    }
+    auto netns = netns::resolve(spec->netns);
+    if (!netns) return pass(std::move(netns.error()));
+    const auto there = directory_.at(netns->cookie, spec->name);
+    if (there && if_absent) return existing(*there, *spec);
+    if (there && records_.contains(*there))
+      return fail(EEXIST, "there is a vdevice '" + spec->name + "' in netns '" +
+                              records_.at(*there)->spec.netns + "' already");
+    std::set<uint64_t> others = directory_.created_as(spec->netns, spec->name);
+    if (there) others.insert(*there);
+    std::erase_if(others, [&](uint64_t other) { return !lost_.contains(other); });
+    if (if_absent && !others.empty()) return existing(*others.begin(), *spec);
+
+    const uint64_t id = new_id();
+    const Joining joining{fabric_of(*spec, id), tenant_of(*spec, id)};
     // From now on it is a member: what others have beyond their own addresses is free for it.
-    joining_ = &spec;
-    members_changed(fabric);
-    auto record = make(spec, nullptr);
+    for (const uint64_t other : others) replaced.push_back(take_lost(other));
+    joining_ = &joining;
+    members_changed(joining.fabric);
+    auto record = make(id, *spec, *netns, nullptr);
     joining_ = nullptr;
-    if (!record) members_changed(fabric);
-    if (!record) return pass(std::move(record.error()));
-    replaced = lost_.extract(spec.name);
-    Record& made = *records_.emplace(spec.name, std::move(*record)).first->second;
-    return Begun{made.id, info(made), store(made)};
+    if (!record) {
+      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
+      members_changed(joining.fabric);
+      return pass(std::move(record.error()));
+    }
+    Record& made = enter(std::move(*record));
+    made.stored = stored_form(made);
+    made.on_disk =
+        writer_.write(Store::Replacement{made.stored, {others.begin(), others.end()}}).share();
+    return Begun{id, info(made), made.on_disk, false};
   });
   if (!begun) return pass(std::move(begun.error()));
-  auto stored = begun->on_disk.get();
+  // Of one that was there before this daemon it is known that it is on disk.
+  const Result<void> stored = begun->on_disk.valid() ? begun->on_disk.get() : Result<void>();
+  if (begun->existed && stored) return begun->info;
   return call([&]() -> Result<VdevInfo> {
-    const bool there = find(spec.name, begun->id) != nullptr;
+    const bool there = find(begun->id) != nullptr;
     if (!stored) {
-      if (there) take_out(spec.name);
-      if (!replaced.empty()) lost_.insert(std::move(replaced));
-      return pass(std::move(stored.error()), "vdevice '" + spec.name + "' is not made");
+      if (there && !begun->existed) take_out(begun->id);
+      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
+      return pass(stored.error(), "vdevice '" + spec->name + "' is not made");
     }
     const VdevInfo& made = begun->info;
     if (patience_.active()) adopt_those_that_can();
     forget_tenants();
-    spdlog::info("vdevice {}: created on {} in netns {}", made.name, made.netdev, made.netns);
+    spdlog::info("vdevice {}: created on {}, id {}", label_of(made.netns, made.name), made.netdev,
+                 made.id);
     if (there) tell(WatchEvent::Type::kAdded, made, "created");
     return made;
   });
 }
 
-Result<void> Daemon::delete_vdev(const std::string& name) {
+Result<VdevKey> Daemon::delete_vdev(const std::string& name) {
   const std::lock_guard one_at_a_time(changes_);
   auto begun = call([&]() -> Result<Begun> {
-    const bool lost = lost_.contains(name);
-    auto found = find(name);
-    if (!found && !lost) return pass(std::move(found.error()));
-    if (found) (*found)->leaving = true;
-    return Begun{found ? (*found)->id : 0, {}, writer_.write(Store::Forgotten{name})};
+    const auto id = directory_.find(name);
+    if (!id) return pass(id.error());
+    Record* const record = find(*id);
+    if (record != nullptr) record->leaving = true;
+    return Begun{*id, record != nullptr ? info(*record) : info(lost_.at(*id)),
+                 writer_.write(Store::Forgotten{*id}).share(), record != nullptr};
   });
   if (!begun) return pass(std::move(begun.error()));
-  auto erased = begun->on_disk.get();
-  return call([&]() -> Result<void> {
-    Record* const record = find(name, begun->id);
+  const Result<void> erased = begun->on_disk.get();
+  return call([&]() -> Result<VdevKey> {
+    Record* const record = find(begun->id);
+    VdevKey key{begun->id, begun->info.name, begun->info.netns};
     if (!erased) {
       if (record != nullptr) record->leaving = false;
       if (record != nullptr) store_again(*record);
-      return pass(std::move(erased.error()), "vdevice '" + name + "' is not deleted");
+      return pass(erased.error(), "vdevice '" + name + "' is not deleted");
     }
     if (record != nullptr) {
-      remove(name, "deleted");
-    } else if (const auto lost = lost_.extract(name); begun->id == 0 && !lost.empty()) {
-      const VdevInfo last = info(lost.mapped());
+      spdlog::info("vdevice {}: deleted", record->label);
+      remove(begun->id, "deleted");
+      if (!begun->existed) forget_later(begun->id);  // it was restored, and stored, meanwhile
+    } else if (lost_.contains(begun->id)) {
+      const VdevInfo last = info(take_lost(begun->id));
+      spdlog::info("vdevice {}: deleted", label_of(last.netns, last.name));
       if (patience_.active()) adopt_those_that_can();
       members_changed(last.fabric);
       tell(WatchEvent::Type::kRemoved, last, "deleted");
     }
-    spdlog::info("vdevice {}: deleted", name);
-    return {};
+    return key;
   });
 }
 
@@ -105,27 +166,27 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     Record& record = **found;
     if (auto ok = record.allotment.check(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
-    if (auto ok = worker_of(record.fabric).check_limits(name, settings); !ok)
+    if (auto ok = worker_of(record.fabric).check_limits(record.id, settings); !ok)
       return pass(std::move(ok.error()));
     // On disk first: what has been set could not always be taken back.
     before = record.spec.quota;
     merge(quota, &record.spec.quota);
-    return Begun{record.id, {}, store(record)};
+    return Begun{record.id, {}, store(record).share(), true};
   });
   if (!begun) return pass(std::move(begun.error()));
-  auto stored = begun->on_disk.get();
+  const Result<void> stored = begun->on_disk.get();
   return call([&]() -> Result<VdevInfo> {
-    Record* const record = find(name, begun->id);
+    Record* const record = find(begun->id);
     if (record == nullptr) return fail(ENOENT, "vdevice '" + name + "' has gone meanwhile");
     if (!stored) {
       record->spec.quota = before;
-      return pass(std::move(stored.error()), "the quota of vdevice '" + name + "' is not changed");
+      return pass(stored.error(), "the quota of vdevice '" + name + "' is not changed");
     }
     Worker& worker = worker_of(record->fabric);
     const auto had = record->allotment.settings();
     record->allotment.change(settings);
     // Since it was checked, more may be in use.
-    auto ok = worker.set_limits(name, settings, record->allotment.limited());
+    auto ok = worker.set_limits(record->id, settings, record->allotment.limited());
     if (ok) ok = record->cm->set_limits(settings);
     if (!ok) {
       record->allotment.change(had);

@@ -1,6 +1,7 @@
 // What the daemon holds of a vdevice.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,8 +15,12 @@ namespace vrdma::vrdmad {
 
 // Undone from the bottom up.
 struct Daemon::Record {
-  uint64_t id = 0;  // tells it from a later one of the same name
+  uint64_t id = 0;
+  std::string label;  // what the log calls it
   VdevSpec spec;
+  std::vector<QuotaSetting> asked;                 // the quota that was named when it was made
+  std::shared_future<base::Result<void>> on_disk;  // invalid: it was made before this daemon
+  bool owner_ended = false;
   std::string tenant, fabric;
   gid::NodeGuid node_guid;
   netns::Link link;
@@ -29,6 +34,7 @@ struct Daemon::Record {
   uint64_t foreign = 0;  // connections from another netns
   bool crowded = false;  // it was said that there are addresses without a GID
   Budgets::Allotment allotment;
+  std::unique_ptr<OwnerWatch> owner;  // none: it has none, or that has ended
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;
   gid::Registry::Holding gids;
@@ -44,8 +50,13 @@ struct Daemon::Record {
 // Names become file names and words of a command line. `what`: "the vdevice".
 [[nodiscard]] base::Result<void> check_name(const std::string& what, const std::string& name);
 // Whose it is, and whom it can meet: as the operator said, or its own.
-[[nodiscard]] std::string tenant_of(const VdevSpec& spec);
-[[nodiscard]] std::string fabric_of(const VdevSpec& spec);
+[[nodiscard]] std::string tenant_of(const VdevSpec& spec, uint64_t id);
+[[nodiscard]] std::string fabric_of(const VdevSpec& spec, uint64_t id);
+[[nodiscard]] inline std::string fabric_of(const StoredVdev& vdev) {
+  return fabric_of(vdev.spec, vdev.id);
+}
+// Bytes of payload a packet, on a netdev of that MTU.
+[[nodiscard]] uint32_t roce_mtu(uint32_t netdev_mtu);
 // What all addresses of the netdev make.
 [[nodiscard]] std::vector<verbs::Gid> all_gids(const netns::Link& link);
 [[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);

@@ -45,29 +45,76 @@ Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
   return named;
 }
 
+// ESTALE: it is not to be any more.
+Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& stored) {
+  const VdevSpec& spec = stored.spec;
+  if (spec.end_with_owner)
+    if (auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [] {});
+        !owner && owner.error().code() == ESRCH)
+      return fail(ESTALE, "its owner is not there: " + owner.error().message());
+  auto netns = locate(stored);
+  if (!netns) return pass(std::move(netns.error()));
+  if (const auto other = directory_.at(netns->cookie, spec.name))
+    return fail(EEXIST, "there is another vdevice '" + spec.name +
+                            "' in its namespace (id:" + std::to_string(*other) + ")");
+  return make(stored.id, spec, *netns, &stored);
+}
+
+Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
+  const uint64_t id = vdev.id;
+  const bool same_boot = vdev.boot_id == boot_id_;
+  directory_.add(id, {vdev.spec.name, vdev.spec.netns, same_boot ? vdev.netns_cookie : 0,
+                      vdev.number, fabric_of(vdev), tenant_of(vdev.spec, id)});
+  Lost& lost = lost_.insert_or_assign(id, Lost{std::move(vdev), reason, nullptr}).first->second;
+  if (lost.vdev.spec.owner.pid == 0) return lost;
+  // Without the watch, its end is seen when it is tried again.
+  if (auto owner = OwnerWatch::start(loop_, lost.vdev.spec.owner, boot_id_,
+                                     [this, id] { on_owner_ended(id); }))
+    lost.owner = std::move(*owner);
+  return lost;
+}
+
+Daemon::Lost Daemon::take_lost(uint64_t id) {
+  directory_.remove(id);
+  return std::move(lost_.extract(id).mapped());
+}
+
+// The vdevice of a dead daemon's session. 0: it is not there.
+uint64_t Daemon::vdevice_of(const SessionFile& file) const {
+  const auto of = summary_of(file);
+  if (!of) return 0;
+  if (of->vdevice_id != 0) return of->vdevice_id;
+  return directory_.at(of->netns, of->vdevice).value_or(0);
+}
+
 Result<void> Daemon::restore_all() {
   if (auto restored = restore_budgets(); !restored) return restored;
   auto all = store_.vdevs();
   if (!all) return pass(std::move(all.error()));
+  auto first = store_.reserve_ids(kIdsAtOnce);
+  if (!first) return pass(std::move(first.error()));
+  next_id_ = *first;
+  reserved_ids_ = *first + kIdsAtOnce - 1;
   for (auto& stored : *all) {
-    const std::string name = stored.spec.name;
-    joining_ = &stored.spec;
-    auto record = make(stored.spec, &stored);
+    const std::string label = label_of(stored.spec.netns, stored.spec.name);
+    const Joining joining{fabric_of(stored), tenant_of(stored.spec, stored.id)};
+    joining_ = &joining;
+    auto record = make_again(stored);
     joining_ = nullptr;
     if (!record && record.error().code() == ESTALE) {
-      forget(name, record.error().message());
+      forget(stored, record.error().message());
       continue;
     }
     if (!record) {
-      spdlog::warn("vdevice {}: it cannot be restored: {}", name, record.error().message());
-      lost_.insert_or_assign(name, Lost{std::move(stored), record.error().message()});
+      spdlog::warn("vdevice {}: it cannot be restored: {}", label, record.error().message());
+      enter(std::move(stored), record.error().message());
       continue;
     }
-    spdlog::info("vdevice {}: restored", name);
-    records_.emplace(name, std::move(*record));
+    spdlog::info("vdevice {}: restored", label);
+    enter(std::move(*record));
   }
   // Each has what it had: what it is to have beside that is refused as ever, if another has it.
-  for (const auto& [name, record] : records_) {
+  for (const auto& [id, record] : records_) {
     apply(*record);
     store_again(*record);
   }
@@ -112,31 +159,32 @@ void Daemon::adopt(FoundSessions found) {
 // A fabric is taken over as a whole, so that each queue pair finds its peer: when all vdevices are
 // there that have sessions, or when no program waits any longer.
 void Daemon::adopt_those_that_can() {
-  std::set<std::string> with_sessions, later;
-  for (const auto& file : left_) with_sessions.insert(summary_of(*file)->vdevice);
-  for (const auto& [name, lost] : lost_)
-    if (patience_.active() && with_sessions.contains(name)) later.insert(fabric_of(lost.vdev.spec));
+  std::set<uint64_t> with_sessions;
+  std::set<std::string> later;
+  for (const auto& file : left_) with_sessions.insert(vdevice_of(*file));
+  for (const auto& [id, lost] : lost_)
+    if (patience_.active() && with_sessions.contains(id)) later.insert(fabric_of(lost.vdev));
   std::set<uint64_t> namespaces;
-  for (const auto& [name, record] : records_)
+  for (const auto& [id, record] : records_)
     if (later.contains(record->fabric)) namespaces.insert(record->link.netns_cookie);
-  for (const auto& [name, lost] : lost_)
-    if (later.contains(fabric_of(lost.vdev.spec))) namespaces.insert(lost.vdev.netns_cookie);
+  for (const auto& [id, lost] : lost_)
+    if (later.contains(fabric_of(lost.vdev))) namespaces.insert(lost.vdev.netns_cookie);
 
-  std::map<Worker*, std::vector<std::unique_ptr<SessionFile>>> of_workers;
+  std::map<Worker*, std::vector<Worker::FoundSession>> of_workers;
   std::vector<std::unique_ptr<SessionFile>> left;
   for (auto& file : left_) {
-    const std::string vdevice = summary_of(*file)->vdevice;
-    const auto its = records_.find(vdevice);
-    const auto lost = lost_.find(vdevice);
-    const std::string fabric = its != records_.end() ? its->second->fabric
-                               : lost != lost_.end() ? fabric_of(lost->second.vdev.spec)
+    const uint64_t id = vdevice_of(*file);
+    const Record* const its = find(id);
+    const auto lost = lost_.find(id);
+    const std::string fabric = its != nullptr        ? its->fabric
+                               : lost != lost_.end() ? fabric_of(lost->second.vdev)
                                                      : std::string();
     if (later.contains(fabric)) {
       left.push_back(std::move(file));
       continue;
     }
     file->keep(false);
-    of_workers[&worker_of(fabric)].push_back(std::move(file));
+    of_workers[&worker_of(fabric)].emplace_back(id, std::move(file));
   }
   left_ = std::move(left);
   for (const auto& worker : workers_) worker->adopt(std::move(of_workers[worker.get()]), later);
@@ -151,42 +199,45 @@ void Daemon::retry_later() {
   retry_delay_ = std::min(2 * retry_delay_, kLongest);
 }
 
-void Daemon::restore_lost() {
-  for (auto it = lost_.begin(); it != lost_.end();) {
-    const std::string name = it->first;
-    auto record = make(it->second.vdev.spec, &it->second.vdev);
-    if (!record && record.error().code() == ESTALE) {
-      const VdevInfo last = info(it->second);
-      it = lost_.erase(it);
-      forget(name, record.error().message());
-      tell(WatchEvent::Type::kRemoved, last, record.error().message());
-      continue;
-    }
-    if (!record) {
-      it->second.reason = record.error().message();
-      ++it;
-      continue;
-    }
-    it = lost_.erase(it);
-    spdlog::info("vdevice {}: restored", name);
-    Record& made = *records_.emplace(name, std::move(*record)).first->second;
-    apply(made);
-    store_again(made);
-    tell(WatchEvent::Type::kChanged, info(made), "restored");
+void Daemon::restore_lost(uint64_t id) {
+  Lost lost = take_lost(id);  // its place is free for itself
+  auto record = make_again(lost.vdev);
+  if (!record && record.error().code() == ESTALE) {
+    const VdevInfo last = info(lost);
+    forget(lost.vdev, record.error().message());
+    return tell(WatchEvent::Type::kRemoved, last, record.error().message());
   }
+  if (!record) {
+    enter(std::move(lost.vdev), record.error().message());
+    return;
+  }
+  Record& made = enter(std::move(*record));
+  spdlog::info("vdevice {}: restored", made.label);
+  apply(made);
+  store_again(made);
+  tell(WatchEvent::Type::kChanged, info(made), "restored");
+}
+
+void Daemon::restore_lost() {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, lost] : lost_) ids.push_back(id);
+  for (const uint64_t id : ids) restore_lost(id);
   if (patience_.active()) adopt_those_that_can();
   retry_later();
 }
 
-// Its namespace has ended.
-void Daemon::forget(const std::string& name, const std::string& reason) {
-  spdlog::warn("vdevice {}: {}, so it is deleted", name, reason);
-  forget_later(name);
+// Its namespace or its owner has ended.
+void Daemon::forget(const StoredVdev& vdev, const std::string& reason) {
+  spdlog::warn("vdevice {}: {}, so it is deleted", label_of(vdev.spec.netns, vdev.spec.name),
+               reason);
+  forget_later(vdev.id);
 }
 
 StoredVdev Daemon::stored_form(const Record& record) const {
   StoredVdev stored;
+  stored.id = record.id;
   stored.spec = record.spec;
+  stored.asked = record.asked;
   stored.node_guid = record.node_guid;
   stored.boot_id = boot_id_;
   stored.netns_cookie = record.link.netns_cookie;
@@ -209,15 +260,16 @@ void Daemon::store_again(Record& record) {
   writer_.write_later(std::move(now));
 }
 
-void Daemon::forget_later(const std::string& name) { writer_.write_later(Store::Forgotten{name}); }
+void Daemon::forget_later(uint64_t id) { writer_.write_later(Store::Forgotten{id}); }
 
 VdevInfo Daemon::info(const Lost& lost) {
   const VdevSpec& spec = lost.vdev.spec;
   VdevInfo info;
+  info.id = lost.vdev.id;
   info.name = spec.name;
   info.parent = spec.parent;
-  info.tenant = tenant_of(spec);
-  info.fabric = fabric_of(spec);
+  info.tenant = tenant_of(spec, info.id);
+  info.fabric = fabric_of(spec, info.id);
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();
@@ -225,6 +277,10 @@ VdevInfo Daemon::info(const Lost& lost) {
   info.no_direct = spec.no_direct;
   info.addresses = spec.addresses;
   info.lost = lost.reason;
+  info.owner = spec.owner;
+  info.owner_ended = spec.owner.pid != 0 && lost.owner == nullptr;
+  info.end_with_owner = spec.end_with_owner;
+  info.labels = spec.labels;
   return info;
 }
 

@@ -55,6 +55,46 @@ constexpr std::array kMigrations{
     "CREATE TABLE vdev_first (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
     "INSERT INTO vdev_first SELECT vdev, place, gid FROM vdev_gid;",
+
+    // A name is unique in its namespace only. What there is gets ids in the order of names. Which
+    // quota was named when it was made is not known of it.
+    "CREATE TABLE vdev_id (one INTEGER PRIMARY KEY CHECK (one = 1), reserved INTEGER NOT NULL);"
+    "CREATE TABLE new_vdev (id INTEGER PRIMARY KEY, name TEXT NOT NULL, netns TEXT NOT NULL,"
+    "  netdev TEXT NOT NULL, parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL,"
+    "  node_guid BLOB NOT NULL, boot_id TEXT NOT NULL, netns_cookie INTEGER NOT NULL,"
+    "  ifindex INTEGER NOT NULL, number INTEGER NOT NULL, no_direct INTEGER NOT NULL,"
+    "  owner_pid INTEGER NOT NULL DEFAULT 0, owner_start INTEGER NOT NULL DEFAULT 0,"
+    "  owner_boot TEXT NOT NULL DEFAULT '', end_with_owner INTEGER NOT NULL DEFAULT 0);"
+    "INSERT INTO new_vdev (id, name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
+    "    netns_cookie, ifindex, number, no_direct)"
+    "  SELECT row_number() OVER (ORDER BY name), name, netns, netdev, parent, tenant, fabric,"
+    "    node_guid, boot_id, netns_cookie, ifindex, number, no_direct FROM vdev;"
+    "INSERT INTO vdev_id SELECT 1, count(*) FROM new_vdev;"
+    "CREATE TABLE new_quota (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
+    "INSERT INTO new_quota SELECT id, kind, value FROM vdev_quota JOIN new_vdev ON vdev = name;"
+    "CREATE TABLE new_permission (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
+    "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
+    "INSERT INTO new_permission SELECT id, p.name FROM vdev_permission p"
+    "  JOIN new_vdev v ON p.vdev = v.name;"
+    "CREATE TABLE new_gid (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "INSERT INTO new_gid SELECT id, place, gid FROM vdev_gid JOIN new_vdev ON vdev = name;"
+    "CREATE TABLE new_prefix (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "INSERT INTO new_prefix SELECT id, place, prefix FROM vdev_prefix JOIN new_vdev ON vdev = name;"
+    "CREATE TABLE new_first (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
+    "INSERT INTO new_first SELECT id, place, address FROM vdev_first JOIN new_vdev ON vdev = name;"
+    "DROP TABLE vdev_quota; DROP TABLE vdev_permission; DROP TABLE vdev_gid;"
+    "DROP TABLE vdev_prefix; DROP TABLE vdev_first; DROP TABLE vdev;"
+    "ALTER TABLE new_vdev RENAME TO vdev; ALTER TABLE new_quota RENAME TO vdev_quota;"
+    "ALTER TABLE new_permission RENAME TO vdev_permission; ALTER TABLE new_gid RENAME TO vdev_gid;"
+    "ALTER TABLE new_prefix RENAME TO vdev_prefix; ALTER TABLE new_first RENAME TO vdev_first;"
+    "CREATE TABLE vdev_asked (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
+    "CREATE TABLE vdev_label (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (vdev, key)) WITHOUT ROWID;",
 };
 
 int errno_of(int code) {
@@ -276,8 +316,9 @@ Result<void> Store::migrate() {
 Result<std::vector<StoredVdev>> Store::vdevs() {
   std::vector<StoredVdev> all;
   Statement vdevs(*this,
-                  "SELECT name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
-                  " netns_cookie, ifindex, number, no_direct FROM vdev ORDER BY name");
+                  "SELECT id, name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
+                  " netns_cookie, ifindex, number, no_direct, owner_pid, owner_start, owner_boot,"
+                  " end_with_owner FROM vdev ORDER BY id");
   for (;;) {
     auto row = vdevs.step();
     if (!row) return pass(std::move(row).error());
@@ -285,6 +326,7 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
     StoredVdev& vdev = all.emplace_back();
     VdevSpec& spec = vdev.spec;
     int column = 0;
+    vdev.id = vdevs.number_at(column++);
     for (auto* text :
          {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
       *text = vdevs.text_at(column++);
@@ -295,24 +337,39 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
     vdev.netns_cookie = vdevs.number_at(column++);
     vdev.ifindex = static_cast<uint32_t>(vdevs.number_at(column++));
     vdev.number = static_cast<uint32_t>(vdevs.number_at(column++));
-    spec.no_direct = vdevs.number_at(column) != 0;
+    spec.no_direct = vdevs.number_at(column++) != 0;
+    spec.owner.pid = static_cast<uint32_t>(vdevs.number_at(column++));
+    spec.owner.start_time = vdevs.number_at(column++);
+    spec.owner.boot_id = vdevs.text_at(column++);
+    spec.end_with_owner = vdevs.number_at(column) != 0;
 
-    Statement quota(*this, "SELECT kind, value FROM vdev_quota WHERE vdev = ?");
-    quota.text(spec.name);
-    for (auto more = quota.step();; more = quota.step()) {
+    for (const auto& [sql, into] :
+         {std::pair{"SELECT kind, value FROM vdev_quota WHERE vdev = ?", &spec.quota},
+          {"SELECT kind, value FROM vdev_asked WHERE vdev = ? ORDER BY kind", &vdev.asked}}) {
+      Statement quota(*this, sql);
+      quota.number(vdev.id);
+      for (auto more = quota.step();; more = quota.step()) {
+        if (!more) return pass(std::move(more).error());
+        if (!*more) break;
+        into->push_back({quota.text_at(0), quota.number_at(1)});
+      }
+    }
+    Statement labels(*this, "SELECT key, value FROM vdev_label WHERE vdev = ?");
+    labels.number(vdev.id);
+    for (auto more = labels.step();; more = labels.step()) {
       if (!more) return pass(std::move(more).error());
       if (!*more) break;
-      spec.quota.push_back({quota.text_at(0), quota.number_at(1)});
+      spec.labels.emplace(labels.text_at(0), labels.text_at(1));
     }
     Statement permissions(*this, "SELECT name FROM vdev_permission WHERE vdev = ?");
-    permissions.text(spec.name);
+    permissions.number(vdev.id);
     for (auto more = permissions.step();; more = permissions.step()) {
       if (!more) return pass(std::move(more).error());
       if (!*more) break;
       spec.allow.push_back(permissions.text_at(0));
     }
     Statement prefixes(*this, "SELECT prefix FROM vdev_prefix WHERE vdev = ? ORDER BY place");
-    prefixes.text(spec.name);
+    prefixes.number(vdev.id);
     for (auto more = prefixes.step();; more = prefixes.step()) {
       if (!more) return pass(std::move(more).error());
       if (!*more) break;
@@ -323,7 +380,7 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
           {"SELECT address FROM vdev_first WHERE vdev = ? ORDER BY place",
            &vdev.first_addresses}}) {
       Statement gids(*this, sql);
-      gids.text(spec.name);
+      gids.number(vdev.id);
       for (auto more = gids.step();; more = gids.step()) {
         if (!more) return pass(std::move(more).error());
         if (!*more) break;
@@ -394,27 +451,41 @@ Result<void> Store::make(const BudgetSpec& budget) {
 
 Result<void> Store::make(const StoredVdev& vdev) {
   const VdevSpec& spec = vdev.spec;
-  Statement forget(*this, "DELETE FROM vdev WHERE name = ?");
-  if (auto done = forget.text(spec.name).run(); !done) return done;
-  Statement add(*this, "INSERT INTO vdev VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  Statement forget(*this, "DELETE FROM vdev WHERE id = ?");
+  if (auto done = forget.number(vdev.id).run(); !done) return done;
+  Statement add(*this,
+                "INSERT INTO vdev (id, name, netns, netdev, parent, tenant, fabric, node_guid,"
+                " boot_id, netns_cookie, ifindex, number, no_direct, owner_pid, owner_start,"
+                " owner_boot, end_with_owner)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  add.number(vdev.id);
   for (const auto* text :
        {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
     add.text(*text);
   add.blob(vdev.node_guid.bytes).text(vdev.boot_id).number(vdev.netns_cookie);
   add.number(vdev.ifindex).number(vdev.number).number(spec.no_direct ? 1 : 0);
+  add.number(spec.owner.pid).number(spec.owner.start_time).text(spec.owner.boot_id);
+  add.number(spec.end_with_owner ? 1 : 0);
   if (auto done = add.run(); !done) return done;
-  for (const auto& quota : spec.quota) {
-    Statement row(*this, "INSERT INTO vdev_quota VALUES (?, ?, ?)");
-    if (auto done = row.text(spec.name).text(quota.kind).number(quota.limit).run(); !done)
-      return done;
+  for (const auto& [sql, settings] :
+       {std::pair{"INSERT INTO vdev_quota VALUES (?, ?, ?)", &spec.quota},
+        {"INSERT INTO vdev_asked VALUES (?, ?, ?)", &vdev.asked}})
+    for (const auto& quota : *settings) {
+      Statement row(*this, sql);
+      if (auto done = row.number(vdev.id).text(quota.kind).number(quota.limit).run(); !done)
+        return done;
+    }
+  for (const auto& [key, value] : spec.labels) {
+    Statement row(*this, "INSERT INTO vdev_label VALUES (?, ?, ?)");
+    if (auto done = row.number(vdev.id).text(key).text(value).run(); !done) return done;
   }
   for (const auto& permission : spec.allow) {
     Statement row(*this, "INSERT INTO vdev_permission VALUES (?, ?)");
-    if (auto done = row.text(spec.name).text(permission).run(); !done) return done;
+    if (auto done = row.number(vdev.id).text(permission).run(); !done) return done;
   }
   for (size_t place = 0; place < spec.addresses.size(); ++place) {
     Statement row(*this, "INSERT INTO vdev_prefix VALUES (?, ?, ?)");
-    if (auto done = row.text(spec.name).number(place).text(spec.addresses[place]).run(); !done)
+    if (auto done = row.number(vdev.id).number(place).text(spec.addresses[place]).run(); !done)
       return done;
   }
   for (const auto& [sql, gids] :
@@ -422,15 +493,40 @@ Result<void> Store::make(const StoredVdev& vdev) {
         {"INSERT INTO vdev_first VALUES (?, ?, ?)", &vdev.first_addresses}})
     for (size_t place = 0; place < gids->size(); ++place) {
       Statement row(*this, sql);
-      if (auto done = row.text(spec.name).number(place).blob((*gids)[place].bytes).run(); !done)
+      if (auto done = row.number(vdev.id).number(place).blob((*gids)[place].bytes).run(); !done)
         return done;
     }
   return {};
 }
 
 Result<void> Store::make(const Forgotten& forgotten) {
-  Statement statement(*this, "DELETE FROM vdev WHERE name = ?");
-  return statement.text(forgotten.name).run();
+  Statement statement(*this, "DELETE FROM vdev WHERE id = ?");
+  return statement.number(forgotten.id).run();
+}
+
+Result<void> Store::make(const Replacement& replacement) {
+  for (const uint64_t other : replacement.others)
+    if (auto done = make(Forgotten{other}); !done) return done;
+  return make(replacement.vdev);
+}
+
+Result<void> Store::make(const Reserved& reserved) {
+  Statement statement(*this, "UPDATE vdev_id SET reserved = max(reserved, ?)");
+  return statement.number(reserved.last).run();
+}
+
+Result<uint64_t> Store::reserve_ids(uint64_t count) {
+  uint64_t last = 0;
+  {
+    Statement statement(*this, "SELECT reserved FROM vdev_id");
+    auto row = statement.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return fail(EIO, "the state in " + path_ + " is damaged: it counts no ids");
+    last = statement.number_at(0);
+  }
+  const Change change = Reserved{last + count};
+  if (auto reserved = commit(&change, 1); !reserved) return pass(std::move(reserved).error());
+  return last + 1;
 }
 
 }  // namespace vrdma::vrdmad

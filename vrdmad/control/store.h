@@ -30,7 +30,8 @@ namespace vrdma::vrdmad {
 
 // A vdevice: what it was made with, and what of it must be again as it was.
 struct StoredVdev {
-  VdevSpec spec;  // `netdev` follows renames, `quota` what was set later; names are resolved
+  uint64_t id = 0;  // never another vdevice's, also after this one has gone
+  VdevSpec spec;    // `netdev` follows renames, `quota` what was set later; names are resolved
   gid::NodeGuid node_guid;
   // Where it was: within one boot a namespace is known by its cookie, after another only by name.
   std::string boot_id;
@@ -40,6 +41,7 @@ struct StoredVdev {
   std::vector<verbs::Gid> gids;  // its table: programs use indices
   // What its netdev had when it was made; the default GID of its MAC first, if it had one.
   std::vector<verbs::Gid> first_addresses;
+  std::vector<QuotaSetting> asked;  // the quota that was named when it was made; by kind
 
   bool operator==(const StoredVdev&) const = default;
 };
@@ -54,17 +56,30 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // By name. An error means a damaged file.
+  // By id. An error means a damaged file.
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
   // Of tenants and parents; all that was set of each.
   [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
 
+  // The first of `count` ids of vdevices that no daemon has had on this store, and none will have
+  // after this one, whatever becomes of it: they are taken on disk before they are used.
+  [[nodiscard]] base::Result<uint64_t> reserve_ids(uint64_t count);
+
   // A vdevice that is not to be known any more; no error if it is not.
   struct Forgotten {
-    std::string name;
+    uint64_t id = 0;
   };
-  // A vdevice or a budget is added, or replaces what is known by that name.
-  using Change = std::variant<StoredVdev, BudgetSpec, Forgotten>;
+  // A vdevice that takes the place of others, which are forgotten.
+  struct Replacement {
+    StoredVdev vdev;
+    std::vector<uint64_t> others;
+  };
+  // Ids up to this one are reserved.
+  struct Reserved {
+    uint64_t last = 0;
+  };
+  // A vdevice or a budget is added, or replaces what is known by that id or name.
+  using Change = std::variant<StoredVdev, BudgetSpec, Forgotten, Replacement, Reserved>;
   // Makes the changes in their order: in one transaction if all of them can be made, else each in
   // its own. The result of each.
   [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
@@ -84,6 +99,8 @@ class Store {
   [[nodiscard]] base::Result<void> make(const BudgetSpec& budget);
   [[nodiscard]] base::Result<void> make(const StoredVdev& vdev);
   [[nodiscard]] base::Result<void> make(const Forgotten& forgotten);
+  [[nodiscard]] base::Result<void> make(const Replacement& replacement);
+  [[nodiscard]] base::Result<void> make(const Reserved& reserved);
 
   std::string path_;
   sqlite3* db_ = nullptr;

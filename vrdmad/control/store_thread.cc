@@ -11,12 +11,12 @@ using base::Result;
 
 namespace {
 
-// The vdevice that a change is of, or "".
-const std::string& vdevice_of(const Store::Change& change) {
-  static const std::string kNone;
-  if (const auto* vdev = std::get_if<StoredVdev>(&change)) return vdev->spec.name;
-  if (const auto* forgotten = std::get_if<Store::Forgotten>(&change)) return forgotten->name;
-  return kNone;
+// The id of the vdevice that a change is of, or 0.
+uint64_t vdevice_of(const Store::Change& change) {
+  if (const auto* vdev = std::get_if<StoredVdev>(&change)) return vdev->id;
+  if (const auto* forgotten = std::get_if<Store::Forgotten>(&change)) return forgotten->id;
+  if (const auto* made = std::get_if<Store::Replacement>(&change)) return made->vdev.id;
+  return 0;
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::future<Result<void>> StoreThread::write(Store::Change change) {
   std::future<Result<void>> written;
   {
     const std::lock_guard lock(mutex_);
-    later_.erase(vdevice_of(change));
+    if (const uint64_t vdevice = vdevice_of(change); vdevice != 0) later_.erase(vdevice);
     changes_.push_back(std::move(change));
     written = promises_.emplace_back().get_future();
   }
@@ -79,8 +79,8 @@ void StoreThread::run() {
 }
 
 void StoreThread::try_again(Store::Change change, const base::Error& error) {
-  const std::string vdevice = vdevice_of(change);
-  spdlog::error("vdevice {}: {}", vdevice, error.message());
+  const uint64_t vdevice = vdevice_of(change);
+  spdlog::error("vdevice id:{}: {}", vdevice, error.message());
   if (ends_) return;
   if (later_.empty()) due_ = Clock::now() + kRetryDelay;
   later_.emplace(vdevice, std::move(change));  // unless there is a newer one

@@ -45,7 +45,7 @@ class StoreThread {
   std::condition_variable wake_;
   std::vector<Store::Change> changes_;
   std::vector<std::promise<base::Result<void>>> promises_;  // one for each of changes_
-  std::map<std::string, Store::Change> later_;              // by vdevice
+  std::map<uint64_t, Store::Change> later_;                 // by vdevice; 0: ids
   Clock::time_point due_;                                   // of what is in later_
   bool ends_ = false;
   std::thread thread_;

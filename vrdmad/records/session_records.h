@@ -13,8 +13,10 @@
 
 namespace vrdma::vrdmad {
 
+// Earlier daemons had 64 bytes for a name: in their files `vdevice` is 0.
 struct Who {
-  char vdevice[64];
+  char name[56];     // of the vdevice, for people: its beginning
+  uint64_t vdevice;  // its id
   uint64_t node_guid;
   rdma::Peer process;
   uint32_t session;  // id of the context

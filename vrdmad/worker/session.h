@@ -89,7 +89,7 @@ class Session final : private transport::Runnable,
   void end(bool malformed);
   [[nodiscard]] int resume(const ipc::Request& request);
   void go_on_at(Talk* fresh);
-  [[nodiscard]] std::string name() const { return "vdevice " + vdevice_->device.name; }
+  [[nodiscard]] std::string name() const { return "vdevice " + vdevice_->label; }
 
   // session_hello.cc
   int probe(Answer* answer);

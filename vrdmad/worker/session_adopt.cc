@@ -19,14 +19,14 @@ Result<Who> who_of(const SessionFile& file) {
   Who who{};
   if (const auto records = file.all(Stored::kWho); records.empty() || !read(records[0], &who))
     return fail(EINVAL, "nothing is known of it");
-  who.vdevice[sizeof who.vdevice - 1] = '\0';
+  who.name[sizeof who.name - 1] = '\0';
   return who;
 }
 
 std::optional<SessionSummary> summary_of(const SessionFile& file) {
   const auto who = who_of(file);
   if (!who) return {};
-  return SessionSummary{who->vdevice, who->netns, who->node_guid,
+  return SessionSummary{who->vdevice, who->name,  who->netns,      who->node_guid,
                         who->session, who->epoch, who->process.pid};
 }
 

@@ -138,7 +138,8 @@ std::unique_ptr<SessionJournal> SessionJournal::begin(const std::string& path,
   const Vdevice& vdevice = objects.vdevice();
   const rdma::Context& context = objects.context();
   Who who{};
-  vdevice.device.name.copy(who.vdevice, sizeof who.vdevice - 1);
+  who.vdevice = vdevice.id;
+  vdevice.device.name.copy(who.name, sizeof who.name - 1);
   who.node_guid = vdevice.device.node_guid;
   who.netns = vdevice.netns;
   who.process = context.process->peer();

@@ -24,6 +24,7 @@ namespace vrdma::vrdmad {
 
 // Whose session a file tells of.
 struct SessionSummary {
+  uint64_t vdevice_id = 0;  // 0: of a daemon that knew vdevices by name
   std::string vdevice;
   uint64_t netns = 0;  // cookie of the vdevice's namespace
   uint64_t node_guid = 0;

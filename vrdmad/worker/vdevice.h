@@ -51,6 +51,8 @@ struct SessionSettings {
 // Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs
 // have it open; `gone` is then set and all that is left to them is to destroy their objects.
 struct Vdevice {
+  uint64_t id = 0;
+  std::string label;  // what the log calls it
   rdma::Device device;
   provisioning::Ledger ledger;
   provisioning::Permissions permissions;

@@ -46,7 +46,7 @@ base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& setti
 
 Worker::~Worker() {
   call([this] {
-    for (auto& [name, vdevice] : vdevices_) vdevice->sessions.clear();
+    for (auto& [id, vdevice] : vdevices_) vdevice->sessions.clear();
     vdevices_.clear();
   });
   loop_->stop();
@@ -69,6 +69,8 @@ void Worker::add(VdeviceSetup given) {
           delete gone;
           if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
         });
+    vdevice->id = setup.id;
+    vdevice->label = setup.label;
     vdevice->permissions = setup.permissions;
     vdevice->gsi = std::move(setup.gsi);
     vdevice->netns = setup.netns;
@@ -83,13 +85,13 @@ void Worker::add(VdeviceSetup given) {
     vdevice->ibdev = setup.ibdev;
     vdevice->no_direct = setup.no_direct;
     vdevice->apply_limits(setup.limited);
-    vdevices_.emplace(setup.name, std::move(vdevice));
+    vdevices_.emplace(setup.id, std::move(vdevice));
   });
 }
 
-void Worker::remove(const std::string& name) {
+void Worker::remove(uint64_t id) {
   call([&] {
-    const auto it = vdevices_.find(name);
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
     const std::shared_ptr<Vdevice> vdevice = it->second;
     vdevices_.erase(it);
@@ -101,9 +103,9 @@ void Worker::remove(const std::string& name) {
   });
 }
 
-void Worker::set_port(const std::string& name, PortStatus status) {
-  loop_->post([this, name, status] {
-    const auto it = vdevices_.find(name);
+void Worker::set_port(uint64_t id, PortStatus status) {
+  loop_->post([this, id, status] {
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;
     const bool changed = device.port_active != status.active;
@@ -117,9 +119,9 @@ void Worker::set_port(const std::string& name, PortStatus status) {
   });
 }
 
-void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
-  loop_->post([this, name, gids = std::move(gids)]() mutable {
-    const auto it = vdevices_.find(name);
+void Worker::set_gids(uint64_t id, std::vector<verbs::Gid> gids) {
+  loop_->post([this, id, gids = std::move(gids)]() mutable {
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;
     if (device.gids == gids) return;
@@ -128,16 +130,15 @@ void Worker::set_gids(const std::string& name, std::vector<verbs::Gid> gids) {
   });
 }
 
-void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files,
-                   const std::set<std::string>& later) {
+void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>& later) {
   call([&] {
-    for (const auto& [name, vdevice] : vdevices_)
+    for (const auto& [id, vdevice] : vdevices_)
       vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
     KnownFiles known;
-    for (auto& file : files) {
+    for (auto& [id, file] : found) {
       const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
-      const auto it = vdevices_.find(of.vdevice);
+      const auto it = vdevices_.find(id);
       if (it == vdevices_.end() || it->second->netns != of.netns ||
           it->second->device.node_guid != of.node_guid) {
         spdlog::warn(
@@ -146,14 +147,15 @@ void Worker::adopt(std::vector<std::unique_ptr<SessionFile>> files,
             of.vdevice, of.pid);
         continue;
       }
+      const std::string& label = it->second->label;
       auto session =
           Session::adopt(std::move(file), it->second, known, runner_, settings_, &Worker::forget);
       if (!session) {
-        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", of.vdevice,
+        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label,
                      of.pid, session.error().message());
         continue;
       }
-      spdlog::info("vdevice {}: took over the session of process {}", of.vdevice, of.pid);
+      spdlog::info("vdevice {}: took over the session of process {}", label, of.pid);
       if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
         (*session)->pay(std::move(*room));
       adopted.push_back(session->get());
@@ -207,9 +209,9 @@ struct Worker::Waiting {
 };
 
 // In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
-void Worker::accept(const std::string& name, Arrival arrival) {
-  loop_->post([this, name, waiting = std::make_shared<Waiting>(std::move(arrival))] {
-    const auto it = vdevices_.find(name);
+void Worker::accept(uint64_t id, Arrival arrival) {
+  loop_->post([this, id, waiting = std::make_shared<Waiting>(std::move(arrival))] {
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
     it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
       begin_session(vdevice.lock(), std::move(waiting->arrival));
@@ -226,9 +228,9 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arri
   vdevice->sessions.push_back(std::move(*session));
 }
 
-VdeviceUse Worker::use(const std::string& name) {
+VdeviceUse Worker::use(uint64_t id) {
   return call([&]() -> VdeviceUse {
-    const auto it = vdevices_.find(name);
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return {};
     Vdevice& vdevice = *it->second;
     VdeviceUse use;
@@ -245,12 +247,12 @@ VdeviceUse Worker::use(const std::string& name) {
   });
 }
 
-VdeviceUse Worker::use_of_all(const std::string& name) {
+VdeviceUse Worker::use_of_all(uint64_t id) {
   constexpr size_t kBuckets = 1024;  // of the table, each about a queue pair
   VdeviceUse of_qps;
   size_t next = 0, buckets = 0;
   const auto count_some = [&] {
-    const auto it = vdevices_.find(name);
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return false;
     const auto& qps = it->second->device.qps;
     if (std::exchange(buckets, qps.bucket_count()) != buckets) {  // each has another place
@@ -268,39 +270,37 @@ VdeviceUse Worker::use_of_all(const std::string& name) {
   };
   while (call(count_some)) {
   }
-  VdeviceUse all = use(name);
+  VdeviceUse all = use(id);
   all.qps_by_state = of_qps.qps_by_state;
   all.links_direct = of_qps.links_direct;
   all.links_mediated = of_qps.links_mediated;
   return all;
 }
 
-base::Result<void> Worker::check_limits(const std::string& name,
+base::Result<void> Worker::check_limits(uint64_t id,
                                         const std::vector<provisioning::Setting>& limits) {
   return call([&]() -> base::Result<void> {
-    const auto it = vdevices_.find(name);
-    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    const auto it = vdevices_.find(id);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "the vdevice has gone");
     return it->second->ledger.check_limits(limits);
   });
 }
 
-base::Result<void> Worker::set_limits(const std::string& name,
-                                      const std::vector<provisioning::Setting>& limits,
+base::Result<void> Worker::set_limits(uint64_t id, const std::vector<provisioning::Setting>& limits,
                                       bool limited) {
   return call([&]() -> base::Result<void> {
-    const auto it = vdevices_.find(name);
-    if (it == vdevices_.end()) return base::fail(ENOENT, "there is no vdevice " + name);
+    const auto it = vdevices_.find(id);
+    if (it == vdevices_.end()) return base::fail(ENOENT, "the vdevice has gone");
     if (auto set = it->second->ledger.set_limits(limits); !set) return set;
     it->second->apply_limits(limited);
     return {};
   });
 }
 
-std::map<std::string, std::vector<provisioning::Row>> Worker::use_by_cgroup(
-    const std::string& name) {
+std::map<std::string, std::vector<provisioning::Row>> Worker::use_by_cgroup(uint64_t id) {
   return call([&] {
     std::map<std::string, std::vector<provisioning::Row>> all;
-    const auto it = vdevices_.find(name);
+    const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return all;
     for (const auto& [path, known] : it->second->cgroups) {
       const auto pool = known.lock();

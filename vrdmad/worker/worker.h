@@ -13,6 +13,8 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -24,7 +26,8 @@ namespace vrdma::vrdmad {
 
 // What a vdevice is made with; all of it was checked.
 struct VdeviceSetup {
-  std::string name, tenant, fabric;
+  uint64_t id = 0;
+  std::string name, label, tenant, fabric;
   uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
   provisioning::Ledger ledger;
@@ -68,31 +71,32 @@ class Worker {
   // Control thread. The first four do not wait for the worker; it takes all in the order of the
   // calls, so that a session that is accepted finds what was set before.
   void add(VdeviceSetup setup);
-  void set_port(const std::string& name, PortStatus status);
-  void set_gids(const std::string& name, std::vector<verbs::Gid> gids);
-  void accept(const std::string& name, Arrival arrival);
-  // Takes over the sessions of a dead daemon, of vdevices that are there; waits. Those of the
-  // fabrics `later` come with another call: until then their programs are told to wait.
-  void adopt(std::vector<std::unique_ptr<SessionFile>> files, const std::set<std::string>& later);
+  void set_port(uint64_t id, PortStatus status);
+  void set_gids(uint64_t id, std::vector<verbs::Gid> gids);
+  void accept(uint64_t id, Arrival arrival);
+  // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
+  // waits. Those of the fabrics `later` come with another call: until then their programs are told
+  // to wait.
+  using FoundSession = std::pair<uint64_t, std::unique_ptr<SessionFile>>;
+  void adopt(std::vector<FoundSession> found, const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
-  void remove(const std::string& name);  // when it returns, no new work of it is executed
+  void remove(uint64_t id);  // when it returns, no new work of it is executed
   // Without what only a walk over its queue pairs tells: their states and links, direct traffic.
-  [[nodiscard]] VdeviceUse use(const std::string& name);
+  [[nodiscard]] VdeviceUse use(uint64_t id);
   // With it; the worker serves others in between.
-  [[nodiscard]] VdeviceUse use_of_all(const std::string& name);
+  [[nodiscard]] VdeviceUse use_of_all(uint64_t id);
   // Does not wait: see base::EventLoop::longest_pass().
   [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
   // What set_limits() would say, without doing it.
-  [[nodiscard]] base::Result<void> check_limits(const std::string& name,
+  [[nodiscard]] base::Result<void> check_limits(uint64_t id,
                                                 const std::vector<provisioning::Setting>& limits);
   // `limited`: all it does is mediated, and paced.
-  [[nodiscard]] base::Result<void> set_limits(const std::string& name,
+  [[nodiscard]] base::Result<void> set_limits(uint64_t id,
                                               const std::vector<provisioning::Setting>& limits,
                                               bool limited);
   // What its sessions use, by the control groups of their processes.
-  [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(
-      const std::string& name);
+  [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(uint64_t id);
 
  private:
   explicit Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings)
@@ -123,7 +127,7 @@ class Worker {
     size_t vdevices = 0;
   };
   std::map<std::string, FabricEntry> fabrics_;
-  std::map<std::string, std::shared_ptr<Vdevice>> vdevices_;
+  std::unordered_map<uint64_t, std::shared_ptr<Vdevice>> vdevices_;  // by id
 };
 
 }  // namespace vrdma::vrdmad

@@ -109,7 +109,7 @@ TEST_F(ClientTest, thousands_of_vdevices_are_answered_for) {
   spec.netdev = "eth0";
   for (size_t i = 0; i < kVdevices; ++i) {
     spec.name = "a-vdevice-" + std::to_string(i);
-    ASSERT_TRUE(backend_->create_vdev(spec));
+    ASSERT_TRUE(backend_->create_vdev(spec, false));
   }
   backend_->add_counters(kRows);
   const auto counters = client_.counters("");
@@ -132,7 +132,7 @@ TEST_F(ClientTest, names_that_a_tenant_chose_do_no_harm) {
   vrdmad::VdevSpec spec;
   spec.name = "red0";
   spec.netdev = "e\xff\x1b[2J";
-  ASSERT_TRUE(backend_->create_vdev(spec));
+  ASSERT_TRUE(backend_->create_vdev(spec, false));
   const std::string shown = "e\\xff\\x1b[2J";
   EXPECT_EQ(client_.get_vdev("red0").value().netdev(), shown);
   EXPECT_EQ(client_.list_vdevs().value().at(0).netdev(), shown);
@@ -207,6 +207,7 @@ TEST_F(ClientTest, an_error_arrives_unchanged) {
   create("red0");
   v1::CreateVdevRequest request;
   request.set_name("red0");
+  request.set_netns("a");
   expect_error(client_.create_vdev(request), EEXIST, "vdevice red0 exists already");
   request.set_name("x");
   request.set_netns("missing");

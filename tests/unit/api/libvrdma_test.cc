@@ -49,6 +49,12 @@ TEST_F(LibvrdmaTest, everything_that_is_said_arrives) {
   spec.quota_count = 2;
   spec.allow = allow;
   spec.allow_count = 1;
+  const vrdma_label labels[] = {{"pod", "red-0"}, {"container", "c0ffee"}};
+  spec.labels = labels;
+  spec.label_count = 2;
+  spec.owner_pid = 42;
+  spec.owner_start_time = 7;
+  spec.end_with_owner = 1;
   ASSERT_EQ(vrdma_create_vdevice(&spec), 0) << vrdma_last_error();
 
   size_t count = 0;
@@ -78,6 +84,15 @@ TEST_F(LibvrdmaTest, everything_that_is_said_arrives) {
   EXPECT_EQ(red.quota[1].limit, VRDMA_NO_LIMIT);
   ASSERT_EQ(red.allowed_count, 1U);
   EXPECT_THAT(red.allowed[0], StrEq("raw-packet"));
+  EXPECT_EQ(red.id, 1U);
+  ASSERT_EQ(red.label_count, 2U);
+  EXPECT_THAT(red.labels[0].key, StrEq("container"));
+  EXPECT_THAT(red.labels[0].value, StrEq("c0ffee"));
+  EXPECT_THAT(red.labels[1].key, StrEq("pod"));
+  EXPECT_EQ(red.owner_pid, 42U);
+  EXPECT_EQ(red.owner_start_time, 7U);
+  EXPECT_EQ(red.owner_ended, 0);
+  EXPECT_EQ(red.end_with_owner, 1);
   vrdma_free_vdevice_list(list);
   vrdma_free_vdevice_list(nullptr);
 }
@@ -97,6 +112,29 @@ TEST_F(LibvrdmaTest, the_short_form_takes_this_threads_namespace) {
   EXPECT_EQ(named.st_ino, own.st_ino);
   vrdma_free_vdevice_list(list);
   EXPECT_EQ(ibv_destroy_virtual_ibdev("red0"), 0);
+}
+
+TEST_F(LibvrdmaTest, a_name_means_the_vdevice_of_the_callers_namespace) {
+  vrdma_vdevice_spec elsewhere = VRDMA_VDEVICE_SPEC_INIT;
+  elsewhere.name = "mlx5_0";
+  elsewhere.netdev = "eth0";
+  elsewhere.netns = "blue";
+  const vrdma_limit limit{"qp", 9};
+  ASSERT_EQ(vrdma_create_vdevice(&elsewhere), 0) << vrdma_last_error();
+  elsewhere.if_absent = 1;
+  EXPECT_EQ(vrdma_create_vdevice(&elsewhere), 0) << vrdma_last_error();
+  EXPECT_EQ(ibv_provision_resources("mlx5_0", &limit, 1), 0) << "no other has the name";
+  ASSERT_EQ(ibv_create_virtual_ibdev(nullptr, "eth0", "mlx5_0"), 0) << vrdma_last_error();
+  const vrdma_limit own{"qp", 5};
+  EXPECT_EQ(ibv_provision_resources("mlx5_0", &own, 1), 0) << vrdma_last_error();
+  EXPECT_EQ(backend_->get_vdev("blue/mlx5_0")->quota[0].limit, 9U);
+  EXPECT_EQ(backend_->get_vdev("id:2")->quota[0].limit, 5U);
+  EXPECT_EQ(ibv_destroy_virtual_ibdev("mlx5_0"), 0) << vrdma_last_error();
+  EXPECT_EQ(backend_->get_vdev("mlx5_0")->netns, "blue");
+  elsewhere.netns = "green";
+  ASSERT_EQ(vrdma_create_vdevice(&elsewhere), 0);
+  expect_error(ibv_destroy_virtual_ibdev("mlx5_0"), ENOTUNIQ, "several vdevices");
+  EXPECT_EQ(ibv_destroy_virtual_ibdev("green/mlx5_0"), 0) << vrdma_last_error();
 }
 
 TEST_F(LibvrdmaTest, errors_are_an_errno_and_a_sentence) {

@@ -37,6 +37,13 @@ v1::Vdev red0() {
   bytes.set_limit(~uint64_t{0});
   vdev.add_allowed("raw-packet");
   vdev.set_limited(true);
+  vdev.set_id(41);
+  vdev.mutable_owner()->set_pid(4711);
+  vdev.mutable_owner()->set_start_time(99);
+  vdev.mutable_owner()->set_boot_id("b");
+  vdev.mutable_owner()->set_ended(true);
+  (*vdev.mutable_labels())["pod"] = "red-0";
+  (*vdev.mutable_labels())["app"] = "red";
   return vdev;
 }
 
@@ -99,6 +106,18 @@ TEST(Output, json_has_every_field) {
   "addresses": [],
   "addresses_ignored": 0,
   "reached": [],
+  "id": 41,
+  "owner": {
+    "pid": 4711,
+    "start_time": 99,
+    "boot_id": "b",
+    "ended": true
+  },
+  "end_with_owner": false,
+  "labels": {
+    "app": "red",
+    "pod": "red-0"
+  },
   "lost": ""
 }
 )");
@@ -114,6 +133,7 @@ TEST(Output, show) {
             "    parent         soft\n"
             "    tenant         red\n"
             "    fabric         shared\n"
+            "    id             41\n"
             "    netns          pid:7 (cookie 4026532000)\n"
             "    netdev         eth0 (index 2)\n"
             "    node guid      0211:22ff:fe33:4455\n"
@@ -122,6 +142,9 @@ TEST(Output, show) {
             "    sessions       3\n"
             "    traffic        mediated, for it is limited\n"
             "    allowed        raw-packet\n"
+            "    owner          process 4711, which has ended\n"
+            "    label          app=red\n"
+            "    label          pod=red-0\n"
             "    gid 0          fe80::1 (RoCE v2)\n"
             "    qp             2 of 64\n"
             "    mr_bytes       0 of max\n");

@@ -11,6 +11,7 @@ v1::Counter counter(const std::string& scope, const std::string& name, uint64_t 
   made.set_name(name);
   made.set_value(value);
   made.set_tenant("red");
+  if (scope.size() == 1) made.set_vdev_id(static_cast<uint64_t>(scope[0]));
   return made;
 }
 
@@ -40,10 +41,28 @@ TEST(Top, rates_by_who_executes_the_busiest_first) {
   EXPECT_EQ(rows[1].sessions, 4U);
 }
 
-TEST(Top, another_vdevice_of_the_same_name_begins_at_nothing) {
+TEST(Top, the_same_vdevice_of_another_daemon_begins_at_nothing) {
   const auto rows = top_rows({counter("a", "work_requests_direct", 1000)},
                              {counter("a", "work_requests_direct", 10)}, 1);
   EXPECT_EQ(rows[0].direct.requests, 10);
+}
+
+TEST(Top, vdevices_of_one_name_are_apart) {
+  auto red = counter("a", "work_requests_direct", 1000), blue = red, later = red;
+  red.set_netns("red");
+  blue.set_vdev_id(7);
+  blue.set_netns("blue");
+  later.set_vdev_id(8);
+  later.set_value(1002);
+  auto more = red;
+  more.set_value(1005);
+  const auto rows = top_rows({red, blue}, {more, blue, later}, 1);
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].netns, "blue");
+  EXPECT_EQ(rows[0].direct.requests, 0);
+  EXPECT_EQ(rows[1].direct.requests, 1002) << "one that was made meanwhile";
+  EXPECT_EQ(rows[2].netns, "red");
+  EXPECT_EQ(rows[2].direct.requests, 5);
 }
 
 TEST(Top, numbers_are_short) {

@@ -181,11 +181,11 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions         7"));
   EXPECT_THAT(run({"stats"}).out, HasSubstr("admin_clients"));
   EXPECT_EQ(run({"conn", "list", "red0"}).out,
-            "VDEVICE  TENANT     TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
-            "red0     vdev/red0  tcp   LISTEN       *:7471         -                  -    -\n"
-            "red0     vdev/red0  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
+            "VDEVICE  TENANT  TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
+            "red0     vdev/1  tcp   LISTEN       *:7471         -                  -    -\n"
+            "red0     vdev/1  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
   EXPECT_THAT(run({"conn", "list", "-o", "json"}).out,
-              AllOf(StartsWith("[\n  {\n    \"vdev\": \"blue0\""),
+              AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
   EXPECT_EQ(run({"conn", "stats", "red0"}).out,
             "SCOPE  COUNTER      VALUE\n"
@@ -202,7 +202,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
             "CGROUP    VDEVICE  KIND  USED\n"
             "/lo/red0  red0     qp       2\n");
   EXPECT_THAT(run({"quota", "show", "--cgroup", "-o", "json"}).out,
-              StartsWith("[\n  {\n    \"cgroup\": \"/lo/blue0\""));
+              StartsWith("[\n  {\n    \"cgroup\": \"/lo/red0\""));
   EXPECT_EQ(run({"vdev", "create", "raw0", "--netns", "a", "--netdev", "eth0", "--allow",
                  "raw-packet,frogs", "--allow", "toads"})
                 .status,
@@ -220,7 +220,7 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   const auto try_create = [](const char* name, const char* netns, const char* dev) {
     return std::vector<std::string>{"vdev", "create", name, "--netns", netns, "--netdev", dev};
   };
-  expect_failure(try_create("red0", "a", "eth0"), 1, "vdevice red0 exists already");
+  expect_failure(try_create("red0", "/proc/self/ns/net", "eth0"), 1, "vdevice red0 exists already");
   expect_failure(try_create("x", "missing", "eth0"), 1, "netns missing: No such file");
   expect_failure(try_create("x", "a", "missing"), 1, "netns a has no netdev missing");
   expect_failure({"vdev", "show", "x"}, 1, "no vdevice is named x");
@@ -233,6 +233,60 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
   expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
   expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");
+}
+
+TEST_F(Vrdmactl, tells_vdevices_of_one_name_apart) {
+  start_daemon();
+  const auto create_in = [&](const char* netns, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{"vdev", "create", "mlx5_0", "--netns", netns, "--netdev", "e"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  EXPECT_EQ(create_in("red", {"--owner", "42", "--end-with-owner", "--label", "pod=a", "--label",
+                              "note=x=y"})
+                .status,
+            0);
+  EXPECT_THAT(run({"quota", "show", "mlx5_0"}).out, HasSubstr("\nmlx5_0   qp "));
+  EXPECT_EQ(create_in("blue").status, 0);
+  EXPECT_THAT(run({"quota", "show"}).out,
+              AllOf(HasSubstr("\nred/mlx5_0   qp "), HasSubstr("\nblue/mlx5_0  qp ")));
+  EXPECT_THAT(run({"quota", "show", "red/mlx5_0"}).out, HasSubstr("\nmlx5_0   qp "));
+  EXPECT_THAT(run({"gid", "list"}).out, HasSubstr("\nblue/mlx5_0      0"));
+  EXPECT_THAT(run({"conn", "list"}).out, HasSubstr("\nred/mlx5_0   vdev/1  tcp"));
+  EXPECT_THAT(run({"quota", "show", "--cgroup"}).out, HasSubstr("  red/mlx5_0   qp"));
+  EXPECT_THAT(run({"stats"}).out,
+              AllOf(HasSubstr("\nred/mlx5_0   sessions"), HasSubstr("\nblue/mlx5_0  sessions")));
+  EXPECT_THAT(run({"stats", "blue/mlx5_0"}).out, HasSubstr("\nmlx5_0  sessions"));
+  EXPECT_THAT(run({"stats", "-o", "json"}).out,
+              AllOf(HasSubstr("\"vdev_id\": 2"), HasSubstr("\"netns\": \"blue\"")));
+  EXPECT_THAT(run({"vdev", "list"}).out, HasSubstr("\nmlx5_0  ACTIVE  blue"));
+  EXPECT_THAT(run({"vdev", "show", "red/mlx5_0"}).out,
+              AllOf(HasSubstr("\n    id             1\n"),
+                    HasSubstr("\n    owner          process 42, with which it ends\n"),
+                    HasSubstr("\n    label          note=x=y\n    label          pod=a\n")));
+  EXPECT_THAT(run({"vdev", "show", "red/mlx5_0", "-o", "json"}).out,
+              AllOf(HasSubstr("\"owner\": {\n      \"pid\": 42"),
+                    HasSubstr("\"end_with_owner\": true"), HasSubstr("\"note\": \"x=y\"")));
+  EXPECT_THAT(run({"vdev", "show", "blue/mlx5_0", "-o", "json"}).out,
+              AllOf(HasSubstr("\"owner\": null"), HasSubstr("\"labels\": {}")));
+  EXPECT_THAT(run({"top", "--once", "--interval", "0.05"}).out, HasSubstr("\nred/mlx5_0 "));
+  expect_failure({"vdev", "show", "mlx5_0"}, 1, "several vdevices are named mlx5_0");
+  EXPECT_EQ(create_in("blue").status, 1);
+  EXPECT_EQ(create_in("blue", {"--if-absent"}).status, 0);
+  EXPECT_EQ(run({"vdev", "delete", "red/mlx5_0"}).status, 0);
+  EXPECT_THAT(run({"vdev", "show", "mlx5_0"}).out, HasSubstr("\n    id             2\n"));
+}
+
+TEST_F(Vrdmactl, complains_of_owners_and_labels_that_are_none) {
+  const auto create = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"vdev", "create", "x", "--netns", "a", "--netdev", "e"});
+    return more;
+  };
+  EXPECT_EQ(run(create({"--owner", "0"})).status, 2);
+  EXPECT_EQ(run(create({"--owner", "self"})).status, 2);
+  expect_failure(create({"--end-with-owner"}), 2, "--end-with-owner requires --owner");
+  expect_failure(create({"--label", "pod"}), 1, "label 'pod' is not KEY=VALUE");
+  expect_failure(create({"--label", "a=1", "--label", "a=2"}), 1, "label 'a' is given twice");
 }
 
 TEST_F(Vrdmactl, sets_and_shows_budgets) {
@@ -356,6 +410,10 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"vdev", ""}), "create list show delete\n");
   EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 red0\n");
   EXPECT_EQ(complete({"-o", "json", "quota", "set", "r"}), "red0\n");
+  ASSERT_EQ(run({"vdev", "create", "red0", "--netns", "other", "--netdev", "lo"}).status, 0);
+  EXPECT_EQ(complete({"vdev", "show", ""}), "blue0 /proc/self/ns/net/red0 other/red0\n");
+  EXPECT_EQ(complete({"exec", "other/"}), "other/red0\n");
+  EXPECT_EQ(complete({"vdev", "create", "x", "--end"}), "--end-with-owner\n");
   EXPECT_EQ(complete({"vdev", "create", "x", "--net"}), "--netns --netdev\n");
   EXPECT_EQ(complete({"-o", ""}), "table json\n");
   EXPECT_EQ(complete({"stats", "d"}), "daemon\n");

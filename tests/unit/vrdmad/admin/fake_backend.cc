@@ -40,23 +40,30 @@ base::Result<void> apply(VdevInfo& vdev, const std::vector<QuotaSetting>& quota)
 
 base::Result<VdevInfo> FakeBackend::find(const std::string& name) const {
   if (failure_.code() != 0) return base::pass(failure_);
-  const auto it = vdevs_.find(name);
-  if (it == vdevs_.end()) return base::fail(ENOENT, "no vdevice is named " + name);
-  return it->second;
+  std::vector<const VdevInfo*> found;
+  for (const auto& [id, vdev] : vdevs_)
+    if (name == vdev.name || name == vdev.netns + "/" + vdev.name ||
+        name == "id:" + std::to_string(id))
+      found.push_back(&vdev);
+  if (found.empty()) return base::fail(ENOENT, "no vdevice is named " + name);
+  if (found.size() > 1) return base::fail(ENOTUNIQ, "several vdevices are named " + name);
+  return *found[0];
 }
 
-base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
+base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec, bool if_absent) {
   return on_loop([&]() -> base::Result<VdevInfo> {
     if (failure_.code() != 0) return base::pass(failure_);
-    if (vdevs_.count(spec.name) != 0)
-      return base::fail(EEXIST, "vdevice " + spec.name + " exists already");
+    auto existing = find(spec.netns + "/" + spec.name);
+    if (existing && if_absent) return existing;
+    if (existing) return base::fail(EEXIST, "vdevice " + spec.name + " exists already");
     if (spec.netns == "missing") return base::fail(ENOENT, "netns missing: No such file");
     if (spec.netdev == "missing") return base::fail(ENODEV, "netns a has no netdev missing");
     if (spec.parent != "soft") return base::fail(ENODEV, "no parent is named " + spec.parent);
     VdevInfo vdev;
+    vdev.id = next_id_++;
     vdev.name = spec.name;
     vdev.parent = spec.parent;
-    vdev.tenant = spec.tenant.empty() ? "vdev/" + spec.name : spec.tenant;
+    vdev.tenant = spec.tenant.empty() ? "vdev/" + std::to_string(vdev.id) : spec.tenant;
     vdev.fabric = spec.fabric.empty() ? vdev.tenant : spec.fabric;
     vdev.netns = spec.netns;
     vdev.netns_cookie = cookie_of(spec.netns);
@@ -70,21 +77,24 @@ base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec) {
     vdev.quota = {{"qp", 2, 64}, {"mr", 0, 128}, {"mr_bytes", 0, uint64_t{1} << 34}};
     vdev.allowed = spec.allow;
     vdev.no_direct = spec.no_direct;
+    vdev.owner = spec.owner;
+    vdev.end_with_owner = spec.end_with_owner;
+    vdev.labels = spec.labels;
     if (auto applied = apply(vdev, spec.quota); !applied)
       return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
-    vdevs_[vdev.name] = vdev;
+    vdevs_[vdev.id] = vdev;
     tell({WatchEvent::Type::kAdded, vdev, "created"});
     return vdev;
   });
 }
 
-base::Result<void> FakeBackend::delete_vdev(const std::string& name) {
-  return on_loop([&]() -> base::Result<void> {
+base::Result<VdevKey> FakeBackend::delete_vdev(const std::string& name) {
+  return on_loop([&]() -> base::Result<VdevKey> {
     auto vdev = find(name);
     if (!vdev) return base::pass(std::move(vdev).error());
-    vdevs_.erase(name);
+    vdevs_.erase(vdev->id);
     tell({WatchEvent::Type::kRemoved, *vdev, "deleted"});
-    return {};
+    return VdevKey{vdev->id, vdev->name, vdev->netns};
   });
 }
 
@@ -95,7 +105,7 @@ base::Result<VdevInfo> FakeBackend::get_vdev(const std::string& name) {
 std::vector<VdevInfo> FakeBackend::list_vdevs() {
   return on_loop([&] {
     std::vector<VdevInfo> vdevs;
-    for (const auto& [name, vdev] : vdevs_) vdevs.push_back(vdev);
+    for (const auto& [id, vdev] : vdevs_) vdevs.push_back(vdev);
     std::reverse(vdevs.begin(), vdevs.end());  // the order is the service's business
     return vdevs;
   });
@@ -107,7 +117,7 @@ base::Result<VdevInfo> FakeBackend::set_quota(const std::string& name,
     auto vdev = find(name);
     if (!vdev) return vdev;
     if (auto applied = apply(*vdev, quota); !applied) return base::pass(std::move(applied).error());
-    vdevs_[name] = *vdev;
+    vdevs_[vdev->id] = *vdev;
     tell({WatchEvent::Type::kChanged, *vdev, "quota changed"});
     return vdev;
   });
@@ -142,12 +152,13 @@ std::vector<BudgetInfo> FakeBackend::list_budgets(BudgetSpec::Scope scope) {
 
 base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<CgroupRow>> {
-    if (!vdev.empty())
-      if (auto found = find(vdev); !found) return base::pass(std::move(found.error()));
+    auto only = vdev.empty() ? VdevInfo() : find(vdev);
+    if (!only) return base::pass(std::move(only.error()));
     std::vector<CgroupRow> all;
-    for (const auto& [name, one] : vdevs_)
-      if (vdev.empty() || vdev == name)
-        all.push_back({"/" + one.netdev + "/" + name, name, {{"qp", 2, 0}}});
+    for (const auto& [id, one] : vdevs_)
+      if (vdev.empty() || only->id == id)
+        all.push_back(
+            {"/" + one.netdev + "/" + one.name, {id, one.name, one.netns}, {{"qp", 2, 0}}});
     return all;
   });
 }
@@ -159,14 +170,26 @@ std::vector<ParentInfo> FakeBackend::list_parents() {
   });
 }
 
-std::vector<CounterRow> FakeBackend::counters() {
-  return on_loop([&] {
-    std::vector<CounterRow> rows = {{"daemon", "vdevices", vdevs_.size()}};
-    for (const auto& [name, vdev] : vdevs_) {
-      rows.push_back({name, "sessions", 7});
-      rows.push_back({name, "cm_sent_req", 5});
+base::Result<std::vector<CounterRow>> FakeBackend::counters(const std::string& scope) {
+  return on_loop([&]() -> base::Result<std::vector<CounterRow>> {
+    const bool all = scope.empty(), daemon = scope == "daemon";
+    if (scope.rfind("tenant/", 0) == 0)
+      return base::fail(ENOENT, "there is no tenant '" + scope.substr(7) + "' with vdevices");
+    auto only = all || daemon ? VdevInfo() : find(scope);
+    if (!only) return base::pass(std::move(only.error()));
+    std::vector<CounterRow> rows;
+    if (all || daemon) rows.push_back({"daemon", "vdevices", vdevs_.size()});
+    for (const auto& [id, vdev] : vdevs_) {
+      if (daemon || (!all && only->id != id)) continue;
+      const auto add = [&, number = id, &of = vdev](const char* name, uint64_t value,
+                                                    std::pair<std::string, std::string> label) {
+        rows.push_back(
+            {of.name, name, value, std::move(label), false, of.tenant, number, of.netns});
+      };
+      add("sessions", 7, {});
+      add("cm_sent_req", 5, {});
       for (int i = 0; i < more_counters_; ++i)
-        rows.push_back({name, "work_failed", UINT64_MAX, {"status", std::to_string(i)}});
+        add("work_failed", UINT64_MAX, {"status", std::to_string(i)});
     }
     return rows;
   });
@@ -174,13 +197,13 @@ std::vector<CounterRow> FakeBackend::counters() {
 
 base::Result<std::vector<ConnectionRow>> FakeBackend::list_connections(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<ConnectionRow>> {
-    if (!vdev.empty())
-      if (auto found = find(vdev); !found) return base::pass(std::move(found).error());
+    auto only = vdev.empty() ? VdevInfo() : find(vdev);
+    if (!only) return base::pass(std::move(only.error()));
     std::vector<ConnectionRow> rows;
-    for (const auto& [name, info] : vdevs_) {
-      if (!vdev.empty() && name != vdev) continue;
+    for (const auto& [id, info] : vdevs_) {
+      if (!vdev.empty() && only->id != id) continue;
       ConnectionRow row;
-      row.vdev = name;
+      row.vdev = {id, info.name, info.netns};
       row.tenant = info.tenant;
       row.state = "LISTEN";
       row.service = "tcp";
@@ -205,7 +228,7 @@ base::Result<std::vector<ConnectionRow>> FakeBackend::list_connections(const std
 
 std::shared_ptr<void> FakeBackend::watch(WatchCallback callback) {
   const uint64_t id = on_loop([&] {
-    for (const auto& [name, vdev] : vdevs_) callback({WatchEvent::Type::kAdded, vdev, "exists"});
+    for (const auto& [number, vdev] : vdevs_) callback({WatchEvent::Type::kAdded, vdev, "exists"});
     watches_[next_watch_] = std::move(callback);
     return next_watch_++;
   });

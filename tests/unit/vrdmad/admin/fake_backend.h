@@ -1,7 +1,8 @@
 // An AdminBackend without a daemon: vdevices are rows in a map, on a loop's thread, as in vrdmad.
 //
-// Names decide: "missing" netns gives ENOENT, "missing" netdev and parent ENODEV, a quota kind
-// "nonsense" EINVAL, a limit of "qp" below 2 EBUSY. There is no network behind it.
+// A name is unique in its netns, which is known by its text alone. Names decide: "missing" netns
+// gives ENOENT, "missing" netdev and parent ENODEV, a quota kind "nonsense" EINVAL, a limit of "qp"
+// below 2 EBUSY. There is no network behind it.
 #pragma once
 
 #include <future>
@@ -19,8 +20,8 @@ class FakeBackend final : public AdminBackend {
  public:
   explicit FakeBackend(base::EventLoop& loop) : loop_(loop) {}
 
-  base::Result<VdevInfo> create_vdev(const VdevSpec& spec) override;
-  base::Result<void> delete_vdev(const std::string& name) override;
+  base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
+  base::Result<VdevKey> delete_vdev(const std::string& name) override;
   base::Result<VdevInfo> get_vdev(const std::string& name) override;
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
@@ -31,7 +32,7 @@ class FakeBackend final : public AdminBackend {
   // One group for each vdevice, in one that is named as its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
-  std::vector<CounterRow> counters() override;
+  base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   // A listener and a connection for each vdevice.
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
@@ -60,7 +61,8 @@ class FakeBackend final : public AdminBackend {
 
   base::EventLoop& loop_;
   // The loop's thread only:
-  std::map<std::string, VdevInfo> vdevs_;
+  std::map<uint64_t, VdevInfo> vdevs_;
+  uint64_t next_id_ = 1;
   std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;

@@ -94,7 +94,14 @@ class MetricsTest : public testing::Test {
     server_ = MetricsServer::start(*loop_, "unix:" + path_, [] {
                 return std::vector<CounterRow>{
                     {"daemon", "vdevices", 1, {}, true},
-                    {"red0", "work_bytes", uint64_t{1} << 40, {"transport", "direct"}, false, "r"},
+                    {"red0",
+                     "work_bytes",
+                     uint64_t{1} << 40,
+                     {"transport", "direct"},
+                     false,
+                     "r",
+                     7,
+                     "n"},
                     {"tenant/r", "work_bytes", 7, {"transport", "direct"}, false, "r"}};
               }).value();
     control_ = std::thread([this] { loop_->run(); });
@@ -140,8 +147,9 @@ TEST_F(MetricsTest, answers_in_the_text_format) {
   EXPECT_THAT(answer, HasSubstr("text/plain; version=0.0.4"));
   EXPECT_THAT(answer, HasSubstr("# TYPE vrdma_vdevices gauge\nvrdma_vdevices 1\n"));
   EXPECT_THAT(answer, HasSubstr("# TYPE vrdma_work_bytes_total counter\n"));
-  EXPECT_THAT(answer, HasSubstr("vrdma_work_bytes_total{vdevice=\"red0\",tenant=\"r\","
-                                "transport=\"direct\"} 1099511627776\n"));
+  EXPECT_THAT(answer,
+              HasSubstr("vrdma_work_bytes_total{vdevice=\"red0\",netns=\"n\",id=\"7\",tenant=\"r\","
+                        "transport=\"direct\"} 1099511627776\n"));
   EXPECT_THAT(answer,
               HasSubstr("vrdma_tenant_work_bytes_total{tenant=\"r\",transport=\"direct\"} 7\n"));
 }

@@ -130,7 +130,7 @@ TEST_F(AdminServerTest, other_users_are_turned_away_and_counted) {
 TEST_F(AdminServerTest, ends_in_order_while_watchers_are_connected) {
   VdevSpec spec;
   spec.name = "red0";
-  ASSERT_TRUE(backend_->create_vdev(spec));
+  ASSERT_TRUE(backend_->create_vdev(spec, false));
   std::atomic<int> seen = 0;
   std::vector<std::thread> threads;
   std::vector<int> codes(3);
@@ -152,7 +152,7 @@ TEST_F(AdminServerTest, ends_in_order_while_watchers_are_connected) {
 TEST_F(AdminServerTest, a_watcher_that_goes_is_forgotten) {
   VdevSpec spec;
   spec.name = "red0";
-  ASSERT_TRUE(backend_->create_vdev(spec));
+  ASSERT_TRUE(backend_->create_vdev(spec, false));
   EXPECT_TRUE(connect().watch_vdevs([&](const v1::WatchEvent&) {
     EXPECT_EQ(backend_->watchers(), 1U);
     return false;
@@ -164,7 +164,7 @@ TEST_F(AdminServerTest, a_watcher_that_goes_is_forgotten) {
 TEST_F(AdminServerTest, a_watcher_that_does_not_read_is_given_up) {
   VdevSpec spec;
   spec.name = "red0";
-  ASSERT_TRUE(backend_->create_vdev(spec));
+  ASSERT_TRUE(backend_->create_vdev(spec, false));
   int events = 0;
   const auto ended = connect().watch_vdevs([&](const v1::WatchEvent& event) {
     if (events++ == 0) {
@@ -187,7 +187,7 @@ TEST_F(AdminServerTest, a_watcher_is_told_of_all_that_there_are) {
   VdevSpec spec;
   for (int i = 0; i < kVdevices; ++i) {
     spec.name = "red" + std::to_string(i);
-    ASSERT_TRUE(backend_->create_vdev(spec));
+    ASSERT_TRUE(backend_->create_vdev(spec, false));
   }
   int events = 0;
   const auto watched =

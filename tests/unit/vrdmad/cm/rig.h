@@ -43,6 +43,7 @@ struct CmRig {
     for (uint64_t i = 0; i < 2; ++i) {
       devices[i].reset();
       CmDeviceSetup setup;
+      setup.id = i + 7;
       setup.name = i == 0 ? "va" : "vb";
       setup.tenant = setup.fabric = "red";
       setup.netns = i + 1;

@@ -28,10 +28,11 @@ TEST_F(CmRows, ShowBothEndsAndTheListener) {
   two.listener(1, 7471);
   one.caller(1, 7471, 5);
   rig.settle();
-  const auto all = connection_rows(rig.cm.mux(), "");
+  const auto all = connection_rows(rig.cm.mux(), 0);
   ASSERT_EQ(all.size(), 3u);
   const ConnectionRow &client = all[0], &listener = all[1], &server = all[2];
-  EXPECT_EQ(client.vdev, "va");
+  EXPECT_EQ(client.vdev.name, "va");
+  EXPECT_EQ(client.vdev.id, 7u);
   EXPECT_EQ(client.tenant, "red");
   EXPECT_EQ(client.state, "REQ_SENT");
   EXPECT_EQ(client.transport, "RC");
@@ -42,7 +43,7 @@ TEST_F(CmRows, ShowBothEndsAndTheListener) {
   EXPECT_EQ(client.remote, "::ffff:10.0.0.2");
   EXPECT_EQ(client.remote_port, 7471);
   EXPECT_EQ(client.local_qpn, 5u);
-  EXPECT_EQ(listener.vdev, "vb");
+  EXPECT_EQ(listener.vdev.name, "vb");
   EXPECT_EQ(listener.state, "LISTEN");
   EXPECT_EQ(listener.local, "::ffff:10.0.0.2");
   EXPECT_EQ(listener.local_port, 7471);
@@ -54,8 +55,8 @@ TEST_F(CmRows, ShowBothEndsAndTheListener) {
   EXPECT_EQ(server.remote_port, client.local_port);
   EXPECT_EQ(server.remote_qpn, 5u);
   EXPECT_EQ(server.remote_id, client.local_id);
-  EXPECT_EQ(connection_rows(rig.cm.mux(), "vb").size(), 2u);
-  EXPECT_EQ(connection_rows(rig.cm.mux(), "vx").size(), 0u);
+  EXPECT_EQ(connection_rows(rig.cm.mux(), 8).size(), 2u);
+  EXPECT_EQ(connection_rows(rig.cm.mux(), 9).size(), 0u);
 }
 
 TEST_F(CmRows, CountMessagesAndReasons) {

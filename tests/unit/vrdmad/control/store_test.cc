@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 
 StoredVdev red() {
   StoredVdev vdev;
+  vdev.id = 41;
+  vdev.asked = {{"qp", 7}};
+  vdev.spec.owner = {4711, 99, "b"};
+  vdev.spec.end_with_owner = true;
+  vdev.spec.labels = {{"container", "c0ffee"}, {"pod", "red-0"}};
   vdev.spec.name = "red0";
   vdev.spec.netns = "red";
   vdev.spec.netdev = "eth0";
@@ -40,6 +45,7 @@ StoredVdev red() {
 
 void expect_red(const StoredVdev& vdev) {
   const StoredVdev wanted = red();
+  EXPECT_EQ(vdev, wanted);
   EXPECT_EQ(vdev.spec.name, "red0");
   EXPECT_EQ(vdev.spec.netns, "red");
   EXPECT_EQ(vdev.spec.netdev, "eth0");
@@ -70,9 +76,7 @@ std::unique_ptr<Store> opened(const std::string& dir) {
 base::Result<void> put(Store& store, const Store::Change& change) {
   return std::move(store.write({change}).front());
 }
-base::Result<void> forget(Store& store, const std::string& name) {
-  return put(store, Store::Forgotten{name});
-}
+base::Result<void> forget(Store& store, uint64_t id) { return put(store, Store::Forgotten{id}); }
 
 // What Store::open says to a file that somebody else has changed by `sql`.
 base::Error error_after(const TempDir& temp, const char* sql) {
@@ -115,10 +119,10 @@ TEST(Store, what_is_put_again_replaces_and_what_is_erased_is_gone) {
   ASSERT_EQ(vdevs->front().spec.quota.size(), 1U);
   EXPECT_EQ(vdevs->front().spec.quota[0].limit, 9U);
   EXPECT_EQ(vdevs->front().gids, changed.gids);
-  EXPECT_TRUE(forget(*store, "blue0"));
-  ASSERT_TRUE(forget(*store, "red0"));
+  EXPECT_TRUE(forget(*store, 40));
+  ASSERT_TRUE(forget(*store, 41));
   ASSERT_TRUE(put(*store, red())) << "nothing of the old one is left";
-  ASSERT_TRUE(forget(*store, "red0"));
+  ASSERT_TRUE(forget(*store, 41));
   vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
   EXPECT_TRUE(vdevs->empty());
@@ -143,10 +147,11 @@ TEST(Store, of_several_changes_the_one_that_cannot_be_made_fails_alone) {
   const TempDir temp;
   const auto store = opened(temp.path());
   StoredVdev twice = red(), other = red();
-  twice.spec.name = "twice0";
+  twice.id = 42;
   twice.spec.quota = {{"qp", 9}, {"qp", 10}};
+  other.id = 43;
   other.spec.name = "other0";
-  const auto results = store->write({red(), twice, other, Store::Forgotten{"red0"}});
+  const auto results = store->write({red(), twice, other, Store::Forgotten{41}});
   ASSERT_EQ(results.size(), 4U);
   EXPECT_TRUE(results[0]);
   EXPECT_FALSE(results[1]);
@@ -168,7 +173,7 @@ TEST(StoreThread, what_comes_while_the_disk_is_busy_shares_a_commit) {
     std::vector<std::future<base::Result<void>>> written;
     for (int i = 0; i < kVdevices; ++i) {
       StoredVdev vdev = red();
-      vdev.spec.name = "red" + std::to_string(i);
+      vdev.id = static_cast<uint64_t>(i) + 1;
       written.push_back(thread.write(vdev));
     }
     for (auto& one : written) EXPECT_TRUE(one.get());
@@ -192,15 +197,58 @@ TEST(StoreThread, what_nobody_waits_for_is_written_once_and_before_the_end) {
       thread.write_later(vdev);
     }
     StoredVdev other = red();
-    other.spec.name = "other0";
+    other.id = 42;
     thread.write_later(other);
-    ASSERT_TRUE(thread.write(Store::Forgotten{"other0"}).get()) << "and not made again by this";
+    thread.write_later(Store::Reserved{1000});
+    ASSERT_TRUE(thread.write(Store::Forgotten{42}).get()) << "and not made again by this";
   }
   EXPECT_LE(store->commits() - before, 3U);
   const auto vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
   ASSERT_EQ(vdevs->size(), 1U);
   EXPECT_EQ(vdevs->front().ifindex, 50U);
+  EXPECT_EQ(store->reserve_ids(1).value_or(0), 1001U);
+}
+
+TEST(Store, an_id_is_taken_once_whatever_happens) {
+  const TempDir temp;
+  {
+    const auto store = opened(temp.path());
+    EXPECT_EQ(store->reserve_ids(1000).value_or(0), 1U);
+    ASSERT_TRUE(put(*store, red()));
+    ASSERT_TRUE(put(*store, Store::Reserved{3000}));
+    ASSERT_TRUE(put(*store, Store::Reserved{2000})) << "of a change that was late";
+    ASSERT_TRUE(forget(*store, 41));
+  }
+  const auto store = opened(temp.path());
+  EXPECT_EQ(store->reserve_ids(1000).value_or(0), 3001U);
+  EXPECT_EQ(store->reserve_ids(1000).value_or(0), 4001U);
+}
+
+TEST(Store, names_are_unique_nowhere_and_ids_everywhere) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  StoredVdev other = red();
+  other.id = 42;
+  other.spec.netns = "blue";
+  ASSERT_TRUE(put(*store, red()));
+  ASSERT_TRUE(put(*store, other));
+  auto vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 2U);
+  expect_red(vdevs->front());
+  EXPECT_EQ(vdevs->back(), other);
+  StoredVdev heir = red();
+  heir.id = 43;
+  ASSERT_TRUE(put(*store, Store::Replacement{heir, {41, 42}}));
+  vdevs = store->vdevs();
+  ASSERT_TRUE(vdevs);
+  ASSERT_EQ(vdevs->size(), 1U);
+  EXPECT_EQ(vdevs->front(), heir);
+  heir.id = 44;
+  heir.spec.quota = {{"qp", 9}, {"qp", 10}};
+  EXPECT_FALSE(put(*store, Store::Replacement{heir, {43}}));
+  EXPECT_EQ(store->vdevs()->front().id, 43U) << "what it would replace stays";
 }
 
 TEST(Store, belongs_to_one_daemon) {
@@ -260,6 +308,9 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
       "INSERT INTO vdev VALUES ('web0', 'web', 'eth0', 'soft', 'default', '',"
       "  x'0201020304050608', 'b', 4026532001, 6);"
       "INSERT INTO vdev_quota VALUES ('red0', 'qp', 7);"
+      "INSERT INTO vdev_quota VALUES ('web0', 'qp', 8);"
+      "INSERT INTO vdev_permission VALUES ('web0', 'raw-packet');"
+      "INSERT INTO vdev_gid VALUES ('web0', 0, zeroblob(16));"
       "PRAGMA application_id=1987208301; PRAGMA user_version=2";
   EXPECT_EQ(::sqlite3_exec(db, kFormOfTwo, nullptr, nullptr, nullptr), SQLITE_OK)
       << ::sqlite3_errmsg(db);
@@ -279,7 +330,18 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_EQ(vdev.netns_cookie, 0U);
   EXPECT_NE(vdev.boot_id, "b") << "nothing tells whether the namespace is the same";
   EXPECT_EQ(vdev.spec.quota, (std::vector<QuotaSetting>{{"qp", 7}}));
+  EXPECT_EQ(vdev.id, 1U);
+  EXPECT_EQ(vdev.spec.owner.pid, 0U);
+  const StoredVdev& web = vdevs->back();
+  EXPECT_EQ(web.id, 2U);
+  EXPECT_EQ(web.spec.quota, (std::vector<QuotaSetting>{{"qp", 8}}));
+  EXPECT_EQ(web.spec.allow, (std::vector<std::string>{"raw-packet"}));
+  EXPECT_EQ(web.gids.size(), 1U);
+  EXPECT_EQ(web.first_addresses.size(), 1U);
+  EXPECT_EQ(store->reserve_ids(10).value_or(0), 3U) << "those are taken";
   EXPECT_TRUE(put(*store, red()));
+  EXPECT_TRUE(forget(*store, 2));
+  EXPECT_EQ(store->vdevs()->size(), 2U);
 }
 
 TEST(Store, refuses_a_newer_form) {
@@ -310,7 +372,7 @@ TEST(Store, finds_damage_in_the_middle) {
     const auto store = opened(temp.path());
     for (int i = 0; i < 200; ++i) {
       StoredVdev vdev = red();
-      vdev.spec.name = "red" + std::to_string(i);
+      vdev.id = static_cast<uint64_t>(i) + 1;
       ASSERT_TRUE(put(*store, vdev));
     }
   }

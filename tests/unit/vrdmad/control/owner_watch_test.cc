@@ -1,0 +1,116 @@
+#include "vrdmad/control/owner_watch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+namespace vrdma::vrdmad {
+namespace {
+
+constexpr const char* kBoot = "this boot";
+
+// A process that sleeps until it is killed.
+class Child {
+ public:
+  Child() : pid_(::fork()) {
+    if (pid_ == 0)
+      for (;;) ::pause();
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  [[nodiscard]] uint32_t pid() const { return static_cast<uint32_t>(pid_); }
+  void kill() const { ::kill(pid_, SIGKILL); }
+  void end() {
+    if (pid_ <= 0) return;
+    kill();
+    ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+class OwnerWatchTest : public testing::Test {
+ protected:
+  // Runs the loop until the owner is said to have ended, or for a while.
+  void run(std::chrono::milliseconds longest) {
+    const auto timer = loop_->after(longest, [this] { loop_->stop(); });
+    loop_->run();
+  }
+  std::function<void()> ended() {
+    return [this] {
+      ++ends_;
+      loop_->stop();
+    };
+  }
+  std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();
+  int ends_ = 0;
+};
+
+TEST_F(OwnerWatchTest, tells_once_when_the_process_ends) {
+  Child child;
+  const auto owner = OwnerWatch::identify({child.pid(), 0, ""}, kBoot);
+  ASSERT_TRUE(owner) << owner.error().message();
+  EXPECT_GT(owner->start_time, 0U);
+  EXPECT_EQ(owner->boot_id, kBoot);
+  const auto watch = OwnerWatch::start(*loop_, *owner, kBoot, ended());
+  ASSERT_TRUE(watch) << watch.error().message();
+  run(std::chrono::milliseconds(20));
+  EXPECT_EQ(ends_, 0);
+  child.kill();  // and nobody waits for it: a zombie has ended
+  run(std::chrono::seconds(20));
+  EXPECT_EQ(ends_, 1);
+  run(std::chrono::milliseconds(20));
+  EXPECT_EQ(ends_, 1);
+  const auto late = OwnerWatch::start(*loop_, *owner, kBoot, ended());
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ESRCH);
+  EXPECT_EQ(OwnerWatch::identify({child.pid(), 0, ""}, kBoot).error().code(), ESRCH);
+}
+
+TEST_F(OwnerWatchTest, a_process_that_has_its_pid_is_not_the_owner) {
+  const Child child;
+  Owner owner = OwnerWatch::identify({child.pid(), 0, ""}, kBoot).value();
+  EXPECT_TRUE(OwnerWatch::identify(owner, kBoot));
+  ++owner.start_time;
+  const auto reused = OwnerWatch::start(*loop_, owner, kBoot, ended());
+  ASSERT_FALSE(reused);
+  EXPECT_EQ(reused.error().code(), ESRCH);
+  EXPECT_EQ(OwnerWatch::identify(owner, kBoot).error().code(), ESRCH);
+  --owner.start_time;
+  EXPECT_TRUE(OwnerWatch::start(*loop_, owner, kBoot, ended()));
+  EXPECT_EQ(OwnerWatch::start(*loop_, owner, "another boot", ended()).error().code(), ESRCH);
+  EXPECT_EQ(OwnerWatch::identify(owner, "another boot").error().code(), ESRCH);
+}
+
+TEST_F(OwnerWatchTest, numbers_that_are_no_process_are_refused) {
+  EXPECT_EQ(OwnerWatch::identify({0, 0, ""}, kBoot).error().code(), EINVAL);
+  EXPECT_EQ(OwnerWatch::identify({UINT32_MAX, 0, ""}, kBoot).error().code(), EINVAL);
+  Child child;
+  const uint32_t pid = child.pid();
+  child.end();
+  const auto gone = OwnerWatch::identify({pid, 0, ""}, kBoot);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().message(), "the owner: there is no process " + std::to_string(pid));
+  // A thread is no process of its own.
+  std::atomic<pid_t> thread_id = 0;
+  std::atomic<bool> over = false;
+  std::thread thread([&] {
+    thread_id = ::gettid();
+    while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  while (thread_id == 0) std::this_thread::yield();
+  const auto of_thread =
+      OwnerWatch::identify({static_cast<uint32_t>(thread_id.load()), 0, ""}, kBoot);
+  over = true;
+  thread.join();
+  EXPECT_EQ(of_thread.error().code(), EINVAL);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,193 @@
+// What operators ask: vdevices, counters, connections, and what changes.
+#include <algorithm>
+#include <utility>
+
+#include "vrdmad/cm/rows.h"
+#include "vrdmad/control/daemon_record.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+class Daemon::Subscription {
+ public:
+  Subscription(Daemon& daemon, uint64_t id) : daemon_(daemon), id_(id) {}
+  ~Subscription() {
+    daemon_.call([this] { daemon_.subscribers_.erase(id_); });
+  }
+  Subscription(const Subscription&) = delete;
+  Subscription& operator=(const Subscription&) = delete;
+
+ private:
+  Daemon& daemon_;
+  uint64_t id_;
+};
+
+VdevInfo Daemon::info(const Record& record) {
+  const VdeviceUse use = worker_of(record.fabric).use(record.id);
+  VdevInfo info;
+  info.id = record.id;
+  info.name = record.spec.name;
+  info.parent = record.spec.parent;
+  info.tenant = record.tenant;
+  info.fabric = record.fabric;
+  info.netns = record.spec.netns;
+  info.netns_cookie = record.link.netns_cookie;
+  info.netdev = record.link.name;
+  info.ifindex = record.link.ifindex;
+  info.node_guid = record.node_guid.text();
+  info.port_state = record.link.up ? "ACTIVE" : "DOWN";
+  info.active_mtu = roce_mtu(record.link.mtu);
+  info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_cookie) + "/" +
+                std::to_string(record.number) + ".sock";
+  info.sessions = use.sessions;
+  for (const auto& gid : record.gids.gids())
+    info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
+  info.quota = to_rows(quota_rows(record, use));
+  info.allowed = record.spec.allow;
+  info.limited = record.allotment.limited();
+  info.no_direct = record.spec.no_direct;
+  for (const auto& prefix : prefixes_of(record)) info.addresses.push_back(prefix.text());
+  info.addresses_ignored = record.ignored_so_far;
+  info.reached = reached_by_reason(use);
+  info.owner = record.spec.owner;
+  info.owner_ended = record.owner_ended;
+  info.end_with_owner = record.spec.end_with_owner;
+  info.labels = record.spec.labels;
+  return info;
+}
+
+void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason) {
+  for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
+}
+
+Result<VdevInfo> Daemon::get_vdev(const std::string& name) {
+  return call([&]() -> Result<VdevInfo> {
+    const auto id = directory_.find(name);
+    if (!id) return pass(id.error());
+    if (const Record* const found = find(*id)) return info(*found);
+    return info(lost_.at(*id));
+  });
+}
+
+std::vector<VdevInfo> Daemon::list_vdevs() {
+  return call([&] {
+    std::vector<VdevInfo> all;
+    for (const auto& [id, record] : records_) all.push_back(info(*record));
+    for (const auto& [id, lost] : lost_) all.push_back(info(lost));
+    return all;
+  });
+}
+
+std::vector<ParentInfo> Daemon::list_parents() {
+  return call([&] {
+    std::vector<ParentInfo> all;
+    for (const auto& parent : parents_) {
+      ParentInfo one{parent->name(), parent->kind(), 0, parent->detail()};
+      for (const auto& [id, record] : records_)
+        if (record->spec.parent == one.name) ++one.vdevices;
+      all.push_back(std::move(one));
+    }
+    return all;
+  });
+}
+
+Result<std::vector<CounterRow>> Daemon::counters(const std::string& scope) {
+  return call([&]() -> Result<std::vector<CounterRow>> {
+    const bool tenant = scope.rfind("tenant/", 0) == 0;
+    if (!scope.empty() && scope != "daemon" && !tenant) {
+      const auto id = directory_.find(scope);
+      if (!id) return pass(id.error());
+      const Record* const record = find(*id);
+      return record != nullptr ? counter_rows(*record) : std::vector<CounterRow>();
+    }
+    auto rows = scope == "daemon" ? daemon_rows() : counter_rows();
+    if (tenant) std::erase_if(rows, [&](const auto& row) { return row.scope != scope; });
+    if (tenant && rows.empty())
+      return fail(ENOENT,
+                  "there is no tenant '" + scope.substr(scope.find('/') + 1) + "' with vdevices");
+    return rows;
+  });
+}
+
+std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
+  const VdevKey key{record.id, record.spec.name, record.spec.netns};
+  const VdeviceUse use = worker_of(record.fabric).use_of_all(record.id);
+  auto rows = vdevice_rows({key, record.tenant}, use, quota_rows(record, use), record.foreign,
+                           record.cm->endpoint().counters());
+  const auto add = [&](const char* what, uint64_t value) {
+    rows.push_back({key.name, what, value, {}, false, record.tenant, key.id, key.netns});
+  };
+  add("addresses_ignored", record.ignored_so_far);
+  if (record.gsi != nullptr) add("cm_qp1_lost", record.gsi->lost());
+  return rows;
+}
+
+std::vector<CounterRow> Daemon::daemon_rows() {
+  std::vector<CounterRow> rows;
+  rows.push_back({"daemon", "vdevices", records_.size(), {}, true});
+  rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
+  rows.push_back({"daemon", "store_commits", store_.commits(), {}, false});
+  rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto longest =
+        std::chrono::duration_cast<std::chrono::microseconds>(workers_[i]->longest_pass());
+    rows.push_back({"daemon",
+                    "worker_longest_pass",
+                    static_cast<uint64_t>(longest.count()),
+                    {"worker", std::to_string(i)},
+                    true});
+  }
+  const CmCounters& cm = std::as_const(cm_).counters();
+  rows.push_back({"daemon", "cm_sessions_opened", cm.sessions});
+  rows.push_back({"daemon", "cm_sessions_malformed", cm.malformed});
+  rows.push_back({"daemon", "cm_sessions_unproven", cm.unproven});
+  rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
+  rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
+  rows.push_back({"daemon", "cm_sessions_delayed", cm.delayed});
+  return rows;
+}
+
+std::vector<CounterRow> Daemon::counter_rows() {
+  auto rows = daemon_rows();
+  TenantTotals totals = gone_;
+  for (const auto& [id, record] : records_) {
+    for (auto& row : counter_rows(*record)) {
+      totals.add(row);
+      rows.push_back(std::move(row));
+    }
+  }
+  for (auto& row : totals.rows()) rows.push_back(std::move(row));
+  return rows;
+}
+
+Result<std::vector<ConnectionRow>> Daemon::list_connections(const std::string& vdev) {
+  return call([&]() -> Result<std::vector<ConnectionRow>> {
+    uint64_t only = 0;
+    if (!vdev.empty()) {
+      auto found = find(vdev);
+      if (!found) return pass(std::move(found.error()));
+      only = (*found)->id;
+    }
+    auto rows = connection_rows(cm_.mux(), only);
+    for (auto& row : rows)
+      if (const Record* const record = find(row.vdev.id)) row.vdev.netns = record->spec.netns;
+    return rows;
+  });
+}
+
+std::shared_ptr<void> Daemon::watch(WatchCallback callback) {
+  return call([&]() -> std::shared_ptr<void> {
+    for (const auto& [id, record] : records_)
+      callback({WatchEvent::Type::kAdded, info(*record), "is there"});
+    for (const auto& [id, lost] : lost_)
+      callback({WatchEvent::Type::kAdded, info(lost), "is lost"});
+    const uint64_t subscriber = next_subscriber_++;
+    subscribers_.emplace(subscriber, std::move(callback));
+    return std::make_shared<Subscription>(*this, subscriber);
+  });
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,78 @@
+#include "vrdmad/control/owner_watch.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/rdma/peer.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+namespace {
+
+std::string process_of(const Owner& owner) { return "process " + std::to_string(owner.pid); }
+
+// The pidfd is opened first: what is read of /proc while its process lives is of that process.
+struct Living {
+  base::Fd pidfd;
+  uint64_t start_time = 0;
+};
+Result<Living> open_process(const Owner& owner) {
+  constexpr uint32_t kLargestPid = 1u << 22;  // PID_MAX_LIMIT
+  if (owner.pid == 0 || owner.pid > kLargestPid)
+    return fail(EINVAL, std::to_string(owner.pid) + " is no process id of an owner");
+  Living living;
+  living.pidfd = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, owner.pid, 0)));
+  if (!living.pidfd.valid()) {
+    if (errno == ESRCH) return fail(ESRCH, "there is no " + process_of(owner));
+    // A thread that is not the first of its process: ENOENT since Linux 6.9.
+    if (errno == EINVAL || errno == ENOENT)
+      return fail(EINVAL, process_of(owner) + " cannot be an owner: it is a thread of another one");
+    return base::fail_errno("watch " + process_of(owner));
+  }
+  living.start_time = rdma::start_time_of(static_cast<pid_t>(owner.pid));
+  pollfd ended{living.pidfd.get(), POLLIN, 0};
+  if (living.start_time == 0 || ::poll(&ended, 1, 0) != 0)
+    return fail(ESRCH, process_of(owner) + " has ended");
+  return living;
+}
+
+}  // namespace
+
+Result<Owner> OwnerWatch::identify(const Owner& said, const std::string& boot_id) {
+  if (!said.boot_id.empty() && said.boot_id != boot_id)
+    return fail(ESRCH, process_of(said) + " was one of another boot");
+  auto living = open_process(said);
+  if (!living) return pass(std::move(living.error()), "the owner");
+  if (said.start_time != 0 && said.start_time != living->start_time)
+    return fail(ESRCH, "the owner: " + process_of(said) +
+                           " is another one than that of start time " +
+                           std::to_string(said.start_time));
+  return Owner{said.pid, living->start_time, boot_id};
+}
+
+Result<std::unique_ptr<OwnerWatch>> OwnerWatch::start(base::EventLoop& loop, const Owner& owner,
+                                                      const std::string& boot_id,
+                                                      std::function<void()> ended) {
+  if (owner.boot_id != boot_id) return fail(ESRCH, process_of(owner) + " ended with its boot");
+  auto living = open_process(owner);
+  if (!living) return pass(std::move(living.error()));
+  if (living->start_time != owner.start_time)
+    return fail(ESRCH, process_of(owner) + " has ended; another one has its number");
+  std::unique_ptr<OwnerWatch> made(new OwnerWatch);
+  made->pidfd_ = std::move(living->pidfd);
+  // A dead process's pidfd stays readable: the watch ends with the first call, which may not
+  // destroy it while it runs.
+  auto watch = loop.watch(made->pidfd_.get(), EPOLLIN | EPOLLONESHOT,
+                          [ended = std::move(ended)](uint32_t) { ended(); });
+  if (!watch) return pass(std::move(watch.error()), "watch " + process_of(owner));
+  made->watch_ = std::move(*watch);
+  return made;
+}
+
+}  // namespace vrdma::vrdmad
