@@ -10,7 +10,7 @@ lacks() {
     sort -u || true
 }
 while IFS= read -r file; do
-  # Those that only name the library in some text of theirs do not need it.
+  # Those that only name the library in a text do not need it.
   needs=$(ldd "$file" 2>/dev/null || true)
   [[ $needs =~ libibverbs\.so\.1|librdmacm\.so\.1 ]] || continue
   [[ $(basename "$file") != @(libibverbs|librdmacm).so.* ]] || continue
