@@ -86,6 +86,7 @@ Outcome vdev_create(const Options& options, Output& output) {
   request.set_end_with_owner(options.end_with_owner);
   if (auto added = add_labels(options.labels, request); !added) return added;
   request.set_if_absent(options.if_absent);
+  request.set_gid_layout(options.gid_layout);
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.create_vdev(request);
     if (!vdev) return base::pass(std::move(vdev).error());

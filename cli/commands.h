@@ -25,6 +25,7 @@ struct Options {
   bool end_with_owner = false;
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
+  std::string gid_layout;
   std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // of quota show

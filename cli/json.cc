@@ -72,7 +72,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"owner", owner_of(vdev)},
           {"end_with_owner", vdev.end_with_owner()},
           {"labels", labels_of(vdev)},
-          {"lost", vdev.lost()}};
+          {"lost", vdev.lost()},
+          {"gid_layout", vdev.gid_layout()}};
 }
 
 // What is no UTF-8 (a netns path may be anything) becomes U+FFFD instead of an exception.

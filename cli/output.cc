@@ -160,6 +160,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     for (const auto& row : vdev.reached())
       reached += (reached.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
     if (!reached.empty()) line("reached", "regions not in place, by reason: " + reached);
+    if (vdev.gid_layout() == "mlx5") line("gid layout", vdev.gid_layout());
     for (const auto& gid : vdev.gids())
       line("gid " + std::to_string(gid.index()), gid.gid() + " (" + gid.type() + ")");
     for (const auto& row : vdev.quota())

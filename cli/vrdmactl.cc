@@ -109,6 +109,11 @@ class Grammar {
         ->type_name("KEY=VALUE");
     create.add_flag("--if-absent", options_.if_absent,
                     "succeed if it was made before in the very same way");
+    create
+        .add_option("--gid-layout", options_.gid_layout,
+                    "which index each GID has: dense or mlx5 (dense)")
+        ->check(CLI::IsMember({"dense", "mlx5"}))
+        ->type_name("LAYOUT");
     name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
     name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
     leaf(vdev, "delete", "destroy vdevices", vdev_delete)

@@ -1,5 +1,6 @@
 #include "gid/interface.h"
 
+#include <algorithm>
 #include <set>
 
 namespace vrdma::gid {
@@ -25,7 +26,7 @@ verbs::Gid link_local(const std::array<uint8_t, 6>& mac) {
       {0xfe, 0x80, 0, 0, 0, 0, 0, 0, inverted, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}};
 }
 
-Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& held) {
+Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& held, size_t room) {
   std::vector<verbs::Gid> all;
   if (interface.mac) all.push_back(link_local(*interface.mac));
   for (const auto& address : interface.addresses) {
@@ -37,14 +38,25 @@ Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& h
   // Not placed yet. No hash table: a tenant could choose addresses that collide.
   std::set<verbs::Gid> open(all.begin(), all.end());
   Derived derived;
+  if (!interface.mac) --room;
   const auto place = [&](const verbs::Gid& gid) {
     if (open.erase(gid) == 0) return;
-    if (derived.gids.size() < verbs::kMaxGids)
+    if (derived.gids.size() < room)
       derived.gids.push_back(gid);
     else
       ++derived.left_out;
   };
+  // What a table has at its first indices has its place in any case.
+  const auto place_first_ipv4 = [&](const std::vector<verbs::Gid>& among) {
+    const auto first = std::find_if(among.begin(), among.end(), [&](const verbs::Gid& gid) {
+      return gid.is_ipv4_mapped() && open.contains(gid);
+    });
+    if (first == among.end()) return false;
+    place(*first);
+    return true;
+  };
   if (interface.mac) place(all.front());
+  if (!place_first_ipv4(held)) place_first_ipv4(all);
   for (const auto& gid : held) place(gid);
   for (const auto& gid : all) place(gid);
   return derived;

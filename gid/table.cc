@@ -26,6 +26,10 @@ Table::Change Table::update(const std::vector<verbs::Gid>& wanted) {
     if (!among(gids_, gid)) change.added.push_back(gid);
     if (!among(next, gid)) next.push_back(gid);
   }
+  // If the first one is an IPv4 GID itself, there is no default GID.
+  const auto ipv4 = std::find_if(next.begin(), next.end(),
+                                 [](const verbs::Gid& gid) { return gid.is_ipv4_mapped(); });
+  if (ipv4 != next.begin() && ipv4 != next.end()) std::rotate(next.begin() + 1, ipv4, ipv4 + 1);
   for (size_t i = 0; i < gids_.size(); ++i)
     if (among(next, gids_[i]) && (i >= next.size() || next[i] != gids_[i])) change.moved = true;
   gids_ = std::move(next);

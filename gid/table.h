@@ -3,7 +3,8 @@
 // Dense: entries stand at 0 .. size-1. As stable as that allows: a new entry goes to the end, and
 // where one is taken away those behind it move up by one, so that a program which uses index i is
 // disturbed only by the loss of an entry at or before i (it gets IBV_EVENT_GID_CHANGE then). The
-// first of what is wanted, the default GID, always stands at index 0.
+// first of what is wanted, the default GID, always stands at index 0, and an IPv4 GID, if there is
+// one, at index 1: the one that stood there, else the one that comes first. See gid/layout.h.
 #pragma once
 
 #include <vector>

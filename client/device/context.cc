@@ -306,6 +306,11 @@ int read_gids(ibv_context* ibv, uint32_t first, ipc::Reply* reply) {
   return Context::of(ibv)->session.call(request, reply);
 }
 
+bool is_empty(const ipc::GidsReply& reply, uint32_t position) {
+  static constexpr uint8_t kEmpty[sizeof(ibv_gid)] = {};
+  return std::memcmp(reply.gids[position], kEmpty, sizeof kEmpty) == 0;
+}
+
 void fill_gid(const ipc::GidsReply& reply, uint32_t position, uint32_t index,
               ibv_gid_entry* entry) {
   std::memset(entry, 0, sizeof *entry);
@@ -323,21 +328,23 @@ int query_gid_ex(ibv_context* ibv, uint32_t port_num, uint32_t index, ibv_gid_en
   ipc::Reply reply;
   if (const int error = read_gids(ibv, index, &reply); error != 0) return error;
   if (index >= reply.gids.table) return EINVAL;
-  if (reply.gids.count == 0) return ENODATA;
+  if (reply.gids.count == 0 || is_empty(reply.gids, 0)) return ENODATA;
   fill_gid(reply.gids, 0, index, entry);
   return 0;
 }
 
 ssize_t query_gid_table(ibv_context* ibv, ibv_gid_entry* entries, size_t max_entries) {
   uint32_t index = 0;
+  size_t found = 0;
   for (;;) {
     ipc::Reply reply;
     if (const int error = read_gids(ibv, index, &reply); error != 0) return -error;
     for (uint32_t i = 0; i < reply.gids.count; ++i, ++index) {
-      if (index >= max_entries) return -EINVAL;
-      fill_gid(reply.gids, i, index, &entries[index]);
+      if (is_empty(reply.gids, i)) continue;
+      if (found >= max_entries) return -EINVAL;
+      fill_gid(reply.gids, i, index, &entries[found++]);
     }
-    if (reply.gids.count == 0 || index >= reply.gids.total) return index;
+    if (reply.gids.count == 0 || index >= reply.gids.total) return static_cast<ssize_t>(found);
   }
 }
 

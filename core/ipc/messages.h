@@ -174,8 +174,8 @@ struct GidsReply {
   uint32_t total;
   uint32_t count;  // in this reply
   uint32_t ifindex;
-  uint32_t table;  // length of the port's table; what is beyond `total` is empty
-  uint8_t gids[kGidsPerReply][16];
+  uint32_t table;                   // length of the port's table; what is beyond `total` is empty
+  uint8_t gids[kGidsPerReply][16];  // all zero: an empty entry
 };
 
 struct HandleRequest {

@@ -317,8 +317,12 @@ void Device::free_qpn(uint32_t qpn) {
   qps.erase(qpn);
 }
 
+bool Device::has_gid(size_t index) const {
+  return index < gids.size() && !gids[index].is_unspecified();
+}
+
 bool Device::owns(const verbs::Gid& gid) const {
-  return std::find(gids.begin(), gids.end(), gid) != gids.end();
+  return !gid.is_unspecified() && std::find(gids.begin(), gids.end(), gid) != gids.end();
 }
 
 }  // namespace vrdma::rdma

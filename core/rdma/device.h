@@ -466,8 +466,8 @@ struct Device {
   std::string name;
   std::string tenant;
   Fabric* fabric = nullptr;
-  uint64_t node_guid = 0;  // big-endian
-  std::vector<verbs::Gid> gids;
+  uint64_t node_guid = 0;        // big-endian
+  std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h
   std::unordered_map<uint32_t, Qp*> qps;
   base::UniqueNumbers new_qpns{24};
   std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
@@ -492,6 +492,8 @@ struct Device {
   [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
   void free_qpn(uint32_t qpn);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
+  // Whether a path may begin there: the entry is not empty.
+  [[nodiscard]] bool has_gid(size_t index) const;
 };
 
 // Counters of what was refused or dropped; never reset.

@@ -46,7 +46,8 @@ base::Result<std::shared_ptr<Outbox>> make_outbox(Qp& initiator, uint32_t depth)
 
 void Fabric::add(Device* device) {
   device->fabric = this;
-  for (const auto& gid : device->gids) devices_.emplace(gid, device);
+  for (const auto& gid : device->gids)
+    if (!gid.is_unspecified()) devices_.emplace(gid, device);
 }
 
 void Fabric::remove(Device* device) {

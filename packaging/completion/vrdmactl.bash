@@ -39,7 +39,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --default | --ceiling | --overcommit | --owner | --label)
+            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label)
                 ((i++))
                 ;;
             -*) ;;
@@ -57,6 +57,7 @@ _vrdmactl() {
         --netns) choices=$(ip netns list 2>/dev/null | awk '{ print $1 }') ;;
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="qp1 raw-packet userfaultfd" ;;
+        --gid-layout) choices="dense mlx5" ;;
         --label) choices="container= namespace= pod=" ;;
         --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit | --owner) return ;;
     esac
@@ -68,8 +69,8 @@ _vrdmactl() {
     case "${words[*]}" in
         "") choices="vdev quota tenant gid parent conn stats top watch exec version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
-        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --owner --end-with-owner --label --if-absent" ;;
-        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --owner --end-with-owner --label --if-absent" ;;
+        "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
+        "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         quota) choices="show set" ;;
         gid) choices="list" ;;
         tenant) choices="show set" ;;

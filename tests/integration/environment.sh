@@ -52,6 +52,14 @@ equals "the GID" "$(attribute "ports/1/gids/$index")" 0000:0000:0000:0000:0000:f
 equals "its type" "$(attribute "ports/1/gid_attrs/types/$index")" "RoCE v2"
 equals "its netdev" "$(attribute "ports/1/gid_attrs/ndevs/$index")" eth0
 
+for name in vendor device subsystem_vendor subsystem_device class local_cpus local_cpulist numa_node \
+  max_link_speed max_link_width; do
+  [[ -n $(attribute device/$name) ]] || fail "device/$name is not there"
+done
+equals "the processors" "$(attribute device/local_cpulist)" "$(cat /sys/devices/system/cpu/online)"
+equals "an empty GID" "$(attribute ports/1/gids/15)" 0000:0000:0000:0000:0000:0000:0000:0000
+in_exec va1 test ! -e $class/va1/ports/1/gid_attrs/types/15 || fail "an empty GID has a type"
+
 say "a running program sees addresses come and go, and the link"
 VRDMA_RUN_DIR=$R "$BUILD/bin/vrdmactl" exec va1 -- sleep 60 &
 PID[sleeper]=$!

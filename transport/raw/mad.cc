@@ -9,7 +9,7 @@ using verbs::WcStatus;
 bool MadPath::admit(const rdma::WorkRequest& request) {
   const rdma::Device& device = *qp_.context->device;
   if (static_cast<verbs::Opcode>(request.wqe.opcode) != verbs::Opcode::kSend ||
-      request.wqe.ud.qpn != wire::kGsiQpn || request.wqe.ud.sgid_index >= device.gids.size())
+      request.wqe.ud.qpn != wire::kGsiQpn || !device.has_gid(request.wqe.ud.sgid_index))
     return false;
   source_ = device.gids[request.wqe.ud.sgid_index];
   return true;

@@ -13,7 +13,7 @@ bool DatagramPath::admit(const rdma::WorkRequest& request) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   const rdma::Device& device = *qp_.context->device;
   if (!verbs::is_send(opcode) || opcode == verbs::Opcode::kSendWithInvalidate ||
-      request.wqe.ud.sgid_index >= device.gids.size())
+      !device.has_gid(request.wqe.ud.sgid_index))
     return false;
   source_ = device.gids[request.wqe.ud.sgid_index];
   return true;

@@ -95,6 +95,7 @@ struct VdevSpec {
   Owner owner;
   bool end_with_owner = false;                // it is deleted when the owner has ended
   std::map<std::string, std::string> labels;  // the operator's; see vrdmad/control/labels.h
+  std::string gid_layout;              // "dense", "mlx5"; empty: dense. See gid/layout.h
   bool operator==(const VdevSpec&) const = default;
 };
 
@@ -123,6 +124,7 @@ struct VdevInfo {
   bool limited = false;                // so all its traffic is mediated
   bool no_direct = false;              // the same, because the operator said so
   std::vector<std::string> addresses;  // prefixes in force; none: all of the interface's
+  std::string gid_layout;              // as VdevSpec
   uint64_t addresses_ignored = 0;      // that the interface got since it was made or restored
   // Regions that are reached and not in place, so far, by their reason.
   std::vector<std::pair<std::string, uint64_t>> reached;

@@ -93,6 +93,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_lost(printable(vdev.lost));
   out.set_limited(vdev.limited);
   out.set_no_direct(vdev.no_direct);
+  out.set_gid_layout(vdev.gid_layout);
   for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
   out.set_addresses_ignored(vdev.addresses_ignored);
   for (const auto& [reason, regions] : vdev.reached) {
@@ -326,6 +327,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     spec.quota = quota_of(request->quota());
     spec.allow.assign(request->allow().begin(), request->allow().end());
     spec.no_direct = request->no_direct();
+    spec.gid_layout = request->gid_layout();
     spec.addresses.assign(request->addresses().begin(), request->addresses().end());
     const auto& owner = request->owner();
     if (request->has_owner()) spec.owner = {owner.pid(), owner.start_time(), owner.boot_id()};
@@ -338,6 +340,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     words.add("tenant", spec.tenant).add("fabric", spec.fabric).add_quota(request->quota());
     for (const auto& permission : spec.allow) words.add("allow", permission);
     if (spec.no_direct) words.add("no_direct", "yes");
+    words.add("gid_layout", spec.gid_layout);
     for (const auto& prefix : spec.addresses) words.add("addresses", prefix);
     if (spec.owner.pid != 0) words.add("owner", std::to_string(spec.owner.pid));
     if (spec.end_with_owner) words.add("end_with_owner", "yes");

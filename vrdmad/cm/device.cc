@@ -25,13 +25,19 @@ CmDevice::~CmDevice() {
 void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
   path_mtu_ = 1;
   while (path_mtu_ < 5 && 128u << (path_mtu_ + 1) <= roce_mtu) ++path_mtu_;
-  if (gids == gids_ || !endpoint_.set_gids(gids)) return;
-  gids_ = gids;
+  if (gids == table_) return;
+  std::vector<Gid> own;
+  for (const Gid& gid : gids)
+    if (!gid.is_unspecified() && std::find(own.begin(), own.end(), gid) == own.end())
+      own.push_back(gid);
+  if (!endpoint_.set_gids(own)) return;
+  table_ = gids;
+  gids_ = std::move(own);
 }
 
 uint8_t CmDevice::sgid_index(const Gid& gid) const {
-  const auto it = std::find(gids_.begin(), gids_.end(), gid);
-  return it == gids_.end() ? 0 : static_cast<uint8_t>(it - gids_.begin());
+  const auto it = std::find(table_.begin(), table_.end(), gid);
+  return it == table_.end() ? 0 : static_cast<uint8_t>(it - table_.begin());
 }
 
 void CmDevice::apply_limits() {

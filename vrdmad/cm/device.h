@@ -33,7 +33,7 @@ class CmDevice {
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
 
-  // `gids` as its table has them: at most verbs::kMaxGids.
+  // `gids` as its table has them, see gid/layout.h.
   void update(const std::vector<verbs::Gid>& gids, uint32_t roce_mtu);
 
   // As Ledger has them; check_limits() says whether set_limits() will succeed. A rate may be set to
@@ -57,6 +57,7 @@ class CmDevice {
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
   [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
+  // The first index of it; 0 if it has it not.
   [[nodiscard]] uint8_t sgid_index(const verbs::Gid& gid) const;
   [[nodiscard]] uint8_t path_mtu() const { return path_mtu_; }  // ibv_mtu
   [[nodiscard]] qp1mux::Endpoint& endpoint() { return endpoint_; }
@@ -71,7 +72,8 @@ class CmDevice {
   CmDeviceSetup setup_;
   provisioning::Charge connections_;  // as many as the endpoint had when last counted
   qp1mux::Endpoint endpoint_;
-  std::vector<verbs::Gid> gids_;
+  std::vector<verbs::Gid> gids_;   // each once
+  std::vector<verbs::Gid> table_;  // by index
   uint8_t path_mtu_ = 3;
 };
 

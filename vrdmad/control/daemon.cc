@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -24,6 +25,12 @@ using base::Result;
 namespace {
 
 constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
+
+std::string online_cpus() {
+  std::string list;
+  std::getline(std::ifstream("/sys/devices/system/cpu/online"), list);
+  return list;
+}
 
 // In the order in which it had them.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
@@ -200,6 +207,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
     if (!prefix) return pass(std::move(prefix.error()));
     record->prefixes.push_back(*prefix);
   }
+  const auto layout = gid::parse_layout(spec.gid_layout);
+  if (!layout) return pass(layout.error());
+  record->layout = *layout;
+  record->spec.gid_layout = gid::text_of(*layout);
+
   auto permissions = provisioning::Permissions::of(spec.allow);
   if (!permissions) return pass(std::move(permissions.error()));
 
@@ -239,7 +251,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
   record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
-  const auto gids = gid::derive_gids(interface_of(*record), had).gids;
+  const auto gids = gid::derive_gids(interface_of(*record), had, gid::room_of(record->layout)).gids;
   auto holding = gids_.claim(record->fabric, label,
                              stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, id] {
                                loop_.post([this, id] {
@@ -296,11 +308,12 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 }
 
 void Daemon::apply(Record& record) {
-  const auto derived = gid::derive_gids(interface_of(record), record.gids.gids());
+  const auto derived =
+      gid::derive_gids(interface_of(record), record.gids.gids(), gid::room_of(record.layout));
   count_ignored(record);
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))
     spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a table holds {}",
-                 record.label, derived.left_out, verbs::kMaxGids);
+                 record.label, derived.left_out, gid::room_of(record.layout));
   apply(record, derived.gids);
 }
 
@@ -311,11 +324,12 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
     spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
   Worker& worker = worker_of(record.fabric);
   worker.set_port(record.id, {link.up, link.mtu, link.ifindex, link.mac});
-  worker.set_gids(record.id, record.gids.gids());
-  record.cm->update(record.gids.gids(), roce_mtu(link.mtu));
+  const std::vector<verbs::Gid> table = record.table();
+  worker.set_gids(record.id, table);
+  record.cm->update(table, roce_mtu(link.mtu));
   const auto shown =
       record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
-                          link.name, link.up, record.gids.gids()});
+                          link.name, link.up, table, online_cpus()});
   if (!shown)
     spdlog::warn("vdevice {}: its sysfs files: {}", record.label, shown.error().message());
 }

@@ -43,8 +43,11 @@ VdevInfo Daemon::info(const Record& record) {
   info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_cookie) + "/" +
                 std::to_string(record.number) + ".sock";
   info.sessions = use.sessions;
-  for (const auto& gid : record.gids.gids())
-    info.gids.push_back({static_cast<uint32_t>(info.gids.size()), gid.text(), "RoCE v2"});
+  const auto table = record.table();
+  for (uint32_t index = 0; index < table.size(); ++index)
+    if (!table[index].is_unspecified())
+      info.gids.push_back({index, table[index].text(), "RoCE v2"});
+  info.gid_layout = record.spec.gid_layout;
   info.quota = to_rows(quota_rows(record, use));
   info.allowed = record.spec.allow;
   info.limited = record.allotment.limited();

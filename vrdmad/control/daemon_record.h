@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gid/layout.h"
 #include "gid/prefix.h"
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/worker/raw_gsi.h"
@@ -24,10 +25,11 @@ struct Daemon::Record {
   std::string tenant, fabric;
   gid::NodeGuid node_guid;
   netns::Link link;
-  StoredVdev stored;                        // as it is on disk, or will be
-  bool leaving = false;                     // it is being deleted: nothing of it is stored any more
-  uint32_t number = 0;                      // of its session socket
-  std::vector<gid::Prefix> prefixes;        // as the operator said
+  StoredVdev stored;                  // as it is on disk, or will be
+  bool leaving = false;               // it is being deleted: nothing of it is stored any more
+  uint32_t number = 0;                // of its session socket
+  std::vector<gid::Prefix> prefixes;  // as the operator said
+  gid::Layout layout = gid::Layout::kDense;
   std::vector<verbs::Gid> first_addresses;  // that the netdev had when it was made
   std::set<verbs::Gid> ignored;             // addresses that it has and may not
   uint64_t ignored_so_far = 0;
@@ -45,6 +47,9 @@ struct Daemon::Record {
   std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;
   std::shared_ptr<SessionSocket> cm_socket;
+
+  // The GID table, by index.
+  [[nodiscard]] std::vector<verbs::Gid> table() const { return gid::lay_out(gids.gids(), layout); }
 };
 
 // Names become file names and words of a command line. `what`: "the vdevice".

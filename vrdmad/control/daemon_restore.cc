@@ -276,6 +276,7 @@ VdevInfo Daemon::info(const Lost& lost) {
   info.port_state = "LOST";
   info.no_direct = spec.no_direct;
   info.addresses = spec.addresses;
+  info.gid_layout = spec.gid_layout;
   info.lost = lost.reason;
   info.owner = spec.owner;
   info.owner_ended = spec.owner.pid != 0 && lost.owner == nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/printable.h"
+#include "gid/layout.h"
 #include "gid/prefix.h"
 #include "provisioning/permission.h"
 
@@ -92,6 +93,9 @@ Result<VdevSpec> canonical(const VdevSpec& spec) {
     if (!prefix) return pass(std::move(prefix.error()));
     text = prefix->text();
   }
+  const auto layout = gid::parse_layout(spec.gid_layout);
+  if (!layout) return pass(layout.error());
+  result.gid_layout = gid::text_of(*layout);
   auto permissions = provisioning::Permissions::of(spec.allow);
   if (!permissions) return pass(std::move(permissions.error()));
   result.allow = permissions->names();
@@ -115,6 +119,8 @@ std::optional<std::string> difference(const VdevSpec& made, const VdevSpec& want
     return differ("permissions", joined(made.allow), joined(wanted.allow));
   if (made.no_direct != wanted.no_direct)
     return std::string(made.no_direct ? "no direct links, not with" : "direct links, not without");
+  if (made.gid_layout != wanted.gid_layout)
+    return differ("GID layout", made.gid_layout, wanted.gid_layout);
   auto prefixes = made.addresses, wanted_prefixes = wanted.addresses;
   std::sort(prefixes.begin(), prefixes.end());
   std::sort(wanted_prefixes.begin(), wanted_prefixes.end());

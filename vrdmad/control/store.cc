@@ -95,6 +95,7 @@ constexpr std::array kMigrations{
     "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
     "CREATE TABLE vdev_label (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (vdev, key)) WITHOUT ROWID;",
+    "ALTER TABLE vdev ADD COLUMN gid_layout TEXT NOT NULL DEFAULT 'dense';",
 };
 
 int errno_of(int code) {
@@ -318,7 +319,7 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
   Statement vdevs(*this,
                   "SELECT id, name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
                   " netns_cookie, ifindex, number, no_direct, owner_pid, owner_start, owner_boot,"
-                  " end_with_owner FROM vdev ORDER BY id");
+                  " end_with_owner, gid_layout FROM vdev ORDER BY id");
   for (;;) {
     auto row = vdevs.step();
     if (!row) return pass(std::move(row).error());
@@ -341,7 +342,8 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
     spec.owner.pid = static_cast<uint32_t>(vdevs.number_at(column++));
     spec.owner.start_time = vdevs.number_at(column++);
     spec.owner.boot_id = vdevs.text_at(column++);
-    spec.end_with_owner = vdevs.number_at(column) != 0;
+    spec.end_with_owner = vdevs.number_at(column++) != 0;
+    spec.gid_layout = vdevs.text_at(column);
 
     for (const auto& [sql, into] :
          {std::pair{"SELECT kind, value FROM vdev_quota WHERE vdev = ?", &spec.quota},
@@ -456,8 +458,8 @@ Result<void> Store::make(const StoredVdev& vdev) {
   Statement add(*this,
                 "INSERT INTO vdev (id, name, netns, netdev, parent, tenant, fabric, node_guid,"
                 " boot_id, netns_cookie, ifindex, number, no_direct, owner_pid, owner_start,"
-                " owner_boot, end_with_owner)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+                " owner_boot, end_with_owner, gid_layout)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
   add.number(vdev.id);
   for (const auto* text :
        {&spec.name, &spec.netns, &spec.netdev, &spec.parent, &spec.tenant, &spec.fabric})
@@ -466,6 +468,7 @@ Result<void> Store::make(const StoredVdev& vdev) {
   add.number(vdev.ifindex).number(vdev.number).number(spec.no_direct ? 1 : 0);
   add.number(spec.owner.pid).number(spec.owner.start_time).text(spec.owner.boot_id);
   add.number(spec.end_with_owner ? 1 : 0);
+  add.text(spec.gid_layout);
   if (auto done = add.run(); !done) return done;
   for (const auto& [sql, settings] :
        {std::pair{"INSERT INTO vdev_quota VALUES (?, ?, ?)", &spec.quota},

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include "core/base/fd.h"
@@ -27,6 +28,13 @@ std::string gid_text(const verbs::Gid& gid) {
   }
   return text;
 }
+
+// The low 16 bits of vendor_id and vendor_part_id of verbs, for programs that expect PCI numbers.
+const char* const kVendor = "0x7672";
+const char* const kDevice = "0x0001";
+
+// As long as what ibv_query_port says, at least.
+constexpr size_t kGidTable = 16;
 
 // New files and directories have the mode that they are made with.
 class PlainUmask {
@@ -115,6 +123,29 @@ base::Result<void> replace_file(int folder, const std::string& name, const Sysfs
 
 }  // namespace
 
+std::string cpu_mask(const std::string& cpus) {
+  std::vector<uint32_t> words(1);
+  std::istringstream ranges(cpus);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    unsigned first = 0, last = 0;
+    const int read = std::sscanf(range.c_str(), "%u-%u", &first, &last);
+    if (read < 2) last = first;
+    constexpr unsigned kMost = 8192;  // CONFIG_NR_CPUS
+    if (read < 1 || last < first || last >= kMost) continue;
+    for (unsigned cpu = first; cpu <= last; ++cpu) {
+      if (cpu / 32 >= words.size()) words.resize(cpu / 32 + 1);
+      words[cpu / 32] |= 1u << cpu % 32;
+    }
+  }
+  std::string text;
+  for (auto word = words.rbegin(); word != words.rend(); ++word) {
+    char digits[10];
+    std::snprintf(digits, sizeof digits, text.empty() ? "%x" : ",%08x", *word);
+    text += digits;
+  }
+  return text;
+}
+
 SysfsFiles sysfs_files(const SysfsView& view) {
   SysfsFiles files;
   const auto device = [&](const std::string& path, const std::string& text) {
@@ -129,6 +160,17 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   device("board_id", "vrdma");
   device("hw_rev", "1");
   device("device/numa_node", "-1");  // its memory is wherever the program's is
+  device("device/vendor", kVendor);
+  device("device/device", kDevice);
+  device("device/subsystem_vendor", kVendor);
+  device("device/subsystem_device", kDevice);
+  device("device/class", "0x020000");  // an Ethernet controller
+  device("device/local_cpulist", view.cpus);
+  device("device/local_cpus", cpu_mask(view.cpus));
+  device("device/max_link_speed", "8.0 GT/s PCIe");  // together more than `rate`
+  device("device/current_link_speed", "8.0 GT/s PCIe");
+  device("device/max_link_width", "16");
+  device("device/current_link_width", "16");
   files["infiniband/device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
 
   device("ports/1/state", view.up ? "4: ACTIVE" : "1: DOWN");
@@ -144,9 +186,12 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   for (size_t i = 0; i < view.gids.size(); ++i) {
     const std::string index = std::to_string(i);
     device("ports/1/gids/" + index, gid_text(view.gids[i]));
+    if (view.gids[i].is_unspecified()) continue;
     device("ports/1/gid_attrs/types/" + index, "RoCE v2");
     device("ports/1/gid_attrs/ndevs/" + index, view.netdev);
   }
+  for (size_t i = view.gids.size(); i < kGidTable; ++i)
+    device("ports/1/gids/" + std::to_string(i), gid_text(verbs::Gid()));
 
   files["infiniband_verbs/ibdev"] = {false, view.name + "\n"};
   files["infiniband_verbs/abi_version"] = {false, "1\n"};

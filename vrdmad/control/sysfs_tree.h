@@ -35,6 +35,7 @@ struct SysfsView {
   std::string netdev;
   bool up = false;
   std::vector<verbs::Gid> gids;  // the table, by index
+  std::string cpus;              // of the host, as a list: "0-3,8"
 };
 
 struct SysfsFile {
@@ -44,6 +45,9 @@ struct SysfsFile {
   bool operator==(const SysfsFile&) const = default;
 };
 using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
+
+// The same as a mask, as the kernel prints one: "10f", groups of 32 bits from the highest on.
+[[nodiscard]] std::string cpu_mask(const std::string& cpus);
 
 [[nodiscard]] SysfsFiles sysfs_files(const SysfsView& view);
 

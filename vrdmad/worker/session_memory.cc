@@ -261,7 +261,7 @@ int SessionObjects::dealloc_mw(uint32_t handle, Answer* answer) {
 
 int SessionObjects::create_ah(const verbs::AddressVector& av, Answer* answer) {
   if (forced_ == nullptr &&
-      (av.is_global == 0 || av.port_num != 1 || av.sgid_index >= vdevice_->device.gids.size()))
+      (av.is_global == 0 || av.port_num != 1 || !vdevice_->device.has_gid(av.sgid_index)))
     return EINVAL;
   auto ah = std::make_unique<rdma::Context::Ah>();
   if (const int error = charge(Kind::kAh, 1, &ah->charges); error != 0) return error;

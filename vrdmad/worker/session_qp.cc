@@ -233,7 +233,7 @@ bool SessionObjects::are_valid(const verbs::QpAttributes& wanted, uint32_t mask)
   if (has(verbs::kQpRnrRetry) && wanted.rnr_retry > 7) return false;
   if (has(verbs::kQpMinRnrTimer) && wanted.min_rnr_timer > 31) return false;
   if (has(verbs::kQpAv) &&
-      (wanted.av.is_global == 0 || wanted.av.sgid_index >= vdevice_->device.gids.size()))
+      (wanted.av.is_global == 0 || !vdevice_->device.has_gid(wanted.av.sgid_index)))
     return false;
   if (has(verbs::kQpAv) && wanted.av.port_num != 1) return false;
   if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > ipc::kMaxRdAtomic) return false;

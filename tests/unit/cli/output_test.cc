@@ -37,6 +37,7 @@ v1::Vdev red0() {
   bytes.set_limit(~uint64_t{0});
   vdev.add_allowed("raw-packet");
   vdev.set_limited(true);
+  vdev.set_gid_layout("dense");
   vdev.set_id(41);
   vdev.mutable_owner()->set_pid(4711);
   vdev.mutable_owner()->set_start_time(99);
@@ -118,7 +119,8 @@ TEST(Output, json_has_every_field) {
     "app": "red",
     "pod": "red-0"
   },
-  "lost": ""
+  "lost": "",
+  "gid_layout": "dense"
 }
 )");
 }

@@ -56,7 +56,7 @@ TEST(DeriveGids, PutsThoseThatAreHeldFirstInTheirOrder) {
   const auto held = gids_of({"fd00::9", "fd00::7", "10.0.0.1", "fe80::11:22ff:fe33:4455"});
   EXPECT_THAT(
       texts_of(derive_gids(interface_with({"10.0.0.2", "10.0.0.1", "fd00::7"}), held).gids),
-      ElementsAre("fe80::11:22ff:fe33:4455", "fd00::7", "::ffff:10.0.0.1", "::ffff:10.0.0.2"));
+      ElementsAre("fe80::11:22ff:fe33:4455", "::ffff:10.0.0.1", "fd00::7", "::ffff:10.0.0.2"));
 }
 
 std::array<uint8_t, 16> numbered(size_t i) {

@@ -37,11 +37,21 @@ TEST_F(Tables, SeesThatNothingChanged) {
 }
 
 TEST_F(Tables, PutsNewOnesBehindThoseThatStay) {
-  update({"fe80::1", "fd00::1"});
-  const auto change = update({"fe80::1", "10.0.0.1", "fd00::1"});
-  EXPECT_THAT(texts_of(change.added), ElementsAre("::ffff:10.0.0.1"));
+  update({"fe80::1", "fd00::2"});
+  const auto change = update({"fe80::1", "fd00::1", "fd00::2"});
+  EXPECT_THAT(texts_of(change.added), ElementsAre("fd00::1"));
   EXPECT_FALSE(change.moved);
-  EXPECT_EQ(table.gids(), gids_of({"fe80::1", "fd00::1", "10.0.0.1"}));
+  EXPECT_EQ(table.gids(), gids_of({"fe80::1", "fd00::2", "fd00::1"}));
+}
+
+TEST_F(Tables, PutsTheFirstIpv4GidAtIndexOne) {
+  update({"fe80::1", "fd00::1"});
+  EXPECT_TRUE(update({"fe80::1", "fd00::1", "10.0.0.1"}).moved);
+  EXPECT_EQ(table.gids(), gids_of({"fe80::1", "10.0.0.1", "fd00::1"}));
+  EXPECT_FALSE(update({"fe80::1", "10.0.0.2", "fd00::1", "10.0.0.1"}).moved);
+  EXPECT_EQ(table.gids(), gids_of({"fe80::1", "10.0.0.1", "fd00::1", "10.0.0.2"}));
+  update({"fe80::1", "fd00::1", "10.0.0.2"});
+  EXPECT_EQ(table.gids(), gids_of({"fe80::1", "10.0.0.2", "fd00::1"}));
 }
 
 TEST_F(Tables, MovesUpWhatStandsBehindOneThatWent) {

@@ -80,6 +80,7 @@ base::Result<VdevInfo> FakeBackend::create_vdev(const VdevSpec& spec, bool if_ab
     vdev.owner = spec.owner;
     vdev.end_with_owner = spec.end_with_owner;
     vdev.labels = spec.labels;
+    vdev.gid_layout = spec.gid_layout;
     if (auto applied = apply(vdev, spec.quota); !applied)
       return base::pass(std::move(applied).error(), "create vdevice " + spec.name);
     vdevs_[vdev.id] = vdev;

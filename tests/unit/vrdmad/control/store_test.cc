@@ -29,6 +29,7 @@ StoredVdev red() {
   vdev.spec.quota = {{"mr_bytes", UINT64_MAX}, {"qp", 7}};
   vdev.spec.allow = {"raw-packet"};
   vdev.spec.no_direct = true;
+  vdev.spec.gid_layout = "mlx5";
   vdev.node_guid.bytes = {2, 1, 2, 3, 4, 5, 6, 7};
   vdev.boot_id = "b";
   vdev.netns_cookie = 4026532000;
@@ -57,6 +58,7 @@ void expect_red(const StoredVdev& vdev) {
   EXPECT_EQ(vdev.spec.quota[0].limit, UINT64_MAX);
   EXPECT_EQ(vdev.spec.allow, wanted.spec.allow);
   EXPECT_TRUE(vdev.spec.no_direct);
+  EXPECT_EQ(vdev.spec.gid_layout, "mlx5");
   EXPECT_EQ(vdev.node_guid, wanted.node_guid);
   EXPECT_EQ(vdev.boot_id, "b");
   EXPECT_EQ(vdev.netns_cookie, wanted.netns_cookie);
@@ -324,6 +326,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   const StoredVdev& vdev = vdevs->front();
   EXPECT_EQ(vdev.spec.tenant, "shop");
   EXPECT_FALSE(vdev.spec.no_direct);
+  EXPECT_EQ(vdev.spec.gid_layout, "dense");
   EXPECT_EQ(vdev.spec.name, "red0");
   EXPECT_EQ(vdev.spec.netns, "red");
   EXPECT_EQ(vdev.ifindex, 5U);

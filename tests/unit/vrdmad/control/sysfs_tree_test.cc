@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 SysfsView view() {
   verbs::Gid gid;
   gid.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
-  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid}};
+  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid, verbs::Gid()}, "0-2,35"};
 }
 
 std::string read(const std::string& path) {
@@ -42,6 +42,15 @@ TEST(SysfsTree, says_what_programs_read) {
   EXPECT_EQ(read(device + "/ports/1/link_layer"), "Ethernet\n");
   EXPECT_EQ(read(device + "/ports/1/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n");
   EXPECT_EQ(read(device + "/ports/1/gid_attrs/types/0"), "RoCE v2\n");
+  for (const char* empty : {"1", "2", "15"}) {
+    EXPECT_EQ(read(device + "/ports/1/gids/" + empty), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    EXPECT_FALSE(fs::exists(device + "/ports/1/gid_attrs/types/" + empty));
+  }
+  EXPECT_FALSE(fs::exists(device + "/ports/1/gids/16"));
+  EXPECT_EQ(read(device + "/device/vendor"), "0x7672\n");
+  EXPECT_EQ(read(device + "/device/device"), "0x0001\n");
+  EXPECT_EQ(read(device + "/device/local_cpulist"), "0-2,35\n");
+  EXPECT_EQ(read(device + "/device/local_cpus"), "8,00000007\n");
   EXPECT_EQ(read(device + "/ports/1/gid_attrs/ndevs/0"), "eth0\n");
   EXPECT_EQ(fs::read_symlink(device + "/device/net/eth0"), "/sys/class/net/eth0");
   EXPECT_EQ(read(dir + "/infiniband_verbs/ibdev"), "red0\n");
@@ -73,7 +82,8 @@ TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
   changed.gids.clear();
   ASSERT_TRUE(tree.show(changed));
   EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
-  EXPECT_FALSE(fs::exists(dir + "/infiniband/ports/1/gids/0"));
+  EXPECT_EQ(read(dir + "/infiniband/ports/1/gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  EXPECT_FALSE(fs::exists(dir + "/infiniband/ports/1/gid_attrs/types/0"));
   EXPECT_FALSE(fs::is_symlink(dir + "/infiniband/device/net/eth0"));
   EXPECT_TRUE(fs::is_symlink(dir + "/infiniband/device/net/eth1"));
   EXPECT_EQ(inode_of("/infiniband"), root) << "it may be mounted";
