@@ -2,7 +2,9 @@
  * of the versions below, sysfs beside verbs, and RDMA WRITE with immediate into a flushed buffer.
  *
  * Two processes; the one with SERVER connects to the other by TCP to exchange addresses. Prints the
- * counts of symbols found and of those that verbs may leave out. */
+ * counts of symbols found and of those that verbs may leave out. Before that it looks for what UCX,
+ * libfabric, nvshmem and Mooncake use, under both names of the library, and calls what has one
+ * right answer. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -61,6 +63,78 @@
 #define DECLARE(must, version, result, name, arguments) static result(*verbs_##name) arguments;
 SYMBOLS(DECLARE)
 
+/* Beside NCCL's; without a leading "ibv_". */
+static const char* const kOthers[][2] = {
+    {"create_comp_channel", "1.0"},
+    {"destroy_comp_channel", "1.0"},
+    {"get_cq_event", "1.1"},
+    {"ack_cq_events", "1.1"},
+    {"resize_cq", "1.1"},
+    {"create_srq", "1.1"},
+    {"modify_srq", "1.1"},
+    {"query_srq", "1.1"},
+    {"destroy_srq", "1.1"},
+    {"create_ah", "1.1"},
+    {"destroy_ah", "1.1"},
+    {"create_ah_from_wc", "1.1"},
+    {"init_ah_from_wc", "1.1"},
+    {"get_device_guid", "1.1"},
+    {"node_type_str", "1.1"},
+    {"port_state_str", "1.1"},
+    {"wc_status_str", "1.1"},
+    {"query_pkey", "1.1"},
+    {"get_pkey_index", "1.5"},
+    {"attach_mcast", "1.1"},
+    {"detach_mcast", "1.1"},
+    {"rate_to_mult", "1.0"},
+    {"mult_to_ibv_rate", "1.0"},
+    {"rate_to_mbps", "1.1"},
+    {"mbps_to_ibv_rate", "1.1"},
+    {"rereg_mr", "1.1"},
+    {"reg_mr_iova", "1.7"},
+    {"qp_to_qp_ex", "1.6"},
+    {"get_device_index", "1.9"},
+    {"import_device", "1.10"},
+    {"import_pd", "1.10"},
+    {"unimport_pd", "1.10"},
+    {"import_mr", "1.10"},
+    {"unimport_mr", "1.10"},
+    {"is_fork_initialized", "1.13"},
+    {"query_qp_data_in_order", "1.14"},
+    {"_ibv_query_gid_ex", "1.11"},
+    {"_ibv_query_gid_table", "1.11"},
+    {"resolve_eth_l2_from_gid", "1.1"},
+};
+
+/* What both names of the library have of these. */
+static int probe(void) {
+  int found = 0;
+  void* const first = dlopen("libibverbs.so", RTLD_NOW | RTLD_LOCAL);
+  void* const second = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (first == NULL || second == NULL) DIE("%s", dlerror());
+  for (size_t i = 0; i < sizeof kOthers / sizeof kOthers[0]; ++i) {
+    char name[64], version[32];
+    snprintf(name, sizeof name, "%s%s", strstr(kOthers[i][0], "ibv_") != NULL ? "" : "ibv_",
+             kOthers[i][0]);
+    snprintf(version, sizeof version, "IBVERBS_%s", kOthers[i][1]);
+    void* const symbol = dlvsym(first, name, version);
+    if (symbol == NULL) DIE("there is no %s@%s", name, version);
+    if (symbol != dlvsym(second, name, version)) DIE("libibverbs.so and .so.1 differ in %s", name);
+    ++found;
+  }
+  if (dlvsym(first, "ibv_get_device_list", "IBVERBS_9.9") != NULL) DIE("any version is found");
+  const char* (*node_type_str)(enum ibv_node_type) =
+      (const char* (*)(enum ibv_node_type))dlvsym(first, "ibv_node_type_str", "IBVERBS_1.1");
+  const char* (*wc_status_str)(enum ibv_wc_status) =
+      (const char* (*)(enum ibv_wc_status))dlvsym(first, "ibv_wc_status_str", "IBVERBS_1.1");
+  int (*rate_to_mbps)(enum ibv_rate) =
+      (int (*)(enum ibv_rate))dlvsym(first, "ibv_rate_to_mbps", "IBVERBS_1.1");
+  CHECK(strcmp(node_type_str(IBV_NODE_CA), "InfiniBand channel adapter") == 0);
+  CHECK(strcmp(wc_status_str(IBV_WC_SUCCESS), "success") == 0);
+  CHECK(rate_to_mbps(IBV_RATE_100_GBPS) == 103125);
+  return found;
+}
+
 static void load(void) {
   int found = 0;
   void* library = dlopen("libibverbs.so", RTLD_NOW);
@@ -71,7 +145,7 @@ static void load(void) {
   if (verbs_##name == NULL && must) DIE("there is no ibv_" #name "@IBVERBS_" version); \
   found += verbs_##name != NULL;
   SYMBOLS(LOAD)
-  printf("symbols %d\n", found);
+  printf("symbols %d\nothers %d\n", found, probe());
 }
 
 /* The GID to use, by the files that NCCL reads: RoCE v2 over IPv4. */

@@ -21,6 +21,7 @@ wait_until 20 listens server || fail "the server does not listen"
 exec_behind client vb "$T/dlvsym" vb $PORT 10.0.0.1
 both_end "dlvsym"
 for side in server client; do
+  grep -qx 'others 39' "$T/$side.log" || fail "$side: a symbol of UCX, libfabric, nvshmem or Mooncake is missing"
   grep -qx 'symbols 26' "$T/$side.log" || fail "$side: a symbol of NCCL's list is missing"
 done
 tell "dlvsym (as NCCL)" "$mode" $PASSED $FAILED_RUNS 0
