@@ -22,11 +22,14 @@ using vrdma::base::Fd;
 using vrdma::ipc::Reply;
 using vrdma::ipc::Request;
 
+constexpr uint64_t kVdevice = 1;
+
 vrdma::vrdmad::Worker& worker() {
   static const auto instance = [] {
     auto made = vrdma::vrdmad::Worker::start({}, 0);
     if (!made) std::abort();
     vrdma::vrdmad::VdeviceSetup setup;
+    setup.id = kVdevice;
     setup.name = "fuzz";
     setup.tenant = setup.fabric = "red";
     setup.intake = std::make_shared<vrdma::vrdmad::Intake::Account>(nullptr);
@@ -34,8 +37,8 @@ vrdma::vrdmad::Worker& worker() {
     (*made)->add(std::move(setup));
     vrdma::verbs::Gid gid;
     gid.bytes[0] = 0xfe;
-    (*made)->set_gids("fuzz", {gid});
-    (*made)->set_port("fuzz", {true, 4200, 1, std::array<uint8_t, 6>{2}});
+    (*made)->set_gids(kVdevice, {gid});
+    (*made)->set_port(kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}});
     return std::move(*made);
   }();
   return *instance;
@@ -62,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Fd client(ends[0]);
   Fd daemon(ends[1]);
   static const auto identity = std::make_shared<vrdma::vrdmad::Identity>();
-  worker().accept("fuzz", *identity->admit(std::move(daemon)));
+  worker().accept(kVdevice, *identity->admit(std::move(daemon)));
   Request hello, prove;
   Reply asked;
   volatile uint64_t place = 0;
