@@ -95,7 +95,9 @@ Result<void> render(const Plan& plan) {
         break;
       case Mount::Kind::kSysfs:
         done = mount_new("sysfs", step.to, MS_NODEV | (step.read_only ? MS_RDONLY : 0), nullptr);
-        if (!done && done.error().code() == EBUSY) return {};
+        // EPERM: in a user namespace, where mounts of before cover a part of /sys (containers). The
+        // interfaces that /sys shows are another namespace's then.
+        if (!done && (done.error().code() == EBUSY || done.error().code() == EPERM)) return {};
         break;
       case Mount::Kind::kTmpfs:
         done = mount_new("tmpfs", step.to, 0, "mode=755");

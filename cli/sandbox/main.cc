@@ -1,0 +1,96 @@
+// vrdma-sandbox: a command with vdevices of its own, without root. main() is the process outside of
+// the sandbox: it makes the namespaces, passes signals on, and ends with the command's status.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <iostream>
+
+#include "cli/sandbox/inside.h"
+#include "cli/sandbox/process.h"
+
+namespace {
+
+using namespace vrdma::cli::sandbox;
+using vrdma::base::Fd;
+
+int complain(const std::string& sentence) {
+  std::cerr << "vrdma-sandbox: " << sentence << '\n';
+  return kFailed;
+}
+
+// What an open vdevice needs that a limit of this shell may refuse: docs/limits.md.
+void note_limits() {
+  rlimit limit{};
+  constexpr rlim_t kAddressSpace = rlim_t{16} << 30;
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < kAddressSpace)
+    std::cerr << "vrdma-sandbox: note: ulimit -v is " << (limit.rlim_cur >> 10)
+              << " KiB; programs that open a vdevice take some 9 GiB of address space\n";
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    std::cerr << "vrdma-sandbox: note: ulimit -f is not unlimited; vrdmad makes sparse files of "
+                 "memory that are larger\n";
+  constexpr rlim_t kFiles = 1024;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < kFiles)
+    std::cerr << "vrdma-sandbox: note: ulimit -Hn is " << limit.rlim_max
+              << "; each session of a program takes vrdmad ten descriptors\n";
+}
+
+// Until the process inside has ended: its exit status.
+int wait_outside(pid_t inside, Signals& signals) {
+  for (;;) {
+    int status = 0;
+    bool sent = false;
+    while (const int signal = signals.next(&sent))
+      if (signal != SIGCHLD && sent) ::kill(inside, signal);
+    const pid_t ended = ::waitpid(inside, &status, WNOHANG);
+    if (ended == inside) {
+      if (WIFSIGNALED(status))
+        return complain(std::string("the sandbox was ended by signal ") +
+                        std::to_string(WTERMSIG(status)));
+      return WEXITSTATUS(status);
+    }
+    pollfd waiting{signals.fd(), POLLIN, 0};
+    (void)::poll(&waiting, 1, -1);
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  int status = 0;
+  if (!parse(argc, argv, &options, &status)) return status;
+  const auto programs = find_programs();
+  if (!programs) return complain(programs.error().message());
+  Fd log;
+  if (!options.log.empty()) {
+    log = Fd(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!log.valid()) return complain("cannot open " + options.log + ": " + ::strerror(errno));
+  }
+  note_limits();
+  const HostFacts facts = look_at_host();
+  const auto space = enter_space(facts);
+  if (!space) return complain(space.error().message());
+  std::array<int, 2> life{};  // its write end is this process's alone
+  if (::pipe2(life.data(), O_CLOEXEC) != 0)
+    return complain(std::string("pipe: ") + ::strerror(errno));
+  Fd gone(life[0]), alive(life[1]);
+  const pid_t inside = ::fork();
+  if (inside < 0) return complain(std::string("cannot start a process: ") + ::strerror(errno));
+  if (inside == 0) {
+    alive.reset();
+    return run_inside(options, *space, *programs, log.get(), std::move(gone));
+  }
+  gone.reset();
+  Signals signals;  // not before the fork: the child has to know what was blocked before
+  return wait_outside(inside, signals);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], kInner) == 0) return begin_command(argc, argv);
+  return run(argc, argv);
+}

@@ -1,0 +1,109 @@
+#include "cli/sandbox/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+namespace vrdma::cli::sandbox {
+
+namespace {
+
+const char* const kFooter =
+    "Examples:\n"
+    "  vrdma-sandbox -- ibv_devinfo\n"
+    "  vrdma-sandbox --vdevices 2 -- make check\n"
+    "  vrdma-sandbox --pair -- ib_write_bw -- ib_write_bw 10.0.0.1\n"
+    "The vdevices are vrdma0, vrdma1, ... on eth0, eth1, ... with the addresses 10.0.0.1, "
+    "10.0.0.2, "
+    "...\n"
+    "With --pair the server has vrdma0 on its eth0, and the client vrdma1 on its own eth0.\n"
+    "The exit status is the command's (with --pair the client's); 125: there is no sandbox.";
+
+int complain(const std::string& sentence) {
+  std::cerr << "vrdma-sandbox: " << sentence << '\n';
+  return kUsage;
+}
+
+// The words behind the first "--", with `pair` cut in two at the next one.
+std::vector<Words> cut(const Words& words, bool pair) {
+  const auto dashes = pair ? std::find(words.begin(), words.end(), "--") : words.end();
+  std::vector<Words> commands{Words(words.begin(), dashes)};
+  if (dashes != words.end()) commands.emplace_back(dashes + 1, words.end());
+  return commands;
+}
+
+std::string wrong_commands(const Options& options) {
+  const bool empty = std::any_of(options.commands.begin(), options.commands.end(),
+                                 [](const Words& command) { return command.empty(); });
+  if (!options.pair)
+    return empty ? "give the command after --, as in 'vrdma-sandbox -- ibv_devinfo'" : "";
+  if (options.commands.size() != 2 || empty)
+    return "--pair wants two commands: vrdma-sandbox --pair -- SERVER ... -- CLIENT ...";
+  return "";
+}
+
+}  // namespace
+
+bool parse(int argc, char** argv, Options* options, int* status) {
+  char** const end = argv + argc;
+  char** const dashes = std::find(argv, end, std::string("--"));
+  CLI::App app("runs a command with virtual RDMA devices of its own, without root",
+               "vrdma-sandbox");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "vrdma-sandbox " VRDMA_VERSION);
+  app.add_option("--vdevices", options->vdevices, "how many the command gets")
+      ->check(CLI::Range(1u, 64u))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag("--pair", options->pair, "two commands, each in a network namespace of its own");
+  app.add_flag("--two-tenants", options->two_tenants,
+               "each vdevice is another tenant's; they meet in one fabric");
+  app.add_flag("--root", options->stay_root, "the command is root in the sandbox (ip, tc, mount)");
+  app.add_option("--wait", options->wait,
+                 "seconds for the server to listen before the client starts")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.add_option("--log", options->log, "a file for the log of vrdmad")->type_name("FILE");
+  std::vector<std::string> quotas, permissions;
+  app.add_option("--quota", quotas, "limits of each vdevice, such as qp=64,mr_bytes=16g")
+      ->type_name("KIND=N,...");
+  app.add_option("--allow", permissions, "what each vdevice may do, such as raw-packet")
+      ->type_name("PERMISSION,...");
+  bool no_direct = false;
+  app.add_flag("--no-direct", no_direct, "vrdmad executes all work");
+  try {
+    app.parse(static_cast<int>(dashes - argv), argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    *status = app.exit(wanted);
+    return false;
+  } catch (const CLI::ParseError& wrong) {
+    *status = complain(std::string(wrong.what()) + "; the command stands behind --, see --help");
+    return false;
+  }
+  for (const auto& quota : quotas)
+    options->vdev_options.insert(options->vdev_options.end(), {"--quota", quota});
+  for (const auto& each : permissions)
+    options->vdev_options.insert(options->vdev_options.end(), {"--allow", each});
+  if (no_direct) options->vdev_options.emplace_back("--no-direct");
+  options->commands = cut(dashes == end ? Words() : Words(dashes + 1, end), options->pair);
+  const bool given = std::find_if(argv, dashes, [](const char* word) {
+                       return std::string_view(word).starts_with("--vdevices");
+                     }) != dashes;
+  if (options->pair && given) {
+    *status = complain("--pair makes two vdevices: leave --vdevices out");
+    return false;
+  }
+  if (options->pair) options->vdevices = 2;
+  if (options->two_tenants && options->vdevices < 2) {
+    *status = complain("--two-tenants wants --pair or --vdevices 2");
+    return false;
+  }
+  if (const std::string wrong = wrong_commands(*options); !wrong.empty()) {
+    *status = complain(wrong);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace vrdma::cli::sandbox
