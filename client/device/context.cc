@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <set>
 
+#include "client/device/complaint.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
 #include "client/verbs/shortcuts.h"
@@ -36,24 +36,6 @@ struct OpenContexts {
     return *all;
   }
 };
-
-// Once: programs list devices again and again.
-void complain(int error) {
-  const char* reason =
-      error == EPROTONOSUPPORT
-          ? "vrdmad and this program's libibverbs.so.1 speak different versions of the session "
-            "protocol; start the program again with the library that came with vrdmad"
-      : error == EACCES
-          ? "this program gained ids or capabilities when it was started (set-user-id, "
-            "set-group-id or file capabilities), or its real and effective ids differ"
-      : error == EPERM
-          ? "vrdmad does not recognise this process: it changed its ids, namespaces or "
-            "program after it had connected"
-          : nullptr;
-  static std::atomic<bool> said = false;
-  if (reason == nullptr || said.exchange(true)) return;
-  std::fprintf(stderr, "vrdma: a vdevice cannot be used: %s\n", reason);
-}
 
 int prove_identity(Context* context, ipc::Reply* reply, std::vector<base::Fd>* fds) {
   std::atomic<uint64_t> challenge = 0;  // read by the daemon
@@ -79,10 +61,7 @@ int say_hello(Context* context, const VirtualDevice& device) {
   int error = ENOTCONN;  // another daemon came between the two calls
   for (int left = 4; left > 0 && error == ENOTCONN; --left)
     error = prove_identity(context, &reply, &fds);
-  if (error != 0) {
-    complain(error);
-    return error;
-  }
+  if (error != 0) return error;
   const size_t own_events = 5 + (reply.hello.has_userfaultfd != 0 ? 1 : 0);
   if (fds.size() < own_events + 1) return EMFILE;
   auto arena = base::Mapping::shared(fds[0], ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
@@ -110,7 +89,10 @@ int say_hello(Context* context, const VirtualDevice& device) {
 void scan_devices(std::vector<FoundDevice>* found) {
   const std::string directory = socket_directory();
   DIR* listing = directory.empty() ? nullptr : ::opendir(directory.c_str());
-  if (listing == nullptr) return;
+  if (listing == nullptr) {
+    if (!directory.empty() && errno == EACCES) complain(EACCES);
+    return;
+  }
   constexpr std::string_view kSuffix = ".sock";
   while (const dirent* entry = ::readdir(listing)) {
     const std::string_view file = entry->d_name;
@@ -120,7 +102,10 @@ void scan_devices(std::vector<FoundDevice>* found) {
     // Asking tells the name and the GUID, and whether anybody is there: the socket of a dead daemon
     // is no device.
     Session session;
-    if (session.open(device.session) != 0) continue;
+    if (const int refused = session.open(device.session); refused != 0) {
+      complain(refused);
+      continue;
+    }
     ipc::Request request;
     ipc::Reply reply;
     request.call = ipc::Call::kProbe;
@@ -142,6 +127,7 @@ void scan_devices(std::vector<FoundDevice>* found) {
 ibv_context* open_device(VirtualDevice* device) {
   auto context = std::make_unique<Context>();
   if (const int error = say_hello(context.get(), *device); error != 0) {
+    complain(error);
     errno = error;
     return nullptr;
   }

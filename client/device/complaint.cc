@@ -1,0 +1,58 @@
+#include "client/device/complaint.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace vrdma::client {
+
+namespace {
+
+bool is_quiet() {
+  const char* value = ::secure_getenv("VRDMA_QUIET");
+  return value != nullptr && std::strcmp(value, "1") == 0;
+}
+
+// Without a sentence of our own the error's.
+const char* reason_of(int error) {
+  switch (error) {
+    case EPROTONOSUPPORT:
+      return "vrdmad and this program's libibverbs.so.1 speak different versions of the session "
+             "protocol; start the program again with the library that came with vrdmad";
+    case EACCES:
+      return "this program gained ids or capabilities when it was started (set-user-id, "
+             "set-group-id or file capabilities), or its real and effective ids differ, or it may "
+             "not enter the run directory";
+    case EPERM:
+      return "vrdmad does not recognise this process: it changed its ids, namespaces or program "
+             "after it had connected, or is in a pid namespace that vrdmad cannot see";
+    case ECONNREFUSED:
+      return "vrdmad does not run; start it again";
+    case EIO:
+      return "vrdmad closes the connection; its log, and 'vrdmactl quota show' (conns), say why";
+    case ENOMEM:
+      return "its quota of open contexts is used up ('vrdmactl quota show'), or address space is "
+             "limited (ulimit -v; some 9 GiB are needed)";
+    case EMFILE:
+    case ENFILE:
+      return "there are no more file descriptors (ulimit -n)";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+void complain(int error) {
+  static std::atomic<bool> said = false;
+  if (error == 0 || error == ENODEV || error == ENOENT || is_quiet() || said.exchange(true)) return;
+  const int saved = errno;
+  const char* const reason = reason_of(error);
+  std::fprintf(stderr, "vrdma: a vdevice cannot be used: %s\n",
+               reason != nullptr ? reason : std::strerror(error));
+  errno = saved;
+}
+
+}  // namespace vrdma::client
