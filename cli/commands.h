@@ -13,7 +13,8 @@ namespace vrdma::cli {
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  // A vdevice (NAME, NETNS/NAME, id:N), tenant, parent; for stats also "daemon", "tenant/NAME".
+  // A vdevice (NAME, NETNS/NAME, id:N), tenant, parent; for stats also "daemon", "tenant/NAME";
+  // for doctor a process id.
   std::string name;
   std::vector<std::string> names;                     // of vdevices
   std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
@@ -29,7 +30,7 @@ struct Options {
   std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // of quota show
-  std::vector<std::string> command;             // of exec
+  std::vector<std::string> command;             // of exec and doctor
   bool once = false;                            // of top
   double interval = 1;                          // of top, in seconds
 };
@@ -56,6 +57,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome watch(const Options& options, Output& output);
 // Returns only errors.
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
+// Prints what it finds; an error if there is a problem among that.
+[[nodiscard]] Outcome diagnose(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);
 // Prints the bash completion, packaging/completion/vrdmactl.bash; needs no daemon.
 [[nodiscard]] Outcome completion_bash(const Options& options, Output& output);

@@ -169,6 +169,10 @@ class Grammar {
     CLI::App& run = leaf(app_, "exec", "run a program in a vdevice's network namespace", exec);
     name(run, "vdevice").required();
     run.footer("The program and its arguments stand behind --: vrdmactl exec NAME -- CMD...");
+    CLI::App& sick = leaf(app_, "doctor", "why a program sees no vdevice", diagnose);
+    sick.add_option("PID", options_.name, "a process")->type_name("");
+    text(sick, "--netns", options_.netns, "NS", "a network namespace: name, path or pid:N");
+    sick.footer("Or a program behind --, which is not run: vrdmactl doctor -- CMD...");
     leaf(app_, "version", "of vrdmactl and of the daemon", version);
     leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
   }
@@ -179,13 +183,14 @@ class Grammar {
   Command command_ = nullptr;
 };
 
-// "exec NAME -- CMD..." is cut at the first "--": what follows is not ours to understand.
+// "exec NAME -- CMD..." and "doctor -- CMD..." are cut at the first "--": what follows is not ours
+// to understand.
 std::vector<std::string> cut_command(int& argc, char** argv) {
-  bool exec_seen = false;
+  bool taken = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    exec_seen = exec_seen || word == "exec";
-    if (!exec_seen || word != "--") continue;
+    taken = taken || word == "exec" || word == "doctor";
+    if (!taken || word != "--") continue;
     std::vector<std::string> command(argv + i + 1, argv + argc);
     argc = i;
     return command;
@@ -218,8 +223,8 @@ int run(int argc, char** argv) {
   if (grammar.command() == exec && options.command.empty())
     return complain("exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'",
                     2);
-  if (grammar.command() != exec && !options.command.empty())
-    return complain("only exec takes a program after --", 2);
+  if (grammar.command() != exec && grammar.command() != diagnose && !options.command.empty())
+    return complain("only exec and doctor take a program after --", 2);
 
   options.format = grammar.json() ? Format::kJson : Format::kTable;
   Output output(std::cout, options.format);

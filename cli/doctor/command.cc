@@ -1,0 +1,40 @@
+// `vrdmactl doctor`.
+#include <charconv>
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/doctor/doctor.h"
+
+namespace vrdma::cli {
+
+Outcome diagnose(const Options& options, Output&) {
+  doctor::Question question;
+  question.run_dir = options.run_dir;
+  question.netns = options.netns;
+  question.command = options.command;
+  if (!options.name.empty()) {
+    int pid = 0;
+    const char* const end = options.name.data() + options.name.size();
+    const auto [last, error] = std::from_chars(options.name.data(), end, pid);
+    if (error != std::errc() || last != end || pid <= 0)
+      return base::fail(EINVAL, "doctor: '" + options.name + "' is no process id");
+    question.pid = pid;
+  }
+  if (static_cast<int>(question.pid.has_value()) + static_cast<int>(!question.netns.empty()) +
+          static_cast<int>(!question.command.empty()) >
+      1)
+    return base::fail(EINVAL,
+                      "doctor: give a process id, --netns or a program after --, one of them");
+  const auto findings = doctor::examine(question);
+  if (!findings) return base::pass(findings.error(), "doctor");
+  if (options.format == Format::kJson)
+    doctor::print_json(*findings, std::cout);
+  else
+    doctor::print_table(*findings, std::cout);
+  std::cout.flush();
+  const size_t problems = doctor::problems_in(*findings);
+  if (problems == 0) return {};
+  return base::fail(ENODEV, std::to_string(problems) + (problems == 1 ? " problem" : " problems"));
+}
+
+}  // namespace vrdma::cli

@@ -1,0 +1,423 @@
+#include "cli/doctor/doctor.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "api/client.h"
+#include "cli/doctor/library.h"
+#include "cli/doctor/probe.h"
+#include "cli/doctor/process.h"
+#include "cli/exec.h"
+#include "core/base/fd.h"
+
+namespace vrdma::cli::doctor {
+
+namespace {
+
+using base::Result;
+
+constexpr unsigned long long kAddressSpace = 10ull << 30;  // an open vdevice takes some 9 GiB
+
+// All that examine() knows of its subject.
+struct Subject {
+  std::string who;  // begins sentences: "process 42", "this process", "netns red"
+  std::optional<Process> process;
+  Place place;
+};
+
+class Examination {
+ public:
+  explicit Examination(const Question& question) : question_(question) {}
+
+  Result<Findings> run() {
+    if (auto known = identify(); !known) return base::pass(std::move(known).error());
+    if (!question_.command.empty()) {
+      if (auto done = look_at_command(); !done) return base::pass(std::move(done).error());
+    } else if (subject_.process && question_.pid) {
+      look_at_mapped();
+    }
+    choose_library();
+    probe_ = probe(subject_.place);
+    ask_daemon();
+    judge_vdevices();
+    judge_run_dir();
+    judge_sockets();
+    if (subject_.process && question_.netns.empty()) judge_process();
+    judge_session();
+    judge_memory();
+    return std::move(findings_);
+  }
+
+ private:
+  void ok(const char* check, std::string text) { add(check, State::kOk, std::move(text), ""); }
+  void unknown(const char* check, std::string text, std::string remedy = "") {
+    add(check, State::kUnknown, std::move(text), std::move(remedy));
+  }
+  void problem(const char* check, std::string text, std::string remedy) {
+    add(check, State::kProblem, std::move(text), std::move(remedy));
+  }
+  void add(const char* check, State state, std::string text, std::string remedy) {
+    findings_.push_back({check, state, std::move(text), std::move(remedy)});
+  }
+
+  Result<void> identify() {
+    subject_.place.run_dir = question_.run_dir;
+    if (!question_.netns.empty()) {
+      subject_.who = "netns " + question_.netns;
+      subject_.place.netns = netns_path(question_.netns);
+      if (::access(subject_.place.netns.c_str(), F_OK) != 0)
+        return base::fail_errno("there is no netns '" + question_.netns +
+                                "': " + subject_.place.netns);
+      return {};
+    }
+    auto process = look_at_process(question_.pid.value_or(::getpid()));
+    if (!process) return base::pass(std::move(process).error());
+    subject_.process = std::move(*process);
+    subject_.who =
+        question_.pid ? "process " + std::to_string(*question_.pid) : "a program started here";
+    if (!question_.pid) return {};
+    Place& place = subject_.place;
+    place.pid = *question_.pid;
+    place.netns = "/proc/" + std::to_string(place.pid) + "/ns/net";
+    place.uid = subject_.process->uids[1];
+    place.gid = subject_.process->gids[1];
+    if (!subject_.process->run_dir.empty()) place.run_dir = subject_.process->run_dir;
+    return {};
+  }
+
+  // What the loader would do; it is told to stop before the program begins.
+  Result<void> look_at_command() {
+    const std::string path = find_in_path(question_.command[0]);
+    if (path.empty())
+      return base::fail(ENOENT, "there is no program '" + question_.command[0] + "' in PATH");
+    judge_privileges_of(path);
+    const std::string text = trace(path);
+    const Trace traced = parse_trace(text);
+    for (const auto& complaint : traced.complaints)
+      problem("loader", complaint,
+              "the program does not start: use libraries of a release that fits");
+    if (!traced.library.empty()) {
+      add_library(traced.library, traced.library, "would be loaded");
+      return {};
+    }
+    if (text.find("=>") == std::string::npos) {
+      unknown("library",
+              path + " is a script or statically linked: what it loads is not to be seen",
+              "start it, and ask with its process id");
+      return {};
+    }
+    ok("library", path +
+                      " is not linked with libibverbs.so.1; if it loads that itself, it gets the "
+                      "first one of LD_LIBRARY_PATH");
+    judge_path();
+    return {};
+  }
+
+  static std::string find_in_path(const std::string& name) {
+    if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
+    const char* const path = std::getenv("PATH");
+    std::string left = path != nullptr ? path : "/usr/bin:/bin";
+    for (size_t begin = 0; begin <= left.size();) {
+      const size_t end = std::min(left.find(':', begin), left.size());
+      const std::string file = left.substr(begin, end - begin) + "/" + name;
+      if (::access(file.c_str(), X_OK) == 0) return file;
+      begin = end + 1;
+    }
+    return {};
+  }
+
+  // Set-user-id and file capabilities: the loader heeds no LD_LIBRARY_PATH then.
+  void judge_privileges_of(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return;
+    const bool set_id = (status.st_mode & (S_ISUID | S_ISGID)) != 0;
+    const bool capabilities = ::getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
+    if (set_id || capabilities)
+      problem(
+          "privileges",
+          path + " gains " + (set_id ? "ids (set-user-id or set-group-id)" : "capabilities") +
+              " when it is started, so the loader ignores LD_LIBRARY_PATH and vrdmad refuses it",
+          set_id ? "start a copy without that bit" : "setcap -r a copy of it");
+  }
+
+  static std::string trace(const std::string& path) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+    const base::Fd read_end(ends[0]);
+    base::Fd write_end(ends[1]);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(write_end.get(), STDOUT_FILENO);
+      ::dup2(write_end.get(), STDERR_FILENO);
+      // By the loader itself: a script would be run, whatever the variables say.
+      for (const char* loader : {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"})
+        ::execl(loader, loader, "--list", path.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    write_end.reset();
+    std::string text;
+    std::array<char, 4096> part{};
+    for (ssize_t got; (got = ::read(read_end.get(), part.data(), part.size())) > 0;)
+      text.append(part.data(), static_cast<size_t>(got));
+    if (child > 0) ::waitpid(child, nullptr, 0);
+    return text;
+  }
+
+  // For programs that load the library by name.
+  void judge_path() {
+    const char* const variable = std::getenv("LD_LIBRARY_PATH");
+    std::string left = variable != nullptr ? variable : "";
+    while (!left.empty()) {
+      const size_t end = std::min(left.find(':'), left.size());
+      const std::string file = left.substr(0, end) + "/libibverbs.so.1";
+      if (::access(file.c_str(), R_OK) == 0)
+        return add_library(file, file, "would be loaded by name");
+      left.erase(0, end + 1);
+    }
+    const auto own = library_dir();
+    problem("library",
+            "LD_LIBRARY_PATH leads to no libibverbs.so.1: the system's knows no vdevices",
+            "start the program by 'vrdmactl exec', or with LD_LIBRARY_PATH=" +
+                (own ? *own : std::string("the directory of vrdma's libraries")));
+  }
+
+  void look_at_mapped() {
+    const Process& process = *subject_.process;
+    if (process.maps.empty())
+      return unknown("library", "what " + subject_.who + " has mapped may not be read by this user",
+                     "ask as root");
+    const auto mapped = mapped_libraries(process.maps);
+    const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
+    for (const auto& path : mapped) add_library(path, root + path, "mapped");
+    if (mapped.empty())
+      unknown("library", subject_.who + " has no libibverbs mapped (now)",
+              "some programs load it only when they need it: ask again then, or as -- COMMAND");
+  }
+
+  void add_library(const std::string& path, const std::string& file, const std::string& how) {
+    const Finding finding = judge_library(path, file, how);
+    if (finding.state == State::kOk) ours_.push_back(file);
+    findings_.push_back(finding);
+  }
+
+  // That of the program, if it is ours; else the one beside this program.
+  void choose_library() {
+    if (!ours_.empty()) {
+      subject_.place.library = ours_.front();
+    } else if (const auto dir = library_dir(); dir) {
+      const std::string file = *dir + "/libibverbs.so.1";
+      if (::access(file.c_str(), R_OK) == 0) subject_.place.library = file;
+    }
+  }
+
+  void ask_daemon() {
+    auto client = api::Client::connect(question_.run_dir);
+    if (!client) return judge_silence(client.error());
+    auto version = client->version();
+    if (!version) return judge_silence(version.error());
+    ok("daemon", "vrdmad " + version->version() + " serves " + question_.run_dir);
+    if (auto all = client->list_vdevs(); all) {
+      vdevs_ = std::move(*all);
+      asked_ = true;
+    }
+  }
+
+  void judge_silence(const base::Error& error) {
+    if (error.code() == EACCES)
+      return unknown("daemon", "only root may ask vrdmad in " + question_.run_dir, "ask as root");
+    problem("daemon", error.message(),
+            "start vrdmad, or name its run directory with --run-dir or VRDMA_RUN_DIR");
+  }
+
+  [[nodiscard]] std::vector<const v1::Vdev*> own_vdevs() const {
+    std::vector<const v1::Vdev*> own;
+    for (const auto& vdev : vdevs_)
+      if (probe_.cookie != 0 && vdev.netns_cookie() == probe_.cookie) own.push_back(&vdev);
+    return own;
+  }
+
+  void judge_vdevices() {
+    if (!probe_.failed.empty())
+      return unknown("vdevice", "cannot look from where " + subject_.who + " is: " + probe_.failed,
+                     "ask as root");
+    if (!asked_) {
+      if (probe_.sockets > 0)
+        ok("vdevice",
+           std::to_string(probe_.sockets) + " in the network namespace of " + subject_.who);
+      else
+        unknown("vdevice", "none is to be seen in the network namespace of " + subject_.who,
+                "ask as root for more");
+      return;
+    }
+    const auto own = own_vdevs();
+    for (const auto* vdev : own) {
+      if (vdev->lost().empty())
+        ok("vdevice", vdev->name() + " on " + vdev->netdev() + ", port " + vdev->port_state());
+      else
+        problem("vdevice", vdev->name() + " is lost: " + vdev->lost(),
+                "make that again, or 'vrdmactl vdev delete " + vdev->name() + "'");
+      if (vdev->lost().empty() && vdev->gids().empty())
+        problem(
+            "gids",
+            vdev->name() + " has no GID, for " + vdev->netdev() + " has no address that it may use",
+            "give it one with ip-address(8), or see --addresses in vrdmactl(8)");
+    }
+    if (!own.empty()) return;
+    std::string others;
+    for (const auto& vdev : vdevs_)
+      others += (others.empty() ? "" : ", ") + vdev.name() + " (netns " + vdev.netns() + ")";
+    const std::string make =
+        "'vrdmactl vdev create NAME --netns " + netns_words() + " --netdev DEV'";
+    problem("vdevice", "there is none in the network namespace of " + subject_.who,
+            others.empty() ? "make one: " + make
+                           : "run it where one is: " + others + ", or make one: " + make);
+  }
+
+  [[nodiscard]] std::string netns_words() const {
+    if (!question_.netns.empty()) return question_.netns;
+    return "pid:" + std::to_string(question_.pid.value_or(::getppid()));
+  }
+
+  // Nothing is to be seen of the rest where no vdevice is.
+  [[nodiscard]] bool expects_socket() const {
+    if (!probe_.failed.empty()) return false;
+    if (!asked_) return probe_.sockets > 0;
+    const auto own = own_vdevs();
+    return std::any_of(own.begin(), own.end(),
+                       [](const auto* vdev) { return vdev->lost().empty(); });
+  }
+
+  void judge_run_dir() {
+    if (!expects_socket()) return;
+    const std::string& run_dir = subject_.place.run_dir;
+    const std::string directory = run_dir + "/netns/" + std::to_string(probe_.cookie);
+    if (probe_.sockets > 0) return ok("rundir", directory + " is there");
+    if (!probe_.run_dir_seen)
+      return problem("rundir", run_dir + "/netns is not there, as " + subject_.who + " sees it",
+                     "mount " + question_.run_dir +
+                         "/netns there (read-only will do), or set "
+                         "VRDMA_RUN_DIR to where it is");
+    problem("rundir",
+            run_dir + "/netns is there, as " + subject_.who +
+                " sees it, but has no sockets of its vdevices",
+            probe_.directory_seen ? "mount all of " + question_.run_dir +
+                                        "/netns, not a directory in it: that is another "
+                                        "one since vrdmad was restarted"
+                                  : "it is another daemon's, or an empty directory: mount " +
+                                        question_.run_dir + "/netns");
+  }
+
+  void judge_sockets() {
+    if (!expects_socket() || probe_.sockets == 0) return;
+    switch (probe_.connect_error) {
+      case 0:
+        return ok("socket", "vrdmad can be reached");
+      case EACCES:
+        return problem("socket", "connecting is forbidden: Permission denied",
+                       "let everybody enter the run directory, and SELinux or AppArmor allow it");
+      case ECONNREFUSED:
+        return problem("socket", "nobody answers: vrdmad has ended", "start it again");
+      default:
+        return problem("socket",
+                       std::string("cannot be reached: ") + std::strerror(probe_.connect_error),
+                       "see unix(7)");
+    }
+  }
+
+  void judge_process() {
+    const Process& process = *subject_.process;
+    const auto differ = [](const std::array<unsigned, 4>& ids) {
+      return std::any_of(ids.begin(), ids.end(), [&](unsigned id) { return id != ids[0]; });
+    };
+    if (question_.pid) {
+      if (process.secure.value_or(false) || differ(process.uids) || differ(process.gids))
+        problem("privileges",
+                subject_.who +
+                    " gained ids or capabilities when it was started, or changed some of its "
+                    "ids: vrdmad refuses it (EACCES)",
+                "start it as the user that it is to be, without set-user-id bits and file "
+                "capabilities");
+      else if (process.secure)
+        ok("privileges", "none were gained by exec");
+      else
+        unknown("privileges", "whether some were gained by exec may not be read by this user",
+                "ask as root");
+      if (process.user_namespace.empty())
+        unknown("userns", "may not be read by this user", "ask as root");
+      else if (const auto own = look_at_process(::getpid());
+               own && own->user_namespace != process.user_namespace)
+        ok("userns",
+           "another one than this process's: direct links only join processes of one user "
+           "namespace, all else is mediated");
+      else
+        ok("userns", "the same as this process's");
+    }
+    if (process.seccomp_filter)
+      ok("seccomp", subject_.who +
+                        " has a filter; the library needs sockets, memfd_create, mmap, eventfd "
+                        "and futex, which filters of container engines allow");
+    if (process.address_space && *process.address_space < kAddressSpace)
+      problem("ulimit",
+              "ulimit -v is " + std::to_string(*process.address_space >> 10) +
+                  " KiB, and an open vdevice takes some 9 GiB of address space",
+              "ulimit -v unlimited");
+  }
+
+  // The library and the daemon have tried it.
+  void judge_session() {
+    if (!expects_socket() || probe_.sockets == 0 || subject_.place.library.empty()) return;
+    if (!probe_.said.empty()) return problem("session", probe_.said, remedy_of_session());
+    if (!probe_.unopened.empty())
+      return problem("session", "cannot open " + probe_.unopened.front(), "see the log of vrdmad");
+    if (probe_.devices.empty())
+      return problem("session", "the library lists no device", "see the log of vrdmad");
+    std::string names;
+    for (const auto& name : probe_.devices) names += (names.empty() ? "" : ", ") + name;
+    ok("session", "the library of " +
+                      std::string(ours_.empty() ? "this installation" : "this program") +
+                      " and vrdmad speak one protocol version; it opens " + names);
+  }
+  [[nodiscard]] std::string remedy_of_session() const {
+    return probe_.said.find("protocol") != std::string::npos
+               ? "give the program the libraries of this vrdmad"
+               : "see the log of vrdmad";
+  }
+
+  void judge_memory() {
+    for (const auto* vdev : own_vdevs()) {
+      std::string reasons;
+      for (const auto& row : vdev->reached())
+        reasons +=
+            (reasons.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
+      if (!reasons.empty())
+        ok("memory", "of " + vdev->name() +
+                         " some was reached instead of put in place, which is slower: " + reasons +
+                         " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
+    }
+  }
+
+  const Question& question_;
+  Subject subject_;
+  Findings findings_;
+  std::vector<std::string> ours_;  // drop-ins that were found, as files to be read from here
+  Probe probe_;
+  std::vector<v1::Vdev> vdevs_;
+  bool asked_ = false;  // `vdevs_` are all that there are
+};
+
+}  // namespace
+
+Result<Findings> examine(const Question& question) { return Examination(question).run(); }
+
+}  // namespace vrdma::cli::doctor

@@ -1,0 +1,238 @@
+#include "cli/doctor/probe.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+#include "core/base/fd.h"
+#include "core/base/netns_cookie.h"
+
+namespace vrdma::cli::doctor {
+
+namespace {
+
+using base::Fd;
+
+constexpr int kPatience = 15'000;  // milliseconds
+
+// What the child answers is lines of "WORD VALUE", on a pipe; it ends after the first "failed".
+class Answer {
+ public:
+  explicit Answer(int fd) : fd_(fd) {}
+  void operator()(const std::string& word, const std::string& value) const {
+    const std::string line = word + " " + value + "\n";
+    (void)!::write(fd_, line.data(), line.size());
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    (*this)("failed", what + ": " + std::strerror(errno));
+    ::_exit(0);
+  }
+
+ private:
+  int fd_;
+};
+
+bool is_directory(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+int connect_error(const std::string& path) {
+  const Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    return 0;
+  return errno;
+}
+
+void try_sockets(const std::string& directory, const Answer& answer) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(directory.c_str()), ::closedir);
+  if (listing == nullptr) return;
+  while (const dirent* entry = ::readdir(listing.get())) {
+    const std::string name = entry->d_name;
+    if (!name.ends_with(".sock")) continue;
+    answer("socket", name);
+    if (const int error = connect_error(directory + "/" + name); error != 0)
+      answer("connect", std::to_string(error));
+  }
+}
+
+// By the functions that a program calls; opaque here.
+void try_library(void* library, const Answer& answer) {
+  using List = void** (*)(int*);
+  using Free = void (*)(void**);
+  using Name = const char* (*)(void*);
+  using Open = void* (*)(void*);
+  using Close = int (*)(void*);
+  const auto list = reinterpret_cast<List>(::dlsym(library, "ibv_get_device_list"));
+  const auto release = reinterpret_cast<Free>(::dlsym(library, "ibv_free_device_list"));
+  const auto name = reinterpret_cast<Name>(::dlsym(library, "ibv_get_device_name"));
+  const auto open = reinterpret_cast<Open>(::dlsym(library, "ibv_open_device"));
+  const auto close = reinterpret_cast<Close>(::dlsym(library, "ibv_close_device"));
+  if (list == nullptr || release == nullptr || name == nullptr || open == nullptr ||
+      close == nullptr)
+    return;
+  int count = 0;
+  void** const devices = list(&count);
+  for (int i = 0; devices != nullptr && i < count; ++i) {
+    answer("device", name(devices[i]));
+    if (void* const context = open(devices[i]); context != nullptr)
+      (void)close(context);
+    else
+      answer("unopened", std::string(name(devices[i])) + ": " + std::strerror(errno));
+  }
+  if (devices != nullptr) release(devices);
+}
+
+// Whether `path` and `/proc/self/ns/TYPE` are one namespace: then nobody need be allowed to enter
+// it.
+bool is_own(const std::string& path, const char* type) {
+  struct stat theirs {
+  }, ours{};
+  return ::stat(path.c_str(), &theirs) == 0 &&
+         ::stat((std::string("/proc/self/ns/") + type).c_str(), &ours) == 0 &&
+         theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+// The same of its root directory: "/" in a container, or what chroot(2) made of it.
+bool is_own_root(pid_t pid) {
+  struct stat theirs {
+  }, ours{};
+  return ::stat(("/proc/" + std::to_string(pid) + "/root").c_str(), &theirs) == 0 &&
+         ::stat("/", &ours) == 0 && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
+[[noreturn]] void look(const Place& place, const Answer& answer) {
+  // Before the namespaces change: it is a file of this one. Lazily, for it is not run if foreign.
+  void* const library =
+      place.library.empty() ? nullptr : ::dlopen(place.library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto open_namespace = [&](const std::string& path) {
+    Fd opened(path.empty() ? -1 : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!path.empty() && !opened.valid()) answer.fail("open " + path);
+    return opened;
+  };
+  const std::string of_process = "/proc/" + std::to_string(place.pid) + "/ns/";
+  const bool elsewhere =
+      place.pid != 0 && !(is_own(of_process + "mnt", "mnt") && is_own_root(place.pid));
+  const Fd net = open_namespace(is_own(place.netns, "net") ? std::string() : place.netns);
+  const Fd mount = open_namespace(elsewhere ? of_process + "mnt" : std::string());
+  const Fd root(elsewhere ? ::open(("/proc/" + std::to_string(place.pid) + "/root").c_str(),
+                                   O_PATH | O_DIRECTORY | O_CLOEXEC)
+                          : -1);
+  if (net.valid() && ::setns(net.get(), CLONE_NEWNET) != 0)
+    answer.fail("enter its network namespace");
+  if (mount.valid() && ::setns(mount.get(), CLONE_NEWNS) != 0)
+    answer.fail("enter its mount namespace");
+  if (root.valid() && (::fchdir(root.get()) != 0 || ::chroot(".") != 0))
+    answer.fail("enter its root");
+  if (const auto cookie = base::own_netns_cookie(); cookie)
+    answer("cookie", std::to_string(*cookie));
+  if (place.uid && *place.uid != ::geteuid()) {
+    const uid_t uid = *place.uid;
+    const gid_t gid = place.gid.value_or(uid);
+    if (::setgroups(0, nullptr) != 0 || ::setresgid(gid, gid, gid) != 0 ||
+        ::setresuid(uid, uid, uid) != 0)
+      answer.fail("become its user");
+    ::prctl(PR_SET_DUMPABLE, 1);  // as the process is that did not change its user
+  }
+  const auto cookie = base::own_netns_cookie();
+  const std::string netns = place.run_dir + "/netns";
+  if (is_directory(netns)) answer("run_dir", netns);
+  if (cookie) {
+    const std::string directory = netns + "/" + std::to_string(*cookie);
+    if (is_directory(directory)) answer("directory", directory);
+    try_sockets(directory, answer);
+  }
+  ::setenv("VRDMA_RUN_DIR", place.run_dir.c_str(), 1);
+  ::unsetenv("VRDMA_QUIET");
+  if (library != nullptr) try_library(library, answer);
+  ::_exit(0);
+}
+
+void understand(const std::string& text, Probe* probe) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t blank = line.find(' ');
+    const std::string word = line.substr(0, blank);
+    const std::string value = blank == std::string::npos ? "" : line.substr(blank + 1);
+    if (word == "failed") probe->failed = value;
+    if (word == "cookie") probe->cookie = std::strtoull(value.c_str(), nullptr, 10);
+    if (word == "run_dir") probe->run_dir_seen = true;
+    if (word == "directory") probe->directory_seen = true;
+    if (word == "socket") ++probe->sockets;
+    if (word == "connect" && probe->connect_error == 0)
+      probe->connect_error = std::atoi(value.c_str());
+    if (word == "device") probe->devices.push_back(value);
+    if (word == "unopened") probe->unopened.push_back(value);
+  }
+}
+
+// Both ends of the child's answers and of its stderr, until it closes them.
+void gather(const Fd& answers, const Fd& errors, std::string* answered, std::string* said) {
+  std::array<pollfd, 2> waiting{{{answers.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
+  const std::array<std::string*, 2> into{answered, said};
+  while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
+    if (::poll(waiting.data(), waiting.size(), kPatience) <= 0) return;
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (waiting[i].revents == 0) continue;
+      std::array<char, 4096> part{};
+      const ssize_t got = ::read(waiting[i].fd, part.data(), part.size());
+      if (got > 0)
+        into[i]->append(part.data(), static_cast<size_t>(got));
+      else
+        waiting[i].fd = -1;
+    }
+  }
+}
+
+}  // namespace
+
+Probe probe(const Place& place) {
+  Probe result;
+  std::array<int, 2> answers{}, errors{};
+  if (::pipe2(answers.data(), O_CLOEXEC) != 0 || ::pipe2(errors.data(), O_CLOEXEC) != 0) {
+    result.failed = std::string("make a pipe: ") + std::strerror(errno);
+    return result;
+  }
+  const Fd read_answers(answers[0]), read_errors(errors[0]);
+  Fd write_answers(answers[1]), write_errors(errors[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(write_errors.get(), STDERR_FILENO);
+    look(place, Answer(write_answers.get()));
+  }
+  write_answers.reset();
+  write_errors.reset();
+  std::string text;
+  gather(read_answers, read_errors, &text, &result.said);
+  if (child > 0) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  understand(text, &result);
+  constexpr std::string_view kPrefix = "vrdma: a vdevice cannot be used: ";
+  const size_t begin = result.said.find(kPrefix);
+  result.said = begin == std::string::npos ? "" : result.said.substr(begin + kPrefix.size());
+  result.said = result.said.substr(0, result.said.find('\n'));
+  return result;
+}
+
+}  // namespace vrdma::cli::doctor

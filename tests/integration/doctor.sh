@@ -1,0 +1,135 @@
+#!/bin/bash
+# doctor.sh: what `vrdmactl doctor` says of each obstacle that can be made here, and the line of the
+# library.
+#
+#     netns a                        netns b            netns c: no vdevice
+#   +-----------------+           +-----------+
+#   | va -- eth0 =====|== veth ===|eth0 -- vb |
+#   +-----------------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+setup
+start_daemon
+netns_add a b c
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+vdev_create va a eth0 --tenant red
+vdev_create vb b eth0 --tenant red
+system=$(ldconfig -p | awk '/libibverbs.so.1 / && !n++ { print $NF }')
+
+examine() { # STATUS ARGUMENTS...: the words are in $T/doctor.log
+  local status=0
+  ctl doctor "${@:2}" >"$T/doctor.log" 2>&1 || status=$?
+  [[ $status -eq $1 ]] || { cat "$T/doctor.log"; fail "doctor ${*:2}: status $status, not $1"; }
+  no_sanitizer doctor "$T/doctor.log"
+}
+finds() { # STATE CHECK TEXT
+  grep -E "^$1 +$2 +" "$T/doctor.log" | grep -qF -- "$3" || {
+    cat "$T/doctor.log"
+    fail "doctor does not find '$1 $2 ... $3'"
+  }
+}
+# asleep NAME COMMAND...: a program that has loaded a library and sleeps: ${PID[NAME]}.
+asleep() {
+  local name=$1
+  "${@:2}" /usr/bin/python3 -c 'import ctypes, time
+ctypes.CDLL("libibverbs.so.1")
+print("ready", flush=True)
+time.sleep(300)' >"$T/$name.log" 2>&1 </dev/null &
+  PID[$name]=$!
+  wait_until 20 grep -q ready "$T/$name.log" || fail "$name does not start"
+}
+wake() { kill -9 "${PID[$1]}"; wait "${PID[$1]}" 2>/dev/null || true; unset "PID[$1]"; }
+say "nothing is wrong"
+examine 0 --netns "$(ns a)"
+finds ok daemon "vrdmad"
+finds ok vdevice "va on eth0, port ACTIVE"
+finds ok session "it opens va"
+# shellcheck disable=SC2046
+asleep well $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}"
+examine 0 "${PID[well]}"
+finds ok library "mapped: $T/lib/libibverbs.so.1 (public nodes to IBVERBS_1."
+finds ok socket "vrdmad can be reached"
+finds ok privileges "none were gained"
+finds ok session "the library of this program"
+ctl -o json doctor "${PID[well]}" | /usr/bin/python3 -c '
+import json, sys
+found = {one["check"]: one["state"] for one in json.load(sys.stdin)}
+assert found["library"] == found["vdevice"] == found["session"] == "ok", found' || fail "the JSON"
+wake well
+
+say "the wrong library"
+if [[ -n $system && -z ${VRDMA_TEST_PRELOAD:-} ]]; then
+  # shellcheck disable=SC2046
+  asleep foreign $(enter a) env -i PATH="$PATH" VRDMA_RUN_DIR="$R"
+  examine 1 "${PID[foreign]}"
+  finds problem library "which is not vrdma's and knows no vdevices"
+  wake foreign
+fi
+$(enter a) env LD_LIBRARY_PATH= VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor -- ibv_devinfo >"$T/doctor.log" 2>&1 &&
+  fail "doctor finds nothing wrong with the system's library"
+finds problem library "which is not vrdma's"
+$(enter a) env LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor -- ibv_devinfo >"$T/doctor.log" 2>&1 ||
+  fail "doctor finds something wrong with ours"
+finds ok library "would be loaded: $T/lib/libibverbs.so.1"
+cp "$(command -v ibv_devinfo)" "$T/gains"
+chmod 4755 "$T/gains"
+$(enter a) env LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor -- "$T/gains" >"$T/doctor.log" 2>&1 &&
+  fail "doctor finds nothing wrong with a set-user-id program"
+finds problem privileges "gains ids"
+
+say "no vdevice"
+examine 1 --netns "$(ns c)"
+finds problem vdevice "there is none in the network namespace of netns $(ns c); run it where one is: va (netns $(ns a)), vb"
+
+say "the run directory is not in its mount namespace, or another one is"
+# shellcheck disable=SC2046
+asleep hidden $(enter a) unshare --mount --propagation private \
+  sh -c "mount -t tmpfs none $R/netns && exec env -i ${ENVIRONMENT[*]} \"\$@\"" -
+examine 1 "${PID[hidden]}"
+finds problem rundir "has no sockets of its vdevices"
+wake hidden
+# shellcheck disable=SC2046
+asleep lost $(enter a) env -i "${ENVIRONMENT[@]}" VRDMA_RUN_DIR=/nowhere
+examine 1 "${PID[lost]}"
+finds problem rundir "/nowhere/netns is not there"
+wake lost
+
+say "connecting is forbidden; address space"
+chmod 600 "$(socket_of va)"
+# shellcheck disable=SC2046
+asleep forbidden $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}"
+examine 1 "${PID[forbidden]}"
+finds problem socket "Permission denied"
+wake forbidden
+chmod 666 "$(socket_of va)"
+if [[ -z ${VRDMA_TEST_PRELOAD:-} ]]; then  # a sanitizer takes more
+  # shellcheck disable=SC2046
+  asleep narrow $(enter a) env -i "${ENVIRONMENT[@]}" prlimit --as=2000000000
+  examine 1 "${PID[narrow]}"
+  finds problem ulimit "KiB, and an open vdevice takes"
+  wake narrow
+fi
+
+say "the library's line: once, and not with VRDMA_QUIET"
+twice='import ctypes
+lib = ctypes.CDLL("libibverbs.so.1")
+for i in range(2): lib.ibv_get_device_list(None)'
+lines() { on a nobody env "$@" /usr/bin/python3 -c "$twice" 2>&1 | grep -c '^vrdma: a vdevice cannot be used'; }
+[[ $(lines A=b) -eq 0 ]] || fail "the library says something where nothing is wrong"
+chmod 600 "$(socket_of va)"
+[[ $(lines A=b) -eq 1 ]] || fail "the library does not say once that it may not connect"
+[[ $(lines VRDMA_QUIET=1) -eq 0 ]] || fail "VRDMA_QUIET=1 does not silence the library"
+chmod 666 "$(socket_of va)"
+
+say "no daemon"
+kill_daemon
+examine 1 --netns "$(ns a)"
+finds problem daemon "$R/admin.sock"
+finds problem socket "nobody answers"
+[[ $(lines A=b) -eq 1 ]] || fail "the library does not say that vrdmad is gone"
+start_daemon
+
+say "mistakes"
+examine 1 999999999
+grep -q "there is no process 999999999" "$T/doctor.log" || fail "no such process"
+examine 1 x
+grep -q "'x' is no process id" "$T/doctor.log" || fail "no number"
