@@ -67,7 +67,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant gid parent conn stats top watch exec version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant gid parent conn stats top watch exec doctor version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
@@ -82,6 +82,7 @@ _vrdmactl() {
             choices=$(_vrdmactl_names)
             ;;
         top) options+=" --once --interval" ;;
+        doctor) choices="--" options+=" --netns" ;;
         stats | "conn stats") choices="daemon $(_vrdmactl_names)" ;;
         "exec "*) choices="--" ;;
     esac

@@ -48,7 +48,7 @@ rm -f /var/lib/man-db/auto-update  # its index takes longer than all the rest
 dpkg --force-unsafe-io -i /tmp/*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
 [[ $(dpkg-query -W -f '${db:Status-Status}\n' vrdma vrdma-libraries libvrdma1 libvrdma-dev | uniq) == installed ]] || fail "not installed"
 ldconfig -p | grep 'libvrdma.so.1 .*=> /' >/dev/null || fail "the loader does not find libvrdma.so.1"
-for page in vrdmad vrdmactl vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
+for page in vrdmad vrdmactl vrdma-sandbox vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
 
 say "the unit: sound, and its capabilities are those of privileges.cc and of the start"
 unit=/usr/lib/systemd/system/vrdmad.service
@@ -98,6 +98,8 @@ gcc -o vdevices vdevices.c $(pkg-config --cflags --libs vrdma) -libverbs
 vrdmactl vdev delete blue0
 nsenter --net=/run/netns/blue ./vdevices e0 new0 >/tmp/example.log || fail "the example of the C API"
 grep -q 'event: new0 removed' /tmp/example.log || fail "the example did not end"
+[[ $(vrdma-sandbox -- ibv_devices | grep -c vrdma0) -eq 1 ]] || fail "vrdma-sandbox"
+vrdmactl doctor --netns red >/tmp/doctor.log || fail "vrdmactl doctor"
 kill "$(cat /run/vrdma/vrdmad.lock)"
 for _ in {1..200}; do grep -q '^ended' /tmp/vrdmad.log && break; sleep 0.05; done
 grep -q '^ended ([0-9]*, 0)' /tmp/vrdmad.log || fail "vrdmad does not end well"
