@@ -1,0 +1,83 @@
+// What the doctor reads of libraries, and what it prints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "cli/doctor/finding.h"
+#include "cli/doctor/library.h"
+
+namespace vrdma::cli::doctor {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(DoctorLibrary, VersionNodesAreThoseOfTheFile) {
+  const std::string library = content_of(DROP_IN);
+  ASSERT_FALSE(library.empty());
+  EXPECT_TRUE(is_drop_in(library));
+  const auto nodes = version_nodes(library);
+  EXPECT_THAT(nodes, Contains("IBVERBS_1.1"));
+  EXPECT_THAT(nodes, Contains("IBVERBS_PRIVATE_34"));
+  EXPECT_THAT(describe_nodes(nodes), HasSubstr("IBVERBS_PRIVATE_34"));
+}
+
+TEST(DoctorLibrary, DamagedFilesHaveNoneOrSome) {
+  EXPECT_THAT(version_nodes(""), IsEmpty());
+  EXPECT_THAT(version_nodes("\x7f"
+                            "ELF"),
+              IsEmpty());
+  std::string library = content_of(DROP_IN);
+  for (size_t length = library.size(); length > 0; length -= std::min<size_t>(length, 99'991))
+    (void)version_nodes(library.substr(0, length));
+  for (size_t at = 0; at < 64; ++at) {
+    std::string damaged = library;
+    damaged[at] = static_cast<char>(~damaged[at]);
+    (void)version_nodes(damaged);
+  }
+}
+
+TEST(DoctorLibrary, TheHighestPublicNodeIsTheGreatestNumber) {
+  EXPECT_EQ(describe_nodes({"IBVERBS_1.9", "IBVERBS_1.14", "IBVERBS_1.2", "IBVERBS_PRIVATE_34"}),
+            "public nodes to IBVERBS_1.14, private IBVERBS_PRIVATE_34");
+  EXPECT_EQ(describe_nodes({}), "public nodes to none, private none");
+}
+
+TEST(DoctorLibrary, WhatTheLoaderSays) {
+  const auto trace = parse_trace(
+      "\tlinux-vdso.so.1 (0x1)\n"
+      "\tlibibverbs.so.1 => /opt/v/libibverbs.so.1 (0x00007f)\n"
+      "./p: /opt/v/libibverbs.so.1: version `IBVERBS_1.99' not found (required by ./p)\n");
+  EXPECT_EQ(trace.library, "/opt/v/libibverbs.so.1");
+  EXPECT_THAT(trace.complaints, ElementsAre(HasSubstr("IBVERBS_1.99")));
+}
+
+TEST(DoctorLibrary, CopiesInWheelsAreFound) {
+  EXPECT_THAT(mapped_libraries("7f-80 r-xp 0 fe:00 1 /x.libs/libibverbs-1de1263b.so.1.14.48.0\n"
+                               "80-81 r-xp 0 fe:00 1 /x.libs/libibverbs-1de1263b.so.1.14.48.0\n"
+                               "81-82 rw-p 0 00:00 0 \n82-83 r-xp 0 fe:00 2 /lib/libc.so.6\n"),
+              ElementsAre("/x.libs/libibverbs-1de1263b.so.1.14.48.0"));
+}
+
+TEST(DoctorFinding, OneLineEach) {
+  const Findings findings{{"socket", State::kOk, "fine", ""},
+                          {"gids", State::kProblem, "none\n at all", "give it one"}};
+  std::ostringstream table, json;
+  print_table(findings, table);
+  EXPECT_EQ(table.str(), "ok       socket  fine\nproblem  gids    none? at all; give it one\n");
+  print_json(findings, json);
+  EXPECT_THAT(json.str(), HasSubstr("\"state\": \"problem\""));
+  EXPECT_EQ(problems_in(findings), 1u);
+}
+
+}  // namespace
+}  // namespace vrdma::cli::doctor
