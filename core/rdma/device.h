@@ -408,7 +408,6 @@ struct Context final : Imports {
   Handles<Qp> qps;
   struct Ah {
     uint32_t handle = 0;
-    Pd* pd = nullptr;
     Charges charges;
   };
   Handles<Ah> ahs;

@@ -1,8 +1,5 @@
 #include "vrdmad/records/cm_session_file.h"
 
-#include <spdlog/spdlog.h>
-
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -27,6 +24,8 @@ Result<CmSessionFile> CmSessionFile::create(const std::string& path, const Who& 
 Result<CmSessionFile> CmSessionFile::open(const std::string& path) {
   auto opened = RecordFile::open(path, kCmFormat);
   if (!opened) return base::pass(std::move(opened).error());
+  if (const std::string reason = (*opened)->forbidden(); !reason.empty())
+    return base::fail(ENOTSUP, reason);
   (*opened)->keep(false);
   return CmSessionFile(std::move(*opened));
 }
@@ -36,20 +35,12 @@ void CmSessionFile::leave() {
   file_.reset();
 }
 
-void CmSessionFile::give_up() {
-  spdlog::warn(
-      "there is no room in the run directory for what an rdma_cm session is: nobody will "
-      "take it over");
-  numbers_ = in_file();
-  file_.reset();
-}
-
 void CmSessionFile::put(Kind kind, uint32_t number, const void* data, size_t size) {
-  if (file_ && !file_->put(static_cast<uint16_t>(kind), number, data, size)) give_up();
+  if (file_) file_->put(static_cast<uint16_t>(kind), number, data, size);
 }
 
 void CmSessionFile::erase(Kind kind, uint32_t number) {
-  if (file_ && !file_->erase(static_cast<uint16_t>(kind), number)) give_up();
+  if (file_) file_->erase(static_cast<uint16_t>(kind), number);
 }
 
 void CmSessionFile::put_channel(uint32_t handle) { put(Kind::kChannel, handle, nullptr, 0); }
@@ -70,22 +61,19 @@ void CmSessionFile::commit() {
   if (file_) file_->commit();
 }
 
-template <class T>
-T CmSessionFile::read(const RecordFile::Record& record) {
-  T data{};
-  std::memcpy(static_cast<void*>(&data), record.data, std::min<size_t>(record.size, sizeof data));
-  return data;
-}
-
 Result<CmSessionFile::Who> CmSessionFile::who() const {
+  Who who{};
   const auto record = file_->find(static_cast<uint16_t>(Kind::kWho), 0);
-  if (!record) return base::fail(EINVAL, "nothing is known of it");
-  return read<Who>(*record);
+  if (!record || !record->read(&who)) return base::fail(EINVAL, "nothing is known of it");
+  return who;
 }
 
 ipc::CmReply CmSessionFile::answer() const {
+  ipc::CmReply reply;
   const auto record = file_->find(static_cast<uint16_t>(Kind::kAnswer), 0);
-  return record ? read<ipc::CmReply>(*record) : ipc::CmReply();
+  if (record && record->size == kAnswer)
+    std::memcpy(static_cast<void*>(&reply), record->data, kAnswer);
+  return reply;
 }
 
 std::vector<uint32_t> CmSessionFile::channels() const {
@@ -97,14 +85,14 @@ std::vector<uint32_t> CmSessionFile::channels() const {
 std::vector<std::pair<uint32_t, CmSessionFile::IdRecord>> CmSessionFile::ids() const {
   std::vector<std::pair<uint32_t, IdRecord>> records;
   for (const auto& record : all(Kind::kId))
-    records.emplace_back(record.number, read<IdRecord>(record));
+    if (IdRecord id{}; record.read(&id)) records.emplace_back(record.number, id);
   return records;
 }
 
 std::vector<ipc::CmEventMessage> CmSessionFile::events() const {
   std::vector<ipc::CmEventMessage> messages;
   for (const auto& record : all(Kind::kEvent))
-    messages.push_back(read<ipc::CmEventMessage>(record));
+    if (ipc::CmEventMessage message; record.read(&message)) messages.push_back(message);
   return messages;
 }
 

@@ -2,7 +2,7 @@
 // beside the files of verbs sessions.
 //
 // Changes take effect with commit(), all of them or none (vrdmad/records/record_file.h). Without a
-// file, or once there is no room in it, all of this does nothing, and nobody will take the session
+// file all of this does nothing; then, or once the file is forbidden, nobody will take the session
 // over.
 #pragma once
 
@@ -43,9 +43,11 @@ class CmSessionFile {
   [[nodiscard]] static base::Result<CmSessionFile> create(const std::string& path, const Who& who);
   [[nodiscard]] static base::Result<CmSessionFile> open(const std::string& path);
 
-  [[nodiscard]] bool active() const { return file_ != nullptr; }
+  [[nodiscard]] bool active() const { return file_ != nullptr && file_->forbidden().empty(); }
   // Takes effect at once.
-  [[nodiscard]] Numbers& numbers() { return file_ ? in_file() : numbers_; }
+  [[nodiscard]] Numbers& numbers() {
+    return file_ ? *reinterpret_cast<Numbers*>(file_->area()) : numbers_;
+  }
 
   void put_channel(uint32_t handle);
   void erase_channel(uint32_t handle);
@@ -70,15 +72,11 @@ class CmSessionFile {
  private:
   explicit CmSessionFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
   enum class Kind : uint16_t { kWho, kChannel, kId, kEvent, kAnswer };
-  template <class T>
-  [[nodiscard]] static T read(const RecordFile::Record& record);
   [[nodiscard]] std::vector<RecordFile::Record> all(Kind kind) const {
     return file_->all(static_cast<uint16_t>(kind));
   }
-  [[nodiscard]] Numbers& in_file() const { return *reinterpret_cast<Numbers*>(file_->area()); }
   void put(Kind kind, uint32_t number, const void* data, size_t size);
   void erase(Kind kind, uint32_t number);
-  void give_up();
 
   std::unique_ptr<RecordFile> file_;
   Numbers numbers_;  // without a file

@@ -26,6 +26,8 @@ constexpr uint64_t kRoom = 1024;    // where it begins
 constexpr uint64_t kSlack = 32768;  // bytes of what does not stand any more, at least
 constexpr uint64_t kMostGrowth = 1u << 20;
 
+constexpr const char* kNoRoom = "there is no room for its state in the run directory";
+
 uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
 // In units of 8 bytes, of which 32 bits are enough.
 uint64_t pack(uint64_t start, uint64_t end) { return start / 8 << 32 | end / 8; }
@@ -37,6 +39,7 @@ struct RecordFile::Header {
   uint32_t reserved;
   std::atomic<uint64_t> log;  // where it begins and ends: see pack()
   uint8_t area[kArea];
+  char forbidden[128];
 };
 
 struct RecordFile::RecordHeader {
@@ -154,25 +157,36 @@ RecordFile::RecordHeader* RecordFile::append(uint16_t kind, uint32_t number, siz
   return record;
 }
 
-bool RecordFile::put(uint16_t kind, uint32_t number, const void* data, size_t size, uint32_t tag) {
+void RecordFile::put(uint16_t kind, uint32_t number, const void* data, size_t size, uint32_t tag) {
+  if (is_forbidden()) return;
   RecordHeader* record = append(kind, number, size);
-  if (record == nullptr) return false;
+  if (record == nullptr) return forbid(kNoRoom);
   record->tag = tag;
   if (size != 0) std::memcpy(record->data(), data, size);
-  return true;
 }
 
-bool RecordFile::erase(uint16_t kind, uint32_t number) {
-  if (!records_.contains(key(kind, number))) return true;
+void RecordFile::erase(uint16_t kind, uint32_t number) {
+  if (is_forbidden() || !records_.contains(key(kind, number))) return;
   RecordHeader* record = append(kind, number, 0);
-  if (record == nullptr) return false;
+  if (record == nullptr) return forbid(kNoRoom);
   record->erases = 1;
   live_ -= record->length();
   records_.erase(key(kind, number));
-  return true;
+}
+
+void RecordFile::forbid(const char* reason) {
+  if (!is_forbidden()) std::strncpy(header()->forbidden, reason, sizeof header()->forbidden - 1);
+}
+
+bool RecordFile::is_forbidden() const { return header()->forbidden[0] != '\0'; }
+
+std::string RecordFile::forbidden() const {
+  const char* const reason = header()->forbidden;
+  return {reason, ::strnlen(reason, sizeof header()->forbidden)};
 }
 
 void RecordFile::commit() {
+  if (is_forbidden()) return;
   header()->log.store(pack(start_, end_), std::memory_order_release);
   if (end_ - start_ > std::max(2 * live_ + kSlack, patience_)) compact();
 }

@@ -8,12 +8,14 @@
 // moves when most of it does not stand any more, into room that is free; where it is, says one
 // word. What was put and erased since the last commit() takes effect with the next one, all of it
 // or nothing, whatever becomes of this process in between. Only the daemon writes here (the file is
-// 0600), so what stands here is believed. Only one of the same `format` is read.
+// 0600), so what stands here is believed. Only one of the same `format` is read. A file for which
+// there is no room any more is forbidden: the next daemon learns why, and takes nothing from it.
 //
 // Owned by one thread.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,13 +30,20 @@ namespace vrdma::vrdmad {
 
 class RecordFile {
  public:
-  static constexpr size_t kArea = 960;  // bytes, besides the records: see area()
+  static constexpr size_t kArea = 536;  // bytes, besides the records: see area()
 
   struct Record {
     uint32_t number = 0;
     uint32_t tag = 0;
     const uint8_t* data = nullptr;  // valid until the next change
     uint32_t size = 0;
+    // False: it is too short to be one. What follows is not looked at.
+    template <class T>
+    [[nodiscard]] bool read(T* out) const {
+      if (size < sizeof *out) return false;
+      std::memcpy(static_cast<void*>(out), data, sizeof *out);
+      return true;
+    }
   };
 
   struct Name {
@@ -54,12 +63,13 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  // `tag` is the owner's. False: there is no room; what was done since the last commit() is undone
-  // by not committing it, and the file is of no use any more.
-  [[nodiscard]] bool put(uint16_t kind, uint32_t number, const void* data, size_t size,
-                         uint32_t tag = 0);
-  [[nodiscard]] bool erase(uint16_t kind, uint32_t number);
+  // `tag` is the owner's. Once the file is forbidden, these three do nothing.
+  void put(uint16_t kind, uint32_t number, const void* data, size_t size, uint32_t tag = 0);
+  void erase(uint16_t kind, uint32_t number);
   void commit();
+  // No other daemon can take over what this tells of. The first reason stays; it is for people.
+  void forbid(const char* reason);
+  [[nodiscard]] std::string forbidden() const;  // empty: it is not
   [[nodiscard]] std::optional<Record> find(uint16_t kind, uint32_t number) const;
   [[nodiscard]] std::vector<Record> all(uint16_t kind) const;  // by number
 
@@ -76,6 +86,7 @@ class RecordFile {
   RecordFile(std::string path, base::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   [[nodiscard]] base::Result<void> map(uint64_t size);
   [[nodiscard]] bool grow(uint64_t size);
+  [[nodiscard]] bool is_forbidden() const;
   [[nodiscard]] Header* header() const { return reinterpret_cast<Header*>(base_); }
   [[nodiscard]] RecordHeader* at(uint64_t offset) const {
     return reinterpret_cast<RecordHeader*>(base_ + offset);

@@ -10,14 +10,12 @@ using base::Result;
 namespace {
 // Changes with anything that is stored here, so also with what core/ipc and core/rdma put into it.
 constexpr uint32_t kFormat = 5;
-constexpr const char* kNoRoom = "there is no room for its state in the run directory";
 }  // namespace
 
 struct SessionFile::Area {
   uint32_t begun;
   std::atomic<uint32_t> answered;  // sequence; its reply is replies[answered % 2]
   ipc::Reply replies[2];
-  char forbidden[128];
 };
 
 Result<std::unique_ptr<SessionFile>> SessionFile::of(Result<std::unique_ptr<RecordFile>> file) {
@@ -36,22 +34,16 @@ Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) 
 
 void SessionFile::put(Kind kind, uint32_t number, const void* data, size_t size,
                       uint32_t sequence) {
-  if (!file_->put(static_cast<uint16_t>(kind), number, data, size, sequence))
-    return forbid(kNoRoom);
+  file_->put(static_cast<uint16_t>(kind), number, data, size, sequence);
   file_->commit();
 }
 
 void SessionFile::erase(Kind kind, uint32_t number) {
-  if (!file_->erase(static_cast<uint16_t>(kind), number)) return forbid(kNoRoom);
+  file_->erase(static_cast<uint16_t>(kind), number);
   file_->commit();
 }
 
-std::vector<SessionFile::Record> SessionFile::all(Kind kind) const {
-  std::vector<Record> found;
-  for (const auto& record : file_->all(static_cast<uint16_t>(kind)))
-    found.push_back({record.number, record.data, record.size, record.tag <= area()->answered});
-  return found;
-}
+bool SessionFile::is_answered(const Record& record) const { return record.tag <= area()->answered; }
 
 void SessionFile::set_begun(uint32_t sequence) { area()->begun = sequence; }
 
@@ -69,12 +61,5 @@ SessionFile::Last SessionFile::last() const {
   last.reply.sequence = answered;
   return last;
 }
-
-void SessionFile::forbid(const char* reason) {
-  if (area()->forbidden[0] != '\0') return;
-  std::strncpy(area()->forbidden, reason, sizeof area()->forbidden - 1);
-}
-
-std::string SessionFile::forbidden() const { return area()->forbidden; }
 
 }  // namespace vrdma::vrdmad

@@ -39,22 +39,19 @@ class SessionFile {
     kClaim,
   };
 
-  struct Record {
-    uint32_t number = 0;
-    const uint8_t* data = nullptr;  // valid until the next change
-    uint32_t size = 0;
-    bool answered = true;  // the program has been told of it
-  };
+  using Record = RecordFile::Record;
 
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
 
-  // Without room for it, the session is given up: see forbid(). `sequence` is that of the request
-  // which made it, or 0: until that is answered, the program does not know of it, and will ask
-  // again.
+  // `sequence` is that of the request which made it, or 0: until that is answered, the program does
+  // not know of it, and will ask again.
   void put(Kind kind, uint32_t number, const void* data, size_t size, uint32_t sequence = 0);
   void erase(Kind kind, uint32_t number);
-  [[nodiscard]] std::vector<Record> all(Kind kind) const;  // by number
+  [[nodiscard]] std::vector<Record> all(Kind kind) const {  // by number
+    return file_->all(static_cast<uint16_t>(kind));
+  }
+  [[nodiscard]] bool is_answered(const Record& record) const;
 
   // A request that changes something is begun; and this is the answer to it.
   void set_begun(uint32_t sequence);
@@ -65,9 +62,9 @@ class SessionFile {
   };
   [[nodiscard]] Last last() const;
 
-  // The session has, or had, what no other daemon can take over; the reason is for people.
-  void forbid(const char* reason);
-  [[nodiscard]] std::string forbidden() const;  // empty: it is not
+  // See RecordFile.
+  void forbid(const char* reason) { file_->forbid(reason); }
+  [[nodiscard]] std::string forbidden() const { return file_->forbidden(); }
 
   // The file goes with this object, unless it is kept, as one that was opened is.
   void keep(bool kept = true) { file_->keep(kept); }

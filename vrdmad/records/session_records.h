@@ -2,8 +2,6 @@
 // session_adopt.cc.
 #pragma once
 
-#include <cstring>
-
 #include "core/ipc/messages.h"
 #include "core/rdma/device.h"
 #include "core/rdma/process.h"
@@ -58,12 +56,5 @@ struct QpRecord {
   uint32_t groups;
   // verbs::Gid[groups] follow
 };
-
-template <class T>
-[[nodiscard]] bool read(const SessionFile::Record& record, T* out) {
-  if (record.size < sizeof *out) return false;
-  std::memcpy(static_cast<void*>(out), record.data, sizeof *out);
-  return true;
-}
 
 }  // namespace vrdma::vrdmad

@@ -17,7 +17,7 @@ using ipc::Call;
 
 Result<Who> who_of(const SessionFile& file) {
   Who who{};
-  if (const auto records = file.all(Stored::kWho); records.empty() || !read(records[0], &who))
+  if (const auto records = file.all(Stored::kWho); records.empty() || !records[0].read(&who))
     return fail(EINVAL, "nothing is known of it");
   who.name[sizeof who.name - 1] = '\0';
   return who;
@@ -51,7 +51,7 @@ Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch
 Result<void> SessionJournal::restore_channels(const ProcessFiles& files) {
   for (const auto& record : file_->all(Stored::kChannel)) {
     ChannelRecord made{};
-    if (!read(record, &made)) return fail(EINVAL, "its state is damaged");
+    if (!record.read(&made)) return fail(EINVAL, "its state is damaged");
     auto write_end = files.event_end(made.write_end);
     if (!write_end) {  // the answer did not reach the program, or it will be missed by a CQ
       file_->erase(Stored::kChannel, made.handle);
@@ -69,7 +69,7 @@ Result<void> SessionJournal::restore_states() {
     QpRecord state{};
     rdma::Qp* qp = context().qps.find(record.number);
     if (qp == nullptr) continue;  // it was being made, or destroyed
-    if (!read(record, &state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
+    if (!record.read(&state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
       return fail(EINVAL, "its state is damaged");
     qp->attributes = state.attributes;
     qp->sgid = state.sgid;
@@ -94,7 +94,7 @@ Result<void> SessionJournal::restore_states() {
   for (const auto& record : file_->all(Stored::kSrqSize)) {
     SrqSizeRecord size{};
     rdma::Srq* srq = context().srqs.find(record.number);
-    if (srq == nullptr || !read(record, &size)) continue;
+    if (srq == nullptr || !record.read(&size)) continue;
     if (const int error = objects_.resize_srq(*srq, size.max_wr); error != 0)
       return fail(error, "its shared receive queue cannot be made again");
   }
@@ -119,7 +119,7 @@ Result<void> SessionJournal::serve_again() {
         return fail(error != 0 ? error : EEXIST,
                     "what it had cannot be made again: " +
                         std::string(std::strerror(error != 0 ? error : EEXIST)));
-      if (!record.answered) unanswered.emplace(kind, record.number);
+      if (!file_->is_answered(record)) unanswered.emplace(kind, record.number);
     }
   }
   if (auto made = restore_states(); !made) return made;
@@ -144,7 +144,7 @@ void SessionJournal::restore_claims() {
     ClaimRecord claim{};
     const uint32_t slot = record.number & (ipc::kMaxQueueDepth - 1);
     rdma::Srq* srq = context().srqs.find(record.number >> 15);
-    const rdma::Qp* qp = read(record, &claim) ? context().qps.find(claim.qp) : nullptr;
+    const rdma::Qp* qp = record.read(&claim) ? context().qps.find(claim.qp) : nullptr;
     const auto completed_in = [slot](const ipc::RecvRing& ring, uint32_t depth, uint32_t from) {
       const uint32_t head = ipc::head_of(ring, depth);
       for (uint32_t i = head - std::min(head - from, depth); i != head; ++i)

@@ -1,5 +1,8 @@
 #include "vrdmad/records/record_file.h"
 
+#include <sys/resource.h>
+
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -16,7 +19,7 @@ struct RecordFiles : testing::Test {
   std::unique_ptr<RecordFile> file = std::move(RecordFile::create(path, kFormat).value());
 
   void put(uint16_t kind, uint32_t number, const std::string& text) {
-    EXPECT_TRUE(file->put(kind, number, text.data(), text.size(), 9));
+    file->put(kind, number, text.data(), text.size(), 9);
   }
   // As after the death of its owner.
   void reopen() {
@@ -41,8 +44,8 @@ TEST_F(RecordFiles, KeepWhatWasPutLast) {
   put(2, 1, "other");
   put(1, 2, "longer than before");
   put(1, 3, "c");
-  EXPECT_TRUE(file->erase(1, 3));
-  EXPECT_TRUE(file->erase(1, 4)) << "there is none";
+  file->erase(1, 3);
+  file->erase(1, 4);  // there is none
   file->commit();
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(all(1), "1=a 2=longer than before ");
@@ -65,7 +68,7 @@ TEST_F(RecordFiles, ForgetWhatWasNotCommitted) {
   file->commit();
   put(1, 1, "after");
   put(1, 3, "after");
-  EXPECT_TRUE(file->erase(1, 2));
+  file->erase(1, 2);
   EXPECT_EQ(all(1), "1=after 3=after ");
   reopen();
   EXPECT_EQ(all(1), "1=before 2=before ");
@@ -81,7 +84,7 @@ TEST_F(RecordFiles, DoNotGrowWithWhatHasGone) {
   for (uint32_t i = 0; i < 100'000; ++i) {
     put(2, 1, std::to_string(i));
     if (i % 3 == 0) {
-      EXPECT_TRUE(file->erase(2, 1));
+      file->erase(2, 1);
     }
     file->commit();
   }
@@ -104,7 +107,7 @@ TEST_F(RecordFiles, GiveBackTheirRoom) {
   }
   EXPECT_GT(std::filesystem::file_size(path), 20'000'000u);
   for (uint32_t i = 2; i <= 20'000; ++i) {
-    EXPECT_TRUE(file->erase(1, i));
+    file->erase(1, i);
     file->commit();
   }
   for (uint32_t i = 0; i < 5000; ++i) {
@@ -130,6 +133,28 @@ TEST_F(RecordFiles, RefuseWhatIsNone) {
   std::filesystem::resize_file(path, 100);
   EXPECT_EQ(RecordFile::open(path, kFormat).error().code(), EINVAL);
   EXPECT_FALSE(RecordFile::open(temp.path() + "/none", kFormat));
+}
+
+TEST_F(RecordFiles, AreOfNoUseOnceThereIsNoRoom) {
+  put(1, 1, "before");
+  file->commit();
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit none{1u << 16, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  EXPECT_EQ(file->forbidden(), "");
+  put(1, 2, "of the same change");
+  put(1, 3, std::string(1u << 17, 'x'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(file->forbidden(), "there is no room for its state in the run directory");
+  put(1, 4, "after");
+  file->commit();
+  file->forbid("another reason");
+  reopen();
+  EXPECT_EQ(all(1), "1=before ") << "half a change took effect";
+  EXPECT_EQ(file->forbidden(), "there is no room for its state in the run directory");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::string all(const SessionFile& file, Kind kind) {
   for (const auto& record : file.all(kind))
     text += std::to_string(record.number) + "=" +
             std::string(reinterpret_cast<const char*>(record.data), record.size) +
-            (record.answered ? " " : "? ");
+            (file.is_answered(record) ? " " : "? ");
   return text;
 }
 
