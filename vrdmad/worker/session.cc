@@ -31,30 +31,23 @@ bool has_zero_tail(const ipc::Request& request) {
 }  // namespace
 
 base::Result<std::unique_ptr<Session>> Session::start(Arrival arrival,
-                                                      std::shared_ptr<Vdevice> vdevice,
-                                                      transport::Runner& runner,
-                                                      const SessionSettings& settings,
-                                                      std::function<void(Session*)> ended) {
+                                                      std::shared_ptr<Vdevice> vdevice, Host host) {
   std::unique_ptr<Session> session(new Session(std::move(arrival.socket), std::move(arrival.caller),
-                                               std::move(vdevice), runner, settings,
-                                               std::move(ended)));
+                                               std::move(vdevice), std::move(host)));
   if (!session->talk_.listen()) return base::fail(ENFILE, "watch a session");
   return session;
 }
 
 Session::Session(Fd socket, std::shared_ptr<Caller> caller, std::shared_ptr<Vdevice> vdevice,
-                 transport::Runner& runner, const SessionSettings& settings,
-                 std::function<void(Session*)> ended)
+                 Host host)
     : Runnable(vdevice->lane),
       vdevice_(std::move(vdevice)),
-      runner_(runner),
-      settings_(settings),
-      ended_(std::move(ended)),
-      talk_(runner.loop(), vdevice_->intake, std::move(socket), std::move(caller), EPOLLET,
+      host_(std::move(host)),
+      talk_(loop(), vdevice_->intake, std::move(socket), std::move(caller), EPOLLET,
             [this] { on_socket(); }) {}
 
 Session::~Session() {
-  runner_.remove(this);
+  host_.runner.remove(this);
   vdevice_->requests.leave(*this);
   too_soon_.reset();
   death_watch_.reset();
@@ -74,7 +67,7 @@ void Session::end(bool malformed) {
   // Not here: a queue of ours may be running. And to take all apart may be work.
   vdevice_->backlog.add([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
-    const auto ended = ended_;  // it destroys this session, and with it ended_
+    const auto ended = host_.ended;  // it destroys this session, and with it host_
     const auto vdevice = vdevice_;
     ended(this);
     vdevice->lane.loop().post([vdevice] {});  // it may be the last, and this is its lane's turn
@@ -83,14 +76,14 @@ void Session::end(bool malformed) {
 
 void Session::on_socket() {
   readable_ = true;
-  runner_.activate(this);
+  host_.runner.activate(this);
 }
 
 // Nobody pays for hearing it ring while the lane rests, so that is not done.
 void Session::on_doorbell() {
   rung_ = true;
   if (lane().rests()) doorbell_watch_.reset();
-  runner_.activate(this);
+  host_.runner.activate(this);
 }
 
 base::Result<base::EventLoop::Watch> Session::watch(const Fd& doorbell) {
@@ -265,7 +258,7 @@ int Session::dispatch(const ipc::Request& request, Fds fds, Answer* answer) {
 // Said on a connection of its own, which becomes that of the session that it names.
 int Session::resume(const ipc::Request& request) {
   if (auto who = talk_.check(); !who) return refuse_caller(who.error());
-  for (const auto& other : vdevice_->sessions) {
+  for (const auto& other : host_.sessions) {
     if (other->journal_ == nullptr || other->over_ ||
         other->objects_->context().id != request.resume.session ||
         other->objects_->context().process->peer() != talk_.caller()->peer())
@@ -276,11 +269,18 @@ int Session::resume(const ipc::Request& request) {
   return vdevice_->awaits_others ? EAGAIN : ESTALE;
 }
 
+const SessionObjects* Session::find(const FileId& arena) const {
+  for (const auto& other : host_.sessions)
+    if (other->objects_ != nullptr && other->objects_->arena_id() == arena)
+      return other->objects_.get();
+  return nullptr;
+}
+
 void Session::go_on_at(Talk* fresh) {
   if (!talk_.go_on_at(fresh)) return end(false);
   Answer answer;
-  answer.reply.resume.epoch = settings_.epoch;
-  answer.reply.resume.grace_ms = settings_.grace_ms;
+  answer.reply.resume.epoch = host_.settings.epoch;
+  answer.reply.resume.grace_ms = host_.settings.grace_ms;
   send_answer(std::move(answer));
 }
 

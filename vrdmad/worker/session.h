@@ -11,6 +11,7 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,20 +28,28 @@
 
 namespace vrdma::vrdmad {
 
+class Session;
+using Sessions = std::list<std::unique_ptr<Session>>;
+
 class Session final : private transport::Runnable,
                       private provisioning::RequestRate::Reader,
                       private SessionObjects::Owner {
  public:
-  // `ended` is called once, from the loop, when the session may be destroyed.
+  // What it has of its worker.
+  struct Host {
+    transport::Runner& runner;
+    const SessionSettings& settings;
+    const Sessions& sessions;  // of the vdevice, this one among them
+    // Called once, from the loop, when the session may be destroyed.
+    std::function<void(Session*)> ended;
+  };
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
-      Arrival arrival, std::shared_ptr<Vdevice> vdevice, transport::Runner& runner,
-      const SessionSettings& settings, std::function<void(Session*)> ended);
+      Arrival arrival, std::shared_ptr<Vdevice> vdevice, Host host);
   // The session of a dead daemon, as `file` tells of it (session_hello.cc). When all of its fabric
   // are there, its journal restores the links of all.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
       std::unique_ptr<SessionFile> file, std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
-      transport::Runner& runner, const SessionSettings& settings,
-      std::function<void(Session*)> ended);
+      Host host);
   // Numbers of sessions are greater than this one from now on.
   static void number_from(uint32_t last);
   ~Session() override;
@@ -65,15 +74,15 @@ class Session final : private transport::Runnable,
   };
 
   Session(base::Fd socket, std::shared_ptr<Caller> caller, std::shared_ptr<Vdevice> vdevice,
-          transport::Runner& runner, const SessionSettings& settings,
-          std::function<void(Session*)> ended);
+          Host host);
 
   bool run(transport::Turn& turn) override;
-  void admitted() override { runner_.activate(this); }
+  void admitted() override { host_.runner.activate(this); }
   void answer(Answer late) override;
   [[nodiscard]] bool is_awaited() const override { return talk_.is_awaited(); }
   [[nodiscard]] const base::Fd& socket() const override { return talk_.socket(); }
   void end_malformed() override { end(true); }
+  [[nodiscard]] const SessionObjects* find(const FileId& arena) const override;
 
   void on_socket();
   void on_doorbell();
@@ -100,13 +109,11 @@ class Session final : private transport::Runnable,
   [[nodiscard]] base::Result<std::unique_ptr<SessionObjects>> make_objects(Caller::Opened opened);
   [[nodiscard]] int furnish(std::unique_ptr<SessionObjects> objects, Files files);
   [[nodiscard]] base::Result<void> take_over(std::unique_ptr<SessionFile> file, KnownFiles& known);
-  [[nodiscard]] base::EventLoop& loop() const { return runner_.loop(); }
+  [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
   provisioning::Charge connection_;
   const std::shared_ptr<Vdevice> vdevice_;
-  transport::Runner& runner_;
-  const SessionSettings& settings_;
-  const std::function<void(Session*)> ended_;
+  const Host host_;
   Talk talk_;
   base::EventLoop::Watch death_watch_;
   base::EventLoop::Watch doorbell_watch_;  // not while the lane rests

@@ -175,7 +175,7 @@ int Session::open(Answer* answer) {
   rdma::Context& context = objects->context();
   context.events = std::move(events->write);
   context.id = next_context_id();
-  context.epoch = settings_.epoch;
+  context.epoch = host_.settings.epoch;
   if (const int error =
           furnish(std::move(objects),
                   {{std::move(*arena), std::move(*bells), std::move(memory)}, std::move(doorbell)});
@@ -186,9 +186,10 @@ int Session::open(Answer* answer) {
   header->epoch = context.epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
-  if (!settings_.state_dir.empty())
+  if (!host_.settings.state_dir.empty())
     journal_ = SessionJournal::begin(
-        settings_.state_dir + "/" + std::to_string(context.id) + ".session", *objects_, doorbell_);
+        host_.settings.state_dir + "/" + std::to_string(context.id) + ".session", *objects_,
+        doorbell_);
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd;
@@ -196,7 +197,7 @@ int Session::open(Answer* answer) {
     userfaultfd = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
   auto& reply = answer->reply.hello;
   reply.node_guid = vdevice_->device.node_guid;
-  reply.grace_ms = settings_.grace_ms;
+  reply.grace_ms = host_.settings.grace_ms;
   reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
   reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
   reply.vendor_part_id = kVendorPartId;
@@ -237,11 +238,8 @@ int Session::furnish(std::unique_ptr<SessionObjects> objects, Files files) {
 
 Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
                                                 std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
-                                                transport::Runner& runner,
-                                                const SessionSettings& settings,
-                                                std::function<void(Session*)> ended) {
-  std::unique_ptr<Session> session(
-      new Session(Fd(), nullptr, std::move(vdevice), runner, settings, std::move(ended)));
+                                                Host host) {
+  std::unique_ptr<Session> session(new Session(Fd(), nullptr, std::move(vdevice), std::move(host)));
   session->goodbye_ = true;  // until it is taken over, nothing is told to peers
   if (auto made = session->take_over(std::move(file), known); !made) {
     // What stands in the program's memory is its own, and nobody's after it.
@@ -259,7 +257,7 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
   if (const std::string reason = file->forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
   auto who = who_of(*file);
   if (!who) return pass(std::move(who).error());
-  auto caller = settings_.identity->find(who->process);
+  auto caller = host_.settings.identity->find(who->process);
   if (!caller) return pass(std::move(caller).error());
   talk_.set_caller(std::move(*caller));
   auto opened = talk_.caller()->open(false);
@@ -272,10 +270,10 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
   auto looked = known.find(pid);
   if (looked == known.end()) {
     const auto found = std::make_shared<std::optional<Result<ProcessFiles>>>();
-    if (!settings_.identity->look(who->process.netns_cookie,
-                                  [found, pid, process, account = vdevice_->intake] {
-                                    *found = ProcessFiles::of(pid, process->pidfd(), account);
-                                  }))
+    if (!host_.settings.identity->look(who->process.netns_cookie,
+                                       [found, pid, process, account = vdevice_->intake] {
+                                         *found = ProcessFiles::of(pid, process->pidfd(), account);
+                                       }))
       return fail(EAGAIN, "its process cannot be looked at now");
     looked = known.emplace(pid, std::move(**found)).first;
   }
@@ -297,7 +295,7 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
       error != 0)
     return fail(error, "map its memory: " + std::string(std::strerror(error)));
   journal_ = std::make_unique<SessionJournal>(std::move(file), *objects_);
-  return journal_->take_over(*files, settings_.epoch);
+  return journal_->take_over(*files, host_.settings.epoch);
 }
 
 }  // namespace vrdma::vrdmad

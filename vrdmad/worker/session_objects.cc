@@ -7,7 +7,6 @@
 #include "provisioning/cgroup.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/worker/calls.h"
-#include "vrdmad/worker/session.h"
 
 namespace vrdma::vrdmad {
 
@@ -216,14 +215,11 @@ int SessionObjects::import_device(Fds fds) {
   const intake::Verdict* wanted = fds.only();
   if (wanted == nullptr || wanted->passed == 0 || context_->exporter != 0) return EINVAL;
   const rdma::Process& self = *context_->process;
-  for (const auto& session : vdevice_->sessions) {
-    const SessionObjects* const other = session->objects();
-    if (other == nullptr || other->arena_id() != FileId{wanted->device, wanted->inode}) continue;
-    if (!other->context().process->may_share_with(self)) return EPERM;
-    context_->exporter = other->context().id;
-    return 0;
-  }
-  return ENODEV;
+  const SessionObjects* const other = owner_.find({wanted->device, wanted->inode});
+  if (other == nullptr) return ENODEV;
+  if (!other->context().process->may_share_with(self)) return EPERM;
+  context_->exporter = other->context().id;
+  return 0;
 }
 
 void SessionObjects::device_gone() {

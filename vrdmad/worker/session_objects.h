@@ -32,6 +32,8 @@ class SessionObjects {
     [[nodiscard]] virtual bool is_awaited() const = 0;  // by the program, the answer
     [[nodiscard]] virtual const base::Fd& socket() const = 0;
     virtual void end_malformed() = 0;
+    // Those of the vdevice that have the queue arena; nullptr: none.
+    [[nodiscard]] virtual const SessionObjects* find(const FileId& arena) const = 0;
   };
   // The memory files that the program shares.
   struct Files {

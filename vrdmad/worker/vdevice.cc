@@ -1,7 +1,5 @@
 #include "vrdmad/worker/vdevice.h"
 
-#include "vrdmad/worker/session.h"
-
 namespace vrdma::vrdmad {
 
 using provisioning::Kind;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,7 +22,6 @@
 namespace vrdma::vrdmad {
 
 class RawGsi;
-class Session;
 
 // Counted by a worker, summed for the admin API. Never reset.
 struct SessionCounters {
@@ -48,8 +46,9 @@ struct SessionSettings {
   Stopper* stopper = nullptr;  // the same
 };
 
-// Lives on one worker. Sessions hold it, so that it outlives its own deletion as long as programs
-// have it open; `gone` is then set and all that is left to them is to destroy their objects.
+// Lives on one worker, which owns its sessions. They hold it, so that it outlives its own deletion
+// as long as programs have it open; `gone` is then set and all that is left to them is to destroy
+// their objects.
 struct Vdevice {
   uint64_t id = 0;
   std::string label;  // what the log calls it
@@ -65,7 +64,6 @@ struct Vdevice {
   provisioning::RequestRate requests;  // req_rate
   // What its users have, by control group, as long as they have something.
   std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
-  std::list<std::unique_ptr<Session>> sessions;
   SessionCounters counters;
   std::shared_ptr<CpuPace> cpu;  // never null; pays for the lane and the reach threads
   // Of all its sessions, and of those that have ended and whose memory still hangs.

@@ -16,9 +16,8 @@ constexpr size_t kMaxStrangers = 1024;
 
 // The right of one more connection to be there. If there are too many, who has said nothing for
 // longest has to go; if all have opened the vdevice, there is none.
-base::Result<provisioning::Charge> make_room(Vdevice& vdevice) {
+base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& sessions) {
   const auto is_stranger = [](const auto& session) { return session->objects() == nullptr; };
-  auto& sessions = vdevice.sessions;
   for (;;) {
     const bool fits = sessions.size() < vdevice.device.contexts.size() + kMaxStrangers;
     if (!fits) vdevice.ledger.count_refusal(provisioning::Kind::kConns);
@@ -46,7 +45,7 @@ base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& setti
 
 Worker::~Worker() {
   call([this] {
-    for (auto& [id, vdevice] : vdevices_) vdevice->sessions.clear();
+    sessions_.clear();
     vdevices_.clear();
   });
   loop_->stop();
@@ -96,8 +95,12 @@ void Worker::remove(uint64_t id) {
     const std::shared_ptr<Vdevice> vdevice = it->second;
     vdevices_.erase(it);
     vdevice->gone = true;
-    for (auto& session : vdevice->sessions)
-      if (session->objects() != nullptr) session->objects()->device_gone();
+    const auto its = sessions_.find(vdevice.get());
+    if (its != sessions_.end()) {
+      for (auto& session : its->second)
+        if (session->objects() != nullptr) session->objects()->device_gone();
+      if (its->second.empty()) sessions_.erase(its);
+    }
     vdevice->device.fabric->remove(&vdevice->device);
     vdevice->device.gids.clear();
   });
@@ -148,8 +151,8 @@ void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>&
         continue;
       }
       const std::string& label = it->second->label;
-      auto session =
-          Session::adopt(std::move(file), it->second, known, runner_, settings_, &Worker::forget);
+      Sessions& sessions = sessions_[it->second.get()];
+      auto session = Session::adopt(std::move(file), it->second, known, host_of(sessions));
       if (!session) {
         spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label,
                      of.pid, session.error().message());
@@ -159,7 +162,7 @@ void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>&
       if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
         (*session)->pay(std::move(*room));
       adopted.push_back(session->get());
-      it->second->sessions.push_back(std::move(*session));
+      sessions.push_back(std::move(*session));
     }
     for (Session* session : adopted) session->journal()->restore_pairs();
     for (Session* session : adopted) session->journal()->restore_links();
@@ -175,9 +178,10 @@ void Worker::leave_sessions() {
   call([&] {
     const std::lock_guard lock(mutex);
     for (auto it = vdevices_.begin(); it != vdevices_.end();) {
-      const bool open = std::any_of(it->second->sessions.begin(), it->second->sessions.end(),
-                                    [](const auto& one) { return one->journal() != nullptr; });
-      if (!open) {
+      const auto its = sessions_.find(it->second.get());
+      if (its == sessions_.end() ||
+          std::none_of(its->second.begin(), its->second.end(),
+                       [](const auto& one) { return one->journal() != nullptr; })) {
         ++it;
         continue;
       }
@@ -185,6 +189,7 @@ void Worker::leave_sessions() {
       if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
         left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
       left->push_back(it->second);
+      left->push_back(std::make_shared<SessionMap::node_type>(sessions_.extract(its)));
       left_ = true;
       it = vdevices_.erase(it);
     }
@@ -192,8 +197,11 @@ void Worker::leave_sessions() {
 }
 
 void Worker::forget(Session* over) {
-  const std::shared_ptr<Vdevice> held = over->vdevice();  // the list must outlive the session
-  held->sessions.remove_if([over](const auto& session) { return session.get() == over; });
+  const std::shared_ptr<Vdevice> vdevice = over->vdevice();
+  const auto its = sessions_.find(vdevice.get());
+  if (its == sessions_.end()) return;  // it is left for another daemon
+  its->second.remove_if([over](const auto& session) { return session.get() == over; });
+  if (vdevice->gone && its->second.empty()) sessions_.erase(its);
 }
 
 // Its entrance bounds how many of these a vdevice has.
@@ -220,12 +228,14 @@ void Worker::accept(uint64_t id, Arrival arrival) {
 }
 
 void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival) {
-  auto room = vdevice->gone ? base::fail(ENODEV, "the vdevice has gone") : make_room(*vdevice);
+  if (vdevice->gone) return close_connection(arrival.account, std::move(arrival.socket));
+  Sessions& sessions = sessions_[vdevice.get()];
+  auto room = make_room(*vdevice, sessions);
   if (!room) return close_connection(arrival.account, std::move(arrival.socket));
-  auto session = Session::start(std::move(arrival), vdevice, runner_, settings_, &Worker::forget);
+  auto session = Session::start(std::move(arrival), vdevice, host_of(sessions));
   if (!session) return;
   (*session)->pay(std::move(*room));
-  vdevice->sessions.push_back(std::move(*session));
+  sessions.push_back(std::move(*session));
 }
 
 VdeviceUse Worker::use(uint64_t id) {
@@ -234,8 +244,7 @@ VdeviceUse Worker::use(uint64_t id) {
     if (it == vdevices_.end()) return {};
     Vdevice& vdevice = *it->second;
     VdeviceUse use;
-    for (const auto& session : vdevice.sessions)
-      if (session->objects() != nullptr) ++use.sessions;
+    use.sessions = static_cast<uint32_t>(vdevice.device.contexts.size());
     use.quota = vdevice.rows();
     use.cpu = vdevice.cpu->total();
     use.paced_bytes = vdevice.pacer->bytes();

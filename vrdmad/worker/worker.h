@@ -113,7 +113,10 @@ class Worker {
 
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);
-  static void forget(Session* over);
+  void forget(Session* over);
+  [[nodiscard]] Session::Host host_of(const Sessions& sessions) {
+    return {runner_, settings_, sessions, [this](Session* over) { forget(over); }};
+  }
 
   std::unique_ptr<base::EventLoop> loop_;
   transport::Runner runner_;
@@ -128,6 +131,9 @@ class Worker {
   };
   std::map<std::string, FabricEntry> fabrics_;
   std::unordered_map<uint64_t, std::shared_ptr<Vdevice>> vdevices_;  // by id
+  // By vdevice; also of those that are deleted and that programs still have open.
+  using SessionMap = std::map<const Vdevice*, Sessions>;
+  SessionMap sessions_;
 };
 
 }  // namespace vrdma::vrdmad
