@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "cli/doctor/process.h"
 #include "cli/exec.h"
 
 namespace vrdma::cli::doctor {
@@ -29,11 +30,6 @@ std::string text_at(const std::string& bytes, const Elf64_Shdr& strings, uint32_
   if (name >= strings.sh_size || begin >= bytes.size()) return {};
   const size_t most = std::min<uint64_t>(strings.sh_size - name, bytes.size() - begin);
   return {bytes.data() + begin, ::strnlen(bytes.data() + begin, most)};
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace

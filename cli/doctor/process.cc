@@ -12,11 +12,6 @@ namespace vrdma::cli::doctor {
 
 namespace {
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string link_at(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t length = ::readlink(path.c_str(), target, sizeof target);
@@ -50,6 +45,11 @@ std::optional<unsigned long long> address_space_of(const std::string& limits) {
 }
 
 }  // namespace
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 base::Result<Process> look_at_process(pid_t pid) {
   const std::string proc = "/proc/" + std::to_string(pid) + "/";

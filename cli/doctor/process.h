@@ -24,6 +24,9 @@ struct Process {
   std::optional<unsigned long long> address_space;  // bytes, RLIMIT_AS; absent: unlimited
 };
 
+// The bytes of a file; empty if it cannot be read.
+[[nodiscard]] std::string content_of(const std::string& path);
+
 // ESRCH: there is none. What may not be read is empty.
 [[nodiscard]] base::Result<Process> look_at_process(pid_t pid);
 
