@@ -11,8 +11,8 @@ namespace vrdma::cli {
 
 // Needs CAP_SYS_ADMIN, and a mount namespace that is this process's own: nothing is undone. After
 // an error, the steps before it have happened. A kSysfs that is there already, because the
-// namespace's own is mounted, or that must not be mounted, ends the plan: what follows is there too. What goes while it is
-// carried out is left out.
+// namespace's own is mounted, or that must not be mounted, ends the plan: what follows is there
+// too. What goes while it is carried out is left out.
 [[nodiscard]] base::Result<void> render(const Plan& plan);
 
 }  // namespace vrdma::cli

@@ -40,11 +40,6 @@ constexpr auto kDaemonPatience = std::chrono::seconds(60);
 constexpr auto kServerPatience = std::chrono::seconds(3);
 constexpr int kLogLines = 20;  // that are shown of a daemon that failed
 
-int complain(const std::string& sentence) {
-  std::cerr << "vrdma-sandbox: " << sentence << '\n';
-  return kFailed;
-}
-
 // What the sandbox runs, and how it ends. Its only thread waits in wait_until().
 class Inside {
  public:

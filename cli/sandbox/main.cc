@@ -18,11 +18,6 @@ namespace {
 using namespace vrdma::cli::sandbox;
 using vrdma::base::Fd;
 
-int complain(const std::string& sentence) {
-  std::cerr << "vrdma-sandbox: " << sentence << '\n';
-  return kFailed;
-}
-
 // What an open vdevice needs that a limit of this shell may refuse: docs/limits.md.
 void note_limits() {
   rlimit limit{};

@@ -19,11 +19,6 @@ const char* const kFooter =
     "With --pair the server has vrdma0 on its eth0, and the client vrdma1 on its own eth0.\n"
     "The exit status is the command's (with --pair the client's); 125: there is no sandbox.";
 
-int complain(const std::string& sentence) {
-  std::cerr << "vrdma-sandbox: " << sentence << '\n';
-  return kUsage;
-}
-
 // The words behind the first "--", with `pair` cut in two at the next one.
 std::vector<Words> cut(const Words& words, bool pair) {
   const auto dashes = pair ? std::find(words.begin(), words.end(), "--") : words.end();
@@ -43,6 +38,11 @@ std::string wrong_commands(const Options& options) {
 }
 
 }  // namespace
+
+int complain(const std::string& sentence, int status) {
+  std::cerr << "vrdma-sandbox: " << sentence << '\n';
+  return status;
+}
 
 bool parse(int argc, char** argv, Options* options, int* status) {
   char** const end = argv + argc;
@@ -78,7 +78,8 @@ bool parse(int argc, char** argv, Options* options, int* status) {
     *status = app.exit(wanted);
     return false;
   } catch (const CLI::ParseError& wrong) {
-    *status = complain(std::string(wrong.what()) + "; the command stands behind --, see --help");
+    *status =
+        complain(std::string(wrong.what()) + "; the command stands behind --, see --help", kUsage);
     return false;
   }
   for (const auto& quota : quotas)
@@ -91,16 +92,16 @@ bool parse(int argc, char** argv, Options* options, int* status) {
                        return std::string_view(word).starts_with("--vdevices");
                      }) != dashes;
   if (options->pair && given) {
-    *status = complain("--pair makes two vdevices: leave --vdevices out");
+    *status = complain("--pair makes two vdevices: leave --vdevices out", kUsage);
     return false;
   }
   if (options->pair) options->vdevices = 2;
   if (options->two_tenants && options->vdevices < 2) {
-    *status = complain("--two-tenants wants --pair or --vdevices 2");
+    *status = complain("--two-tenants wants --pair or --vdevices 2", kUsage);
     return false;
   }
   if (const std::string wrong = wrong_commands(*options); !wrong.empty()) {
-    *status = complain(wrong);
+    *status = complain(wrong, kUsage);
     return false;
   }
   return true;

@@ -28,6 +28,9 @@ struct Options {
   std::vector<Words> commands;
 };
 
+// Prints one line on standard error and returns `status`, to exit with.
+int complain(const std::string& sentence, int status = kFailed);
+
 // What stands before the first "--" is understood; what follows is the command, or two of them with
 // another "--" in between. On --help and --version, and on a mistake, after printing: `*status` is
 // what to exit with, and the result is false.

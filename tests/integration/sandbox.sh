@@ -1,5 +1,5 @@
 #!/bin/bash
-# sandbox.sh root|nobody: vrdma-sandbox, by a user who has nothing but its programs.
+# sandbox.sh root|nobody: vrdma-sandbox, run by a user that owns only its programs.
 #
 #     pid, mount, IPC and network namespaces; without root: in a user namespace
 #   +--------------------------------------------------------------------+

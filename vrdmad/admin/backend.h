@@ -95,7 +95,7 @@ struct VdevSpec {
   Owner owner;
   bool end_with_owner = false;                // it is deleted when the owner has ended
   std::map<std::string, std::string> labels;  // the operator's; see vrdmad/control/labels.h
-  std::string gid_layout;              // "dense", "mlx5"; empty: dense. See gid/layout.h
+  std::string gid_layout;                     // "dense", "mlx5"; empty: dense. See gid/layout.h
   bool operator==(const VdevSpec&) const = default;
 };
 
