@@ -93,7 +93,7 @@ void receive_all(int fd, size_t length) {
 }
 
 // A thread that waits in rrecv() ends when it is cancelled, and unwinds.
-void expect_cancelled(int fd) {
+[[maybe_unused]] void expect_cancelled(int fd) {
   struct Sleeper {
     int fd;
     std::atomic<bool> unwound = false;
@@ -151,7 +151,9 @@ void wait(const sockaddr_in& address) {
   check(rsetsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0, "SO_RCVTIMEO");
   expect_interrupted(SA_RESTART, receive, "rrecv with a limit");
 
+#ifndef __SANITIZE_ADDRESS__  // it takes the unwinding of a cancelled thread for an overflow
   expect_cancelled(second);
+#endif
 
   const std::vector<char> many(1U << 22, 'y');
   size_t before = 0;
