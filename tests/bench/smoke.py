@@ -65,7 +65,7 @@ def check_table(text):
                f"the table has no verdict on: {title}")
     expect(text.count("load average") + text.count("Load average") == 4, "the loads are not told")
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
-    expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|connections[^|]*) \| (?:–|same|other) "
+    expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|endless connections[^|]*) \| (?:–|same|other) "
                           r"\|( [\d.,]+ \|){8}$", text, re.MULTILINE)) == 5, "no row of neighbours")
     expect(re.search(r"^\| 256 \|( [\d.,-]+ \|){4}$", text, re.MULTILINE), "no row of 256 qps")
 

@@ -83,7 +83,7 @@ class Conversation {
   void stop() {
     watch_.reset();
     at_intake_.reset();
-    with_intake_ = false;
+    at_intake_since_.reset();
   }
   void close() {
     stop();
@@ -98,9 +98,9 @@ class Conversation {
     kNonsense,     // what no client says
   };
   // An answer is due, or the intake has the next message: nothing is read.
-  [[nodiscard]] bool is_busy() const { return due_ || with_intake_; }
+  [[nodiscard]] bool is_busy() const { return due_ || at_intake_since_ != nullptr; }
   [[nodiscard]] Heard hear_while_busy() const {
-    if (with_intake_) {
+    if (at_intake_since_ != nullptr) {
       pollfd ended{socket_.get(), POLLRDHUP, 0};
       return ::poll(&ended, 1, 0) > 0 ? Heard::kEnd : Heard::kNothing;
     }
@@ -129,11 +129,14 @@ class Conversation {
   [[nodiscard]] bool hear_by_intake(std::function<void(Heard, const Request&, Shown)> heard) {
     Intake* const intake = account_->intake();
     if (intake == nullptr) return false;
-    with_intake_ = true;
+    at_intake_since_ = std::make_shared<int>(0);
     at_intake_ = intake->receive(
-        account_, socket_, loop_, [this, heard = std::move(heard)](Intake::Received received) {
+        account_, socket_, loop_,
+        [this, since = std::weak_ptr(at_intake_since_),
+         heard = std::move(heard)](Intake::Received received) {
+          if (since.expired()) return;  // it was on its way when this one stopped, or ended
           at_intake_.reset();
-          with_intake_ = false;
+          at_intake_since_.reset();
           const intake::Report report = received.report;
           Shown shown(account_, std::move(received));
           sender_ = {report.sender.pid, report.sender.uid, report.sender.gid};
@@ -222,11 +225,11 @@ class Conversation {
   const std::function<void()> readable_;
   base::EventLoop::Watch watch_;
   Intake::Ticket at_intake_;
-  bool with_intake_ = false;  // the intake reads the next request
-  bool due_ = false;          // a deferred answer
-  bool awaited_ = false;      // an answer to the last request
-  uint32_t sequence_ = 0;     // its
-  ipc::Sender sender_;        // its
+  std::shared_ptr<int> at_intake_since_;  // while the intake reads the next request
+  bool due_ = false;                      // a deferred answer
+  bool awaited_ = false;                  // an answer to the last request
+  uint32_t sequence_ = 0;                 // its
+  ipc::Sender sender_;                    // its
   unsigned failures_ = 0;
 };
 

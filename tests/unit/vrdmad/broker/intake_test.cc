@@ -14,7 +14,9 @@
 #include <string>
 
 #include "core/base/mapping.h"
+#include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/conversation.h"
 #include "vrdmad/broker/intake_process.h"
 
 namespace vrdma::vrdmad {
@@ -104,6 +106,24 @@ TEST_F(Intakes, AreNotNeededForPlainMessages) {
   const char byte = 1;
   ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1));
   EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
+}
+
+// The report of a message that the intake has received is posted to the loop of the conversation,
+// which may end before the loop comes to it.
+TEST_F(Intakes, ReportToNoConversationThatHasEnded) {
+  const auto other_loop = base::EventLoop::create().value();
+  auto [ours, theirs] = connection();
+  const ipc::Request request{};
+  ASSERT_TRUE(ipc::send_message(theirs.get(), &request, sizeof request, {1}));
+  using Talk = Conversation<ipc::Request, ipc::Reply>;
+  auto talk = std::make_unique<Talk>(*other_loop, account, std::move(ours), nullptr, 0u, [] {});
+  bool heard = false;
+  ASSERT_TRUE(talk->hear_by_intake([&](Talk::Heard, const ipc::Request&, Shown) { heard = true; }));
+  ASSERT_TRUE(run_until([&] { return account->unfinished() == 0; }));
+  talk.reset();
+  const auto timer = other_loop->after(std::chrono::milliseconds(10), [&] { other_loop->stop(); });
+  other_loop->run();
+  EXPECT_FALSE(heard);
 }
 
 // The kernel tells a reset once, and then goes on with what is unread.
