@@ -45,7 +45,7 @@ RULES = [(re.compile(pattern), builds.split()) for pattern, builds in [
     (r"integration\.hostile_", "release"),
     # It measures times, or that nothing happens.
     (r"integration\.(idle|bandwidth|standstill|packages|observe|slow_disk)", "release"),
-    (r"integration\.(docs|tarball|sandbox|doctor|identity)", "release"),
+    (r"integration\.(docs|quickstart|tarball|sandbox|doctor|identity)", "release"),
     (r"integration\.newer_calls\.direct", "release"),
     (r"integration\.newer_calls\.mediated", "dev"),
     (r"integration\.sweep", ""),  # but by tsan's daemon
