@@ -15,6 +15,7 @@
 #include "client/device/complaint.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
+#include "client/verbs/device_list.h"
 #include "client/verbs/shortcuts.h"
 #include "client/verbs/virtual.h"
 #include "core/base/asymmetric_fence.h"
@@ -140,19 +141,35 @@ ibv_context* open_device(VirtualDevice* device) {
       reinterpret_cast<verbs_ex_private*>(const_cast<Shortcuts*>(own_shortcuts()));
   context->verbs.context.num_comp_vectors = 1;
   context->owner = ::getpid();
+  hold_device(device);
+  context->device = device;
   const std::lock_guard lock(OpenContexts::instance().mutex);
   OpenContexts::instance().contexts.insert(context.get());
   return context.release()->ibv();
 }
 
+Context::~Context() {
+  close_descriptors();
+  if (device != nullptr) drop_device(device);
+}
+
+void Context::close_descriptors() {
+  for (int* fd : {&verbs.context.cmd_fd, &verbs.context.async_fd})
+    if (*fd >= 0) ::close(std::exchange(*fd, -1));
+}
+
+// The daemon destroys the objects that are left in the session. The program may destroy its handles
+// later: they keep the memory of the context. That succeeds as after the daemon's end; other verbs
+// that ask the daemon return EIO.
 int close_device(ibv_context* ibv) {
   Context* context = Context::of(ibv);
   {
     const std::lock_guard lock(OpenContexts::instance().mutex);
-    OpenContexts::instance().contexts.erase(context);
+    if (OpenContexts::instance().contexts.erase(context) == 0) return EINVAL;
   }
   context->session.goodbye(context->daemon_epoch());
-  delete context;
+  context->close_descriptors();
+  if (context->users.fetch_sub(1) == 1) delete context;
   return 0;
 }
 

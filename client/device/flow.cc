@@ -131,15 +131,15 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
     return nullptr;
   }
   Made theirs(Qp::of(qp)->context->session, ipc::Call::kDestroyFlow, reply.handle.handle);
-  auto* const flow = new ibv_flow{0, qp->context, reply.handle.handle};
+  auto* const flow = new Flow{{0, qp->context, reply.handle.handle}, Within(qp->context)};
   theirs.keep();
-  return flow;
+  return &flow->ibv;
 }
 
 int destroy_flow(ibv_flow* flow) {
   const int error = Context::of(flow->context)->session.call(ipc::Call::kDestroyFlow, flow->handle);
   if (error != 0 && error != EIO) return error;
-  delete flow;
+  delete Flow::of(flow);
   return 0;
 }
 

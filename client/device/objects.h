@@ -36,6 +36,7 @@
 namespace vrdma::client {
 
 struct Context;
+struct VirtualDevice;
 struct Qp;
 struct Cq;
 struct Srq;
@@ -69,8 +70,26 @@ class Use {
   std::atomic<uint32_t>* users_ = nullptr;
 };
 
+// What keeps the memory of a context while the program has an object of it. Programs destroy
+// objects after ibv_close_device: a garbage collector chooses the order (pyverbs).
+class Within {
+ public:
+  Within() = default;
+  explicit Within(ibv_context* context);
+  Within(Within&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+  Within& operator=(Within&& other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~Within();
+
+ private:
+  Context* context_ = nullptr;
+};
+
 struct Td {
   ibv_td ibv;
+  Within context;
   std::atomic<uint32_t> users = 0;  // parent domains
   static Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
 };
@@ -78,6 +97,7 @@ struct Td {
 // A protection domain, or a parent domain, which to the daemon is the protection domain it is of.
 struct Pd {
   ibv_pd ibv;
+  Within context;
   std::atomic<uint32_t> users = 0;  // objects that were made in it
   Use within, thread;               // of a parent domain: its protection domain, its thread domain
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
@@ -87,6 +107,7 @@ struct Pd {
 // Device memory, or an import of one.
 struct Dm {
   ibv_dm ibv;
+  Within context;
   Dm* memory = nullptr;             // itself, or what was imported
   std::atomic<uint32_t> users = 0;  // memory regions and imports
   uint8_t* data = nullptr;
@@ -97,6 +118,7 @@ constexpr size_t kDeviceMemory = 256u << 10;  // bytes of a context
 
 struct Mr {
   ibv_mr ibv;
+  Within context;
   Dm* memory = nullptr;  // whose it is, if device memory
   Use pd;
   uint64_t iova = 0;
@@ -108,12 +130,14 @@ struct Mr {
 
 struct Mw {
   ibv_mw ibv;
+  Within context;
   Use pd;
   static Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 };
 
 struct Ah {
   ibv_ah ibv;
+  Within context;
   Use pd;
   ibv_ah_attr attr;
   static Ah* of(ibv_ah* ah) { return reinterpret_cast<Ah*>(ah); }
@@ -122,6 +146,7 @@ struct Ah {
 // channel->fd is an epoll descriptor over the read end and the session socket's hang-up.
 struct Channel {
   ibv_comp_channel ibv;
+  Within alive;  // keeps the context
   uint32_t handle;
   base::Fd epoll;
   base::Fd read_end;  // non-blocking
@@ -137,6 +162,7 @@ struct Channel {
 
 struct Cq {
   ibv_cq_ex ibv;
+  Within context;
   uint32_t handle;
   uint32_t slot;
   ipc::CqBell* bell;
@@ -176,12 +202,15 @@ struct Cq {
 
 struct Xrcd {
   ibv_xrcd ibv;
+  Within context;
   uint32_t handle;
   static Xrcd* of(ibv_xrcd* xrcd) { return reinterpret_cast<Xrcd*>(xrcd); }
 };
 
 struct Srq {
   ibv_srq ibv;
+  Within context;
+  std::atomic<uint32_t> users = 0;  // queue pairs
   Use pd;
   uint32_t handle;
   uint32_t max_wr, max_sge, depth;
@@ -248,12 +277,19 @@ struct BatchDeleter {
   void operator()(Batch* batch) const;
 };
 
+struct Flow {
+  ibv_flow ibv;
+  Within context;
+  static Flow* of(ibv_flow* flow) { return reinterpret_cast<Flow*>(flow); }
+};
+
 struct Qp {
   ibv_qp_ex ibv;
+  Within alive;  // keeps `context`
   Context* context;
   uint32_t slot;
   bool sq_sig_all;
-  Use pd;
+  Use pd, srq;
   uint32_t pd_handle;
   ibv_qp_cap cap;
   uint32_t sq_depth, rq_depth, send_stride;
@@ -340,6 +376,8 @@ struct Context {
   uint32_t vendor_part_id = 0;
   size_t dm_used = 0;  // bytes; guarded by device_memory.cc
   pid_t owner = 0;
+  std::atomic<uint32_t> users = 1;  // the program, until ibv_close_device, and its objects
+  VirtualDevice* device = nullptr;  // held
 
   std::mutex mutex;                         // guards the tables
   std::unordered_map<uint32_t, Qp*> qps;    // by handle
@@ -363,10 +401,8 @@ struct Context {
     std::memset(static_cast<void*>(&verbs), 0, sizeof verbs);
     verbs.context.cmd_fd = verbs.context.async_fd = -1;
   }
-  ~Context() {
-    for (const int fd : {verbs.context.cmd_fd, verbs.context.async_fd})
-      if (fd >= 0) ::close(fd);
-  }
+  ~Context();
+  void close_descriptors();  // the public ones
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
                                       offsetof(verbs_context, context));
@@ -390,6 +426,13 @@ struct Context {
   [[nodiscard]] Asker asker() { return {session, *arena.at<ipc::HoldWords>(ipc::kHoldOffset)}; }
   [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }
 };
+
+inline Within::Within(ibv_context* context) : context_(Context::of(context)) {
+  context_->users.fetch_add(1);
+}
+inline Within::~Within() {
+  if (context_ != nullptr && context_->users.fetch_sub(1) == 1) delete context_;
+}
 
 // Waits until no peer is executing on a link that ends in this context: what was taken away
 // before (a key, a link) is then used by nobody. At most 100 ms: a stopped peer is not waited for.

@@ -21,6 +21,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
   auto* pd = new Pd{};
   theirs.keep();
   pd->ibv.context = context;
+  pd->context = Within(context);
   pd->ibv.handle = reply.handle.handle;
   return &pd->ibv;
 }
@@ -49,6 +50,7 @@ ibv_pd* import_pd(ibv_context* context, uint32_t handle) {
   auto* pd = new Pd{};
   theirs.keep();
   pd->ibv.context = context;
+  pd->context = Within(context);
   pd->ibv.handle = reply.handle.handle;
   return &pd->ibv;
 }
@@ -63,6 +65,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
   }
   auto* td = new Td{};
   td->ibv.context = context;
+  td->context = Within(context);
   return &td->ibv;
 }
 
@@ -87,6 +90,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   }
   auto* pd = new Pd{};
   pd->ibv.context = context;
+  pd->context = Within(context);
   pd->ibv.handle = attr->pd->handle;
   pd->within = Use(&Pd::of(attr->pd)->users);
   if (attr->td != nullptr) pd->thread = Use(&Td::of(attr->td)->users);
@@ -132,6 +136,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   auto* ah = new Ah{};
   theirs.keep();
   ah->ibv.context = pd->context;
+  ah->context = Within(pd->context);
   ah->ibv.pd = pd;
   ah->ibv.handle = reply.handle.handle;
   ah->attr = *attr;

@@ -232,10 +232,12 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
   }
   const ipc::CreateQpReply& made = reply.create_qp;
   Made theirs(context.session, ipc::Call::kDestroyQp, made.handle);
+  qp->alive = Within(ibv);
   qp->context = &context;
   qp->slot = made.slot;
   qp->sq_sig_all = attr->sq_sig_all != 0;
   qp->pd = Use(&Pd::of(attr->pd)->users);
+  if (attr->srq != nullptr) qp->srq = Use(&Srq::of(attr->srq)->users);
   qp->pd_handle = attr->pd->handle;
   qp->cap = {made.max_send_wr, made.max_recv_wr, made.max_send_sge, made.max_recv_sge,
              made.max_inline};

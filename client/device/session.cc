@@ -1,6 +1,7 @@
 #include "client/device/session.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <chrono>
@@ -52,6 +53,12 @@ int Session::call(ipc::Call call, uint32_t handle) {
 
 void Session::goodbye(ipc::Word& serving) {
   const std::lock_guard lock(mutex_);
+  say_goodbye(serving);
+  ::shutdown(fd(), SHUT_RDWR);
+  lose();
+}
+
+void Session::say_goodbye(ipc::Word& serving) {
   ipc::Request request;
   ipc::Reply reply;
   request.call = ipc::Call::kGoodbye;

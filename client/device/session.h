@@ -30,8 +30,8 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
            std::vector<base::Fd>* received = nullptr);
   // The same for a request that is nothing but a handle.
   int call(ipc::Call call, uint32_t handle);
-  // The last request. `serving` (ArenaHeader::epoch) becomes 0 if nobody is there to hear it, so
-  // that nobody takes the session over either.
+  // The last request; what is asked afterwards is answered by EIO. `serving` (ArenaHeader::epoch)
+  // becomes 0 if nobody is there to hear it, so that nobody takes the session over either.
   void goodbye(ipc::Word& serving);
   // A request without an answer: what becomes of it is not told. It must do no harm if it is done
   // twice, for another daemon is told it again unless a later call was answered. 0 or EIO.
@@ -41,6 +41,7 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   [[nodiscard]] bool hung_up() const;
 
  private:
+  void say_goodbye(ipc::Word& serving);
   void ask_to_resume(ipc::Request* request) override;
   Taken on_taken(const ipc::Reply& reply, base::Fd socket) override;
 

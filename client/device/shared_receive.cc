@@ -36,6 +36,7 @@ ibv_srq* create_srq_ex(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   Made theirs(context.session, ipc::Call::kDestroySrq, made.handle);
   auto srq = std::make_unique<Srq>();
   srq->pd = Use(&Pd::of(attr->pd)->users);
+  srq->context = Within(ibv);
   srq->handle = made.handle;
   srq->max_wr = made.max_wr;
   srq->max_sge = made.max_sge;
@@ -117,6 +118,7 @@ int get_srq_num(ibv_srq* ibv, uint32_t* srq_num) {
 int destroy_srq(ibv_srq* ibv) {
   Context& context = *Context::of(ibv->context);
   Srq* srq = Srq::of(ibv);
+  if (srq->users.load() != 0) return EBUSY;
   // Before the daemon takes its inbox away, which others may be polling.
   if (srq->cq != nullptr) {
     const std::lock_guard lock(srq->cq->mutex);

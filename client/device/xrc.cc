@@ -20,6 +20,7 @@ ibv_qp* make_target(Context& context, ipc::Request& request, const ibv_qp_init_a
   }
   Made theirs(context.session, ipc::Call::kDestroyQp, reply.create_qp.handle);
   auto qp = std::make_unique<Qp>();
+  qp->alive = Within(context.ibv());
   qp->context = &context;
   qp->own_block = std::make_unique<ipc::QpBlock>();
   qp->block = qp->own_block.get();
@@ -60,6 +61,7 @@ ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
   auto* xrcd = new Xrcd{};
   theirs.keep();
   xrcd->ibv.context = ibv;
+  xrcd->context = Within(ibv);
   xrcd->handle = reply.handle.handle;
   return &xrcd->ibv;
 }

@@ -86,6 +86,7 @@ ssize_t sendto(int fd, const void* from, size_t length, int flags, const sockadd
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return waiting(SYS_sendmsg, fd, message, flags);
 }
+int shutdown(int fd, int how) { return static_cast<int>(::syscall(SYS_shutdown, fd, how)); }
 int getpeername(int fd, sockaddr* address, socklen_t* length) {
   return static_cast<int>(::syscall(SYS_getpeername, fd, address, length));
 }

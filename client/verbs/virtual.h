@@ -65,6 +65,8 @@ void scan_devices(std::vector<FoundDevice>* found);
 
 // Opens a context, which begins with what set_ops() expects. The caller has taken a reference on
 // `device` that lasts until close_device() has returned 0.
+// Objects of a closed context may still be destroyed: they keep its memory, and `device`. EINVAL:
+// it is closed already.
 ibv_context* open_device(VirtualDevice* device);
 int close_device(ibv_context* context);
 

@@ -65,6 +65,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
   auto cq = std::make_unique<Cq>();
   cq->active.reserve(Cq::kMostActive);
   if (has_parent) cq->pd = Use(&Pd::of(attr->parent_domain)->users);
+  cq->context = Within(ibv);
   cq->handle = reply.create_cq.handle;
   cq->slot = reply.create_cq.slot;
   cq->bell = context.bells.at<ipc::CqBell>(uint64_t{cq->slot} * sizeof(ipc::CqBell));
@@ -113,6 +114,10 @@ int resize_cq(ibv_cq* cq, int cqe) {
 int destroy_cq(ibv_cq* ibv) {
   Context& context = *Context::of(ibv->context);
   Cq* cq = Cq::of(ibv);
+  {
+    const std::lock_guard lock(cq->mutex);
+    if (!cq->queue_pairs.empty() || !cq->shared.empty()) return EBUSY;
+  }
   const int error = context.session.call(ipc::Call::kDestroyCq, cq->handle);
   if (error != 0 && error != EIO) return error;
   {
@@ -162,6 +167,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* ibv) {
     return nullptr;
   }
   channel->ibv.context = ibv;
+  channel->alive = Within(ibv);
   channel->ibv.fd = channel->epoll.get();
   const std::lock_guard lock(context.channels_mutex);
   context.channels.push_back(channel.get());

@@ -49,6 +49,7 @@ int copy_from(void* to, ibv_dm* ibv, uint64_t offset, size_t length) {
 
 void init(Dm* dm, ibv_context* context, uint32_t handle) {
   dm->ibv.context = context;
+  dm->context = Within(context);
   dm->ibv.memcpy_to_dm = copy_to;
   dm->ibv.memcpy_from_dm = copy_from;
   dm->ibv.comp_mask = IBV_DM_MASK_HANDLE;

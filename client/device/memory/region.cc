@@ -76,6 +76,7 @@ class Pages {
 // `mr` is made before the daemon is asked: then nothing can fail any more.
 ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
   mr->pd = Use(&Pd::of(pd)->users);
+  mr->context = Within(pd->context);
   mr->ibv.context = pd->context;
   mr->ibv.pd = pd;
   mr->ibv.handle = reply.handle;

@@ -20,6 +20,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   theirs.keep();
   mw->pd = Use(&Pd::of(pd)->users);
   mw->ibv.context = pd->context;
+  mw->context = Within(pd->context);
   mw->ibv.pd = pd;
   mw->ibv.rkey = reply.alloc_mw.key;
   mw->ibv.handle = reply.alloc_mw.handle;
