@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -81,6 +82,8 @@ class Examination {
                                 "': " + subject_.place.netns);
       return {};
     }
+    if (question_.pid)
+      subject_.place.life = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, *question_.pid, 0)));
     auto process = look_at_process(question_.pid.value_or(::getpid()));
     if (!process) return base::pass(std::move(process).error());
     subject_.process = std::move(*process);
@@ -108,7 +111,7 @@ class Examination {
       problem("loader", complaint,
               "the program does not start: use libraries of a release that fits");
     if (!traced.library.empty()) {
-      add_library(traced.library, traced.library, "would be loaded");
+      add_library(traced.library, content_of(traced.library), "would be loaded");
       return {};
     }
     if (text.find("=>") == std::string::npos) {
@@ -182,7 +185,7 @@ class Examination {
       const size_t end = std::min(left.find(':'), left.size());
       const std::string file = left.substr(0, end) + "/libibverbs.so.1";
       if (::access(file.c_str(), R_OK) == 0)
-        return add_library(file, file, "would be loaded by name");
+        return add_library(file, content_of(file), "would be loaded by name");
       left.erase(0, end + 1);
     }
     const auto own = library_dir();
@@ -199,26 +202,25 @@ class Examination {
                      "ask as root");
     const auto mapped = mapped_libraries(process.maps);
     const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
-    for (const auto& path : mapped) add_library(path, root + path, "mapped");
+    for (const auto& path : mapped) add_library(path, content_of(path, root), "mapped");
     if (mapped.empty())
       unknown("library", subject_.who + " has no libibverbs mapped (now)",
               "some programs load it only when they need it: ask again then, or as -- COMMAND");
   }
 
-  void add_library(const std::string& path, const std::string& file, const std::string& how) {
-    const Finding finding = judge_library(path, file, how);
-    if (finding.state == State::kOk) ours_.push_back(file);
-    findings_.push_back(finding);
+  void add_library(const std::string& path, const std::string& content, const std::string& how) {
+    findings_.push_back(judge_library(path, content, how));
+    if (findings_.back().state == State::kOk && content == installed_) is_installed_ = true;
   }
 
-  // That of the program, if it is ours; else the one beside this program.
+  // The one beside this program. The program's own file is read but never loaded: its code would
+  // run with the rights of the user who asks, and it is anybody's.
   void choose_library() {
-    if (!ours_.empty()) {
-      subject_.place.library = ours_.front();
-    } else if (const auto dir = library_dir(); dir) {
-      const std::string file = *dir + "/libibverbs.so.1";
-      if (::access(file.c_str(), R_OK) == 0) subject_.place.library = file;
-    }
+    if (!installed_.empty()) subject_.place.library = *library_dir() + "/libibverbs.so.1";
+  }
+  static std::string installed_library() {
+    const auto dir = library_dir();
+    return dir ? content_of(*dir + "/libibverbs.so.1") : std::string();
   }
 
   void ask_daemon() {
@@ -385,7 +387,7 @@ class Examination {
     std::string names;
     for (const auto& name : probe_.devices) names += (names.empty() ? "" : ", ") + name;
     ok("session", "the library of " +
-                      std::string(ours_.empty() ? "this installation" : "this program") +
+                      std::string(is_installed_ ? "this program" : "this installation") +
                       " and vrdmad speak one protocol version; it opens " + names);
   }
   [[nodiscard]] std::string remedy_of_session() const {
@@ -410,7 +412,8 @@ class Examination {
   const Question& question_;
   Subject subject_;
   Findings findings_;
-  std::vector<std::string> ours_;  // drop-ins that were found, as files to be read from here
+  const std::string installed_ = installed_library();  // its content; empty: there is none
+  bool is_installed_ = false;                           // the program has a copy of it
   Probe probe_;
   std::vector<v1::Vdev> vdevs_;
   bool asked_ = false;  // `vdevs_` are all that there are

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/printable.h"
+
 namespace vrdma::cli::doctor {
 
 namespace {
@@ -17,13 +19,6 @@ const char* word_of(State state) {
       return "unknown";
   }
   return "";
-}
-
-// A stranger's words may be in it: file names, what the loader says.
-std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return text;
 }
 
 }  // namespace
@@ -44,7 +39,8 @@ void print_table(const Findings& findings, std::ostream& out) {
     line.resize(9 + width + 2, ' ');
     line += one.text;
     if (!one.remedy.empty()) line += "; " + one.remedy;
-    out << one_line(line) << '\n';
+    // A stranger's words may be in it: file names, what the loader says.
+    out << base::printable(line) << '\n';
   }
 }
 

@@ -8,7 +8,6 @@
 #include <set>
 #include <sstream>
 
-#include "cli/doctor/process.h"
 #include "cli/exec.h"
 
 namespace vrdma::cli::doctor {
@@ -115,8 +114,8 @@ Trace parse_trace(const std::string& text) {
   return trace;
 }
 
-Finding judge_library(const std::string& path, const std::string& file, const std::string& how) {
-  const std::string content = content_of(file);
+Finding judge_library(const std::string& path, const std::string& content,
+                      const std::string& how) {
   if (content.empty())
     return {"library", State::kUnknown, how + ": " + path + ", which cannot be read here", ""};
   const std::string nodes = describe_nodes(version_nodes(content));

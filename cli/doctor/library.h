@@ -28,9 +28,9 @@ struct Trace {
 };
 [[nodiscard]] Trace parse_trace(const std::string& text);
 
-// Findings about the library at `path`, a name for people of the file that can be read at `file`.
-// `how` begins the sentence: "mapped" or "would be loaded".
-[[nodiscard]] Finding judge_library(const std::string& path, const std::string& file,
+// Findings about the library at `path`, a name for people of a file with this content, which is
+// empty if it cannot be read. `how` begins the sentence: "mapped" or "would be loaded".
+[[nodiscard]] Finding judge_library(const std::string& path, const std::string& content,
                                     const std::string& how);
 
 }  // namespace vrdma::cli::doctor

@@ -4,17 +4,22 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -22,6 +27,7 @@
 
 #include "core/base/fd.h"
 #include "core/base/netns_cookie.h"
+#include "core/base/printable.h"
 
 namespace vrdma::cli::doctor {
 
@@ -29,14 +35,18 @@ namespace {
 
 using base::Fd;
 
-constexpr int kPatience = 15'000;  // milliseconds
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPatience = std::chrono::seconds(15);
+constexpr size_t kMostAnswers = 1u << 20;  // bytes
+constexpr int kAnswers = 3;                // descriptor of the pipe, in a hostile place
 
 // What the child answers is lines of "WORD VALUE", on a pipe; it ends after the first "failed".
 class Answer {
  public:
   explicit Answer(int fd) : fd_(fd) {}
   void operator()(const std::string& word, const std::string& value) const {
-    const std::string line = word + " " + value + "\n";
+    const std::string line = word + " " + base::printable(value) + "\n";
     (void)!::write(fd_, line.data(), line.size());
   }
   [[noreturn]] void fail(const std::string& what) const {
@@ -120,8 +130,32 @@ bool is_own_root(pid_t pid) {
          ::stat("/", &ours) == 0 && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
 }
 
-[[noreturn]] void look(const Place& place, const Answer& answer) {
-  // Before the namespaces change: it is a file of this one. Lazily, for it is not run if foreign.
+// All that the other process's user has no right to. The capabilities are still needed. Afterwards
+// `answers` is kAnswers.
+void leave_belongings(int null, int answers, const Answer& answer) {
+  if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDOUT_FILENO) < 0 ||
+      ::dup2(answers, kAnswers) < 0)
+    answer.fail("close descriptors");
+  if (::syscall(SYS_close_range, kAnswers + 1, ~0u, 0) != 0) answer.fail("close descriptors");
+  if (::setsid() < 0) answer.fail("leave the terminal");
+  if (::chdir("/") != 0) answer.fail("leave the directory");
+  (void)::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);  // a kernel without keys: ENOSYS
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    ::explicit_bzero(*entry, std::strlen(*entry));
+  ::clearenv();
+}
+
+void drop_capabilities(const Answer& answer) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const std::array<__user_cap_data_struct, 2> none{};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::syscall(SYS_capset, &header, none.data()) != 0)
+    answer.fail("drop capabilities");
+}
+
+[[noreturn]] void look(const Place& place, int answers) {
+  const Answer answer(answers);
+  // Before the namespaces change: it is a file of this one.
   void* const library =
       place.library.empty() ? nullptr : ::dlopen(place.library.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto open_namespace = [&](const std::string& path) {
@@ -137,33 +171,43 @@ bool is_own_root(pid_t pid) {
   const Fd root(elsewhere ? ::open(("/proc/" + std::to_string(place.pid) + "/root").c_str(),
                                    O_PATH | O_DIRECTORY | O_CLOEXEC)
                           : -1);
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // before it may be another file
+  // What was opened is of the process that was looked at, not of a later one with its id.
+  if (pollfd ended{place.life.get(), POLLIN, 0}; place.life.valid() && ::poll(&ended, 1, 0) != 0) {
+    errno = ESRCH;
+    answer.fail("enter its place");
+  }
   if (net.valid() && ::setns(net.get(), CLONE_NEWNET) != 0)
     answer.fail("enter its network namespace");
   if (mount.valid() && ::setns(mount.get(), CLONE_NEWNS) != 0)
     answer.fail("enter its mount namespace");
   if (root.valid() && (::fchdir(root.get()) != 0 || ::chroot(".") != 0))
     answer.fail("enter its root");
-  if (const auto cookie = base::own_netns_cookie(); cookie)
-    answer("cookie", std::to_string(*cookie));
+  if (place.pid != 0) leave_belongings(null, answers, answer);
+  const Answer report(place.pid != 0 ? kAnswers : answers);
+  const auto cookie = base::own_netns_cookie();
+  if (cookie) report("cookie", std::to_string(*cookie));
   if (place.uid && *place.uid != ::geteuid()) {
     const uid_t uid = *place.uid;
     const gid_t gid = place.gid.value_or(uid);
     if (::setgroups(0, nullptr) != 0 || ::setresgid(gid, gid, gid) != 0 ||
         ::setresuid(uid, uid, uid) != 0)
-      answer.fail("become its user");
+      report.fail("become its user");
     ::prctl(PR_SET_DUMPABLE, 1);  // as the process is that did not change its user
   }
-  const auto cookie = base::own_netns_cookie();
+  if (place.pid != 0) drop_capabilities(report);  // user 0 of a container has them still
   const std::string netns = place.run_dir + "/netns";
-  if (is_directory(netns)) answer("run_dir", netns);
+  if (is_directory(netns)) report("run_dir", netns);
   if (cookie) {
     const std::string directory = netns + "/" + std::to_string(*cookie);
-    if (is_directory(directory)) answer("directory", directory);
-    try_sockets(directory, answer);
+    if (is_directory(directory)) report("directory", directory);
+    try_sockets(directory, report);
   }
   ::setenv("VRDMA_RUN_DIR", place.run_dir.c_str(), 1);
   ::unsetenv("VRDMA_QUIET");
-  if (library != nullptr) try_library(library, answer);
+  // The system's library would be loaded from that place: no path of this length can be opened.
+  ::setenv("VRDMA_REAL_LIBIBVERBS", ("/" + std::string(PATH_MAX, 'x')).c_str(), 1);
+  if (library != nullptr) try_library(library, report);
   ::_exit(0);
 }
 
@@ -185,12 +229,15 @@ void understand(const std::string& text, Probe* probe) {
   }
 }
 
-// Both ends of the child's answers and of its stderr, until it closes them.
+// The child's answers and its stderr, until it closes them, is late or says too much.
 void gather(const Fd& answers, const Fd& errors, std::string* answered, std::string* said) {
   std::array<pollfd, 2> waiting{{{answers.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
   const std::array<std::string*, 2> into{answered, said};
+  const auto deadline = Clock::now() + kPatience;
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
-    if (::poll(waiting.data(), waiting.size(), kPatience) <= 0) return;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0 || ::poll(waiting.data(), waiting.size(), static_cast<int>(left)) <= 0) return;
     for (size_t i = 0; i < waiting.size(); ++i) {
       if (waiting[i].revents == 0) continue;
       std::array<char, 4096> part{};
@@ -199,8 +246,16 @@ void gather(const Fd& answers, const Fd& errors, std::string* answered, std::str
         into[i]->append(part.data(), static_cast<size_t>(got));
       else
         waiting[i].fd = -1;
+      if (into[i]->size() > kMostAnswers) return;
     }
   }
+}
+
+// A process that waits for a file system of its user (FUSE) cannot be killed as long as that does
+// not answer: it is left to init then.
+void end(pid_t child) {
+  ::kill(child, SIGKILL);
+  for (int i = 0; i < 100 && ::waitpid(child, nullptr, WNOHANG) == 0; ++i) ::usleep(10'000);
 }
 
 }  // namespace
@@ -217,16 +272,13 @@ Probe probe(const Place& place) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(write_errors.get(), STDERR_FILENO);
-    look(place, Answer(write_answers.get()));
+    look(place, write_answers.get());
   }
   write_answers.reset();
   write_errors.reset();
   std::string text;
   gather(read_answers, read_errors, &text, &result.said);
-  if (child > 0) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
+  if (child > 0) end(child);
   understand(text, &result);
   constexpr std::string_view kPrefix = "vrdma: a vdevice cannot be used: ";
   const size_t begin = result.said.find(kPrefix);

@@ -1,6 +1,10 @@
 // Opening a vdevice in the place of another process: in its namespaces, as its user, by the
 // library.
 //
+// That process may be hostile. Only the library of this installation is loaded, in a process that
+// has nothing else of its caller once it is in that place: no terminal, descriptor, environment,
+// session key or capability, for that user may ptrace(2) it.
+//
 // What it says comes from the library and the daemon themselves, not from what a doctor thinks of
 // the session protocol.
 #pragma once
@@ -11,15 +15,18 @@
 #include <string>
 #include <vector>
 
+#include "core/base/fd.h"
+
 namespace vrdma::cli::doctor {
 
 struct Place {
+  base::Fd life;             // pidfd of `pid`; invalid: the kernel has none
   pid_t pid = 0;             // its mount namespace; 0: this process's own
   std::string netns;         // path of its network namespace; empty: this process's own
   std::optional<uid_t> uid;  // whom to be; absent: stay
   std::optional<gid_t> gid;
   std::string run_dir;  // in that mount namespace
-  std::string library;  // of vrdma, as it can be read from here
+  std::string library;  // of this installation; empty: none
 };
 
 struct Probe {
@@ -34,7 +41,7 @@ struct Probe {
   std::string said;                   // the library's line on stderr
 };
 
-// In a child process. Takes as long as the daemon, at most some seconds.
+// In a child process. Takes as long as the daemon, at most 15 seconds.
 [[nodiscard]] Probe probe(const Place& place);
 
 }  // namespace vrdma::cli::doctor

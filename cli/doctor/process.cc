@@ -1,12 +1,17 @@
 #include "cli/doctor/process.h"
 
 #include <elf.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include "core/base/fd.h"
 
 namespace vrdma::cli::doctor {
 
@@ -46,9 +51,31 @@ std::optional<unsigned long long> address_space_of(const std::string& limits) {
 
 }  // namespace
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+std::string content_of(const std::string& path, const std::string& root) {
+  constexpr size_t kMost = 64u << 20;
+  base::Fd found;
+  if (root == "/") {
+    found = base::Fd(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  } else {
+    const base::Fd directory(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    open_how how{};
+    how.flags = O_PATH | O_CLOEXEC;
+    how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
+    found = base::Fd(static_cast<int>(
+        ::syscall(SYS_openat2, directory.get(), path.c_str(), &how, sizeof how)));
+  }
+  struct stat status {};
+  if (!found.valid() || ::fstat(found.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  const std::string same = "/proc/self/fd/" + std::to_string(found.get());
+  const base::Fd file(::open(same.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  std::string content;
+  std::array<char, 1 << 16> part{};
+  while (content.size() < kMost) {
+    const ssize_t got = ::read(file.get(), part.data(), part.size());
+    if (got <= 0) break;
+    content.append(part.data(), static_cast<size_t>(got));
+  }
+  return content;
 }
 
 base::Result<Process> look_at_process(pid_t pid) {

@@ -24,8 +24,10 @@ struct Process {
   std::optional<unsigned long long> address_space;  // bytes, RLIMIT_AS; absent: unlimited
 };
 
-// The bytes of a file; empty if it cannot be read.
-[[nodiscard]] std::string content_of(const std::string& path);
+// The bytes of a regular file, at most 64 MiB; empty if it cannot be read. `path` is looked up in
+// the directory `root`: what a symbolic link in it leads to is in there too, as for a process with
+// that root. Other files are not opened: a FIFO would wait, a device might do anything.
+[[nodiscard]] std::string content_of(const std::string& path, const std::string& root = "/");
 
 // ESRCH: there is none. What may not be read is empty.
 [[nodiscard]] base::Result<Process> look_at_process(pid_t pid);
