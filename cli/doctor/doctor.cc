@@ -83,7 +83,8 @@ class Examination {
       return {};
     }
     if (question_.pid)
-      subject_.place.life = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, *question_.pid, 0)));
+      subject_.place.life =
+          base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, *question_.pid, 0)));
     auto process = look_at_process(question_.pid.value_or(::getpid()));
     if (!process) return base::pass(std::move(process).error());
     subject_.process = std::move(*process);
@@ -413,7 +414,7 @@ class Examination {
   Subject subject_;
   Findings findings_;
   const std::string installed_ = installed_library();  // its content; empty: there is none
-  bool is_installed_ = false;                           // the program has a copy of it
+  bool is_installed_ = false;                          // the program has a copy of it
   Probe probe_;
   std::vector<v1::Vdev> vdevs_;
   bool asked_ = false;  // `vdevs_` are all that there are

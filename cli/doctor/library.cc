@@ -114,8 +114,7 @@ Trace parse_trace(const std::string& text) {
   return trace;
 }
 
-Finding judge_library(const std::string& path, const std::string& content,
-                      const std::string& how) {
+Finding judge_library(const std::string& path, const std::string& content, const std::string& how) {
   if (content.empty())
     return {"library", State::kUnknown, how + ": " + path + ", which cannot be read here", ""};
   const std::string nodes = describe_nodes(version_nodes(content));

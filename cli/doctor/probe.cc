@@ -139,7 +139,8 @@ void leave_belongings(int null, int answers, const Answer& answer) {
   if (::syscall(SYS_close_range, kAnswers + 1, ~0u, 0) != 0) answer.fail("close descriptors");
   if (::setsid() < 0) answer.fail("leave the terminal");
   if (::chdir("/") != 0) answer.fail("leave the directory");
-  (void)::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);  // a kernel without keys: ENOSYS
+  (void)::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING,
+                  nullptr);  // a kernel without keys: ENOSYS
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
     ::explicit_bzero(*entry, std::strlen(*entry));
   ::clearenv();
@@ -235,8 +236,7 @@ void gather(const Fd& answers, const Fd& errors, std::string* answered, std::str
   const std::array<std::string*, 2> into{answered, said};
   const auto deadline = Clock::now() + kPatience;
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0 || ::poll(waiting.data(), waiting.size(), static_cast<int>(left)) <= 0) return;
     for (size_t i = 0; i < waiting.size(); ++i) {
       if (waiting[i].revents == 0) continue;

@@ -61,8 +61,8 @@ std::string content_of(const std::string& path, const std::string& root) {
     open_how how{};
     how.flags = O_PATH | O_CLOEXEC;
     how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-    found = base::Fd(static_cast<int>(
-        ::syscall(SYS_openat2, directory.get(), path.c_str(), &how, sizeof how)));
+    found = base::Fd(
+        static_cast<int>(::syscall(SYS_openat2, directory.get(), path.c_str(), &how, sizeof how)));
   }
   struct stat status {};
   if (!found.valid() || ::fstat(found.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
