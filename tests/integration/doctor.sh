@@ -109,6 +109,28 @@ if [[ -z ${VRDMA_TEST_PRELOAD:-} ]]; then  # a sanitizer takes more
   wake narrow
 fi
 
+say "nothing of the process that is examined is run"
+mkdir "$T/evil"
+chmod 777 "$T/evil"
+gcc -shared -fPIC -o "$T/evil/libibverbs.so.1" -x c - <<'END'
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+const char* looks_like_a_drop_in = "VRDMA_RUN_DIR";
+__attribute__((constructor)) static void run(void) {
+  char name[4096];
+  snprintf(name, sizeof name, "%s/ran-%d", getenv("EVIL") ? getenv("EVIL") : "/tmp", (int)geteuid());
+  close(open(name, O_CREAT | O_WRONLY, 0666));
+}
+END
+asleep evil $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}" EVIL="$T/evil" LD_LIBRARY_PATH="$T/evil"
+[[ -e $T/evil/ran-65534 ]] || fail "the library does not run where it should"
+rm -f "$T/evil/ran-65534"
+EVIL=$T/evil ctl doctor "${PID[evil]}" >"$T/evil.log" 2>&1 || true
+wake evil
+[[ -z $(find "$T/evil" -name 'ran-*') ]] || fail "the doctor runs the library of the process: $(ls "$T/evil")"
+
 say "the library's line: once, and not with VRDMA_QUIET"
 twice='import ctypes
 lib = ctypes.CDLL("libibverbs.so.1")
