@@ -21,10 +21,11 @@ readonly ROUNDS=41
 
 for transport in rc_verbs ud_verbs; do
   SETTINGS=(env UCX_TLS="$transport,self" UCX_SOCKADDR_TLS_PRIORITY=rdmacm)
+  rm -f "$T/server.log"  # of the transport before
   exec_behind server va "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS
   wait_until 20 grep -q listening "$T/server.log" ||
     fail "$transport: the server does not listen: $(<"$T/server.log")"
-  listening va || fail "$transport: the server does not listen by rdma_cm"
+  wait_until 20 listening va || fail "$transport: the server does not listen by rdma_cm"
   exec_behind client vb "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS client
   both_end "$transport"
 done
