@@ -73,7 +73,7 @@ TEST(DoctorFinding, OneLineEach) {
                           {"gids", State::kProblem, "none\n at all", "give it one"}};
   std::ostringstream table, json;
   print_table(findings, table);
-  EXPECT_EQ(table.str(), "ok       socket  fine\nproblem  gids    none? at all; give it one\n");
+  EXPECT_EQ(table.str(), "ok       socket  fine\nproblem  gids    none\\x0a at all; give it one\n");
   print_json(findings, json);
   EXPECT_THAT(json.str(), HasSubstr("\"state\": \"problem\""));
   EXPECT_EQ(problems_in(findings), 1u);
