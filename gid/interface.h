@@ -36,9 +36,9 @@ struct Derived {
 
 // Without duplicates, and no more than a table holds: the default GID first if there is a MAC, then
 // the first IPv4 GID among `held`, or for want of one the first of the interface, then what is
-// among `held`, in that order, then the rest in the order given. So who has a GID keeps it, however
-// many addresses are added: the kernel may name the newest first. At most `room` GIDs; one less
-// without a MAC, for the layout repeats one then (gid/layout.h).
+// among `held`, in that order, then the rest in the order given. A vdevice therefore keeps its
+// GIDs, however many addresses are added: the kernel may name the newest first. At most `room`
+// GIDs; one less without a MAC, for the layout repeats one then (gid/layout.h).
 [[nodiscard]] Derived derive_gids(const Interface& interface,
                                   const std::vector<verbs::Gid>& held = {},
                                   size_t room = verbs::kMaxGids);

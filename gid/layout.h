@@ -11,7 +11,7 @@
 //
 // "mlx5" has the IPv4 GID where an mlx5 adapter has its RoCE v2 one, for scripts that say
 // NCCL_IB_GID_INDEX=3. In both layouts index 1 is the first IPv4 GID. A netdev without a MAC has no
-// link-local GID of one: the first IPv4 GID stands at index 0 as well. Without any IPv4 address a
+// link-local GID of one: index 0 holds the first IPv4 GID as well. Without any IPv4 address a
 // dense table begins with what there is.
 #pragma once
 

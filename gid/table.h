@@ -1,10 +1,10 @@
 // A vdevice's GID table.
 //
-// Dense: entries stand at 0 .. size-1. As stable as that allows: a new entry goes to the end, and
-// where one is taken away those behind it move up by one, so that a program which uses index i is
-// disturbed only by the loss of an entry at or before i (it gets IBV_EVENT_GID_CHANGE then). The
-// first of what is wanted, the default GID, always stands at index 0, and an IPv4 GID, if there is
-// one, at index 1: the one that stood there, else the one that comes first. See gid/layout.h.
+// Dense: entries have the indices 0 .. size-1. As stable as that allows: a new entry goes to the
+// end, and the removal of an entry moves those behind it up by one, so that a program which uses
+// index i is disturbed only by the loss of an entry at or before i (it gets IBV_EVENT_GID_CHANGE
+// then). Index 0 always holds the first of the wanted GIDs, the default GID. Index 1 holds an IPv4
+// GID, if there is one: the one that was there before, else the first. See gid/layout.h.
 #pragma once
 
 #include <vector>

@@ -39,8 +39,8 @@ Result<void> write_file(const char* path, const std::string& text) {
   return {};
 }
 
-// Of the user namespace that this process has just made: one user and one group, which anybody may
-// map who has these ids (user_namespaces(7)).
+// Of the user namespace that this process has just made: one user and one group. A process with
+// these ids may map them without privileges (user_namespaces(7)).
 Result<void> map_ids(uid_t inside_uid, uid_t outside_uid, gid_t inside_gid, gid_t outside_gid) {
   const auto line = [](unsigned inside, unsigned outside) {
     return std::to_string(inside) + " " + std::to_string(outside) + " 1\n";

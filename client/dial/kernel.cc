@@ -3,9 +3,9 @@
 //
 // librspreload.so puts calls of its own before libc's of these names, and makes them of rsocket(7).
 // The descriptors that these libraries use, and the ones behind the sockets over RDMA, are the
-// kernel's: a call of theirs that came to librspreload.so would come back here. Each name in
-// ../rspreload/librspreload.map that they call stands here; tests/lint/kernel_calls.py checks that
-// they import none of them.
+// kernel's. If one of these calls reached librspreload.so, it would come back here. This file
+// defines each name in ../rspreload/librspreload.map that they call; tests/lint/kernel_calls.py
+// checks that they import none of them.
 //
 // Errors, EINTR and cancellation are as of libc's. Compiled by itself: waiting() may not be a part
 // of a function that has something to undo, which the compiler would leave out at a call of

@@ -1,4 +1,4 @@
-// What stands in a session's file (SessionFile), by kind: written by session_journal.cc, read by
+// The records of a session's file (SessionFile), by kind: written by session_journal.cc, read by
 // session_adopt.cc.
 #pragma once
 

@@ -129,7 +129,7 @@ class Session final : private transport::Runnable,
   std::unique_ptr<SessionObjects> objects_;
   std::unique_ptr<SessionJournal> journal_;
   base::EventLoop::Timer too_soon_;  // a request waits for its time
-  bool readable_ = false;            // something may stand in the socket
+  bool readable_ = false;            // the socket may have something to read
   bool rung_ = false;                // the doorbell
   bool goodbye_ = false;
   bool over_ = false;

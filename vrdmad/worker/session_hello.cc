@@ -242,7 +242,7 @@ Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> fil
   std::unique_ptr<Session> session(new Session(Fd(), nullptr, std::move(vdevice), std::move(host)));
   session->goodbye_ = true;  // until it is taken over, nothing is told to peers
   if (auto made = session->take_over(std::move(file), known); !made) {
-    // What stands in the program's memory is its own, and nobody's after it.
+    // The rings in the program's memory belong to the program, and to nobody after it.
     if (session->objects_ != nullptr) {
       session->objects_->context().heap->leave();
       session->objects_->context().claims_heap->leave();

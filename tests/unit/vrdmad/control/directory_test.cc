@@ -115,7 +115,7 @@ TEST_F(DirectoryTest, a_fabric_is_shared_by_tenants_not_by_vdevices) {
   add(2, "b", "red", 100, "f", "red");
   EXPECT_FALSE(directory_.is_shared("f", ""));
   EXPECT_FALSE(directory_.is_shared("f", "red"));
-  EXPECT_TRUE(directory_.is_shared("f", "blue")) << "who is about to come";
+  EXPECT_TRUE(directory_.is_shared("f", "blue")) << "the vdevice that joins";
   EXPECT_FALSE(directory_.is_shared("g", "blue"));
   add(3, "a", "blue", 200, "f", "blue");
   EXPECT_TRUE(directory_.is_shared("f", ""));
