@@ -34,11 +34,14 @@ inside '
   /bin/busybox mount -t proc proc /proc
   /opt/vrdma/sbin/vrdmad --run-dir /tmp/r --state-dir /tmp/s >/tmp/log 2>&1 &
   export VRDMA_RUN_DIR=/tmp/r
-  until /opt/vrdma/bin/vrdmactl version >/dev/null 2>&1; do /bin/busybox sleep 0.1; done
+  until /opt/vrdma/bin/vrdmactl version >/dev/null 2>&1; do
+    /bin/busybox kill -0 $! || exit 4
+    /bin/busybox sleep 0.1
+  done
   /opt/vrdma/bin/vrdmactl vdev create va --netns /netns --netdev eth0
   /opt/vrdma/bin/vrdmactl vdev list
   kill $!
   wait $! || exit 3' >"$T/daemon.log" 2>&1 || status=$?
 umount "$root/netns"
-grep -q '^va *ACTIVE' "$T/daemon.log" || { cat "$root/tmp/log"; fail "there is no vdevice"; }
+grep -q '^va *ACTIVE' "$T/daemon.log" || { cat "$T/daemon.log" "$root/tmp/log"; fail "there is no vdevice"; }
 [[ $status -eq 0 ]] || fail "the daemon ends with a status other than 0"

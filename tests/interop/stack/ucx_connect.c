@@ -1,11 +1,15 @@
-/* ucx_connect ADDRESS PORT ROUNDS [client]: two programs of UCX that meet by address, as those of
- * databases and of storage do: a listener and an endpoint to it (ucp_listener, rdma_cm below), then
- * messages there and back, eager and by rendezvous. */
+/* ucx_connect ADDRESS PORT ROUNDS DONE [client]: two programs of UCX that meet by address, as those
+ * of databases and of storage do: a listener and an endpoint to it (ucp_listener, rdma_cm below),
+ * then messages there and back, eager and by rendezvous. Each makes the file DONE.server or
+ * DONE.client after its last message, and closes when it sees both. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <ucp/api/ucp.h>
+#include <unistd.h>
 
 static ucp_worker_h worker;
 static ucp_conn_request_h asked;
@@ -53,9 +57,25 @@ static void send_to(ucp_ep_h endpoint, size_t size, unsigned round) {
   finish(ucp_tag_send_nbx(endpoint, message, size, round, &param), "to send");
 }
 
+/* A completed send is not yet received, and an endpoint that is closed takes what it sent with it.
+ */
+static void wait_for_both(const char* done, int client) {
+  char own[256], other[256];
+  snprintf(own, sizeof own, "%s.%s", done, client ? "client" : "server");
+  snprintf(other, sizeof other, "%s.%s", done, client ? "server" : "client");
+  const int fd = open(own, O_CREAT | O_WRONLY, 0600);
+  if (fd < 0) {
+    perror(own);
+    exit(1);
+  }
+  close(fd);
+  struct stat unused;
+  while (stat(other, &unused) != 0) ucp_worker_progress(worker);
+}
+
 int main(int argc, char** argv) {
-  if (argc < 4) return 2;
-  const int client = argc > 4;
+  if (argc < 5) return 2;
+  const int client = argc > 5;
   struct sockaddr_in address = {.sin_family = AF_INET};
   address.sin_port = htons((uint16_t)atoi(argv[2]));
   if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) return 2;
@@ -97,7 +117,8 @@ int main(int argc, char** argv) {
     receive(size, round);
     if (!client) send_to(endpoint, size, round);
   }
-  /* All has been said, and who closes last may find the other gone. */
+  wait_for_both(argv[4], client);
+  /* The side that closes last may find the other gone. */
   const ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                      .flags = UCP_EP_CLOSE_FLAG_FORCE};
   finish(ucp_ep_close_nbx(endpoint, &param), "to close");

@@ -15,18 +15,16 @@ setup
 gcc -O1 -Wall -Wextra -Werror -o "$T/ucx_connect" "$(dirname "$0")/ucx_connect.c" -lucp -lucs
 start_daemon
 two_vdevices "$mode"
-# The last message is a short one, which the sender need not hear of again: the client closes by force
-# when it has it. Each fourth is long, and sent when the receiver asks for it.
-readonly ROUNDS=41
+readonly ROUNDS=41  # each fourth message is long, and sent when the receiver asks for it
 
 for transport in rc_verbs ud_verbs; do
   SETTINGS=(env UCX_TLS="$transport,self" UCX_SOCKADDR_TLS_PRIORITY=rdmacm)
   rm -f "$T/server.log"  # of the transport before
-  exec_behind server va "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS
+  exec_behind server va "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS "$T/$transport"
   wait_until 20 grep -q listening "$T/server.log" ||
     fail "$transport: the server does not listen: $(<"$T/server.log")"
   wait_until 20 listening va || fail "$transport: the server does not listen by rdma_cm"
-  exec_behind client vb "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS client
+  exec_behind client vb "${SETTINGS[@]}" "$T/ucx_connect" 10.0.0.1 7471 $ROUNDS "$T/$transport" client
   both_end "$transport"
 done
 tell "UCX by rdma_cm" "$mode" $PASSED $FAILED_RUNS 0
