@@ -55,7 +55,7 @@ bool SendQueue::ours() {
 }
 
 void SendQueue::kick() {
-  if (qp_.out != nullptr && qp_.out->srq != nullptr) qp_.out->srq->check_limit();
+  if (qp_.link.out != nullptr && qp_.link.out->srq != nullptr) qp_.link.out->srq->check_limit();
   if (waits_among_ == nullptr && !timer_.active()) runner().activate(this);
 }
 
@@ -262,7 +262,7 @@ SendQueue::Next SendQueue::wait_for_receive() {
     complete(WcStatus::kSuccess, 0);
     return Next::kMore;
   }
-  rdma::Qp& responder = *qp_.out;
+  rdma::Qp& responder = *qp_.link.out;
   if (timer_expired_) {
     timer_expired_ = false;
     if (rnr_left_ == 0) {

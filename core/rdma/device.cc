@@ -41,9 +41,9 @@ base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at)
   if (!claims) return base::pass(std::move(claims.error()));
   range = std::move(*rings);
   claims_range = std::move(*claims);
-  block = owner.arena.at<ipc::SrqBlock>(range.offset());
+  block = owner.arena->at<ipc::SrqBlock>(range.offset());
   returned_head = block->returned_head.load();
-  if (with_inbox) inbox = owner.arena.at<ipc::RecvRing>(range.offset() + inbox_at);
+  if (with_inbox) inbox = owner.arena->at<ipc::RecvRing>(range.offset() + inbox_at);
   receives = SharedReceives::at(block, owner.bells.at<ipc::SrqClaims>(claims_range.offset()), depth,
                                 max_sge);
   context = &owner;
@@ -120,8 +120,15 @@ void Qp::changed() const {
 
 Memory Qp::memory() const { return context->memory(); }
 
+uint32_t Qp::completed_receives() const {
+  return link.in_direct ? link.peer_outbox->ring->head.load(std::memory_order_relaxed) : inbox_head;
+}
+
 void Qp::deliver(const ipc::RecvEntry& entry) {
-  ipc::publish(inbox, inbox_depth, inbox_head++, entry);
+  if (link.in_direct)
+    ipc::publish(link.peer_outbox->ring, link.peer_outbox->depth, completed_receives(), entry);
+  else
+    ipc::publish(inbox, inbox_depth, inbox_head++, entry);
   recv_cq->notify(qpn, (entry.flags & ipc::kRecvSolicited) != 0 ||
                            entry.status != static_cast<uint8_t>(verbs::WcStatus::kSuccess));
 }
@@ -138,11 +145,12 @@ void Qp::note_drained() {
 }
 
 void Qp::settle_claim() {
-  Srq* const srq_of_peer = std::exchange(claims_at, nullptr);
-  if (srq_of_peer == nullptr || claims_alive.expired()) return;
+  const auto srq_of_peer = std::exchange(link.claims, {}).lock();
+  if (srq_of_peer == nullptr) return;
   const uint32_t slot = block->claiming.load(std::memory_order_acquire) - 1;
   if (slot >= srq_of_peer->depth) return;
-  const uint64_t in_progress = ipc::claimed_by(link, ipc::head_of(*outbox->ring, outbox->depth));
+  const uint64_t in_progress =
+      ipc::claimed_by(link.number, ipc::head_of(*link.outbox->ring, link.outbox->depth));
   if (srq_of_peer->receives.claims->words()[slot].load() == in_progress ||
       srq_of_peer->is_half_returned(slot))
     srq_of_peer->give_back(slot);
@@ -270,12 +278,7 @@ void Context::reset_qp(Qp& qp) {
   if (qp.sender) qp.sender->link_changed();
   qp.settle_claim();
   qp.attributes = {};
-  qp.out_used = qp.in_used = qp.out_direct = qp.bereaved = false;
-  qp.maps_peer = nullptr;
-  qp.maps_peer_id = 0;
-  qp.outbox = nullptr;
-  qp.peer_outbox = nullptr;
-  qp.peer_outbox_at = 0;
+  qp.link = {};
   if (qp.srq == nullptr) {  // else its entries are still to be read: they name slots of the SRQ
     qp.inbox_head = 0;
     if (qp.inbox != nullptr) ipc::clear(qp.inbox, qp.inbox_depth);

@@ -4,11 +4,6 @@
 // All of one fabric belongs to one thread. Handles of a context's objects start at 1 and are
 // checked at each use: they come from the tenant. Pointers between objects are plain; the order of
 // destruction (verbs' own: EBUSY while in use) and Context's destructor keep them sound.
-//
-// Links. The sends of queue pair A arrive at B when both stand at least in RTR (A in RTS), name
-// each other by GID and QPN, and A's sq_psn is B's rq_psn (Fabric::relink). A link is made once in
-// the life of a queue pair between two RESETs. It is direct when the two processes trust each
-// other (Context::trusts).
 #pragma once
 
 #include <algorithm>
@@ -31,6 +26,7 @@
 #include "core/rdma/buffers.h"
 #include "core/rdma/executor.h"
 #include "core/rdma/key_record.h"
+#include "core/rdma/link.h"
 #include "core/rdma/process.h"
 #include "core/rdma/qp_numbers.h"
 #include "core/rdma/shared_receives.h"
@@ -261,6 +257,8 @@ struct Srq {
   void completed(uint32_t slot) const;
   // Gives back one that was claimed and will not be completed.
   void give_back(uint32_t slot);
+  // For those that may outlive it.
+  [[nodiscard]] std::weak_ptr<Srq> weak() { return std::shared_ptr<Srq>(alive, this); }
   // A daemon died while it did so: it is to be done again.
   [[nodiscard]] bool is_half_returned(uint32_t slot) const;
   // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case
@@ -270,15 +268,6 @@ struct Srq {
   void check_limit();
 };
 
-// Room in the initiator's arena for the completions of its direct link, read by the receiver; it
-// stays until both queue pairs have gone.
-struct Outbox {
-  ArenaHeap::Range range;
-  ipc::RecvRing* ring = nullptr;  // valid while the initiator's context lives
-  uint32_t depth = 0;
-};
-
-struct Context;
 // The outbox in the arena of `initiator` that stands at `offset`: after a daemon's death.
 [[nodiscard]] base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator,
                                                                    uint64_t offset, uint32_t depth);
@@ -305,21 +294,9 @@ struct Qp {
   uint32_t inbox_taken_over = 0;  // of these, by a daemon before us
   ReceiveQueue receives;
 
-  verbs::Gid sgid{};        // our own, of the path; set at RTR
-  Qp* out = nullptr;        // where our sends arrive
-  Qp* in = nullptr;         // whose sends arrive here
-  bool out_direct = false;  // and so executed by the program, unless a limit forbids
-  uint32_t receiving = 0;   // datagrams on their way into memory that has to be reached
-  bool out_used = false, in_used = false;  // a link was made since RESET
-  bool bereaved = false;                   // it goes to ERR: mostly, whom it was linked to is dead
-  Context* maps_peer = nullptr;            // whose arenas the program mapped at RTR
-  uint32_t maps_peer_id = 0;               // its id; it may be no more
-  std::shared_ptr<Outbox> outbox;          // completions of our sends
-  std::shared_ptr<Outbox> peer_outbox;     // kept for what the peer delivered
-  uint64_t peer_outbox_at = 0;             // its offset in the peer's arena
-  uint32_t link = 0;                       // names our direct link in claims of the peer's SRQ
-  Srq* claims_at = nullptr;                // that SRQ, while claims_alive is
-  std::weak_ptr<int> claims_alive;
+  verbs::Gid sgid{};       // our own, of the path; set at RTR
+  uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
+  Link link;
 
   std::unique_ptr<Sender> sender;
   std::list<Sender*> waiters;  // for a receive
@@ -365,18 +342,16 @@ struct Qp {
   // Whether there is a link, and both ports are up.
   [[nodiscard]] bool carries() const;
 
-  // Completes a receive with `entry` by way of the inbox, and tells the CQ. Of a receive queue of
-  // its own, that is the next one.
+  // How many receives were completed: of a receive queue of its own, the number of the next one.
+  [[nodiscard]] uint32_t completed_receives() const;
+  // Completes a receive with `entry`, and tells the CQ. Of a receive queue of its own, that is the
+  // next one.
   void deliver(const ipc::RecvEntry& entry);
   // In SQD, when its sender is drained: the draining is over, which is said if it was asked for.
   void note_drained();
   // Gives back the receive that the program claimed at the peer's SRQ and will not complete, for it
   // is dead or has forgotten the link.
   void settle_claim();
-  void claims_from(Srq& srq_of_peer) {
-    claims_at = &srq_of_peer;
-    claims_alive = srq_of_peer.alive;
-  }
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
@@ -389,7 +364,7 @@ struct Context final : Imports {
   uint32_t id = 0;  // of all contexts of the daemon
   std::shared_ptr<Process> process;
   base::Fd arena_fd;
-  base::Mapping arena;
+  std::shared_ptr<base::Mapping> arena;
   base::Fd bell_fd;
   base::Mapping bells;
   std::shared_ptr<ArenaHeap> heap;
@@ -431,7 +406,7 @@ struct Context final : Imports {
   uint32_t exporter = 0;  // id of the context from which this one may import; 0: itself
 
   // The table of which the program reads what its keys name. Only written here.
-  [[nodiscard]] ipc::KeyEntry* keys() const { return arena.at<ipc::KeyEntry>(ipc::kKeyOffset); }
+  [[nodiscard]] ipc::KeyEntry* keys() const { return arena->at<ipc::KeyEntry>(ipc::kKeyOffset); }
   [[nodiscard]] Memory memory() const {
     return {Keys(key_record), process->space(), process.get(), this};
   }
@@ -527,9 +502,14 @@ class Fabric {
   // At RTR: makes room for a direct link in both directions, if one is possible with the peer that
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
+  // The peer of `qp`, which stands at least in RTR, is on another host from now on. Nothing that
+  // was posted is lost: what was begun is begun anew. relink() makes the link local again, when the
+  // peer is in the fabric.
+  void move_to(Qp& qp, const RemoteEnd& end);
 
-  // After a daemon's death, when all sessions that could be taken over are: what pair() had made.
-  void restore_pair(Qp& qp);
+  // After a daemon's death, when all sessions that could be taken over are: what pair() had made,
+  // where the peer's outbox stood at this offset of its arena (0: there was none).
+  void restore_pair(Qp& qp, uint64_t peer_outbox_at);
   // When that was done for all queue pairs: makes the link of `qp` again that there was.
   // `linked_out`, `linked_in`: the link that way was not cut. False: there was one, and the peer is
   // no more.

@@ -33,7 +33,7 @@ base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator, uint64_
   if (!range) return base::pass(std::move(range.error()));
   auto outbox = std::make_shared<Outbox>();
   outbox->range = std::move(*range);
-  outbox->ring = initiator.arena.at<ipc::RecvRing>(outbox->range.offset());
+  outbox->ring = initiator.arena->at<ipc::RecvRing>(outbox->range.offset());
   outbox->depth = depth;
   return outbox;
 }
@@ -95,46 +95,50 @@ Qp* Fabric::pair(Qp& qp) {
   if (peer == nullptr || peer == &qp || is_xrc(qp.type)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   if (qp.context->device->limited || peer->context->device->limited) return nullptr;
-  const bool paired = qp.outbox != nullptr && peer->outbox != nullptr &&
-                      peer->peer_outbox == qp.outbox && qp.peer_outbox == peer->outbox;
+  const bool paired = qp.link.outbox != nullptr && peer->link.outbox != nullptr &&
+                      peer->link.peer_outbox == qp.link.outbox &&
+                      qp.link.peer_outbox == peer->link.outbox;
   if (!paired) {
     // The peer learns of its side at its own RTR; if that has been, it is too late.
     if (peer->can_receive()) return nullptr;
     auto ours = make_outbox(qp, peer->inbox_depth);
     auto theirs = make_outbox(*peer, qp.inbox_depth);
     if (!ours || !theirs) return nullptr;
-    qp.outbox = peer->peer_outbox = *ours;
-    peer->outbox = qp.peer_outbox = *theirs;
-    qp.peer_outbox_at = peer->outbox->range.offset();
-    peer->peer_outbox_at = qp.outbox->range.offset();
+    qp.link.outbox = peer->link.peer_outbox = *ours;
+    peer->link.outbox = qp.link.peer_outbox = *theirs;
     peer->changed();
   }
-  qp.maps_peer = peer->context;
-  qp.maps_peer_id = peer->context->id;
+  qp.link.maps_peer = peer->context->id;
   if (peer->srq != nullptr) {
     if (++next_link_ < ipc::kFirstLink) next_link_ = ipc::kFirstLink;
-    qp.link = next_link_;
-    qp.claims_from(*peer->srq);
+    qp.link.number = next_link_;
+    qp.link.claims = peer->srq->weak();
   }
   return peer;
 }
 
 void Fabric::connect(Qp& initiator, Qp& responder) {
   if (!reaches(initiator.type, responder.type)) return;
-  if (initiator.out_used || responder.in_used) return;
+  if (initiator.link.out_made || responder.link.in_made) return;
   if (initiator.attributes.sq_psn != responder.attributes.rq_psn) return;
-  initiator.out_used = responder.in_used = true;
+  initiator.link.out_made = responder.link.in_made = true;
   make_link(initiator, responder);
   if (initiator.sender) initiator.sender->link_changed();
 }
 
 void Fabric::make_link(Qp& initiator, Qp& responder) {
-  initiator.out = &responder;
-  responder.in = &initiator;
-  initiator.out_direct = initiator.outbox != nullptr && initiator.outbox == responder.peer_outbox &&
-                         initiator.maps_peer == responder.context &&
-                         responder.maps_peer == initiator.context;
-  if (initiator.out_direct) responder.block->inbox_direct.store(1, std::memory_order_release);
+  initiator.link.remote.reset();
+  responder.link.remote.reset();
+  initiator.link.out = &responder;
+  responder.link.in = &initiator;
+  initiator.link.out_direct = initiator.link.outbox != nullptr &&
+                              initiator.link.outbox == responder.link.peer_outbox &&
+                              initiator.link.maps_peer == responder.context->id &&
+                              responder.link.maps_peer == initiator.context->id;
+  if (initiator.link.out_direct) {
+    responder.link.in_direct = true;
+    responder.block->inbox_direct.store(1, std::memory_order_release);
+  }
   initiator.changed();
   responder.changed();
   tell_link(initiator);
@@ -148,55 +152,54 @@ Context* Fabric::context(uint32_t id) const {
 }
 
 // What a peer delivered stays until it is polled, whatever has become of its queue pair.
-void Fabric::restore_pair(Qp& qp) {
-  if (qp.maps_peer_id == 0) return;
-  qp.maps_peer = context(qp.maps_peer_id);
-  if (qp.maps_peer == nullptr || qp.peer_outbox_at == 0) return;
-  const auto is_it = [&qp](const Qp& peer) {
-    return peer.outbox != nullptr && peer.outbox->range.offset() == qp.peer_outbox_at;
+void Fabric::restore_pair(Qp& qp, uint64_t peer_outbox_at) {
+  if (qp.link.maps_peer == 0) return;
+  Context* const mapped = context(qp.link.maps_peer);
+  if (mapped == nullptr || peer_outbox_at == 0) return;
+  const auto is_it = [&](const Qp& peer) {
+    return peer.link.outbox != nullptr && peer.link.outbox->range.offset() == peer_outbox_at;
   };
   Qp* const named = named_peer(qp);
-  if (qp.link != 0 && named != nullptr && named->srq != nullptr) qp.claims_from(*named->srq);
-  next_link_ = std::max(next_link_, qp.link);
-  if (named != nullptr && named->context == qp.maps_peer && is_it(*named)) {
-    qp.peer_outbox = named->outbox;
+  if (qp.link.number != 0 && named != nullptr && named->srq != nullptr)
+    qp.link.claims = named->srq->weak();
+  next_link_ = std::max(next_link_, qp.link.number);
+  if (named != nullptr && named->context == mapped && is_it(*named)) {
+    qp.link.peer_outbox = named->link.outbox;
     // One that has not come to RTR yet learns of its peer there: see pair().
-    if (named->maps_peer_id == 0 && qp.outbox != nullptr &&
-        named->peer_outbox_at == qp.outbox->range.offset())
-      named->peer_outbox = qp.outbox;
+    if (named->link.maps_peer == 0) named->link.peer_outbox = qp.link.outbox;
   } else {
-    qp.maps_peer->qps.each([&](const Qp& peer) {
-      if (is_it(peer)) qp.peer_outbox = peer.outbox;
+    mapped->qps.each([&](const Qp& peer) {
+      if (is_it(peer)) qp.link.peer_outbox = peer.link.outbox;
     });
   }
-  if (qp.peer_outbox == nullptr)
-    qp.peer_outbox =
-        restore_outbox(*qp.maps_peer, qp.peer_outbox_at, qp.inbox_depth).value_or(nullptr);
+  if (qp.link.peer_outbox == nullptr)
+    qp.link.peer_outbox = restore_outbox(*mapped, peer_outbox_at, qp.inbox_depth).value_or(nullptr);
 }
 
 // Of the two who wrote a link down, the dead daemon may have got only to the first.
 bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
   Qp* peer = named_peer(qp);
   const auto restore = [this](Qp& initiator, Qp& responder) {
-    if (initiator.out != nullptr) return;
-    initiator.out_used = responder.in_used = true;
+    if (initiator.link.out != nullptr) return;
+    initiator.link.out_made = responder.link.in_made = true;
     make_link(initiator, responder);
   };
   const bool stands = peer != nullptr && names(*peer, qp);
   if (stands && linked_out) restore(qp, *peer);
   if (stands && linked_in) restore(*peer, qp);
-  if (qp.out == nullptr && qp.type != QpType::kXrcTarget)
+  if (qp.link.out == nullptr && qp.type != QpType::kXrcTarget)
     qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
   return peer != nullptr || !(linked_out || linked_in);
 }
 
 bool Qp::runs_direct() const {
-  return out_direct && out != nullptr && !context->device->limited &&
-         !out->context->device->limited && carries();
+  return link.out_direct && link.out != nullptr && !context->device->limited &&
+         !link.out->context->device->limited && carries();
 }
 
 bool Qp::carries() const {
-  return out != nullptr && context->device->port_active && out->context->device->port_active;
+  if (!context->device->port_active) return false;
+  return link.out != nullptr ? link.out->context->device->port_active : link.remote.has_value();
 }
 
 void Fabric::tell_link(Qp& initiator) {
@@ -208,8 +211,9 @@ namespace {
 template <class F>
 void for_each_link(const Device& device, F f) {
   for (const auto& [qpn, qp] : device.qps)
-    for (Qp* initiator : {qp, qp->in})
-      if (initiator != nullptr && initiator->out != nullptr) f(*initiator);
+    for (Qp* initiator : {qp, qp->link.in})
+      if (initiator != nullptr && (initiator->link.out != nullptr || initiator->link.remote))
+        f(*initiator);
 }
 }  // namespace
 
@@ -217,14 +221,14 @@ void for_each_link(const Device& device, F f) {
 void Fabric::set_limited(Device* device, bool limited) {
   if (std::exchange(device->limited, limited) == limited) return;
   for_each_link(*device, [this](Qp& initiator) {
-    if (initiator.out_direct) tell_link(initiator);
+    if (initiator.link.out_direct) tell_link(initiator);
   });
 }
 
 void Fabric::set_port(Device* device, bool active) {
   if (std::exchange(device->port_active, active) == active) return;
   for_each_link(*device, [this](Qp& initiator) {
-    if (initiator.out_direct) tell_link(initiator);
+    if (initiator.link.out_direct) tell_link(initiator);
     if (initiator.sender) initiator.sender->port_changed();
   });
 }
@@ -232,26 +236,44 @@ void Fabric::set_port(Device* device, bool active) {
 void Fabric::relink(Qp& qp) {
   Qp* peer = named_peer(qp);
   if (peer == nullptr || !names(*peer, qp)) return;
-  if (qp.can_send() && qp.out == nullptr) connect(qp, *peer);
-  if (peer != &qp && peer->can_send() && peer->out == nullptr) connect(*peer, qp);
+  if (qp.can_send() && qp.link.out == nullptr) connect(qp, *peer);
+  if (peer != &qp && peer->can_send() && peer->link.out == nullptr) connect(*peer, qp);
 }
 
 void Fabric::cut_out(Qp& qp) {
-  if (qp.out == nullptr) return;
-  Qp* responder = std::exchange(qp.out, nullptr);
-  responder->in = nullptr;
+  if (qp.link.out == nullptr) return;
+  Qp* responder = std::exchange(qp.link.out, nullptr);
+  responder->link.in = nullptr;
   responder->changed();
   qp.changed();
   qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
   // After this, an initiator that executes by itself is either marked busy or sees that the link
   // has gone (pairs with AsymmetricFence::light in client/verbs/direct.cc).
-  if (qp.out_direct) base::AsymmetricFence::heavy();
+  if (qp.link.out_direct) base::AsymmetricFence::heavy();
   if (qp.sender) qp.sender->link_changed();
 }
 
 void Fabric::cut(Qp& qp) {
+  if (std::exchange(qp.link.remote, std::nullopt)) {
+    qp.changed();
+    qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);
+    if (qp.sender) qp.sender->link_changed();
+  }
   cut_out(qp);
-  if (qp.in != nullptr) cut_out(*qp.in);
+  if (qp.link.in != nullptr) cut_out(*qp.link.in);
+}
+
+void Fabric::move_to(Qp& qp, const RemoteEnd& end) {
+  Qp* const peer = qp.link.out != nullptr ? qp.link.out : qp.link.in;
+  // Receives go on to complete where they did.
+  if (qp.link.in_direct && peer != nullptr) qp.link.peer_outbox->arena = peer->context->arena;
+  cut(qp);
+  for (Qp* end_of_local : {&qp, peer})
+    if (end_of_local != nullptr) end_of_local->link.out_made = end_of_local->link.in_made = false;
+  qp.link.remote = end;
+  qp.changed();
+  tell_link(qp);
+  if (qp.sender) qp.sender->link_changed();
 }
 
 base::Result<void> Fabric::attach(Qp& qp, const verbs::Gid& group) {

@@ -92,10 +92,10 @@ KeyUsers::KeyUsers(const Context& context, const Qp* qp)
 }
 
 void KeyUsers::add(const Qp& qp) {
-  if (qp.in == nullptr || !qp.in->out_direct) return;
-  const ipc::Word& busy = qp.in->block->busy;
+  if (qp.link.in == nullptr || !qp.link.in->link.out_direct) return;
+  const ipc::Word& busy = qp.link.in->block->busy;
   const uint32_t mark = busy.load(std::memory_order_acquire);
-  if ((mark & 1) != 0) users_.push_back({qp.in->alive, &busy, mark});
+  if ((mark & 1) != 0) users_.push_back({qp.link.in->alive, &busy, mark});
 }
 
 bool KeyUsers::gone() {

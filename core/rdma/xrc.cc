@@ -19,7 +19,8 @@ void XrcDomain::add(Srq& srq) {
 void XrcDomain::remove(Srq& srq) {
   srqs.erase(srq.srqn);
   for (const auto& [qpn, target] : targets)
-    if (target->in != nullptr && target->in->sender) target->in->sender->srq_gone(srq.srqn);
+    if (target->link.in != nullptr && target->link.in->sender)
+      target->link.in->sender->srq_gone(srq.srqn);
 }
 
 Target* make_target(Context& context, Xrcd& xrcd) {

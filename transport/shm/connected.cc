@@ -34,14 +34,15 @@ void ConnectedPath::abandon() {
 }
 
 bool ConnectedPath::delivered(const rdma::WorkRequest&, uint32_t index) const {
-  if (qp_.out == nullptr) return false;
-  const uint32_t head =
-      qp_.out_direct ? ipc::head_of(*qp_.outbox->ring, qp_.outbox->depth) : qp_.out->inbox_head;
+  if (qp_.link.out == nullptr) return false;
+  const uint32_t head = qp_.link.out_direct
+                            ? ipc::head_of(*qp_.link.outbox->ring, qp_.link.outbox->depth)
+                            : qp_.link.out->completed_receives();
   return head == index + 1;
 }
 
 Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
-  rdma::Qp& peer = *qp_.out;
+  rdma::Qp& peer = *qp_.link.out;
   const bool xrc = peer.domain != nullptr;
   srq_ = xrc ? peer.domain->find(request.wqe.srqn) : peer.srq;
   if (xrc && srq_ == nullptr) return Outcome::kRemoteInvalid;
@@ -54,8 +55,7 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   responder.access = peer.block->access.load(std::memory_order_relaxed);
   responder.receive_pd = srq_ != nullptr ? srq_->pd->handle : peer.pd->handle;
   responder.receives = peer.receives;
-  responder.next_receive =
-      qp_.out_direct ? qp_.outbox->ring->head.load(std::memory_order_relaxed) : peer.inbox_head;
+  responder.next_receive = peer.completed_receives();
   if (srq_ != nullptr && verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
     if (claimed_from_ == nullptr) {
       const Outcome outcome = srq_->claim(&receive_, xrc ? nullptr : &peer);
@@ -72,7 +72,7 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
 }
 
 Progress ConnectedPath::execute(rdma::WorkRequest& request) {
-  if (qp_.out == nullptr) return {Progress::Kind::kNoLink};
+  if (qp_.link.out == nullptr) return {Progress::Kind::kNoLink};
   if (jobs_ > 0) return {Progress::Kind::kPending};
   if (stage_ >= Stage::kChanged) return answer(request);
   if (!qp_.carries()) return {Progress::Kind::kNoLink};
@@ -261,7 +261,7 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
 bool ConnectedPath::written(rdma::WorkRequest& request) {
   Plan plan;
   End end;
-  return qp_.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
+  return qp_.link.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
          verbs::is_write(plan.opcode) && plan.length > 0 && try_in_place([&] {
            return find_end(plan, plan.length - end_of(plan), &end) &&
                   std::memcmp(end.place, end.bytes, end.length) == 0;
@@ -397,20 +397,13 @@ void ConnectedPath::submit(rdma::Reach::Job job, rdma::Process& process) {
 
 void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
                                      WcStatus status) {
-  rdma::Qp& peer = *qp_.out;
+  rdma::Qp& peer = *qp_.link.out;
   ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
   if (peer.domain == nullptr && status == WcStatus::kSuccess)
-    queue_.mark(ipc::Mark::kBegun, qp_.out_direct
-                                       ? qp_.outbox->ring->head.load(std::memory_order_relaxed)
-                                       : peer.inbox_head);
+    queue_.mark(ipc::Mark::kBegun, peer.completed_receives());
   if (peer.domain != nullptr) {
     entry.qpn = peer.qpn;
     srq_->deliver(entry);
-  } else if (qp_.out_direct) {
-    ipc::RecvRing* ring = qp_.outbox->ring;
-    ipc::publish(ring, qp_.outbox->depth, ring->head.load(std::memory_order_relaxed), entry);
-    peer.recv_cq->notify(peer.qpn,
-                         (entry.flags & ipc::kRecvSolicited) != 0 || status != WcStatus::kSuccess);
   } else {
     peer.deliver(entry);
   }
@@ -421,7 +414,8 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
 Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan, uint64_t moved) {
   // Nobody but us could use the window, and we are not.
   if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
-    rdma::unbind_window(*qp_.out->context, *rdma::invalidatable(*qp_.out, request.wqe.imm));
+    rdma::unbind_window(*qp_.link.out->context,
+                        *rdma::invalidatable(*qp_.link.out, request.wqe.imm));
   if (plan.receives) complete_receive(request, plan, WcStatus::kSuccess);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
@@ -430,7 +424,7 @@ Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& pla
 
 // A queue pair connected to itself goes to ERR when its request has been completed.
 void ConnectedPath::fail_responder() {
-  if (qp_.out != &qp_) qp_.out->fail();
+  if (qp_.link.out != &qp_) qp_.link.out->fail();
 }
 
 // What goes wrong at the responder moves the responder to ERR, as its NAK would (IBTA 9.9.3). An
@@ -438,11 +432,12 @@ void ConnectedPath::fail_responder() {
 Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
                                const rdma::WorkRequest& request) {
   if (outcome == Outcome::kNoReceive) return {Progress::Kind::kNoReceive};
-  rdma::Qp& peer = *qp_.out;
+  rdma::Qp& peer = *qp_.link.out;
   const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
   if (outcome == Outcome::kPeerBroken) {
     // On a direct link the number of the next receive is what the initiator's outbox says.
-    const bool own = qp_.out_direct && !ipc::is_sound(*qp_.outbox->ring, qp_.outbox->depth);
+    const bool own =
+        qp_.link.out_direct && !ipc::is_sound(*qp_.link.outbox->ring, qp_.link.outbox->depth);
     rdma::Context& guilty = own ? *qp_.context : *home_;
     ++guilty.device->fabric->counters.rings_corrupt;
     abandon();

@@ -51,7 +51,7 @@ struct QpRecord {
   uint64_t outbox, peer_outbox;  // offsets; 0: none
   uint32_t outbox_depth;
   uint32_t maps_peer;
-  uint8_t linked_out, linked_in, out_used, in_used;
+  uint8_t linked_out, linked_in, out_made, in_made;
   uint32_t link;
   uint32_t groups;
   // verbs::Gid[groups] follow

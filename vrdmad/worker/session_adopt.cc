@@ -37,7 +37,7 @@ Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch
   if (auto made = serve_again(); !made) return made;
 
   context().epoch = epoch;
-  auto& shared = context().arena.at<ipc::ArenaHeader>(0)->epoch;
+  auto& shared = context().arena->at<ipc::ArenaHeader>(0)->epoch;
   uint32_t before = shared.load();  // of a daemon that was killed in the middle of this, perhaps
   while (before != 0 && !shared.compare_exchange_weak(before, epoch)) {
   }
@@ -73,23 +73,22 @@ Result<void> SessionJournal::restore_states() {
       return fail(EINVAL, "its state is damaged");
     qp->attributes = state.attributes;
     qp->sgid = state.sgid;
-    qp->out_used = state.out_used != 0;
-    qp->in_used = state.in_used != 0;
-    qp->maps_peer_id = state.maps_peer;
-    qp->link = state.link;
-    qp->peer_outbox_at = state.peer_outbox;
+    qp->link.out_made = state.out_made != 0;
+    qp->link.in_made = state.in_made != 0;
+    qp->link.maps_peer = state.maps_peer;
+    qp->link.number = state.link;
     qp->inbox_head = qp->inbox_taken_over = ipc::head_of(*qp->inbox, qp->inbox_depth);
     if (state.outbox != 0) {
       auto outbox = rdma::restore_outbox(*qp->context, state.outbox, state.outbox_depth);
       if (!outbox) return pass(std::move(outbox).error());
-      qp->outbox = std::move(*outbox);
+      qp->link.outbox = std::move(*outbox);
     }
     for (uint32_t i = 0; i < state.groups; ++i) {
       verbs::Gid group;
       std::memcpy(&group, record.data + sizeof state + i * sizeof group, sizeof group);
       (void)context().device->fabric->attach(*qp, group);
     }
-    was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0};
+    was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0, state.peer_outbox};
   }
   for (const auto& record : file_->all(Stored::kSrqSize)) {
     SrqSizeRecord size{};
@@ -135,7 +134,9 @@ Result<void> SessionJournal::serve_again() {
 }
 
 void SessionJournal::restore_pairs() {
-  context().qps.each([this](rdma::Qp& qp) { context().device->fabric->restore_pair(qp); });
+  context().qps.each([this](rdma::Qp& qp) {
+    context().device->fabric->restore_pair(qp, was_linked_[qp.handle].peer_outbox);
+  });
 }
 
 // What a dead worker held is given back unless it was completed.
@@ -152,10 +153,10 @@ void SessionJournal::restore_claims() {
       return false;
     };
     const bool completed =
-        qp != nullptr &&
-        (completed_in(*qp->inbox, qp->inbox_depth, claim.inbox) ||
-         (qp->peer_outbox != nullptr &&
-          completed_in(*qp->peer_outbox->ring, qp->peer_outbox->depth, claim.peer_outbox)));
+        qp != nullptr && (completed_in(*qp->inbox, qp->inbox_depth, claim.inbox) ||
+                          (qp->link.peer_outbox != nullptr &&
+                           completed_in(*qp->link.peer_outbox->ring, qp->link.peer_outbox->depth,
+                                        claim.peer_outbox)));
     if (srq != nullptr && slot < srq->depth && !completed &&
         (srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker ||
          srq->is_half_returned(slot)))
@@ -181,8 +182,8 @@ bool has_failed(const rdma::Qp& qp) {
 void SessionJournal::restore_links() {
   restore_claims();
   context().qps.each([this](rdma::Qp& qp) {
-    const auto [out, in] = was_linked_[qp.handle];
-    qp.bereaved = !context().device->fabric->restore_link(qp, out, in) || has_failed(qp);
+    const auto [out, in, peer_outbox] = was_linked_[qp.handle];
+    qp.link.peer_lost = !context().device->fabric->restore_link(qp, out, in) || has_failed(qp);
   });
   was_linked_.clear();
 }
@@ -201,13 +202,13 @@ void SessionJournal::go_on() {
     for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
       if (cq != nullptr) ipc::announce(*cq->bell, qp.qpn);
     context().device->fabric->relink(qp);
-    if (qp.out != nullptr) qp.sender->link_changed();
+    if (qp.link.out != nullptr) qp.sender->link_changed();
     qp.sender->kick();
   });
   // The dead daemon may have taken a program's request to be told, and not have told it.
   context().cqs.each([](rdma::Cq& cq) { cq.wake(); });
   context().qps.each([](rdma::Qp& qp) {
-    if (qp.bereaved) qp.fail();
+    if (qp.link.peer_lost) qp.fail();
   });
 }
 

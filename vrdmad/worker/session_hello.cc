@@ -181,7 +181,7 @@ int Session::open(Answer* answer) {
                   {{std::move(*arena), std::move(*bells), std::move(memory)}, std::move(doorbell)});
       error != 0)
     return error;
-  auto* header = context.arena.at<ipc::ArenaHeader>(0);
+  auto* header = context.arena->at<ipc::ArenaHeader>(0);
   header->magic = ipc::kArenaMagic;
   header->epoch = context.epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);

@@ -95,15 +95,15 @@ void SessionJournal::keep_state(const rdma::Qp& qp) {
   QpRecord record{};
   record.attributes = qp.attributes;
   record.sgid = qp.sgid;
-  record.outbox = qp.outbox != nullptr ? qp.outbox->range.offset() : 0;
-  record.outbox_depth = qp.outbox != nullptr ? qp.outbox->depth : 0;
-  record.peer_outbox = qp.peer_outbox_at;
-  record.maps_peer = qp.maps_peer_id;
-  record.linked_out = qp.out != nullptr ? 1 : 0;
-  record.linked_in = qp.in != nullptr || qp.bereaved ? 1 : 0;
-  record.out_used = qp.out_used ? 1 : 0;
-  record.in_used = qp.in_used ? 1 : 0;
-  record.link = qp.link;
+  record.outbox = qp.link.outbox != nullptr ? qp.link.outbox->range.offset() : 0;
+  record.outbox_depth = qp.link.outbox != nullptr ? qp.link.outbox->depth : 0;
+  record.peer_outbox = qp.link.peer_outbox != nullptr ? qp.link.peer_outbox->range.offset() : 0;
+  record.maps_peer = qp.link.maps_peer;
+  record.linked_out = qp.link.out != nullptr ? 1 : 0;
+  record.linked_in = qp.link.in != nullptr || qp.link.peer_lost ? 1 : 0;
+  record.out_made = qp.link.out_made ? 1 : 0;
+  record.in_made = qp.link.in_made ? 1 : 0;
+  record.link = qp.link.number;
   record.groups = static_cast<uint32_t>(qp.groups.size());
   std::vector<uint8_t> bytes(sizeof record + qp.groups.size() * sizeof(verbs::Gid));
   std::memcpy(bytes.data(), &record, sizeof record);
@@ -117,7 +117,7 @@ void SessionJournal::keep_state(const rdma::Qp& qp) {
 // written here they cannot change.
 void SessionJournal::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
   if (receiver == nullptr) return file_->erase(Stored::kClaim, claim_number(srq, slot));
-  const auto& theirs = receiver->peer_outbox;
+  const auto& theirs = receiver->link.peer_outbox;
   const ClaimRecord record{receiver->handle, ipc::head_of(*receiver->inbox, receiver->inbox_depth),
                            theirs != nullptr ? ipc::head_of(*theirs->ring, theirs->depth) : 0};
   file_->put(Stored::kClaim, claim_number(srq, slot), &record, sizeof record);

@@ -80,8 +80,13 @@ class SessionJournal {
 
   std::unique_ptr<SessionFile> file_;
   SessionObjects& objects_;
-  SessionFile::Last last_;                                          // of the dead daemon
-  std::unordered_map<uint32_t, std::pair<bool, bool>> was_linked_;  // by handle: out, in
+  SessionFile::Last last_;  // of the dead daemon
+  // What is known of the link of a queue pair until it is restored; by handle.
+  struct Linked {
+    bool out = false, in = false;
+    uint64_t peer_outbox = 0;
+  };
+  std::unordered_map<uint32_t, Linked> was_linked_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -85,10 +85,10 @@ int SessionObjects::furnish(Files files) {
   context.process->set_space(std::move(*space));
   context.device = &vdevice_->device;
   context.arena_fd = std::move(files.arena);
-  context.arena = std::move(*arena_map);
+  context.arena = std::make_shared<base::Mapping>(std::move(*arena_map));
   context.bell_fd = std::move(files.bells);
   context.bells = std::move(*bell_map);
-  context.heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), context.arena.bytes(),
+  context.heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), context.arena->bytes(),
                                                    ipc::kHeapOffset, ipc::kQueueArenaSize,
                                                    vdevice_->reach_threads);
   context.claims_heap = std::make_shared<rdma::ArenaHeap>(
@@ -240,9 +240,9 @@ void SessionObjects::leave_survivors() {
   };
   std::vector<Survivor> survivors;
   const auto bereave = [&](rdma::Qp& qp) {
-    for (rdma::Qp* peer : {qp.out, qp.in}) {
+    for (rdma::Qp* peer : {qp.link.out, qp.link.in}) {
       if (peer == nullptr || peer->context == context_.get()) continue;
-      peer->bereaved = true;  // which is written down when the link is cut
+      peer->link.peer_lost = true;  // which is written down when the link is cut
       survivors.push_back({peer, peer->alive});
     }
   };
@@ -254,8 +254,7 @@ void SessionObjects::leave_survivors() {
   auto timer = std::make_shared<base::EventLoop::Timer>();
   *timer = loop().after(kBereavement, [survivors, timer] {
     for (const auto& survivor : survivors)
-      if (!survivor.alive.expired() && (survivor.qp->in_used || survivor.qp->out_used))
-        survivor.qp->fail();
+      if (!survivor.alive.expired()) survivor.qp->fail();
     timer->reset();
   });
 }
@@ -264,7 +263,7 @@ void SessionObjects::leave_survivors() {
 // for. The bits say where; what they say is only a hint.
 void SessionObjects::scan_doorbells() {
   auto* kicks =
-      reinterpret_cast<std::atomic<uint64_t>*>(context_->arena.bytes() + ipc::kKickOffset);
+      reinterpret_cast<std::atomic<uint64_t>*>(context_->arena->bytes() + ipc::kKickOffset);
   const size_t slots = context_->qps.capacity();
   for (size_t word = 0; word * 64 < slots; ++word) {
     uint64_t bits = kicks[word].exchange(0, std::memory_order_acquire);

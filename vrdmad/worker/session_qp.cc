@@ -113,12 +113,12 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   qp->range = std::move(*range);
   qp->block_offset = at;
   qp->rq_offset = at + rq;
-  qp->block = context.arena.at<ipc::QpBlock>(at);
-  qp->results = context.arena.at<ipc::SendResult>(at + results);
-  qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
-  qp->sq = context.arena.bytes() + at + sq;
+  qp->block = context.arena->at<ipc::QpBlock>(at);
+  qp->results = context.arena->at<ipc::SendResult>(at + results);
+  qp->inbox = context.arena->at<ipc::RecvRing>(at + inbox);
+  qp->sq = context.arena->bytes() + at + sq;
   qp->direct_count.begin(*qp->block, rdma::DirectCount::Clock::now());
-  qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, qp->rq_depth,
+  qp->receives = {&qp->block->rq_head, context.arena->bytes() + at + rq, qp->rq_depth,
                   qp->max_recv_sge};
 
   auto sender = std::make_unique<transport::SendQueue>(*qp, vdevice_->lane);
@@ -214,7 +214,7 @@ bool SessionObjects::modify_again(const ipc::ModifyQpRequest& request, const ipc
       return false;
     }
     reply.state = qp->attributes.state;
-    reply.direct = to == QpState::kRtr && qp->outbox != nullptr ? 1 : 0;
+    reply.direct = to == QpState::kRtr && qp->link.outbox != nullptr ? 1 : 0;
   }
   if (reply.direct == 0) return true;
   reply.direct = 0;
@@ -336,13 +336,13 @@ int SessionObjects::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp,
   reply.peer_block = peer->block_offset;
   reply.peer_rq = peer->rq_offset;
   if (peer->srq != nullptr) {
-    reply.link = qp.link;
+    reply.link = qp.link.number;
     reply.peer_max_recv_sge = peer->srq->max_sge;
     reply.peer_srq = peer->srq->range.offset();
     reply.peer_claims = peer->srq->claims_range.offset();
   }
-  reply.outbox = qp.outbox->range.offset();
-  reply.peer_outbox = qp.peer_outbox->range.offset();
+  reply.outbox = qp.link.outbox->range.offset();
+  reply.peer_outbox = qp.link.peer_outbox->range.offset();
   if (peer->recv_cq->channel == nullptr) return 0;
   reply.has_wake = 1;
   answer->fds.push_back(peer->recv_cq->channel->write_end.get());

@@ -119,7 +119,7 @@ int SessionObjects::create_srq(const ipc::CreateSrqRequest& request, Answer* ans
   reply.claims = made.claims_range.offset();
   if (xrc)
     reply.inbox =
-        static_cast<uint64_t>(reinterpret_cast<uint8_t*>(made.inbox) - context_->arena.bytes());
+        static_cast<uint64_t>(reinterpret_cast<uint8_t*>(made.inbox) - context_->arena->bytes());
   reply.srqn = made.srqn;
   return 0;
 }

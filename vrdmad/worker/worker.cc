@@ -273,7 +273,8 @@ VdeviceUse Worker::use_of_all(uint64_t id) {
         rdma::Qp& qp = *at->second;
         qp.collect_direct();
         ++of_qps.qps_by_state[static_cast<size_t>(qp.state())];
-        if (qp.out != nullptr) ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);
+        if (qp.link.out != nullptr)
+          ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);
       }
     return next < buckets;
   };

@@ -369,7 +369,7 @@ struct TrustingQueues : Rig {
 };
 
 TEST_F(TrustingQueues, GiveTheTokenToWhoAsks) {
-  ASSERT_TRUE(pair.a->out_direct);
+  ASSERT_TRUE(pair.a->link.out_direct);
   for (int i = 0; i < 3; ++i)
     ASSERT_TRUE(
         a.post_send(*pair.a, rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 8, a_key}}));
@@ -382,13 +382,13 @@ TEST_F(TrustingQueues, DeliverIntoTheOutbox) {
   ASSERT_TRUE(b.post_receive(*pair.b, 9, {{kBase, 100, b_key}}));
   ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
   EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kSuccess));
-  EXPECT_EQ(pair.a->outbox->ring->head, 1u);
+  EXPECT_EQ(pair.a->link.outbox->ring->head, 1u);
   EXPECT_EQ(pair.b->inbox->head, 0u);
 }
 
 TEST_F(TrustingQueues, EndTheInitiatorForNonsenseInItsOutbox) {
   ASSERT_TRUE(b.post_receive(*pair.b, 9, {{kBase, 100, b_key}}));
-  pair.a->outbox->ring->head = 1000;
+  pair.a->link.outbox->ring->head = 1000;
   ASSERT_TRUE(a.post_send(*pair.a, wqe_of(Opcode::kSend), {{kBase, 8, a_key}}));
   EXPECT_TRUE(wait_for([&] { return a.corrupt + b.corrupt > 0; }));
   EXPECT_EQ(a.corrupt, 1);

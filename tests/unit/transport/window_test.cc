@@ -82,7 +82,7 @@ TEST_F(WindowRequests, FailIfTheyAreAgainstTheRules) {
 
 TEST_F(WindowRequests, WaitForAnInitiatorButNotForItsLink) {
   ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
-  pair.a->out_direct = true;  // and in the middle of a request
+  pair.a->link.out_direct = true;  // and in the middle of a request
   pair.a->block->busy.store(1);
   ASSERT_TRUE(b.post_send(*pair.b, invalidate(Opcode::kLocalInvalidate, mw.key), {}));
   ASSERT_TRUE(wait_for([&] { return !is_bound(); }));
@@ -90,7 +90,7 @@ TEST_F(WindowRequests, WaitForAnInitiatorButNotForItsLink) {
   pair.b->sender->link_changed();  // does not invalidate a second time
   pair.a->block->busy.store(2);
   EXPECT_THAT(statuses(*pair.b, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
-  pair.a->out_direct = false;
+  pair.a->link.out_direct = false;
 }
 
 TEST_F(WindowRequests, InvalidateWithAMessage) {

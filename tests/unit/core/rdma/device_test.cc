@@ -152,8 +152,8 @@ TEST_F(Devices, FailOnceAndTellBothQueues) {
   pair.a->fail();
   EXPECT_EQ(pair.a->block->state, static_cast<uint32_t>(verbs::QpState::kErr));
   EXPECT_THAT(a.wakes(), SizeIs(2));
-  EXPECT_EQ(pair.a->out, nullptr);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
   EXPECT_EQ(pair.b->state(), verbs::QpState::kRts);
   arm(*pair.a->send_cq, ipc::Arm::kNext);
   pair.a->fail();
@@ -184,8 +184,8 @@ TEST_F(Devices, ResetToTheBeginning) {
   EXPECT_EQ(pair.a->inbox_head, 0u);
   EXPECT_EQ(pair.a->block->token, static_cast<uint32_t>(ipc::Token::kFree));
   EXPECT_EQ(pair.a->block->link, static_cast<uint32_t>(ipc::Link::kNone));
-  EXPECT_EQ(pair.b->in, nullptr);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.b->link.in, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
 }
 
 TEST_F(Devices, DestroyWhatDependsOnThem) {
@@ -197,7 +197,7 @@ TEST_F(Devices, DestroyWhatDependsOnThem) {
   EXPECT_EQ(cq->users, 0u);
   EXPECT_EQ(a.pd->users, 0u);
   EXPECT_EQ(world.fabric.find(world.a_device.gids[0], qpn), nullptr);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
   world.b.reset();  // a context with a living queue pair
   EXPECT_TRUE(world.b_device.qps.empty());
   EXPECT_THAT(world.b_device.contexts, IsEmpty());

@@ -55,10 +55,10 @@ TEST_F(Fabrics, FindDevicesAndQueuePairs) {
 
 TEST_F(Fabrics, JoinWhoNameEachOther) {
   const auto pair = world.connected();
-  EXPECT_EQ(pair.a->out, pair.b);
-  EXPECT_EQ(pair.a->in, pair.b);
-  EXPECT_EQ(pair.b->out, pair.a);
-  EXPECT_EQ(pair.b->in, pair.a);
+  EXPECT_EQ(pair.a->link.out, pair.b);
+  EXPECT_EQ(pair.a->link.in, pair.b);
+  EXPECT_EQ(pair.b->link.out, pair.a);
+  EXPECT_EQ(pair.b->link.in, pair.a);
   EXPECT_GT(changes, 0);
 }
 
@@ -68,12 +68,12 @@ TEST_F(Fabrics, JoinOnlyOnceBothStandInRtr) {
   world.name(*pair.b, *pair.a);
   world.to_rtr(*pair.a);
   world.to_rts(*pair.a);
-  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, nullptr);
   world.to_rtr(*pair.b);
-  EXPECT_EQ(pair.a->out, pair.b);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, pair.b);
+  EXPECT_EQ(pair.b->link.out, nullptr);
   world.to_rts(*pair.b);
-  EXPECT_EQ(pair.b->out, pair.a);
+  EXPECT_EQ(pair.b->link.out, pair.a);
 }
 
 TEST_F(Fabrics, JoinNobodyWhoNamesAnother) {
@@ -86,14 +86,14 @@ TEST_F(Fabrics, JoinNobodyWhoNamesAnother) {
     world.to_rtr(*qp);
     world.to_rts(*qp);
   }
-  EXPECT_EQ(pair.a->out, nullptr);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
   // The number is right, the GID is not.
   world.name(*third, *pair.a);
   std::memcpy(third->attributes.av.dgid, gid_of("10.9.9.9").bytes.data(), 16);
   world.to_rtr(*third);
-  EXPECT_EQ(third->out, nullptr);
-  EXPECT_EQ(third->in, nullptr);
+  EXPECT_EQ(third->link.out, nullptr);
+  EXPECT_EQ(third->link.in, nullptr);
 }
 
 TEST_F(Fabrics, JoinNobodyWithAnotherSequenceNumber) {
@@ -105,8 +105,8 @@ TEST_F(Fabrics, JoinNobodyWithAnotherSequenceNumber) {
     world.to_rtr(*qp);
     world.to_rts(*qp);
   }
-  EXPECT_EQ(pair.a->out, nullptr);
-  EXPECT_EQ(pair.b->out, pair.a);  // each direction for itself
+  EXPECT_EQ(pair.a->link.out, nullptr);
+  EXPECT_EQ(pair.b->link.out, pair.a);  // each direction for itself
 }
 
 TEST_F(Fabrics, JoinNobodyOfAnotherType) {
@@ -118,7 +118,7 @@ TEST_F(Fabrics, JoinNobodyOfAnotherType) {
     world.to_rtr(*qp);
     world.to_rts(*qp);
   }
-  EXPECT_EQ(pair.a->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, nullptr);
 }
 
 TEST_F(Fabrics, JoinNobodyTwice) {
@@ -127,8 +127,8 @@ TEST_F(Fabrics, JoinNobodyTwice) {
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
   fabric.relink(*pair.a);
   fabric.relink(*pair.b);
-  EXPECT_EQ(pair.a->out, nullptr);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.a->link.out, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
 }
 
 TEST_F(Fabrics, JoinAgainAfterReset) {
@@ -139,8 +139,63 @@ TEST_F(Fabrics, JoinAgainAfterReset) {
   for (Qp* qp : {pair.a, pair.b}) qp->set_state(QpState::kInit);
   for (Qp* qp : {pair.a, pair.b}) world.to_rtr(*qp);
   for (Qp* qp : {pair.a, pair.b}) world.to_rts(*qp);
-  EXPECT_EQ(pair.a->out, pair.b);
+  EXPECT_EQ(pair.a->link.out, pair.b);
   EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+}
+
+// The peer moves to another host, and back.
+TEST_F(Fabrics, MoveALinkAndBringItBack) {
+  const auto pair = world.connected();
+  EXPECT_EQ(pair.a->link.kind(), Link::Kind::kLocal);
+  fabric.remove(&world.b_device);
+  const int before = changes;
+  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  EXPECT_EQ(pair.a->link.kind(), Link::Kind::kRemote);
+  EXPECT_EQ(pair.a->link.remote->rq_psn, 9u);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  EXPECT_TRUE(pair.a->carries());
+  EXPECT_GT(changes, before);
+  EXPECT_EQ(pair.b->link.kind(), Link::Kind::kNone);
+  EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
+  EXPECT_EQ(pair.b->state(), QpState::kRts);
+  fabric.set_port(&world.a_device, false);
+  EXPECT_FALSE(pair.a->carries());
+  fabric.set_port(&world.a_device, true);
+  fabric.relink(*pair.a);
+  EXPECT_EQ(pair.a->link.kind(), Link::Kind::kRemote) << "the peer is not here";
+
+  fabric.add(&world.b_device);
+  fabric.relink(*pair.b);
+  EXPECT_EQ(pair.a->link.kind(), Link::Kind::kLocal);
+  EXPECT_EQ(pair.a->link.out, pair.b);
+  EXPECT_EQ(pair.b->link.out, pair.a);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+}
+
+TEST_F(Fabrics, CutWhatIsRemote) {
+  const auto pair = world.connected();
+  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  pair.a->fail();
+  EXPECT_EQ(pair.a->link.kind(), Link::Kind::kNone);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
+  EXPECT_FALSE(pair.a->carries());
+}
+
+// The receiver's program finds all that arrives in one order: where the peer put it by itself.
+TEST_F(Fabrics, CompleteReceivesInOneRing) {
+  const auto pair = world.connected();
+  const auto complete = [&](uint32_t slot) {
+    ipc::RecvEntry entry{};
+    entry.slot = slot;
+    pair.a->deliver(entry);
+  };
+  complete(0);
+  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  world.b.reset();
+  complete(1);
+  EXPECT_EQ(pair.a->completed_receives(), 2u);
+  EXPECT_EQ(pair.a->link.peer_outbox->ring->entries()[1].slot, 1u);
+  EXPECT_EQ(pair.a->inbox->head, 0u);
 }
 
 TEST_F(Fabrics, JoinAQueuePairToItself) {
@@ -149,23 +204,23 @@ TEST_F(Fabrics, JoinAQueuePairToItself) {
   qp->set_state(QpState::kInit);
   world.to_rtr(*qp);
   world.to_rts(*qp);
-  EXPECT_EQ(qp->out, qp);
-  EXPECT_EQ(qp->in, qp);
+  EXPECT_EQ(qp->link.out, qp);
+  EXPECT_EQ(qp->link.in, qp);
   EXPECT_EQ(link(*qp), ipc::Link::kMediated);
   qp->fail();
-  EXPECT_EQ(qp->out, nullptr);
+  EXPECT_EQ(qp->link.out, nullptr);
 }
 
 TEST_F(Fabrics, LinkDirectlyWhoTrusts) {
   const auto pair = world.connected();
   EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
   EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
-  EXPECT_TRUE(pair.a->out_direct);
+  EXPECT_TRUE(pair.a->link.out_direct);
   EXPECT_EQ(pair.a->block->inbox_direct, 1u);
-  ASSERT_NE(pair.a->outbox, nullptr);
-  EXPECT_EQ(pair.a->outbox, pair.b->peer_outbox);
-  EXPECT_EQ(pair.b->outbox, pair.a->peer_outbox);
-  EXPECT_EQ(pair.a->outbox->depth, pair.b->rq_depth);
+  ASSERT_NE(pair.a->link.outbox, nullptr);
+  EXPECT_EQ(pair.a->link.outbox, pair.b->link.peer_outbox);
+  EXPECT_EQ(pair.b->link.outbox, pair.a->link.peer_outbox);
+  EXPECT_EQ(pair.a->link.outbox->depth, pair.b->rq_depth);
   fabric.cut(*pair.b);
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
   EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
@@ -176,7 +231,7 @@ TEST_F(Fabrics, MediateBetweenTenants) {
   const auto pair = other.connected();
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
   EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
-  EXPECT_EQ(pair.a->outbox, nullptr);
+  EXPECT_EQ(pair.a->link.outbox, nullptr);
   EXPECT_EQ(pair.b->block->inbox_direct, 0u);
 }
 
@@ -187,7 +242,7 @@ TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
     EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
     EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
     EXPECT_FALSE(pair.a->runs_direct());
-    EXPECT_TRUE(pair.a->out_direct) << "completions go where they went";
+    EXPECT_TRUE(pair.a->link.out_direct) << "completions go where they went";
     fabric.set_limited(device, false);
     EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
     EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
@@ -227,7 +282,7 @@ TEST_F(Fabrics, LinkNobodyDirectlyWhoIsLimited) {
   fabric.set_limited(&world.b_device, true);
   const auto pair = world.connected();
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
-  EXPECT_EQ(pair.a->outbox, nullptr) << "nobody's memory is handed out";
+  EXPECT_EQ(pair.a->link.outbox, nullptr) << "nobody's memory is handed out";
   fabric.set_limited(&world.b_device, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
 }
@@ -238,9 +293,9 @@ TEST_F(Fabrics, LinkSharedReceiveQueuesDirectly) {
   const auto pair = world.connected({}, shared);
   EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
   EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
-  EXPECT_EQ(pair.a->outbox->depth, shared.srq->depth);
-  EXPECT_GE(pair.a->link, ipc::kFirstLink);
-  EXPECT_EQ(pair.b->link, 0u) << "the peer has a receive queue of its own";
+  EXPECT_EQ(pair.a->link.outbox->depth, shared.srq->depth);
+  EXPECT_GE(pair.a->link.number, ipc::kFirstLink);
+  EXPECT_EQ(pair.b->link.number, 0u) << "the peer has a receive queue of its own";
 }
 
 TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
@@ -256,16 +311,14 @@ TEST_F(Fabrics, PairNobodyWhoIsTooLate) {
 
 // What a daemon knows that takes over between the two.
 TEST_F(Fabrics, LinkDirectlyWhoCameToRtrUnderAnotherDaemon) {
-  world.a->context.id = 1;
-  world.b->context.id = 2;
   const auto pair = strangers();
   world.name(*pair.a, *pair.b);
   world.name(*pair.b, *pair.a);
   world.to_rtr(*pair.a);
-  pair.a->peer_outbox = pair.b->peer_outbox = nullptr;
-  pair.a->maps_peer = nullptr;
-  fabric.restore_pair(*pair.a);
-  fabric.restore_pair(*pair.b);
+  const uint64_t b_outbox = pair.b->link.outbox->range.offset();
+  pair.a->link.peer_outbox = pair.b->link.peer_outbox = nullptr;
+  fabric.restore_pair(*pair.a, b_outbox);
+  fabric.restore_pair(*pair.b, 0);
   world.to_rtr(*pair.b);
   world.to_rts(*pair.a);
   world.to_rts(*pair.b);
@@ -285,7 +338,7 @@ TEST_F(Fabrics, FailWhoLosesItsGid) {
   EXPECT_EQ(idle->state(), QpState::kReset);
   EXPECT_EQ(ud->state(), QpState::kRts);
   EXPECT_EQ(pair.b->state(), QpState::kRts);
-  EXPECT_EQ(pair.b->out, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
   EXPECT_EQ(fabric.find(gid_of("fe80::a")), nullptr);
   EXPECT_EQ(fabric.find(gid_of("fe80::c")), &world.a_device);
 }
@@ -294,14 +347,14 @@ TEST_F(Fabrics, KeepWhoKeepsItsGid) {
   const auto pair = world.connected();
   fabric.set_gids(&world.a_device, {gid_of("fe80::c"), gid_of("fe80::a")});
   EXPECT_EQ(pair.a->state(), QpState::kRts);
-  EXPECT_EQ(pair.a->out, pair.b);
+  EXPECT_EQ(pair.a->link.out, pair.b);
 }
 
 TEST_F(Fabrics, CutWhoDies) {
   const auto pair = world.connected();
   world.a.reset();
-  EXPECT_EQ(pair.b->out, nullptr);
-  EXPECT_EQ(pair.b->in, nullptr);
+  EXPECT_EQ(pair.b->link.out, nullptr);
+  EXPECT_EQ(pair.b->link.in, nullptr);
   EXPECT_EQ(pair.b->state(), QpState::kRts);
   EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
 }
@@ -311,13 +364,13 @@ TEST_F(Fabrics, RestoreALinkThatEitherSideRemembers) {
   const auto pair = world.connected();
   Qp &a = *pair.a, &b = *pair.b;
   const auto restore = [&](bool initiator_knows, bool responder_knows) {
-    a.out = b.in = nullptr;
-    a.out_used = initiator_knows;
-    b.in_used = responder_knows;
+    a.link.out = b.link.in = nullptr;
+    a.link.out_made = initiator_knows;
+    b.link.in_made = responder_knows;
     (void)fabric.restore_link(a, initiator_knows, true);
     (void)fabric.restore_link(b, true, responder_knows);
-    EXPECT_EQ(link(a), a.out != nullptr ? link(b) : ipc::Link::kNone);
-    return a.out == &b && b.in == &a && a.out_used && b.in_used;
+    EXPECT_EQ(link(a), a.link.out != nullptr ? link(b) : ipc::Link::kNone);
+    return a.link.out == &b && b.link.in == &a && a.link.out_made && b.link.in_made;
   };
   EXPECT_FALSE(restore(false, false));
   EXPECT_TRUE(restore(true, true));

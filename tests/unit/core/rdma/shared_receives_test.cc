@@ -207,7 +207,8 @@ struct SharedLink : SharedQueue {
     ASSERT_EQ(find_receive(queue, &candidate), Outcome::kDone);
     ASSERT_EQ(candidate.receive.slot, slot);
     pair.a->block->claiming.store(slot + 1);
-    ASSERT_TRUE(claim(queue, candidate, ipc::claimed_by(pair.a->link, pair.a->outbox->ring->head)));
+    ASSERT_TRUE(claim(queue, candidate,
+                      ipc::claimed_by(pair.a->link.number, pair.a->link.outbox->ring->head)));
   }
   test::World::Pair pair;
 };
@@ -223,7 +224,7 @@ TEST_F(SharedLink, GivesBackWhatTheDeadHadClaimed) {
 TEST_F(SharedLink, KeepsWhatTheDeadHadCompleted) {
   post(5);
   claim_directly(5);
-  pair.a->outbox->ring->head.store(1);
+  pair.a->link.outbox->ring->head.store(1);
   world.a->context.reset_qp(*pair.a);
   EXPECT_THAT(claim_all(), IsEmpty());
 }

@@ -201,8 +201,8 @@ TEST_F(Windows, WaitForWhoeverIsInTheMiddle) {
   KeyUsers nobody(a.context, nullptr);
   EXPECT_TRUE(nobody.gone());
   // As on a direct link, in the middle of a request.
-  pair.b->out_direct = true;
-  ASSERT_EQ(qp.in, pair.b);
+  pair.b->link.out_direct = true;
+  ASSERT_EQ(qp.link.in, pair.b);
   pair.b->block->busy.store(5);
   KeyUsers one(a.context, &qp), all(a.context, nullptr);
   EXPECT_FALSE(one.gone());
@@ -211,7 +211,7 @@ TEST_F(Windows, WaitForWhoeverIsInTheMiddle) {
   EXPECT_TRUE(one.gone());
   KeyUsers stopped(a.context, &qp);
   EXPECT_TRUE(test::run_until(*world.loop, [&] { return stopped.gone(); }));
-  pair.b->out_direct = false;
+  pair.b->link.out_direct = false;
 }
 
 }  // namespace

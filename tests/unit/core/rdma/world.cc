@@ -93,13 +93,13 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
   context.process->set_space(must(rdma::AddressSpace::of_arena(std::move(arena))));
   context.process->start_reach(loop, std::make_shared<rdma::ReachThreads>());
   context.arena_fd = must(base::make_memfd("test-queues", ipc::kQueueArenaSize));
-  context.arena = must(
-      base::Mapping::shared(context.arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE));
+  context.arena = std::make_shared<base::Mapping>(must(
+      base::Mapping::shared(context.arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE)));
   context.bell_fd = must(base::make_memfd("test-bells", ipc::kBellFileSize));
   context.bells =
       must(base::Mapping::shared(context.bell_fd, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE));
   context.heap =
-      std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()), context.arena.bytes(),
+      std::make_shared<rdma::ArenaHeap>(must(context.arena_fd.duplicate()), context.arena->bytes(),
                                         ipc::kHeapOffset, ipc::kQueueArenaSize, nullptr);
   context.claims_heap =
       std::make_shared<rdma::ArenaHeap>(must(context.bell_fd.duplicate()), context.bells.bytes(),
@@ -166,11 +166,11 @@ rdma::Qp* Party::add_qp(const QpOptions& options) {
   const uint64_t at = qp->range.offset();
   qp->block_offset = at;
   qp->rq_offset = at + rq;
-  qp->block = context.arena.at<ipc::QpBlock>(at);
-  qp->results = context.arena.at<ipc::SendResult>(at + results);
-  qp->inbox = context.arena.at<ipc::RecvRing>(at + inbox);
-  qp->sq = context.arena.bytes() + at + sq;
-  qp->receives = {&qp->block->rq_head, context.arena.bytes() + at + rq, options.depth,
+  qp->block = context.arena->at<ipc::QpBlock>(at);
+  qp->results = context.arena->at<ipc::SendResult>(at + results);
+  qp->inbox = context.arena->at<ipc::RecvRing>(at + inbox);
+  qp->sq = context.arena->bytes() + at + sq;
+  qp->receives = {&qp->block->rq_head, context.arena->bytes() + at + rq, options.depth,
                   options.max_sge};
   ++pd->users;
   ++qp->send_cq->users;
@@ -253,6 +253,8 @@ World::World(const std::string& b_tenant) : loop(must(base::EventLoop::create())
   fabric.add(&b_device);
   a = std::make_unique<Party>(a_device, *loop);
   b = std::make_unique<Party>(b_device, *loop);
+  a->context.id = 1;
+  b->context.id = 2;
 }
 
 World::~World() {

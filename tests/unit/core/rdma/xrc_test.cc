@@ -78,17 +78,17 @@ TEST_F(Xrc, AnInitiatorReachesATargetAndNobodyElse) {
   }
   world.to_rts(*sender);
   world.to_rts(receiver);
-  EXPECT_EQ(sender->out, &receiver);
-  EXPECT_EQ(receiver.in, sender);
-  EXPECT_EQ(receiver.out, nullptr);
-  EXPECT_FALSE(sender->out_direct);
+  EXPECT_EQ(sender->link.out, &receiver);
+  EXPECT_EQ(receiver.link.in, sender);
+  EXPECT_EQ(receiver.link.out, nullptr);
+  EXPECT_FALSE(sender->link.out_direct);
   // What was begun at an SRQ that goes is begun anew.
   Srq& srq = srq_of(*world.b, at_b);
   const int before = changes;
   world.b->context.destroy_srq(srq);
   EXPECT_EQ(changes, before + 1);
   close_target(world.b->context, *target);
-  EXPECT_EQ(sender->out, nullptr);
+  EXPECT_EQ(sender->link.out, nullptr);
 }
 
 TEST_F(Xrc, ATargetBelongsToAllWhoHaveItOpen) {

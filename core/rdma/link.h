@@ -1,0 +1,68 @@
+// How a queue pair is paired with the peer that it names.
+//
+// A link is none, local (the peer is a queue pair of this daemon) or remote (it is on another
+// host). The sends of queue pair A arrive at B when both stand at least in RTR (A in RTS), name
+// each other by GID and QPN, and A's sq_psn is B's rq_psn (Fabric::relink). Each direction of a
+// local link is made once in the life of a queue pair between two RESETs. Meanwhile the peer may
+// leave for another host and come back: the link becomes remote (Fabric::move_to) and local again,
+// which neither program notices.
+//
+// Who executes. A local link is direct when the two processes trust each other (Context::trusts):
+// then the initiator's program carries out its requests by itself, as long as nothing speaks
+// against it (Qp::runs_direct). What a worker does on such a link completes in the same ring as
+// what the program does, so that there is one order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/base/mapping.h"
+#include "core/ipc/layout.h"
+#include "core/rdma/arena_heap.h"
+#include "core/verbs/gid.h"
+
+namespace vrdma::rdma {
+
+struct Qp;
+struct Srq;
+
+// Room in the initiator's arena for the completions of its direct link, read by the receiver; it
+// stays until both queue pairs have gone.
+struct Outbox {
+  ArenaHeap::Range range;
+  ipc::RecvRing* ring = nullptr;  // valid while the initiator's context lives, or by `arena`
+  uint32_t depth = 0;
+  std::shared_ptr<const base::Mapping> arena;  // of an initiator that has moved to another host
+};
+
+// A peer on another host.
+struct RemoteEnd {
+  verbs::Gid gid;
+  uint32_t qpn = 0;
+  uint32_t sq_psn = 0, rq_psn = 0;  // of the next packet to it, and from it
+};
+
+struct Link {
+  enum class Kind : uint8_t { kNone, kLocal, kRemote };
+
+  Qp* out = nullptr;                       // local: where our sends arrive
+  Qp* in = nullptr;                        // local: whose sends arrive here
+  std::optional<RemoteEnd> remote;         // then neither `out` nor `in`
+  bool out_made = false, in_made = false;  // a local one, since RESET
+  bool out_direct = false;                 // the program may execute what goes `out`
+  bool in_direct = false;          // receives complete in `peer_outbox`: a peer did so by itself
+  bool peer_lost = false;          // the queue pair goes to ERR: mostly, because its peer has died
+  uint32_t maps_peer = 0;          // id of the context whose arenas the program mapped at RTR
+  uint32_t number = 0;             // of this direct link in claims of the peer's SRQ
+  std::weak_ptr<Srq> claims;       // that SRQ
+  std::shared_ptr<Outbox> outbox;  // completions of our sends
+  std::shared_ptr<Outbox> peer_outbox;  // kept for what the peer delivered
+
+  [[nodiscard]] Kind kind() const {
+    if (remote) return Kind::kRemote;
+    return out != nullptr || in != nullptr ? Kind::kLocal : Kind::kNone;
+  }
+};
+
+}  // namespace vrdma::rdma
