@@ -25,15 +25,16 @@ constexpr uint32_t kMaxReceiving = 256;
 
 }  // namespace
 
-void MessagePath::abandon() {
+void MessageSender::abandon() {
   reading_ = ready_ = failed_ = false;
   message_ = nullptr;
-  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(queue_);
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
   alive_ = std::make_shared<int>(0);
   forget();
 }
 
-Progress MessagePath::execute(rdma::WorkRequest& request) {
+Progress MessageSender::execute(rdma::WorkRequest& request) {
+  if (!admitted()) return {Progress::Kind::kPending};
   if (reading_) return {Progress::Kind::kPending};
   if (!ready_ && !failed_) {
     const Progress progress = collect(request);
@@ -49,7 +50,7 @@ Progress MessagePath::execute(rdma::WorkRequest& request) {
 }
 
 // Brings the payload together. ready_, or what to report.
-Progress MessagePath::collect(rdma::WorkRequest& request) {
+Progress MessageSender::collect(rdma::WorkRequest& request) {
   if (!admit(request)) return done(WcStatus::kLocalQpOperationError);
   rdma::PieceList pieces;
   uint64_t length = 0;
@@ -64,7 +65,7 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
     if (outcome != Outcome::kDone) return done(WcStatus::kLocalProtectionError);
   }
   if (length > max_length()) return done(WcStatus::kLocalLengthError);
-  message_ = rdma::make_buffer(qp_.context->device->buffers, headroom_ + length, queue_);
+  message_ = rdma::make_buffer(qp_.context->device->buffers, headroom_ + length, *this);
   if (message_ == nullptr) return {Progress::Kind::kPending};
   rdma::Reach::Job job;
   job.buffer = message_;
@@ -85,7 +86,7 @@ Progress MessagePath::collect(rdma::WorkRequest& request) {
     reading_ = false;
     ready_ = ok;
     failed_ = !ok;
-    queue_.resume();
+    resume();
   };
   qp_.context->process->reach()->submit(std::move(job));
   return {Progress::Kind::kPending};

@@ -1,29 +1,25 @@
-// What the paths of queue pairs without a peer share: a message is first brought together, then
+// What the senders of queue pairs without a peer share: a message is first brought together, then
 // given away whole, and it is received whole or not at all.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "transport/send_queue.h"
+#include "transport/serial_sender.h"
 
 namespace vrdma::transport {
 
 using Message = rdma::Buffer;
 
-class MessagePath : public Path {
+class MessageSender : public SerialSender {
  public:
   // In front of each message there will be `headroom` bytes.
-  MessagePath(rdma::Qp& qp, SendQueue& queue, uint32_t headroom)
-      : qp_(qp), queue_(queue), headroom_(headroom) {}
-
-  [[nodiscard]] Progress execute(rdma::WorkRequest& request) final;
-  void abandon() final;
-  // Nobody takes over what is sent as frames or to QP1.
-  [[nodiscard]] bool delivered(const rdma::WorkRequest&, uint32_t) const override { return true; }
-  [[nodiscard]] bool written(rdma::WorkRequest&) final { return false; }
+  MessageSender(rdma::Qp& qp, Lane& lane, uint32_t headroom)
+      : SerialSender(qp, lane), headroom_(headroom) {}
 
  protected:
+  [[nodiscard]] Progress execute(rdma::WorkRequest& request) final;
+  void abandon() final;
   // Before anything is read. False: a request that no queue pair of this type has.
   [[nodiscard]] virtual bool admit(const rdma::WorkRequest& request) = 0;
   [[nodiscard]] virtual uint64_t max_length() const = 0;
@@ -32,9 +28,6 @@ class MessagePath : public Path {
   [[nodiscard]] virtual Progress send(const rdma::WorkRequest& request, const Message& message) = 0;
   // The request is done or forgotten.
   virtual void forget() {}
-
-  rdma::Qp& qp_;
-  SendQueue& queue_;
 
  private:
   [[nodiscard]] Progress collect(rdma::WorkRequest& request);

@@ -98,7 +98,7 @@ constexpr uint32_t hold_word(HoldPhase phase, uint32_t serial) {
 }
 constexpr HoldPhase hold_phase(uint32_t word) { return static_cast<HoldPhase>(word & 3); }
 
-// Who executes a send queue's work requests: see transport/send_queue.h. kWorker and kAsked stand
+// Who executes a send queue's work requests: see transport/send_ring.h. kWorker and kAsked stand
 // beside the epoch of the daemon that is meant, so that a program which takes a dead worker's token
 // and a new daemon that goes on with its work do not meet.
 enum class Token : uint32_t { kFree = 0, kClient = 1, kWorker = 2, kAsked = 3 };

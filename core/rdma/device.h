@@ -335,7 +335,6 @@ struct Qp {
   // Of the memory that receives name.
   [[nodiscard]] const Pd& receive_pd() const { return srq != nullptr ? *srq->pd : *pd; }
   std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
-  ipc::Word& waiter_word() { return srq != nullptr ? srq->block->waiter : block->rq_waiter; }
 
   // Whether the program may carry out requests by itself.
   [[nodiscard]] bool runs_direct() const;

@@ -6,7 +6,7 @@ namespace vrdma::transport {
 
 using verbs::WcStatus;
 
-bool MadPath::admit(const rdma::WorkRequest& request) {
+bool MadSender::admit(const rdma::WorkRequest& request) {
   const rdma::Device& device = *qp_.context->device;
   if (static_cast<verbs::Opcode>(request.wqe.opcode) != verbs::Opcode::kSend ||
       request.wqe.ud.qpn != wire::kGsiQpn || !device.has_gid(request.wqe.ud.sgid_index))
@@ -15,7 +15,7 @@ bool MadPath::admit(const rdma::WorkRequest& request) {
   return true;
 }
 
-Progress MadPath::send(const rdma::WorkRequest& request, const Message& message) {
+Progress MadSender::send(const rdma::WorkRequest& request, const Message& message) {
   if (message->size() != wire::kMadBytes) return done(WcStatus::kLocalLengthError);
   AddressedMad all;
   all.header.source = source_;

@@ -1,4 +1,5 @@
-// The path of a queue pair 1: management datagrams, one a message, to the queue pairs 1 of others.
+// The sender of a queue pair 1: management datagrams, one a message, to the queue pairs 1 of
+// others.
 //
 // What carries them is the shared queue pair 1 of the host, behind a MadDesk: it looks at what a
 // MAD says of its sender and refuses what is not his. As with all datagrams the sender does not
@@ -28,11 +29,11 @@ class MadDesk {
   virtual void send(const AddressedMad& mad) = 0;
 };
 
-class MadPath final : public MessagePath {
+class MadSender final : public MessageSender {
  public:
-  MadPath(rdma::Qp& qp, SendQueue& queue, std::unique_ptr<MadDesk> desk)
-      : MessagePath(qp, queue, 0), desk_(std::move(desk)) {}
-  ~MadPath() override { abandon(); }
+  MadSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<MadDesk> desk)
+      : MessageSender(qp, lane, 0), desk_(std::move(desk)) {}
+  ~MadSender() override { abandon(); }
 
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;

@@ -124,13 +124,13 @@ WcStatus PacketPort::send(const std::vector<uint8_t>& frame) {
   return WcStatus::kSuccess;
 }
 
-bool PacketPath::admit(const rdma::WorkRequest& request) {
+bool PacketSender::admit(const rdma::WorkRequest& request) {
   return static_cast<verbs::Opcode>(request.wqe.opcode) == verbs::Opcode::kSend;
 }
 
-uint64_t PacketPath::max_length() const { return qp_.context->device->mtu + ETH_HLEN + kVlanTag; }
+uint64_t PacketSender::max_length() const { return qp_.context->device->mtu + ETH_HLEN + kVlanTag; }
 
-Progress PacketPath::send(const rdma::WorkRequest&, const Message& message) {
+Progress PacketSender::send(const rdma::WorkRequest&, const Message& message) {
   return done(port_.send(*message), 0, message->size());
 }
 

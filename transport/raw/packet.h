@@ -45,11 +45,11 @@ class PacketPort final : public rdma::FramePort {
   base::EventLoop::Watch watch_;
 };
 
-class PacketPath final : public MessagePath {
+class PacketSender final : public MessageSender {
  public:
-  PacketPath(rdma::Qp& qp, SendQueue& queue, PacketPort& port)
-      : MessagePath(qp, queue, 0), port_(port) {}
-  ~PacketPath() override { abandon(); }
+  PacketSender(rdma::Qp& qp, Lane& lane, PacketPort& port)
+      : MessageSender(qp, lane, 0), port_(port) {}
+  ~PacketSender() override { abandon(); }
 
  private:
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;

@@ -20,7 +20,7 @@ constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
 
 }  // namespace
 
-void ConnectedPath::abandon() {
+void ConnectedSender::abandon() {
   if (claimed_from_ != nullptr) claimed_from_->give_back(receive_.slot);
   claimed_from_ = nullptr;
   done_ = 0;
@@ -28,12 +28,53 @@ void ConnectedPath::abandon() {
   fill_ = Fill::kNone;
   hole_ = failed_ = false;
   jobs_ = 0;
-  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(queue_);
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
   alive_ = std::make_shared<int>(0);  // the answer to a job that is out goes nowhere
   buffer_ = nullptr;
 }
 
-bool ConnectedPath::delivered(const rdma::WorkRequest&, uint32_t index) const {
+ConnectedSender::~ConnectedSender() {
+  abandon();
+  waiting_.stop();
+  ring_.block(false);
+}
+
+void ConnectedSender::kick() {
+  if (qp_.link.out != nullptr && qp_.link.out->srq != nullptr) qp_.link.out->srq->check_limit();
+  if (!waiting_.is_patient()) resume();
+}
+
+void ConnectedSender::receive_posted() {
+  waiting_.unregister();
+  resume();
+}
+
+void ConnectedSender::stop_waiting() {
+  waiting_.stop();
+  ring_.block(false);
+  resume();
+}
+
+void ConnectedSender::link_changed() {
+  stop_waiting();
+  SerialSender::link_changed();
+  if (!qp_.can_send()) key_change_.forget();
+}
+
+void ConnectedSender::srq_gone(uint32_t srqn) {
+  if (in_hand() != nullptr && in_hand()->wqe.srqn == srqn) link_changed();
+}
+
+std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
+  if (verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode)))
+    return delivered(receive) ? std::optional(WcStatus::kSuccess) : std::nullopt;
+  if (written(request)) return WcStatus::kSuccess;
+  // A moment of nanoseconds: it may have been done, or not.
+  ++qp_.context->device->fabric->counters.requests_in_doubt;
+  return WcStatus::kRetryExceeded;
+}
+
+bool ConnectedSender::delivered(uint32_t index) const {
   if (qp_.link.out == nullptr) return false;
   const uint32_t head = qp_.link.out_direct
                             ? ipc::head_of(*qp_.link.outbox->ring, qp_.link.outbox->depth)
@@ -41,7 +82,7 @@ bool ConnectedPath::delivered(const rdma::WorkRequest&, uint32_t index) const {
   return head == index + 1;
 }
 
-Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
+Outcome ConnectedSender::prepare(rdma::WorkRequest& request, Plan* plan) {
   rdma::Qp& peer = *qp_.link.out;
   const bool xrc = peer.domain != nullptr;
   srq_ = xrc ? peer.domain->find(request.wqe.srqn) : peer.srq;
@@ -71,11 +112,52 @@ Outcome ConnectedPath::prepare(rdma::WorkRequest& request, Plan* plan) {
   return outcome;
 }
 
-Progress ConnectedPath::execute(rdma::WorkRequest& request) {
-  if (qp_.link.out == nullptr) return {Progress::Kind::kNoLink};
+Progress ConnectedSender::execute(rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  if (verbs::is_local(opcode)) return key_change_.execute(request, qp_, *this);
+  // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
+  if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) &&
+      qp_.attributes.max_rd_atomic == 0)
+    return done(WcStatus::kLocalQpOperationError);
+  if (!admitted()) return {Progress::Kind::kPending};
+  const Progress progress = attempt(request);
+  if (progress.kind == Progress::Kind::kDone) waiting_.stop();
+  return progress;
+}
+
+Progress ConnectedSender::wait_for_receive(rdma::WorkRequest& request) {
+  // On an unreliable connection the message is lost, and its sender does not learn.
+  if (!verbs::is_reliable(qp_.type)) return done(WcStatus::kSuccess);
+  rdma::Qp& responder = *qp_.link.out;
+  switch (waiting_.for_receive(srq_ != nullptr ? srq_->waiters : responder.waiters,
+                               srq_ != nullptr ? srq_->block->waiter : responder.block->rq_waiter,
+                               responder.attributes.min_rnr_timer)) {
+    case Waiting::Verdict::kLook:
+      ring_.block(true);
+      return attempt(request);
+    case Waiting::Verdict::kWait:
+      return {Progress::Kind::kPending};
+    case Waiting::Verdict::kGiveUp:
+      break;
+  }
+  return done(WcStatus::kRnrRetryExceeded);
+}
+
+Progress ConnectedSender::wait_for_link() {
+  if (!verbs::is_reliable(qp_.type)) return done(WcStatus::kSuccess);
+  if (waiting_.for_link() == Waiting::Verdict::kGiveUp) {
+    abandon();  // a port may have gone down in the middle
+    return done(WcStatus::kRetryExceeded);
+  }
+  ring_.block(true);
+  return {Progress::Kind::kPending};
+}
+
+Progress ConnectedSender::attempt(rdma::WorkRequest& request) {
+  if (qp_.link.out == nullptr) return wait_for_link();
   if (jobs_ > 0) return {Progress::Kind::kPending};
   if (stage_ >= Stage::kChanged) return answer(request);
-  if (!qp_.carries()) return {Progress::Kind::kNoLink};
+  if (!qp_.carries()) return wait_for_link();
   Plan plan;
   const Outcome outcome = prepare(request, &plan);
   if (outcome != Outcome::kDone) return refuse(outcome, plan, request);
@@ -100,18 +182,18 @@ Progress ConnectedPath::execute(rdma::WorkRequest& request) {
 }
 
 template <class F>
-bool ConnectedPath::try_in_place(F touch) {
+bool ConnectedSender::try_in_place(F touch) {
   bool mapped = false;
   hole_ = !HoleGuard::run([&] { mapped = touch(); });
   return mapped && !hole_;
 }
 
-Progress ConnectedPath::not_in_place(const rdma::WorkRequest& request, const Plan& plan) {
+Progress ConnectedSender::not_in_place(rdma::WorkRequest& request, const Plan& plan) {
   return hole_ ? fill(request, plan) : refuse(Outcome::kRemoteAccess, plan, request);
 }
 
 // Entered again after each job.
-Progress ConnectedPath::fill(const rdma::WorkRequest& request, const Plan& plan) {
+Progress ConnectedSender::fill(rdma::WorkRequest& request, const Plan& plan) {
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   const rdma::PieceList& local = to_local ? plan.target : plan.source;
   const rdma::PieceList& remote = to_local ? plan.source : plan.target;
@@ -151,7 +233,7 @@ bool is_whole(const rdma::Piece& piece) {
 
 // Has the owner touch what is in place and not whole, and goes on to `then`; true if there is
 // nothing of it.
-bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process, Fill then) {
+bool ConnectedSender::bring(const rdma::PieceList& pieces, rdma::Process& process, Fill then) {
   rdma::Reach::Job job;
   uint64_t length = 0;
   for (uint32_t i = 0; i < pieces.count; ++i) {
@@ -168,12 +250,13 @@ bool ConnectedPath::bring(const rdma::PieceList& pieces, rdma::Process& process,
 }
 
 // nullptr: there is no room, and the queue runs again when there is.
-rdma::Buffer ConnectedPath::make_buffer(uint64_t length) {
-  return rdma::make_buffer(qp_.context->device->buffers, length, queue_);
+rdma::Buffer ConnectedSender::make_buffer(uint64_t length) {
+  return rdma::make_buffer(qp_.context->device->buffers, length, *this);
 }
 
 // A slice is done.
-Progress ConnectedPath::go_on(const rdma::WorkRequest& request, const Plan& plan, uint64_t length) {
+Progress ConnectedSender::go_on(const rdma::WorkRequest& request, const Plan& plan,
+                                uint64_t length) {
   fill_ = Fill::kNone;
   if (done_ >= plan.length) return finish(request, plan, length);
   Progress progress{Progress::Kind::kAgain};
@@ -234,13 +317,13 @@ bool find_end(const Plan& plan, uint64_t from, End* end) {
 // that end and the rest stands a mark, and what is written twice after a worker's death is only
 // what nobody has seen. Of a worker that dies between the marks nobody knows what it has done:
 // there stand the stores alone.
-bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) {
+bool ConnectedSender::perform(const rdma::WorkRequest& request, const Plan& plan) {
   const bool atomic = verbs::is_atomic(plan.opcode);
   if (!atomic && (plan.opcode == verbs::Opcode::kRdmaRead || plan.receives || plan.length == 0))
     return rdma::perform(request, plan);
   if (atomic) {
     if (touched(plan.source.pieces[0]) == nullptr || !touch_ends(plan.target)) return false;
-    queue_.mark(ipc::Mark::kBegun);
+    ring_.mark(ipc::Mark::kBegun);
     fill_ = Fill::kFilled;  // it is not done twice, whatever is missing now
     if (!rdma::perform(request, plan)) return false;
   } else {
@@ -250,15 +333,15 @@ bool ConnectedPath::perform(const rdma::WorkRequest& request, const Plan& plan) 
       return false;
     End end;
     if (!find_end(plan, front, &end)) return false;
-    queue_.mark(ipc::Mark::kBegun);
+    ring_.mark(ipc::Mark::kBegun);
     rdma::copy_ordered(end.place, end.bytes, end.length);
   }
-  queue_.mark(ipc::Mark::kDone);
+  ring_.mark(ipc::Mark::kDone);
   return true;
 }
 
 // Where the end is as it was to be, it was written, or is not to be.
-bool ConnectedPath::written(rdma::WorkRequest& request) {
+bool ConnectedSender::written(rdma::WorkRequest& request) {
   Plan plan;
   End end;
   return qp_.link.out != nullptr && prepare(request, &plan) == Outcome::kDone && !plan.reached &&
@@ -268,7 +351,7 @@ bool ConnectedPath::written(rdma::WorkRequest& request) {
          });
 }
 
-uint64_t ConnectedPath::slice_length(const Plan& plan) const {
+uint64_t ConnectedSender::slice_length(const Plan& plan) const {
   const uint64_t left = plan.length - done_;
   if (!plan.reached) return std::min(left, kSlice);
   const uint64_t end = plan.opcode == verbs::Opcode::kRdmaWrite && left > 0 ? end_of(plan) : 0;
@@ -277,7 +360,7 @@ uint64_t ConnectedPath::slice_length(const Plan& plan) const {
 
 // One slice: source -> buffer -> target, each by pointers where the memory is in place and by the
 // owner's reach thread where it is not. Entered again after each job; `stage_` tells how far it is.
-Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& plan) {
+Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& plan) {
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   rdma::Process& local = *qp_.context->process;
   rdma::Process& remote = *home_->process;
@@ -293,12 +376,12 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
   if (failed_) return refuse(failure(plan), plan, request);
   if (stage_ == Stage::kRead) {
     stage_ = Stage::kWritten;
-    if (ends) queue_.mark(ipc::Mark::kBegun);
+    if (ends) ring_.mark(ipc::Mark::kBegun);
     (void)move(rdma::slice(plan.target, done_, length), to_local ? local : remote, true, buffer_);
     if (jobs_ > 0) return {Progress::Kind::kPending};
     if (failed_) return refuse(failure(plan), plan, request);
   }
-  if (ends) queue_.mark(ipc::Mark::kDone);
+  if (ends) ring_.mark(ipc::Mark::kDone);
   done_ += length;
   stage_ = Stage::kStart;
   buffer_ = nullptr;
@@ -306,7 +389,7 @@ Progress ConnectedPath::step_reached(rdma::WorkRequest& request, const Plan& pla
 }
 
 // Whose memory was not as its key promised.
-Outcome ConnectedPath::failure(const Plan& plan) const {
+Outcome ConnectedSender::failure(const Plan& plan) const {
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   const bool at_source = stage_ == Stage::kRead;
   if (at_source != to_local) return Outcome::kLocalProtection;
@@ -315,7 +398,7 @@ Outcome ConnectedPath::failure(const Plan& plan) const {
 
 // An atomic with an operand or a result that must be reached. A reached operand is looked at before
 // anything is begun: its page may be long in coming, and what hangs there can still be taken back.
-Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan) {
+Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& plan) {
   const rdma::Piece& operand = plan.source.pieces[0];
   rdma::Process& responder = *home_->process;
   if (stage_ == Stage::kStart) {
@@ -328,7 +411,7 @@ Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan
       return {Progress::Kind::kPending};
   }
   if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
-  queue_.mark(ipc::Mark::kBegun);
+  ring_.mark(ipc::Mark::kBegun);
   stage_ = Stage::kChanged;
   if (!operand.reached) {
     uint64_t old = 0;
@@ -345,7 +428,7 @@ Progress ConnectedPath::step_atomic(rdma::WorkRequest& request, const Plan& plan
 }
 
 // Brings the operand's old value.
-Progress ConnectedPath::answer(const rdma::WorkRequest& request) {
+Progress ConnectedSender::answer(rdma::WorkRequest& request) {
   Plan plan;
   plan.opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   plan.reached = plan.receives = false;
@@ -363,8 +446,8 @@ Progress ConnectedPath::answer(const rdma::WorkRequest& request) {
   return finish(request, plan, plan.length);
 }
 
-bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
-                         const rdma::Buffer& buffer) {
+bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
+                           const rdma::Buffer& buffer) {
   rdma::Reach::Job job;
   job.write = write;
   job.buffer = buffer;
@@ -383,24 +466,24 @@ bool ConnectedPath::move(const rdma::PieceList& pieces, rdma::Process& process, 
   return false;
 }
 
-void ConnectedPath::submit(rdma::Reach::Job job, rdma::Process& process) {
+void ConnectedSender::submit(rdma::Reach::Job job, rdma::Process& process) {
   ++jobs_;
   job.payer = qp_.context->device->meter;
   job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
     if (alive.expired()) return;
     --jobs_;
     failed_ |= !ok;
-    queue_.resume();
+    resume();
   };
   process.reach()->submit(std::move(job));
 }
 
-void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
-                                     WcStatus status) {
+void ConnectedSender::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
+                                       WcStatus status) {
   rdma::Qp& peer = *qp_.link.out;
   ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
   if (peer.domain == nullptr && status == WcStatus::kSuccess)
-    queue_.mark(ipc::Mark::kBegun, peer.completed_receives());
+    ring_.mark(ipc::Mark::kBegun, peer.completed_receives());
   if (peer.domain != nullptr) {
     entry.qpn = peer.qpn;
     srq_->deliver(entry);
@@ -411,7 +494,8 @@ void ConnectedPath::complete_receive(const rdma::WorkRequest& request, const Pla
   claimed_from_ = nullptr;
 }
 
-Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& plan, uint64_t moved) {
+Progress ConnectedSender::finish(const rdma::WorkRequest& request, const Plan& plan,
+                                 uint64_t moved) {
   // Nobody but us could use the window, and we are not.
   if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
     rdma::unbind_window(*qp_.link.out->context,
@@ -423,15 +507,14 @@ Progress ConnectedPath::finish(const rdma::WorkRequest& request, const Plan& pla
 }
 
 // A queue pair connected to itself goes to ERR when its request has been completed.
-void ConnectedPath::fail_responder() {
+void ConnectedSender::fail_responder() {
   if (qp_.link.out != &qp_) qp_.link.out->fail();
 }
 
 // What goes wrong at the responder moves the responder to ERR, as its NAK would (IBTA 9.9.3). An
 // unreliable connection drops the message instead, and its sender does not learn.
-Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
-                               const rdma::WorkRequest& request) {
-  if (outcome == Outcome::kNoReceive) return {Progress::Kind::kNoReceive};
+Progress ConnectedSender::refuse(Outcome outcome, const Plan& plan, rdma::WorkRequest& request) {
+  if (outcome == Outcome::kNoReceive) return wait_for_receive(request);
   rdma::Qp& peer = *qp_.link.out;
   const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
   if (outcome == Outcome::kPeerBroken) {
@@ -442,7 +525,7 @@ Progress ConnectedPath::refuse(Outcome outcome, const Plan& plan,
     ++guilty.device->fabric->counters.rings_corrupt;
     abandon();
     if (guilty.on_corrupt) guilty.on_corrupt();
-    return {Progress::Kind::kNoLink};
+    return wait_for_link();
   }
   const bool receive_failed =
       outcome == Outcome::kReceiveTooSmall || outcome == Outcome::kReceiveProtection;

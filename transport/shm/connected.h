@@ -1,4 +1,4 @@
-// The path of a connected queue pair (RC, UC) whose peer is on this host.
+// The sender of a connected queue pair (RC, UC, XRC) whose peer is on this host.
 //
 // Small messages in place are executed in one go. Longer ones, and those with memory that must be
 // reached, go in slices, with every key checked again before each: memory that was deregistered
@@ -14,25 +14,42 @@
 
 #include <memory>
 
-#include "transport/send_queue.h"
+#include "transport/key_change.h"
+#include "transport/serial_sender.h"
+#include "transport/shm/waiting.h"
 
 namespace vrdma::transport {
 
-class ConnectedPath final : public Path {
+class ConnectedSender final : public SerialSender {
  public:
-  ConnectedPath(rdma::Qp& qp, SendQueue& queue) : qp_(qp), queue_(queue) {}
-  ~ConnectedPath() override { abandon(); }
+  ConnectedSender(rdma::Qp& qp, Lane& lane) : SerialSender(qp, lane), waiting_(qp, lane, *this) {}
+  ~ConnectedSender() override;
 
-  [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
-  void abandon() override;
-  [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const override;
-  [[nodiscard]] bool written(rdma::WorkRequest& request) override;
+  void kick() override;
+  void link_changed() override;
+  void receive_posted() override;
+  void port_changed() override { stop_waiting(); }
+  void srq_gone(uint32_t srqn) override;
 
  private:
+  [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;
+  void abandon() override;
+  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
+                                                           uint32_t receive) override;
+  // Whether the peer's receive was completed as entry `index` of its inbox.
+  [[nodiscard]] bool delivered(uint32_t index) const;
+  // Whether it is certain that memory is as `request` was to leave it.
+  [[nodiscard]] bool written(rdma::WorkRequest& request);
+
   enum class Stage : uint8_t { kStart, kRead, kWritten, kChanged, kAnswered };
   // Bringing the missing pages of a slice: first those of the initiator.
   enum class Fill : uint8_t { kNone, kLocal, kRemote, kFilled };
 
+  // As execute(), for what needs the peer.
+  [[nodiscard]] Progress attempt(rdma::WorkRequest& request);
+  [[nodiscard]] Progress wait_for_receive(rdma::WorkRequest& request);
+  [[nodiscard]] Progress wait_for_link();
+  void stop_waiting();
   [[nodiscard]] rdma::Outcome prepare(rdma::WorkRequest& request, rdma::Plan* plan);
   [[nodiscard]] bool perform(const rdma::WorkRequest& request, const rdma::Plan& plan);
   // Runs `touch`, which returns false if memory cannot be mapped. False: that, or a page is missing
@@ -40,15 +57,15 @@ class ConnectedPath final : public Path {
   template <class F>
   [[nodiscard]] bool try_in_place(F touch);
   // What follows when it was false.
-  [[nodiscard]] Progress not_in_place(const rdma::WorkRequest& request, const rdma::Plan& plan);
-  [[nodiscard]] Progress fill(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress not_in_place(rdma::WorkRequest& request, const rdma::Plan& plan);
+  [[nodiscard]] Progress fill(rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] bool bring(const rdma::PieceList& pieces, rdma::Process& process, Fill then);
   [[nodiscard]] rdma::Buffer make_buffer(uint64_t length);
   [[nodiscard]] Progress refuse(rdma::Outcome outcome, const rdma::Plan& plan,
-                                const rdma::WorkRequest& request);
+                                rdma::WorkRequest& request);
   [[nodiscard]] Progress step_reached(rdma::WorkRequest& request, const rdma::Plan& plan);
   [[nodiscard]] Progress step_atomic(rdma::WorkRequest& request, const rdma::Plan& plan);
-  [[nodiscard]] Progress answer(const rdma::WorkRequest& request);
+  [[nodiscard]] Progress answer(rdma::WorkRequest& request);
   [[nodiscard]] Progress go_on(const rdma::WorkRequest& request, const rdma::Plan& plan,
                                uint64_t length);
   [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan,
@@ -63,8 +80,8 @@ class ConnectedPath final : public Path {
   void submit(rdma::Reach::Job job, rdma::Process& process);
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
-  rdma::Qp& qp_;
-  SendQueue& queue_;
+  Waiting waiting_;
+  KeyChange key_change_;
   // Set by prepare(), good until execute() returns: the responder's SRQ, if it has one (of XRC, the
   // one that the request names), and in whose memory the request acts.
   rdma::Srq* srq_ = nullptr;

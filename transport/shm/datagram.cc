@@ -9,7 +9,7 @@ namespace vrdma::transport {
 using verbs::kGrhBytes;
 using verbs::WcStatus;
 
-bool DatagramPath::admit(const rdma::WorkRequest& request) {
+bool DatagramSender::admit(const rdma::WorkRequest& request) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   const rdma::Device& device = *qp_.context->device;
   if (!verbs::is_send(opcode) || opcode == verbs::Opcode::kSendWithInvalidate ||
@@ -19,7 +19,7 @@ bool DatagramPath::admit(const rdma::WorkRequest& request) {
   return true;
 }
 
-uint64_t DatagramPath::max_length() const { return qp_.context->device->roce_mtu(); }
+uint64_t DatagramSender::max_length() const { return qp_.context->device->roce_mtu(); }
 
 namespace {
 verbs::Gid destination_of(const rdma::WorkRequest& request) {
@@ -30,14 +30,16 @@ verbs::Gid destination_of(const rdma::WorkRequest& request) {
 }  // namespace
 
 // Others may have sent there since. To a group it is not sent again: some have it.
-bool DatagramPath::delivered(const rdma::WorkRequest& request, uint32_t index) const {
+std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
   const verbs::Gid destination = destination_of(request);
-  if (destination.is_multicast()) return true;
-  const rdma::Qp* target = qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
-  return target == nullptr || target->inbox_taken_over != index;
+  const rdma::Qp* target = destination.is_multicast()
+                               ? nullptr
+                               : qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
+  if (target != nullptr && target->inbox_taken_over == receive) return {};
+  return WcStatus::kSuccess;
 }
 
-Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& message) {
+Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& message) {
   rdma::Fabric& fabric = *qp_.context->device->fabric;
   NetworkHeader header;
   header.source = source_;
@@ -56,7 +58,7 @@ Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
     if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
     } else {
-      queue_.mark(ipc::Mark::kBegun, target->inbox_head);
+      ring_.mark(ipc::Mark::kBegun, target->inbox_head);
       (void)deliver(*target, request, header, message);
     }
     return done(WcStatus::kSuccess, 0, length);
@@ -65,7 +67,7 @@ Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
   uint64_t moved = served_ == 0 ? length : 0;
   uint64_t cost = 0;
   const auto* members = fabric.members(destination);
-  if (members != nullptr) queue_.mark(ipc::Mark::kBegun);
+  if (members != nullptr) ring_.mark(ipc::Mark::kBegun);
   while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {
     rdma::Qp* const member = (*members)[served_++];
     if (member == &qp_) continue;
@@ -79,8 +81,8 @@ Progress DatagramPath::send(const rdma::WorkRequest& request, const Message& mes
   return progress;
 }
 
-bool DatagramPath::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
-                           const NetworkHeader& header, const Message& message) {
+bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
+                             const NetworkHeader& header, const Message& message) {
   // The high bit of the Q_Key in a request stands for that of the sending queue pair (IBTA 10.2.5).
   const uint32_t qkey =
       (request.wqe.ud.qkey >> 31) != 0 ? qp_.attributes.qkey : request.wqe.ud.qkey;

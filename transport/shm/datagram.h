@@ -1,4 +1,4 @@
-// The path of an unreliable datagram queue pair: to one vdevice of the fabric, or to a multicast
+// The sender of an unreliable datagram queue pair: to one vdevice of the fabric, or to a multicast
 // group's members. What nobody takes is lost and counted; the sender does not learn.
 //
 // The sender pays for each copy. A large group is served over several turns: members that leave or
@@ -11,13 +11,14 @@
 
 namespace vrdma::transport {
 
-class DatagramPath final : public MessagePath {
+class DatagramSender final : public MessageSender {
  public:
-  DatagramPath(rdma::Qp& qp, SendQueue& queue) : MessagePath(qp, queue, verbs::kGrhBytes) {}
-  ~DatagramPath() override { abandon(); }
-  [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const override;
+  DatagramSender(rdma::Qp& qp, Lane& lane) : MessageSender(qp, lane, verbs::kGrhBytes) {}
+  ~DatagramSender() override { abandon(); }
 
  private:
+  [[nodiscard]] std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
+                                                           uint32_t receive) override;
   [[nodiscard]] bool admit(const rdma::WorkRequest& request) override;
   [[nodiscard]] uint64_t max_length() const override;
   [[nodiscard]] Progress send(const rdma::WorkRequest& request, const Message& message) override;

@@ -9,7 +9,6 @@
 
 #include "core/ipc/messages.h"
 #include "core/rdma/device.h"
-#include "transport/send_queue.h"
 #include "vrdmad/broker/shown.h"
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/worker/vdevice.h"
@@ -136,7 +135,7 @@ class SessionObjects {
   // session_raw.cc
   [[nodiscard]] bool may_have_raw_packets() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(Fds proof);
-  int give_gsi(rdma::Qp& qp, transport::SendQueue& sender);
+  int give_gsi(rdma::Qp& qp);
   int create_flow(const ipc::CreateFlowRequest& request, Answer* answer);
   int destroy_flow(uint32_t handle);
   // session_xrc.cc

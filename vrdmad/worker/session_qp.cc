@@ -121,23 +121,21 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   qp->receives = {&qp->block->rq_head, context.arena->bytes() + at + rq, qp->rq_depth,
                   qp->max_recv_sge};
 
-  auto sender = std::make_unique<transport::SendQueue>(*qp, vdevice_->lane);
   if (type == QpType::kRawPacket) {
     auto port = std::make_unique<transport::PacketPort>(
         *qp, loop(), std::move(packets), context.device->ifindex,
         [account = vdevice_->intake](base::Fd socket) {
           if (account->intake() != nullptr) account->intake()->close(account, std::move(socket));
         });
-    sender->set_path(std::make_unique<transport::PacketPath>(*qp, *sender, *port));
+    qp->sender = std::make_unique<transport::PacketSender>(*qp, vdevice_->lane, *port);
     qp->frames = std::move(port);
   } else if (type == QpType::kGsi) {
-    if (const int error = give_gsi(*qp, *sender); error != 0) return error;
+    if (const int error = give_gsi(*qp); error != 0) return error;
   } else if (type == QpType::kUd) {
-    sender->set_path(std::make_unique<transport::DatagramPath>(*qp, *sender));
+    qp->sender = std::make_unique<transport::DatagramSender>(*qp, vdevice_->lane);
   } else {
-    sender->set_path(std::make_unique<transport::ConnectedPath>(*qp, *sender));
+    qp->sender = std::make_unique<transport::ConnectedSender>(*qp, vdevice_->lane);
   }
-  qp->sender = std::move(sender);
   ++pd->users;
   ++send_cq->users;
   ++recv_cq->users;

@@ -68,13 +68,13 @@ base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
 }
 
 // A vdevice has one, and one program at a time has that.
-int SessionObjects::give_gsi(rdma::Qp& qp, transport::SendQueue& sender) {
+int SessionObjects::give_gsi(rdma::Qp& qp) {
   if (vdevice_->gsi == nullptr) return EOPNOTSUPP;  // as raw packets
   auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
     if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
   });
   if (desk == nullptr) return EBUSY;
-  sender.set_path(std::make_unique<transport::MadPath>(qp, sender, std::move(desk)));
+  qp.sender = std::make_unique<transport::MadSender>(qp, vdevice_->lane, std::move(desk));
   qp.qpn = wire::kGsiQpn;
   return 0;
 }

@@ -1,4 +1,4 @@
-// Executing by ourselves on a direct link, and who executes when (see transport/send_queue.h for
+// Executing by ourselves on a direct link, and who executes when (see transport/send_ring.h for
 // the token's states). All of it under Qp::send_mutex.
 //
 // execute() does only what succeeds at once. Everything else (no receive, memory to be reached,
@@ -181,8 +181,8 @@ void hand_over(Qp& qp) {
 
 namespace {
 
-// What a dead worker had done of the first request of the ring, as SendQueue::settle() decides it:
-// what is done is retired, not repeated. False: it may have been done, or not.
+// What a dead worker had done of the first request of the ring, as SerialSender::settle() decides
+// it: what is done is retired, not repeated. False: it may have been done, or not.
 bool settle(Qp& qp) {
   if (ring_is_empty(qp)) return true;
   const uint32_t first = qp.block->sq_tail.load(std::memory_order_relaxed);

@@ -140,7 +140,7 @@ void publish(Qp& qp) {
     pump(qp);
     return;
   }
-  // Pairs with SendQueue::let_go: it sees the work, or we see that the token is free.
+  // Pairs with SendRing::let_go: it sees the work, or we see that the token is free.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint32_t free = static_cast<uint32_t>(ipc::Token::kFree);
   if (qp.block->token.load(std::memory_order_relaxed) != free) return;
@@ -274,7 +274,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     ++qp.rq_head;
   }
   qp.block->rq_head.store(qp.rq_head, std::memory_order_release);
-  // Pairs with SendQueue::wait_for_receive: it sees the receive, or we see that it waits.
+  // Pairs with Waiting::for_receive: it sees the receive, or we see that it waits.
   base::AsymmetricFence::light(qp.context->cheap_fence);
   if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
   if (state == verbs::QpState::kErr) qp.recv_cq()->notify(qp, true);

@@ -44,8 +44,7 @@ struct Packets : Rig {
     world.make_sender = [&](rdma::Qp& qp) {
       auto port =
           std::make_unique<PacketPort>(qp, *world.loop, base::Fd(ends[1]), 1, [](base::Fd) {});
-      auto queue = std::make_unique<SendQueue>(qp, a_lane);
-      queue->set_path(std::make_unique<PacketPath>(qp, *queue, *port));
+      auto queue = std::make_unique<PacketSender>(qp, a_lane, *port);
       qp.frames = std::move(port);
       return queue;
     };

@@ -8,7 +8,6 @@
 
 #include "tests/unit/core/rdma/world.h"
 #include "transport/runner.h"
-#include "transport/send_queue.h"
 #include "transport/shm/connected.h"
 #include "transport/shm/datagram.h"
 
@@ -21,13 +20,10 @@ constexpr uint32_t kAllAccess =
 
 struct Rig : testing::Test {
   explicit Rig(const std::string& b_tenant = "blue") : world(b_tenant) {
-    world.make_sender = [this](rdma::Qp& qp) {
-      auto queue = std::make_unique<SendQueue>(qp, qp.context == &a.context ? a_lane : b_lane);
-      if (qp.type == verbs::QpType::kUd)
-        queue->set_path(std::make_unique<DatagramPath>(qp, *queue));
-      else
-        queue->set_path(std::make_unique<ConnectedPath>(qp, *queue));
-      return queue;
+    world.make_sender = [this](rdma::Qp& qp) -> std::unique_ptr<rdma::Sender> {
+      Lane& lane = qp.context == &a.context ? a_lane : b_lane;
+      if (qp.type == verbs::QpType::kUd) return std::make_unique<DatagramSender>(qp, lane);
+      return std::make_unique<ConnectedSender>(qp, lane);
     };
     a_key = a.register_all(kAllAccess);
     b_key = b.register_all(kAllAccess);

@@ -1,4 +1,4 @@
-#include "transport/send_queue.h"
+#include "transport/serial_sender.h"
 
 #include <random>
 
@@ -27,7 +27,7 @@ struct SendQueues : Rig {
     return a.post_send(*pair.a, wqe, {{kBase, length, a_key}});
   }
   bool post_receive(uint64_t id = 0) { return b.post_receive(*pair.b, id, {{kBase, 4096, b_key}}); }
-  SendQueue& queue() { return static_cast<SendQueue&>(*pair.a->sender); }
+  SerialSender& queue() { return static_cast<SerialSender&>(*pair.a->sender); }
 };
 
 TEST_F(SendQueues, ExecuteInOrderAndLetGo) {

@@ -1,0 +1,121 @@
+#include "transport/send_ring.h"
+
+#include <cstring>
+
+namespace vrdma::transport {
+
+using ipc::Token;
+using verbs::WcStatus;
+
+namespace {
+
+uint32_t value(Token token) { return static_cast<uint32_t>(token); }
+
+// What a request that succeeded moved, one way or the other.
+uint64_t bytes_of(const rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  if ((request.wqe.flags & ipc::kInline) != 0) return request.wqe.inline_length;
+  if (opcode == verbs::Opcode::kAtomicWrite) return sizeof(uint64_t);
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < request.wqe.num_sge; ++i) bytes += request.sges[i].length;
+  return bytes;
+}
+
+}  // namespace
+
+bool SendRing::ours() {
+  uint32_t token = qp_.block->token.load(std::memory_order_acquire);
+  if (!ipc::is_workers(token)) return false;
+  const uint32_t mine = qp_.context->epoch;
+  if (token == ipc::token_word(ipc::token_in(token), mine)) return true;
+  // A dead daemon's, or given by a program that has not heard of us yet.
+  return qp_.block->token.compare_exchange_strong(token, ipc::token_word(Token::kWorker, mine));
+}
+
+SendRing::Fetched SendRing::fetch(rdma::WorkRequest* request) {
+  if (in_hand_ == 0) {
+    // By CAS: the program may take its question back at this very moment.
+    uint32_t asked = ipc::token_word(Token::kAsked, qp_.context->epoch);
+    if (qp_.runs_direct() && qp_.block->token.compare_exchange_strong(asked, value(Token::kClient)))
+      return Fetched::kGiven;
+    tail_ = qp_.block->sq_tail.load(std::memory_order_acquire);
+  }
+  const uint32_t queued = qp_.block->sq_head.load(std::memory_order_acquire) - tail_;
+  if (queued == in_hand_) return Fetched::kNothing;
+  const uint32_t slot = (tail_ + in_hand_) & (qp_.sq_depth - 1);
+  const uint8_t* from = qp_.sq + uint64_t{slot} * qp_.send_stride;
+  std::memcpy(&request->wqe, from, sizeof request->wqe);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  const auto& wqe = request->wqe;
+  const bool is_inline = (wqe.flags & ipc::kInline) != 0;
+  if (queued > qp_.sq_depth || queued < in_hand_ || wqe.opcode >= verbs::kOpcodeCount ||
+      wqe.num_sge > qp_.max_send_sge || (is_inline && wqe.inline_length > qp_.max_inline)) {
+    ++qp_.context->device->fabric->counters.rings_corrupt;
+    if (qp_.context->on_corrupt) qp_.context->on_corrupt();
+    return Fetched::kCorrupt;
+  }
+  const size_t length = is_inline ? wqe.inline_length : wqe.num_sge * sizeof(verbs::Sge);
+  std::memcpy(request->inline_data, from + sizeof wqe, length);
+  ++in_hand_;
+  return Fetched::kRequest;
+}
+
+void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint32_t byte_len) {
+  --in_hand_;
+  block(false);
+  rdma::Device& device = *qp_.context->device;
+  if (device.pace != nullptr) device.pace->spend(0, 1);
+  qp_.results[tail_ & (qp_.sq_depth - 1)] = {static_cast<uint32_t>(status), byte_len};
+  ++tail_;
+  qp_.block->sq_tail.store(tail_, std::memory_order_release);
+  const bool failed = status != WcStatus::kSuccess;
+  if (failed)
+    device.traffic.count_failed(status);
+  else
+    device.traffic.count(qp_.type, bytes_of(request));
+  if (failed || (request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);
+  if (!failed) {
+    if (in_hand_ == 0) qp_.note_drained();
+    return;
+  }
+  if (verbs::is_reliable(qp_.type)) {
+    qp_.fail();
+  } else {
+    qp_.set_state(verbs::QpState::kSqe);  // IBTA 10.3.1.7
+    if (qp_.sender) qp_.sender->link_changed();
+    qp_.send_cq->notify(qp_.qpn, true);
+  }
+}
+
+bool SendRing::let_go() {
+  auto& token = qp_.block->token;
+  token.store(value(Token::kFree), std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!qp_.can_send()) return false;
+  if (qp_.block->sq_head.load(std::memory_order_relaxed) ==
+      qp_.block->sq_tail.load(std::memory_order_relaxed))
+    return false;
+  uint32_t free = value(Token::kFree);
+  return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch));
+}
+
+void SendRing::block(bool blocked) {
+  const uint32_t word = blocked ? 1 : 0;
+  if (qp_.block->blocked.load(std::memory_order_relaxed) != word)
+    qp_.block->blocked.store(word, std::memory_order_relaxed);
+}
+
+void SendRing::mark(ipc::Mark mark, uint32_t receive) {
+  qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
+  qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
+}
+
+SendRing::Interrupted SendRing::interrupted() const {
+  const uint32_t word = qp_.block->mark.load(std::memory_order_acquire);
+  for (const auto mark : {ipc::Mark::kBegun, ipc::Mark::kDone})
+    if (word == ipc::mark_word(mark, tail_))
+      return {mark, qp_.block->mark_receive.load(std::memory_order_relaxed)};
+  return {ipc::Mark::kNone, 0};
+}
+
+}  // namespace vrdma::transport
