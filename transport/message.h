@@ -1,5 +1,5 @@
 // What the senders of queue pairs without a peer share: a message is first brought together, then
-// given away whole, and it is received whole or not at all.
+// given away whole.
 #pragma once
 
 #include <memory>
@@ -39,11 +39,5 @@ class MessageSender : public SerialSender {
   bool failed_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
-
-// Puts `message` into the next receive of `target`, which then completes with `entry`, its slot
-// filled in. False: there is no receive, or none that it fits into; it is lost. `payer` pays for
-// what `target`'s reach does; nullptr: `target`'s vdevice.
-[[nodiscard]] bool receive_message(rdma::Qp& target, const Message& message, ipc::RecvEntry entry,
-                                   std::shared_ptr<base::CpuMeter> payer = nullptr);
 
 }  // namespace vrdma::transport

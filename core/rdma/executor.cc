@@ -88,7 +88,6 @@ Outcome remote(const WorkRequest& request, const Responder& responder, uint32_t 
 }
 
 Outcome prepare_atomic(const WorkRequest& request, const Responder& responder, Plan* plan) {
-  if (plan->length != 8) return Outcome::kLocalLength;
   if ((responder.access & verbs::kRemoteAtomic) == 0) return Outcome::kRemoteInvalid;
   if (request.wqe.rdma.remote_addr % 8 != 0) return Outcome::kRemoteInvalid;
   const PieceList& operand = plan->source;
@@ -152,12 +151,10 @@ Outcome scatter(const Receive& receive, const Memory& memory, uint32_t pd, uint6
   return length == 0 ? Outcome::kDone : Outcome::kReceiveTooSmall;
 }
 
-Outcome prepare(WorkRequest& request, const Requester& requester, Responder& responder,
-                Plan* plan) {
+Outcome prepare_requester(WorkRequest& request, const Requester& requester, Plan* plan) {
   const auto& wqe = request.wqe;
   plan->opcode = static_cast<Opcode>(wqe.opcode);
   plan->reached = false;
-  plan->receives = consumes_receive(plan->opcode);
   const bool to_local = plan->opcode == Opcode::kRdmaRead || is_atomic(plan->opcode);
   PieceList& local = to_local ? plan->target : plan->source;
 
@@ -178,6 +175,11 @@ Outcome prepare(WorkRequest& request, const Requester& requester, Responder& res
     if (found != Outcome::kDone) return found;
   }
   if (plan->length > verbs::kMaxMessage) return Outcome::kLocalLength;
+  return !is_atomic(plan->opcode) || plan->length == 8 ? Outcome::kDone : Outcome::kLocalLength;
+}
+
+Outcome prepare_responder(const WorkRequest& request, Responder& responder, Plan* plan) {
+  plan->receives = consumes_receive(plan->opcode);
   if (is_atomic(plan->opcode)) return prepare_atomic(request, responder, plan);
 
   if (plan->opcode == Opcode::kRdmaRead) {
@@ -192,7 +194,7 @@ Outcome prepare(WorkRequest& request, const Requester& requester, Responder& res
     if (found != Outcome::kDone) return found;
     // Stored at once, as copy_ordered does with what is aligned.
     if (plan->opcode == Opcode::kAtomicWrite &&
-        (wqe.rdma.remote_addr % 8 != 0 || plan->target.pieces[0].addr % 8 != 0))
+        (request.wqe.rdma.remote_addr % 8 != 0 || plan->target.pieces[0].addr % 8 != 0))
       return Outcome::kRemoteInvalid;
   }
   if (!plan->receives) return Outcome::kDone;

@@ -139,8 +139,19 @@ struct Plan {  // good only when prepare() has said kDone
   // Atomics: the operand is `source`, the old value goes to `target`.
 };
 
-[[nodiscard]] Outcome prepare(WorkRequest& request, const Requester& requester,
-                              Responder& responder, Plan* plan);
+// The requester's half: its memory, and how long the message is.
+[[nodiscard]] Outcome prepare_requester(WorkRequest& request, const Requester& requester,
+                                        Plan* plan);
+// The responder's half, of a plan whose opcode and length are known: the memory that the request
+// names, and the receive that it completes. It needs nothing of the requester's memory, and may be
+// repeated.
+[[nodiscard]] Outcome prepare_responder(const WorkRequest& request, Responder& responder,
+                                        Plan* plan);
+[[nodiscard]] inline Outcome prepare(WorkRequest& request, const Requester& requester,
+                                     Responder& responder, Plan* plan) {
+  const Outcome local = prepare_requester(request, requester, plan);
+  return local == Outcome::kDone ? prepare_responder(request, responder, plan) : local;
+}
 
 // Requires !plan.reached. False if memory could not be mapped: nothing was delivered, and the
 // request may be tried in another way.

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "transport/receiver.h"
+
 namespace vrdma::transport {
 
 using verbs::WcStatus;

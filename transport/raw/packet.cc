@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "transport/receiver.h"
+
 namespace vrdma::transport {
 
 using verbs::WcStatus;

@@ -21,8 +21,7 @@ constexpr uint64_t kReachedSlice = 1u << 18;  // bytes of one job
 }  // namespace
 
 void ConnectedSender::abandon() {
-  if (claimed_from_ != nullptr) claimed_from_->give_back(receive_.slot);
-  claimed_from_ = nullptr;
+  receiver_.abandon();
   done_ = 0;
   stage_ = Stage::kStart;
   fill_ = Fill::kNone;
@@ -83,33 +82,8 @@ bool ConnectedSender::delivered(uint32_t index) const {
 }
 
 Outcome ConnectedSender::prepare(rdma::WorkRequest& request, Plan* plan) {
-  rdma::Qp& peer = *qp_.link.out;
-  const bool xrc = peer.domain != nullptr;
-  srq_ = xrc ? peer.domain->find(request.wqe.srqn) : peer.srq;
-  if (xrc && srq_ == nullptr) return Outcome::kRemoteInvalid;
-  home_ = xrc ? srq_->context : peer.context;
-  const rdma::Requester requester{qp_.memory(), qp_.pd->handle};
-  rdma::Responder responder;
-  responder.memory = home_->memory();
-  responder.pd = xrc ? srq_->pd->handle : peer.pd->handle;
-  responder.qpn = peer.qpn;
-  responder.access = peer.block->access.load(std::memory_order_relaxed);
-  responder.receive_pd = srq_ != nullptr ? srq_->pd->handle : peer.pd->handle;
-  responder.receives = peer.receives;
-  responder.next_receive = peer.completed_receives();
-  if (srq_ != nullptr && verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode))) {
-    if (claimed_from_ == nullptr) {
-      const Outcome outcome = srq_->claim(&receive_, xrc ? nullptr : &peer);
-      if (outcome != Outcome::kDone) return outcome;
-      claimed_from_ = srq_;
-    }
-    responder.claimed = &receive_;
-  }
-  const Outcome outcome = rdma::prepare(request, requester, responder, plan);
-  if (outcome == Outcome::kDone && plan->opcode == verbs::Opcode::kSendWithInvalidate &&
-      rdma::invalidatable(peer, request.wqe.imm) == nullptr)
-    return Outcome::kRemoteAccess;
-  return outcome;
+  const Outcome local = rdma::prepare_requester(request, {qp_.memory(), qp_.pd->handle}, plan);
+  return local == Outcome::kDone ? receiver_.prepare(*qp_.link.out, request, plan) : local;
 }
 
 Progress ConnectedSender::execute(rdma::WorkRequest& request) {
@@ -129,8 +103,9 @@ Progress ConnectedSender::wait_for_receive(rdma::WorkRequest& request) {
   // On an unreliable connection the message is lost, and its sender does not learn.
   if (!verbs::is_reliable(qp_.type)) return done(WcStatus::kSuccess);
   rdma::Qp& responder = *qp_.link.out;
-  switch (waiting_.for_receive(srq_ != nullptr ? srq_->waiters : responder.waiters,
-                               srq_ != nullptr ? srq_->block->waiter : responder.block->rq_waiter,
+  rdma::Srq* const srq = receiver_.srq();
+  switch (waiting_.for_receive(srq != nullptr ? srq->waiters : responder.waiters,
+                               srq != nullptr ? srq->block->waiter : responder.block->rq_waiter,
                                responder.attributes.min_rnr_timer)) {
     case Waiting::Verdict::kLook:
       ring_.block(true);
@@ -205,7 +180,7 @@ Progress ConnectedSender::fill(rdma::WorkRequest& request, const Plan& plan) {
     return {Progress::Kind::kPending};
   if (fill_ == Fill::kLocal) {
     if (failed_) return refuse(Outcome::kLocalProtection, plan, request);
-    if (!bring(rdma::slice(remote, done_, length), *home_->process, Fill::kRemote))
+    if (!bring(rdma::slice(remote, done_, length), *receiver_.home().process, Fill::kRemote))
       return {Progress::Kind::kPending};
   }
   if (fill_ == Fill::kFilled || failed_) return refuse(at_remote, plan, request);
@@ -245,7 +220,10 @@ bool ConnectedSender::bring(const rdma::PieceList& pieces, rdma::Process& proces
   if (!job.parts.empty() && (job.buffer = make_buffer(length)) == nullptr) return false;
   fill_ = then;
   if (job.parts.empty()) return true;
-  submit(std::move(job), process);
+  ++jobs_;
+  job.payer = qp_.context->device->meter;
+  job.done = job_done();
+  process.reach()->submit(std::move(job));
   return false;
 }
 
@@ -363,7 +341,7 @@ uint64_t ConnectedSender::slice_length(const Plan& plan) const {
 Progress ConnectedSender::step_reached(rdma::WorkRequest& request, const Plan& plan) {
   const bool to_local = plan.opcode == verbs::Opcode::kRdmaRead;
   rdma::Process& local = *qp_.context->process;
-  rdma::Process& remote = *home_->process;
+  rdma::Process& remote = *receiver_.home().process;
   const uint64_t length = slice_length(plan);
   const bool ends = plan.opcode == verbs::Opcode::kRdmaWrite && done_ + length == plan.length;
   if (stage_ == Stage::kStart) {
@@ -400,7 +378,7 @@ Outcome ConnectedSender::failure(const Plan& plan) const {
 // anything is begun: its page may be long in coming, and what hangs there can still be taken back.
 Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& plan) {
   const rdma::Piece& operand = plan.source.pieces[0];
-  rdma::Process& responder = *home_->process;
+  rdma::Process& responder = *receiver_.home().process;
   if (stage_ == Stage::kStart) {
     if (!operand.reached && !try_in_place([&] { return touched(operand) != nullptr; }))
       return not_in_place(request, plan);
@@ -413,18 +391,13 @@ Progress ConnectedSender::step_atomic(rdma::WorkRequest& request, const Plan& pl
   if (failed_) return refuse(Outcome::kRemoteAccess, plan, request);
   ring_.mark(ipc::Mark::kBegun);
   stage_ = Stage::kChanged;
-  if (!operand.reached) {
-    uint64_t old = 0;
-    failed_ = !try_in_place([&] { return rdma::change_operand(request, operand, &old); });
-    std::memcpy(buffer_->data(), &old, sizeof old);
-    return answer(request);
-  }
-  rdma::Reach::Job job;
-  job.parts.push_back(rdma::part_of(operand, 0, responder));
-  job.buffer = buffer_;
-  job.change = [request](uint64_t old) { return rdma::changed(request, old); };
-  submit(std::move(job), responder);
-  return {Progress::Kind::kPending};
+  ++jobs_;
+  bool ok = false;
+  if (!receiver_.change(request, operand, buffer_, qp_.context->device->meter, job_done(), &ok))
+    return {Progress::Kind::kPending};
+  --jobs_;
+  failed_ = !ok;
+  return answer(request);
 }
 
 // Brings the operand's old value.
@@ -448,115 +421,56 @@ Progress ConnectedSender::answer(rdma::WorkRequest& request) {
 
 bool ConnectedSender::move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
                            const rdma::Buffer& buffer) {
-  rdma::Reach::Job job;
-  job.write = write;
-  job.buffer = buffer;
-  uint64_t offset = 0;
-  for (uint32_t i = 0; i < pieces.count; ++i) {
-    const rdma::Piece& piece = pieces.pieces[i];
-    uint8_t* const bytes = buffer->data() + offset;
-    if (piece.reached || !try_in_place([&] {
-          return write ? rdma::write_piece(bytes, piece) : rdma::read_piece(piece, bytes);
-        }))
-      job.parts.push_back(rdma::part_of(piece, offset, process));
-    offset += piece.length;
-  }
-  if (job.parts.empty()) return true;
-  submit(std::move(job), process);
-  return false;
+  ++jobs_;
+  const bool moved =
+      transport::move(pieces, process, write, buffer, 0, qp_.context->device->meter, job_done());
+  if (moved) --jobs_;
+  return moved;
 }
 
-void ConnectedSender::submit(rdma::Reach::Job job, rdma::Process& process) {
-  ++jobs_;
-  job.payer = qp_.context->device->meter;
-  job.done = [this, alive = std::weak_ptr(alive_)](bool ok) {
+std::function<void(bool)> ConnectedSender::job_done() {
+  return [this, alive = std::weak_ptr(alive_)](bool ok) {
     if (alive.expired()) return;
     --jobs_;
     failed_ |= !ok;
     resume();
   };
-  process.reach()->submit(std::move(job));
-}
-
-void ConnectedSender::complete_receive(const rdma::WorkRequest& request, const Plan& plan,
-                                       WcStatus status) {
-  rdma::Qp& peer = *qp_.link.out;
-  ipc::RecvEntry entry = rdma::receive_entry(request, plan, status);
-  if (peer.domain == nullptr && status == WcStatus::kSuccess)
-    ring_.mark(ipc::Mark::kBegun, peer.completed_receives());
-  if (peer.domain != nullptr) {
-    entry.qpn = peer.qpn;
-    srq_->deliver(entry);
-  } else {
-    peer.deliver(entry);
-  }
-  if (claimed_from_ != nullptr) claimed_from_->completed(receive_.slot);
-  claimed_from_ = nullptr;
 }
 
 Progress ConnectedSender::finish(const rdma::WorkRequest& request, const Plan& plan,
                                  uint64_t moved) {
-  // Nobody but us could use the window, and we are not.
-  if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
-    rdma::unbind_window(*qp_.link.out->context,
-                        *rdma::invalidatable(*qp_.link.out, request.wqe.imm));
-  if (plan.receives) complete_receive(request, plan, WcStatus::kSuccess);
+  // An XRC domain is not taken over.
+  const rdma::Qp& peer = *qp_.link.out;
+  if (plan.receives && peer.domain == nullptr)
+    ring_.mark(ipc::Mark::kBegun, peer.completed_receives());
+  receiver_.complete(request, plan);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   return done(WcStatus::kSuccess, answers ? plan.length : 0, moved);
 }
 
-// A queue pair connected to itself goes to ERR when its request has been completed.
-void ConnectedSender::fail_responder() {
-  if (qp_.link.out != &qp_) qp_.link.out->fail();
-}
-
-// What goes wrong at the responder moves the responder to ERR, as its NAK would (IBTA 9.9.3). An
-// unreliable connection drops the message instead, and its sender does not learn.
 Progress ConnectedSender::refuse(Outcome outcome, const Plan& plan, rdma::WorkRequest& request) {
   if (outcome == Outcome::kNoReceive) return wait_for_receive(request);
-  rdma::Qp& peer = *qp_.link.out;
-  const bool local = outcome == Outcome::kLocalLength || outcome == Outcome::kLocalProtection;
   if (outcome == Outcome::kPeerBroken) {
     // On a direct link the number of the next receive is what the initiator's outbox says.
     const bool own =
         qp_.link.out_direct && !ipc::is_sound(*qp_.link.outbox->ring, qp_.link.outbox->depth);
-    rdma::Context& guilty = own ? *qp_.context : *home_;
+    rdma::Context& guilty = own ? *qp_.context : receiver_.home();
     ++guilty.device->fabric->counters.rings_corrupt;
     abandon();
     if (guilty.on_corrupt) guilty.on_corrupt();
     return wait_for_link();
   }
-  const bool receive_failed =
-      outcome == Outcome::kReceiveTooSmall || outcome == Outcome::kReceiveProtection;
-  if (!local && !verbs::is_reliable(qp_.type)) {
-    abandon();
-    return done(WcStatus::kSuccess);
-  }
-  if (receive_failed)
-    complete_receive(request, plan,
-                     outcome == Outcome::kReceiveTooSmall ? WcStatus::kLocalLengthError
-                                                          : WcStatus::kLocalProtectionError);
+  WcStatus status = WcStatus::kSuccess;
+  if (outcome == Outcome::kLocalLength)
+    status = WcStatus::kLocalLengthError;
+  else if (outcome == Outcome::kLocalProtection)
+    status = WcStatus::kLocalProtectionError;
+  else if (verbs::is_reliable(
+               qp_.type))  // else the message is dropped, and its sender learns nothing
+    status = receiver_.refuse(outcome, request, plan);
   abandon();
-  switch (outcome) {
-    case Outcome::kLocalLength:
-      return done(WcStatus::kLocalLengthError);
-    case Outcome::kLocalProtection:
-      return done(WcStatus::kLocalProtectionError);
-    case Outcome::kRemoteAccess:
-      peer.raise(verbs::Event::kQpAccessError);
-      fail_responder();
-      return done(WcStatus::kRemoteAccessError);
-    case Outcome::kReceiveProtection:
-      fail_responder();
-      return done(WcStatus::kRemoteOperationError);
-    case Outcome::kRemoteInvalid:
-      peer.raise(verbs::Event::kQpRequestError);
-      [[fallthrough]];
-    default:
-      fail_responder();
-      return done(WcStatus::kRemoteInvalidRequest);
-  }
+  return done(status);
 }
 
 }  // namespace vrdma::transport

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "transport/key_change.h"
+#include "transport/receiver.h"
 #include "transport/serial_sender.h"
 #include "transport/shm/waiting.h"
 
@@ -71,24 +72,16 @@ class ConnectedSender final : public SerialSender {
   [[nodiscard]] Progress finish(const rdma::WorkRequest& request, const rdma::Plan& plan,
                                 uint64_t moved);
   [[nodiscard]] rdma::Outcome failure(const rdma::Plan& plan) const;
-  void fail_responder();
-  void complete_receive(const rdma::WorkRequest& request, const rdma::Plan& plan,
-                        verbs::WcStatus status);
   // Moves the slice between `buffer_` and memory; true if it is there at once.
   [[nodiscard]] bool move(const rdma::PieceList& pieces, rdma::Process& process, bool write,
                           const rdma::Buffer& buffer);
-  void submit(rdma::Reach::Job job, rdma::Process& process);
+  [[nodiscard]] std::function<void(bool ok)> job_done();
   [[nodiscard]] uint64_t slice_length(const rdma::Plan& plan) const;
 
   Waiting waiting_;
   KeyChange key_change_;
-  // Set by prepare(), good until execute() returns: the responder's SRQ, if it has one (of XRC, the
-  // one that the request names), and in whose memory the request acts.
-  rdma::Srq* srq_ = nullptr;
-  rdma::Context* home_ = nullptr;
-  rdma::Srq* claimed_from_ = nullptr;
-  rdma::Receive receive_;  // claimed from it
-  uint64_t done_ = 0;      // bytes of the message moved so far
+  Receiver receiver_;  // of the peer
+  uint64_t done_ = 0;  // bytes of the message moved so far
   Stage stage_ = Stage::kStart;
   Fill fill_ = Fill::kNone;  // of the slice in hand
   bool hole_ = false;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "transport/network_header.h"
+#include "transport/receiver.h"
 
 namespace vrdma::transport {
 

@@ -38,10 +38,11 @@ bool execute_shared(Qp& qp, rdma::WorkRequest& request, const rdma::Requester& r
   constexpr int kAttempts = 64;  // each failure is another initiator's success
   Direct& direct = *qp.direct;
   rdma::Candidate candidate;
+  if (rdma::prepare_requester(request, requester, plan) != rdma::Outcome::kDone) return false;
   for (int i = 0; i < kAttempts; ++i) {
     if (rdma::find_receive(direct.shared, &candidate) != rdma::Outcome::kDone) return false;
     direct.responder.claimed = &candidate.receive;
-    const auto prepared = rdma::prepare(request, requester, direct.responder, plan);
+    const auto prepared = rdma::prepare_responder(request, direct.responder, plan);
     direct.responder.claimed = nullptr;
     if (prepared != rdma::Outcome::kDone || plan->reached) return false;
     if (claim_receive(qp, candidate, *plan)) return rdma::perform(request, *plan);
