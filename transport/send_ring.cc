@@ -21,6 +21,24 @@ uint64_t bytes_of(const rdma::WorkRequest& request) {
   return bytes;
 }
 
+// Counts a request that succeeded. The receiver of a datagram counts it too.
+void count_traffic(const rdma::Qp& qp, const rdma::WorkRequest& request) {
+  rdma::TrafficCounters& traffic = qp.context->device->traffic;
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  const rdma::Traffic one{1, bytes_of(request)};
+  traffic.count(qp.type, one.bytes);
+  if (verbs::is_local(opcode)) return;
+  if (!verbs::is_connected(qp.type)) {
+    const bool multicast = qp.type == verbs::QpType::kUd && request.wqe.ud.dgid[0] == 0xff;
+    return traffic.port.send(one.bytes, multicast);
+  }
+  const bool answers = opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode);
+  const rdma::Qp* const out = qp.link.out;
+  rdma::PortTraffic* const peer =
+      out != nullptr && out->context != nullptr ? &out->context->device->traffic.port : nullptr;
+  rdma::PortTraffic::exchange(traffic.port, peer, one, answers ? one : rdma::Traffic());
+}
+
 }  // namespace
 
 bool SendRing::ours() {
@@ -72,7 +90,7 @@ void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint3
   if (failed)
     device.traffic.count_failed(status);
   else
-    device.traffic.count(qp_.type, bytes_of(request));
+    count_traffic(qp_, request);
   if (failed || (request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);
   if (!failed) {
     if (in_hand_ == 0) qp_.note_drained();

@@ -128,7 +128,9 @@ struct QpBlock {
   Word claiming;             // slot of the peer's SRQ that the owner claimed last, plus 1
   std::atomic<uint64_t> direct_requests;  // that the owner executed by itself, ever
   std::atomic<uint64_t> direct_bytes;     // that these moved; see core/rdma/traffic.h
-  alignas(64) Word rq_head;               // receives published (unused with an SRQ)
+  std::atomic<uint64_t> direct_reads;     // of these requests: READs and atomics
+  std::atomic<uint64_t> direct_read_bytes;
+  alignas(64) Word rq_head;  // receives published (unused with an SRQ)
   // Written by both, by compare-and-swap where they could meet.
   alignas(64) Word token;
   // Written by who holds the token.

@@ -134,7 +134,14 @@ void Qp::deliver(const ipc::RecvEntry& entry) {
 }
 
 void Qp::collect_direct() {
-  direct_count.collect(*block, DirectCount::Clock::now(), &context->device->traffic.direct);
+  const auto [all, reads] = direct_count.collect(*block, DirectCount::Clock::now());
+  TrafficCounters& traffic = context->device->traffic;
+  traffic.direct.requests += all.requests;
+  traffic.direct.bytes += all.bytes;
+  PortTraffic* const peer = link.out != nullptr && link.out->context != nullptr
+                                ? &link.out->context->device->traffic.port
+                                : nullptr;
+  PortTraffic::exchange(traffic.port, peer, all, reads);
 }
 
 void Qp::note_drained() {

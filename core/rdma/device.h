@@ -319,7 +319,8 @@ struct Qp {
   DirectCount direct_count;
   Charges charges;
 
-  // Adds what the program did by itself since the last time to the device's counters.
+  // Adds what the program did by itself since the last time to the device's counters, and to the
+  // port of the peer that it is linked to.
   void collect_direct();
   [[nodiscard]] verbs::QpState state() const {
     return static_cast<verbs::QpState>(attributes.state);

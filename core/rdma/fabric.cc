@@ -242,6 +242,7 @@ void Fabric::relink(Qp& qp) {
 
 void Fabric::cut_out(Qp& qp) {
   if (qp.link.out == nullptr) return;
+  if (qp.link.out_direct && qp.context != nullptr) qp.collect_direct();
   Qp* responder = std::exchange(qp.link.out, nullptr);
   responder->link.in = nullptr;
   responder->changed();

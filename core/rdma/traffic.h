@@ -23,6 +23,40 @@ struct Traffic {
   uint64_t bytes = 0;
 };
 
+// What crossed the port, as an adapter counts it: a request is a packet that carries its bytes, or
+// of a READ and an atomic, none, and then the answer is a packet that does.
+struct PortTraffic {
+  struct Way {
+    uint64_t packets = 0;
+    uint64_t bytes = 0;
+    uint64_t multicast = 0;  // of the packets
+  };
+  Way sent, received;
+
+  void send(uint64_t bytes, bool multicast = false) { add(sent, bytes, multicast); }
+  void receive(uint64_t bytes, bool multicast = false) { add(received, bytes, multicast); }
+  // `all` requests, of which `reads` bring their bytes to the requester: at that end, and at the
+  // other one, if that is known.
+  static void exchange(PortTraffic& requester, PortTraffic* responder, const Traffic& all,
+                       const Traffic& reads) {
+    const auto add = [&](Way& there, Way& back) {
+      there.packets += all.requests;
+      there.bytes += all.bytes - reads.bytes;
+      back.packets += reads.requests;
+      back.bytes += reads.bytes;
+    };
+    add(requester.sent, requester.received);
+    if (responder != nullptr) add(responder->received, responder->sent);
+  }
+
+ private:
+  static void add(Way& way, uint64_t bytes, bool multicast) {
+    ++way.packets;
+    way.bytes += bytes;
+    if (multicast) ++way.multicast;
+  }
+};
+
 struct TrafficCounters {
   static constexpr size_t kStatuses = 24;  // verbs::WcStatus and more
 
@@ -31,6 +65,7 @@ struct TrafficCounters {
   Traffic datagram;                          // UD
   Traffic packet;                            // raw packets
   std::array<uint64_t, kStatuses> failed{};  // by a worker, by status
+  PortTraffic port;
 
   // A request of a queue pair of `type` was carried out by the worker.
   void count(verbs::QpType type, uint64_t bytes) {
@@ -52,16 +87,25 @@ class DirectCount {
   void begin(const ipc::QpBlock& block, Clock::time_point now) {
     requests_ = block.direct_requests.load(std::memory_order_relaxed);
     bytes_ = block.direct_bytes.load(std::memory_order_relaxed);
+    reads_ = block.direct_reads.load(std::memory_order_relaxed);
+    read_bytes_ = block.direct_read_bytes.load(std::memory_order_relaxed);
     looked_ = now;
   }
-  // Adds to `total` what came since.
-  void collect(const ipc::QpBlock& block, Clock::time_point now, Traffic* total) {
+  struct Growth {
+    Traffic all, reads;  // the second of the first
+  };
+  // What came since.
+  Growth collect(const ipc::QpBlock& block, Clock::time_point now) {
     constexpr uint64_t kBytesPerNs = 1000;
     const auto ns = static_cast<uint64_t>(std::max<int64_t>((now - looked_).count(), 0));
     const uint64_t most_bytes = ns < UINT64_MAX / kBytesPerNs ? ns * kBytesPerNs : UINT64_MAX;
     looked_ = now;
-    total->requests += growth(block.direct_requests, &requests_, ns);
-    total->bytes += growth(block.direct_bytes, &bytes_, most_bytes);
+    Growth since;
+    since.all.requests = growth(block.direct_requests, &requests_, ns);
+    since.all.bytes = growth(block.direct_bytes, &bytes_, most_bytes);
+    since.reads.requests = growth(block.direct_reads, &reads_, since.all.requests);
+    since.reads.bytes = growth(block.direct_read_bytes, &read_bytes_, since.all.bytes);
+    return since;
   }
 
  private:
@@ -73,7 +117,7 @@ class DirectCount {
     return value > before ? std::min(value - before, most) : 0;
   }
 
-  uint64_t requests_ = 0, bytes_ = 0;
+  uint64_t requests_ = 0, bytes_ = 0, reads_ = 0, read_bytes_ = 0;
   Clock::time_point looked_{};
 };
 

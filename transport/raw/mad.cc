@@ -39,7 +39,9 @@ bool receive_mad(rdma::Qp& qp, const AddressedMad& mad) {
   entry.opcode = static_cast<uint8_t>(verbs::Opcode::kSend);
   entry.flags = ipc::kRecvGrh;
   entry.sl = mad.header.kind();
-  return receive_message(qp, message, entry);
+  if (!receive_message(qp, message, entry)) return false;
+  qp.context->device->traffic.port.receive(wire::kMadBytes);
+  return true;
 }
 
 }  // namespace vrdma::transport

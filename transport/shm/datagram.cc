@@ -97,7 +97,11 @@ bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
   const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
                         target.context->device->port_active &&
                         receive_message(target, message, entry, qp_.context->device->meter);
-  if (!received) ++qp_.context->device->fabric->counters.datagrams_dropped;
+  if (received)
+    target.context->device->traffic.port.receive(message->size() - kGrhBytes,
+                                                 header.destination.is_multicast());
+  else
+    ++qp_.context->device->fabric->counters.datagrams_dropped;
   return received;
 }
 

@@ -272,6 +272,7 @@ VdeviceUse Worker::use_of_all(uint64_t id) {
       for (auto at = qps.begin(next); at != qps.end(next); ++at) {
         rdma::Qp& qp = *at->second;
         qp.collect_direct();
+        if (qp.link.in != nullptr) qp.link.in->collect_direct();  // what came in by it
         ++of_qps.qps_by_state[static_cast<size_t>(qp.state())];
         if (qp.link.out != nullptr)
           ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);

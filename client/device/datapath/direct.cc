@@ -109,6 +109,7 @@ bool run_request(Qp& qp, rdma::WorkRequest& request) {
   }
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);
   put_result(qp, answers ? static_cast<uint32_t>(plan.length) : 0);
+  if (answers) count_direct_read(qp, plan.length);
   retire(qp, 1, plan.length, plan.receives, (request.wqe.flags & ipc::kSolicited) != 0,
          (request.wqe.flags & ipc::kSignaled) != 0);
   return true;

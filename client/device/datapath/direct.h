@@ -30,12 +30,17 @@ inline void put_result(Qp& qp, uint32_t byte_len) {
 }
 
 // Requests were carried out here: counted for whoever watches (core/rdma/traffic.h).
+inline void add_to(std::atomic<uint64_t>& count, uint64_t more) {
+  count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
 inline void count_direct(Qp& qp, uint64_t requests, uint64_t bytes) {
-  const auto add = [](std::atomic<uint64_t>& count, uint64_t more) {
-    count.store(count.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
-  };
-  add(qp.block->direct_requests, requests);
-  add(qp.block->direct_bytes, bytes);
+  add_to(qp.block->direct_requests, requests);
+  add_to(qp.block->direct_bytes, bytes);
+}
+// One of them brings its bytes here.
+inline void count_direct_read(Qp& qp, uint64_t bytes) {
+  add_to(qp.block->direct_reads, 1);
+  add_to(qp.block->direct_read_bytes, bytes);
 }
 
 // The first `requests` of the ring were carried out here and their results are written: the peer
