@@ -136,9 +136,10 @@ base::Result<void> Client::delete_vdev(const std::string& vdev) {
   return {};
 }
 
-base::Result<v1::Vdev> Client::get_vdev(const std::string& vdev) {
+base::Result<v1::Vdev> Client::get_vdev(const std::string& vdev, bool show_sysfs) {
   v1::GetVdevRequest request;
   request.set_name(vdev);
+  request.set_show_sysfs(show_sysfs);
   return connection_->call(&v1::Admin::Stub::GetVdev, request);
 }
 

@@ -34,7 +34,8 @@ class Client {
   // `vdev`: a reference to a vdevice, NAME, NETNS/NAME or id:N; see vrdma/v1/admin.proto.
   [[nodiscard]] base::Result<v1::Vdev> create_vdev(const v1::CreateVdevRequest& request);
   [[nodiscard]] base::Result<void> delete_vdev(const std::string& vdev);
-  [[nodiscard]] base::Result<v1::Vdev> get_vdev(const std::string& vdev);
+  // `show_sysfs`: its files are there to be mounted; see vrdma/v1/admin.proto.
+  [[nodiscard]] base::Result<v1::Vdev> get_vdev(const std::string& vdev, bool show_sysfs = false);
   // Sorted by name, then by namespace.
   [[nodiscard]] base::Result<std::vector<v1::Vdev>> list_vdevs();
   [[nodiscard]] base::Result<v1::Vdev> set_quota(const v1::SetQuotaRequest& request);

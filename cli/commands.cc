@@ -253,7 +253,7 @@ Outcome exec(const Options& options, Output&) {
   std::optional<v1::Vdev> found;
   // The connection is closed before the program runs.
   auto asked = with_client(options, [&](api::Client& client) -> Outcome {
-    auto vdev = client.get_vdev(options.name);
+    auto vdev = client.get_vdev(options.name, true);
     if (!vdev) return base::pass(std::move(vdev).error());
     found = std::move(*vdev);
     return {};

@@ -8,6 +8,7 @@ namespace vrdma::cli {
 namespace {
 
 const std::string kClass = "/sys/class";
+const std::string kVirtual = "/sys/devices/virtual", kVdevices = kVirtual + "/vrdma";
 const std::string kDevices = "/dev/infiniband";
 const std::string kIbdevs = "infiniband", kUverbs = "infiniband_verbs";  // below kClass
 
@@ -87,6 +88,8 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
     plan.push_back(step(Mount::Kind::kDirectory, path));
     keep(path, held, {}, plan);
   }
+  cover(kVirtual, sorted(look(kVirtual).value_or(std::vector<Entry>())), plan);
+  plan.push_back(step(Mount::Kind::kDirectory, kVdevices));
   plan.push_back(step(Mount::Kind::kDirectory, kDevices));
   cover(kDevices, sorted(look(kDevices).value_or(std::vector<Entry>())), plan);
 
@@ -99,12 +102,15 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
     while (taken.contains("uverbs" + std::to_string(number))) ++number;
     // Not even root writes into what vrdmad keeps.
     for (const auto& [from, to] :
-         {std::pair{vdevice.tree + "/infiniband", kClass + "/" + kIbdevs + "/" + vdevice.name},
+         {std::pair{vdevice.tree + "/device", kVdevices + "/" + vdevice.name},
           {vdevice.tree + "/infiniband_verbs",
            kClass + "/" + kUverbs + "/uverbs" + std::to_string(number)}}) {
       plan.push_back(step(Mount::Kind::kBind, to, from));
       plan.back().read_only = true;
     }
+    plan.push_back(
+        step(Mount::Kind::kLink, kClass + "/" + kIbdevs + "/" + vdevice.name,
+             "../../devices/virtual/vrdma/" + vdevice.name + "/infiniband/" + vdevice.name));
     ++number;
     plan.push_back(step(Mount::Kind::kBind, kDevices + "/" + vdevice.name, "/dev/null"));
     plan.back().file = true;

@@ -1,6 +1,7 @@
 // What has to be mounted for programs to find vdevices where they look beside verbs:
 //
-//   /sys/class/infiniband/<vdevice>/         what vrdmad keeps (vrdmad/control/sysfs_tree.h)
+//   /sys/devices/virtual/vrdma/<vdevice>/    what vrdmad keeps (vrdmad/control/sysfs_tree.h)
+//   /sys/class/infiniband/<vdevice>          a link to <vdevice>/infiniband/<vdevice> in there
 //   /sys/class/infiniband_verbs/uverbs<N>/   N: one that no other device has
 //   /dev/infiniband/<vdevice>                a null device: some programs ask whether they may open
 //                                            the node of that name, and use verbs if they may

@@ -34,7 +34,7 @@ in_exec va1 test ! -e $class/vb || fail "a shows b's vdevice"
 equals "the interfaces of a" "$(in_exec va1 ls /sys/class/net | xargs)" "eth0 eth1 eth1-end lo"
 
 say "nobody writes into them"
-for path in $class/va1 $class/va1/ports/1 /sys/class/infiniband_verbs/uverbs${#own[@]}; do
+for path in $class/va1 $class/va1/ports/1 $class/va1/device /sys/class/infiniband_verbs/uverbs${#own[@]}; do
   if in_exec va1 touch "$path/new" 2>/dev/null; then fail "$path can be written"; fi
 done
 
@@ -56,6 +56,13 @@ for name in vendor device subsystem_vendor subsystem_device class local_cpus loc
   max_link_speed max_link_width; do
   [[ -n $(attribute device/$name) ]] || fail "device/$name is not there"
 done
+# As NCCL and Mooncake walk from a device up to where its numa_node is.
+for walk in "$class/va1/device" "$class/va1/../.."; do
+  device=$(in_exec va1 realpath "$walk")
+  equals "the end of $walk" "$device" /sys/devices/virtual/vrdma/va1
+  equals "its numa_node" "$(in_exec va1 cat "$device/numa_node")" -1
+done
+in_exec va1 test -d /sys/devices/virtual/net/lo || fail "/sys/devices/virtual has lost what was in it"
 equals "the processors" "$(attribute device/local_cpulist)" "$(cat /sys/devices/system/cpu/online)"
 equals "an empty GID" "$(attribute ports/1/gids/15)" 0000:0000:0000:0000:0000:0000:0000:0000
 in_exec va1 test ! -e $class/va1/ports/1/gid_attrs/types/15 || fail "an empty GID has a type"

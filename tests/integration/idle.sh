@@ -21,6 +21,9 @@ for i in 0 1; do
 done
 sessions_open() { [[ $(ls "/proc/$DAEMON/fd" | wc -l) -gt 0 ]] && grep -q . "$T/sleeper1.log"; }
 wait_until 5 sessions_open || true
+# Counters that a program has read cost nothing afterwards.
+ctl exec v0 -- sh -c 'cat /sys/class/infiniband/v*/ports/1/counters/port_xmit_data' >"$T/counters"
+[[ $(wc -l <"$T/counters") -eq 100 ]] || fail "there are not counters of 100 devices"
 sleep 5  # gRPC, and whatever else has just been used, comes to rest
 
 cpu() { awk '{print $14 + $15}' "/proc/$DAEMON/stat"; }

@@ -185,7 +185,8 @@ class AdminBackend {
   virtual base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) = 0;
   // Which one it was.
   virtual base::Result<VdevKey> delete_vdev(const std::string& name) = 0;
-  virtual base::Result<VdevInfo> get_vdev(const std::string& name) = 0;
+  // `show_sysfs`: GetVdevRequest.show_sysfs.
+  virtual base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) = 0;
   virtual std::vector<VdevInfo> list_vdevs() = 0;
   // All or nothing: one limit below its use and none is changed.
   virtual base::Result<VdevInfo> set_quota(const std::string& name,

@@ -361,7 +361,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
 
   grpc::Status GetVdev(grpc::ServerContext* context, const v1::GetVdevRequest* request,
                        v1::Vdev* response) override {
-    return answer(*context, backend_.get_vdev(request->name()), *response);
+    return answer(*context, backend_.get_vdev(request->name(), request->show_sysfs()), *response);
   }
 
   grpc::Status ListVdevs(grpc::ServerContext*, const v1::ListVdevsRequest*,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <utility>
@@ -25,12 +24,6 @@ using base::Result;
 namespace {
 
 constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
-
-std::string online_cpus() {
-  std::string list;
-  std::getline(std::ifstream("/sys/devices/system/cpu/online"), list);
-  return list;
-}
 
 // In the order in which it had them.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
@@ -110,6 +103,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
   auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
   daemon->monitor_ = std::move(*monitor);
+  auto leases = ReadLeases::start(loop);
+  if (!leases) return pass(std::move(leases.error()));
+  daemon->read_leases_ = std::move(*leases);
   if (!provisioning::has_rdma_controller())
     spdlog::info("the kernel has no rdma controller of control groups: our own limits hold alone");
   for (unsigned i = 0; i < workers; ++i) {
@@ -280,7 +276,6 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
                   qp_numbers, std::move(cm_ledger), record->gsi});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
-  record->sysfs = std::make_unique<SysfsTree>(run_dir_.sysfs_dir(netns.cookie) + "/" + name);
   if (stored != nullptr)  // what it did not have before may be another's, who is made only after it
     apply(*record, still_there(had, gids));
   else
@@ -327,11 +322,7 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const std::vector<verbs::Gid> table = record.table();
   worker.set_gids(record.id, table);
   record.cm->update(table, roce_mtu(link.mtu));
-  const auto shown =
-      record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
-                          link.name, link.up, table, online_cpus()});
-  if (!shown)
-    spdlog::warn("vdevice {}: its sysfs files: {}", record.label, shown.error().message());
+  if (record.sysfs != nullptr) show_sysfs(record);
 }
 
 void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
@@ -341,6 +332,7 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   std::string reason = "addresses changed";
   if (record.link.name != link.name) reason = "netdev renamed to " + link.name;
   if (record.link.up != link.up) reason = link.up ? "link up" : "link down";
+  if (record.link.up && !link.up) ++record.downs;
   record.link = link;
   record.spec.netdev = link.name;
   apply(record);
@@ -401,6 +393,7 @@ void Daemon::take_out(uint64_t id) {
   const std::unique_ptr<Record> gone = std::move(records_.extract(id).mapped());
   directory_.remove(id);
   gone->owner = nullptr;
+  gone->counter_files = nullptr;
   gone->socket = nullptr;
   gone->cm_socket = nullptr;
   gone->cm = nullptr;

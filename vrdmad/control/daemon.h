@@ -30,6 +30,7 @@
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/control/budgets.h"
+#include "vrdmad/control/counter_files.h"
 #include "vrdmad/control/counters.h"
 #include "vrdmad/control/directory.h"
 #include "vrdmad/control/owner_watch.h"
@@ -53,7 +54,7 @@ class Daemon final : public AdminBackend {
   // AdminBackend, from any thread but the loop's.
   base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
   base::Result<VdevKey> delete_vdev(const std::string& name) override;
-  base::Result<VdevInfo> get_vdev(const std::string& name) override;
+  base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) override;
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
@@ -149,6 +150,8 @@ class Daemon final : public AdminBackend {
   // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
+  // Makes its files in the run directory, or makes them say what is so now.
+  void show_sysfs(Record& record);
   void on_link_changed(uint64_t id, const netns::Link& link);
   void on_link_gone(uint64_t id, const std::string& reason);
   void remove(uint64_t id, const std::string& reason);
@@ -168,7 +171,8 @@ class Daemon final : public AdminBackend {
   gid::Registry gids_;
   Budgets budgets_;
   Cm cm_{loop_};
-  Directory directory_;  // of both that follow
+  std::unique_ptr<ReadLeases> read_leases_;  // never null
+  Directory directory_;                      // of both that follow
   std::map<uint64_t, std::unique_ptr<Record>> records_;
   std::map<uint64_t, Lost> lost_;
   uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last that is

@@ -66,11 +66,16 @@ void Daemon::tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string
   for (const auto& [id, callback] : subscribers_) callback({type, vdev, reason});
 }
 
-Result<VdevInfo> Daemon::get_vdev(const std::string& name) {
+Result<VdevInfo> Daemon::get_vdev(const std::string& name, bool show_sysfs) {
   return call([&]() -> Result<VdevInfo> {
     const auto id = directory_.find(name);
     if (!id) return pass(id.error());
-    if (const Record* const found = find(*id)) return info(*found);
+    const Record* const found = find(*id);
+    if (found != nullptr && show_sysfs)
+      for (const auto& [other, record] : records_)
+        if (record->link.netns_cookie == found->link.netns_cookie && record->sysfs == nullptr)
+          this->show_sysfs(*record);
+    if (found != nullptr) return info(*found);
     return info(lost_.at(*id));
   });
 }

@@ -38,7 +38,8 @@ struct Daemon::Record {
   Budgets::Allotment allotment;
   std::unique_ptr<OwnerWatch> owner;  // none: it has none, or that has ended
   std::shared_ptr<void> netns_dir;
-  std::unique_ptr<SysfsTree> sysfs;
+  std::unique_ptr<SysfsTree> sysfs;  // none: no operator has wanted to see it
+  uint64_t downs = 0;                // how often the link went down
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<RawGsi> gsi;  // none: not allowed
@@ -47,6 +48,7 @@ struct Daemon::Record {
   std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;
   std::shared_ptr<SessionSocket> cm_socket;
+  std::unique_ptr<CounterFiles> counter_files;  // of `sysfs`
 
   // The GID table, by index.
   [[nodiscard]] std::vector<verbs::Gid> table() const { return gid::lay_out(gids.gids(), layout); }

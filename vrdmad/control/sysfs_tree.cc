@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-#include "core/base/fd.h"
+#include "vrdmad/control/counter_files.h"
 
 namespace vrdma::vrdmad {
 
@@ -35,6 +35,12 @@ const char* const kDevice = "0x0001";
 
 // As long as what ibv_query_port says, at least.
 constexpr size_t kGidTable = 16;
+
+// Of counters: milliseconds in which they may stay as they are.
+constexpr auto kLifespan =
+    std::chrono::duration_cast<std::chrono::milliseconds>(CounterFiles::kPeriod).count();
+
+std::string ibdev_dir(const std::string& name) { return "device/infiniband/" + name + "/"; }
 
 // New files and directories have the mode that they are made with.
 class PlainUmask {
@@ -93,21 +99,22 @@ class Folders {
   std::vector<std::pair<fs::path, base::Fd>> open_;
 };
 
-// Makes `name` in the open directory `folder`; `path` is what errors call it.
-base::Result<void> make_file(int folder, const std::string& name, const SysfsFile& file,
-                             const std::string& path) {
+// Makes `name` in the open directory `folder`; `path` is what errors call it. Open for writing, if
+// it is no link.
+base::Result<base::Fd> make_file(int folder, const std::string& name, const SysfsFile& file,
+                                 const std::string& path) {
   if (file.link) {
     if (::symlinkat(file.text.c_str(), folder, name.c_str()) != 0)
       return base::fail_errno("make " + path);
     return {};
   }
-  const base::Fd fd(
+  base::Fd fd(
       ::openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
   if (!fd.valid()) return base::fail_errno("make " + path);
   const ssize_t written = ::write(fd.get(), file.text.data(), file.text.size());
   if (written != static_cast<ssize_t>(file.text.size()))
     return base::fail_errno("write " + path, written < 0 ? errno : ENOSPC);
-  return {};
+  return fd;
 }
 
 // The same where there may be one already: it is replaced as a whole.
@@ -115,7 +122,8 @@ base::Result<void> replace_file(int folder, const std::string& name, const Sysfs
                                 const std::string& path) {
   const std::string next = name + "~";
   ::unlinkat(folder, next.c_str(), 0);
-  if (auto made = make_file(folder, next, file, path + "~"); !made) return made;
+  if (auto made = make_file(folder, next, file, path + "~"); !made)
+    return base::pass(std::move(made).error());
   if (::renameat(folder, next.c_str(), folder, name.c_str()) != 0)
     return base::fail_errno("rename " + path + "~");
   return {};
@@ -146,10 +154,56 @@ std::string cpu_mask(const std::string& cpus) {
   return text;
 }
 
+std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
+                                               const rdma::TrafficCounters& traffic,
+                                               const SysfsResources& resources) {
+  const auto& [sent, received] = std::pair{traffic.port.sent, traffic.port.received};
+  const auto failed = [&](verbs::WcStatus status) {
+    return traffic.failed[static_cast<size_t>(status)];
+  };
+  uint64_t all_failed = 0;
+  for (const uint64_t count : traffic.failed) all_failed += count;
+  std::map<std::string, uint64_t> counters;
+  const std::string port = ibdev_dir(name) + "ports/1/";
+  for (const auto& [file, value] : std::initializer_list<std::pair<const char*, uint64_t>>{
+           {"counters/port_xmit_data", sent.bytes / 4},
+           {"counters/port_rcv_data", received.bytes / 4},
+           {"counters/port_xmit_packets", sent.packets},
+           {"counters/port_rcv_packets", received.packets},
+           {"counters/unicast_xmit_packets", sent.packets - sent.multicast},
+           {"counters/unicast_rcv_packets", received.packets - received.multicast},
+           {"counters/multicast_xmit_packets", sent.multicast},
+           {"counters/multicast_rcv_packets", received.multicast},
+           // As rxe has them, then as mlx5 does.
+           {"hw_counters/sent_pkts", sent.packets},
+           {"hw_counters/rcvd_pkts", received.packets},
+           {"hw_counters/retry_exceeded_err", failed(verbs::WcStatus::kRetryExceeded)},
+           {"hw_counters/retry_rnr_exceeded_err", failed(verbs::WcStatus::kRnrRetryExceeded)},
+           {"hw_counters/req_cqe_error", all_failed},
+           {"hw_counters/req_cqe_flush_error", failed(verbs::WcStatus::kFlushed)},
+           {"hw_counters/req_remote_access_errors", failed(verbs::WcStatus::kRemoteAccessError)},
+           {"hw_counters/req_remote_invalid_request",
+            failed(verbs::WcStatus::kRemoteInvalidRequest)}})
+    counters[port + file] = value;
+  for (const auto& [file, value] :
+       std::initializer_list<std::pair<const char*, uint64_t>>{{"pd", resources.pd},
+                                                               {"cq", resources.cq},
+                                                               {"qp", resources.qp},
+                                                               {"cm_id", resources.cm_id},
+                                                               {"mr", resources.mr},
+                                                               {"ctx", resources.ctx},
+                                                               {"srq", resources.srq}})
+    counters[std::string("device/resources/") + file] = value;
+  return counters;
+}
+
 SysfsFiles sysfs_files(const SysfsView& view) {
   SysfsFiles files;
+  const auto parent = [&](const std::string& path, const std::string& text) {
+    files["device/" + path] = {false, text + "\n"};
+  };
   const auto device = [&](const std::string& path, const std::string& text) {
-    files["infiniband/" + path] = {false, text + "\n"};
+    files[ibdev_dir(view.name) + path] = {false, text + "\n"};
   };
   device("node_type", "1: CA");
   device("node_guid", view.node_guid);
@@ -159,19 +213,20 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   device("hca_type", "vrdma");
   device("board_id", "vrdma");
   device("hw_rev", "1");
-  device("device/numa_node", "-1");  // its memory is wherever the program's is
-  device("device/vendor", kVendor);
-  device("device/device", kDevice);
-  device("device/subsystem_vendor", kVendor);
-  device("device/subsystem_device", kDevice);
-  device("device/class", "0x020000");  // an Ethernet controller
-  device("device/local_cpulist", view.cpus);
-  device("device/local_cpus", cpu_mask(view.cpus));
-  device("device/max_link_speed", "8.0 GT/s PCIe");  // together more than `rate`
-  device("device/current_link_speed", "8.0 GT/s PCIe");
-  device("device/max_link_width", "16");
-  device("device/current_link_width", "16");
-  files["infiniband/device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
+  parent("numa_node", "-1");  // its memory is wherever the program's is
+  parent("vendor", kVendor);
+  parent("device", kDevice);
+  parent("subsystem_vendor", kVendor);
+  parent("subsystem_device", kDevice);
+  parent("class", "0x020000");  // an Ethernet controller
+  parent("local_cpulist", view.cpus);
+  parent("local_cpus", cpu_mask(view.cpus));
+  parent("max_link_speed", "8.0 GT/s PCIe");  // together more than `rate`
+  parent("current_link_speed", "8.0 GT/s PCIe");
+  parent("max_link_width", "16");
+  parent("current_link_width", "16");
+  files["device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
+  files[ibdev_dir(view.name) + "device"] = {true, "../../../" + view.name};
 
   device("ports/1/state", view.up ? "4: ACTIVE" : "1: DOWN");
   device("ports/1/phys_state", view.up ? "5: LinkUp" : "3: Disabled");
@@ -193,9 +248,23 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   for (size_t i = view.gids.size(); i < kGidTable; ++i)
     device("ports/1/gids/" + std::to_string(i), gid_text(verbs::Gid()));
 
+  for (const auto& [path, value] : sysfs_counters(view.name, {}, {})) {
+    files[path] = {false, std::to_string(value) + "\n", true};
+  }
+  // What cannot happen.
+  for (const char* const name :
+       {"symbol_error", "link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors",
+        "port_rcv_switch_relay_errors", "port_xmit_discards", "port_xmit_constraint_errors",
+        "port_rcv_constraint_errors", "local_link_integrity_errors",
+        "excessive_buffer_overrun_errors", "VL15_dropped", "port_xmit_wait"})
+    device(std::string("ports/1/counters/") + name, "0");
+  device("ports/1/counters/link_downed", std::to_string(view.downs));
+  device("ports/1/hw_counters/link_downed", std::to_string(view.downs));
+  device("ports/1/hw_counters/lifespan", std::to_string(kLifespan));
+
   files["infiniband_verbs/ibdev"] = {false, view.name + "\n"};
   files["infiniband_verbs/abi_version"] = {false, "1\n"};
-  files["infiniband_verbs/device"] = {true, "/sys/class/infiniband/" + view.name + "/device"};
+  files["infiniband_verbs/device"] = {true, "/sys/devices/virtual/vrdma/" + view.name};
   return files;
 }
 
@@ -234,7 +303,7 @@ base::Result<void> SysfsTree::show(const SysfsView& view) {
 }
 
 // Whoever looks finds all of it or nothing, so its files need not be replaced one by one.
-base::Result<void> SysfsTree::make(const SysfsFiles& files) const {
+base::Result<void> SysfsTree::make(const SysfsFiles& files) {
   const std::string next = dir_ + "~";
   std::error_code ignored;
   fs::remove_all(next, ignored);  // of a daemon that was killed, or of a try that failed
@@ -243,8 +312,9 @@ base::Result<void> SysfsTree::make(const SysfsFiles& files) const {
     const fs::path whole(path);
     const auto folder = folders.enter(whole.parent_path());
     if (!folder) return base::pass(folder.error());
-    if (auto made = make_file(*folder, whole.filename(), file, next + "/" + path); !made)
-      return made;
+    auto made = make_file(*folder, whole.filename(), file, next + "/" + path);
+    if (!made) return base::pass(std::move(made).error());
+    if (file.moves) counters_[path] = std::move(*made);
   }
   if (::rename(next.c_str(), dir_.c_str()) != 0) return base::fail_errno("make " + dir_);
   return {};

@@ -23,5 +23,9 @@ for transport in rc_verbs,ud_verbs,self ud_verbs,self; do
       ucx_perftest -p $PORT -t "${run%:*}" -s "${run#*:}" -n 50 -w 5
   done
 done
+# It reads /sys/class/infiniband/va/device and warns of what it cannot.
+exec_in va ucx_info -d >"$T/info.log" 2>&1 || fail "ucx_info: $(tail -3 "$T/info.log")"
+grep -q 'Device: va:1' "$T/info.log" || fail "ucx_info does not list va"
+if grep -h 'UCX  *WARN' "$T"/*.log; then fail "UCX warns"; fi
 tell UCX "$mode" $PASSED $FAILED_RUNS 0
 [[ $FAILED_RUNS -eq 0 ]] || fail "$FAILED_RUNS runs of UCX failed"

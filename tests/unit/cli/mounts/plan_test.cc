@@ -52,16 +52,22 @@ const ShownVdevice kBlue{"blue0", "/run/vrdma/sysfs/7/blue0"};
 
 TEST(PlanDevices, a_host_without_rdma_gets_all_of_it) {
   const auto plan = plan_devices(
-      look_at({{"/sys/class", {{"net", Entry::Kind::kDirectory, ""}, {"block", {}, ""}}}}), {kRed});
+      look_at({{"/sys/class", {{"net", Entry::Kind::kDirectory, ""}, {"block", {}, ""}}},
+               {"/sys/devices/virtual", {{"net", Entry::Kind::kDirectory, ""}}}}),
+      {kRed});
   EXPECT_THAT(
       text_of(plan),
       testing::ElementsAre(
           "tmpfs on /sys/class", "own /sys/class/block on /sys/class/block",
           "own /sys/class/net on /sys/class/net", "dir /sys/class/infiniband",
-          "dir /sys/class/infiniband_verbs", "dir /dev/infiniband", "tmpfs on /dev/infiniband",
-          "bind /run/vrdma/sysfs/7/red0/infiniband on /sys/class/infiniband/red0 ro",
+          "dir /sys/class/infiniband_verbs", "tmpfs on /sys/devices/virtual",
+          "own /sys/devices/virtual/net on /sys/devices/virtual/net",
+          "dir /sys/devices/virtual/vrdma", "dir /dev/infiniband", "tmpfs on /dev/infiniband",
+          "bind /run/vrdma/sysfs/7/red0/device on /sys/devices/virtual/vrdma/red0 ro",
           "bind /run/vrdma/sysfs/7/red0/infiniband_verbs on "
           "/sys/class/infiniband_verbs/uverbs0 ro",
+          "link /sys/class/infiniband/red0 -> "
+          "../../devices/virtual/vrdma/red0/infiniband/red0",
           "bind /dev/null on /dev/infiniband/red0 file"));
 }
 
@@ -74,25 +80,30 @@ TEST(PlanDevices, devices_of_the_kernel_stay) {
        {"/dev/infiniband",
         {{"uverbs1", Entry::Kind::kFile, ""}, {"by-path", Entry::Kind::kDirectory, ""}}}});
   const ShownVdevice namesake{"mlx5_0", "/run/vrdma/sysfs/7/mlx5_0"};
-  EXPECT_THAT(text_of(plan_devices(look, {kRed, namesake, kBlue})),
-              testing::ElementsAre(
-                  "tmpfs on /sys/class/infiniband",
-                  "link /sys/class/infiniband/mlx5_0 -> ../../devices/pci/mlx5_0",
-                  "tmpfs on /sys/class/infiniband_verbs",
-                  "own /sys/class/infiniband_verbs/abi_version on "
-                  "/sys/class/infiniband_verbs/abi_version file",
-                  "link /sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci/uverbs1",
-                  "dir /dev/infiniband", "tmpfs on /dev/infiniband",
-                  "own /dev/infiniband/by-path on /dev/infiniband/by-path",
-                  "own /dev/infiniband/uverbs1 on /dev/infiniband/uverbs1 file",
-                  "bind /run/vrdma/sysfs/7/blue0/infiniband on /sys/class/infiniband/blue0 ro",
-                  "bind /run/vrdma/sysfs/7/blue0/infiniband_verbs on "
-                  "/sys/class/infiniband_verbs/uverbs0 ro",
-                  "bind /dev/null on /dev/infiniband/blue0 file",
-                  "bind /run/vrdma/sysfs/7/red0/infiniband on /sys/class/infiniband/red0 ro",
-                  "bind /run/vrdma/sysfs/7/red0/infiniband_verbs on "
-                  "/sys/class/infiniband_verbs/uverbs2 ro",
-                  "bind /dev/null on /dev/infiniband/red0 file"));
+  EXPECT_THAT(
+      text_of(plan_devices(look, {kRed, namesake, kBlue})),
+      testing::ElementsAre(
+          "tmpfs on /sys/class/infiniband",
+          "link /sys/class/infiniband/mlx5_0 -> ../../devices/pci/mlx5_0",
+          "tmpfs on /sys/class/infiniband_verbs",
+          "own /sys/class/infiniband_verbs/abi_version on "
+          "/sys/class/infiniband_verbs/abi_version file",
+          "link /sys/class/infiniband_verbs/uverbs1 -> ../../devices/pci/uverbs1",
+          "tmpfs on /sys/devices/virtual", "dir /sys/devices/virtual/vrdma", "dir /dev/infiniband",
+          "tmpfs on /dev/infiniband", "own /dev/infiniband/by-path on /dev/infiniband/by-path",
+          "own /dev/infiniband/uverbs1 on /dev/infiniband/uverbs1 file",
+          "bind /run/vrdma/sysfs/7/blue0/device on /sys/devices/virtual/vrdma/blue0 ro",
+          "bind /run/vrdma/sysfs/7/blue0/infiniband_verbs on "
+          "/sys/class/infiniband_verbs/uverbs0 ro",
+          "link /sys/class/infiniband/blue0 -> "
+          "../../devices/virtual/vrdma/blue0/infiniband/blue0",
+          "bind /dev/null on /dev/infiniband/blue0 file",
+          "bind /run/vrdma/sysfs/7/red0/device on /sys/devices/virtual/vrdma/red0 ro",
+          "bind /run/vrdma/sysfs/7/red0/infiniband_verbs on "
+          "/sys/class/infiniband_verbs/uverbs2 ro",
+          "link /sys/class/infiniband/red0 -> "
+          "../../devices/virtual/vrdma/red0/infiniband/red0",
+          "bind /dev/null on /dev/infiniband/red0 file"));
 }
 
 TEST(PlanDevices, one_class_alone_is_kept_where_the_other_is_made) {
@@ -100,12 +111,13 @@ TEST(PlanDevices, one_class_alone_is_kept_where_the_other_is_made) {
       {{"/sys/class",
         {{"infiniband", Entry::Kind::kDirectory, ""}, {"net", Entry::Kind::kDirectory, ""}}},
        {"/sys/class/infiniband", {{"rxe0", Entry::Kind::kLink, "../../devices/rxe0"}}}});
-  EXPECT_THAT(text_of(plan_devices(look, {})),
-              testing::ElementsAre("tmpfs on /sys/class", "own /sys/class/net on /sys/class/net",
-                                   "dir /sys/class/infiniband",
-                                   "link /sys/class/infiniband/rxe0 -> ../../devices/rxe0",
-                                   "dir /sys/class/infiniband_verbs", "dir /dev/infiniband",
-                                   "tmpfs on /dev/infiniband"));
+  EXPECT_THAT(
+      text_of(plan_devices(look, {})),
+      testing::ElementsAre(
+          "tmpfs on /sys/class", "own /sys/class/net on /sys/class/net",
+          "dir /sys/class/infiniband", "link /sys/class/infiniband/rxe0 -> ../../devices/rxe0",
+          "dir /sys/class/infiniband_verbs", "tmpfs on /sys/devices/virtual",
+          "dir /sys/devices/virtual/vrdma", "dir /dev/infiniband", "tmpfs on /dev/infiniband"));
 }
 
 // What a vdevice's tenant may write to would be the next one's to read.

@@ -99,7 +99,7 @@ base::Result<VdevKey> FakeBackend::delete_vdev(const std::string& name) {
   });
 }
 
-base::Result<VdevInfo> FakeBackend::get_vdev(const std::string& name) {
+base::Result<VdevInfo> FakeBackend::get_vdev(const std::string& name, bool) {
   return on_loop([&] { return find(name); });
 }
 

@@ -22,7 +22,7 @@ class FakeBackend final : public AdminBackend {
 
   base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
   base::Result<VdevKey> delete_vdev(const std::string& name) override;
-  base::Result<VdevInfo> get_vdev(const std::string& name) override;
+  base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) override;
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;

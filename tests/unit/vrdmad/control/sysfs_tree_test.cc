@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 SysfsView view() {
   verbs::Gid gid;
   gid.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
-  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid, verbs::Gid()}, "0-2,35"};
+  return {"red0", "0211:22ff:fe33:4455", "vrdma-1", "eth0", true, {gid, verbs::Gid()}, "0-2,35", 3};
 }
 
 std::string read(const std::string& path) {
@@ -34,7 +34,7 @@ TEST(SysfsTree, says_what_programs_read) {
   ::umask(before);
   ASSERT_TRUE(shown) << shown.error().message();
 
-  const std::string device = dir + "/infiniband";
+  const std::string parent = dir + "/device", device = parent + "/infiniband/red0";
   EXPECT_EQ(read(device + "/node_type"), "1: CA\n");
   EXPECT_EQ(read(device + "/node_guid"), "0211:22ff:fe33:4455\n");
   EXPECT_EQ(read(device + "/fw_ver"), "vrdma-1\n");
@@ -47,12 +47,14 @@ TEST(SysfsTree, says_what_programs_read) {
     EXPECT_FALSE(fs::exists(device + "/ports/1/gid_attrs/types/" + empty));
   }
   EXPECT_FALSE(fs::exists(device + "/ports/1/gids/16"));
-  EXPECT_EQ(read(device + "/device/vendor"), "0x7672\n");
-  EXPECT_EQ(read(device + "/device/device"), "0x0001\n");
-  EXPECT_EQ(read(device + "/device/local_cpulist"), "0-2,35\n");
-  EXPECT_EQ(read(device + "/device/local_cpus"), "8,00000007\n");
+  EXPECT_EQ(read(parent + "/vendor"), "0x7672\n");
+  EXPECT_EQ(read(parent + "/device"), "0x0001\n");
+  EXPECT_EQ(read(parent + "/local_cpulist"), "0-2,35\n");
+  EXPECT_EQ(read(parent + "/local_cpus"), "8,00000007\n");
   EXPECT_EQ(read(device + "/ports/1/gid_attrs/ndevs/0"), "eth0\n");
-  EXPECT_EQ(fs::read_symlink(device + "/device/net/eth0"), "/sys/class/net/eth0");
+  EXPECT_EQ(read(device + "/ports/1/counters/port_xmit_data"), "0\n");
+  EXPECT_EQ(read(device + "/ports/1/hw_counters/link_downed"), "3\n");
+  EXPECT_EQ(fs::read_symlink(parent + "/net/eth0"), "/sys/class/net/eth0");
   EXPECT_EQ(read(dir + "/infiniband_verbs/ibdev"), "red0\n");
   EXPECT_FALSE(fs::exists(dir + "/infiniband_verbs/dev"));
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
@@ -61,6 +63,39 @@ TEST(SysfsTree, says_what_programs_read) {
       EXPECT_EQ(mode, entry.is_directory() ? 0755U : 0444U) << entry.path();
     }
   }
+}
+
+// From <vdevice> up, as from an adapter to its PCI device.
+TEST(SysfsTree, leads_from_the_ibdev_to_its_device) {
+  const TempDir temp;
+  const fs::path dir = temp.path() + "/red0";
+  SysfsTree tree(dir);
+  ASSERT_TRUE(tree.show(view()));
+  fs::create_directory(dir / "virtual");  // where it is mounted by that name
+  fs::rename(dir / "device", dir / "virtual/red0");
+  const fs::path ibdev = dir / "virtual/red0/infiniband/red0";
+  EXPECT_EQ(fs::canonical(ibdev / "device"), dir / "virtual/red0");
+  EXPECT_EQ(fs::canonical(ibdev / "../.."), dir / "virtual/red0");
+}
+
+TEST(SysfsTree, counts_in_the_units_of_the_kernel) {
+  rdma::TrafficCounters traffic;
+  traffic.port.send(4096);
+  traffic.port.send(4, true);
+  traffic.port.receive(8);
+  traffic.count_failed(verbs::WcStatus::kRetryExceeded);
+  traffic.count_failed(verbs::WcStatus::kFlushed);
+  const auto counters = sysfs_counters("red0", traffic, {});
+  const auto value = [&](const char* name) {
+    return counters.at(std::string("device/infiniband/red0/ports/1/") + name);
+  };
+  EXPECT_EQ(value("counters/port_xmit_data"), 1025U);
+  EXPECT_EQ(value("counters/port_rcv_data"), 2U);
+  EXPECT_EQ(value("counters/port_xmit_packets"), 2U);
+  EXPECT_EQ(value("counters/unicast_xmit_packets"), 1U);
+  EXPECT_EQ(value("counters/multicast_xmit_packets"), 1U);
+  EXPECT_EQ(value("hw_counters/retry_exceeded_err"), 1U);
+  EXPECT_EQ(value("hw_counters/req_cqe_error"), 2U);
 }
 
 TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
@@ -73,21 +108,22 @@ TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
   };
   SysfsTree tree(dir);
   ASSERT_TRUE(tree.show(view()));
-  const auto root = inode_of("/infiniband");
-  const auto guid = inode_of("/infiniband/node_guid");
+  const auto root = inode_of("/device/infiniband/red0");
+  const auto guid = inode_of("/device/infiniband/red0/node_guid");
 
   SysfsView changed = view();
   changed.up = false;
   changed.netdev = "eth1";
   changed.gids.clear();
   ASSERT_TRUE(tree.show(changed));
-  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
-  EXPECT_EQ(read(dir + "/infiniband/ports/1/gids/0"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
-  EXPECT_FALSE(fs::exists(dir + "/infiniband/ports/1/gid_attrs/types/0"));
-  EXPECT_FALSE(fs::is_symlink(dir + "/infiniband/device/net/eth0"));
-  EXPECT_TRUE(fs::is_symlink(dir + "/infiniband/device/net/eth1"));
-  EXPECT_EQ(inode_of("/infiniband"), root) << "it may be mounted";
-  EXPECT_EQ(inode_of("/infiniband/node_guid"), guid);
+  EXPECT_EQ(read(dir + "/device/infiniband/red0/ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(read(dir + "/device/infiniband/red0/ports/1/gids/0"),
+            "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  EXPECT_FALSE(fs::exists(dir + "/device/infiniband/red0/ports/1/gid_attrs/types/0"));
+  EXPECT_FALSE(fs::is_symlink(dir + "/device/net/eth0"));
+  EXPECT_TRUE(fs::is_symlink(dir + "/device/net/eth1"));
+  EXPECT_EQ(inode_of("/device/infiniband/red0"), root) << "it may be mounted";
+  EXPECT_EQ(inode_of("/device/infiniband/red0/node_guid"), guid);
   for (const auto& entry : fs::recursive_directory_iterator(dir))
     EXPECT_NE(entry.path().string().back(), '~') << entry.path();
 }
@@ -99,9 +135,11 @@ TEST(SysfsTree, follows_no_symlink) {
   SysfsView changed = view();
   changed.up = false;
   changed.gids.clear();
-  for (const std::string place : {"/infiniband/ports/1", "/infiniband/ports", "/infiniband", ""}) {
-    fs::create_directories(elsewhere + "/infiniband/ports/1/gids");
-    const std::string inner = std::string("/infiniband/ports/1").substr(place.size());
+  const std::string port = "/device/infiniband/red0/ports/1";
+  for (const std::string place :
+       {port.c_str(), "/device/infiniband/red0/ports", "/device/infiniband", "/device", ""}) {
+    fs::create_directories(elsewhere + port + "/gids");
+    const std::string inner = port.substr(place.size());
     fs::create_directories(elsewhere + inner + "/gids");
     std::ofstream(elsewhere + inner + "/gids/0") << "theirs";
     SysfsTree tree(dir);
@@ -119,12 +157,13 @@ TEST(SysfsTree, follows_no_symlink) {
   std::ofstream(elsewhere) << "theirs";
   SysfsTree tree(dir);
   ASSERT_TRUE(tree.show(view()));
-  for (const char* const name : {"/infiniband/ports/1/state", "/infiniband/ports/1/state~"}) {
+  for (const char* const name :
+       {"/device/infiniband/red0/ports/1/state", "/device/infiniband/red0/ports/1/state~"}) {
     fs::remove(dir + name);
     fs::create_symlink(elsewhere, dir + name);
   }
   EXPECT_TRUE(tree.show(changed));
-  EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "1: DOWN\n");
+  EXPECT_EQ(read(dir + "/device/infiniband/red0/ports/1/state"), "1: DOWN\n");
   EXPECT_EQ(read(elsewhere), "theirs");
 }
 
@@ -138,7 +177,7 @@ TEST(SysfsTree, appears_as_a_whole) {
     EXPECT_FALSE(tree.show(view()));
     fs::remove(dir);
     ASSERT_TRUE(tree.show(view()));
-    EXPECT_EQ(read(dir + "/infiniband/ports/1/state"), "4: ACTIVE\n");
+    EXPECT_EQ(read(dir + "/device/infiniband/red0/ports/1/state"), "4: ACTIVE\n");
     EXPECT_FALSE(fs::exists(dir + "~"));
   }
   std::ofstream(dir).put('x');
