@@ -53,6 +53,9 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
     return {ENODEV, "vdevice '" + vdev.name() + "' is lost: " + vdev.lost()};
   if (auto entered = enter_netns(vdev); !entered) return std::move(entered).error();
 
+  const char* const path = std::getenv("PATH");
+  const std::string programs =
+      *libraries + "/bin:" + (path != nullptr ? path : "/usr/sbin:/usr/bin:/sbin:/bin");
   const char* const before = std::getenv("LD_LIBRARY_PATH");
   if (before != nullptr && *before != '\0') *libraries += ":" + std::string(before);
   std::error_code ignored;
@@ -62,6 +65,7 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
   if (const auto made = make_environment(sysfs_dir); !made)
     std::cerr << "vrdmactl: " << command[0]
               << " may miss devices in /sys/class/infiniband: " << made.error().message() << '\n';
+  ::setenv("PATH", programs.c_str(), 1);
   ::setenv("LD_LIBRARY_PATH", libraries->c_str(), 1);
   ::setenv("VRDMA_RUN_DIR", absolute_run_dir.c_str(), 1);
 

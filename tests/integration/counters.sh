@@ -1,5 +1,6 @@
 #!/bin/bash
-# counters.sh direct|mediated: what the files in ports/1/counters and hw_counters say of traffic.
+# counters.sh direct|mediated: what the files in ports/1/counters and hw_counters say of traffic, and what
+# `rdma` says.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -119,5 +120,37 @@ say "port_xmit_data $sent, port_rcv_data $(reported counters/port_rcv_data), sen
 [[ $(reported counters/port_rcv_data) == 0 ]] || fail "it reports words received"
 [[ $((sent / (65536 / 4))) -eq $(reported hw_counters/sent_pkts) ]] || fail "packets and words differ"
 
+say "rdma tells of the vdevice, and of no other"
+rdma() { ctl exec va -- rdma "$@"; }
+[[ $(rdma dev) == "0: va: node_type ca fw vrdma-"* ]] || fail "rdma dev: $(rdma dev)"
+[[ $(rdma dev | wc -l) -eq 1 ]] || fail "rdma dev: $(rdma dev)"
+[[ $(rdma link) == "link va/1 state ACTIVE physical_state LINK_UP netdev eth0 " ]] || fail "rdma link: $(rdma link)"
+rdma -j link | python3 -c '
+import json, sys
+row, = json.load(sys.stdin)
+assert (row["ifname"], row["port"], row["netdev"]) == ("va", 1, "eth0"), row'
+rdma -jp statistic | python3 -c '
+import json, sys
+row, = json.load(sys.stdin)
+assert row["ifname"] == "va" and row["rcvd_pkts"] >= 500, row'
+spawn_inside holder va ibv_asyncwatch -d va
+has_context() { [[ $(rdma resource) == *" ctx 1 "* ]]; }
+wait_until 5 has_context || fail "rdma resource: $(rdma resource)"
+kill "${PID[holder]}"
+reap holder 5
+no_context() { [[ $(rdma resource) == *" ctx 0 "* ]]; }
+wait_until 5 no_context || fail "rdma resource, afterwards: $(rdma resource)"
+if rdma resource show qp >"$T/refused" 2>&1; then fail "rdma lists queue pairs"; fi
+grep -q 'rdma resource' "$T/refused" || fail "it does not say why not: $(<"$T/refused")"
+
+say "the rest is another rdma's"
+mkdir "$T/other"
+printf '#!/bin/sh\necho "other: $*"\nexit 7\n' >"$T/other/rdma"
+chmod 755 "$T/other/rdma"
+status=0
+answer=$(PATH=$T/other:$PATH ctl exec va -- rdma system show) || status=$?
+[[ $answer == "other: system show" && $status -eq 7 ]] || fail "it says '$answer', $status"
+if ctl exec va -- env PATH="$BUILD/lib/vrdma/bin" rdma system >"$T/refused" 2>&1; then fail "there is no other, and it succeeds"; fi
+grep -q 'no other rdma' "$T/refused" || fail "without another: $(<"$T/refused")"
 kill "${PID[va]}" "${PID[vb]}"
 for vdevice in va vb; do reap $vdevice 5; done

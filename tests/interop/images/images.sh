@@ -126,7 +126,7 @@ if [[ $size == full ]]; then
   gunzip -f "$T"/files/rdma-core/tests/*.gz 2>/dev/null || true
   cp "$here/../stack/run_pyverbs.py" "$T/files/"
   mkdir "$T/files/bin"
-  cp "$here/rdma" "$T/files/bin/"
+  cp "$BUILD/lib/vrdma/bin/rdma" "$T/files/bin/"
   LIMIT=280 exec_in va "${in_root[@]}" python3 /tmp/run_pyverbs.py /tmp/rdma-core/tests \
     /tmp/results --without "test_rss_traffic=work queues (ibv_create_wq) are not there" \
     --without "test_multi_process_alloc_dm=its processes cannot be made with Python 3.14" \
