@@ -15,6 +15,7 @@ setup
 mkdir -p "$T/tree/lib" "$T/work"
 cp -r "$BUILD/bin" "$BUILD/sbin" "$T/tree/"
 cp -r "$T/lib" "$T/tree/lib/vrdma"
+cp -r "$BUILD/lib/vrdma/bin" "$T/tree/lib/vrdma/"
 chmod -R a+rX "$T/tree"
 chmod 777 "$T/work"
 SANDBOX=$T/tree/bin/vrdma-sandbox
@@ -52,6 +53,8 @@ equals "the user with --root" "$(box --root -- id -u)" 0
 box --root -- ip link set eth0 mtu 1400 || fail "--root may not change the interface"
 equals "GID 1" "$(box -- ibv_devinfo -v | sed -nE 's/^\s*GID\[ *1\]:\s*([^,]*),.*/\1/p')" ::ffff:10.0.0.1
 box -- ibv_devinfo | grep -q PORT_ACTIVE || fail "the port is not active"
+equals "rdma link" "$(box -- rdma link | xargs)" "link vrdma0/1 state ACTIVE physical_state LINK_UP netdev eth0"
+equals "a counter" "$(box -- cat /sys/class/infiniband/vrdma0/ports/1/counters/port_rcv_data)" 0
 equals "three vdevices" "$(box --vdevices 3 -- ibv_devices | sed 1,2d | awk '{print $1}' | xargs)" "vrdma0 vrdma1 vrdma2"
 box --vdevices 3 -- ping -c1 -W2 -I eth0 10.0.0.3 >/dev/null 2>&1 || true  # where ping may run
 equals "the quota" "$(box --quota qp=7 -- ibv_devinfo -v | sed -nE 's/^\s*max_qp:\s*//p')" 7
