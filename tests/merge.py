@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""merge.py [--all|--any] OUT BUILD...: makes OUT a directory in which one ctest runs the tests of the
-BUILDs that pairs.py chooses, with --all all of them, with --any those that it chooses in any build.
+"""merge.py [--all|--any] OUT BUILD[:TARGET,...]...: makes OUT a directory in which one ctest runs the tests
+of the BUILDs that pairs.py chooses, with --all all of them, with --any those that it chooses in any build.
 
 A test is named <build>/<name>. What looks only at the tree (label lint) is taken from the first
-BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Long kinds run first.
+BUILD alone; a ThreadSanitizer build gives its unit and integration tests. Long kinds run first, and
+of a kind those that may take longest.
+
+Where TARGETs are named, the BUILD is configured and not yet built: <build>/build does that, before its
+tests and after the build before it. It takes what processor time the other tests leave.
 """
 
 import json
@@ -27,26 +31,38 @@ def quoted(value):
     return f"[==[{value}]==]"
 
 
-def lines_of(build, first, every):
+def test(title, command, properties):
+    yield f"add_test({quoted(title)} {' '.join(map(quoted, command))})\n"
+    settings = " ".join(f"{k} {quoted(v)}" for k, v in properties.items())
+    yield f"set_tests_properties({quoted(title)} PROPERTIES {settings})\n"
+
+
+def lines_of_build(build, targets, before):
+    name = os.path.basename(build)
+    yield from test(f"{name}/build",
+                    ["nice", "-n", "19", "cmake", "--build", build, "-j", os.cpu_count(), "--target", *targets],
+                    {"FIXTURES_SETUP": f"{name}/build", "DEPENDS": before, "TIMEOUT": 3600})
+
+
+def lines_of(build, fixture, first, every):
     name = os.path.basename(build)
     listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
                              check=True, capture_output=True, text=True).stdout
-    for test in json.loads(listing)["tests"]:
-        properties = {p["name"]: p["value"] for p in test.get("properties", [])}
+    for one in json.loads(listing)["tests"]:
+        properties = {p["name"]: p["value"] for p in one.get("properties", [])}
         labels = properties.get("LABELS", [])
         if ("lint" in labels and not first) or (name == "tsan" and not OF_TSAN & set(labels)):
             continue
         builds = {"--all": [], "--any": ["release", "dev", "tsan"]}.get(every, [name])
-        if builds and not any(pairs.chosen(build, test["name"], labels) for build in builds):
+        if builds and not any(pairs.chosen(build, one["name"], labels) for build in builds):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]
-        properties.setdefault("COST", max([COST.get(label, 500) for label in labels] or [500]))
-        title = quoted(f"{name}/{test['name']}")
-        command = test.get("command", [f"{test['name']}_is_not_built"])
-        yield f"add_test({title} {' '.join(map(quoted, command))})"
-        settings = " ".join(f"{k} {quoted(v)}" for k, v in properties.items())
-        yield f"set_tests_properties({title} PROPERTIES {settings})"
+        if fixture:
+            properties["FIXTURES_REQUIRED"] = [*properties.get("FIXTURES_REQUIRED", []), fixture]
+        properties.setdefault("COST", max([COST.get(label, 500) for label in labels] or [500]) +
+                              min(properties.get("TIMEOUT", 0), 900))
+        yield from test(f"{name}/{one['name']}", one.get("command", [f"{one['name']}_is_not_built"]), properties)
 
 
 if __name__ == "__main__":
@@ -54,6 +70,11 @@ if __name__ == "__main__":
     out, *builds = sys.argv[2 if every else 1:]
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
+    before = []
     with open(os.path.join(out, "CTestTestfile.cmake"), "w", encoding="utf-8") as f:
-        for build in builds:
-            f.writelines(line + "\n" for line in lines_of(build, build == builds[0], every))
+        for at, (build, _, targets) in enumerate(one.partition(":") for one in builds):
+            fixture = f"{os.path.basename(build)}/build" if targets else None
+            if fixture:
+                f.writelines(lines_of_build(os.path.abspath(build), targets.split(","), before))
+                before = [fixture]
+            f.writelines(lines_of(build, fixture, at == 0, every))
