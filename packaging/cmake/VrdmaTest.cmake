@@ -29,7 +29,11 @@ endif()
 # What nearly every unit test includes takes longer to read than the test: it is compiled once, for
 # a program that is never linked, of whose flags vrdma_unit_test() has all.
 function(vrdma_unit_headers)
-  find_package(GTest REQUIRED)
+  if(CMAKE_CROSSCOMPILING)  # the package of googletest has its sources
+    add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+  else()
+    find_package(GTest REQUIRED)
+  endif()
   file(CONFIGURE OUTPUT unit_headers.cc CONTENT "int main() {}\n")
   add_executable(unit_headers EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/unit_headers.cc)
   vrdma_target(unit_headers)
