@@ -37,18 +37,6 @@ say "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' "$root/usr/lib/os-release"), its pa
   "$(for name in libc6 libibverbs1 librdmacm1 perftest libfabric1 libucx0 python3-pyverbs; do
        version "$name"; done | paste -sd ',')"
 
-# meet_cm WHAT SERVER... -- CLIENT...: as meet(), of programs that meet by rdma_cm.
-meet_cm() {
-  local what=$1 server=() before
-  shift
-  while [[ $1 != -- ]]; do server+=("$1"); shift; done
-  shift
-  before=$(cm_listeners)
-  exec_behind server va "${SETTINGS[@]}" "${server[@]}"
-  wait_until 20 cm_listens_since "$before" || fail "$what: the server does not listen"
-  exec_behind client vb "${SETTINGS[@]}" "$@"
-  both_end "$what"
-}
 check() { # WHAT COMMAND...
   local what=$1
   shift

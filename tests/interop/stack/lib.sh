@@ -36,6 +36,18 @@ meet() {
   exec_behind client vb "${SETTINGS[@]}" "$@" 10.0.0.1
   both_end "$what"
 }
+# meet_cm WHAT SERVER... -- CLIENT...: as meet(), of programs that meet by rdma_cm.
+meet_cm() {
+  local what=$1 server=() before
+  shift
+  while [[ $1 != -- ]]; do server+=("$1"); shift; done
+  shift
+  before=$(cm_listeners)
+  exec_behind server va "${SETTINGS[@]}" "${server[@]}"
+  wait_until 20 cm_listens_since "$before" || fail "$what: the server does not listen"
+  exec_behind client vb "${SETTINGS[@]}" "$@"
+  both_end "$what"
+}
 both_end() {
   if wait_until 30 ended "${PID[client]}" && reap client 1 && [[ $REAPED -eq 0 ]] &&
     reap server 10 && [[ $REAPED -eq 0 ]]; then
