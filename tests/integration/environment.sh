@@ -84,6 +84,18 @@ is_down() { [[ $(inside cat $class/va1/ports/1/state) == "1: DOWN" ]]; }
 wait_until 3 is_down || fail "the port's file does not follow the link"
 ip_in a link set eth0 up
 
+say "and so it does when another daemon comes, whether the first was killed or told to end"
+for end in kill_daemon stop_daemon; do
+  $end
+  start_daemon
+  inside test -e $class/va1/ports/1/state || fail "after $end its files are gone"
+  ip_in a address add fd00:77::1/64 dev eth0 nodad
+  wait_until 3 has_gid $new || fail "after $end a new address has no file"
+  ip_in a address delete fd00:77::1/64 dev eth0
+  wait_until 3 has_no_gid $new || fail "after $end the file of a deleted address stays"
+  equals "a counter after $end" "$(inside cat $class/va1/ports/1/counters/port_rcv_data)" 0
+done
+
 say "each device is in the list once, for any user"
 for user in root nobody; do
   # shellcheck disable=SC2046

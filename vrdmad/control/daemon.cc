@@ -121,6 +121,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
 Daemon::~Daemon() {
   cm_.leave_sessions();
   for (auto& worker : workers_) worker->leave_sessions();
+  for (const auto& [id, record] : records_)
+    if (record->sysfs != nullptr) record->sysfs->leave();  // programs have it mounted
   records_.clear();
 }
 

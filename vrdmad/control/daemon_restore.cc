@@ -114,10 +114,19 @@ Result<void> Daemon::restore_all() {
     enter(std::move(*record));
   }
   // Each has what it had: what it is to have beside that is refused as ever, if another has it.
+  std::set<std::string> directories;
   for (const auto& [id, record] : records_) {
     apply(*record);
+    const std::string of_netns = run_dir_.sysfs_dir(record->link.netns_cookie);
+    const std::string tree = of_netns + "/" + record->spec.name;
+    directories.insert(of_netns);
+    if (::access(tree.c_str(), F_OK) == 0) {  // programs may have it mounted
+      show_sysfs(*record);
+      directories.insert(tree);
+    }
     store_again(*record);
   }
+  run_dir_.keep_sysfs(directories);
   retry_delay_ = std::chrono::seconds(1);
   retry_later();
   return {};

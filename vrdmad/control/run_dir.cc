@@ -109,6 +109,8 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
 RunDir::~RunDir() {
   if (!lock_.valid()) return;
   remove_leftovers();
+  for (const auto& dir : entries_of(path_ + "/sysfs")) ::rmdir(dir.c_str());
+  ::rmdir((path_ + "/sysfs").c_str());
   ::rmdir(state_dir().c_str());
   ::unlink((path_ + "/vrdmad.lock").c_str());  // still locked: see take_lock()
 }
@@ -137,8 +139,16 @@ void RunDir::remove_leftovers() const {
     for (const auto& entry : entries_of(dir)) remove_socket(entry);
     ::rmdir(dir.c_str());
   }
-  std::error_code ignored;
-  fs::remove_all(path_ + "/sysfs", ignored);
+}
+
+void RunDir::keep_sysfs(const std::set<std::string>& directories) const {
+  for (const auto& dir : entries_of(path_ + "/sysfs")) {
+    for (const auto& tree : entries_of(dir)) {
+      std::error_code ignored;
+      if (!directories.contains(tree.string())) fs::remove_all(tree, ignored);
+    }
+    if (!directories.contains(dir.string())) ::rmdir(dir.c_str());
+  }
 }
 
 }  // namespace vrdma::vrdmad

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "core/base/error.h"
@@ -34,7 +35,7 @@ class RunDir {
   [[nodiscard]] static base::Result<RunDir> open(const std::string& path);
   RunDir(RunDir&&) noexcept = default;
   RunDir& operator=(RunDir&&) = delete;
-  // Removes the sockets, what is in R/netns, R/sysfs, the lock, and R/state if it is empty.
+  // Removes the sockets, what is in R/netns, the lock, and R/sysfs and R/state if they are empty.
   ~RunDir();
 
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
@@ -47,6 +48,9 @@ class RunDir {
   [[nodiscard]] std::string sysfs_dir(uint64_t cookie) const;
   // Removes those that are empty: the last vdevice of that netns has gone.
   void remove_netns_dir(uint64_t cookie) const;
+  // Removes from R/sysfs what a dead daemon has left, but for these trees and directories of a
+  // netns.
+  void keep_sysfs(const std::set<std::string>& directories) const;
 
  private:
   RunDir(std::string path, base::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}

@@ -118,15 +118,15 @@ base::Result<base::Fd> make_file(int folder, const std::string& name, const Sysf
 }
 
 // The same where there may be one already: it is replaced as a whole.
-base::Result<void> replace_file(int folder, const std::string& name, const SysfsFile& file,
-                                const std::string& path) {
+base::Result<base::Fd> replace_file(int folder, const std::string& name, const SysfsFile& file,
+                                    const std::string& path) {
   const std::string next = name + "~";
   ::unlinkat(folder, next.c_str(), 0);
-  if (auto made = make_file(folder, next, file, path + "~"); !made)
-    return base::pass(std::move(made).error());
+  auto made = make_file(folder, next, file, path + "~");
+  if (!made) return made;
   if (::renameat(folder, next.c_str(), folder, name.c_str()) != 0)
     return base::fail_errno("rename " + path + "~");
-  return {};
+  return made;
 }
 
 }  // namespace
@@ -268,7 +268,24 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   return files;
 }
 
+namespace {
+
+// What is in the tree of a daemon that has ended. All of it differs from what will be shown.
+SysfsFiles found_in(const std::string& dir) {
+  SysfsFiles found;
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(dir, error))) return found;
+  for (fs::recursive_directory_iterator entry(dir, error), end; !error && entry != end;
+       entry.increment(error))
+    if (!fs::is_directory(entry->symlink_status(error)))
+      found[entry->path().lexically_relative(dir).string()] = {};
+  return found;
+}
+
+}  // namespace
+
 SysfsTree::~SysfsTree() {
+  if (left_) return;
   std::error_code ignored;
   fs::remove_all(shown_.empty() ? dir_ + "~" : dir_, ignored);
 }
@@ -276,6 +293,7 @@ SysfsTree::~SysfsTree() {
 base::Result<void> SysfsTree::show(const SysfsView& view) {
   SysfsFiles wanted = sysfs_files(view);
   const PlainUmask umask;
+  if (shown_.empty()) shown_ = found_in(dir_);
   if (shown_.empty()) {
     if (auto made = make(wanted); !made) return made;
     shown_ = std::move(wanted);
@@ -288,8 +306,9 @@ base::Result<void> SysfsTree::show(const SysfsView& view) {
     const fs::path whole(path);
     const auto folder = folders.enter(whole.parent_path());
     if (!folder) return base::pass(folder.error());
-    if (auto made = replace_file(*folder, whole.filename(), file, dir_ + "/" + path); !made)
-      return made;
+    auto made = replace_file(*folder, whole.filename(), file, dir_ + "/" + path);
+    if (!made) return base::pass(std::move(made).error());
+    if (file.moves) counters_[path] = std::move(*made);
     shown_[path] = file;
   }
   std::erase_if(shown_, [&](const auto& shown) {

@@ -69,7 +69,9 @@ using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
                                                              const rdma::TrafficCounters& traffic,
                                                              const SysfsResources& resources);
 
-// Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it.
+// Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it. If there
+// is a DIR already, of a daemon that has ended, the first show() takes it over with all of its
+// directories, which may be mounted.
 class SysfsTree {
  public:
   explicit SysfsTree(std::string dir) : dir_(std::move(dir)) {}
@@ -79,6 +81,7 @@ class SysfsTree {
 
   // Makes the files say `view`; writes what changed, removes what is not in it any more.
   [[nodiscard]] base::Result<void> show(const SysfsView& view);
+  void leave() { left_ = true; }  // to another daemon
   // After the first show(): the files that move, by path and open for writing. Once.
   [[nodiscard]] std::map<std::string, base::Fd> counters() { return std::move(counters_); }
 
@@ -86,6 +89,7 @@ class SysfsTree {
   [[nodiscard]] base::Result<void> make(const SysfsFiles& files);
 
   std::string dir_;
+  bool left_ = false;
   SysfsFiles shown_;  // empty: nothing has been made yet
   std::map<std::string, base::Fd> counters_;
 };

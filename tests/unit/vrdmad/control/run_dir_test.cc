@@ -81,6 +81,7 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
   fs::create_directories(temp.path() + "/netns/5");
   make_socket(temp.path() + "/admin.sock");
   make_socket(temp.path() + "/netns/5/0.sock");
+  fs::create_directories(temp.path() + "/sysfs/6/blue0");
   fs::create_directories(temp.path() + "/sysfs/5/red0/infiniband");
   fs::create_directories(temp.path() + "/sysfs/5/red1~/infiniband");  // killed while making it
   ASSERT_EQ(::chmod((temp.path() + "/netns").c_str(), 0755), 0);      // as older daemons made it
@@ -92,6 +93,13 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
     EXPECT_FALSE(fs::exists(temp.path() + "/admin.sock"));
     EXPECT_FALSE(fs::exists(temp.path() + "/netns/5"));
     EXPECT_EQ(mode_of(temp.path() + "/netns"), 0711U);
+    dir->keep_sysfs({temp.path() + "/sysfs/5", temp.path() + "/sysfs/5/red0"});
+    EXPECT_TRUE(fs::exists(temp.path() + "/sysfs/5/red0/infiniband"));
+    EXPECT_FALSE(fs::exists(temp.path() + "/sysfs/5/red1~"));
+    EXPECT_FALSE(fs::exists(temp.path() + "/sysfs/6"));
+    dir->keep_sysfs({temp.path() + "/sysfs/5"});
+    EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs/5")) << "its vdevices may be shown later";
+    dir->keep_sysfs({});
     EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs"));
   }
   EXPECT_TRUE(fs::exists(temp.path() + "/notes")) << "what is not a socket is not ours";

@@ -1,6 +1,8 @@
 #include "vrdmad/control/sysfs_tree.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -184,6 +186,30 @@ TEST(SysfsTree, appears_as_a_whole) {
   { EXPECT_FALSE(SysfsTree(dir).show(view())); }
   EXPECT_FALSE(fs::exists(dir + "~"));
   EXPECT_TRUE(fs::exists(dir)) << "it was never the tree's";
+}
+
+// A program has the tree of the daemon before mounted, and sees what the next one writes.
+TEST(SysfsTree, takes_the_tree_of_another_daemon_over) {
+  const TempDir temp;
+  const std::string dir = temp.path() + "/red0";
+  {
+    SysfsTree tree(dir);
+    ASSERT_TRUE(tree.show(view()));
+    tree.leave();
+  }
+  const base::Fd mounted(::open((dir + "/device/infiniband/red0/ports/1").c_str(), O_PATH));
+  SysfsView changed = view();
+  changed.up = false;
+  changed.netdev = "eth1";
+  SysfsTree next(dir);
+  ASSERT_TRUE(next.show(changed));
+  const std::string port = "/proc/self/fd/" + std::to_string(mounted.get());
+  EXPECT_EQ(read(port + "/state"), "1: DOWN\n");
+  EXPECT_FALSE(fs::is_symlink(dir + "/device/net/eth0"));
+  auto counters = next.counters();
+  const auto& fd = counters.at("device/infiniband/red0/ports/1/counters/port_rcv_data");
+  ASSERT_EQ(::pwrite(fd.get(), "7\n", 2, 0), 2);
+  EXPECT_EQ(read(port + "/counters/port_rcv_data"), "7\n");
 }
 
 TEST(SysfsTree, takes_itself_away) {
