@@ -10,8 +10,11 @@ Where TARGETs are named, the BUILD is configured and not yet built: <build>/buil
 tests and after the build before it. It takes what processor time the other tests leave.
 """
 
+import glob
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,6 +40,16 @@ def test(title, command, properties):
     yield f"set_tests_properties({quoted(title)} PROPERTIES {settings})\n"
 
 
+def commands_of(build):
+    """name -> command. What ctest lists lacks those of programs that are not built yet."""
+    commands = {}
+    for path in glob.glob(os.path.join(build, "**", "CTestTestfile.cmake"), recursive=True):
+        with open(path, encoding="utf-8") as f:
+            for name, command in re.findall(r"^add_test\(\[=\[(.*)\]=\] (.*)\)$", f.read(), re.M):
+                commands[name] = shlex.split(command)
+    return commands
+
+
 def lines_of_build(build, targets, before):
     name = os.path.basename(build)
     yield from test(f"{name}/build",
@@ -48,6 +61,7 @@ def lines_of(build, fixture, first, every):
     name = os.path.basename(build)
     listing = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"],
                              check=True, capture_output=True, text=True).stdout
+    commands = commands_of(build)
     for one in json.loads(listing)["tests"]:
         properties = {p["name"]: p["value"] for p in one.get("properties", [])}
         labels = properties.get("LABELS", [])
@@ -62,7 +76,8 @@ def lines_of(build, fixture, first, every):
             properties["FIXTURES_REQUIRED"] = [*properties.get("FIXTURES_REQUIRED", []), fixture]
         properties.setdefault("COST", max([COST.get(label, 500) for label in labels] or [500]) +
                               min(properties.get("TIMEOUT", 0), 900))
-        yield from test(f"{name}/{one['name']}", one.get("command", [f"{one['name']}_is_not_built"]), properties)
+        command = one.get("command") or commands.get(one["name"], [f"{one['name']}_is_not_built"])
+        yield from test(f"{name}/{one['name']}", command, properties)
 
 
 if __name__ == "__main__":

@@ -43,9 +43,22 @@ function(vrdma_unit_headers)
     <mutex> <optional> <string> <thread> <vector>)
 endfunction()
 
+# vrdma_gtests(program prefix labels...): each of its tests is a test of CTest, of the first label; with a
+# sanitizer, whose programs are slow to begin, all of them are one, which is known before it is built.
+function(vrdma_gtests program prefix label)
+  if(VRDMA_SANITIZE)
+    add_test(NAME ${prefix}.all COMMAND ${program} --gtest_brief=1)
+    set(labels ${label} ${ARGN})
+    set_tests_properties(${prefix}.all PROPERTIES LABELS "${labels}" TIMEOUT 300)
+  else()
+    gtest_discover_tests(${program} TEST_PREFIX "${prefix}." DISCOVERY_TIMEOUT 60
+                         PROPERTIES LABELS ${label} TIMEOUT 120)
+  endif()
+endfunction()
+
 # vrdma_unit_test(core_base [THREADS] SOURCES fd_test.cc ... LINK vrdma_core_base ...): one executable
-# a room, <room>_test, each of its tests a test of CTest; with a sanitizer, whose programs are slow to
-# begin, all of them one. THREADS: threads or processes meet in it, which is ThreadSanitizer's matter.
+# a room, <room>_test, with vrdma_gtests(). THREADS: threads or processes meet in it, which is
+# ThreadSanitizer's matter.
 function(vrdma_unit_test room)
   cmake_parse_arguments(TEST "THREADS" "" "SOURCES;LINK" ${ARGN})
   set(labels unit)
@@ -61,13 +74,7 @@ function(vrdma_unit_test room)
   if(TEST_THREADS)
     set_property(GLOBAL APPEND PROPERTY VRDMA_THREADED_TESTS ${room}_test)
   endif()
-  if(VRDMA_SANITIZE)
-    add_test(NAME ${room}.all COMMAND ${room}_test --gtest_brief=1)
-    set_tests_properties(${room}.all PROPERTIES LABELS "${labels}" TIMEOUT 300)
-  else()
-    gtest_discover_tests(${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60
-                         PROPERTIES LABELS unit TIMEOUT 120)
-  endif()
+  vrdma_gtests(${room}_test ${room} ${labels})
 endfunction()
 
 # vrdma_script_test(NAME COMMAND script args... [LABEL integration] [TIMEOUT 120] [PROCESSORS 1]

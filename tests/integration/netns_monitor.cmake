@@ -3,5 +3,4 @@ find_package(GTest REQUIRED)
 add_executable(netns_monitor_test netns_monitor_test.cc)
 vrdma_target(netns_monitor_test)
 target_link_libraries(netns_monitor_test PRIVATE vrdma_netns GTest::gmock GTest::gtest_main)
-gtest_discover_tests(netns_monitor_test TEST_PREFIX "integration.netns." DISCOVERY_TIMEOUT 60
-                     PROPERTIES LABELS root TIMEOUT 120)
+vrdma_gtests(netns_monitor_test integration.netns root)
