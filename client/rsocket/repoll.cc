@@ -73,13 +73,13 @@ std::shared_ptr<PollSet> find_set(int fd) {
   return nullptr;
 }
 
-int fail(int error) {
+int refuse(int error) {
   errno = error;
   return -1;
 }
 
 int create(int flags) {
-  if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return fail(EINVAL);
+  if ((flags & ~(EPOLL_CLOEXEC | O_NONBLOCK)) != 0) return refuse(EINVAL);
   auto set = std::make_shared<PollSet>();
   set->epoll = base::Fd(::epoll_create1(flags & EPOLL_CLOEXEC));
   set->nudge = base::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -95,7 +95,7 @@ int create(int flags) {
 }
 
 int change(PollSet& set, int op, int fd, const epoll_event* event) {
-  if (op != EPOLL_CTL_DEL && event == nullptr) return fail(EFAULT);
+  if (op != EPOLL_CTL_DEL && event == nullptr) return refuse(EFAULT);
   const auto socket = RSocket::try_find(fd);
   const std::lock_guard lock(set.mutex);
   auto it = set.members.find(fd);
@@ -111,19 +111,19 @@ int change(PollSet& set, int op, int fd, const epoll_event* event) {
   const bool known = it != set.members.end();
   switch (op) {
     case EPOLL_CTL_ADD:
-      if (known) return fail(EEXIST);
+      if (known) return refuse(EEXIST);
       set.members[fd] = Member{*event, socket, true};
       break;
     case EPOLL_CTL_MOD:
-      if (!known) return fail(ENOENT);
+      if (!known) return refuse(ENOENT);
       it->second = Member{*event, socket, true};
       break;
     case EPOLL_CTL_DEL:
-      if (!known) return fail(ENOENT);
+      if (!known) return refuse(ENOENT);
       set.members.erase(it);
       break;
     default:
-      return fail(EINVAL);
+      return refuse(EINVAL);
   }
   return ::eventfd_write(set.nudge.get(), 1);
 }
@@ -183,8 +183,8 @@ int tell_others(PollSet& set, epoll_event* events, int room) {
 }
 
 int wait_for(PollSet& set, epoll_event* events, int room, int timeout) {
-  if (room <= 0) return fail(EINVAL);
-  if (events == nullptr) return fail(EFAULT);
+  if (room <= 0) return refuse(EINVAL);
+  if (events == nullptr) return refuse(EFAULT);
   const auto end = Clock::now() + std::chrono::milliseconds(std::max(timeout, 0));
   for (;;) {
     auto found = polled(set);
@@ -230,8 +230,8 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int repoll_ctl(int epfd, int op, int fd, epoll_event* event) try {
   VRDMA_PASS_ON(-1, repoll_ctl, epfd, op, fd, event)
-  if (fd < 0) return fail(EBADF);
-  if (fd == epfd) return fail(EINVAL);
+  if (fd < 0) return refuse(EBADF);
+  if (fd == epfd) return refuse(EINVAL);
   const auto set = find_set(epfd);
   return set != nullptr ? change(*set, op, fd, event) : -1;
 }
