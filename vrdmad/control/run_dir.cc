@@ -127,8 +127,9 @@ std::string RunDir::sysfs_dir(uint64_t cookie) const {
 }
 
 void RunDir::remove_netns_dir(uint64_t cookie) const {
-  ::rmdir((path_ + "/netns/" + std::to_string(cookie)).c_str());
-  ::rmdir(sysfs_dir(cookie).c_str());
+  // A namespace that still has a vdevice has its socket; its trees may not be shown yet.
+  if (::rmdir((path_ + "/netns/" + std::to_string(cookie)).c_str()) == 0)
+    ::rmdir(sysfs_dir(cookie).c_str());
 }
 
 // Only sockets, sysfs trees and the directories that they leave empty: what else an operator may

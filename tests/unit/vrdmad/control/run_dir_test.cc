@@ -53,6 +53,8 @@ TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
     EXPECT_FALSE(fs::exists(path + "/netns/78") || fs::exists(path + "/sysfs/78"));
     make_socket(path + "/admin.sock");
     make_socket(path + "/netns/77/0.sock");
+    dir->remove_netns_dir(77);
+    EXPECT_TRUE(fs::exists(path + "/sysfs/77")) << "another vdevice of that netns has a socket";
   }
   ::umask(before);
   for (const auto& entry : fs::directory_iterator(path)) EXPECT_EQ(entry.path(), path + "/netns");
