@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "core/base/random.h"
 #include "core/ipc/bell.h"
@@ -119,6 +120,17 @@ void Qp::changed() const {
 }
 
 Memory Qp::memory() const { return context->memory(); }
+
+verbs::Gid Qp::dgid() const {
+  verbs::Gid gid;
+  std::memcpy(gid.bytes.data(), attributes.av.dgid, gid.bytes.size());
+  return gid;
+}
+
+void Qp::choose_sender() {
+  if (const auto& choose = context->device->choose_sender; choose && domain == nullptr)
+    sender = choose(*this);
+}
 
 uint32_t Qp::completed_receives() const {
   return link.in_direct ? link.peer_outbox->ring->head.load(std::memory_order_relaxed) : inbox_head;

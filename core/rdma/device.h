@@ -52,6 +52,9 @@ class Sender {
   virtual void adopted() {}           // a dead daemon's worker may have begun the first request
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
+  // Whether another sender may begin anew what this one has in hand: nothing was done of it that
+  // must not be done twice.
+  [[nodiscard]] virtual bool may_begin_anew() const { return true; }
 };
 
 // How fast a device's work requests may be carried out; vrdmad implements it. Who may not go on
@@ -298,8 +301,8 @@ struct Qp {
   uint32_t receiving = 0;  // datagrams on their way into memory that has to be reached
   Link link;
 
-  std::unique_ptr<Sender> sender;
-  std::list<Sender*> waiters;  // for a receive
+  std::unique_ptr<Sender> sender;  // none: connected, and never in RTR; or an XRC target
+  std::list<Sender*> waiters;      // for a receive
   std::vector<verbs::Gid> groups;
   // Of a raw packet queue pair.
   std::unique_ptr<FramePort> frames;
@@ -333,13 +336,17 @@ struct Qp {
     return state() >= verbs::QpState::kRtr && state() <= verbs::QpState::kSqe;
   }
   [[nodiscard]] Memory memory() const;
+  [[nodiscard]] verbs::Gid dgid() const;  // of the path; set at RTR
+  // A connected queue pair gets the sender that fits its link (Device::choose_sender). What the one
+  // before had in hand is begun anew.
+  void choose_sender();
   // Of the memory that receives name.
   [[nodiscard]] const Pd& receive_pd() const { return srq != nullptr ? *srq->pd : *pd; }
   std::list<Sender*>& receive_waiters() { return srq != nullptr ? srq->waiters : waiters; }
 
   // Whether the program may carry out requests by itself.
   [[nodiscard]] bool runs_direct() const;
-  // Whether there is a link, and both ports are up.
+  // Whether there is a link, and both ports are up: of a remote one, our own.
   [[nodiscard]] bool carries() const;
 
   // How many receives were completed: of a receive queue of its own, the number of the next one.
@@ -454,6 +461,8 @@ struct Device {
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
   TrafficCounters traffic;
+  // Makes the sender of a connected queue pair for its link as it is; empty: it has none.
+  std::function<std::unique_ptr<Sender>(Qp&)> choose_sender;
   Pace* pace = nullptr;                   // none: as fast as it goes
   Buffers* buffers = nullptr;             // none: nobody counts
   bool limited = false;                   // so all of its requests are a worker's
@@ -503,9 +512,10 @@ class Fabric {
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
   // The peer of `qp`, which stands at least in RTR, is on another host from now on. Nothing that
-  // was posted is lost: what was begun is begun anew. relink() makes the link local again, when the
-  // peer is in the fabric.
-  void move_to(Qp& qp, const RemoteEnd& end);
+  // was posted is lost: what was begun is begun anew, by another sender. False: the sender has
+  // something in hand of which that must not be; ask again. relink() makes the link local again,
+  // when the peer is in the fabric, on the same condition.
+  [[nodiscard]] bool move_to(Qp& qp, const RemoteEnd& end);
 
   // After a daemon's death, when all sessions that could be taken over are: what pair() had made,
   // where the peer's outbox stood at this offset of its arena (0: there was none).

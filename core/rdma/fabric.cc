@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/asymmetric_fence.h"
 #include "core/rdma/device.h"
@@ -10,12 +9,6 @@ using verbs::QpState;
 using verbs::QpType;
 
 namespace {
-
-verbs::Gid dgid_of(const Qp& qp) {
-  verbs::Gid gid;
-  std::memcpy(gid.bytes.data(), qp.attributes.av.dgid, gid.bytes.size());
-  return gid;
-}
 
 // An XRC initiator sends to a target; everybody else to his like.
 bool reaches(QpType initiator, QpType responder) {
@@ -79,7 +72,7 @@ Qp* Fabric::find(const verbs::Gid& gid, uint32_t qpn) const {
 
 Qp* Fabric::named_peer(const Qp& qp) const {
   if (!verbs::is_connected(qp.type) || !qp.can_receive()) return nullptr;
-  Qp* peer = find(dgid_of(qp), qp.attributes.dest_qpn);
+  Qp* peer = find(qp.dgid(), qp.attributes.dest_qpn);
   return peer != nullptr && (reaches(qp.type, peer->type) || reaches(peer->type, qp.type))
              ? peer
              : nullptr;
@@ -87,7 +80,7 @@ Qp* Fabric::named_peer(const Qp& qp) const {
 
 bool Fabric::names(const Qp& qp, const Qp& peer) const {
   return qp.can_receive() && qp.attributes.dest_qpn == peer.qpn &&
-         peer.context->device->owns(dgid_of(qp));
+         peer.context->device->owns(qp.dgid());
 }
 
 Qp* Fabric::pair(Qp& qp) {
@@ -120,6 +113,8 @@ Qp* Fabric::pair(Qp& qp) {
 void Fabric::connect(Qp& initiator, Qp& responder) {
   if (!reaches(initiator.type, responder.type)) return;
   if (initiator.link.out_made || responder.link.in_made) return;
+  for (const Qp* end : {&initiator, &responder})
+    if (end->link.remote && end->sender && !end->sender->may_begin_anew()) return;
   if (initiator.attributes.sq_psn != responder.attributes.rq_psn) return;
   initiator.link.out_made = responder.link.in_made = true;
   make_link(initiator, responder);
@@ -127,10 +122,10 @@ void Fabric::connect(Qp& initiator, Qp& responder) {
 }
 
 void Fabric::make_link(Qp& initiator, Qp& responder) {
-  initiator.link.remote.reset();
-  responder.link.remote.reset();
   initiator.link.out = &responder;
   responder.link.in = &initiator;
+  for (Qp* end : {&initiator, &responder})
+    if (std::exchange(end->link.remote, std::nullopt)) end->choose_sender();
   initiator.link.out_direct = initiator.link.outbox != nullptr &&
                               initiator.link.outbox == responder.link.peer_outbox &&
                               initiator.link.maps_peer == responder.context->id &&
@@ -264,7 +259,8 @@ void Fabric::cut(Qp& qp) {
   if (qp.link.in != nullptr) cut_out(*qp.link.in);
 }
 
-void Fabric::move_to(Qp& qp, const RemoteEnd& end) {
+bool Fabric::move_to(Qp& qp, const RemoteEnd& end) {
+  if (qp.sender && !qp.sender->may_begin_anew()) return false;
   Qp* const peer = qp.link.out != nullptr ? qp.link.out : qp.link.in;
   // Receives go on to complete where they did.
   if (qp.link.in_direct && peer != nullptr) qp.link.peer_outbox->arena = peer->context->arena;
@@ -272,9 +268,11 @@ void Fabric::move_to(Qp& qp, const RemoteEnd& end) {
   for (Qp* end_of_local : {&qp, peer})
     if (end_of_local != nullptr) end_of_local->link.out_made = end_of_local->link.in_made = false;
   qp.link.remote = end;
+  qp.choose_sender();
   qp.changed();
   tell_link(qp);
   if (qp.sender) qp.sender->link_changed();
+  return true;
 }
 
 base::Result<void> Fabric::attach(Qp& qp, const verbs::Gid& group) {

@@ -31,6 +31,9 @@ class ConnectedSender final : public SerialSender {
   void receive_posted() override;
   void port_changed() override { stop_waiting(); }
   void srq_gone(uint32_t srqn) override;
+  [[nodiscard]] bool may_begin_anew() const override {
+    return stage_ <= Stage::kRead && !key_change_.begun();
+  }
 
  private:
   [[nodiscard]] Progress execute(rdma::WorkRequest& request) override;

@@ -197,13 +197,15 @@ void SessionJournal::go_on() {
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
     qp.note_drained();  // nothing is in hand
     keep_state(qp);
-    qp.sender->adopted();
-    if (!qp.can_send()) qp.sender->link_changed();  // before the program looks, as in Qp::fail()
+    if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
+    if (qp.sender) qp.sender->adopted();
+    // Before the program looks, as in Qp::fail().
+    if (qp.sender && !qp.can_send()) qp.sender->link_changed();
     for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
       if (cq != nullptr) ipc::announce(*cq->bell, qp.qpn);
     context().device->fabric->relink(qp);
-    if (qp.link.out != nullptr) qp.sender->link_changed();
-    qp.sender->kick();
+    if (qp.link.out != nullptr && qp.sender) qp.sender->link_changed();
+    if (qp.sender) qp.sender->kick();
   });
   // The dead daemon may have taken a program's request to be told, and not have told it.
   context().cqs.each([](rdma::Cq& cq) { cq.wake(); });

@@ -8,7 +8,6 @@
 #include "core/rdma/qp_state.h"
 #include "core/rdma/xrc.h"
 #include "transport/raw/packet.h"
-#include "transport/shm/connected.h"
 #include "transport/shm/datagram.h"
 #include "vrdmad/worker/session_objects.h"
 
@@ -133,8 +132,6 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
     if (const int error = give_gsi(*qp); error != 0) return error;
   } else if (type == QpType::kUd) {
     qp->sender = std::make_unique<transport::DatagramSender>(*qp, vdevice_->lane);
-  } else {
-    qp->sender = std::make_unique<transport::ConnectedSender>(*qp, vdevice_->lane);
   }
   ++pd->users;
   ++send_cq->users;
@@ -307,9 +304,11 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
   return 0;
 }
 
-// Tells the program what it needs to execute by itself, if the peer is one that trusts it.
+// Chooses who executes its requests, and tells the program what it needs to do so by itself, if the
+// peer is one that trusts it.
 int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
   rdma::Qp* peer = context_->device->fabric->pair(qp);
+  if (verbs::is_connected(qp.type)) qp.choose_sender();
   return peer != nullptr ? tell_direct(qp, *peer, request, answer) : 0;
 }
 

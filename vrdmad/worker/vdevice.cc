@@ -1,5 +1,7 @@
 #include "vrdmad/worker/vdevice.h"
 
+#include "transport/shm/connected.h"
+
 namespace vrdma::vrdmad {
 
 using provisioning::Kind;
@@ -16,6 +18,10 @@ Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provision
   lane.set_meter(cpu.get());
   device.meter = cpu;
   device.buffers = &buffers;
+  transports.shm = [this](rdma::Qp& qp) {
+    return std::make_unique<transport::ConnectedSender>(qp, lane);
+  };
+  device.choose_sender = [this](rdma::Qp& qp) { return transports.choose(qp); };
 }
 Vdevice::~Vdevice() = default;
 

@@ -14,6 +14,7 @@
 #include "provisioning/request_rate.h"
 #include "transport/backlog.h"
 #include "transport/runner.h"
+#include "transport/selector.h"
 #include "vrdmad/broker/identity.h"
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
@@ -73,6 +74,7 @@ struct Vdevice {
   Stopper::AccountRef stops;  // never null
   bool gone = false;
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
+  transport::Selector transports;
   transport::Lane lane;
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 

@@ -50,6 +50,11 @@ class NetworkSender final : public rdma::Sender {
     }
     fill_window();
   }
+  // Sends nothing more; the peer has done all that was sent.
+  void stop() {
+    stopped_ = true;
+    acknowledge(window_.size());
+  }
 
  private:
   struct Sent {
@@ -59,7 +64,7 @@ class NetworkSender final : public rdma::Sender {
   };
 
   void fill_window() {
-    while (window_.size() < kWindow && ring_.ours()) {
+    while (!stopped_ && window_.size() < kWindow && ring_.ours()) {
       Sent& sent = window_.emplace_back();
       const auto fetched = ring_.fetch(&sent.request);
       if (fetched != SendRing::Fetched::kRequest) {
@@ -91,6 +96,7 @@ class NetworkSender final : public rdma::Sender {
   SendRing ring_;
   RemotePeer& peer_;
   std::deque<Sent> window_;
+  bool stopped_ = false;
 };
 
 // What the peer sends to `qp`.

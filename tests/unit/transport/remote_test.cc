@@ -1,6 +1,10 @@
 // What a transport to other hosts is to be built on: SendRing on one side, Receiver on the other.
+#include <mutex>
+#include <numeric>
+
 #include "tests/unit/transport/remote_peer.h"
 #include "tests/unit/transport/rig.h"
+#include "transport/selector.h"
 
 namespace vrdma::transport {
 namespace {
@@ -26,11 +30,13 @@ struct Remote : Rig {
   uint32_t own_key = a.register_memory(at(own), own.size(), kAllAccess, ipc::Way::kReached);
 
   Remote() {
+    world.a_device.choose_sender = [this](rdma::Qp& moved) {
+      auto made = std::make_unique<NetworkSender>(moved, peer);
+      sender = made.get();
+      return made;
+    };
     world.fabric.remove(&world.b_device);
-    world.fabric.move_to(qp, {test::gid_of("fe80::b"), pair.b->qpn, 7, 9});
-    auto made = std::make_unique<NetworkSender>(qp, peer);
-    sender = made.get();
-    qp.sender = std::move(made);
+    EXPECT_TRUE(world.fabric.move_to(qp, {test::gid_of("fe80::b"), pair.b->qpn, 7, 9}));
   }
   static uint64_t at(const std::vector<uint8_t>& memory) {
     return reinterpret_cast<uint64_t>(memory.data());
@@ -140,6 +146,171 @@ TEST_F(Remote, TakesReceivesOfASharedQueueAndGivesThemBack) {
   EXPECT_EQ(again.arrive(request.wqe, &message), Outcome::kDone);
   ASSERT_THAT(a.received(with_srq), SizeIs(1));
   EXPECT_EQ(a.received(with_srq)[0].slot, 3u);
+}
+
+// The peer of a link leaves for another host and comes back, again and again, while the program
+// posts. Each request completes once, and arrives once, in order.
+struct Moving : Rig {
+  explicit Moving(const std::string& b_tenant = "blue") : Rig(b_tenant) {
+    transports.shm = [this](rdma::Qp& qp) {
+      return std::make_unique<ConnectedSender>(qp, qp.context == &a.context ? a_lane : b_lane);
+    };
+    transports.network = [this](rdma::Qp& qp) {
+      auto made = std::make_unique<NetworkSender>(qp, peer);
+      network = made.get();
+      return made;
+    };
+    world.a_device.choose_sender = [this](rdma::Qp& qp) { return transports.choose(qp); };
+    fresh = world.connected();
+  }
+  void leave() {
+    arrived_here();
+    world.fabric.remove(&world.b_device);
+    ASSERT_TRUE(world.fabric.move_to(*fresh.a, {test::gid_of("fe80::b"), fresh.b->qpn, 7, 9}));
+    here = false;
+  }
+  void come_back() {
+    network->stop();
+    for (const auto& message : std::exchange(peer.messages, {})) arrived.push_back(number(message));
+    world.fabric.add(&world.b_device);
+    world.fabric.relink(*fresh.a);
+    ASSERT_EQ(fresh.a->link.kind(), rdma::Link::Kind::kLocal);
+    here = true;
+  }
+  void post(uint32_t value) {
+    const uint64_t at = kBase + uint64_t{value % fresh.a->sq_depth} * 64;
+    std::memcpy(a.memory(at), &value, sizeof value);
+    ipc::SendWqe wqe = wqe_of(Opcode::kSend);
+    wqe.wr_id = value;
+    ASSERT_TRUE(a.post_send(*fresh.a, wqe, {{at, 4, a_key}}));
+  }
+  static uint32_t number(const std::vector<uint8_t>& bytes) {
+    uint32_t value = 0;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    return value;
+  }
+  // What the local peer has received since the last look.
+  void arrived_here() {
+    const ipc::RecvRing& ring =
+        fresh.b->link.in_direct ? *fresh.b->link.peer_outbox->ring : *fresh.b->inbox;
+    for (; seen != ring.head; ++seen) {
+      const ipc::RecvEntry& entry = ring.entries()[seen & (fresh.b->inbox_depth - 1)];
+      EXPECT_EQ(entry.status, static_cast<uint8_t>(WcStatus::kSuccess));
+      arrived.push_back(number({b.memory(kBase + entry.slot * 64),
+                                b.memory(kBase + entry.slot * 64) + sizeof(uint32_t)}));
+    }
+  }
+  void post_receives(uint32_t count) {
+    for (; count > 0; --count, ++receives)
+      ASSERT_TRUE(b.post_receive(
+          *fresh.b, receives, {{kBase + uint64_t{receives % fresh.b->rq_depth} * 64, 64, b_key}}));
+    ring(*fresh.b);
+  }
+  void run() {
+    uint32_t sent = 0;
+    for (int round = 0; round < 40; ++round) {
+      const uint32_t count = 1 + static_cast<uint32_t>(round) % 7;
+      // On a local link, the peer has receives for some only: the rest waits, and moves.
+      if (here) post_receives(count / 2);
+      for (uint32_t i = 0; i < count && sent - fresh.a->block->sq_tail < fresh.a->sq_depth; ++i)
+        post(sent++);
+      if (here && round % 3 != 0) settle(1);
+      if (here) {
+        leave();
+      } else {
+        for (int i = 0; i < round % 4; ++i) network->acknowledge(2);
+        come_back();
+      }
+    }
+    if (here) {
+      post_receives(sent - static_cast<uint32_t>(fresh.a->block->sq_tail));
+      EXPECT_TRUE(wait_for([&] { return fresh.a->block->sq_tail == sent; }));
+      arrived_here();
+    } else {
+      come_back();
+    }
+    EXPECT_EQ(fresh.a->block->sq_tail, sent);
+    for (const WcStatus status : statuses(*fresh.a, fresh.a->sq_depth))
+      EXPECT_EQ(status, WcStatus::kSuccess);
+    std::vector<uint32_t> all(sent);
+    std::iota(all.begin(), all.end(), 0u);
+    EXPECT_EQ(arrived, all);
+    EXPECT_EQ(fresh.a->state(), QpState::kRts);
+  }
+
+  Selector transports;
+  RemotePeer peer;
+  NetworkSender* network = nullptr;
+  World::Pair fresh;
+  bool here = true;
+  uint32_t receives = 0, seen = 0;
+  std::vector<uint32_t> arrived;
+};
+
+TEST_F(Moving, LosesNothing) {
+  EXPECT_FALSE(fresh.a->link.out_direct);
+  run();
+}
+
+struct MovingDirect : Moving {
+  MovingDirect() : Moving("red") {}
+};
+
+TEST_F(MovingDirect, LosesNothing) {
+  EXPECT_TRUE(fresh.a->link.out_direct);
+  run();
+}
+
+TEST_F(Moving, WaitsWithAnAtomicThatWasDoneAndIsNotAnswered) {
+  std::vector<uint8_t> own(64);  // memory that has to be reached
+  const auto addr = reinterpret_cast<uint64_t>(own.data());
+  const uint64_t aligned = (addr + 7) / 8 * 8;
+  const uint32_t key = b.register_memory(addr, own.size(), kAllAccess, ipc::Way::kReached);
+  ipc::SendWqe add = rdma_wqe(Opcode::kFetchAdd, aligned, key);
+  add.rdma.compare_add = 1;
+  std::unique_lock slow(*b.context.process->reach()->memory()->changes);
+  ASSERT_TRUE(a.post_send(*fresh.a, add, {{kBase, 8, a_key}}));
+  const rdma::RemoteEnd end{test::gid_of("fe80::b"), fresh.b->qpn, 7, 9};
+  EXPECT_TRUE(wait_for([&] { return !fresh.a->sender->may_begin_anew(); }));
+  EXPECT_FALSE(world.fabric.move_to(*fresh.a, end));
+  EXPECT_EQ(fresh.a->link.kind(), rdma::Link::Kind::kLocal);
+  slow.unlock();
+  EXPECT_TRUE(wait_for([&] { return fresh.a->block->sq_tail == 1; }));
+  EXPECT_TRUE(world.fabric.move_to(*fresh.a, end));
+  uint64_t value = 0;
+  std::memcpy(&value, reinterpret_cast<const void*>(aligned), sizeof value);
+  EXPECT_EQ(value, 1u);
+}
+
+TEST(Selectors, ChooseByLinkPinAndParent) {
+  World world;
+  const World::Pair pair = world.connected();
+  rdma::Qp& qp = *pair.a;
+  std::string made;
+  const auto maker = [&](const char* name) {
+    return [&made, name](rdma::Qp&) -> std::unique_ptr<rdma::Sender> {
+      made = name;
+      return nullptr;
+    };
+  };
+  Selector transports{maker("shm"), {}, {}, {}};
+  const auto chosen = [&] {
+    (void)transports.choose(qp);
+    return made;
+  };
+  EXPECT_EQ(chosen(), "shm");
+  transports.pinned = maker("pinned");
+  EXPECT_EQ(chosen(), "shm") << "the peer is here";
+  world.fabric.cut(qp);
+  EXPECT_EQ(chosen(), "shm") << "its GID is, and it may come";
+  world.fabric.remove(&world.b_device);
+  EXPECT_EQ(chosen(), "pinned");
+  transports.pinned = nullptr;
+  EXPECT_EQ(chosen(), "shm") << "there is no other";
+  transports.network = maker("network");
+  EXPECT_EQ(chosen(), "network");
+  transports.parent = maker("parent");
+  EXPECT_EQ(chosen(), "parent");
 }
 
 }  // namespace

@@ -281,6 +281,7 @@ TEST_F(Executor, RefusesRemoteUseOfNothing) {
 }
 
 TEST_F(Executor, WrapsReceiveIndicesAround) {
+  pair.b->link.in_direct = false;
   pair.b->inbox_head = ~0u;
   pair.b->block->rq_head = ~0u;
   ASSERT_TRUE(b.post_receive(*pair.b, 41, {}));

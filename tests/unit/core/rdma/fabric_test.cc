@@ -149,7 +149,7 @@ TEST_F(Fabrics, MoveALinkAndBringItBack) {
   EXPECT_EQ(pair.a->link.kind(), Link::Kind::kLocal);
   fabric.remove(&world.b_device);
   const int before = changes;
-  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  ASSERT_TRUE(fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9}));
   EXPECT_EQ(pair.a->link.kind(), Link::Kind::kRemote);
   EXPECT_EQ(pair.a->link.remote->rq_psn, 9u);
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
@@ -174,7 +174,7 @@ TEST_F(Fabrics, MoveALinkAndBringItBack) {
 
 TEST_F(Fabrics, CutWhatIsRemote) {
   const auto pair = world.connected();
-  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  ASSERT_TRUE(fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9}));
   pair.a->fail();
   EXPECT_EQ(pair.a->link.kind(), Link::Kind::kNone);
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
@@ -190,7 +190,7 @@ TEST_F(Fabrics, CompleteReceivesInOneRing) {
     pair.a->deliver(entry);
   };
   complete(0);
-  fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9});
+  ASSERT_TRUE(fabric.move_to(*pair.a, {gid_of("fe80::b"), pair.b->qpn, 7, 9}));
   world.b.reset();
   complete(1);
   EXPECT_EQ(pair.a->completed_receives(), 2u);

@@ -184,7 +184,7 @@ rdma::Qp* Party::add_qp(const QpOptions& options) {
 
 bool Party::post_receive(rdma::Qp& qp, uint64_t wr_id, const std::vector<verbs::Sge>& sges) {
   const uint32_t head = qp.block->rq_head.load();
-  if (head - qp.inbox_head >= qp.rq_depth) return false;
+  if (head - qp.completed_receives() >= qp.rq_depth) return false;
   auto* to = const_cast<uint8_t*>(qp.receives.wqes) +
              uint64_t{head & (qp.rq_depth - 1)} * ipc::recv_stride(qp.max_recv_sge);
   const ipc::RecvWqe wqe{wr_id, static_cast<uint32_t>(sges.size()), 0};

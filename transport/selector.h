@@ -1,0 +1,35 @@
+// Which transport carries the mediated requests of a connected queue pair: chosen at RTR, and anew
+// when its link changes kind.
+//
+//   the peer's GID is in the same fabric on this host   shm
+//   the operator has pinned one                         that one
+//   the parent is an adapter                            the parent's
+//   else                                                the network's
+//
+// A transport that there is not is passed over. In the end it is shm, which waits for a peer on
+// this host.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "core/rdma/device.h"
+
+namespace vrdma::transport {
+
+struct Selector {
+  using Maker = std::function<std::unique_ptr<rdma::Sender>(rdma::Qp&)>;
+  Maker shm;  // never empty
+  Maker pinned, parent, network;
+
+  [[nodiscard]] std::unique_ptr<rdma::Sender> choose(rdma::Qp& qp) const {
+    const bool here = qp.link.kind() == rdma::Link::Kind::kLocal ||
+                      (!qp.link.remote && qp.context->device->fabric->find(qp.dgid()) != nullptr);
+    if (!here)
+      for (const Maker* maker : {&pinned, &parent, &network})
+        if (*maker) return (*maker)(qp);
+    return shm(qp);
+  }
+};
+
+}  // namespace vrdma::transport
