@@ -456,7 +456,6 @@ struct Device {
   std::list<Context*> contexts;
   // Those that are named by a file, by its device and inode.
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<XrcDomain>> xrc_domains;
-  bool port_active = true;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
@@ -465,9 +464,10 @@ struct Device {
   std::function<std::unique_ptr<Sender>(Qp&)> choose_sender;
   Pace* pace = nullptr;                   // none: as fast as it goes
   Buffers* buffers = nullptr;             // none: nobody counts
-  bool limited = false;                   // so all of its requests are a worker's
+  MediatedBecause mediated_because;       // none: programs execute on direct links
   std::shared_ptr<base::CpuMeter> meter;  // pays for what its requests make others' reaches do
 
+  [[nodiscard]] bool port_active() const { return !mediated_because.has(Mediated::kPortDown); }
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
   // One that those given before do not tell, and that is given again only after all others.
@@ -496,12 +496,11 @@ class Fabric {
   void remove(Device* device);
   // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR.
   void set_gids(Device* device, std::vector<verbs::Gid> gids);
-  // Takes the direct links from and to the device to a worker, or gives them back. A link that is
-  // made while one end is limited is mediated, and stays so.
-  void set_limited(Device* device, bool limited);
-  // While a port is down, links from and to it are mediated and carry nothing: what is to go there
-  // waits until it is up again, or as long as a peer that does not answer is waited for.
-  void set_port(Device* device, bool active);
+  // Takes the direct links from and to the device to a worker, or gives them back when there is no
+  // reason any more, at either end. While a port is down, links from and to it carry nothing: what
+  // is to go there waits until it is up again, or as long as a peer that does not answer is waited
+  // for.
+  void mediate(Device* device, Mediated reason, bool holds);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;
 

@@ -87,7 +87,8 @@ Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
   if (peer == nullptr || peer == &qp || is_xrc(qp.type)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
-  if (qp.context->device->limited || peer->context->device->limited) return nullptr;
+  for (const Qp* end : {&qp, peer})
+    if (end->context->device->mediated_because.lasts()) return nullptr;
   const bool paired = qp.link.outbox != nullptr && peer->link.outbox != nullptr &&
                       peer->link.peer_outbox == qp.link.outbox &&
                       qp.link.peer_outbox == peer->link.outbox;
@@ -188,13 +189,13 @@ bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
 }
 
 bool Qp::runs_direct() const {
-  return link.out_direct && link.out != nullptr && !context->device->limited &&
-         !link.out->context->device->limited && carries();
+  return link.out_direct && link.out != nullptr && !context->device->mediated_because.any() &&
+         !link.out->context->device->mediated_because.any();
 }
 
 bool Qp::carries() const {
-  if (!context->device->port_active) return false;
-  return link.out != nullptr ? link.out->context->device->port_active : link.remote.has_value();
+  if (!context->device->port_active()) return false;
+  return link.out != nullptr ? link.out->context->device->port_active() : link.remote.has_value();
 }
 
 void Fabric::tell_link(Qp& initiator) {
@@ -202,30 +203,16 @@ void Fabric::tell_link(Qp& initiator) {
   initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
 }
 
-namespace {
-template <class F>
-void for_each_link(const Device& device, F f) {
-  for (const auto& [qpn, qp] : device.qps)
-    for (Qp* initiator : {qp, qp->link.in})
-      if (initiator != nullptr && (initiator->link.out != nullptr || initiator->link.remote))
-        f(*initiator);
-}
-}  // namespace
-
 // A program looks at its link before each request; the ring keeps the order.
-void Fabric::set_limited(Device* device, bool limited) {
-  if (std::exchange(device->limited, limited) == limited) return;
-  for_each_link(*device, [this](Qp& initiator) {
-    if (initiator.link.out_direct) tell_link(initiator);
-  });
-}
-
-void Fabric::set_port(Device* device, bool active) {
-  if (std::exchange(device->port_active, active) == active) return;
-  for_each_link(*device, [this](Qp& initiator) {
-    if (initiator.link.out_direct) tell_link(initiator);
-    if (initiator.sender) initiator.sender->port_changed();
-  });
+void Fabric::mediate(Device* device, Mediated reason, bool holds) {
+  if (!device->mediated_because.set(reason, holds)) return;
+  for (const auto& [qpn, qp] : device->qps)
+    for (Qp* initiator : {qp, qp->link.in}) {
+      if (initiator == nullptr || (initiator->link.out == nullptr && !initiator->link.remote))
+        continue;
+      if (initiator->link.out_direct) tell_link(*initiator);
+      if (reason == Mediated::kPortDown && initiator->sender) initiator->sender->port_changed();
+    }
 }
 
 void Fabric::relink(Qp& qp) {

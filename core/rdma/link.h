@@ -43,6 +43,35 @@ struct RemoteEnd {
   uint32_t sq_psn = 0, rq_psn = 0;  // of the next packet to it, and from it
 };
 
+// Why a worker executes what programs could: reasons of one device, for all links from and to it.
+enum class Mediated : uint8_t {
+  kRate = 1,        // what it moves is paced
+  kCapture = 2,     // what it moves is looked at
+  kMigration = 4,   // it is about to move to another host
+  kPinned = 8,      // to a transport that a program cannot use
+  kNotDirect = 16,  // the operator said so
+  kPortDown = 32,   // nothing goes from there or to it
+};
+class MediatedBecause {
+ public:
+  [[nodiscard]] bool has(Mediated reason) const { return (bits_ & bit(reason)) != 0; }
+  [[nodiscard]] bool any() const { return bits_ != 0; }
+  // A link that is made meanwhile is mediated for ever: no program gets to see its peer's memory.
+  [[nodiscard]] bool lasts() const {
+    return has(Mediated::kRate) || has(Mediated::kPinned) || has(Mediated::kNotDirect);
+  }
+  // False: it was so before.
+  bool set(Mediated reason, bool holds) {
+    const auto before = bits_;
+    bits_ = static_cast<uint8_t>(holds ? bits_ | bit(reason) : bits_ & ~bit(reason));
+    return bits_ != before;
+  }
+
+ private:
+  static constexpr uint8_t bit(Mediated reason) { return static_cast<uint8_t>(reason); }
+  uint8_t bits_ = 0;
+};
+
 struct Link {
   enum class Kind : uint8_t { kNone, kLocal, kRemote };
 

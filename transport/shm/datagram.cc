@@ -50,7 +50,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   header.flow_label = request.wqe.ud.flow_label;
   const uint64_t length = message->size() - kGrhBytes;
   if (served_ == 0) header.write(message->data(), length);
-  if (!qp_.context->device->port_active) {
+  if (!qp_.context->device->port_active()) {
     ++fabric.counters.datagrams_dropped;
     return done(WcStatus::kSuccess, 0, length);
   }
@@ -95,7 +95,7 @@ bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
       ipc::kRecvGrh | ((request.wqe.flags & ipc::kSolicited) != 0 ? ipc::kRecvSolicited : 0));
   entry.sl = header.kind();
   const bool received = target.type == verbs::QpType::kUd && target.attributes.qkey == qkey &&
-                        target.context->device->port_active &&
+                        target.context->device->port_active() &&
                         receive_message(target, message, entry, qp_.context->device->meter);
   if (received)
     target.context->device->traffic.port.receive(message->size() - kGrhBytes,

@@ -54,7 +54,7 @@ int SessionObjects::query_device(Answer* answer) {
 int SessionObjects::query_port(Answer* answer) {
   const rdma::Device& device = vdevice_->device;
   auto& reply = answer->reply.port;
-  reply.state = device.port_active ? kPortActive : kPortDown;
+  reply.state = device.port_active() ? kPortActive : kPortDown;
   reply.max_mtu = kMaxMtu;
   reply.active_mtu = to_ibv_mtu(device.roce_mtu());
   reply.gid_count = table_length(device);

@@ -33,7 +33,7 @@ void Vdevice::apply_limits(bool limited) {
   buffers.set_limit(ledger.limit(Kind::kWorkerMemory));
   cpu->set(ledger.limit(Kind::kCpu));
   device.pace = limited ? pacer.get() : nullptr;
-  device.fabric->set_limited(&device, limited || no_direct);
+  device.fabric->mediate(&device, rdma::Mediated::kRate, limited);
   if (!limited) pacer->dismiss();
 }
 

@@ -69,7 +69,6 @@ struct Vdevice {
   std::shared_ptr<CpuPace> cpu;  // never null; pays for the lane and the reach threads
   // Of all its sessions, and of those that have ended and whose memory still hangs.
   std::shared_ptr<rdma::ReachThreads> reach_threads;
-  bool no_direct = false;     // no direct links, whatever the limits
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
   bool gone = false;

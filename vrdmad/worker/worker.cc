@@ -82,7 +82,7 @@ void Worker::add(VdeviceSetup given) {
     device.qp_numbers = setup.qp_numbers;
     entry.fabric->add(&device);
     vdevice->ibdev = setup.ibdev;
-    vdevice->no_direct = setup.no_direct;
+    device.fabric->mediate(&device, rdma::Mediated::kNotDirect, setup.no_direct);
     vdevice->apply_limits(setup.limited);
     vdevices_.emplace(setup.id, std::move(vdevice));
   });
@@ -111,8 +111,8 @@ void Worker::set_port(uint64_t id, PortStatus status) {
     const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
     rdma::Device& device = it->second->device;
-    const bool changed = device.port_active != status.active;
-    device.fabric->set_port(&device, status.active);
+    const bool changed = device.port_active() != status.active;
+    device.fabric->mediate(&device, rdma::Mediated::kPortDown, !status.active);
     device.mtu = status.mtu;
     device.ifindex = status.ifindex;
     device.mac = status.mac;

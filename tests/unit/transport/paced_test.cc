@@ -144,7 +144,7 @@ struct LimitedQueues : PacedBase<TrustingRig> {};
 
 TEST_F(LimitedQueues, KeepTheTokenUntilTheLimitEnds) {
   ASSERT_EQ(pair.a->block->link, static_cast<uint32_t>(ipc::Link::kDirect));
-  world.fabric.set_limited(&world.a_device, true);
+  world.fabric.mediate(&world.a_device, rdma::Mediated::kRate, true);
   ASSERT_TRUE(write());
   ASSERT_TRUE(wait_for([&] { return pace.line.size() == 1; }));
   ASSERT_TRUE(write());
@@ -153,7 +153,7 @@ TEST_F(LimitedQueues, KeepTheTokenUntilTheLimitEnds) {
   ASSERT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 1; }));
   settle();
   EXPECT_NE(token(*pair.a), ipc::Token::kClient);
-  world.fabric.set_limited(&world.a_device, false);
+  world.fabric.mediate(&world.a_device, rdma::Mediated::kRate, false);
   pair.a->block->token = static_cast<uint32_t>(ipc::Token::kAsked);
   pace.allow(1);
   EXPECT_TRUE(wait_for([&] { return pair.a->block->sq_tail == 2; }));

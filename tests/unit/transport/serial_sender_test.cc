@@ -175,12 +175,12 @@ TEST_F(SendQueues, TimeOutWithoutALink) {
 TEST_F(SendQueues, WaitWhileAPortIsDown) {
   size_t done = 0;
   for (rdma::Device* device : {&world.a_device, &world.b_device}) {
-    world.fabric.set_port(device, false);
+    world.fabric.mediate(device, rdma::Mediated::kPortDown, true);
     ASSERT_TRUE(post(write()));
     settle(20);
     EXPECT_EQ(pair.a->block->blocked, 1u);
     EXPECT_EQ(pair.a->block->sq_tail, done);
-    world.fabric.set_port(device, true);
+    world.fabric.mediate(device, rdma::Mediated::kPortDown, false);
     EXPECT_THAT(statuses(*pair.a, ++done), Each(WcStatus::kSuccess));
   }
 }
@@ -195,7 +195,7 @@ TEST_F(SendQueues, TimeOutAfterThePortWentDown) {
   settle(5);
   EXPECT_EQ(pair.a->block->blocked, 1u);
   const auto begin = base::EventLoop::now();
-  world.fabric.set_port(&world.b_device, false);
+  world.fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, true);
   EXPECT_THAT(statuses(*pair.a, 1), ElementsAre(WcStatus::kRetryExceeded));
   EXPECT_GE(base::EventLoop::now() - begin, std::chrono::microseconds(8388));
 }

@@ -158,9 +158,9 @@ TEST_F(Fabrics, MoveALinkAndBringItBack) {
   EXPECT_EQ(pair.b->link.kind(), Link::Kind::kNone);
   EXPECT_EQ(link(*pair.b), ipc::Link::kNone);
   EXPECT_EQ(pair.b->state(), QpState::kRts);
-  fabric.set_port(&world.a_device, false);
+  fabric.mediate(&world.a_device, rdma::Mediated::kPortDown, true);
   EXPECT_FALSE(pair.a->carries());
-  fabric.set_port(&world.a_device, true);
+  fabric.mediate(&world.a_device, rdma::Mediated::kPortDown, false);
   fabric.relink(*pair.a);
   EXPECT_EQ(pair.a->link.kind(), Link::Kind::kRemote) << "the peer is not here";
 
@@ -238,53 +238,81 @@ TEST_F(Fabrics, MediateBetweenTenants) {
 TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
   const auto pair = world.connected();
   for (Device* device : {&world.a_device, &world.b_device}) {
-    fabric.set_limited(device, true);
+    fabric.mediate(device, rdma::Mediated::kRate, true);
     EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
     EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
     EXPECT_FALSE(pair.a->runs_direct());
     EXPECT_TRUE(pair.a->link.out_direct) << "completions go where they went";
-    fabric.set_limited(device, false);
+    fabric.mediate(device, rdma::Mediated::kRate, false);
     EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
     EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
   }
-  fabric.set_limited(&world.a_device, true);
-  fabric.set_limited(&world.b_device, true);
-  fabric.set_limited(&world.a_device, false);
+  fabric.mediate(&world.a_device, rdma::Mediated::kRate, true);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, true);
+  fabric.mediate(&world.a_device, rdma::Mediated::kRate, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated) << "the other end is still limited";
   fabric.cut(*pair.a);
-  fabric.set_limited(&world.b_device, false);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
 }
 
 TEST_F(Fabrics, MediateWhileAPortIsDown) {
-  fabric.set_port(&world.b_device, false);
+  fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, true);
   const auto pair = world.connected();
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
   EXPECT_FALSE(pair.a->carries());
-  fabric.set_port(&world.b_device, true);
+  fabric.mediate(&world.b_device, rdma::Mediated::kPortDown, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
   EXPECT_TRUE(pair.a->carries());
   for (Device* device : {&world.a_device, &world.b_device}) {
-    fabric.set_limited(device, true);
-    fabric.set_port(device, false);
-    fabric.set_limited(device, false);
+    fabric.mediate(device, rdma::Mediated::kRate, true);
+    fabric.mediate(device, rdma::Mediated::kPortDown, true);
+    fabric.mediate(device, rdma::Mediated::kRate, false);
     for (const rdma::Qp* each : {pair.a, pair.b}) {
       EXPECT_EQ(link(*each), ipc::Link::kMediated) << "the port is still down";
       EXPECT_FALSE(each->carries());
     }
-    fabric.set_port(device, true);
+    fabric.mediate(device, rdma::Mediated::kPortDown, false);
     EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
     EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
   }
 }
 
 TEST_F(Fabrics, LinkNobodyDirectlyWhoIsLimited) {
-  fabric.set_limited(&world.b_device, true);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, true);
   const auto pair = world.connected();
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
   EXPECT_EQ(pair.a->link.outbox, nullptr) << "nobody's memory is handed out";
-  fabric.set_limited(&world.b_device, false);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+}
+
+TEST_F(Fabrics, MediateForAsLongAsThereIsAReason) {
+  const auto pair = world.connected();
+  Device* const device = &world.a_device;
+  for (const Mediated reason : {Mediated::kCapture, Mediated::kMigration, Mediated::kPinned,
+                                Mediated::kNotDirect, Mediated::kRate}) {
+    fabric.mediate(device, reason, true);
+    fabric.mediate(device, Mediated::kCapture, true);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kMediated);
+    EXPECT_TRUE(pair.a->carries());
+    fabric.mediate(device, Mediated::kCapture, false);
+    EXPECT_EQ(link(*pair.a),
+              reason == Mediated::kCapture ? ipc::Link::kDirect : ipc::Link::kMediated);
+    fabric.mediate(device, reason, false);
+    EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
+    EXPECT_EQ(link(*pair.b), ipc::Link::kDirect);
+  }
+}
+
+// What passes does not spoil a link that is made meanwhile.
+TEST_F(Fabrics, LinkDirectlyAfterACapture) {
+  fabric.mediate(&world.b_device, Mediated::kCapture, true);
+  const auto pair = world.connected();
+  EXPECT_EQ(link(*pair.a), ipc::Link::kMediated);
+  fabric.mediate(&world.b_device, Mediated::kCapture, false);
+  EXPECT_EQ(link(*pair.a), ipc::Link::kDirect);
 }
 
 TEST_F(Fabrics, LinkSharedReceiveQueuesDirectly) {
