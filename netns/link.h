@@ -1,4 +1,4 @@
-// What is known of a link: a network interface of some namespace, at one moment.
+// A snapshot of a link, that is, a network interface of some namespace.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@ struct Link {
   uint64_t netns_cookie = 0;
   uint32_t ifindex = 0;
   std::string name;
-  std::optional<Mac> mac;  // none: of another length than 6, or there is none
+  std::optional<Mac> mac;  // empty: no address, or one whose length is not 6
   uint32_t mtu = 0;        // bytes
-  // Administratively up, with a carrier (IFF_UP and IFF_LOWER_UP): what the kernel's ib_core calls
-  // an ACTIVE port of a netdev.
+  // Administratively up and with carrier (IFF_UP and IFF_LOWER_UP), which is when the kernel's
+  // ib_core reports the port of a netdev as ACTIVE.
   bool up = false;
   bool loopback = false;
-  // In the kernel's order, IPv4 first. All of them, whatever their state: tentative, deprecated,
-  // secondary; so does the kernel for its GIDs (roce_gid_mgmt.c looks at no flag, and is told of
-  // an IPv6 address when it is made, before duplicate address detection). Of a point-to-point
-  // address the local one.
+  // All addresses in the kernel's order, IPv4 first, including tentative, deprecated and secondary
+  // ones. The kernel derives its GIDs from the same set: roce_gid_mgmt.c checks no flags, and it is
+  // notified of an IPv6 address before duplicate address detection. For a point-to-point address,
+  // the local one.
   std::vector<Address> addresses;
 
   bool operator==(const Link&) const = default;
@@ -35,9 +35,9 @@ struct Link {
 // Why a link is gone.
 enum class Gone : uint8_t {
   kDeleted,   // the netdev was deleted
-  kMoved,     // to another namespace
-  kNetns,     // the namespace is gone
-  kVanished,  // deleted or moved: the kernel's word was lost
+  kMoved,     // moved to another namespace
+  kNetns,     // its namespace ended
+  kVanished,  // deleted or moved; the kernel's event was lost
 };
 
 // "netdev deleted", "netdev moved to another netns", ...

@@ -14,10 +14,10 @@ namespace vrdma::netns {
 
 namespace {
 
-// After a query that failed for a reason of its own, such as a lack of memory.
+// Delay after a query that failed temporarily, such as for lack of memory.
 constexpr auto kRetryAfter = std::chrono::milliseconds(100);
 
-// What is left for the next time. Not at once, so that a flood leaves time for others.
+// Delay before the rest is processed, so that a flood of events does not occupy the loop.
 constexpr auto kSoon = std::chrono::milliseconds(1);
 
 constexpr uint32_t kFirstIndex = 0;
@@ -117,8 +117,8 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
     if (!assigned) return base::pass(std::move(assigned).error());
     nsid = *assigned;
   }
-  // An nsid is used again. The namespace that had it before is gone, and what was said of it must
-  // be heard before the number gets its new meaning here. The descriptor keeps the new one alive.
+  // Nsids are reused. Process all pending events of the former namespace, which is gone, before the
+  // number gets its new meaning here. The descriptor keeps the new namespace alive.
   receive();
   auto link = queries_->link(nsid, netdev, ifindex);
   if (!link) return base::pass(std::move(link).error());
@@ -137,8 +137,8 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   return watch;
 }
 
-// Takes in what the sockets hold, without telling anybody. The ends of namespaces come first: an
-// event of a number that has a new meaning was sent after that.
+// Drains the sockets without calling observers. The ends of namespaces come first: an event of a
+// reused nsid was sent after the end of the former namespace.
 void Monitor::receive() {
   const bool nsids_complete =
       nsid_events_.receive([this](int, nlmsghdr* message) { on_nsid_event(message); });
@@ -173,7 +173,7 @@ void Monitor::on_link_event(int nsid, nlmsghdr* message) {
     case RTM_NEWLINK:
     case RTM_DELLINK: {
       const auto* info = static_cast<const ifinfomsg*>(::nlmsg_data(message));
-      // A bridge speaks of its ports in the same words, with a family of its own.
+      // Bridges send the same message types for their ports, with a family of their own.
       if (::nlmsg_datalen(message) < static_cast<int>(sizeof *info) ||
           info->ifi_family != AF_UNSPEC)
         return;
@@ -219,8 +219,8 @@ void Monitor::read_all_anew(bool doubt_nsids) {
   }
 }
 
-// Reads anew what changed and tells the observers. Each link once a call: one that changes without
-// end must not keep the loop.
+// Reads the changed links again and calls their observers. Handles each link once per call, so that
+// a link that changes constantly cannot occupy the loop.
 void Monitor::settle() {
   later_.reset();
   receive();
@@ -232,7 +232,7 @@ void Monitor::settle() {
 void Monitor::settle(uint64_t id) {
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
-  const std::shared_ptr<Watched> watched = it->second;  // outlives its watch during the calls
+  const std::shared_ptr<Watched> watched = it->second;  // an observer may end the watch
   Link now;
   if (!read_anew(id, watched.get(), &now)) return;
   if (watched->gone) {
@@ -244,10 +244,10 @@ void Monitor::settle(uint64_t id) {
   }
 }
 
-// Whether it is known now how the link is, or that it is gone.
+// Returns true if the link's state, or that it is gone, is now known.
 bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
   const bool own = watched->key.first == kOwnNetns;
-  // An event from a namespace that ends may come without its nsid and look like one of ours.
+  // An event from a namespace that is ending may lack its nsid, as if it came from our own.
   if (watched->gone && !own) return true;
   const auto said = std::exchange(watched->gone, std::nullopt);
   auto link = queries_->link(watched->key.first, "", watched->key.second);
@@ -257,11 +257,11 @@ bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
     if ((said || watched->doubted) && now->mac != watched->link.mac)
       watched->gone = said.value_or(Gone::kVanished);
     watched->doubted = false;
-    // Had the namespace gone and its nsid been used again before we asked, that is said by now.
+    // If the namespace ended and its nsid was reused before the query, the event is queued by now.
     if (!own) receive();
     return true;
   }
-  // What has come meanwhile says why.
+  // The events that arrived meanwhile give the reason.
   receive();
   if (watched->gone) return true;
   if (link.error().code() == ENODEV) {
@@ -278,7 +278,7 @@ bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
   return false;
 }
 
-// No event is for this one any more.
+// Excludes a link from all further events.
 void Monitor::forget(uint64_t id, Key key) {
   auto [first, last] = by_key_.equal_range(key);
   while (first != last && first->second != id) ++first;

@@ -1,21 +1,21 @@
-// Watches links in any number of network namespaces from outside of them.
+// Watches links in any number of network namespaces from outside.
 //
 // Theory of operation. One socket in the monitor's own namespace receives the link and address
-// events of all namespaces that have an nsid there (NETLINK_LISTEN_ALL_NSID); watching a link
-// gives its namespace one (RTM_NEWNSID). A second one, of its own so that no flood of link events
-// can lose it, hears that an nsid ended (RTM_DELNSID): the namespace is gone. Neither holds a
-// reference to any namespace; the descriptor handed to watch_link() may be closed after the call.
+// events of all namespaces that have an nsid there (NETLINK_LISTEN_ALL_NSID). Watching a link
+// assigns an nsid to its namespace (RTM_NEWNSID). A second socket, separate so that a flood of link
+// events cannot overflow it, receives the end of each namespace (RTM_DELNSID). Neither holds a
+// reference to any namespace; the caller of watch_link() may close its descriptor after the call.
 //
-// What an event says is not used, but that it came: the link is then read anew (RTM_GETLINK,
-// RTM_GETADDR with an nsid) and its observer told if it is another than before. So events may be
-// late, doubled or lost: when the socket overflows (ENOBUFS), all watched links are read anew.
-// Only the end of a link is taken from the event itself (RTM_DELLINK), since it alone says whether
-// the netdev was deleted or moved; a link is known by (nsid, ifindex), so it may be renamed.
+// The monitor uses an event only as a notification: it then reads the link (RTM_GETLINK,
+// RTM_GETADDR with an nsid) and calls its observer if the link has changed. Therefore events may be
+// late, duplicated or lost: when the socket overflows (ENOBUFS), the monitor reads all links again.
+// Only RTM_DELLINK is used itself, because nothing else tells whether the netdev was deleted or
+// moved. The key of a link is (nsid, ifindex), so a link may be renamed.
 //
-// Nothing is polled: without an event, there is no wake-up. Events of links that nobody watches,
-// in whatever namespace, wake the monitor and are dropped.
+// Nothing is polled: without events, the monitor never wakes up. Events of unwatched links, in any
+// namespace with an nsid, wake the monitor and are dropped.
 //
-// Single-threaded: all calls, and all calls of observers, are on the event loop's thread. Needs
+// Single-threaded: all calls to the monitor and to observers are on the event loop's thread. Needs
 // CAP_NET_ADMIN and CAP_NET_BROADCAST over the watched namespaces.
 #pragma once
 
@@ -36,11 +36,11 @@
 
 namespace vrdma::netns {
 
-// Called from the event loop, never from inside watch_link(). A call may end any watch, also its
-// own, and begin new ones.
+// Called from the event loop, never from inside watch_link(). An observer may end any watch,
+// including its own, and start new ones.
 struct LinkObserver {
-  std::function<void(const Link& link)> changed;  // all of it, as it is now
-  std::function<void(Gone why)> gone;             // once; nothing comes after it
+  std::function<void(const Link& link)> changed;  // the complete new state
+  std::function<void(Gone why)> gone;             // called once, as the last call
 };
 
 class Monitor {
@@ -56,7 +56,7 @@ class Monitor {
     ~LinkWatch() { reset(); }
     void reset();
     [[nodiscard]] bool active() const { return monitor_ != nullptr; }
-    // As last told to the observer, at first as it was when the watch began. Only while active.
+    // The state that the observer was last told, or the initial one. Call only while active().
     [[nodiscard]] const Link& link() const;
 
    private:
@@ -65,23 +65,23 @@ class Monitor {
     uint64_t id_ = 0;
   };
 
-  // In the namespace of the calling thread, on `loop`, which must outlive the monitor.
-  // `receive_buffer` is that of each event socket, in bytes.
+  // Opens the sockets in the calling thread's namespace. `loop` must outlive the monitor.
+  // `receive_buffer`: bytes for each event socket.
   [[nodiscard]] static base::Result<std::unique_ptr<Monitor>> create(base::EventLoop* loop,
                                                                      int receive_buffer = 4 << 20);
   ~Monitor();
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // Watches the netdev of that name. ENODEV with a sentence if there is none. What happened before
-  // is in link(), what happens afterwards comes to the observer.
+  // Watches the netdev of that name. ENODEV if there is none. link() returns the initial state; the
+  // observer receives all later changes.
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, const std::string& netdev,
                                                    LinkObserver observer);
-  // The same by its index, whatever its name is now.
+  // The same by index, independent of the name.
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, uint32_t ifindex,
                                                    LinkObserver observer);
 
-  // How often events were lost and all links read anew.
+  // How many times events were lost and all links were read again.
   [[nodiscard]] uint64_t overflows() const { return overflows_; }
 
  private:
@@ -90,8 +90,8 @@ class Monitor {
     Key key;
     Link link;
     LinkObserver observer;
-    std::optional<Gone> gone;  // to be told
-    bool doubted = false;      // the nsid may mean another namespace by now
+    std::optional<Gone> gone;  // not yet reported to the observer
+    bool doubted = false;      // the nsid may belong to another namespace by now
   };
 
   Monitor(base::EventLoop* loop, Netns own) : loop_(loop), own_(std::move(own)) {}
@@ -112,7 +112,7 @@ class Monitor {
 
   base::EventLoop* loop_;
   Netns own_;
-  // An nsid that somebody gave our own namespace in itself: events of ours then carry it.
+  // The nsid that our own namespace has in itself, if any; events of our namespace then carry it.
   int own_nsid_ = kOwnNetns;
   RouteEvents nsid_events_;
   RouteEvents link_events_;
@@ -124,7 +124,7 @@ class Monitor {
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::shared_ptr<Watched>> watched_;
   std::multimap<Key, uint64_t> by_key_;  // those that are not gone
-  std::set<uint64_t> unsettled_;         // to be read anew, or to be told that they are gone
+  std::set<uint64_t> unsettled_;         // to be read again, or to be reported as gone
   uint64_t overflows_ = 0;
 };
 

@@ -19,7 +19,7 @@ namespace vrdma::netns {
 
 namespace {
 
-// What an operator wrote, fit to stand in a sentence of one line.
+// Quotes operator input for a one-line sentence.
 std::string quoted(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -41,9 +41,9 @@ bool is_own(const base::Fd& nsfs) {
 
 base::Result<uint64_t> cookie_of(const base::Fd& nsfs) {
   if (is_own(nsfs)) return base::own_netns_cookie();
-  base::Result<uint64_t> cookie = base::fail(EAGAIN, "no thread can be made to enter a netns");
+  base::Result<uint64_t> cookie = base::fail(EAGAIN, "cannot create a thread to enter a netns");
   try {
-    // The calling thread stays where it is, so nothing has to be undone.
+    // The calling thread does not change its namespace, so there is nothing to undo.
     std::thread([&] {
       if (::setns(nsfs.get(), CLONE_NEWNET) != 0)
         cookie = base::fail_errno("enter a netns");
@@ -55,10 +55,10 @@ base::Result<uint64_t> cookie_of(const base::Fd& nsfs) {
   return cookie;
 }
 
-// `place` is an O_PATH descriptor of what `spec` names.
+// `place` is an O_PATH descriptor of the file that `spec` names.
 base::Result<Netns> open_nsfs(const base::Fd& place, const std::string& spec) {
   struct statfs filesystem {};
-  if (::fstatfs(place.get(), &filesystem) != 0) return base::fail_errno("look at " + quoted(spec));
+  if (::fstatfs(place.get(), &filesystem) != 0) return base::fail_errno("examine " + quoted(spec));
   const auto wrong =
       base::fail(EINVAL, quoted(spec) + " is not a network namespace (see ip-netns(8))");
   if (filesystem.f_type != NSFS_MAGIC) return wrong;
@@ -77,13 +77,13 @@ base::Fd open_place(const std::string& path) {
 base::Result<Netns> of_process(const std::string& spec) {
   const std::string pid = spec.substr(4);
   if (!all_digits(pid) || pid.find_first_not_of('0') == std::string::npos)
-    return base::fail(EINVAL, quoted(spec) + " names no process: pid: and its number");
+    return base::fail(EINVAL, quoted(spec) + " names no process: write pid: and a number");
   const std::string process = "/proc/" + pid;
   const base::Fd place = open_place(process + "/ns/net");
   if (place.valid()) return open_nsfs(place, spec);
   if (errno != ENOENT) return base::fail_errno("open netns " + quoted(spec));
   if (::access(process.c_str(), F_OK) == 0)
-    return base::fail(ESRCH, "process " + pid + " has no network namespace any more, it is ending");
+    return base::fail(ESRCH, "process " + pid + " has no network namespace: it is exiting");
   return base::fail(ESRCH, "there is no process " + pid);
 }
 
@@ -104,9 +104,9 @@ base::Result<Netns> of_name(const std::string& spec) {
 
 base::Result<Netns> resolve(const std::string& spec) {
   if (spec.empty())
-    return base::fail(EINVAL, "no netns is named: a name, an absolute path or pid:N");
+    return base::fail(EINVAL, "no netns is given: write a name, an absolute path or pid:N");
   if (spec.find('\0') != std::string::npos)
-    return base::fail(EINVAL, "a netns has no NUL in its name");
+    return base::fail(EINVAL, "the name of a netns cannot contain a NUL");
   if (spec.rfind("pid:", 0) == 0) return of_process(spec);
   if (spec[0] != '/') return of_name(spec);
   const base::Fd place = open_place(spec);
@@ -128,7 +128,7 @@ base::Result<void> enter(const Netns& netns) {
 
 base::Result<Netns> of_socket(const base::Fd& socket) {
   base::Fd fd(::ioctl(socket.get(), SIOCGSKNS));
-  if (!fd.valid()) return base::fail_errno("ask for the netns of a socket");
+  if (!fd.valid()) return base::fail_errno("get the netns of a socket");
   auto cookie = base::netns_cookie(socket.get());
   if (!cookie) return base::pass(std::move(cookie).error());
   return Netns{std::move(fd), *cookie};

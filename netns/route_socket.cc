@@ -16,11 +16,11 @@ namespace vrdma::netns {
 
 namespace {
 
-// Events are small; only what cannot be an event of ours would be longer, and counts as lost.
+// Our events are small. A longer message cannot be one of them and counts as lost.
 constexpr size_t kBufferSize = 65536;
 constexpr int kDatagramsAtOnce = 512;
 constexpr int kDumpTries = 8;
-constexpr uint32_t kLowerUp = 1u << 16;  // IFF_LOWER_UP; <linux/if.h> and <net/if.h> do not mix
+constexpr uint32_t kLowerUp = 1u << 16;  // IFF_LOWER_UP; <linux/if.h> conflicts with <net/if.h>
 
 struct NlMsgFree {
   void operator()(nl_msg* message) const { ::nlmsg_free(message); }
@@ -39,7 +39,7 @@ NlMsg make_request(int type, int flags, const Header& header) {
 base::Result<NlSocket> open_socket() {
   NlSocket socket(::nl_socket_alloc());
   if (!socket) return base::fail(ENOMEM, "no memory for a netlink socket");
-  // No NETLINK_CAP_ACK: libnl does not need it. Sequence numbers are checked where it matters.
+  // No NETLINK_CAP_ACK: libnl does not need it. ask_once() checks sequence numbers.
   ::nl_socket_disable_seq_check(socket.get());
   if (const int error = ::nl_connect(socket.get(), NETLINK_ROUTE); error < 0)
     return base::fail(EPROTO, std::string("open an rtnetlink socket: ") + ::nl_geterror(error));
@@ -53,7 +53,7 @@ base::Result<void> enable(const NlSocket& socket, int option, const std::string&
   return {};
 }
 
-// Which namespace a message comes from; ours if it does not say.
+// The nsid of the namespace that sent the message; our own if the message carries none.
 int nsid_of_message(msghdr* header) {
   int nsid = kOwnNetns;
   for (cmsghdr* c = CMSG_FIRSTHDR(header); c != nullptr; c = CMSG_NXTHDR(header, c))
@@ -148,11 +148,11 @@ bool RouteEvents::receive(const std::function<void(int, nlmsghdr*)>& handle) {
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return complete;
-      complete = false;  // ENOBUFS; of anything else we know no more either
+      complete = false;  // ENOBUFS; treat any other error as a loss too
       if (errno != ENOBUFS) return complete;
       continue;
     }
-    if (sender.nl_pid != 0) continue;  // not the kernel's
+    if (sender.nl_pid != 0) continue;  // not from the kernel
     if ((header.msg_flags & MSG_TRUNC) != 0) {
       complete = false;
       continue;
@@ -171,7 +171,7 @@ base::Result<RouteQueries> RouteQueries::open() {
   if (!socket) return base::pass(std::move(socket).error());
   RouteQueries queries;
   queries.socket_ = std::move(*socket);
-  // Without it a dump of addresses knows neither namespaces nor indices.
+  // Without it the kernel ignores the namespace and the index of an address dump.
   if (auto set = enable(queries.socket_, NETLINK_GET_STRICT_CHK, "NETLINK_GET_STRICT_CHK"); !set)
     return base::pass(std::move(set).error());
   return queries;
@@ -186,11 +186,11 @@ base::Result<void> RouteQueries::ask(nl_msg* request, const Handler& handle) {
       messages.emplace_back(bytes, bytes + m->nlmsg_len);
     };
     if (auto asked = ask_once(request, keep, &interrupted); !asked) return asked;
-    if (interrupted) continue;  // a list that changed while it was read
+    if (interrupted) continue;  // the dump changed while it was read
     for (auto& message : messages) handle(reinterpret_cast<nlmsghdr*>(message.data()));
     return {};
   }
-  return base::fail(EAGAIN, "rtnetlink: the answer changes too fast to be read");
+  return base::fail(EAGAIN, "rtnetlink: the tables change too fast to be read");
 }
 
 base::Result<void> RouteQueries::ask_once(nl_msg* request, const Handler& handle,
@@ -250,9 +250,9 @@ base::Result<int> RouteQueries::nsid_of(const base::Fd& netns, bool assign) {
     if (!add || ::nla_put_u32(add.get(), NETNSA_FD, fd) < 0 ||
         ::nla_put_s32(add.get(), NETNSA_NSID, NETNSA_NSID_NOT_ASSIGNED) < 0)
       return base::fail(ENOMEM, "no memory for a netlink message");
-    // EEXIST: somebody else was faster.
+    // EEXIST: another process assigned one first.
     if (auto added = ask(add.get(), [](nlmsghdr*) {}); !added && added.error().code() != EEXIST)
-      return base::pass(std::move(added).error(), "give an nsid to a netns");
+      return base::pass(std::move(added).error(), "assign an nsid to a netns");
   }
 }
 
@@ -268,7 +268,7 @@ base::Result<Link> RouteQueries::link(int nsid, const std::string& name, uint32_
   Link link;
   auto asked = ask(get.get(), [&](nlmsghdr* m) { parse_link(m, &link); });
   if (!asked) return base::pass(std::move(asked).error());
-  if (link.ifindex == 0) return base::fail(EPROTO, "rtnetlink: an answer without a link");
+  if (link.ifindex == 0) return base::fail(EPROTO, "rtnetlink: the answer contains no link");
   if (auto read = addresses(nsid, link.ifindex, &link.addresses); !read)
     return base::pass(std::move(read).error());
   return link;

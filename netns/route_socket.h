@@ -1,8 +1,8 @@
-// rtnetlink(7) as the monitor needs it: events of all namespaces, and queries into any of them.
+// rtnetlink(7) for the monitor: events from all namespaces, and queries into any of them.
 //
-// All sockets live in the namespace of the thread that opened them. They name another one by its
-// nsid, a number that is valid in theirs alone, and which holds no reference: a namespace goes
-// when its last process, file or mount does, and RTM_DELNSID tells.
+// Each socket belongs to the namespace of the thread that opened it. It addresses another namespace
+// by an nsid, a number that is valid only in the socket's namespace and holds no reference: a
+// namespace ends with its last process, descriptor or mount, and RTM_DELNSID reports it.
 #pragma once
 
 #include <netlink/netlink.h>
@@ -23,22 +23,22 @@ struct NlSocketFree {
 };
 using NlSocket = std::unique_ptr<nl_sock, NlSocketFree>;
 
-// The socket's own namespace, in the place of an nsid.
+// Stands for the socket's own namespace where an nsid is expected.
 constexpr int kOwnNetns = -1;
 
-// Multicast messages. Non-blocking.
+// Receives multicast messages. Non-blocking.
 class RouteEvents {
  public:
-  // `groups` are RTNLGRP_*. With `all_netns`, messages come from each namespace that has an nsid
-  // in ours and over whose user namespace we have CAP_NET_BROADCAST, beside our own.
+  // `groups` are RTNLGRP_*. With `all_netns`, messages come from our own namespace and from each
+  // one that has an nsid in it and over whose user namespace we have CAP_NET_BROADCAST.
   [[nodiscard]] static base::Result<RouteEvents> open(const std::vector<int>& groups,
                                                       bool all_netns, int receive_buffer);
 
   [[nodiscard]] int fd() const;
 
-  // Calls `handle` for each message there is, with the nsid it comes from; at most a fixed number
-  // of datagrams a call, so that a flood does not keep the caller. False if messages were lost
-  // since the last call: what was known must be asked for again.
+  // Calls `handle` for each pending message, with the nsid of its origin, up to a fixed number of
+  // datagrams, so that a flood does not occupy the caller. False if messages were lost since the
+  // last call: the caller must query the state again.
   [[nodiscard]] bool receive(const std::function<void(int nsid, nlmsghdr* message)>& handle);
 
  private:
@@ -46,23 +46,23 @@ class RouteEvents {
   std::vector<char> buffer_;
 };
 
-// Requests, each answered before the call returns: the kernel answers at once and never makes one
-// wait for something outside of it.
+// Synchronous requests. They do not block for long, because the kernel answers at once.
 class RouteQueries {
  public:
   [[nodiscard]] static base::Result<RouteQueries> open();
 
-  // The nsid of a namespace in ours; one is given to it if it has none and `assign`, else
-  // kOwnNetns comes back (NETNSA_NSID_NOT_ASSIGNED, the same number).
+  // The nsid of a namespace in our own. If it has none, assigns one if `assign`, else returns
+  // kOwnNetns (equal to NETNSA_NSID_NOT_ASSIGNED).
   [[nodiscard]] base::Result<int> nsid_of(const base::Fd& netns, bool assign);
 
-  // The link by its name, or by its index if `name` is empty. ENODEV: there is none. EINVAL: no
-  // namespace has this nsid. netns_cookie is left 0.
+  // The link by its name, or by its index if `name` is empty. ENODEV: no such link. EINVAL: no
+  // namespace has this nsid. Leaves netns_cookie 0.
   [[nodiscard]] base::Result<Link> link(int nsid, const std::string& name, uint32_t ifindex);
 
  private:
   using Handler = std::function<void(nlmsghdr*)>;
-  // Sends, and hands each message of the answer to `handle`. The error is the kernel's errno.
+  // Sends a request and passes each message of the answer to `handle`. Errors are the kernel's
+  // errno.
   base::Result<void> ask(nl_msg* request, const Handler& handle);
   base::Result<void> ask_once(nl_msg* request, const Handler& handle, bool* interrupted);
   base::Result<void> addresses(int nsid, uint32_t ifindex, std::vector<Address>* addresses);

@@ -51,7 +51,7 @@ void expect_refused(const Bad& bad) {
 
 TEST(Resolve, SaysInASentenceWhatIsWrong) {
   for (const Bad& bad : std::initializer_list<Bad>{
-           {"", EINVAL, "no netns is named"},
+           {"", EINVAL, "no netns is given"},
            {"no-such-netns", ENOENT, "there is no netns 'no-such-netns' in /run/netns"},
            {"a/b", EINVAL, "'a/b' is no netns"},
            {"..", EINVAL, "'..' is no netns"},
