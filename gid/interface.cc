@@ -35,7 +35,7 @@ Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& h
     if (is_loopback(gid) && !interface.loopback) continue;
     all.push_back(gid);
   }
-  // Not placed yet. No hash table: a tenant could choose addresses that collide.
+  // Not placed yet. An ordered set, because a tenant could choose addresses whose hashes collide.
   std::set<verbs::Gid> open(all.begin(), all.end());
   Derived derived;
   if (!interface.mac) --room;
@@ -46,7 +46,7 @@ Derived derive_gids(const Interface& interface, const std::vector<verbs::Gid>& h
     else
       ++derived.left_out;
   };
-  // What a table has at its first indices has its place in any case.
+  // The GIDs of the fixed first indices are placed first, so that they always fit.
   const auto place_first_ipv4 = [&](const std::vector<verbs::Gid>& among) {
     const auto first = std::find_if(among.begin(), among.end(), [&](const verbs::Gid& gid) {
       return gid.is_ipv4_mapped() && open.contains(gid);

@@ -7,14 +7,14 @@ namespace vrdma::gid {
 base::Result<Layout> parse_layout(const std::string& text) {
   if (text.empty() || text == "dense") return Layout::kDense;
   if (text == "mlx5") return Layout::kMlx5;
-  return base::fail(
-      EINVAL, "'" + base::printable(text) + "' is no layout of a GID table: say 'dense' or 'mlx5'");
+  return base::fail(EINVAL, "'" + base::printable(text) +
+                                "' is not a layout of a GID table: use 'dense' or 'mlx5'");
 }
 
 std::string text_of(Layout layout) { return layout == Layout::kMlx5 ? "mlx5" : "dense"; }
 
 size_t room_of(Layout layout) {
-  constexpr size_t kMlx5Spare = 2;  // index 2 is empty, index 3 a repetition
+  constexpr size_t kMlx5Spare = 2;  // index 2 is empty, index 3 repeats index 1
   return layout == Layout::kMlx5 ? verbs::kMaxGids - kMlx5Spare : verbs::kMaxGids;
 }
 

@@ -10,7 +10,7 @@ namespace vrdma::gid {
 
 NodeGuid make_node_guid() {
   NodeGuid guid;
-  // Up to 256 bytes come whole (getrandom(2)); only a wait for the first entropy is interrupted.
+  // getrandom(2): never short up to 256 bytes; EINTR only before the pool is initialized.
   ssize_t got = 0;
   do {
     got = ::getrandom(guid.bytes.data(), guid.bytes.size(), 0);

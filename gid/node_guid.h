@@ -1,8 +1,8 @@
-// The node GUID of a vdevice: an EUI-64 of its own.
+// The node GUID of a vdevice: a unique EUI-64.
 //
-// Random and locally administered (bit 0x02 of the first byte is set, the group bit 0x01 is not;
-// IEEE 802c), so that it equals no adapter's. Not derived from the MAC: two vdevices may share a
-// netdev, and a peer takes an equal (GUID, QPN) for a connection it knows already.
+// Random and locally administered (bit 0x02 of the first byte is set, the group bit 0x01 is clear;
+// IEEE 802c), so that it equals no adapter's GUID. Not derived from the MAC, because two vdevices
+// may share a netdev, and a peer takes an equal (GUID, QPN) for a connection that it already has.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 namespace vrdma::gid {
 
 struct NodeGuid {
-  std::array<uint8_t, 8> bytes{};  // as on the wire
+  std::array<uint8_t, 8> bytes{};  // in network byte order
 
   bool operator==(const NodeGuid&) const = default;
 
-  // The bytes as they lie in memory, which is how verbs hands out node_guid (__be64).
+  // The bytes in memory order, as verbs reports node_guid (__be64).
   [[nodiscard]] uint64_t big_endian() const {
     uint64_t value = 0;
     std::memcpy(&value, bytes.data(), sizeof value);
@@ -27,7 +27,7 @@ struct NodeGuid {
   [[nodiscard]] std::string text() const;
 };
 
-// 62 bits of the kernel's randomness.
+// 62 random bits from the kernel.
 [[nodiscard]] NodeGuid make_node_guid();
 
 }  // namespace vrdma::gid

@@ -12,7 +12,7 @@ namespace vrdma::gid {
 
 namespace {
 
-constexpr unsigned kMapped = 96;  // bits in front of an IPv4 address
+constexpr unsigned kMapped = 96;  // bits before the IPv4 address
 
 std::optional<verbs::Gid> address_of(const std::string& text) {
   verbs::Gid gid = verbs::Gid::unspecified(true);
@@ -21,7 +21,7 @@ std::optional<verbs::Gid> address_of(const std::string& text) {
   return {};
 }
 
-// Zeroes what is behind the first `bits`.
+// Clears all bits after the first `bits`.
 verbs::Gid cut(verbs::Gid gid, unsigned bits) {
   for (unsigned i = 0; i < gid.bytes.size(); ++i) {
     const unsigned kept = bits <= 8 * i ? 0 : std::min(8u, bits - 8 * i);
@@ -34,7 +34,7 @@ verbs::Gid cut(verbs::Gid gid, unsigned bits) {
 
 base::Result<Prefix> Prefix::parse(const std::string& text) {
   const auto wrong = base::fail(EINVAL, "'" + base::printable(text) +
-                                            "' is no prefix of addresses, such as 10.0.0.0/24 or "
+                                            "' is not an address prefix such as 10.0.0.0/24 or "
                                             "fd00::/64");
   const size_t slash = text.find('/');
   const auto address = address_of(text.substr(0, slash));

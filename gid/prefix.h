@@ -1,5 +1,5 @@
-// A prefix of addresses, as an operator writes one: 10.0.0.0/24, fd00::/64; an address alone means
-// itself only.
+// An address prefix as an operator writes it: 10.0.0.0/24 or fd00::/64. An address without a length
+// stands for itself only.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@
 namespace vrdma::gid {
 
 struct Prefix {
-  verbs::Gid address;  // the bits behind the prefix are zero; IPv4 is mapped
-  unsigned bits = 0;   // of 128: an IPv4 prefix has 96 and its own
+  verbs::Gid address;  // the bits after the prefix are zero; IPv4 is mapped
+  unsigned bits = 0;   // of 128; for IPv4, 96 plus the length of the IPv4 prefix
 
-  // EINVAL with a sentence.
+  // EINVAL for malformed text.
   [[nodiscard]] static base::Result<Prefix> parse(const std::string& text);
-  // ::/0 holds IPv6 addresses only: an IPv4 address is in prefixes of IPv4 alone.
+  // IPv6 prefixes, ::/0 included, never contain an IPv4 address.
   [[nodiscard]] bool contains(const verbs::Gid& gid) const;
   [[nodiscard]] std::string text() const;
 };
 
-// What `interface` may give a vdevice: of its addresses those in one of the prefixes, and beside
-// them `link_local`, the default GID of the MAC that the interface had when the vdevice was made;
-// with another MAC there is no default GID.
+// Reduces `interface` to what its vdevice may use: the addresses within one of the prefixes, and
+// `link_local`, the default GID of the MAC that the interface had when the vdevice was created. If
+// the MAC has changed, there is no default GID.
 [[nodiscard]] Interface limited(Interface interface, const std::vector<Prefix>& prefixes,
                                 const verbs::Gid& link_local);
 

@@ -15,10 +15,10 @@ struct Registry::Holding::State {
   Registry* registry = nullptr;
   Fabric* fabric = nullptr;
   std::string fabric_name;
-  std::string name;  // of the vdevice
+  std::string name;  // the vdevice's name
   std::function<void()> retry;
   Table table;
-  std::unordered_set<verbs::Gid> refused;  // wanted, and held by another
+  std::unordered_set<verbs::Gid> refused;  // wanted GIDs that another vdevice holds
 };
 
 Registry::Registry() = default;
@@ -105,7 +105,7 @@ const std::string* Registry::holder(const std::string& fabric, const verbs::Gid&
   return held == it->second->holders.end() ? nullptr : &held->second->name;
 }
 
-// Frees `gids`, then tells those who were refused one of them, each once.
+// Releases `gids`, then calls `retry` once for each vdevice that was refused one of them.
 void Registry::give_up(Holding::State* state, const std::vector<verbs::Gid>& gids) {
   for (const auto& gid : gids) state->fabric->holders.erase(gid);
   for (Holding::State* other : state->fabric->members) {

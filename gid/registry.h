@@ -1,11 +1,11 @@
-// Which vdevice holds which GID, in each fabric.
+// Tracks which vdevice holds which GID in each fabric.
 //
-// A GID has one holder in a fabric; fabrics do not know each other, so that the same address in
-// two of them is normal. A vdevice claims its GIDs all or none when it is made. Later its netdev
-// gets and loses addresses: one that another vdevice of the fabric holds is then left out of the
-// table and told to the caller, and asked for again once its holder gave it up.
+// A GID has at most one holder in a fabric. Fabrics are independent, so the same address in two of
+// them is normal. A vdevice claims all its GIDs or none when it is created. When its netdev gets an
+// address later that another vdevice of the fabric holds, the GID is omitted from the table and
+// reported to the caller, who may claim it again after its holder released it.
 //
-// Belongs to the control thread, as do its holdings.
+// Owned by the control thread, as are its holdings.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ class Registry {
 
   struct Update {
     Table::Change change;
-    std::vector<Refusal> refusals;  // new ones: each GID once, until it is granted or not wanted
+    std::vector<Refusal> refusals;  // new ones: each GID once, until granted or no longer wanted
   };
 
-  // What a vdevice holds. Move-only; the destructor gives all up. Must not outlive the registry.
+  // The GIDs of a vdevice. Move-only; the destructor releases them. Must not outlive the registry.
   class Holding {
    public:
-    Holding();  // holds nothing, like one moved from or reset: update() is not for it
+    Holding();  // empty, as after a move or reset(); do not call update() on it
     Holding(Holding&& other) noexcept;
     Holding& operator=(Holding&& other) noexcept;
     Holding(const Holding&) = delete;
@@ -46,13 +46,13 @@ class Registry {
     ~Holding();
     void reset();
 
-    // The vdevice's GID table: what it wanted and was granted.
+    // The vdevice's GID table: the wanted GIDs that were granted.
     [[nodiscard]] const std::vector<verbs::Gid>& gids() const;
 
-    // Gives up what is not in `wanted` any more and claims what is new there.
+    // Releases the GIDs that are no longer in `wanted` and claims the new ones.
     Update update(const std::vector<verbs::Gid>& wanted);
 
-    // GIDs wanted now that another vdevice holds.
+    // How many wanted GIDs another vdevice holds.
     [[nodiscard]] size_t refused() const;
 
    private:
@@ -67,10 +67,10 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // EADDRINUSE with a sentence that names the GID, the fabric and the holder; nothing is claimed
-  // then. `retry` is called when a GID that an update() was refused is free again: call update()
-  // then, but not from inside `retry`, which runs while the other vdevice's claims change. So it
-  // may only make a note, or post() to an event loop.
+  // EADDRINUSE, with a sentence that names the GID, the fabric and the holder, claims nothing.
+  // `retry` is called when a GID that update() was refused becomes free. It must not call update()
+  // itself, because it runs while the other vdevice's claims change: set a flag or post() to an
+  // event loop instead.
   [[nodiscard]] base::Result<Holding> claim(const std::string& fabric, const std::string& holder,
                                             const std::vector<verbs::Gid>& wanted,
                                             std::function<void()> retry);
@@ -78,7 +78,7 @@ class Registry {
   // The vdevice that holds `gid` in `fabric`, or null. Valid until claims change.
   [[nodiscard]] const std::string* holder(const std::string& fabric, const verbs::Gid& gid) const;
 
-  // GIDs refused since the registry was made.
+  // GIDs refused since the registry was created.
   [[nodiscard]] uint64_t refusals() const { return refusals_; }
 
  private:
@@ -87,7 +87,7 @@ class Registry {
   void leave(Holding::State* state);
   static std::string sentence(const Holding::State& holder, const verbs::Gid& gid);
 
-  std::map<std::string, std::unique_ptr<Fabric>> fabrics_;  // those with a holding
+  std::map<std::string, std::unique_ptr<Fabric>> fabrics_;  // those with at least one holding
   uint64_t refusals_ = 0;
 };
 

@@ -26,7 +26,7 @@ Table::Change Table::update(const std::vector<verbs::Gid>& wanted) {
     if (!among(gids_, gid)) change.added.push_back(gid);
     if (!among(next, gid)) next.push_back(gid);
   }
-  // If the first one is an IPv4 GID itself, there is no default GID.
+  // If the first GID is itself an IPv4 GID, there is no default GID.
   const auto ipv4 = std::find_if(next.begin(), next.end(),
                                  [](const verbs::Gid& gid) { return gid.is_ipv4_mapped(); });
   if (ipv4 != next.begin() && ipv4 != next.end()) std::rotate(next.begin() + 1, ipv4, ipv4 + 1);

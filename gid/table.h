@@ -1,10 +1,10 @@
 // A vdevice's GID table.
 //
-// Dense: entries have the indices 0 .. size-1. As stable as that allows: a new entry goes to the
-// end, and the removal of an entry moves those behind it up by one, so that a program which uses
-// index i is disturbed only by the loss of an entry at or before i (it gets IBV_EVENT_GID_CHANGE
-// then). Index 0 always holds the first of the wanted GIDs, the default GID. Index 1 holds an IPv4
-// GID, if there is one: the one that was there before, else the first. See gid/layout.h.
+// Dense: the entries have the indices 0 .. size-1. Indices are as stable as that permits: a new
+// entry goes to the end, and the removal of an entry moves those after it forward by one. Therefore
+// only the removal of an entry at or before index i disturbs a program that uses index i (it then
+// gets IBV_EVENT_GID_CHANGE). Index 0 always holds the first wanted GID, the default GID. Index 1
+// holds an IPv4 GID if there is one: the previous one, or else the first. See gid/layout.h.
 #pragma once
 
 #include <vector>
@@ -18,13 +18,13 @@ class Table {
   struct Change {
     std::vector<verbs::Gid> added;
     std::vector<verbs::Gid> removed;
-    bool moved = false;  // an entry that stays has another index now
+    bool moved = false;  // a remaining entry has another index now
 
-    // Whether the table is another than before.
+    // Whether the table has changed.
     explicit operator bool() const { return moved || !added.empty() || !removed.empty(); }
   };
 
-  // Makes the table hold `wanted`, which names no GID twice, and nothing else.
+  // Makes the table hold exactly `wanted`, which must not contain duplicates.
   Change update(const std::vector<verbs::Gid>& wanted);
 
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }

@@ -64,4 +64,4 @@ ip_in a address add 10.8.1.1/24 dev eth0
 sleep 0.5
 has_gid va 10.8.1.1 && fail "va gets an address outside of its prefixes"
 if vdev_create vc b eth0 --addresses 10.0.0.0/33 2>"$T/err"; then fail "10.0.0.0/33 is a prefix"; fi
-grep -q "is no prefix of addresses" "$T/err" || fail "another error: $(<"$T/err")"
+grep -q "is not an address prefix" "$T/err" || fail "another error: $(<"$T/err")"

@@ -113,7 +113,8 @@ TEST(Layout, IsReadFromItsName) {
   const auto wrong = parse_layout("mlx4");
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().code(), EINVAL);
-  EXPECT_EQ(wrong.error().message(), "'mlx4' is no layout of a GID table: say 'dense' or 'mlx5'");
+  EXPECT_EQ(wrong.error().message(),
+            "'mlx4' is not a layout of a GID table: use 'dense' or 'mlx5'");
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(Prefix, says_what_is_none) {
     const auto parsed = Prefix::parse(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code(), EINVAL);
-    EXPECT_THAT(parsed.error().message(), testing::HasSubstr("is no prefix of addresses"));
+    EXPECT_THAT(parsed.error().message(), testing::HasSubstr("is not an address prefix"));
   }
 }
 
