@@ -6,7 +6,7 @@ namespace vrdma::provisioning {
 
 namespace {
 
-// What is dealt out is not promised by a limit.
+// Kinds whose ceiling is divided by Shares; their limits do not count against it.
 bool is_dealt(Kind kind) {
   return kind == Kind::kBandwidth || kind == Kind::kMsgRate || kind == Kind::kCpu;
 }
@@ -40,7 +40,7 @@ uint64_t percent(uint64_t amount, uint32_t percent) {
 Budget::Budget(std::string whose, bool guarantees)
     : whose_(std::move(whose)), guarantees_(guarantees), pool_(std::make_shared<Pool>(whose_)) {}
 
-// ---- what was given ----------------------------------------------------------------------------
+// ---- assigned limits ----------------------------------------------------------------------------
 
 Budget::Grant& Budget::Grant::operator=(Grant&& other) noexcept {
   if (this != &other) {
@@ -70,9 +70,8 @@ void Budget::Grant::change(const Limits& limits) { *limits_ = limits; }
 base::Result<void> Budget::Grant::check(const Limits& limits) const {
   if (of(limits, Kind::kBandwidthMin) > 0 && !at(budget_->ceilings_, Kind::kBandwidth) &&
       budget_->guarantees_)
-    return base::fail(EINVAL,
-                      "quota bandwidth_min: a guarantee needs to know what there is: give " +
-                          budget_->whose_ + " a ceiling of bandwidth");
+    return base::fail(EINVAL, "quota bandwidth_min: a guarantee needs a ceiling: give " +
+                                  budget_->whose_ + " a ceiling of bandwidth");
   const Limits before = std::exchange(*limits_, limits);
   auto fits = budget_->check(budget_->ceilings_, budget_->overcommit_);
   *limits_ = before;
@@ -87,9 +86,9 @@ uint64_t Budget::given(Kind kind) const {
   return given;
 }
 
-// ---- what there is -----------------------------------------------------------------------------
+// ---- settings -----------------------------------------------------------------------------------
 
-// All that was given, against these ceilings.
+// Checks all assigned limits and the current use against these ceilings.
 base::Result<void> Budget::check(const Wanted& ceilings, uint32_t overcommit) const {
   for (const Kind kind : all_kinds()) {
     if (is_dealt(kind)) continue;
@@ -101,13 +100,13 @@ base::Result<void> Budget::check(const Wanted& ceilings, uint32_t overcommit) co
     const std::string what = whose_ + ": quota " + std::string(traits(kind).name) + ": ";
     if (const uint64_t sum = given(kind); sum > most)
       return base::fail(
-          EBUSY, what + "its vdevices would have been given " + std::to_string(sum) +
+          EBUSY, what + "its vdevices' limits would reach " + std::to_string(sum) +
                      ", the ceiling is " + std::to_string(*ceiling) +
                      (promised ? std::string()
                                : " with an overcommitment of " + std::to_string(overcommit) + "%"));
     if (const uint64_t used = pool_->used(kind); used > *ceiling)
       return base::fail(EBUSY, what + "the ceiling cannot be " + std::to_string(*ceiling) +
-                                   ", in use are " + std::to_string(used));
+                                   ", because the vdevices use " + std::to_string(used));
   }
   return {};
 }
@@ -119,18 +118,18 @@ base::Result<void> Budget::set(const BudgetSpec& spec) {
   if (!ceilings) return base::pass(std::move(ceilings.error()), whose_ + ": ceiling");
   if (at(*ceilings, Kind::kBandwidthMin))
     return base::fail(EINVAL,
-                      whose_ + ": ceiling: quota bandwidth_min: its ceiling is bandwidth's");
+                      whose_ + ": quota bandwidth_min has no ceiling; set that of bandwidth");
   if (spec.overcommit != 0 && (spec.overcommit < 100 || spec.overcommit > 100'000))
-    return base::fail(EINVAL, whose_ + ": an overcommitment is from 100% to 100000%, not " +
+    return base::fail(EINVAL, whose_ + ": an overcommitment must be 100% to 100000%, not " +
                                   std::to_string(spec.overcommit) + "%");
   Wanted all = ceilings_;
   merge(all, *ceilings);
-  for (const Kind kind : all_kinds())  // as much as is possible is no ceiling
+  for (const Kind kind : all_kinds())  // the highest possible limit is no ceiling
     if (at(all, kind) && *at(all, kind) == traits(kind).ceiling) at(all, kind).reset();
   const uint32_t overcommit = spec.overcommit != 0 ? spec.overcommit : overcommit_;
   if (auto fits = check(all, overcommit); !fits) return fits;
   if (guarantees_ && !at(all, Kind::kBandwidth) && given(Kind::kBandwidthMin) > 0)
-    return base::fail(EBUSY, whose_ + ": quota bandwidth: its vdevices were guaranteed " +
+    return base::fail(EBUSY, whose_ + ": quota bandwidth: its vdevices' guarantees need " +
                                  std::to_string(given(Kind::kBandwidthMin)) + " of it");
   Wanted all_defaults = defaults_;
   merge(all_defaults, *defaults);

@@ -1,16 +1,16 @@
-// What a tenant or a parent has to hand out to its vdevices: defaults, ceilings, and how much of
-// the ceilings may be promised.
+// The resources that a tenant or a parent assigns to its vdevices: default limits, ceilings, and
+// how far the limits may overcommit the ceilings.
 //
-// The limits of all its vdevices together may be at most `overcommit` percent of the ceiling; of a
-// kind that bounds each object alone, each at most the ceiling. Whatever was promised, the objects
-// and bytes in use at a time are at most the ceiling (Pool).
+// The limits of all its vdevices together may be at most `overcommit` percent of the ceiling. For a
+// kind that bounds each object, each limit may be at most the ceiling. Whatever the limits are, the
+// current use never exceeds the ceiling (Pool).
 //
-// Of bandwidth, msg_rate and cpu a limit promises nothing: what the ceiling says is dealt out among
-// those who want it (Shares). What is promised is bandwidth_min: all of them together are at most
-// the ceiling of bandwidth, whatever the policy, and there is none where no ceiling says what there
-// is.
+// A limit on bandwidth, msg_rate or cpu guarantees nothing: the ceiling is divided among the
+// vdevices with work (Shares). bandwidth_min is the guarantee: the sum of all must not exceed the
+// ceiling of bandwidth, regardless of overcommitment. A parent without that ceiling cannot
+// guarantee anything.
 //
-// Belongs to the control thread; pool() and the shares are for the workers too.
+// Owned by the control thread. Workers may use pool() and the shares.
 #pragma once
 
 #include <list>
@@ -25,24 +25,24 @@
 
 namespace vrdma::provisioning {
 
-// What an operator sets; kinds that are not named have no default of their own, or no ceiling.
+// What an operator sets. A kind that is not listed has no default or no ceiling of this budget.
 struct BudgetSpec {
-  std::vector<Setting> defaults;  // limits of a vdevice that names none
-  std::vector<Setting> ceilings;  // of all its vdevices together
-  uint32_t overcommit = 0;        // percent; 0: as it is, which is at first 100
+  std::vector<Setting> defaults;  // limits of a vdevice that does not set them
+  std::vector<Setting> ceilings;  // for all its vdevices together
+  uint32_t overcommit = 0;        // percent; 0: unchanged (initially 100)
 };
 
 struct BudgetRow {
   Kind kind{};
   std::optional<uint64_t> initial, ceiling;
-  // Sum of the limits; of a kind for each object, the largest; of bandwidth, what is guaranteed.
+  // Sum of the limits; of a per-object kind, the largest; of bandwidth, the sum of the guarantees.
   uint64_t given = 0;
   uint64_t used = 0;
 };
 
 class Budget {
  public:
-  // The limits that a vdevice was given. Move-only; the destructor gives them back.
+  // The limits assigned to a vdevice. Move-only; the destructor returns them.
   class Grant {
    public:
     Grant() = default;
@@ -51,9 +51,9 @@ class Budget {
     Grant(const Grant&) = delete;
     Grant& operator=(const Grant&) = delete;
     ~Grant() { give_back(); }
-    // What it has already is its own to trade in. EBUSY with a sentence.
+    // Checks new limits as if the present ones were returned first. EBUSY with a sentence.
     [[nodiscard]] base::Result<void> check(const Limits& limits) const;
-    void change(const Limits& limits);  // that were checked
+    void change(const Limits& limits);  // must have passed check()
 
    private:
     friend class Budget;
@@ -62,23 +62,23 @@ class Budget {
     std::list<Limits>::iterator limits_;
   };
 
-  // `whose`: "tenant red". A parent guarantees, and so must know what it has.
+  // `whose`: "tenant red". If `guarantees`, bandwidth_min requires a ceiling of bandwidth.
   Budget(std::string whose, bool guarantees);
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Adds to or replaces what was set before. All or nothing. EINVAL for a bad kind or limit; EBUSY
-  // for a ceiling below what is in use or, with the overcommitment, below what was given.
+  // Adds to or replaces the previous settings, all or nothing. EINVAL for a bad kind or limit;
+  // EBUSY for a ceiling below the current use or, with overcommitment, below the assigned limits.
   [[nodiscard]] base::Result<void> set(const BudgetSpec& spec);
-  [[nodiscard]] BudgetSpec spec() const;  // all of it
-  void put_back(const BudgetSpec& spec);  // that spec() said before the last set()
+  [[nodiscard]] BudgetSpec spec() const;  // all settings
+  void put_back(const BudgetSpec& spec);  // what spec() returned before the last set()
 
-  // Fills in what `wanted` leaves open, as far as this budget says something.
+  // Sets those limits in `wanted` that are absent and have a default in this budget.
   void fill_defaults(Wanted& wanted) const;
-  // A limit that nobody chose, brought down to the ceiling.
+  // The limit, or the ceiling if that is lower; for limits that no operator chose.
   [[nodiscard]] uint64_t capped(Kind kind, uint64_t limit) const;
 
-  [[nodiscard]] Grant grant();  // of nothing, yet
+  [[nodiscard]] Grant grant();  // initially empty
   [[nodiscard]] const std::shared_ptr<Pool>& pool() const { return pool_; }
   [[nodiscard]] Shares& bandwidth() const { return *bandwidth_; }
   [[nodiscard]] Shares& messages() const { return *messages_; }
@@ -86,8 +86,8 @@ class Budget {
   [[nodiscard]] std::vector<BudgetRow> rows() const;
   [[nodiscard]] uint32_t overcommit() const { return overcommit_; }
   [[nodiscard]] size_t grants() const { return granted_.size(); }
-  [[nodiscard]] bool is_set() const;  // something was said of it
-  // Whether vdevices share a rate of traffic.
+  [[nodiscard]] bool is_set() const;  // whether an operator set anything
+  // Whether its vdevices share a rate.
   [[nodiscard]] bool deals() const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kRdma = "rdma";
 
-// Reads the mounts of this host, once.
+// Reads the host's mounts, once.
 bool ready() {
   static const bool is_ready = cgroup_init() == 0;
   return is_ready;
@@ -30,7 +30,7 @@ bool is_mounted(const char* controller) {
   return mounted;
 }
 
-// libcgroup finds groups by controller, so it does not see a unified hierarchy without any.
+// libcgroup looks groups up by controller, so it misses a unified hierarchy without controllers.
 std::string unified_path(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/cgroup");
   for (std::string line; std::getline(file, line);)

@@ -12,8 +12,8 @@ constexpr uint64_t kKi = 1024;
 constexpr uint64_t kAnyBandwidth = uint64_t{1} << 40;
 constexpr uint64_t kAllProcessors = 100 * kKi;
 
-// The ceilings of queues, keys and their depths are the sizes of the tables that programs and
-// workers share; the defaults let perftest, UCX and MPI run with dozens of peers.
+// The ceilings of queues, keys and depths are the sizes of the tables shared by programs and
+// workers. The defaults let perftest, UCX and MPI run with dozens of peers.
 constexpr std::array<KindTraits, kKindCount> kTraits{{
     {"context", 1 * kKi, 64 * kKi, Measure::kTotal},
     {"pd", 1 * kKi, 64 * kKi, Measure::kTotal},
@@ -110,14 +110,13 @@ base::Result<Wanted> understand(const std::vector<Setting>& settings) {
     const uint64_t ceiling = traits(*kind).ceiling;
     slot = setting.limit == kCeiling ? ceiling : setting.limit;
     if (*slot > ceiling)
-      return base::fail(EINVAL, what + ": " + std::to_string(*slot) +
-                                    " is more than is possible, which is " +
+      return base::fail(EINVAL, what + ": " + std::to_string(*slot) + " is above the maximum, " +
                                     std::to_string(ceiling));
     if (*slot == 0 &&
         (*kind == Kind::kConnRate || *kind == Kind::kReqRate || *kind == Kind::kMrRate ||
          *kind == Kind::kBandwidth || *kind == Kind::kMsgRate || *kind == Kind::kWorkerMemory ||
          *kind == Kind::kCpu))
-      return base::fail(EINVAL, what + ": nothing would get through with 0; the least is 1");
+      return base::fail(EINVAL, what + ": 0 would block everything; the minimum is 1");
   }
   return wanted;
 }

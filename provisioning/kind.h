@@ -1,9 +1,9 @@
-// The kinds of things that a vdevice may use only so many of.
+// The kinds of resources that are limited for each vdevice.
 //
 // A total bounds the sum over the vdevice: objects, or bytes for mr_bytes. A per-object maximum
-// bounds each object alone, as the fields of ibv_device_attr it is reported in do (max_cqe,
-// max_qp_wr, max_srq_wr); its use is that of the largest object there is now. A rate bounds what
-// is done a second; its use is what was done in about the last one, and it may be set below that.
+// bounds each object, as the corresponding field of ibv_device_attr does (max_cqe, max_qp_wr,
+// max_srq_wr); its use is that of the largest existing object. A rate bounds what is done per
+// second; its use is measured over about the last second, and the limit may be set below it.
 #pragma once
 
 #include <array>
@@ -31,34 +31,34 @@ enum class Kind : uint8_t {
   kSrq,
   kAh,
   kMw,
-  kConns,     // connections to the session socket, of programs that have opened the vdevice or not
-  kConnRate,  // a second: connections that are accepted; more wait
-  kReqRate,   // a second: requests that are read from sessions; more are read later
-  kCmIds,     // ids of rdma_cm that are bound to the vdevice
-  kCmConns,   // connections in any state, TIMEWAIT included
-  kCmRate,    // a second: connection requests that are sent, and as many from each other tenant
-  kCmEvents,  // events of rdma_cm about these ids that the programs have not read
-  kCmEarly,   // connection requests that wait for their peer to listen
-  kMrRate,    // a second: registrations of memory; more are answered later
-  // A second, of what it has carried out (Pace): bytes that work requests move, at most and, out of
-  // what the tenant and the parent have, at least; and work requests.
+  kConns,     // connections to the session socket, whether or not the vdevice was opened
+  kConnRate,  // per second: connections accepted; others wait
+  kReqRate,   // per second: requests read from sessions; others wait
+  kCmIds,     // rdma_cm ids bound to the vdevice
+  kCmConns,   // rdma_cm connections in any state, including TIMEWAIT
+  kCmRate,    // per second: connection requests sent, and the same from each other tenant
+  kCmEvents,  // rdma_cm events of these ids that programs have not read
+  kCmEarly,   // connection requests that arrived before their peer listens
+  kMrRate,    // per second: registrations of memory; others are answered later
+  // Per second, counted after execution (Pace): bytes that work requests move (at most; and at
+  // least, out of the ceilings of the tenant and the parent), and work requests.
   kBandwidth,
   kBandwidthMin,
   kMsgRate,
-  kWorkerMemory,  // bytes of messages that a worker has in hand for the vdevice; more wait
-  kCpu,           // percent of one processor: the daemon's time for what the vdevice wants of it
+  kWorkerMemory,  // bytes of messages that a worker holds for the vdevice; others wait
+  kCpu,           // percent of one processor: time that the daemon spends on the vdevice
 };
 constexpr size_t kKindCount = 26;
 
-// One percent of a processor, as a rate: nanoseconds a second.
+// One percent of a processor as a rate: nanoseconds per second.
 constexpr uint64_t kCpuPercent = 10'000'000;
 
 enum class Measure : uint8_t { kTotal, kPerObject, kRate };
 
 struct KindTraits {
   std::string_view name;  // as on the command line: "mr_bytes"
-  uint64_t initial;       // the limit of a vdevice for which none was set
-  uint64_t ceiling;       // what the implementation can do at all
+  uint64_t initial;       // limit of a vdevice that does not set one
+  uint64_t ceiling;       // the highest limit that the implementation supports
   Measure measure;
   [[nodiscard]] bool per_object() const { return measure == Measure::kPerObject; }
 };
@@ -79,27 +79,26 @@ using Limits = std::array<uint64_t, kKindCount>;
 
 [[nodiscard]] std::optional<Kind> find_kind(std::string_view name);
 
-// "context, pd, mr, ..." for sentences.
+// "context, pd, mr, ..." for error messages.
 [[nodiscard]] const std::string& kind_names();
 
-// One limit to be set. The name is as given by an operator and not yet checked.
+// One limit to set. The name comes from an operator and is not checked yet.
 struct Setting {
   std::string kind;
-  uint64_t limit = 0;  // kCeiling: as much as the implementation can do
+  uint64_t limit = 0;  // kCeiling: as high as the implementation supports
 };
 constexpr uint64_t kCeiling = UINT64_MAX;
 
-// The settings as limits; those not named are absent. EINVAL with a sentence for a kind that does
-// not exist (the sentence lists those that do), one named twice, a limit above the ceiling, or a
-// rate of nothing.
+// Converts settings to limits; kinds that are not listed are absent. EINVAL with a sentence for an
+// unknown kind (the sentence lists all kinds), a duplicate, a limit above the ceiling, a rate of 0.
 using Wanted = std::array<std::optional<uint64_t>, kKindCount>;
 [[nodiscard]] base::Result<Wanted> understand(const std::vector<Setting>& settings);
 
 // settings := "" | setting *("," setting)
 // setting  := kind "=" (digits [k|m|g|t] | "max")     suffixes are powers of 1024, either case
 //
-// EINVAL with a sentence for what does not fit, is beyond 64 bits, or names a kind twice. Whether
-// the kinds exist is for Ledger::set_limits() to say.
+// EINVAL with a sentence for malformed text, a number beyond 64 bits, or a duplicate. Kinds are
+// checked by Ledger::set_limits().
 [[nodiscard]] base::Result<std::vector<Setting>> parse_settings(std::string_view text);
 
 }  // namespace vrdma::provisioning

@@ -10,7 +10,7 @@ struct Charge::Account {
   std::vector<std::shared_ptr<Pool>> pools;
   uint64_t limit = 0;
   uint64_t total = 0;                  // totals
-  std::map<uint64_t, size_t> objects;  // per-object maxima: amount -> objects that have it
+  std::map<uint64_t, size_t> objects;  // per-object maxima: amount -> number of objects
   uint64_t refused = 0;
 
   [[nodiscard]] uint64_t used() const {
@@ -110,8 +110,8 @@ base::Result<Wanted> Ledger::wanted(const std::vector<Setting>& settings) const 
     if (slot && *slot < in_use)
       return base::fail(
           EBUSY, "quota " + std::string(traits(kind).name) + ": the limit cannot be " +
-                     std::to_string(*slot) + ", " +
-                     (traits(kind).per_object() ? "the largest in use has " : "in use are ") +
+                     std::to_string(*slot) + ", because " +
+                     (traits(kind).per_object() ? "the largest object has " : "the vdevice uses ") +
                      std::to_string(in_use));
   }
   const auto to_be = [&](Kind kind) {

@@ -1,8 +1,8 @@
-// What one vdevice may use, and what of it is in use.
+// The limits of one vdevice and their current use.
 //
-// Single-threaded: a ledger and its charges belong to one thread, and nothing here locks. A vdevice
-// has two with the same limits: its worker's, which the control thread asks, and for what begins
-// with cm_, and for conn_rate, the control thread's own.
+// Single-threaded: a ledger and its charges belong to one thread; nothing here locks. A vdevice has
+// two ledgers with the same limits. The worker's serves most kinds; the control thread queries it.
+// The control thread's own serves conn_rate and the kinds that start with cm_.
 #pragma once
 
 #include <array>
@@ -21,14 +21,14 @@ namespace vrdma::provisioning {
 // One line of `vrdmactl quota show`.
 struct Row {
   Kind kind{};
-  uint64_t used = 0;  // per-object maxima: of the largest object there is
+  uint64_t used = 0;  // of a per-object kind: that of the largest object
   uint64_t limit = 0;
-  uint64_t refused = 0;  // charges refused so far
+  uint64_t refused = 0;  // number of refused charges
 };
 
 class Ledger;
 
-// What an object was charged. Move-only; the destructor gives it back. May outlive the ledger.
+// What an object is charged for. Move-only; the destructor returns it. May outlive the ledger.
 class Charge {
  public:
   Charge() = default;
@@ -38,7 +38,7 @@ class Charge {
   Charge& operator=(const Charge&) = delete;
   ~Charge() { reset(); }
   void reset();
-  // Makes it larger by `other`, of the same account; or smaller. Not for kinds counted by object.
+  // Adds `other`, a charge of the same account; or returns the excess. Not for per-object kinds.
   void absorb(Charge&& other);
   void shrink_to(uint64_t amount);
 
@@ -52,14 +52,14 @@ class Charge {
   void give_back(uint64_t amount);
 
   std::shared_ptr<Account> account_;  // null: nothing is charged
-  std::shared_ptr<Pool> user_;        // who used it
+  std::shared_ptr<Pool> user_;        // the user's pool, if any
   uint64_t amount_ = 0;
 };
 
-// Movable, also while charges are out; a moved-from ledger may only be destroyed or assigned to.
+// Movable even while charges exist. A moved-from ledger may only be destroyed or assigned to.
 class Ledger {
  public:
-  // All limits are their kinds' initial ones.
+  // All limits have their kinds' initial values.
   Ledger();
   Ledger(Ledger&&) noexcept = default;
   Ledger& operator=(Ledger&&) noexcept = default;
@@ -67,42 +67,41 @@ class Ledger {
   Ledger& operator=(const Ledger&) = delete;
   ~Ledger() = default;
 
-  // From now on what is charged is charged to the pool too, which may refuse it. Before the first
+  // From now on, charges are drawn from the pool too, which may refuse them. Call before the first
   // charge.
   void draw_from(std::shared_ptr<Pool> pool);
 
-  // Totals: `amount` more. Per-object maxima: an object of `amount`. ENOMEM with a sentence when
-  // that is over the limit; the refusal is counted and nothing is charged. `user`, if given, is
-  // told of totals too.
+  // Totals: adds `amount`. Per-object maxima: an object of size `amount`. Beyond the limit: ENOMEM
+  // with a sentence; counts the refusal and charges nothing. `user`, if given, counts totals too.
   [[nodiscard]] base::Result<Charge> charge(Kind kind, uint64_t amount,
                                             std::shared_ptr<Pool> user = nullptr);
-  // Of a rate: somebody had to wait.
+  // For a rate: counts that a caller had to wait.
   void count_refusal(Kind kind);
 
-  // What set_limits() would say, without doing it.
+  // Returns what set_limits() would return, without changing anything.
   [[nodiscard]] base::Result<void> check_limits(const std::vector<Setting>& settings) const;
-  // All or nothing. EINVAL for a kind that does not exist (the sentence lists those that do), one
-  // named twice or a limit above the ceiling; EBUSY for a limit below what is in use, which that of
-  // a rate never is. What is not named stays as it is.
+  // Sets the listed limits, all or nothing. EINVAL for an unknown kind (the sentence lists all
+  // kinds), a duplicate or a limit above the ceiling; EBUSY for a limit below the current use,
+  // except for a rate.
   [[nodiscard]] base::Result<void> set_limits(const std::vector<Setting>& settings);
 
   [[nodiscard]] uint64_t limit(Kind kind) const;
   [[nodiscard]] Limits limits() const;
   [[nodiscard]] uint64_t used(Kind kind) const;
   [[nodiscard]] uint64_t refused(Kind kind) const;
-  // One for each kind, in the order of Kind.
+  // One row for each kind, in the order of Kind.
   [[nodiscard]] std::vector<Row> rows() const;
 
  private:
   [[nodiscard]] base::Result<Wanted> wanted(const std::vector<Setting>& settings) const;
 
-  // Shared with the charges, so that these stay sound whatever becomes of the ledger.
+  // Shared with the charges, which may outlive the ledger.
   std::array<std::shared_ptr<Charge::Account>, kKindCount> accounts_;
 
   [[nodiscard]] Charge::Account& account(Kind kind) const;
 };
 
-// The limit of a rate; 0 stands for what has none.
+// The limit of a rate; 0 if it is unlimited.
 [[nodiscard]] uint64_t bound(const Ledger& ledger, Kind kind);
 
 }  // namespace vrdma::provisioning

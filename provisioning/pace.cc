@@ -21,7 +21,7 @@ void Pace::set(base::TimePoint now, uint64_t least, uint64_t most) {
   asked_ = {};
 }
 
-// The least of what all grant is the rate of the bucket; only from whom that came is more wanted.
+// The lowest grant becomes the bucket's rate. Only the member that grants it is asked for more.
 void Pace::ask(base::TimePoint now) {
   const double passed = seconds(now - asked_);
   const double used = passed > 0 ? static_cast<double>(used_) / passed : 0;
@@ -45,7 +45,7 @@ base::Duration Pace::wait(base::TimePoint now) {
   if (wait.count() == 0) return wait;
   eager_ = true;
   ++waits_;
-  // What one is dealt may become more.
+  // A share may grow in the next period.
   return members_.empty() ? wait : std::min<base::Duration>(wait, kPeriod);
 }
 

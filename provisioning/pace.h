@@ -1,11 +1,10 @@
-// How fast one vdevice may use something that is counted a second: bytes, messages.
+// The rate limit of one vdevice: bytes or messages per second.
 //
-// It has a most of its own, and a part in what its tenant and its parent have (shares.h); the least
-// of these counts. What is used is known when it has been used, so it is spent afterwards, if need
-// be on credit, and then nothing more until that is paid: over any time, no more than
-// rate * (time + kBurst) and the last piece.
+// The effective rate is the lowest of the vdevice's own limit and its shares of the tenant's and
+// the parent's capacity (shares.h). Use is known only afterwards, so it is spent on credit and then
+// stops until the debt is paid: at most rate * (time + kBurst) plus the last piece over any time.
 //
-// Belongs to one thread.
+// Single-threaded.
 #pragma once
 
 #include <vector>
@@ -15,24 +14,24 @@
 
 namespace vrdma::provisioning {
 
-// Of a rate, what may be used at once: a worker that is kept from running for that long loses
-// nothing.
+// How much of a rate may be used at once, so that a worker that is not scheduled for that long
+// loses nothing.
 constexpr auto kBurst = std::chrono::milliseconds(50);
 
 class Pace {
  public:
   void join(Shares& shares) { members_.push_back(shares.join()); }
-  // kUnbounded as the most: no limit of its own.
+  // `most` is the vdevice's own limit; kUnbounded for none.
   void set(base::TimePoint now, uint64_t least, uint64_t most);
 
-  // Until something may be used; zero: now.
+  // Time until more may be used; zero: now.
   [[nodiscard]] base::Duration wait(base::TimePoint now);
   void spend(base::TimePoint now, uint64_t amount);
 
-  // Used a second, over about the last one.
+  // Use per second over about the last second.
   [[nodiscard]] uint64_t rate(base::TimePoint now);
   [[nodiscard]] uint64_t spent() const { return spent_; }
-  // How often somebody was told to wait.
+  // How often wait() returned a delay.
   [[nodiscard]] uint64_t waits() const { return waits_; }
 
  private:
@@ -42,7 +41,7 @@ class Pace {
   uint64_t most_ = kUnbounded;
   base::TokenBucket bucket_;
   std::vector<Shares::Member> members_;
-  size_t narrowest_ = 0;  // of members_; or none of them, but most_
+  size_t narrowest_ = 0;  // the lowest share's index in members_; their number if most_ is lowest
   base::TimePoint asked_{};
   uint64_t used_ = 0;  // since asked_
   bool eager_ = false;

@@ -1,5 +1,5 @@
-// What a vdevice may do only because its operator said so: what a tenant could harm others with.
-// No vdevice has any of it unless it was made with it; none is given or taken later.
+// Permissions that an operator must grant explicitly, because a tenant could harm others with them.
+// They are set when a vdevice is created and never change.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,14 @@
 namespace vrdma::provisioning {
 
 enum class Permission : uint8_t {
-  kRawPacket,    // "raw-packet": whole Ethernet frames from and to its netdev
-  kQp1,          // "qp1": a queue pair 1 of its own hands, for management datagrams
-  kUserfaultfd,  // "userfaultfd": /dev/userfaultfd, by which a program can hold the kernel's copies
+  kRawPacket,    // "raw-packet": whole Ethernet frames to and from its netdev
+  kQp1,          // "qp1": its own queue pair 1, for management datagrams
+  kUserfaultfd,  // "userfaultfd": /dev/userfaultfd, which lets a program stall the kernel's copies
 };
 
 class Permissions {
  public:
-  // In any order. EINVAL for a name that does not exist (the sentence lists those that do) or is
-  // given twice.
+  // In any order. EINVAL for an unknown name (the sentence lists all names) or a duplicate.
   [[nodiscard]] static base::Result<Permissions> of(const std::vector<std::string>& names);
 
   [[nodiscard]] bool has(Permission permission) const {

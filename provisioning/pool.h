@@ -1,8 +1,7 @@
-// What the vdevices of a tenant, or of a parent, use together, and how much that may be at most.
+// The total use of the vdevices of a tenant or a parent, bounded by ceilings.
 //
-// Their ledgers draw from it, each on its own thread: nothing here locks. Limits that were handed
-// out add up to no more than the ceiling, unless the policy is to overcommit; then this is what
-// keeps the use to it.
+// Lock-free: the vdevices' ledgers draw from it, each on its own thread. Without overcommitment,
+// the limits themselves add up to no more than the ceiling; with it, the pool enforces the ceiling.
 #pragma once
 
 #include <array>
@@ -16,10 +15,10 @@ namespace vrdma::provisioning {
 
 class Pool {
  public:
-  // `whose`: "tenant red", for sentences.
+  // `whose`: "tenant red", for error messages.
   explicit Pool(std::string whose);
 
-  // ENOMEM with a sentence, and nothing taken, if that is more than the ceiling.
+  // ENOMEM with a sentence if that would exceed the ceiling; nothing is taken then.
   [[nodiscard]] base::Result<void> take(Kind kind, uint64_t amount);
   void give_back(Kind kind, uint64_t amount);
   void set_ceiling(Kind kind, uint64_t ceiling);  // kCeiling: none

@@ -1,10 +1,10 @@
-// How many requests a second are read from the sessions of one vdevice, or of one user at rdma_cm.
+// Limits the rate of requests from the sessions of one vdevice, or from one user of rdma_cm.
 //
-// A session for whose next request there is nothing to spend stands in a line, and its socket is
-// not read meanwhile: what the program sends waits in its own socket. When there is something
-// again, as many are called as it does for, and have the right to one request each.
+// A session without budget for its next request joins a queue and does not read its socket
+// meanwhile: the program's messages wait in the socket. When there is budget again, as many
+// sessions as it covers are called and may read one request each.
 //
-// Belongs to one thread, whose loop it uses.
+// Single-threaded, on the thread of its loop.
 #pragma once
 
 #include <list>
@@ -19,12 +19,12 @@ class RequestRate {
   class Reader {
    public:
     virtual ~Reader() = default;
-    // It may ask again; may not destroy the reader.
+    // May call admits() again, but must not destroy the reader.
     virtual void admitted() = 0;
 
    private:
     friend class RequestRate;
-    bool paid_ = false;  // for the next request
+    bool paid_ = false;  // admitted to its next request
     bool in_line_ = false;
     std::list<Reader*>::iterator place_;
   };
@@ -33,17 +33,17 @@ class RequestRate {
   RequestRate(const RequestRate&) = delete;
   RequestRate& operator=(const RequestRate&) = delete;
 
-  // Requests a second, and as many at once; 0: any number.
+  // Requests per second, and as many at once; 0: unlimited.
   void set(uint64_t rate);
   // Whether the reader may read one request now. If not, admitted() is called later.
   [[nodiscard]] bool admits(Reader& reader);
-  // It has read one that it was admitted to. Otherwise that right stays.
+  // The reader has read the request to which it was admitted. Until then it stays admitted.
   static void has_read(Reader& reader) { reader.paid_ = false; }
   [[nodiscard]] static bool waits(const Reader& reader) { return reader.in_line_; }
-  // Before it is destroyed.
+  // Must be called before the reader is destroyed.
   void leave(Reader& reader);
 
-  // In about the last second; of a rate that is limited.
+  // Requests over about the last second; only if the rate is limited.
   [[nodiscard]] uint64_t used();
   // How often a reader had to wait.
   [[nodiscard]] uint64_t waited() const { return waited_; }
@@ -55,7 +55,7 @@ class RequestRate {
   base::EventLoop& loop_;
   base::TokenBucket bucket_;
   std::list<Reader*> line_;
-  base::EventLoop::Timer timer_;  // while there is a line
+  base::EventLoop::Timer timer_;  // active while readers wait
   uint64_t waited_ = 0;
 };
 

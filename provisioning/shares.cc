@@ -8,16 +8,16 @@ namespace vrdma::provisioning {
 
 namespace {
 
-// Who has not asked for so long wants nothing.
+// A member that has not asked for that long is idle.
 constexpr auto kPatience = 10 * kPeriod;
 
-// A period after the other, of a demand that is not shown any more.
+// Factor per period by which the demand of a member that uses less decreases.
 constexpr double kFade = 0.9;
 
 constexpr double kAnything = std::numeric_limits<double>::infinity();
 
-// The level at which clamp(level, least, top) of all sums up to `capacity`, which is between the
-// sums of both bounds.
+// The level at which the sum of clamp(level, least, top) over all members equals `capacity`, which
+// is between the sums of both bounds.
 template <class Tops>
 double level_of(const Tops& wants, double capacity) {
   double low = 0, high = capacity;
@@ -54,7 +54,7 @@ void Shares::Member::set(uint64_t least, uint64_t most) {
   const std::lock_guard lock(shares_->mutex_);
   want_->least = static_cast<double>(least);
   want_->most = most == kUnbounded ? kAnything : static_cast<double>(most);
-  want_->asked = {};  // as one that begins
+  want_->asked = {};  // treated as newly active
 }
 
 uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
@@ -62,8 +62,8 @@ uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
   if (shares_->capacity_ == kUnbounded) return kUnbounded;
   const bool begins = now - want_->asked > kPatience;
   want_->asked = now;
-  // Room to grow, so that one that wants more finds out within a few periods; and it is believed
-  // only by and by that one wants less, for a program that is kept from running wants no less.
+  // The headroom lets a member that wants more show it within a few periods. The demand decreases
+  // slowly, because a program that is not scheduled uses less without wanting less.
   const double shown = used * 1.25 + shares_->capacity_ / 100;
   want_->demand = eager || begins ? shares_->capacity_ : std::max(shown, want_->demand * kFade);
   if (begins || now - shares_->dealt_ >= kPeriod) shares_->deal(now);

@@ -1,15 +1,15 @@
-// What a tenant or a parent has of something a second, dealt out among those vdevices that want it.
+// Divides a tenant's or parent's rate among those vdevices that have work.
 //
-// Each member has a least and a most. Those that want something are dealt equal rates, but none
-// below its least and none above its most or, if it did not use up what it had, not much above what
-// it used: what one does not want is the others'. All rates together are the capacity, so that the
-// least is a guarantee as long as the sum of them is no more; else they shrink in proportion.
+// Each member has a least and a most. Active members get equal rates, within these bounds. A member
+// that did not use up its rate gets little more than it used; the others get the rest. The rates
+// add up to the capacity, so the least is guaranteed while the sum of all is no more than that;
+// otherwise they shrink in proportion.
 //
-// The dealing is done anew when a member that wants something asks and it is older than kPeriod,
-// and at once when one begins to want: there is no timer, and who is idle costs nothing.
+// Rates are computed again when an active member asks and they are older than kPeriod, and at once
+// when a member becomes active: there is no timer, and an idle member costs nothing.
 //
-// All calls are thread-safe: members live on the workers of their fabrics, and each asks a hundred
-// times a second.
+// All calls are thread-safe: members belong to the workers of their fabrics, and each asks a
+// hundred times per second.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ constexpr uint64_t kUnbounded = 0;  // a capacity or a most
 
 class Shares : public std::enable_shared_from_this<Shares> {
  public:
-  // Move-only, also to another thread; the destructor leaves.
+  // Move-only, also to another thread; the destructor leaves the shares.
   class Member {
    public:
     Member() = default;
@@ -37,8 +37,8 @@ class Shares : public std::enable_shared_from_this<Shares> {
     ~Member() { leave(); }
 
     void set(uint64_t least, uint64_t most);
-    // What it may use a second from now on, kUnbounded if that is unlimited. `used` is what it used
-    // a second since it last asked, and `eager` whether it would have used more.
+    // Returns the rate per second that the member may use from now on, or kUnbounded. `used`: its
+    // rate since the last call; `eager`: whether it would have used more.
     [[nodiscard]] uint64_t ask(base::TimePoint now, double used, bool eager);
 
    private:

@@ -36,7 +36,7 @@ TEST_F(Tenant, HandsOutNoMoreThanItsCeiling) {
   auto other = give(Kind::kQp, 40);
   ASSERT_TRUE(other);
   EXPECT_EQ(why(other->check(limits(Kind::kQp, 41))),
-            "tenant red: quota qp: its vdevices would have been given 101, the ceiling is 100 with "
+            "tenant red: quota qp: its vdevices' limits would reach 101, the ceiling is 100 with "
             "an overcommitment of 100%");
   one.reset();
   EXPECT_TRUE(other->check(limits(Kind::kQp, 100)));
@@ -62,7 +62,8 @@ TEST_F(Tenant, KeepsACeilingAboveWhatIsGivenAndUsed) {
   ASSERT_TRUE(red.pool()->take(Kind::kMr, 8));
   const auto below = red.set({{}, {{"mr", 7}, {"qp", 70}}, 0});
   EXPECT_EQ(below.error().code(), EBUSY);
-  EXPECT_EQ(why(below), "tenant red: quota mr: the ceiling cannot be 7, in use are 8");
+  EXPECT_EQ(why(below),
+            "tenant red: quota mr: the ceiling cannot be 7, because the vdevices use 8");
   EXPECT_EQ(red.capped(Kind::kQp, 1000), 60u) << "all or nothing";
   EXPECT_TRUE(red.set({{}, {{"qp", kCeiling}}, 0})) << "max: none";
   EXPECT_EQ(red.capped(Kind::kQp, 1000), 1000u);
@@ -105,7 +106,7 @@ TEST_F(Tenant, TellsAllThatWasSet) {
 TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
   Budget parent("parent soft", true);
   Budget::Grant one = parent.grant(), other = parent.grant();
-  EXPECT_THAT(why(one.check(limits(Kind::kBandwidthMin, 1))), HasSubstr("needs to know"));
+  EXPECT_THAT(why(one.check(limits(Kind::kBandwidthMin, 1))), HasSubstr("needs a ceiling"));
   ASSERT_TRUE(parent.set({{}, {{"bandwidth", 1000}}, 500}));
   EXPECT_TRUE(parent.deals());
   ASSERT_TRUE(one.check(limits(Kind::kBandwidthMin, 600)));
@@ -113,7 +114,8 @@ TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
   EXPECT_FALSE(other.check(limits(Kind::kBandwidthMin, 401))) << "never overcommitted";
   EXPECT_TRUE(other.check(limits(Kind::kBandwidthMin, 400)));
   EXPECT_FALSE(parent.set({{}, {{"bandwidth", 599}}, 0}));
-  EXPECT_THAT(why(parent.set({{}, {{"bandwidth", kCeiling}}, 0})), HasSubstr("guaranteed 600"));
+  EXPECT_THAT(why(parent.set({{}, {{"bandwidth", kCeiling}}, 0})),
+              HasSubstr("guarantees need 600"));
   // A most is no promise.
   EXPECT_TRUE(other.check(limits(Kind::kBandwidth, 1u << 30)));
 }

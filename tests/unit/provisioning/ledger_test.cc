@@ -91,12 +91,12 @@ TEST(Ledger, RefusesLimitsBelowWhatIsInUse) {
   auto set = ledger.set_limits({{"mr", 7}, {"qp", 4}});
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().code(), EBUSY);
-  EXPECT_EQ(set.error().message(), "quota qp: the limit cannot be 4, in use are 5");
+  EXPECT_EQ(set.error().message(), "quota qp: the limit cannot be 4, because the vdevice uses 5");
   EXPECT_EQ(ledger.limit(Kind::kMr), traits(Kind::kMr).initial) << "all or nothing";
   set = ledger.set_limits({{"recv_wr", 31}});
   ASSERT_FALSE(set);
   EXPECT_EQ(set.error().message(),
-            "quota recv_wr: the limit cannot be 31, the largest in use has 32");
+            "quota recv_wr: the limit cannot be 31, because the largest object has 32");
   EXPECT_TRUE(ledger.set_limits({{"qp", 5}, {"recv_wr", 32}}));
   EXPECT_FALSE(ledger.charge(Kind::kQp, 1));
 }
@@ -114,7 +114,7 @@ TEST(Ledger, RefusesUnknownKindsTwiceNamedOnesAndWhatIsImpossible) {
   EXPECT_EQ(set.error().code(), EINVAL);
   set = ledger.set_limits({{"qp", 65537}});
   ASSERT_FALSE(set);
-  EXPECT_EQ(set.error().message(), "quota qp: 65537 is more than is possible, which is 65536");
+  EXPECT_EQ(set.error().message(), "quota qp: 65537 is above the maximum, 65536");
   EXPECT_TRUE(ledger.set_limits({{"qp", kCeiling}}));
   EXPECT_EQ(ledger.limit(Kind::kQp), 65536u);
 }
