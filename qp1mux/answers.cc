@@ -1,4 +1,4 @@
-// What is for an exchange that stands, by the ids it names; and what is answered without one.
+// Messages for existing exchanges, matched by their ids; and stateless answers.
 #include <algorithm>
 
 #include "qp1mux/exchange.h"
@@ -21,7 +21,7 @@ std::shared_ptr<Exchange> MuxState::find(const EndpointState& endpoint, const Pa
   if (exchange->endpoint.get() != &endpoint || exchange->path.remote != packet.source ||
       exchange->state == State::kIdle || exchange->datagram)
     return nullptr;
-  // Who was sent a REQ, and answers it, tells his id only now.
+  // The peer of a REQ tells its id only with its answer.
   const bool unknown_yet = exchange->active && exchange->remote_id == 0;
   return unknown_yet || exchange->remote_id == theirs ? exchange : nullptr;
 }
@@ -47,7 +47,7 @@ bool MuxState::on_answer(EndpointState& endpoint, wire::CmAttribute attribute,
       return on_lap(endpoint, packet);
     case wire::CmAttribute::kReq:  // not answers
     case wire::CmAttribute::kSidrReq:
-    case wire::CmAttribute::kApr:  // we never ask
+    case wire::CmAttribute::kApr:  // we never send a LAP
       return false;
   }
   return false;
@@ -70,7 +70,7 @@ bool MuxState::on_mra(EndpointState& endpoint, const Packet& packet) {
       time_of(std::min(message.service_timeout(), config.max_service_timeout));
   const base::TimePoint next = clock.now() + service + exchange->response;
   exchange->interval = exchange->response;
-  // Each MRA uses up a retry, or a peer could hold us for ever.
+  // Each MRA uses up a retry, so that a peer cannot delay us indefinitely.
   if (exchange->retries_left > 0) {
     --exchange->retries_left;
     exchange->give_up = next + exchange->response * exchange->retries_left;
@@ -86,7 +86,7 @@ bool MuxState::on_mra(EndpointState& endpoint, const Packet& packet) {
 bool MuxState::on_rej(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmRej>();
   auto exchange = find(endpoint, packet, message.remote_id, message.local_id);
-  if (message.remote_id == 0) {  // from one who never learned our id
+  if (message.remote_id == 0) {  // the peer never learned our id
     Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
     if (known != nullptr) exchange = known->shared_from_this();
   }
@@ -120,8 +120,8 @@ bool MuxState::on_rep(EndpointState& endpoint, const Packet& packet) {
   const auto exchange = find(endpoint, packet, message.remote_id, message.local_id);
   if (!exchange || !exchange->active) return false;
   if (exchange->state != State::kReqSent) {
-    // The RTU, MRA or REJ that answered the first copy may have been lost. Who has given up without
-    // having told anybody answers as if he knew nothing.
+    // The RTU, MRA or REJ that answered the first copy may have been lost. If this side timed out
+    // without telling the peer, it answers as if the exchange were unknown.
     const bool silent =
         exchange->state == State::kTimewait && !exchange->sent_is(wire::CmAttribute::kRej);
     if (silent) return false;
@@ -138,7 +138,7 @@ bool MuxState::on_rep(EndpointState& endpoint, const Packet& packet) {
   exchange->remote_qpn = qpn;
   exchange->enter(State::kRepReceived);
   Exchange* known = by_peer({&endpoint, packet.source, qpn, PeerKey::Kind::kQpn});
-  if (known != nullptr) {  // the peer has forgotten that one
+  if (known != nullptr) {  // the peer has lost that connection
     if (known->state == State::kEstablished) known->begin_dreq();
     Rej rej;
     rej.reason = wire::RejectReason::kStaleConnection;
@@ -172,7 +172,7 @@ bool MuxState::on_rtu(EndpointState& endpoint, const Packet& packet) {
   if (!exchange) return false;
   if (exchange->state != State::kRepSent) {
     count_duplicate(*exchange, wire::CmAttribute::kRtu);
-    // It came too late, and the peer does not know: the REJ was lost.
+    // It came too late, and the REJ that said so was lost.
     if (exchange->state == State::kTimewait && exchange->sent_is(wire::CmAttribute::kRej))
       exchange->repeat();
     return true;
@@ -208,7 +208,7 @@ bool MuxState::on_dreq(EndpointState& endpoint, const Packet& packet) {
   due.cancel(exchange.get());
   exchange->stood = true;
   exchange->dreq_transaction = packet.mad.header.transaction_id;
-  if (exchange->state == State::kDreqSent) {  // both at once: each takes the other's for a DREP
+  if (exchange->state == State::kDreqSent) {  // DREQs crossed; each also counts as a DREP
     exchange->send_drep();
     exchange->emit({.kind = EventKind::kDrepReceived, .private_data = {}});
     return true;

@@ -13,8 +13,8 @@ namespace {
 
 using verbs::QpState;
 
-// The local ACK timeout: twice the packet life time and the peer's delay, as codes. Codes are
-// powers of two, so the sum is the larger one, or one more if they are close.
+// The local ACK timeout: twice the packet life time plus the peer's delay, as codes. Codes are
+// powers of two, so the sum is the larger one, plus one if they are close.
 uint8_t ack_timeout_of(uint8_t delay, uint8_t packet_life) {
   const int life = packet_life + 1;
   const int sum = std::max<int>(delay, life) + (std::abs(delay - life) <= 1 ? 1 : 0);
@@ -75,7 +75,7 @@ bool CmId::take_again(const CmIdRecord& record, Endpoint* endpoint) {
   if (record.route.endpoint != nullptr && endpoint == nullptr) return false;
   if (record.is_bound) {
     PortRequest request = record.bound;
-    request.privileged = true;  // it was asked then
+    request.privileged = true;  // was checked when the port was first bound
     auto binding = host_.ports.bind(request);
     if (!binding) return false;
     binding_ = std::move(*binding);
@@ -83,7 +83,7 @@ bool CmId::take_again(const CmIdRecord& record, Endpoint* endpoint) {
   Route route = record.route;
   route.endpoint = endpoint;
   if (!use(route)) return false;
-  // Of an address that has gone it hears nothing until that is there again, as before.
+  // While its address is absent it receives nothing, as before the restart.
   if (record.state == CmIdState::kListening) (void)begin_to_listen(Endpoint::Absent::kMay);
   if (record.connection.state == State::kClosed || endpoint == nullptr) return true;
   auto connection = endpoint->restore(record.connection, this);
@@ -107,7 +107,7 @@ void CmId::tell(CmEventType type, int status, const ConnParam& param) {
   if (handler_ != nullptr) handler_->on_event(*this, event);
 }
 
-// From now on it is bound to the endpoint of the route.
+// Binds the id to the endpoint of the route.
 base::Result<void> CmId::use(const Route& route) {
   if (route.endpoint != nullptr && route.endpoint != kept_.route.endpoint) {
     auto charge = host_.routes.charge(*route.endpoint);
@@ -166,7 +166,7 @@ base::Result<void> CmId::resolve_route() {
 }
 
 base::Result<void> CmId::listen_on(Endpoint& endpoint, Endpoint::Absent absent) {
-  // The wildcard of IPv6 is at all addresses unless told otherwise.
+  // The IPv6 wildcard covers all addresses unless restricted to its family.
   std::optional<verbs::Gid> at;
   if (kept_.local.gid != verbs::Gid() || kept_.family_only) at = kept_.local.gid;
   auto listener = endpoint.listen(service_id(kept_.local.port), at, kept_.backlog, this, absent);
@@ -202,7 +202,7 @@ base::Result<void> CmId::begin_to_listen(Endpoint::Absent absent) {
 }
 
 void CmId::device_added(Endpoint& endpoint) {
-  // One that cannot be listened on is like a vdevice that is not there.
+  // An endpoint on which listening fails is treated as absent.
   if (kept_.state == CmIdState::kListening && kept_.local.gid.is_unspecified())
     (void)listen_on(endpoint);
 }
@@ -275,7 +275,7 @@ base::Result<void> CmId::connect(const ConnParam& param) {
   return {};
 }
 
-// What is accepted is this side's own.
+// After the accept, this side is charged.
 base::Result<void> CmId::pay_for_request() {
   if (charge_ != nullptr || kept_.route.endpoint == nullptr) return {};
   auto charge = host_.routes.charge(*kept_.route.endpoint);
@@ -332,7 +332,7 @@ base::Result<void> CmId::reject(PrivateData data, wire::RejectReason reason) {
 base::Result<void> CmId::disconnect() {
   if (auto ok = in({CmIdState::kConnecting, CmIdState::kDisconnected}); !ok) return ok;
   if (connection_.state() == State::kDreqReceived) return connection_.send_drep();
-  // Over, or under way: there is nothing left to do.
+  // Already disconnected or disconnecting.
   if (connection_.state() == State::kDreqSent || connection_.state() == State::kTimewait ||
       connection_.state() == State::kClosed)
     return {};
@@ -341,13 +341,13 @@ base::Result<void> CmId::disconnect() {
 
 base::Result<void> CmId::establish() {
   if (auto ok = in({CmIdState::kConnecting}); !ok) return ok;
-  if (connection_.state() == State::kEstablished) return base::fail(EISCONN, "it is established");
+  if (connection_.state() == State::kEstablished) return base::fail(EISCONN, "already connected");
   if (auto ok = connection_.establish(); !ok) return ok;
   tell(CmEventType::kEstablished);
   return {};
 }
 
-// For want of something here.
+// Rejects a request for lack of a local resource.
 void CmId::refuse(Connection& connection) const {
   if (kept_.service == CmService::kUd) {
     SidrRep rep;
@@ -365,7 +365,7 @@ base::Result<void> CmId::join(const verbs::Gid& group, uint32_t token) {
       !ok)
     return ok;
   if (kept_.service != CmService::kUd || kept_.route.endpoint == nullptr || !group.is_multicast())
-    return base::fail(EINVAL, "only datagrams of a vdevice join, and only a group");
+    return base::fail(EINVAL, "only a datagram id with a vdevice can join, and only a group");
   CmEvent event;
   event.type = CmEventType::kMulticastJoin;
   event.param.qpn = verbs::kMulticastQpn;
@@ -379,7 +379,7 @@ base::Result<void> CmId::join(const verbs::Gid& group, uint32_t token) {
 std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, PrivateData header) {
   const auto ends = wire::ip_ends(header.data());
   if (!ends) return nullptr;
-  // The id of the peer's transaction is as good a start as any.
+  // The connection's random id serves as the first packet sequence number.
   auto id = std::make_unique<CmId>(host_, netns_, kept_.space, kept_.service, connection.local_id(),
                                    nullptr);
   Route route;
@@ -394,7 +394,7 @@ std::unique_ptr<CmId> CmId::child(Connection connection, const Path& path, Priva
     refuse(connection);
     return nullptr;
   }
-  // Of the header only the port is believed: the addresses are those that the MAD came by.
+  // Only the port of the header is trusted; the addresses are those of the MAD itself.
   id->kept_.local = {path.local, kept_.local.port};
   id->kept_.remote = {path.remote, ends->source_port};
   id->kept_.tos = kept_.tos;
@@ -521,7 +521,7 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
   }
   const bool datagram = kept_.service == CmService::kUd;
   if (state != QpState::kRtr && state != QpState::kRts)
-    return base::fail(EINVAL, "a connection has no part in that state");
+    return base::fail(EINVAL, "a connection has no attributes for that state");
   if (!datagram && !kept_.answered) return base::fail(EINVAL, "the peer has not answered yet");
   if (state == QpState::kRtr) {
     if (datagram) return mask;
@@ -546,7 +546,7 @@ base::Result<uint32_t> CmId::qp_attributes(QpState state, verbs::QpAttributes* a
   attributes->sq_psn = datagram ? 0 : kept_.remote_psn;
   mask |= verbs::kQpSqPsn;
   if (datagram || kept_.service == CmService::kUc) return mask;
-  attributes->timeout = chosen_timeout(kept_.timeout);  // also if set since
+  attributes->timeout = chosen_timeout(kept_.timeout);  // also if it was set later
   if (kept_.service == CmService::kXrc && !kept_.active) return mask | verbs::kQpTimeout;
   attributes->retry_cnt = kept_.retry_count;
   attributes->rnr_retry = kept_.rnr_retry_count;

@@ -1,20 +1,20 @@
-// An rdma_cm id: what the kernel keeps behind /dev/infiniband/rdma_cm, over Connections.
+// An rdma_cm id: what the kernel provides behind /dev/infiniband/rdma_cm, built on Connections.
 //
-// It knows addresses and ports where ib_cm knows GIDs and service ids, and tells rdma_cm's events.
-// The program's queue pair is its own: it names the number, and gets what to modify it with.
+// It maps addresses and ports to the GIDs and service ids of ib_cm, and reports rdma_cm's events.
+// The program owns its queue pair: it passes the number and gets the attributes to modify it with.
 //
 //   kIdle -> bind -> kBound -> listen -> kListening: kConnectRequest brings new ids in kConnecting
 //   kIdle, kBound -> resolve_addr -> kAddressResolved (kAddrResolved) -> resolve_route
 //     -> kRouteResolved (kRouteResolved) -> connect -> kConnecting
 //   active:  kConnectResponse -> the program moves its queue pair -> confirm() -> connected
 //   passive: accept() -> kEstablished event
-//   datagrams: connect() -> kEstablished event with qpn and qkey; accept() answers, and that is all
+//   datagrams: connect() -> kEstablished event with qpn and qkey; accept() answers and is final
 //   connected -> disconnect() of either side -> kDisconnected on both; the other side answers by
 //     disconnect() or by destroying its id; then kTimewaitExit
 //
-// Commands in a wrong state are EINVAL. Events may come from inside the command that causes them; a
-// handler may destroy the id. Threads: that of the Mux. Source: rdma_cm(7) and the calls' pages;
-// IBTA annex A11.
+// Commands in a wrong state fail with EINVAL. A command may call the handler before it returns; a
+// handler may destroy the id. Threads: only the Mux's. Sources: rdma_cm(7) and the man pages of its
+// calls; IBTA annex A11.
 #pragma once
 
 #include <cstdint>
@@ -37,28 +37,28 @@ namespace vrdma::qp1mux {
 
 struct Route {
   Endpoint* endpoint = nullptr;
-  verbs::Gid local;  // the address to go from
+  verbs::Gid local;  // the source address
   RoceVersion roce = RoceVersion::kV2;
   uint8_t hop_limit = 64;    // 1: the peer is on the same link
   uint8_t path_mtu = 3;      // ibv_mtu
   uint8_t packet_life = 16;  // a code
-  uint8_t ack_delay = 15;    // a code: of our side
+  uint8_t ack_delay = 15;    // a code: this side's delay
 };
 
-// Who knows the vdevices of a namespace; vrdmad. An Endpoint that goes is told to ids by
-// CmId::device_removed().
+// Knows the vdevices of a namespace; implemented by vrdmad. CmId::device_removed() reports to ids
+// that an Endpoint goes away.
 class Routes {
  public:
   virtual ~Routes() = default;
-  // The way from the namespace to `remote`, from `local` unless that is a wildcard. ENETUNREACH,
+  // The route from the namespace to `remote`, from `local` unless that is a wildcard. ENETUNREACH,
   // EHOSTUNREACH, EADDRNOTAVAIL, ENODEV.
   virtual base::Result<Route> find(uint64_t netns, const verbs::Gid& local,
                                    const verbs::Gid& remote) = 0;
-  // The vdevice that has the address. EADDRNOTAVAIL, ENODEV.
+  // The vdevice that owns the address. EADDRNOTAVAIL, ENODEV.
   virtual base::Result<Endpoint*> owner(uint64_t netns, const verbs::Gid& local) = 0;
   virtual std::vector<Endpoint*> all(uint64_t netns) = 0;
-  // The right of one id to be bound to a vdevice, until it is destroyed. ENOMEM: the vdevice has as
-  // many as it may.
+  // Charges a vdevice for an id that is bound to it, until the returned object is destroyed.
+  // ENOMEM: the vdevice has reached its limit.
   virtual base::Result<std::shared_ptr<void>> charge(const Endpoint& endpoint) = 0;
 };
 
@@ -105,12 +105,12 @@ class CmId;
 
 struct CmEvent {
   CmEventType type{};
-  // A negative errno, or of kRejected the reason, or of kUnreachable the SIDR status.
+  // A negative errno; for kRejected the reason; for kUnreachable the SIDR status.
   int status = 0;
   ConnParam param;                // valid during the call
-  std::unique_ptr<CmId> request;  // kConnectRequest: take it, or it is refused
+  std::unique_ptr<CmId> request;  // kConnectRequest: take it, or it is rejected
   verbs::Gid group;               // kMulticastJoin
-  uint32_t token = 0;             // kMulticastJoin: that of join()
+  uint32_t token = 0;             // kMulticastJoin: the token that was passed to join()
 };
 
 class CmIdHandler {
@@ -125,65 +125,65 @@ enum class CmIdState : uint8_t {
   kListening,
   kAddressResolved,
   kRouteResolved,
-  kConnecting,  // and connected
+  kConnecting,  // connecting or connected
   kDisconnected,
-  kGone,  // its device
+  kGone,  // its device was removed
 };
 
 enum class CmService : uint8_t { kRc, kUc, kXrc, kUd };
 
-// What ids of a host share; must outlive them.
+// Shared by the ids of a host; must outlive them.
 struct CmHost {
   PortTable& ports;
   Routes& routes;
 };
 
-// rdma_set_option; before it is bound, or (ack_timeout) connects or accepts.
+// rdma_set_option. Set before the id is bound; ack_timeout before it connects or accepts.
 struct CmIdOptions {
   bool reuse = false;
   bool family_only = false;
   bool privileged = false;  // may bind a port below 1024
   uint8_t tos = 0;
   static constexpr uint8_t kAnyTimeout = 0xff;
-  uint8_t ack_timeout = kAnyTimeout;  // a code; kAnyTimeout: what suits the path
+  uint8_t ack_timeout = kAnyTimeout;  // a code; kAnyTimeout: computed from the path
   uint8_t min_rnr_timer = 0;
 };
 
-// What an id is, as ConnectionRecord is what a connection is.
+// The state of an id, as ConnectionRecord is the state of a connection.
 struct CmIdRecord : CmIdOptions {
   wire::PortSpace space{};
   CmService service{};
   CmIdState state = CmIdState::kIdle;
   uint32_t psn = 0;
   Address local, remote;
-  Route route;  // its endpoint: of the process that it was in
+  Route route;  // its endpoint pointer is from the process that wrote the record
   uint32_t backlog = 0;
-  bool active = false;    // it asks; of XRC it has the initiator then, else the target
-  bool answered = false;  // REP was received or sent: what RTR and RTS need is known
-  // What queue pair attributes are made of, as ib_cm knows them by now.
+  bool active = false;    // the active side; with XRC it has the initiator, else the target
+  bool answered = false;  // a REP was received or sent, so RTR and RTS attributes are known
+  // Source of the queue pair attributes, as known to ib_cm so far.
   uint32_t remote_qpn = 0, remote_psn = 0;
   uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0, rnr_retry_count = 0;
   uint8_t path_mtu = 0, timeout = 0;
   bool is_bound = false;
-  PortRequest bound;  // if is_bound: what it holds of the ports
+  PortRequest bound;  // valid if is_bound: its port binding
   ConnectionRecord connection;
 };
 static_assert(std::is_trivially_copyable_v<CmIdRecord>);
 
-// Destroying it ends what it has, as destroying a Connection does.
+// Destroying an id ends its connection as destroying a Connection does.
 class CmId final : ConnectionHandler, ListenHandler {
  public:
-  // `psn` is where its own packet sequence begins (random, 24 bits).
+  // `psn`: the first packet sequence number of its queue pair (random, 24 bits).
   CmId(CmHost& host, uint64_t netns, wire::PortSpace space, CmService service, uint32_t psn,
        CmIdHandler* handler);
   ~CmId() override;
   CmId(const CmId&) = delete;
   CmId& operator=(const CmId&) = delete;
 
-  // The id of another process, as record() was there: what was not answered is said again.
-  // `endpoint` is that of its vdevice; nullptr: it had none, or that has gone. If its vdevice, its
-  // port or its connection is not to be had, or the record is damaged (record.h), it is kGone,
-  // without an event.
+  // Restores an id of another process from its record(); sends unanswered messages again.
+  // `endpoint` is that of its vdevice, or nullptr if it had none or that is gone. If the vdevice,
+  // the port or the connection is not available, or the record is damaged (record.h), the id is
+  // kGone, without an event.
   [[nodiscard]] static std::unique_ptr<CmId> restore(CmHost& host, uint64_t netns,
                                                      const CmIdRecord& record, Endpoint* endpoint,
                                                      CmIdHandler* handler);
@@ -194,13 +194,13 @@ class CmId final : ConnectionHandler, ListenHandler {
   void set_handler(CmIdHandler* handler) { handler_ = handler; }
 
   base::Result<void> bind(const Address& local);
-  // `local` is ignored if it is bound already.
+  // Ignores `local` if the id is already bound.
   base::Result<void> resolve_addr(const std::optional<Address>& local, const Address& remote);
   base::Result<void> resolve_route();
   base::Result<void> listen(uint32_t backlog);
   // A vdevice came into the namespace: a listener at a wildcard listens there too.
   void device_added(Endpoint& endpoint);
-  // A vdevice goes: a kDeviceRemoval event if it was this id's.
+  // The vdevice goes away: emits kDeviceRemoval if this id was bound to it.
   void device_removed(const Endpoint& endpoint);
 
   base::Result<void> connect(const ConnParam& param);
@@ -208,14 +208,14 @@ class CmId final : ConnectionHandler, ListenHandler {
   base::Result<void> confirm();  // after kConnectResponse
   base::Result<void> reject(PrivateData data, wire::RejectReason reason);
   base::Result<void> disconnect();
-  // Datagrams, bound to a vdevice and not connected: kMulticastJoin tells what to send to, and
-  // which group to attach the queue pair to. EINVAL for what is no group.
+  // For datagram ids that are bound to a vdevice and not connected. kMulticastJoin reports the
+  // address to send to and the group to attach to. EINVAL if `group` is not multicast.
   base::Result<void> join(const verbs::Gid& group, uint32_t token);
-  // Data came before the peer's confirmation (IBV_EVENT_COMM_EST): tells kEstablished.
+  // Data arrived before the peer's confirmation (IBV_EVENT_COMM_EST): emits kEstablished.
   base::Result<void> establish();
 
-  // With what to modify the queue pair to `state` (kInit, kRtr, kRts): sets the attributes that are
-  // in the mask it returns. The sgid_index is for the caller to find, from local().
+  // Sets the attributes with which to modify the queue pair to `state` (kInit, kRtr, kRts) and
+  // returns their mask. The caller must find the sgid_index from local().
   base::Result<uint32_t> qp_attributes(verbs::QpState state, verbs::QpAttributes* attributes) const;
 
   [[nodiscard]] CmIdState state() const { return kept_.state; }
@@ -240,7 +240,7 @@ class CmId final : ConnectionHandler, ListenHandler {
   base::Result<void> begin_to_listen(Endpoint::Absent absent = Endpoint::Absent::kMayNot);
   base::Result<void> listen_on(Endpoint& endpoint,
                                Endpoint::Absent absent = Endpoint::Absent::kMayNot);
-  // The program's ACK timeout if it has set one, else `fitting`.
+  // The program's ACK timeout if it set one, else `fitting`.
   [[nodiscard]] uint8_t chosen_timeout(uint8_t fitting) const {
     return kept_.ack_timeout != CmIdOptions::kAnyTimeout ? kept_.ack_timeout : fitting;
   }
@@ -254,10 +254,10 @@ class CmId final : ConnectionHandler, ListenHandler {
   CmHost& host_;
   const uint64_t netns_;
   CmIdHandler* handler_;
-  CmIdRecord kept_;  // but for `bound` and `connection`, which are told by these:
+  CmIdRecord kept_;  // except `bound` and `connection`, which are derived from:
   PortTable::Binding binding_;
   Connection connection_;
-  std::shared_ptr<void> charge_;  // of the endpoint, if there is one and the asker does not pay
+  std::shared_ptr<void> charge_;  // of the endpoint, if there is one and the peer is not charged
   std::vector<std::pair<Endpoint*, Listener>> listeners_;
 };
 

@@ -1,4 +1,4 @@
-// The commands of a Connection: checked, stamped, sent.
+// The commands of a Connection: check, stamp, send.
 #include "qp1mux/connection.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr uint8_t kMaxCode = 31;
 
 tl::unexpected<base::Error> invalid(const char* what) { return base::fail(EINVAL, what); }
 
-// The exchange, if there is one in `state`.
+// Succeeds if the exchange exists and is in one of `states`.
 base::Result<void> check(const std::shared_ptr<Exchange>& exchange, const char* command,
                          std::initializer_list<State> states) {
   if (!exchange || !exchange->endpoint) return base::fail(ENODEV, "the device has gone");
@@ -30,12 +30,12 @@ template <size_t N>
 base::Result<void> put(uint8_t (&field)[N], PrivateData data) {
   if (data.size() > N)
     return base::fail(EINVAL, "private data of " + std::to_string(data.size()) +
-                                  " bytes, where there is room for " + std::to_string(N));
+                                  " bytes, the maximum is " + std::to_string(N));
   if (!data.empty()) std::memcpy(field, data.data(), data.size());
   return {};
 }
 
-// What REQ and SIDR_REQ have in common: who asks, and whether it may.
+// Checks common to REQ and SIDR_REQ: whether the vdevice may send the request.
 base::Result<void> check_request(EndpointState& endpoint, const Path& path, uint64_t service_id,
                                  PrivateData data) {
   if (path.remote.is_multicast()) return invalid("a connection needs one peer, not a group");
@@ -86,13 +86,15 @@ base::Result<void> Connection::send_req(const Req& req) {
   if (req.transport == wire::CmTransport::kRd)
     return invalid("there are no connections of type RD");
   if (req.qpn > kMax24 || req.starting_psn > kMax24)
-    return invalid("a queue pair number or a packet sequence number has 24 bits");
-  if (req.path_mtu < 1 || req.path_mtu > 5) return invalid("a path MTU is 1 (256) .. 5 (4096)");
-  if (req.retry_count > 7 || req.rnr_retry_count > 7) return invalid("a retry count is 0 .. 7");
-  if (req.max_cm_retries > 15) return invalid("there are at most 15 CM retries");
+    return invalid("queue pair numbers and packet sequence numbers have 24 bits");
+  if (req.path_mtu < 1 || req.path_mtu > 5)
+    return invalid("a path MTU must be 1 (256) .. 5 (4096)");
+  if (req.retry_count > 7 || req.rnr_retry_count > 7)
+    return invalid("a retry count must be 0 .. 7");
+  if (req.max_cm_retries > 15) return invalid("CM retries must be 0 .. 15");
   if (req.ack_timeout > kMaxCode || req.packet_life > kMaxCode ||
       req.remote_cm_timeout > kMaxCode || req.local_cm_timeout > kMaxCode)
-    return invalid("a timeout is a code of 0 .. 31");
+    return invalid("a timeout must be a code of 0 .. 31");
   if (auto ok = check_request(endpoint, req.path, req.service_id, req.private_data); !ok) return ok;
   if (auto ok = endpoint.check_qpn(req.qpn); !ok) return ok;
   exchange.transaction = exchange.mux().transaction_base | exchange.local_id;
@@ -121,7 +123,7 @@ base::Result<void> Connection::send_req(const Req& req) {
   message.pkey = wire::kDefaultPkey;
   message.set_mtu(req.path_mtu);
   message.set_max_cm_retries(req.max_cm_retries);
-  // As Linux marks a path on RoCE: one that is routed has the permissive LID.
+  // Linux marks a RoCE path in the same way: a routed path has the permissive LID.
   const bool routed = req.path.hop_limit > 1;
   message.primary.local_lid = message.primary.remote_lid = routed ? 0xffff : 0;
   message.primary.set_subnet_local(!routed);
@@ -151,8 +153,8 @@ base::Result<void> Connection::send_req(const Req& req) {
 
 base::Result<void> Connection::send_mra(uint8_t service_timeout, PrivateData data) {
   if (auto ok = check(exchange_, "MRA", {State::kReqReceived, State::kRepReceived}); !ok) return ok;
-  if (service_timeout > kMaxCode) return invalid("a timeout is a code of 0 .. 31");
-  if (data.size() > sizeof(wire::CmMra::private_data)) return invalid("MRA takes 222 bytes");
+  if (service_timeout > kMaxCode) return invalid("a timeout must be a code of 0 .. 31");
+  if (data.size() > sizeof(wire::CmMra::private_data)) return invalid("MRA has room for 222 bytes");
   auto& message = exchange_->compose<wire::CmMra>(exchange_->transaction);
   message.set_answered(exchange_->state == State::kReqReceived ? wire::Answered::kReq
                                                                : wire::Answered::kRep);
@@ -165,20 +167,20 @@ base::Result<void> Connection::send_mra(uint8_t service_timeout, PrivateData dat
 base::Result<void> Connection::send_rep(const Rep& rep) {
   if (auto ok = check(exchange_, "REP", {State::kReqReceived}); !ok) return ok;
   if (rep.qpn > kMax24 || rep.starting_psn > kMax24)
-    return invalid("a queue pair number or a packet sequence number has 24 bits");
-  if (rep.rnr_retry_count > 7) return invalid("a retry count is 0 .. 7");
-  if (rep.target_ack_delay > kMaxCode) return invalid("a timeout is a code of 0 .. 31");
+    return invalid("queue pair numbers and packet sequence numbers have 24 bits");
+  if (rep.rnr_retry_count > 7) return invalid("a retry count must be 0 .. 7");
+  if (rep.target_ack_delay > kMaxCode) return invalid("a timeout must be a code of 0 .. 31");
   if (rep.private_data.size() > sizeof(wire::CmRep::private_data))
-    return invalid("REP takes 196 bytes of private data");
+    return invalid("REP has room for 196 bytes of private data");
   if (auto ok = exchange_->endpoint->check_qpn(rep.qpn); !ok) return ok;
-  if (exchange_->asker && !exchange_->endpoint->has_room()) {  // it is charged here from now on
+  if (exchange_->asker && !exchange_->endpoint->has_room()) {  // this side is charged from now on
     ++exchange_->counters().overloaded;
     return exchange_->endpoint->no_room();
   }
   auto& message = exchange_->compose<wire::CmRep>(exchange_->transaction);
   message.starting_psn = rep.starting_psn;
   message.responder_resources = rep.responder_resources;
-  if (exchange_->transport == wire::CmTransport::kExtended) {  // the target stands as an EEC
+  if (exchange_->transport == wire::CmTransport::kExtended) {  // the target is named as an EEC
     message.eecn = rep.qpn;
     message.set_srq(true);
   } else {
@@ -200,7 +202,7 @@ base::Result<void> Connection::send_rep(const Rep& rep) {
 
 base::Result<void> Connection::send_rtu(PrivateData data) {
   if (auto ok = check(exchange_, "RTU", {State::kRepReceived}); !ok) return ok;
-  if (data.size() > sizeof(wire::CmRtu::private_data)) return invalid("RTU takes 224 bytes");
+  if (data.size() > sizeof(wire::CmRtu::private_data)) return invalid("RTU has room for 224 bytes");
   (void)put(exchange_->compose<wire::CmRtu>(exchange_->transaction).private_data, data);
   exchange_->enter(State::kEstablished);
   exchange_->post();
@@ -214,7 +216,7 @@ base::Result<void> Connection::send_rej(const Rej& rej) {
     return ok;
   if (rej.private_data.size() > sizeof(wire::CmRej::private_data) ||
       rej.ari.size() > sizeof(wire::CmRej::ari))
-    return invalid("REJ takes 72 bytes of information and 148 of private data");
+    return invalid("REJ has room for 72 bytes of information and 148 of private data");
   exchange_->compose_rej(rej);
   exchange_->post();
   exchange_->enter_timewait();
@@ -223,14 +225,16 @@ base::Result<void> Connection::send_rej(const Rej& rej) {
 
 base::Result<void> Connection::send_dreq(PrivateData data) {
   if (auto ok = check(exchange_, "DREQ", {State::kRepSent, State::kEstablished}); !ok) return ok;
-  if (data.size() > sizeof(wire::CmDreq::private_data)) return invalid("DREQ takes 220 bytes");
+  if (data.size() > sizeof(wire::CmDreq::private_data))
+    return invalid("DREQ has room for 220 bytes");
   exchange_->begin_dreq(data);
   return {};
 }
 
 base::Result<void> Connection::send_drep(PrivateData data) {
   if (auto ok = check(exchange_, "DREP", {State::kDreqReceived}); !ok) return ok;
-  if (data.size() > sizeof(wire::CmDrep::private_data)) return invalid("DREP takes 224 bytes");
+  if (data.size() > sizeof(wire::CmDrep::private_data))
+    return invalid("DREP has room for 224 bytes");
   exchange_->send_drep(data);
   return {};
 }
@@ -246,8 +250,8 @@ base::Result<void> Connection::send_sidr_req(const SidrReq& req) {
   if (auto ok = check(exchange_, "SIDR_REQ", {State::kIdle}); !ok) return ok;
   Exchange& exchange = *exchange_;
   EndpointState& endpoint = *exchange.endpoint;
-  if (req.timeout > kMaxCode) return invalid("a timeout is a code of 0 .. 31");
-  if (req.max_cm_retries > 15) return invalid("there are at most 15 CM retries");
+  if (req.timeout > kMaxCode) return invalid("a timeout must be a code of 0 .. 31");
+  if (req.max_cm_retries > 15) return invalid("CM retries must be 0 .. 15");
   if (auto ok = check_request(endpoint, req.path, req.service_id, req.private_data); !ok) return ok;
   exchange.transaction = exchange.mux().transaction_base | exchange.local_id;
   auto& message = wire::begin<wire::CmSidrReq>(exchange.sent, exchange.transaction);
@@ -272,10 +276,10 @@ base::Result<void> Connection::send_sidr_req(const SidrReq& req) {
 
 base::Result<void> Connection::send_sidr_rep(const SidrRep& rep) {
   if (auto ok = check(exchange_, "SIDR_REP", {State::kSidrReqReceived}); !ok) return ok;
-  if (rep.qpn > kMax24) return invalid("a queue pair number has 24 bits");
+  if (rep.qpn > kMax24) return invalid("queue pair numbers have 24 bits");
   if (rep.private_data.size() > sizeof(wire::CmSidrRep::private_data) ||
       rep.info.size() > sizeof(wire::CmSidrRep::info))
-    return invalid("SIDR_REP takes 72 bytes of information and 136 of private data");
+    return invalid("SIDR_REP has room for 72 bytes of information and 136 of private data");
   if (rep.status == wire::SidrStatus::kValid)
     if (auto ok = exchange_->endpoint->check_qpn(rep.qpn); !ok) return ok;
   exchange_->reply_sidr(rep);

@@ -1,15 +1,15 @@
-// One connection (or one service ID resolution), as who wants it sees it: commands in, events out.
+// One connection, or one service ID resolution, from one side: commands in, events out.
 //
-// It is what the kernel's ib_cm offers, and no more: the states and messages of IBTA 12.9.
-// Addresses, ports, and the queue pair's transitions are for the layer above (rdma_cm).
+// It provides what the kernel's ib_cm provides: the states and messages of IBTA 12.9. The layer
+// above (rdma_cm) handles addresses, ports, and the queue pair's transitions.
 //
-// The active side makes a Connection with Endpoint::connection(); the passive side gets one from
-// its Listener. Each serves one connection: when it is over, make another.
+// The active side creates a Connection with Endpoint::connection(); the passive side gets one from
+// its Listener. Each serves a single connection and cannot be used again.
 //
 //   active                                        passive
 //   kIdle                                         (Listener)
 //     send_req        -> kReqSent      -- REQ ->  kReqReceived    on_request()
-//                                     [<- MRA --    send_mra: the asker waits longer]
+//                             [<- MRA --    send_mra: prolongs the active side's wait]
 //     kRepReceived    <- kReqSent      <- REP --    send_rep      -> kRepSent
 //     send_rtu        -> kEstablished  -- RTU ->    kRtuReceived  -> kEstablished
 //
@@ -22,43 +22,42 @@
 //     send_sidr_req   -> kSidrReqSent  -- SIDR_REQ -> kSidrReqReceived  on_sidr_request()
 //     kSidrRepReceived-> kClosed       <- SIDR_REP --   send_sidr_rep   -> kTimewait
 //
-// | event            | comes in states              | what happened                 | state after |
+// | event            | comes in states              | meaning                       | state after |
 // |------------------|------------------------------|-------------------------------|-------------|
-// | kReqError        | kReqSent                     | no answer, or none in time    | kTimewait   |
+// | kReqError        | kReqSent                     | no final answer in time       | kTimewait   |
 // | kMraReceived     | kReqSent, kRepSent           | the peer needs service_timeout| same        |
 // | kRepReceived     | kReqSent                     | rep                           | kRepReceived|
-// | kRtuReceived     | kRepSent                     | the connection stands         | kEstablished|
+// | kRtuReceived     | kRepSent                     | the connection is established | kEstablished|
 // | kRepError        | kRepSent                     | no RTU came                   | kTimewait   |
-// | kRejReceived     | kReqSent .. kDreqSent        | refused: reason, ari          | kTimewait   |
-// | kDreqReceived    | kRepReceived .. kEstablished | the peer ends it              |kDreqReceived|
-// | kDrepReceived    | kDreqSent                    | the peer agrees, or had the   | kTimewait   |
-// |                  |                              | same in mind (DREQs crossed)  |             |
-// | kDreqError       | kDreqSent                    | the peer is silent            | kTimewait   |
-// | kTimewaitExit    | kTimewait                    | all that was on the way is    | kClosed     |
-// |                  |                              | gone; only if it ever stood   |             |
+// | kRejReceived     | kReqSent .. kDreqSent        | rejected: reason, ari         | kTimewait   |
+// | kDreqReceived    | kRepReceived .. kEstablished | the peer disconnects          |kDreqReceived|
+// | kDrepReceived    | kDreqSent                    | the peer agrees, or its DREQ  | kTimewait   |
+// |                  |                              | crossed ours                  |             |
+// | kDreqError       | kDreqSent                    | the peer does not answer      | kTimewait   |
+// | kTimewaitExit    | kTimewait                    | nothing is in flight any more;| kClosed     |
+// |                  |                              | only if it was established    |             |
 // | kSidrReqError    | kSidrReqSent                 | no answer                     | kClosed     |
 // | kSidrRepReceived | kSidrReqSent                 | sidr                          | kClosed     |
 //
-// A destroyed Connection ends the connection with the message that fits, without waiting:
-// kReqSent: REJ kTimeout; kReqReceived, kRepReceived, kRepSent: REJ kConsumer; kEstablished: DREQ,
-// repeated as long as it takes; kDreqReceived: DREP; kSidrReqReceived: SIDR_REP kReject. The Mux
-// keeps what TIMEWAIT needs.
+// Destroying a Connection ends it with the message for its state, without waiting. kReqSent: REJ
+// kTimeout; kReqReceived, kRepReceived, kRepSent: REJ kConsumer; kEstablished: DREQ, repeated as
+// needed; kDreqReceived: DREP; kSidrReqReceived: SIDR_REP kReject. The Mux keeps the state for
+// TIMEWAIT.
 //
-// Repetition. A REQ, REP, DREQ or SIDR_REQ that stays unanswered is sent again 40 ms later
-// (Config::fast_resend), then after twice that, and so on up to the interval that the
-// specification has (response timeout and twice the packet life time), and given up after
-// max_cm_retries + 1 of those. So a lost REQ costs little, and a peer that is slow sees a handful
-// of duplicates, which it has to bear anyway.
+// Repetition. An unanswered REQ, REP, DREQ or SIDR_REQ is sent again after 40 ms
+// (Config::fast_resend), then after twice that, and so on up to the interval of the specification
+// (response timeout plus twice the packet life time); after max_cm_retries + 1 of these it fails.
+// So a lost REQ costs little, and a slow peer sees few duplicates, which it must tolerate anyway.
 //
-// Duplicates, late and stale messages are answered by the Mux and not shown. When a REQ or REP
-// shows that the peer has forgotten an established connection, the Mux begins a DREQ for that one:
-// it goes to kDreqSent by itself and ends with kDrepReceived or kDreqError.
+// The Mux answers duplicates, late and stale messages without an event. When a REQ or REP shows
+// that the peer has lost an established connection, the Mux sends a DREQ for that connection, which
+// enters kDreqSent and ends with kDrepReceived or kDreqError.
 //
-// Threads: that of the Mux. Errors of commands: EINVAL (wrong state, or a value out of range:
-// private data that is too long, a QPN of more than 24 bits), EADDRNOTAVAIL (the local GID is not
-// the vdevice's, or the address in the private data is another), EPERM (the QPN is not the
-// vdevice's), EAGAIN (a limit of the vdevice, see endpoint.h), ENODEV (the vdevice is gone). A
-// command that fails has done nothing.
+// Threads: only the Mux's. Errors of commands: EINVAL (wrong state, or a value out of range:
+// private data that is too long, a QPN of more than 24 bits), EADDRNOTAVAIL (the local GID does not
+// belong to the vdevice, or the private data contains another address), EPERM (the QPN does not
+// belong to the vdevice), EAGAIN (a limit of the vdevice, see endpoint.h), ENODEV (the vdevice is
+// gone). A command that fails has no effect.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +93,7 @@ enum class State : uint8_t {
 };
 [[nodiscard]] const char* state_text(State state);  // "REQ_SENT"
 
-// The way between two queue pairs 1, which is the connection's too.
+// The path between two queue pairs 1, which is also that of the connection.
 struct Path {
   verbs::Gid local;
   verbs::Gid remote;
@@ -108,17 +107,17 @@ struct Path {
 // Times are codes of 5 bits: 4.096 us * 2^code.
 [[nodiscard]] base::Duration time_of(uint8_t code);
 
-// What a REQ says. To send one, as this side means it. In on_request(), turned round so that this
-// side can use it as it stands: path.local is ours, responder_resources is what our queue pair may
-// have to serve and initiator_depth what it may issue.
+// The content of a REQ. To send: from this side's point of view. In on_request(): converted to this
+// side's view, so that path.local is local, responder_resources is what our queue pair may have to
+// serve, and initiator_depth what it may issue.
 struct Req {
   Path path;
   uint64_t service_id = 0;
-  uint64_t ca_guid = 0;  // of the asker; stamped when sent
-  // kRc, kUc, or kExtended, which is XRC: the asker has the initiator, the other the target.
+  uint64_t ca_guid = 0;  // of the active side; set when sent
+  // kRc, kUc, or kExtended, which is XRC: the active side has the initiator, the other the target.
   wire::CmTransport transport = wire::CmTransport::kRc;
-  uint32_t qpn = 0;           // of the asker
-  uint32_t starting_psn = 0;  // for the receiver of the REQ to send with: the asker's rq_psn
+  uint32_t qpn = 0;           // of the active side
+  uint32_t starting_psn = 0;  // the first PSN of the passive side's sends: the active side's rq_psn
   uint8_t responder_resources = 0;
   uint8_t initiator_depth = 0;
   uint8_t path_mtu = 3;  // ibv_mtu
@@ -126,20 +125,20 @@ struct Req {
   uint8_t rnr_retry_count = 7;
   uint8_t ack_timeout = 17;        // a code; TIMEWAIT lasts as long
   uint8_t packet_life = 16;        // a code; not on the wire
-  uint8_t remote_cm_timeout = 20;  // a code: how long the receiver may take to answer
-  uint8_t local_cm_timeout = 20;   // a code: how long the asker may take
+  uint8_t remote_cm_timeout = 20;  // a code: how long the passive side may take to answer
+  uint8_t local_cm_timeout = 20;   // a code: how long the active side may take
   uint8_t max_cm_retries = 15;
   bool srq = false;
   bool flow_control = true;
   PrivateData
-      private_data;  // 92 bytes at most when sent (rdma_cm: an IpHeader and 56), 92 received
+      private_data;  // at most 92 bytes when sent (rdma_cm: an IpHeader and 56), always 92 received
 };
 
 struct Rep {
-  uint64_t ca_guid = 0;  // stamped when sent
+  uint64_t ca_guid = 0;  // set when sent
   uint32_t qpn = 0;
   uint32_t starting_psn = 0;
-  uint8_t responder_resources = 0;  // turned round when received, as in Req
+  uint8_t responder_resources = 0;  // converted when received, as in Req
   uint8_t initiator_depth = 0;
   uint8_t target_ack_delay = 15;
   uint8_t failover = 1;  // 1: no alternate path
@@ -151,7 +150,7 @@ struct Rep {
 
 struct Rej {
   wire::RejectReason reason = wire::RejectReason::kConsumer;
-  wire::Answered answered = wire::Answered::kReq;  // stamped when sent
+  wire::Answered answered = wire::Answered::kReq;  // set when sent
   std::span<const uint8_t> ari{};                  // 72
   PrivateData private_data{};                      // 148
 };
@@ -172,13 +171,13 @@ struct SidrRep {
   PrivateData private_data{};       // 136
 };
 
-// What a connection is, for the Mux of another process that goes on with it (Endpoint::restore).
-// Plain bytes, which only a program with the same definition understands.
+// The state of a connection, for the Mux of another process to continue it (Endpoint::restore).
+// Plain bytes, understood only by a program with the same definition.
 struct ConnectionRecord {
-  State state = State::kClosed;  // kClosed: there is none
+  State state = State::kClosed;  // kClosed: there is no connection
   bool active = true;
   bool datagram = false;
-  bool stood = false;  // was established, perhaps only for the peer
+  bool stood = false;  // was established, perhaps only on the peer's side
   uint8_t max_retries = 0;
   uint16_t source_port = 0;
   uint32_t local_id = 0, remote_id = 0;
@@ -189,9 +188,9 @@ struct ConnectionRecord {
   uint64_t transaction = 0;       // of REQ or SIDR_REQ
   uint64_t dreq_transaction = 0;  // of the peer's DREQ
   base::TimePoint begun{};
-  base::Duration response{};  // until an answer must be there
+  base::Duration response{};  // time to wait for an answer
   base::Duration timewait{};
-  wire::Mad sent{};  // the last message of ours, for repetitions; attribute 0: none
+  wire::Mad sent{};  // our last message, for repetitions; attribute 0: none
 };
 static_assert(std::is_trivially_copyable_v<ConnectionRecord>);
 
@@ -210,8 +209,8 @@ enum class EventKind : uint8_t {
   kSidrRepReceived,
 };
 
-// Valid during the call. Private data has the full length of its message: nobody says how much of
-// it the sender meant.
+// Valid during the call. Private data has the full length of its message field, because the message
+// does not say how much of it the sender used.
 struct Event {
   EventKind kind{};
   const Rep* rep = nullptr;          // kRepReceived
@@ -226,14 +225,14 @@ class Connection;
 class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
-  // May call any command of any connection, also destroy this one and itself.
+  // May call any command of any connection, and may destroy this one and the handler itself.
   virtual void on_event(const Event& event) = 0;
 };
 
 struct Exchange;
 
-// Move-only; the destructor ends it as said above. One that was default-constructed, moved from, or
-// whose Endpoint has gone answers every command with ENODEV and gets no events.
+// Move-only; the destructor ends it as described above. A default-constructed or moved-from
+// Connection, or one whose Endpoint is gone, fails every command with ENODEV and gets no events.
 class Connection {
  public:
   Connection() = default;
@@ -244,20 +243,20 @@ class Connection {
   ~Connection() { reset(); }
   void reset();
 
-  // Who gets the events from now on (rdma_migrate_id); must outlive this or be replaced. A
-  // connection that comes from a Listener has none until it is given one: until then events are
-  // lost, so give it one inside on_request().
+  // Directs events to another handler (rdma_migrate_id), which must outlive the Connection or be
+  // replaced. A connection from a Listener has none and loses its events, so set one inside
+  // on_request().
   void set_handler(ConnectionHandler* handler);
 
   base::Result<void> send_req(const Req& req);
   base::Result<void> send_mra(uint8_t service_timeout, PrivateData data = {});  // a code; 222
   base::Result<void> send_rep(const Rep& rep);
   base::Result<void> send_rtu(PrivateData data = {});  // 224
-  // In kReqReceived, kRepReceived, kRepSent and kReqSent (then it gives up).
+  // In kReqReceived, kRepReceived, kRepSent, and in kReqSent, where it cancels the request.
   base::Result<void> send_rej(const Rej& rej);
   base::Result<void> send_dreq(PrivateData data = {});  // 220; in kRepSent and kEstablished
   base::Result<void> send_drep(PrivateData data = {});  // 224; in kDreqReceived
-  // Data came before the RTU (IBV_EVENT_COMM_EST): kRepSent -> kEstablished without an event.
+  // Data arrived before the RTU (IBV_EVENT_COMM_EST): kRepSent -> kEstablished without an event.
   base::Result<void> establish();
   base::Result<void> send_sidr_req(const SidrReq& req);
   base::Result<void> send_sidr_rep(const SidrRep& rep);
@@ -266,7 +265,7 @@ class Connection {
   [[nodiscard]] uint32_t local_id() const;   // unique on the host; 0 if there is none
   [[nodiscard]] uint32_t remote_id() const;  // 0 until known
   [[nodiscard]] Path path() const;
-  // Came from a vdevice of this host, which is charged for this side until it accepts.
+  // The peer is a vdevice of this host, which is charged for this side until this side accepts.
   [[nodiscard]] bool asker_pays() const;
   [[nodiscard]] ConnectionRecord record() const;
 
@@ -279,16 +278,16 @@ class Connection {
 class ListenHandler {
  public:
   virtual ~ListenHandler() = default;
-  // A REQ for the service. `connection` is in kReqReceived: keep it, give it a handler, and answer
-  // now or later; dropped, it refuses with kConsumer.
+  // A REQ for the service. `connection` is in kReqReceived: keep it, set its handler, and answer
+  // now or later. Destroying it rejects the request with kConsumer.
   virtual void on_request(Connection connection, const Req& req) = 0;
-  // A SIDR_REQ for the service; dropped, it refuses with kReject.
+  // A SIDR_REQ for the service. Destroying `connection` answers with kReject.
   virtual void on_sidr_request(Connection connection, const SidrReq& req) = 0;
 };
 
 struct ListenerState;
 
-// Move-only; the destructor stops listening. Connections that came from it stay.
+// Move-only; the destructor stops listening. Connections from it remain.
 class Listener {
  public:
   Listener() = default;
@@ -300,8 +299,8 @@ class Listener {
   void reset();
   [[nodiscard]] bool active() const { return state_ != nullptr; }
 
-  // Requests that may wait for an answer at once. More are dropped and counted, so that the asker
-  // tries again, as TCP does.
+  // How many requests may wait for an answer. Further requests are dropped and counted, so that the
+  // active side sends them again, as with TCP.
   void set_backlog(uint32_t backlog);
 
  private:

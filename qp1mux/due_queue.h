@@ -1,5 +1,5 @@
-// What is due when: a binary heap whose elements know their place, so that setting, moving and
-// cancelling allocate nothing for an element that was in it before.
+// Timers: a binary heap whose elements store their position, so that moving and cancelling allocate
+// nothing, nor does setting an element that is already in the heap.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace vrdma::qp1mux {
 
-// Derive from it what shall be due. Must be cancelled before it is destroyed.
+// Base class of the elements. Must be cancelled before it is destroyed.
 struct Due {
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
   base::TimePoint when{};

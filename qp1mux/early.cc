@@ -48,7 +48,7 @@ bool EarlyRequests::add(const EndpointState& destination, std::shared_ptr<Endpoi
   return true;
 }
 
-// Who has no more than the newcomer would have gives nothing up.
+// Evicts only if the tenant with the most requests has more than the sender's will have.
 bool EarlyRequests::make_room(const std::string& tenant, std::unique_ptr<KeptPacket>* evicted) {
   if (size() < kMost) return true;
   const auto most = std::max_element(

@@ -1,9 +1,9 @@
-// Requests for a service that nobody listens for, while they wait for a listener.
+// Requests for a service without a listener, waiting for a listener.
 //
-// Each waits at its destination endpoint for Config::patience and is charged to the vdevice that
-// sent it (Limits::early). All endpoints together hold kMost; when these are taken, the tenant that
-// has the most loses its oldest request, which is then refused at once. So a tenant that floods
-// takes the patience of nobody else.
+// A request waits at its destination endpoint for at most Config::patience and is charged to the
+// vdevice that sent it (Limits::early). All endpoints together hold kMost. When these are used up,
+// the tenant with the most requests loses its oldest one, which is then refused at once. So a
+// tenant that floods shortens only its own waits.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +23,23 @@ namespace vrdma::qp1mux {
 class EarlyRequests {
  public:
   static constexpr size_t kMost = 16384;
-  // Of senders that are vdevices of other hosts, which no quota bounds here.
+  // For senders on other hosts, because no quota of this host limits them.
   static constexpr size_t kMostOfNetwork = 256;
 
-  // `destination` gets the request again when a listener may be there, at the latest at `until`.
-  // `sender`: the vdevice of this host that sent it, or null. False: there is no room for it, which
-  // is counted at the sender. A repetition of one that waits is true and changes nothing.
-  // `evicted`: the request that lost its room to this one, or unchanged.
+  // The request is returned by next() when a listener may be there, or at `until`. `sender`: the
+  // vdevice of this host that sent it, or null. Returns false if there is no room, which is counted
+  // at the sender. A duplicate of a waiting request returns true and changes nothing. `evicted`:
+  // the request that lost its room to this one, or unchanged.
   [[nodiscard]] bool add(const EndpointState& destination, std::shared_ptr<EndpointState> sender,
                          const Packet& packet, base::TimePoint until,
                          std::unique_ptr<KeptPacket>* evicted);
-  // Makes those due that wait for the service at one of the endpoint's listeners.
+  // Makes the requests due that wait for the service at an address where the endpoint listens now.
   void hurry(const EndpointState& destination, uint64_t service_id, base::TimePoint now);
-  // The endpoint is gone, and what waits there.
+  // Drops all requests that wait at the endpoint.
   void drop(const EndpointState& destination);
 
   [[nodiscard]] const Due* first() const { return due_.first(); }
-  // Removes and returns the first that is due; nullptr: none is.
+  // Removes and returns the first request that is due; nullptr if none is.
   [[nodiscard]] std::unique_ptr<KeptPacket> next(base::TimePoint now);
   [[nodiscard]] size_t size() const { return all_.size(); }
 
@@ -57,14 +57,14 @@ class EarlyRequests {
       }
     };
   };
-  using Place = std::pair<const EndpointState*, uint64_t>;  // where it waits, and for which service
+  using Place = std::pair<const EndpointState*, uint64_t>;  // destination and service
   struct Early : Due {
     std::unique_ptr<KeptPacket> packet;
     std::shared_ptr<EndpointState> sender;
     Key key{};
     Place place{};
     std::list<Early*>::iterator among_tenant{}, among_place{};
-    std::string tenant;  // of the sender; empty: of another host
+    std::string tenant;  // of the sender; empty: on another host
   };
 
   [[nodiscard]] bool make_room(const std::string& tenant, std::unique_ptr<KeptPacket>* evicted);
@@ -72,7 +72,7 @@ class EarlyRequests {
 
   DueQueue due_;
   std::unordered_map<Key, std::unique_ptr<Early>, Key::Hash> all_;
-  // In the order of arrival; without empty lists.
+  // In order of arrival; without empty lists.
   std::map<std::string, std::list<Early*>> by_tenant_;
   std::map<Place, std::list<Early*>> by_place_;
 };

@@ -39,8 +39,8 @@ base::Result<void> EndpointState::refuse_gid(const verbs::Gid& gid) {
 base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
   if (setup.owns_qpn(qpn)) return {};
   ++counters.refused;
-  return base::fail(EPERM,
-                    "queue pair " + std::to_string(qpn) + " is not of vdevice " + setup.vdevice);
+  return base::fail(
+      EPERM, "queue pair " + std::to_string(qpn) + " does not belong to vdevice " + setup.vdevice);
 }
 
 bool EndpointState::take(base::TokenBucket& bucket) {
@@ -49,7 +49,7 @@ bool EndpointState::take(base::TokenBucket& bucket) {
   return false;
 }
 
-// A bucket that is full is as good as none.
+// A full bucket carries no information, so unused ones are dropped from time to time.
 bool EndpointState::take_incoming(const EndpointState* sender) {
   constexpr size_t kFew = 16;
   const base::TimePoint now = mux->clock.now();
@@ -78,7 +78,7 @@ base::Result<void> EndpointState::take_outgoing() {
 
 base::Result<void> EndpointState::no_room() const {
   return base::fail(EAGAIN,
-                    "vdevice " + setup.vdevice + " has as many requests under way as it may");
+                    "vdevice " + setup.vdevice + " has reached its limit of requests in progress");
 }
 
 Endpoint& Endpoint::operator=(Endpoint&& other) noexcept {
@@ -126,7 +126,7 @@ Connection Endpoint::connection(ConnectionHandler* handler) {
 base::Result<Connection> Endpoint::restore(const ConnectionRecord& record,
                                            ConnectionHandler* handler) {
   auto exchange = Exchange::restore(state_, record);
-  if (!exchange) return base::fail(EEXIST, "there is a connection of that id already");
+  if (!exchange) return base::fail(EEXIST, "a connection with that id already exists");
   exchange->handler = handler;
   return Exchange::hold(std::move(exchange));
 }
@@ -137,7 +137,7 @@ base::Result<Listener> Endpoint::listen(uint64_t service_id, std::optional<verbs
     return tl::unexpected(state_->refuse_gid(*gid).error());
   auto& place = state_->listeners[{service_id, gid}];
   if (place)
-    return base::fail(EADDRINUSE, "vdevice " + state_->setup.vdevice + " listens there already");
+    return base::fail(EADDRINUSE, "vdevice " + state_->setup.vdevice + " already listens there");
   place = std::make_shared<ListenerState>();
   place->endpoint = state_.get();
   place->service_id = service_id;
@@ -227,7 +227,8 @@ base::Result<void> RawPort::send(const Path& path, const wire::Mad& mad) {
   }
   if (!endpoint.take(endpoint.outgoing)) {
     ++endpoint.counters.limited;
-    return base::fail(EAGAIN, "vdevice " + endpoint.setup.vdevice + " sends faster than it may");
+    return base::fail(EAGAIN,
+                      "vdevice " + endpoint.setup.vdevice + " exceeds its rate of requests");
   }
   ++endpoint.counters.raw_sent;
   endpoint.mux->send(endpoint, path, mad);

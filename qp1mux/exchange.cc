@@ -6,9 +6,9 @@
 namespace vrdma::qp1mux {
 namespace {
 
-// How long a SIDR_REP is kept for repetitions of its SIDR_REQ.
+// How long a SIDR_REP is kept to answer repetitions of its SIDR_REQ.
 constexpr base::Duration kSidrLinger = std::chrono::milliseconds(500);
-constexpr uint8_t kMaxTimewait = 21;  // a code, 8.6 s: a peer cannot keep an id for longer
+constexpr uint8_t kMaxTimewait = 21;  // a code, 8.6 s: how long a peer can keep an id allocated
 
 template <size_t N>
 void fill(uint8_t (&field)[N], PrivateData data) {
@@ -96,7 +96,7 @@ std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpo
   return exchange;
 }
 
-// `one`: 1, or -1 of an unsigned number.
+// `one`: 1, or -1 as an unsigned number.
 void Exchange::count(State at, uint32_t one) const {
   if (listener && is_waiting(at)) {
     const auto waiting =
@@ -195,7 +195,7 @@ void Exchange::reply_sidr(const SidrRep& rep) {
 
 void Exchange::enter_timewait() {
   enter(State::kTimewait);
-  // Refused, the peer may try again with the same queue pair.
+  // After a rejection, the peer may try again with the same queue pair.
   if (!stood) forget(PeerKey::Kind::kQpn, remote_qpn);
   mux().due.set(this, mux().clock.now() + std::min(timewait, time_of(kMaxTimewait)));
   mux().keep_time();

@@ -1,8 +1,8 @@
 // One exchange of messages: a connection or a SIDR, from its first message to the end of TIMEWAIT.
 //
-// Lives as long as the Mux needs its id and longer while a Connection holds it. It is `dead` when
-// its endpoint has gone. on_event() may destroy the Connection: whoever calls emit() does it last
-// and keeps the exchange alive meanwhile.
+// Lives while the Mux needs its id, and longer while a Connection holds it. Without an endpoint,
+// which is gone then, it is dead. on_event() may destroy the Connection, so emit() must be the
+// caller's last action, and the caller must keep the exchange alive meanwhile.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace vrdma::qp1mux {
 
-// A code: no answer is waited for longer than 69 s, whatever a message or a caller says.
+// A code: never wait longer than 69 s for an answer, whatever a message or a caller requests.
 constexpr uint8_t kMaxResponse = 24;
 
 [[nodiscard]] constexpr bool is_pending(State state) {
@@ -21,25 +21,25 @@ constexpr uint8_t kMaxResponse = 24;
          state == State::kRepSent || state == State::kSidrReqSent ||
          state == State::kSidrReqReceived;
 }
-[[nodiscard]] constexpr bool is_waiting(State state) {  // for this side's program
+[[nodiscard]] constexpr bool is_waiting(State state) {  // for the program on this side
   return state == State::kReqReceived || state == State::kSidrReqReceived;
 }
 
 struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> {
   std::shared_ptr<EndpointState> endpoint;  // null: dead
-  std::shared_ptr<ListenerState> listener;  // where it came from
+  std::shared_ptr<ListenerState> listener;  // the listener that it came from
   ConnectionHandler* handler = nullptr;
-  // The vdevice of this host that asked and is charged for this side too, until this side accepts;
-  // null: the endpoint itself is charged.
+  // The vdevice of this host that sent the request and is charged for this side too until this side
+  // accepts; null: the endpoint itself is charged.
   std::shared_ptr<EndpointState> asker;
 
   base::Duration interval{};
   base::TimePoint give_up{};
-  uint8_t retries_left = 0;  // that an MRA may still use
+  uint8_t retries_left = 0;  // that MRAs may still use up
 
-  // A new one in kIdle with an id of its own.
+  // Creates an exchange in kIdle with a new id.
   static std::shared_ptr<Exchange> make(std::shared_ptr<EndpointState> endpoint);
-  // Goes on with one of another process. nullptr: its id is in use.
+  // Continues an exchange of another process. nullptr: its id is in use.
   static std::shared_ptr<Exchange> restore(std::shared_ptr<EndpointState> endpoint,
                                            const ConnectionRecord& record);
   [[nodiscard]] static Connection hold(std::shared_ptr<Exchange> exchange);
@@ -52,11 +52,11 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
 
   void enter(State next);
 
-  // Makes the peer's number lead here, and forgets that.
+  // Adds to, and removes from, the table of peers an entry for this exchange.
   void know(PeerKey::Kind kind, uint32_t number);
   void forget(PeerKey::Kind kind, uint32_t number);
 
-  // Begins the message that `sent` holds; it goes out with post() or post_repeated().
+  // Starts a message in `sent`; post() or post_repeated() sends it.
   template <class T>
   T& compose(uint64_t transaction_id) {
     T& message = wire::begin<T>(sent, transaction_id);
@@ -77,10 +77,10 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
 
   void enter_timewait();
   void close();
-  void abandon();      // the Connection has gone
-  void end_at_once();  // the endpoint goes
+  void abandon();      // the Connection was destroyed
+  void end_at_once();  // the endpoint detaches
   void on_due();
-  // In `at`, to what it is charged.
+  // Adds `one` to what the state `at` is charged for.
   void count(State at, uint32_t one) const;
   void emit(const Event& event) const {
     if (handler != nullptr) handler->on_event(event);

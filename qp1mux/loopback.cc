@@ -32,7 +32,7 @@ void Loopback::send(const Packet& packet) {
 void Loopback::deliver() {
   delivering_ = true;
   for (size_t left = count_; left > 0; --left) {
-    std::swap(current_, ring_[head_]);  // what is delivered may make the ring grow
+    std::swap(current_, ring_[head_]);  // its delivery may grow the ring
     head_ = (head_ + 1) % ring_.size();
     --count_;
     mux_->receive(current_.packet());

@@ -1,7 +1,7 @@
-// MADs between vdevices of one host, in memory; all others go on to the next Wire.
+// Delivers MADs between vdevices of one host in memory; passes all others to the next Wire.
 //
-// A MAD is queued and delivered when the owner calls deliver(), never from inside the command that
-// sent it. The queue is bounded: beyond it MADs are lost and counted, and their senders repeat
+// A MAD is queued until the owner calls deliver(), and never delivered inside the command that sent
+// it. The queue is bounded: MADs that do not fit are lost and counted, and their senders repeat
 // them.
 #pragma once
 
@@ -18,17 +18,17 @@ namespace vrdma::qp1mux {
 
 class Loopback final : public Wire {
  public:
-  // `wake` is called when the queue is no longer empty: deliver() is to be called soon, not from
-  // inside it. `network` may be null: then what is for nobody here is lost.
+  // `wake` is called when the queue is no longer empty; the owner must call deliver() soon, but not
+  // from inside it. `network` may be null: MADs for other hosts are then lost.
   Loopback(std::function<void()> wake, Wire* network, size_t capacity = 65536);
 
-  // The Mux that sends through this, which is also the one that gets what it sends. Once.
+  // The Mux that sends through this Wire and receives from it. Call once.
   void set_mux(Mux* mux) { mux_ = mux; }
 
   void send(const Packet& packet) override;
 
-  // Delivers what is queued now; what that makes the Mux send waits for the next call, and `wake`
-  // is called for it.
+  // Delivers what is queued now. What the Mux sends in response waits for the next call, for which
+  // `wake` is called.
   void deliver();
 
   [[nodiscard]] uint64_t lost() const { return lost_; }
@@ -38,7 +38,7 @@ class Loopback final : public Wire {
   Wire* network_;
   Mux* mux_ = nullptr;
   size_t capacity_;
-  std::vector<KeptPacket> ring_;  // grows to capacity_ and stays
+  std::vector<KeptPacket> ring_;  // grows to capacity_ and never shrinks
   size_t head_ = 0, count_ = 0;
   KeptPacket current_;  // being delivered
   bool delivering_ = false;

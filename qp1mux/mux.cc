@@ -50,7 +50,7 @@ Path MuxState::way_back(const Packet& packet) {
 }
 
 void MuxState::send(EndpointState& endpoint, const Path& path, const wire::Mad& mad) {
-  if (!endpoint.owns(path.local)) {  // it went away since
+  if (!endpoint.owns(path.local)) {  // it was removed meanwhile
     ++endpoint.counters.refused;
     return;
   }
@@ -150,7 +150,7 @@ void MuxState::end_widowed() {
     dreq.remote_id = exchange->local_id;
     dreq.remote_qpn = exchange->local_qpn;
     const Path& path = exchange->path;
-    // Its address may have gone meanwhile, so nobody is looked for there.
+    // The peer's address may be gone, so the DREQ bypasses the lookup.
     (void)on_dreq(*exchange->endpoint,
                   {exchange->endpoint->setup.fabric, path.remote, path.local, path.roce,
                    path.traffic_class, path.hop_limit, path.flow_label, mad});
@@ -162,7 +162,7 @@ Mux::Mux(const Config& config, Clock& clock, Wire& wire)
 Mux::~Mux() = default;
 
 base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
-  if (!setup.owns_qpn) return base::fail(EINVAL, "nobody knows the vdevice's queue pairs");
+  if (!setup.owns_qpn) return base::fail(EINVAL, "owns_qpn is required");
   auto endpoint = std::make_shared<EndpointState>();
   endpoint->mux = state_.get();
   endpoint->setup = std::move(setup);

@@ -1,4 +1,4 @@
-// One queue pair 1 for all vdevices of a host: the GSI as each of them believes to have it.
+// One queue pair 1 for all vdevices of a host; each vdevice sees a GSI of its own.
 //
 //        commands, events              commands, events
 //   Connection, Listener (red0)    Connection, Listener (blue0)      connection.h
@@ -10,22 +10,22 @@
 //                    Loopback (this host)          |                 loopback.h
 //                             \ ... network, physical QP1, VMs       packet.h
 //
-// A connection between two vdevices of this host goes as encoded MADs through the same code as one
-// over a network; only the Wire differs.
+// A connection between two vdevices of this host uses encoded MADs and the same code as one over a
+// network; only the Wire differs.
 //
-// Outgoing: what a vdevice sends is built here and stamped with what it owns. Incoming: the
-// destination GID in its fabric names the endpoint; a GID that nobody owns is answered by silence.
-// REQ and SIDR_REQ then look for a duplicate, for a connection that the peer must have forgotten
-// (stale), and for a listener; all else is found by communication id. These are random, unique on
-// the host, and free again only after TIMEWAIT.
+// Outgoing: the Mux builds a vdevice's messages and stamps them with what it owns. Incoming: the
+// destination GID in its fabric selects the endpoint; MADs for an unowned GID are dropped. A REQ or
+// SIDR_REQ is then checked for a duplicate, for a connection that the peer must have lost (stale),
+// and for a listener. All other messages are matched by communication id. Ids are random, unique on
+// the host, and reused only after TIMEWAIT.
 //
-// Requests for a service that nobody listens for wait a moment (Config::patience). What else
-// cannot be matched is answered statelessly, as the specification has it: REQ without a
-// listener REJ kInvalidServiceId, REP for an unknown id REJ kInvalidCommId, DREQ for one DREP, LAP
-// APR (kUnsupported or kInvalidCommId), SIDR_REQ without a listener SIDR_REP kUnsupported.
+// Requests for a service without a listener wait for Config::patience. Other messages that match
+// nothing are answered statelessly, as the specification says: REQ without a listener: REJ
+// kInvalidServiceId; REP for an unknown id: REJ kInvalidCommId; DREQ for one: DREP; LAP: APR
+// (kUnsupported or kInvalidCommId); SIDR_REQ without a listener: SIDR_REP kUnsupported.
 //
-// The Mux keeps no thread, no socket and no clock. All of it belongs to one thread. It allocates
-// when a connection or a listener begins, not for a MAD.
+// The Mux uses no thread, no socket and no clock. Single-threaded, with all its objects. It
+// allocates when a connection or a listener starts, not for each MAD.
 #pragma once
 
 #include <chrono>
@@ -47,25 +47,25 @@
 
 namespace vrdma::qp1mux {
 
-// The time, and somebody who calls back; vrdmad makes one of its EventLoop.
+// The time, and a timer; vrdmad implements it with its EventLoop.
 class Clock {
  public:
   virtual ~Clock() = default;
   [[nodiscard]] virtual base::TimePoint now() const = 0;
-  // Mux::advance() is to be called at `when`, or soon after; a later call replaces an earlier one.
-  // Never called back from inside this call.
+  // Requests a call of Mux::advance() at `when` or soon after; replaces an earlier request. Never
+  // calls back from inside this call.
   virtual void wake_at(base::TimePoint when) = 0;
 };
 
 struct Config {
-  // Where communication ids and the first transaction id come from: nobody can predict them, and a
-  // restarted daemon does not repeat those that its peers remember.
+  // Source of communication ids and of the first transaction id: unpredictable, and different after
+  // a restart from those that peers remember.
   std::function<uint64_t()> random = base::random64;
   base::Duration fast_resend = std::chrono::milliseconds(40);
-  // How long a request waits for somebody to listen, before it is refused. A program that has just
-  // told another where to find it is about to listen there; on a network it would have the time.
+  // How long a request without a listener waits before it is refused. A program that has just
+  // announced its address may not listen yet; a network's latency would give it that time.
   base::Duration patience{};
-  uint8_t max_service_timeout = 24;  // a code: an MRA cannot ask for more (69 s)
+  uint8_t max_service_timeout = 24;  // a code: limit on an MRA's request (69 s)
 };
 
 // One line of `vrdmactl conn list`.
@@ -75,21 +75,21 @@ struct ConnectionInfo {
   std::string tenant;
   std::string fabric;
   State state{};
-  bool active = false;    // this side asked
+  bool active = false;    // the active side
   bool datagram = false;  // SIDR
   wire::CmTransport transport = wire::CmTransport::kRc;
   verbs::Gid local;
   verbs::Gid remote;
   uint64_t service_id = 0;
-  uint16_t source_port = 0;  // of the asker, if rdma_cm said; else 0
+  uint16_t source_port = 0;  // of the active side, if rdma_cm named it; else 0
   uint32_t local_qpn = 0;
   uint32_t remote_qpn = 0;
   uint32_t local_id = 0;
   uint32_t remote_id = 0;
-  base::Duration age{};  // since it began
+  base::Duration age{};  // since its start
 };
 
-// One line of what listens.
+// One line of the list of listeners.
 struct ListenerInfo {
   std::string vdevice;
   uint64_t vdevice_id = 0;
@@ -97,7 +97,7 @@ struct ListenerInfo {
   std::string fabric;
   uint64_t service_id = 0;
   std::optional<verbs::Gid> gid;
-  uint32_t waiting = 0;  // requests without an answer
+  uint32_t waiting = 0;  // unanswered requests
   uint32_t backlog = 0;
 };
 
@@ -114,15 +114,15 @@ class Mux {
   // An endpoint without GIDs. EINVAL without owns_qpn.
   [[nodiscard]] base::Result<Endpoint> attach(EndpointSetup setup);
 
-  // A MAD from a network, from this host's memory, from a VM. Anything may stand in it. Must not be
-  // called from inside an event or a command; see Loopback.
+  // Handles a MAD from a network, from this host's memory, or from a VM. Its content is untrusted.
+  // Must not be called from inside an event or a command; see Loopback.
   void receive(const Packet& packet);
 
-  // Does what is due.
+  // Handles all expired timers.
   void advance();
 
-  // All connections that another process had are restored, and all peers are of this host: one that
-  // is not among them has gone. Who is connected with it learns so as from a DREQ of that peer.
+  // Call after all connections of another process are restored, if all peers are of this host:
+  // connections whose peer is not among them end as if the peer had sent a DREQ.
   void end_widowed();
 
   // Whether a vdevice of this host owns the GID.
@@ -131,8 +131,8 @@ class Mux {
   [[nodiscard]] std::vector<ConnectionInfo> connections() const;
   [[nodiscard]] std::vector<ListenerInfo> listeners() const;
 
-  // MADs for a GID or fabric of nobody, and those that are of no class we know and wanted by
-  // nobody.
+  // MADs for a GID or fabric without an owner; and MADs of an unknown class that no raw port
+  // receives.
   [[nodiscard]] uint64_t unowned() const;
   [[nodiscard]] uint64_t unknown() const;
 

@@ -1,8 +1,8 @@
-// What stands behind Mux, Endpoint and Listener; only this room includes it.
+// The implementation of Mux, Endpoint and Listener; included only by this room.
 //
-// mux.cc      finds the endpoint of what arrives, sends, keeps time
-// requests.cc what begins here: REQ and SIDR_REQ from a peer
-// answers.cc  what is for an exchange that we have
+// mux.cc      selects the endpoint of incoming MADs, sends, runs timers
+// requests.cc new exchanges: REQ and SIDR_REQ from a peer
+// answers.cc  messages for existing exchanges
 // exchange.h  one connection
 #pragma once
 
@@ -25,51 +25,51 @@ namespace vrdma::qp1mux {
 class MuxState;
 
 struct ListenerState {
-  EndpointState* endpoint = nullptr;  // null once it has stopped
+  EndpointState* endpoint = nullptr;  // null after it has stopped
   uint64_t service_id = 0;
   std::optional<verbs::Gid> gid;
   uint32_t backlog = 0;
   uint32_t waiting = 0;
-  std::map<std::string, uint32_t> waiting_of;  // by tenant that asks; empty name: of other hosts
+  std::map<std::string, uint32_t> waiting_of;  // by requesting tenant; empty name: other hosts
   ListenHandler* handler = nullptr;
 };
 
 struct EndpointState : std::enable_shared_from_this<EndpointState> {
-  MuxState* mux = nullptr;  // null once it was detached
+  MuxState* mux = nullptr;  // null after it was detached
   EndpointSetup setup;
   std::vector<verbs::Gid> gids;
   Counters counters;
   base::TokenBucket outgoing;
-  std::map<std::string, base::TokenBucket> incoming;  // by tenant that asks, as above
+  std::map<std::string, base::TokenBucket> incoming;  // by requesting tenant, as above
   uint32_t connections = 0;
   uint32_t pending = 0;
-  uint32_t half_open = 0;  // charged here, at peers
+  uint32_t half_open = 0;  // charged here for requests at peers
   uint32_t early = 0;
   RawHandler* raw = nullptr;
   std::map<std::pair<uint64_t, std::optional<verbs::Gid>>, std::shared_ptr<ListenerState>>
       listeners;
 
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
-  // Of a listener at `gid` itself, or at all; or null.
+  // The listener at `gid` itself, at its family, or at all; or null.
   [[nodiscard]] std::shared_ptr<ListenerState> listener(uint64_t service_id,
                                                         const verbs::Gid& gid) const;
-  // False, and counted, if there is no token or no room for one connection more.
+  // False, and counted, if the bucket has no token.
   [[nodiscard]] bool take(base::TokenBucket& bucket);
-  // A token of what `sender`'s tenant may send here; null: other hosts.
+  // Takes a token for a request from `sender`'s tenant; null: other hosts.
   [[nodiscard]] bool take_incoming(const EndpointState* sender);
   [[nodiscard]] bool has_room();
-  // A name in the private data of rdma_cm that is not `gid` is somebody else's.
+  // False if the private data of rdma_cm names an address other than `gid`.
   [[nodiscard]] static bool named_rightly(uint64_t service_id, const uint8_t* private_data,
                                           const verbs::Gid& gid);
-  // Counts and words what is refused.
+  // Count a refusal and return its error.
   base::Result<void> refuse_gid(const verbs::Gid& gid);
   base::Result<void> check_qpn(uint32_t qpn);
   base::Result<void> take_outgoing();
   [[nodiscard]] base::Result<void> no_room() const;
 };
 
-// How a peer's exchange is known before it knows our id: by its own id, by its queue pair, or by
-// the request id of a SIDR. At an address of a peer these are unique.
+// Identifies a peer's exchange before the peer knows our id: by the peer's id, its queue pair, or
+// the request id of a SIDR. Each is unique at an address of a peer.
 struct PeerKey {
   enum class Kind : uint8_t { kId, kQpn, kSidr };
   const EndpointState* endpoint;
@@ -102,17 +102,17 @@ class MuxState {
   void receive(const Packet& packet);
   void advance();
   void end_widowed();
-  // The endpoint has a listener more.
+  // Called when the endpoint has a new listener.
   void on_listen(const EndpointState& endpoint, uint64_t service_id);
-  // To be called when something was put into `due`.
+  // Must be called after a change of `due`.
   void keep_time();
 
-  // Sends in the name of the endpoint, if that still owns path.local.
+  // Sends on behalf of the endpoint, if it still owns path.local.
   void send(EndpointState& endpoint, const Path& path, const wire::Mad& mad);
-  // The way back of what arrived.
+  // The path back to the sender.
   static Path way_back(const Packet& packet);
 
-  // Refuses a message without an exchange.
+  // Rejects a message that has no exchange.
   void reject(EndpointState& endpoint, const Packet& packet, uint32_t local_id, uint32_t remote_id,
               wire::RejectReason reason, wire::Answered answered);
 
@@ -138,24 +138,24 @@ class MuxState {
   void on_req(EndpointState& endpoint, const Packet& packet);
   void on_sidr_req(EndpointState& endpoint, const Packet& packet);
   void on_request_again(Exchange& exchange, const Packet& packet);
-  // The vdevice of this host that sent it, or null.
+  // The vdevice of this host that sent the packet, or null.
   [[nodiscard]] EndpointState* sender_of(const Packet& packet) const {
     return owner(packet.fabric, packet.source);
   }
-  // A request without a listener: true if it may have one yet.
+  // For a request without a listener: true if the request waits for one.
   bool wait_for_listener(EndpointState& endpoint, const Packet& packet);
   void look_again(const Packet& packet);
-  // False, and counted, if there is no room for one more from `listener`, which `sender` (or null)
-  // asks.
+  // False, and counted, if `listener` has no room for another request from `sender` (null: other
+  // hosts).
   static bool has_room(EndpointState& endpoint, const ListenerState& listener,
                        EndpointState* sender);
-  // True if there is raw access, which then has it.
+  // True if the vdevice has raw access, which then gets the packet.
   static bool hand_to_raw(EndpointState& endpoint, const Packet& packet);
 
-  // The exchange of the endpoint with the sender, if that calls it by the right numbers; or null.
+  // The endpoint's exchange with the sender, if both ids match; or null.
   [[nodiscard]] std::shared_ptr<Exchange> find(const EndpointState& endpoint, const Packet& packet,
                                                uint32_t ours, uint32_t theirs) const;
-  // False if no exchange is meant.
+  // False if the message matches no exchange.
   bool on_answer(EndpointState& endpoint, wire::CmAttribute attribute, const Packet& packet);
   bool on_mra(EndpointState& endpoint, const Packet& packet);
   bool on_rej(EndpointState& endpoint, const Packet& packet);
@@ -165,14 +165,14 @@ class MuxState {
   bool on_drep(EndpointState& endpoint, const Packet& packet);
   bool on_sidr_rep(EndpointState& endpoint, const Packet& packet);
   bool on_lap(EndpointState& endpoint, const Packet& packet);
-  // What is answered although nothing is known of it.
+  // Answers a message that matches no exchange, where the specification requires an answer.
   void on_stray(EndpointState& endpoint, wire::CmAttribute attribute, const Packet& packet);
   void answer_lap(EndpointState& endpoint, const Packet& packet, wire::AprStatus status);
   void answer_dreq(EndpointState& endpoint, const Packet& packet);
 
   EarlyRequests early_;
-  bool last_look_ = false;               // at one of them
-  std::optional<base::TimePoint> wake_;  // asked of the clock
+  bool last_look_ = false;               // an early request is looked at for the last time
+  std::optional<base::TimePoint> wake_;  // the pending request to the clock
 };
 
 }  // namespace vrdma::qp1mux

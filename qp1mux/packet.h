@@ -1,6 +1,6 @@
-// A MAD with its addresses, and the seam to what carries it.
+// A MAD with its addresses, and the interface to the transport that carries it.
 //
-// All addresses here are GIDs of one fabric: the same GID in another fabric is somebody else.
+// All addresses here are GIDs of one fabric: the same GID in another fabric is a different vdevice.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace vrdma::qp1mux {
 
-// RoCE version 1 (an ethertype, for old adapters and VMs) or 2 (UDP). A connection answers in the
-// version in which it was spoken to.
+// RoCE version 1 (an ethertype, for old adapters and VMs) or 2 (UDP). Answers use the version of
+// the request.
 enum class RoceVersion : uint8_t { kV1 = 1, kV2 = 2 };
 
-// From a queue pair 1 to a queue pair 1, in the GSI's Q_Key and the default P_Key. Valid for the
-// call that gets it; who needs it longer copies.
+// From queue pair 1 to queue pair 1, with the GSI's Q_Key and the default P_Key. Valid during the
+// call; a receiver that needs it longer must copy it.
 struct Packet {
   std::string_view fabric;
   verbs::Gid source;
@@ -28,7 +28,7 @@ struct Packet {
   const wire::Mad& mad;
 };
 
-// A Packet that owns what it names.
+// A Packet that owns its data.
 struct KeptPacket {
   std::string fabric;
   verbs::Gid source, destination;
@@ -52,11 +52,11 @@ struct KeptPacket {
   }
 };
 
-// What carries MADs away: the memory of this host (loopback.h), a network, a physical queue pair 1.
+// Carries MADs: the memory of this host (loopback.h), a network, or a physical queue pair 1.
 class Wire {
  public:
   virtual ~Wire() = default;
-  // May lose, delay, repeat and reorder, as a network does; must not call the Mux before it has
+  // May lose, delay, repeat and reorder, as a network does. Must not call the Mux before it has
   // returned. The Mux has checked that the source belongs to the sender.
   virtual void send(const Packet& packet) = 0;
 };

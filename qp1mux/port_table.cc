@@ -62,7 +62,7 @@ base::Result<void> PortTable::check(const PortRequest& request, const Binding::H
 base::Result<PortTable::Binding> PortTable::bind(const PortRequest& request) {
   PortRequest wanted = request;
   if (wanted.port == 0) {
-    // A port that nobody holds at any address, so that a listener may still take all addresses.
+    // Chooses a port that is free at all addresses, so that a listener may still take all of them.
     const uint32_t count = uint32_t{last_} - first_ + 1;
     const auto from = base::random_below(count);
     for (uint32_t i = 0; i < count && wanted.port == 0; ++i) {
@@ -71,7 +71,7 @@ base::Result<PortTable::Binding> PortTable::bind(const PortRequest& request) {
     }
     if (wanted.port == 0) return base::fail(EADDRNOTAVAIL, "no port is free");
   } else if (wanted.port < kFirstUnprivileged && !wanted.privileged) {
-    return base::fail(EACCES, text(wanted) + " is for the privileged");
+    return base::fail(EACCES, text(wanted) + " needs privileges");
   }
   if (auto ok = check(wanted, nullptr); !ok) return tl::unexpected(ok.error());
   auto* holder = new Binding::Holder{this, wanted};

@@ -1,13 +1,13 @@
-// The ports of rdma_cm: which are bound, by the rules that Linux has for them (and, but for the
-// error of a wildcard, for sockets).
+// The ports of rdma_cm, bound by the rules of Linux for them (which are those of sockets, except
+// for the error of a wildcard).
 //
-// A network namespace has ports of its own in each port space, apart from those of TCP and UDP. Two
-// may hold the same port at different addresses; a wildcard is at all addresses, that of IPv6 also
-// at those of IPv4 unless both sides are for their family alone. Who says so (`reuse`) may share
-// with others who say so, until one of them listens.
+// A network namespace has separate ports in each port space, independent of those of TCP and UDP.
+// Two ids may hold the same port at different addresses. A wildcard covers all addresses; that of
+// IPv6 also covers IPv4 unless both sides are restricted to their family. Ids with `reuse` may
+// share a port with each other until one of them listens.
 //
-// The port names a service ID (wire::service_id), for which the holder listens or from which it
-// connects. Threads: that of the Mux.
+// The port determines a service ID (wire::service_id), for which the holder listens or from which
+// it connects. Threads: only the Mux's.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@
 namespace vrdma::qp1mux {
 
 struct PortRequest {
-  uint64_t netns = 0;  // its cookie
+  uint64_t netns = 0;  // the namespace's cookie
   wire::PortSpace space = wire::PortSpace::kTcp;
   verbs::Gid address;        // ::ffff:0.0.0.0 and :: are the wildcards
-  uint16_t port = 0;         // 0: any that is free
+  uint16_t port = 0;         // 0: any free port
   bool reuse = false;        // RDMA_OPTION_ID_REUSEADDR
   bool family_only = false;  // RDMA_OPTION_ID_AFONLY
   bool privileged = false;   // may bind a port below 1024
@@ -35,7 +35,7 @@ struct PortRequest {
 
 class PortTable {
  public:
-  // What is held. Move-only; the destructor frees the port. Must not outlive the table.
+  // A bound port. Move-only; the destructor frees it. Must not outlive the table.
   class Binding {
    public:
     Binding() = default;
@@ -43,29 +43,29 @@ class PortTable {
 
     [[nodiscard]] bool active() const { return holder_ != nullptr; }
     [[nodiscard]] uint16_t port() const;
-    [[nodiscard]] const PortRequest& request() const;  // as it is held
+    [[nodiscard]] const PortRequest& request() const;  // as bound
 
-    // From now on nobody shares with it. EADDRINUSE or EADDRNOTAVAIL, as for bind(), if somebody
-    // does already.
+    // Makes the binding exclusive. EADDRINUSE or EADDRNOTAVAIL, as for bind(), if another id shares
+    // it.
     base::Result<void> listen();
 
    private:
     friend class PortTable;
     struct Holder;
-    struct Free {  // takes it out of the table first
+    struct Free {  // removes it from the table first
       void operator()(Holder* holder) const;
     };
     explicit Binding(Holder* holder) : holder_(holder) {}
     std::unique_ptr<Holder, Free> holder_;
   };
 
-  // Free ports are sought in first .. last, from a random one on (net.ipv4.ip_local_port_range).
+  // bind() to port 0 searches first .. last from a random port (net.ipv4.ip_local_port_range).
   explicit PortTable(uint16_t first = 32768, uint16_t last = 60999);
   PortTable(const PortTable&) = delete;
   PortTable& operator=(const PortTable&) = delete;
 
-  // EADDRINUSE (somebody is at that address), EADDRNOTAVAIL (a wildcard is in the way, or no port
-  // is free), EACCES (a port below 1024 without the privilege).
+  // EADDRINUSE (the address is in use), EADDRNOTAVAIL (a wildcard is in the way, or no port is
+  // free), EACCES (a port below 1024 without the privilege).
   [[nodiscard]] base::Result<Binding> bind(const PortRequest& request);
 
   [[nodiscard]] size_t bound() const { return count_; }

@@ -11,7 +11,7 @@ namespace {
 constexpr uint8_t kMaxTimeCode = 31;
 constexpr uint8_t kMaxRetries = 15;  // 4 bits in a REQ
 
-// Reads the byte: a bool that holds anything else than 0 or 1 must not be read as one.
+// Compares the byte: reading a bool with a value other than 0 or 1 is undefined behaviour.
 bool is_flag(const bool& flag) {
   uint8_t byte = 0;
   std::memcpy(&byte, &flag, sizeof byte);
@@ -66,11 +66,11 @@ bool is_sound(const PortRequest& request) {
 }  // namespace
 
 bool is_sound(const CmIdRecord& record) {
-  // First, for who reads a bool that is none may read anything.
+  // Checked first, because reading an invalid bool is undefined behaviour.
   if (!are_flags({&record.reuse, &record.family_only, &record.privileged, &record.active,
                   &record.answered, &record.is_bound}))
     return false;
-  // Who listens holds a port, and is at all addresses or at one of a device.
+  // A listener holds a port, and listens at all addresses or at one of a device.
   const bool listens = record.state == CmIdState::kListening;
   if (listens && (!record.is_bound ||
                   (!record.local.gid.is_unspecified() && record.route.endpoint == nullptr)))

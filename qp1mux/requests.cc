@@ -1,4 +1,4 @@
-// What begins here: a REQ or a SIDR_REQ of a peer, in the order of the checks.
+// New exchanges: a REQ or a SIDR_REQ from a peer, in the order of the checks.
 #include "core/wire/rdma_cm.h"
 #include "qp1mux/exchange.h"
 #include "qp1mux/mux_state.h"
@@ -12,7 +12,7 @@ uint16_t source_port(uint64_t service_id, const uint8_t* private_data) {
   return ends ? ends->source_port : 0;
 }
 
-// As this side may use it.
+// Converts the message to this side's view.
 Req turned_round(const wire::CmReq& message, const Path& path) {
   Req req;
   req.path = path;
@@ -55,7 +55,7 @@ bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener,
   return false;
 }
 
-// A repetition of a request gets what its first copy got.
+// Repeats the answer to the first copy of a request.
 void MuxState::on_request_again(Exchange& exchange, const Packet& packet) {
   const auto attribute = exchange.datagram ? wire::CmAttribute::kSidrReq : wire::CmAttribute::kReq;
   ++exchange.counters().duplicates[Counters::index(attribute)];
@@ -114,8 +114,8 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
     ++endpoint.counters.overloaded;
     return;
   }
-  // The same id means a repetition; with another transaction, or another id with the same queue
-  // pair, that the peer has forgotten what we remember.
+  // The same id and transaction are a repetition. Another transaction, or another id with the same
+  // queue pair, means that the peer has lost its connection.
   Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
   if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
     return on_request_again(*known, packet);
@@ -155,7 +155,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   exchange->transaction = packet.mad.header.transaction_id;
   const base::Duration ack_timeout = time_of(message.primary.ack_timeout());
   exchange->timewait = ack_timeout;
-  // The ACK timeout stands for the way there and back, which a REQ does not tell by itself.
+  // The ACK timeout stands in for twice the packet life time, which a REQ does not contain.
   exchange->response = time_of(std::min(message.local_cm_timeout(), kMaxResponse)) +
                        std::min(ack_timeout, time_of(kMaxResponse));
   exchange->max_retries = message.max_cm_retries();
