@@ -1,15 +1,14 @@
-// A fence of which one side is free.
+// A fence that costs nothing on one side.
 //
-// Two threads (also of two processes) each store one word and then load the other's (Dekker).
-// One of them must not miss what the other stored, so each needs a full fence between its store
-// and its load. Where one side is frequent and the other rare, the rare side pays for both:
+// Two threads, possibly of two processes, each store one word and then load the other's (Dekker).
+// One of them must see the other's store, so each needs a full fence between its store and its
+// load. Where one side is frequent and the other rare, the rare side pays for both:
 //
 //   frequent: store x; light(); load y          rare: store y; heavy(); load x
 //
-// heavy() is membarrier(2) MEMBARRIER_CMD_GLOBAL_EXPEDITED, which runs a fence on every CPU that
-// executes a process registered for it. All processes on both sides must have called
-// register_process() with success, else light() must be a fence; whether that is so is agreed when
-// a session begins and handed to light() as `cheap`.
+// heavy() is membarrier(2) MEMBARRIER_CMD_GLOBAL_EXPEDITED, which executes a fence on every CPU
+// that runs a process registered for it. light() may be free only if register_process() succeeded
+// on both sides; they agree on this when a session starts, and pass the result as `cheap`.
 #pragma once
 
 #include <linux/membarrier.h>
@@ -22,7 +21,7 @@ namespace vrdma::base {
 
 class AsymmetricFence {
  public:
-  // Registers this process; false if the kernel refuses. Lost at execve(2), kept over fork(2).
+  // Registers this process; false if the kernel refuses. Lost at execve(2), kept across fork(2).
   [[nodiscard]] static bool register_process() {
     return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
   }

@@ -1,34 +1,33 @@
-// Processor time: what a thread has used, who pays for it, and when they may use more.
+// Processor time: how much a thread used, which account pays, and when it may use more.
 #pragma once
 
 #include "core/base/event_loop.h"
 
 namespace vrdma::base {
 
-// What the calling thread has used since it began. A system call.
+// Processor time of the calling thread since its start. A system call.
 [[nodiscard]] Duration thread_cpu_time();
 
-// Who pays for processor time. All calls are thread-safe.
+// An account that pays for processor time. All calls are thread-safe.
 class CpuMeter {
  public:
   virtual ~CpuMeter() = default;
   virtual void spend(Duration used) = 0;
-  // Until more may be used; zero: now. To be asked again then, for it may have become longer.
+  // Time until more may be used; zero: now. Ask again then, because the wait may have grown.
   [[nodiscard]] virtual Duration wait(TimePoint now) = 0;
 };
 
-// How much processor time stretches of a thread's work took, hardly ever asking the kernel: a short
-// stretch took as long as the clock says. In a long one other threads may have had the processor,
-// and it took no more than the thread has used since it was last asked, without the short ones
-// since.
+// Measures the processor time of stretches of a thread's work with few system calls. For a short
+// stretch it uses the elapsed time. During a long one, other threads may have run, so it uses at
+// most the thread's processor time since the last query, without the short stretches since then.
 //
-// Belongs to one thread.
+// Single-threaded.
 class CpuStopwatch {
  public:
   using Used = Duration (*)();
   explicit CpuStopwatch(Used asked = &thread_cpu_time) : thread_used_(asked) {}
 
-  // Before some stretches, now and then.
+  // Queries the thread's processor time if the last query is old. Call before some stretches.
   void look(TimePoint now);
   [[nodiscard]] Duration used(TimePoint begun, TimePoint now);
 
@@ -38,8 +37,8 @@ class CpuStopwatch {
 
   Used thread_used_;
   TimePoint looked_{};
-  Duration at_look_{};  // what the thread had used
-  Duration since_{};    // of it in short stretches since
+  Duration at_look_{};  // processor time at the last query
+  Duration since_{};    // of it, in short stretches since then
 };
 
 }  // namespace vrdma::base

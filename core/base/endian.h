@@ -1,8 +1,8 @@
 // Integers with a byte order and alignment 1.
 //
-// A struct made of them is a wire format: it can be laid over received bytes at any address, has
-// no padding, and needs no htonl anywhere. Why a type and not a function: the compiler then
-// refuses to mix a value of the wire with one of the host, and no load is ever misaligned.
+// A struct of them is a wire format: it can overlay received bytes at any address, has no padding,
+// and needs no htonl. A type rather than a function, because the compiler then rejects mixing
+// values of the wire with those of the host, and no load is misaligned.
 #pragma once
 
 #include <bit>
@@ -37,7 +37,7 @@ class Ordered {
   uint8_t bytes_[sizeof(T)];
 };
 
-// 24 bits, as queue pair and packet sequence numbers are; what is above them in a value is cut off.
+// 24 bits, for queue pair and packet sequence numbers; higher bits of a value are dropped.
 class ub24 {
  public:
   ub24() = default;

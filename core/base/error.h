@@ -1,8 +1,8 @@
-// Errors that travel: an errno for programs and a sentence for people.
+// Errors that propagate: an errno for programs and a sentence for people.
 //
 // A function that can fail returns Result<T>. The sentence names the object and the reason; each
-// layer on the way up may put context in front ("create vdevice red0: ..."). Whoever stops passing
-// the error on prints it, once. Success allocates nothing.
+// caller may prepend context ("create vdevice red0: ..."). The caller that does not pass the error
+// on prints it, once. Success allocates nothing.
 #pragma once
 
 #include <cerrno>
@@ -21,7 +21,7 @@ class Error {
   [[nodiscard]] int code() const { return code_; }
   [[nodiscard]] const std::string& message() const { return message_; }
 
-  // The same error with "<what>: " in front of its sentence.
+  // The same error with "<what>: " prepended to its sentence.
   [[nodiscard]] Error in(const std::string& what) && {
     return {code_, what + ": " + std::move(message_)};
   }
@@ -34,17 +34,17 @@ class Error {
 template <class T>
 using Result = tl::expected<T, Error>;
 
-// A failure with a sentence of our own.
+// A failure with the given sentence.
 [[nodiscard]] inline tl::unexpected<Error> fail(int code, std::string message) {
   return tl::unexpected<Error>(Error(code, std::move(message)));
 }
 
-// A failed system call: `what` names the call and its object; the system's reason is appended.
+// A failed system call: `what` names the call and its object; the reason of errno is appended.
 [[nodiscard]] inline tl::unexpected<Error> fail_errno(const std::string& what, int code = errno) {
   return fail(code, what + ": " + ::strerror(code));
 }
 
-// Passes an error on, with context in front.
+// Passes an error on, with context prepended.
 [[nodiscard]] inline tl::unexpected<Error> pass(Error error, const std::string& what) {
   return tl::unexpected<Error>(std::move(error).in(what));
 }

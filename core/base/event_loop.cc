@@ -57,7 +57,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return fail_errno("create an eventfd");
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;  // edge-triggered, so that it need not be read
+  event.events = EPOLLIN | EPOLLET;  // edge-triggered, so it need not be read
   event.data.u64 = kWakeId;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0)
     return fail_errno("watch an eventfd");
@@ -65,7 +65,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 }
 
 EventLoop::~EventLoop() {
-  // What is held may own attachments of this loop: it goes while the tables still stand.
+  // The callbacks may own attachments of this loop, so destroy them while the tables still exist.
   poller_ = nullptr;
   std::exchange(posted_, {}).clear();
   timer_by_id_.clear();
@@ -105,7 +105,7 @@ void EventLoop::post(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     posted_.push_back(std::move(work));
   }
-  if (running_here != this) ::eventfd_write(wake_.get(), 1);  // else run() looks before it waits
+  if (running_here != this) ::eventfd_write(wake_.get(), 1);  // else run() checks before it waits
 }
 
 void EventLoop::post(std::function<void()> work, int waker) {
@@ -124,7 +124,7 @@ void EventLoop::stop() {
   ::eventfd_write(wake_.get(), 1);
 }
 
-// What is posted meanwhile waits for the next pass.
+// Work that is posted meanwhile waits for the next pass.
 bool EventLoop::run_posted() {
   size_t left = 0;
   {
@@ -136,7 +136,7 @@ bool EventLoop::run_posted() {
     std::function<void()> work;
     {
       const std::lock_guard lock(mutex_);
-      if (posted_.empty()) break;  // a loop inside of a callback took it
+      if (posted_.empty()) break;  // a nested run() took it
       work = std::move(posted_.front());
       posted_.pop_front();
     }
@@ -145,7 +145,7 @@ bool EventLoop::run_posted() {
   return any;
 }
 
-// What becomes due after `begun` waits for the others' turn.
+// Timers that become due after `begun` wait for the next pass.
 bool EventLoop::run_due_timers(TimePoint begun) {
   bool any = false;
   while (!timers_.empty() && timers_.begin()->first <= begun) {
@@ -158,7 +158,7 @@ bool EventLoop::run_due_timers(TimePoint begun) {
   return any;
 }
 
-// Whether there was anything; so do the two above. `looked` becomes the time of the look.
+// Returns whether there was an event, as the two functions above do. `looked`: time of the check.
 bool EventLoop::wait(bool poll_only, TimePoint& looked) {
   timespec timeout{};
   timespec* limit = nullptr;
@@ -180,7 +180,7 @@ bool EventLoop::wait(bool poll_only, TimePoint& looked) {
     if (event.data.u64 == kWakeId) continue;
     auto it = entries_.find(event.data.u64);
     if (it == entries_.end()) continue;
-    const std::shared_ptr<Entry> entry = it->second;  // outlives its Watch during the call
+    const std::shared_ptr<Entry> entry = it->second;  // a callback may destroy its Watch
     entry->callback(event.events);
   }
   return count > 0;

@@ -1,18 +1,17 @@
 // One thread's event loop: file descriptors, timers, and work posted by other threads.
 //
-// A loop belongs to the thread that runs it; only post() and stop() may be called from others.
-// It sleeps in epoll_wait(2) until something happens, having looked around for a moment after what
-// happened last: an idle loop uses no CPU, and there is no periodic wake-up. A data worker may
-// install a poller, which is called in each pass and asks for another pass without sleeping as
-// long as it has work.
+// A loop belongs to the thread that runs it; other threads may call only post() and stop(). It
+// sleeps in epoll_wait(2) until an event, after polling for a moment after the previous one
+// (linger.h): an idle loop uses no CPU and has no periodic wake-up. A data worker may install a
+// poller, which is called in each pass and requests another pass without sleep while it has work.
 //
 // A pass serves, in this order, up to 64 ready descriptors, up to kPostedPerPass pieces of posted
-// work, the timers that were due when it began, and the poller. Each must be short: what one of
-// them takes, all others wait. longest_pass() tells how long that was at most.
+// work, the timers that were due at its start, and the poller. Each must be short, because all
+// others wait for it. longest_pass() returns the longest such wait.
 //
-// Attachments (Watch, Timer) are move-only and undo themselves. They may be destroyed inside any
-// callback, also their own; a destroyed attachment's callback is never called again. They must not
-// outlive the loop.
+// Attachments (Watch, Timer) are move-only and detach when destroyed. They may be destroyed inside
+// any callback, including their own; the callback is never called again. They must not outlive the
+// loop.
 #pragma once
 
 #include <atomic>
@@ -39,8 +38,8 @@ class EventLoop {
  public:
   // `events` are epoll's (EPOLLIN, ...).
   using Callback = std::function<void(uint32_t events)>;
-  // `now` is the time at which the poller is called; it sets it to the time at which it returns.
-  // Returns true while it wants to be called again without sleeping.
+  // `now`: the time of the call, which the poller sets to the time of its return. Returns true if
+  // it must be called again without sleep.
   using Poller = std::function<bool(TimePoint& now)>;
   static constexpr size_t kPostedPerPass = 64;
 
@@ -83,31 +82,31 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
 
-  // Calls `callback` when `fd` is ready. The loop does not own `fd`; close it after the Watch.
+  // Calls `callback` when `fd` is ready. The loop does not own `fd`; destroy the Watch first.
   [[nodiscard]] Result<Watch> watch(int fd, uint32_t events, Callback callback);
 
-  // Calls `callback` once, `delay` from now. Keep the Timer, or the call is cancelled.
+  // Calls `callback` once, after `delay`. Destroying the Timer cancels the call.
   [[nodiscard]] Timer after(Duration delay, std::function<void()> callback);
 
-  // Any thread: runs `work` on the loop's thread, in the order posted.
+  // Any thread: runs `work` on the loop's thread, in the order of posting.
   void post(std::function<void()> work);
-  // The same from a thread that does not use this loop's table of descriptors: `waker` is that
+  // The same for a thread that does not share the loop's table of descriptors. `waker`: that
   // thread's duplicate of waker().
   void post(std::function<void()> work, int waker);
   [[nodiscard]] int waker() const { return wake_.get(); }
 
   void set_poller(Poller poller) { poller_ = std::move(poller); }
 
-  // Runs until stop(), which may be called from any thread, also before run(). A loop that was
-  // stopped may be run again.
+  // Runs until stop(), which any thread may call, even before run(). A stopped loop may be run
+  // again.
   void run();
   void stop();
 
   [[nodiscard]] static TimePoint now() { return std::chrono::steady_clock::now(); }
 
-  // Any thread: the longest time between two looks at the descriptors since the loop was made, also
-  // of a pass that has not ended. Time during which the thread sleeps in a look does not count;
-  // time during which other threads had its processor does.
+  // Any thread: the longest time between two checks of the descriptors since the loop was created,
+  // including the current pass. Sleep during a check does not count; time for which the thread is
+  // preempted does.
   [[nodiscard]] Duration longest_pass() const;
 
  private:

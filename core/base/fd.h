@@ -1,7 +1,7 @@
 // A file descriptor with one owner.
 //
-// Move-only; the destructor closes. close() is never retried on EINTR (Linux has freed the
-// descriptor by then, see close(2)) and errno is left as it was.
+// Move-only; the destructor closes it. close() is never retried on EINTR, because Linux has already
+// freed the descriptor (close(2)). errno is preserved.
 #pragma once
 
 #include <unistd.h>
@@ -43,8 +43,8 @@ class Fd {
   // A second descriptor of the same open file description.
   [[nodiscard]] Result<Fd> duplicate() const;
 
-  // A new open file description of the same file, with `flags` of open(2). What another holder
-  // does to its own description (O_NONBLOCK, access mode) has no effect on this one.
+  // A new open file description of the same file, with `flags` of open(2). It is independent of
+  // what other holders do to theirs (O_NONBLOCK, access mode).
   [[nodiscard]] Result<Fd> reopen(int flags) const;
 
  private:

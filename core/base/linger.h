@@ -1,12 +1,12 @@
-// Looking once more, for a moment, before going to sleep.
+// Polling once more for a moment before sleeping.
 //
-// To wake a thread takes microseconds, and tens of them on a processor that has gone idle. Whoever
-// has just had work, or has just asked for something, most likely has the next of it sooner than
-// that. Between two looks the processor is offered to others (sched_yield(2)). If somebody takes it
-// for long, processors are scarce: then a thread that sleeps is run sooner, because it is woken,
-// than one that has only stepped aside, and for a while no thread of this process lingers.
+// Waking a thread takes microseconds, and tens of them on an idle processor. A thread that has just
+// had work, or has just sent a request, most likely gets its next work sooner. Between two polls it
+// offers the processor to other threads (sched_yield(2)). If it gets the processor back late,
+// processors are scarce. The scheduler then runs a woken thread sooner than one that has yielded,
+// so for a while no thread of this process lingers.
 //
-// Each is for one thread at a time.
+// Each Linger is for one thread at a time.
 #pragma once
 
 #include <sched.h>
@@ -22,10 +22,10 @@ class Linger {
 
   explicit Linger(std::chrono::nanoseconds patience) : patience_(patience) {}
 
-  // There was something, or is about to be.
+  // There was work, or there will be soon.
   void begin(Clock::time_point now = Clock::now()) { since_ = now; }
 
-  // There was nothing. False: it is time to sleep.
+  // There was no work. False: it is time to sleep.
   [[nodiscard]] bool again() {
     const Clock::time_point now = Clock::now();
     if (now - since_ >= patience_ || now < scarce_until_.load(std::memory_order_relaxed))

@@ -1,4 +1,4 @@
-// Memory mapped from a file, with one owner, and the sealed memory files that we share.
+// Memory mapped from a file, with one owner; and sealed memory files for sharing.
 #pragma once
 
 #include <sys/mman.h>
@@ -31,13 +31,13 @@ class Mapping {
   ~Mapping() { reset(); }
 
   // Maps `size` bytes of `fd` from `offset`, MAP_SHARED. `prot` as in mmap(2). The mapping is
-  // left out of core dumps and of forked children.
+  // excluded from core dumps and forked children.
   [[nodiscard]] static Result<Mapping> shared(const Fd& fd, size_t size, uint64_t offset, int prot);
 
   [[nodiscard]] bool valid() const { return address_ != nullptr; }
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] uint8_t* bytes() const { return static_cast<uint8_t*>(address_); }
-  // The object at `offset`. The caller knows that offset + sizeof(T) is inside.
+  // The object at `offset`. The caller must ensure that offset + sizeof(T) is within the mapping.
   template <class T>
   [[nodiscard]] T* at(uint64_t offset) const {
     return reinterpret_cast<T*>(bytes() + offset);
@@ -54,8 +54,8 @@ class Mapping {
 };
 
 // A sparse memory file of `size` bytes, mode 0600, sealed against shrinking, growing and further
-// seals, so that no holder can make a mapping of it fault (memfd_create(2), F_ADD_SEALS).
-// `name` shows in /proc/PID/maps.
+// seals, so that no holder can cause a mapping of it to fault (memfd_create(2), F_ADD_SEALS).
+// `name` appears in /proc/PID/maps.
 [[nodiscard]] Result<Fd> make_memfd(const char* name, uint64_t size);
 
 }  // namespace vrdma::base

@@ -9,7 +9,7 @@
 namespace vrdma::base {
 
 namespace {
-constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE, which older headers lack
+constexpr int kNetnsCookie = 71;  // SO_NETNS_COOKIE; older headers lack it
 }  // namespace
 
 Result<uint64_t> netns_cookie(int socket) {
@@ -18,14 +18,14 @@ Result<uint64_t> netns_cookie(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, kNetnsCookie, &cookie, &size) == 0) return cookie;
   if (errno == ENOPROTOOPT)
     return fail(ENOPROTOOPT,
-                "the kernel cannot identify network namespaces: it has no SO_NETNS_COOKIE "
-                "(Linux 5.14 has)");
-  return fail_errno("ask for the netns of a socket");
+                "the kernel cannot identify network namespaces: it lacks SO_NETNS_COOKIE "
+                "(since Linux 5.14)");
+  return fail_errno("get the netns of a socket");
 }
 
 Result<uint64_t> own_netns_cookie() {
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return fail_errno("make a socket");
+  if (!socket.valid()) return fail_errno("create a socket");
   return netns_cookie(socket.get());
 }
 

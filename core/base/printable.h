@@ -1,4 +1,4 @@
-// Text that a stranger chose, fit for a line of a log, for a terminal and for a message.
+// Makes untrusted text safe for a log line, a terminal or a message.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace vrdma::base {
 
-// `text` with each byte that is no printable ASCII written as \xNN. Backslashes stay as they are:
-// names of control groups have them, and it is for people, not for getting the bytes back.
+// `text` with each byte that is not printable ASCII written as \xNN. Backslashes are unchanged:
+// names of control groups contain them, and the text is for people, not for decoding.
 [[nodiscard]] inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string result;

@@ -1,5 +1,5 @@
-// Random numbers that nobody can predict from others: each comes from getrandom(2), which fills a
-// buffer of the calling thread. Cheap enough for every object that gets a number.
+// Unpredictable random numbers from getrandom(2), which fills a buffer of the calling thread. Cheap
+// enough for every object that gets a number.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace vrdma::base {
 
 [[nodiscard]] uint32_t random32();
 [[nodiscard]] uint64_t random64();
-// One of 0 .. bound - 1, each as likely as any other. `bound` is not 0.
+// A number in 0 .. bound - 1, uniformly distributed. `bound` must not be 0.
 [[nodiscard]] uint32_t random_below(uint32_t bound);
 
 }  // namespace vrdma::base

@@ -17,7 +17,7 @@ bool handlers_restart() {
     if (std::find(kOwn.begin(), kOwn.end(), number) != kOwn.end()) continue;
     if (::sigismember(&blocked, number) == 1) continue;
     struct sigaction action {};
-    if (::sigaction(number, nullptr, &action) != 0) continue;  // libc's own, which restart
+    if (::sigaction(number, nullptr, &action) != 0) continue;  // reserved by libc; these restart
     const bool handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
     restart = !handled || (action.sa_flags & SA_RESTART) != 0;
   }

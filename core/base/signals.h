@@ -1,14 +1,14 @@
-// Signals that come while a call waits.
+// Signals that interrupt a wait.
 #pragma once
 
 namespace vrdma::base {
 
-// Whether a call that waited in poll(2), which gave EINTR, is to wait again: where we wait for more
-// than one thing, in the place of a read(2) or recv(2) that the kernel restarts under handlers with
-// SA_RESTART (signal(7)). It never restarts poll(2), nor tells which signal it was. So: true if
-// every handler that can have run in this thread has SA_RESTART. Those that are blocked here do not
-// count, nor do those of what a thread does to itself, such as SIGSEGV. A handler that has taken
-// itself away (SA_RESETHAND) is not seen. errno stays. Any thread.
+// Whether to repeat a poll(2) that failed with EINTR. Where a read(2) or recv(2) would wait for one
+// thing, the kernel restarts it after handlers with SA_RESTART (signal(7)). It never restarts
+// poll(2), nor reports which signal interrupted it. So: true if every handler that may have run in
+// this thread has SA_RESTART. Ignores signals that are blocked here and those that a thread raises
+// itself, such as SIGSEGV. Misses a handler that was reset (SA_RESETHAND). Preserves errno. Any
+// thread.
 [[nodiscard]] bool handlers_restart();
 
 }  // namespace vrdma::base

@@ -11,10 +11,10 @@ namespace {
 
 constexpr char kUnknown = 0;
 
-// Does this glibc keep `multiple_threads` where in_control_block() looks?
+// Whether this glibc keeps `multiple_threads` where in_control_block() reads it.
 bool has_control_block() {
 #if defined(__x86_64__)
-  // "2.31"; all that come after 2.31 have the variable.
+  // "2.31"; all versions after 2.31 have the variable.
   char* end = nullptr;
   const char* version = ::gnu_get_libc_version();
   if (std::strtol(version, &end, 10) != 2 || *end != '.') return false;
@@ -33,7 +33,7 @@ constinit const char* flag = &kUnknown;
 
 }  // namespace single_thread
 
-// Before constructors of C++ objects: some of them take locks.
+// Runs before the constructors of C++ objects, because some of them take locks.
 __attribute__((constructor(101))) static void find_flag() {
   if (const void* found = ::dlsym(RTLD_DEFAULT, "__libc_single_threaded"); found != nullptr)
     single_thread::flag = static_cast<const char*>(found);

@@ -1,9 +1,9 @@
-// A lock for short sections that are entered millions of times a second.
+// A lock for short sections that are entered millions of times per second.
 //
-// Its holder gives it back by a plain store, and takes it by one as long as the process has a
-// single thread: a locked instruction, of which a mutex needs two, first waits until the stores
-// before it have reached the other processor's cache. Whoever has to wait spins, then yields, then
-// sleeps for moments. Fits std::lock_guard and std::scoped_lock.
+// Unlocking is a plain store, and so is locking while the process has a single thread. A mutex
+// needs two locked instructions, each of which first waits until all earlier stores are visible to
+// other processors. A thread that waits spins, then yields, then sleeps for moments. Works with
+// std::lock_guard and std::scoped_lock.
 #pragma once
 
 #include <sched.h>

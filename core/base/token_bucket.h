@@ -1,7 +1,7 @@
-// So many a second, and so many at once.
+// A rate limit with bursts.
 //
-// Whoever must not exceed a rate at all takes what it needs before it acts, or does not act;
-// whoever learns afterwards how much it was spends that, if need be on credit, and then waits.
+// A user that must never exceed the rate calls take() first and acts only on success. A user that
+// learns the amount afterwards calls spend(), which may go into debt, and then waits.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ namespace vrdma::base {
 
 class TokenBucket {
  public:
-  // `rate` in tokens a second, 0 = without limit. It begins full.
+  // `rate` in tokens per second, 0: unlimited. The bucket starts full.
   void set(uint64_t rate, uint64_t burst) {
     rate_ = static_cast<double>(rate);
     level_ = depth_ = static_cast<double>(std::max<uint64_t>(burst, 1));
   }
-  // What it holds or owes stays, as far as it fits.
+  // Keeps the level or the debt, as far as it fits.
   void change(TimePoint now, uint64_t rate, uint64_t burst) {
     if (rate_ == 0) return set(rate, burst);
     fill(now);
@@ -28,7 +28,7 @@ class TokenBucket {
     level_ = std::min(level_, depth_);
   }
 
-  // False, and nothing taken, if there are fewer.
+  // False if there are fewer tokens; then takes none.
   [[nodiscard]] bool take(TimePoint now, uint64_t amount = 1) {
     if (rate_ == 0) return true;
     fill(now);
@@ -42,8 +42,8 @@ class TokenBucket {
     fill(now);
     level_ -= static_cast<double>(amount);
   }
-  // Until something may be spent again; zero: now. An empty bucket is let fill for half a
-  // millisecond, so that nobody is woken for each single token.
+  // Time until tokens may be spent again; zero: now. An empty bucket fills for at least half a
+  // millisecond, so that a user is not woken for each single token.
   [[nodiscard]] Duration wait(TimePoint now) {
     if (rate_ == 0) return Duration(0);
     fill(now);
@@ -52,7 +52,7 @@ class TokenBucket {
     return Duration(static_cast<int64_t>(std::min((wanted - level_) / rate_, kLongest) * 1e9) + 1);
   }
 
-  // Tokens that were taken and are not back yet.
+  // Tokens that were taken and are not replenished yet.
   [[nodiscard]] uint64_t used(TimePoint now) {
     if (rate_ == 0) return 0;
     fill(now);
@@ -71,7 +71,7 @@ class TokenBucket {
 
   double rate_ = 0;
   double depth_ = 0;
-  double level_ = 0;  // below zero: owed
+  double level_ = 0;  // negative: debt
   TimePoint last_{};
 };
 

@@ -1,6 +1,6 @@
-// What ThreadSanitizer must not believe: gRPC and abseil are not built with it, so it does not see
-// their locks and takes what they guard for races. Compiled into programs of the tsan preset only;
-// our own code stays watched. Weak, because a compilation of several files may bring it twice.
+// False positives of ThreadSanitizer: gRPC and abseil are not built with it, so it misses their
+// locks and reports what these guard. Compiled only into programs of the tsan preset; our own code
+// is still checked. Weak, because a unity build may include it twice.
 extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
   return "called_from_lib:libgrpc_unsecure.so\n"
          "called_from_lib:libgrpc++_unsecure.so\n"
@@ -13,11 +13,11 @@ extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
          "race:libabsl\n"
          "race:libupb\n"
          "race:grpc::\n"
-         // A descriptor that gRPC closed out of sight, and whose number was used again; or that was
-         // made by what the sanitizer does not know to make any: memfd_create, pidfd_open, ioctl.
-         // Or that is another one: the sanitizer believes that a process has one table, but threads
-         // that reach memory have their own (core/rdma/reach_threads.h).
-         // One of the two in such a race is what makes or closes descriptors.
+         // A descriptor number that was reused after gRPC closed the descriptor unseen, or that was
+         // created by a call unknown to the sanitizer: memfd_create, pidfd_open, ioctl. Or equal
+         // numbers in different tables: the sanitizer assumes one table per process, but threads
+         // that reach memory have their own (core/rdma/reach_threads.h). One side of such a race is
+         // the call that creates or closes descriptors.
          "race:closedir\n"
          "race:close$\n"
          "race:accept4$\n"

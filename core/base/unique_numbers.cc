@@ -8,7 +8,7 @@ namespace vrdma::base {
 
 namespace {
 
-// The finalizer of SplitMix64: each bit of the input changes half of the output's.
+// The finalizer of SplitMix64: each input bit changes half of the output bits on average.
 uint64_t mix(uint64_t value) {
   value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
   value = (value ^ value >> 27) * 0x94d049bb133111eb;

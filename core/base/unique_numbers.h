@@ -1,9 +1,8 @@
-// Numbers that nobody can predict and that come again only after all others did.
+// Unpredictable numbers that repeat only after all others were used.
 //
-// A Feistel network with a secret key permutes a counter. Drawn at random instead, numbers would
-// repeat early (half of the time within 4,823 draws of 24 bits), and what a peer still remembers of
-// a number's last owner would meet the next one: a connection request of a queue pair in TIMEWAIT
-// is refused as stale (IBTA 12.9.8.3.1).
+// A Feistel network with a secret key permutes a counter. Random draws would repeat early (half of
+// the time within 4,823 draws of 24 bits), and a peer's state for a number's last owner would meet
+// the next: a connection request of a queue pair in TIMEWAIT is stale (IBTA 12.9.8.3.1).
 #pragma once
 
 #include <array>
@@ -14,7 +13,8 @@ namespace vrdma::base {
 
 class UniqueNumbers {
  public:
-  // Numbers of `bits` bits, which is even and at most 32. Key and start come from getrandom(2).
+  // Numbers of `bits` bits, which must be even and at most 32. Key and start come from
+  // getrandom(2).
   explicit UniqueNumbers(unsigned bits);
   [[nodiscard]] uint32_t next();
 
