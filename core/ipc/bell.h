@@ -1,5 +1,6 @@
-// Telling of a completion: the CQ's owner when it polls, and its completion channel. Used by
-// whoever publishes a completion: the program itself, a peer on a direct link, a worker.
+// Notifies the owner of a CQ of completions: through the CQ's marks, which it polls, and through
+// its completion channel. Used by any publisher: the program itself, a peer on a direct link, a
+// worker.
 #pragma once
 
 #include <bit>
@@ -10,14 +11,14 @@
 
 namespace vrdma::ipc {
 
-// Eight marks at a time, of which the first stands at a multiple of eight.
+// Loads eight marks at once. `marks` must be aligned to eight bytes.
 [[nodiscard]] inline uint64_t eight_of(const uint8_t* marks) {
   using Eight [[gnu::may_alias]] = uint64_t;
   return __atomic_load_n(static_cast<const Eight*>(__builtin_assume_aligned(marks, sizeof(Eight))),
                          __ATOMIC_ACQUIRE);
 }
 
-// To be called after the publication: queue pair `qpn` has something in the CQ.
+// Call after publishing a completion: marks queue pair `qpn` in the CQ's bell.
 inline void announce(CqBell& bell, uint32_t qpn) {
   if (bell.many.load(std::memory_order_relaxed) == 0) return;
   const uint32_t place = qpn % kNews;
@@ -26,11 +27,10 @@ inline void announce(CqBell& bell, uint32_t qpn) {
 }
 
 // The owner's side: clears the marks of a group and calls found(place) for each that was set,
-// beginning at the one numbered `first`, modulo their number, so that all get their turn. A
-// producer stores from the entry to the group, the owner clears from the group to the mark, with a
-// fence before each next look: so he sees the entry, or a mark stands that was set after he cleared
-// it. Marks are bytes and are stored, not exchanged: none of a neighbour's is lost, and nobody
-// waits for the other's cache line.
+// starting at place `first` modulo kNewsGroup, for fairness. A producer stores entry, mark, group;
+// the owner clears group, then mark, with a fence before each further load. So either the owner
+// sees the entry, or a mark remains that was set after it was cleared. Marks are bytes and stored,
+// not exchanged: adjacent marks are not lost, and neither side waits for the other's cache line.
 template <class Found>
 void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
   __atomic_store_n(&bell.groups[group], uint8_t{0}, __ATOMIC_RELAXED);
@@ -52,22 +52,22 @@ void take_news(CqBell& bell, uint32_t group, uint32_t first, Found found) {
           (first + static_cast<uint32_t>(std::countr_zero(marked))) % kNewsGroup);
 }
 
-// Whether take_news() of some group would find something.
+// Whether any group has marks for take_news().
 [[nodiscard]] inline bool has_news(const CqBell& bell) {
   uint64_t some = 0;
   for (uint32_t i = 0; i < kNewsGroups; i += 8) some |= eight_of(&bell.groups[i]);
   return some != 0;
 }
 
-// Tells its channel, at `write_end`, of the CQ's `slot`.
+// Writes the CQ's `slot` to its channel, at `write_end`.
 inline void tell_anyway(int write_end, uint32_t slot) {
   const ChannelMessage message{slot, 0};
-  // There is room for one message of each CQ. Who fills it otherwise will find the completion.
+  // The channel has room for one message of each CQ. If it is full, the owner will find the
+  // completion.
   (void)put_event(write_end, &message, sizeof message);
 }
 
-// To be called after the publication. If the owner of the CQ asked to be told (of a solicited
-// completion only, perhaps), takes the request and tells it.
+// Call after publishing: if the CQ is armed for this completion, disarms it and tells its channel.
 inline void tell(CqBell& bell, int write_end, uint32_t slot, bool solicited) {
   // Pairs with the fence of ibv_req_notify_cq: either it sees the completion, or we see the arm.
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,21 +1,21 @@
-// The connection protocol: what librdmacm asks of the daemon, as the kernel's rdma_ucm has it.
+// The connection protocol: requests of librdmacm to the daemon, modelled on the kernel's rdma_ucm.
 //
 // R/netns/<cookie>/rdma_cm is a SOCK_SEQPACKET socket that serves all vdevices of the namespace.
-// One CmRequest, one CmReply, strictly in turn, but for what wants none; all integers are the
-// host's. The ids that a connection made die with it, if the daemon lives. kCreateChannel brings a
-// file descriptor beside its reply: a SOCK_SEQPACKET socket from which each read(2) takes one
-// CmEventMessage, and which is the channel->fd that programs poll. The client is not trusted: every
-// field is checked by the daemon.
+// Each CmRequest is answered by one CmReply before the next is sent, unless it is `quiet`. All
+// integers are in host order. A connection's ids are destroyed with it, if the daemon lives. The
+// reply to kCreateChannel carries a file descriptor: a SOCK_SEQPACKET socket from which each
+// read(2) takes one CmEventMessage, the channel->fd that programs poll. The client is not trusted:
+// the daemon checks every field.
 //
 // CmReply.error is 0 or the errno of the call: EPERM if the first request, or kResume, comes from
 // another process than the one that connected, or if that has changed since; EACCES if it gained
 // ids or capabilities by exec.
 //
-// A session outlives the daemon. Another one has it as it was after the last request and event that
-// took effect; the program says kResume on a new connection and is told which request that was:
-// later ones are to be said again, and that one too if its answer did not come. Channels get new
-// sockets then (kCreateChannel), in which the first event may be the last that came from the old
-// one: it has the same sequence.
+// A session outlives the daemon. The next daemon restores its state after the last request and
+// event that took effect. The program sends kResume on a new connection and learns which request
+// that was. It repeats later requests, and that one too if it has no reply. Channels then get new
+// sockets (kCreateChannel), whose first event may be the last one of the old socket: it has the
+// same sequence.
 #pragma once
 
 #include <cstddef>
@@ -28,43 +28,43 @@ namespace vrdma::ipc {
 constexpr uint32_t kCmMagic = 0x76726d63;     // "vrmc"
 constexpr uint32_t kCmVersion = 5;            // messages grow by the rule of core/ipc/messages.h
 constexpr uint32_t kCmOldestVersion = 5;      // that the daemon serves; older ones have no size
-constexpr const char* kCmSocket = "rdma_cm";  // beside the session sockets
-constexpr uint32_t kCmDevices = 16;           // named in one reply
+constexpr const char* kCmSocket = "rdma_cm";  // next to the session sockets
+constexpr uint32_t kCmDevices = 16;           // in one reply
 
 enum class CmCall : uint32_t {
-  kCreateChannel = 1,  // -> handle, and an fd; gone when that is closed; guids: the secret;
-                       // grace_ms. handle: one of a dead daemon's, that gets another fd
-  kCreateId,           // nothing but what every first request about an id does
+  kCreateChannel = 1,  // -> handle, and an fd that keeps the channel open; guids: the secret;
+                       // grace_ms. handle: a channel of the previous daemon, which gets a new fd
+  kCreateId,           // does only what every first request about an id does
   kDestroyId,          // handle
-  kMigrateId,          // handle, channel: what is not told yet is told there
-  kBind,               // handle, local -> what
-  kResolveAddr,        // handle, local (if has_local), remote -> what
-  kResolveRoute,       // handle -> what
-  kListen,             // handle, value: backlog -> what
+  kMigrateId,          // handle, channel: pending events go there
+  kBind,               // handle, local -> where
+  kResolveAddr,        // handle, local (if has_local), remote -> where
+  kResolveRoute,       // handle -> where
+  kListen,             // handle, value: backlog -> where
   kConnect,            // handle, param
   kAccept,             // handle, param
   kConfirm,            // handle: the RTU, after CONNECT_RESPONSE
   kReject,             // handle, value: reason, param: private data
   kDisconnect,         // handle
-  kEstablish,          // handle: data came before the RTU
+  kEstablish,          // handle: data arrived before the RTU
   kQpAttributes,       // handle, value: ibv_qp_state -> mask, attributes
   kSetOption,          // handle, value: CmOption, setting
   kDevices,            // -> count, guids
-  kNudge,              // channel: an event of type kCmNudge there
-  kTakeId,             // handle in another session, param.data: its secret, channel -> handle, what
-  kJoin,               // handle, remote: a group, value: a token; told by MULTICAST_JOIN
-  kResume,             // param.data: the secret -> count: sequence of the last request that is
-                       // done; grace_ms. ESTALE: nobody has that session
-  kDestroyChannel,     // handle; for one whose fd was a dead daemon's
+  kNudge,              // channel: sends an event of type kCmNudge to it
+  kTakeId,          // handle in another session, param.data: its secret, channel -> handle, where
+  kJoin,            // handle, remote: a group, value: a token; answered by MULTICAST_JOIN
+  kResume,          // param.data: the secret -> count: sequence of the last request that took
+                    // effect; grace_ms. ESTALE: no such session
+  kDestroyChannel,  // handle; for a channel whose fd was the previous daemon's
 };
 
-// The program numbers its ids, with this bit; what the daemon numbers (channels, connection
-// requests) has it not. An id is made by the first request about it, which has channel, space and
-// qp_type too; reply.handle says that it was.
+// The program numbers its ids, with this bit set; the daemon numbers channels and connection
+// requests without it. The first request about an id creates it; that request also has channel,
+// space and qp_type, and reply.handle confirms the creation.
 constexpr uint32_t kCmOwnHandle = 1u << 31;
 
-// Of a session, in the first of the guids: who knows it may take ids from it, as a child does that
-// has inherited them.
+// A session's secret, in the first guids. A process that knows it may take ids from the session, as
+// a child does that inherited them.
 constexpr uint32_t kCmSecret = 16;  // bytes
 
 enum class CmOption : uint32_t { kTos, kReuseAddress, kFamilyOnly, kAckTimeout, kMinRnrTimer };
@@ -93,9 +93,9 @@ struct CmParam {
 };
 static_assert(sizeof(CmParam) == 240);
 
-// Where an id stands.
+// The addresses and path of an id.
 struct CmWhere {
-  uint64_t node_guid;  // of its vdevice, big-endian; 0: none yet
+  uint64_t node_guid;  // of its vdevice, big-endian; 0: not bound yet
   CmAddress local, remote;
   uint8_t sgid_index;
   uint8_t hop_limit;
@@ -118,16 +118,15 @@ struct CmRequest {
   uint32_t qp_type = 0;  // verbs::QpType
   uint32_t has_local = 0;
   uint32_t quiet = 0;  // 1: no reply
-  uint32_t space = 0;  // a port space: of an id that is to be made
+  uint32_t space = 0;  // port space of an id that this request creates
   CmAddress local{}, remote{};
   CmParam param{};
 };
 static_assert(sizeof(CmRequest) == 332);
 
-// With what to modify a queue pair to INIT, RTR and RTS: the attributes of all, and which are
-// whose.
+// Attributes to modify a queue pair to INIT, RTR and RTS: those of all three, and the mask of each.
 struct CmAttributes {
-  uint32_t masks[3];  // of INIT, RTR, RTS; 0: unknown
+  uint32_t masks[3];  // for INIT, RTR, RTS; 0: unknown
   uint32_t reserved;
   verbs::QpAttributes attributes;
 };
@@ -141,7 +140,7 @@ struct CmReply {
   uint32_t handle = 0;
   uint32_t mask = 0;
   uint32_t count = 0;
-  uint32_t grace_ms = 0;  // how long it is worth waiting for another daemon; 0: not at all
+  uint32_t grace_ms = 0;  // how long to wait for the next daemon; 0: not at all
   uint32_t reserved = 0;
   CmWhere where{};
   verbs::QpAttributes attributes{};
@@ -149,20 +148,20 @@ struct CmReply {
 };
 constexpr size_t kCmUnsizedReplyLength = sizeof(CmReply) - 8;  // of version 4 and older
 
-constexpr uint32_t kCmNudge = ~0u;  // the type of an event of nobody
+constexpr uint32_t kCmNudge = ~0u;  // an event type that is not tied to an id
 
 struct CmEventMessage {
   uint32_t type = 0;  // rdma_cm_event_type
   int32_t status = 0;
-  uint32_t handle = 0;    // of the id
-  uint32_t request = 0;   // CONNECT_REQUEST: of the id that it brings
-  uint32_t token = 0;     // MULTICAST_JOIN: that of kJoin
-  uint32_t sequence = 0;  // of the session's events
+  uint32_t handle = 0;    // the id's
+  uint32_t request = 0;   // CONNECT_REQUEST: handle of the new id
+  uint32_t token = 0;     // MULTICAST_JOIN: the token of kJoin
+  uint32_t sequence = 0;  // counts the session's events
   uint32_t size = sizeof(CmEventMessage);
   uint32_t reserved = 0;
-  CmWhere where{};  // of that, or of the id; MULTICAST_JOIN: remote is the group
+  CmWhere where{};  // of `request`, else of the id; MULTICAST_JOIN: remote is the group
   CmParam param{};
-  CmAttributes attributes{};  // CONNECT_REQUEST: of the id that it brings; CONNECT_RESPONSE
+  CmAttributes attributes{};  // CONNECT_REQUEST: of the new id; CONNECT_RESPONSE
 };
 
 }  // namespace vrdma::ipc

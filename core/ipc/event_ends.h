@@ -1,8 +1,8 @@
-// What carries events to a program: the daemon, and perhaps others, write at one end, and the
-// program reads at the other.
+// Two ends: the daemon, and perhaps peers, write events; the program reads them.
 //
-// A pair of sockets, not a pipe: who reads a pipe into a page that never comes holds its lock, and
-// all writers wait for that, whatever O_NONBLOCK says. The queue of a socket is locked for moments.
+// A socket pair, not a pipe: a reader whose page fault is never resolved would hold the pipe's
+// lock, and all writers would wait for it, regardless of O_NONBLOCK. A socket's queue is locked
+// only briefly.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,10 +16,10 @@ namespace vrdma::ipc {
 struct EventEnds {
   base::Fd read, write;
 };
-// With room for `messages` small ones, as far as the kernel lets this process have it.
+// With room for `messages` small messages, as far as the kernel permits this process.
 [[nodiscard]] base::Result<EventEnds> make_event_ends(unsigned messages);
 
-// Any thread; does not wait. False: there is no room, or nobody reads any more.
+// Any thread; does not block. False: there is no room, or the reading end is closed.
 inline bool put_event(int write_end, const void* message, size_t size) {
   return ::send(write_end, message, size, MSG_DONTWAIT | MSG_NOSIGNAL) ==
          static_cast<ssize_t>(size);

@@ -1,38 +1,36 @@
-// The session protocol: what a client of one vdevice asks of the daemon.
+// The session protocol: requests of a client of one vdevice to the daemon.
 //
-// A SOCK_SEQPACKET socket; one Request, one Reply, strictly in turn, but for a Request whose
-// sequence is 0, which has no Reply; file descriptors travel as SCM_RIGHTS beside the reply (beside
-// the request only with kHello and three others). All integers are the host's, for both ends are on
-// one host. Events go the other way, as EventMessage, through the
-// session's own ends (core/ipc/event_ends.h).
+// A SOCK_SEQPACKET socket. Each Request is answered by one Reply before the next is sent, except a
+// Request with sequence 0, which has no Reply. File descriptors travel as SCM_RIGHTS with the reply
+// (with the request only for kHello and three others). All integers are in host order, because both
+// ends are on one host. Events travel as EventMessage through the session's event ends
+// (core/ipc/event_ends.h).
 //
-// The client is not trusted: every field of a Request is checked by the daemon. The daemon is
-// trusted by the client. Reply.error is 0 or the errno that the verb returns.
+// The client is not trusted: the daemon checks every field of a Request. The client trusts the
+// daemon. Reply.error is 0 or the errno that the verb returns.
 //
-// This header is the only place with a version. kVersion changes when anything in core/ipc does. A
-// daemon serves clients of its own version and of the one before, from 4 on, which run on across an
+// kVersion, in this header, is the version of all of core/ipc and changes with it. A daemon serves
+// clients of its own version and of the previous one, from 4 on, which keep running across an
 // upgrade. The rule that makes this possible:
-//   - Each message says its size, which is the length of the packet. Fields keep their place; new
-//     ones are appended, to the message or to the struct of a call, and 0 in them means what the
-//     version before meant.
-//   - A receiver takes a message of a version that it serves if it is shorter than its own (the
-//   rest
-//     is zero) or longer with nothing but zeros beyond (core/ipc/socket.h). It refuses a request
-//     with anything but zeros behind the struct of its call: E2BIG.
-//   - A daemon fills a new field of a reply only for clients of the version that has it.
-// Messages of version 3 and older have no size; they are answered EPROTONOSUPPORT in a reply of the
-// length that they had.
+//   - Each message contains its size, which is the length of the packet. Fields keep their place;
+//     new ones are appended, to the message or to the struct of a call. 0 in a new field means what
+//     the previous version meant.
+//   - A receiver accepts a message of a version that it serves if it is shorter than its own (the
+//     rest is zero) or longer with only zeros beyond (core/ipc/socket.h). It refuses a request with
+//     anything but zeros after the struct of its call: E2BIG.
+//   - A daemon fills a new field of a reply only for clients of a version that has it.
+// Messages of version 3 and older have no size; the answer is EPROTONOSUPPORT in their length.
 //
-// A session begins with kHello: the client announces an address and the daemon answers a challenge.
-// The client stores the challenge there and says kProve; the daemon reads it back from the memory
-// of the process that connected. The kernel says with both messages who sent them
-// (SCM_CREDENTIALS): it must be that process. EPERM: it is not, or the challenge is not there;
-// three of these end the connection. EACCES: the process may touch more than its user may
+// A session starts with kHello: the client announces an address, and the daemon answers with a
+// challenge. The client stores the challenge there and sends kProve; the daemon reads it back from
+// the memory of the process that connected. The kernel reports the sender of both messages
+// (SCM_CREDENTIALS), which must be that process. EPERM: it is not, or the challenge is not there;
+// three of these end the connection. EACCES: the process has more rights than its user
 // (set-user-id, file capabilities).
 //
-// When the daemon dies, a new one takes the session over, and the client connects again and says
-// kResume. A request whose answer it did not get it sends again, with the same sequence: what was
-// done is not done again, and answered as it was.
+// When the daemon dies, the next one takes the session over; the client connects again and sends
+// kResume. It repeats a request without a reply, with the same sequence. The daemon does not
+// execute a completed request again but repeats its answer.
 #pragma once
 
 #include <cstddef>
@@ -46,13 +44,13 @@ constexpr uint32_t kMagic = 0x76726d61;  // "vrma"
 constexpr uint32_t kVersion = 4;
 constexpr uint32_t kOldestVersion = 4;       // that a daemon still serves
 constexpr uint32_t kNoObject = 0;            // handles start at 1
-constexpr size_t kMaxFds = 8;                // beside one message
+constexpr size_t kMaxFds = 8;                // in one message
 constexpr size_t kUnsizedReplyLength = 256;  // of version 3 and older
-// Set in the handles of XRC target queue pairs, which are counted apart.
+// Set in the handles of XRC target queue pairs, which are numbered separately.
 constexpr uint32_t kTargetHandle = 1u << 31;
 
 enum class Call : uint32_t {
-  kProbe = 1,  // which vdevice it is; leaves no session behind
+  kProbe = 1,  // which vdevice it is; creates no session
   kHello,
   kGoodbye,
   kQueryDevice,
@@ -90,30 +88,30 @@ enum class Call : uint32_t {
   kOpenQp,
   kCreateFlow,
   kDestroyFlow,
-  kResume,  // of a session that the daemon has taken over
-  kProve,   // the challenge that kHello was answered stands at the address that kHello announced
-  kHold,    // stop the caller's other threads, while memory is put in place: see HoldWords
+  kResume,  // resumes a session that the daemon has taken over
+  kProve,   // the challenge of kHello is stored at the address that kHello announced
+  kHold,    // stops the caller's other threads while memory is put in place: see HoldWords
 };
 constexpr auto kLastCall = Call::kHold;
 
-// Why registered memory is reached and not in place. What a program says of it is only counted.
+// Why registered memory is reached and not in place. The program's statement is only counted.
 enum class Reached : uint32_t {
-  kNot = 0,   // it is in place; or nothing was said
-  kMemory,    // of a file, shared, of large pages, or the stack of the thread that registers it
-  kOnDemand,  // registered so
-  kTraced,    // its threads cannot be stopped, for somebody else traces one
-  kBusyCall,  // one is in a call that would return before its work is done
-  kVfork,     // one waits for a child that runs in its memory
-  kIoUring,   // the kernel has threads of its own in the process
+  kNot = 0,   // it is in place; or no statement
+  kMemory,    // of a file, shared, of large pages, or the stack of the registering thread
+  kOnDemand,  // registered on demand
+  kTraced,    // its threads cannot be stopped, because another process traces one
+  kBusyCall,  // a thread is in a call that would return before its work is done
+  kVfork,     // a thread waits for a child that runs in its memory
+  kIoUring,   // the kernel has io_uring threads in the process
   kStopped,   // the process is stopped by a signal
-  kDeadline,  // one did not stop in time
-  kRefused,   // too many stops, or nobody who could
-  kLost,      // the hold ended before its time
+  kDeadline,  // a thread did not stop in time
+  kRefused,   // too many stops, or no process that may stop it
+  kLost,      // the hold ended early
   kOther,
 };
 constexpr auto kLastReached = Reached::kOther;
 
-// Beside it, if the process has one already: its memory arena.
+// With it, if the process already has one: its memory arena.
 struct HelloRequest {
   uint64_t challenge_addr;  // where the caller will store the challenge, in its own memory
   uint32_t cheap_fence;     // 1: AsymmetricFence::register_process succeeded
@@ -122,16 +120,16 @@ struct HelloRequest {
 struct ChallengeReply {
   uint64_t challenge;
 };
-// The answer to kProve. Beside it: queue arena, bell file, memory arena, doorbell (eventfd), event
-// read end, /dev/userfaultfd where the vdevice may have it and the host does, and the events' write
-// end.
+// The answer to kProve. With it: queue arena, bell file, memory arena, doorbell (eventfd), event
+// read end, /dev/userfaultfd if the vdevice has the permission and the host the device, and event
+// write end.
 struct HelloReply {
   uint64_t node_guid;    // big-endian
-  uint32_t grace_ms;     // how long mediated work waits for a dead daemon
-  uint32_t cheap_fence;  // what AsymmetricFence::light is to be called with
+  uint32_t grace_ms;     // how long mediated work waits for the next daemon
+  uint32_t cheap_fence;  // the argument of AsymmetricFence::light
   uint32_t has_userfaultfd;
   uint32_t vendor_part_id;
-  uint32_t session;  // names it to a daemon that takes it over; 0: none can
+  uint32_t session;  // identifies it to a daemon that takes it over; 0: cannot be taken over
   uint32_t epoch;    // of this daemon
 };
 
@@ -143,7 +141,8 @@ struct ResumeReply {
   uint32_t grace_ms;
 };
 
-// Only to a connection from the vdevice's own network namespace: its socket's path has no name.
+// Sent only to connections from the vdevice's own network namespace, because the socket's path does
+// not contain the name.
 struct ProbeReply {
   uint64_t node_guid;  // big-endian
   char name[64];       // zero-filled; empty if the daemon is older
@@ -154,7 +153,7 @@ struct DeviceReply {
   uint64_t max_mr_size;
   uint32_t max_qp, max_qp_wr, max_sge, max_cq, max_cqe, max_mr, max_pd, max_ah, max_srq, max_srq_wr,
       max_mw, max_rd_atomic, max_mcast_grp, max_mcast_qp_attach;
-  uint32_t raw_packets;  // 1: the vdevice may have them
+  uint32_t raw_packets;  // 1: the vdevice has the permission
 };
 
 struct PortReply {
@@ -174,7 +173,7 @@ struct GidsReply {
   uint32_t total;
   uint32_t count;  // in this reply
   uint32_t ifindex;
-  uint32_t table;                   // length of the port's table; what is beyond `total` is empty
+  uint32_t table;                   // length of the port's table; entries beyond `total` are empty
   uint8_t gids[kGidsPerReply][16];  // all zero: an empty entry
 };
 
@@ -189,7 +188,7 @@ struct RegMrRequest {
   uint64_t addr, length, iova;
   uint32_t pd, access;
   uint32_t way;      // Way
-  uint32_t reached;  // Reached, of one whose way is kReached
+  uint32_t reached;  // Reached, if `way` is kReached
 };
 struct RegMrReply {
   uint32_t handle;
@@ -197,21 +196,22 @@ struct RegMrReply {
   uint64_t length;
 };
 
-// `thread` runs on: its number as the caller's own pid namespace has it.
+// `thread` keeps running: its number in the caller's own pid namespace.
 struct HoldRequest {
   uint32_t thread;
   uint32_t reserved;
 };
-// All others are stopped, by the hold that HoldWords name `serial`; or `reached` says why not.
+// All other threads are stopped, by the hold whose `serial` is in HoldWords; or `reached` says why
+// not.
 struct HoldReply {
   uint32_t serial;
   uint32_t reached;  // Reached
 };
 
-// Of the session whose queue arena came with kImportDevice; without that, of this one.
+// An MR of the session whose queue arena was sent with kImportDevice; without it, of this one.
 struct ImportMrRequest {
   uint32_t pd;      // this session's, imported
-  uint32_t handle;  // the other's
+  uint32_t handle;  // in the other session
 };
 
 struct ReregMrRequest {
@@ -229,7 +229,7 @@ struct AllocMwReply {
   uint32_t key;
 };
 
-// Beside it: the read end and the write end of its messages (core/ipc/event_ends.h).
+// With it: the read end and the write end of its messages (core/ipc/event_ends.h).
 struct CreateChannelReply {
   uint32_t handle;
 };
@@ -248,7 +248,7 @@ struct ResizeCqRequest {
   uint32_t cqe;
 };
 
-// Beside it, if has_file: the file that stands for the domain.
+// With it, if has_file: the file that identifies the domain.
 struct OpenXrcdRequest {
   uint32_t has_file;
   uint32_t oflags;  // O_CREAT, O_EXCL
@@ -276,15 +276,15 @@ struct QuerySrqReply {
   uint32_t max_wr, max_sge, limit;
 };
 
-// An XRC target has nothing but its domain. Its reply names no place in the arena. Beside one for
-// raw packets: a packet socket (packet(7)) of the vdevice's network namespace, which shows that the
-// caller may make one.
+// An XRC target has only its domain, and its reply contains no offsets. With a request for raw
+// packets: a packet socket (packet(7)) of the vdevice's network namespace, which proves that the
+// caller may create one.
 struct CreateQpRequest {
   uint32_t pd, send_cq, recv_cq, srq;  // srq or kNoObject
   uint32_t xrcd;
   uint32_t type;  // verbs::QpType
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
-  uint32_t init_mask;  // not 0: it is then moved to INIT with these of
+  uint32_t init_mask;  // if not 0: move it to INIT with these fields of
   verbs::QpAttributes init;
 };
 struct CreateQpReply {
@@ -295,7 +295,7 @@ struct CreateQpReply {
   uint64_t block, sq, results, rq, inbox;  // offsets in the queue arena
 };
 
-// Answered like kCreateQp.
+// The reply is that of kCreateQp.
 struct OpenQpRequest {
   uint32_t xrcd, qpn;
 };
@@ -304,28 +304,28 @@ constexpr uint32_t kKnownPeers = 8;
 struct ModifyQpRequest {
   uint32_t handle;
   uint32_t mask;       // verbs::QpAttrMask
-  uint32_t cur_state;  // what the program takes the state to be, with kQpCurState
-  uint32_t rts_mask;   // not 0, to RTR: and then to RTS, with these of the attributes
-  // With the change to RTR: `peer` of earlier replies, of which the program still has the arenas.
+  uint32_t cur_state;  // the program's view of the state, with kQpCurState
+  uint32_t rts_mask;   // if not 0, with RTR: then move to RTS with these attributes
+  // With RTR: `peer` values of earlier replies whose arenas the program still has.
   uint32_t known_peers[kKnownPeers];
   verbs::QpAttributes attributes;
 };
 
-// With the change to RTR, what a direct link needs, if there can be one. Beside it: unless the peer
-// is known, its queue arena (read-only), bell file and memory arena; with has_wake, a write end of
-// the channel of the peer's receive CQ.
+// With RTR: what a direct link needs, if one is possible. With it, unless the peer is known: its
+// queue arena (read-only), bell file and memory arena; with has_wake, a write end of the channel of
+// the peer's receive CQ.
 struct ModifyQpReply {
   uint32_t state;
-  uint32_t direct;  // 0: nothing below is meant
-  uint32_t peer;    // stands for the peer's session: equal numbers, equal arenas
+  uint32_t direct;  // 0: nothing below is valid
+  uint32_t peer;    // identifies the peer's session: equal numbers mean equal arenas
   uint32_t known;   // 1: the arenas are not sent again
   uint32_t has_wake;
-  uint32_t peer_recv_cq;  // slot of its CqBell, and what to write into its channel
+  uint32_t peer_recv_cq;  // slot of its CqBell, and the value to write to its channel
   uint32_t peer_pd;
   uint32_t peer_max_recv_sge;
   uint32_t peer_rq_depth;
-  uint32_t link;             // names the link in claims of the peer's SRQ
-  uint32_t peer_receive_pd;  // PD that its receives belong to
+  uint32_t link;             // identifies the link in claims of the peer's SRQ
+  uint32_t peer_receive_pd;  // PD of its receives
   uint32_t reserved;
   uint64_t peer_block, peer_rq;  // offsets in the peer's queue arena; peer_rq: 0 with an SRQ
   uint64_t peer_srq;             // SrqBlock in the peer's queue arena, or 0
@@ -345,7 +345,7 @@ struct McastRequest {
   uint8_t gid[16];
 };
 
-// Of a frame's first bytes: Ethernet, IPv6, the ports.
+// Of a frame's first bytes: Ethernet, IPv6, ports.
 constexpr size_t kFlowBytes = 64;
 struct FlowMatch {
   uint8_t value[kFlowBytes], mask[kFlowBytes];
@@ -359,7 +359,7 @@ struct Request {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
   Call call{};
-  uint32_t sequence = 0;  // comes back in the reply; 0: no reply
+  uint32_t sequence = 0;  // returned in the reply; 0: no reply
   uint32_t size = sizeof(Request);
   uint32_t reserved = 0;
   union {
@@ -421,7 +421,7 @@ struct Reply {
 };
 static_assert(sizeof(Reply) == 264);
 
-// What the daemon writes as an event of a session. It never grows.
+// An event of a session, written by the daemon. Its size never changes.
 struct EventMessage {
   uint32_t event;   // verbs::Event
   uint32_t object;  // handle of the QP or SRQ; port number; 0 for the device

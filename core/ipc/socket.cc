@@ -21,8 +21,8 @@ using base::Fd;
 using base::Result;
 
 namespace {
-// As many as the kernel lets one message have (SCM_MAX_FD), so that it never has to close any
-// itself, which could take as long as their sender likes.
+// The most that the kernel permits in one message (SCM_MAX_FD). With less room the kernel would
+// close the rest itself, which could take as long as the sender likes.
 constexpr size_t kMostFds = 253;
 union Control {
   char buffer[CMSG_SPACE(sizeof(int) * kMostFds) + CMSG_SPACE(sizeof(ucred))];
@@ -94,10 +94,10 @@ Received receive_any(int socket, void* data, size_t size, int flags, std::vector
 
 namespace {
 
-// The length of the message, of which no more than `size` bytes were stored.
+// Returns the length of the message; stores at most `size` bytes.
 Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>* fds,
                             Sender* sender, base::Linger* linger) {
-  const bool linger_wanted = linger != nullptr;  // a reply, whose descriptors may have no room
+  const bool linger_wanted = linger != nullptr;  // a reply; missing descriptors are accepted
   const size_t had = fds->size();
   Received received;
   for (;;) {
@@ -116,10 +116,10 @@ Result<size_t> receive_some(int socket, void* data, size_t size, std::vector<Fd>
   return static_cast<size_t>(received.length);
 }
 
-// Longer than any version of a message will be.
+// More than any version of a message will have.
 constexpr size_t kMostBytes = 1024;
 
-// What all messages that say their size have in common.
+// The common start of all messages with a size.
 struct Frame {
   uint32_t magic, version, word, another, size;
 };
@@ -141,7 +141,7 @@ Result<void> take(int socket, void* data, size_t size, Sized versions, std::vect
 Result<void> decode_sized(const uint8_t* bytes, size_t size_of_bytes, size_t length, void* data,
                           size_t size, Sized versions) {
   const auto bad = [] { return fail(EBADMSG, "a session message has the wrong size"); };
-  constexpr size_t kLeast = offsetof(Frame, size);  // of those without one
+  constexpr size_t kLeast = offsetof(Frame, size);  // of messages without a size
   if (length < kLeast || length > size_of_bytes) return bad();
   Frame frame{};
   std::memcpy(&frame, bytes, std::min(length, sizeof frame));
@@ -169,7 +169,7 @@ Result<void> receive_sized(int socket, void* data, size_t size, Sized versions,
 
 Result<void> receive_reply(int socket, void* data, size_t size, Sized versions,
                            std::vector<Fd>* fds) {
-  constexpr std::chrono::microseconds kPatience{50};  // some five times what the daemon takes
+  constexpr std::chrono::microseconds kPatience{50};  // about five times what the daemon takes
   base::Linger linger(kPatience);
   linger.begin();
   return take(socket, data, size, versions, fds, nullptr, &linger);
