@@ -15,11 +15,11 @@
 namespace vrdma::verbs {
 
 struct Gid {
-  std::array<uint8_t, 16> bytes{};  // as on the wire
+  std::array<uint8_t, 16> bytes{};  // in network byte order
 
   auto operator<=>(const Gid&) const = default;
 
-  // Of a group: ff00::/8, or ::ffff:224.0.0.0/100, as RoCE v2 has groups of IPv4.
+  // A group address: ff00::/8, or ::ffff:224.0.0.0/100, the IPv4 groups of RoCE v2.
   [[nodiscard]] bool is_multicast() const {
     return bytes[0] == 0xff || (is_ipv4_mapped() && (bytes[12] & 0xf0) == 0xe0);
   }
@@ -45,7 +45,7 @@ struct Gid {
 };
 static_assert(sizeof(Gid) == 16);
 
-// A GID table holds no more: all who name an entry do it with a byte (ibv_ah_attr's sgid_index).
+// The size of a GID table, because entries are named by a byte (sgid_index of ibv_ah_attr).
 inline constexpr size_t kMaxGids = 256;
 
 }  // namespace vrdma::verbs

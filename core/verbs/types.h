@@ -1,16 +1,16 @@
-// The words of verbs as plain types: states, opcodes, statuses, access rights.
+// The terms of verbs as plain types: states, opcodes, statuses, access rights.
 //
-// Values are those of <infiniband/verbs.h> (and so of the kernel's uverbs ABI), which client/verbs
-// asserts; names are those of the IBTA specification. Nothing here knows sockets or memory.
+// Values are those of <infiniband/verbs.h>, and so of the kernel's uverbs ABI; client/verbs asserts
+// this. Names are those of the IBTA specification. Independent of sockets and memory.
 #pragma once
 
 #include <cstdint>
 
 namespace vrdma::verbs {
 
-// IBTA 10.3.1; queue pair 1, the reliable and unreliable connected services, the datagram, whole
+// IBTA 10.3.1: queue pair 1, the reliable and unreliable connected services, datagrams, whole
 // Ethernet frames, and the two ends of the extended reliable connection (annex A14). Verbs have no
-// name for the first: it has the kernel's number (IB_QPT_GSI).
+// name for queue pair 1; its value is the kernel's (IB_QPT_GSI).
 enum class QpType : uint8_t {
   kGsi = 1,
   kRc = 2,
@@ -24,7 +24,7 @@ enum class QpType : uint8_t {
 constexpr bool is_connected(QpType type) {
   return type != QpType::kGsi && type != QpType::kUd && type != QpType::kRawPacket;
 }
-// Of the connected types, those that are acknowledged.
+// Connected types with acknowledgements.
 constexpr bool is_reliable(QpType type) { return is_connected(type) && type != QpType::kUc; }
 
 // IBTA 10.3.1, figure 124.
@@ -49,14 +49,14 @@ enum class Opcode : uint8_t {
   kLocalInvalidate = 7,
   kBindWindow = 8,
   kSendWithInvalidate = 9,
-  kAtomicWrite = 10,  // the one that verbs.h numbers otherwise
+  kAtomicWrite = 10,  // the only value that differs from verbs.h
 };
 constexpr uint8_t kOpcodeCount = 11;
 
 constexpr bool is_send(Opcode op) {
   return op == Opcode::kSend || op == Opcode::kSendWithImm || op == Opcode::kSendWithInvalidate;
 }
-// What changes keys of its own process and needs no peer.
+// Operations that change keys of their own process and need no peer.
 constexpr bool is_local(Opcode op) {
   return op == Opcode::kLocalInvalidate || op == Opcode::kBindWindow;
 }
@@ -173,7 +173,7 @@ struct AddressVector {
 };
 static_assert(sizeof(AddressVector) == 32);
 
-// What ModifyQp sets and QueryQp tells. Units as in ibv_modify_qp(3).
+// The attributes of ModifyQp and QueryQp. Units as in ibv_modify_qp(3).
 struct QpAttributes {
   uint32_t state;
   uint32_t path_mtu;  // ibv_mtu: 1 = 256 .. 5 = 4096
@@ -188,9 +188,9 @@ struct QpAttributes {
   uint8_t max_dest_rd_atomic;
   uint8_t min_rnr_timer;  // code of IBTA table 45
   uint8_t port_num;
-  uint8_t timeout;    // 4.096 us * 2^timeout; 0 = for ever
+  uint8_t timeout;    // 4.096 us * 2^timeout; 0 = infinite
   uint8_t retry_cnt;  // 0..7
-  uint8_t rnr_retry;  // 0..7, 7 = for ever
+  uint8_t rnr_retry;  // 0..7, 7 = infinite
   uint8_t sq_draining;
   uint8_t path_mig_state;
   uint8_t en_sqd_async_notify;
@@ -200,6 +200,6 @@ constexpr uint32_t kQpnMask = 0xffffff;
 constexpr uint32_t kPsnMask = 0xffffff;
 constexpr uint32_t kMulticastQpn = 0xffffff;
 constexpr uint64_t kMaxMessage = 1ull << 31;  // bytes, IBTA 9.7.6
-constexpr uint32_t kGrhBytes = 40;            // in front of a datagram in its receive buffer
+constexpr uint32_t kGrhBytes = 40;            // before a datagram in its receive buffer
 
 }  // namespace vrdma::verbs
