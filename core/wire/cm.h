@@ -1,12 +1,12 @@
-// The messages of the communication manager, as they stand in a MAD behind its header.
+// The messages of the communication manager, which follow the header of a MAD.
 //
-// A struct here is the format: plain members are whole fields, in the order of the wire; members
-// named after their neighbours (`mtu_rdc_rnr`) hold several fields and have a getter and a setter
-// for each. Every message fills the 232 bytes and ends in private data. A value that a setter gets
-// is cut to the width of its field; nothing else is checked here.
+// A struct here is the format: plain members are whole fields, in wire order. A member named after
+// its parts (`mtu_rdc_rnr`) holds several fields and has a getter and a setter for each. Every
+// message fills the 232 bytes and ends in private data. A setter truncates its value to the width
+// of the field; nothing else is checked here.
 //
-// A message is begun with begin<T>(), which sets the header and zeros the rest, and looked at with
-// Mad::as<T>() after cm_attribute() has said that it is one.
+// begin<T>() starts a message: it sets the header and zeroes the rest. Mad::as<T>() reads one,
+// after cm_attribute() has determined its type.
 //
 // Source: IBTA 12.6 and 12.11; times are codes, 4.096 us * 2^code.
 #pragma once
@@ -24,7 +24,7 @@ namespace vrdma::wire {
 
 constexpr uint8_t kCmClass = 0x07;
 constexpr uint8_t kCmClassVersion = 2;
-constexpr uint8_t kCmMethodSend = 0x03;  // all of them, also those that answer
+constexpr uint8_t kCmMethodSend = 0x03;  // of all messages, including answers
 
 enum class CmAttribute : uint16_t {
   kReq = 0x0010,
@@ -41,7 +41,7 @@ enum class CmAttribute : uint16_t {
 };
 constexpr size_t kCmAttributes = 11;
 
-// The message that a MAD is, or nothing if it is none of the CM's.
+// The CM message that a MAD contains; empty if it is none.
 [[nodiscard]] inline std::optional<CmAttribute> cm_attribute(const MadHeader& header) {
   const uint16_t id = header.attribute_id;
   if (header.base_version != kMadBaseVersion || header.management_class != kCmClass ||
@@ -84,7 +84,7 @@ enum class RejectReason : uint16_t {
   kVendorOption = 35,
 };
 
-// Which message an MRA or a REJ answers.
+// The message that an MRA or a REJ answers.
 enum class Answered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
 enum class CmTransport : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
@@ -92,7 +92,7 @@ constexpr uint8_t kExtendedXrc = 1;
 
 enum class SidrStatus : uint8_t {
   kValid = 0,
-  kUnsupported = 1,  // nobody listens there
+  kUnsupported = 1,  // no listener
   kReject = 2,
   kNoQp = 3,
   kRedirect = 4,
@@ -101,7 +101,7 @@ enum class SidrStatus : uint8_t {
 
 enum class AprStatus : uint8_t { kSuccess = 0, kInvalidCommId = 1, kUnsupported = 2 };
 
-// Bits `low` .. `low + width - 1` of a byte.
+// Bits `Low` .. `Low + Width - 1` of a byte.
 template <int Low, int Width>
 [[nodiscard]] constexpr uint8_t bits(uint8_t byte) {
   return static_cast<uint8_t>(byte >> Low & ((1 << Width) - 1));
@@ -112,7 +112,7 @@ constexpr void set_bits(uint8_t& byte, unsigned value) {
   byte = static_cast<uint8_t>((byte & ~(kMask << Low)) | (value & kMask) << Low);
 }
 
-// A path of a REQ. LIDs mean nothing on RoCE.
+// A path of a REQ. RoCE does not use LIDs.
 struct CmPath {
   base::ub16 local_lid;
   base::ub16 remote_lid;
@@ -146,14 +146,14 @@ struct CmReq {
   base::ub64 service_id;
   base::ub64 ca_guid;
   base::ub32 vendor;  // 0
-  base::ub32 qkey;    // 0: only for RD
+  base::ub32 qkey;    // 0; only for RD
   base::ub24 qpn;
   uint8_t responder_resources;  // READs and atomics that the sender accepts
   base::ub24 eecn;
   uint8_t initiator_depth;  // READs and atomics that the sender will issue
   base::ub24 remote_eecn;
   uint8_t remote_timeout_transport_flow;
-  base::ub24 starting_psn;  // that the receiver of the REQ begins to send with
+  base::ub24 starting_psn;  // first PSN of the receiver of the REQ
   uint8_t local_timeout_retry;
   base::ub16 pkey;
   uint8_t mtu_rdc_rnr;
@@ -222,7 +222,7 @@ struct CmRej {
 
   [[nodiscard]] uint8_t answered() const { return bits<6, 2>(message); }
   void set_answered(Answered value) { set_bits<6, 2>(message, static_cast<uint8_t>(value)); }
-  // What the sender says; may be more than there is.
+  // The sender's value; may exceed the size of the field.
   [[nodiscard]] uint8_t ari_length() const { return bits<1, 7>(length); }
   void set_ari_length(uint8_t value) { set_bits<1, 7>(length, value); }
 };
@@ -310,7 +310,7 @@ struct CmSidrRep {
 static_assert(offsetof(CmSidrRep, qpn) == 8 && offsetof(CmSidrRep, qkey) == 20);
 static_assert(offsetof(CmSidrRep, private_data) == 96);
 
-// A LAP asks for an alternate path. Which one is of no interest: there are none on RoCE.
+// A LAP requests an alternate path. Its content is ignored, because RoCE has no alternate paths.
 struct CmLap {
   static constexpr CmAttribute kAttribute = CmAttribute::kLap;
   base::ub32 local_id;
@@ -336,7 +336,7 @@ struct CmApr {
 };
 static_assert(offsetof(CmApr, info) == 12 && offsetof(CmApr, private_data) == 84);
 
-// Makes `mad` a message of type T: all zeros but for the header.
+// Turns `mad` into a message of type T: zeros after the header.
 template <class T>
 T& begin(Mad& mad, uint64_t transaction_id) {
   std::memset(&mad, 0, sizeof mad);

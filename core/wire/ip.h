@@ -1,7 +1,7 @@
-// The IP headers of RoCE v2 as they travel, and how a receiver of datagrams finds them.
+// The IP headers of RoCE v2 on the wire, and how a receiver of datagrams finds them.
 //
-// Source: RFC 791, RFC 8200, IBTA annex A17.4.5: what stands in the first 40 bytes of a UD receive
-// is the IPv6 header or, for IPv4, 20 bytes that mean nothing and the IPv4 header.
+// Source: RFC 791, RFC 8200, IBTA annex A17.4.5: the first 40 bytes of a UD receive are the IPv6
+// header or, for IPv4, 20 undefined bytes and the IPv4 header.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ constexpr uint8_t kIpv4NoOptions = 0x45;  // version 4, five words
 constexpr uint8_t kProtocolUdp = 17;
 constexpr size_t kIpv4InGrh = sizeof(Ipv6Header) - sizeof(Ipv4Header);
 
-// The ones' complement sum over a header (RFC 1071): 0xffff if its checksum is right.
+// The ones' complement sum over a header (RFC 1071): 0xffff if its checksum is correct.
 [[nodiscard]] inline uint16_t sum(const Ipv4Header& header) {
   uint32_t total = 0;
   const auto* bytes = reinterpret_cast<const uint8_t*>(&header);

@@ -1,7 +1,7 @@
-// Management datagrams: what queue pair 1 sends and receives.
+// Management datagrams, which queue pair 1 sends and receives.
 //
-// Every MAD has 256 bytes: this header and 232 bytes that its class defines. The bytes may come
-// from anywhere: a Mad of them is as long as it must be and nothing more is known of it.
+// A MAD has 256 bytes: this header and 232 bytes that its class defines. The bytes may come from
+// any sender: of a Mad only the length is certain.
 //
 // Source: IBTA 13.4.
 #pragma once
@@ -42,7 +42,7 @@ struct Mad {
   MadHeader header;
   uint8_t body[kMadBody];
 
-  // The body as the message that the header says it is; T is one of a class's messages.
+  // The body as the message type that the header names; T is a message of a class.
   template <class T>
   [[nodiscard]] const T& as() const {
     static_assert(sizeof(T) == kMadBody && alignof(T) == 1);

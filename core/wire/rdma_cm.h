@@ -1,7 +1,7 @@
 // How rdma_cm uses the CM: ports in service ids, and addresses in private data.
 //
-// REQ and SIDR_REQ begin their private data with an IpHeader; what remains is the program's. No
-// other message has one.
+// The private data of REQ and SIDR_REQ starts with an IpHeader; the rest is the program's. Other
+// messages have none.
 //
 // Source: IBTA annex A11 (RDMA IP CM service).
 #pragma once
@@ -24,7 +24,7 @@ enum class PortSpace : uint16_t { kIpoib = 0x0002, kTcp = 0x0106, kUdp = 0x0111,
   return static_cast<uint64_t>(space) << 16 | port;
 }
 
-// The port space of a service id, or nothing if rdma_cm has not made it.
+// The port space of a service id; empty if it is not one of rdma_cm.
 [[nodiscard]] constexpr std::optional<PortSpace> port_space(uint64_t service_id) {
   switch (service_id >> 16) {
     case static_cast<uint64_t>(PortSpace::kIpoib):
@@ -44,7 +44,7 @@ struct IpHeader {
   uint8_t version;     // 0
   uint8_t ip_version;  // high nibble: 4 or 6
   base::ub16 source_port;
-  uint8_t source[16];       // of IPv4 the last four bytes, behind zeros
+  uint8_t source[16];       // IPv4: the last four bytes, after zeros
   uint8_t destination[16];  // likewise
 };
 static_assert(sizeof(IpHeader) == 36 && alignof(IpHeader) == 1);
@@ -54,7 +54,7 @@ constexpr size_t kReqUserData = sizeof(CmReq::private_data) - sizeof(IpHeader);
 constexpr size_t kSidrUserData = sizeof(CmSidrReq::private_data) - sizeof(IpHeader);
 static_assert(kReqUserData == 56 && kSidrUserData == 180);
 
-// The same with the addresses as GIDs (IPv4 mapped into IPv6).
+// An IpHeader with the addresses as GIDs (IPv4 mapped into IPv6).
 struct IpEnds {
   verbs::Gid source;
   verbs::Gid destination;
@@ -73,7 +73,7 @@ struct IpEnds {
   return header;
 }
 
-// Nothing if the version is not 0, or neither IPv4 nor IPv6.
+// Empty if the version is not 0, or the address is neither IPv4 nor IPv6.
 [[nodiscard]] inline std::optional<IpEnds> decode(const IpHeader& header) {
   const uint8_t ip = header.ip_version >> 4;
   if (header.version != 0 || (ip != 4 && ip != 6)) return std::nullopt;
@@ -88,7 +88,7 @@ struct IpEnds {
   return ends;
 }
 
-// Of the private data of a REQ or SIDR_REQ.
+// From the private data of a REQ or SIDR_REQ.
 [[nodiscard]] inline std::optional<IpEnds> ip_ends(const uint8_t* private_data) {
   IpHeader header;
   std::memcpy(&header, private_data, sizeof header);
