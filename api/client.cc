@@ -25,13 +25,13 @@ namespace {
 // A call waits for the daemon's control thread, which answers within milliseconds.
 constexpr auto kDeadline = std::chrono::seconds(30);
 
-// We connect ourselves and not by gRPC's resolver: the reason of a failure is then exact, and
-// there is neither a retry nor a second connection.
+// Connects without gRPC's resolver, so that the reason of a failure is exact and gRPC neither
+// retries nor opens a second connection.
 base::Result<base::Fd> connect_socket(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return base::fail(ENAMETOOLONG, path + ": too long for the path of a socket");
+    return base::fail(ENAMETOOLONG, path + ": too long for a socket path");
   path.copy(address.sun_path, path.size());
   base::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return base::fail_errno("create a socket");
@@ -48,7 +48,7 @@ base::Result<base::Fd> connect_socket(const std::string& path) {
         return base::fail_errno("connect to " + path);
     }
   }
-  if (::fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0)  // gRPC takes only such
+  if (::fcntl(fd.get(), F_SETFL, O_NONBLOCK) != 0)  // gRPC requires it
     return base::fail_errno("make a socket non-blocking");
   return fd;
 }
@@ -68,7 +68,7 @@ base::Error error_of(const grpc::Status& status, const grpc::ClientContext& cont
     default:
       break;
   }
-  // What gRPC's server says when it has no thread for a call; other things are exhausted for good.
+  // gRPC's server says this if it has no thread for a call. Otherwise the code is permanent.
   if (status.error_message() == "Server Threadpool Exhausted")
     return {EAGAIN, "vrdmad is busy with too many calls: try again"};
   return {errno_of(status.error_code()),
@@ -112,13 +112,13 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
 base::Result<Client> Client::connect(const std::string& run_dir) {
-  // gRPC's own log is for those who ask for it; a failed call says all in its sentence.
+  // gRPC's own log is only for those who request it; the sentence of a failed call says everything.
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(ignore_log);
   auto fd = connect_socket(run_dir + "/admin.sock");
   if (!fd) return base::pass(std::move(fd).error());
   auto connection = std::make_unique<Connection>();
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);  // any: the daemon is trusted, and may have much to say
+  arguments.SetMaxReceiveMessageSize(-1);  // unlimited: the daemon is trusted; lists may be long
   connection->channel = grpc::CreateCustomInsecureChannelFromFd("vrdmad", fd->release(), arguments);
   connection->stub = v1::Admin::NewStub(connection->channel);
   return Client(std::move(connection));
@@ -213,7 +213,7 @@ base::Result<void> Client::watch_vdevs(const OnEvent& on_event,
     connection_->watches.insert(&context);
   }
   auto reader = connection_->stub->WatchVdevs(&context, v1::WatchVdevsRequest());
-  reader->WaitForInitialMetadata();  // failed: Read() fails too
+  reader->WaitForInitialMetadata();  // if it fails, Read() fails too
   if (on_begun) on_begun();
   v1::WatchEvent event;
   bool wanted = true;

@@ -1,10 +1,10 @@
-// A client of the admin API: one connection to vrdmad, blocking calls, errors as sentences.
+// A client of the admin API: one connection to vrdmad, blocking calls, errors with a sentence.
 //
-// Every error has the errno and the sentence of the daemon, unchanged; those of the connection
-// itself are ours: ECONNREFUSED nothing listens, EACCES root is needed, ECONNRESET the daemon went
-// away in between, ETIMEDOUT it did not answer.
+// Errors carry the daemon's errno and sentence, unchanged. Errors of the connection itself:
+// ECONNREFUSED: nothing listens; EACCES: not root; ECONNRESET: the daemon went away; ETIMEDOUT: it
+// did not answer.
 //
-// Thread-safe. The connection is made once; after ECONNRESET make a new Client.
+// Thread-safe. A Client connects once; after ECONNRESET create a new one.
 #pragma once
 
 #include <vrdma/v1/admin.pb.h>
@@ -45,17 +45,17 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::CgroupUse>> list_cgroups(const std::string& vdev);
   // `scope`: "daemon", "tenant/" and a name, a reference to a vdevice, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
-  // Of one vdevice, or of all if the reference is empty.
+  // The connections of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream
-  // ends (an error: it has no end of its own). `on_begun`, before that: what happens from now on is
-  // told.
+  // ends (an error, because the stream has no regular end). Calls `on_begun` first: the stream
+  // reports everything that happens from then on.
   using OnEvent = std::function<bool(const v1::WatchEvent&)>;
   [[nodiscard]] base::Result<void> watch_vdevs(const OnEvent& on_event,
                                                const std::function<void()>& on_begun = {});
-  // Ends a watch in progress, and every one that is begun later: they succeed.
+  // Ends the current watch and every later one; they return success.
   void end_watch();
 
  private:

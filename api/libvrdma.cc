@@ -12,7 +12,7 @@ namespace {
 
 thread_local std::array<char, 1024> last_error{};
 
-// Their constructors are constants, so nothing runs when the library is loaded.
+// Constant-initialized, so nothing runs when the library is loaded.
 std::atomic<int> users = 0;
 std::atomic<bool> forked_in_use = false;
 pthread_once_t watch_forks = PTHREAD_ONCE_INIT;
@@ -40,8 +40,8 @@ bool InUse::was_forked() { return forked_in_use; }
 base::Result<void> check_not_forked() {
   if (!InUse::was_forked()) return {};
   return base::fail(EDEADLK,
-                    "this process was forked while libvrdma was in use: it has to execute a "
-                    "program before it can use it");
+                    "this process was forked while libvrdma was in use: it must execute "
+                    "another program first");
 }
 
 NoSignals::NoSignals() {

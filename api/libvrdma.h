@@ -1,4 +1,4 @@
-// What the files of libvrdma share: how a call of the C API begins, fails and ends.
+// Shared by the files of libvrdma: the start, failure and end of a call of the C API.
 #pragma once
 
 #include <signal.h>
@@ -16,21 +16,21 @@
 
 namespace vrdma::api {
 
-// Sets errno and what vrdma_last_error() says in this thread.
+// Sets errno, and the sentence of vrdma_last_error() in this thread.
 void set_last_error(int code, const char* sentence) noexcept;
 
-// For as long as gRPC is in use by a call or a watch, so that a fork(2) meanwhile is seen.
+// Exists while a call or a watch uses gRPC, so that a fork(2) during that time is detected.
 class InUse {
  public:
   InUse();
   InUse(const InUse&) = delete;
   InUse& operator=(const InUse&) = delete;
   ~InUse();
-  // This process was forked meanwhile: gRPC's state can be neither used nor destroyed in it.
+  // Whether this process was forked during such use: it can neither use nor destroy gRPC's state.
   [[nodiscard]] static bool was_forked();
 };
 
-// All signals are blocked in this thread, and in those that are started meanwhile.
+// Blocks all signals in this thread, and in threads that it starts meanwhile.
 class NoSignals {
  public:
   NoSignals();
@@ -42,8 +42,8 @@ class NoSignals {
   sigset_t before_;
 };
 
-// Runs `work`, which returns a Result<T>: its value, or `failed` with the error set. Nothing is
-// thrown out of it.
+// Runs `work`, which returns a Result<T>. Returns its value, or `failed` with the error set. Throws
+// nothing.
 template <class T, class Work>
 T guarded(T failed, Work work) noexcept {
   try {
@@ -55,15 +55,15 @@ T guarded(T failed, Work work) noexcept {
   } catch (const std::exception& error) {
     set_last_error(EIO, error.what());
   } catch (...) {
-    set_last_error(EIO, "an unknown failure");
+    set_last_error(EIO, "unknown failure");
   }
   return failed;
 }
 
-// The error of whoever calls although was_forked().
+// EDEADLK if was_forked().
 [[nodiscard]] base::Result<void> check_not_forked();
 
-// A vrdma_vdevice with all that it points to.
+// A vrdma_vdevice that owns everything it points to.
 class OwnedVdevice : public vrdma_vdevice {
  public:
   explicit OwnedVdevice(v1::Vdev from);

@@ -1,4 +1,4 @@
-// The calls of the C API: api::Client in C's clothes.
+// The calls of the C API, based on api::Client.
 #include <infiniband/verbs.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ namespace vrdma::api {
 
 namespace {
 
-// Runs `work` with a connected client. The connection, and with it gRPC, lives no longer than that.
+// Runs `work` with a connected client. The connection, and gRPC with it, ends with the call.
 template <class T, class Work>
 T call(T failed, Work work) noexcept {
   return guarded(failed, [&]() -> base::Result<T> {
@@ -28,7 +28,7 @@ T call(T failed, Work work) noexcept {
   });
 }
 
-// What a call answered that has nothing else to say than whether it was done.
+// Reduces an answer to success or failure.
 template <class T>
 base::Result<int> done(const base::Result<T>& result) {
   if (!result) return base::pass(result.error());
@@ -40,12 +40,12 @@ bool is_same_file(const struct stat& a, const std::string& path) {
   return ::stat(path.c_str(), &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// This thread's network namespace in vrdmad's words: the name that ip-netns(8) gave it, which means
-// the same after a restart, or a process that is in it.
+// This thread's network namespace as vrdmad names it: the name from ip-netns(8), which stays valid
+// across a restart, or else a process that is in it.
 base::Result<std::string> own_netns() {
   struct stat own {};
   if (::stat("/proc/thread-self/ns/net", &own) != 0)
-    return base::fail_errno("look at this thread's network namespace");
+    return base::fail_errno("examine this thread's network namespace");
   std::error_code ignored;
   for (auto it = std::filesystem::directory_iterator("/run/netns", ignored);
        it != std::filesystem::directory_iterator(); it.increment(ignored))
@@ -68,13 +68,14 @@ base::Result<void> add_limits(const vrdma_limit* limits, size_t count, Request& 
   return {};
 }
 
-// The part of `given` that its program knows; the rest as if it had said nothing.
+// The part of `given` that the program fills in; the rest has defaults.
 base::Result<vrdma_vdevice_spec> known_part(const vrdma_vdevice_spec* given) {
   vrdma_vdevice_spec spec{};
   if (given == nullptr) return base::fail(EINVAL, "the specification is a null pointer");
   if (given->size < offsetof(vrdma_vdevice_spec, netns) || given->size > sizeof spec)
     return base::fail(EINVAL, "the specification's size is " + std::to_string(given->size) +
-                                  ", this library knows " + std::to_string(sizeof spec) + " bytes");
+                                  ", the library's maximum is " + std::to_string(sizeof spec) +
+                                  " bytes");
   std::memcpy(&spec, given, given->size);
   if (spec.name == nullptr || spec.netdev == nullptr)
     return base::fail(EINVAL, "a vdevice needs a name and a netdev");
@@ -110,8 +111,7 @@ base::Result<v1::CreateVdevRequest> to_request(const vrdma_vdevice_spec& spec) {
   return request;
 }
 
-// A reference to the vdevice that the caller means: that of its own namespace, if there is one of
-// that name.
+// A reference to the vdevice that the caller means: that of its own namespace, if there is one.
 std::string meant(Client& client, const char* given) {
   const std::string name = or_empty(given);
   if (name.empty() || name.find_first_of("/:") != std::string::npos) return name;
@@ -163,8 +163,8 @@ int ibv_provision_resources(const char* name, const vrdma_limit* limits, size_t 
   });
 }
 
-// The kernel's devices have a directory in sysfs; a vdevice's entry has none, since no library may
-// take it for one of the kernel's.
+// The kernel's devices have a directory in sysfs. A vdevice's entry has none, so that no library
+// takes it for a kernel device.
 int ibv_get_device_type(const ibv_device* device) {
   if (device == nullptr) {
     vrdma::api::set_last_error(EINVAL, "the device is a null pointer");

@@ -1,4 +1,4 @@
-// Watching, in the C API: a thread reads the stream, the program reads what it has queued.
+// Watches in the C API: a thread reads the stream and queues events for the program.
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -21,8 +21,7 @@ namespace vrdma::api {
 
 namespace {
 
-// So many events wait for a program that does not read; then the watch fails, as the daemon would
-// have it too.
+// How many events to queue for a program that does not read; then the watch fails, as in vrdmad.
 constexpr size_t kBacklog = 65536;
 
 }  // namespace
@@ -67,14 +66,14 @@ struct vrdma_watch {
 
   [[nodiscard]] int fd() const { return ready_.get(); }
 
-  // Null: there is none now.
+  // Null if there is no event now.
   Result<std::unique_ptr<OwnedEvent>> take() {
     const std::lock_guard lock(mutex_);
     if (events_.empty() && error_) return vrdma::base::pass(*error_);
     if (events_.empty()) return nullptr;
     auto event = std::move(events_.front());
     events_.pop_front();
-    // Never below 1 once the watch has failed.
+    // Stays at least 1 after the watch has failed.
     if (events_.empty() && !error_) {
       eventfd_t ignored = 0;
       ::eventfd_read(ready_.get(), &ignored);
@@ -102,15 +101,15 @@ struct vrdma_watch {
 
   const vrdma::api::InUse in_use_;
   vrdma::api::Client client_;
-  const vrdma::base::Fd ready_;  // an eventfd, above 0 while events_ or error_ is to be read
+  const vrdma::base::Fd ready_;  // an eventfd, above 0 while there is an event or an error to read
 
-  std::promise<void> begun_;  // the daemon tells of all that happens
+  std::promise<void> begun_;  // the daemon reports all changes from now on
 
   std::mutex mutex_;  // guards the two below
   std::deque<std::unique_ptr<OwnedEvent>> events_;
   std::optional<vrdma::base::Error> error_;
 
-  std::thread reader_;  // last: it uses all of the above
+  std::thread reader_;  // last, because it uses all members above
 };
 
 vrdma_watch* vrdma_watch_open() {
@@ -121,7 +120,7 @@ vrdma_watch* vrdma_watch_open() {
     auto client = vrdma::api::Client::connect(vrdma::api::default_run_dir());
     if (!client) return vrdma::base::pass(std::move(client).error());
     vrdma::base::Fd ready(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!ready.valid()) return vrdma::base::fail_errno("make an eventfd");
+    if (!ready.valid()) return vrdma::base::fail_errno("create an eventfd");
     return new vrdma_watch(std::move(*client), std::move(ready));
   });
 }
@@ -157,7 +156,7 @@ int vrdma_watch_next(vrdma_watch* watch, int timeout_ms, vrdma_event** event) {
 void vrdma_free_event(vrdma_event* event) { delete static_cast<OwnedEvent*>(event); }
 
 void vrdma_watch_close(vrdma_watch* watch) {
-  // The reader is not in a child.
+  // The reader thread does not exist in a forked child.
   if (watch == nullptr || vrdma::api::InUse::was_forked()) return;
   const vrdma::api::NoSignals no_signals;
   delete watch;

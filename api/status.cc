@@ -14,7 +14,7 @@ struct Pair {
   int status_code;
 };
 
-// The first line with an errno or a code is the one used for it.
+// For each errno and each code, the first line that contains it applies.
 constexpr std::array kPairs = {
     Pair{ENOENT, GRPC_STATUS_NOT_FOUND},
     Pair{ENODEV, GRPC_STATUS_NOT_FOUND},
