@@ -1,9 +1,10 @@
-// A program's connection to vrdmad: requests and their replies, and the daemon that comes next.
+// A program's connection to vrdmad: requests, their replies, and the switch to the daemon's
+// successor.
 //
-// Until the daemon has said that the program is known to it (known()), a connection that ends is
-// replaced by a new one, and the request in hand is made there. From then on another daemon may
-// take the conversation over: it is asked to (kResume) until one has, or until the grace period is
-// over. What was told and the request whose reply had not come are sent again there.
+// Until the daemon has registered the program (known()), a connection that ends is replaced by a
+// new one, and the pending request is repeated on it. From then on another daemon may take the
+// session over: the link sends kResume until a daemon accepts it, or until the grace period ends.
+// Then the link repeats the one-way requests (told_) and the request that is still unanswered.
 #pragma once
 
 #include <algorithm>
@@ -39,42 +40,42 @@ class DaemonLink {
     return 0;
   }
 
-  // How many daemons have taken over from the first one, as far as was noticed. Any thread.
+  // The number of takeovers that this link has noticed. Any thread.
   [[nodiscard]] uint32_t successions() const { return successions_; }
-  // No daemon serves the program any more, nor will.
+  // No daemon serves the program, and none will.
   [[nodiscard]] bool is_lost() const { return state_ == State::kLost; }
   [[nodiscard]] int fd() const { return socket_.get(); }
 
  protected:
   enum class Resumed { kYes, kNotYet, kNever };
-  // What a daemon says that takes over.
+  // What the successor reports when it takes over.
   struct Taken {
     std::chrono::milliseconds grace;
-    uint32_t last_done;  // sequence of the last request that was told and is done; 0: unknown
+    uint32_t last_done;  // of the last one-way request that is done; 0: unknown
   };
 
   ~DaemonLink() = default;
 
-  // Fills a request that asks the next daemon to take over.
+  // Fills the request that asks the next daemon to take over.
   virtual void ask_to_resume(Request* request) = 0;
-  // A daemon did, on this connection, which is to become socket_. Under mutex_.
+  // A daemon took over on connection `socket`, which must become socket_. Under mutex_.
   virtual Taken on_taken(const Reply& reply, base::Fd socket) = 0;
 
-  // From now on another daemon may take over, and is waited for as long as `grace` says.
+  // From now on another daemon may take over; the link waits `grace` for it.
   void known(std::chrono::milliseconds grace) {
     newcomer_ = {};
     grace_ = grace;
     state_ = State::kKnown;
   }
-  // None can.
+  // No daemon can take over any more.
   void lose() {
     redial_ = {};
     state_ = State::kLost;
   }
 
-  // One request and its reply. 0, or the errno that the daemon answered; EIO if it has gone, and no
-  // other takes over. With `wait` false, EAGAIN where it would wait for another one. Descriptors
-  // that come beside the reply go to `received`. Under mutex_.
+  // Sends one request and receives its reply. 0; the errno that the daemon answered; EIO if the
+  // daemon ended and none takes over; EAGAIN if `wait` is false and the next daemon is not ready.
+  // Descriptors sent with the reply go to `received`. Under mutex_.
   int converse(Request& request, Reply* reply, const std::vector<int>& sent,
                std::vector<base::Fd>* received, bool wait) {
     request.sequence = next_sequence();
@@ -85,9 +86,9 @@ class DaemonLink {
     return reply->error;
   }
 
-  // A request without a reply. It does not wait for a daemon: the next one is told again what no
-  // later reply says was done; where requests have no number, also what was done. 0; EIO; or
-  // EAGAIN: too much was told since the last reply. Under mutex_.
+  // Sends a one-way request, without waiting for a daemon. The link repeats it to the next daemon
+  // unless a later reply, or `last_done` for numbered requests, shows that it is done. 0; EIO;
+  // EAGAIN: too many since the last reply. Under mutex_.
   int tell_now(Request& request, bool numbered) {
     constexpr size_t kMost = 64;
     if (told_.size() == kMost) return EAGAIN;
@@ -102,19 +103,19 @@ class DaemonLink {
   bool exchange(const Request& request, Reply* reply, const std::vector<int>& sent,
                 std::vector<base::Fd>* received) {
     std::vector<base::Fd> fds;
-    fds.reserve(ipc::kMaxFds);  // nothing throws between a request and its reply
+    fds.reserve(ipc::kMaxFds);  // nothing may throw between a request and its reply
     if (!ipc::send_message(socket_.get(), &request, sizeof request, sent)) return false;
     *reply = {};
     if (!ipc::receive_reply(socket_.get(), reply, &fds)) return false;
     if (reply->magic != Reply().magic || reply->sequence != request.sequence) return false;
     if (received != nullptr) *received = std::move(fds);
-    told_.clear();  // a daemon does one thing after the other
+    told_.clear();  // the daemon serves requests in order
     if (state_ == State::kNew) newcomer_.answered();
     return true;
   }
 
-  // After the connection has ended: until a daemon takes over, or the grace period is over. With
-  // `wait` false, one look. Under mutex_.
+  // After the connection ended: waits until a daemon takes over or the grace period ends. With
+  // `wait` false, tries once. Under mutex_.
   Resumed find_daemon(bool wait) {
     using std::chrono::milliseconds;
     if (!died_) died_ = std::chrono::steady_clock::now();
@@ -130,7 +131,7 @@ class DaemonLink {
     }
   }
 
-  // One look; waits only while no daemon knows the program. Under mutex_.
+  // Tries once. Blocks only in state kNew. Under mutex_.
   Resumed try_daemon() {
     if (is_lost()) return Resumed::kNever;
     if (state_ == State::kNew) {
@@ -161,14 +162,14 @@ class DaemonLink {
   }
 
   uint32_t next_sequence() {
-    if (++sequence_ == 0) ++sequence_;  // 0 has no reply
+    if (++sequence_ == 0) ++sequence_;  // requests with sequence 0 have no reply
     return sequence_;
   }
 
   std::mutex mutex_;  // one request at a time
   base::Fd socket_;
   uint32_t sequence_ = 0;      // of the last request
-  std::vector<Request> told_;  // since the last reply
+  std::vector<Request> told_;  // one-way requests since the last reply
 
  private:
   enum class State : uint8_t { kNew, kKnown, kLost };
@@ -185,7 +186,7 @@ class DaemonLink {
   std::atomic<State> state_ = State::kNew;
   std::atomic<uint32_t> successions_ = 0;
   std::chrono::milliseconds grace_{0};
-  std::optional<std::chrono::steady_clock::time_point> died_;  // when that was noticed
+  std::optional<std::chrono::steady_clock::time_point> died_;  // when the connection ended
 };
 
 }  // namespace vrdma::client

@@ -75,7 +75,7 @@ base::Fd Redial::ask(const std::string& path, const void* question, size_t quest
 }
 
 void Redial::wait(std::chrono::milliseconds most) const {
-  pollfd answer{asked_.get(), POLLIN, 0};  // without a connection, only a time
+  pollfd answer{asked_.get(), POLLIN, 0};  // without a connection, poll(2) only sleeps
   (void)::poll(&answer, asked_.valid() ? 1 : 0, static_cast<int>(most.count()));
 }
 

@@ -1,4 +1,4 @@
-// The way to the daemon's sockets, and to the daemon that comes after it.
+// Connecting to the daemon's sockets, and to those of its successor.
 #pragma once
 
 #include <chrono>
@@ -9,43 +9,42 @@
 
 namespace vrdma::client {
 
-// R/netns/<cookie of this thread's netns>: where the sockets of its vdevices are. Empty: unknown,
+// R/netns/<cookie of this thread's netns>: the directory of its vdevices' sockets. Empty: unknown,
 // because the kernel is older than 5.14.
 [[nodiscard]] std::string socket_directory();
 
 // Connects to the socket at `path`. `flags`: SOCK_NONBLOCK, or none. Errors as of connect(2).
 [[nodiscard]] base::Result<base::Fd> dial(const std::string& path, int flags = 0);
 
-// The connections of a program of which no daemon knows yet. One that ends in the middle of what it
-// is asked makes way for the next: who starts while vrdmad is replaced is served by the new one.
-// Not for two threads at once.
+// Connections of a program that no daemon has registered yet. If one is closed before the daemon
+// answers, the next dial reaches the successor, so a program that starts while vrdmad is replaced
+// is served. Not thread-safe.
 class Newcomer {
  public:
   // Errors as of dial(); does not wait.
   [[nodiscard]] base::Result<base::Fd> begin(const std::string& path);
-  // After a connection was closed without an answer. Waits for a daemon for some seconds; who is
-  // hung up on again and again is not wanted.
+  // After a connection was closed without an answer: dials again, and waits up to 3 s for a daemon.
+  // Gives up after 4 dials without an answer.
   [[nodiscard]] base::Result<base::Fd> again(const std::string& path);
-  // It is wanted.
+  // Resets the count of dials.
   void answered() { dials_ = 1; }
 
  private:
   int dials_ = 0;  // without an answer
 };
 
-// One question to the daemon that comes next, on a connection of its own.
+// One request to the next daemon, on a separate connection.
 //
-// Never waits. A daemon that is still starting has a socket, but does not answer there yet; and one
-// that was asked is not asked again, for what it answers goes to the connection that asked.
-// Not for two threads at once.
+// Never waits. A daemon that is still starting already has a socket but does not answer yet.
+// Therefore the connection is kept until the answer to its one request arrives. Not thread-safe.
 class Redial {
  public:
-  // The connection on which `answer` came, which blocks; invalid: none came yet.
+  // The connection on which `answer` arrived, in blocking mode; invalid: no answer yet.
   template <class Question, class Answer>
   [[nodiscard]] base::Fd ask(const std::string& path, const Question& question, Answer* answer) {
     return ask(path, &question, sizeof question, answer, sizeof *answer, ipc::versions_of(answer));
   }
-  // Until it is worth asking again, but for no longer than that.
+  // Waits for the answer, for at most `most`.
   void wait(std::chrono::milliseconds most) const;
 
  private:

@@ -25,8 +25,8 @@ constexpr const char* kDirectories[] = {
     "/lib",
 };
 
-// What this code was loaded from. Not kept in a static: its guard would be a lock held across a
-// call into the loader.
+// The object that this code was loaded from. Not a static variable: its guard would be a lock held
+// across a call into the loader.
 struct Own {
   Dl_info info{};
   link_map* map = nullptr;
@@ -46,8 +46,8 @@ void* load(const char* path) {
   if (is_own_file(path)) return nullptr;
   void* handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return nullptr;
-  // A path that became ours between the two looks, or that is ours by a name stat(2) did not see
-  // through (an overlay): calls into it would return to us for ever.
+  // The path may have become the drop-in between stat(2) and dlopen(3), or name it in a way that
+  // stat(2) does not reveal (an overlay). Calls into it would then recurse endlessly.
   link_map* loaded = nullptr;
   if (::dlinfo(handle, RTLD_DI_LINKMAP, &loaded) == 0 && loaded != Own().map) return handle;
   ::dlclose(handle);

@@ -1,11 +1,10 @@
-// Finding and loading the distribution's library behind a drop-in, which has the same SONAME: a
-// search by name would find ourselves. Compiled into each drop-in.
+// Finds and loads the distribution's library behind a drop-in. Both have the same SONAME, so a
+// search by name would find the drop-in itself. Compiled into each drop-in.
 //
-// In the absolute path that the environment variable `variable` holds (ignored in set-uid
-// programs), or else in the loader's default directories. RTLD_LOCAL, a second library of that name
-// beside this one. nullptr: there is none. May be called by several threads, each call loads it
-// once more; no lock is held while it is loaded, for constructors in it may call us on other
-// threads.
+// The path is the value of the environment variable `variable` (ignored in set-uid programs), or
+// the loader's default directories are searched. Loaded with RTLD_LOCAL, as a second library of
+// that name. nullptr: not found. Any thread; each call loads the library again. No lock is held
+// while it is loaded, because its constructors may call the drop-in on other threads.
 #pragma once
 
 namespace vrdma::client {

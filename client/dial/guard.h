@@ -1,5 +1,4 @@
-// The way from C to virtual.h: what a function throws does not get out, and errno says why it
-// failed.
+// Calls the functions of virtual.h from C: catches their exceptions and sets errno.
 //
 // rdma-core's providers set errno for verbs that return it, and programs print it with perror(3).
 // The functions of the data path (poll_cq, post_*, req_notify_cq) are called directly: they
@@ -26,7 +25,7 @@ struct Guard<Function> {
       } else {
         return Function(args...);
       }
-    } catch (const std::exception&) {  // not what ends a thread that is cancelled
+    } catch (const std::exception&) {  // does not catch the forced unwinding of thread cancellation
       errno = ENOMEM;
       if constexpr (std::is_pointer_v<Result>)
         return nullptr;

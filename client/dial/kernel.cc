@@ -1,15 +1,15 @@
-// The kernel's calls, as libibverbs.so.1 and librdmacm.so.1 make them: by these functions, which
-// have the names of libc's but are hidden in each of the two, and so win at its link over libc's.
+// System calls of libibverbs.so.1 and librdmacm.so.1. These functions have the names of libc's, but
+// are hidden in each library, so the linker prefers them.
 //
-// librspreload.so puts calls of its own before libc's of these names, and makes them of rsocket(7).
-// The descriptors that these libraries use, and the ones behind the sockets over RDMA, are the
-// kernel's. If one of these calls reached librspreload.so, it would come back here. This file
-// defines each name in ../rspreload/librspreload.map that they call; tests/lint/kernel_calls.py
-// checks that they import none of them.
+// librspreload.so interposes libc's functions of these names and implements them by rsocket(7). The
+// descriptors that these libraries use, also for sockets over RDMA, belong to the kernel. If one of
+// these calls reached librspreload.so, it would recurse. This file defines each name of
+// ../rspreload/librspreload.map that the libraries call; tests/lint/kernel_calls.py checks that
+// they import none of them.
 //
-// Errors, EINTR and cancellation are as of libc's. Compiled by itself: waiting() may not be a part
-// of a function that has something to undo, which the compiler would leave out at a call of
-// syscall(2), as it is declared.
+// Errors, EINTR and cancellation are those of libc. A separate translation unit, because waiting()
+// must not be inlined into a function with cleanup: syscall(2) is declared nothrow, so the compiler
+// would omit the cleanup.
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -25,8 +25,8 @@
 
 namespace {
 
-// A call that pthreads(7) has among the cancellation points. A thread may be ended while it is in
-// the kernel and no sooner than it is asked to, as in libc.
+// A call that is a cancellation point (pthreads(7)). As in libc, a thread can be cancelled while it
+// blocks in the kernel, and only after pthread_cancel(3).
 template <class... Args>
 long waiting(long number, Args... args) {
   int type = 0;

@@ -1,8 +1,8 @@
-// Lets threads be cancelled (pthread_cancel(3)) while they are inside of the library.
+// Lets threads be cancelled (pthread_cancel(3)) inside the library.
 //
-// glibc unwinds them by libgcc_s.so.1. What is linked into the library helps at each frame that has
-// something to undo, and that part of libgcc must have been begun by its own first use, which is
-// otherwise the library's first exception. Without that it aborts the program.
+// glibc unwinds a cancelled thread by libgcc_s.so.1. In each frame that needs cleanup, it enters
+// the copy of libgcc that is linked into this library. That copy must be initialized, normally by
+// the library's first exception; otherwise it aborts the program.
 #include <unwind.h>
 
 namespace {
