@@ -1,7 +1,5 @@
-/* What glibc has had only since some version after 2.27 and our objects, or libstdc++.a and
- * libgcc_eh.a in us, refer to. Hidden definitions here take the place of libc's: the reference is
- * bound when the library is linked. See README.md.
- */
+/* Symbols newer than glibc 2.27 that our objects, libstdc++.a or libgcc_eh.a refer to. The linker
+ * resolves the references to these hidden definitions instead of libc's. See README.md. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,25 +12,25 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* `own`: the C name, for the compiler knows some of the real ones. */
+/* `own`: the C name, because the compiler has built-in knowledge of some of the real names. */
 #define REPLACES(name) __asm__(#name) __attribute__((visibility("hidden"), used))
 
-/* 2.36, of std::random_device. */
+/* 2.36; used by std::random_device. */
 uint32_t own_arc4random(void) REPLACES(arc4random);
 uint32_t own_arc4random(void) {
   uint32_t number;
   ssize_t got;
   do got = getrandom(&number, sizeof number, 0);
   while (got < 0 && errno == EINTR);
-  if (got != sizeof number) abort(); /* a kernel before 3.17 */
+  if (got != sizeof number) abort(); /* kernel before 3.17 */
   return number;
 }
 
-/* 2.32, of libstdc++'s reference counts: atomic then. core/base/single_thread.h finds the real one.
- */
+/* 2.32; used by libstdc++'s reference counts, which are atomic if it is 0.
+ * core/base/single_thread.h finds the real variable. */
 char own_single_threaded REPLACES(__libc_single_threaded) = 0;
 
-/* 2.33; functions of libc_nonshared.a before. The kernel's structure is libc's on 64 bits. */
+/* 2.33; before, functions of libc_nonshared.a. On 64 bits the kernel's struct stat is libc's. */
 int own_stat(const char* path, struct stat* to) REPLACES(stat);
 int own_stat(const char* path, struct stat* to) {
   return (int)syscall(SYS_newfstatat, AT_FDCWD, path, to, 0);
@@ -40,9 +38,9 @@ int own_stat(const char* path, struct stat* to) {
 int own_fstat(int fd, struct stat* to) REPLACES(fstat);
 int own_fstat(int fd, struct stat* to) { return (int)syscall(SYS_fstat, fd, to); }
 
-/* 2.35, of the unwinder. Which loaded object has this code, and its table of frames: libc's answer
- * where it has one, which takes no lock, else found as the unwinder did before.
- */
+/* 2.35; used by the unwinder. Finds the loaded object that contains this code, and its frame table.
+ * Calls libc's function if it exists, because it takes no lock; otherwise iterates over the loaded
+ * objects, as the unwinder did before 2.35. */
 typedef int find_object(void* pc, struct dl_find_object* result);
 static find_object* libc_find_object;
 __attribute__((constructor(101))) static void find_find_object(void) {
