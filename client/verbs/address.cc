@@ -1,9 +1,9 @@
-// From a received datagram to the way back to its sender (ibv_init_ah_from_wc).
+// Derives an address handle for the sender of a received datagram (ibv_init_ah_from_wc).
 //
-// The first 40 bytes of a UD receive buffer are the GRH, which is an IPv6 header. A RoCE v2 packet
-// over IPv4 has no room problem there: its 20 byte header stands at the end of the 40 bytes and
-// what is in front of it means nothing. Which of the two it is must be guessed from the bytes; the
-// IPv4 header has a checksum, so it is tried first (InfiniBand Architecture, annex A17.4.5).
+// The first 40 bytes of a UD receive buffer are the GRH, which is an IPv6 header. For RoCE v2 over
+// IPv4, the IPv4 header is the last 20 of these bytes, and those in front of it are undefined. The
+// bytes do not say which header it is. The IPv4 header has a checksum, so it is tried first
+// (InfiniBand Architecture, annex A17.4.5).
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -29,8 +29,7 @@ ibv_gid mapped(const uint8_t (&address)[4]) {
   return gid;
 }
 
-// The index of `gid` in the port's table, or -1. Where RoCE v1 and v2 share a GID, the answer goes
-// by v2.
+// The index of `gid` in the port's table, or -1. If RoCE v1 and v2 share the GID, that of v2.
 int find_gid(ibv_context* context, uint8_t port_num, const ibv_gid& gid) {
   ibv_port_attr port{};
   if (query_port(context, port_num, &port) != 0) return -1;
@@ -57,7 +56,7 @@ int init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh*
     attr->sl = wc->sl;
     return 0;
   }
-  // Of RoCE, whose `sl` tells the kind of the header.
+  // A RoCE packet; here `wc->sl` is the type of the network header, so it is not copied.
 
   Ipv4Header ipv4;
   std::memcpy(&ipv4, reinterpret_cast<const uint8_t*>(grh) + wire::kIpv4InGrh, sizeof ipv4);
@@ -69,7 +68,7 @@ int init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh*
     own = mapped(ipv4.destination);
     attr->grh.traffic_class = ipv4.tos;
   } else {
-    // Version, traffic class, flow label.
+    // The first word: version, traffic class, flow label.
     const uint32_t first = reinterpret_cast<const base::ub32&>(grh->version_tclass_flow);
     attr->grh.dgid = grh->sgid;
     own = grh->dgid;

@@ -9,7 +9,7 @@
 #include "client/verbs/real.h"
 
 extern "C" {
-// `bool` in C: one byte.
+// C's `bool`: one byte.
 __attribute__((visibility("default"))) bool verbs_allow_disassociate_destroy = false;
 }
 
@@ -17,32 +17,32 @@ namespace vrdma::client {
 namespace {
 
 struct Listed {
-  VirtualDevice device{};  // first: a VirtualDevice* of ours is a Listed*
+  VirtualDevice device{};  // first: every VirtualDevice* of this library is a Listed*
   unsigned int references = 0;
 };
 
-// A list in memory: Header, the array that the program sees (a nullptr at its end), and again the
-// vdevices in it, because the program may do with its array what it likes before it frees it.
+// A list in memory: Header, the program's array (it ends with a nullptr), and the vdevices again,
+// because the program may overwrite its array before it frees it.
 struct Header {
-  ibv_device** real;  // what the real library returned; nullptr if nothing
+  ibv_device** real;  // the list of the real library; nullptr: none
   size_t virtual_count;
   size_t total;
   ibv_device** array() { return reinterpret_cast<ibv_device**>(this + 1); }
   Listed** kept() { return reinterpret_cast<Listed**>(array() + total + 1); }
 };
 
-// Every device in use, guarded by `list_mutex`. Never destroyed: programs may hold devices until
-// the very end of the process.
+// Every device in use, guarded by `list_mutex`. Never destroyed, because programs may hold devices
+// until the process ends.
 constinit std::mutex list_mutex;
 std::vector<Listed*>& known() {
   static auto* const devices = new std::vector<Listed*>;
   return *devices;
 }
 
-// What providers' tests of "is this mine?" find behind our devices.
+// Providers find this block behind a vdevice when they test whether a device is theirs.
 const void* const kNoProvider[64] = {};
 
-// Its address marks our devices. Nobody calls it.
+// Its address marks our devices. Never called.
 ibv_context* marker(ibv_device*, int) { return nullptr; }
 
 bool same(const Listed& listed, const FoundDevice& found) {
@@ -58,7 +58,7 @@ Listed* make(const FoundDevice& found) {
   device.ibv.node_type = found.node_type;
   device.ibv.transport_type = found.transport_type;
   found.name.copy(device.ibv.name, sizeof device.ibv.name - 1);
-  // UCX asks whether it may open /dev/infiniband/<dev_name>.
+  // UCX checks whether it may open /dev/infiniband/<dev_name>.
   found.name.copy(device.ibv.dev_name, sizeof device.ibv.dev_name - 1);
   found.session.copy(device.session, sizeof device.session - 1);
   device.provider_ops = kNoProvider;
@@ -95,7 +95,7 @@ bool fits(const FoundDevice& found) {
          found.session.size() < sizeof(VirtualDevice::session);
 }
 
-// Takes over `real` if it succeeds.
+// Takes ownership of `real` if it succeeds.
 Header* make_list(ibv_device** real, size_t real_count, const std::vector<FoundDevice>& found) {
   const size_t total = found.size() + real_count;
   const size_t pointers = total + 1 + found.size();

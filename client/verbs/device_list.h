@@ -1,20 +1,20 @@
-// The list that ibv_get_device_list returns: this process's vdevices, then the real devices, so
-// that a program which takes the first device takes the one it was given.
+// The list that ibv_get_device_list returns: this process's vdevices, then the real devices,
+// because many programs take the first device.
 //
-// Any thread may call any of these. A device stays where it is while a list or a context refers to
-// it; found again meanwhile, it has the same address.
+// Any thread may call these functions. A device keeps its address while a list or a context refers
+// to it, also if a new scan finds it again.
 #pragma once
 
 #include "client/verbs/virtual.h"
 
 namespace vrdma::client {
 
-// nullptr and errno if there are neither virtual devices nor a real library that lists its own.
-// `count` may be nullptr.
+// nullptr and errno if there are no virtual devices and no real library that lists devices. `count`
+// may be nullptr.
 ibv_device** make_device_list(int* count);
 void free_device_list(ibv_device** list);
 
-// A further reference on a device that the caller holds by a list or another reference.
+// Takes another reference on a device; the caller holds a list or a reference already.
 void hold_device(VirtualDevice* device);
 void drop_device(VirtualDevice* device);
 

@@ -1,4 +1,4 @@
-// Exported verbs on devices and contexts. Each asks first whether the object is virtual.
+// Exported verbs on devices and contexts. Each first checks whether the object is virtual.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -15,15 +15,15 @@ using namespace vrdma::client;  // NOLINT: this file is nothing but the way from
 
 namespace {
 
-// Verbs that answer 0 or -1 with errno.
+// Result of verbs that return 0, or -1 with errno.
 int minus_one(int error) {
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
 
-// What programs compiled against libibverbs before 1.1.8 pass to ibv_query_port: the structure up
-// to and including `flags`.
+// The size that programs compiled against libibverbs before 1.1.8 pass to ibv_query_port: the
+// structure up to and including `flags`.
 constexpr size_t kOldPortAttrSize = offsetof(ibv_port_attr, port_cap_flags2);
 static_assert(kOldPortAttrSize == 48);
 
@@ -81,7 +81,7 @@ VRDMA_EXPORT ibv_context* ibv_import_device(int cmd_fd) try {
 }
 VRDMA_OR_ENOMEM(nullptr)
 
-// Takes a provider's private data along (mlx5dv_open_device); no provider knows our devices.
+// `private_data` is a provider's (mlx5dv_open_device); no provider supports vdevices.
 VRDMA_EXPORT ibv_context* verbs_open_device(ibv_device* device, void* private_data) {
   if (!is_virtual(device)) return real_verbs_open_device(device, private_data);
   if (private_data == nullptr) return ibv_open_device(device);
@@ -138,7 +138,7 @@ VRDMA_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsi
   return 0;
 }
 
-// `entry_size` is the caller's sizeof(ibv_gid_entry): it may know fewer fields, or more.
+// `entry_size` is the caller's sizeof(ibv_gid_entry), which may be smaller or larger than ours.
 VRDMA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index,
                                    ibv_gid_entry* entry, uint32_t flags, size_t entry_size) {
   if (!is_virtual(context))
@@ -201,7 +201,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
   const ibv_context* context = event_context(*event);
-  if (context == nullptr) return;  // of a port or a device: there is nothing to acknowledge
+  if (context == nullptr) return;  // an event of a port or a device needs no acknowledgement
   if (is_virtual(context))
     ack_async_event(event);
   else

@@ -1,5 +1,6 @@
-// Exported verbs of rdma-core 59 to 65 (IBVERBS_1.15 to 1.18). On a virtual device they are what
-// other verbs can do, or EOPNOTSUPP: DMA handles and completion counters are an adapter's.
+// Exported verbs of rdma-core 59 to 65 (IBVERBS_1.15 to 1.18). On a virtual device, other verbs
+// implement them, or they fail with EOPNOTSUPP: only adapters have DMA handles and completion
+// counters.
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,8 +24,8 @@ std::nullptr_t null(int error) {
 
 int fail(int error) { return errno = error; }
 
-// A lane's speed (active_speed of ibv_port_attr) and how many there are, as the kernel's
-// ib_port_attr_to_rate has them. 0: unknown.
+// Speed of a lane by active_speed of ibv_port_attr, and number of lanes, as in the kernel's
+// ib_port_attr_to_rate. 0: unknown.
 unsigned lane_speed(unsigned active_speed) {
   switch (active_speed) {
     case 1:
@@ -63,8 +64,8 @@ unsigned lanes(unsigned active_width) {
   }
 }
 
-// A buffer of a virtual device. The handles of the real library begin with the address of a page,
-// ours with that of a word inside one: they cannot be mistaken for each other.
+// A buffer of a virtual device. The real library's handles begin with the address of a page, ours
+// with the address of a word inside a page, so they are never equal.
 struct OwnBuffer {
   const void* tag;
   void* address;
@@ -79,7 +80,7 @@ OwnBuffer* own_buffer(ibv_buf* buffer) {
   return ours->tag == kTag ? ours : nullptr;
 }
 
-// Is [address, address + length) in the buffer?
+// True if [address, address + length) is inside the buffer.
 bool contains(const OwnBuffer& buffer, const void* address, size_t length) {
   const auto offset =
       reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(buffer.address);
@@ -166,7 +167,7 @@ VRDMA_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* addr, size_t
 
 VRDMA_EXPORT int ibv_export_buf_dmabuf_fd(ibv_buf* buf) {
   if (own_buffer(buf) == nullptr) return real_ibv_export_buf_dmabuf_fd(buf);
-  errno = ENODATA;  // it is no DMA buffer
+  errno = ENODATA;  // not a DMA buffer
   return -1;
 }
 

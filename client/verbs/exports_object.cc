@@ -1,4 +1,4 @@
-// Exported verbs on the objects of a context. Each asks first whether the object is virtual.
+// Exported verbs on the objects of a context. Each first checks whether the object is virtual.
 #include <cerrno>
 
 #include "client/dial/export.h"
@@ -33,7 +33,7 @@ VRDMA_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
 
 // ---- Memory regions ---------------------------------------------------------------------------
 
-// Optional access flags ask for nothing that a virtual device could refuse.
+// Optional access flags are hints, which a virtual device ignores.
 static unsigned int required(unsigned int access) {
   return access & ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
 }

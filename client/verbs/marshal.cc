@@ -1,4 +1,4 @@
-// From the kernel's structures (uverbs, rdma_user_cm) to those of verbs.h, field by field.
+// Converts the kernel's structures (uverbs, rdma_user_cm) to those of verbs.h, field by field.
 #include <cstring>
 
 #include "client/dial/export.h"
@@ -18,8 +18,8 @@ VRDMA_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* dst, ib_uverbs_ah_attr
   dst->port_num = src->port_num;
 }
 
-// qp_state and rate_limit are left as they are: the caller asks for a transition to a state that it
-// knows, and the kernel's structure has no rate limit.
+// Leaves qp_state and rate_limit unchanged: the caller already knows the target state, and the
+// kernel's structure has no rate limit.
 VRDMA_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* dst, ib_uverbs_qp_attr* src) {
   dst->cur_qp_state = static_cast<ibv_qp_state>(src->cur_qp_state);
   dst->path_mtu = static_cast<ibv_mtu>(src->path_mtu);

@@ -1,5 +1,5 @@
-// What verbs.h of rdma-core 59 to 65 declares and Debian 12's does not: structures and functions of
-// IBVERBS_1.15 to 1.18. To be removed piece by piece as the build machine's verbs.h has it.
+// Declarations in verbs.h of rdma-core 59 to 65 that Debian 12's lacks: structures and functions of
+// IBVERBS_1.15 to 1.18. Remove each when the build machine's verbs.h has it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,11 +23,12 @@ enum ibv_mr_init_attr_mask {
 
 struct ibv_buf;
 
-// 64; of ibv_parent_domain_init_attr::comp_mask. A permission for guests with encrypted memory, of
-// which a vdevice makes no use: programs set it on any device.
+// rdma-core 64: a bit of ibv_parent_domain_init_attr::comp_mask. A permission for guests with
+// encrypted memory. Programs set it on any device; a vdevice ignores it.
 constexpr uint32_t IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2;
 
-// Fields that comp_mask does not name need not be there: programs of before 64 end with `dmah`.
+// Fields that comp_mask does not name may be missing: in programs built before 64 the struct ends
+// with `dmah`.
 struct ibv_mr_init_attr {
   size_t length;
   int access;
@@ -56,7 +57,7 @@ int ibv_dealloc_dmah(ibv_dmah* dmah);
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr);
 
 int ibv_dm_export_dmabuf_fd(ibv_dm* dm);
-// In units of 100 Mb/s.
+// `port_speed` in units of 100 Mb/s.
 int ibv_query_port_speed(ibv_context* context, uint32_t port_num, uint64_t* port_speed);
 
 void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf);

@@ -1,7 +1,8 @@
-// The operation tables of a virtual context: the way of verbs.h's inline functions to virtual.h.
+// The operation tables of a virtual context, through which verbs.h's inline functions call
+// virtual.h.
 //
-// Entries point straight at the functions of virtual.h; where the table passes the size of the
-// caller's structure (query_port, query_device_ex), a function here cuts the answer to it.
+// Most entries point to the functions of virtual.h. If the table passes the size of the caller's
+// structure (query_port, query_device_ex), a function here truncates the answer to that size.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,7 +13,7 @@
 namespace vrdma::client {
 namespace {
 
-// Writes `answer` into a structure of `size` bytes that may be of an older or a newer verbs.h.
+// Writes `answer` into a structure of `size` bytes from an older or newer verbs.h.
 template <class T>
 void give(const T& answer, T* out, size_t size) {
   std::memset(static_cast<void*>(out), 0, size);

@@ -1,5 +1,5 @@
-// Exported functions that no installed header declares. Their signatures are part of the ABI that
-// Debian's 44.0 libraries and providers use among themselves.
+// Exported functions that no installed header declares. Their signatures belong to the ABI between
+// the libraries and providers of rdma-core 44.0 (Debian).
 #pragma once
 
 #include <infiniband/sa.h>
@@ -9,15 +9,15 @@
 
 #include <cstddef>
 
-// The macros of verbs.h would rename the functions that we define.
+// The macros of verbs.h would rename the functions defined here.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 extern "C" {
 
-// What the sysfs file of a GID's type says: RoCE v2 or the older kinds, which it does not tell
-// apart.
+// The GID type as its sysfs file reports it: RoCE v2 or an older type; the file does not
+// distinguish the older types.
 enum ibv_gid_type_sysfs {
   IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
   IBV_GID_TYPE_SYSFS_ROCE_V2,
@@ -25,7 +25,7 @@ enum ibv_gid_type_sysfs {
 int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsigned int index,
                        ibv_gid_type_sysfs* type);
 
-// Since 49, in its verbs.h.
+// Declared in verbs.h since rdma-core 49.
 const char* ibv_wr_opcode_str(ibv_wr_opcode opcode);
 
 ibv_context* verbs_open_device(ibv_device* device, void* private_data);
@@ -38,9 +38,9 @@ void ibv_copy_qp_attr_from_kern(ibv_qp_attr* dst, ib_uverbs_qp_attr* src);
 void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* dst, ib_user_path_rec* src);
 void ibv_copy_path_rec_to_kern(ib_user_path_rec* dst, ibv_sa_path_rec* src);
 
-// Data: a provider whose device has vanished then reports a failed destroy as done. The real
-// library sets its own copy; device_list.cc carries the value over. One byte for the default
-// version node, and one for all others (trampolines.S).
+// If true, a provider reports success for a destroy that failed because its device has vanished.
+// The real library writes its own copy; device_list.cc copies the value here. One byte for the
+// default version node, and one for all others (trampolines.S).
 extern bool verbs_allow_disassociate_destroy;
 __attribute__((visibility("hidden"))) extern bool vrdma_allow_disassociate_destroy;
 

@@ -7,7 +7,7 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gb/s; -1: libibverbs knows none
+  int multiple;  // of 2.5 Gb/s; -1: undefined in libibverbs
   int mbps;      // as signalled: FDR and later use 64b/66b coding, so "14" is 14.0625
 };
 
@@ -26,7 +26,7 @@ constexpr Rate kRates[] = {
     {IBV_RATE_1200_GBPS, 480, 1275000},
 };
 
-// The value of `wanted` in the row where `key` is `value`; `otherwise` if there is no such row.
+// The field `wanted` of the row whose `key` is `value`; `otherwise` if there is no such row.
 template <class Key, class Wanted>
 Wanted look_up(Key Rate::*key, Key value, Wanted Rate::*wanted, Wanted otherwise) {
   for (const Rate& row : kRates)

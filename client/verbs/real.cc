@@ -18,7 +18,7 @@ __attribute__((visibility("hidden"))) void* vrdma_resolve(size_t slot);
 namespace vrdma::client {
 namespace {
 
-// Calls that find no function, by what their kind of function returns.
+// Targets of calls for which there is no function, by the kind of result.
 int answer_error() { return errno = ENOSYS; }
 void* answer_null() {
   errno = ENOSYS;
@@ -50,12 +50,12 @@ const RealSymbol kSymbols[] = {
 #undef COMPAT
 };
 
-// nullptr: not looked for yet; kNone: looked for and not found.
+// nullptr: not searched yet; kNone: not found.
 void* const kNone = reinterpret_cast<void*>(-1);
 constinit std::atomic<void*> library{nullptr};
 
-// The handle, or kNone. Threads that come here together each load the library; the loader counts,
-// and all but the first give their count back.
+// The handle, or kNone. If several threads load the library at once, all but the first close their
+// handle again; the loader counts references.
 void* real_library() {
   void* known = library.load(std::memory_order_acquire);
   if (known != nullptr) return known;
@@ -70,8 +70,8 @@ void* real_library() {
   return found;
 }
 
-// The version of what libibverbs and its providers share among themselves is one of
-// private_nodes.def; a library has one of them, so the name alone is enough.
+// The private ABI between libibverbs and its providers has a version of private_nodes.def. A
+// library has only one of them, so the name alone is enough.
 constexpr const char* kPrivate = "IBVERBS_PRIVATE";
 
 void* real_symbol(const char* name, const char* version) {
@@ -91,7 +91,7 @@ const bool* real_allow_disassociate_destroy() {
 
 }  // namespace vrdma::client
 
-// Called by the trampoline of `slot` until the slot leads to the function itself.
+// The trampoline of `slot` calls this until the slot points to the function itself.
 void* vrdma_resolve(size_t slot) {
   using vrdma::client::kSymbols;
   const auto& symbol = kSymbols[slot];

@@ -1,9 +1,9 @@
-// The real libibverbs: found (find_real.h, or VRDMA_REAL_LIBIBVERBS), loaded and entered on the
-// first call that needs it. Its providers ask the loader for
-// "libibverbs.so.1", are given ours, and so register through our trampolines with the real one.
+// The real libibverbs. The first call that needs it finds it (find_real.h, or
+// VRDMA_REAL_LIBIBVERBS) and loads it. Its providers ask the loader for "libibverbs.so.1", get this
+// library, and so register with the real one through the trampolines here.
 //
-// No lock is held while it is loaded: the constructors of a provider library may call us from
-// inside the loader, on another thread.
+// No lock is held while it is loaded: the constructors of a provider library may call this library
+// from inside the loader, on another thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,16 +13,16 @@
 
 namespace vrdma::client {
 
-// Is there a real library? Loads it if that was not tried yet.
+// True if there is a real library. The first call tries to load it.
 bool real_library_available();
 
-// The real library's own `verbs_allow_disassociate_destroy`, or nullptr.
+// The real library's `verbs_allow_disassociate_destroy`, or nullptr.
 const bool* real_allow_disassociate_destroy();
 
 }  // namespace vrdma::client
 
-// real_ibv_alloc_pd(...) and so on call the real library's function of that name (trampolines.S).
-// Without a real library they give the answer that real_symbols.def states.
+// real_ibv_alloc_pd(...) etc. call the real library's function of that name (trampolines.S).
+// Without a real library they return the `answer` in real_symbols.def.
 extern "C" {
 #define CALLED(name, version, answer) \
   decltype(::name) real_##name __attribute__((visibility("hidden")));

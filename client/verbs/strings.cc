@@ -1,5 +1,5 @@
-// Names of enumeration values. The texts are part of the interface: programs and people compare
-// them, so they are the ones libibverbs prints (tests/unit/client compares all of them).
+// Names of enumeration values. The texts are part of the interface, because programs compare them.
+// They equal those of libibverbs (tests/unit/client compares all of them).
 #include <infiniband/verbs.h>
 
 #include <cstddef>
@@ -16,7 +16,7 @@ const char* text(const char* const (&texts)[kCount], int value) {
 }
 
 constexpr const char* kNodeTypes[] = {
-    nullptr,  // there is no 0
+    nullptr,  // 0 is not a type
     "InfiniBand channel adapter",
     "InfiniBand switch",
     "InfiniBand router",

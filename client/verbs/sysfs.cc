@@ -1,5 +1,5 @@
 // The two sysfs helpers that libibverbs exports; librdmacm and programs such as ibv_devinfo use
-// them. A virtual device has no sysfs directory: its ibdev_path is empty, so files are not found.
+// them. The ibdev_path of a virtual device is empty, so its files are not found.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include "client/verbs/private_abi.h"
 #include "core/base/fd.h"
 
-// Where sysfs is: SYSFS_PATH (not in set-uid programs) without slashes at its end, else /sys.
+// The sysfs directory: SYSFS_PATH (not in set-uid programs) without trailing slashes, or /sys.
 VRDMA_EXPORT const char* ibv_get_sysfs_path() {
   static const char* const path = [] {
     static char kept[PATH_MAX] = "/sys";
@@ -26,8 +26,9 @@ VRDMA_EXPORT const char* ibv_get_sysfs_path() {
   return path;
 }
 
-// Reads at most `size` bytes of dir/file into `buf` and ends them with a zero in place of the final
-// newline or behind the text. Returns the length, or -1 if the file cannot be read or is too long.
+// Reads at most `size` bytes of dir/file into `buf`, and terminates them with a zero in place of
+// the final newline or after the text. Returns the length, or -1 if the file cannot be read or is
+// too long.
 VRDMA_EXPORT int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, size_t size) {
   char path[PATH_MAX];
   const int length = std::snprintf(path, sizeof path, "%s/%s", dir, file);

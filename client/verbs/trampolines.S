@@ -1,15 +1,16 @@
-// One entry point a function of the real library: `jmp *slot`.
+// One entry point for each function of the real library: `jmp *slot`.
 //
-// A slot at first points to a stub that resolves it (real.cc: vrdma_resolve) and then enters the
-// function with all argument registers as they were, so neither the number nor the types of the
-// arguments need be known here, and variadic functions pass too. Afterwards a call costs one
-// indirect jump. Two threads that resolve the same slot at once store the same address.
+// A slot first points to a stub, which resolves the function (real.cc: vrdma_resolve) and enters it
+// with all argument registers unchanged. So this code need not know the number or types of
+// arguments, and variadic functions work. Later calls cost one indirect jump. Two threads that
+// resolve a slot at once store the same address.
 //
-// The slots are data, not .data.rel.ro: they are written after the loader has protected the latter.
+// The slots are in .data, not in .data.rel.ro, because they are written after the loader has
+// protected the latter.
 
 #if defined(__x86_64__)
 
-// al counts the vector registers of a variadic call, r10 is the static chain: both are kept.
+// al counts the vector registers of a variadic call, r10 is the static chain: both are preserved.
         .text
         .type   resolve_and_enter, @function
 resolve_and_enter:
@@ -247,9 +248,9 @@ vrdma_slots:
 #include "client/verbs/real_symbols.def"
         .size   vrdma_slots, . - vrdma_slots
 
-// The private functions under the version nodes that are not the default one: other names of the
-// same code, hidden (name@version). They are at_<name>, an instruction before <name>: of two symbols
-// at the same address the linker drops the one without a version, and with it the default version.
+// The private functions under the other version nodes: hidden aliases (name@version) of the same
+// code. They are at_<name>, one instruction before <name>, because of two symbols at the same
+// address the linker drops the unversioned one, and with it the default version.
 #define NODE(number)
 #define DEFAULT_NODE(number)
 #define PRIVATE(name, answer)

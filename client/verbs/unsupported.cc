@@ -1,7 +1,7 @@
 // The answer of every verb that no device provides: EOPNOTSUPP, in the form that the verb
 // prescribes.
 //
-// One table for the whole of virtual.h. The definitions are weak: defining a function of virtual.h
+// One table for all of virtual.h. The definitions are weak: a function of virtual.h that is defined
 // elsewhere in the library replaces its line here.
 #include <cerrno>
 
@@ -30,7 +30,7 @@ int refuse(WorkRequest* wr, WorkRequest** bad_wr) {
 
 }  // namespace
 
-static_assert(IBV_REREG_MR_ERR_INPUT == -1);  // what rereg_mr answers: the MR is as it was
+static_assert(IBV_REREG_MR_ERR_INPUT == -1);  // rereg_mr's answer: the MR is unchanged
 
 WEAK void scan_devices(std::vector<FoundDevice>*) {}
 WEAK ibv_context* open_device(VirtualDevice*) { return null(); }

@@ -1,16 +1,16 @@
-// What a virtual device does for each verb.
+// The operations of a virtual device, one function for each verb.
 //
 // The library's exported symbols (exports_*.cc) and the inline functions of <infiniband/verbs.h>
-// (through the operation tables that set_ops() fills) end here as soon as an object is virtual.
-// Real objects never come here.
+// (through the operation tables that set_ops() fills) call these functions for virtual objects, and
+// never for real ones.
 //
-// Each function has a weak definition in unsupported.cc that answers EOPNOTSUPP. A device provides
-// a verb by defining the function of this header; nothing else need be changed.
+// Each function has a weak definition in unsupported.cc that answers EOPNOTSUPP. To provide a verb,
+// a device defines the function; nothing else changes.
 //
-// Convention, as in the man pages of libibverbs:
+// Conventions, as in the man pages of libibverbs:
 //   - functions that return a pointer return nullptr and set errno on failure;
 //   - functions that return int return 0 or a positive errno value, unless said otherwise here.
-// All functions may be called from any thread. They throw nothing.
+// Any thread may call these functions. They throw nothing.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,25 +29,26 @@ namespace vrdma::client {
 
 // ---- Devices ----------------------------------------------------------------------------------
 
-// What the device list shows of a vdevice; the device behind an `ibv_device*` that we made.
+// A vdevice in the device list; the device behind an `ibv_device*` of this library.
 //
-// Owner: the device list (device_list.cc), which counts references: one for each list not yet
-// freed, one for each open context. A vdevice that was found before and is still referenced keeps
-// its address. The fields do not change after creation, so no lock is needed to read them.
+// Owner: the device list (device_list.cc). It counts references: one for each list that is not yet
+// freed, one for each open context. While a vdevice is referenced, a new scan returns it at the
+// same address. The fields never change after creation and are read without a lock.
 struct VirtualDevice {
   ibv_device
       ibv;  // first: programs hold &ibv. dev_name is the name, dev_path and ibdev_path are empty
-  // Providers' "is this mine?" (mlx5dv_is_supported, efadv_...) reads the word after ibv_device and
-  // compares it with the address of a table of their own; ours points to a block of zeros.
+  // Providers identify their devices (mlx5dv_is_supported, efadv_...) by the word after ibv_device,
+  // which points to the provider's table; for a vdevice it points to a block of zeros.
   const void* provider_ops;
   uint64_t node_guid;   // big endian, as ibv_get_device_guid returns it
-  int index;            // ibv_get_device_index; -1 if unknown
+  int index;            // ibv_get_device_index; -1: unknown
   char session[256];    // path of the session socket
-  uint64_t generation;  // distinguishes a vdevice from an earlier one of the same name and path
+  uint64_t generation;  // distinguishes vdevices that reuse a name and path
 };
 
-// One vdevice as discovery sees it. Two finds are the same device if name, session, node_guid and
-// generation are equal. The session socket's path has no name: another vdevice may get it later.
+// One vdevice as scan_devices() finds it. Two finds are the same device if name, session, node_guid
+// and generation are equal. The session path alone is not enough, because another vdevice may reuse
+// it.
 struct FoundDevice {
   std::string name;  // shorter than IBV_SYSFS_NAME_MAX
   std::string session;
@@ -58,28 +59,28 @@ struct FoundDevice {
   ibv_transport_type transport_type = IBV_TRANSPORT_IB;
 };
 
-// Appends the vdevices that this process may use now, in a stable order; appends nothing if there
-// is no daemon. Called by each ibv_get_device_list(), at times by several threads at once, so it
-// should cost no more than a directory listing when nothing changed. May throw std::bad_alloc.
+// Appends the vdevices that this process may use, in a stable order; none if there is no daemon.
+// Each ibv_get_device_list() calls it, possibly on several threads at once. While nothing changes
+// it should cost no more than a directory listing. May throw std::bad_alloc.
 void scan_devices(std::vector<FoundDevice>* found);
 
-// Opens a context, which begins with what set_ops() expects. The caller has taken a reference on
-// `device` that lasts until close_device() has returned 0.
-// Objects of a closed context may still be destroyed: they keep its memory, and `device`. EINVAL:
-// it is closed already.
+// Opens a context, which begins with the struct that set_ops() expects. The caller holds a
+// reference on `device` until close_device() returns 0. Objects of a closed context may still be
+// destroyed: they keep its memory and `device`. EINVAL: the context is closed already.
 ibv_context* open_device(VirtualDevice* device);
 int close_device(ibv_context* context);
 
-// The name of the vdevice whose context has the command descriptor `cmd_fd`; empty: it is not ours.
+// The name of the vdevice whose context has the command descriptor `cmd_fd`; empty: not a vdevice.
 std::string exported_device(int cmd_fd);
-// ibv_import_device; `device` as in open_device(). On success `cmd_fd` is the context's.
+// ibv_import_device; `device` as in open_device(). On success the context owns `cmd_fd`.
 ibv_context* import_device(VirtualDevice* device, int cmd_fd);
 
-// Is this object ours? `device` and `context` must be live objects of any libibverbs.
+// True for an object of this library. `device` and `context` must be live objects of any
+// libibverbs.
 bool is_virtual(const ibv_device* device);
 inline bool is_virtual(const ibv_context* context) { return is_virtual(context->device); }
 
-// The device behind an object that is_virtual().
+// The device of an object for which is_virtual() is true.
 inline VirtualDevice* virtual_device(ibv_device* device) {
   return reinterpret_cast<VirtualDevice*>(device);
 }
@@ -88,27 +89,28 @@ inline VirtualDevice* virtual_device(const ibv_context* context) {
 }
 
 // Fills both operation tables (context.ops and the verbs_context in front of it) with the functions
-// of this header, sets abi_compat, sz, device and the context's mutex. Everything else (cmd_fd,
-// async_fd, num_comp_vectors) is open_device()'s. Embed the verbs_context in your own struct.
+// of this header, and sets abi_compat, sz, device and the context's mutex. open_device() sets all
+// other fields (cmd_fd, async_fd, num_comp_vectors). The device embeds the verbs_context in its own
+// struct.
 void set_ops(verbs_context* context, VirtualDevice* device);
 
-// Runs once when the process exits in order (library destructor; not at dlclose, which the library
-// survives). Also runs in a forked child that calls exit(3).
+// Runs once at a normal exit of the process: in the library's destructor, not at dlclose, because
+// the library is never unloaded. Also runs in a forked child that calls exit(3).
 void at_exit_goodbye();
 
 // ---- Queries ----------------------------------------------------------------------------------
 
-// The caller has zeroed `attr`. ibv_query_device is served from the same answer (orig_attr).
+// The caller has zeroed `attr`. ibv_query_device uses the same answer (orig_attr).
 int query_device_ex(ibv_context* context, ibv_device_attr_ex* attr);
 // The caller has zeroed `attr`. EINVAL: no such port.
 int query_port(ibv_context* context, uint32_t port_num, ibv_port_attr* attr);
-// ENODATA: an empty slot of the table; EINVAL: no such port or slot. ibv_query_gid (zero GID for an
-// empty slot), ibv_query_gid_type and sgid lookups are served from this.
+// ENODATA: the table entry is empty; EINVAL: no such port or entry. ibv_query_gid (zero GID for an
+// empty entry), ibv_query_gid_type and sgid lookups use this function.
 int query_gid_ex(ibv_context* context, uint32_t port_num, uint32_t gid_index, ibv_gid_entry* entry);
 // Copies the valid entries of all ports. Returns their number or -errno; -EINVAL if there are more
 // than `max_entries`.
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t max_entries);
-// EINVAL: no such port or index. ibv_get_pkey_index asks this one index after the other.
+// EINVAL: no such port or index. ibv_get_pkey_index tries one index after another.
 int query_pkey(ibv_context* context, uint32_t port_num, int index, uint16_t* pkey_be);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);
 
@@ -122,15 +124,15 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
 
-// All of ibv_reg_mr, _iova and _iova2: `iova` is what work requests name (equal to `addr` for
-// ibv_reg_mr). `access` without the optional flags, which are hints (relaxed ordering). A made MR
-// has all its public fields set.
+// Serves ibv_reg_mr, _iova and _iova2. `iova` is the address in work requests (equal to `addr` for
+// ibv_reg_mr). `access` comes without the optional flags, which are hints (relaxed ordering). The
+// new MR has all its public fields set.
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned int access);
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                       unsigned int access);
-// Returns 0, or IBV_REREG_MR_ERR_* (negative) with errno set. The caller has refused flags that do
-// not exist and empty flags. pd, addr, length, access count only if `flags` say so; the optional
-// access flags are gone.
+// Returns 0, or IBV_REREG_MR_ERR_* (negative) with errno set. The caller has rejected unknown and
+// empty flags and removed the optional access flags. pd, addr, length and access are valid only if
+// `flags` name them.
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, unsigned int access);
 int dereg_mr(ibv_mr* mr);
 ibv_mr* alloc_null_mr(ibv_pd* pd);
@@ -154,8 +156,8 @@ void unimport_dm(ibv_dm* dm);
 ibv_comp_channel* create_comp_channel(ibv_context* context);
 // EBUSY while a CQ uses it (refcnt, see events.h).
 int destroy_comp_channel(ibv_comp_channel* channel);
-// ibv_create_cq comes here too, with only cqe, cq_context, channel, comp_vector and the standard
-// wc_flags set. Bounds (cqe < 1, comp_vector) are the callee's: EINVAL.
+// Also serves ibv_create_cq, with only cqe, cq_context, channel, comp_vector and the standard
+// wc_flags set. The callee checks the bounds (cqe < 1, comp_vector): EINVAL.
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
 int resize_cq(ibv_cq* cq, int cqe);
@@ -166,12 +168,12 @@ int req_notify_cq(ibv_cq* cq, int solicited_only);
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 // Blocks unless context->async_fd is O_NONBLOCK. Returns 0, or -1 with errno.
 int get_async_event(ibv_context* context, ibv_async_event* event);
-// ibv_ack_cq_events and ibv_ack_async_event are served by events.cc from the public fields alone.
+// events.cc serves ibv_ack_cq_events and ibv_ack_async_event from the public fields alone.
 
 // ---- Shared receive queues --------------------------------------------------------------------
 
-// ibv_create_srq comes here too (comp_mask TYPE | PD, IBV_SRQT_BASIC). On success attr->attr holds
-// what was granted.
+// Also serves ibv_create_srq (comp_mask TYPE | PD, IBV_SRQT_BASIC). On success attr->attr holds the
+// granted values.
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int attr_mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
@@ -184,10 +186,10 @@ int close_xrcd(ibv_xrcd* xrcd);
 
 // ---- Queue pairs ------------------------------------------------------------------------------
 
-// ibv_create_qp comes here too (comp_mask PD). On success attr->cap holds what was granted.
+// Also serves ibv_create_qp (comp_mask PD). On success attr->cap holds the granted values.
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr);
-// nullptr with errno if the QP was not made with send_ops_flags.
+// nullptr with errno if the QP was created without send_ops_flags.
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 // The callee sets qp->state on success.
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int attr_mask);
@@ -206,8 +208,8 @@ int query_ece(ibv_qp* qp, ibv_ece* ece);
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr);
 int destroy_ah(ibv_ah* ah);
-// Returns 0, or -1 with errno. The definition in address.cc serves any device that answers
-// query_gid_ex; ibv_create_ah_from_wc is this and create_ah.
+// Returns 0, or -1 with errno. The definition in address.cc serves any device that implements
+// query_gid_ex. ibv_create_ah_from_wc calls it and create_ah.
 int init_ah_from_wc(ibv_context* context, uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
                     ibv_ah_attr* attr);
 int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth_mac[6],
@@ -215,11 +217,11 @@ int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth
 
 // ---- fork -------------------------------------------------------------------------------------
 
-// ibv_fork_init concerns the whole process: the real library, if there is one, is asked as well.
+// ibv_fork_init affects the whole process, so it also calls the real library's, if there is one.
 int fork_init();                        // default: 0
-ibv_fork_status is_fork_initialized();  // asked only without a real library; default: UNNEEDED
+ibv_fork_status is_fork_initialized();  // called only without a real library; default: UNNEEDED
 
-// ---- What a virtual device will hardly ever have ----------------------------------------------
+// ---- Work queues, flows, counters --------------------------------------------------------------
 
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr);
 int modify_wq(ibv_wq* wq, ibv_wq_attr* attr);
