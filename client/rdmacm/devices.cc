@@ -1,4 +1,4 @@
-// The vdevices that ids are bound to, and addresses.
+// The vdevices of ids, and conversion of addresses.
 #include <arpa/inet.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ ibv_context* open_device(uint64_t guid) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   if (list == nullptr) {
-    if (errno == ENOSYS) errno = ENODEV;  // there is no kernel's either
+    if (errno == ENOSYS) errno = ENODEV;  // the kernel lists no devices either
     return nullptr;
   }
   ibv_context* context = nullptr;
@@ -56,7 +56,7 @@ void to_sockaddr(const ipc::CmAddress& from, sockaddr_storage* to) {
   std::memcpy(&in6->sin6_addr, from.gid, 16);
 }
 
-// As use_device() with the daemon that is there.
+// use_device() with the present daemon.
 CmDevice* find_or_open(uint64_t guid) {
   const std::lock_guard lock(objects_mutex());
   for (CmDevice* device : devices())
@@ -117,7 +117,7 @@ void leave_device(Id* id) {
   if (id->device == nullptr) return;
   const std::lock_guard lock(objects_mutex());
   if (--id->device->ids > 0) return;
-  // Where the program has objects of its own in the domain, it stays for the next id.
+  // If the program's objects still use the domain, it is kept for the next id.
   if (ibv_dealloc_pd(id->device->pd) == 0) id->device->pd = nullptr;
 }
 
@@ -172,7 +172,7 @@ VRDMA_OR_ENOMEM()
 
 VRDMA_EXPORT __be16 rdma_get_src_port(rdma_cm_id* id) try {
   VRDMA_PASS_ON(0, rdma_get_src_port, id)
-  return id->route.addr.src_sin.sin_port;  // at the same place in both families
+  return id->route.addr.src_sin.sin_port;  // the same offset in both families
 }
 VRDMA_OR_ENOMEM(0)
 

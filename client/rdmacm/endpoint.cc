@@ -1,4 +1,4 @@
-// The synchronous half of the interface: addresses by name, and ids that wait for their events.
+// The synchronous calls: address resolution by name, and ids that wait for their events.
 #include <netdb.h>
 #include <rdma/rdma_verbs.h>
 
@@ -35,7 +35,7 @@ ibv_qp_type type_of(int port_space) {
   return port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
 }
 
-// What getaddrinfo(3) says, or -1 and errno.
+// The result of getaddrinfo(3), or -1 and errno.
 int resolve(const char* node, const char* service, const rdma_addrinfo* hints,
             rdma_addrinfo* info) {
   addrinfo wanted{};

@@ -1,4 +1,4 @@
-// Event channels, and what an event does to its id on the way to the program.
+// Event channels, and the effect of an event on its id before the program gets it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -29,7 +29,7 @@ std::condition_variable& acknowledgement() {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook(100);  // between two looks for a daemon
+constexpr std::chrono::milliseconds kLook(100);  // interval of attempts to reach a daemon
 
 bool add_to(EventSource& source, const base::Fd& fd) {
   epoll_event event{};
@@ -41,13 +41,13 @@ void take_out(EventSource& source, const base::Fd& fd) {
   ::epoll_ctl(source.ready.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
 }
 
-// The daemon has gone; there may be messages of it.
+// The daemon has closed the socket; unread messages may remain.
 bool is_hung_up(const EventSource& source) {
   pollfd state{source.socket.get(), 0, 0};
   return ::poll(&state, 1, 0) > 0;
 }
 
-// And there are none.
+// The daemon has closed the socket, and no message remains.
 bool has_ended(const EventSource& source) {
   char first = 0;
   return ::recv(source.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
@@ -64,15 +64,15 @@ int ask_for_socket(EventSource& source, bool wait, base::Fd* socket) {
   request.handle = source.handle;
   const int error = source.link->call(request, &reply, socket, wait);
   if (error != 0) return error;
-  if (source.handle == 0) source.handle = reply.handle;  // it is the same ever after
+  if (source.handle == 0) source.handle = reply.handle;  // it never changes
   return socket->valid() ? 0 : EMFILE;
 }
 
-// Instead of a socket that has ended. 0; EAGAIN if there is no daemon yet, and `wait` false; or
+// Replaces a socket that has ended. 0; EAGAIN if `wait` is false and there is no daemon yet;
 // ENODEV.
 int renew(EventSource& source, bool wait) {
   const std::lock_guard lock(source.renewal);
-  if (!has_ended(source)) return 0;  // another thread was faster
+  if (!has_ended(source)) return 0;  // another thread has renewed it
   base::Fd socket;
   const int error = source.link->is_own() ? ask_for_socket(source, wait, &socket) : EIO;
   if (error == EAGAIN) {
@@ -86,7 +86,8 @@ int renew(EventSource& source, bool wait) {
     ::timerfd_settime(source.timer.get(), 0, &when, nullptr);
     return EAGAIN;
   }
-  // Also in a child there may be descriptors of them, which would keep them in the set.
+  // Removed explicitly: a forked child may hold descriptors of them, which would keep them in the
+  // set.
   take_out(source, source.socket);
   if (source.timer.valid()) take_out(source, source.timer);
   source.timer.reset();
@@ -98,8 +99,8 @@ int renew(EventSource& source, bool wait) {
 }  // namespace
 
 EventSource::~EventSource() {
-  // The daemon sees the end of the socket only if it is its own; and who is told of no daemon's
-  // death any more must not have said something that only that one has heard.
+  // A daemon notices the end of a socket only if it created it. If the socket is a dead daemon's,
+  // or a daemon may have missed a one-way request, this call informs the present one.
   if (socket.valid() && link->is_own() && (is_hung_up(*this) || link->is_unanswered()))
     (void)link->call(ipc::CmCall::kDestroyChannel, handle);
 }
@@ -110,11 +111,12 @@ ssize_t receive(EventSource& source, ipc::CmEventMessage* message) {
     message->size = 0;
     ssize_t got = ::recv(source.socket.get(), message, sizeof *message, MSG_DONTWAIT | MSG_TRUNC);
     if (got <= 0 || static_cast<size_t>(got) != message->size) return got;
-    got = sizeof *message;  // a shorter one ends with zeros
+    got = sizeof *message;  // a shorter message is padded with zeros
     const auto it = source.link->ids.find(message->handle);
     if (it == source.link->ids.end()) return got;
-    // The dead daemon had sent it, and the next does not know; so only the last comes twice. (Those
-    // of an id that moves to another channel may come in another order.)
+    // The successor cannot know whether the dead daemon delivered the last event of an id, so it
+    // sends that one again. (The test is for equality because the events of a migrating id may
+    // arrive out of order.)
     uint32_t& last = it->second->last_event;
     if (last != 0 && message->sequence == last) continue;
     last = message->sequence;
@@ -206,8 +208,8 @@ void on_request(Id* listener, const ipc::CmEventMessage& message, CmEvent* event
   if (listener->sync && migrate(id, nullptr) != 0) event->base.status = -errno;
 }
 
-// The active side's answer came: its queue pair goes on, and the peer is told. Where the program
-// has made its queue pair by itself it does both (rdma_establish).
+// The active side received the response: moves its queue pair to RTS and confirms to the peer. If
+// the program made the queue pair without rdma_cm, it does both itself (rdma_establish).
 void on_response(Id* id, CmEvent* event) {
   if (id->base.qp == nullptr) return;
   event->base.event = RDMA_CM_EVENT_ESTABLISHED;
@@ -223,9 +225,9 @@ void on_response(Id* id, CmEvent* event) {
   event->base.status = -error;
 }
 
-// Takes the next message, waiting for it if the channel blocks (also if it was readable only
-// because a daemon had died), and its id: null if nobody has that any more. From then on
-// rdma_destroy_id waits for the acknowledgement. -1 and errno, or 0.
+// Takes the next message and finds its id, which is null if the id no longer exists. Waits if the
+// channel blocks, also if it was readable only because a daemon died. From then on rdma_destroy_id
+// waits for the acknowledgement. -1 and errno, or 0.
 int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
   for (bool wait = false;;) {
     char first = 0;
@@ -233,7 +235,7 @@ int take_message(EventSource& source, ipc::CmEventMessage* message, Id** id) {
     if (wait && ::recv(source.socket.get(), &first, 1, MSG_PEEK) < 0) return -1;
     std::unique_lock lock(objects_mutex());
     const ssize_t got = receive(source, message);
-    wait = got < 0 && errno == EAGAIN;  // there is none, or another thread has taken it
+    wait = got < 0 && errno == EAGAIN;  // none, or another thread has taken it
     if (wait) continue;
     if (got < 0) return -1;
     if (got == 0) {

@@ -1,4 +1,4 @@
-// Ids: life, addresses, options, and the commands that connect them.
+// Ids: lifetime, addresses, options and connecting.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -26,7 +26,7 @@ Id* make_id(std::shared_ptr<CmLink> link, uint32_t handle, rdma_event_channel* c
 
 int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_port_space space,
               ibv_qp_type type) {
-  // Those of the daemon (vrdmad/cm/session.cc).
+  // The port spaces that the daemon supports (vrdmad/cm/session.cc).
   if (space != RDMA_PS_TCP && space != RDMA_PS_UDP && space != RDMA_PS_IB)
     return answer(EOPNOTSUPP);
   rdma_event_channel* channel = given != nullptr ? given : create_channel();
@@ -41,9 +41,10 @@ int create_id(rdma_event_channel* given, rdma_cm_id** made, void* context, rdma_
   return 0;
 }
 
-// Waits until the program has given back all events of it.
+// Waits until the program has acknowledged all events of the id.
 void free_id(Id* id) {
-  // Others may be told that the port of a listener is free, not that of one that was connected.
+  // A program may tell others that a listener's port is free, so this waits for the daemon; not for
+  // a connected id.
   if (id->established)
     (void)id->link->tell(ipc::CmCall::kDestroyId, id->handle);
   else
@@ -79,7 +80,7 @@ int set_data(ipc::CmParam* param, const void* data, size_t length) {
   return 0;
 }
 
-// With a queue pair on the id the program's number and srq are not looked at.
+// If the id has a queue pair, the program's qp_num and srq are ignored.
 int fill(const Id& id, const rdma_conn_param* from, ipc::CmParam* to) {
   to->responder_resources = id.responder_resources;
   to->initiator_depth = id.initiator_depth;
@@ -101,7 +102,7 @@ int fill(const Id& id, const rdma_conn_param* from, ipc::CmParam* to) {
 int do_connect(Id* id, const rdma_conn_param* param) {
   if (id->device == nullptr) return answer(EINVAL);
   const CmDevice& device = *id->device;
-  // Where the program says "as much as possible", or nothing.
+  // Defaults, if the program passes the RDMA_MAX_* constants or no parameters.
   id->responder_resources = device.max_responder_resources;
   id->initiator_depth = device.max_initiator_depth;
   if (param != nullptr && !id->is_datagram()) {
@@ -168,7 +169,7 @@ int do_set_option(Id* id, int level, int name, const void* value, size_t length)
   if (level != RDMA_OPTION_ID) return answer(ENOSYS);
   const bool byte = name == RDMA_OPTION_ID_TOS || name == RDMA_OPTION_ID_ACK_TIMEOUT;
   if (length != (byte ? sizeof(uint8_t) : sizeof(int))) return answer(EINVAL);
-  std::memcpy(&request.setting, value, length);  // little-endian or one byte of zero
+  std::memcpy(&request.setting, value, length);  // either little-endian, or one byte and zeros
   if (byte) request.setting = *static_cast<const uint8_t*>(value);
   switch (name) {
     case RDMA_OPTION_ID_TOS:
@@ -267,7 +268,7 @@ VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT int rdma_establish(rdma_cm_id* id) try {
   VRDMA_PASS_ON(-1, rdma_establish, id)
-  // With a queue pair on the id it has been done already.
+  // With a queue pair on the id the library has done it already.
   if (id->qp != nullptr) return answer(EINVAL);
   return simple_call(Id::of(id), ipc::CmCall::kConfirm);
 }

@@ -59,7 +59,7 @@ int CmLink::call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside,
   if (wait)
     lock.lock();
   else if (!lock.try_lock())
-    return EAGAIN;  // another call is about it
+    return EAGAIN;  // another thread's call is in progress
   const auto unmade = unmade_.find(request.handle);
   if (unmade != unmade_.end()) {
     if (request.call == ipc::CmCall::kDestroyId) {

@@ -1,8 +1,8 @@
-// The program's end of the rdma_cm socket of its network namespace (core/ipc/cm_messages.h), and
-// whether there is one.
+// The program's connection to the rdma_cm socket of its network namespace (core/ipc/cm_messages.h),
+// and the choice between it and the system's library.
 //
-// When the daemon has died, another one has the session, or will: what was asked is asked again
-// there, once. Calls wait for that until the grace period is over.
+// After a daemon dies, calls wait until the next daemon takes over the session or the grace period
+// ends. A pending request is repeated there and executed once.
 #pragma once
 
 #include <sys/types.h>
@@ -22,34 +22,34 @@ struct Id;
 
 class CmLink final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
  public:
-  // The process's, made if there is none, or only one of the process that forked this one, or one
-  // whose daemon has died without another that has it. nullptr where the namespace has no vdevice.
+  // The link of this process. Creates one if there is none, if the existing one belongs to the
+  // parent of a fork, or if it is lost. nullptr if the namespace has no vdevice.
   [[nodiscard]] static std::shared_ptr<CmLink> current();
 
-  // One request and its answer: 0, or the errno that the daemon answered; EIO if it has gone, and
-  // with it what it knew of this process. Any thread. `wait` false: EAGAIN where it would wait for
-  // another daemon.
+  // Sends a request and receives its reply. 0; the errno that the daemon answered; EIO if the
+  // daemon ended and none took over, so that its state of this process is lost; EAGAIN if `wait` is
+  // false and the call would wait for the next daemon. Any thread.
   int call(ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside = nullptr,
            bool wait = true);
-  // A request that cannot fail but by what an event tells: waits neither for an answer nor for a
-  // daemon. 0 or EIO.
+  // A one-way request, for calls whose result the program learns by an event. Waits neither for a
+  // reply nor for a daemon. 0 or EIO.
   int tell(ipc::CmCall call, uint32_t handle);
-  // Something was told since the last answer, which a daemon may not have heard.
+  // True if a daemon may not have received a one-way request since the last reply.
   [[nodiscard]] bool is_unanswered();
-  // The same as call() for a request that is nothing but a handle.
+  // call() for a request that consists of a handle.
   int call(ipc::CmCall call, uint32_t handle);
 
-  // Asks for nothing, and waits like call() for a daemon that answers: 0, EIO.
+  // Like call() with a request that changes nothing: waits for a daemon. 0, EIO.
   int await_daemon();
 
-  // The handle of an id that the daemon makes with the first call() about it, whose error it is if
-  // it cannot.
+  // Reserves the handle of a new id. The daemon creates the id in the first call() that names it,
+  // and that call() returns the error.
   [[nodiscard]] uint32_t create_id(uint32_t channel, uint32_t space, uint32_t qp_type);
 
-  // For requests of other sessions about ids of this one; zeros before the first channel. Takes no
-  // lock: a child asks that was forked at any moment.
+  // The secret that authorizes requests of other sessions about ids of this one; zeros before the
+  // first channel. Takes no lock, because a child calls it that may have been forked at any moment.
   [[nodiscard]] std::array<uint8_t, ipc::kCmSecret> secret() const;
-  // Of this process, and not of the one that forked it.
+  // True if this process created the link; false in a forked child.
   [[nodiscard]] bool is_own() const;
 
   std::map<uint32_t, Id*> ids;  // by handle; under objects_mutex()
@@ -67,17 +67,17 @@ class CmLink final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
   std::map<uint32_t, Unmade> unmade_;  // by handle
 };
 
-// Whether this process's rdma_cm is ours, or the system's library is to be asked. Decided by the
-// first call that finds either, for good: objects of the two kinds are never mixed.
+// True if the process uses vdevices; false if calls go to the system's library. The first call that
+// finds either one decides permanently, because objects of both must not be mixed.
 [[nodiscard]] bool ours();
 
-// The function of the system's librdmacm, or nullptr. Found by absolute path in the loader's
-// default directories, or in VRDMA_REAL_LIBRDMACM (ignored in set-uid programs).
+// The function of the system's librdmacm, or nullptr. The library is found by absolute path in the
+// loader's default directories, or in VRDMA_REAL_LIBRDMACM (ignored in set-uid programs).
 [[nodiscard]] void* real_function(const char* name);
 
 }  // namespace vrdma::client
 
-// Leaves the function for the real one of that name unless the process's rdma_cm is ours.
+// Returns from the function by a call of the real one, unless the process uses vdevices.
 #define VRDMA_PASS_ON(failure, name, ...)                            \
   if (!vrdma::client::ours()) {                                      \
     if (void* real = vrdma::client::real_function(#name))            \

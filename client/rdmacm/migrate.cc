@@ -1,8 +1,8 @@
-// Ids that change their channel, with the events that nobody has read yet.
+// Moves ids and their unread events to another channel.
 //
-// What the daemon still has of them it moves by itself. What has come to the old channel's socket
-// is taken from there and kept at the channels, in order. As long as there is any, a nudge in the
-// socket, which is an event of nobody, makes the channel readable.
+// The daemon moves the events that it has not sent yet. This code takes those that have arrived
+// from the old channel's socket, and keeps them at the channels in order. While a channel has kept
+// events, a nudge, an event without an id, is in its socket so that it is readable.
 #include <algorithm>
 #include <cerrno>
 #include <vector>
@@ -22,7 +22,7 @@ int move_in_daemon(CmLink& link, uint32_t id, uint32_t channel) {
   return link.call(request, &reply);
 }
 
-// Under objects_mutex(): all that can be read from the source.
+// Under objects_mutex(): everything that can be read from the source.
 std::vector<ipc::CmEventMessage> take_all(EventSource& source) {
   std::vector<ipc::CmEventMessage> all(source.kept.begin(), source.kept.end());
   source.kept.clear();
@@ -35,7 +35,7 @@ std::vector<ipc::CmEventMessage> take_all(EventSource& source) {
   return all;
 }
 
-// Events of the ids, and of those that their connection requests bring.
+// Moves the events of the ids, and of the ids that their connection requests create.
 void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
   for (size_t moved = 0; moved < ids.size();) {
     const size_t known = ids.size();
@@ -47,7 +47,7 @@ void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
         if (goes && message.request != 0) ids.push_back(message.request);
       }
     }
-    // Until these have moved too, more of theirs may have come.
+    // Until the daemon has moved these ids too, more events of them may have arrived.
     for (size_t i = known; i < ids.size(); ++i)
       (void)move_in_daemon(*to.source->link, ids[i], to.source->handle);
     moved = known;
@@ -56,8 +56,8 @@ void move_events(Channel& from, Channel& to, std::vector<uint32_t> ids) {
   nudge(*to.source);
 }
 
-// An id of the process that forked this one becomes this one's, on a device that this one opens.
-// The parent's copy is then of nothing, and its events are those that the parent has not read.
+// Moves an id of the parent process to this one, on a device that this process opens. The parent's
+// copy of the id becomes invalid. The id keeps the events that the parent has not read.
 int take_from_parent(Id& id, Channel& to) {
   const auto link = to.source->link;
   ipc::CmRequest request;
@@ -72,7 +72,7 @@ int take_from_parent(Id& id, Channel& to) {
     const std::lock_guard lock(objects_mutex());
     id.link->ids.erase(id.handle);
     link->ids.emplace(reply.handle, &id);
-    id.reported = id.acknowledged = 0;  // what the parent has not given back is the parent's
+    id.reported = id.acknowledged = 0;  // unacknowledged events remain the parent's
     id.last_event = 0;
   }
   id.link = link;
@@ -104,7 +104,7 @@ int migrate(Id* id, rdma_event_channel* given) {
   Channel& from = *Channel::of(id->base.channel);
   Channel& to = *Channel::of(channel);
   const bool inherited = !id->link->is_own();
-  if (!inherited && to.source->link != id->link) {  // a daemon has died, and with it the id
+  if (!inherited && to.source->link != id->link) {  // a daemon died and the id was lost
     if (given == nullptr) destroy_channel(channel);
     return answer(EIO);
   }

@@ -1,5 +1,5 @@
-// Multicast groups by address: the daemon says how they are spoken to, the queue pair is attached
-// to them here. As the kernel has it for RoCE v2, a group of IPv4 is its address mapped into IPv6.
+// Multicast groups by address: the daemon supplies a group's parameters, and the library attaches
+// the queue pair. As in the kernel for RoCE v2, an IPv4 group is its address mapped into IPv6.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -66,7 +66,7 @@ int leave(Id* id, const sockaddr* address) {
 void on_joined(Id* id, const ipc::CmEventMessage& message, CmEvent* event) {
   const std::lock_guard lock(objects_mutex());
   const auto group = find(id, message.token);
-  if (group == id->groups.end()) return;  // left since
+  if (group == id->groups.end()) return;  // the program has left it
   event->base.param.ud.private_data = group->context;
   if (id->base.qp == nullptr || !group->receives) return;
   ibv_gid gid;

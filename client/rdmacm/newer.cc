@@ -1,7 +1,8 @@
-// RDMACM_1.4: addresses by name whose result is an event, and events of the program's own.
+// RDMACM_1.4: address resolution by name with an event as its result, and events that the program
+// writes.
 //
-// Such an event is one of those that a channel keeps (migrate.cc), so it comes after what the
-// program was told before, wakes a thread that waits on the channel, and follows its id to another.
+// Such an event is kept at the channel (migrate.cc): it comes after earlier events, wakes a thread
+// that waits on the channel, and migrates with its id.
 #include "client/rdmacm/newer.h"
 
 #include <netdb.h>
@@ -17,7 +18,7 @@ namespace vrdma::client {
 
 namespace {
 
-// Flags of ai_flags that Debian 12's header does not have.
+// Flags of ai_flags that Debian 12's header lacks.
 constexpr int kRaiSa = 0x10, kRaiDns = 0x20;
 
 int write_event(Id* id, uint32_t type, int status, uint64_t argument) {
@@ -36,7 +37,7 @@ int write_event(Id* id, uint32_t type, int status, uint64_t argument) {
   return 0;
 }
 
-// An errno for what rdma_getaddrinfo says: its own -1, or an EAI_* of getaddrinfo(3).
+// Converts a result of rdma_getaddrinfo to an errno: its own -1, or an EAI_* of getaddrinfo(3).
 int error_of(int result) {
   switch (result) {
     case -1:
@@ -83,7 +84,7 @@ int resolve_info(Id* id, const char* node, const char* service, const rdma_addri
   return answer(error);
 }
 
-// The program frees the list with rdma_freeaddrinfo.
+// The program frees the list by rdma_freeaddrinfo.
 int query_info(Id* id, rdma_addrinfo** info) {
   const std::lock_guard lock(objects_mutex());
   if (!id->resolving_info || id->info == nullptr) return answer(ENOENT);

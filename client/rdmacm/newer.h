@@ -1,5 +1,5 @@
-// What rdma_cma.h of rdma-core 60 to 65 declares and Debian 12's does not (RDMACM_1.4); and the
-// events of it, which no daemon sends: the library puts them into the queue of a channel itself.
+// Declarations in rdma_cma.h of rdma-core 60 to 65 that Debian 12's lacks (RDMACM_1.4), and their
+// event types. The library itself queues these events on a channel; the daemon sends none.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -17,10 +17,10 @@ int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, ui
 
 namespace vrdma::client {
 
-// Values of rdma_cm_event_type that this header's enumeration may not have.
+// Values of rdma_cm_event_type that the installed header may lack.
 constexpr uint32_t kAddrinfoResolved = 16, kUserEvent = 18;
 
-// Fills an event of these types: true. Others are left alone.
+// Fills an event of these types and returns true. Leaves other events unchanged and returns false.
 bool fill_own(const ipc::CmEventMessage& message, rdma_cm_event* event);
 
 }  // namespace vrdma::client

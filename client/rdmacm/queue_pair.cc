@@ -1,4 +1,4 @@
-// Queue pairs on ids, with the completion queues and shared receive queues that come with them.
+// Queue pairs on ids, with their completion queues and shared receive queues.
 #include <fcntl.h>
 #include <rdma/rdma_verbs.h>
 
@@ -39,7 +39,7 @@ void to_ibv(const verbs::QpAttributes& from, ibv_qp_attr* to) {
   to->ah_attr.port_num = from.av.port_num;
 }
 
-// As queue_pair_attributes(), without asking for what is known.
+// queue_pair_attributes(), but uses the attributes that an event brought, if any.
 int known_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
   const size_t which = attr->qp_state == IBV_QPS_INIT ? 0 : attr->qp_state == IBV_QPS_RTR ? 1 : 2;
   const ibv_qp_state state = attr->qp_state;
@@ -50,14 +50,14 @@ int known_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
   return 0;
 }
 
-// A state's attributes, and which they are.
+// The attributes of a state, and the mask that names them.
 struct Step {
   explicit Step(ibv_qp_state state) { attr.qp_state = state; }
   ibv_qp_attr attr{};
   int mask = 0;
 };
 
-// To RTR and RTS. What the two set is different, but for the state.
+// To RTR and RTS. Except for the state, the two steps set different attributes.
 int move_on(Id* id, const Step& rtr, const Step& rts) {
   ibv_qp* qp = id->base.qp;
   const Shortcuts* shortcuts = shortcuts_of(qp->context);
@@ -75,8 +75,8 @@ int move_on(Id* id, const Step& rtr, const Step& rts) {
   return answer(shortcuts->connect_qp(qp, both, rtr.mask, rts.mask));
 }
 
-// INIT before there is a peer, the same for all (qp_attributes() in qp1mux/cm_id.cc); rights to
-// READ follow with RTR.
+// INIT before the peer is known, the same for all ids (qp_attributes() in qp1mux/cm_id.cc). RTR
+// adds the rights for READ.
 Step first_step(ibv_qp_type type) {
   Step init(IBV_QPS_INIT);
   init.attr.port_num = 1;
@@ -87,12 +87,12 @@ Step first_step(ibv_qp_type type) {
   return init;
 }
 
-// A queue pair in INIT, or of datagrams in RTS, on the id. -1 and errno, or 0.
+// Creates a queue pair on the id, in INIT, or in RTS for datagrams. -1 and errno, or 0.
 int make_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   rdma_cm_id& base = id->base;
   Step init = first_step(attr->qp_type);
   const Shortcuts* shortcuts = shortcuts_of(base.verbs);
-  // A target is made another way.
+  // An XRC target is created by another verb.
   const bool at_once = shortcuts != nullptr && attr->qp_type != IBV_QPT_XRC_RECV;
   base.qp = at_once ? shortcuts->create_qp(base.verbs, attr, init.attr, init.mask)
                     : ibv_create_qp_ex(base.verbs, attr);
@@ -120,7 +120,7 @@ int create_queue(Id* id, uint32_t entries, ibv_comp_channel** channel, ibv_cq** 
   return *cq != nullptr ? 0 : -1;
 }
 
-// An SRQ of XRC still needs its own when the queue pair goes.
+// An XRC SRQ still uses its CQ after the queue pair is destroyed.
 void destroy_queues(rdma_cm_id* id) {
   if (id->qp != nullptr || (id->srq != nullptr && id->qp_type == IBV_QPT_XRC_RECV)) return;
   for (auto* cq : {&id->recv_cq, &id->send_cq})
@@ -129,7 +129,7 @@ void destroy_queues(rdma_cm_id* id) {
     if (*channel != nullptr) ibv_destroy_comp_channel(std::exchange(*channel, nullptr));
 }
 
-// The domain of XRC that queues on ids have if the program names none: the vdevice's, for good.
+// The XRC domain of ids whose program names none. The vdevice keeps it.
 ibv_xrcd* domain_of(Id* id) {
   const std::lock_guard lock(objects_mutex());
   if (id->device->xrcd == nullptr) {
@@ -142,7 +142,7 @@ ibv_xrcd* domain_of(Id* id) {
   return id->device->xrcd;
 }
 
-// The same member in the attributes of queue pairs and of SRQs.
+// ibv_qp_init_attr_ex and ibv_srq_init_attr_ex both have the members that this sets.
 template <class Attributes>
 bool set_domain(Id* id, Attributes* attr, uint32_t bit) {
   if ((attr->comp_mask & bit) != 0 && attr->xrcd != nullptr) return true;
@@ -173,14 +173,14 @@ int create_queue_pair(Id* id, ibv_qp_init_attr_ex* attr) {
   if (attr->send_cq == nullptr && base.send_cq == nullptr && attr->cap.max_send_wr != 0 &&
       create_queue(id, attr->cap.max_send_wr, &base.send_cq_channel, &base.send_cq) != 0)
     return failed();
-  // A queue without work requests still needs one to complete them.
+  // A queue without work requests still needs a CQ.
   if (attr->send_cq == nullptr) attr->send_cq = base.send_cq;
   if (attr->recv_cq == nullptr) attr->recv_cq = base.recv_cq;
   if (attr->send_cq == nullptr) attr->send_cq = attr->recv_cq;
   if (attr->recv_cq == nullptr) attr->recv_cq = attr->send_cq;
   if (base.srq != nullptr && attr->srq == nullptr) attr->srq = base.srq;
   if (make_queue_pair(id, attr) != 0) return failed();
-  if (base.qp->pd != nullptr) base.pd = base.qp->pd;  // a target has none
+  if (base.qp->pd != nullptr) base.pd = base.qp->pd;  // an XRC target has none
   return 0;
 }
 
@@ -222,7 +222,8 @@ int queue_pair_attributes(Id* id, ibv_qp_attr* attr, int* mask) {
   return 0;
 }
 
-// The access rights of INIT are set once more: they depend on what the peers agreed on since.
+// Sets the access rights of INIT again, because they depend on what the peers have negotiated
+// since.
 int connect_queue_pair(Id* id, uint8_t responder_resources, uint8_t initiator_depth) {
   Step init(IBV_QPS_INIT), rtr(IBV_QPS_RTR), rts(IBV_QPS_RTS);
   for (Step* step : {&init, &rtr, &rts})

@@ -1,5 +1,5 @@
-// What the library does not do on vdevices: enhanced connection establishment. Where the system's
-// library serves the process, it does.
+// Enhanced connection establishment (ECE), which vdevices do not support. If the process uses the
+// system's library, its functions are called.
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
