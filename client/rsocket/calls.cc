@@ -1,4 +1,4 @@
-// The calls of rsocket(7).
+// The exported calls of rsocket(7).
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -24,7 +24,7 @@ bool close_poll_set(int fd);
 
 namespace {
 
-// A negative errno, as -1 and errno.
+// Converts a negative errno to -1 and errno.
 template <class T>
 T result(T value) {
   if (value >= 0) return value;
@@ -40,7 +40,7 @@ auto with(int fd, What what) -> decltype(what(*RSocket::find(fd))) {
   auto socket = RSocket::find(fd);
   if (socket == nullptr) return -1;
   const auto value = what(*socket);
-  socket.reset();  // closed meanwhile, it ends here, which is not to change errno
+  socket.reset();  // if it was closed meanwhile, it is destroyed here, which must not change errno
   return result(value);
 }
 
@@ -74,7 +74,7 @@ int accept(RSocket& listener, sockaddr* address, socklen_t* length) {
   return made->fd();
 }
 
-// As recvfrom(2) gives it: as much as there is room for, and how long it is.
+// As recvfrom(2): the address truncated to `length`, and its full length.
 void give_address(const sockaddr_storage& from, void* to, socklen_t* length) {
   const socklen_t size = from.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
   std::memcpy(to, &from, std::min(*length, size));
@@ -170,7 +170,7 @@ VRDMA_EXPORT int rconnect(int fd, const sockaddr* addr, socklen_t length) try {
   VRDMA_PASS_ON(-1, rconnect, fd, addr, length)
   return with(fd, [&](RSocket& socket) {
     const int error = check_address(addr, length);
-    // That of no family dissolves the association of datagrams.
+    // AF_UNSPEC dissolves the association of a datagram socket.
     if (error == -EAFNOSUPPORT && addr->sa_family == AF_UNSPEC) return socket.connect(addr);
     return error != 0 ? error : socket.connect(addr);
   });

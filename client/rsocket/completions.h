@@ -1,5 +1,5 @@
-// What completes on a socket's queue pair: one completion queue, and a descriptor that says when to
-// look. Any thread, one at a time; errors are negative errno values.
+// The completion queue of a socket's queue pair, and a descriptor that becomes readable when the
+// socket must poll. Any thread, one at a time; errors are negative errno values.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -16,18 +16,19 @@ class RsCompletions {
   RsCompletions& operator=(const RsCompletions&) = delete;
 
   int create(ibv_context* context, uint32_t entries);
-  // For the id, all of whose work completes here. `inline_bytes`: as many at least; what it has.
+  // Creates the queue pair of the id; all its work completes here. `inline_bytes`: the minimum; set
+  // to the granted value.
   int create_queue_pair(rdma_cm_id* id, ibv_qp_type type, uint32_t send_depth,
                         uint32_t receive_depth, uint32_t* inline_bytes);
-  // The queue pair is no more.
+  // The queue pair has been destroyed.
   void destroy();
 
   // nullptr, -1: not created.
   [[nodiscard]] ibv_cq* queue() const { return queue_; }
   [[nodiscard]] int fd() const { return channel_ != nullptr ? channel_->fd : -1; }
 
-  // fd() becomes readable with what completes next. Whoever arms then polls, and disarms when he
-  // has waited.
+  // After arm(), fd() becomes readable with the next completion. The caller polls after arm(), and
+  // calls disarm() after it has waited.
   void arm();
   void disarm();
 

@@ -1,4 +1,4 @@
-// Stream sockets over RDMA: life, addresses, connecting and closing.
+// Stream sockets over RDMA: lifetime, addresses, connecting and closing.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace vrdma::client {
 namespace {
 
 constexpr int kResolveTimeout = 2000;  // ms
-constexpr timeval kCloseLimit{5, 0};   // for a peer that has stopped
+constexpr timeval kCloseLimit{5, 0};   // for a peer that does not respond
 
 int error_of(const rdma_cm_event& event) {
   switch (event.event) {
@@ -127,7 +127,7 @@ int RStream::create_endpoint() {
   ibv_device_attr limits{};
   if (ibv_query_device(id_->verbs, &limits) != 0) return -ENODEV;
   const auto depth = static_cast<uint32_t>(limits.max_qp_wr);
-  constexpr uint32_t kLeast = 16, kMost = 0x7fff;  // the difference of credits has 15 bits
+  constexpr uint32_t kLeast = 16, kMost = 0x7fff;  // the credit counters differ by at most 15 bits
   send_depth_ = std::clamp(send_depth_, kLeast, std::min(depth, kMost));
   receive_depth_ = std::clamp(receive_depth_, kLeast, std::min(depth, kMost));
 
@@ -135,7 +135,7 @@ int RStream::create_endpoint() {
     return error;
   if (const int error = watch(completions_.fd()); error != 0) return error;
 
-  uint32_t inline_bytes = std::max<uint32_t>(inline_, sizeof(RsIomap));  // what control writes
+  uint32_t inline_bytes = std::max<uint32_t>(inline_, sizeof(RsIomap));  // control writes
   if (const int error = completions_.create_queue_pair(id_, IBV_QPT_RC, send_depth_, receive_depth_,
                                                        &inline_bytes);
       error != 0)
@@ -169,7 +169,7 @@ RsHello RStream::hello() const {
   return hello;
 }
 
-// False: the other side is none of sockets over RDMA.
+// False: the peer is not a socket over RDMA.
 bool RStream::meet(const rdma_conn_param& told) {
   if (told.private_data == nullptr) return false;
   const auto hello =
@@ -217,7 +217,7 @@ void RStream::on_event(const rdma_cm_event& event) {
       established_ = true;
       break;
     case RDMA_CM_EVENT_DISCONNECTED:
-      if (connected()) process();  // what came before
+      if (connected()) process();  // what arrived before
       if (!gone_) error = ECONNRESET;
       break;
     case RDMA_CM_EVENT_ADDR_CHANGE:
@@ -241,7 +241,7 @@ void RStream::take_events() {
     rdma_ack_cm_event(event);
   }
   if (errno == EAGAIN || errno == EINTR) return;
-  unwatch(channel_->fd);  // the daemon has gone
+  unwatch(channel_->fd);  // the daemon ended
   if (phase_ == Phase::kConnecting) fail_connect(ENETDOWN);
   if (connected() && !gone_) end(ENETDOWN);
 }
@@ -263,7 +263,7 @@ int next_request(rdma_event_channel* channel, rdma_cm_event** event) {
 
 }  // namespace
 
-// The connection need not be complete when this returns: what is sent waits for that.
+// The connection may be incomplete when this returns: sends wait for it.
 int RStream::accept(std::shared_ptr<RSocket>* made) {
   Lock lock(mutex_);
   if (phase_ != Phase::kListening) return -EINVAL;
@@ -287,7 +287,7 @@ int RStream::accept(std::shared_ptr<RSocket>* made) {
       return 0;
     }
     if (error == -EMFILE || error == -ENFILE || error == -ENOMEM) return error;
-    // Whoever asked for it has gone, or is none of ours. The next.
+    // The client has gone, or is not a socket over RDMA. Try the next request.
   }
 }
 
@@ -327,7 +327,7 @@ int RStream::shutdown(int how) {
   Lock lock(mutex_);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
   if (phase_ == Phase::kListening && how != SHUT_WR) {
-    // Threads in accept() come back.
+    // Wakes threads in accept().
     closed_ = true;
     nudge();
     return 0;
@@ -361,7 +361,7 @@ void RStream::close() {
   reads_ = writes_ = false;
   nudge();
   if (!connected()) return;
-  // What is still queued when the connection ends is lost.
+  // Whatever is queued when the connection ends is lost.
   (void)wait(
       lock, false, kCloseLimit, [&] { return all_sent() || end_ != 0; }, Signals::kPass);
   (void)rdma_disconnect(id_);
@@ -378,7 +378,7 @@ int RStream::name(bool of_peer, sockaddr* address, socklen_t* length) {
                           : &id_->route.addr.src_storage,
                   sizeof found);
   }
-  if (domain_ == AF_INET6 && found.ss_family == AF_INET)  // as there
+  if (domain_ == AF_INET6 && found.ss_family == AF_INET)  // as for the kernel's sockets
     found = RsAddress::from(reinterpret_cast<const sockaddr*>(&found))->to(domain_);
   if (found.ss_family == 0) found.ss_family = static_cast<sa_family_t>(domain_);
   const socklen_t size = RsAddress::size(found.ss_family);

@@ -1,4 +1,4 @@
-// Datagram sockets over RDMA: life, addresses, peers, and what they sleep on.
+// Datagram sockets over RDMA: lifetime, addresses, peers and sleeping.
 #include "client/rsocket/datagram.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ int RDatagram::open() {
   if (const int error = RSocket::open(); error != 0) return error;
   udp_ = base::Fd(::socket(domain_, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!udp_.valid()) return -errno;
-  // Which of its addresses a peer has named is where it is to be answered from.
+  // The answer to a peer must come from the local address that the peer used.
   const int on = 1;
   const bool four = domain_ == AF_INET;
   if (::setsockopt(udp_.get(), four ? int{IPPROTO_IP} : int{IPPROTO_IPV6},
@@ -52,7 +52,7 @@ RDatagram::~RDatagram() {
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
 }
 
-// By it the end of the daemon and of the vdevice is heard of.
+// The channel reports the end of the daemon and of the vdevice.
 int RDatagram::open_channel() {
   const int error = RSocket::open_channel();
   return error == -ENODEV ? -ENETUNREACH : error;
@@ -108,8 +108,9 @@ int RDatagram::disconnect() {
   const sockaddr nobody{};
   if (::connect(udp_.get(), &nobody, sizeof nobody) != 0) return -errno;
   peer_.reset();
-  // A port that the program did not choose is gone, and the next one is still to be told of: an
-  // answer to this one, of which there may be some since we looked, says nothing of that.
+  // The kernel released a port that the program did not choose, and peers must learn the next one.
+  // Drops answers to the old port that arrived since look(), because they prove nothing about the
+  // new one.
   port_ = own_address().port;
   if (port_ == 0) {
     char byte;
@@ -119,7 +120,7 @@ int RDatagram::disconnect() {
   return 0;
 }
 
-// As Linux does with UDP: also without a peer it has an effect, which wakes who sleeps.
+// As in Linux for UDP: without a peer it fails, but still takes effect and wakes sleeping threads.
 int RDatagram::shutdown(int how) {
   const Lock lock(mutex_);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return -EINVAL;
@@ -138,7 +139,7 @@ void RDatagram::close() {
                                     [](const auto& each) { return each->all_sent(); });
   };
   (void)wait(lock, false, kLeaveLimit, all_sent, Signals::kPass);
-  // Its port is free now, also while another thread is still in a call.
+  // Frees the port now, even if another thread is still in a call.
   const base::Fd fresh(::socket(domain_, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fresh.valid()) (void)::dup3(fresh.get(), udp_.get(), O_CLOEXEC);
 }
@@ -148,7 +149,7 @@ int RDatagram::name(bool of_peer, sockaddr* address, socklen_t* length) {
   return get(udp_.get(), address, length) == 0 ? 0 : -errno;
 }
 
-// The kernel's socket has them too: it is what is bound.
+// Also applied to the kernel's socket, which is the one that is bound.
 int RDatagram::apply_option(int level, int name, int value) {
   if (::setsockopt(udp_.get(), level, name, &value, sizeof value) != 0) return -errno;
   kept_[{level, name}] = value;
@@ -161,7 +162,7 @@ RsEndpoint::Sizes RDatagram::sizes() const {
   return {send_size_, receive_size_, send_depth_, receive_depth_, inline_};
 }
 
-// From which address the kernel sends to that peer.
+// The local address from which the kernel sends to that peer.
 int RDatagram::local_for(const RsAddress& peer, RsAddress* local) const {
   *local = own_address();
   if (!local->is_any()) return 0;
@@ -186,25 +187,25 @@ int RDatagram::endpoint_at(const RsAddress& local, std::shared_ptr<RsEndpoint>* 
   if (const int error = RsEndpoint::make(channel_, local, sizes(), &made); error != 0) return error;
   if (const int error = watch(made->completion_fd()); error != 0) return error;
   *found = endpoints_.emplace_back(std::move(made));
-  // Who sleeps already is to hear of its completions too.
+  // A thread that sleeps already must see its completions too.
   if (sleepers_ > 0) endpoints_.back()->arm();
   return 0;
 }
 
-// They are asked again, and so learn what has changed here.
+// Peers are asked again and thereby learn the new address.
 void RDatagram::forget_peers() {
   peers_.clear();
   strangers_.clear();
 }
 
-// A destination with an endpoint.
+// Finds or creates a destination with an endpoint.
 int RDatagram::reach(const RsAddress& peer, Destination** found) {
   Destination* destination = peers_.use(peer);
   if (destination == nullptr)
     destination = peers_.add(peer, strangers_.take(peer).value_or(Destination{}));
   if (destination->endpoint == nullptr || destination->endpoint->is_broken()) {
     destination->handle.reset();
-    destination->asked = destination->heard = {};  // it does not know the new queue pair
+    destination->asked = destination->heard = {};  // the peer does not know the new queue pair
     RsAddress local;
     int error = local_for(peer, &local);
     if (error == 0) error = endpoint_at(local, &destination->endpoint);
@@ -217,8 +218,8 @@ int RDatagram::reach(const RsAddress& peer, Destination** found) {
   return 0;
 }
 
-// Another queue pair in the place of one that is in an error. Whom the program sends to is asked
-// again, and so learns of it; others ask when they hear nothing.
+// Replaces an endpoint in an error. Destinations are asked again and thereby learn the new QPN;
+// other peers ask when they hear nothing.
 void RDatagram::mend() {
   const auto is_broken = [](const auto& endpoint) { return endpoint->is_broken(); };
   const auto it = std::find_if(endpoints_.begin(), endpoints_.end(), is_broken);
@@ -259,7 +260,7 @@ void RDatagram::take_events() {
     if (gone) end(ENETDOWN);
   }
   if (errno == EAGAIN || errno == EINTR) return;
-  unwatch(channel_->fd);  // the daemon has gone
+  unwatch(channel_->fd);  // the daemon ended
   end(ENETDOWN);
 }
 

@@ -1,13 +1,12 @@
-// A datagram socket whose data goes by RDMA, by the protocol of rsocket_datagram_protocol.h.
+// A datagram socket over RDMA, by the protocol of datagram_protocol.h.
 //
-// It has one socket of UDP, whose port and whose peer are its own, and an endpoint for each of its
-// addresses that is in use. There is no thread beside the program's: service messages are answered
-// by whoever is in a call, at least once a millisecond while there are messages, and wait in the
-// UDP socket meanwhile.
+// It has one UDP socket, which determines its port and its peer, and an endpoint for each local
+// address in use. There is no extra thread: service messages wait in the UDP socket until a thread
+// is in a call, which reads them at least once a millisecond while messages arrive.
 //
-// Peers end, and others take their ports: of whom nothing was heard for a second the next message
-// goes by UDP once more. So nobody is sent to in vain for longer, and a connected socket is told
-// that nobody is there (ECONNREFUSED).
+// Peers end, and other sockets take their ports. If nothing was heard from a peer for a second, the
+// next message to it goes by UDP again. So a stale destination is used for at most a second, and a
+// connected socket learns that its peer has gone (ECONNREFUSED).
 #pragma once
 
 #include <deque>
@@ -26,7 +25,7 @@ class RDatagram final : public RSocket {
   explicit RDatagram(int domain) : RSocket(domain, SOCK_DGRAM) {}
   ~RDatagram() override;
 
-  // rsocket_datagram.cc
+  // datagram.cc
   int open() override;
   int bind(const sockaddr* address) override;
   int connect(const sockaddr* address) override;
@@ -34,29 +33,29 @@ class RDatagram final : public RSocket {
   void close() override;
   [[nodiscard]] int name(bool of_peer, sockaddr* address, socklen_t* length) override;
 
-  // rsocket_messages.cc
+  // messages.cc
   ssize_t receive(const iovec* to, size_t count, int flags, RsOrigin* origin) override;
   ssize_t send(const iovec* from, size_t count, int flags, const sockaddr* to) override;
 
  private:
   struct Destination {
     std::shared_ptr<RsEndpoint> endpoint;
-    RsHandle handle;  // made when the program sends, and anew after a second: GIDs change places
+    RsHandle handle;  // created at a send, renewed after a second because GID indices change
     uint32_t qpn = 0;
     Clock::time_point heard{}, asked{}, made{};
-    // Its queue pair can be sent to without asking.
+    // The queue pair is known, and messages need not go by UDP.
     [[nodiscard]] bool is_current(Clock::time_point now) const;
   };
   struct Message {
     RsAddress source;
-    std::shared_ptr<RsEndpoint> endpoint;  // whose slot it is in; nullptr: it came by UDP
+    std::shared_ptr<RsEndpoint> endpoint;  // that owns the slot; nullptr: arrived by UDP
     uint32_t slot = 0;
     std::vector<uint8_t> copy;
     std::span<const uint8_t> bytes;
   };
 
-  // rsocket_datagram.cc
-  int open_channel();  // of the vdevices' daemon: -ENETUNREACH if there is none
+  // datagram.cc
+  int open_channel();  // to the vdevices' daemon; -ENETUNREACH: there is none
   int disconnect();
   int take_port();
   [[nodiscard]] RsAddress own_address() const;
@@ -75,7 +74,7 @@ class RDatagram final : public RSocket {
   int apply_option(int level, int name, int value) override;
   [[nodiscard]] bool is_sized() const override { return !endpoints_.empty(); }
 
-  // rsocket_messages.cc
+  // messages.cc
   [[nodiscard]] int refusal();
   [[nodiscard]] bool can_send() const;
   int to_peer(const sockaddr* to, RsAddress* peer) const;
@@ -83,14 +82,14 @@ class RDatagram final : public RSocket {
                   Clock::time_point now);
   Destination* find(const RsAddress& peer);
 
-  // rsocket_service.cc
+  // service.cc
   void look();
   void on_service(const RsAddress& source, const RsAddress& local, std::span<const uint8_t> bytes);
   void hold(const RsAddress& source, std::span<const uint8_t> bytes);
   int tell(const RsAddress& peer, const RsEndpoint& from, RsService::Kind kind, const iovec* what,
            size_t count);
 
-  static constexpr std::chrono::seconds kTrust{1};  // how long what is known of a peer is good
+  static constexpr std::chrono::seconds kTrust{1};  // how long knowledge of a peer is valid
   static constexpr size_t kMostPeers = 1024, kMostStrangers = 256;
   static constexpr uint32_t kMostHeld = 256;
   static constexpr int kLookAtOnce = 64;
@@ -101,12 +100,11 @@ class RDatagram final : public RSocket {
   std::optional<RsAddress> peer_;
   bool reads_ = true, writes_ = true;
   std::vector<std::shared_ptr<RsEndpoint>> endpoints_;
-  // To whom the program has sent; who has sent to it. Whoever makes up addresses can only crowd out
-  // the latter.
+  // Destinations of the program, and senders. Forged source addresses can evict only the latter.
   RsPeers<Destination> peers_{kMostPeers}, strangers_{kMostStrangers};
   std::deque<Message> arrived_;
-  uint32_t held_ = 0;  // of these, that came by UDP
-  RsAddress refused_;  // of ours, for which there was no endpoint
+  uint32_t held_ = 0;  // messages in arrived_ that came by UDP
+  RsAddress refused_;  // a local address without an endpoint
   Clock::time_point looked_{}, mended_{}, refused_at_{};
 };
 

@@ -104,7 +104,7 @@ std::optional<RsService> RsService::decode(std::span<const uint8_t> from) {
   service.kind = static_cast<Kind>(wire.kind);
   service.qpn = wire.qpn & kQpnMask;
   service.size = wire.length;
-  // 0 and 1 are the special queue pairs, the last one names multicast.
+  // 0 and 1 are the special queue pairs; the highest number denotes multicast.
   if (service.qpn < 2 || service.qpn == kQpnMask) return std::nullopt;
   if (service.kind != Kind::kMessage && service.kind != Kind::kAnswer) return std::nullopt;
   if (four)

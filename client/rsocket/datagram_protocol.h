@@ -1,11 +1,11 @@
-// The protocol of datagram sockets over RDMA (rsocket(7) of rdma-core): its two headers. Nothing
-// here touches a device.
+// The wire protocol of datagram sockets over RDMA (rsocket(7) of rdma-core): its two headers.
+// Touches no device.
 //
-// Beside its queue pair of datagrams a socket has one of UDP, whose port is the socket's. Who wants
-// to send where he does not know the queue pair sends by UDP: a service message with the number of
-// his own queue pair in front, then the program's bytes. It is answered with a service message that
-// names the other's queue pair; from then on messages go from one queue pair to the other, each
-// with a header that says which address and port it is from.
+// Beside its UD queue pair a socket has a UDP socket, whose port is the socket's. A sender that
+// does not know the peer's QPN sends by UDP: a service message with its own QPN, followed by the
+// program's bytes. The peer answers with a service message that contains its QPN. From then on
+// messages go between the queue pairs, each with a header that contains the source address and
+// port.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace vrdma::client {
 
-// In front of a message between queue pairs: where it is from.
+// The header of a message between queue pairs.
 struct RsHeader {
   RsAddress source;
   uint32_t size = 0;
@@ -28,12 +28,12 @@ struct RsHeader {
   [[nodiscard]] static uint32_t size_for(const RsAddress& source) {
     return source.is_ipv4() ? 8 : kLongest;
   }
-  // Into kLongest bytes; how many of them.
+  // Writes at most kLongest bytes; returns their number.
   static uint32_t encode(const RsAddress& source, uint8_t* to);
   [[nodiscard]] static std::optional<RsHeader> decode(std::span<const uint8_t> from);
 };
 
-// By UDP.
+// The header of a message by UDP.
 struct RsService {
   enum class Kind : uint8_t { kMessage = 0, kAnswer = 7 };
   Kind kind = Kind::kMessage;
@@ -46,7 +46,7 @@ struct RsService {
   [[nodiscard]] static std::optional<RsService> decode(std::span<const uint8_t> from);
 };
 
-// What is known of peers: so many of them, those that were used last.
+// A bounded LRU table of peers.
 template <class Value>
 class RsPeers {
  public:
@@ -59,7 +59,7 @@ class RsPeers {
     order_.splice(order_.begin(), order_, it->second);
     return &it->second->second;
   }
-  // In place of the one that was not used for longest, if there are many.
+  // Evicts the least recently used peer if the table is full.
   Value* add(const RsAddress& address, Value value) {
     if (known_.size() == most_) {
       known_.erase(order_.back().first);

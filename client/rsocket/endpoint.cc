@@ -10,7 +10,7 @@ namespace vrdma::client {
 
 namespace {
 
-// What stands in front of each datagram that is received.
+// The GRH in front of each received datagram.
 constexpr uint32_t kNetworkHeader = sizeof(wire::Ipv6Header);
 static_assert(kNetworkHeader == sizeof(ibv_grh));
 
@@ -47,7 +47,7 @@ RsEndpoint::~RsEndpoint() {
 
 int RsEndpoint::create(rdma_event_channel* channel, const Sizes& sizes) {
   if (rdma_create_id(channel, &id_, nullptr, RDMA_PS_UDP) != 0) return -errno;
-  // The ports of rdma_cm are others than those of UDP: any will do.
+  // Ports of rdma_cm are independent of UDP's: any port will do.
   sockaddr_storage local = address_.to(address_.is_ipv4() ? AF_INET : AF_INET6);
   if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&local)) != 0) return -errno;
   if (id_->verbs == nullptr) return -ENODEV;
@@ -88,7 +88,7 @@ int RsEndpoint::create_queue_pair(const Sizes& sizes) {
   return completions_.create_queue_pair(id_, IBV_QPT_UD, send_depth_, receive_depth_, &inline_);
 }
 
-// Addresses come and go, and with them their places in the table.
+// Addresses come and go, and their GID indices change with them.
 int RsEndpoint::source_index() {
   const auto holds = [&](int index) {
     ibv_gid gid{};

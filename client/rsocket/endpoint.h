@@ -1,8 +1,8 @@
-// The queue pair that a datagram socket has for one of its addresses, with the memory of what it
-// sends and receives. Any thread, one at a time; errors are negative errno values.
+// The UD queue pair of a datagram socket for one local address, and its send and receive buffers.
+// Any thread, one at a time; errors are negative errno values.
 //
-// What comes stays in its slot until give_back(): a program that does not read loses what does not
-// fit, as with UDP.
+// A received message keeps its slot until give_back(). If the program does not read, further
+// messages are lost, as with UDP.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -21,18 +21,18 @@ namespace vrdma::client {
 struct RsHandleGone {
   void operator()(ibv_ah* handle) const { (void)ibv_destroy_ah(handle); }
 };
-// Not to outlive the endpoint that made it.
+// Must not outlive the endpoint that made it.
 using RsHandle = std::unique_ptr<ibv_ah, RsHandleGone>;
 
 class RsEndpoint {
  public:
-  // What the options of the socket want.
+  // From the socket's options.
   struct Sizes {
     uint32_t send_bytes, receive_bytes;
     uint32_t send_depth, receive_depth;
     uint32_t inline_bytes;
   };
-  // `local` is an address of a vdevice: -ENODEV or -EADDRNOTAVAIL if not.
+  // -ENODEV or -EADDRNOTAVAIL: `local` is not an address of a vdevice.
   static int make(rdma_event_channel* channel, const RsAddress& local, const Sizes& sizes,
                   std::unique_ptr<RsEndpoint>* made);
   ~RsEndpoint();
@@ -41,28 +41,27 @@ class RsEndpoint {
 
   [[nodiscard]] const RsAddress& address() const { return address_; }
   [[nodiscard]] uint32_t qpn() const { return id_->qp->qp_num; }
-  // Of a message with its header: the MTU.
+  // The longest message with its header: the MTU.
   [[nodiscard]] uint32_t longest() const { return mtu_; }
   [[nodiscard]] int completion_fd() const { return completions_.fd(); }
-  // Its queue pair is in an error: another one is to be made.
+  // The queue pair is in ERR; the socket must make a new endpoint.
   [[nodiscard]] bool is_broken() const { return broken_; }
   [[nodiscard]] bool can_send() const { return !broken_ && !free_.empty(); }
   [[nodiscard]] bool all_sent() const { return broken_ || free_.size() == send_depth_; }
 
-  // nullptr and errno.
+  // nullptr and errno on failure.
   [[nodiscard]] RsHandle handle_for(const RsAddress& peer);
-  // can_send() holds, and header and message fit.
+  // Requires can_send(), and that header and message fit.
   int send(std::span<const uint8_t> header, const iovec* from, size_t count, ibv_ah* to,
            uint32_t qpn);
 
   struct Arrival {
     uint32_t slot;
     std::span<const uint8_t> bytes;  // the message with its header
-    std::array<uint8_t, 16> gid;     // whose it is, as the network has it
+    std::array<uint8_t, 16> gid;     // the sender's address in the network header
     uint32_t qpn;
   };
-  // Calls `take` with what has come, as long as is_broken() does not hold. True if anything has
-  // completed.
+  // Calls `take` for each received message until is_broken(). True if any request completed.
   template <class Take>
   bool poll(Take take);
   void give_back(uint32_t slot);
@@ -83,10 +82,10 @@ class RsEndpoint {
   rdma_cm_id* id_ = nullptr;
   RsCompletions completions_;
   bool broken_ = false;
-  uint32_t mtu_ = 0, stride_ = 0;  // of a slot
+  uint32_t mtu_ = 0, stride_ = 0;  // bytes per slot
   uint32_t send_depth_ = 0, receive_depth_ = 0;
   uint32_t inline_ = 0;
-  uint8_t source_index_ = 0;  // of the address in the GID table, when it was last used
+  uint8_t source_index_ = 0;  // last known GID index of the address
   std::vector<uint8_t> received_, sent_;
   ibv_mr *received_region_ = nullptr, *sent_region_ = nullptr;
   std::vector<uint32_t> free_;  // slots of sent_

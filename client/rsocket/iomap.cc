@@ -19,7 +19,7 @@ off_t RStream::map(void* buffer, size_t length, int protection, off_t offset) {
   mapping.offset =
       offset == -1 ? reinterpret_cast<uintptr_t>(buffer) : static_cast<uint64_t>(offset);
   if (mapping.remote) {
-    // The first entry of the peer's list that is free.
+    // The first free entry of the peer's list.
     const auto used = [&](uint32_t index) {
       return std::any_of(mappings_.begin(), mappings_.end(), [&](const Mapping& other) {
         return other.remote && other.index == index;
@@ -36,7 +36,7 @@ off_t RStream::map(void* buffer, size_t length, int protection, off_t offset) {
   return static_cast<off_t>(mapping.offset);
 }
 
-// The peer's entry stays as it is; the memory cannot be written any more.
+// The peer's list keeps the entry, but writes to the memory fail.
 int RStream::unmap(void* buffer, size_t length) {
   const Lock lock(mutex_);
   const auto it = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& mapping) {
@@ -48,7 +48,7 @@ int RStream::unmap(void* buffer, size_t length) {
   return 0;
 }
 
-// Before the next data: a peer that has these knows the mappings.
+// Must precede the next data, so that a peer that has the data knows the mappings.
 int RStream::tell_mappings(Lock& lock, bool nonblocking, const timeval& limit) {
   for (Mapping& mapping : mappings_) {
     if (!mapping.remote || mapping.told) continue;
@@ -82,7 +82,7 @@ ssize_t RStream::write_mapped(const void* from, size_t count, off_t offset, int 
   auto at = static_cast<uint64_t>(offset);
   size_t done = 0;
   while (done < count) {
-    // Neither credits nor the stream's buffer are needed.
+    // Writes to a mapping need neither credits nor the stream's buffer.
     const auto may = [&] { return usable() && writes_ && slots_ > 0 && out_.space() > 0; };
     if (!may()) {
       const int error = wait(lock, nonblocking, send_limit_,

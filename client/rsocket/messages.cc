@@ -1,4 +1,4 @@
-// Datagram sockets over RDMA: messages.
+// Datagram sockets over RDMA: sending and receiving messages.
 #include <cstring>
 #include <numeric>
 
@@ -25,7 +25,7 @@ size_t scatter(std::span<const uint8_t> from, const iovec* to, size_t count) {
 
 }  // namespace
 
-// Why nothing more goes, in either direction; 0: it does.
+// The errno that ends both directions; 0: none.
 int RDatagram::refusal() {
   if (closed_) return -EBADF;
   if (error_ != 0) return -std::exchange(error_, 0);
@@ -51,8 +51,8 @@ RDatagram::Destination* RDatagram::find(const RsAddress& peer) {
   return known != nullptr ? known : strangers_.use(peer);
 }
 
-// The sender is who he says: his address as the network has it, his port as long as he is known by
-// another queue pair.
+// Rejects forged senders: the address must equal that of the network header. The port is accepted
+// unless another queue pair is known for it.
 void RDatagram::on_arrival(const std::shared_ptr<RsEndpoint>& endpoint,
                            const RsEndpoint::Arrival& arrival, Clock::time_point now) {
   const auto take = [&] {
@@ -128,7 +128,7 @@ ssize_t RDatagram::send(const iovec* from, size_t count, int flags, const sockad
     if (length > endpoint->longest() - RsHeader::size_for(source)) return -EMSGSIZE;
     const auto now = Clock::now();
     if (!destination->is_current(now)) {
-      // The answer may be there.
+      // The answer may have arrived.
       if (!looked) {
         looked = true;
         look();

@@ -13,7 +13,7 @@ namespace vrdma::client {
 
 namespace {
 
-// Options that mean nothing here, or are for the connection manager: their value is kept, and read
+// Options without effect here, or for the connection manager: the value is stored and can be read
 // back.
 bool is_kept(int type, int level, int name) {
   switch (level) {
@@ -86,14 +86,14 @@ int RSocket::set_option(int level, int name, const void* value, socklen_t length
       level == SOL_RDMA || (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF));
   if (!kept && !sizes) return -ENOPROTOOPT;
   int number = 0;
-  if (level == IPPROTO_IP && length >= 1 && length < sizeof number)  // as Linux takes them
+  if (level == IPPROTO_IP && length >= 1 && length < sizeof number)  // as Linux accepts them
     number = *static_cast<const uint8_t*>(value);
   else if (length < sizeof number)
     return -EINVAL;
   else
     std::memcpy(&number, value, sizeof number);
   if (kept) return apply_option(level, name, number);
-  if (is_sized()) return level == SOL_RDMA ? -EINVAL : 0;  // too late; sockets do not mind
+  if (is_sized()) return level == SOL_RDMA ? -EINVAL : 0;  // too late; kernel sockets ignore it
   if (number < 0) return -EINVAL;
   const auto size = static_cast<uint32_t>(number);
   if (level == SOL_SOCKET) {

@@ -1,4 +1,4 @@
-// How sockets over RDMA sleep; rpoll() and rselect(), of them and of any other descriptors.
+// Sleeping on sockets over RDMA; rpoll() and rselect() on them and on other descriptors.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
@@ -12,7 +12,7 @@
 
 namespace vrdma::client {
 
-// Whoever sleeps looks again.
+// Wakes sleeping threads, so that they check again.
 void RSocket::nudge() {
   if (sleepers_ == 0 || nudged_) return;
   nudged_ = ::eventfd_write(nudge_.get(), 1) == 0;
@@ -36,7 +36,7 @@ void RSocket::rise() {
   disarm();
   take_events();
   process();
-  if (sleepers_ > 0) arm();  // others sleep on
+  if (sleepers_ > 0) arm();  // other threads sleep on
 }
 
 short RSocket::poll(short events) {
@@ -72,7 +72,7 @@ class Poll {
       if (fds[i].fd >= 0) sockets_[i] = RSocket::try_find(fds[i].fd);
   }
 
-  // `timeout` in ms, negative: none. As poll(2).
+  // `timeout` in ms; negative: no limit. Result as of poll(2).
   int run(int timeout) {
     const auto begin = Clock::now();
     const auto end = begin + std::chrono::milliseconds(timeout);
@@ -94,11 +94,11 @@ class Poll {
   }
 
  private:
-  // How many descriptors have something now, or -1 and errno.
+  // The number of descriptors with events, or -1 and errno.
   int look() {
     int found = 0;
     for (size_t i = 0; i < asked_.size(); ++i) {
-      // A negative descriptor is passed over by poll(2).
+      // poll(2) ignores a negative descriptor.
       asked_[i].fd = sockets_[i] != nullptr ? -1 : fds_[i].fd;
       asked_[i].events = fds_[i].events;
     }
@@ -111,7 +111,7 @@ class Poll {
     return found;
   }
 
-  // Until something may have happened.
+  // Sleeps until something may have happened.
   int sleep(int timeout) {
     size_t asleep = 0;
     bool ready = false;
@@ -124,7 +124,7 @@ class Poll {
     int slept = 0;
     if (!ready) slept = ::poll(asked_.data(), asked_.size(), timeout);
     const int why = errno;
-    if (ready) --asleep;  // that one is awake
+    if (ready) --asleep;  // the last one did not begin to sleep
     for (size_t i = 0; i < asleep; ++i)
       if (sockets_[i] != nullptr) sockets_[i]->end_sleep();
     errno = why;
@@ -164,7 +164,7 @@ int select_sockets(int count, fd_set* read, fd_set* write, fd_set* except, timev
     return -1;
   }
   int found = 0;
-  // As the kernel's select(2) reads what poll says.
+  // As select(2) in the kernel derives its sets from poll.
   const auto answer = [&](fd_set* set, const pollfd& each, int asked, int means) {
     if (set == nullptr || (each.events & asked) == 0) return;
     if ((each.revents & means) != 0)

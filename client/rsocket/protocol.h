@@ -1,11 +1,11 @@
-// The protocol of sockets over RDMA (rsocket(7), docs/rsocket of rdma-core): its messages, and the
-// arithmetic of its two flow controls. Nothing here touches a device.
+// The wire protocol of stream sockets over RDMA (rsocket(7), docs/rsocket of rdma-core): its
+// messages and its two flow controls. Touches no device.
 //
-// Each side writes the stream by RDMA into the receive buffer of the other. A buffer has two
-// halves; a half is published by writing an Area into the sender's list of two, and is filled to
-// its end before the next is begun. Each write brings 32 bits of immediate data, a message. The
-// messages that carry data have credits of their own, so that the receiver has a place for each
-// length; those of control rely on "receiver not ready".
+// Each side writes the stream by RDMA into the peer's receive buffer. The buffer has two halves.
+// The receiver publishes a half by writing an Area into the sender's list of two; the sender fills
+// it completely before it begins the next. Each write carries 32 bits of immediate data, the
+// message. Data messages have credits, so that the receiver has room for each length; control
+// messages rely on RNR retries.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr uint32_t kRsDataBits = 29;
   return message & ((1U << kRsDataBits) - 1);
 }
 
-// Memory of the other side; in lists as the host that reads them has it.
+// A memory area of the peer; list entries have the byte order of the host that reads them.
 struct RsArea {
   uint64_t address = 0;
   uint32_t key = 0;
@@ -50,10 +50,10 @@ struct RsIomap {
 static_assert(sizeof(RsIomap) == 24);
 
 constexpr uint32_t kRsAreas = 2;
-// Messages without data that may be on their way at once.
+// Control messages that may be in flight at once.
 constexpr uint32_t kRsControls = 4;
 
-// The count of a list of iomaps has one byte: exact up to 128, above in units of 256.
+// The length of an iomap list in one byte: exact up to 128, above in units of 256.
 [[nodiscard]] constexpr uint8_t rs_to_scale(uint32_t value) {
   return static_cast<uint8_t>(value <= 128 ? value : 128 | std::min(value >> 8, 127U));
 }
@@ -61,7 +61,7 @@ constexpr uint32_t kRsControls = 4;
   return value <= 128 ? value : static_cast<uint32_t>(value & 0x7f) << 8;
 }
 
-// What both sides tell in the private data of request and reply.
+// The private data of REQ and REP.
 struct RsHello {
   uint16_t credits = 0;
   uint8_t iomaps = 0;  // scaled
@@ -70,11 +70,11 @@ struct RsHello {
 
   static constexpr size_t kSize = 40;
   [[nodiscard]] std::array<uint8_t, kSize> encode() const;
-  // Nothing for what no peer of ours sends, and for one of the other byte order.
+  // Nothing if the data is invalid or of the other byte order.
   [[nodiscard]] static std::optional<RsHello> decode(std::span<const uint8_t> from);
 };
 
-// How many messages with data the peer has a place for.
+// The number of data messages that the peer can receive.
 class SendCredits {
  public:
   explicit SendCredits(uint16_t credits = 0) : limit_(credits) {}
@@ -84,14 +84,14 @@ class SendCredits {
 
  private:
   uint16_t sent_ = 0;
-  uint16_t limit_;  // counted from the first message of all
+  uint16_t limit_;  // total number of messages since the beginning
 };
 
-// The memory that what is being sent stays in until it has arrived: first in, first out.
+// The buffer that holds data until it has been sent: first in, first out.
 class SendRing {
  public:
   explicit SendRing(uint32_t size = 0) : size_(size) {}
-  // In one piece. Nothing as long as little is free: small pieces would leave small gaps for good.
+  // Contiguous. 0 while little is free, because small pieces would leave small gaps permanently.
   [[nodiscard]] uint32_t space() const {
     const uint32_t free = size_ - used_;
     return free < size_ / 4 ? 0 : std::min(free, size_ - next_);
@@ -111,7 +111,7 @@ class SendRing {
   uint32_t used_ = 0;
 };
 
-// The receive buffer: what of it the peer may fill, what it has filled, what the program has read.
+// State of the receive buffer: published to the peer, filled by the peer, read by the program.
 class ReceiveRing {
  public:
   ReceiveRing() : ReceiveRing(2, 1) {}
@@ -124,34 +124,34 @@ class ReceiveRing {
         next_grant_(messages / 2),
         lengths_(messages) {}
 
-  // A message says that the peer has filled so much. False: it could not.
+  // A message reports that the peer has filled `bytes`. False: more than was published.
   [[nodiscard]] bool put(uint32_t bytes);
   // A message that took a credit but has no data for the program.
   void skip() { ++taken_; }
 
   [[nodiscard]] uint32_t filled() const { return filled_; }
   [[nodiscard]] uint32_t offset() const { return read_at_; }
-  // In one piece from offset().
+  // Contiguous, from offset().
   [[nodiscard]] uint32_t piece() const { return std::min(filled_, 2 * half_ - read_at_); }
   void take(uint32_t bytes);
 
-  // There is something worth telling the peer.
+  // A new grant is worth sending to the peer.
   [[nodiscard]] bool owes() const {
     return free_ >= half_ || static_cast<int16_t>(taken_ - next_grant_) >= 0;
   }
   struct Grant {
     uint32_t credits;  // the new limit
     uint32_t offset;
-    uint32_t length;  // 0: no more of the buffer
+    uint32_t length;  // 0: nothing new is published
   };
   Grant grant();
 
  private:
   uint32_t half_;
-  uint32_t published_;  // and not filled
+  uint32_t published_;  // and not yet filled
   uint32_t filled_ = 0;
   uint32_t read_at_ = 0;
-  uint32_t free_;  // and not published
+  uint32_t free_;  // and not yet published
   uint32_t free_at_;
   uint16_t taken_ = 0;  // messages
   uint16_t next_grant_;

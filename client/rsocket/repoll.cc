@@ -1,9 +1,9 @@
-// RDMACM_1.5: epoll for sockets over RDMA and any other descriptors in one set.
+// RDMACM_1.5: epoll for a set of sockets over RDMA and other descriptors.
 //
-// The descriptor of a set is the kernel's epoll instance, which has the other descriptors; those
-// over RDMA are kept here, and a wait is one rpoll of them and of that instance. Level-triggered,
-// as rdma-core's is: EPOLLET is read as nothing. EPOLLONESHOT and EPOLLRDHUP are as in epoll(7),
-// and so are errors: -1 and errno.
+// The descriptor of a set is a kernel epoll instance, which contains the other descriptors. The
+// sockets over RDMA are stored here; a wait is one rpoll of them and of that instance.
+// Level-triggered, as in rdma-core: EPOLLET is ignored. EPOLLONESHOT, EPOLLRDHUP and errors are as
+// in epoll(7).
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -23,7 +23,7 @@
 #include "client/rsocket/rsocket.h"
 
 extern "C" {
-// rsocket.h of rdma-core 65.
+// Declared in rsocket.h of rdma-core 65.
 int repoll_create(int flags);
 int repoll_ctl(int epfd, int op, int fd, epoll_event* event);
 int repoll_wait(int epfd, epoll_event* events, int maxevents, int timeout);
@@ -40,19 +40,19 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kAlways = EPOLLERR | EPOLLHUP;
 constexpr uint32_t kKnown = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP;
 
-// A socket that is closed leaves its sets, also if another one has its number by now.
+// A closed socket leaves its sets, even if another socket has its number by now.
 struct Member {
   epoll_event wanted{};
   std::weak_ptr<RSocket> socket;
-  bool armed = true;  // not told yet, with EPOLLONESHOT
+  bool armed = true;  // not reported yet, with EPOLLONESHOT
 };
 
 struct PollSet {
   base::Fd epoll;
-  base::Fd nudge;  // an eventfd in `epoll`: threads that wait look again
+  base::Fd nudge;  // an eventfd in `epoll`: waiting threads check again
   std::mutex mutex;
   std::map<int, Member> members;  // under the mutex
-  int last = -1;                  // likewise: whose turn it was
+  int last = -1;                  // likewise; the last reported socket, for round robin
 };
 
 struct PollSets {
@@ -128,7 +128,7 @@ int change(PollSet& set, int op, int fd, const epoll_event* event) {
   return ::eventfd_write(set.nudge.get(), 1);
 }
 
-// What is to be polled: the sockets in the order of their numbers, then the kernel's set.
+// The pollfds of a wait: the sockets by number, then the kernel's set.
 std::vector<pollfd> polled(PollSet& set) {
   std::vector<pollfd> all;
   const std::lock_guard lock(set.mutex);
@@ -146,7 +146,7 @@ std::vector<pollfd> polled(PollSet& set) {
   return all;
 }
 
-// Tells of sockets, in turns, as many as there is room for.
+// Reports sockets round robin, up to `room`.
 int tell_sockets(PollSet& set, const std::vector<pollfd>& found, epoll_event* events, int room) {
   const std::lock_guard lock(set.mutex);
   const size_t count = found.size() - 1;
@@ -169,7 +169,7 @@ int tell_sockets(PollSet& set, const std::vector<pollfd>& found, epoll_event* ev
   return told;
 }
 
-// The others, without waiting; -1 and errno.
+// Reports the other descriptors, without waiting; -1 and errno.
 int tell_others(PollSet& set, epoll_event* events, int room) {
   int count = ::epoll_wait(set.epoll.get(), events, room, 0);
   for (int i = 0; i < count; ++i) {
@@ -206,7 +206,7 @@ int wait_for(PollSet& set, epoll_event* events, int room, int timeout) {
 
 }  // namespace
 
-// For rclose(): was it a set?
+// For rclose(): true if the descriptor was a set.
 bool close_poll_set(int fd) {
   std::shared_ptr<PollSet> set;
   const std::lock_guard lock(sets().mutex);

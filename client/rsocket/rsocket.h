@@ -1,11 +1,12 @@
-// A socket whose data goes by RDMA: what stands behind the descriptors of rsocket(), and what its
-// two kinds share (rsocket_stream.h, rsocket_datagram.h).
+// A socket over RDMA: the object behind a descriptor of rsocket(), and the common part of its two
+// kinds (stream.h, datagram.h).
 //
-// The descriptor is an epoll instance: readable whenever something happened that the socket has to
-// look at, an event of rdma_cm, a completion, or what another thread found. It is asked only before
-// a thread sleeps.
+// The descriptor is an epoll instance. It becomes readable when the socket has something to
+// process: an event of rdma_cm, a completion, or a nudge by another thread. A thread waits on it
+// only before it sleeps.
 //
-// Errors are negative errno values, as the call of sockets(7) has them. Any thread; the calls for
+// Errors are negative errno values, as for the call of sockets(7). Any thread; calls for one socket
+// are serialized, and a sleeping thread holds no lock.
 // one socket take turns, and a thread that sleeps holds no lock.
 #pragma once
 
@@ -26,10 +27,10 @@
 
 namespace vrdma::client {
 
-// What recvmsg(2) tells of a message beside its bytes.
+// Results of recvmsg(2) beside the bytes.
 struct RsOrigin {
-  sockaddr_storage address{};  // of no family: the peer's
-  bool cut = false;            // it was longer than the room for it
+  sockaddr_storage address{};  // no family: the connected peer
+  bool cut = false;            // the message was truncated
 };
 
 class RSocket {
@@ -38,13 +39,13 @@ class RSocket {
   RSocket(const RSocket&) = delete;
   RSocket& operator=(const RSocket&) = delete;
 
-  // rsocket_table.cc. The table of all by descriptor. nullptr and errno: EBADF or ENOTSOCK.
+  // table.cc: the sockets by descriptor. nullptr and errno: EBADF or ENOTSOCK.
   [[nodiscard]] static std::shared_ptr<RSocket> find(int fd);
   [[nodiscard]] static std::shared_ptr<RSocket> try_find(int fd);
   static void enter(const std::shared_ptr<RSocket>& socket);
-  // `last`: no other descriptor stands for it.
+  // `last`: no other descriptor refers to the socket.
   static std::shared_ptr<RSocket> remove(int fd, bool* last);
-  // Another descriptor of it, `least` or above; as of fcntl(2), or a negative errno.
+  // Duplicates the descriptor to `least` or above, by fcntl(2); or a negative errno.
   static int duplicate(int fd, int command, int least);
   static void close_all();
 
@@ -60,7 +61,7 @@ class RSocket {
   [[nodiscard]] virtual int name(bool of_peer, sockaddr* address, socklen_t* length) = 0;
 
   virtual ssize_t receive(const iovec* to, size_t count, int flags, RsOrigin* origin) = 0;
-  // `to` nullptr: the peer that it is connected to.
+  // `to` nullptr: the connected peer.
   virtual ssize_t send(const iovec* from, size_t count, int flags, const sockaddr* to) = 0;
 
   virtual off_t map(void* /*buffer*/, size_t /*length*/, int /*protection*/, off_t /*offset*/) {
@@ -72,16 +73,16 @@ class RSocket {
     return -EOPNOTSUPP;
   }
 
-  // rsocket_options.cc
+  // options.cc
   int set_option(int level, int name, const void* value, socklen_t length);
   int get_option(int level, int name, void* value, socklen_t* length);
   [[nodiscard]] bool nonblocking() const { return nonblocking_; }
   void set_nonblocking(bool is) { nonblocking_ = is; }
 
-  // rsocket_poll.cc. What poll(2) would say now.
+  // poll.cc. The result of poll(2) now.
   [[nodiscard]] short poll(short events);
-  // The same; if that is nothing, the descriptor becomes readable when it may have changed, until
-  // end_sleep().
+  // The same; if there are no events, the descriptor becomes readable when that may have changed,
+  // until end_sleep().
   [[nodiscard]] short begin_sleep(short events);
   void end_sleep();
 
@@ -95,12 +96,12 @@ class RSocket {
   int watch(int fd);
   void unwatch(int fd);
   int open_channel();
-  // Without agreement: why, which the program is told once, and whoever sleeps at once.
+  // Ends the connection with an error: the program gets it once, and sleeping threads wake.
   void end(int error);
 
-  // Everything that has completed. Whoever sleeps is woken.
+  // Processes all completions. Wakes sleeping threads if anything changed.
   virtual void process() = 0;
-  // What else has happened.
+  // Processes all other events.
   virtual void take_events() = 0;
   // From here on a completion makes the descriptor readable.
   virtual void arm() = 0;
@@ -109,20 +110,21 @@ class RSocket {
   [[nodiscard]] virtual bool is_busy() const = 0;
   [[nodiscard]] virtual short events_now(short events) = 0;
 
-  // Options. The value of one that is kept has become `value`.
+  // An option has got the new `value`.
   virtual int apply_option(int level, int name, int value) = 0;
-  [[nodiscard]] virtual bool is_sized() const = 0;  // its queues and buffers are made
+  [[nodiscard]] virtual bool is_sized() const = 0;  // queues and buffers exist
   [[nodiscard]] virtual bool is_listening() const { return false; }
 
-  // Sleeps until the test holds: 0, -EAGAIN or -EINTR. What a signal does is as with the kernel's
-  // sockets: handlers with SA_RESTART end only a wait with a limit (signal(7)). kPass: none does.
+  // Sleeps until the test holds: 0, -EAGAIN or -EINTR. Signals have the same effect as on the
+  // kernel's sockets: handlers with SA_RESTART interrupt only a wait with a limit (signal(7)).
+  // kPass: no signal interrupts the wait.
   enum class Signals { kMayEnd, kPass };
   template <class Test>
   int wait(Lock& lock, bool nonblocking, const timeval& limit, Test test,
            Signals signals = Signals::kMayEnd);
   int sleep(Lock& lock, int timeout);
-  void rise();   // from sleep
-  void nudge();  // whoever sleeps looks again
+  void rise();   // after sleep
+  void nudge();  // sleeping threads check again
 
   const int domain_, type_;
   const pid_t maker_ = ::getpid();
@@ -135,7 +137,7 @@ class RSocket {
 
   rdma_event_channel* channel_ = nullptr;
   bool closed_ = false;
-  int end_ = 0;    // why it ended without agreement
+  int end_ = 0;    // the errno of an abnormal end
   int error_ = 0;  // SO_ERROR
 
   // Options
@@ -144,7 +146,7 @@ class RSocket {
   uint32_t inline_ = 64;
   uint32_t own_iomaps_ = 0;
   timeval receive_limit_{}, send_limit_{};
-  std::map<std::pair<int, int>, int> kept_;  // what is only remembered
+  std::map<std::pair<int, int>, int> kept_;  // options that are only stored
   linger linger_{};
 };
 

@@ -1,4 +1,4 @@
-// Datagram sockets over RDMA: the messages by UDP that tell where queue pairs are.
+// Datagram sockets over RDMA: the service messages by UDP that exchange QPNs.
 #include <netinet/in.h>
 
 #include <cstring>
@@ -9,7 +9,7 @@ namespace vrdma::client {
 
 namespace {
 
-// A message of the longest MTU fits, with its header.
+// Fits a message of the longest MTU with its header.
 constexpr size_t kRoom = 8192;
 constexpr size_t kControlRoom = CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(in_pktinfo));
 
@@ -17,7 +17,7 @@ struct Control {
   alignas(cmsghdr) std::array<uint8_t, kControlRoom> bytes{};
 };
 
-// To which address of ours a message came. Nothing, if the kernel does not say.
+// The local address that received the message. Nothing if the kernel does not report it.
 std::optional<RsAddress> local_of(msghdr& message) {
   for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
        each = CMSG_NXTHDR(&message, each)) {
@@ -67,7 +67,7 @@ void set_source(msghdr* message, int domain, const RsAddress& source) {
 
 }  // namespace
 
-// What cannot be sent now is lost, as it may be with UDP.
+// A message that cannot be sent now is lost, as with UDP.
 int RDatagram::tell(const RsAddress& peer, const RsEndpoint& from, RsService::Kind kind,
                     const iovec* what, size_t count) {
   std::array<uint8_t, RsService::kLongest> header;
@@ -105,7 +105,7 @@ void RDatagram::look() {
     const ssize_t got = ::recvmsg(udp_.get(), &message, MSG_DONTWAIT);
     if (got < 0) {
       if (errno == EAGAIN || errno == EINTR) return;
-      error_ = errno;  // of a message to the peer before, such as ECONNREFUSED
+      error_ = errno;  // caused by an earlier message to the peer, such as ECONNREFUSED
       nudge();
       continue;
     }
@@ -122,14 +122,14 @@ void RDatagram::on_service(const RsAddress& source, const RsAddress& local,
   if (!service || end_ != 0 || closed_ || (peer_ && *peer_ != source)) return;
   const auto now = Clock::now();
   if (service->kind == RsService::Kind::kAnswer) {
-    // To nobody's question: of no interest.
+    // Ignores an answer without a question.
     Destination* const asked = peers_.use(source);
     if (asked == nullptr) return;
     asked->qpn = service->qpn;
     asked->heard = now;
     return;
   }
-  // Of an address without a vdevice the daemon is not asked for each message.
+  // For an address without a vdevice, limits requests to the daemon to one in kTrust.
   if (local == refused_ && now - refused_at_ < kTrust) return;
   std::shared_ptr<RsEndpoint> endpoint;
   if (endpoint_at(local, &endpoint) != 0) {

@@ -1,4 +1,4 @@
-// Sockets over RDMA: the stream, by the rings and credits of rsocket_protocol.h.
+// Sockets over RDMA: the stream, by the rings and credits of protocol.h.
 #include "client/rsocket/stream.h"
 
 #include <poll.h>
@@ -12,7 +12,8 @@ namespace vrdma::client {
 
 namespace {
 
-// What a work request was, in its id: of a send for data also how much of out_ it keeps.
+// Kind of a work request, in its wr_id. For a data send, the other bits are the bytes it keeps in
+// out_.
 constexpr uint64_t kReceive = uint64_t{1} << 63;
 constexpr uint64_t kControl = uint64_t{1} << 62;
 
@@ -76,7 +77,7 @@ void RStream::on_control(RsControl control) {
 }
 
 void RStream::on_received(uint32_t message) {
-  // Nobody sends before he knows that the connection is there.
+  // The peer sends only after it knows that the connection is established.
   established_ = true;
   switch (rs_type(message)) {
     case RsMessage::kData:
@@ -228,8 +229,8 @@ ssize_t RStream::receive(const iovec* to, size_t count, int flags, RsOrigin* /*o
   return static_cast<ssize_t>(done);
 }
 
-// Each area comes with a message, which may also come without one. The peer may be about to write
-// the next while we look: an entry is there when both its first and its last word are, for it is
+// Each area comes with a message, but a message may come without an area. The peer may be writing
+// the next area now. An entry is complete when its first and last word are nonzero, because it is
 // cleared when it is taken.
 void RStream::take_areas() {
   auto* const told = reinterpret_cast<RsArea*>(told_.data());
@@ -262,7 +263,7 @@ size_t RStream::send_piece(const uint8_t* from, size_t length) {
       std::min({length, static_cast<size_t>(to.length), static_cast<size_t>(kLongestWrite)}));
   const void* source = from;
   uint32_t kept = 0;
-  // What is at the end of the ring goes by the ring even if it is short, or it would stay there.
+  // The end of the ring is used even for a short piece, or it would stay occupied.
   if (size > inline_) {
     size = std::min(size, out_.space());
     uint8_t* const copy = sent_.data() + out_.put(size);

@@ -1,4 +1,4 @@
-// A stream socket whose data goes by RDMA.
+// A stream socket over RDMA.
 #pragma once
 
 #include <list>
@@ -15,7 +15,7 @@ class RStream final : public RSocket {
   explicit RStream(int domain) : RSocket(domain, SOCK_STREAM) {}
   ~RStream() override;
 
-  // rsocket_connection.cc
+  // connection.cc
   int bind(const sockaddr* address) override;
   int listen(int backlog) override;
   int connect(const sockaddr* address) override;
@@ -24,11 +24,11 @@ class RStream final : public RSocket {
   void close() override;
   [[nodiscard]] int name(bool of_peer, sockaddr* address, socklen_t* length) override;
 
-  // rsocket_stream.cc
+  // stream.cc
   ssize_t receive(const iovec* to, size_t count, int flags, RsOrigin* origin) override;
   ssize_t send(const iovec* from, size_t count, int flags, const sockaddr* to) override;
 
-  // rsocket_iomap.cc
+  // iomap.cc
   off_t map(void* buffer, size_t length, int protection, off_t offset) override;
   int unmap(void* buffer, size_t length) override;
   ssize_t write_mapped(const void* from, size_t count, off_t offset, int flags) override;
@@ -43,7 +43,7 @@ class RStream final : public RSocket {
     bool told = false;
   };
 
-  // The channel, and for those who do not accept a connection an id on it.
+  // Creates the channel, and an id on it unless the connection is being accepted.
   int prepare_id();
   int take_request(const RStream& listener, const rdma_cm_event& event);
   void release();
@@ -54,8 +54,8 @@ class RStream final : public RSocket {
   void fail_connect(int error);
   void take_events() override;
 
-  // rsocket_stream.cc
-  void process() override;  // answers what is owed, too
+  // stream.cc
+  void process() override;  // also sends owed credits
   void on_received(uint32_t message);
   void on_control(RsControl control);
   void give_credits();
@@ -77,7 +77,7 @@ class RStream final : public RSocket {
   [[nodiscard]] bool is_busy() const override { return connected(); }
   [[nodiscard]] short events_now(short events) override;
 
-  // rsocket_options.cc
+  // options.cc
   int apply_option(int level, int name, int value) override;
   [[nodiscard]] bool is_sized() const override { return completions_.queue() != nullptr; }
   [[nodiscard]] bool is_listening() const override { return phase_ == Phase::kListening; }
@@ -88,25 +88,25 @@ class RStream final : public RSocket {
 
   Phase phase_ = Phase::kIdle;
   bool bound_ = false;
-  bool established_ = false;  // the peer is known to have answered
-  bool reads_ = false;        // more may come
-  bool writes_ = false;       // more may be sent
-  bool shut_ = false;         // we have said that we send no more
-  bool gone_ = false;         // the peer will neither send nor take anything, by agreement
+  bool established_ = false;  // the peer's answer has arrived
+  bool reads_ = false;        // data may still arrive
+  bool writes_ = false;       // data may still be sent
+  bool shut_ = false;         // the peer knows that no more data comes
+  bool gone_ = false;         // the peer has closed in both directions
 
-  // Memory that the peer writes to: the list of its buffers, then its iomaps; and our buffer.
+  // Memory that the peer writes to: the list of its areas, then its iomaps; and the receive buffer.
   std::vector<uint8_t> told_, received_, sent_;
   ibv_mr *told_region_ = nullptr, *received_region_ = nullptr, *sent_region_ = nullptr;
   ReceiveRing in_;
   SendRing out_;
   SendCredits credits_;
-  RsArea areas_[kRsAreas];           // of the peer's buffer, taken from told_
-  uint32_t target_ = 0, taken_ = 0;  // the area that is being filled; that is taken next
+  RsArea areas_[kRsAreas];           // areas of the peer's buffer, taken from told_
+  uint32_t target_ = 0, taken_ = 0;  // the area that is being filled; the next to take
   RsArea peer_list_;
-  uint32_t peer_entry_ = 1;  // that is written next
+  uint32_t peer_entry_ = 1;  // the next to write
   uint32_t peer_iomaps_ = 0;
-  uint32_t slots_ = 0;     // of the send queue, for data
-  uint32_t controls_ = 0;  // for control
+  uint32_t slots_ = 0;     // free slots of the send queue, for data
+  uint32_t controls_ = 0;  // the same for control messages
 
   std::list<Mapping> mappings_;
 };

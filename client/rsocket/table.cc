@@ -1,4 +1,4 @@
-// The table of sockets over RDMA by descriptor; how one begins, and its copies.
+// The table of sockets over RDMA by descriptor: creation and duplication.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,7 +18,7 @@ namespace {
 
 struct Table {
   std::shared_mutex mutex;
-  pid_t owner = 0;  // who closes what is left when it ends
+  pid_t owner = 0;  // the process that closes remaining sockets at exit
   std::unordered_map<int, std::shared_ptr<RSocket>> sockets;
 };
 
@@ -50,13 +50,14 @@ void RSocket::enter(const std::shared_ptr<RSocket>& socket) {
   table().sockets[socket->fd()] = socket;
 }
 
-// As the kernel does with what a program leaves open: its peers shall see the end of the stream.
+// Closes sockets that the program left open, as the kernel does, so that peers see the end of the
+// stream.
 void RSocket::close_all() {
   std::unordered_map<int, std::shared_ptr<RSocket>> left;
   std::set<RSocket*> closed;
   {
     const std::lock_guard lock(table().mutex);
-    if (table().owner != ::getpid()) return;  // a child: they are its parent's
+    if (table().owner != ::getpid()) return;  // in a forked child the sockets are the parent's
     left.swap(table().sockets);
   }
   for (const auto& [fd, socket] : left)
@@ -76,15 +77,16 @@ std::shared_ptr<RSocket> RSocket::remove(int fd, bool* last) {
                                   [&](const auto& each) { return each.second == socket; });
   *last = other == table().sockets.end();
   if (socket->maker_ != ::getpid()) {
-    // A child's copy of its parent's: it shares the queues, which stay the parent's, and a lock
-    // that may have been taken when the child was made. Nothing but the number is the child's.
+    // A forked child's copy of its parent's socket. The parent owns the queues, and another thread
+    // may have held the lock at the fork. The child closes only its descriptor and leaks the
+    // object.
     *last = false;
     ::close(fd);
     new std::shared_ptr<RSocket>(socket);
     return socket;
   }
   if (*last) return socket;
-  // The number is free again, and another one stands for the same open file.
+  // The number becomes free; another descriptor takes its place for the same open file.
   const Lock changing(socket->mutex_);
   if (socket->epoll_.get() == fd) {
     (void)socket->epoll_.release();
