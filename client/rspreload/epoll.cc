@@ -1,10 +1,10 @@
 // epoll(7) for sockets over RDMA.
 //
-// Of such a set the kernel keeps the other descriptors; those over RDMA are kept here, and a wait
-// is one rpoll() of them and of the kernel's set. What costs the kernel nothing costs this a look
-// at each of them. A set of which the kernel has all is left to it.
+// The kernel's set contains the other descriptors. The sockets over RDMA are stored here; a wait is
+// one rpoll() of them and of the kernel's set, so it looks at each of them. Sets without sockets
+// over RDMA are left to the kernel.
 //
-// EPOLLET: what was told is not told again until the program has read, or written, in between.
+// EPOLLET: a reported event is not reported again until the program has read or written.
 #include <rdma/rsocket.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -32,8 +32,8 @@ constexpr uint32_t kKnown = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP;
 
 struct Member {
   epoll_event wanted{};
-  uint32_t told = 0;  // and not used since; with EPOLLET
-  bool armed = true;  // not told yet, with EPOLLONESHOT
+  uint32_t told = 0;  // reported and not used since; with EPOLLET
+  bool armed = true;  // not reported yet, with EPOLLONESHOT
   [[nodiscard]] uint32_t awaited() const { return wanted.events & kKnown & ~told; }
 };
 
@@ -43,8 +43,8 @@ struct Set {
   }
   std::mutex mutex;  // guards the next two
   std::map<int, Member> members;
-  int last = -1;   // whose turn it was
-  int nudge = -1;  // an eventfd in the kernel's set: who waits looks again
+  int last = -1;   // the last reported socket, for round robin
+  int nudge = -1;  // an eventfd in the kernel's set: waiting threads check again
 };
 
 std::atomic<size_t> set_count = 0;
@@ -76,7 +76,7 @@ void wake(const Set& set) {
   [[maybe_unused]] const ssize_t done = NEXT(write)(set.nudge, &one, sizeof one);
 }
 
-// nullptr and errno: the descriptor is no epoll instance.
+// nullptr and errno: the descriptor is not an epoll instance.
 std::shared_ptr<Set> make_set(int fd) {
   if (auto known = find_set(fd); known != nullptr) return known;
   auto set = std::make_shared<Set>();
@@ -119,7 +119,7 @@ int change(int fd, int command, int member, const epoll_event* event) {
   return 0;
 }
 
-// What rpoll() found of members, in turns, as many as fit.
+// Reports the members that rpoll() found, round robin, up to `room`.
 int tell_members(Set& set, const std::vector<pollfd>& found, epoll_event* events, int room) {
   const std::lock_guard lock(set.mutex);
   const auto first = std::find_if(found.begin(), found.end(),
@@ -143,7 +143,7 @@ int tell_members(Set& set, const std::vector<pollfd>& found, epoll_event* events
   return count;
 }
 
-// The kernel's part of a set, without waiting.
+// Reports from the kernel's part of a set, without waiting.
 int tell_others(int fd, const Set& set, epoll_event* events, int room) {
   int count = NEXT(epoll_wait)(fd, events, room, 0);
   for (int i = 0; i < count; ++i) {
@@ -174,7 +174,7 @@ int wait_for(int fd, Set& set, epoll_event* events, int room, int timeout) {
     {
       const std::lock_guard lock(set.mutex);
       for (const auto& [member, how] : set.members)
-        // Of what has ended with EPOLLET there is nothing more to tell.
+        // With EPOLLET, the end of a socket is reported only once.
         if (how.armed && (how.told & kAlways) == 0)
           looked.push_back({member, static_cast<short>(how.awaited()), 0});
     }
@@ -242,7 +242,8 @@ VRDMA_EXPORT int epoll_ctl(int set, int command, int fd, epoll_event* event) try
 }
 VRDMA_OR_ENOMEM(-1)
 
-// Between two looks it may have become a set with members over RDMA: then the nudge is in it.
+// Between the two checks the set may get its first socket over RDMA; then the nudge wakes this
+// wait.
 VRDMA_EXPORT int epoll_wait(int fd, epoll_event* events, int room, int timeout) try {
   for (;;) {
     if (const auto set = find_set(fd); set != nullptr)

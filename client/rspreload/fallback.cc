@@ -1,8 +1,8 @@
-// Sockets that become the kernel's, because no vdevice leads where they are to go.
+// Replaces sockets by kernel sockets when no vdevice leads to the destination.
 //
-// Streams find out by connecting. Datagrams would be lost, so of a socket of these the first
-// message decides: it stays over RDMA if somebody in the fabric has the address. It becomes the
-// kernel's also when the program wants what those over RDMA do not have, such as multicast.
+// For streams, connecting shows that. Datagrams would be lost, so the first message decides: the
+// socket stays over RDMA if an address in the fabric matches. A socket also becomes a kernel socket
+// when the program uses what sockets over RDMA lack, such as multicast.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -30,7 +30,7 @@ void copy_option(int from, int to, int level, int name) {
   if (value != 0) (void)NEXT(setsockopt)(to, level, name, &value, sizeof value);
 }
 
-// Somebody in the fabric has the address.
+// True if a vdevice of the fabric has the address.
 bool is_somebodys(const sockaddr* address) {
   if (client::RsAddress::from(address)->is_multicast()) return false;
   constexpr int kTimeout = 2000;  // ms
@@ -62,7 +62,7 @@ bool become_plain(int fd) {
   copy_option(fd, socket, IPPROTO_IPV6, IPV6_TCLASS);
   copy_option(fd, socket, IPPROTO_IP, IP_TOS);
   copy_option(fd, socket, SOL_SOCKET, SO_PRIORITY);
-  if (type == SOCK_DGRAM)  // of a stream they would end what the kernel does by itself
+  if (type == SOCK_DGRAM)  // for a stream they would disable the kernel's auto-tuning
     for (const int name : {SO_RCVBUF, SO_SNDBUF}) copy_option(fd, socket, SOL_SOCKET, name);
   for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
     timeval limit{};
@@ -82,7 +82,7 @@ bool become_plain(int fd) {
   (void)rclose(fd);
   bool placed = !bound || NEXT(bind)(socket, local, length) == 0;
   if (placed) {
-    // Another thread may have been given the number meanwhile.
+    // Another thread may have got the number meanwhile.
     const int at = ::fcntl(socket, closes ? F_DUPFD_CLOEXEC : F_DUPFD, fd);
     placed = at == fd;
     if (at >= 0 && !placed) {
@@ -119,7 +119,7 @@ bool leads_nowhere(int error) {
          error == ENODEV || error == ECONNREFUSED;
 }
 
-// No vdevice has these, though rdma_cm binds to them.
+// rdma_cm binds to loopback addresses, but no vdevice has one.
 bool is_loopback(const sockaddr* address, socklen_t length) {
   return is_internet(address, length) && client::RsAddress::from(address)->is_loopback();
 }

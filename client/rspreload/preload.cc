@@ -1,9 +1,9 @@
-// librspreload.so: the calls of sockets(7), which it puts before those of libc, for programs that
-// know nothing of RDMA. A socket of the internet, of streams or datagrams, becomes one over RDMA
-// (rsocket(7)) where the namespace has vdevices; all other descriptors go to libc as they are.
+// librspreload.so interposes the calls of sockets(7) for unmodified programs. If the namespace has
+// vdevices, an internet stream or datagram socket becomes a socket over RDMA (rsocket(7)); calls on
+// all other descriptors go to libc unchanged.
 //
-// A socket that is bound or connected where no vdevice leads, or that is to send its first datagram
-// there, becomes one of the kernel, with the same number: see fallback.cc.
+// A socket that is bound or connected to an address without a vdevice, or sends its first datagram
+// there, becomes a kernel socket with the same number: see fallback.cc.
 #include "client/rspreload/preload.h"
 
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ using namespace vrdma::rspreload;  // NOLINT: most of this part is nothing but t
 
 namespace {
 
-// A new descriptor of the program's. With flags of socket(2) or accept4(2).
+// Registers a new descriptor of the program. `flags` of socket(2) or accept4(2).
 int keep(int fd, int flags, Way way = Way::kRdma) {
   if (fd < 0) return fd;
   if (fd >= kMostDescriptors) {
@@ -84,14 +84,14 @@ int keep(int fd, int flags, Way way = Way::kRdma) {
 
 namespace {
 
-// A socket over RDMA was read (EPOLLIN) or written (EPOLLOUT), with this result.
+// Notes that a socket over RDMA was read (EPOLLIN) or written (EPOLLOUT), and returns `result`.
 template <class Result>
 Result used(int fd, uint32_t how, Result result) {
   used_in_sets(fd, how);
   return result;
 }
 
-// Tries it over RDMA. False: it is a socket of the kernel by now, and libc is to be asked.
+// Tries the call over RDMA. False: it is a kernel socket now, and the caller must call libc.
 template <class Call>
 bool tried(int fd, const sockaddr* address, socklen_t length, Call call, int* done) {
   if (is_loopback(address, length)) return !become_plain(fd);
@@ -184,7 +184,7 @@ VRDMA_EXPORT ssize_t recvmsg(int fd, msghdr* message, int flags) try {
 }
 VRDMA_OR_ENOMEM(-1)
 
-// As recvmmsg(2), the time is looked at between two messages.
+// As in recvmmsg(2), the timeout is checked only between two messages.
 VRDMA_EXPORT int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags,
                           timespec* timeout) try {
   if (!over_rdma(fd)) return NEXT(recvmmsg)(fd, messages, count, flags, timeout);
@@ -231,7 +231,7 @@ VRDMA_EXPORT ssize_t sendto(int fd, const void* buffer, size_t length, int flags
 VRDMA_OR_ENOMEM(-1)
 
 VRDMA_EXPORT ssize_t sendmsg(int fd, const msghdr* message, int flags) try {
-  if (message->msg_controllen != 0 && over_rdma(fd)) {  // which those over RDMA do not take
+  if (message->msg_controllen != 0 && over_rdma(fd)) {  // which those over RDMA do not support
     (void)become_plain_if_open(fd);
   }
   choose_way(fd, static_cast<const sockaddr*>(message->msg_name), message->msg_namelen);
@@ -289,7 +289,7 @@ VRDMA_EXPORT ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) 
 }
 VRDMA_OR_ENOMEM(-1)
 
-// What programs call that were compiled with -D_FORTIFY_SOURCE.
+// Called by programs that were compiled with -D_FORTIFY_SOURCE.
 VRDMA_EXPORT ssize_t __read_chk(int fd, void* buffer, size_t length, size_t room) try {
   if (length > room) __builtin_trap();
   return read(fd, buffer, length);
@@ -313,7 +313,7 @@ VRDMA_OR_ENOMEM(-1)
 
 namespace {
 
-// Not const: gcc takes what poll() gets for uninitialized.
+// Not const: gcc would take what poll() gets for uninitialized.
 bool any_over_rdma(pollfd* fds, nfds_t count) {
   return std::any_of(fds, fds + count, [](const pollfd& each) { return over_rdma(each.fd); });
 }
@@ -422,7 +422,7 @@ VRDMA_EXPORT int dup3(int from, int to, int flags) try {
   const int command = (flags & O_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD;
   const int made = control(from, command, to);
   if (made < 0 || made == to) return made;
-  (void)rclose(made);  // another thread has taken the number meanwhile
+  (void)rclose(made);  // another thread has got the number meanwhile
   set_way(made, Way::kKernel);
   errno = EBUSY;
   return -1;
@@ -471,11 +471,11 @@ VRDMA_EXPORT int ioctl(int fd, unsigned long request, ...) try {
       if (integer_option(fd, SOL_SOCKET, SO_TYPE) != SOCK_DGRAM) break;
       const ssize_t next = rrecv(fd, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
       const int length = next > 0 ? static_cast<int>(next) : 0;
-      std::memcpy(argument, &length, sizeof length);  // which need not be aligned
+      std::memcpy(argument, &length, sizeof length);  // may be unaligned
       return 0;
     }
     default:
-      // Such as SIOCGIFCONF, for which programs make a socket of datagrams.
+      // For example SIOCGIFCONF, for which programs make a datagram socket.
       if (become_plain_if_open(fd)) return NEXT(ioctl)(fd, request, argument);
   }
   errno = ENOTTY;

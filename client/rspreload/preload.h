@@ -1,4 +1,5 @@
-// What the parts of librspreload.so share: which descriptors are over RDMA, and the way to libc.
+// Shared by the parts of librspreload.so: which descriptors are sockets over RDMA, and access to
+// libc.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,22 +15,22 @@ namespace vrdma::rspreload {
 enum class Way : uint8_t {
   kKernel,
   kRdma,
-  kOpen,  // over RDMA so far: of datagrams, and not yet known where they go
+  kOpen,  // datagrams over RDMA so far; the first destination decides
 };
-// Of the program's descriptors.
+// By the program's descriptors.
 [[nodiscard]] Way way_of(int fd);
 void set_way(int fd, Way way);
 [[nodiscard]] inline bool over_rdma(int fd) { return way_of(fd) != Way::kKernel; }
 
-// fallback.cc. Of a socket over RDMA; 0 if it cannot be told.
+// fallback.cc. The option of a socket over RDMA; 0 on failure.
 [[nodiscard]] int integer_option(int fd, int level, int name);
-// From now on it is a socket of the kernel. False and errno.
+// Replaces a socket over RDMA by a kernel socket. False and errno.
 bool become_plain(int fd);
-// The same for one that is open. False: it is none.
+// The same if the socket is kOpen. False: it is not.
 bool become_plain_if_open(int fd);
-// Of an open one: where its first message goes decides.
+// For kOpen: decides by the destination of the first message.
 void choose_way(int fd, const sockaddr* to, socklen_t length);
-// An error that a socket of the kernel might not have.
+// An error that a kernel socket might not have.
 [[nodiscard]] bool leads_nowhere(int error);
 [[nodiscard]] bool is_loopback(const sockaddr* address, socklen_t length);
 
@@ -38,8 +39,8 @@ Function* next(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-// The signals of ppoll(2) and its like. Not in one step with what follows, as it would be in the
-// kernel.
+// Applies the signal mask of ppoll(2), pselect(2) and epoll_pwait(2). Unlike in the kernel, not
+// atomic with the wait.
 class Masked {
  public:
   explicit Masked(const sigset_t* mask) : masked_(mask != nullptr) {
@@ -56,14 +57,14 @@ class Masked {
   sigset_t before_{};
 };
 
-// -1: for ever.
+// -1: no limit.
 [[nodiscard]] int milliseconds(const timespec* time);
 
-// epoll.cc. The descriptor is closed: no set has it any more, or, as a set, it has nothing.
+// epoll.cc. The descriptor is closed: removes it from all sets, or deletes the set that it was.
 void leave_sets(int fd);
-// It is a socket of the kernel from now on, and in the kernel's part of its sets.
+// The descriptor has become a kernel socket: moves it to the kernel's part of its sets.
 void become_plain_in_sets(int fd);
-// The program has read (EPOLLIN) or written (EPOLLOUT): with EPOLLET it is to hear of it again.
+// The program has read (EPOLLIN) or written (EPOLLOUT): re-arms EPOLLET.
 void used_in_sets(int fd, uint32_t events);
 
 }  // namespace vrdma::rspreload
