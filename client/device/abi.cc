@@ -1,4 +1,4 @@
-// Our numbers are those of <infiniband/verbs.h>.
+// Asserts that vrdma's constants equal those of <infiniband/verbs.h>.
 #include <infiniband/verbs.h>
 
 #include "core/ipc/layout.h"

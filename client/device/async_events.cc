@@ -1,4 +1,4 @@
-// Asynchronous events: what the daemon writes for the session.
+// Asynchronous events, which the daemon writes for the session.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ bool is_of_qp(verbs::Event event) {
   }
 }
 
-// What is there to be read, as read(2); EAGAIN: nothing. Never waits: nobody else reads meanwhile.
+// Reads one event, as read(2); EAGAIN: none. Never blocks, because the caller holds events_mutex.
 ssize_t read_event(Context& context, ipc::EventMessage* message) {
   pollfd ready{context.ibv()->async_fd, POLLIN, 0};
   if (::poll(&ready, 1, 0) <= 0) {
@@ -55,7 +55,7 @@ void drop_events(Context& context, uint32_t object, bool (*concerned)(verbs::Eve
       });
 }
 
-// Fills `event`; false if its object is no more.
+// Fills `event`; false if its object no longer exists.
 bool translate(Context& context, const ipc::EventMessage& message, ibv_async_event* event) {
   *event = {};
   event->event_type = static_cast<ibv_event_type>(message.event);
@@ -77,10 +77,10 @@ bool translate(Context& context, const ipc::EventMessage& message, ibv_async_eve
   return true;
 }
 
-// Sleeps until there is an event. Whoever does nothing but wait for one learns of the daemon's end
-// too: if no other takes over, give_up() makes an event.
+// Sleeps until there is an event. A thread that only waits for events notices the daemon's end too:
+// if no daemon takes over, give_up() creates an event.
 bool wait_for_event(Context& context) {
-  constexpr int kLook = 100;  // ms, while there is no daemon
+  constexpr int kLook = 100;  // ms; interval of checks while there is no daemon
   for (;;) {
     const bool dead = context.died_at_ms.load() != 0 && !context.given_up.load();
     std::array<pollfd, 2> wait{
@@ -90,7 +90,7 @@ bool wait_for_event(Context& context) {
         (errno != EINTR || !base::handlers_restart()))
       return false;
     if (wait[0].revents != 0) return true;
-    context.check_daemon();  // also where signals come more often than kLook
+    context.check_daemon();  // also if signals arrive more often than every kLook
   }
 }
 
@@ -114,7 +114,7 @@ int get_async_event(ibv_context* ibv, ibv_async_event* event) {
       const std::lock_guard reading(context.events_mutex);
       got = read_event(context, &message);
     }
-    if (got < 0 && errno == EAGAIN && blocking) continue;  // another thread was faster
+    if (got < 0 && errno == EAGAIN && blocking) continue;  // another thread took it
     if (got != sizeof message) return -1;
     if (translate(context, message, event)) return 0;
   }

@@ -15,7 +15,7 @@ bool is_quiet() {
   return value != nullptr && std::strcmp(value, "1") == 0;
 }
 
-// Without a sentence of our own the error's.
+// nullptr: use strerror(3).
 const char* reason_of(int error) {
   switch (error) {
     case EPROTONOSUPPORT:
@@ -29,12 +29,12 @@ const char* reason_of(int error) {
       return "vrdmad does not recognise this process: it changed its ids, namespaces or program "
              "after it had connected, or is in a pid namespace that vrdmad cannot see";
     case ECONNREFUSED:
-      return "vrdmad does not run; start it again";
+      return "vrdmad is not running; start it again";
     case EIO:
-      return "vrdmad closes the connection; its log, and 'vrdmactl quota show' (conns), say why";
+      return "vrdmad closed the connection; see its log and 'vrdmactl quota show' (conns)";
     case ENOMEM:
       return "its quota of open contexts is used up ('vrdmactl quota show'), or address space is "
-             "limited (ulimit -v; some 9 GiB are needed)";
+             "limited (ulimit -v; about 9 GiB are needed)";
     case EMFILE:
     case ENFILE:
       return "there are no more file descriptors (ulimit -n)";

@@ -1,11 +1,10 @@
-// The one line that the library prints: why a vdevice that is there cannot be used.
+// The only line that the library prints: why an existing vdevice cannot be used.
 #pragma once
 
 namespace vrdma::client {
 
-// `error` is the errno of listing or opening a vdevice. A line on stderr at the first call in this
-// process that has an error; nothing if that says that there is no vdevice (0, ENODEV, ENOENT), or
-// if VRDMA_QUIET is 1. Any thread. errno stays.
+// Prints the errno of listing or opening a vdevice on stderr, once in a process. Prints nothing for
+// 0, ENODEV or ENOENT (there is no vdevice), or if VRDMA_QUIET is 1. Any thread. Preserves errno.
 void complain(int error);
 
 }  // namespace vrdma::client

@@ -1,4 +1,4 @@
-// Finding vdevices, opening one, and what can be asked about it.
+// Finding, opening and querying vdevices.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,10 +25,10 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint16_t kDefaultPkey = 0xffff;
-// An OUI of nobody: the bit for locally administered ones is set.
+// An unassigned OUI: the bit for locally administered addresses is set.
 constexpr uint32_t kVendorId = 0x027672;
 
-// The contexts that are open, for the goodbye of a process that exits in order.
+// The open contexts, for the goodbye at a normal exit.
 struct OpenContexts {
   std::mutex mutex;
   std::set<Context*> contexts;
@@ -59,7 +59,7 @@ int say_hello(Context* context, const VirtualDevice& device) {
   MemoryTable& memory = MemoryTable::instance();
   ipc::Reply reply;
   std::vector<base::Fd> fds;
-  int error = ENOTCONN;  // another daemon came between the two calls
+  int error = ENOTCONN;  // another daemon took over between the two calls
   for (int left = 4; left > 0 && error == ENOTCONN; --left)
     error = prove_identity(context, &reply, &fds);
   if (error != 0) return error;
@@ -69,7 +69,7 @@ int say_hello(Context* context, const VirtualDevice& device) {
   auto bells = base::Mapping::shared(fds[1], ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
   if (!arena || !bells) return ENOMEM;
   context->arena = std::move(*arena);
-  context->verbs.context.cmd_fd = fds[0].release();  // stands for the session: ibv_import_device
+  context->verbs.context.cmd_fd = fds[0].release();  // represents the session for ibv_import_device
   context->bells = std::move(*bells);
   context->doorbell = std::move(fds[3]);
   context->verbs.context.async_fd = fds[4].release();
@@ -100,8 +100,8 @@ void scan_devices(std::vector<FoundDevice>* found) {
     if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) continue;
     FoundDevice device;
     device.session = directory + "/" + std::string(file);
-    // Asking tells the name and the GUID, and whether anybody is there: the socket of a dead daemon
-    // is no device.
+    // The request returns name and GUID, and shows that a daemon serves the socket. The socket of a
+    // dead daemon is not a device.
     Session session;
     if (const int refused = session.open(device.session); refused != 0) {
       complain(refused);
@@ -132,7 +132,7 @@ ibv_context* open_device(VirtualDevice* device) {
     errno = error;
     return nullptr;
   }
-  if (context->node_guid != device->node_guid) {  // the vdevice of the list has gone
+  if (context->node_guid != device->node_guid) {  // the listed vdevice no longer exists
     errno = ENODEV;
     return nullptr;
   }
@@ -158,9 +158,9 @@ void Context::close_descriptors() {
     if (*fd >= 0) ::close(std::exchange(*fd, -1));
 }
 
-// The daemon destroys the objects that are left in the session. The program may destroy its handles
-// later: they keep the memory of the context. That succeeds as after the daemon's end; other verbs
-// that ask the daemon return EIO.
+// The daemon destroys the remaining objects of the session. The program may destroy its handles
+// later; they keep the context's memory, and destroying them succeeds as after the daemon's end.
+// Other verbs that call the daemon return EIO.
 int close_device(ibv_context* ibv) {
   Context* context = Context::of(ibv);
   {
@@ -183,7 +183,7 @@ std::string exported_device(int cmd_fd) {
   return {header.vdevice, ::strnlen(header.vdevice, sizeof header.vdevice)};
 }
 
-// A session of its own, which may import what the other has.
+// Opens a separate session, which may import objects of the other one.
 ibv_context* import_device(VirtualDevice* device, int cmd_fd) {
   ibv_context* ibv = open_device(device);
   if (ibv == nullptr) return nullptr;
@@ -254,10 +254,10 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.phys_port_cnt = 1;
   attr->phys_port_cnt_ex = 1;
   attr->completion_timestamp_mask = UINT64_MAX;
-  attr->hca_core_clock = 1'000'000;  // kHz: our clock counts nanoseconds (kCompletionClock)
+  attr->hca_core_clock = 1'000'000;  // kHz: the clock counts nanoseconds (kCompletionClock)
   attr->max_dm_size = kDeviceMemory;
   attr->device_cap_flags_ex = out.device_cap_flags;
-  // Memory on demand is reached like any that is not in place.
+  // Memory on demand is reached, like any memory that is not in place.
   constexpr uint32_t kDatagrams =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
   constexpr uint32_t kReliable =
@@ -267,8 +267,8 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   attr->odp_caps.per_transport_caps.uc_odp_caps = kDatagrams | IBV_ODP_SUPPORT_WRITE;
   attr->odp_caps.per_transport_caps.ud_odp_caps = kDatagrams;
   attr->xrc_odp_caps = kReliable;
-  // All other fields are zero, which says that we have none: segmentation and checksums in
-  // hardware, of raw packets too, RSS, pacing, tag matching, moderation.
+  // All other fields are zero, for features that vdevices lack: segmentation and checksums in
+  // hardware (also of raw packets), RSS, pacing, tag matching, moderation.
   return 0;
 }
 
@@ -293,7 +293,7 @@ int query_port(ibv_context* ibv, uint32_t port_num, ibv_port_attr* attr) {
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
   attr->active_width = 4;  // 8X
-  attr->active_speed = 8;  // FDR10, as the kernel's software devices say
+  attr->active_speed = 8;  // FDR10, as the kernel's software devices report
   attr->phys_state = reply.port.state == IBV_PORT_ACTIVE ? 5 : 3;  // LinkUp, Disabled
   attr->link_layer = IBV_LINK_LAYER_ETHERNET;
   attr->flags = IBV_QPF_GRH_REQUIRED;

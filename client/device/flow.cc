@@ -1,5 +1,5 @@
-// Flows (ibv_create_flow(3)): which Ethernet frames a raw packet queue pair receives. What a
-// program specifies field by field becomes the first bytes of a frame, under a mask.
+// Flows (ibv_create_flow(3)): the Ethernet frames that a raw packet queue pair receives. Compiles
+// the fields of a program's specification into the first bytes of a frame and a mask.
 #include <linux/if_ether.h>
 #include <netinet/in.h>
 
@@ -13,13 +13,13 @@ namespace vrdma::client {
 
 namespace {
 
-// Where headers stand: nothing is in between, neither VLAN tags nor IP options.
+// Offsets of headers, without VLAN tags or IP options in between.
 constexpr size_t kEtherType = 12, kIp = ETH_HLEN, kIpv4Length = 20, kIpv6Length = 40;
 
 struct Compiler {
   ipc::FlowMatch match{};
-  size_t ports = 0;     // where they stand; 0: no IP so far
-  size_t protocol = 0;  // where that of IP stands
+  size_t ports = 0;     // their offset; 0: no IP header so far
+  size_t protocol = 0;  // offset of the IP protocol
 
   void want(size_t at, const void* value, const void* mask, size_t size) {
     for (size_t i = 0; i < size; ++i) {
@@ -41,7 +41,7 @@ struct Compiler {
     ports = kIp + kIpv4Length;
   }
 
-  // False: one that we do not know, or in a strange place.
+  // False: unknown, or in the wrong place.
   bool add(const ibv_flow_spec& spec) {
     switch (spec.hdr.type) {
       case IBV_FLOW_SPEC_ETH:
@@ -91,11 +91,11 @@ struct Compiler {
   }
 };
 
-// 0 or an errno.
+// Returns 0 or an errno.
 int compile(const ibv_flow_attr& attr, ipc::FlowMatch* match) {
   if (attr.comp_mask != 0 || attr.port != 1) return EINVAL;
-  // All flows are of one priority: each queue pair receives what it asks for, others or not. So a
-  // rule for what nobody else receives would not be what it says.
+  // Flows have no priorities: each queue pair receives all frames that match. Therefore default
+  // rules, which match only frames that no other rule matches, are not supported.
   if (attr.flags != 0 || attr.type == IBV_FLOW_ATTR_MC_DEFAULT ||
       attr.type == IBV_FLOW_ATTR_ALL_DEFAULT)
     return EOPNOTSUPP;

@@ -1,6 +1,6 @@
-// The Ethernet address behind a GID (ibv_resolve_eth_l2_from_gid), as the kernel's neighbour table
-// of this network namespace has it. A neighbour that is not there yet is asked for by sending an
-// empty datagram to the discard port.
+// Resolves a GID to an Ethernet address (ibv_resolve_eth_l2_from_gid) by the kernel's neighbour
+// table of this network namespace. To create a missing entry, it sends an empty datagram to the
+// discard port.
 #include <arpa/inet.h>
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
@@ -76,7 +76,7 @@ Neighbour parse(const nlmsghdr* message) {
   return found;
 }
 
-// Looks through the neighbour table of one interface. 0, ENOENT, or what went wrong.
+// Looks in the neighbour table of one interface. 0, ENOENT, or another errno.
 int look_up(const ibv_gid& gid, uint32_t ifindex, uint8_t mac[6]) {
   const base::Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!socket.valid()) return errno;
@@ -143,7 +143,7 @@ int resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t eth
   if (const int error = query_gid_ex(context, attr->port_num, attr->grh.sgid_index, &own);
       error != 0)
     return error;
-  if (vid != nullptr) *vid = kNoVlan;  // a vdevice's netdev is the interface itself
+  if (vid != nullptr) *vid = kNoVlan;  // no VLAN: a vdevice belongs to the netdev itself
   const ibv_gid& wanted = attr->grh.dgid;
   if (multicast_mac(wanted, eth_mac)) return 0;
   ibv_port_attr port{};

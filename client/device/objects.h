@@ -1,8 +1,8 @@
-// The objects of a virtual device in the program: what is private to the process.
+// The objects of a virtual device in the program, with their process-private state.
 //
-// Each begins with the public struct that the program holds, so that of() is a cast. Locks, in the
-// order in which they may be taken: Cq::mutex, Context::mutex, Qp::send_mutex, Qp::poll_mutex;
-// Qp::recv_mutex and Srq::mutex below any, with none below them but the session's own.
+// Each begins with the public struct that the program holds, so of() is a cast. Lock order:
+// Cq::mutex, Context::mutex, Qp::send_mutex, Qp::poll_mutex. Qp::recv_mutex and Srq::mutex may be
+// taken under any of them; under these two only the session's lock.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -41,17 +41,17 @@ struct Qp;
 struct Cq;
 struct Srq;
 
-// What completions are stamped with, at the moment when they are polled; counts nanoseconds.
+// The clock of completion timestamps, read when a completion is polled; in nanoseconds.
 constexpr clockid_t kCompletionClock = CLOCK_MONOTONIC_RAW;
 
-// Another process's session that this one has direct links with.
+// Another process's session with which this one has direct links.
 struct Peer {
   base::Mapping arena;  // read-only
   base::Mapping bells;
   std::unique_ptr<rdma::AddressSpace> memory;
 };
 
-// One more user of an object, which cannot be destroyed meanwhile. Never of nothing but by default.
+// A reference that keeps an object from being destroyed. Empty only if default-constructed.
 class Use {
  public:
   Use() = default;
@@ -70,8 +70,8 @@ class Use {
   std::atomic<uint32_t>* users_ = nullptr;
 };
 
-// What keeps the memory of a context while the program has an object of it. Programs destroy
-// objects after ibv_close_device: a garbage collector chooses the order (pyverbs).
+// A reference of an object to the memory of its context. Programs destroy objects after
+// ibv_close_device, for example when a garbage collector chooses the order (pyverbs).
 class Within {
  public:
   Within() = default;
@@ -94,37 +94,37 @@ struct Td {
   static Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
 };
 
-// A protection domain, or a parent domain, which to the daemon is the protection domain it is of.
+// A protection domain, or a parent domain, which the daemon sees as its protection domain.
 struct Pd {
   ibv_pd ibv;
   Within context;
-  std::atomic<uint32_t> users = 0;  // objects that were made in it
-  Use within, thread;               // of a parent domain: its protection domain, its thread domain
+  std::atomic<uint32_t> users = 0;  // objects in it
+  Use within, thread;               // of a parent domain: its protection domain and thread domain
   static Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
   [[nodiscard]] bool is_parent() const { return within.any(); }
 };
 
-// Device memory, or an import of one.
+// Device memory, or an import of it.
 struct Dm {
   ibv_dm ibv;
   Within context;
-  Dm* memory = nullptr;             // itself, or what was imported
+  Dm* memory = nullptr;             // this, or the imported one
   std::atomic<uint32_t> users = 0;  // memory regions and imports
   uint8_t* data = nullptr;
   size_t length = 0;
   static Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
 };
-constexpr size_t kDeviceMemory = 256u << 10;  // bytes of a context
+constexpr size_t kDeviceMemory = 256u << 10;  // bytes per context
 
 struct Mr {
   ibv_mr ibv;
   Within context;
-  Dm* memory = nullptr;  // whose it is, if device memory
+  Dm* memory = nullptr;  // the device memory that it is in, or nullptr
   Use pd;
   uint64_t iova = 0;
   unsigned int access = 0;
-  bool in_place = false;  // its range is held in the MemoryTable
-  bool fixed = false;     // no ibv_rereg_mr: null or imported
+  bool in_place = false;  // the MemoryTable holds its range
+  bool fixed = false;     // ibv_rereg_mr fails: null or imported
   static Mr* of(ibv_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 };
 
@@ -146,16 +146,16 @@ struct Ah {
 // channel->fd is an epoll descriptor over the read end and the session socket's hang-up.
 struct Channel {
   ibv_comp_channel ibv;
-  Within alive;  // keeps the context
+  Within alive;  // holds the context
   uint32_t handle;
   base::Fd epoll;
   base::Fd read_end;  // non-blocking
-  base::Fd wake;      // the write end: completions that this process makes itself
-  base::Fd timer;     // runs out when mediated work has waited long enough for a dead daemon
+  base::Fd wake;      // the write end: for completions that this process creates
+  base::Fd timer;     // wakes waiting threads so that they look for a daemon, or give up
   std::atomic<bool> knows_death = false;
   void forget_socket(Context& context);
   void watch_socket(Context& context);
-  // Whoever waits looks for the daemon then.
+  // Wakes waiting threads after `delay`, so that they look for the daemon.
   void look_after(std::chrono::nanoseconds delay);
   static Channel* of(ibv_comp_channel* channel) { return reinterpret_cast<Channel*>(channel); }
 };
@@ -166,36 +166,36 @@ struct Cq {
   uint32_t handle;
   uint32_t slot;
   ipc::CqBell* bell;
-  Use pd;  // a parent domain
+  Use pd;  // a parent domain, or empty
   base::SpinLock mutex;
-  std::vector<Qp*> queue_pairs;  // that complete here, what they send or what they receive
-  std::vector<Srq*> shared;      // XRC SRQs that do
-  size_t next = 0;               // where the next poll begins, so that all get their turn
-  unsigned turn = 0;  // of sends and receives, and of active queue pairs and the others; each poll
-  unsigned turn_of_event = UINT_MAX;  // when the program was last given an event
+  std::vector<Qp*> queue_pairs;  // those whose sends or receives complete here
+  std::vector<Srq*> shared;      // XRC SRQs that complete here
+  size_t next = 0;               // where the next poll begins, for fairness
+  unsigned turn = 0;  // poll counter; alternates sends and receives, active queue pairs and others
+  unsigned turn_of_event = UINT_MAX;  // of the last event that the program got
   // With many queue pairs: those of each mark of bell->news; else empty. Until `sweep_until` a
-  // producer may not have seen bell->many, so each poll looks at all.
+  // producer may have missed bell->many, so each poll checks all queue pairs.
   std::vector<std::vector<Qp*>> by_news;
   uint64_t sweep_until = 0;
   static constexpr size_t kMostActive = 4;
-  std::vector<Qp*> active;  // of many: those in which something was found last; has room for all
-  uint64_t clock = 0;       // when a poll that found nothing last looked at it
-  unsigned skips = 0;       // so many more need not
+  std::vector<Qp*> active;  // of many: those with recent completions; capacity reserved
+  uint64_t clock = 0;       // when a poll that found nothing last read it
+  unsigned skips = 0;       // polls that need not read it
   std::atomic<uint32_t> events_given = 0;
   // Between ibv_start_poll and ibv_end_poll.
   bool single_threaded = false;
-  std::mutex reading;  // held by the thread that reads, if there may be others
+  std::mutex reading;  // held by the reading thread, unless single_threaded
   ibv_wc current{};
   uint64_t wc_flags = 0;
-  uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags ask for them
+  uint64_t current_ticks = 0, current_wallclock_ns = 0;  // if wc_flags request them
   static Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
   [[nodiscard]] bool has_many() const { return !by_news.empty(); }
-  // Completes here from now on, or not any more; under the mutex. If join() throws, leave() undoes
-  // it.
+  // Adds or removes a queue pair that completes here; under the mutex. If join() throws, leave()
+  // undoes it.
   void join(Qp* qp);
   void leave(Qp* qp);
   void announce_all();
-  // This process made a completion of `qp`: a poll will find it, and whoever waits is woken.
+  // This process created a completion of `qp`: marks it and wakes waiting threads.
   inline void notify(const Qp& qp, bool solicited);
   void wake(bool solicited);
 };
@@ -221,29 +221,29 @@ struct Srq {
   base::SpinLock mutex;
   std::vector<uint64_t> wr_ids;  // by slot
   std::vector<bool> in_use;      // by slot: posted, and its completion not polled
-  std::vector<uint32_t> free;    // slots; at most max_wr of all are in use
+  std::vector<uint32_t> free;    // free slots; at most max_wr slots are in use
   uint32_t head = 0;
-  // Of an XRC SRQ: its number, and where its receives complete.
+  // For an XRC SRQ: its number, and the CQ of its receives.
   uint32_t srqn = 0;
   Cq* cq = nullptr;
-  ReceiveReader inbox;  // Cq::mutex
+  ReceiveReader inbox;  // under Cq::mutex
   std::atomic<uint32_t> events_given = 0;
-  // The wr_id of a receive that was completed, and its slot for new ones. False: it was not posted.
+  // Returns the wr_id of a completed receive and frees its slot. False: it was not posted.
   bool take(uint32_t slot, uint64_t* wr_id);
   static Srq* of(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 };
 
-// What poll needs to know of a request that was posted.
+// The fields of a posted request that poll needs.
 struct PostedSend {
   uint64_t wr_id;
   uint8_t opcode;  // verbs::Opcode
   bool signaled;
 };
 
-constexpr auto kGsiQp = static_cast<ibv_qp_type>(verbs::QpType::kGsi);  // has no name in verbs
+constexpr auto kGsiQp = static_cast<ibv_qp_type>(verbs::QpType::kGsi);  // has no name in verbs.h
 
-// The peer's receives number [begin, end) as they were posted, of those of one element; the others
-// have a length of 0. Posted receives do not change, so that each line of theirs is fetched once.
+// Copies of the peer's posted receives [begin, end). Those with one element; others have length 0.
+// A posted receive does not change, so each cache line is fetched once.
 struct ReceivesAhead {
   static constexpr uint32_t kMost = 16;
   uint32_t begin = 0, end = 0;
@@ -259,16 +259,16 @@ struct Direct {
   const ipc::QpBlock* block = nullptr;  // the peer's
   rdma::Responder responder;            // without access and the next receive
   rdma::KnownRegion known_remote;       // of the peer's regions
-  KnownStretch target, receive;         // of the peer's, as plain.cc used them last
+  KnownStretch target, receive;         // in the peer's regions, cached by plain.cc
   ReceivesAhead ahead;
   rdma::SharedReceives shared;      // the peer's SRQ, if it has one
-  uint32_t link = 0;                // names us in its claims
+  uint32_t link = 0;                // identifies us in its claims
   ipc::RecvRing* outbox = nullptr;  // ours
   uint32_t outbox_depth = 0;
   ipc::CqBell* bell = nullptr;  // of the peer's receive CQ
   uint32_t bell_slot = 0;
-  base::Fd wake;                         // into its channel, if it has one
-  std::atomic<uint32_t> stuck_mark = 0;  // of a peer that was waited for in vain
+  base::Fd wake;                         // the peer's channel, if it has one
+  std::atomic<uint32_t> stuck_mark = 0;  // the mark of a peer for which a wait timed out
 };
 
 // Requests between ibv_wr_start and ibv_wr_complete (extended_qp.cc).
@@ -285,7 +285,7 @@ struct Flow {
 
 struct Qp {
   ibv_qp_ex ibv;
-  Within alive;  // keeps `context`
+  Within alive;  // holds `context`
   Context* context;
   uint32_t slot;
   bool sq_sig_all;
@@ -298,25 +298,25 @@ struct Qp {
   ipc::SendResult* results;
   uint8_t* rq;
   std::atomic<uint32_t> events_given = 0;
-  // What this process knows of the state before the daemon has said so.
+  // The state as this process knows it before the daemon answers.
   enum class Own : uint8_t {
     kNothing,
-    kDraining,  // it is being told to go to SQD
-    kFailing,   // it was told to go to ERR, and has not answered
-    kFailed,    // given up after the daemon's death: as if in ERR
+    kDraining,  // the change to SQD is in progress
+    kFailing,   // the daemon was told to change to ERR, and has not answered
+    kFailed,    // given up after the daemon's death: like ERR
   };
   std::atomic<Own> own = Own::kNothing;
 
-  // Guards the next six, and execution on the direct link. `direct` changes only while the
-  // receive CQ's and the context's mutexes are held too, so that each of them is enough to look at
-  // it.
+  // Guards the next six, and execution on the direct link. `direct` changes only under send_mutex,
+  // the receive CQ's mutex and the context's mutex together, so that any one of them suffices for
+  // reading.
   base::SpinLock send_mutex;
   uint32_t sq_head = 0;
   bool owns_token = false;
   std::unique_ptr<Direct> direct;
-  bool may_read = false;    // max_rd_atomic: READ and atomics are begun at all
-  rdma::KnownRegion known;  // of our own regions
-  KnownStretch source;      // of our own, as plain.cc used it last
+  bool may_read = false;    // max_rd_atomic > 0: READ and atomics may begin
+  rdma::KnownRegion known;  // of this process's regions
+  KnownStretch source;      // the same, cached by plain.cc
 
   // Guards `polled`; the posted entries in [polled, sq_tail) are settled.
   base::SpinLock poll_mutex;
@@ -331,13 +331,13 @@ struct Qp {
   ReceiveReader inbox;      // written by the daemon
   ReceiveReader from_peer;  // the outbox of the peer of a direct link
 
-  std::unique_ptr<ipc::QpBlock> own_block;  // of an XRC target
+  std::unique_ptr<ipc::QpBlock> own_block;  // for an XRC target
 
-  std::unique_ptr<Batch, BatchDeleter> batch;  // made with send_ops_flags
+  std::unique_ptr<Batch, BatchDeleter> batch;  // if created with send_ops_flags
 
   static Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
   [[nodiscard]] Cq* send_cq() const { return Cq::of(ibv.qp_base.send_cq); }
-  // An XRC initiator, which receives nothing, may have none.
+  // An XRC initiator receives nothing and may have no receive CQ.
   [[nodiscard]] Cq* recv_cq() const {
     return ibv.qp_base.recv_cq != nullptr ? Cq::of(ibv.qp_base.recv_cq) : send_cq();
   }
@@ -348,7 +348,7 @@ struct Qp {
   [[nodiscard]] bool has_failed() const {
     return own.load(std::memory_order_relaxed) == Own::kFailed;
   }
-  // By this process, as far as the state goes.
+  // True if the state permits this process to execute.
   [[nodiscard]] bool may_execute() const {
     return own.load(std::memory_order_relaxed) == Own::kNothing &&
            block->state.load(std::memory_order_acquire) ==
@@ -366,7 +366,7 @@ struct Context {
   Session session;
   base::Mapping arena;
   base::Mapping bells;
-  base::Fd bell_file;    // kept, like the arena's, for a daemon that takes the session over
+  base::Fd bell_file;    // kept, like the arena's, for a daemon that takes over
   base::Fd events_wake;  // the write end of async_fd
   std::unique_ptr<rdma::AddressSpace> own = rdma::AddressSpace::own();
   base::Fd doorbell;
@@ -374,10 +374,10 @@ struct Context {
   uint32_t grace_ms = 0;
   uint64_t node_guid = 0;
   uint32_t vendor_part_id = 0;
-  size_t dm_used = 0;  // bytes; guarded by device_memory.cc
+  size_t dm_used = 0;  // bytes; device_memory.cc guards it
   pid_t owner = 0;
-  std::atomic<uint32_t> users = 1;  // the program, until ibv_close_device, and its objects
-  VirtualDevice* device = nullptr;  // held
+  std::atomic<uint32_t> users = 1;  // the program until ibv_close_device, and its objects
+  VirtualDevice* device = nullptr;  // a held reference
 
   std::mutex mutex;                         // guards the tables
   std::unordered_map<uint32_t, Qp*> qps;    // by handle
@@ -385,24 +385,24 @@ struct Context {
   std::unordered_map<uint32_t, Srq*> srqs;  // by handle
   std::unordered_map<uint32_t, std::weak_ptr<Peer>> peers;
 
-  std::mutex events_mutex;    // who reads async_fd; a leaf
-  std::mutex channels_mutex;  // a leaf
+  std::mutex events_mutex;    // held while reading async_fd; leaf lock
+  std::mutex channels_mutex;  // leaf lock
   std::vector<Channel*> channels;
 
-  std::atomic<uint64_t> checked_at = 0;    // when a poll last asked whether the daemon lives
-  std::atomic<int64_t> died_at_ms = 0;     // 0: it lives
-  std::atomic<int64_t> tried_at_ms = 0;    // when another daemon was looked for last
-  std::atomic<uint32_t> silent_epoch = 0;  // of a daemon that has the session and did not answer
+  std::atomic<uint64_t> checked_at = 0;    // when a poll last checked the daemon
+  std::atomic<int64_t> died_at_ms = 0;     // 0: the daemon is alive
+  std::atomic<int64_t> tried_at_ms = 0;    // when this process last looked for another daemon
+  std::atomic<uint32_t> silent_epoch = 0;  // of a daemon that took over and has not answered
   std::atomic<int64_t> silent_since_ms = 0;
   std::atomic<bool> given_up = false;  // mediated work was flushed
-  std::atomic<bool> resumed = false;   // another daemon serves us, and has not been given work yet
+  std::atomic<bool> resumed = false;   // another daemon took over; it lacks the waiting work
 
   Context() {
     std::memset(static_cast<void*>(&verbs), 0, sizeof verbs);
     verbs.context.cmd_fd = verbs.context.async_fd = -1;
   }
   ~Context();
-  void close_descriptors();  // the public ones
+  void close_descriptors();  // those in verbs
   static Context* of(ibv_context* context) {
     return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) -
                                       offsetof(verbs_context, context));
@@ -412,17 +412,17 @@ struct Context {
     return arena.at<ipc::KeyEntry>(ipc::kKeyOffset);
   }
   [[nodiscard]] rdma::Memory memory() const { return {rdma::Keys(keys()), own.get()}; }
-  // Tells the daemon that queue pair `slot` has news.
+  // Notifies the daemon that queue pair `slot` has work.
   void ring(uint32_t slot);
   void ring();
 
-  // The daemon has died: direct links go on, the rest waits grace_ms for another daemon and is then
-  // flushed.
+  // Checks for the daemon's death. Then direct links continue, and other work waits grace_ms for
+  // another daemon before it is flushed.
   void check_daemon();
-  void daemon_died(uint32_t epoch);  // the one with that
-  void give_up(bool refused);        // by a daemon: there is no session any more
+  void daemon_died(uint32_t epoch);  // of the daemon with that epoch
+  void give_up(bool refused);        // `refused`: a daemon said that the session does not exist
   void go_on();
-  void replace_socket(base::Fd socket);  // as Session::resumable() wants it
+  void replace_socket(base::Fd socket);  // callback of Session::resumable()
   [[nodiscard]] Asker asker() { return {session, *arena.at<ipc::HoldWords>(ipc::kHoldOffset)}; }
   [[nodiscard]] ipc::Word& daemon_epoch() const { return arena.at<ipc::ArenaHeader>(0)->epoch; }
 };
@@ -434,19 +434,19 @@ inline Within::~Within() {
   if (context_ != nullptr && context_->users.fetch_sub(1) == 1) delete context_;
 }
 
-// Waits until no peer is executing on a link that ends in this context: what was taken away
-// before (a key, a link) is then used by nobody. At most 100 ms: a stopped peer is not waited for.
+// Waits until no peer executes on a link that ends in this context, so that a key or link that was
+// removed before is no longer in use. At most 100 ms, because a peer may be stopped.
 void wait_for_initiators(Context& context);
 void wait_for_initiator(Qp& qp);
 
-// The executor's side of the program (direct.cc). Called with send_mutex held.
+// Execution by this process (direct.cc). Called with send_mutex held.
 bool take_token(Qp& qp);  // true: this process executes
-void pump(Qp& qp);        // executes what waits in the ring while the token is ours
+void pump(Qp& qp);        // executes waiting requests of the ring while it holds the token
 bool execute(Qp& qp, rdma::WorkRequest& request);  // true: done and its result published
-// plain.cc: posts and executes the beginning of the list as far as there is a short way to. Returns
-// the rest; nullptr: nothing is left.
+// plain.cc: posts and executes the requests at the beginning of the list that qualify for the fast
+// path. Returns the rest; nullptr: none.
 ibv_send_wr* execute_plainly(Qp& qp, ibv_send_wr* wr);
-// post.cc: frees the slots of unsignaled requests that succeeded, for which nobody will poll.
+// post.cc: frees the slots of unsignaled requests that succeeded, which no poll may ever do.
 void free_unsignaled(Qp& qp);
 // How many more requests may be posted.
 [[nodiscard]] inline uint32_t room_of(Qp& qp) {
@@ -458,10 +458,11 @@ void free_unsignaled(Qp& qp);
   return room();
 }
 void hand_over(Qp& qp);  // to the worker; without a daemon the token stays
-// After the death of the daemon with that epoch: takes the token back, unless another has it.
+// After the death of the daemon with that epoch: takes the token back, unless another daemon has
+// it.
 void reclaim(Qp& qp, uint32_t epoch);
 
-// Events of an object that is destroyed, unread so far (async_events.cc).
+// Drop the unread events of a destroyed object (async_events.cc).
 void drop_events_of_qp(Context& context, uint32_t handle);
 void drop_events_of_srq(Context& context, uint32_t handle);
 
@@ -469,23 +470,24 @@ void drop_events_of_srq(Context& context, uint32_t handle);
 bool extended_flags_known(const ibv_cq_init_attr_ex& attr);
 void set_extended_ops(Cq& cq, const ibv_cq_init_attr_ex& attr);
 
-// The extended posting interface. False: an operation that we do not have is wanted.
+// The extended posting interface. False: `send_ops` contains an unsupported operation.
 bool set_extended_ops(Qp& qp, ibv_qp_type type, uint64_t send_ops);
-// Whether all of the list could be posted now; what ibv_post_send would say if not (post.cc).
+// Checks whether the whole list could be posted now; the errno of ibv_post_send if not (post.cc).
 int check_sends(Qp& qp, const ibv_send_wr* wr);
 
 // ibv_create_qp_ex of an XRC target (xrc.cc).
 ibv_qp* create_target(ibv_context* context, const ibv_qp_init_attr_ex& attr);
 
-// Whether a poll would find something now, if only an unsignaled success; under Cq::mutex
+// True if a poll would find something now, even if only an unsignaled success; under Cq::mutex
 // (poll.cc).
 [[nodiscard]] bool would_find(const Cq& cq);
 
-// Gives the slots of receives that arrived from an SRQ and were not polled back to it. The queue
-// pair is in no completion queue at that time (completion.cc).
+// Returns the slots of receives that arrived from an SRQ and were not polled. The queue pair must
+// have left its completion queues (completion.cc).
 void discard_receives(Qp& qp);
 
-// Completes what the daemon no longer will, if the queue pair is in an error state (flush.cc).
+// Completes requests of a queue pair in an error state that the daemon will not complete
+// (flush.cc).
 void flush_sends(Qp& qp);
 int flush_receives(Qp& qp, int count, ibv_wc* wc);
 

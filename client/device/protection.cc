@@ -55,7 +55,7 @@ ibv_pd* import_pd(ibv_context* context, uint32_t handle) {
   return &pd->ibv;
 }
 
-// What was made in it must have gone before.
+// The program must have destroyed the objects in it.
 void unimport_pd(ibv_pd* pd) { (void)dealloc_pd(pd); }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
@@ -75,8 +75,8 @@ int dealloc_td(ibv_td* ibv) {
   return 0;
 }
 
-// The allocators are for what a driver allocates in the program's memory for the device to see;
-// our queues stand in memory of the daemon's, so nobody calls them.
+// The allocators are for a driver's data structures in the program's memory. A vdevice's queues are
+// in memory of the daemon, so they are never called.
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
   constexpr uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS |
                               IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
@@ -103,8 +103,8 @@ void wait_for_initiator(Qp& qp) {
   const ipc::Word& busy = direct->block->busy;
   const uint32_t mark = busy.load(std::memory_order_acquire);
   if ((mark & 1) == 0 || mark == direct->stuck_mark.load(std::memory_order_relaxed)) return;
-  // A peer that stopped or died in the middle is waited for once: what it still stores goes to
-  // pages that nobody reads any more, or that are registered for it anyway.
+  // Waits only once for a peer that stopped or died in the middle: its late stores go to pages that
+  // are no longer read, or that are registered for it.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   while (busy.load(std::memory_order_acquire) == mark) {
     if (std::chrono::steady_clock::now() >= deadline) {

@@ -1,4 +1,4 @@
-// Queue pairs: making, changing, asking, destroying.
+// Creating, modifying, querying and destroying queue pairs.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ ibv_ah_attr from_vector(const verbs::AddressVector& av) {
   return attr;
 }
 
-// No completion of the queue pair is handed out after this.
+// No poll returns completions of the queue pair after this.
 void leave_completion_queues(Qp* qp) {
   if (qp->send_cq() == nullptr) return;
   {
@@ -73,7 +73,7 @@ void join_completion_queues(Qp* qp) {
   qp->recv_cq()->join(qp);
 }
 
-// The state of a queue pair that has just been made or reset.
+// The state of a new or reset queue pair.
 void start_over(Qp* qp) {
   qp->sq_head = qp->rq_head = 0;
   qp->polled = qp->rq_polled = 0;
@@ -85,7 +85,7 @@ void start_over(Qp* qp) {
   qp->may_read = false;
 }
 
-// Peers that the daemon need not show again. They stay as long as this.
+// Peers whose descriptors the daemon need not send again. Keeps them alive.
 struct KnownPeers {
   explicit KnownPeers(Context& context) {
     const std::lock_guard lock(context.mutex);
@@ -97,14 +97,14 @@ struct KnownPeers {
   size_t count = 0;
 };
 
-// How many come with the change to RTR: first those of a peer that this process does not know yet,
-// then the one that wakes it.
+// Descriptors in the reply to RTR: first those of a peer that this process does not know yet, then
+// the one that wakes it.
 size_t peers_descriptors(const ipc::ModifyQpReply& reply) { return reply.known != 0 ? 0 : 3; }
 size_t descriptors_of(const ipc::ModifyQpReply& reply) {
   return peers_descriptors(reply) + (reply.has_wake != 0 ? 1 : 0);
 }
 
-// Maps what came with it, which is complete. nullptr: it finds no room.
+// Maps the link's memory. All descriptors must be present. nullptr: no address space.
 std::unique_ptr<Direct> make_direct(Context& context, uint32_t peer_qpn,
                                     const ipc::ModifyQpReply& reply, std::vector<base::Fd> fds) {
   const size_t shown = peers_descriptors(reply);
@@ -178,7 +178,7 @@ verbs::QpAttributes to_attributes(const ibv_qp_attr& attr, int mask) {
   return to;
 }
 
-// `init`: what to move it to at once, or nullptr.
+// `init`: attributes of an immediate change to INIT, or nullptr.
 ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* init,
                int init_mask) {
   Context& context = *Context::of(ibv);
@@ -219,7 +219,8 @@ ibv_qp* create(ibv_context* ibv, ibv_qp_init_attr_ex* attr, const ibv_qp_attr* i
     wanted.init_mask = static_cast<uint32_t>(init_mask);
     wanted.init = to_attributes(*init, init_mask);
   }
-  // The kernel lets who has CAP_NET_RAW make it; the daemon wants to see it, and refuses without.
+  // The kernel permits this socket with CAP_NET_RAW. It proves the right to the daemon, which
+  // refuses without it.
   base::Fd packets;
   std::vector<int> sent;
   if (attr->qp_type == IBV_QPT_RAW_PACKET) {
@@ -281,7 +282,7 @@ int fail(ibv_qp* ibv) {
   request.modify_qp.handle = ibv->handle;
   request.modify_qp.mask = IBV_QP_STATE;
   request.modify_qp.attributes.state = IBV_QPS_ERR;
-  // Nothing is sent any more when this returns.
+  // Nothing is sent after this returns.
   auto now = qp->own.load();
   while (now < Qp::Own::kFailing && !qp->own.compare_exchange_weak(now, Qp::Own::kFailing)) {
   }
@@ -290,7 +291,7 @@ int fail(ibv_qp* ibv) {
   return 0;
 }
 
-// What this process executes itself has ended, and until this is destroyed it begins nothing more.
+// While it exists, this process begins no request; those it executed have ended.
 class Draining {
  public:
   explicit Draining(Qp& qp) : qp_(qp) {
@@ -309,7 +310,7 @@ class Draining {
   Qp& qp_;
 };
 
-// `rts_mask`: those of the attributes with which it goes on to RTS, or 0.
+// `rts_mask`: the attributes of an additional change to RTS, or 0.
 int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   Qp* qp = Qp::of(ibv);
   Context& context = *qp->context;
@@ -339,7 +340,7 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   const int error = context.session.call(request, &reply, {}, &fds);
   draining.reset();
   if (error == 0 && resets) {
-    // The daemon has cut the links; a peer that was in the middle ends now.
+    // The daemon has cut the links; a peer that is executing ends now.
     wait_for_initiator(*qp);
     discard_receives(*qp);
     const std::lock_guard tables(context.mutex);
@@ -360,7 +361,7 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
         direct = make_direct(context, attr->dest_qp_num, reply.modify_qp, std::move(fds));
     } catch (const std::bad_alloc&) {
     }
-    if (direct == nullptr) {  // the peer would deliver where this process cannot look
+    if (direct == nullptr) {  // the peer would deliver where this process cannot poll
       (void)fail(ibv);
       return lacks_fds ? EMFILE : ENOMEM;
     }
@@ -372,7 +373,8 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
                        qp->inbox.depth()};
       qp->direct = std::move(direct);
     }
-    // The peer may have sent before: whoever was told of that has found nothing, and sleeps.
+    // The peer may have sent before. A thread that was notified then found nothing and sleeps
+    // again.
     qp->recv_cq()->notify(*qp, true);
   }
   if ((attr_mask & IBV_QP_STATE) != 0) {
@@ -383,8 +385,8 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
   return 0;
 }
 
-// Programs give both halves of an XRC connection the attributes of RC. What only the other half has
-// is ignored, as the kernel does it (modify_qp_mask in uverbs_cmd.c); perftest counts on that.
+// Programs pass the attributes of RC to both halves of an XRC connection. Attributes of the other
+// half are ignored, as in the kernel (modify_qp_mask in uverbs_cmd.c); perftest relies on it.
 int relevant(ibv_qp_type type, int mask) {
   if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (type == IBV_QPT_XRC_RECV)
@@ -455,12 +457,12 @@ int query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
 int destroy_qp(ibv_qp* ibv) {
   Qp* qp = Qp::of(ibv);
   Context& context = *qp->context;
-  if (ibv->srq != nullptr) {  // what arrived and is not polled goes back to the SRQ
+  if (ibv->srq != nullptr) {  // returns received but unpolled slots to the SRQ
     ibv_qp_attr reset{};
     reset.qp_state = IBV_QPS_RESET;
     (void)modify_qp(ibv, &reset, IBV_QP_STATE);
   }
-  // Before the daemon takes its rings away, which others may be polling.
+  // Before the daemon withdraws its rings, which other threads may be polling.
   leave_completion_queues(qp);
   const int error = context.session.call(ipc::Call::kDestroyQp, ibv->handle);
   if (error != 0 && error != EIO) {

@@ -33,7 +33,7 @@ Session::Taken Session::on_taken(const ipc::Reply& reply, base::Fd socket) {
 
 Session::Resumed Session::resume() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return Resumed::kNotYet;  // a call is about it
+  if (!lock.owns_lock()) return Resumed::kNotYet;  // another thread's call is in progress
   return hung_up() ? try_daemon() : Resumed::kYes;
 }
 
@@ -65,7 +65,8 @@ void Session::say_goodbye(ipc::Word& serving) {
   request.sequence = next_sequence();
   uint32_t known = epoch();
   while (!exchange(request, &reply, {}, nullptr)) {
-    // With the daemon died whom one would say it to, unless another has the session already.
+    // If the daemon died, there is nothing to say goodbye to, unless another one has the session
+    // already.
     if (serving.compare_exchange_strong(known, 0) || known == 0 ||
         find_daemon(true) != Resumed::kYes)
       return;
@@ -91,7 +92,7 @@ Made::~Made() {
   const int reason = errno;
   try {
     (void)session_->call(undo_, handle_);
-  } catch (const std::exception&) {  // the daemon keeps it until the session ends
+  } catch (const std::exception&) {  // the daemon keeps the object until the session ends
   }
   errno = reason;
 }

@@ -1,7 +1,7 @@
-// The program's end of a session socket: requests, answers, and whether the daemon lives.
+// The program's end of a session socket: requests, replies and liveness of the daemon.
 //
-// The daemon that takes over is connected to under the same descriptor number. call() waits for it
-// as long as mediated work does.
+// The next daemon's socket takes over the descriptor number. call() waits for it as long as
+// mediated work does.
 #pragma once
 
 #include <atomic>
@@ -15,29 +15,29 @@ namespace vrdma::client {
 
 class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
  public:
-  // From now on another daemon may serve it. `replace` is to put the new socket in the place of the
-  // old one; it is called under the session's lock, and may take none but leaves.
+  // From now on another daemon may take over. `replace` must put the new socket in the place of the
+  // old one. It is called under the session's lock, and may take only leaf locks.
   void resumable(const ipc::HelloReply& hello, std::function<void(base::Fd socket)> replace);
   using DaemonLink::Resumed;
-  // After hung_up(): whether another daemon serves it now. Does not wait.
+  // After hung_up(): whether another daemon serves the session now. Does not wait.
   [[nodiscard]] Resumed resume();
-  // Of the daemon that serves it.
+  // The epoch of the daemon that serves the session.
   [[nodiscard]] uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
-  // One request and its answer. 0, or the errno that the daemon answered; EIO if the daemon has
-  // gone. File descriptors that come beside the answer go to `received`. Any thread.
+  // One request and its reply. 0, or the errno that the daemon answered; EIO if the daemon ended.
+  // Descriptors sent with the reply go to `received`. Any thread.
   int call(ipc::Request& request, ipc::Reply* reply, const std::vector<int>& sent = {},
            std::vector<base::Fd>* received = nullptr);
-  // The same for a request that is nothing but a handle.
+  // The same for a request that consists of a handle.
   int call(ipc::Call call, uint32_t handle);
-  // The last request; what is asked afterwards is answered by EIO. `serving` (ArenaHeader::epoch)
-  // becomes 0 if nobody is there to hear it, so that nobody takes the session over either.
+  // The last request; later ones fail with EIO. If no daemon receives it, sets `serving`
+  // (ArenaHeader::epoch) to 0 so that none takes the session over.
   void goodbye(ipc::Word& serving);
-  // A request without an answer: what becomes of it is not told. It must do no harm if it is done
-  // twice, for another daemon is told it again unless a later call was answered. 0 or EIO.
+  // A one-way request. It must be idempotent, because it is repeated to the next daemon unless a
+  // later call was answered. 0 or EIO.
   int tell(ipc::Request& request);
 
-  // Whether the other end is closed; asks the kernel.
+  // True if the other end is closed; asks the kernel.
   [[nodiscard]] bool hung_up() const;
 
  private:
@@ -50,8 +50,8 @@ class Session final : public DaemonLink<ipc::Request, ipc::Reply> {
   std::atomic<uint32_t> epoch_ = 0;
 };
 
-// What the daemon has just made for this process. It is undone there if this is destroyed before
-// keep(): something threw.
+// An object that the daemon has just created for this process. If this is destroyed before keep(),
+// because something threw, it undoes the creation.
 class Made {
  public:
   Made(Session& session, ipc::Call undo, uint32_t handle)

@@ -119,7 +119,7 @@ int destroy_srq(ibv_srq* ibv) {
   Context& context = *Context::of(ibv->context);
   Srq* srq = Srq::of(ibv);
   if (srq->users.load() != 0) return EBUSY;
-  // Before the daemon takes its inbox away, which others may be polling.
+  // Before the daemon withdraws its inbox, which other threads may be polling.
   if (srq->cq != nullptr) {
     const std::lock_guard lock(srq->cq->mutex);
     std::erase(srq->cq->shared, srq);

@@ -1,7 +1,8 @@
-// What nobody has read yet of the events of an object that is destroyed.
+// Drops the unread events of an object that is destroyed.
 //
-// It goes with the object, as ib_uverbs_release_uevent() and ib_uverbs_release_ucq() have it: the
-// next object may get its number, and whoever has seen that there is something to read would wait.
+// The kernel does the same in ib_uverbs_release_uevent() and ib_uverbs_release_ucq(). Otherwise the
+// next object with that number might get them, and a program that saw a readable descriptor might
+// block.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace vrdma::client {
 
-// Takes the messages that are `gone` out of what core/ipc/event_ends.h carries. `read`, as read(2),
-// does not block. What comes meanwhile may come before what was there.
+// Removes the messages for which `gone` is true from the channel of core/ipc/event_ends.h. `read`,
+// as read(2), must not block. Messages that arrive meanwhile may precede the earlier ones.
 template <class Message, class Read, class Gone>
 void drop_unread(Read read, int write_end, Gone gone) {
   std::vector<Message> others;

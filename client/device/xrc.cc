@@ -1,5 +1,5 @@
-// XRC domains, and target queue pairs (core/rdma/xrc.h says what they are). A target has no queues
-// in this process: a Qp whose block is its own and says RESET for ever, so that nothing is posted.
+// XRC domains and target queue pairs (core/rdma/xrc.h). A target has no queues in this process: its
+// Qp has a private block that stays in RESET, so that nothing can be posted.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -51,7 +51,8 @@ ibv_xrcd* open_xrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
   request.open_xrcd = {attr->fd != -1 ? 1u : 0u, static_cast<uint32_t>(attr->oflags)};
   std::vector<int> file;
   if (attr->fd != -1) file.push_back(attr->fd);
-  // sendmsg(2) would say EBADF of a descriptor that is none, and that is no loss of the session.
+  // An invalid descriptor would make sendmsg(2) fail with EBADF, which would look like a lost
+  // session.
   if (attr->fd != -1 && ::fcntl(attr->fd, F_GETFD) < 0) return nullptr;
   if (const int error = Context::of(ibv)->session.call(request, &reply, file); error != 0) {
     errno = error;

@@ -1,4 +1,4 @@
-// Completion queues: making them, and being told; polling them: poll.cc.
+// Completion queues and their events. Polling: poll.cc.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -21,14 +21,15 @@ int req_notify_cq(ibv_cq* ibv, int solicited_only) {
   const auto arm = solicited_only != 0 ? ipc::Arm::kSolicited : ipc::Arm::kNext;
   Cq& cq = *Cq::of(ibv);
   ipc::Word& word = cq.bell->arm;
-  // A wider request is not narrowed (ibv_req_notify_cq(3)).
+  // A later request never narrows an earlier one (ibv_req_notify_cq(3)).
   if (arm == ipc::Arm::kNext || word.load() == static_cast<uint32_t>(ipc::Arm::kNone))
     word.store(static_cast<uint32_t>(arm));
-  // Pairs with the fence of whoever publishes a completion: the poll that the program now does
-  // sees it, or the publisher sees the arm.
+  // Pairs with the fence of the publisher of a completion: either the program's next poll sees the
+  // completion, or the publisher sees that the CQ is armed.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Adapters tell of what came between the last poll and now, and programs that do not poll again
-  // would sleep for ever without (UCX). Whoever has had an event since that poll is going to poll.
+  // Adapters also report completions that arrived between the last poll and this call, and programs
+  // that do not poll again rely on it (UCX). Skipped if the program got an event since its last
+  // poll, because then it will poll.
   if (arm == ipc::Arm::kNext && ibv->channel != nullptr) {
     const std::lock_guard lock(cq.mutex);
     if (cq.turn_of_event != cq.turn && would_find(cq)) cq.wake(false);
@@ -84,7 +85,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* ibv, ibv_cq_init_attr_ex* attr) {
 
 namespace {
 
-// Completions that wait to be polled, or will when what was posted is done.
+// The number of completions that the program has not polled, including those of outstanding sends.
 uint32_t waiting(Cq& cq) {
   const std::lock_guard lock(cq.mutex);
   uint32_t count = 0;
@@ -193,7 +194,7 @@ int destroy_comp_channel(ibv_comp_channel* ibv) {
 
 void Channel::watch_socket(Context& context) {
   epoll_event event{};
-  event.events = EPOLLRDHUP;  // and EPOLLHUP, which is always told
+  event.events = EPOLLRDHUP;  // EPOLLHUP is always reported
   event.data.fd = context.session.fd();
   ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, context.session.fd(), &event);
   knows_death = false;
@@ -214,16 +215,16 @@ void Channel::look_after(std::chrono::nanoseconds delay) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(delay);
   itimerspec when{};
   when.it_value.tv_sec = seconds.count();
-  when.it_value.tv_nsec = (delay - seconds).count() + 1;  // zero would be never
+  when.it_value.tv_nsec = (delay - seconds).count() + 1;  // a zero time would disarm the timer
   ::timerfd_settime(timer.get(), 0, &when, nullptr);
 }
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook(100);  // between two looks for a daemon
+constexpr std::chrono::milliseconds kLook(100);  // interval of attempts to reach a daemon
 
-// The daemon has died: the socket would be ready for ever, so it leaves the set, and a timer that
-// has who waits look for another takes its place.
+// After the daemon's death the socket stays ready (level-triggered), so it leaves the set. A timer
+// takes its place, so that waiting threads look for the next daemon.
 void learn_of_death(Context& context, Channel& channel) {
   context.check_daemon();
   const std::lock_guard lock(context.channels_mutex);
@@ -262,12 +263,12 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
       return 0;
     }
     const bool blocking = (::fcntl(ibv->fd, F_GETFL) & O_NONBLOCK) == 0;
-    // A stop or a debugger does not end poll(2), as it would not end the read(2) of a real device;
-    // epoll_wait(2) it would.
+    // As for read(2) of a real device, a stop or a debugger must not interrupt the wait. It would
+    // interrupt epoll_wait(2), but not poll(2).
     if (blocking && !waited) {
       pollfd wait{ibv->fd, POLLIN, 0};
       if (::poll(&wait, 1, -1) >= 0)
-        waited = true;  // for a completion, most likely
+        waited = true;  // most likely for a completion
       else if (errno != EINTR || !base::handlers_restart())
         return -1;
       continue;
@@ -279,7 +280,7 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
     if (count > 0 && ready.data.fd == context.session.fd()) {
       learn_of_death(context, channel);
     } else if (count > 0) {
-      // Another daemon serves us, or nobody does; or one that took over has not answered yet.
+      // Another daemon took over, or none will, or one took over and has not answered yet.
       context.check_daemon();
       const std::lock_guard lock(context.channels_mutex);
       if (context.given_up.load() || context.died_at_ms.load() == 0)

@@ -1,7 +1,7 @@
-// The extended completion queue: ibv_start_poll and what is read of the current completion
-// (ibv_create_cq_ex(3)). One completion is taken from the queue pairs at a time; from
-// ibv_start_poll to ibv_end_poll the queue is the thread's alone, unless
-// IBV_CREATE_CQ_ATTR_SINGLE_THREADED says that there is one only.
+// The extended completion queue: ibv_start_poll and the fields of the current completion
+// (ibv_create_cq_ex(3)). Takes one completion at a time from the queue pairs. From ibv_start_poll
+// to ibv_end_poll the calling thread owns the queue; IBV_CREATE_CQ_ATTR_SINGLE_THREADED makes the
+// lock unnecessary.
 #include <cerrno>
 #include <ctime>
 

@@ -1,7 +1,7 @@
 // The ibv_wr_* interface (ibv_wr_post(3)), on top of ibv_post_send.
 //
-// Between ibv_wr_start and ibv_wr_complete the requests are gathered in a Batch, which one thread
-// holds at a time; ibv_wr_complete posts them all or, if one of them is wrong, none.
+// Between ibv_wr_start and ibv_wr_complete the requests are collected in a Batch, which one thread
+// holds at a time. ibv_wr_complete posts all of them or, if one is invalid, none.
 #include <cerrno>
 #include <deque>
 #include <exception>
@@ -15,12 +15,12 @@ struct Batch {
   struct Entry {
     ibv_send_wr wr{};
     std::vector<ibv_sge> sges;
-    std::vector<uint8_t> inline_data;  // copied when it is set
-    ibv_sge inlined{};                 // all of them
+    std::vector<uint8_t> inline_data;  // copied when the program sets it
+    ibv_sge inlined{};                 // all of inline_data
   };
-  std::mutex mutex;  // from ibv_wr_start to ibv_wr_complete or ibv_wr_abort
+  std::mutex mutex;  // held from ibv_wr_start to ibv_wr_complete or ibv_wr_abort
   std::deque<Entry> entries;
-  bool failed = false;  // there was no memory for all of them
+  bool failed = false;  // memory for a request was lacking
 };
 
 void BatchDeleter::operator()(Batch* batch) const { delete batch; }
@@ -29,8 +29,8 @@ namespace {
 
 Qp& qp_of(ibv_qp_ex* qp) { return *reinterpret_cast<Qp*>(qp); }
 
-// The functions that build a request return nothing: what fails, ibv_wr_complete says. `Function`
-// is one of them, without captures.
+// The functions that build a request return nothing; ibv_wr_complete reports their failure.
+// `Function` is one of them, without captures.
 template <class Function, class... Args>
 auto fail_later(void (Function::*)(ibv_qp_ex*, Args...) const) -> void (*)(ibv_qp_ex*, Args...) {
   return [](ibv_qp_ex* qp, Args... args) {
@@ -48,7 +48,7 @@ auto fail_later(Function) {
   return fail_later(&Function::operator());
 }
 
-// Begins a request with what the program has put into wr_id and wr_flags.
+// Begins a request with the program's wr_id and wr_flags.
 ibv_send_wr& begin(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
   ibv_send_wr& wr = qp_of(qp).batch->entries.emplace_back().wr;
   wr.wr_id = qp->wr_id;
@@ -91,7 +91,7 @@ void start(ibv_qp_ex* qp) {
 
 void abort(ibv_qp_ex* qp) { qp_of(qp).batch->mutex.unlock(); }
 
-// Allocates nothing, so that the batch is given free whatever comes.
+// Allocates nothing, so that the batch is always released.
 int complete(ibv_qp_ex* ibv) {
   Qp& qp = qp_of(ibv);
   std::deque<Batch::Entry>& entries = qp.batch->entries;
@@ -117,7 +117,7 @@ int complete(ibv_qp_ex* ibv) {
   return error;
 }
 
-// What a queue pair of this type can be asked to send (ibv_post_send(3)).
+// The operations that a queue pair of this type supports (ibv_post_send(3)).
 uint64_t operations_of(ibv_qp_type type) {
   constexpr uint64_t kDatagram = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   constexpr uint64_t kAnswered = IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |

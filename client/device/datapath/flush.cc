@@ -1,4 +1,4 @@
-// What becomes of posted work when its queue pair is in an error state, and when the daemon dies.
+// Flushes posted work when its queue pair is in an error state, or when no daemon takes over.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 
 namespace vrdma::client {
 
-// The executor publishes no result any more once the token is free (or ours, or the daemon dead):
-// the rest of the queue is flushed by writing the results that it will not write.
+// When the token is free or held here, or the daemon is dead, no worker publishes results any more.
+// This flushes the rest of the queue by writing the missing results.
 void flush_sends(Qp& qp) {
   const std::lock_guard lock(qp.send_mutex);
   const bool worker = ipc::is_workers(qp.block->token.load(std::memory_order_acquire));
@@ -46,10 +46,10 @@ int64_t now_ms() {
 }  // namespace
 
 void Context::check_daemon() {
-  constexpr int64_t kPause = 50;  // between two looks for another daemon
+  constexpr int64_t kPause = 50;  // interval of attempts to reach a daemon
   const int64_t died = died_at_ms.load(std::memory_order_relaxed);
   if (died == 0) {
-    // Asked first: by then another thread may have found the next daemon.
+    // Read first, because another thread may replace the daemon in between.
     const uint32_t epoch = session.epoch();
     if (session.hung_up()) daemon_died(epoch);
     return go_on();
@@ -62,15 +62,14 @@ void Context::check_daemon() {
   const Session::Resumed found = session.resume();
   if (found == Session::Resumed::kYes) {
     died_at_ms.store(0);
-    resumed.store(
-        true);  // also if another thread found it, and had done this before we knew of the death
+    resumed.store(true);  // even if another thread did the same before this one noticed the death
   }
   if (found == Session::Resumed::kNever) give_up(true);
   if (found == Session::Resumed::kNotYet && now - died >= grace_ms) give_up(false);
   go_on();
 }
 
-// Another daemon is given what there was to do when there was none.
+// Hands the work that waited for a daemon to the new one.
 void Context::go_on() {
   if (!resumed.load(std::memory_order_relaxed) || !resumed.exchange(false)) return;
   const std::lock_guard lock(mutex);
@@ -92,8 +91,8 @@ void Context::replace_socket(base::Fd socket) {
   died_at_ms.store(0);
 }
 
-// Direct links go on: what a worker still held on them comes back to this process. Its threads are
-// gone for certain, for the last of them closed the socket.
+// Direct links continue: this process reclaims the tokens that the worker held. The worker's
+// threads have ended, because the last of them closed the socket.
 void Context::daemon_died(uint32_t epoch) {
   int64_t alive = 0;
   if (!died_at_ms.compare_exchange_strong(alive, std::max<int64_t>(now_ms(), 1))) return;
@@ -105,8 +104,8 @@ void Context::daemon_died(uint32_t epoch) {
 }
 
 namespace {
-// Where one way is direct, so is the other, or it is not used: only the daemon makes links, and a
-// queue pair that stands in RTR will send no more.
+// A link is direct in both directions, or one direction is unused: only the daemon makes links, and
+// a queue pair in RTR no longer sends.
 bool goes_on(const Qp& qp, verbs::QpState state) {
   if (qp.block->link.load(std::memory_order_acquire) == static_cast<uint32_t>(ipc::Link::kDirect))
     return true;
@@ -116,8 +115,8 @@ bool goes_on(const Qp& qp, verbs::QpState state) {
 }  // namespace
 
 void Context::give_up(bool refused) {
-  // Who takes the session over in this moment serves it. One that has, and does not answer, is
-  // waited for as long as the first.
+  // A daemon that takes the session over now serves it. If it does not answer, this process waits
+  // for it for another grace period.
   uint32_t serving = daemon_epoch().load();
   while (!refused && serving != 0) {
     if (serving != session.epoch() && serving != silent_epoch.load()) {

@@ -25,13 +25,13 @@ bool KnownStretch::learn(const rdma::Memory& memory, const rdma::KeyUser& user, 
   if (!rdma::find_region(table, key, &region) || !region.admits(user, access) ||
       !is_at_hand(region, memory) || !region.locate(addr, length, &va))
     return false;
-  // All of the region that is one stretch here too.
+  // The part of the region that is contiguous here too.
   const uint64_t first = memory.space->is_own()
                              ? region.addr
                              : std::max(region.addr, va / ipc::kWindowSize * ipc::kWindowSize);
   at_ = memory.space->at(first, region.length - (first - region.addr), &run);
   if (at_ == nullptr || va - first + length > run) return false;
-  // Not of an entry that was changed in between: the next look would take the old for the new.
+  // Not if the entry was changed meanwhile, or find() would take the old entry for the new one.
   if (sequence_word_->load(std::memory_order_relaxed) != sequence_) return false;
   begin_ = addr - (va - first);
   length_ = run;

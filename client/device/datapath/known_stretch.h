@@ -1,17 +1,15 @@
-// Where a key's memory is, remembered from the last time that it was asked: what posting a message
-// looks at for its source, its target and its receive.
+// A cache of one key lookup: posting a message uses one each for its source, target and receive.
 #pragma once
 
 #include "core/rdma/executor.h"
 
 namespace vrdma::client {
 
-// A stretch of a region whose memory is in place and that one user may use in one way. Good as long
-// as the key's entry is not changed, which shows in its sequence count. Not for several threads at
-// once.
+// A contiguous part of a region whose memory is in place, with one kind of access by one user.
+// Valid until the sequence count of the key's entry changes. Not thread-safe.
 class KnownStretch {
  public:
-  // Where `length` > 0 bytes at `addr`, as work requests call it, are; nullptr: not known.
+  // The location of `length` > 0 bytes at `addr`, an address of work requests; nullptr: unknown.
   [[nodiscard]] uint8_t* find(uint32_t key, uint64_t addr, uint64_t length) const {
     const uint64_t offset = addr - begin_;
     const bool known = key == key_ && offset < length_ && length <= length_ - offset &&
@@ -19,13 +17,13 @@ class KnownStretch {
     return known ? at_ + offset : nullptr;
   }
 
-  // Looks the same up in `memory`. False: the key does not give `user` this access to them, or not
-  // as simply as this.
+  // Looks the same up in `memory`. False: the key does not permit this access by `user`, or the
+  // memory is not contiguous here.
   [[nodiscard]] bool learn(const rdma::Memory& memory, const rdma::KeyUser& user, uint32_t access,
                            uint32_t key, uint64_t addr, uint64_t length);
 
  private:
-  uint64_t begin_ = 0, length_ = 0;  // 0: nothing is known
+  uint64_t begin_ = 0, length_ = 0;  // length 0: nothing is known
   uint8_t* at_ = nullptr;
   const ipc::Word* sequence_word_ = nullptr;
   uint32_t key_ = 0, sequence_ = 0;

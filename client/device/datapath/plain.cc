@@ -1,11 +1,11 @@
-// The short way of the requests that programs post millions of times a second.
+// The fast path of the most frequent requests.
 //
-// A SEND or an RDMA WRITE of one element, whose memory at both ends is in place, to a receive queue
-// of the peer's own: what prepare() of the executor finds for every request is found from the
-// program's work request, with what was looked up last at hand. It is carried out by the executor's
-// copy_ordered() and receive_entry(), and retired as any request on a direct link. Several of
-// them in a row are a *run*: marked busy, published and told of once. Whatever is not exactly so
-// leaves no trace here and takes the executor's way, which also says what is wrong with it.
+// A SEND or an RDMA WRITE of one element, whose memory at both ends is in place, to a queue pair
+// with a private receive queue. The general executor's prepare() looks everything up for each
+// request; this path uses the work request and cached lookups. It executes the request by the
+// executor's copy_ordered() and receive_entry(), and retires it like any request on a direct link.
+// Consecutive requests form a *run*: marked busy, published and announced once. A request that does
+// not qualify has no effect here and goes to the executor, which also reports its errors.
 #include <cstddef>
 #include <cstring>
 
@@ -15,19 +15,19 @@ namespace vrdma::client {
 
 namespace {
 
-// A run ends after so many bytes, so that who waits for the mark, or for a completion, waits no
-// longer than for one long message.
+// A run ends after this many bytes, so that a thread that waits for the mark or for a completion
+// waits no longer than for one long message.
 constexpr uint64_t kRunBytes = 16384;
 
-// Where the payload of a request is. nullptr: not known.
+// The address of a request's payload. nullptr: unknown.
 const uint8_t* source_of(const Qp& qp, const ibv_send_wr& wr, const ibv_sge& sge) {
-  // Not always what the element says: a region may have an iova of its own.
+  // Not always the element's address: a region may have another iova.
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return qp.source.find(sge.lkey, sge.addr, sge.length);
   return sge.length <= qp.cap.max_inline_data ? reinterpret_cast<const uint8_t*>(sge.addr)
                                               : nullptr;
 }
 
-// Executes one request, all but its result. False: something that it takes is not known.
+// Executes one request, except for its result. False: a lookup is not cached.
 bool write(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint8_t* from) {
   const uint32_t access = direct.block->access.load(std::memory_order_relaxed);
   uint8_t* const to = direct.target.find(wr.wr.rdma.rkey, wr.wr.rdma.remote_addr, sge.length);
@@ -52,10 +52,10 @@ bool send(Direct& direct, const ibv_send_wr& wr, const ibv_sge& sge, const uint8
 
 bool is_plain(const ibv_send_wr& wr, ibv_wr_opcode opcode) {
   return wr.opcode == opcode && wr.num_sge == 1 &&
-         wr.sg_list[0].length - 1 < verbs::kMaxMessage;  // of nothing no key is looked at
+         wr.sg_list[0].length - 1 < verbs::kMaxMessage;  // a key of zero bytes is not checked
 }
 
-// Executes the requests of this operation at the beginning of the list, at most `room` > 0.
+// Executes the requests of this opcode at the beginning of the list, at most `room` > 0.
 template <ibv_wr_opcode opcode>
 ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   constexpr bool kSends = opcode == IBV_WR_SEND;
@@ -90,8 +90,8 @@ ibv_send_wr* run(Qp& qp, ibv_send_wr* wr, uint32_t room) {
   return wr;
 }
 
-// Copies the receives from `index` on that were posted, as far as they are known, so that not each
-// message waits for a line of the peer's. False: there is none.
+// Copies the known posted receives from `index` on, so that not every message has to fetch a cache
+// line of the peer. False: none is posted.
 bool read_ahead(Direct& direct, uint32_t index) {
   rdma::ReceiveQueue& queue = direct.responder.receives;
   ReceivesAhead& ahead = direct.ahead;
@@ -103,13 +103,13 @@ bool read_ahead(Direct& direct, uint32_t index) {
         reinterpret_cast<const uint32_t*>(wqe + offsetof(ipc::RecvWqe, num_sge)), __ATOMIC_RELAXED);
     verbs::Sge& sge = ahead.sges[ahead.end++ % ahead.kMost];
     std::memcpy(&sge, wqe + sizeof(ipc::RecvWqe), sizeof sge);
-    if (elements != 1) sge.length = 0;  // what is sent has some
+    if (elements != 1) sge.length = 0;  // too short for any message
   }
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return ahead.end != index;
 }
 
-// Looks up what the request takes and was not known. False: it is none for here.
+// Looks up what the request needs and is not cached. False: the request does not qualify.
 [[gnu::noinline]] bool learn(Qp& qp, const ibv_send_wr& wr) {
   Direct& direct = *qp.direct;
   const rdma::Responder& responder = direct.responder;

@@ -1,4 +1,5 @@
-// Polling a completion queue: the queue pairs that complete there, and who of them has news.
+// Polling a completion queue: the queue pairs that complete in it, and which of them have
+// completions.
 #include <algorithm>
 #include <bit>
 #include <ctime>
@@ -12,7 +13,7 @@ namespace vrdma::client {
 
 namespace {
 
-// By verbs::Opcode.
+// Indexed by verbs::Opcode.
 constexpr ibv_wc_opcode kSendOpcodes[verbs::kOpcodeCount] = {
     IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,        IBV_WC_SEND,
     IBV_WC_RDMA_READ,  IBV_WC_COMP_SWAP,  IBV_WC_FETCH_ADD,   IBV_WC_LOCAL_INV,
@@ -23,12 +24,12 @@ constexpr ibv_wc_opcode kSendOpcodes[verbs::kOpcodeCount] = {
          qp.polled.load(std::memory_order_relaxed);
 }
 
-// The results of requests that were executed, in order; unsignaled successes are passed over.
+// The results of executed requests, in order; skips unsignaled successes.
 int drain_sends(Qp& qp, int count, ibv_wc* wc) {
   const std::lock_guard lock(qp.poll_mutex);
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
   uint32_t polled = qp.polled.load(std::memory_order_relaxed);
-  if (tail - polled > qp.sq_depth) return 0;  // the daemon has taken the ring away
+  if (tail - polled > qp.sq_depth) return 0;  // the daemon has withdrawn the ring
   const uint32_t mask = qp.sq_depth - 1;
   const PostedSend* const all_posted = qp.posted.data();
   const ipc::SendResult* const results = qp.results;
@@ -92,7 +93,7 @@ bool take_receive(Qp& qp, const ipc::RecvEntry& entry, ibv_wc* out) {
   return true;
 }
 
-// The receives of an XRC SRQ.
+// Takes the receives of an XRC SRQ.
 int drain_shared(Srq& srq, int count, ibv_wc* wc) {
   int got = 0;
   for (; got < count && srq.inbox.stands(); srq.inbox.advance()) {
@@ -107,7 +108,7 @@ int drain_shared(Srq& srq, int count, ibv_wc* wc) {
   return got;
 }
 
-// Takes at most `count` of at most `entries` entries.
+// Takes at most `count` completions from at most `entries` entries.
 int drain_ring(Qp& qp, ReceiveReader& ring, uint32_t entries, int count, ibv_wc* wc) {
   int got = 0;
   for (; entries > 0 && got < count && ring.stands(); --entries, ring.advance())
@@ -117,9 +118,8 @@ int drain_ring(Qp& qp, ReceiveReader& ring, uint32_t entries, int count, ibv_wc*
 
 [[nodiscard]] bool has_receives(const Qp& qp) { return qp.from_peer.stands() || qp.inbox.stands(); }
 
-// What the worker delivered comes before what the peer did: the token passed from one to the other
-// in between, so whoever first looks at what the peer delivered sees all of the worker's entries
-// afterwards.
+// The worker's receives precede the peer's, because the token passed from the worker to the peer in
+// between. A poller that counts the peer's entries first therefore sees all of the worker's.
 int drain_receives(Qp& qp, int count, ibv_wc* wc) {
   uint32_t delivered = 0;
   while (delivered < static_cast<uint32_t>(count) && qp.from_peer.stands(delivered)) ++delivered;
@@ -137,8 +137,8 @@ bool in_error(verbs::QpState state) {
   return state == verbs::QpState::kErr || state == verbs::QpState::kSqe;
 }
 
-// What is left of a queue pair in an error state. The completion that says what went wrong comes
-// before those that were flushed because of it.
+// Flushes a queue pair in an error state. The completion with the error precedes those that it
+// flushes.
 int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
   const verbs::QpState state = qp.state();
   int got = 0;
@@ -155,8 +155,8 @@ int flush(Qp& qp, const Cq& cq, int count, ibv_wc* wc) {
   return got;
 }
 
-// Whether a poll would find something of the queue pair now, at times when only unsignaled
-// successes are left; also what is still to be flushed.
+// True if a poll may return something of the queue pair now. Also true if only unsignaled successes
+// remain, or requests to flush.
 bool has_news(const Cq& cq, const Qp& qp) {
   const auto published = [](const ipc::Word& head) { return head.load(std::memory_order_acquire); };
   if (qp.send_cq() == &cq) {
@@ -171,7 +171,7 @@ bool has_news(const Cq& cq, const Qp& qp) {
           published(qp.block->rq_head) != qp.rq_polled.load(std::memory_order_relaxed));
 }
 
-// A clock that costs next to nothing to read, and how much of it is some milliseconds.
+// A clock that is cheap to read, and a few milliseconds in its units.
 #if defined(__x86_64__)
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 constexpr uint64_t kCheckTicks = 40'000'000;
@@ -202,7 +202,7 @@ void discard_receives(Qp& qp) {
 
 namespace {
 
-// All that one queue pair has in the CQ, up to `count`; sends and receives take turns in being
+// All completions of one queue pair in the CQ, up to `count`. Sends and receives alternate in being
 // first.
 int drain(const Cq& cq, Qp& qp, int count, ibv_wc* wc) {
   const bool sends = qp.send_cq() == &cq && has_results(qp);
@@ -223,7 +223,8 @@ int poll_shared(Cq& cq, int count, ibv_wc* wc) {
   return got;
 }
 
-// All of a list of queue pairs. Whoever polls few completions at a time sees all of them in turn.
+// Polls a list of queue pairs. The start rotates, so that polls of few completions reach all of
+// them.
 int poll_each(Cq& cq, const std::vector<Qp*>& queue_pairs, int count, ibv_wc* wc) {
   const size_t all = queue_pairs.size();
   size_t index = cq.next < all ? cq.next : 0;
@@ -242,7 +243,7 @@ void remember(Cq& cq, Qp* qp) {
   cq.active.push_back(qp);
 }
 
-// Those that have news, beginning elsewhere each time.
+// Polls the queue pairs that have news, starting at another one each time.
 int poll_news(Cq& cq, int count, ibv_wc* wc) {
   ipc::CqBell& bell = *cq.bell;
   int got = 0;
@@ -261,16 +262,16 @@ int poll_news(Cq& cq, int count, ibv_wc* wc) {
   return got;
 }
 
-// Who was active most likely still is, and is found without a look at the marks. Who is not, is
-// found whenever a poll has room left, and each eighth time before them.
+// A recently active queue pair is likely to have completions, so it is polled without reading its
+// news mark. Others are polled when the batch is not full, and first in every eighth poll.
 int poll_many(Cq& cq, int count, ibv_wc* wc) {
   int got = cq.turn % 8 != 0 ? poll_each(cq, cq.active, count, wc) : 0;
   if (got < count && ipc::has_news(*cq.bell)) got += poll_news(cq, count - got, wc + got);
   return got;
 }
 
-// What else is done when a poll finds nothing. To look at the clock takes as long as the poll, so
-// whoever spins does it each 16th time; whoever takes his time between two polls, each time.
+// Housekeeping when a poll finds nothing. Reading the clock takes as long as the poll, so a
+// spinning program does it only in every 16th poll, a slow one in each.
 void look_around(Cq& cq) {
   constexpr unsigned kSpinning = 15;
   Context& context = *Context::of(cq.ibv.context);
@@ -284,9 +285,9 @@ void look_around(Cq& cq) {
   if (now - context.checked_at.load(std::memory_order_relaxed) >= kCheckTicks) {
     context.checked_at.store(now, std::memory_order_relaxed);
     context.check_daemon();
-    cq.announce_all();  // nothing is lost that a producer could not announce
+    cq.announce_all();  // in case a producer could not announce its completion
   }
-  // Without a daemon, work that could not finish goes on when the program calls.
+  // Without a daemon, a waiting request is retried when the program calls.
   if (context.died_at_ms.load(std::memory_order_relaxed) != 0)
     for (Qp* qp : cq.queue_pairs) {
       const std::lock_guard send_lock(qp->send_mutex);
@@ -306,8 +307,8 @@ int poll_cq(ibv_cq* ibv, int count, ibv_wc* wc) {
   ++cq.turn;
   int got = cq.has_many() ? poll_many(cq, count, wc) : poll_each(cq, cq.queue_pairs, count, wc);
   if (!cq.shared.empty()) got += poll_shared(cq, count - got, wc + got);
-  // Adapters tell of what was there already when the program asked to be told. Programs that take
-  // a few completions an event depend on it (perftest); for others the next poll is soon enough.
+  // Adapters also report completions that existed when the program armed the CQ. Programs that take
+  // a few completions per event depend on it (perftest); for others the next poll is soon enough.
   if (got == count && ibv->channel != nullptr &&
       cq.bell->arm.load(std::memory_order_relaxed) == static_cast<uint32_t>(ipc::Arm::kNext) &&
       would_find(cq))

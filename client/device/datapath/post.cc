@@ -1,7 +1,7 @@
 // Posting work requests.
 //
-// A request whose queue this process executes itself (direct link, token held, nothing waiting) is
-// done before ibv_post_send returns. Every other one is written to the ring for the worker.
+// If this process executes the queue (direct link, token held, nothing waiting), the request is
+// done before ibv_post_send returns. Otherwise it is written to the ring for the worker.
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 using verbs::Opcode;
 
-// Our number of an operation.
+// The opcode in core/verbs.
 Opcode opcode_of(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_ATOMIC_WRITE ? Opcode::kAtomicWrite : static_cast<Opcode>(opcode);
 }
@@ -42,7 +42,7 @@ bool opcode_fits(const Qp& qp, ibv_wr_opcode opcode) {
   }
 }
 
-// A bind or an invalidation, which has no payload.
+// Translates a bind or an invalidation, which have no payload.
 int translate_local(const Qp& qp, const ibv_send_wr& wr, ipc::SendWqe* wqe) {
   wqe->num_sge = 0;
   wqe->imm = 0;
@@ -64,7 +64,7 @@ int translate_local(const Qp& qp, const ibv_send_wr& wr, ipc::SendWqe* wqe) {
   return 0;
 }
 
-// Translates `wr`; the inline payload is copied. 0 or an errno.
+// Translates `wr` and copies the inline payload. 0 or an errno.
 int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   if (!opcode_fits(qp, wr.opcode)) return EINVAL;
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.cap.max_send_sge) return EINVAL;
@@ -83,7 +83,7 @@ int translate(const Qp& qp, const ibv_send_wr& wr, rdma::WorkRequest* out) {
   wqe.imm = verbs::has_immediate(opcode)            ? wr.imm_data
             : opcode == Opcode::kSendWithInvalidate ? wr.invalidate_rkey
                                                     : 0;
-  if (opcode == Opcode::kAtomicWrite) {  // taken at once, as inline data are
+  if (opcode == Opcode::kAtomicWrite) {  // the payload is copied at once, like inline data
     uint64_t value = 0;
     if (wr.num_sge != 1 || wr.sg_list[0].length != sizeof value) return EINVAL;
     std::memcpy(&value, reinterpret_cast<const void*>(wr.sg_list[0].addr), sizeof value);
@@ -134,13 +134,14 @@ void write_ring(Qp& qp, const rdma::WorkRequest& request) {
   std::memcpy(to + sizeof request.wqe, request.inline_data, length);
 }
 
-// What was written to the ring has an executor when this returns: the worker, or this process.
+// When this returns, the worker or this process executes the published requests.
 void publish(Qp& qp) {
   if (qp.owns_token) {
     pump(qp);
     return;
   }
-  // Pairs with SendRing::let_go: it sees the work, or we see that the token is free.
+  // Pairs with SendRing::let_go: either it sees the work, or this thread sees that the token is
+  // free.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uint32_t free = static_cast<uint32_t>(ipc::Token::kFree);
   if (qp.block->token.load(std::memory_order_relaxed) != free) return;
@@ -185,8 +186,8 @@ int refuse(ibv_recv_wr* first, ibv_recv_wr** bad_wr, int error) {
   return errno = error;
 }
 
-// The daemon was told that the queue pair fails: until it has answered. Without a lock, which a
-// thread that polls may want.
+// Waits for the daemon's answer to the change to ERR. Takes no lock, because a polling thread may
+// need it.
 void await_failure(Qp& qp) {
   ipc::Request request;
   ipc::Reply reply;
@@ -197,7 +198,7 @@ void await_failure(Qp& qp) {
   qp.own.compare_exchange_strong(failing, error == EIO ? Qp::Own::kFailed : Qp::Own::kNothing);
 }
 
-// Any requests, in any state; under send_mutex.
+// Posts requests of any kind in any state; under send_mutex.
 [[gnu::noinline]] int post_sends(Qp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   const verbs::QpState state = qp.state();
   int error = state < verbs::QpState::kRts ? EINVAL : 0;
@@ -216,7 +217,7 @@ void await_failure(Qp& qp) {
     queued = true;
   }
   if (queued && (runs || state == verbs::QpState::kSqd)) publish(qp);
-  // In an error state the next poll flushes; whoever sleeps must be told.
+  // In an error state the next poll flushes, so sleeping threads must be notified.
   if (queued && state >= verbs::QpState::kSqe) qp.send_cq()->notify(qp, true);
   return error != 0 ? refuse(wr, bad_wr, error) : 0;
 }
@@ -240,7 +241,7 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 
 namespace {
 
-// Writes one receive into `to`. False: more elements than agreed.
+// Writes one receive into `to`. False: more than max_sge elements.
 bool write_receive(const ibv_recv_wr& wr, uint32_t max_sge, uint8_t* to) {
   if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > max_sge) return false;
   const ipc::RecvWqe header{wr.wr_id, static_cast<uint32_t>(wr.num_sge), 0};
@@ -274,7 +275,8 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     ++qp.rq_head;
   }
   qp.block->rq_head.store(qp.rq_head, std::memory_order_release);
-  // Pairs with Waiting::for_receive: it sees the receive, or we see that it waits.
+  // Pairs with Waiting::for_receive: either it sees the receive, or this thread sees that it
+  // waits.
   base::AsymmetricFence::light(qp.context->cheap_fence);
   if (qp.block->rq_waiter.load(std::memory_order_relaxed) != 0) qp.context->ring(qp.slot);
   if (state == verbs::QpState::kErr) qp.recv_cq()->notify(qp, true);
@@ -302,7 +304,7 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     srq.in_use[slot] = true;
     __atomic_store_n(&srq.posted[srq.head & (srq.depth - 1)], slot, __ATOMIC_RELAXED);
     ++srq.head;
-    // From here on it may be claimed, by way of an older entry that names the same slot.
+    // From here on a peer may claim it, through an older entry for the same slot.
     const uint32_t number = srq.head % ipc::kReturned;
     srq.claims->words()[slot].store(std::max(number, 1u), std::memory_order_release);
   }

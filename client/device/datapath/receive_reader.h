@@ -1,5 +1,5 @@
-// A ring of arrived receives (ipc::RecvRing) as its reader goes through it. Under Cq::mutex of who
-// polls.
+// A reader's position in a ring of arrived receives (ipc::RecvRing). Under Cq::mutex of the polled
+// CQ.
 #pragma once
 
 #include "core/ipc/layout.h"
@@ -8,12 +8,12 @@ namespace vrdma::client {
 
 class ReceiveReader {
  public:
-  // Of no ring: nothing stands in it.
+  // Detached: always empty.
   ReceiveReader() = default;
   ReceiveReader(const ipc::RecvRing* ring, uint32_t depth)
       : ring_(ring), next_(ring->entries()), mask_(depth - 1) {}
 
-  // Whether the next entry was published, and the one `further` behind it.
+  // True if the next entry is published, or the one `further` behind it.
   [[nodiscard]] bool stands() const { return is_published(*next_, seen_); }
   [[nodiscard]] bool stands(uint32_t further) const {
     return ring_ != nullptr &&
@@ -21,7 +21,7 @@ class ReceiveReader {
   }
   [[nodiscard]] const ipc::RecvEntry& next() const { return *next_; }
   void advance() { next_ = ring_->entries() + (++seen_ & mask_); }
-  // Begins anew, as the ring does.
+  // Starts again at the beginning, as the ring does.
   void rewind() {
     if (ring_ != nullptr) *this = {ring_, mask_ + 1};
   }

@@ -1,6 +1,6 @@
-// Device memory (ibv_alloc_dm(3)). The device is software and lives in this process, so its memory
-// is a mapping of the library's own, which the program reaches only by copying, as it would an
-// adapter's: offsets and lengths are multiples of four.
+// Device memory (ibv_alloc_dm(3)). The device is software in this process, so its memory is a
+// mapping of the library. As with an adapter, the program accesses it only by copying, and offsets
+// and lengths are multiples of four.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kGrain = 4;
 
-// The memories of this process by handle, so that another context on the device can import one.
+// The device memories of this process by handle, so that another context can import one.
 struct Memories {
   std::mutex mutex;
   std::map<uint32_t, Dm*> by_handle;

@@ -1,4 +1,4 @@
-// How the memory table exchanges pages that other threads may write to.
+// Exchange of pages that other threads may write to, for the memory table.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
@@ -15,10 +15,10 @@ namespace vrdma::client {
 
 namespace {
 
-// What is copied while the other threads stand still: some milliseconds.
+// Bytes copied while the other threads are held; takes a few milliseconds.
 constexpr uint64_t kChunk = 16u << 20;
 
-// Makes writers of a range wait; they go on when it is destroyed. With one thread there are none.
+// Blocks writers of a range until it is destroyed. A process with one thread needs no protection.
 class WritersHeld {
  public:
   WritersHeld(int userfaultfd, uint64_t start, uint64_t end, bool needed)
@@ -39,8 +39,8 @@ class WritersHeld {
   }
   ~WritersHeld() {
     if (!registered_) return;
-    // Where the range was mapped over, its registration has gone with the old mapping; only the
-    // sleepers are left. Where it was not, the protection goes too.
+    // If the range was remapped, its registration ended with the old mapping, and only the sleepers
+    // remain. If not, this also removes the protection.
     ::ioctl(userfaultfd_, UFFDIO_UNREGISTER, &range_);
     ::ioctl(userfaultfd_, UFFDIO_WAKE, &range_);
   }
@@ -67,9 +67,9 @@ int MemoryTable::open_userfaultfd() {
   return userfaultfd_.get();
 }
 
-// Copies `from`, which is or was at [start, end), into the arena. Signals are held off.
+// Copies `from`, which is or was at [start, end), into the arena. Signals are blocked.
 bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
-  // write(2) makes whole pages without zeroing them first, and takes no fault for each.
+  // write(2) allocates whole pages without zeroing them first, and without a fault for each.
   uint64_t at = start;
   while (at < end) {
     const long count = raw::call(SYS_pwrite64, arena_.get(),
@@ -79,8 +79,8 @@ bool MemoryTable::fill_arena(const void* from, uint64_t start, uint64_t end) {
   }
   if (at == end) return true;
   if (errno != EFBIG) return false;
-  // RLIMIT_FSIZE, which is no limit of memory; a mapping has none. The kernel has sent a signal to
-  // this thread, and the program is to see nothing of it.
+  // RLIMIT_FSIZE does not limit memory, and a mapping ignores it. The kernel has sent a signal to
+  // this thread, which the program must not see.
   sigset_t limit;
   ::sigemptyset(&limit);
   ::sigaddset(&limit, SIGXFSZ);
@@ -110,7 +110,7 @@ bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int us
                                   bool alone) {
   auto* memory = reinterpret_cast<void*>(start);
   const size_t size = end - start;
-  // Pages that are not there could be made by a writer behind the protection's back.
+  // A writer could create missing pages despite the protection.
   const bool writable = (prot & PROT_WRITE) != 0;
   if (!alone &&
       raw::madvise(memory, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0)
@@ -126,12 +126,12 @@ bool MemoryTable::convert_guarded(uint64_t start, uint64_t end, int prot, int us
       return false;
     }
   }
-  // Many pages a fault, where the program's first write would take one for each. It can do without.
+  // Maps many pages per fault, instead of one at each first write. Failure is harmless.
   (void)raw::madvise(memory, size, MADV_POPULATE_READ);
   return true;
 }
 
-// The daemon holds the other threads, for a chunk at a time.
+// The daemon holds the other threads, for one chunk at a time.
 uint64_t MemoryTable::convert_held(uint64_t start, uint64_t end, int prot, const Asker& asker,
                                    ipc::Reached* why) {
   const int advice = (prot & PROT_WRITE) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
@@ -139,7 +139,7 @@ uint64_t MemoryTable::convert_held(uint64_t start, uint64_t end, int prot, const
   while (at < end) {
     const uint64_t begun = at, chunk_end = std::min(end, at + kChunk);
     *why = ipc::Reached::kOther;
-    // Pages are made while all run.
+    // The pages are allocated while all threads run.
     if (!spare_.make() || raw::madvise(reinterpret_cast<void*>(at), chunk_end - at, advice) != 0 ||
         ::fallocate(arena_.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
                     static_cast<off_t>(chunk_end - at)) != 0)
@@ -164,7 +164,7 @@ uint64_t MemoryTable::convert_held(uint64_t start, uint64_t end, int prot, const
   return at;
 }
 
-// Nothing here may wait for another thread. How far it came: from there on all is as it was.
+// Nothing here may wait for another thread. Returns how far it came; the rest is unchanged.
 uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int prot) {
   const size_t size = end - start;
   copy_pages(spare_.copy(), reinterpret_cast<void*>(start), size);
@@ -179,7 +179,7 @@ uint64_t MemoryTable::turn(Standstill& still, uint64_t start, uint64_t end, int 
       at += step;
       continue;
     }
-    // What was written to the old pages is brought over, as soon as can be.
+    // Copies late writes to the old pages into the new ones, as soon as possible.
     uint8_t* const now = spare_.copy() + Spare::kMost;
     if ((prot & PROT_WRITE) != 0 && spare_.recall(now, step))
       carry_over(spare_.copy() + (at - start), now, reinterpret_cast<uint8_t*>(at), step);
@@ -197,7 +197,7 @@ uint64_t MemoryTable::revert(uint64_t start, uint64_t end, uint64_t offset, int 
   return revert_guarded(start, end, prot, alone) ? end : start;
 }
 
-// False: it stays in place, which is only unusual.
+// On failure the memory stays in place, which is harmless.
 bool MemoryTable::revert_guarded(uint64_t start, uint64_t end, int prot, bool alone) {
   const size_t size = end - start;
   auto* memory = reinterpret_cast<void*>(start);
@@ -259,7 +259,7 @@ uint64_t MemoryTable::turn_back(Standstill& still, uint8_t* copy, uint64_t start
                                     memory) != MAP_FAILED;
     const bool in_time = still.end_exchange();
     if (!turned) break;
-    // The old pages are still the arena's.
+    // The old pages are still in the arena.
     uint8_t* const now = spare_.copy() + Spare::kMost;
     if (!in_time && (prot & PROT_WRITE) != 0 &&
         raw::call(SYS_pread64, arena_.get(), now, step, offset + (at - start)) ==

@@ -22,7 +22,7 @@ void KeptPages::take(uint64_t start, uint64_t end) {
     bytes_ -= to - from;
     const Range before{range.start, from}, behind{to, range.end};
     if (before.start < before.end && behind.start < behind.end)
-      ranges_[count_++] = behind;  // at most once: the ranges are disjoint
+      ranges_[count_++] = behind;  // at most once, because the ranges are disjoint
     range = before.start < before.end ? before : behind;
     if (range.start == range.end)
       erase(i);

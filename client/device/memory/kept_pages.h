@@ -1,8 +1,9 @@
-// Which pages of the memory arena stay when nobody has them registered any more.
+// The pages that the memory arena keeps after their last registration ends.
 //
-// Making a page costs ten times what copying into it does, and programs register the same buffer
-// again and again. So what was given back last is kept, up to a bound, for the next registration of
-// the same addresses. Allocates nothing: it is asked while memory changes under the program.
+// Allocating a page takes ten times as long as copying into it, and programs register the same
+// buffer repeatedly. So the arena keeps the most recently released pages, up to a bound, for the
+// next registration of their addresses. Allocates nothing, because it is called while memory
+// changes under the program.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@
 
 namespace vrdma::client {
 
-// Not for several threads at once. Addresses are those of whole pages.
+// Not thread-safe. Addresses are page-aligned.
 class KeptPages {
  public:
   struct Range {
@@ -21,12 +22,12 @@ class KeptPages {
   static constexpr uint64_t kMostBytes = 8u << 20;
   static constexpr size_t kMostRanges = 64;
 
-  // [start, end), of which nothing is kept, is kept. False: it is too much. surplus() is to be
-  // asked until there is none before either of these is called again.
+  // Keeps [start, end), which must not overlap kept ranges. False: too large. The caller must take
+  // all of surplus() before the next call of either function.
   [[nodiscard]] bool keep(uint64_t start, uint64_t end);
-  // Nothing of [start, end) is kept any more.
+  // Keeps nothing of [start, end) any longer.
   void take(uint64_t start, uint64_t end);
-  // What has to go, the oldest first.
+  // A range to release, the oldest first.
   [[nodiscard]] std::optional<Range> surplus();
 
  private:

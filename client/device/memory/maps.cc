@@ -22,7 +22,7 @@ bool is_plain(const char* name) {
          std::strncmp(name, "[anon:", 6) == 0;
 }
 
-// "start-end perms offset major:minor inode   name"; false if the line is none.
+// "start-end perms offset major:minor inode   name"; false if the line is malformed.
 bool parse(const char* line, Mapped* mapped) {
   char perms[5] = {};
   unsigned major = 0, minor = 0;
@@ -39,7 +39,7 @@ bool parse(const char* line, Mapped* mapped) {
   return true;
 }
 
-// Cuts it to [start, end) and shows it. False if it does not lie there.
+// Cuts the mapping to [start, end) and passes it to `see`. False if it is outside.
 bool show(Mapped one, uint64_t start, uint64_t end, SeeMapped see, void* with) {
   if (one.whole_start >= end || one.whole_end <= start) return false;
   one.start = std::max(one.whole_start, start);
@@ -94,8 +94,8 @@ bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with) {
   const base::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return false;
   char buffer[16384];
-  size_t held = 0;       // of it
-  bool cut_off = false;  // what comes is the rest of a line that was too long, and was parsed
+  size_t held = 0;       // bytes in buffer
+  bool cut_off = false;  // the next bytes continue a line that was too long and was parsed already
   for (;;) {
     const size_t room = sizeof buffer - 1 - held;
     const ssize_t count = ::read(file.get(), buffer + held, room);

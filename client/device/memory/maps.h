@@ -1,4 +1,4 @@
-// What the kernel says of a range of this process's memory (/proc/self/maps, proc(5)).
+// The mappings in a range of this process's memory (/proc/self/maps, proc(5)).
 #pragma once
 
 #include <cstdint>
@@ -7,27 +7,27 @@
 namespace vrdma::client {
 
 struct Mapped {
-  uint64_t start = 0, end = 0;  // cut to the range asked for
+  uint64_t start = 0, end = 0;  // cut to the requested range
   int prot = 0;
   bool shared = false;
-  bool anonymous = false;  // private memory of no file, no special page
+  bool anonymous = false;  // private, without a file, not a special mapping
   uint64_t inode = 0;
-  uint64_t offset = 0;  // in the file, at `start`
+  uint64_t offset = 0;  // in the file, of `start`
   bool holds(uint64_t address) const { return whole_start <= address && address < whole_end; }
-  uint64_t whole_start = 0, whole_end = 0;  // of the mapping
+  uint64_t whole_start = 0, whole_end = 0;  // the whole mapping
 };
 
-// The mappings that overlap [start, end), in order. False if the kernel does not tell.
+// The mappings that overlap [start, end), in order. False if the kernel does not report them.
 [[nodiscard]] bool read_mappings(uint64_t start, uint64_t end, std::vector<Mapped>* mapped);
 
-// The same, shown to `see` one after the other. Writes to nothing but the stack; `see` may change
-// the mappings, and may be shown some again.
+// The same, passed to `see` one by one. Writes only to the stack. `see` may change the mappings; it
+// may then see some again.
 using SeeMapped = void (*)(const Mapped& mapped, void* with);
 [[nodiscard]] bool visit_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 
-// Its two ways. The first asks for one mapping after the other, whatever else the process has
-// mapped (PROCMAP_QUERY, Linux 6.11); false where the kernel does not know that. The second reads
-// all of the file up to `end`.
+// The two implementations. The first queries one mapping at a time, independent of the number of
+// mappings (PROCMAP_QUERY, Linux 6.11); false if the kernel lacks it. The second reads the file up
+// to `end`.
 [[nodiscard]] bool query_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 [[nodiscard]] bool parse_mappings(uint64_t start, uint64_t end, SeeMapped see, void* with);
 

@@ -1,7 +1,7 @@
-// How the memory table touches memory: the system calls themselves, and what is not watched.
+// Access of the memory table to memory: direct system calls, and unwatched copies.
 //
-// Programs hook the functions of libc to learn when registered memory goes away (UCX does); that it
-// stays where it is while its pages are exchanged is not their affair.
+// Programs hook libc's functions to learn when registered memory goes away (UCX does). The exchange
+// of pages leaves memory where it is, so it must not trigger these hooks.
 #pragma once
 
 #include <signal.h>
@@ -35,8 +35,8 @@ inline int mprotect(void* at, size_t size, int prot) {
 
 }  // namespace raw
 
-// Whole pages have bytes that the program itself must not touch, such as the red zones of a
-// sanitizer that watches memcpy. This is not watched.
+// Whole pages may contain bytes that the program must not touch, such as red zones of a sanitizer
+// that intercepts memcpy. This copy is not intercepted.
 inline void copy_pages(void* to, const void* from, size_t size) {
 #if defined(__x86_64__)
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
@@ -49,7 +49,7 @@ inline void copy_pages(void* to, const void* from, size_t size) {
 #endif
 }
 
-// Holds off signals while memory changes under the program.
+// Blocks signals while memory changes under the program.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

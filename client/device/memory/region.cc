@@ -14,7 +14,7 @@ namespace vrdma::client {
 
 namespace {
 
-// What a region is to be.
+// The arguments of a registration.
 struct Wish {
   ibv_pd* pd;
   uint64_t addr;
@@ -28,8 +28,8 @@ void release(Context& context, uint64_t addr, size_t length) {
   MemoryTable::instance().release(addr, length, context.asker());
 }
 
-// Its pages, prepared, and given back unless they are kept. Memory on demand need not be there yet
-// and may be another tomorrow, so it stays as it is and is reached.
+// Prepares the pages of a region, and releases them unless keep() is called. Memory on demand may
+// be missing or change later, so it is not converted but reached.
 class Pages {
  public:
   explicit Pages(const Wish& wish) : wish_(wish), context_(*Context::of(wish.pd->context)) {
@@ -61,7 +61,7 @@ class Pages {
             static_cast<uint32_t>(way_),
             static_cast<uint32_t>(why_)};
   }
-  // True: they are in place, and release() gives them back.
+  // True: the pages are in place, and the caller must release() them.
   [[nodiscard]] bool keep() { return std::exchange(held_, false); }
 
  private:
@@ -73,7 +73,7 @@ class Pages {
   bool held_ = false;
 };
 
-// `mr` is made before the daemon is asked: then nothing can fail any more.
+// The caller allocates `mr` before the daemon's call, so that nothing can fail afterwards.
 ibv_mr* complete(std::unique_ptr<Mr> mr, ibv_pd* pd, const ipc::RegMrReply& reply) {
   mr->pd = Use(&Pd::of(pd)->users);
   mr->context = Within(pd->context);
@@ -112,7 +112,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned in
   return ibv;
 }
 
-// Failed, the region is as it was, which is more than IBV_REREG_MR_ERR_CMD promises.
+// On failure the region is unchanged, which is more than IBV_REREG_MR_ERR_CMD promises.
 int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsigned int access) {
   Mr* mr = Mr::of(ibv);
   if (mr->fixed || mr->memory != nullptr) {
@@ -155,7 +155,7 @@ int rereg_mr(ibv_mr* ibv, int flags, ibv_pd* pd, void* addr, size_t length, unsi
 int dereg_mr(ibv_mr* ibv) {
   Context& context = *Context::of(ibv->context);
   const int error = context.session.call(ipc::Call::kDeregMr, ibv->handle);
-  // A daemon that has died uses no memory any more.
+  // A dead daemon no longer uses memory.
   if (error != 0 && error != EIO) return error;
   wait_for_initiators(context);
   if (Mr::of(ibv)->in_place) release(context, reinterpret_cast<uint64_t>(ibv->addr), ibv->length);
@@ -164,7 +164,7 @@ int dereg_mr(ibv_mr* ibv) {
   return 0;
 }
 
-// Only the lkey is good (ibv_alloc_null_mr(3)).
+// Only the lkey is valid (ibv_alloc_null_mr(3)).
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
   ipc::Request request;
   ipc::Reply reply;
@@ -182,7 +182,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
   return ibv;
 }
 
-// The address is the exporter's affair (ibv_import_mr(3)).
+// The address is unknown; only the exporter knows it (ibv_import_mr(3)).
 ibv_mr* import_mr(ibv_pd* pd, uint32_t handle) {
   ipc::Request request;
   ipc::Reply reply;
@@ -204,19 +204,19 @@ void unimport_mr(ibv_mr* ibv) { (void)dereg_mr(ibv); }
 
 namespace {
 
-// Brings the pages of [addr, addr + length) in. False: some are not there to be brought.
+// Populates the pages of [addr, addr + length). False: some do not exist.
 bool populate(uint64_t addr, uint64_t length, bool writable) {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t start = addr / page * page;
   const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  // EINVAL: a kernel before 5.14, or pages that are no memory; they come when they are used.
+  // EINVAL: a kernel before 5.14, or a mapping without ordinary pages; these fault in when used.
   return ::madvise(reinterpret_cast<void*>(start), addr + length - start, advice) == 0 ||
          errno == EINVAL || errno == EAGAIN;
 }
 
 }  // namespace
 
-// The errors are those of ibv_advise_mr(3), told apart as the kernel's mlx5 driver does.
+// The errors of ibv_advise_mr(3), with the kernel's mlx5 driver as the model.
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sg_list,
               uint32_t num_sge) {
   if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;

@@ -37,7 +37,7 @@ bool Spare::make() {
   out_ = Fd(ends[0]);
   in_ = Fd(ends[1]);
   nowhere_ = Fd(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  // A page takes one of its places, however little of it is used.
+  // Each page takes a slot of the pipe, however little of it is used.
   (void)::fcntl(in_.get(), F_SETPIPE_SZ, static_cast<int>(kMost));
   const int room = ::fcntl(in_.get(), F_GETPIPE_SZ);
   if (!nowhere_.valid() || room < 4096) {
@@ -87,7 +87,8 @@ bool Spare::keep(uint64_t start, uint64_t length) {
   return true;
 }
 
-// Pages of one mapping only. Then the kernel has made room first, which is to stay ours.
+// Only pages of one mapping. On EFAULT the kernel has unmapped the target first, so it is mapped
+// again.
 bool Spare::move_aside(uint64_t at, uint64_t length) {
   if (raw::mremap(reinterpret_cast<void*>(at), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
                   aside_) != MAP_FAILED)
@@ -113,7 +114,7 @@ uint64_t Spare::exchange(uint64_t at, uint64_t most, int prot, const Fd& file, u
                 static_cast<off_t>(offset)) != MAP_FAILED)
     return length;
   if (aside_ != nullptr) {
-    // There is nothing aside now, and the place is anybody's.
+    // The address range of aside_ is unmapped and no longer ours.
     (void)raw::mremap(std::exchange(aside_, nullptr), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
                       memory);
     size_ = 0;
@@ -126,7 +127,7 @@ void Spare::forget(uint64_t length) {
   while (length > 0) {
     const long count = ::syscall(SYS_splice, out_.get(), nullptr, nowhere_.get(), nullptr, length,
                                  static_cast<unsigned>(SPLICE_F_NONBLOCK));
-    if (count <= 0) return leave();  // what is in a pipe that is closed is forgotten too
+    if (count <= 0) return leave();  // closing the pipe forgets its contents too
     length -= static_cast<uint64_t>(count);
   }
 }
@@ -160,7 +161,7 @@ Standstill::Standstill(Session& session, ipc::HoldWords& words) : words_(words) 
                    : Reached::kOther;
     return;
   }
-  // If it has ended already, that shows at the first exchange.
+  // If the hold has ended already, the first exchange shows it.
   serial_ = reply.hold.serial;
   owner_ = words_.owner.load();
   reached_ = (owner_ & FUTEX_OWNER_DIED) == 0 ? Reached::kNot : Reached::kLost;
@@ -190,7 +191,7 @@ bool Standstill::end_exchange() {
   return in_time;
 }
 
-// The program's memory has places that a sanitizer would not let it touch.
+// The program's memory has bytes that a sanitizer protects.
 __attribute__((no_sanitize("address", "thread"))) void carry_over(const uint8_t* was,
                                                                   const uint8_t* is, uint8_t* now,
                                                                   uint64_t length) {

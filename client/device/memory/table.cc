@@ -17,7 +17,7 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-// Half of vm.max_map_count's default: beyond it memory is reached instead of turned.
+// Half of vm.max_map_count's default; beyond it memory is reached instead.
 constexpr size_t kMaxIntervals = 32000;
 
 uint64_t page_down(uint64_t address) { return address / kPage * kPage; }
@@ -29,7 +29,7 @@ MemoryTable& MemoryTable::instance() {
   static MemoryTable* table = [] {
     ::pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork_in_parent(); },
                      [] { instance().after_fork_in_child(); });
-    return new MemoryTable;  // never destroyed: threads may register until the very end
+    return new MemoryTable;  // never destroyed, because threads may register until the process ends
   }();
   return *table;
 }
@@ -58,7 +58,7 @@ void MemoryTable::split(uint64_t at) {
   intervals_.emplace(at, behind);
 }
 
-// All of [start, end) is in intervals, of which the new ones have no user.
+// Makes intervals cover [start, end); new intervals have no users.
 void MemoryTable::cover(uint64_t start, uint64_t end) {
   split(start);
   split(end);
@@ -74,8 +74,8 @@ void MemoryTable::cover(uint64_t start, uint64_t end) {
   }
 }
 
-// Of [start, end), which is covered, nothing is the arena's. What others registered there before it
-// was unmapped is theirs to give back.
+// Called when no page of [start, end), which is covered, is in the arena. Intervals with users
+// remain: their registrations release them.
 void MemoryTable::uncover(uint64_t start, uint64_t end) {
   auto it = std::prev(intervals_.upper_bound(start));
   if (it->first < start) {
@@ -109,13 +109,13 @@ int MemoryTable::acquire(uint64_t addr, uint64_t length, bool writable, const As
     if (arena_.valid()) *why = ipc::Reached::kMemory;
     return 0;
   }
-  for (const auto& one : mapped) cover(one.start, one.end);  // what cannot be, fails before
+  for (const auto& one : mapped) cover(one.start, one.end);  // fails here, not later
   cover(start, end);
   for (auto one = mapped.begin(); one != mapped.end(); ++one) {
     if (one->shared) continue;
     const uint64_t reached = convert(one->start, one->end, one->prot, asker, why);
     if (reached == one->end) continue;
-    // What was turned stays, until somebody gives it back; the rest is the program's as before.
+    // The converted part stays until it is released; the rest is unchanged private memory.
     uncover(reached, one->end);
     for (++one; one != mapped.end(); ++one)
       if (!one->shared) uncover(one->start, one->end);
@@ -135,7 +135,7 @@ void MemoryTable::release(uint64_t addr, uint64_t length, const Asker& asker) {
   split(start);
   split(end);
   auto it = intervals_.lower_bound(start);
-  uint64_t run_start = 0, run_end = 0;  // neighbours are turned back together
+  uint64_t run_start = 0, run_end = 0;  // neighbours are reverted together
   while (it != intervals_.end() && it->first < end) {
     if (--it->second.users > 0) {
       ++it;
@@ -152,9 +152,9 @@ void MemoryTable::release(uint64_t addr, uint64_t length, const Asker& asker) {
   if (run_end != 0) revert_mapped(run_start, run_end, asker);
 }
 
-// Its intervals have no users. The program may have unmapped, replaced or moved part of it
-// meanwhile: only what is still ours. What cannot be turned back now, since other threads run and
-// nothing holds them, stays in intervals: a forked child gets its own copy of it all the same.
+// The range has no users. Reverts only pages that are still in the arena, because the program may
+// have unmapped, replaced or moved some. Pages that cannot be reverted now, because other threads
+// run and nothing can hold them, remain intervals; a forked child still gets a private copy.
 void MemoryTable::revert_mapped(uint64_t start, uint64_t end, const Asker& asker) {
   std::vector<Mapped> mapped;
   if (!read_mappings(start, end, &mapped)) return;
@@ -175,7 +175,7 @@ void MemoryTable::revert_mapped(uint64_t start, uint64_t end, const Asker& asker
   punch(done, end);
 }
 
-// mremap(2), and so realloc(3), takes pages of the arena to another address.
+// mremap(2), and therefore realloc(3), moves pages of the arena to another address.
 void MemoryTable::revert_moved(uint64_t start, uint64_t end, const Asker& asker) {
   std::vector<Mapped> mapped;
   if (!read_mappings(0, UINT64_MAX, &mapped)) return;
@@ -183,7 +183,7 @@ void MemoryTable::revert_moved(uint64_t start, uint64_t end, const Asker& asker)
     if (!one.shared || one.inode != arena_inode_ || one.offset == one.start) continue;
     const uint64_t last = one.offset + (one.end - one.start);
     if (last <= start || one.offset >= end) continue;
-    // All of it that no other registration holds: what it has grown by, too.
+    // All of it that no other registration holds, including what the mapping has grown by.
     for (uint64_t at = one.offset; at < last;) {
       const auto next = intervals_.upper_bound(at);
       if (next != intervals_.begin() && std::prev(next)->second.end > at) {
@@ -231,8 +231,8 @@ void MemoryTable::after_fork_in_parent() {
   mutex_.unlock();
 }
 
-// Until all of it is the child's own, nothing is written but the stack: memory that is allocated
-// here may lie in a page that the parent has free.
+// Until all pages are private to the child, writes only to the stack: allocated memory might be in
+// a page that the parent considers free.
 void MemoryTable::after_fork_in_child() {
   const SeeMapped revert_one = [](const Mapped& one, void* with) {
     auto* const table = static_cast<MemoryTable*>(with);
@@ -242,7 +242,7 @@ void MemoryTable::after_fork_in_child() {
     (void)visit_mappings(start, interval.end, revert_one, this);
   intervals_.clear();
   kept_ = {};
-  arena_.reset();  // the parent's; the child's sessions bring their own
+  arena_.reset();  // the parent's; the child's sessions bring another one
   arena_inode_ = 0;
   userfaultfd_.reset();
   device_.reset();

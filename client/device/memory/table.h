@@ -1,23 +1,23 @@
-// Which memory of this process is shared *in place*: theory of operation.
+// Memory of this process that is shared *in place*: theory of operation.
 //
-// Peers and the daemon can use a page directly if it is a page of the process's memory arena, a
-// memory file in which offset = virtual address. acquire() turns private anonymous memory into
-// that: it copies the pages into the arena and maps them over themselves. release() by the last
-// holder turns them back, so that memory which is not registered behaves as ever (fork,
-// MADV_DONTNEED, munmap); the arena keeps its pages of them for a while, for the next registration
-// of the same (kept_pages.h). All other memory (stack, files, shared or huge pages, read-only for a
-// writer) stays as it is and is *reached* by the daemon.
+// Peers and the daemon access a page directly if it is in the process's memory arena, a memory file
+// in which offset = virtual address. acquire() converts private anonymous memory: it copies the
+// pages into the arena and maps the arena over them. The last release() reverts them, so that
+// unregistered memory behaves as usual (fork, MADV_DONTNEED, munmap). The arena keeps their pages
+// for a while, for the next registration of the same range (kept_pages.h). All other memory (stack,
+// files, shared or huge pages, read-only for a writer) stays unchanged, and the daemon *reaches*
+// it.
 //
-// Nothing that another thread writes meanwhile may be lost. In a process with one thread there is
-// nobody (signals are held off). Else, if the vdevice may have userfaultfd(2), the range is
-// write-protected with it, so that a writer waits until the new mapping stands. Else the daemon
-// holds the other threads (standstill.h), a chunk of the range at a time; where it cannot, memory
-// is left where it is and reached. The converting thread writes to nothing but its stack meanwhile,
-// so a range in the mapping that holds its stack is never converted.
+// No write of another thread may be lost. A process with one thread has no other writer (signals
+// are blocked). Otherwise, if the vdevice may use userfaultfd(2), the range is write-protected, so
+// that writers wait until the new mapping is in place. Otherwise the daemon holds the other threads
+// (standstill.h), for a chunk of the range at a time. If it cannot, the memory is reached. The
+// converting thread writes only to its stack meanwhile, so a range in the mapping of that stack is
+// never converted.
 //
 // fork: the child gets private copies before it runs on, and the parent waits for that.
 //
-// One table a process, for all its sessions. All functions lock it.
+// One table per process, for all its sessions. All functions lock it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ namespace vrdma::client {
 struct Mapped;
 class Session;
 
-// Who asks the daemon to hold this process's other threads: a session, and its words.
+// The session whose daemon holds this process's other threads, and its words.
 struct Asker {
   Session& session;
   ipc::HoldWords& words;
@@ -45,14 +45,13 @@ class MemoryTable {
  public:
   static MemoryTable& instance();
 
-  // The arena that the first session brought, or -1; later sessions present it.
+  // The arena of the first session, or -1; later sessions present it to the daemon.
   [[nodiscard]] int arena() const { return arena_.get(); }
-  // `device` is /dev/userfaultfd opened, or invalid.
+  // `device` is an open /dev/userfaultfd, or invalid.
   void provide(base::Fd arena, base::Fd device);
 
-  // Prepares [addr, addr + length) for a registration. 0 and the way, or EFAULT: part of it is not
-  // mapped, not readable, or not writable though `writable`.
-  // `why`: why not kInPlace.
+  // Prepares [addr, addr + length) for a registration. 0 and the way, or EFAULT: a part is not
+  // mapped, not readable, or not writable though `writable`. `why`: the reason if not kInPlace.
   [[nodiscard]] int acquire(uint64_t addr, uint64_t length, bool writable, const Asker& asker,
                             ipc::Way* way, ipc::Reached* why);
   // Undoes one acquire() whose way was kInPlace.
@@ -71,14 +70,14 @@ class MemoryTable {
   using Intervals = std::map<uint64_t, Interval>;
 
   MemoryTable() = default;
-  // It is of the arena, and where it belongs.
+  // True if it maps the arena at offset = address.
   [[nodiscard]] bool is_home(const Mapped& one) const;
   void split(uint64_t at);
   void cover(uint64_t start, uint64_t end);
   void uncover(uint64_t start, uint64_t end);
   void revert_mapped(uint64_t start, uint64_t end, const Asker& asker);
   void revert_moved(uint64_t start, uint64_t end, const Asker& asker);
-  // memory_exchange.cc. Both tell how far they came.
+  // exchange.cc. Both return the address up to which they succeeded.
   uint64_t convert(uint64_t start, uint64_t end, int prot, const Asker& asker, ipc::Reached* why);
   uint64_t revert(uint64_t start, uint64_t end, uint64_t offset, int prot, const Asker* asker);
   bool fill_arena(const void* from, uint64_t start, uint64_t end);
@@ -100,8 +99,8 @@ class MemoryTable {
   uint64_t arena_inode_ = 0;
   base::Fd device_;
   base::Fd userfaultfd_;
-  Intervals intervals_;  // page ranges in place, disjoint; without users: could not be turned back
-  KeptPages kept_;       // pages of the arena that are in no place
+  Intervals intervals_;  // page ranges in place, disjoint; without users: could not be reverted
+  KeptPages kept_;       // pages of the arena that are not mapped
   Spare spare_;
   int fork_pipe_[2] = {-1, -1};
 };
