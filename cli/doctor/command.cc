@@ -1,4 +1,4 @@
-// `vrdmactl doctor`.
+// The command `vrdmactl doctor`.
 #include <charconv>
 #include <iostream>
 
@@ -17,14 +17,14 @@ Outcome diagnose(const Options& options, Output&) {
     const char* const end = options.name.data() + options.name.size();
     const auto [last, error] = std::from_chars(options.name.data(), end, pid);
     if (error != std::errc() || last != end || pid <= 0)
-      return base::fail(EINVAL, "doctor: '" + options.name + "' is no process id");
+      return base::fail(EINVAL, "doctor: '" + options.name + "' is not a process id");
     question.pid = pid;
   }
   if (static_cast<int>(question.pid.has_value()) + static_cast<int>(!question.netns.empty()) +
           static_cast<int>(!question.command.empty()) >
       1)
     return base::fail(EINVAL,
-                      "doctor: give a process id, --netns or a program after --, one of them");
+                      "doctor: give only one of a process id, --netns and a program after --");
   const auto findings = doctor::examine(question);
   if (!findings) return base::pass(findings.error(), "doctor");
   if (options.format == Format::kJson)

@@ -28,9 +28,9 @@ namespace {
 
 using base::Result;
 
-constexpr unsigned long long kAddressSpace = 10ull << 30;  // an open vdevice takes some 9 GiB
+constexpr unsigned long long kAddressSpace = 10ull << 30;  // an open vdevice takes about 9 GiB
 
-// All that examine() knows of its subject.
+// What examine() knows about its subject.
 struct Subject {
   std::string who;  // begins sentences: "process 42", "this process", "netns red"
   std::optional<Process> process;
@@ -100,7 +100,7 @@ class Examination {
     return {};
   }
 
-  // What the loader would do; it is told to stop before the program begins.
+  // Lets the loader report what it would load, without starting the program.
   Result<void> look_at_command() {
     const std::string path = find_in_path(question_.command[0]);
     if (path.empty())
@@ -110,20 +110,20 @@ class Examination {
     const Trace traced = parse_trace(text);
     for (const auto& complaint : traced.complaints)
       problem("loader", complaint,
-              "the program does not start: use libraries of a release that fits");
+              "the program does not start: use libraries of a matching release");
     if (!traced.library.empty()) {
       add_library(traced.library, content_of(traced.library), "would be loaded");
       return {};
     }
     if (text.find("=>") == std::string::npos) {
-      unknown("library",
-              path + " is a script or statically linked: what it loads is not to be seen",
-              "start it, and ask with its process id");
+      unknown("library", path + " is a script or statically linked: what it loads is unknown",
+              "start it, and examine it by its process id");
       return {};
     }
-    ok("library", path +
-                      " is not linked with libibverbs.so.1; if it loads that itself, it gets the "
-                      "first one of LD_LIBRARY_PATH");
+    ok("library",
+       path +
+           " is not linked with libibverbs.so.1; if it loads that at run time, it gets the "
+           "first one in LD_LIBRARY_PATH");
     judge_path();
     return {};
   }
@@ -141,7 +141,7 @@ class Examination {
     return {};
   }
 
-  // Set-user-id and file capabilities: the loader heeds no LD_LIBRARY_PATH then.
+  // With set-user-id or file capabilities the loader ignores LD_LIBRARY_PATH.
   void judge_privileges_of(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) return;
@@ -164,7 +164,7 @@ class Examination {
     if (child == 0) {
       ::dup2(write_end.get(), STDOUT_FILENO);
       ::dup2(write_end.get(), STDERR_FILENO);
-      // By the loader itself: a script would be run, whatever the variables say.
+      // Calls the loader itself, because it would run a script despite the variables.
       for (const char* loader : {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"})
         ::execl(loader, loader, "--list", path.c_str(), static_cast<char*>(nullptr));
       ::_exit(127);
@@ -190,23 +190,24 @@ class Examination {
       left.erase(0, end + 1);
     }
     const auto own = library_dir();
-    problem("library",
-            "LD_LIBRARY_PATH leads to no libibverbs.so.1: the system's knows no vdevices",
-            "start the program by 'vrdmactl exec', or with LD_LIBRARY_PATH=" +
-                (own ? *own : std::string("the directory of vrdma's libraries")));
+    problem(
+        "library",
+        "LD_LIBRARY_PATH contains no libibverbs.so.1, and the system's does not support vdevices",
+        "start the program by 'vrdmactl exec', or with LD_LIBRARY_PATH=" +
+            (own ? *own : std::string("the directory of vrdma's libraries")));
   }
 
   void look_at_mapped() {
     const Process& process = *subject_.process;
     if (process.maps.empty())
-      return unknown("library", "what " + subject_.who + " has mapped may not be read by this user",
-                     "ask as root");
+      return unknown("library", "this user may not read what " + subject_.who + " has mapped",
+                     "run doctor as root");
     const auto mapped = mapped_libraries(process.maps);
     const std::string root = "/proc/" + std::to_string(process.pid) + "/root";
     for (const auto& path : mapped) add_library(path, content_of(path, root), "mapped");
     if (mapped.empty())
       unknown("library", subject_.who + " has no libibverbs mapped (now)",
-              "some programs load it only when they need it: ask again then, or as -- COMMAND");
+              "some programs load it on demand: run doctor again then, or with -- COMMAND");
   }
 
   void add_library(const std::string& path, const std::string& content, const std::string& how) {
@@ -214,8 +215,8 @@ class Examination {
     if (findings_.back().state == State::kOk && content == installed_) is_installed_ = true;
   }
 
-  // The one beside this program. The program's own file is read but never loaded: its code would
-  // run with the rights of the user who asks, and it is anybody's.
+  // The library beside this program. The library of the examined program is read but never loaded:
+  // its code would run with the rights of this user, and anybody may have written it.
   void choose_library() {
     if (!installed_.empty()) subject_.place.library = *library_dir() + "/libibverbs.so.1";
   }
@@ -238,7 +239,8 @@ class Examination {
 
   void judge_silence(const base::Error& error) {
     if (error.code() == EACCES)
-      return unknown("daemon", "only root may ask vrdmad in " + question_.run_dir, "ask as root");
+      return unknown("daemon", "only root may query vrdmad in " + question_.run_dir,
+                     "run doctor as root");
     problem("daemon", error.message(),
             "start vrdmad, or name its run directory with --run-dir or VRDMA_RUN_DIR");
   }
@@ -252,15 +254,15 @@ class Examination {
 
   void judge_vdevices() {
     if (!probe_.failed.empty())
-      return unknown("vdevice", "cannot look from where " + subject_.who + " is: " + probe_.failed,
-                     "ask as root");
+      return unknown("vdevice", "cannot probe from " + subject_.who + ": " + probe_.failed,
+                     "run doctor as root");
     if (!asked_) {
       if (probe_.sockets > 0)
         ok("vdevice",
            std::to_string(probe_.sockets) + " in the network namespace of " + subject_.who);
       else
-        unknown("vdevice", "none is to be seen in the network namespace of " + subject_.who,
-                "ask as root for more");
+        unknown("vdevice", "none is visible in the network namespace of " + subject_.who,
+                "run doctor as root to learn more");
       return;
     }
     const auto own = own_vdevs();
@@ -269,12 +271,12 @@ class Examination {
         ok("vdevice", vdev->name() + " on " + vdev->netdev() + ", port " + vdev->port_state());
       else
         problem("vdevice", vdev->name() + " is lost: " + vdev->lost(),
-                "make that again, or 'vrdmactl vdev delete " + vdev->name() + "'");
+                "recreate that, or 'vrdmactl vdev delete " + vdev->name() + "'");
       if (vdev->lost().empty() && vdev->gids().empty())
-        problem(
-            "gids",
-            vdev->name() + " has no GID, for " + vdev->netdev() + " has no address that it may use",
-            "give it one with ip-address(8), or see --addresses in vrdmactl(8)");
+        problem("gids",
+                vdev->name() + " has no GID, because " + vdev->netdev() +
+                    " has no address that it may use",
+                "add an address with ip-address(8), or see --addresses in vrdmactl(8)");
     }
     if (!own.empty()) return;
     std::string others;
@@ -283,8 +285,8 @@ class Examination {
     const std::string make =
         "'vrdmactl vdev create NAME --netns " + netns_words() + " --netdev DEV'";
     problem("vdevice", "there is none in the network namespace of " + subject_.who,
-            others.empty() ? "make one: " + make
-                           : "run it where one is: " + others + ", or make one: " + make);
+            others.empty() ? "create one: " + make
+                           : "run it where one exists: " + others + ", or create one: " + make);
   }
 
   [[nodiscard]] std::string netns_words() const {
@@ -292,7 +294,7 @@ class Examination {
     return "pid:" + std::to_string(question_.pid.value_or(::getppid()));
   }
 
-  // Nothing is to be seen of the rest where no vdevice is.
+  // Without a vdevice, the later checks have nothing to examine.
   [[nodiscard]] bool expects_socket() const {
     if (!probe_.failed.empty()) return false;
     if (!asked_) return probe_.sockets > 0;
@@ -305,19 +307,19 @@ class Examination {
     if (!expects_socket()) return;
     const std::string& run_dir = subject_.place.run_dir;
     const std::string directory = run_dir + "/netns/" + std::to_string(probe_.cookie);
-    if (probe_.sockets > 0) return ok("rundir", directory + " is there");
+    if (probe_.sockets > 0) return ok("rundir", directory + " exists");
     if (!probe_.run_dir_seen)
-      return problem("rundir", run_dir + "/netns is not there, as " + subject_.who + " sees it",
+      return problem("rundir", run_dir + "/netns does not exist as seen by " + subject_.who,
                      "mount " + question_.run_dir +
-                         "/netns there (read-only will do), or set "
-                         "VRDMA_RUN_DIR to where it is");
+                         "/netns there (read-only suffices), or set "
+                         "VRDMA_RUN_DIR to its location");
     problem("rundir",
-            run_dir + "/netns is there, as " + subject_.who +
-                " sees it, but has no sockets of its vdevices",
+            run_dir + "/netns as seen by " + subject_.who +
+                " exists, but has no sockets of its vdevices",
             probe_.directory_seen ? "mount all of " + question_.run_dir +
-                                        "/netns, not a directory in it: that is another "
-                                        "one since vrdmad was restarted"
-                                  : "it is another daemon's, or an empty directory: mount " +
+                                        "/netns, not a directory in it, because that is "
+                                        "replaced when vrdmad restarts"
+                                  : "it belongs to another daemon, or is empty: mount " +
                                         question_.run_dir + "/netns");
   }
 
@@ -327,10 +329,10 @@ class Examination {
       case 0:
         return ok("socket", "vrdmad can be reached");
       case EACCES:
-        return problem("socket", "connecting is forbidden: Permission denied",
-                       "let everybody enter the run directory, and SELinux or AppArmor allow it");
+        return problem("socket", "cannot connect: Permission denied",
+                       "permit every user to enter the run directory, also in SELinux or AppArmor");
       case ECONNREFUSED:
-        return problem("socket", "nobody answers: vrdmad has ended", "start it again");
+        return problem("socket", "no process answers: vrdmad has ended", "start it again");
       default:
         return problem("socket",
                        std::string("cannot be reached: ") + std::strerror(probe_.connect_error),
@@ -349,20 +351,20 @@ class Examination {
                 subject_.who +
                     " gained ids or capabilities when it was started, or changed some of its "
                     "ids: vrdmad refuses it (EACCES)",
-                "start it as the user that it is to be, without set-user-id bits and file "
+                "start it as the intended user, without set-user-id bits and file "
                 "capabilities");
       else if (process.secure)
-        ok("privileges", "none were gained by exec");
+        ok("privileges", "exec gained none");
       else
-        unknown("privileges", "whether some were gained by exec may not be read by this user",
-                "ask as root");
+        unknown("privileges", "this user may not read whether exec gained some",
+                "run doctor as root");
       if (process.user_namespace.empty())
-        unknown("userns", "may not be read by this user", "ask as root");
+        unknown("userns", "not readable by this user", "run doctor as root");
       else if (const auto own = look_at_process(::getpid());
                own && own->user_namespace != process.user_namespace)
         ok("userns",
-           "another one than this process's: direct links only join processes of one user "
-           "namespace, all else is mediated");
+           "differs from this process's: direct links only join processes of one user "
+           "namespace, other traffic is mediated");
       else
         ok("userns", "the same as this process's");
     }
@@ -373,11 +375,11 @@ class Examination {
     if (process.address_space && *process.address_space < kAddressSpace)
       problem("ulimit",
               "ulimit -v is " + std::to_string(*process.address_space >> 10) +
-                  " KiB, and an open vdevice takes some 9 GiB of address space",
+                  " KiB, and an open vdevice takes about 9 GiB of address space",
               "ulimit -v unlimited");
   }
 
-  // The library and the daemon have tried it.
+  // The library and the daemon have tried to open it.
   void judge_session() {
     if (!expects_socket() || probe_.sockets == 0 || subject_.place.library.empty()) return;
     if (!probe_.said.empty()) return problem("session", probe_.said, remedy_of_session());
@@ -389,7 +391,7 @@ class Examination {
     for (const auto& name : probe_.devices) names += (names.empty() ? "" : ", ") + name;
     ok("session", "the library of " +
                       std::string(is_installed_ ? "this program" : "this installation") +
-                      " and vrdmad speak one protocol version; it opens " + names);
+                      " and vrdmad speak the same protocol version; it opens " + names);
   }
   [[nodiscard]] std::string remedy_of_session() const {
     return probe_.said.find("protocol") != std::string::npos
@@ -404,20 +406,20 @@ class Examination {
         reasons +=
             (reasons.empty() ? "" : ", ") + row.reason() + " " + std::to_string(row.regions());
       if (!reasons.empty())
-        ok("memory", "of " + vdev->name() +
-                         " some was reached instead of put in place, which is slower: " + reasons +
-                         " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
+        ok("memory", vdev->name() +
+                         " has regions that are reached, not in place, which is slower: " +
+                         reasons + " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
     }
   }
 
   const Question& question_;
   Subject subject_;
   Findings findings_;
-  const std::string installed_ = installed_library();  // its content; empty: there is none
-  bool is_installed_ = false;                          // the program has a copy of it
+  const std::string installed_ = installed_library();  // its content; empty: not found
+  bool is_installed_ = false;                          // the program has a copy of that library
   Probe probe_;
   std::vector<v1::Vdev> vdevs_;
-  bool asked_ = false;  // `vdevs_` are all that there are
+  bool asked_ = false;  // `vdevs_` is complete
 };
 
 }  // namespace

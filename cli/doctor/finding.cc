@@ -39,7 +39,7 @@ void print_table(const Findings& findings, std::ostream& out) {
     line.resize(9 + width + 2, ' ');
     line += one.text;
     if (!one.remedy.empty()) line += "; " + one.remedy;
-    // A stranger's words may be in it: file names, what the loader says.
+    // The text may contain foreign words: file names, output of the loader.
     out << base::printable(line) << '\n';
   }
 }

@@ -1,4 +1,4 @@
-// What `vrdmactl doctor` finds: one line each.
+// The findings of `vrdmactl doctor`, one line each.
 #pragma once
 
 #include <ostream>
@@ -13,13 +13,13 @@ struct Finding {
   std::string check;  // a word: "library", "vdevice", "socket", ...
   State state = State::kOk;
   std::string text;    // one sentence without a full stop
-  std::string remedy;  // what to do; empty where nothing is to be done
+  std::string remedy;  // empty: nothing to do
 };
 using Findings = std::vector<Finding>;
 
 [[nodiscard]] size_t problems_in(const Findings& findings);
 
-// "ok       library  ...", and behind a problem "; REMEDY".
+// "ok       library  ...", and "; REMEDY" after a problem.
 void print_table(const Findings& findings, std::ostream& out);
 // [{"check": "library", "state": "ok", "text": "...", "remedy": ""}, ...]
 void print_json(const Findings& findings, std::ostream& out);

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kPrivate = "IBVERBS_PRIVATE_";
 
-// The value at `offset` of `bytes`; false: it ends before.
+// Reads the value at `offset` of `bytes`; false: beyond the end.
 template <class T>
 bool read_at(const std::string& bytes, uint64_t offset, T* value) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof *value) return false;
@@ -34,7 +34,7 @@ std::string text_at(const std::string& bytes, const Elf64_Shdr& strings, uint32_
 }  // namespace
 
 std::vector<std::string> version_nodes(const std::string& elf) {
-  constexpr int kMost = 4096;  // a damaged file may have a ring
+  constexpr int kMost = 4096;  // bounds a ring in a damaged file
   std::vector<std::string> nodes;
   Elf64_Ehdr header{};
   if (!read_at(elf, 0, &header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -50,7 +50,7 @@ std::vector<std::string> version_nodes(const std::string& elf) {
       Elf64_Verdef node{};
       Elf64_Verdaux name{};
       if (!read_at(elf, offset, &node) || !read_at(elf, offset + node.vd_aux, &name)) break;
-      // The first one is the library's own name.
+      // The base entry is the library's own name.
       if ((node.vd_flags & VER_FLG_BASE) == 0)
         nodes.push_back(text_at(elf, strings, name.vda_name));
       if (node.vd_next == 0) break;
@@ -60,7 +60,7 @@ std::vector<std::string> version_nodes(const std::string& elf) {
   return nodes;
 }
 
-// The one variable that nobody else's library reads.
+// The name of a variable that no other library reads.
 bool is_drop_in(const std::string& content) {
   return content.find("VRDMA_RUN_DIR") != std::string::npos;
 }
@@ -90,7 +90,7 @@ std::vector<std::string> mapped_libraries(const std::string& maps) {
     const size_t begin = line.find('/');
     if (begin == std::string::npos) continue;
     const std::string path = line.substr(begin);
-    // Also copies in wheels: libibverbs-1de1263b.so.1.14.48.0.
+    // Also matches copies in wheels: libibverbs-1de1263b.so.1.14.48.0.
     if (path.find("/libibverbs") != std::string::npos && path.find(".so") != std::string::npos)
       paths.insert(path);
   }
@@ -123,11 +123,11 @@ Finding judge_library(const std::string& path, const std::string& content, const
   const auto own = library_dir();
   return {
       "library", State::kProblem,
-      how + ": " + path + ", which is not vrdma's and knows no vdevices (" + nodes + ")",
+      how + ": " + path + ", which is not vrdma's and does not support vdevices (" + nodes + ")",
       "start the program by 'vrdmactl exec', or with LD_LIBRARY_PATH=" +
           (own ? *own : std::string("the directory of vrdma's libraries")) +
           (path.find(".libs/") != std::string::npos || path.find("libibverbs-") != std::string::npos
-               ? " and without the copy that it brings along"
+               ? " and without its bundled copy"
                : "")};
 }
 

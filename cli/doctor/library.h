@@ -1,4 +1,4 @@
-// Which libibverbs.so.1 a program has or would get, and what that is.
+// Identifies the libibverbs.so.1 that a program has mapped or would load.
 #pragma once
 
 #include <string>
@@ -8,28 +8,28 @@
 
 namespace vrdma::cli::doctor {
 
-// Names of the version nodes that a 64-bit ELF file of this content defines (IBVERBS_1.14, ...), in
-// the order of the file. Empty: it is no such file, or damaged.
+// The version nodes (IBVERBS_1.14, ...) that the 64-bit ELF file with this content defines, in file
+// order. Empty: not such a file, or damaged.
 [[nodiscard]] std::vector<std::string> version_nodes(const std::string& elf);
 
-// Whether a file of this content is the drop-in of vrdma.
+// True if the file with this content is vrdma's drop-in.
 [[nodiscard]] bool is_drop_in(const std::string& content);
 
 // "public nodes to IBVERBS_1.14, private IBVERBS_PRIVATE_34".
 [[nodiscard]] std::string describe_nodes(const std::vector<std::string>& nodes);
 
-// Of a process: what /proc/PID/maps shows, as paths in that process's mount namespace.
+// The libraries in a /proc/PID/maps, as paths in that process's mount namespace.
 [[nodiscard]] std::vector<std::string> mapped_libraries(const std::string& maps);
 
-// What the loader says of a program (LD_TRACE_LOADED_OBJECTS).
+// The loader's report about a program (LD_TRACE_LOADED_OBJECTS).
 struct Trace {
-  std::string library;  // path of libibverbs.so.1, or of librdmacm.so.1's; empty: it is not linked
+  std::string library;  // path of libibverbs.so.1, or of librdmacm.so.1's; empty: not linked
   std::vector<std::string> complaints;  // missing files and version nodes
 };
 [[nodiscard]] Trace parse_trace(const std::string& text);
 
-// Findings about the library at `path`, a name for people of a file with this content, which is
-// empty if it cannot be read. `how` begins the sentence: "mapped" or "would be loaded".
+// A finding about a library with this content, which is empty if it cannot be read. `path` is only
+// printed. `how` begins the sentence: "mapped" or "would be loaded".
 [[nodiscard]] Finding judge_library(const std::string& path, const std::string& content,
                                     const std::string& how);
 

@@ -39,9 +39,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPatience = std::chrono::seconds(15);
 constexpr size_t kMostAnswers = 1u << 20;  // bytes
-constexpr int kAnswers = 3;                // descriptor of the pipe, in a hostile place
+constexpr int kAnswers = 3;                // descriptor of the pipe after leave_belongings()
 
-// What the child answers is lines of "WORD VALUE", on a pipe; it ends after the first "failed".
+// The child answers by lines of "WORD VALUE" on a pipe; it ends after the first "failed".
 class Answer {
  public:
   explicit Answer(int fd) : fd_(fd) {}
@@ -86,7 +86,7 @@ void try_sockets(const std::string& directory, const Answer& answer) {
   }
 }
 
-// By the functions that a program calls; opaque here.
+// Calls the library's functions as a program does; the types are opaque here.
 void try_library(void* library, const Answer& answer) {
   using List = void** (*)(int*);
   using Free = void (*)(void**);
@@ -113,8 +113,8 @@ void try_library(void* library, const Answer& answer) {
   if (devices != nullptr) release(devices);
 }
 
-// Whether `path` and `/proc/self/ns/TYPE` are one namespace: then nobody need be allowed to enter
-// it.
+// True if `path` and `/proc/self/ns/TYPE` are the same namespace, so that entering it needs no
+// rights.
 bool is_own(const std::string& path, const char* type) {
   struct stat theirs {
   }, ours{};
@@ -122,7 +122,7 @@ bool is_own(const std::string& path, const char* type) {
          ::stat((std::string("/proc/self/ns/") + type).c_str(), &ours) == 0 &&
          theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
 }
-// The same of its root directory: "/" in a container, or what chroot(2) made of it.
+// The same for the root directory: "/" in a container, or the directory of chroot(2).
 bool is_own_root(pid_t pid) {
   struct stat theirs {
   }, ours{};
@@ -130,8 +130,8 @@ bool is_own_root(pid_t pid) {
          ::stat("/", &ours) == 0 && theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
 }
 
-// All that the other process's user has no right to. The capabilities are still needed. Afterwards
-// `answers` is kAnswers.
+// Gives up everything that the other process's user has no right to, except the capabilities, which
+// are still needed. Afterwards `answers` is kAnswers.
 void leave_belongings(int null, int answers, const Answer& answer) {
   if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDOUT_FILENO) < 0 ||
       ::dup2(answers, kAnswers) < 0)
@@ -140,7 +140,7 @@ void leave_belongings(int null, int answers, const Answer& answer) {
   if (::setsid() < 0) answer.fail("leave the terminal");
   if (::chdir("/") != 0) answer.fail("leave the directory");
   (void)::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING,
-                  nullptr);  // a kernel without keys: ENOSYS
+                  nullptr);  // ENOSYS: a kernel without keys
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
     ::explicit_bzero(*entry, std::strlen(*entry));
   ::clearenv();
@@ -172,8 +172,8 @@ void drop_capabilities(const Answer& answer) {
   const Fd root(elsewhere ? ::open(("/proc/" + std::to_string(place.pid) + "/root").c_str(),
                                    O_PATH | O_DIRECTORY | O_CLOEXEC)
                           : -1);
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // before it may be another file
-  // What was opened is of the process that was looked at, not of a later one with its id.
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // before its path may change
+  // Proves that the descriptors belong to the examined process and not to a later one with its id.
   if (pollfd ended{place.life.get(), POLLIN, 0}; place.life.valid() && ::poll(&ended, 1, 0) != 0) {
     errno = ESRCH;
     answer.fail("enter its place");
@@ -194,7 +194,7 @@ void drop_capabilities(const Answer& answer) {
     if (::setgroups(0, nullptr) != 0 || ::setresgid(gid, gid, gid) != 0 ||
         ::setresuid(uid, uid, uid) != 0)
       report.fail("become its user");
-    ::prctl(PR_SET_DUMPABLE, 1);  // as the process is that did not change its user
+    ::prctl(PR_SET_DUMPABLE, 1);  // as for a process that did not change its user
   }
   if (place.pid != 0) drop_capabilities(report);  // user 0 of a container has them still
   const std::string netns = place.run_dir + "/netns";
@@ -206,7 +206,7 @@ void drop_capabilities(const Answer& answer) {
   }
   ::setenv("VRDMA_RUN_DIR", place.run_dir.c_str(), 1);
   ::unsetenv("VRDMA_QUIET");
-  // The system's library would be loaded from that place: no path of this length can be opened.
+  // Prevents loading the system's library from that position: no path of this length can be opened.
   ::setenv("VRDMA_REAL_LIBIBVERBS", ("/" + std::string(PATH_MAX, 'x')).c_str(), 1);
   if (library != nullptr) try_library(library, report);
   ::_exit(0);
@@ -230,7 +230,8 @@ void understand(const std::string& text, Probe* probe) {
   }
 }
 
-// The child's answers and its stderr, until it closes them, is late or says too much.
+// Collects the child's answers and stderr until it closes them, the time is over, or they are too
+// long.
 void gather(const Fd& answers, const Fd& errors, std::string* answered, std::string* said) {
   std::array<pollfd, 2> waiting{{{answers.get(), POLLIN, 0}, {errors.get(), POLLIN, 0}}};
   const std::array<std::string*, 2> into{answered, said};
@@ -251,8 +252,8 @@ void gather(const Fd& answers, const Fd& errors, std::string* answered, std::str
   }
 }
 
-// A process that waits for a file system of its user (FUSE) cannot be killed as long as that does
-// not answer: it is left to init then.
+// A process that waits for a user's file system (FUSE) cannot be killed until that answers. In that
+// case init reaps it.
 void end(pid_t child) {
   ::kill(child, SIGKILL);
   for (int i = 0; i < 100 && ::waitpid(child, nullptr, WNOHANG) == 0; ++i) ::usleep(10'000);

@@ -1,12 +1,12 @@
-// Opening a vdevice in the place of another process: in its namespaces, as its user, by the
+// Opens a vdevice from the position of another process: in its namespaces, as its user, by the
 // library.
 //
-// That process may be hostile. Only the library of this installation is loaded, in a process that
-// has nothing else of its caller once it is in that place: no terminal, descriptor, environment,
-// session key or capability, for that user may ptrace(2) it.
+// That process may be hostile. The probe is a child process that loads only this installation's
+// library. In that position it keeps nothing of its caller (terminal, descriptors, environment,
+// session keyring, capabilities), because that user may ptrace(2) it.
 //
-// What it says comes from the library and the daemon themselves, not from what a doctor thinks of
-// the session protocol.
+// The answers come from the library and the daemon themselves, so this code need not know the
+// session protocol.
 #pragma once
 
 #include <sys/types.h>
@@ -20,28 +20,28 @@
 namespace vrdma::cli::doctor {
 
 struct Place {
-  base::Fd life;             // pidfd of `pid`; invalid: the kernel has none
-  pid_t pid = 0;             // its mount namespace; 0: this process's own
-  std::string netns;         // path of its network namespace; empty: this process's own
-  std::optional<uid_t> uid;  // whom to be; absent: stay
+  base::Fd life;             // pidfd of `pid`; invalid: unsupported by the kernel
+  pid_t pid = 0;             // process with the mount namespace; 0: this process's
+  std::string netns;         // path of its network namespace; empty: this process's
+  std::optional<uid_t> uid;  // the user to become; absent: unchanged
   std::optional<gid_t> gid;
   std::string run_dir;  // in that mount namespace
   std::string library;  // of this installation; empty: none
 };
 
 struct Probe {
-  std::string failed;           // a sentence: what could not be tried, for want of rights above all
-  uint64_t cookie = 0;          // of the network namespace; 0: not known
+  std::string failed;           // a sentence: what could not be tried, mostly for lack of rights
+  uint64_t cookie = 0;          // of the network namespace; 0: unknown
   bool run_dir_seen = false;    // RUN_DIR/netns is a directory there
   bool directory_seen = false;  // RUN_DIR/netns/<cookie>
   unsigned sockets = 0;         // session sockets in it
-  int connect_error = 0;        // of the first socket that cannot be reached
-  std::vector<std::string> devices;   // that the library lists
-  std::vector<std::string> unopened;  // of these, each with the reason: "vrdma0: Permission denied"
+  int connect_error = 0;        // errno of the first socket that refuses
+  std::vector<std::string> devices;   // listed by the library
+  std::vector<std::string> unopened;  // those that failed to open: "vrdma0: Permission denied"
   std::string said;                   // the library's line on stderr
 };
 
-// In a child process. Takes as long as the daemon, at most 15 seconds.
+// Runs in a child process. Waits for the daemon, at most 15 seconds.
 [[nodiscard]] Probe probe(const Place& place);
 
 }  // namespace vrdma::cli::doctor

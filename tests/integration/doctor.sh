@@ -48,7 +48,7 @@ asleep well $(enter a) $(user_prefix nobody) env -i "${ENVIRONMENT[@]}"
 examine 0 "${PID[well]}"
 finds ok library "mapped: $T/lib/libibverbs.so.1 (public nodes to IBVERBS_1."
 finds ok socket "vrdmad can be reached"
-finds ok privileges "none were gained"
+finds ok privileges "exec gained none"
 finds ok session "the library of this program"
 ctl -o json doctor "${PID[well]}" | /usr/bin/python3 -c '
 import json, sys
@@ -61,7 +61,7 @@ if [[ -n $system && -z ${VRDMA_TEST_PRELOAD:-} ]]; then
   # shellcheck disable=SC2046
   asleep foreign $(enter a) env -i PATH="$PATH" VRDMA_RUN_DIR="$R"
   examine 1 "${PID[foreign]}"
-  finds problem library "which is not vrdma's and knows no vdevices"
+  finds problem library "which is not vrdma's and does not support vdevices"
   wake foreign
 fi
 $(enter a) env LD_LIBRARY_PATH= VRDMA_RUN_DIR="$R" "$BUILD/bin/vrdmactl" doctor -- ibv_devinfo >"$T/doctor.log" 2>&1 &&
@@ -78,7 +78,7 @@ finds problem privileges "gains ids"
 
 say "no vdevice"
 examine 1 --netns "$(ns c)"
-finds problem vdevice "there is none in the network namespace of netns $(ns c); run it where one is: va (netns $(ns a)), vb"
+finds problem vdevice "there is none in the network namespace of netns $(ns c); run it where one exists: va (netns $(ns a)), vb"
 
 say "the run directory is not in its mount namespace, or another one is"
 # shellcheck disable=SC2046
@@ -90,7 +90,7 @@ wake hidden
 # shellcheck disable=SC2046
 asleep lost $(enter a) env -i "${ENVIRONMENT[@]}" VRDMA_RUN_DIR=/nowhere
 examine 1 "${PID[lost]}"
-finds problem rundir "/nowhere/netns is not there"
+finds problem rundir "/nowhere/netns does not exist"
 wake lost
 
 say "connecting is forbidden; address space"
@@ -146,7 +146,7 @@ say "no daemon"
 kill_daemon
 examine 1 --netns "$(ns a)"
 finds problem daemon "$R/admin.sock"
-finds problem socket "nobody answers"
+finds problem socket "no process answers"
 [[ $(lines A=b) -eq 1 ]] || fail "the library does not say that vrdmad is gone"
 start_daemon
 
@@ -154,4 +154,4 @@ say "mistakes"
 examine 1 999999999
 grep -q "there is no process 999999999" "$T/doctor.log" || fail "no such process"
 examine 1 x
-grep -q "'x' is no process id" "$T/doctor.log" || fail "no number"
+grep -q "'x' is not a process id" "$T/doctor.log" || fail "no number"
