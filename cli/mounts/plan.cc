@@ -20,7 +20,7 @@ Mount step(Mount::Kind kind, const std::string& to, const std::string& from = ""
   return mount;
 }
 
-// What `directory` holds, again at its place, which is covered or new.
+// Restores the contents of `directory`, which is covered or new.
 void keep(const std::string& directory, const std::vector<Entry>& entries,
           const std::set<std::string>& without, Plan& plan) {
   for (const auto& entry : entries) {
@@ -36,7 +36,7 @@ void keep(const std::string& directory, const std::vector<Entry>& entries,
   }
 }
 
-// A tmpfs with all that `directory` held.
+// A tmpfs with the previous contents of `directory`.
 void cover(const std::string& directory, const std::vector<Entry>& entries, Plan& plan) {
   plan.push_back(step(Mount::Kind::kTmpfs, directory));
   keep(directory, entries, {}, plan);
@@ -72,7 +72,7 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
   Plan plan;
   const auto ibdevs = look(kClass + "/" + kIbdevs), uverbs = look(kClass + "/" + kUverbs);
   const auto classes = {std::pair{kIbdevs, &ibdevs}, {kUverbs, &uverbs}};
-  // One that is not there can only be made where all of /sys/class is covered.
+  // A missing class directory requires that all of /sys/class is covered.
   const bool whole = !ibdevs || !uverbs;
   if (whole) {
     plan.push_back(step(Mount::Kind::kTmpfs, kClass));
@@ -100,7 +100,7 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
   for (const auto& vdevice : vdevices) {
     if (known.contains(vdevice.name)) continue;
     while (taken.contains("uverbs" + std::to_string(number))) ++number;
-    // Not even root writes into what vrdmad keeps.
+    // Read-only: not even root may write to vrdmad's files.
     for (const auto& [from, to] :
          {std::pair{vdevice.tree + "/device", kVdevices + "/" + vdevice.name},
           {vdevice.tree + "/infiniband_verbs",

@@ -18,12 +18,12 @@ namespace {
 
 using base::Result;
 
-// Another name of what `fd` refers to, also when its path is covered.
+// Another path of the file behind `fd`, valid also when its own path is covered.
 std::string path_of(const base::Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
 
 Result<void> make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return {};
-  const int error = errno;  // of a file system that is read-only, say; perhaps it is there
+  const int error = errno;  // for example EROFS, although the directory exists
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return {};
   return base::fail_errno("make " + path, error);
@@ -65,7 +65,7 @@ std::optional<std::vector<Entry>> look_here(const std::string& directory) {
     if (entry.name == "." || entry.name == "..") continue;
     struct stat status {};
     if (::fstatat(::dirfd(listing.get()), found->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
-      continue;  // gone
+      continue;  // vanished
     if (S_ISLNK(status.st_mode)) {
       char target[PATH_MAX];
       const ssize_t length =
@@ -82,7 +82,7 @@ std::optional<std::vector<Entry>> look_here(const std::string& directory) {
 }
 
 Result<void> render(const Plan& plan) {
-  // What the plan covers is held open meanwhile.
+  // The sources that the plan covers are held open meanwhile.
   std::map<std::string, base::Fd> own;
   for (const auto& step : plan)
     if (step.kind == Mount::Kind::kBind && step.own)

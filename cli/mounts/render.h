@@ -1,4 +1,4 @@
-// A plan, carried out in the mount namespace of this process, whose file system is the host's too.
+// Carries out a plan in the mount namespace of this process, whose file system is also the host's.
 #pragma once
 
 #include "cli/mounts/plan.h"
@@ -6,13 +6,13 @@
 
 namespace vrdma::cli {
 
-// What this process finds in its file system; links are not followed.
+// Lists a directory in this process's file system; does not follow links.
 [[nodiscard]] std::optional<std::vector<Entry>> look_here(const std::string& directory);
 
-// Needs CAP_SYS_ADMIN, and a mount namespace that is this process's own: nothing is undone. After
-// an error, the steps before it have happened. A kSysfs that is there already, because the
-// namespace's own is mounted, or that must not be mounted, ends the plan: what follows is there
-// too. What goes while it is carried out is left out.
+// Needs CAP_SYS_ADMIN and a private mount namespace, because nothing is undone. After an error, the
+// earlier steps have taken effect. If a kSysfs step finds the namespace's sysfs already mounted, or
+// must not mount it, the plan ends there: the later steps are done already. Skips entries that
+// vanish meanwhile.
 [[nodiscard]] base::Result<void> render(const Plan& plan);
 
 }  // namespace vrdma::cli
