@@ -1,4 +1,4 @@
-// What happens in the sandbox: the daemon, its vdevices, the commands.
+// The process inside the sandbox: starts the daemon, creates the vdevices, runs the commands.
 #pragma once
 
 #include <sys/types.h>
@@ -11,23 +11,23 @@
 
 namespace vrdma::cli::sandbox {
 
-// The programs beside this one, in a build tree as where they are installed.
+// The programs in this program's build tree or installation.
 struct Programs {
   std::string self, vrdmactl, vrdmad, bin_dir;
 };
 [[nodiscard]] base::Result<Programs> find_programs();
 
-// In the first child of the process that called enter_space(), which gets `log` for the daemon's
-// log, or -1. `parent_gone` becomes readable when that process ends, and so does the sandbox then.
-// The exit status, after a line if it is kFailed.
+// Runs in the first child of the process that called enter_space(). `log` receives the daemon's
+// log; -1: none. `parent_gone` becomes readable when the parent ends; then the sandbox ends too.
+// Returns the exit status; prints a line if that is kFailed.
 [[nodiscard]] int run_inside(const Options& options, const Space& space, const Programs& programs,
                              int log, base::Fd parent_gone);
 
-// The words that begin a command's process inside of the sandbox: see begin_command().
+// The first argument of a command's process inside the sandbox: see begin_command().
 extern const char* const kInner;
 
-// vrdma-sandbox --inner USERNS BIN_DIR COMMAND...: enters the user namespace, unless that is "-",
-// puts BIN_DIR at the end of PATH, and becomes the command. The exit status if it does not.
+// vrdma-sandbox --inner USERNS BIN_DIR COMMAND...: enters the user namespace, unless it is "-",
+// appends BIN_DIR to PATH, and executes the command. Returns the exit status on failure.
 [[nodiscard]] int begin_command(int argc, char** argv);
 
 }  // namespace vrdma::cli::sandbox

@@ -1,4 +1,4 @@
-// Whether a server is ready for its client, as far as that can be seen from outside.
+// Detects from outside whether a server is ready for its client.
 #pragma once
 
 #include <sys/types.h>
@@ -11,15 +11,15 @@ namespace vrdma::cli::sandbox {
 
 class Listening {
  public:
-  // `process` is in the server's network namespace, or will be.
+  // `process` enters the server's network namespace, or is in it.
   Listening(pid_t process, std::string vrdmactl, std::string run_dir, std::string vdevice)
       : process_(process),
         vrdmactl_(std::move(vrdmactl)),
         run_dir_(std::move(run_dir)),
         vdevice_(std::move(vdevice)) {}
 
-  // True once somebody listens on a TCP port in the namespace of the process, or by rdma_cm on the
-  // vdevice. The latter is asked of the daemon, by a program, in each tenth call only.
+  // True if there is a TCP listener in the namespace of the process, or an rdma_cm listener on the
+  // vdevice. The latter check starts vrdmactl, so only every tenth call does it.
   [[nodiscard]] bool check(const Signals& signals);
 
  private:
@@ -30,7 +30,7 @@ class Listening {
   unsigned calls_ = 0;
 };
 
-// Whether /proc/net/tcp, or tcp6, of this text has a socket that listens.
+// True if a /proc/net/tcp or tcp6 with this text contains a listening socket.
 [[nodiscard]] bool has_listener(const std::string& proc_net_tcp);
 
 }  // namespace vrdma::cli::sandbox

@@ -1,7 +1,7 @@
-// Why this host refuses a sandbox, in one sentence with the remedy.
+// Explains why this host refuses a sandbox, in one sentence with the remedy.
 //
-// The kernel answers most refusals with EPERM, whoever refused: a sysctl, an LSM, a seccomp filter
-// of a container engine. Which of them it was can only be concluded from what the host shows.
+// The kernel answers most refusals with EPERM, whether the cause is a sysctl, an LSM or a seccomp
+// filter of a container engine. The cause is derived from facts about the host.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace vrdma::cli::sandbox {
 
-// What was being done when the kernel refused.
+// The operation that the kernel refused.
 enum class Step {
   kUserNamespace,
   kIdMap,
@@ -22,18 +22,18 @@ enum class Step {
   kNetdev
 };
 
-// What /proc says of the limits of this process. A value that cannot be read is absent.
+// Limits of this process according to /proc. An unreadable value is absent.
 struct HostFacts {
   std::optional<long> unprivileged_userns_clone;  // kernel.*, of Debian's older kernels
   std::optional<long> apparmor_restricts;  // kernel.apparmor_restrict_unprivileged_userns, Ubuntu
   std::optional<long> max_user, max_mnt, max_net, max_pid;  // user.max_*_namespaces
   std::string apparmor_profile;  // of this process; empty: none, or "unconfined"
   bool seccomp_filter = false;   // of this process
-  bool root = false;             // euid 0, in whatever user namespace
+  bool root = false;             // euid 0, in any user namespace
 };
 [[nodiscard]] HostFacts look_at_host();
 
-// An error of the same code: what was refused, by what as far as `facts` tell, what to do.
+// An error with the same code: what was refused, by what according to `facts`, and what to do.
 [[nodiscard]] base::Error explain(Step step, int code, const HostFacts& facts);
 
 }  // namespace vrdma::cli::sandbox

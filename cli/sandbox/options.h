@@ -11,29 +11,29 @@ namespace vrdma::cli::sandbox {
 // Exit statuses of vrdma-sandbox itself, as of env(1) and timeout(1); others are the command's.
 constexpr int kUsage = 2;
 constexpr int kFailed = 125;     // the sandbox could not be made
-constexpr int kCannotRun = 126;  // the command is there, but cannot be run
-constexpr int kNotFound = 127;   // the command is not there
+constexpr int kCannotRun = 126;  // the command exists, but cannot be run
+constexpr int kNotFound = 127;   // the command does not exist
 constexpr int kBySignal = 128;   // plus the signal that ended the command
 
 using Words = std::vector<std::string>;
 
 struct Options {
-  unsigned vdevices = 1;     // of the command; with `pair` one for each of the two
-  bool pair = false;         // `commands` are two: server, client
-  bool two_tenants = false;  // each vdevice is a tenant's own; all are in one fabric
+  unsigned vdevices = 1;     // for the command; with `pair` one for each of the two
+  bool pair = false;         // `commands` are server and client
+  bool two_tenants = false;  // each vdevice has its own tenant; all are in one fabric
   bool stay_root = false;    // the command is root in the sandbox
-  double wait = 5;           // seconds, for the server to listen
-  std::string log;           // gets the daemon's log; empty: none
-  Words vdev_options;        // of `vrdmactl vdev create`: --quota and the like
+  double wait = 5;           // seconds that the server may take to listen
+  std::string log;           // receives the daemon's log; empty: none
+  Words vdev_options;        // for `vrdmactl vdev create`: --quota etc.
   std::vector<Words> commands;
 };
 
-// Prints one line on standard error and returns `status`, to exit with.
+// Prints one line on standard error and returns `status`, the exit status.
 int complain(const std::string& sentence, int status = kFailed);
 
-// What stands before the first "--" is understood; what follows is the command, or two of them with
-// another "--" in between. On --help and --version, and on a mistake, after printing: `*status` is
-// what to exit with, and the result is false.
+// Parses the words before the first "--"; the command follows it, or two commands separated by
+// another "--". On --help, --version or a mistake: prints, sets `*status` to the exit status and
+// returns false.
 [[nodiscard]] bool parse(int argc, char** argv, Options* options, int* status);
 
 }  // namespace vrdma::cli::sandbox

@@ -1,4 +1,4 @@
-// Child processes, and the signals that a waiting process takes.
+// Child processes, and the signals that a waiting process receives.
 #pragma once
 
 #include <signal.h>
@@ -15,17 +15,17 @@
 
 namespace vrdma::cli::sandbox {
 
-// Takes, instead of acting on them, SIGCHLD and the signals that are for the command. One object in
-// a process. Not to be made before the fork of a process that makes one itself, which would take
-// for blocked what is only taken here.
+// Receives SIGCHLD and the signals for the command through a descriptor. One object per process. If
+// a child makes its own, create it after the fork: it would otherwise treat the signals blocked
+// here as blocked by its caller.
 class Signals {
  public:
   Signals();
   [[nodiscard]] int fd() const { return fd_.get(); }  // readable: next() has something
-  // Of the signals that came: 0, nothing any more. `*sent` is false if the terminal sent it, to all
-  // processes of its foreground group: then the command has it already.
+  // The next pending signal; 0: none. `*sent` is false if the terminal sent it to its foreground
+  // process group, so that the command has it already.
   [[nodiscard]] int next(bool* sent);
-  // In a child that runs a program: what was blocked before.
+  // In a child that runs a program: restores the previous signal mask.
   void restore() const;
 
  private:
@@ -33,22 +33,22 @@ class Signals {
   sigset_t before_{};
 };
 
-// How a program starts.
+// How to start a program.
 struct Start {
   std::vector<std::string> words;  // [0] is searched in PATH if it has no slash
-  std::vector<std::pair<std::string, std::string>> environment;  // beside what there is
-  int output = -1;           // its stdout and stderr, if not this process's
+  std::vector<std::pair<std::string, std::string>> environment;  // added to this process's
+  int output = -1;           // its stdout and stderr; -1: this process's
   bool no_input = false;     // its stdin is /dev/null
-  bool own_session = false;  // ctrl-C at the terminal is not for it
+  bool own_session = false;  // ctrl-C at the terminal does not reach it
 };
-// Exits with kCannotRun or kNotFound, after a line, if it cannot be run. The child is killed when
-// this process ends.
+// The child prints a line and exits with kCannotRun or kNotFound if the program cannot be run. It
+// is killed when this process ends.
 [[nodiscard]] base::Result<pid_t> start(const Start& what, const Signals& signals);
 
-// Replaces this process by `words`. Returns the exit status for that it could not, after a line.
+// Replaces this process by `words`. On failure prints a line and returns the exit status.
 [[nodiscard]] int run_instead(const std::vector<std::string>& words);
 
-// The exit status as a shell gives it.
+// The exit status in the shell's convention.
 [[nodiscard]] int status_of(int wait_status);
 
 // Waits for one child: its exit status as of status_of().
