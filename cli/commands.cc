@@ -21,7 +21,7 @@ Outcome with_client(const Options& options, Work work) {
   return work(*client);
 }
 
-// The vdevice that was named, or all.
+// The named vdevice, or all.
 base::Result<std::vector<v1::Vdev>> chosen(const Options& options, api::Client& client) {
   if (options.name.empty()) return client.list_vdevs();
   auto vdev = client.get_vdev(options.name);
@@ -40,7 +40,7 @@ Outcome print_chosen(const Options& options, Output& output,
   });
 }
 
-// Into a repeated QuotaSetting field of a request.
+// Appends the settings to a repeated QuotaSetting field of a request.
 template <class Settings>
 Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   for (const auto& text : texts) {
@@ -55,7 +55,7 @@ Outcome add_quota(const std::vector<std::string>& texts, Settings& settings) {
   return {};
 }
 
-// "pod=web-0" each; what keys and values may be is the daemon's to know.
+// Parses "pod=web-0" etc.; the daemon checks keys and values.
 Outcome add_labels(const std::vector<std::string>& texts, v1::CreateVdevRequest& request) {
   for (const auto& text : texts) {
     const size_t equals = text.find('=');
@@ -103,7 +103,7 @@ Outcome vdev_show(const Options& options, Output& output) {
   return print_chosen(options, output, &Output::show);
 }
 
-// All that can be deleted are; the error speaks of each of the others.
+// Deletes all that can be deleted; the error lists the others.
 Outcome vdev_delete(const Options& options, Output&) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     Outcome all;
@@ -163,8 +163,8 @@ Outcome show_budgets(const Options& options, Output& output, v1::Scope scope) {
     if (!options.name.empty()) {
       std::erase_if(*budgets, [&](const v1::Budget& one) { return one.name() != options.name; });
       if (budgets->empty())
-        return base::fail(ENOENT, std::string("nothing was set of ") +
-                                      (scope == v1::TENANT ? "a tenant '" : "a parent '") +
+        return base::fail(ENOENT, std::string("no budget is set for ") +
+                                      (scope == v1::TENANT ? "tenant '" : "parent '") +
                                       options.name + "', and it has no vdevices");
     }
     output.budgets(*budgets);
@@ -226,7 +226,7 @@ Outcome conn_list(const Options& options, Output& output) {
   });
 }
 
-// Of all counters those that begin with "cm_".
+// The counters whose names begin with "cm_".
 Outcome conn_stats(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto counters = client.counters(options.name);
@@ -251,7 +251,7 @@ Outcome watch(const Options& options, Output& output) {
 
 Outcome exec(const Options& options, Output&) {
   std::optional<v1::Vdev> found;
-  // The connection is closed before the program runs.
+  // The connection must be closed before the program runs.
   auto asked = with_client(options, [&](api::Client& client) -> Outcome {
     auto vdev = client.get_vdev(options.name, true);
     if (!vdev) return base::pass(std::move(vdev).error());

@@ -1,4 +1,4 @@
-// What each subcommand does once the command line is understood: ask the daemon, print.
+// The implementation of each subcommand: queries the daemon and prints the answer.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace vrdma::cli {
 
-// All that the command line can say. Names that were not given are empty.
+// The options of the command line. Names that were not given are empty.
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  // A vdevice (NAME, NETNS/NAME, id:N), tenant, parent; for stats also "daemon", "tenant/NAME";
-  // for doctor a process id.
+  // Names a vdevice (NAME, NETNS/NAME, id:N), tenant or parent; for stats also "daemon" or
+  // "tenant/NAME"; for doctor a process id.
   std::string name;
   std::vector<std::string> names;                     // of vdevices
-  std::string netns, netdev, parent, tenant, fabric;  // of a new vdevice
-  std::vector<std::string> quota;                     // each as parse_quota() takes it
+  std::string netns, netdev, parent, tenant, fabric;  // for a new vdevice
+  std::vector<std::string> quota;                     // each as parse_quota() accepts it
   std::vector<std::string> allow;
   bool no_direct = false;
   std::vector<std::string> addresses;
@@ -27,12 +27,12 @@ struct Options {
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
   std::string gid_layout;
-  std::vector<std::string> defaults, ceilings;  // of a tenant or a parent, as `quota`
+  std::vector<std::string> defaults, ceilings;  // for a tenant or a parent, like `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
-  bool by_cgroup = false;                       // of quota show
-  std::vector<std::string> command;             // of exec and doctor
-  bool once = false;                            // of top
-  double interval = 1;                          // of top, in seconds
+  bool by_cgroup = false;                       // for quota show
+  std::vector<std::string> command;             // for exec and doctor
+  bool once = false;                            // for top
+  double interval = 1;                          // for top, in seconds
 };
 
 using Outcome = base::Result<void>;
@@ -53,11 +53,11 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome top(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_list(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_stats(const Options& options, Output& output);
-// Until the output cannot be written, or the daemon goes (an error).
+// Runs until the output cannot be written, or the daemon ends (an error).
 [[nodiscard]] Outcome watch(const Options& options, Output& output);
-// Returns only errors.
+// Replaces the process; returns only on errors.
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
-// Prints what it finds; an error if there is a problem among that.
+// Prints the findings; returns an error if one is a problem.
 [[nodiscard]] Outcome diagnose(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);
 // Prints the bash completion, packaging/completion/vrdmactl.bash; needs no daemon.

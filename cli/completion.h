@@ -1,4 +1,4 @@
-// packaging/completion/vrdmactl.bash as a string; completion.cc is made from it by CMake.
+// packaging/completion/vrdmactl.bash as a string; CMake generates completion.cc from it.
 #pragma once
 
 namespace vrdma::cli {

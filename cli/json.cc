@@ -76,7 +76,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"gid_layout", vdev.gid_layout()}};
 }
 
-// What is no UTF-8 (a netns path may be anything) becomes U+FFFD instead of an exception.
+// Invalid UTF-8, for example in a netns path, becomes U+FFFD instead of an exception.
 std::string text_of(const Json& json, int indent = 2) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -215,7 +215,7 @@ std::string event_name(v1::WatchEvent::Type type) {
     case v1::WatchEvent::REMOVED:
       return "removed";
     default:
-      return "unknown";  // of a newer daemon
+      return "unknown";  // from a newer daemon
   }
 }
 

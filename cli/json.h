@@ -1,5 +1,5 @@
-// The JSON of each thing that vrdmactl shows, as text without a newline at its end; see output.h.
-// Apart from output.h because the JSON library is slow to compile.
+// The JSON of everything that vrdmactl prints, as text without a final newline; see output.h. A
+// separate file, because the JSON library is slow to compile.
 #pragma once
 
 #include <vrdma/v1/admin.pb.h>
@@ -21,16 +21,16 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of(const std::vector<v1::CgroupUse>& uses);
 [[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
 [[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);
-// On one line, for a reader of lines.
+// On a single line, so that a reader can split events by lines.
 [[nodiscard]] std::string json_of(const v1::WatchEvent& event);
 struct TopRow;
-// On one line.
+// On a single line.
 [[nodiscard]] std::string json_of(const std::vector<TopRow>& rows, double seconds);
 [[nodiscard]] std::string json_of(const std::string& own, const v1::VersionResponse& daemon);
 
 // "added", "changed", "removed"
 [[nodiscard]] std::string event_name(v1::WatchEvent::Type type);
-// By key.
+// Sorted by key.
 [[nodiscard]] std::map<std::string, std::string> sorted_labels(const v1::Vdev& vdev);
 
 }  // namespace vrdma::cli

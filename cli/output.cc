@@ -32,7 +32,7 @@ std::string joined(const Words& words) {
   return line;
 }
 
-// 10.0.0.1:7471, [fd00::1]:7471, *:7471; behind a service that is none of rdma_cm's, its id.
+// 10.0.0.1:7471, [fd00::1]:7471, *:7471; if the service is unknown to rdma_cm, its id follows.
 std::string end_text(const v1::Connection& row, const std::string& gid, uint32_t port) {
   static const std::string kMapped = "::ffff:";
   std::string text = "*";
@@ -57,8 +57,8 @@ std::string age_text(uint64_t milliseconds) {
   return std::to_string(seconds) + "s";
 }
 
-// What a table calls each vdevice: its name, or NETNS/NAME where another one of the table has the
-// same name. Both can be given back to vrdmactl.
+// The name of a vdevice in a table: NAME, or NETNS/NAME if another vdevice in the table has that
+// name. vrdmactl accepts both.
 class ShownNames {
  public:
   void add(uint64_t id, const std::string& name) { ids_[name].insert(id); }
@@ -142,7 +142,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("port", vdev.port_state() + ", mtu " + std::to_string(vdev.active_mtu()));
     line("socket", vdev.socket());
     line("sessions", std::to_string(vdev.sessions()));
-    line("traffic", vdev.limited() ? "mediated, for it is limited"
+    line("traffic", vdev.limited() ? "mediated, because it is limited"
                     : vdev.no_direct()
                         ? "mediated, by --no-direct"
                         : "direct between processes that trust each other, else mediated");
@@ -153,7 +153,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     if (vdev.has_owner())
       line("owner", "process " + std::to_string(vdev.owner().pid()) +
                         (vdev.owner().ended()    ? ", which has ended"
-                         : vdev.end_with_owner() ? ", with which it ends"
+                         : vdev.end_with_owner() ? "; the vdevice ends with it"
                                                  : ""));
     for (const auto& [key, value] : sorted_labels(vdev)) line("label", key + "=" + value);
     std::string reached;
@@ -290,7 +290,7 @@ void Output::counters(const std::vector<v1::Counter>& counters) {
   ShownNames names;
   for (const auto& counter : counters)
     if (counter.vdev_id() != 0) names.add(counter.vdev_id(), counter.scope());
-  // What never happened, and what `quota show` is for, would hide the rest.
+  // Omits zero counters and those that `quota show` prints, which would hide the rest.
   for (const auto& counter : counters)
     if (counter.value() != 0 && counter.name().rfind("quota_limit_", 0) != 0)
       table.add(

@@ -1,7 +1,7 @@
-// What vrdmactl prints on success: a table for people or JSON for programs (-o json).
+// The output of vrdmactl on success: a table for people or JSON for programs (-o json).
 //
 // The JSON has the names of vrdma/v1/admin.proto. Lists are arrays, also with one element; numbers
-// are numbers; fields are always there. Tables are for eyes and may change; JSON only grows.
+// are numbers; no field is ever absent. Tables may change; JSON fields are only added.
 #pragma once
 
 #include <vrdma/v1/admin.pb.h>
@@ -18,19 +18,19 @@ class Output {
  public:
   Output(std::ostream& out, Format format) : out_(out), format_(format) {}
 
-  void created(const v1::Vdev& vdev);  // nothing for people, as ip(8) does
+  void created(const v1::Vdev& vdev);  // prints no table, like ip(8)
   void list(const std::vector<v1::Vdev>& vdevs);
   void show(const std::vector<v1::Vdev>& vdevs);
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
-  // For people only the kinds of which something was set.
+  // The table contains only kinds with a setting.
   void budgets(const std::vector<v1::Budget>& budgets);
-  void changed(const v1::Budget& budget);  // nothing for people
+  void changed(const v1::Budget& budget);  // prints no table
   void cgroups(const std::vector<v1::CgroupUse>& uses);
   void connections(const std::vector<v1::Connection>& connections);
   void counters(const std::vector<v1::Counter>& counters);
-  // One line an event, flushed.
+  // One line per event, flushed.
   void event(const v1::WatchEvent& event);
   // `own` is vrdmactl's version.
   void version(const std::string& own, const v1::VersionResponse& daemon);

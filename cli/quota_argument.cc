@@ -46,7 +46,7 @@ base::Result<std::vector<std::pair<std::string, uint64_t>>> parse_quota(const st
       return base::fail(EINVAL, "'" + std::string(setting) + "' is not a quota such as qp=64");
     const std::string kind(setting.substr(0, equals));
     for (const auto& [known, limit] : quota)
-      if (known == kind) return base::fail(EINVAL, "quota " + kind + " is named twice");
+      if (known == kind) return base::fail(EINVAL, "quota " + kind + " is given twice");
     auto number = parse_number(setting.substr(equals + 1));
     if (!number) return base::pass(std::move(number).error(), "quota " + kind);
     quota.emplace_back(kind, *number);

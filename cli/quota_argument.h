@@ -15,8 +15,8 @@ namespace vrdma::cli {
 // number   := digits [k|m|g|t]      in powers of 1024, either case
 //           | "max"                 no limit, 2^64 - 1
 //
-// Which kinds there are is the daemon's to know: any word is taken. EINVAL with a sentence for what
-// does not fit the grammar, does not fit 64 bits, or names a kind twice.
+// The daemon knows the kinds; this function accepts any word. EINVAL with a sentence if the text
+// does not match the grammar, a number exceeds 64 bits, or a kind occurs twice.
 [[nodiscard]] base::Result<std::vector<std::pair<std::string, uint64_t>>> parse_quota(
     const std::string& text);
 

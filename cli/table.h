@@ -1,4 +1,5 @@
-// A table for people: a header and rows, columns as wide as their longest cell, two blanks apart.
+// A table for people: a header and rows; columns are as wide as their longest cell, two spaces
+// apart.
 #pragma once
 
 #include <ostream>
@@ -9,7 +10,7 @@ namespace vrdma::cli {
 
 class Table {
  public:
-  enum class Align { kLeft, kRight };  // numbers stand right
+  enum class Align { kLeft, kRight };  // kRight: for numbers
   struct Column {
     std::string title;
     Align align = Align::kLeft;
@@ -17,11 +18,11 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // `cells` has one entry a column. An empty cell is printed as "-", so that a line always has
-  // the same number of words for awk.
+  // `cells` has one entry per column. An empty cell is printed as "-", so that each line has the
+  // same number of words for awk.
   void add(std::vector<std::string> cells);
 
-  // No line ends in a blank.
+  // Prints lines without trailing spaces.
   void print(std::ostream& out) const;
 
  private:

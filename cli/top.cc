@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The counters of a vdevice, summed up to what a row shows.
+// The sums of a vdevice's counters that a row needs.
 struct Sums {
   std::string name, tenant, netns;
   uint64_t sessions = 0, qps = 0;
@@ -36,7 +36,7 @@ struct Sums {
 
 bool begins(const std::string& text, const char* with) { return text.rfind(with, 0) == 0; }
 
-// By name, and of one name by id.
+// By name and id.
 std::map<std::pair<std::string, uint64_t>, Sums> sums_of(const std::vector<v1::Counter>& counters) {
   std::map<std::pair<std::string, uint64_t>, Sums> all;
   for (const auto& counter : counters) {
@@ -71,7 +71,7 @@ double rate(uint64_t before, uint64_t now, double seconds) {
   return seconds > 0 ? static_cast<double>(now - before) / seconds : 0;
 }
 
-// The terminal as a screen of ours, and as it was when this goes.
+// Switches the terminal to an empty screen, and restores it in the destructor.
 class Screen {
  public:
   Screen() {
@@ -88,7 +88,7 @@ class Screen {
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
 
-  // As many lines of `text` as fit.
+  // Prints as many lines of `text` as fit.
   void draw(const std::string& text) const {
     winsize size{};
     const size_t lines =
@@ -106,7 +106,7 @@ class Screen {
   termios before_{};
 };
 
-// SIGINT and SIGTERM as a descriptor, so that the terminal is put right first.
+// SIGINT and SIGTERM as a descriptor, so that the terminal is restored before the end.
 base::Result<base::Fd> catch_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -118,7 +118,7 @@ base::Result<base::Fd> catch_signals() {
   return fd;
 }
 
-// Until `end`; false if the user wants no more.
+// Waits until `end`; false if the user ends the program.
 bool wait(Clock::time_point end, const base::Fd& signals, bool keys) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();

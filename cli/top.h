@@ -1,4 +1,4 @@
-// `vrdmactl top`: what each vdevice does now, from two looks at the daemon's counters.
+// `vrdmactl top`: the present activity of each vdevice, from two readings of the daemon's counters.
 #pragma once
 
 #include <vrdma/v1/admin.pb.h>
@@ -16,35 +16,35 @@ class Client;
 
 namespace vrdma::cli {
 
-// A vdevice between two looks.
+// The activity of a vdevice between two readings.
 struct TopRow {
   std::string name, tenant, netns;
   uint64_t id = 0;
   uint64_t sessions = 0, qps = 0;
   struct Rate {
-    double requests = 0, bytes = 0;  // a second
+    double requests = 0, bytes = 0;  // per second
   };
-  Rate direct;         // work requests that programs carry out themselves
-  Rate worker;         // those of vrdmad's workers
-  double refused = 0;  // a second: requests, quotas and work that were refused or failed
+  Rate direct;         // work requests that programs execute
+  Rate worker;         // work requests that vrdmad's workers execute
+  double refused = 0;  // per second: refused or failed requests, quotas and work
 };
 
-// Rows of vdevices that `now` has, the busiest first. One that `before` has not, or of which it has
-// more (of another daemon), begins at 0.
+// One row for each vdevice in `now`, the busiest first. Counts from 0 if `before` lacks the vdevice
+// or has a higher value, because another daemon counted that.
 [[nodiscard]] std::vector<TopRow> top_rows(const std::vector<v1::Counter>& before,
                                            const std::vector<v1::Counter>& now, double seconds);
 
-// "950", "1.2k", "3.4M": three digits at least significant.
+// "950", "1.2k", "3.4M": at most three digits.
 [[nodiscard]] std::string short_number(double number);
 
 struct TopSettings {
   double interval = 1;  // seconds
-  bool once = false;    // one measurement, then the end
+  bool once = false;    // one measurement only
   Format format = Format::kTable;
 };
 
-// On a terminal a screen that is drawn anew each interval, until q or ctrl-C; otherwise one table,
-// or one line of JSON, an interval, until the output cannot be written.
+// On a terminal, redraws a screen at each interval until q or ctrl-C. Otherwise prints a table or a
+// line of JSON per interval, until the output cannot be written.
 [[nodiscard]] base::Result<void> run_top(api::Client& client, const TopSettings& settings);
 
 }  // namespace vrdma::cli

@@ -1,7 +1,7 @@
-// vrdmactl: the command line of an operator. This file understands the words; commands.h acts.
+// vrdmactl, the operator's command line. This file parses it; commands.h implements the commands.
 //
-// Exit status: 0 done, 1 the operation failed, 2 the command line is wrong. Errors are one line on
-// stderr.
+// Exit status: 0 success, 1 the operation failed, 2 the command line is wrong. An error is one line
+// on stderr.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -15,14 +15,13 @@ namespace {
 
 using Command = Outcome (*)(const Options&, Output&);
 
-// The words of the command line. The leaf that was chosen leaves its function in command().
+// The grammar of the command line. The parsed leaf stores its function in command().
 class Grammar {
  public:
   explicit Grammar(Options& options) : options_(options) {
     app_.name("vrdmactl");
-    app_.footer(
-        "A vdevice is named by NAME, by NETNS/NAME where several have that name, or by id:N.");
-    app_.require_subcommand(0, 1);  // that there is one is checked behind the parser, see run()
+    app_.footer("A vdevice is named by NAME, by NETNS/NAME if several have that name, or by id:N.");
+    app_.require_subcommand(0, 1);  // run() checks that there is one
     app_.set_version_flag("--version", std::string("vrdmactl ") + VRDMA_VERSION);
     app_.add_option("--run-dir", options_.run_dir, "run directory of vrdmad")
         ->type_name("DIR")
@@ -41,7 +40,7 @@ class Grammar {
   [[nodiscard]] bool json() const { return format_ == "json"; }
 
  private:
-  // A word that has subcommands. Global options are understood behind any word.
+  // A word with subcommands. Global options may follow any word.
   CLI::App& group(const char* word, const char* help) {
     CLI::App* const sub = app_.add_subcommand(word, help);
     sub->require_subcommand(0, 1);
@@ -75,105 +74,103 @@ class Grammar {
   }
 
   void add_vdev() {
-    CLI::App& vdev = group("vdev", "make, show and destroy vdevices");
-    CLI::App& create = leaf(vdev, "create", "make a vdevice on a netdev", vdev_create);
-    name(create, "of the new vdevice").required();
+    CLI::App& vdev = group("vdev", "create, show and delete vdevices");
+    CLI::App& create = leaf(vdev, "create", "create a vdevice on a netdev", vdev_create);
+    name(create, "name of the new vdevice").required();
     text(create, "--netns", options_.netns, "NS", "network namespace: name, path or pid:N")
         .required();
     text(create, "--netdev", options_.netdev, "DEV", "its interface in that namespace").required();
-    text(create, "--parent", options_.parent, "PARENT", "what it is carved from (soft)");
-    text(create, "--tenant", options_.tenant, "TENANT", "whose it is (its own)");
-    text(create, "--fabric", options_.fabric, "FABRIC", "whom it can reach (the tenant's own)");
+    text(create, "--parent", options_.parent, "PARENT", "resource that it is carved from (soft)");
+    text(create, "--tenant", options_.tenant, "TENANT", "the tenant that it belongs to (its own)");
+    text(create, "--fabric", options_.fabric, "FABRIC",
+         "the fabric that it joins (the tenant's own)");
     quota(create, "--quota");
-    create
-        .add_option("--allow", options_.allow, "what needs your word, such as raw-packet (nothing)")
+    create.add_option("--allow", options_.allow, "permissions, such as raw-packet (none)")
         ->delimiter(',')
         ->type_name("PERMISSION,...");
     create
         .add_option("--addresses", options_.addresses,
-                    "what its GIDs must be in, such as 10.0.0.0/24 (see vrdmactl(8))")
+                    "prefixes that its GIDs must match, such as 10.0.0.0/24 (see vrdmactl(8))")
         ->delimiter(',')
         ->type_name("PREFIX,...");
     create.add_flag("--no-direct", options_.no_direct,
-                    "a worker of vrdmad executes all of its work");
+                    "let a worker of vrdmad execute all of its work");
     CLI::Option* const owner =
-        create.add_option("--owner", options_.owner, "the process that it belongs to")
+        create.add_option("--owner", options_.owner, "the process that owns it")
             ->check(CLI::Range(1u, 1u << 22))
             ->type_name("PID");
-    create
-        .add_flag("--end-with-owner", options_.end_with_owner,
-                  "destroy it when its owner has ended")
+    create.add_flag("--end-with-owner", options_.end_with_owner, "delete it when its owner ends")
         ->needs(owner);
-    create
-        .add_option("--label", options_.labels, "what you want to remember of it, such as pod=web")
+    create.add_option("--label", options_.labels, "a label to store with it, such as pod=web")
         ->type_name("KEY=VALUE");
     create.add_flag("--if-absent", options_.if_absent,
-                    "succeed if it was made before in the very same way");
+                    "succeed if it exists with the same options");
     create
         .add_option("--gid-layout", options_.gid_layout,
-                    "which index each GID has: dense or mlx5 (dense)")
+                    "the order of GID indices: dense or mlx5 (dense)")
         ->check(CLI::IsMember({"dense", "mlx5"}))
         ->type_name("LAYOUT");
-    name(leaf(vdev, "list", "one line a vdevice", vdev_list), "only this one");
-    name(leaf(vdev, "show", "all there is to know", vdev_show), "only this one");
-    leaf(vdev, "delete", "destroy vdevices", vdev_delete)
+    name(leaf(vdev, "list", "list vdevices, one per line", vdev_list), "only this one");
+    name(leaf(vdev, "show", "show all details", vdev_show), "only this one");
+    leaf(vdev, "delete", "delete vdevices", vdev_delete)
         .add_option("NAME", options_.names, "vdevices")
         ->type_name("")
         ->required();
   }
 
   void add_quota() {
-    CLI::App& group_app = group("quota", "what vdevices may use");
-    CLI::App& show = leaf(group_app, "show", "use and limits", quota_show);
+    CLI::App& group_app = group("quota", "resource limits of vdevices");
+    CLI::App& show = leaf(group_app, "show", "show use and limits", quota_show);
     name(show, "only this vdevice");
-    show.add_flag("--cgroup", options_.by_cgroup, "what is used, by control group");
+    show.add_flag("--cgroup", options_.by_cgroup, "show the use by control group");
     CLI::App& set = leaf(group_app, "set", "change limits", quota_set);
     name(set, "vdevice").required();
     quota(set, "QUOTA").required();
   }
 
   void add_budget(CLI::App& of, const char* whose, Command show, Command set) {
-    name(leaf(of, "show", "defaults, ceilings, and what was given of them", show),
+    name(leaf(of, "show", "show defaults, ceilings, and how much is assigned", show),
          (std::string("only this ") + whose).c_str());
     CLI::App& change = leaf(of, "set", "change defaults and ceilings", set);
     name(change, whose).required();
-    quota(change, "--default", options_.defaults, "limits of a vdevice that names none");
-    quota(change, "--ceiling", options_.ceilings, "what its vdevices may have together (max: any)");
+    quota(change, "--default", options_.defaults, "limits of a vdevice without --quota");
+    quota(change, "--ceiling", options_.ceilings,
+          "limits of all its vdevices together (max: none)");
     change
         .add_option("--overcommit", options_.overcommit,
-                    "percent of a ceiling that may be given to vdevices (100)")
+                    "percent of a ceiling that may be assigned to vdevices (100)")
         ->check(CLI::Range(100u, 100'000u))
         ->type_name("PERCENT");
   }
 
   void add_others() {
-    name(leaf(group("gid", "addresses"), "list", "the GID tables", gid_list), "only this vdevice");
-    add_budget(group("tenant", "what tenants have for their vdevices"), "tenant", tenant_show,
+    name(leaf(group("gid", "addresses"), "list", "list the GID tables", gid_list),
+         "only this vdevice");
+    add_budget(group("tenant", "defaults and ceilings of tenants"), "tenant", tenant_show,
                tenant_set);
-    CLI::App& parent = group("parent", "what vdevices are carved from");
-    leaf(parent, "list", "the parents", parent_list);
+    CLI::App& parent = group("parent", "resources that vdevices are carved from");
+    leaf(parent, "list", "list the parents", parent_list);
     add_budget(parent, "parent", parent_show, parent_set);
     CLI::App& conn = group("conn", "connections of rdma_cm");
-    name(leaf(conn, "list", "connections and listeners", conn_list), "only of this vdevice");
-    name(leaf(conn, "stats", "counters of their messages", conn_stats),
-         "only this vdevice, or daemon");
-    name(leaf(app_, "stats", "counters of the daemon and its vdevices", stats),
+    name(leaf(conn, "list", "list connections and listeners", conn_list), "only of this vdevice");
+    name(leaf(conn, "stats", "show message counters", conn_stats), "only this vdevice, or daemon");
+    name(leaf(app_, "stats", "show counters of the daemon and its vdevices", stats),
          "only this vdevice, daemon, or tenant/NAME");
-    CLI::App& live = leaf(app_, "top", "what each vdevice does now; q ends", top);
-    live.add_flag("--once", options_.once, "measure once, print, end");
-    live.add_option("--interval", options_.interval, "seconds between two looks")
+    CLI::App& live = leaf(app_, "top", "show the activity of each vdevice; q ends", top);
+    live.add_flag("--once", options_.once, "measure once and end");
+    live.add_option("--interval", options_.interval, "interval of measurements")
         ->check(CLI::Range(0.05, 3600.0))
         ->type_name("SECONDS")
         ->capture_default_str();
-    leaf(app_, "watch", "vdevices as they come, change and go", watch);
+    leaf(app_, "watch", "print creation, change and deletion of vdevices", watch);
     CLI::App& run = leaf(app_, "exec", "run a program in a vdevice's network namespace", exec);
     name(run, "vdevice").required();
-    run.footer("The program and its arguments stand behind --: vrdmactl exec NAME -- CMD...");
-    CLI::App& sick = leaf(app_, "doctor", "why a program sees no vdevice", diagnose);
-    sick.add_option("PID", options_.name, "a process")->type_name("");
+    run.footer("The program and its arguments follow --: vrdmactl exec NAME -- CMD...");
+    CLI::App& sick = leaf(app_, "doctor", "find out why a program sees no vdevice", diagnose);
+    sick.add_option("PID", options_.name, "process id")->type_name("");
     text(sick, "--netns", options_.netns, "NS", "a network namespace: name, path or pid:N");
-    sick.footer("Or a program behind --, which is not run: vrdmactl doctor -- CMD...");
-    leaf(app_, "version", "of vrdmactl and of the daemon", version);
+    sick.footer("Or a program after --, which is not run: vrdmactl doctor -- CMD...");
+    leaf(app_, "version", "show the versions of vrdmactl and the daemon", version);
     leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
   }
 
@@ -183,8 +180,8 @@ class Grammar {
   Command command_ = nullptr;
 };
 
-// "exec NAME -- CMD..." and "doctor -- CMD..." are cut at the first "--": what follows is not ours
-// to understand.
+// Cuts "exec NAME -- CMD..." and "doctor -- CMD..." at the first "--"; this program does not parse
+// what follows.
 std::vector<std::string> cut_command(int& argc, char** argv) {
   bool taken = false;
   for (int i = 1; i < argc; ++i) {
@@ -198,7 +195,7 @@ std::vector<std::string> cut_command(int& argc, char** argv) {
   return {};
 }
 
-// One line, whatever an operator or the daemon put into it.
+// Prints one line, whatever characters an operator or the daemon put into it.
 int complain(std::string sentence, int status) {
   std::replace_if(
       sentence.begin(), sentence.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
@@ -213,12 +210,12 @@ int run(int argc, char** argv) {
   Grammar grammar(options);
   try {
     grammar.app().parse(argc, argv);
-  } catch (const CLI::Success& wanted) {  // --help, --version
+  } catch (const CLI::Success& wanted) {  // ends by --help or --version
     return grammar.app().exit(wanted);
   } catch (const CLI::ParseError& wrong) {
     return complain(wrong.what(), 2);
   }
-  // CLI11 itself would say so too of a word that it does not know.
+  // Checked here, because CLI11 reports an unknown word in the same way.
   if (grammar.command() == nullptr) return complain("a command is missing; see --help", 2);
   if (grammar.command() == exec && options.command.empty())
     return complain("exec: give the program after --, as in 'vrdmactl exec NAME -- ibv_devinfo'",

@@ -189,7 +189,7 @@ own() { # NAME [further arguments]: of a new process
 }
 disown_it() { kill -9 "${PID[owner]}"; reap owner 5; }
 own ve --end-with-owner
-ctl vdev show ve | grep -qx " *owner  *process ${PID[owner]}, with which it ends" || fail "it is not shown"
+ctl vdev show ve | grep -qx " *owner  *process ${PID[owner]}; the vdevice ends with it" || fail "it is not shown"
 ctl vdev show ve | grep -qx " *label  *container=c0ffee" || fail "the label is not shown"
 kept=$(field ve owner)
 [[ $kept == *"'pid': ${PID[owner]}, "*"'ended': False"* ]] || fail "the owner is $kept"

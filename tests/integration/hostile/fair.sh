@@ -195,7 +195,7 @@ case $attack in
     measure 2
     [[ $WAITS -eq 0 && $RED -gt 0 ]] || fail "it still waits"
     say "direct links need none of it"
-    [[ $(ctl vdev show va) != *"for it is limited"* ]] || fail "a limit of cpu makes links mediated"
+    [[ $(ctl vdev show va) != *"because it is limited"* ]] || fail "a limit of cpu makes links mediated"
     if ctl quota set va cpu=0 2>"$T/refused"; then fail "a limit of nothing is taken"; fi
     grep -q 'quota cpu: 0 would block everything' "$T/refused" || fail "it says: $(cat "$T/refused")"
     ;;

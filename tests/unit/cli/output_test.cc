@@ -142,7 +142,7 @@ TEST(Output, show) {
             "    port           DOWN, mtu 1024\n"
             "    socket         /run/x.sock\n"
             "    sessions       3\n"
-            "    traffic        mediated, for it is limited\n"
+            "    traffic        mediated, because it is limited\n"
             "    allowed        raw-packet\n"
             "    owner          process 4711, which has ended\n"
             "    label          app=red\n"

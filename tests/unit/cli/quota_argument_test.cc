@@ -29,7 +29,7 @@ TEST(QuotaArgument, what_does_not_fit_the_grammar_is_named) {
   EXPECT_EQ(complaint("qp"), "'qp' is not a quota such as qp=64");
   EXPECT_EQ(complaint("=3"), "'=3' is not a quota such as qp=64");
   EXPECT_EQ(complaint("qp=1,"), "'' is not a quota such as qp=64");
-  EXPECT_EQ(complaint("qp=1,qp=2"), "quota qp is named twice");
+  EXPECT_EQ(complaint("qp=1,qp=2"), "quota qp is given twice");
   for (const char* number : {"", "x", "-1", "+1", "1.5", "1kk", "1x", "k", " 1", "0x10", "MAX"})
     EXPECT_EQ(complaint(std::string("qp=") + number),
               "quota qp: '" + std::string(number) + "' is not a number such as 64, 16k or max");

@@ -262,7 +262,7 @@ TEST_F(Vrdmactl, tells_vdevices_of_one_name_apart) {
   EXPECT_THAT(run({"vdev", "list"}).out, HasSubstr("\nmlx5_0  ACTIVE  blue"));
   EXPECT_THAT(run({"vdev", "show", "red/mlx5_0"}).out,
               AllOf(HasSubstr("\n    id             1\n"),
-                    HasSubstr("\n    owner          process 42, with which it ends\n"),
+                    HasSubstr("\n    owner          process 42; the vdevice ends with it\n"),
                     HasSubstr("\n    label          note=x=y\n    label          pod=a\n")));
   EXPECT_THAT(run({"vdev", "show", "red/mlx5_0", "-o", "json"}).out,
               AllOf(HasSubstr("\"owner\": {\n      \"pid\": 42"),
@@ -305,7 +305,7 @@ TEST_F(Vrdmactl, sets_and_shows_budgets) {
               AllOf(StartsWith("[\n  {\n    \"name\": \"soft\",\n    \"overcommit\": 100"),
                     HasSubstr("\"default\": null"), HasSubstr("\"ceiling\": 64")));
   expect_failure({"tenant", "show", "blue"}, 1,
-                 "nothing was set of a tenant 'blue', and it has no vdevices");
+                 "no budget is set for tenant 'blue', and it has no vdevices");
   expect_failure({"tenant", "set", "red", "--ceiling", "qp=1"}, 1, "tenant red: 2 qp are in use");
   EXPECT_EQ(run({"tenant", "set", "red", "--overcommit", "99"}).status, 2);
   EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp"}).status, 2);
