@@ -1,6 +1,6 @@
-// Functions that moved into libc.so.6 with glibc 2.34 (or 2.32), from libdl and libpthread, and got
-// a new version there. Each hidden definition here jumps to the version that they have had from the
-// beginning, which every glibc has: see README.md.
+// Functions that moved from libdl and libpthread into libc.so.6 with glibc 2.34 (or 2.32), and got a
+// new version there. Each hidden definition here jumps to the original version, which every glibc
+// has. See README.md.
 
 #if defined(__x86_64__)
 #define FIRST GLIBC_2.2.5
