@@ -1,4 +1,4 @@
-// What the doctor reads of libraries, and what it prints.
+// The doctor's analysis of libraries, and its output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -48,7 +48,7 @@ v1::Vdev red0() {
   return vdev;
 }
 
-// What `print` writes to an Output of this format.
+// The output of `print` in this format.
 template <class Print>
 std::string printed(Format format, Print print) {
   std::ostringstream out;

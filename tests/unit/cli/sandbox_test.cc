@@ -1,4 +1,4 @@
-// What vrdma-sandbox understands of its command line, and what it says of a host that refuses.
+// The command line of vrdma-sandbox, and its explanations of a host that refuses a sandbox.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

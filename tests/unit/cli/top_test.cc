@@ -30,7 +30,7 @@ TEST(Top, rates_by_who_executes_the_busiest_first) {
                                      counter("daemon", "vdevices", 2),
                                      counter("tenant/red", "work_bytes_direct", 9)};
   const auto rows = top_rows(before, now, 2);
-  ASSERT_EQ(rows.size(), 2U) << "neither the daemon nor a tenant is a vdevice";
+  ASSERT_EQ(rows.size(), 2U) << "the daemon and tenants get no row";
   EXPECT_EQ(rows[0].name, "b");
   EXPECT_EQ(rows[0].worker.bytes, 4500);
   EXPECT_EQ(rows[0].refused, 2);
@@ -60,7 +60,7 @@ TEST(Top, vdevices_of_one_name_are_apart) {
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].netns, "blue");
   EXPECT_EQ(rows[0].direct.requests, 0);
-  EXPECT_EQ(rows[1].direct.requests, 1002) << "one that was made meanwhile";
+  EXPECT_EQ(rows[1].direct.requests, 1002) << "it was created between the readings";
   EXPECT_EQ(rows[2].netns, "red");
   EXPECT_EQ(rows[2].direct.requests, 5);
 }

@@ -1,4 +1,4 @@
-// The program itself, against the daemon's admin side in a process of its own.
+// Runs vrdmactl against the daemon's admin server in another process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -46,8 +46,8 @@ pid_t spawn(const std::vector<std::string>& words, const std::string& out, const
   ::_exit(98);
 }
 
-// That a socket is there says nothing: one that was killed leaves its own. Nor is it asked itself,
-// for a daemon that nobody has talked to yet is to be seen.
+// The socket's existence proves nothing, because a killed daemon leaves it. The test must not
+// connect to it either: some tests examine a daemon that had no client yet.
 bool listens(const std::string& path) {
   std::istringstream sockets(content_of("/proc/net/unix"));
   for (std::string line; std::getline(sockets, line);)
@@ -75,7 +75,7 @@ class Vrdmactl : public testing::Test {
     for (int i = 0; i < 3000 && !listens(run_dir() + "/admin.sock"); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  // Its exit status.
+  // Returns its exit status.
   int stop_daemon() {
     ::kill(daemon_, SIGTERM);
     int status = -1;
@@ -92,7 +92,7 @@ class Vrdmactl : public testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
             content_of(temp_ + "/out"), content_of(temp_ + "/err")};
   }
-  // Fails with this status and this one line, and prints nothing else.
+  // Expects failure with this status and this one line, and no other output.
   void expect_failure(const std::vector<std::string>& words, int status, const std::string& line) {
     const Ran ran = run(words);
     EXPECT_EQ(ran.status, status) << ran.err;
@@ -109,7 +109,7 @@ class Vrdmactl : public testing::Test {
     const fs::directory_iterator tasks("/proc/" + std::to_string(daemon_) + "/task");
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
   }
-  // Lines that begin so in /proc/PID/status.
+  // The lines with this prefix in /proc/PID/status.
   std::string daemon_status(const std::string& key) const {
     std::ifstream file("/proc/" + std::to_string(daemon_) + "/status");
     for (std::string line; std::getline(file, line);)
@@ -191,7 +191,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
             "SCOPE  COUNTER      VALUE\n"
             "red0   cm_sent_req      5\n");
   EXPECT_THAT(run({"version"}).out, StartsWith("vrdmactl " VRDMA_VERSION "\nvrdmad   "));
-  // -o json is understood anywhere.
+  // -o json is accepted after any word.
   EXPECT_THAT(run({"-o", "json", "vdev", "list"}).out,
               StartsWith("[\n  {\n    \"name\": \"blue0\""));
   EXPECT_THAT(run({"vdev", "-o", "json", "list"}).out, StartsWith("[\n"));
@@ -206,7 +206,7 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_EQ(run({"vdev", "create", "raw0", "--netns", "a", "--netdev", "eth0", "--allow",
                  "raw-packet,frogs", "--allow", "toads"})
                 .status,
-            0);  // which there are is the daemon's to know
+            0);  // the daemon knows the kinds
   EXPECT_THAT(run({"vdev", "show", "raw0"}).out,
               HasSubstr("\n    allowed        raw-packet, frogs, toads\n"));
   EXPECT_EQ(run({"vdev", "delete", "red0", "blue0", "raw0"}).status, 0);
@@ -315,7 +315,7 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can enter a network namespace";
   start_daemon();
   create("red0");
-  // Where the daemon has the vdevices of the netns.
+  // The daemon's directory of vdevices in the netns.
   const auto cookie = vrdma::base::own_netns_cookie();
   ASSERT_TRUE(cookie) << cookie.error().message();
   fs::create_directories(fs::path(run_dir()) / "sysfs" / std::to_string(*cookie));
@@ -332,7 +332,7 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
 
 TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
   start_daemon();
-  // The cookie that the fake gives to what it cannot open is nobody's.
+  // The fake's cookie for a netns that it cannot open belongs to no netns.
   const std::string name = temp_ + "/netns";
   ASSERT_EQ(run({"vdev", "create", "red0", "--netns", name, "--netdev", "lo"}).status, 0);
   expect_failure({"exec", "red0", "--", "true"}, 1,
@@ -352,7 +352,7 @@ TEST_F(Vrdmactl, an_idle_daemon_has_one_thread_and_sleeps) {
   for (int i = 0; i < 500 && content_of(temp_ + "/watched").empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_THAT(content_of(temp_ + "/watched"), StartsWith("{\"type\":\"added\""));
-  EXPECT_GT(daemon_tasks(), idle_tasks) << "gRPC is there while somebody watches";
+  EXPECT_GT(daemon_tasks(), idle_tasks) << "gRPC's threads run while a client watches";
   ::kill(watcher, SIGINT);
   ::waitpid(watcher, nullptr, 0);
   for (int i = 0; i < 500 && daemon_tasks() > idle_tasks; ++i)

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = Mount::Kind;
 
-// "bind /a on /b ro": what people read.
+// Prints a step as "bind /a on /b ro".
 std::string text_of(const Mount& step) {
   std::string text;
   switch (step.kind) {
@@ -38,7 +38,7 @@ std::vector<std::string> text_of(const Plan& plan) {
   return lines;
 }
 
-// A file system in a map.
+// A file system represented by a map.
 Look look_at(std::map<std::string, std::vector<Entry>> directories) {
   return [directories](const std::string& path) -> std::optional<std::vector<Entry>> {
     const auto it = directories.find(path);
@@ -120,7 +120,7 @@ TEST(PlanDevices, one_class_alone_is_kept_where_the_other_is_made) {
           "dir /sys/devices/virtual/vrdma", "dir /dev/infiniband", "tmpfs on /dev/infiniband"));
 }
 
-// What a vdevice's tenant may write to would be the next one's to read.
+// If one tenant could write to these files, another would read what it wrote.
 TEST(PlanDevices, what_vrdmad_keeps_is_read_only_and_each_place_has_one_mount) {
   std::vector<ShownVdevice> many;
   for (int i = 0; i < 100; ++i)

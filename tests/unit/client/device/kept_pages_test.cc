@@ -11,14 +11,14 @@ namespace {
 constexpr uint64_t kUnit = 4096;
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
 
-// Keeps it, and returns what has to go for that.
+// Keeps the range, and returns the ranges that must be released for it.
 Ranges keep(KeptPages& kept, uint64_t start, uint64_t end) {
   EXPECT_TRUE(kept.keep(start, end));
   Ranges gone;
   while (const auto range = kept.surplus()) gone.emplace_back(range->start, range->end);
   return gone;
 }
-// All that is kept: what has to go when as much as can be comes.
+// All kept ranges: those that must be released when the largest possible range arrives.
 Ranges all_of(KeptPages kept) {
   constexpr uint64_t kElsewhere = uint64_t{1} << 40;
   Ranges gone = keep(kept, kElsewhere, kElsewhere + KeptPages::kMostBytes);

@@ -84,7 +84,7 @@ TEST_F(KnownStretchTest, KnowsNoMoreThanOneWindow) {
   region_.addr = region_.iova = ipc::kWindowSize - 10;
   region_.length = 100;
   rdma::write_key(table_.data(), kKey, &region_);
-  EXPECT_FALSE(learn(region_.addr, 11));  // in two
+  EXPECT_FALSE(learn(region_.addr, 11));  // crosses a window boundary
   ASSERT_TRUE(learn(region_.addr, 10));
   EXPECT_EQ(stretch_.find(kKey, region_.addr, 11), nullptr);
   ASSERT_TRUE(learn(ipc::kWindowSize + 3, 1));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// Both ways, each a test.
+// Each test runs with both implementations.
 class MemoryMaps : public ::testing::TestWithParam<bool (*)(uint64_t, uint64_t, SeeMapped, void*)> {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class MemoryMaps : public ::testing::TestWithParam<bool (*)(uint64_t, uint64_t, 
   std::vector<Mapped> all_;
 };
 
-// Four pages: private and writable, a hole, read-only, nothing allowed.
+// Four pages: private and writable, a hole, read-only, inaccessible.
 TEST_P(MemoryMaps, cut_to_the_range_asked_for) {
   auto* memory =
       static_cast<char*>(::mmap(nullptr, 5 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

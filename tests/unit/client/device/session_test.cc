@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kNodeGuid = 0x5a;
 
-// A program that no daemon knows yet, and the socket where daemons are.
+// A program that no daemon has registered yet, and the socket on which daemons listen.
 class Strangers : public testing::Test {
  protected:
   Strangers() {
@@ -43,7 +43,7 @@ class Strangers : public testing::Test {
               0);
     ASSERT_EQ(::listen(listener_.get(), 8), 0);
   }
-  // The next who comes, and what he asks first.
+  // Accepts the next connection and receives its first request.
   base::Fd accept(ipc::Request* request) {
     base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     std::vector<base::Fd> none;
@@ -78,7 +78,7 @@ TEST_F(Strangers, AreServedByTheDaemonAfterTheOneThatDiesMeanwhile) {
     constexpr auto kMoment = std::chrono::milliseconds(50);
     ipc::Request unanswered;
     (void)accept(&unanswered);
-    listener_.reset();  // killed: its socket stands
+    listener_.reset();  // killed: its socket file remains
     std::this_thread::sleep_for(kMoment);
     ::unlink(path_.c_str());  // the next one starts
     std::this_thread::sleep_for(kMoment);

@@ -55,7 +55,7 @@ TEST(Spare, RecallsPagesThatAreMappedNoMore) {
     const auto start = reinterpret_cast<uint64_t>(memory);
     std::memset(memory, 1, size);
     ASSERT_TRUE(spare.keep(start, size));
-    std::memset(memory, 2, size);  // after it was kept, before it is exchanged
+    std::memset(memory, 2, size);  // after keep(), before exchange()
     ASSERT_EQ(::mmap(memory, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                      -1, 0),
               memory);
@@ -73,7 +73,7 @@ TEST(Spare, RecallsPagesThatAreMappedNoMore) {
   EXPECT_EQ(spare.size(), size);
 }
 
-// As the profile of Podman's containers does.
+// Like the seccomp profile of Podman's containers.
 bool forbid_vmsplice() {
   std::array<sock_filter, 4> program = {{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -92,7 +92,7 @@ uint8_t* anonymous(uint64_t size) {
   return memory != MAP_FAILED ? static_cast<uint8_t*>(memory) : nullptr;
 }
 
-// What it returns is the line of the first thing that was wrong.
+// Returns the line of the first failed check.
 int exchange_without_vmsplice() {
 #define MUST(true)                      \
   do {                                  \
@@ -105,7 +105,7 @@ int exchange_without_vmsplice() {
   MUST(spare.make() && spare.phase() == ipc::HoldPhase::kMoving);
   uint8_t* const memory = anonymous(1 << 20);
   const auto start = reinterpret_cast<uint64_t>(memory);
-  // Two mappings, whose border is in the second step.
+  // Two mappings; their border is in the second step.
   MUST(memory != nullptr && ::madvise(memory + 20480, 4096, MADV_DONTDUMP) == 0);
   std::memset(memory, 1, 1 << 20);
   MUST(spare.keep(start, spare.size()));
@@ -121,7 +121,7 @@ int exchange_without_vmsplice() {
     MUST(spare.copy()[Spare::kMost] == 2 && spare.copy()[Spare::kMost + step - 1] == 2);
   }
   spare.forget(done);
-  // What cannot be mapped leaves the pages where they were.
+  // If mapping fails, the pages stay where they were.
   MUST(spare.exchange(start + done, Spare::kStep, PROT_READ, base::Fd(), 0) == 0);
   MUST(memory[done] == 2 && memory[done + Spare::kStep - 1] == 2);
 #undef MUST
@@ -134,7 +134,7 @@ TEST(Spare, MovesPagesAsideWhereItMayNotReferToThem) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "the last digits of the line that is wrong";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "the last digits of the failed line";
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class Link final : public DaemonLink<ipc::CmRequest, ipc::CmReply> {
   }
 };
 
-// A program that a daemon knows, and the socket where daemons are.
+// A registered program, and the socket on which daemons listen.
 class DaemonLinks : public testing::Test {
  protected:
   DaemonLinks() {
@@ -83,7 +83,7 @@ class DaemonLinks : public testing::Test {
     reply.grace_ms = 10'000;
     EXPECT_TRUE(ipc::send_message(connection.get(), &reply, sizeof reply));
   }
-  // The daemon that the program is known to; it has answered one request.
+  // The daemon that registered the program; it has answered one request.
   base::Fd first_daemon(milliseconds grace) {
     EXPECT_EQ(link_.open(path_), 0);
     base::Fd connection = accept();
@@ -104,7 +104,7 @@ TEST_F(DaemonLinks, TellTheNextDaemonWhatTheLastHadNotDone) {
   EXPECT_EQ(link_.tell(kTold), 0);
   const uint32_t done = next(connection).sequence;
   connection.reset();
-  // Nobody is waited for.
+  // The call does not wait for a daemon.
   EXPECT_EQ(link_.tell(kTold + 1), 0);
   EXPECT_EQ(link_.tell(kTold + 2), 0);
   EXPECT_EQ(link_.ask(kAsked, false), EAGAIN);

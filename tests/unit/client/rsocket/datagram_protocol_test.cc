@@ -1,5 +1,5 @@
-// What datagram sockets over RDMA tell each other, by queue pair and by UDP, and whom they
-// remember.
+// The wire protocol of datagram sockets over RDMA, by queue pair and by UDP, and their table of
+// peers.
 #include "client/rsocket/datagram_protocol.h"
 
 #include <arpa/inet.h>
@@ -48,7 +48,7 @@ TEST(RsAddress, OfBothFamilies) {
   EXPECT_EQ(in6.ss_family, AF_INET6);
   EXPECT_EQ(*RsAddress::from(reinterpret_cast<const sockaddr*>(&in)), four);
   EXPECT_EQ(*RsAddress::from(reinterpret_cast<const sockaddr*>(&in6)), four);
-  // An interface matters where addresses are not unique.
+  // The interface matters if addresses are not unique.
   EXPECT_NE(address("fe80::1", 1, 2), address("fe80::1", 1, 3));
   EXPECT_EQ(address("fd00::1", 1, 2), address("fd00::1", 1, 3));
   sockaddr other{};
@@ -142,7 +142,7 @@ TEST(RsService, RefusesWhatNoPeerSends) {
       for (size_t i = 0; i < 3; ++i) qpn[9 + i] = static_cast<uint8_t>(special >> (16 - 8 * i));
       EXPECT_FALSE(RsService::decode(qpn)) << special;
     }
-    auto reserved = golden;  // bits that peers may set one day
+    auto reserved = golden;  // bits that peers may use in the future
     reserved[7] = reserved[8] = 0xff;
     ASSERT_TRUE(RsService::decode(reserved));
     EXPECT_EQ(RsService::decode(reserved)->qpn, 0x123456U);
@@ -159,7 +159,7 @@ TEST(RsPeers, ForgetsWhoWasNotUsedForLongest) {
   EXPECT_EQ(*peers.use(address("10.0.0.1", 3)), 3);
   EXPECT_EQ(peers.take(address("10.0.0.1", 3)), 3);
   EXPECT_EQ(peers.take(address("10.0.0.1", 3)), std::nullopt);
-  peers.add(address("10.0.0.1", 5), 5);  // there is room
+  peers.add(address("10.0.0.1", 5), 5);  // the table has room
   for (const int known : {1, 4, 5})
     EXPECT_NE(peers.use(address("10.0.0.1", known)), nullptr) << known;
   peers.clear();

@@ -1,4 +1,4 @@
-// The arithmetic of sockets over RDMA, and what their two sides tell each other.
+// The flow control of stream sockets over RDMA, and their wire protocol.
 #include "client/rsocket/protocol.h"
 
 #include <gtest/gtest.h>
@@ -133,8 +133,8 @@ TEST(ReceiveRing, GivesCreditsForMessagesThatWereRead) {
   EXPECT_TRUE(ring.owes());
 }
 
-// A sender and a receiver, at random: each byte arrives where it is read, none is written over, and
-// they never stop for good.
+// A random sender and receiver: each byte arrives where it is read, none is overwritten, and
+// neither side blocks forever.
 TEST(ReceiveRing, CarriesAStream) {
   constexpr uint32_t kSize = 64;
   constexpr uint16_t kMessages = 8;
@@ -155,7 +155,7 @@ TEST(ReceiveRing, CarriesAStream) {
     const auto some = static_cast<uint32_t>(random() % 20 + 1);
     if (random() % 2 == 0) {
       if (areas.empty() || !credits.any()) {
-        ASSERT_GT(ring.filled(), 0U) << "nobody can go on";
+        ASSERT_GT(ring.filled(), 0U) << "neither side can proceed";
         continue;
       }
       auto& [offset, left] = areas.front();

@@ -1,4 +1,4 @@
-// Tests on devices of fake_device.cc, through verbs.h and the exported symbols alone.
+// Fixture for tests on the devices of fake_device.cc, by verbs.h and the exported symbols only.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The smallest devices that show which way a verb took: what a test passed in comes back in the
-// public fields of what was made. FAKE_DEVICES names them, separated by commas; without it there
+// Minimal devices that show which function a verb reached: they return arguments in the public
+// fields of new objects. FAKE_DEVICES contains their names, separated by commas; without it there
 // are none.
 #include <cerrno>
 #include <cstdlib>
@@ -59,7 +59,7 @@ int query_port(ibv_context*, uint32_t port_num, ibv_port_attr* attr) {
   return 0;
 }
 
-// Slot 1 is empty; slots 2 (RoCE v1) and 3 (v2) hold ::ffff:10.0.0.1.
+// Entry 1 is empty; entries 2 (RoCE v1) and 3 (v2) hold ::ffff:10.0.0.1.
 int query_gid_ex(ibv_context*, uint32_t port_num, uint32_t index, ibv_gid_entry* entry) {
   if (port_num != 1 || index >= kGidTableLength) return EINVAL;
   if (index == 1) return ENODATA;
@@ -126,7 +126,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   return cq;
 }
 
-// Two completion events were handed out, one asynchronous.
+// Reports two completion events and one asynchronous event as delivered.
 int destroy_cq(ibv_cq* cq) {
   finish_cq(cq, 2, 1);
   delete reinterpret_cast<ibv_cq_ex*>(cq);

@@ -20,7 +20,7 @@ class Newer : public Fake {
     Fake::TearDown();
   }
 
-  // The error of a registration that must fail.
+  // The errno of a registration that must fail.
   int refused(ibv_mr_init_attr attr) {
     errno = 0;
     EXPECT_EQ(ibv_reg_mr_ex(pd_, &attr), nullptr);
@@ -49,7 +49,8 @@ TEST_F(Newer, RegistersWhatTheMaskNames) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, memory_);
   EXPECT_EQ(mr->length, sizeof memory_);
-  EXPECT_EQ(mr->handle, static_cast<uint32_t>(IBV_ACCESS_LOCAL_WRITE)) << "no optional flags";
+  EXPECT_EQ(mr->handle, static_cast<uint32_t>(IBV_ACCESS_LOCAL_WRITE))
+      << "optional flags are removed";
   EXPECT_EQ(mr->lkey, static_cast<uint32_t>(reinterpret_cast<uintptr_t>(memory_)));
   ibv_dereg_mr(mr);
 

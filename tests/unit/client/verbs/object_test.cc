@@ -1,4 +1,4 @@
-// What the exported verbs add to the device's own answers.
+// The part of exported verbs that does not depend on the device.
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -32,7 +32,7 @@ TEST_F(Object, QueryPortKeepsToTheCallersStructure) {
   EXPECT_EQ(attr.port_cap_flags2, 0xbeef);
   EXPECT_EQ(ibv_query_port(context_, 2, &attr), EINVAL);
 
-  // The exported symbol is what programs call that know nothing of port_cap_flags2.
+  // Programs that do not know port_cap_flags2 call the exported symbol.
   attr.port_cap_flags2 = 1;
   ASSERT_EQ((ibv_query_port)(context_, 1, reinterpret_cast<_compat_ibv_port_attr*>(&attr)), 0);
   EXPECT_EQ(attr.flags, 7);
@@ -43,7 +43,7 @@ TEST_F(Object, QueryGid) {
   ibv_gid gid{};
   ASSERT_EQ(ibv_query_gid(context_, 1, 0, &gid), 0);
   EXPECT_EQ(gid.raw[0], 0xfe);
-  ASSERT_EQ(ibv_query_gid(context_, 1, 1, &gid), 0) << "an empty slot is the zero GID";
+  ASSERT_EQ(ibv_query_gid(context_, 1, 1, &gid), 0) << "an empty entry reads as the zero GID";
   EXPECT_EQ(gid.raw[0], 0);
   errno = 0;
   EXPECT_EQ(ibv_query_gid(context_, 1, 4, &gid), -1);
@@ -124,7 +124,7 @@ TEST_F(Memory, AllRegistrationsEndInOne) {
   unsigned int access = IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_REMOTE_READ;
   mr = ibv_reg_mr(pd_, buffer_, 64, access);
   EXPECT_EQ(mr->lkey, own);
-  EXPECT_EQ(mr->handle, static_cast<uint32_t>(IBV_ACCESS_REMOTE_READ)) << "hints are not passed";
+  EXPECT_EQ(mr->handle, static_cast<uint32_t>(IBV_ACCESS_REMOTE_READ)) << "hints are not passed on";
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 
   mr = ibv_reg_mr_iova(pd_, buffer_, 64, 0x1000, 0);
@@ -162,7 +162,7 @@ TEST_F(Memory, QueuesAreMadeByTheExtendedVerbs) {
   srq_attr.srq_context = this;
   ibv_srq* srq = ibv_create_srq(pd_, &srq_attr);
   ASSERT_NE(srq, nullptr);
-  EXPECT_EQ(srq_attr.attr.max_wr, 64U) << "what was granted";
+  EXPECT_EQ(srq_attr.attr.max_wr, 64U) << "the granted value";
   EXPECT_EQ(srq->srq_context, this);
 
   ibv_qp_init_attr qp_attr{};
@@ -180,7 +180,8 @@ TEST_F(Memory, QueuesAreMadeByTheExtendedVerbs) {
   EXPECT_EQ(ibv_post_send(qp, &wr, &bad), 0);
   EXPECT_EQ(wr.wr_id, 77U);
 
-  // Each destroy waits for the acknowledgements of what fake_device.cc says it handed out.
+  // Each destroy waits for the acknowledgement of the events that fake_device.cc reports as
+  // delivered.
   ibv_async_event event{};
   event.event_type = IBV_EVENT_COMM_EST;
   event.element.qp = qp;
@@ -203,10 +204,10 @@ TEST_F(Memory, QueuesAreMadeByTheExtendedVerbs) {
 
   event.event_type = IBV_EVENT_PORT_ACTIVE;
   event.element.port_num = 1;
-  ibv_ack_async_event(&event);  // has no object
+  ibv_ack_async_event(&event);  // the event has no object
 }
 
-// 192.168.0.7 -> 10.0.0.1, with a right checksum, behind twenty bytes that mean nothing.
+// 192.168.0.7 -> 10.0.0.1, with a valid checksum, after twenty undefined bytes.
 ibv_grh ipv4_grh() {
   uint8_t bytes[40];
   std::memset(bytes, 0x60, 20);
@@ -235,8 +236,8 @@ TEST_F(Memory, AnswersTheSenderOfADatagram) {
   ibv_grh grh = ipv4_grh();
   ASSERT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr), 0);
   EXPECT_EQ(attr.is_global, 1);
-  EXPECT_EQ(attr.sl, 0) << "of RoCE it tells the kind of the header";
-  EXPECT_EQ(attr.grh.sgid_index, 3) << "RoCE v2 before v1";
+  EXPECT_EQ(attr.sl, 0) << "for RoCE, sl of a completion is the type of the header";
+  EXPECT_EQ(attr.grh.sgid_index, 3) << "RoCE v2 is preferred to v1";
   EXPECT_EQ(attr.grh.traffic_class, 4);
   EXPECT_EQ(attr.grh.dgid.raw[11], 0xff);
   EXPECT_EQ(attr.grh.dgid.raw[12], 192);
@@ -257,7 +258,8 @@ TEST_F(Memory, AnswersTheSenderOfADatagram) {
   EXPECT_EQ(attr.grh.dgid.raw[0], 0xfd);
 
   ipv6.dgid.raw[15] ^= 1;
-  EXPECT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &ipv6, &attr), -1) << "not to one of our GIDs";
+  EXPECT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &ipv6, &attr), -1)
+      << "the destination is not a GID of the port";
 }
 
 }  // namespace

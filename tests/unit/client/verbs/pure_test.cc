@@ -1,4 +1,4 @@
-// Functions that only compute: ours against the real library's, value by value.
+// Pure functions: compares the drop-in's with the real library's, value by value.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ class Pure : public testing::Test {
   void SetUp() override {
     real_ = real_library();
     if (real_ == nullptr) GTEST_SKIP() << "there is no real libibverbs.so.1 to compare with";
-    // The fake library is already there: the executable is linked to it.
+    // The fake library is loaded already, because the executable is linked with it.
     ours_ = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
     ASSERT_NE(ours_, nullptr);
     ASSERT_NE(ours_, real_);
@@ -38,7 +38,7 @@ class Pure : public testing::Test {
     real = reinterpret_cast<Function*>(::dlsym(real_, name));
     ASSERT_NE(ours, nullptr) << name;
     ASSERT_NE(real, nullptr) << name;
-    ASSERT_NE(ours, real) << name << " is not ours";
+    ASSERT_NE(ours, real) << name << " is not the drop-in's";
   }
 
   void* real_ = nullptr;
@@ -52,7 +52,7 @@ TEST_F(Pure, Strings) {
     const char* (*real)(int) = nullptr;
     both(name, ours, real);
     for (int value = -300; value < 300; ++value) {
-      // Debian 12's library is older than this event.
+      // Debian 12's library lacks this event.
       if (std::strcmp(ours(value), "Device link speed change") == 0) continue;
       EXPECT_STREQ(ours(value), real(value)) << name << " of " << value;
     }
@@ -73,7 +73,7 @@ TEST_F(Pure, Rates) {
   for (int value = -10; value < 1'500'000; ++value) ASSERT_EQ(ours(value), real(value)) << value;
 }
 
-// All four copy between structures below 256 bytes. The bytes beside the fields must stay.
+// All four copy between structures below 256 bytes. Bytes beside the fields must not change.
 TEST_F(Pure, CopiesFromAndToTheKernel) {
   for (const char* name : {"ibv_copy_ah_attr_from_kern", "ibv_copy_qp_attr_from_kern",
                            "ibv_copy_path_rec_from_kern", "ibv_copy_path_rec_to_kern"}) {

@@ -1,5 +1,5 @@
-// The trampolines, with real_stub.c in the place of the real library. A process looks for the real
-// library once, so each test runs in a process of its own, which is this executable again.
+// The trampolines, with real_stub.c in place of the real library. A process looks for the real
+// library only once, so each test runs in a new process of this executable.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
@@ -72,8 +72,8 @@ TEST(Real, AllArgumentsArrive) {
   });
 }
 
-// The stub has the private functions under another node than Debian 12's library, and a provider
-// asks for them under that of its own release, or of one to come.
+// The stub has the private functions in another node than Debian 12's library. A provider asks for
+// them in the node of its release, or of a later one.
 TEST(Real, PrivateFunctionsAreReachedUnderEachNode) {
   with_real_library(VRDMA_REAL_STUB, [] {
     void* ours = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -102,7 +102,7 @@ TEST(Real, AFunctionThatItDoesNotHaveAnswersEnosys) {
   });
 }
 
-// Ourselves is no real library: a call would come back for ever.
+// A drop-in as the real library would recurse.
 TEST(Real, IsNeverOurselves) {
   with_real_library(VRDMA_OURS, [] {
     if (execute_ioctl(1, 2, 3, 4, 5, 6, 7, 8) != ENOSYS) return 1;

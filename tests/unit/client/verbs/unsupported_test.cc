@@ -1,4 +1,4 @@
-// What a verb answers that no device provides. (The fake device provides few.)
+// The answers of verbs that the device does not provide. (The fake device provides few.)
 #include <cerrno>
 
 #include "tests/unit/client/verbs/fake.h"
