@@ -36,7 +36,8 @@ base::Result<void> Acceptor::watch() {
   return {};
 }
 
-// Whoever connects and connects is not to keep the loop from all others.
+// At most kAtOnce connections, so that a client that connects in a loop does not block the event
+// loop.
 void Acceptor::accept_some() {
   for (int i = 0; i < kAtOnce; ++i) {
     if (closed_for_)
@@ -53,11 +54,12 @@ void Acceptor::accept_some() {
   }
 }
 
-// The client stays in the queue and the socket readable: otherwise the loop would spin.
+// Stops watching the listener: waiting clients keep it readable, so that the level-triggered loop
+// would spin.
 void Acceptor::look_away(base::Duration how_long) {
   incoming_.reset();
   retry_ = loop_.after(how_long, [this] {
-    if (!watch()) accept_some();  // no watch: accept fails too, and the timer starts again
+    if (!watch()) accept_some();  // accept fails too, and the timer restarts
   });
 }
 

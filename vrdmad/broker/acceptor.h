@@ -1,5 +1,5 @@
-// A listening socket on a loop: takes who comes, a few at a time, and looks away while there are no
-// descriptors, or while its owner wants nobody.
+// Accepts connections of a listening socket on an event loop, a few per wake-up. Pauses while the
+// process has no free descriptors, or while the owner refuses connections.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace vrdma::vrdmad {
 
 class Acceptor {
  public:
-  // `listener` listens and does not block. `accepted` gets each connection, non-blocking, on the
-  // loop, and does not destroy this. `closed_for`, which may be empty, is asked before each: nobody
-  // is taken for as long as it says.
+  // `listener` is a listening, non-blocking socket. `accepted` gets each connection, non-blocking,
+  // on the loop, and must not destroy the Acceptor. `closed_for` may be empty; it is called before
+  // each accept and returns how long to accept nothing.
   [[nodiscard]] static base::Result<std::unique_ptr<Acceptor>> start(
       base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
       std::function<base::Duration()> closed_for = {});
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Takes nobody any more. The listener, with those who wait.
+  // Stops accepting. Returns the listener with its queue of waiting connections.
   [[nodiscard]] base::Fd stop();
 
  private:
@@ -40,7 +40,7 @@ class Acceptor {
   const std::function<base::Duration()> closed_for_;
   base::Fd listener_;
   base::EventLoop::Watch incoming_;
-  base::EventLoop::Timer retry_;  // active instead of incoming_ while it looks away
+  base::EventLoop::Timer retry_;  // active instead of incoming_ during a pause
 };
 
 }  // namespace vrdma::vrdmad

@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kMostIdle = 4;
 constexpr std::chrono::seconds kIdle{1};
 
-// Whether a thread of this process is in state D (proc(5)). At most a fatal signal wakes it.
+// Whether a thread of this process is in state D (proc(5)): only a fatal signal, if any, wakes it.
 bool sleeps_in_kernel(pid_t thread) {
   std::string stat;
   std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat"), stat);
@@ -29,19 +29,19 @@ struct Bounded::Job {
   uint64_t netns = 0;
   std::function<void()> run;
   std::condition_variable changed;
-  pid_t thread = 0;  // that has begun it
+  pid_t thread = 0;  // runs the job
   bool done = false, late = false;
 };
 
 struct Bounded::Shared {
   struct Netns {
-    unsigned hung = 0;  // threads
+    unsigned hung = 0;  // hung threads
     base::TimePoint closed_until{};
   };
   std::mutex mutex;
   std::condition_variable wanted;
   std::deque<std::shared_ptr<Job>> jobs;
-  std::map<uint64_t, Netns> late;  // those that are not as they were at first
+  std::map<uint64_t, Netns> late;  // namespaces with hung threads or a penalty
   unsigned idle = 0;
   bool stopped = false;
 
@@ -88,7 +88,7 @@ bool Bounded::run(uint64_t netns, std::function<void()> run) {
   const auto is_done = [&] { return job->done; };
   const auto begun = base::EventLoop::now();
   for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);) {
-    // Twice, because it may wait for the disk for a moment.
+    // Check twice, because the thread may wait for the disk for a moment.
     const bool slept = job->thread != 0 && sleeps_in_kernel(job->thread);
     patience = kPatience / 10;
     if (job->changed.wait_for(lock, patience, is_done)) break;
@@ -108,7 +108,7 @@ void Bounded::work(const std::shared_ptr<Shared>& shared) {
     ++shared->idle;
     shared->wanted.wait_for(lock, kIdle, [&] { return shared->stopped || !shared->jobs.empty(); });
     --shared->idle;
-    if (shared->jobs.empty()) return;  // stopped, or nobody asks
+    if (shared->jobs.empty()) return;  // stopped, or idle for kIdle
     const auto job = std::move(shared->jobs.front());
     shared->jobs.pop_front();
     job->thread = ::gettid();

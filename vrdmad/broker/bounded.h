@@ -1,12 +1,12 @@
-// Looks at processes that may keep the onlooker waiting.
+// Runs inspections of processes with a time limit, in threads that may hang.
 //
-// A process in execve(2) whose old memory goes slowly, because it is large or a file's whose server
-// does not answer, keeps waiting whoever opens or reads most of its files in /proc (the kernel's
-// exec_update_lock). So that is done by threads that may hang. Whoever asked waits for one that
-// works, or has not got a processor, but not for one that after kPatience is found to sleep in the
-// kernel. Then the network namespace that the process is of is closed for a while: nobody of it is
-// looked at as long as such a thread hangs, and kPenalty longer. So a tenant delays others by
-// little more than kPatience in kPenalty.
+// execve(2) holds the process's exec_update_lock while the kernel frees the old memory. If that
+// memory is large, or maps a file whose server does not answer, every open or read of most of its
+// files in /proc blocks for as long. run() waits while the inspecting thread computes or waits for
+// a processor, but gives up on a thread that sleeps in the kernel after kPatience. It then closes
+// the network namespace of the process: no process in it is inspected until the thread returns and
+// kPenalty has passed. So a tenant can delay others by little more than kPatience in every
+// kPenalty.
 #pragma once
 
 #include <chrono>
@@ -27,17 +27,17 @@ class Bounded {
  public:
   static constexpr std::chrono::milliseconds kPatience{50};
   static constexpr std::chrono::milliseconds kPenalty{2500};
-  static constexpr std::chrono::seconds kLongest{5};  // for one that works
+  static constexpr std::chrono::seconds kLongest{5};  // for a thread that does not sleep
 
   Bounded();
   Bounded(const Bounded&) = delete;
   Bounded& operator=(const Bounded&) = delete;
-  ~Bounded();  // threads that hang are left to themselves
+  ~Bounded();  // does not wait for hung threads
 
-  // Runs `job` on a thread of its own. False: it has not ended in time, or was not begun, and then
-  // `job` may yet run, or be running: it must own what it uses.
+  // Runs `job` on a separate thread. False: `job` did not finish in time, or was not started. It
+  // may still run later, so it must own everything it uses.
   [[nodiscard]] bool run(uint64_t netns, std::function<void()> job);
-  // Until somebody of the namespace may be looked at.
+  // Time until processes of the namespace may be inspected.
   [[nodiscard]] base::Duration closed_for(uint64_t netns);
 
  private:

@@ -1,4 +1,5 @@
-// A process of the daemon's own that is forked at its start: the same program, with less.
+// A helper process that the daemon forks at its start. It runs the same program with fewer
+// privileges.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +8,10 @@
 
 namespace vrdma::vrdmad {
 
-// In the child, before it has threads: it is called `name`, nothing is open but `socket`, which is
-// returned under another number, and its standard streams lead nowhere: it may not be able to end,
-// and no tenant's file may become one of them. It keeps of its capabilities `capabilities` (a bit
-// for each number) and cannot get others.
+// Call in the child before it has threads. Names the process `name`, keeps only `socket` open,
+// under the returned number, and redirects the standard streams to /dev/null, so that no tenant's
+// file can get their numbers. Keeps only the capabilities in the bit mask `capabilities` (bit =
+// number) and cannot gain others.
 [[nodiscard]] base::Fd become_child(const char* name, base::Fd socket, uint64_t capabilities);
 
 }  // namespace vrdma::vrdmad

@@ -1,12 +1,12 @@
-// The daemon's end of a connection on which a program asks and is answered, strictly in turn: of
-// the session protocol (ipc::Request, ipc::Reply) and of that of connections (ipc::CmRequest,
-// ipc::CmReply), whose messages begin alike.
+// The daemon's end of a client connection: strictly alternating requests and replies of the session
+// protocol (ipc::Request, ipc::Reply) or of the rdma_cm protocol (ipc::CmRequest, ipc::CmReply),
+// whose messages share a header.
 //
-// Takes whole messages with what came beside them, knows who sent them and whether that is the
-// process that connected, and answers. A session outlives its connection when the program comes
-// back on another one (kResume): its conversation then goes on there.
+// Receives whole messages with their descriptors, checks that the process that connected sent them,
+// and answers. A session survives its connection if the client reconnects (kResume): its
+// conversation then continues on the new connection.
 //
-// Owned by a session; on its thread's loop.
+// Owned by a session; runs on its thread's loop.
 #pragma once
 
 #include <poll.h>
@@ -33,7 +33,7 @@ namespace vrdma::vrdmad {
 struct Protocol {
   const char* name;
   uint32_t magic;
-  size_t unsized_reply;  // what clients of versions before the oldest take
+  size_t unsized_reply;  // reply length that clients of versions before the oldest expect
 };
 [[nodiscard]] constexpr Protocol protocol_of(const ipc::Request*) {
   return {"session", ipc::kMagic, ipc::kUnsizedReplyLength};
@@ -48,7 +48,8 @@ struct Protocol {
   return request.quiet == 0;
 }
 
-// Logged at powers of two: a program may try again and again. The errno for the program.
+// Logs at powers of two, because a client may retry without bound. Returns the errno for the
+// client.
 [[nodiscard]] int refuse_program(const base::Error& why, const std::string& whose,
                                  uint64_t* so_far);
 void warn_of_version(uint32_t version, const Protocol& protocol, ipc::Sized served,
@@ -57,11 +58,11 @@ void warn_of_version(uint32_t version, const Protocol& protocol, ipc::Sized serv
 template <class Request, class Reply>
 class Conversation {
  public:
-  static constexpr unsigned kMostFailures = 3;  // of the process to prove that it connected
+  static constexpr unsigned kMostFailures = 3;  // failed identity checks before the session ends
 
-  // `readable` is called while it listens and there is something to hear; with `mode` EPOLLET,
-  // once for what comes. `account` pays for closing. Of a session of a dead daemon there is no
-  // connection yet.
+  // `readable` is called while the conversation listens and the socket is readable; with `mode`
+  // EPOLLET, once for each arrival. `account` pays for closing. A session of a previous daemon has
+  // no connection yet.
   Conversation(base::EventLoop& loop, Intake::AccountRef account, base::Fd socket,
                std::shared_ptr<Caller> caller, uint32_t mode, std::function<void()> readable)
       : loop_(loop),
@@ -91,20 +92,20 @@ class Conversation {
   }
 
   enum class Heard : uint8_t {
-    kNothing,      // yet
+    kNothing,      // no message yet
     kRequest,      // without descriptors
-    kDescriptors,  // a message with some beside it, which was not received
+    kDescriptors,  // a message with descriptors, which was not received
     kEnd,          // of the connection
-    kNonsense,     // what no client says
+    kNonsense,     // violates the protocol
   };
-  // An answer is due, or the intake has the next message: nothing is read.
+  // A reply is due, or the intake receives the next message: do not read.
   [[nodiscard]] bool is_busy() const { return due_ || at_intake_since_ != nullptr; }
   [[nodiscard]] Heard hear_while_busy() const {
     if (at_intake_since_ != nullptr) {
       pollfd ended{socket_.get(), POLLRDHUP, 0};
       return ::poll(&ended, 1, 0) > 0 ? Heard::kEnd : Heard::kNothing;
     }
-    char first = 0;  // a client waits for the answer
+    char first = 0;  // a client sends nothing before it has the reply
     const ssize_t waits = ::recv(socket_.get(), &first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
     return waits > 0 ? Heard::kNonsense : waits == 0 ? Heard::kEnd : Heard::kNothing;
   }
@@ -124,8 +125,8 @@ class Conversation {
     if (!received) return received.error().code() == EBADMSG ? Heard::kNonsense : Heard::kEnd;
     return begin(*request);
   }
-  // What came beside the next message may hang whoever closes it, so the intake receives it. False:
-  // there is none.
+  // Closing the descriptors beside the next message may hang, so the intake receives it. False:
+  // there is no intake.
   [[nodiscard]] bool hear_by_intake(std::function<void(Heard, const Request&, Shown)> heard) {
     Intake* const intake = account_->intake();
     if (intake == nullptr) return false;
@@ -134,7 +135,7 @@ class Conversation {
         account_, socket_, loop_,
         [this, since = std::weak_ptr(at_intake_since_),
          heard = std::move(heard)](Intake::Received received) {
-          if (since.expired()) return;  // it was on its way when this one stopped, or ended
+          if (since.expired()) return;  // the report was queued before stop() or the destructor
           at_intake_.reset();
           at_intake_since_.reset();
           const intake::Report report = received.report;
@@ -150,18 +151,17 @@ class Conversation {
     return true;
   }
 
-  // Of the last request.
+  // Whether the last request wants a reply.
   [[nodiscard]] bool is_awaited() const { return awaited_; }
   [[nodiscard]] static bool is_served(const Request& request) {
     const ipc::Sized served = ipc::versions_of(&request);
     return request.version >= served.oldest && request.version <= served.newest;
   }
-  // A client of an unknown version learns no more than this, in a reply of the length that it
-  // expects.
+  // A client of an unknown version gets only this error, in a reply of the length that it expects.
   [[nodiscard]] int refuse_version(const Request& request, const std::string& whose) {
     constexpr Protocol kProtocol = protocol_of(static_cast<const Request*>(nullptr));
     const ipc::Sized served = ipc::versions_of(&request);
-    static std::atomic<bool> said = false;  // a program may try again and again
+    static std::atomic<bool> said = false;  // log once: a client may retry without bound
     if (!said.exchange(true)) warn_of_version(request.version, kProtocol, served, whose);
     Reply reply;
     reply.error = EPROTONOSUPPORT;
@@ -169,31 +169,32 @@ class Conversation {
     if (unsized) reply.version = request.version;
     return send(&reply, unsized ? kProtocol.unsized_reply : sizeof reply, {});
   }
-  // The answer comes later: until then nothing is heard.
+  // The reply follows later; no request is read before it.
   void defer() { due_ = true; }
-  // To the last request, if it wants one. A client reads each answer before it asks again, so there
-  // is always room; EAGAIN: it did not.
+  // Replies to the last request, if it wants a reply. A client reads each reply before its next
+  // request, so the socket has room; EAGAIN: the client violates this.
   [[nodiscard]] int answer(Reply* reply, const std::vector<int>& fds = {}) {
     due_ = false;
     return send(reply, sizeof *reply, fds);
   }
 
-  // The process that connected; null in a session of a dead daemon, and once it is forgotten.
+  // The process that connected; null in a session of a previous daemon, and after forget_caller().
   [[nodiscard]] const std::shared_ptr<Caller>& caller() const { return caller_; }
   void forget_caller() { caller_.reset(); }
   void set_caller(std::shared_ptr<Caller> caller) { caller_ = std::move(caller); }
-  // Whether it sent the last request, and is what it was when it connected.
+  // Whether that process sent the last request and is unchanged since it connected.
   [[nodiscard]] base::Result<void> check() const { return caller_->check(sender_); }
-  // It is not. `so_far` counts such programs.
+  // check() failed. `so_far` counts such requests.
   [[nodiscard]] int refuse(const base::Error& why, const std::string& whose, uint64_t* so_far) {
-    if (why.code() == EAGAIN) return EAGAIN;  // it is not its fault, or no more than others'
+    if (why.code() == EAGAIN)
+      return EAGAIN;  // no fault of this process, or shared by its namespace
     ++failures_;
     return refuse_program(why, whose, so_far);
   }
   [[nodiscard]] bool has_failed() const { return failures_ >= kMostFailures; }
 
-  // The program has come back on `fresh`, whose last request is answered here. False: it cannot be
-  // heard.
+  // The client has reconnected on `fresh`; this conversation answers the last request there. False:
+  // the loop cannot watch it.
   [[nodiscard]] bool go_on_at(Conversation* fresh) {
     fresh->stop();
     close();
@@ -225,11 +226,11 @@ class Conversation {
   const std::function<void()> readable_;
   base::EventLoop::Watch watch_;
   Intake::Ticket at_intake_;
-  std::shared_ptr<int> at_intake_since_;  // while the intake reads the next request
-  bool due_ = false;                      // a deferred answer
-  bool awaited_ = false;                  // an answer to the last request
-  uint32_t sequence_ = 0;                 // its
-  ipc::Sender sender_;                    // its
+  std::shared_ptr<int> at_intake_since_;  // set while the intake receives the next request
+  bool due_ = false;                      // a deferred reply
+  bool awaited_ = false;                  // the last request wants a reply
+  uint32_t sequence_ = 0;                 // of the last request
+  ipc::Sender sender_;                    // of the last request
   unsigned failures_ = 0;
 };
 

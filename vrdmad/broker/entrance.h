@@ -1,11 +1,11 @@
-// How fast connections to one listening socket are accepted, and how many of them nobody serves
-// yet.
+// Limits the connection rate of one listening socket, and the number of accepted connections that
+// no worker serves yet.
 //
-// Those for which it is closed wait in the listener's queue, where they are their own process's: it
-// holds so many, and then connect(2) waits too. So who connects without end delays nobody but those
-// who connect to the same vdevice.
+// Connections beyond the limits wait in the listen queue, charged to the connecting process; when
+// the queue is full, connect(2) blocks. So a process that connects in a loop delays only clients of
+// the same vdevice.
 //
-// Belongs to the control thread, but for Waiting.
+// Belongs to the control thread, except Waiting.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@ namespace vrdma::vrdmad {
 
 class Entrance {
  public:
-  // Accepted connections that the worker has not begun to serve.
+  // Accepted connections that the worker does not serve yet.
   static constexpr unsigned kMostWaiting = 64;
 
-  // A connection that waits, until it is destroyed. Any thread.
+  // Counts a connection as waiting until it is destroyed. Any thread.
   class Waiting {
    public:
     explicit Waiting(std::shared_ptr<Entrance> at) : at_(std::move(at)) {
@@ -38,9 +38,9 @@ class Entrance {
     const std::shared_ptr<Entrance> at_;
   };
 
-  // Connections a second, and as many at once; 0: any number.
+  // Connections per second, and as many in a burst; 0: unlimited.
   void set_rate(base::TimePoint now, uint64_t rate) { bucket_.change(now, rate, rate); }
-  // Until the next connection may be accepted; zero: now.
+  // Time until the next connection may be accepted; zero: now.
   [[nodiscard]] base::Duration closed_for(base::TimePoint now) {
     const base::Duration wait = bucket_.wait(now);
     if (wait.count() > 0) {
@@ -51,9 +51,9 @@ class Entrance {
                                    : base::Duration(std::chrono::milliseconds(1));
   }
   void entered(base::TimePoint now) { bucket_.spend(now, 1); }
-  // In about the last second; of a rate that is limited.
+  // Connections in about the last second; counted only under a limited rate.
   [[nodiscard]] uint64_t used(base::TimePoint now) { return bucket_.used(now); }
-  // How often somebody found it closed by its rate.
+  // How often the rate was found exhausted.
   [[nodiscard]] uint64_t closed() const { return closed_; }
 
  private:

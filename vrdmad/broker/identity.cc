@@ -20,12 +20,12 @@ using base::Result;
 using Op = IdentityRequest::Op;
 
 namespace {
-// Connections that wait to be accepted. A flood of them delays the next one by no more than this
-// many refusals; who finds no room waits in connect(2).
+// Length of the listen queue, and so the most refusals that a flood puts before the next
+// connection. When the queue is full, connect(2) blocks.
 constexpr int kBacklog = 128;
 
 std::string cannot_be_looked_at(pid_t pid) {
-  return "process " + std::to_string(pid) + " cannot be looked at now";
+  return "process " + std::to_string(pid) + " cannot be inspected now";
 }
 }  // namespace
 
@@ -34,15 +34,15 @@ Result<std::unique_ptr<Acceptor>> Identity::listen(base::EventLoop& loop, const 
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return fail(ENAMETOOLONG, "the path of the session socket is longer than a socket's may be (" +
+    return fail(ENAMETOOLONG, "the path of the session socket is too long for a Unix socket (" +
                                   path + "): use a shorter run directory or name");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return fail_errno("make a session socket");
-  // Connections inherit it, also for what is sent before they are accepted (unix(7)).
+  // Connections inherit it, so messages sent before the accept have credentials too (unix(7)).
   const int on = 1;
   if (::setsockopt(listener.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
-    return fail_errno("ask for the senders of messages");
+    return fail_errno("enable SO_PASSCRED");
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return fail_errno("bind " + path);
   if (::chmod(path.c_str(), 0666) != 0) return fail_errno("chmod " + path);
@@ -83,7 +83,7 @@ Result<std::shared_ptr<Caller>> Identity::identify(int socket) {
 Result<Arrival> Identity::admit(Fd socket) {
   const int on = 1;
   if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
-    return fail_errno("ask for the senders of messages");
+    return fail_errno("enable SO_PASSCRED");
   auto caller = identify(socket.get());
   if (!caller) return pass(std::move(caller).error());
   return Arrival{std::move(socket), std::move(*caller)};
@@ -159,7 +159,7 @@ IdentityAnswer Identity::answer(const IdentityRequest& request, Beside* beside) 
     return answer;
   };
   if (request.op == Op::kForget) {
-    std::shared_ptr<const rdma::PeerHandle> held;  // closed without the lock
+    std::shared_ptr<const rdma::PeerHandle> held;  // closed after the lock is released
     const std::lock_guard lock(mutex_);
     if (const auto it = entries_.find(request.entry); it != entries_.end()) {
       held = std::move(it->second);

@@ -1,13 +1,13 @@
-// Who connects to the daemon's session and rdma_cm sockets.
+// Identifies the processes that connect to the daemon's session and rdma_cm sockets.
 //
-// Only an accept on a listener of this class proves who is at the other end, so it binds the
-// listeners and accepts by itself. It identifies each process at the accept, keeps the descriptors
-// that stay bound to the process (core/rdma/peer.h), and gives out no more than the process's
-// memory, once the process has been compared with what it was at the accept. All of it by threads
-// that a process may keep waiting (identity/bounded.h): nobody waits here for long.
+// Only accept(2) on a listener of this class proves which process is at the other end, so the class
+// binds the listeners and accepts the connections. It identifies each process at the accept and
+// keeps descriptors that stay bound to it (core/rdma/peer.h). It hands out only the process's
+// memory files, after it has compared the process with its state at the accept. Threads with a time
+// limit do all of this (bounded.h), so a process cannot block a caller for long.
 //
 // All but listen() goes through serve(): one struct of fixed size each way, without pointers, and
-// descriptors beside the answer. Nothing in a request is trusted. Callers on any thread.
+// descriptors beside the answer. Nothing in a request is trusted. Any thread may call.
 #pragma once
 
 #include <array>
@@ -34,12 +34,12 @@ class Caller;
 struct IdentityRequest {
   enum class Op : uint32_t {
     kCheck = 1,  // entry, sender: EPERM unless the sender is the process of the entry, unchanged;
-                 // EACCES if it may have no session
-    kOpen,    // entry, writable: the same without a sender; beside the answer: memory, maps, pidfd
-    kFind,    // peer -> entry, peer: of a session that another daemon served; ESRCH
+                 // EACCES if the process may not have a session
+    kOpen,    // entry, writable: checks as kCheck, but no sender; beside the answer: memory, maps,
+              // pidfd
+    kFind,    // peer -> entry, peer: the process of a session that another daemon served; ESRCH
     kForget,  // entry
-    // All but the last: EAGAIN: the process, or one of its network namespace, cannot be looked at
-    // now.
+    // All but kForget: EAGAIN if no process of the network namespace can be inspected now.
   };
   Op op{};
   uint32_t entry = 0;
@@ -53,31 +53,31 @@ struct IdentityAnswer {
   int32_t error = 0;  // errno
   uint32_t entry = 0;
   rdma::Peer peer;
-  char reason[160]{};  // a sentence, with an error
+  char reason[160]{};  // a sentence, if there is an error
 };
 static_assert(sizeof(IdentityAnswer) == 168 + sizeof(rdma::Peer));
 
 struct Arrival {
   base::Fd socket;  // non-blocking
   std::shared_ptr<Caller> caller;
-  Intake::AccountRef account = nullptr;          // of the listener
-  std::shared_ptr<Entrance> entrance = nullptr;  // likewise; none: in a test
+  Intake::AccountRef account = nullptr;          // the listener's
+  std::shared_ptr<Entrance> entrance = nullptr;  // the listener's; empty in tests
 };
 
-// What a listener does with who connects; all on its loop.
+// The callbacks of a listener; all run on its loop.
 struct Reception {
   uint64_t netns = 0;  // cookie of the namespace whose processes may connect
   std::function<base::Duration()> closed_for;  // as for Acceptor::start()
-  // Asked before the process is identified, which takes longer than all else. False: nothing is
-  // done but to close the connection, which is the callee's then.
+  // Called before the process is identified, which is the slowest step. False: the connection is
+  // not wanted; the callee owns it and closes it.
   std::function<bool(base::Fd& socket)> wants;
   std::function<void(Arrival)> accepted;
-  std::function<void(base::Fd)> lost;  // whose process could not be identified
+  std::function<void(base::Fd)> lost;  // a connection whose process could not be identified
 };
 
 class Identity : public std::enable_shared_from_this<Identity> {
  public:
-  // Unlinks nothing.
+  // Does not unlink `path`.
   [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(base::EventLoop& loop,
                                                                const std::string& path,
                                                                Reception reception);
@@ -85,18 +85,18 @@ class Identity : public std::enable_shared_from_this<Identity> {
   using Beside = std::array<base::Fd, 3>;
   [[nodiscard]] IdentityAnswer serve(const IdentityRequest& request, Beside* beside);
 
-  // Does something else that a process of the namespace may keep waiting; see Bounded::run().
+  // Runs another inspection that a process of the namespace may block; see Bounded::run().
   [[nodiscard]] bool look(uint64_t netns, std::function<void()> job) {
     return bounded_.run(netns, std::move(job));
   }
 
-  // What listen() does with a connection that it has accepted.
+  // Identifies the process of a connection, as listen() does after the accept.
   [[nodiscard]] base::Result<Arrival> admit(base::Fd socket);
   // The process of a session that another daemon served.
   [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
 
  private:
-  // Who connected a socket that was accepted just now.
+  // The process at the other end of a socket that was just accepted.
   [[nodiscard]] base::Result<std::shared_ptr<Caller>> identify(int socket);
   [[nodiscard]] IdentityAnswer answer(const IdentityRequest& request, Beside* beside);
   uint32_t add(rdma::PeerHandle handle);
@@ -120,7 +120,7 @@ class Caller {
   Caller& operator=(const Caller&) = delete;
 
   [[nodiscard]] const rdma::Peer& peer() const { return peer_; }  // at the accept
-  // Errors as of IdentityRequest::Op.
+  // Errors: see IdentityRequest::Op.
   [[nodiscard]] base::Result<void> check(const ipc::Sender& sender) const;
   struct Opened {
     rdma::MemoryFiles memory;

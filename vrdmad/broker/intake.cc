@@ -94,14 +94,14 @@ Intake::Ticket Intake::receive(const AccountRef& account, const Fd& socket, base
   return ticket;
 }
 
-// mutex_ is held. What the process has got keeps the descriptor open, so that closing ours is
-// nothing. If the process has died nothing is sent any more; the daemon ends.
+// mutex_ is held. Closing our descriptor costs nothing, because the intake has a copy. After the
+// death of the intake nothing is sent, and the daemon ends.
 void Intake::order(const Order& order, Fd subject) {
   if (unsent_.empty() && send(order, subject)) return;
   unsent_.push_back({order, std::move(subject)});
 }
 
-// false: there is no room now.
+// False: the socket's buffer is full.
 bool Intake::send(const Order& order, const Fd& subject) const {
   return ipc::send_message(socket_.get(), &order, sizeof order, {subject.get()}).has_value();
 }
@@ -170,14 +170,14 @@ Next look_at_next(int socket) {
     length = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (length < 0 && errno == EINTR);
   if (length < 0) return errno == EAGAIN ? Next::kNothing : Next::kError;
-  // The credentials fill the room, so that there is none for descriptors.
+  // The credentials fill the control buffer, so descriptors truncate it.
   return (message.msg_flags & MSG_CTRUNC) != 0 ? Next::kDescriptors : Next::kMessage;
 }
 
 namespace {
 
-// Nothing can come any more. With credentials wanted, each message has something for which there is
-// no room, also an empty one; the end of file has nothing.
+// The socket is shut down: no more messages arrive. With SO_PASSCRED, every message, even an empty
+// one, has credentials, which truncate the absent control buffer; the end of file has none.
 bool has_unread(int socket) {
   const int on = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
@@ -188,7 +188,7 @@ bool has_unread(int socket) {
     const ssize_t length = ::recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
     if (length >= 0) return (message.msg_flags & MSG_CTRUNC) != 0;
     if (errno == EAGAIN) return false;  // it was never connected
-    // A reset is told once, before what is unread.
+    // The kernel reports a reset once, before the unread messages.
   }
   return true;
 }

@@ -1,8 +1,8 @@
-// The daemon's side of its intake process (intake/process.h): orders, reports and accounts.
+// The daemon's side of its intake process (intake_process.h): orders, reports and accounts.
 //
-// Orders of one account are carried out four at a time; those that hang take nothing from other
-// accounts. An account is crowded while many of its orders are unfinished. Its owner then accepts
-// no connections, which bounds the descriptors that the orders hold.
+// The intake carries out up to four orders of an account at a time, so hung orders do not delay
+// other accounts. An account is crowded while many of its orders are unfinished; its owner then
+// accepts no connections, which bounds the descriptors that the orders hold.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,12 @@ namespace vrdma::vrdmad {
 
 class Intake {
  public:
-  // Of a vdevice, or of a namespace for rdma_cm. Any thread.
+  // Belongs to a vdevice, or to a namespace for rdma_cm. Any thread.
   class Account {
    public:
     static constexpr unsigned kCrowded = 8;
-    // `intake` outlives all use of it. nullptr: in a test, whose descriptors are its own.
+    // `intake` must outlive the account. nullptr: in tests, where the process closes descriptors
+    // itself.
     explicit Account(Intake* intake) : intake_(intake), number_(next_number()) {}
     [[nodiscard]] bool crowded() const { return unfinished_ >= kCrowded; }
     [[nodiscard]] unsigned unfinished() const { return unfinished_; }
@@ -41,14 +42,14 @@ class Intake {
   };
   using AccountRef = std::shared_ptr<Account>;
 
-  // A message that the intake received. `passed`: the memory files among its descriptors that are
-  // sealed as ours, in the order of the verdicts that say so; give back with close() what is not
-  // known to be the daemon's own.
+  // A message that the intake received. `passed`: the memfds among its descriptors with the seals
+  // of base::make_memfd(), in the order of their verdicts. Return those that the daemon did not
+  // make with close().
   struct Received {
     intake::Report report;
     std::vector<base::Fd> passed;
   };
-  // While it exists, its order may be answered.
+  // `done` of the order may be called while its ticket exists.
   class Ticket {
    public:
     Ticket() = default;
@@ -63,20 +64,21 @@ class Intake {
     uint64_t id_ = 0;
   };
 
-  // Makes the process. To be called before there are threads; `confine` runs in the process.
+  // Forks the intake process. Call before the daemon has threads; `confine` runs in the new
+  // process.
   [[nodiscard]] static base::Result<std::unique_ptr<Intake>> start(
       const std::function<void()>& confine);
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // Reads its reports on `loop` as long as the Watch exists. `died` is called once when the process
-  // has ended, which it does not do by itself while the daemon lives.
+  // Reads reports on `loop` while the Watch exists. Calls `died` once when the process has ended,
+  // which it does not do by itself while the daemon lives.
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
 
-  // Any thread; neither waits. close() takes what may take long to close. receive() takes one
-  // message from `socket`, which stays the caller's and which it does not read meanwhile; `done`
-  // runs on `loop`, but not after the ticket has been destroyed.
+  // Any thread; neither call blocks. close() closes a descriptor whose close may take long.
+  // receive() takes one message from `socket`, which the caller keeps but must not read until then;
+  // `done` runs on `loop`, but not after the ticket has been destroyed.
   void close(const AccountRef& account, base::Fd fd);
   [[nodiscard]] Ticket receive(const AccountRef& account, const base::Fd& socket,
                                base::EventLoop& loop, std::function<void(Received)> done);
@@ -84,7 +86,7 @@ class Intake {
  private:
   struct Pending {
     AccountRef account;
-    base::EventLoop* loop = nullptr;  // nullptr: nobody wants to know any more
+    base::EventLoop* loop = nullptr;  // nullptr: the result is not wanted
     std::function<void(Received)> done;
   };
   struct Unsent {
@@ -101,25 +103,25 @@ class Intake {
 
   base::Fd socket_;
   std::function<void()> died_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all members below
   uint64_t next_id_ = 1;
   std::map<uint64_t, Pending> pending_;
   std::deque<Unsent> unsent_;
 };
 
-// What is next to be read. Only kMessage may be received by the daemon: a message that comes after
-// kNothing was said may have descriptors beside it.
+// The kind of the next message. The daemon may receive only a kMessage. A message that arrives
+// after kNothing was returned may carry descriptors.
 enum class Next : uint8_t {
-  kNothing,      // yet
-  kMessage,      // without descriptors; or the end of file
-  kDescriptors,  // a message with some beside it
-  kError,        // of the connection, behind which there may be anything
+  kNothing,      // no message yet
+  kMessage,      // without descriptors, or the end of file
+  kDescriptors,  // a message with descriptors
+  kError,        // a connection error; any message may follow it
 };
-// Does not receive it. `socket` has SO_PASSCRED, and nobody else reads it.
+// Peeks without receiving. `socket` has SO_PASSCRED and no other reader.
 [[nodiscard]] Next look_at_next(int socket);
 
-// Ends a connection whose other end is a tenant's. If messages were not read, there may be
-// descriptors beside them, and the intake closes it.
+// Closes a connection to a tenant. If messages are unread, they may carry descriptors, so the
+// intake closes it.
 void close_connection(const Intake::AccountRef& account, base::Fd socket);
 
 }  // namespace vrdma::vrdmad

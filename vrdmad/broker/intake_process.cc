@@ -27,7 +27,7 @@ namespace {
 using base::Fd;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr int kRetry = 50;  // ms, while no thread can be made
+constexpr int kRetry = 50;  // ms, while no thread can be created
 static_assert(kMostVerdicts <= ipc::kMaxFds);
 
 struct Job {
@@ -43,7 +43,7 @@ struct Account {
 Verdict judge(const Fd& fd) {
   Verdict verdict;
   struct statx status {};
-  // Only what the kernel knows already: a FUSE server is not asked.
+  // AT_STATX_DONT_SYNC returns what the kernel has cached, without a request to a FUSE server.
   if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &status) == 0) {
     verdict.device = uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor;
     verdict.inode = status.stx_ino;
@@ -67,8 +67,9 @@ Verdict judge(const Fd& fd) {
   return verdict;
 }
 
-// Takes what is unread out of a socket of the daemon's, for whose descriptor may be the last: then
-// nothing is left behind it whose close could last. What was taken is closed by the caller.
+// Takes the unread messages or connections out of a socket of the daemon, whose last descriptor
+// this may be, so that its close has nothing left to close slowly. The caller closes what was
+// taken.
 void drain(const Fd& socket, std::vector<Fd>* taken) {
   constexpr int kMost = 100'000;  // more than a backlog and a receive buffer hold
   int domain = 0, listens = 0;
@@ -87,7 +88,7 @@ void drain(const Fd& socket, std::vector<Fd>* taken) {
     auto message = ipc::receive_any(socket.get(), nullptr, 0, MSG_DONTWAIT);
     if (message.error == ECONNRESET) continue;
     if (message.error != 0 || (message.length == 0 && message.alone))
-      return;  // nothing, or the end
+      return;  // nothing left, or the end of file
     std::move(message.fds.begin(), message.fds.end(), std::back_inserter(*taken));
   }
 }
@@ -104,16 +105,16 @@ void receive(int daemon, Job& job) {
     report.truncated = received.truncated ? 1 : 0;
     report.sender = {received.sender.pid, received.sender.uid, received.sender.gid};
   }
-  job.subject.reset();  // the daemon has it, and perhaps it is to be closed there
+  job.subject.reset();  // the daemon has a copy, and may have to close it
   report.count = static_cast<uint32_t>(received.fds.size());
   std::vector<int> passed;
   for (size_t i = 0; i < std::min(received.fds.size(), kMostVerdicts); ++i) {
     report.verdicts[i] = judge(received.fds[i]);
     if (report.verdicts[i].passed != 0) passed.push_back(received.fds[i].get());
   }
-  // The daemon has gone if this fails; then the main thread ends us.
+  // Fails only if the daemon has ended; then the main thread exits.
   (void)ipc::send_message(daemon, &report, sizeof report, passed);
-}  // closes the descriptors, which may take as long as their makers like
+}  // closing the descriptors may take long
 
 class Process {
  public:
@@ -132,7 +133,7 @@ class Process {
   }
 
  private:
-  // The daemon has gone. Threads that hang keep this process, but nobody's connection.
+  // The daemon has ended. Hung threads may keep this process alive, but no connection of a tenant.
   [[noreturn]] void leave() {
     const std::lock_guard lock(mutex_);
     for (const auto& [number, account] : accounts_)
@@ -140,7 +141,8 @@ class Process {
     ::_exit(0);
   }
 
-  // For an order; or, while accounts wait for a thread, for a while.
+  // Waits for an order, or while accounts lack a thread, at most kRetry. False: the time has
+  // passed.
   bool wait() {
     pollfd ready{socket_.get(), POLLIN, 0};
     bool hungry = false;
@@ -207,8 +209,8 @@ class Process {
 
   const Fd socket_;
   std::mutex mutex_;
-  std::map<uint64_t, Account> accounts_;  // those with jobs or threads
-  std::deque<uint64_t> hungry_;           // accounts with jobs and no thread
+  std::map<uint64_t, Account> accounts_;  // accounts with jobs or threads
+  std::deque<uint64_t> hungry_;           // accounts with jobs but no thread
   unsigned threads_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the daemon and its intake process say to each other: fixed structs over one SOCK_SEQPACKET
-// pair. Both are the same program; nothing here is a protocol that others speak.
+// The protocol of the daemon and its intake process: fixed structs over one SOCK_SEQPACKET pair.
+// Both ends are the same program; no other program speaks it.
 #pragma once
 
 #include <sys/socket.h>
@@ -10,16 +10,16 @@
 
 namespace vrdma::vrdmad::intake {
 
-// Longer than any message of a session or of rdma_cm, and as many descriptors as any may have.
+// More than any session or rdma_cm message, and as many descriptors as one may carry.
 constexpr size_t kMostBytes = 1024;
 constexpr size_t kMostVerdicts = 8;
 
 enum class Task : uint32_t {
-  kReceive,  // one message from the socket that comes beside the order
-  kClose,    // that descriptor
+  kReceive,  // receive one message from the socket beside the order
+  kClose,    // close the descriptor beside the order
 };
 
-// Beside it: one descriptor, of a socket or a file whose last close may take long.
+// Sent with one descriptor, of a socket or a file whose last close may take long.
 struct Order {
   uint64_t id = 0;
   uint64_t account = 0;
@@ -29,30 +29,30 @@ struct Order {
 
 enum class Kind : uint32_t { kOther, kMemory, kPacketSocket };
 
-// What is known of a descriptor without asking a server of its file.
+// What the kernel knows about a descriptor without a request to its file's server.
 struct Verdict {
   Kind kind = Kind::kOther;
-  uint32_t error = 0;  // of asking for its number; then device and inode are 0
+  uint32_t error = 0;  // errno of statx(2); then device and inode are 0
   uint64_t device = 0, inode = 0;
   uint64_t netns_cookie = 0;  // of a packet socket
-  // kMemory, sealed as base::make_memfd() seals: passed on beside the report.
+  // 1: kMemory with the seals of base::make_memfd(); the report carries the descriptor.
   uint32_t passed = 0;
   uint32_t reserved = 0;
 };
 
 enum class Stage : uint32_t {
-  kReceived,  // of kReceive, which is not finished until its descriptors are closed
+  kReceived,  // the message of kReceive; kFinished follows when its descriptors are closed
   kFinished,
 };
 
 struct Report {
   uint64_t id = 0;
   Stage stage = Stage::kFinished;
-  uint32_t error = 0;      // of recvmsg(2)
-  uint32_t length = 0;     // of the message, which may be more than kMostBytes
-  uint32_t truncated = 0;  // descriptors were lost
+  uint32_t error = 0;      // errno of recvmsg(2)
+  uint32_t length = 0;     // of the message; may exceed kMostBytes
+  uint32_t truncated = 0;  // 1: descriptors were lost
   ucred sender{};          // pid 0: unknown
-  uint32_t count = 0;      // of descriptors; verdicts are of the first kMostVerdicts
+  uint32_t count = 0;      // number of descriptors; verdicts cover the first kMostVerdicts
   std::array<Verdict, kMostVerdicts> verdicts{};
   std::array<uint8_t, kMostBytes> bytes{};
 };

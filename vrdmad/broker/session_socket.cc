@@ -13,13 +13,13 @@ using base::Fd;
 
 namespace {
 
-// While its account is crowded.
+// Pause while the account is crowded.
 constexpr std::chrono::milliseconds kCrowded(50);
-// Unfinished orders about connections from other namespaces, a descriptor each. With more, nobody
-// is accepted.
+// Unfinished orders for connections from other namespaces; each holds a descriptor. Beyond this
+// number, nothing is accepted.
 constexpr unsigned kMostForeign = 256;
 
-// Who connected, as the kernel recorded it then.
+// The uid of the client, as the kernel recorded it at connect(2).
 uid_t user_of(const Fd& client) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -59,7 +59,7 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Identity& ide
 
 SessionSocket::~SessionSocket() {
   if (acceptor_ != nullptr) {
-    // Nobody comes any more. Who waits has perhaps sent something.
+    // Nothing more is accepted. Waiting clients may have sent messages with descriptors.
     const Fd listener = acceptor_->stop();
     ::shutdown(listener.get(), SHUT_RDWR);
     for (;;) {
@@ -76,7 +76,7 @@ base::Duration SessionSocket::closed_for() const {
   return owner_.entrance->closed_for(base::EventLoop::now());
 }
 
-// Those of other namespaces are nothing of the owner's, and spend nothing of its rate.
+// Connections from other namespaces are charged neither to the owner's account nor to its rate.
 bool SessionSocket::wants(Fd& client) {
   const auto cookie = base::netns_cookie(client.get());
   const bool ours = cookie && *cookie == netns_cookie_;

@@ -1,8 +1,8 @@
 // The listening session socket of one vdevice: R/netns/<cookie>/<number>.sock.
 //
-// Anyone who can reach the file may connect; what authorizes is where a connection comes from: a
-// peer whose socket was made in another network namespace than the vdevice's is closed before
-// anything is read from it or said to it.
+// Any process that can reach the file may connect. Its network namespace authorizes it: a
+// connection whose socket was made in another namespace than the vdevice's is closed without
+// reading from it or answering it.
 #pragma once
 
 #include <functional>
@@ -18,22 +18,22 @@ namespace vrdma::vrdmad {
 
 class SessionSocket {
  public:
-  // Whose it is. All is called on the loop.
+  // The vdevice that owns the socket. All callbacks run on the loop.
   struct Owner {
-    Intake::AccountRef account;             // nobody is accepted while it is crowded,
-    std::shared_ptr<Entrance> entrance;     // or this is closed
+    Intake::AccountRef account;             // no connection is accepted while it is crowded,
+    std::shared_ptr<Entrance> entrance;     // or while this is closed
     std::function<void(Arrival)> accepted;  // each connection from the namespace
-    std::function<void()> refused;          // for each other, of which nothing else is asked
-    // Whether one of the user is wanted; empty: all are. If not, it is closed.
+    std::function<void()> refused;  // each connection from another namespace, which is closed
+    // Whether to accept a connection of this user; empty: always. Otherwise it is closed.
     std::function<bool(uid_t)> wants = {};
   };
-  // A connection whose process has ended or cannot be identified is closed.
+  // Closes a connection whose process has ended or cannot be identified.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(Identity& identity,
                                                                            base::EventLoop& loop,
                                                                            const std::string& path,
                                                                            uint64_t netns_cookie,
                                                                            Owner owner);
-  ~SessionSocket();  // the path goes too
+  ~SessionSocket();  // unlinks the path
   SessionSocket(const SessionSocket&) = delete;
   SessionSocket& operator=(const SessionSocket&) = delete;
 
@@ -45,7 +45,7 @@ class SessionSocket {
   std::string path_;
   uint64_t netns_cookie_ = 0;
   Owner owner_;
-  Intake::AccountRef foreign_;  // of connections from other namespaces, which are not the owner's
+  Intake::AccountRef foreign_;  // of connections from other namespaces
   std::unique_ptr<Acceptor> acceptor_;
 };
 

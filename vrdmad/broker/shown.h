@@ -1,4 +1,4 @@
-// The descriptors that came beside a message, as the intake judged them.
+// The descriptors that came beside a message, as the intake process judged them.
 #pragma once
 
 #include <utility>
@@ -23,16 +23,15 @@ class Shown {
   ~Shown() { give_back(); }
 
   [[nodiscard]] bool empty() const { return received_.report.count == 0; }
-  // The only one; nullptr: there is none, or there are more.
+  // The verdict on the only descriptor; nullptr: there is none or more than one.
   [[nodiscard]] const intake::Verdict* only() const {
     return received_.report.count == 1 ? &received_.report.verdicts[0] : nullptr;
   }
-  // The first descriptor, if it is a memory file that is sealed as ours, once it is known to be one
-  // of ours.
+  // The first descriptor. Call only if its verdict identifies it as a memfd that the daemon made.
   [[nodiscard]] base::Fd take_memory() { return std::move(received_.passed.front()); }
 
  private:
-  // Memory of a tenant may take long to free.
+  // The intake closes them, because freeing a tenant's memory may take long.
   void give_back() {
     for (base::Fd& fd : received_.passed) account_->intake()->close(account_, std::move(fd));
     received_.passed.clear();
