@@ -218,7 +218,7 @@ db.execute("UPDATE vdev SET owner_start = owner_start - 1 WHERE owner_pid != 0")
 db.commit()' "$S/state.db"
 start_daemon "${metrics[@]}"
 is_gone ve || fail "another process of its number is taken for its owner"
-logged "another one has its number, so it is deleted" || fail "the log does not say why"
+logged "another process has its pid, so it is deleted" || fail "the log does not say why"
 disown_it
 
 say "also while it is lost"

@@ -126,7 +126,7 @@ ip_in b link delete eth8
 ip_in b link set eth7 name eth8
 start_daemon
 is_lost vb || fail "vb is not lost"
-ctl vdev list | grep "vb cannot be restored: .*'eth8' that it was made on is not there" >/dev/null || fail "the list does not say why"
+ctl vdev list | grep "vb cannot be restored: .*'eth8' that it was created on does not exist" >/dev/null || fail "the list does not say why"
 status=0
 ctl exec vb -- true 2>"$T/err" || status=$?
 [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || fail "exec on a lost vdevice: $status $(cat "$T/err")"
@@ -152,7 +152,7 @@ ip netns add "$(ns c)"
 loose c eth0
 start_daemon
 ctl vdev show vc 2>/dev/null && fail "vc is kept, whose namespace has ended"
-grep -q "vdevice .*/vc: .*another one than it was made in, so it is deleted" "$T/vrdmad.log" || fail "the log does not say why"
+grep -q "vdevice .*/vc: .*not the one that it was created in, so it is deleted" "$T/vrdmad.log" || fail "the log does not say why"
 ctl vdev create vc --netns "$(ns c)" --netdev eth0 >/dev/null || fail "vc cannot be made anew"
 
 say "while its name is not there, it is lost; when another has the name, it is deleted"

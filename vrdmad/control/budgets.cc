@@ -78,7 +78,7 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
                                           const std::vector<Setting>& quota) {
   auto wanted = provisioning::understand(quota);
   if (!wanted) return pass(std::move(wanted.error()));
-  // Of tenants that have come and gone nothing stays.
+  // Drop tenants without vdevices and settings.
   std::erase_if(tenants_, [](const auto& entry) {
     return entry.second->grants() == 0 && !entry.second->is_set();
   });

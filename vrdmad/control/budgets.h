@@ -1,7 +1,7 @@
-// Who has how much: the budgets of tenants and parents, and what vdevices were given of them.
+// The budgets of tenants and parents, and what their vdevices were allotted from them.
 //
-// The limit of a kind is what the vdevice's operator said, else the tenant's default, else the
-// parent's, else the kind's initial one; the latter no higher than the ceilings.
+// The limit of a kind is the one in the vdevice's own quota, else the tenant's default, else the
+// parent's default, else the initial limit of the kind, capped by the ceilings.
 //
 // Belongs to the control thread.
 #pragma once
@@ -20,15 +20,16 @@ class Budgets {
  public:
   enum class Scope : uint8_t { kTenant, kParent };
 
-  // What one vdevice was given. Move-only; the destructor gives it back.
+  // The limits of one vdevice. Move-only; the destructor returns them to the budgets.
   class Allotment {
    public:
-    // As limits, for a ledger; all kinds.
+    // The limits of all kinds, for a ledger.
     [[nodiscard]] std::vector<provisioning::Setting> settings() const;
-    // EBUSY with a sentence if that is more than the tenant or the parent has left.
+    // EBUSY with a sentence if the tenant or the parent has too little left.
     [[nodiscard]] base::Result<void> check(const std::vector<provisioning::Setting>& changes) const;
-    void change(const std::vector<provisioning::Setting>& changes);  // that were checked
-    // A worker has to execute all of its work: it is limited, or what it has a part in is.
+    void change(const std::vector<provisioning::Setting>& changes);  // passed by check()
+    // A rate limit applies to the vdevice, its tenant or its parent, so a worker must execute all
+    // of its requests.
     [[nodiscard]] bool limited() const;
     [[nodiscard]] Rates rates() const;
     [[nodiscard]] std::vector<std::shared_ptr<provisioning::Pool>> pools() const;
@@ -46,13 +47,13 @@ class Budgets {
   [[nodiscard]] base::Result<Allotment> allot(const std::string& tenant, const std::string& parent,
                                               const std::vector<provisioning::Setting>& quota);
 
-  // As Budget::set(). A tenant that nothing was said of yet comes into being.
+  // As Budget::set(). Creates the budget of a tenant that has none.
   [[nodiscard]] base::Result<void> set(Scope scope, const std::string& name,
                                        const provisioning::BudgetSpec& spec);
-  // All that was set; and the same again, after that could not be kept.
+  // spec() returns all settings; put_back() restores them if they could not be stored.
   [[nodiscard]] provisioning::BudgetSpec spec(Scope scope, const std::string& name);
   void put_back(Scope scope, const std::string& name, const provisioning::BudgetSpec& spec);
-  // By name: those that something was said of or that have vdevices.
+  // By name: budgets with settings or vdevices.
   [[nodiscard]] std::map<std::string, const provisioning::Budget*> list(Scope scope) const;
 
  private:

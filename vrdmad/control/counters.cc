@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::array kStates{"reset", "init", "rtr", "rts", "sqd", "sqe", "err"};
 
-// verbs::WcStatus that a worker may report, as ibv_wc_status has them.
+// Names of the verbs::WcStatus (= ibv_wc_status) that a worker may report.
 constexpr std::array<const char*, 14> kStatuses{"success",
                                                 "local_length",
                                                 "local_qp_operation",

@@ -1,6 +1,6 @@
-// Counters and gauges as the admin API and the metrics endpoint show them.
+// Counters and gauges for the admin API and the metrics endpoint.
 //
-// docs/metrics.md lists all of them; a test compares.
+// docs/metrics.md lists all of them; a test compares it with the code.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ struct CounterScope {
   std::string tenant;
 };
 
-// All there is to count of one vdevice.
+// All counters and gauges of one vdevice.
 [[nodiscard]] std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
                                                    const std::vector<provisioning::Row>& quota,
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
-// Why regions of it are reached and not in place: each reason that there was, and how often.
+// How many of its regions are reached instead of put in place, for each reason that occurred.
 [[nodiscard]] std::vector<std::pair<std::string, uint64_t>> reached_by_reason(
     const VdeviceUse& use);
 
-// Sums of vdevices' rows by tenant. What only grows must not fall when a vdevice goes, so the sums
-// of those that have gone are kept, until their tenant is forgotten.
+// Sums of the vdevices' rows by tenant. A counter must not fall when a vdevice is deleted, so the
+// sums of deleted vdevices are kept until their tenant is forgotten.
 class TenantTotals {
  public:
-  // A row of a vdevice. What counts a whole fabric or is a limit has no sum and is left out.
+  // Adds a vdevice's row. Counters of a whole fabric and limits have no sum and are left out.
   void add(const CounterRow& row);
-  // Forgets all tenants but these.
+  // Forgets all other tenants.
   void keep(const std::set<std::string>& tenants);
   // Scope "tenant/<name>".
   [[nodiscard]] std::vector<CounterRow> rows() const;

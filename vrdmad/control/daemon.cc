@@ -23,9 +23,9 @@ using base::Result;
 
 namespace {
 
-constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX, with its terminating zero
+constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX without the terminating zero
 
-// In the order in which it had them.
+// In the order of `had`.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
                                     const std::vector<verbs::Gid>& gids) {
   std::vector<verbs::Gid> result;
@@ -49,14 +49,15 @@ Result<void> check_name(const std::string& what, const std::string& name) {
   };
   const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
   if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
-    return fail(EINVAL, what + " '" + base::printable(name) +
-                            "' is no name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
-                            "begins with a letter, a digit or '_'");
+    return fail(EINVAL,
+                what + " '" + base::printable(name) +
+                    "' is not a valid name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
+                    "begins with a letter, a digit or '_'");
   return {};
 }
 
-// check_name() refuses a slash, so no operator can give such a name to another vdevice, and two
-// that were made without a tenant are never one domain, nor one with a later one.
+// check_name() rejects a slash, so no operator can give such a name to another vdevice, and two
+// vdevices without a tenant never share a tenant or fabric.
 std::string tenant_of(const VdevSpec& spec, uint64_t id) {
   return spec.tenant.empty() ? "vdev/" + std::to_string(id) : spec.tenant;
 }
@@ -70,7 +71,7 @@ std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows) {
   std::vector<QuotaRow> result;
   for (const auto& row : rows) {
     const auto& traits = provisioning::traits(row.kind);
-    // A rate as high as can be said is none.
+    // A rate at the ceiling is unlimited.
     const bool any = traits.measure == provisioning::Measure::kRate && row.limit == traits.ceiling;
     result.push_back({std::string(traits.name), row.used, any ? UINT64_MAX : row.limit});
   }
@@ -107,7 +108,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
   if (!leases) return pass(std::move(leases.error()));
   daemon->read_leases_ = std::move(*leases);
   if (!provisioning::has_rdma_controller())
-    spdlog::info("the kernel has no rdma controller of control groups: our own limits hold alone");
+    spdlog::info("the kernel has no rdma cgroup controller: only the limits of vrdmad apply");
   for (unsigned i = 0; i < workers; ++i) {
     auto worker = Worker::start(daemon->settings_, i);
     if (!worker) return pass(std::move(worker.error()));
@@ -150,7 +151,7 @@ Daemon::Record& Daemon::enter(std::unique_ptr<Record> record) {
   return entered;
 }
 
-// Ids are reserved on disk long before they are used.
+// Reserves ids on disk long before they are used.
 uint64_t Daemon::new_id() {
   if (next_id_ + kIdsAtOnce / 2 > reserved_ids_) {
     reserved_ids_ += kIdsAtOnce;
@@ -159,7 +160,7 @@ uint64_t Daemon::new_id() {
   return next_id_++;
 }
 
-// `wanted`, or the next one that no vdevice of the namespace has. A lost one keeps its own.
+// `wanted`, or the next number that is free in the namespace. A lost vdevice keeps its number.
 uint32_t Daemon::free_number(uint64_t cookie, uint32_t wanted) const {
   const auto& taken = directory_.numbers(cookie);
   while (taken.contains(wanted)) ++wanted;
@@ -190,7 +191,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto allotment = budgets_.allot(tenant, spec.parent, to_settings(spec.quota));
   if (!allotment) return pass(std::move(allotment.error()));
   record->allotment = std::move(*allotment);
-  record->spec.quota.clear();  // with the defaults of this day
+  record->spec.quota.clear();  // replaced by all limits, with the defaults of today
   for (const auto& setting : record->allotment.settings())
     record->spec.quota.push_back({setting.kind, setting.limit});
   provisioning::Ledger ledger, cm_ledger;
@@ -217,7 +218,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
     auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [this, id] { on_owner_ended(id); });
     record->owner_ended = !owner && owner.error().code() == ESRCH;
     if (record->owner_ended && spec.end_with_owner && stored != nullptr)
-      return fail(ESTALE, "its owner is not there: " + owner.error().message());
+      return fail(ESTALE, "its owner: " + owner.error().message());
     if (!owner && (stored == nullptr || !record->owner_ended))
       return pass(std::move(owner.error()), "the owner");
     if (owner) record->owner = std::move(*owner);
@@ -228,13 +229,13 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   netns::LinkObserver observer = {
       [this, id](const netns::Link& link) { on_link_changed(id, link); },
       [this, id](netns::Gone gone) { on_link_gone(id, netns::text(gone)); }};
-  // Within one boot it must be the very one, which may have another name by now.
+  // Within one boot it must be the same netdev, even if it has been renamed.
   const bool very_one = stored != nullptr && stored->boot_id == boot_id_;
   auto watch = very_one ? monitor_->watch_link(netns, stored->ifindex, std::move(observer))
                         : monitor_->watch_link(netns, spec.netdev, std::move(observer));
   if (!watch && very_one && watch.error().code() == ENODEV)
     return fail(ENODEV, "netns '" + spec.netns + "': the netdev '" + spec.netdev +
-                            "' that it was made on is not there");
+                            "' that it was created on does not exist");
   if (!watch) return pass(std::move(watch.error()), "netns '" + spec.netns + "'");
   record->watch = std::move(*watch);
   record->link = record->watch.link();
@@ -278,7 +279,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
                   qp_numbers, std::move(cm_ledger), record->gsi});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
-  if (stored != nullptr)  // what it did not have before may be another's, who is made only after it
+  if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later
     apply(*record, still_there(had, gids));
   else
     apply(*record);
@@ -290,7 +291,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
       {account, record->entrance,
        [&worker, id](Arrival arrival) { worker.accept(id, std::move(arrival)); },
        [raw = record.get()] {
-         // Who wants to can come a million times.
+         // Log at powers of two: a client may retry without bound.
          if (std::has_single_bit(++raw->foreign))
            spdlog::warn(
                "vdevice {}: refused a connection from another network namespace, {} so far",
@@ -309,7 +310,7 @@ void Daemon::apply(Record& record) {
       gid::derive_gids(interface_of(record), record.gids.gids(), gid::room_of(record.layout));
   count_ignored(record);
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))
-    spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a table holds {}",
+    spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a GID table holds {}",
                  record.label, derived.left_out, gid::room_of(record.layout));
   apply(record, derived.gids);
 }
@@ -343,22 +344,22 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
 }
 
 void Daemon::on_link_gone(uint64_t id, const std::string& reason) {
-  // Not inside the monitor's call about the very link.
+  // Deferred: the link's watch must not be destroyed inside its own callback.
   loop_.post([this, id, reason] {
     const Record* const found = find(id);
     if (found == nullptr) return;
     spdlog::info("vdevice {}: {}, so it is deleted", found->label, reason);
     remove(id, reason);
-    forget_later(id);  // otherwise it is lost after the next start
+    forget_later(id);  // otherwise it would be lost at the next start
   });
 }
 
 void Daemon::on_owner_ended(uint64_t id) {
-  // Not inside the call of the watch, which goes with the vdevice.
+  // Deferred: the owner's watch must not be destroyed inside its own callback.
   loop_.post([this, id] {
     Record* const found = find(id);
     const auto lost = lost_.find(id);
-    if (found == nullptr && lost == lost_.end()) return;  // deleted meanwhile
+    if (found == nullptr && lost == lost_.end()) return;  // deleted in the meantime
     const VdevSpec& spec = found != nullptr ? found->spec : lost->second.vdev.spec;
     const std::string label = label_of(spec.netns, spec.name);
     const std::string reason =
@@ -404,7 +405,7 @@ void Daemon::take_out(uint64_t id) {
   members_changed(gone->fabric);
 }
 
-// Not when its last vdevice goes: the next one may be made at once.
+// Not when a tenant's last vdevice is deleted, because the next may follow at once.
 void Daemon::forget_tenants() {
   std::set<std::string> known;
   for (const auto& [name, budget] : budgets_.list(Budgets::Scope::kTenant)) known.insert(name);

@@ -1,17 +1,17 @@
-// The control side of vrdmad: which vdevices there are, and what happens to them.
+// The registry of vdevices: creates, changes, restores and deletes them.
 //
-// Belongs to the control thread. A vdevice is one Record; the parts of it that must be undone are
-// move-only members, in the order of creation, so that a creation that fails half-way and a
-// deletion are the same destructor. Admin calls come from gRPC's threads and are run on the loop.
+// Belongs to the control thread. A vdevice is one Record. Everything that must be undone is a
+// move-only member of it, in the order of creation, so that the destructor serves both a failed
+// creation and a deletion. Admin calls arrive on gRPC's threads and run on the loop.
 //
-// What an operator made is in the Store before the call is answered. At the start all of it is made
-// again; what cannot be, because its netns or netdev is not there, is *lost*: listed with the
-// reason, and tried again every now and then (not often, and only while something is lost) until it
-// is there, deleted, or made anew. What ends while the daemon looks on is forgotten, and so is a
-// vdevice whose namespace has ended since the boot, or with which it was to end its owner, as soon
-// as the daemon sees it.
+// The Store has an operator's change on disk before the call is answered. At its start the daemon
+// restores all vdevices. A vdevice whose netns or netdev does not exist is *lost*: it is listed
+// with the reason, and the daemon retries with a back-off until it is restored, deleted or
+// replaced. A vdevice whose netdev ends while the daemon runs is deleted. So is one whose namespace
+// has ended since the boot, or whose owner has ended with `end_with_owner`, when the daemon notices
+// it.
 //
-// Inside the daemon a vdevice is its id. Names are what operators say and read: Directory.
+// Inside the daemon an id identifies a vdevice. Directory maps the names that operators use to ids.
 #pragma once
 
 #include <future>
@@ -51,7 +51,7 @@ class Daemon final : public AdminBackend {
                                                                    unsigned workers);
   ~Daemon() override;
 
-  // AdminBackend, from any thread but the loop's.
+  // AdminBackend. Call from any thread but the loop's.
   base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) override;
   base::Result<VdevKey> delete_vdev(const std::string& name) override;
   base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) override;
@@ -66,7 +66,7 @@ class Daemon final : public AdminBackend {
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
-  // All of counters(), on the control thread.
+  // All of counters(); on the control thread.
   [[nodiscard]] std::vector<CounterRow> counter_rows();
 
  private:
@@ -88,14 +88,14 @@ class Daemon final : public AdminBackend {
   struct Lost {
     StoredVdev vdev;
     std::string reason;
-    std::unique_ptr<OwnerWatch> owner;  // none: it has none, or that has ended
+    std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
   };
   struct Joining {
     std::string fabric, tenant;
   };
 
-  // `spec` as canonical() makes it. From `stored`, if it is not null: as it was, where it was, with
-  // those of its GIDs that are left; apply() gives it the others.
+  // `spec` must be canonical(). If `stored` is not null, restores the vdevice on the same netdev
+  // with those of its GIDs that remain; apply() adds the others.
   base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
                                              const netns::Netns& netns, const StoredVdev* stored);
   base::Result<std::unique_ptr<Record>> make_again(const StoredVdev& stored);
@@ -104,9 +104,9 @@ class Daemon final : public AdminBackend {
   Lost take_lost(uint64_t id);
   static constexpr uint64_t kIdsAtOnce = 1000;
   [[nodiscard]] uint64_t new_id();
-  // EEXIST: `wanted` is not what there is.
+  // EEXIST: it differs from `wanted`.
   base::Result<Begun> existing(uint64_t id, const VdevSpec& wanted);
-  // What an operator means. ENODEV with the reason: it is lost.
+  // Resolves an operator's reference. ENODEV with the reason: the vdevice is lost.
   base::Result<Record*> find(const std::string& reference);
   [[nodiscard]] Record* find(uint64_t id);
   static std::string boot_id();
@@ -128,7 +128,7 @@ class Daemon final : public AdminBackend {
   [[nodiscard]] uint64_t vdevice_of(const SessionFile& file) const;
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
-  // After a change that was not an operator's: nobody waits for the disk.
+  // Stores a change that no operator waits for.
   void store_again(Record& record);
   void forget_later(uint64_t id);
   void on_owner_ended(uint64_t id);
@@ -140,29 +140,30 @@ class Daemon final : public AdminBackend {
   std::vector<CounterRow> counter_rows(const Record& record);
   std::vector<CounterRow> daemon_rows();
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
-  void forget_tenants();  // those without vdevices and settings
-  // Which addresses a vdevice may have: daemon_addresses.cc.
+  void forget_tenants();  // forgets the totals of tenants without vdevices and settings
+  // The addresses that a vdevice may use: daemon_addresses.cc.
   [[nodiscard]] bool is_shared(const std::string& fabric) const;
   [[nodiscard]] std::vector<gid::Prefix> prefixes_of(const Record& record) const;
   [[nodiscard]] gid::Interface interface_of(const Record& record) const;
   void count_ignored(Record& record);
   void members_changed(const std::string& fabric);
-  // Link and addresses -> port and GIDs: all that the addresses make, or `gids` alone.
+  // Applies the link and its addresses to the port and the GID table: all derived GIDs, or only
+  // `gids`.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
-  // Makes its files in the run directory, or makes them say what is so now.
+  // Makes or updates its sysfs tree in the run directory.
   void show_sysfs(Record& record);
   void on_link_changed(uint64_t id, const netns::Link& link);
   void on_link_gone(uint64_t id, const std::string& reason);
   void remove(uint64_t id, const std::string& reason);
-  void take_out(uint64_t id);  // nobody is told of it
+  void take_out(uint64_t id);  // without an event for subscribers
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
 
   base::EventLoop& loop_;
   const RunDir& run_dir_;
-  Store& store_;  // read at the start, then the thread's
+  Store& store_;  // used at the start, then by writer_
   StoreThread writer_{store_};
-  // What operators change takes a while on disk: all but creations one after the other.
+  // Serializes operators' changes, except creations, because their write to disk takes time.
   std::mutex changes_;
   SessionSettings settings_;
   std::vector<std::unique_ptr<Parent>> parents_ = find_parents();
@@ -172,19 +173,19 @@ class Daemon final : public AdminBackend {
   Budgets budgets_;
   Cm cm_{loop_};
   std::unique_ptr<ReadLeases> read_leases_;  // never null
-  Directory directory_;                      // of both that follow
+  Directory directory_;                      // of records_ and lost_
   std::map<uint64_t, std::unique_ptr<Record>> records_;
   std::map<uint64_t, Lost> lost_;
-  uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last that is
-  // Sessions of a dead daemon, of fabrics in which one of them has lost its vdevice; for half of
-  // the time that programs wait.
+  uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last reserved id
+  // Sessions of the previous daemon whose fabric has a lost vdevice with sessions; kept for half of
+  // the clients' grace period.
   std::vector<std::unique_ptr<SessionFile>> left_;
   base::EventLoop::Timer patience_;
-  const Joining* joining_ = nullptr;  // while it is made
+  const Joining* joining_ = nullptr;  // set while the vdevice is created
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
-  TenantTotals gone_;  // what deleted vdevices had counted, of the tenants that are known
+  TenantTotals gone_;  // totals of deleted vdevices, for known tenants
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
 };

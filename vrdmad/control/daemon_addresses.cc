@@ -1,10 +1,10 @@
-// Which addresses of its netdev a vdevice may have.
+// The addresses of its netdev that a vdevice may use.
 //
-// Who may change addresses in a namespace could take one that belongs to a neighbour while that is
-// away, and programs that look for the neighbour would come to it. So the operator can name
-// prefixes for a vdevice; and where none are named, the tenants of a fabric that several use have
-// what their netdevs had when the vdevices were made. In its own fabric a tenant deceives nobody
-// but itself.
+// A tenant that may change addresses in its namespace could take a neighbour's address while the
+// neighbour is down, and receive the neighbour's connections. So the operator can name prefixes for
+// a vdevice. Without prefixes, a vdevice in a fabric of several tenants may use only the addresses
+// that its netdev had when it was created. In a fabric of one tenant there is no limit, because the
+// tenant could deceive only itself.
 #include <algorithm>
 #include <iterator>
 
@@ -23,7 +23,7 @@ gid::Interface to_interface(const netns::Link& link) {
   return interface;
 }
 
-// fe80::/64 with an EUI-64, the first of a table: nobody but a MAC makes such an address.
+// fe80::/64 with an EUI-64, the first GID of a table. Only a MAC yields such an address.
 bool is_default_gid(const verbs::Gid& gid) {
   return gid.bytes[0] == 0xfe && gid.bytes[1] == 0x80 && gid.bytes[11] == 0xff &&
          gid.bytes[12] == 0xfe;
@@ -35,18 +35,18 @@ std::vector<verbs::Gid> all_gids(const netns::Link& link) {
   return gid::derive_gids(to_interface(link)).gids;
 }
 
-// By vdevices of several tenants, of which some may be lost, and one may be in the making.
+// By vdevices of several tenants, lost ones and one being created included.
 bool Daemon::is_shared(const std::string& fabric) const {
   const bool joins = joining_ != nullptr && joining_->fabric == fabric;
   return directory_.is_shared(fabric, joins ? joining_->tenant : std::string());
 }
 
-// None: it has all addresses of its netdev.
+// Empty: it may use all addresses of its netdev.
 std::vector<gid::Prefix> Daemon::prefixes_of(const Record& record) const {
   if (!record.prefixes.empty() || !is_shared(record.fabric)) return record.prefixes;
   std::vector<gid::Prefix> own;
   for (const auto& address : record.first_addresses) own.push_back({address, 128});
-  // No address at all is a limit too.
+  // A netdev without addresses is limited to none.
   if (own.empty()) own.push_back({verbs::Gid::unspecified(false), 128});
   return own;
 }
@@ -60,7 +60,7 @@ gid::Interface Daemon::interface_of(const Record& record) const {
       !first.empty() && is_default_gid(first.front()) ? first.front() : verbs::Gid());
 }
 
-// Each address once for as long as the netdev has it.
+// Counts each address once while the netdev has it.
 void Daemon::count_ignored(Record& record) {
   const auto allowed = gid::derive_gids(interface_of(record)).gids;
   std::set<verbs::Gid> ignored;
@@ -71,7 +71,7 @@ void Daemon::count_ignored(Record& record) {
   record.ignored = std::move(ignored);
 }
 
-// Of those without prefixes.
+// Affects the members without prefixes.
 void Daemon::members_changed(const std::string& fabric) {
   for (const uint64_t id : directory_.in_fabric(fabric)) {
     Record* const record = find(id);

@@ -1,4 +1,4 @@
-// What tenants and parents have: set, kept on disk, shown. What vdevices use.
+// Budgets of tenants and parents: sets, stores and shows them. Use by vdevices and cgroups.
 #include <algorithm>
 
 #include "vrdmad/control/daemon_record.h"
@@ -30,7 +30,7 @@ BudgetSpec from_spec(const BudgetSpec& of, const provisioning::BudgetSpec& spec)
           spec.overcommit};
 }
 
-// What the worker counts and what is counted here; of each kind it is one of them.
+// Adds rows of the worker and of the control thread; only one of them counts a kind.
 std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
                                         const std::vector<provisioning::Row>& more) {
   for (size_t i = 0; i < rows.size() && i < more.size(); ++i) {
@@ -87,9 +87,9 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
   return call([&]() -> Result<BudgetInfo> {
     if (!stored) {
       budgets_.put_back(scope, spec.name, before);
-      return pass(std::move(stored.error()), "what it has is not changed");
+      return pass(std::move(stored.error()), "the budget is unchanged");
     }
-    // Whether there is a rate to share may be another matter now.
+    // Whether a rate must be shared may have changed.
     for (const auto& [id, record] : records_)
       (void)worker_of(record->fabric).set_limits(id, {}, record->allotment.limited());
     for (auto& one : budgets(spec.scope))
@@ -127,7 +127,7 @@ void Daemon::set_entrance(const Record& record) {
   record.entrance->set_rate(base::EventLoop::now(), record.cm->rate(provisioning::Kind::kConnRate));
 }
 
-// Of all ledgers that the vdevice has.
+// From all ledgers of the vdevice.
 std::vector<provisioning::Row> Daemon::quota_rows(const Record& record, const VdeviceUse& use) {
   auto rows = together(use.quota, record.cm->rows());
   if (rows.empty()) return rows;

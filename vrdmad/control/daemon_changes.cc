@@ -1,5 +1,5 @@
-// What operators change. Each change is made in two steps on the control thread, which serves
-// others while it gets to the disk: the caller waits for that in between.
+// Changes by operators. Each change runs in two steps on the control thread. In between, the caller
+// waits for the disk while the control thread serves other calls.
 #include <spdlog/spdlog.h>
 
 #include <utility>
@@ -16,7 +16,7 @@ using base::Result;
 
 namespace {
 
-// What is set replaces what was set before.
+// A new setting replaces the earlier one of its kind.
 void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* into) {
   for (const auto& setting : quota) {
     std::erase_if(*into, [&](const auto& one) { return one.kind == setting.kind; });
@@ -35,25 +35,26 @@ struct Daemon::Begun {
 
 Result<Daemon::Begun> Daemon::existing(uint64_t id, const VdevSpec& wanted) {
   const Record* record = find(id);
-  if (record == nullptr) {  // lost: perhaps what was missing is there by now
+  if (record == nullptr) {  // lost: what was missing may exist by now
     const StoredVdev& stored = lost_.at(id).vdev;
     VdevSpec made = stored.spec;
     made.quota = stored.asked;
     if (const auto how = difference(made, wanted))
-      return fail(EEXIST, "vdevice '" + wanted.name + "' was made with " + *how);
+      return fail(EEXIST, "vdevice '" + wanted.name + "' was created with " + *how);
     restore_lost(id);
     if (patience_.active()) adopt_those_that_can();
     record = find(id);
     if (record == nullptr && lost_.contains(id))
       return fail(ENODEV, "vdevice '" + wanted.name + "' is lost: " + lost_.at(id).reason);
-    if (record == nullptr) return fail(ESTALE, "vdevice '" + wanted.name + "' has gone meanwhile");
+    if (record == nullptr)
+      return fail(ESTALE, "vdevice '" + wanted.name + "' was deleted meanwhile");
   }
   if (record->leaving)
     return fail(EBUSY, "vdevice '" + wanted.name + "' is being deleted: try again");
   VdevSpec made = record->spec;
   made.quota = record->asked;
   if (const auto how = difference(made, wanted))
-    return fail(EEXIST, "vdevice '" + wanted.name + "' was made with " + *how);
+    return fail(EEXIST, "vdevice '" + wanted.name + "' was created with " + *how);
   return Begun{id, info(*record), record->on_disk, true};
 }
 
@@ -82,7 +83,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
 
     const uint64_t id = new_id();
     const Joining joining{fabric_of(*spec, id), tenant_of(*spec, id)};
-    // From now on it is a member: what others have beyond their own addresses is free for it.
+    // The new vdevice is a member from now on; members give up GIDs beyond their own addresses.
     for (const uint64_t other : others) replaced.push_back(take_lost(other));
     joining_ = &joining;
     members_changed(joining.fabric);
@@ -100,7 +101,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
     return Begun{id, info(made), made.on_disk, false};
   });
   if (!begun) return pass(std::move(begun.error()));
-  // Of one that was there before this daemon it is known that it is on disk.
+  // A vdevice of an earlier daemon is on disk.
   const Result<void> stored = begun->on_disk.valid() ? begun->on_disk.get() : Result<void>();
   if (begun->existed && stored) return begun->info;
   return call([&]() -> Result<VdevInfo> {
@@ -108,7 +109,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
     if (!stored) {
       if (there && !begun->existed) take_out(begun->id);
       for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
-      return pass(stored.error(), "vdevice '" + spec->name + "' is not made");
+      return pass(stored.error(), "vdevice '" + spec->name + "' is not created");
     }
     const VdevInfo& made = begun->info;
     if (patience_.active()) adopt_those_that_can();
@@ -143,7 +144,7 @@ Result<VdevKey> Daemon::delete_vdev(const std::string& name) {
     if (record != nullptr) {
       spdlog::info("vdevice {}: deleted", record->label);
       remove(begun->id, "deleted");
-      if (!begun->existed) forget_later(begun->id);  // it was restored, and stored, meanwhile
+      if (!begun->existed) forget_later(begun->id);  // it was restored, and stored, in the meantime
     } else if (lost_.contains(begun->id)) {
       const VdevInfo last = info(take_lost(begun->id));
       spdlog::info("vdevice {}: deleted", label_of(last.netns, last.name));
@@ -168,7 +169,7 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = worker_of(record.fabric).check_limits(record.id, settings); !ok)
       return pass(std::move(ok.error()));
-    // On disk first: what has been set could not always be taken back.
+    // Store it first, because a limit that was set cannot always be taken back.
     before = record.spec.quota;
     merge(quota, &record.spec.quota);
     return Begun{record.id, {}, store(record).share(), true};
@@ -177,15 +178,15 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
   const Result<void> stored = begun->on_disk.get();
   return call([&]() -> Result<VdevInfo> {
     Record* const record = find(begun->id);
-    if (record == nullptr) return fail(ENOENT, "vdevice '" + name + "' has gone meanwhile");
+    if (record == nullptr) return fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile");
     if (!stored) {
       record->spec.quota = before;
-      return pass(stored.error(), "the quota of vdevice '" + name + "' is not changed");
+      return pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged");
     }
     Worker& worker = worker_of(record->fabric);
     const auto had = record->allotment.settings();
     record->allotment.change(settings);
-    // Since it was checked, more may be in use.
+    // More may be in use since the check.
     auto ok = worker.set_limits(record->id, settings, record->allotment.limited());
     if (ok) ok = record->cm->set_limits(settings);
     if (!ok) {

@@ -1,4 +1,4 @@
-// What operators ask: vdevices, counters, connections, and what changes.
+// Queries by operators: vdevices, counters, connections and the event stream.
 #include <algorithm>
 #include <utility>
 
@@ -189,7 +189,7 @@ Result<std::vector<ConnectionRow>> Daemon::list_connections(const std::string& v
 std::shared_ptr<void> Daemon::watch(WatchCallback callback) {
   return call([&]() -> std::shared_ptr<void> {
     for (const auto& [id, record] : records_)
-      callback({WatchEvent::Type::kAdded, info(*record), "is there"});
+      callback({WatchEvent::Type::kAdded, info(*record), "exists"});
     for (const auto& [id, lost] : lost_)
       callback({WatchEvent::Type::kAdded, info(lost), "is lost"});
     const uint64_t subscriber = next_subscriber_++;

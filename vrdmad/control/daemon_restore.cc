@@ -1,4 +1,4 @@
-// What was made before: kept on disk, made again at the start, or lost.
+// Restores vdevices and takes over sessions at the start; stores vdevices; retries lost ones.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ using base::Result;
 
 namespace {
 
-// Of a process, which means nothing after a boot.
+// The namespace of a process; after a reboot the pid has no meaning.
 bool is_of_process(const std::string& netns) {
   return netns.rfind("pid:", 0) == 0 || netns.rfind("/proc/", 0) == 0;
 }
@@ -29,8 +29,8 @@ std::string Daemon::boot_id() {
   return id;
 }
 
-// The namespace in which a vdevice was, by the name that it was created with. Within one boot it
-// must be the very one. ESTALE: it has ended, or will never be found again.
+// Finds the namespace of a vdevice by the name that it was created with. Within one boot it must be
+// the same namespace. ESTALE: it has ended, or can never be found again.
 Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
   const std::string& spec = stored.spec.netns;
   const bool same_boot = stored.boot_id == boot_id_;
@@ -38,20 +38,20 @@ Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
     return fail(ESTALE, "'" + spec + "' was a process before the last boot");
   auto named = netns::resolve(spec);
   if (named && same_boot && named->cookie != stored.netns_cookie)
-    return fail(ESTALE, "netns '" + spec + "' is another one than it was made in");
+    return fail(ESTALE, "netns '" + spec + "' is not the one that it was created in");
   if (!named && is_of_process(spec) &&
       (named.error().code() == ESRCH || named.error().code() == ENOENT))
     return fail(ESTALE, named.error().message());
   return named;
 }
 
-// ESTALE: it is not to be any more.
+// ESTALE: the vdevice must be deleted.
 Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& stored) {
   const VdevSpec& spec = stored.spec;
   if (spec.end_with_owner)
     if (auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [] {});
         !owner && owner.error().code() == ESRCH)
-      return fail(ESTALE, "its owner is not there: " + owner.error().message());
+      return fail(ESTALE, "its owner: " + owner.error().message());
   auto netns = locate(stored);
   if (!netns) return pass(std::move(netns.error()));
   if (const auto other = directory_.at(netns->cookie, spec.name))
@@ -67,7 +67,7 @@ Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
                       vdev.number, fabric_of(vdev), tenant_of(vdev.spec, id)});
   Lost& lost = lost_.insert_or_assign(id, Lost{std::move(vdev), reason, nullptr}).first->second;
   if (lost.vdev.spec.owner.pid == 0) return lost;
-  // Without the watch, its end is seen when it is tried again.
+  // Without the watch, the next retry notices the owner's end.
   if (auto owner = OwnerWatch::start(loop_, lost.vdev.spec.owner, boot_id_,
                                      [this, id] { on_owner_ended(id); }))
     lost.owner = std::move(*owner);
@@ -79,7 +79,7 @@ Daemon::Lost Daemon::take_lost(uint64_t id) {
   return std::move(lost_.extract(id).mapped());
 }
 
-// The vdevice of a dead daemon's session. 0: it is not there.
+// The vdevice of a previous daemon's session. 0: it does not exist.
 uint64_t Daemon::vdevice_of(const SessionFile& file) const {
   const auto of = summary_of(file);
   if (!of) return 0;
@@ -106,14 +106,14 @@ Result<void> Daemon::restore_all() {
       continue;
     }
     if (!record) {
-      spdlog::warn("vdevice {}: it cannot be restored: {}", label, record.error().message());
+      spdlog::warn("vdevice {}: cannot be restored: {}", label, record.error().message());
       enter(std::move(stored), record.error().message());
       continue;
     }
     spdlog::info("vdevice {}: restored", label);
     enter(std::move(*record));
   }
-  // Each has what it had: what it is to have beside that is refused as ever, if another has it.
+  // First each gets the GIDs that it had; a new GID that another vdevice owns is refused as usual.
   std::set<std::string> directories;
   for (const auto& [id, record] : records_) {
     apply(*record);
@@ -132,8 +132,8 @@ Result<void> Daemon::restore_all() {
   return {};
 }
 
-// What a dead daemon has written down of its sessions. Our own are numbered after them. All files
-// stay until it is certain that this daemon starts: otherwise the next one may take them over.
+// Reads the session files of the previous daemon and numbers new sessions after them. All files
+// remain until this daemon is certain to start; otherwise the next daemon may take them over.
 Daemon::FoundSessions Daemon::find_sessions() {
   settings_.state_dir = run_dir_.state_dir();
   FoundSessions found;
@@ -157,7 +157,7 @@ void Daemon::adopt(FoundSessions found) {
   for (const auto& path : found.unusable) ::unlink(path.c_str());
   left_ = std::move(found.files);
   cm_.keep_sessions(settings_);
-  // Those that wait for another's vdevice must come before their programs give up.
+  // Sessions that wait for a lost vdevice must be adopted before their clients give up.
   patience_ = loop_.after(std::chrono::milliseconds(settings_.grace_ms / 2), [this] {
     patience_.reset();
     adopt_those_that_can();
@@ -165,8 +165,8 @@ void Daemon::adopt(FoundSessions found) {
   adopt_those_that_can();
 }
 
-// A fabric is taken over as a whole, so that each queue pair finds its peer: when all vdevices are
-// there that have sessions, or when no program waits any longer.
+// Adopts each fabric as a whole, so that each queue pair finds its peer: when all its vdevices with
+// sessions are restored, or when no client waits any longer.
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
   std::set<std::string> later;
@@ -209,7 +209,7 @@ void Daemon::retry_later() {
 }
 
 void Daemon::restore_lost(uint64_t id) {
-  Lost lost = take_lost(id);  // its place is free for itself
+  Lost lost = take_lost(id);  // frees its name and number for the restored vdevice
   auto record = make_again(lost.vdev);
   if (!record && record.error().code() == ESTALE) {
     const VdevInfo last = info(lost);

@@ -12,9 +12,9 @@ using base::Result;
 
 namespace {
 
-constexpr size_t kNamed = 8;  // candidates in a sentence
+constexpr size_t kNamed = 8;  // candidates in an error
 
-// Removes what is in the set of a map's entry, and the entry with its last one.
+// Removes the id from a map's set, and the set if it is empty.
 template <class Map, class Key>
 void erase_from(Map& map, const Key& key, uint64_t id) {
   const auto it = map.find(key);
@@ -84,7 +84,7 @@ Result<uint64_t> Directory::find(const std::string& reference) const {
   const std::string netns = reference.substr(0, slash), name = reference.substr(slash + 1);
   const auto texts = created_as(netns, name);
   if (texts.size() == 1) return *texts.begin();
-  // Named in another way than it was created; or the text meant several namespaces in turn.
+  // Another text for the namespace, or a text that has referred to several.
   if (by_name_.contains(name))
     if (const auto cookie = cookie_of_(netns))
       if (const auto its = at(*cookie, name)) return *its;

@@ -1,14 +1,14 @@
-// Which vdevice an operator means, and which vdevices have something in common.
+// Finds the vdevice of an operator's reference, and the vdevices of a namespace or fabric.
 //
 //   reference := NAME | NETNS "/" NAME | "id:" digits
 //
 // A name is unique in its network namespace, not on the host: each pod may have its mlx5_0. NAME
-// alone is enough as long as one vdevice has it. NETNS is the text that the vdevice was created
-// with, or any other that means the same namespace now; it may be a path, so that the last slash
-// counts. The id is unique for all time.
+// alone suffices while only one vdevice has it. NETNS is the text that the vdevice was created
+// with, or any other that refers to the same namespace now. It may be a path, so the last slash
+// separates. An id is never reused.
 //
-// Every question is answered from a map: a host with a thousand pods is the usual case. Lost
-// vdevices are in it too. Belongs to the control thread.
+// Every query is a map lookup, because a host may have a thousand pods. Lost vdevices are included.
+// Belongs to the control thread.
 #pragma once
 
 #include <cstdint>
@@ -30,36 +30,38 @@ class Directory {
   struct Entry {
     std::string name;
     std::string netns;    // as given at creation
-    uint64_t cookie = 0;  // of the namespace; 0: not known in this boot
+    uint64_t cookie = 0;  // of the namespace; 0: unknown in this boot
     uint32_t number = 0;  // of its session socket
     std::string fabric, tenant;
   };
-  // The cookie of the namespace that a text means now; none: it means no namespace.
+  // The cookie of the namespace that a text refers to now; none: no namespace.
   using CookieOf = std::function<std::optional<uint64_t>(const std::string& netns)>;
 
   explicit Directory(CookieOf cookie_of) : cookie_of_(std::move(cookie_of)) {}
 
-  void add(uint64_t id, Entry entry);  // an id that is not there, a place that is free
-  void remove(uint64_t id);            // nothing, if it is not there
+  void add(uint64_t id, Entry entry);  // replaces the entry of that id
+  void remove(uint64_t id);            // does nothing without an entry
 
-  // ENOENT: there is none. ENOTUNIQ: there are several, and the sentence names them.
+  // ENOENT: no match. ENOTUNIQ: several; the sentence names them.
   [[nodiscard]] base::Result<uint64_t> find(const std::string& reference) const;
-  // The one of that name in the namespace.
+  // The vdevice of that name in the namespace.
   [[nodiscard]] std::optional<uint64_t> at(uint64_t cookie, const std::string& name) const;
-  // Those of that name that were created with that text: more than one if its meaning changed.
+  // The vdevices of that name created with that text; several if the text has referred to several
+  // namespaces.
   [[nodiscard]] std::set<uint64_t> created_as(const std::string& netns,
                                               const std::string& name) const;
 
   // Socket numbers in use in the namespace.
   [[nodiscard]] const std::set<uint32_t>& numbers(uint64_t cookie) const;
   [[nodiscard]] const std::set<uint64_t>& in_fabric(const std::string& fabric) const;
-  // Whether a vdevice of another tenant than `tenant` is in it, or of several if that is empty.
+  // Whether a vdevice of another tenant than `tenant` is in the fabric; if `tenant` is empty, of
+  // several.
   [[nodiscard]] bool is_shared(const std::string& fabric, const std::string& tenant) const;
 
  private:
   struct Fabric {
     std::set<uint64_t> members;
-    std::map<std::string, size_t> tenants;  // how many members each has
+    std::map<std::string, size_t> tenants;  // number of members
   };
   struct Space {
     std::unordered_map<std::string, uint64_t> by_name;
@@ -75,7 +77,7 @@ class Directory {
   std::unordered_map<std::string, Fabric> fabrics_;
 };
 
-// "red/mlx5_0": what the log calls a vdevice; also a reference to it.
+// "red/mlx5_0": a vdevice's name in the log; also a valid reference.
 [[nodiscard]] inline std::string label_of(const std::string& netns, const std::string& name) {
   return netns + "/" + name;
 }

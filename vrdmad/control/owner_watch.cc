@@ -17,7 +17,7 @@ namespace {
 
 std::string process_of(const Owner& owner) { return "process " + std::to_string(owner.pid); }
 
-// The pidfd is opened first: what is read of /proc while its process lives is of that process.
+// Opens the pidfd first: while its process lives, /proc/PID is that of the same process.
 struct Living {
   base::Fd pidfd;
   uint64_t start_time = 0;
@@ -25,14 +25,14 @@ struct Living {
 Result<Living> open_process(const Owner& owner) {
   constexpr uint32_t kLargestPid = 1u << 22;  // PID_MAX_LIMIT
   if (owner.pid == 0 || owner.pid > kLargestPid)
-    return fail(EINVAL, std::to_string(owner.pid) + " is no process id of an owner");
+    return fail(EINVAL, std::to_string(owner.pid) + " is not a valid process id");
   Living living;
   living.pidfd = base::Fd(static_cast<int>(::syscall(SYS_pidfd_open, owner.pid, 0)));
   if (!living.pidfd.valid()) {
     if (errno == ESRCH) return fail(ESRCH, "there is no " + process_of(owner));
-    // A thread that is not the first of its process: ENOENT since Linux 6.9.
+    // A thread that is not its process's leader: ENOENT since Linux 6.9.
     if (errno == EINVAL || errno == ENOENT)
-      return fail(EINVAL, process_of(owner) + " cannot be an owner: it is a thread of another one");
+      return fail(EINVAL, process_of(owner) + " cannot be an owner: it is a thread, not a process");
     return base::fail_errno("watch " + process_of(owner));
   }
   living.start_time = rdma::start_time_of(static_cast<pid_t>(owner.pid));
@@ -46,12 +46,11 @@ Result<Living> open_process(const Owner& owner) {
 
 Result<Owner> OwnerWatch::identify(const Owner& said, const std::string& boot_id) {
   if (!said.boot_id.empty() && said.boot_id != boot_id)
-    return fail(ESRCH, process_of(said) + " was one of another boot");
+    return fail(ESRCH, process_of(said) + " is from another boot");
   auto living = open_process(said);
   if (!living) return pass(std::move(living.error()), "the owner");
   if (said.start_time != 0 && said.start_time != living->start_time)
-    return fail(ESRCH, "the owner: " + process_of(said) +
-                           " is another one than that of start time " +
+    return fail(ESRCH, "the owner: " + process_of(said) + " does not have start time " +
                            std::to_string(said.start_time));
   return Owner{said.pid, living->start_time, boot_id};
 }
@@ -63,11 +62,11 @@ Result<std::unique_ptr<OwnerWatch>> OwnerWatch::start(base::EventLoop& loop, con
   auto living = open_process(owner);
   if (!living) return pass(std::move(living.error()));
   if (living->start_time != owner.start_time)
-    return fail(ESRCH, process_of(owner) + " has ended; another one has its number");
+    return fail(ESRCH, process_of(owner) + " has ended; another process has its pid");
   std::unique_ptr<OwnerWatch> made(new OwnerWatch);
   made->pidfd_ = std::move(living->pidfd);
-  // A dead process's pidfd stays readable: the watch ends with the first call, which may not
-  // destroy it while it runs.
+  // The pidfd of a dead process stays readable, so the watch fires once; it must not be destroyed
+  // inside its callback.
   auto watch = loop.watch(made->pidfd_.get(), EPOLLIN | EPOLLONESHOT,
                           [ended = std::move(ended)](uint32_t) { ended(); });
   if (!watch) return pass(std::move(watch.error()), "watch " + process_of(owner));

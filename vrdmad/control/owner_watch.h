@@ -1,8 +1,8 @@
-// The process that a vdevice belongs to: whether it is still there, and when it ends.
+// The process that owns a vdevice: identifies it and reports its end.
 //
-// A process is known by its pid, its start time and the boot: a pid alone may be another process's
-// after a while, and so may a pid with its start time after a reboot. The daemon holds a pidfd,
-// which stays bound to the process, so that no later process of the same pid is taken for it.
+// Pid, start time and boot id identify a process: a pid alone may be reused, and so may a pid with
+// its start time after a reboot. The daemon holds a pidfd, which stays bound to the process, so a
+// later process of the same pid is not mistaken for it.
 //
 // Sources: pidfd_open(2), proc_pid_stat(5), /proc/sys/kernel/random/boot_id.
 //
@@ -22,12 +22,12 @@ namespace vrdma::vrdmad {
 
 class OwnerWatch {
  public:
-  // What an operator said, with all that identifies the process. ESRCH: there is no such process,
-  // or it is another one than that which started then.
+  // Completes the operator's identification of the process. ESRCH: no such process, or one with
+  // another start time.
   [[nodiscard]] static base::Result<Owner> identify(const Owner& said, const std::string& boot_id);
 
-  // `ended` is called once, from the loop, when the process has ended; not after the destructor.
-  // ESRCH: it has ended before, also with an earlier boot.
+  // Calls `ended` once, from the loop, when the process has ended, but not after the destructor.
+  // ESRCH: it has already ended, perhaps with an earlier boot.
   [[nodiscard]] static base::Result<std::unique_ptr<OwnerWatch>> start(base::EventLoop& loop,
                                                                        const Owner& owner,
                                                                        const std::string& boot_id,

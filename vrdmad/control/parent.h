@@ -1,8 +1,8 @@
-// What a vdevice is carved from.
+// The resource that a vdevice is carved from.
 //
-// `soft` is built in: vdevices of it need nothing but this host. A kernel ibdev (mlx5_0, rxe0) is
-// the other kind: it looks at the netdev that it must sit on, and gives its vdevices limits and,
-// by the `hca` transport, a way to hosts beyond this one.
+// `soft` is built in: its vdevices need only this host. The other kind is a kernel ibdev (mlx5_0,
+// rxe0): it requires a certain netdev, and gives its vdevices limits and, by the `hca` transport, a
+// way to other hosts.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ class Parent {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string kind() const = 0;    // "built in", "ibdev"
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
-  // The kernel's device that it is, or nothing.
+  // The kernel's device, or empty.
   [[nodiscard]] virtual std::string ibdev() const { return {}; }
-  // May a vdevice on `netdev` (as named in its netns) be made of it? The error says why not.
+  // Whether a vdevice may use `netdev` (as named in its netns); the error says why not.
   [[nodiscard]] virtual base::Result<void> admit(const std::string& netdev) const = 0;
 };
 

@@ -21,12 +21,13 @@ base::Result<void> set_mode(const std::string& path, mode_t mode) {
   return {};
 }
 
-// A directory of mode 0755 whatever the umask, or one that is there and nobody else can write to.
+// Makes a directory of mode 0755 regardless of the umask, or checks that no other user can write to
+// an existing one.
 base::Result<void> make_dir(const std::string& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return set_mode(path, 0755);
   if (errno != EEXIST) return base::fail_errno("make the directory " + path);
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return base::fail_errno("look at " + path);
+  if (::stat(path.c_str(), &status) != 0) return base::fail_errno("stat " + path);
   if (!S_ISDIR(status.st_mode)) return base::fail(ENOTDIR, path + " is not a directory");
   if (status.st_uid != ::geteuid())
     return base::fail(
@@ -44,8 +45,8 @@ std::string holder_of(const base::Fd& lock) {
   return pid.empty() ? "" : " (pid " + std::string(pid) + ")";
 }
 
-// The file may be removed by its last holder between our open() and flock(): then we hold the lock
-// of a file that nobody else will ever find, and try again.
+// The last holder may remove the file between our open() and flock(). Then our lock is on a file
+// that no other process can find, and we try again.
 base::Result<base::Fd> take_lock(const std::string& dir) {
   const std::string path = dir + "/vrdmad.lock";
   for (;;) {
@@ -58,7 +59,7 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
     }
     struct stat held {
     }, named{};
-    if (::fstat(lock.get(), &held) != 0) return base::fail_errno("look at " + path);
+    if (::fstat(lock.get(), &held) != 0) return base::fail_errno("stat " + path);
     if (::stat(path.c_str(), &named) != 0 || named.st_ino != held.st_ino) continue;
     const std::string pid = std::to_string(::getpid()) + "\n";
     if (::ftruncate(lock.get(), 0) != 0 ||
@@ -88,7 +89,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   std::error_code error;
   fs::path absolute = fs::absolute(path, error).lexically_normal();
   if (error) return base::fail(error.value(), "run directory " + path + ": " + error.message());
-  if (!absolute.has_filename()) absolute = absolute.parent_path();  // a slash at the end
+  if (!absolute.has_filename()) absolute = absolute.parent_path();  // trailing slash
   fs::create_directories(absolute.parent_path(), error);
   if (error) return base::fail(error.value(), "make " + absolute.string() + ": " + error.message());
   if (auto made = make_dir(absolute); !made) return base::pass(std::move(made).error());
@@ -132,8 +133,8 @@ void RunDir::remove_netns_dir(uint64_t cookie) const {
     ::rmdir(sysfs_dir(cookie).c_str());
 }
 
-// Only sockets, sysfs trees and the directories that they leave empty: what else an operator may
-// have put there is not ours.
+// Removes only sockets, sysfs trees and directories that become empty. Other files belong to the
+// operator.
 void RunDir::remove_leftovers() const {
   remove_socket(admin_socket());
   for (const auto& dir : entries_of(path_ + "/netns")) {

@@ -47,7 +47,7 @@ std::map<std::string, std::string> by_kind(const std::vector<QuotaSetting>& quot
   return all;
 }
 
-// The first key, in their order, that differs; "quota qp=64, not qp=128".
+// The first key, in sorted order, that differs: "quota qp=64, not qp=128".
 std::optional<std::string> difference_of(const std::string& what,
                                          const std::map<std::string, std::string>& made,
                                          const std::map<std::string, std::string>& wanted) {
@@ -73,12 +73,13 @@ Result<void> check_labels(const std::map<std::string, std::string>& labels) {
   for (const auto& [key, value] : labels) {
     if (key.empty() || key.size() > kMaxLabelKey || !is_alphanumeric(key[0]) ||
         !std::all_of(key.begin(), key.end(), fits_key))
-      return fail(EINVAL, "'" + printable(key.substr(0, 2 * kMaxLabelKey)) +
-                              "' is no key of a label: it needs 1 to 63 letters, digits, '_', '-', "
-                              "'.' or '/', and begins with a letter or a digit");
+      return fail(EINVAL,
+                  "'" + printable(key.substr(0, 2 * kMaxLabelKey)) +
+                      "' is not a valid label key: it needs 1 to 63 letters, digits, '_', '-', "
+                      "'.' or '/', and begins with a letter or a digit");
     if (value.size() > kMaxLabelValue || !std::all_of(value.begin(), value.end(), fits_value))
       return fail(EINVAL, "the value of label '" + key +
-                              "' is none: it needs at most 255 printable characters of ASCII");
+                              "' is invalid: it may have at most 255 printable ASCII characters");
   }
   return {};
 }

@@ -18,11 +18,11 @@ namespace {
 
 constexpr int kApplicationId = 0x7672646d;  // "vrdm", in the file's header
 
-// As in the table budget: of whom it is; and in budget_limit, what.
+// Values of `scope` in both budget tables, and of `what` in budget_limit.
 constexpr const char *kTenant = "tenant", *kParent = "parent";
 constexpr const char *kDefaults = "default", *kCeilings = "ceiling";
 
-// Step i makes form i + 1 of form i. A step that was released is never changed.
+// Step i converts schema i to schema i + 1. Never change a step that was released.
 constexpr std::array kMigrations{
     "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
     "  parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL, node_guid BLOB NOT NULL,"
@@ -40,24 +40,24 @@ constexpr std::array kMigrations{
     "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
     "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;",
 
-    // An inode number does not identify a namespace: what was stored by one is as after a reboot.
+    // An inode number does not identify a namespace: treat the stored vdevices as after a reboot.
     "ALTER TABLE vdev RENAME COLUMN netns_inode TO netns_cookie;"
     "ALTER TABLE vdev ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
     "UPDATE vdev SET netns_cookie = 0, boot_id = 'unknown';",
 
-    // The tenant of those who named none was one for all of them.
+    // Vdevices without a named tenant all shared the tenant 'default'.
     "ALTER TABLE vdev ADD COLUMN no_direct INTEGER NOT NULL DEFAULT 0;"
     "UPDATE vdev SET tenant = '' WHERE tenant = 'default';",
 
-    // What has a GID now is taken for what the netdev had when the vdevice was made.
+    // The GIDs that exist now count as those that the netdev had when the vdevice was created.
     "CREATE TABLE vdev_prefix (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
     "CREATE TABLE vdev_first (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
     "INSERT INTO vdev_first SELECT vdev, place, gid FROM vdev_gid;",
 
-    // A name is unique in its namespace only. What there is gets ids in the order of names. Which
-    // quota was named when it was made is not known of it.
+    // A name is unique in its namespace only. Existing vdevices get ids in the order of their
+    // names. The quota of their create requests is unknown.
     "CREATE TABLE vdev_id (one INTEGER PRIMARY KEY CHECK (one = 1), reserved INTEGER NOT NULL);"
     "CREATE TABLE new_vdev (id INTEGER PRIMARY KEY, name TEXT NOT NULL, netns TEXT NOT NULL,"
     "  netdev TEXT NOT NULL, parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL,"
@@ -152,7 +152,7 @@ class Store::Statement {
         ::sqlite3_bind_blob64(statement_, ++bound_, bytes.data(), bytes.size(), SQLITE_TRANSIENT));
   }
 
-  // True: there is a row; false: there is none any more.
+  // True: there is a row; false: no more rows.
   Result<bool> step() {
     if (code_ == SQLITE_OK) code_ = ::sqlite3_step(statement_);
     const int code = std::exchange(code_, SQLITE_OK);
@@ -233,7 +233,7 @@ tl::unexpected<base::Error> Store::failure() const {
       return fail(EROFS, "write " + file + ": it is not writable");
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-      return fail(EBUSY, file + " is another vrdmad's, which runs");
+      return fail(EBUSY, file + " is in use by another vrdmad");
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
       return fail(EIO, file + " is damaged (" + ::sqlite3_errmsg(db_) +
@@ -275,7 +275,7 @@ Result<void> Store::prepare() {
   for (const char* pragma : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL",
                              "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON"})
     if (auto set = execute(pragma); !set) return set;
-  // Takes the lock, and finds out whether anything can be written at all.
+  // Takes the lock, and finds out whether the database is writable.
   Transaction transaction(*this);
   if (auto begun = transaction.begin(); !begun) return begun;
   Statement check(*this, "PRAGMA quick_check(1)");
@@ -304,12 +304,12 @@ Result<void> Store::migrate() {
   if (*application != kApplicationId && *tables != 0)
     return fail(EINVAL, path_ + " is a database of another program");
   if (*version > kMigrations.size())
-    return fail(EINVAL, "the state in " + path_ + " is of a newer vrdmad (form " +
-                            std::to_string(*version) + ", this one knows " +
+    return fail(EINVAL, "the state in " + path_ + " is of a newer vrdmad (schema " +
+                            std::to_string(*version) + ", this one supports up to " +
                             std::to_string(kMigrations.size()) + ")");
   for (size_t step = *version; step < kMigrations.size(); ++step)
     if (auto done = execute(kMigrations[step]); !done) return done;
-  // Also where nothing is to be done: a disk that takes no writes is found now.
+  // Write even without a migration, so that a disk that rejects writes is found now.
   return execute("PRAGMA application_id=" + std::to_string(kApplicationId) +
                  ";PRAGMA user_version=" + std::to_string(kMigrations.size()));
 }
@@ -524,7 +524,8 @@ Result<uint64_t> Store::reserve_ids(uint64_t count) {
     Statement statement(*this, "SELECT reserved FROM vdev_id");
     auto row = statement.step();
     if (!row) return pass(std::move(row).error());
-    if (!*row) return fail(EIO, "the state in " + path_ + " is damaged: it counts no ids");
+    if (!*row)
+      return fail(EIO, "the state in " + path_ + " is damaged: the counter of ids is missing");
     last = statement.number_at(0);
   }
   const Change change = Reserved{last + count};

@@ -1,14 +1,15 @@
-// What an operator made, on disk: an SQLite database in the state directory.
+// The operators' configuration on disk: an SQLite database in the state directory S.
 //
 //   S/state.db, S/state.db-wal   0600, in a directory of 0700
 //
-// Write-ahead log, synchronous=FULL: what write() has returned success for is on disk, and what it
-// has returned an error for has changed nothing. The database
-// is locked as long as the daemon lives (locking_mode=EXCLUSIVE). Its form has a number,
-// user_version: an older one is migrated step by step when it is opened (kMigrations in store.cc:
-// to add a table or a column, add a step), a newer one is refused.
+// Write-ahead log, synchronous=FULL: if write() returns success, the change is on disk; if it
+// returns an error, nothing has changed. The daemon locks the database while it lives
+// (locking_mode=EXCLUSIVE). user_version is the number of the schema: open() migrates an older
+// schema step by step (kMigrations in store.cc; add a step to add a table or a column) and refuses
+// a newer one.
 //
-// Used by one thread at a time: by the control thread at the start, then by that of store_thread.h.
+// Used by one thread at a time: the control thread at the start, then the store thread
+// (store_thread.h).
 #pragma once
 
 #include <atomic>
@@ -28,29 +29,31 @@ struct sqlite3_stmt;
 
 namespace vrdma::vrdmad {
 
-// A vdevice: what it was made with, and what of it must be again as it was.
+// A vdevice: its specification, and what a restored one must keep.
 struct StoredVdev {
-  uint64_t id = 0;  // never another vdevice's, also after this one has gone
-  VdevSpec spec;    // `netdev` follows renames, `quota` what was set later; names are resolved
+  uint64_t id = 0;  // never reused, not even after a deletion
+  VdevSpec spec;    // `netdev` follows renames, `quota` later changes; names are resolved
   gid::NodeGuid node_guid;
-  // Where it was: within one boot a namespace is known by its cookie, after another only by name.
+  // Its location. Within one boot the cookie identifies the namespace; after a reboot only the name
+  // does.
   std::string boot_id;
   uint64_t netns_cookie = 0;
   uint32_t ifindex = 0;
   uint32_t number = 0;           // of its session socket, within the namespace
-  std::vector<verbs::Gid> gids;  // its table: programs use indices
-  // What its netdev had when it was made; the default GID of its MAC first, if it had one.
+  std::vector<verbs::Gid> gids;  // in the order of its table, because programs use indices
+  // The GIDs of its netdev's addresses at its creation; first the default GID of its MAC, if it had
+  // one.
   std::vector<verbs::Gid> first_addresses;
-  std::vector<QuotaSetting> asked;  // the quota that was named when it was made; by kind
+  std::vector<QuotaSetting> asked;  // the quota of the create request, by kind
 
   bool operator==(const StoredVdev&) const = default;
 };
 
 class Store {
  public:
-  // Makes `dir` (0700) and the database if they are not there. EBUSY: another daemon has it. All
-  // other errors too are one sentence that names the file: not writable, no database, damaged, of a
-  // newer vrdmad.
+  // Makes `dir` (0700) and the database if missing. EBUSY: another daemon uses it. Every error is
+  // one sentence that names the file: not writable, no database, damaged, written by a newer
+  // vrdmad.
   [[nodiscard]] static base::Result<std::unique_ptr<Store>> open(const std::string& dir);
   ~Store();
   Store(const Store&) = delete;
@@ -58,18 +61,18 @@ class Store {
 
   // By id. An error means a damaged file.
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
-  // Of tenants and parents; all that was set of each.
+  // All settings of tenants and parents.
   [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
 
-  // The first of `count` ids of vdevices that no daemon has had on this store, and none will have
-  // after this one, whatever becomes of it: they are taken on disk before they are used.
+  // Reserves `count` ids on disk and returns the first. No daemon on this store has used them, and
+  // none but this one ever will, however it ends.
   [[nodiscard]] base::Result<uint64_t> reserve_ids(uint64_t count);
 
-  // A vdevice that is not to be known any more; no error if it is not.
+  // Deletes a vdevice; no error if it is not stored.
   struct Forgotten {
     uint64_t id = 0;
   };
-  // A vdevice that takes the place of others, which are forgotten.
+  // Stores a vdevice and deletes the ones that it replaces.
   struct Replacement {
     StoredVdev vdev;
     std::vector<uint64_t> others;
@@ -78,12 +81,12 @@ class Store {
   struct Reserved {
     uint64_t last = 0;
   };
-  // A vdevice or a budget is added, or replaces what is known by that id or name.
+  // A StoredVdev or BudgetSpec is added, or replaces the one of the same id or name.
   using Change = std::variant<StoredVdev, BudgetSpec, Forgotten, Replacement, Reserved>;
-  // Makes the changes in their order: in one transaction if all of them can be made, else each in
-  // its own. The result of each.
+  // Makes the changes in order: in one transaction if all succeed, else each in its own. Returns
+  // the result of each.
   [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
-  // Transactions that were committed. Any thread.
+  // Number of committed transactions. Any thread.
   [[nodiscard]] uint64_t commits() const { return commits_; }
 
  private:

@@ -11,7 +11,7 @@ using base::Result;
 
 namespace {
 
-// The id of the vdevice that a change is of, or 0.
+// The id of the changed vdevice, or 0.
 uint64_t vdevice_of(const Store::Change& change) {
   if (const auto* vdev = std::get_if<StoredVdev>(&change)) return vdev->id;
   if (const auto* forgotten = std::get_if<Store::Forgotten>(&change)) return forgotten->id;
@@ -83,7 +83,7 @@ void StoreThread::try_again(Store::Change change, const base::Error& error) {
   spdlog::error("vdevice id:{}: {}", vdevice, error.message());
   if (ends_) return;
   if (later_.empty()) due_ = Clock::now() + kRetryDelay;
-  later_.emplace(vdevice, std::move(change));  // unless there is a newer one
+  later_.emplace(vdevice, std::move(change));  // unless a newer one is queued
 }
 
 }  // namespace vrdma::vrdmad

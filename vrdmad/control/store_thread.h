@@ -1,5 +1,5 @@
-// Puts changes on disk, on a thread of its own: whoever changes something goes on meanwhile, and
-// what comes while the disk is busy shares the next commit.
+// Writes changes to disk on a separate thread, so that the control thread need not wait. Changes
+// that arrive while the disk is busy share the next commit.
 #pragma once
 
 #include <chrono>
@@ -17,21 +17,21 @@ namespace vrdma::vrdmad {
 
 class StoreThread {
  public:
-  // How long a change that nobody waits for may wait for others.
+  // How long a change without a waiting caller may wait for others.
   static constexpr std::chrono::milliseconds kDelay{200}, kRetryDelay{10'000};
 
-  // The store is this thread's until it ends.
+  // Only this thread uses the store until the destructor returns.
   explicit StoreThread(Store& store);
-  ~StoreThread();  // when all is written
+  ~StoreThread();  // writes all pending changes first
   StoreThread(const StoreThread&) = delete;
   StoreThread& operator=(const StoreThread&) = delete;
 
-  // Ready when the change is on disk, or cannot be. Any thread; changes take effect in the order of
+  // Ready when the change is on disk or has failed. Any thread; changes take effect in the order of
   // the calls.
   [[nodiscard]] std::future<base::Result<void>> write(Store::Change change);
-  // A change of a vdevice that nobody waits for; an error is logged, and the change tried again.
-  // Until it is written, a later one of the same vdevice takes its place, so that addresses which
-  // come and go cost a few writes a second in all.
+  // Stores a vdevice without a waiting caller; an error is logged and the change retried. A later
+  // change of the same vdevice replaces it until it is written, so that flapping addresses cost a
+  // few writes per second in total.
   void write_later(Store::Change change);
 
  private:
@@ -46,7 +46,7 @@ class StoreThread {
   std::vector<Store::Change> changes_;
   std::vector<std::promise<base::Result<void>>> promises_;  // one for each of changes_
   std::map<uint64_t, Store::Change> later_;                 // by vdevice; 0: ids
-  Clock::time_point due_;                                   // of what is in later_
+  Clock::time_point due_;                                   // when later_ must be written
   bool ends_ = false;
   std::thread thread_;
 };

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As the kernel prints one: eight groups of four digits, nothing left out.
+// As the kernel prints a GID: eight groups of four digits, none abbreviated.
 std::string gid_text(const verbs::Gid& gid) {
   std::string text;
   char digits[3];
@@ -29,20 +29,20 @@ std::string gid_text(const verbs::Gid& gid) {
   return text;
 }
 
-// The low 16 bits of vendor_id and vendor_part_id of verbs, for programs that expect PCI numbers.
+// The low 16 bits of the verbs vendor_id and vendor_part_id, for programs that expect PCI numbers.
 const char* const kVendor = "0x7672";
 const char* const kDevice = "0x0001";
 
-// As long as what ibv_query_port says, at least.
+// At least gid_tbl_len of ibv_query_port.
 constexpr size_t kGidTable = 16;
 
-// Of counters: milliseconds in which they may stay as they are.
+// Of counters: milliseconds for which a value may be out of date.
 constexpr auto kLifespan =
     std::chrono::duration_cast<std::chrono::milliseconds>(CounterFiles::kPeriod).count();
 
 std::string ibdev_dir(const std::string& name) { return "device/infiniband/" + name + "/"; }
 
-// New files and directories have the mode that they are made with.
+// While it exists, new files and directories get the mode that they are created with.
 class PlainUmask {
  public:
   PlainUmask() : before_(::umask(022)) {}
@@ -54,13 +54,13 @@ class PlainUmask {
   mode_t before_;
 };
 
-// Directories below `root`, made when they are not there, held open one in the other. A symlink is
-// no directory: whoever can write in the tree must not lead us out of it.
+// Makes missing directories below `root` and holds the current path open. Rejects symlinks, so that
+// a writer in the tree cannot lead the daemon out of it.
 class Folders {
  public:
   explicit Folders(std::string root) : root_(std::move(root)) {}
 
-  // The last of `path` ("a/b"); open until the next call.
+  // The directory `path` ("a/b"); open until the next call.
   base::Result<int> enter(const fs::path& path) {
     if (!base_.valid()) {
       if (auto opened = open(AT_FDCWD, root_, root_); !opened)
@@ -99,8 +99,8 @@ class Folders {
   std::vector<std::pair<fs::path, base::Fd>> open_;
 };
 
-// Makes `name` in the open directory `folder`; `path` is what errors call it. Open for writing, if
-// it is no link.
+// Makes `name` in the open directory `folder`; errors name it `path`. Returns the file, open for
+// writing, or nothing for a link.
 base::Result<base::Fd> make_file(int folder, const std::string& name, const SysfsFile& file,
                                  const std::string& path) {
   if (file.link) {
@@ -117,7 +117,7 @@ base::Result<base::Fd> make_file(int folder, const std::string& name, const Sysf
   return fd;
 }
 
-// The same where there may be one already: it is replaced as a whole.
+// As make_file(), but replaces an existing file as a whole.
 base::Result<base::Fd> replace_file(int folder, const std::string& name, const SysfsFile& file,
                                     const std::string& path) {
   const std::string next = name + "~";
@@ -213,15 +213,15 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   device("hca_type", "vrdma");
   device("board_id", "vrdma");
   device("hw_rev", "1");
-  parent("numa_node", "-1");  // its memory is wherever the program's is
+  parent("numa_node", "-1");  // no memory of its own
   parent("vendor", kVendor);
   parent("device", kDevice);
   parent("subsystem_vendor", kVendor);
   parent("subsystem_device", kDevice);
-  parent("class", "0x020000");  // an Ethernet controller
+  parent("class", "0x020000");  // Ethernet controller
   parent("local_cpulist", view.cpus);
   parent("local_cpus", cpu_mask(view.cpus));
-  parent("max_link_speed", "8.0 GT/s PCIe");  // together more than `rate`
+  parent("max_link_speed", "8.0 GT/s PCIe");  // speed times width exceeds `rate`
   parent("current_link_speed", "8.0 GT/s PCIe");
   parent("max_link_width", "16");
   parent("current_link_width", "16");
@@ -321,11 +321,11 @@ base::Result<void> SysfsTree::show(const SysfsView& view) {
   return {};
 }
 
-// Whoever looks finds all of it or nothing, so its files need not be replaced one by one.
+// Renames the finished tree into place, so that a reader finds all of it or nothing.
 base::Result<void> SysfsTree::make(const SysfsFiles& files) {
   const std::string next = dir_ + "~";
   std::error_code ignored;
-  fs::remove_all(next, ignored);  // of a daemon that was killed, or of a try that failed
+  fs::remove_all(next, ignored);  // left by a killed daemon or a failed attempt
   Folders folders(next);
   for (const auto& [path, file] : files) {
     const fs::path whole(path);

@@ -1,24 +1,24 @@
-// What /sys/class/infiniband says of a vdevice, as plain files in the run directory.
+// The content of /sys/class/infiniband for a vdevice, as plain files in the run directory.
 //
-// The kernel knows nothing of a vdevice, so its sysfs shows none; yet programs look there for
-// what verbs does not tell: the netdev, the type of a GID, the NUMA node. These files have the
-// names and the format of the kernel's (Documentation/ABI/stable/sysfs-class-infiniband), and the
-// content of what the session socket answers.
+// The kernel has no device for a vdevice, so its sysfs has no entry. Programs still look there for
+// what verbs does not return: the netdev, the type of a GID, the NUMA node. These files have the
+// names and the format of the kernel's (Documentation/ABI/stable/sysfs-class-infiniband), with the
+// values that the session socket returns.
 //
 //   DIR/device/            to be mounted on /sys/devices/virtual/vrdma/<vdevice>, where
 //     infiniband/<vdevice>/    is what /sys/class/infiniband/<vdevice> must lead to
 //   DIR/infiniband_verbs/  to be mounted on /sys/class/infiniband_verbs/uverbs<N>
 //
-// This is the order of an adapter in its PCI device, in which programs walk: <vdevice>/device and
-// <vdevice>/../.. are the device, with its numa_node. "virtual" in its path says that there is no
-// PCI device to look for.
+// An adapter has the same layout in the directory of its PCI device, and programs rely on it:
+// <vdevice>/device and <vdevice>/../.. are the device, with its numa_node. "virtual" in its path
+// tells programs not to search for a PCI device.
 //
-// They are in a directory that only root can enter (vrdmad/control/run_dir.h): whoever sets up a
-// tenant's view mounts the tenant's own, see cli/environment.h. No `dev` in the second and no
-// device node: a library that is not ours must not take it for a device of the kernel.
+// Only root can enter the directory (vrdmad/control/run_dir.h); the program that sets up a tenant's
+// view mounts the tenant's own trees, see cli/environment.h. The second has no `dev` file and no
+// device node, so that other libraries do not take it for a device of the kernel.
 //
-// The tree appears as a whole, and a file of it is replaced as a whole, never half written. A
-// tenant may be root and have found a way to write in it: no symlink of the tree is ever followed.
+// The tree appears as a whole, and each file is replaced as a whole, never half written. A tenant
+// may be root and have found a way to write in it, so no symlink in the tree is ever followed.
 //
 // Used by the control thread only.
 #pragma once
@@ -53,25 +53,24 @@ struct SysfsResources {
 
 struct SysfsFile {
   bool link = false;
-  std::string text;    // what is read, with its newline; or where the link leads
-  bool moves = false;  // the text is where it begins: see SysfsTree::counters()
+  std::string text;    // the content with its newline, or the target of the link
+  bool moves = false;  // a counter, of which `text` is the first value: see SysfsTree::counters()
 
   bool operator==(const SysfsFile&) const = default;
 };
 using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
 
-// The same as a mask, as the kernel prints one: "10f", groups of 32 bits from the highest on.
+// A CPU list as the kernel's mask: "10f", in groups of 32 bits from the highest.
 [[nodiscard]] std::string cpu_mask(const std::string& cpus);
 
 [[nodiscard]] SysfsFiles sysfs_files(const SysfsView& view);
-// Of the files that move; by path.
+// The values of the counters, by path.
 [[nodiscard]] std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
                                                              const rdma::TrafficCounters& traffic,
                                                              const SysfsResources& resources);
 
-// Owns DIR, and DIR~ while that is made: by the first show(). The destructor removes it. If there
-// is a DIR already, of a daemon that has ended, the first show() takes it over with all of its
-// directories, which may be mounted.
+// Owns DIR, and DIR~ while the first show() builds it. The destructor removes it. The first show()
+// takes over a DIR that the previous daemon left, with all of its directories: they may be mounted.
 class SysfsTree {
  public:
   explicit SysfsTree(std::string dir) : dir_(std::move(dir)) {}
@@ -79,10 +78,10 @@ class SysfsTree {
   SysfsTree(const SysfsTree&) = delete;
   SysfsTree& operator=(const SysfsTree&) = delete;
 
-  // Makes the files say `view`; writes what changed, removes what is not in it any more.
+  // Makes the files show `view`: writes those that changed and removes those that it no longer has.
   [[nodiscard]] base::Result<void> show(const SysfsView& view);
-  void leave() { left_ = true; }  // to another daemon
-  // After the first show(): the files that move, by path and open for writing. Once.
+  void leave() { left_ = true; }  // keeps DIR for the next daemon
+  // After the first show(): the counters' files by path, open for writing. Call once.
   [[nodiscard]] std::map<std::string, base::Fd> counters() { return std::move(counters_); }
 
  private:
@@ -90,7 +89,7 @@ class SysfsTree {
 
   std::string dir_;
   bool left_ = false;
-  SysfsFiles shown_;  // empty: nothing has been made yet
+  SysfsFiles shown_;  // empty: nothing was made yet
   std::map<std::string, base::Fd> counters_;
 };
 

@@ -37,7 +37,7 @@ none_direct || fail "there was a direct link"
 say "nobody can be put into such a tenant or fabric"
 for option in --tenant --fabric; do
   if vdev_create vc b eth0 $option "vdev/$(id_of va)" 2>"$T/err"; then fail "$option vdev/ is taken"; fi
-  grep -q "is no name" "$T/err" || fail "another error: $(<"$T/err")"
+  grep -q "is not a valid name" "$T/err" || fail "another error: $(<"$T/err")"
 done
 
 say "the daemon's restart changes neither"
