@@ -1,13 +1,13 @@
-// What the admin API can ask of the daemon: plain structs, no gRPC.
+// The interface between the admin API and the daemon: plain structs, no gRPC.
 //
-// The gRPC service translates messages into these calls and back. All calls are thread-safe and
-// block until the control thread has answered; none is called on the control thread itself.
-// Errors carry an errno (ENOENT unknown object, ENOTUNIQ several objects of that name, EEXIST
-// duplicate, EINVAL bad value, EBUSY in use, ENODEV no such netdev/parent, EPERM) and one sentence
-// fit for an operator.
+// The gRPC service translates messages into these calls and back. Calls are thread-safe and block
+// until the control thread has answered, so the control thread itself must not make them. Errors
+// carry an errno (ENOENT unknown object, ENOTUNIQ several objects of that name, EEXIST duplicate,
+// EINVAL bad value, EBUSY in use, ENODEV no such netdev/parent, EPERM) and one sentence for the
+// operator.
 //
-// Where a call takes the name of an existing vdevice, it is NAME, NETNS/NAME or id:N, as
-// vrdmad/control/directory.h resolves them.
+// The name of an existing vdevice is NAME, NETNS/NAME or id:N, as vrdmad/control/directory.h
+// resolves them.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@
 
 namespace vrdma::vrdmad {
 
-// What a row about a vdevice says of it.
+// Identifies a vdevice in a row.
 struct VdevKey {
-  uint64_t id = 0;  // 0: the row is about no vdevice
+  uint64_t id = 0;  // 0: the row concerns no vdevice
   std::string name;
   std::string netns;  // as given at creation
 };
 
 struct QuotaRow {
   std::string kind;    // "qp", "mr", "mr_bytes", ...
-  uint64_t used = 0;   // now
+  uint64_t used = 0;   // current use
   uint64_t limit = 0;  // at most
 };
 
@@ -42,20 +42,19 @@ struct QuotaSetting {
   bool operator==(const QuotaSetting&) const = default;
 };
 
-// What a tenant or a parent has for its vdevices (provisioning/budget.h). All of it is what an
-// operator set, but `rows`, which is what became of it.
+// The settings of a tenant or a parent for its vdevices (provisioning/budget.h).
 struct BudgetSpec {
   enum class Scope { kTenant, kParent };
   Scope scope = Scope::kTenant;
   std::string name;
-  std::vector<QuotaSetting> defaults;  // limits of a vdevice that names none
-  std::vector<QuotaSetting> ceilings;  // of all its vdevices together; the largest: none
-  uint32_t overcommit = 0;             // percent of the ceilings that may be given; 0: as it is
+  std::vector<QuotaSetting> defaults;  // limits of a vdevice whose quota does not set them
+  std::vector<QuotaSetting> ceilings;  // for all its vdevices together; the largest value: none
+  uint32_t overcommit = 0;             // percent of the ceilings that may be promised; 0: no change
 };
 
 struct BudgetRow {
   std::string kind;
-  std::optional<uint64_t> initial, ceiling;  // what was set
+  std::optional<uint64_t> initial, ceiling;  // settings
   uint64_t given = 0, used = 0;
 };
 
@@ -66,35 +65,35 @@ struct BudgetInfo {
   std::vector<BudgetRow> rows;
 };
 
-// What the processes of a control group use of a vdevice; kinds that are not used are left out.
+// Use of a vdevice by the processes of a cgroup; kinds without use are omitted.
 struct CgroupRow {
   std::string cgroup;
   VdevKey vdev;
   std::vector<QuotaRow> use;  // without limits
 };
 
-// The process that a vdevice belongs to. A pid alone may be another process's by now.
+// The process that owns a vdevice. A pid alone may have been reused.
 struct Owner {
   uint32_t pid = 0;         // in the daemon's pid namespace; 0: the vdevice has no owner
-  uint64_t start_time = 0;  // field 22 of /proc/PID/stat; 0 in a new spec: whatever it is now
-  std::string boot_id;      // of the boot that `start_time` belongs to; as start_time
+  uint64_t start_time = 0;  // field 22 of /proc/PID/stat; 0 in a new spec: the current one
+  std::string boot_id;      // the boot of start_time; empty in a new spec: the current one
   bool operator==(const Owner&) const = default;
 };
 
 struct VdevSpec {
   std::string name;                    // unique in its network namespace
-  std::string netns;                   // name, absolute path, or "pid:N"
+  std::string netns;                   // network namespace: a name, absolute path, or "pid:N"
   std::string netdev;                  // interface name in that netns
-  std::string parent = "soft";         // see parents()
-  std::string tenant;                  // empty: its own, which no other vdevice has
+  std::string parent = "soft";         // see list_parents()
+  std::string tenant;                  // empty: a private one
   std::string fabric;                  // empty: the tenant's own
-  std::vector<QuotaSetting> quota;     // kinds not named get their defaults
+  std::vector<QuotaSetting> quota;     // other kinds get their defaults
   std::vector<std::string> allow;      // permissions, see provisioning/permission.h
-  bool no_direct = false;              // a worker executes all of its work
+  bool no_direct = false;              // a worker executes all of its requests
   std::vector<std::string> addresses;  // prefixes that its GIDs must be in; see CreateVdevRequest
   Owner owner;
-  bool end_with_owner = false;                // it is deleted when the owner has ended
-  std::map<std::string, std::string> labels;  // the operator's; see vrdmad/control/labels.h
+  bool end_with_owner = false;                // delete the vdevice when the owner has ended
+  std::map<std::string, std::string> labels;  // see vrdmad/control/same_spec.h
   std::string gid_layout;                     // "dense", "mlx5"; empty: dense. See gid/layout.h
   bool operator==(const VdevSpec&) const = default;
 };
@@ -106,7 +105,7 @@ struct GidRow {
 };
 
 struct VdevInfo {
-  uint64_t id = 0;  // of this vdevice alone, for all time
+  uint64_t id = 0;  // never reused
   std::string name, parent, tenant, fabric;
   std::string netns;          // as given at creation
   uint64_t netns_cookie = 0;  // names the directory of the session socket
@@ -114,19 +113,19 @@ struct VdevInfo {
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
   std::string port_state;   // "ACTIVE", "DOWN" or "LOST"
-  std::string lost;         // why it could not be restored; then all below is empty
+  std::string lost;         // why it could not be restored; then the fields below are empty
   uint32_t active_mtu = 0;  // bytes
   std::string socket;       // path of the session socket
   uint32_t sessions = 0;    // processes that have it open
   std::vector<GidRow> gids;
   std::vector<QuotaRow> quota;
   std::vector<std::string> allowed;
-  bool limited = false;                // so all its traffic is mediated
-  bool no_direct = false;              // the same, because the operator said so
-  std::vector<std::string> addresses;  // prefixes in force; none: all of the interface's
+  bool limited = false;                // rate-limited, so all its traffic is mediated
+  bool no_direct = false;              // all its traffic is mediated at the operator's request
+  std::vector<std::string> addresses;  // prefixes in force; empty: no limit
   std::string gid_layout;              // as VdevSpec
-  uint64_t addresses_ignored = 0;      // that the interface got since it was made or restored
-  // Regions that are reached and not in place, so far, by their reason.
+  uint64_t addresses_ignored = 0;      // addresses without a GID since it was created or restored
+  // Memory regions reached instead of put in place, by reason.
   std::vector<std::pair<std::string, uint64_t>> reached;
   Owner owner;
   bool owner_ended = false;
@@ -141,20 +140,20 @@ struct ParentInfo {
   std::string detail;
 };
 
-// One number. Its name for people is `name`, and behind it "_" and what `label` says, if it says
-// anything: "qps" with {"state", "rts"} is qps_rts.
+// One value. Its display name is `name`, and "_" and the value of `label` if there is one: "qps"
+// with {"state", "rts"} is qps_rts.
 struct CounterRow {
   std::string scope;  // "daemon", a vdevice's name, or "tenant/" and a tenant's name
   std::string name;
   uint64_t value = 0;
   std::pair<std::string, std::string> label = {};
-  bool gauge = false;       // it may fall
-  std::string tenant = {};  // of a vdevice: whose it is
-  uint64_t vdev_id = 0;     // of a vdevice: which one, for `scope` need not be unique
-  std::string netns = {};   // of a vdevice: as given at creation
+  bool gauge = false;       // may fall
+  std::string tenant = {};  // the vdevice's tenant
+  uint64_t vdev_id = 0;     // the vdevice's id, because `scope` need not be unique
+  std::string netns = {};   // the vdevice's network namespace, as given at creation
 };
 
-// A connection of rdma_cm, or a listener (state "LISTEN"); fields as vrdma.v1.Connection has them.
+// An rdma_cm connection, or a listener (state "LISTEN"); fields as in vrdma.v1.Connection.
 struct ConnectionRow {
   VdevKey vdev;
   std::string tenant, fabric;
@@ -173,39 +172,39 @@ struct WatchEvent {
   enum class Type { kAdded, kChanged, kRemoved };
   Type type = Type::kAdded;
   VdevInfo vdev;
-  std::string reason;  // for people: "created", "address added", "netdev deleted", ...
+  std::string reason;  // for the operator: "created", "address added", "netdev deleted", ...
 };
 
 class AdminBackend {
  public:
   virtual ~AdminBackend() = default;
 
-  // `if_absent`: where there is a vdevice of that name already and it was made with the same spec,
-  // that one is the answer; with another one, EEXIST with a sentence that names the difference.
+  // `if_absent`: returns an existing vdevice of that name that was created with the same spec.
+  // EEXIST with a sentence that names the difference if it was created with another one.
   virtual base::Result<VdevInfo> create_vdev(const VdevSpec& spec, bool if_absent) = 0;
-  // Which one it was.
+  // Returns the key of the deleted vdevice.
   virtual base::Result<VdevKey> delete_vdev(const std::string& name) = 0;
   // `show_sysfs`: GetVdevRequest.show_sysfs.
   virtual base::Result<VdevInfo> get_vdev(const std::string& name, bool show_sysfs = false) = 0;
   virtual std::vector<VdevInfo> list_vdevs() = 0;
-  // All or nothing: one limit below its use and none is changed.
+  // All or nothing: if one limit is below its use, none changes.
   virtual base::Result<VdevInfo> set_quota(const std::string& name,
                                            const std::vector<QuotaSetting>& quota) = 0;
-  // All or nothing. EBUSY: less than what was given or is in use; ENODEV: no such parent.
+  // All or nothing. EBUSY: less than was promised or is in use; ENODEV: no such parent.
   virtual base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) = 0;
-  // By name; of a tenant or parent without vdevices of which nothing was set there is none.
+  // By name. A tenant or parent without vdevices and settings has none.
   virtual std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
-  // Of "daemon", "tenant/NAME" or one vdevice; of all if `scope` is empty.
+  // Of "daemon", "tenant/NAME" or one vdevice, or of all if `scope` is empty.
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) = 0;
 
-  // Calls `callback` (on the control thread; it must not block) first with kAdded for each vdevice
-  // there is, then for each change, until the returned token is destroyed. Once the token's
-  // destructor has returned the callback is not running and never runs again.
+  // Calls `callback` on the control thread, where it must not block: first with kAdded for each
+  // existing vdevice, then for each change, until the returned token is destroyed. When the token's
+  // destructor has returned, the callback is not running and never runs again.
   using WatchCallback = std::function<void(const WatchEvent&)>;
   [[nodiscard]] virtual std::shared_ptr<void> watch(WatchCallback callback) = 0;
 };

@@ -24,43 +24,45 @@ constexpr size_t kMaxRequest = 8192;
 constexpr size_t kMaxClients = 16;
 constexpr auto kPatience = std::chrono::seconds(5);
 
-// What each family is, for those who read the endpoint. The rest of the "cm_" ones explain
-// themselves by the names of the CM's messages and reasons.
+// The help text of each family. The names of the other "cm_" families are those of the CM's
+// messages and reasons.
 const std::map<std::string, std::string>& helps() {
   static const std::map<std::string, std::string> texts{
-      {"vdevices", "vdevices there are"},
-      {"vdevices_lost", "vdevices that could not be restored (yet)"},
-      {"store_commits", "transactions that were put on disk"},
+      {"vdevices", "number of vdevices"},
+      {"vdevices_lost", "vdevices that could not be restored yet"},
+      {"store_commits", "transactions committed to disk"},
       {"sessions", "processes that have the vdevice open"},
       {"sessions_opened", "sessions ever opened"},
-      {"sessions_malformed", "sessions ended because of what they sent or wrote"},
-      {"sessions_unproven", "attempts to open the vdevice without proof of identity"},
+      {"sessions_malformed", "sessions ended for a violation of the protocol"},
+      {"sessions_unproven",
+       "attempts to open the vdevice by processes that did not prove their identity"},
       {"connections_foreign", "connections refused because they came from another namespace"},
       {"requests", "requests of sessions"},
-      {"addresses_ignored", "addresses of the netdev that the vdevice may not have"},
+      {"addresses_ignored", "addresses of the netdev that became no GID"},
       {"requests_refused", "requests of sessions answered with an error"},
-      {"holds", "times that a program's other threads were to stand still"},
-      {"mr_reached", "memory regions registered that are reached and not in place"},
-      {"work_requests", "work requests carried out; direct ones as programs count them"},
+      {"holds", "requests to hold a program's other threads"},
+      {"mr_reached", "memory regions registered that are reached instead of in place"},
+      {"work_requests", "work requests executed; direct ones as programs count them"},
       {"work_bytes", "bytes that work requests moved; direct ones as programs count them"},
       {"paced_bytes", "bytes that a limited vdevice paid for"},
       {"paced_messages", "work requests that a limited vdevice paid for"},
       {"cpu_microseconds", "processor time that the daemon used for the vdevice"},
       {"work_failed", "work requests that a worker completed with an error"},
       {"qps", "queue pairs by state"},
-      {"links", "queue pairs that can send, by who carries out their requests"},
+      {"links", "queue pairs that can send, by the mode of their link"},
       {"fabric_datagrams_dropped", "datagrams dropped in the vdevice's fabric"},
       {"fabric_rings_corrupt", "impossible ring indices in the vdevice's fabric"},
-      {"fabric_requests_in_doubt", "requests that failed because a vrdmad died in their middle"},
-      {"quota_used", "what is in use of a quota"},
+      {"fabric_requests_in_doubt",
+       "requests that failed because a vrdmad ended while executing them"},
+      {"quota_used", "use of a quota"},
       {"quota_limit", "the limit of a quota"},
-      {"quota_refused", "what was refused because of a quota"},
+      {"quota_refused", "refusals and delays because of a quota"},
       {"gids_refused", "addresses refused because another vdevice of the fabric has them"},
       {"worker_longest_pass",
-       "microseconds that a worker took at most from one look at its sockets to the next"},
+       "longest time in microseconds between two polls of a worker's sockets"},
       {"admin_clients", "connections to the admin socket"},
-      {"admin_clients_refused", "connections to the admin socket refused"},
-      {"admin_grpc_starts", "times that the admin API woke up"},
+      {"admin_clients_refused", "refused connections to the admin socket"},
+      {"admin_grpc_starts", "starts of the admin API's gRPC server"},
   };
   return texts;
 }
@@ -87,7 +89,7 @@ base::Result<base::Fd> listen_on(int family, const sockaddr* address, socklen_t 
   base::Fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return base::fail_errno("make a socket for " + name);
   const int one = 1;
-  // After a restart the port is to be had at once.
+  // A restarted daemon can bind the port at once.
   if (family != AF_UNIX) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (family == AF_UNIX && ::fchmod(fd.get(), 0600) != 0)
     return base::fail_errno("set the mode of " + name);
@@ -100,10 +102,10 @@ base::Result<base::Fd> listen_on_path(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
-    return base::fail(EINVAL, "'" + path + "' is no path for a socket");
+    return base::fail(EINVAL, "'" + path + "' is not a valid socket path");
   path.copy(address.sun_path, path.size());
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-  // What a daemon that was killed left, and only that: a socket on which nobody listens.
+  // Remove only what a killed daemon left: a socket without a listener.
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) {
     const base::Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -148,7 +150,7 @@ std::string metrics_text(const std::vector<CounterRow>& rows) {
       const auto help = helps().find(row.name);
       family.name = name;
       family.help = help != helps().end() ? help->second : "see vrdmactl conn stats";
-      if (is_tenant(row)) family.help += ", of all vdevices that the tenant has and had";
+      if (is_tenant(row)) family.help += ", summed over the tenant's present and past vdevices";
       family.type = row.gauge ? prometheus::MetricType::Gauge : prometheus::MetricType::Counter;
     }
     prometheus::ClientMetric metric;
@@ -216,7 +218,7 @@ void MetricsServer::on_client(uint64_t id, uint32_t) {
   if (!goes_on) clients_.erase(it);
 }
 
-// False: it is over. Once the request is there, so is the answer.
+// False: the connection has ended. When the request is complete, so is the answer.
 bool MetricsServer::receive(Client& client) {
   char buffer[4096];
   const ssize_t got = ::recv(client.fd.get(), buffer, sizeof buffer, 0);

@@ -1,10 +1,9 @@
 // The Prometheus endpoint: GET /metrics on a unix socket or on a loopback port.
 //
-// It is opt-in, and only for this host: what it shows are names of tenants and what they do. A
-// listening socket on the control loop costs nothing until somebody asks; then the rows of the
-// admin API's counters are turned into the text format by prometheus-cpp. One request a connection,
-// at most 8 KiB of it and 5 s for it, at most 16 connections at a time: who connects is not
-// trusted.
+// It is opt-in and for this host only, because it shows names and activity of tenants. A listening
+// socket on the control loop costs nothing until a client connects; then prometheus-cpp renders the
+// rows of the admin API's counters as text. Clients are not trusted: one request per connection, of
+// at most 8 KiB in at most 5 s, and at most 16 connections at a time.
 //
 // Control thread only.
 #pragma once
@@ -23,15 +22,15 @@
 
 namespace vrdma::vrdmad {
 
-// The text format 0.0.4 of `rows`: docs/metrics.md describes the names and labels.
+// `rows` in text format 0.0.4; docs/metrics.md describes the names and labels.
 [[nodiscard]] std::string metrics_text(const std::vector<CounterRow>& rows);
 
 class MetricsServer {
  public:
   using Source = std::function<std::vector<CounterRow>()>;
 
-  // `address`: "unix:PATH", where the socket gets the mode 0600 and a socket that nobody listens on
-  // is replaced, or "127.0.0.1:PORT" or "[::1]:PORT". EINVAL: anything else. `loop` outlives it.
+  // `address`: "unix:PATH" (the socket gets mode 0600; a stale socket is replaced),
+  // "127.0.0.1:PORT" or "[::1]:PORT". EINVAL: anything else. `loop` must outlive the server.
   [[nodiscard]] static base::Result<std::unique_ptr<MetricsServer>> start(
       base::EventLoop& loop, const std::string& address, Source source);
   MetricsServer(const MetricsServer&) = delete;
@@ -56,7 +55,7 @@ class MetricsServer {
 
   base::EventLoop& loop_;
   const Source source_;
-  const std::string path_;  // of a unix socket; else empty
+  const std::string path_;  // of a unix socket; otherwise empty
   std::unique_ptr<Acceptor> acceptor_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kBacklog = 64;
 
-// Who is at the other end, if he may use the socket.
+// The process at the other end, if it may use the socket.
 std::optional<AdminPeer> allowed_peer(const base::Fd& client) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -37,11 +37,11 @@ base::Result<std::unique_ptr<AdminServer>> AdminServer::start(base::EventLoop& l
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
-    return base::fail(ENAMETOOLONG, path + ": too long for the path of a socket");
+    return base::fail(ENAMETOOLONG, path + ": too long for a socket path");
   path.copy(address.sun_path, path.size());
   base::Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return base::fail_errno("create a socket");
-  // The mode is set before bind(2) makes the path, so that it never stands there with another.
+  // Set the mode before bind(2) creates the path, so that the path never has another mode.
   if (::fchmod(listener.get(), 0600) != 0) return base::fail_errno("set the mode of a socket");
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno("bind " + path);
@@ -80,7 +80,7 @@ void AdminServer::admit(base::Fd client, AdminPeer peer) {
     return;
   }
   auto duplicate = client.duplicate();
-  if (!duplicate) return;  // out of descriptors: the client sees its connection closed
+  if (!duplicate) return;  // out of descriptors: closes the connection
   const uint64_t id = next_id_++;
   auto hangup = loop_.watch(duplicate->get(), EPOLLRDHUP, [this, id](uint32_t) { drop(id); });
   if (!hangup) return;
@@ -88,7 +88,7 @@ void AdminServer::admit(base::Fd client, AdminPeer peer) {
     auto started = AdminService::start(
         backend_, [this] { return counters(); }, audit_,
         [this] { loop_.post([this] { on_service_stopped(); }); });
-    if (!started) {  // no thread: the client sees its connection closed
+    if (!started) {  // no thread: closes the connection
       ++refused_;
       return;
     }

@@ -29,17 +29,16 @@ using base::printable;
 
 namespace {
 
-// So many events, beside those that tell it what there is, wait for a watcher that does not read
-// before it is given up.
+// Events that may wait for a watcher, besides its initial ones, before the watch is ended.
 constexpr size_t kWatchBacklog = 4096;
-// Unary calls at a time; each blocks a thread until the control thread has answered. More than a
-// host asks who starts all its containers at once; threads that are not needed are not made.
+// Concurrent unary calls; each blocks a thread until the control thread has answered. More than a
+// host that starts all its containers at once needs; threads are made on demand.
 constexpr int kMaxThreads = 512;
 
-// gRPC ends the process when it cannot make the threads that it starts with, so they are tried
-// first. Throws std::system_error.
+// gRPC aborts the process if it cannot create its initial threads, so this function tries first.
+// Throws std::system_error.
 void require_threads() {
-  constexpr int kStartsWith = 16;  // about twice as many as it makes
+  constexpr int kStartsWith = 16;  // about twice as many as gRPC starts
   std::promise<void> over;
   const std::shared_future<void> wait = over.get_future().share();
   std::vector<std::thread> threads;
@@ -58,9 +57,9 @@ void require_threads() {
 
 // --- translation ------------------------------------------------------------------------------
 //
-// A tenant names its netdevs and control groups as it likes, and protobuf wants UTF-8: one name
-// that is none and the client could read nothing of the answer. What may hold one goes through
-// printable(), also because it ends on an operator's terminal.
+// A tenant chooses the names of its netdevs and cgroups, but protobuf requires UTF-8: one invalid
+// name would make the whole reply unreadable. Such names go through printable(), also because they
+// end on an operator's terminal.
 
 void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_id(vdev.id);
@@ -196,36 +195,36 @@ grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::
 
 // --- the watch --------------------------------------------------------------------------------
 
-// One WatchVdevs stream. A reactor of gRPC's callback API and not a blocked thread, because that
-// way a client that goes is noticed without asking every now and then.
+// One WatchVdevs stream. A reactor of gRPC's callback API instead of a blocked thread, so that a
+// client's hang-up is noticed without polling.
 //
-// Events come on the control thread, go into backlog_, and leave one StartWrite() after the other.
-// Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog; gRPC then
-// calls OnDone() after the last other reaction and forgets the object.
+// Events arrive on the control thread, enter backlog_, and leave one StartWrite() at a time.
+// Finish() is called exactly once: by OnCancel, by a failed write, or by a full backlog. gRPC then
+// calls OnDone() as the last reaction and forgets the object.
 class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
  public:
   Watcher(AdminBackend& backend, grpc::CallbackServerContext& context) : context_(context) {
-    // The first events come before gRPC knows the reactor: it keeps what is started until then.
+    // The first events arrive before gRPC knows the reactor; it keeps what is started until then.
     token_ = backend.watch([this](const WatchEvent& event) { push(event); });
     {
       const std::lock_guard lock(mutex_);
       room_ = backlog_.size() + kWatchBacklog;
     }
-    // Tells the client that from now on it misses nothing, also where there is nothing yet.
+    // Tells the client that from now on it misses no event, even if there are no vdevices.
     StartSendInitialMetadata();
   }
 
   void OnSendInitialMetadataDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
-    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has disconnected"));
     write_next();
   }
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     backlog_.pop_front();
-    if (!ok) return finish(base::Error(ECANCELED, "the watcher has gone"));
+    if (!ok) return finish(base::Error(ECANCELED, "the watcher has disconnected"));
     write_next();
   }
   void OnCancel() override {
@@ -233,7 +232,7 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
     finish(base::Error(ESHUTDOWN, "the watch was cancelled"));
   }
   void OnDone() override {
-    token_.reset();  // push() neither runs nor will run after this
+    token_.reset();  // push() does not run after this
     delete this;
   }
 
@@ -260,16 +259,16 @@ class Watcher final : public grpc::ServerWriteReactor<v1::WatchEvent> {
   grpc::CallbackServerContext& context_;
   std::shared_ptr<void> token_;
 
-  std::mutex mutex_;                    // guards all below
-  std::deque<v1::WatchEvent> backlog_;  // the first one is on its way while writing_
-  size_t room_ = SIZE_MAX;              // of backlog_; any while it is told what there is
-  bool writing_ = true;                 // the initial metadata first
+  std::mutex mutex_;                    // guards all members below
+  std::deque<v1::WatchEvent> backlog_;  // writing_: the first one is being written
+  size_t room_ = SIZE_MAX;              // of backlog_; unlimited for the initial events
+  bool writing_ = true;                 // first, the initial metadata
   bool finished_ = false;
 };
 
 // --- the calls --------------------------------------------------------------------------------
 
-// The clients, by what gRPC calls them: "fd:17", the descriptor that it was given.
+// Clients by the name that gRPC gives them: "fd:17", from the descriptor of add_client().
 class Peers {
  public:
   void add(int fd, AdminPeer peer) {
@@ -286,14 +285,14 @@ class Peers {
   std::map<std::string, AdminPeer> peers_;
 };
 
-// "netns=red netdev=eth0": what was said, as the command line would say it.
+// The arguments of a call in command-line form: "netns=red netdev=eth0".
 class Words {
  public:
   Words& add(const std::string& name, const std::string& value) {
     if (!value.empty()) text_ += (text_.empty() ? "" : " ") + name + "=" + value;
     return *this;
   }
-  // Which one it was, whatever it was called.
+  // The vdevice that the operator's reference resolved to.
   Words& add_vdev(uint64_t id, const std::string& netns) {
     return add("netns", netns).add("id", std::to_string(id));
   }
@@ -469,7 +468,7 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     v1::Connection connection;
     for (const auto& row : *rows) {
       fill(connection, row);
-      if (!writer->Write(connection)) break;  // the client has gone
+      if (!writer->Write(connection)) break;  // the client has closed the connection
     }
     return grpc::Status::OK;
   }
@@ -487,7 +486,8 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
   }
 
  private:
-  // `result`, after the audit was told of it. Each call that changes something passes through here.
+  // Reports `result` to the audit and returns it. Each call that changes something passes through
+  // here.
   template <class Result>
   Result audited(const grpc::ServerContext& context, const char* action, const std::string& object,
                  const Words& words, Result result) {
@@ -523,7 +523,7 @@ base::Result<std::unique_ptr<AdminService>> AdminService::start(AdminBackend& ba
   try {
     service->thread_ = std::thread([raw = service.get()] { raw->run(); });
   } catch (const std::system_error& error) {
-    return base::fail(EAGAIN, std::string("make a thread for the admin API: ") + error.what());
+    return base::fail(EAGAIN, std::string("start a thread for the admin API: ") + error.what());
   }
   ::pthread_setname_np(service->thread_.native_handle(), "vrdma-admin");
   return service;
@@ -549,14 +549,14 @@ void AdminService::run() {
   try {
     serve();
   } catch (const std::exception&) {
-    // There is no memory, or no thread, for it: whoever connects is turned away until all have
-    // left.
+    // Out of memory or threads: refuse clients until all have disconnected.
     refuse_all();
   }
   on_stopped_();
 }
 
-// Each client sees its connection end: AdminServer holds a duplicate, so closing is not enough.
+// Uses shutdown(2), because AdminServer holds duplicates: close(2) alone would not end the
+// connections.
 void AdminService::refuse_all() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -577,7 +577,7 @@ void AdminService::serve() {
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // listens on nothing
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();  // without a listening port
   if (!server) return refuse_all();
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -590,7 +590,7 @@ void AdminService::serve() {
     clients_.clear();
   }
   lock.unlock();
-  // A deadline that has passed: calls are cancelled at once, not waited for to end by themselves.
+  // A deadline in the past cancels calls at once instead of waiting for their ends.
   server->Shutdown(std::chrono::system_clock::now());
   clients_.clear();
 }

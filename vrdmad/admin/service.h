@@ -1,12 +1,10 @@
-// The gRPC half of the admin API: a gRPC server that exists only while clients are connected.
+// The gRPC half of the admin API: a gRPC server that exists only while clients are connected,
+// because an idle one wakes up periodically, and its threads cost memory.
 //
-// Why it is not simply always there: an idle gRPC server wakes up every now and then, and each of
-// its threads is a cost for a daemon that has nothing to do.
-//
-// AdminService owns one thread, "vrdma-admin". It makes the gRPC server, hands it the connections
-// given to add_client(), and after stop() ends every call, takes the server down and, with it, all
-// gRPC threads of the process. Its work may block on calls that wait for the control thread, which
-// is why none of it happens there.
+// AdminService owns one thread, "vrdma-admin". It creates the gRPC server and hands it the
+// connections given to add_client(). After stop() it ends every call and shuts the server down, and
+// with it all gRPC threads of the process. Its work may block on calls that wait for the control
+// thread, so none of it runs there.
 #pragma once
 
 #include <condition_variable>
@@ -30,23 +28,22 @@ class AdminService {
   // More rows for the Counters call, scope "daemon". Any thread.
   using OwnCounters = std::function<std::vector<CounterRow>()>;
 
-  // `on_stopped` is called on the service's thread as the last thing it does: the gRPC server and
-  // its threads are gone by then. `backend` outlives the service.
-  // `audit` (may be null) is told of each call that changes something.
-  // Error: EAGAIN if there can be no thread for it.
+  // The service's thread calls `on_stopped` last, when the gRPC server and its threads have ended.
+  // `backend` must outlive the service. `audit` (may be null) is called for each call that changes
+  // something. EAGAIN if no thread can be started.
   [[nodiscard]] static base::Result<std::unique_ptr<AdminService>> start(
       AdminBackend& backend, OwnCounters own_counters, AuditSink audit,
       std::function<void()> on_stopped);
   AdminService(const AdminService&) = delete;
   AdminService& operator=(const AdminService&) = delete;
-  // Joins the thread. Not before on_stopped was called: until then calls may wait for the very
-  // thread that would wait here.
+  // Joins the thread. Destroy only after on_stopped was called: until then calls may wait for the
+  // thread that runs the destructor.
   ~AdminService();
 
   // Any thread, not after stop(). `client` is a connected, non-blocking stream socket.
   void add_client(base::Fd client, AdminPeer peer);
 
-  // Any thread; returns at once. Calls in progress are cancelled, those in the backend end first.
+  // Any thread; returns at once. Cancels calls in progress; calls in the backend finish first.
   void stop();
 
  private:
@@ -66,7 +63,7 @@ class AdminService {
   std::vector<std::pair<base::Fd, AdminPeer>> clients_;
   bool stop_ = false;
 
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: uses all members above
 };
 
 }  // namespace vrdma::vrdmad
