@@ -24,7 +24,7 @@ using verbs::Gid;
 namespace {
 
 constexpr const char* kCmFile = ".cm";
-// Less than the first repetition of a request takes.
+// Less than the first retransmission timeout of a request.
 constexpr std::chrono::milliseconds kPatience(30);
 
 bool is_link_local(const Gid& gid) { return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80; }
@@ -36,7 +36,8 @@ bool is_loopback(const Gid& gid) {
   return gid == one;
 }
 
-// Addresses of one family that can speak to each other. A group is spoken to from any.
+// Whether the addresses can communicate: same family and scope. A multicast group is reachable from
+// any scope.
 bool alike(const Gid& own, const Gid& other) {
   return own.is_ipv4_mapped() == other.is_ipv4_mapped() &&
          (is_link_local(own) == is_link_local(other) || other.is_multicast());
@@ -115,7 +116,8 @@ std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
   return made;
 }
 
-// The greatest that one of its vdevices has; the connection is of none of them.
+// The highest rate of the namespace's vdevices, because the connection does not belong to one of
+// them.
 uint64_t Cm::rate_of(uint64_t netns, Kind kind) const {
   const uint64_t initial = provisioning::traits(kind).initial;
   std::optional<uint64_t> most;
@@ -128,7 +130,7 @@ uint64_t Cm::rate_of(uint64_t netns, Kind kind) const {
 }
 
 void Cm::set_rates(uint64_t netns) {
-  constexpr uint64_t kUsers = 4;  // that may do all that one may at a time
+  constexpr uint64_t kUsers = 4;  // that may use their full rate at once
   const auto known = spaces_.find(netns);
   const auto space = known != spaces_.end() ? known->second.lock() : nullptr;
   if (space == nullptr) return;
@@ -280,7 +282,7 @@ void Cm::end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* dev
 
 Result<std::shared_ptr<void>> Cm::charge(const qp1mux::Endpoint& endpoint) {
   CmDevice* const its = device(&endpoint);
-  if (its == nullptr) return fail(ENODEV, "the device has gone");
+  if (its == nullptr) return fail(ENODEV, "the vdevice was deleted");
   return its->charge_id();
 }
 
@@ -340,8 +342,8 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
   if (!here) return fail(ENODEV, "the namespace has no vdevice");
   if (!speaks && !local.is_unspecified())
     return fail(EADDRNOTAVAIL, "no vdevice has " + local.text());
-  if (!speaks) return fail(ENETUNREACH, "no vdevice has an address of the family");
-  if (best == nullptr) return fail(EHOSTUNREACH, "nobody has " + remote.text());
+  if (!speaks) return fail(ENETUNREACH, "no vdevice has an address of that family");
+  if (best == nullptr) return fail(EHOSTUNREACH, "no reachable vdevice has " + remote.text());
   qp1mux::Route route;
   route.endpoint = &best->endpoint();
   route.local = from;

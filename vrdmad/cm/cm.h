@@ -1,9 +1,9 @@
-// Connections of all vdevices: the multiplexer of queue pair 1 with what it needs of the daemon.
+// rdma_cm connections of all vdevices: connects the multiplexer of queue pair 1 to the daemon.
 //
-// A vdevice takes part by a CmDevice, which is one Endpoint; programs come over the rdma_cm socket
-// of their namespace (core/ipc/cm_messages.h), one CmSession each. Which way a connection goes: to
-// the vdevice of the namespace whose fabric has the peer's address, from the address of its that is
-// most like it (the longest common prefix). Loopback addresses mean the namespace's own vdevices.
+// Each vdevice has a CmDevice, which is one Endpoint. Programs connect to the rdma_cm socket of
+// their namespace (core/ipc/cm_messages.h), one CmSession each. Routing: a connection uses the
+// vdevice of the namespace whose fabric has the peer's address, and of its addresses the one with
+// the longest common prefix. Loopback addresses refer to the vdevices of the namespace.
 //
 // Belongs to the control thread.
 #pragma once
@@ -33,20 +33,20 @@ class CmSession;
 
 // Never reset.
 struct CmCounters {
-  uint64_t sessions = 0;   // that were opened
-  uint64_t malformed = 0;  // ended because of what they sent
-  uint64_t unproven = 0;   // refused: of another process or program than the one that connected
-  uint64_t unread = 0;     // ended because of events that they did not read
-  uint64_t crowded = 0;    // sessions, channels and ids refused: the namespace has too many
-  uint64_t delayed = 0;    // how often a session was not read because its user asks too fast
+  uint64_t sessions = 0;   // opened
+  uint64_t malformed = 0;  // ended for a violation of the protocol
+  uint64_t unproven = 0;   // refused: not used by the process or program that connected
+  uint64_t unread = 0;     // ended because the program did not read its events
+  uint64_t crowded = 0;    // sessions, channels and ids refused because of a limit of the namespace
+  uint64_t delayed = 0;    // how often reading paused because a user exceeded its request rate
 };
 
-// What the processes of one user in a namespace have in common.
+// Shared by the processes of one user in a namespace.
 struct CmUser {
   static constexpr uint32_t kMaxSessions = 1024;
 
   explicit CmUser(base::EventLoop& loop) : requests(loop) {}
-  // Nothing would be other if there were a new one.
+  // Can be dropped and recreated without a difference.
   [[nodiscard]] bool is_at_rest(base::TimePoint now) {
     return sessions == 0 && arrivals.used(now) == 0 && requests.used() == 0;
   }
@@ -55,13 +55,13 @@ struct CmUser {
   uint32_t sessions = 0;
 };
 
-// What the processes of a namespace have in common: the socket, and how much they may have. It ends
-// with the last of its socket and its sessions.
+// Shared by the processes of a namespace: the socket and the limits. Lives as long as its socket or
+// a session.
 struct CmNamespace {
   static constexpr uint32_t kMaxSessions = 2048;
   static constexpr uint32_t kMaxChannels = 16384;  // a descriptor each
-  static constexpr uint32_t kMaxIds = 131072;      // besides what each vdevice may have bound to it
-  // Unread events about ids that are bound to no vdevice.
+  static constexpr uint32_t kMaxIds = 131072;      // besides the ids that its vdevices pay for
+  // Unread events of ids that are not bound to a vdevice.
   static constexpr uint32_t kMaxEvents = 32768;
 
   uint64_t cookie = 0;
@@ -70,7 +70,7 @@ struct CmNamespace {
   std::map<uid_t, std::shared_ptr<CmUser>> users;
   std::weak_ptr<SessionSocket> socket;
   uint32_t sessions = 0, channels = 0, ids = 0, events = 0;
-  bool ending = false;  // one of the sessions
+  bool ending = false;  // an eviction is scheduled
 };
 
 class Cm final : qp1mux::Clock, qp1mux::Routes {
@@ -82,27 +82,27 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   Cm(const Cm&) = delete;
   Cm& operator=(const Cm&) = delete;
 
-  // How sessions outlive this daemon, and what a dead one had; before there are any. Without it
-  // they do not.
+  // Call before there are sessions. Makes sessions survive this daemon, and finds those of the
+  // previous one.
   void keep_sessions(const SessionSettings& settings);
-  // Takes over what the dead one had. The vdevices and the sessions of verbs are there, but for
-  // those of the namespaces `later`: theirs come with another call, and until then their programs
-  // are told to wait.
+  // Takes over the previous daemon's sessions. Its vdevices and verbs sessions must have been
+  // restored, except those in the namespaces `later`: another call takes these over, and until then
+  // their clients are told to wait.
   void adopt_sessions(std::set<uint64_t> later);
   [[nodiscard]] bool awaits_others(uint64_t netns) const { return later_.contains(netns); }
-  // For another daemon: nothing is ended by what comes after.
+  // Leaves the sessions to the next daemon: what follows ends none of them.
   void leave_sessions();
 
   [[nodiscard]] base::Result<std::unique_ptr<CmDevice>> attach(CmDeviceSetup setup);
-  // The socket of the namespace whose directory is given: made for the first who asks, gone with
-  // the last who lets go.
+  // The socket of the namespace in `directory`: made by the first call, removed with the last
+  // reference.
   [[nodiscard]] base::Result<std::shared_ptr<SessionSocket>> socket(uint64_t netns,
                                                                     const std::string& directory);
 
   [[nodiscard]] std::shared_ptr<CmNamespace> space(uint64_t netns);
-  // Of the namespace; made for the first process that comes.
+  // Made for the first process of the user.
   [[nodiscard]] std::shared_ptr<CmUser> user(CmNamespace& space, uid_t uid);
-  // A process of the namespace, which has connected. Ended at once if there are too many.
+  // Starts a session for a process of the namespace; closes the connection if there are too many.
   void accept(std::shared_ptr<CmNamespace> space, Arrival arrival);
 
   [[nodiscard]] const qp1mux::Mux& mux() const { return mux_; }
@@ -110,23 +110,23 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
 
   // For CmSession.
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
-  [[nodiscard]] std::string new_file();  // the path of one that is not there yet
-  // Sessions that were taken over, of a process that has begun another instead.
+  [[nodiscard]] std::string new_file();  // an unused path
+  // Ends adopted sessions of a process that has started a new session instead.
   void end_left_by(uint64_t netns, const rdma::Peer& process);
   [[nodiscard]] CmCounters& counters() { return counters_; }
-  // The session of the namespace that has it, or nullptr.
+  // The session of the namespace with that secret, or nullptr.
   [[nodiscard]] CmSession* session(uint64_t netns, const uint8_t* secret) const;
-  [[nodiscard]] uint64_t secret() const;  // a part of one
-  // Ends the session of the namespace that has the most unread events of the vdevice, or without
-  // one the most unread events, when the loop is back; once, however often it is asked before.
+  [[nodiscard]] uint64_t secret() const;  // one word of a secret
+  // Ends the session of the namespace with the most unread events of the vdevice (nullptr: of all),
+  // after the current callback. Further calls until then have no effect.
   void end_the_unread(const std::shared_ptr<CmNamespace>& space, CmDevice* device);
   [[nodiscard]] base::EventLoop& loop() { return loop_; }
   [[nodiscard]] qp1mux::CmHost& host() { return host_; }
   [[nodiscard]] CmDevice* device(const qp1mux::Endpoint* endpoint) const;
-  // The vdevice of the namespace; nullptr: it has none of that GUID, which is big-endian.
+  // The vdevice of the namespace with that GUID (big-endian), or nullptr.
   [[nodiscard]] CmDevice* device(uint64_t netns, uint64_t node_guid) const;
   [[nodiscard]] std::vector<uint64_t> guids(uint64_t netns) const;
-  // 127.0.0.0/8 and ::1 become an address of a vdevice of the namespace, if it has one.
+  // Replaces 127.0.0.0/8 and ::1 by an address of a vdevice of the namespace, if it has one.
   [[nodiscard]] verbs::Gid meant(uint64_t netns, const verbs::Gid& gid) const;
 
  private:
@@ -140,7 +140,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
   [[nodiscard]] const std::vector<CmDevice*>& in(uint64_t netns) const;
-  // Of its namespace's users, when the limits of a vdevice may have changed.
+  // Sets the rates of the namespace's users after a change of a vdevice's limits.
   void set_rates(uint64_t netns);
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
   void forget(CmSession* over);

@@ -45,7 +45,7 @@ void CmDevice::apply_limits() {
   limits.requests_per_second = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmRate));
   limits.burst = limits.requests_per_second;
   limits.early = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmEarly));
-  // To the endpoint a rate of 0 is any.
+  // To the endpoint, a rate of 0 means unlimited.
   if (limits.requests_per_second > 0)
     limits.connections = static_cast<uint32_t>(setup_.ledger.limit(Kind::kCmConns));
   else
@@ -54,7 +54,7 @@ void CmDevice::apply_limits() {
   endpoint_.set_limits(limits);
 }
 
-// The endpoint itself keeps to the limit; the ledger is told for what it refuses and shows.
+// The endpoint enforces the limit; the ledger needs the number for checks and for display.
 void CmDevice::count_connections() {
   connections_.reset();
   if (auto all = setup_.ledger.charge(Kind::kCmConns, endpoint_.use().connections))

@@ -1,6 +1,6 @@
-// A vdevice's part in rdma_cm: its endpoint at queue pair 1, its addresses, what it may use.
+// A vdevice's part in rdma_cm: its endpoint at queue pair 1, its addresses and its limits.
 //
-// Belongs to the control thread. Only QpNumbers are shared with the workers.
+// Belongs to the control thread. Workers share only QpNumbers.
 #pragma once
 
 #include <memory>
@@ -22,34 +22,34 @@ struct CmDeviceSetup {
   uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
   std::shared_ptr<rdma::QpNumbers> qp_numbers;
-  provisioning::Ledger ledger;  // of it the kinds cm_*
-  std::shared_ptr<RawGsi> gsi;  // none: not allowed
+  provisioning::Ledger ledger;  // only its kinds cm_* are used
+  std::shared_ptr<RawGsi> gsi;  // null: not allowed
 };
 
-// The destructor tells the ids of the vdevice that it has gone.
+// The destructor reports the removal to the ids bound to the vdevice.
 class CmDevice {
  public:
   ~CmDevice();
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
 
-  // `gids` as its table has them, see gid/layout.h.
+  // `gids`: its GID table, see gid/layout.h.
   void update(const std::vector<verbs::Gid>& gids, uint32_t roce_mtu);
 
-  // As Ledger has them; check_limits() says whether set_limits() will succeed. A rate may be set to
-  // anything at any time.
+  // As in Ledger; check_limits() returns whether set_limits() will succeed. A rate may change to
+  // any value at any time.
   [[nodiscard]] base::Result<void> check_limits(const std::vector<provisioning::Setting>& limits);
   [[nodiscard]] base::Result<void> set_limits(const std::vector<provisioning::Setting>& limits);
-  // Of the kinds cm_*; the rest is unused.
+  // Only the kinds cm_* are used.
   [[nodiscard]] std::vector<provisioning::Row> rows();
-  // The right of an id to be bound to it.
+  // Charges one id bound to the vdevice until the result is released.
   [[nodiscard]] base::Result<std::shared_ptr<void>> charge_id();
-  // The right of an event about such an id to wait for its program.
+  // Charges one unread event of such an id.
   [[nodiscard]] base::Result<provisioning::Charge> charge_event() {
     return setup_.ledger.charge(provisioning::Kind::kCmEvents, 1);
   }
 
-  // 0: it has no limit.
+  // 0: unlimited
   [[nodiscard]] uint64_t rate(provisioning::Kind kind) const {
     return provisioning::bound(setup_.ledger, kind);
   }
@@ -57,9 +57,9 @@ class CmDevice {
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
   [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
-  // The first index of it; 0 if it has it not.
+  // The first index of `gid`, or 0 if it is not in the table.
   [[nodiscard]] uint8_t sgid_index(const verbs::Gid& gid) const;
-  [[nodiscard]] uint8_t path_mtu() const { return path_mtu_; }  // ibv_mtu
+  [[nodiscard]] uint8_t path_mtu() const { return path_mtu_; }  // as enum ibv_mtu
   [[nodiscard]] qp1mux::Endpoint& endpoint() { return endpoint_; }
 
  private:
@@ -70,9 +70,9 @@ class CmDevice {
 
   Cm& cm_;
   CmDeviceSetup setup_;
-  provisioning::Charge connections_;  // as many as the endpoint had when last counted
+  provisioning::Charge connections_;  // the number that the endpoint had at the last count
   qp1mux::Endpoint endpoint_;
-  std::vector<verbs::Gid> gids_;   // each once
+  std::vector<verbs::Gid> gids_;   // without duplicates
   std::vector<verbs::Gid> table_;  // by index
   uint8_t path_mtu_ = 3;
 };

@@ -1,8 +1,8 @@
-// The events of one rdma_cm session that its program has not read.
+// The unread events of one rdma_cm session.
 //
-// Each channel has a queue. Two indices find the events about an id, and the event that announces a
-// connection request, so that no operation looks at events of other ids: all take constant time for
-// each event that they concern.
+// Each channel has a queue. Two indices find the events of an id, and the event that announces a
+// connection request, so that each operation takes constant time per event that it concerns,
+// whatever other ids have queued.
 //
 // Belongs to the control thread.
 #pragma once
@@ -23,19 +23,19 @@ class CmEvents {
  public:
   struct Unread {
     ipc::CmEventMessage message;
-    provisioning::Charge charge;  // empty: the id is bound to no vdevice
+    provisioning::Charge charge;  // empty: the id is not bound to a vdevice
   };
 
   void push(uint32_t channel, Unread event);
-  // The oldest of the channel; nullptr: there is none.
+  // The oldest event of the channel, or nullptr.
   [[nodiscard]] const Unread* front(uint32_t channel) const;
-  Unread pop(uint32_t channel);  // that has one
+  Unread pop(uint32_t channel);  // the channel must have an event
 
-  // Each removes what it returns, in the order of the queues.
+  // Each removes the events that it returns, in the order of the queues.
   [[nodiscard]] std::vector<Unread> take_all(uint32_t channel);
   [[nodiscard]] std::vector<Unread> take_about(uint32_t handle);
   [[nodiscard]] std::optional<Unread> take_announcement(uint32_t request);
-  // Appends the events about an id to the queue of another channel, in their order.
+  // Appends the events of an id to another channel's queue, in order.
   void move_about(uint32_t handle, uint32_t channel);
 
   [[nodiscard]] uint32_t size() const { return size_; }
@@ -53,7 +53,7 @@ class CmEvents {
 
   Unread take(Queue::iterator entry);
 
-  // Without empty queues.
+  // No empty queues are kept.
   std::unordered_map<uint32_t, Queue> queues_;               // by channel
   std::unordered_map<uint32_t, Index> about_;                // by the id's handle
   std::unordered_map<uint32_t, Queue::iterator> announced_;  // by the request's handle

@@ -1,4 +1,4 @@
-// Connections and their counters as the admin API shows them.
+// Rows of connections and their counters for the admin API.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace vrdma::vrdmad {
 
 // Listeners and connections of one vdevice, or of all if the id is 0: by vdevice, listeners first,
-// then the oldest. Without the text of the namespace, which is not known here.
+// then the oldest first. The caller must fill in the text of the namespace.
 [[nodiscard]] std::vector<ConnectionRow> connection_rows(const qp1mux::Mux& mux, uint64_t vdev_id);
 
-// cm_sent_req, cm_rejects_received_invalid_service_id, ...: of messages and reasons those that are
+// cm_sent_req, cm_rejects_received_invalid_service_id, ...; messages and reasons only if they are
 // not 0.
 [[nodiscard]] std::vector<CounterRow> cm_counter_rows(const std::string& scope,
                                                       const qp1mux::Counters& counters);

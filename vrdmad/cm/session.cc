@@ -22,7 +22,7 @@ namespace {
 int code(const base::Result<void>& result) { return result ? 0 : result.error().code(); }
 
 std::optional<CmService> service_of(uint32_t qp_type) {
-  if (qp_type > UINT8_MAX) return std::nullopt;  // what the cast would cut off
+  if (qp_type > UINT8_MAX) return std::nullopt;  // the cast would truncate it
   switch (static_cast<verbs::QpType>(qp_type)) {
     case verbs::QpType::kRc:
       return CmService::kRc;
@@ -118,7 +118,7 @@ uint64_t CmSession::netns() const { return space_->cookie; }
 void CmSession::end() {
   if (std::exchange(over_, true)) return;
   talk_.stop();
-  file_ = {};  // nobody takes it over, whatever becomes of us
+  file_ = {};  // no daemon will take it over
   ended_(this);
 }
 
@@ -127,7 +127,7 @@ void CmSession::end_badly() {
   end();
 }
 
-// The socket is readable again, or still.
+// Watches again: the level-triggered socket reports what is unread.
 void CmSession::admitted() {
   if (!over_ && !talk_.listen()) end();
 }
@@ -143,7 +143,7 @@ void CmSession::on_socket() {
       return;
     case Talk::Heard::kEnd:
       return end();
-    case Talk::Heard::kDescriptors:  // which no request takes; the intake will close them
+    case Talk::Heard::kDescriptors:  // no request carries descriptors; the intake closes them
     case Talk::Heard::kNonsense:
       return end_badly();
     case Talk::Heard::kRequest:
@@ -169,8 +169,8 @@ void CmSession::on_socket() {
   settle();
 }
 
-// Only the process that connected may begin; it may not have become another program, or another
-// user's, since.
+// Only the process that connected may start a session, and it must not have changed its program or
+// user since.
 int CmSession::identify() {
   const auto who = talk_.check();
   if (!who) return talk_.refuse(who.error(), name(), &cm_.counters().unproven);
@@ -180,7 +180,7 @@ int CmSession::identify() {
 
 void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* beside) {
   const ipc::CmReply last = std::exchange(last_, {});
-  if (last.sequence != 0 && last.sequence == request.sequence) {  // it is said again
+  if (last.sequence != 0 && last.sequence == request.sequence) {  // a repetition
     *reply = last;
     if (request.call == CmCall::kCreateChannel && last.error == 0)
       reply->error = open_channel(last.handle, reply, beside);
@@ -194,14 +194,14 @@ void CmSession::serve(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* be
   if (const auto id = ids_.find(request.handle); id != ids_.end()) keep(*id->second);
   file_.put_answer(*reply);
   file_.commit();
-  // Rather in both files than in none.
+  // Commit this file first: after a crash the id may be in both files, but not in none.
   if (CmSession* other = std::exchange(taken_from_, nullptr)) other->file_.commit();
 }
 
 void CmSession::answer(ipc::CmReply* reply, const Fd& beside) {
   std::vector<int> sent;
   if (beside.valid()) sent.push_back(beside.get());
-  // Who does not read the answers does not get to ask more.
+  // A client that does not read replies is disconnected.
   if (const int error = talk_.answer(reply, sent); error != 0)
     error == EAGAIN ? end_badly() : end();
 }
@@ -331,8 +331,7 @@ int CmSession::take(const ipc::CmRequest& request, ipc::CmReply* reply) {
   return 0;
 }
 
-// The id is ours from now on, with what it had to tell and nobody has heard, and with the requests
-// in that.
+// Moves the id here with its unread events and the connection requests that they announce.
 uint32_t CmSession::take_from(CmSession& other, uint32_t handle, uint32_t channel) {
   Id& old = *other.ids_.at(handle);
   const uint32_t own = new_handle();
@@ -394,12 +393,12 @@ int CmSession::set_option(const ipc::CmRequest& request, qp1mux::CmId& cm) {
   return ENOSYS;
 }
 
-// Nobody is told any more that it has come.
+// Drops the event that announces the request.
 void CmSession::forget_request(uint32_t handle) {
   if (const auto announcement = events_.take_announcement(handle)) heard(*announcement);
 }
 
-// What it had to tell and nobody has heard goes with it, and so do the requests in that.
+// Destroys its unread events and the connection requests that they announce as well.
 void CmSession::destroy_id(uint32_t handle) {
   forget_request(handle);
   std::vector<uint32_t> lost;

@@ -1,12 +1,12 @@
 // One process's use of rdma_cm: the daemon's end of a connection to the rdma_cm socket.
 //
-// Holds the process's event channels and ids. Events wait here when a channel's socket is full.
+// Owns the process's event channels and ids. Events wait here while a channel's socket is full.
 // Belongs to the control thread.
 //
-// It ends with the connection, unless that ends with the daemon: what a request or an event changes
-// is in the session's file before the program learns of it, and the next daemon goes on with that
-// until the program has connected again, or died. (Not if the program speaks an older version of
-// the protocol.)
+// The session ends with its connection, except when the daemon ends. Each change by a request or an
+// event is written to the session's file before the program learns of it, and the next daemon
+// continues from there until the program has reconnected or ended. (Not if the program uses an
+// older version of the protocol.)
 #pragma once
 
 #include <array>
@@ -36,12 +36,12 @@ class CmSession final : private provisioning::RequestRate::Reader {
  public:
   static constexpr uint32_t kMaxBacklog = 1024;
 
-  // `ended` is called once; the session may be destroyed afterwards, not from inside.
+  // Calls `ended` once; the session may be destroyed after, but not inside the call.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> start(
       Cm& cm, std::shared_ptr<CmNamespace> space, Arrival arrival,
       std::function<void(CmSession*)> ended);
-  // The session of a dead daemon, whose process lives: one without a connection, until its program
-  // has one (kResume).
+  // Adopts a previous daemon's session whose process lives. It has no connection until the client
+  // reconnects (kResume).
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> adopt(
       Cm& cm, CmSessionFile file, std::function<void(CmSession*)> ended);
   ~CmSession() override;
@@ -50,29 +50,29 @@ class CmSession final : private provisioning::RequestRate::Reader {
 
   [[nodiscard]] uint64_t netns() const;
   [[nodiscard]] bool has_secret(const uint8_t* secret) const;
-  // Events that wait here for the program to read others.
+  // Number of queued events.
   [[nodiscard]] uint32_t unread() const { return events_.size(); }
-  // Of these, the events about ids that are bound to the vdevice.
+  // Of these, the events of ids bound to the vdevice.
   [[nodiscard]] size_t unread_of(const CmDevice& device) const;
   // Not from inside an event of its ids.
   void end();
-  // For another daemon: to be destroyed then, without an end of what it has.
+  // Leaves the session to the next daemon; destroy it afterwards.
   void leave() {
     if (!over_) file_.leave();
   }
-  // Of a process that does not go on with it, if it is of that process.
+  // Whether it is an adopted session of `process` that waits for a reconnection.
   [[nodiscard]] bool is_left_by(const rdma::Peer& process) const;
   void device_added(qp1mux::Endpoint& endpoint);
   void device_removed(const qp1mux::Endpoint& endpoint);
 
  private:
   struct Channel {
-    base::Fd socket;  // none: it was a dead daemon's, and the program has not asked for another
+    base::Fd socket;  // invalid: adopted, and the program has not reopened it yet
     base::EventLoop::Watch watch;
-    bool full = false;  // its events wait for room
+    bool full = false;  // events wait for space in the socket
   };
-  // A connection request is unheard until its event has gone to the program: as with sockets, a
-  // listener has at most its backlog of them.
+  // A connection request is unheard until its event was sent to the program. A listener has at most
+  // its backlog of them, as with sockets.
   struct Id : qp1mux::CmIdHandler {
     Id(CmSession& its, uint32_t its_handle, uint32_t its_channel)
         : session(its), handle(its_handle), channel(its_channel) {}
@@ -94,7 +94,7 @@ class CmSession final : private provisioning::RequestRate::Reader {
   void set_counted(bool counted);
   void serve(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
   void answer(ipc::CmReply* reply, const base::Fd& beside);
-  void end_badly();  // because of what it sent
+  void end_badly();  // for a violation of the protocol
   [[nodiscard]] int identify();
   [[nodiscard]] std::string name() const { return "rdma_cm in netns " + std::to_string(netns()); }
   [[nodiscard]] int dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, base::Fd* beside);
@@ -104,7 +104,7 @@ class CmSession final : private provisioning::RequestRate::Reader {
   int create_id(const ipc::CmRequest& request, ipc::CmReply* reply);
   int set_option(const ipc::CmRequest& request, qp1mux::CmId& cm);
   [[nodiscard]] uint32_t new_handle();
-  // null, and counted: there are too many. `handle`: 0, or one that is free.
+  // nullptr, and counted: there are too many. `handle`: 0, or one that is free.
   [[nodiscard]] Id* add_id(uint32_t channel, uint32_t handle = 0);
   void remove_id(uint32_t handle);
   void destroy_id(uint32_t handle);
@@ -118,13 +118,13 @@ class CmSession final : private provisioning::RequestRate::Reader {
   void remove_channel(uint32_t handle);
   void tell(Id& id, qp1mux::CmEvent& event);
   void push(uint32_t channel, ipc::CmEventMessage message);
-  // The event has left its queue.
+  // Releases an event that has left its queue.
   void heard(const CmEvents::Unread& event);
-  // Charges the event to the vdevice of its id; without one, to the namespace.
+  // Charges the event to the vdevice of its id, or without one to the namespace.
   [[nodiscard]] CmEvents::Unread charged(const ipc::CmEventMessage& message);
   void watch_channel(uint32_t handle, Channel& channel, uint32_t events);
   void flush(uint32_t handle);
-  // What was changed takes effect, and then the program is told of it.
+  // Commits the changes, then sends the program its events.
   void settle();
 
   // cm_session_adopt.cc
@@ -147,14 +147,14 @@ class CmSession final : private provisioning::RequestRate::Reader {
   Talk talk_;
   CmSessionFile file_;
   CmSessionFile::Who who_{};
-  base::EventLoop::Watch death_watch_;  // without a connection
-  base::Fd pidfd_;                      // likewise
-  ipc::CmReply last_;                   // of the dead daemon
+  base::EventLoop::Watch death_watch_;  // while there is no connection
+  base::Fd pidfd_;                      // while there is no connection
+  ipc::CmReply last_;                   // the previous daemon's last reply
   bool over_ = false;
-  CmSession* taken_from_ = nullptr;  // an id, by the request that is being served
-  bool counted_ = false;             // among the connections of the namespace and its user
-  bool serving_ = false;             // a request, with whose answer what it changes takes effect
-  std::vector<uint32_t> touched_;    // channels with something to tell, then
+  CmSession* taken_from_ = nullptr;  // the owner of an id that the current request takes
+  bool counted_ = false;             // in the connections of the namespace and its user
+  bool serving_ = false;             // a request, whose reply commits its changes
+  std::vector<uint32_t> touched_;    // channels with new events
   CmEvents events_;
   std::map<uint32_t, Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Id>> ids_;

@@ -1,4 +1,4 @@
-// rdma_cm sessions outlive the daemon: what is written down of each, and how another one goes on.
+// The files of rdma_cm sessions, and the adoption by the next daemon.
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 
@@ -11,7 +11,7 @@ using base::Fd;
 using base::pass;
 using base::Result;
 
-// Without one the session ends with this daemon.
+// Without a file the session ends with this daemon.
 void CmSession::begin_file() {
   if (cm_.settings().state_dir.empty()) return;
   cm_.end_left_by(netns(), who_.process);
@@ -74,7 +74,7 @@ void CmSession::take_over() {
                                                           : 0;
     const auto channel = channels_.find(handle);
     if (channel == channels_.end()) continue;
-    if (message.request != 0) {  // of a listener, and the id that it brings
+    if (message.request != 0) {  // of a listener, with the id of the request
       if (id == ids_.end() || !ids_.contains(message.request)) continue;
       ++id->second->unheard;
     }
@@ -92,7 +92,7 @@ bool CmSession::is_left_by(const rdma::Peer& process) const {
          who_.process.start_time == process.start_time;
 }
 
-// Said on a connection of its own, which becomes that of the session that it names.
+// Sent on a new connection, which then replaces that of the named session.
 int CmSession::resume(const ipc::CmRequest& request) {
   if (cm_.awaits_others(netns())) return EAGAIN;
   CmSession* other = cm_.session(netns(), request.param.data);

@@ -1,4 +1,4 @@
-// Event channels of a CmSession, and the events that wait there.
+// Event channels of a CmSession and their unread events.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -17,7 +17,7 @@ using qp1mux::CmEventType;
 
 namespace {
 
-// What rdma_cm's events carry private data.
+// Whether the event carries private data in rdma_cm.
 bool has_private_data(CmEventType type) {
   return type == CmEventType::kConnectRequest || type == CmEventType::kConnectResponse ||
          type == CmEventType::kRejected || type == CmEventType::kEstablished;
@@ -49,7 +49,7 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
     ++cm_.counters().crowded;
     return EMFILE;
   }
-  // Of what was before it, nothing would stand there.
+  // A file begun later would lack the earlier channels.
   if (!file_.active() && channels_.empty()) begin_file();
   const uint32_t handle = new_handle();
   channels_.try_emplace(handle);
@@ -60,12 +60,12 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
   return error;
 }
 
-// A socket pair for a channel that is new, or whose other one was a dead daemon's.
+// A socket pair for a new channel, or for a channel of an adopted session.
 int CmSession::open_channel(uint32_t handle, ipc::CmReply* reply, Fd* beside) {
   if (!channels_.contains(handle)) return EINVAL;
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
-  // Nobody sends to it: so there are never a stranger's descriptors in it.
+  // Programs cannot send to the daemon's end, so it never holds a tenant's descriptors.
   ::shutdown(ends[0], SHUT_RD);
   Channel& channel = channels_.at(handle);
   channel.watch.reset();
@@ -116,7 +116,7 @@ void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   message.param = param_of(event.type, event.param);
   const qp1mux::CmId* about = id.cm.get();
   if (event.request) {
-    if (id.unheard >= id.backlog) return;  // dropped, it is refused
+    if (id.unheard >= id.backlog) return;  // dropping it rejects the request
     Id* request = add_id(id.channel);
     if (request == nullptr) return;
     request->cm = std::move(event.request);
@@ -145,8 +145,8 @@ void CmSession::push(uint32_t channel, ipc::CmEventMessage message) {
   touched_.push_back(channel);
 }
 
-// There is no event that a program could do without: the session that holds most of what is too
-// much ends instead, once the loop is back.
+// A program cannot do without any event, so none is dropped: the session with the most unread
+// events is evicted after the current callback.
 CmEvents::Unread CmSession::charged(const ipc::CmEventMessage& message) {
   const auto id = ids_.find(message.handle);
   CmDevice* const device =
@@ -179,7 +179,7 @@ void CmSession::heard(const CmEvents::Unread& event) {
   if (event.message.request != 0 && it != ids_.end()) --it->second->unheard;
 }
 
-// `events`: besides the end of the program's side, which always wakes.
+// `events`: in addition to a hang-up of the program's end.
 void CmSession::watch_channel(uint32_t handle, Channel& channel, uint32_t events) {
   channel.watch.reset();
   auto watch = cm_.loop().watch(channel.socket.get(), events, [this, handle](uint32_t happened) {
@@ -203,7 +203,7 @@ void CmSession::flush(uint32_t handle) {
       return;
     }
     heard(events_.pop(handle));  // also if the program has closed its end
-    file_.commit();              // so there is only one that may come twice
+    file_.commit();              // so that at most one event is sent twice
   }
   if (std::exchange(channel.full, false)) watch_channel(handle, channel, 0);
 }
