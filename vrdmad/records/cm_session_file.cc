@@ -8,7 +8,7 @@ namespace vrdma::vrdmad {
 using base::Result;
 
 namespace {
-// Changes with anything that is stored here, so also with what core/ipc and qp1mux put into it.
+// Must change with the layout of any record, including the structs of core/ipc and qp1mux in it.
 constexpr uint32_t kCmFormat = 0x10002;
 constexpr size_t kAnswer = offsetof(ipc::CmReply, attributes);
 }  // namespace
@@ -64,7 +64,8 @@ void CmSessionFile::commit() {
 Result<CmSessionFile::Who> CmSessionFile::who() const {
   Who who{};
   const auto record = file_->find(static_cast<uint16_t>(Kind::kWho), 0);
-  if (!record || !record->read(&who)) return base::fail(EINVAL, "nothing is known of it");
+  if (!record || !record->read(&who))
+    return base::fail(EINVAL, "its file has no record of its process");
   return who;
 }
 

@@ -1,8 +1,7 @@
-// What a CmSession is, for a daemon that takes it over when this one has died: R/state/<n>.cm,
-// beside the files of verbs sessions.
+// The state of a CmSession for the next daemon: R/state/<n>.cm, beside the files of verbs sessions.
 //
-// Changes take effect with commit(), all of them or none (vrdmad/records/record_file.h). Without a
-// file all of this does nothing; then, or once the file is forbidden, nobody will take the session
+// commit() applies all changes or none (vrdmad/records/record_file.h). Without a file all functions
+// do nothing. Without a file, or after it was forbidden, the next daemon does not take the session
 // over.
 #pragma once
 
@@ -33,7 +32,7 @@ class CmSessionFile {
     uint64_t node_guid;  // of its vdevice, big-endian; 0: none
     qp1mux::CmIdRecord id;
   };
-  // Of those that were given out.
+  // The last handle and the last event sequence in use.
   struct Numbers {
     uint32_t handle = 0;
     uint32_t event = 0;
@@ -44,7 +43,7 @@ class CmSessionFile {
   [[nodiscard]] static base::Result<CmSessionFile> open(const std::string& path);
 
   [[nodiscard]] bool active() const { return file_ != nullptr && file_->forbidden().empty(); }
-  // Takes effect at once.
+  // Changes take effect at once.
   [[nodiscard]] Numbers& numbers() {
     return file_ ? *reinterpret_cast<Numbers*>(file_->area()) : numbers_;
   }
@@ -55,18 +54,18 @@ class CmSessionFile {
   void erase_id(uint32_t handle);
   void put_event(const ipc::CmEventMessage& message);  // by its sequence
   void erase_event(uint32_t sequence);
-  // The last request that changed something, and what it was answered but for attributes and GUIDs.
+  // The last request that changed something: its reply without attributes and GUIDs.
   void put_answer(const ipc::CmReply& reply);
   void commit();
 
-  // Of a file that is active.
+  // The file must be active.
   [[nodiscard]] base::Result<Who> who() const;
   [[nodiscard]] std::vector<uint32_t> channels() const;
   [[nodiscard]] std::vector<std::pair<uint32_t, IdRecord>> ids() const;
-  [[nodiscard]] std::vector<ipc::CmEventMessage> events() const;  // in their order
+  [[nodiscard]] std::vector<ipc::CmEventMessage> events() const;  // in order
   [[nodiscard]] ipc::CmReply answer() const;                      // sequence 0: none
 
-  // The file stays, for another daemon.
+  // Keeps the file for the next daemon.
   void leave();
 
  private:

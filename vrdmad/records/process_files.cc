@@ -22,8 +22,8 @@ using base::Result;
 
 namespace {
 
-// What stands behind `key` about the descriptor that is `number` in the process whose directory is
-// given (proc(5), fdinfo). 0: nothing.
+// The value of `key` in fdinfo (proc(5)) of descriptor `number`; `directory`: the process's. 0:
+// none.
 uint64_t info_of(const std::string& directory, int number, const char* key, uint64_t plus = 0) {
   std::ifstream info(directory + "/fdinfo/" + std::to_string(number));
   for (std::string word; info >> word;)
@@ -35,7 +35,7 @@ uint64_t id_in(const std::string& directory, int number) {
   return info_of(directory, number, "eventfd-id:", 1);
 }
 
-// That all memory files are of.
+// The device number of all memory files.
 uint64_t memory_device() {
   struct stat status {};
   const auto file = base::make_memfd("vrdma-none", 0);
@@ -43,13 +43,13 @@ uint64_t memory_device() {
   return uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev);
 }
 
-// What /proc says that a descriptor is: text of the kernel's own.
+// The kernel's description of a descriptor in /proc.
 std::string kind_in(const std::string& directory, int number) {
   std::error_code gone;
   return std::filesystem::read_symlink(directory + "/fd/" + std::to_string(number), gone).string();
 }
 
-// Perhaps not what was looked for: then its last close may take as long as its maker likes.
+// A descriptor that may be another file, whose last close may take as long as its maker chose.
 struct Taken {
   Taken(Intake::AccountRef whose, Fd taken) : account(std::move(whose)), fd(std::move(taken)) {}
   Taken(const Taken&) = delete;
@@ -75,11 +75,11 @@ Result<ProcessFiles> ProcessFiles::of(pid_t pid, int pidfd, Intake::AccountRef a
   ProcessFiles files;
   files.account_ = std::move(account);
   files.pidfd_ = Fd(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
-  if (!files.pidfd_.valid()) return fail_errno("look into process " + std::to_string(pid));
+  if (!files.pidfd_.valid()) return fail_errno("inspect process " + std::to_string(pid));
   std::error_code error;
   const std::string directory = "/proc/" + std::to_string(pid);
   auto it = fs::directory_iterator(directory + "/fd", error);
-  if (error) return fail(error.value(), "look at " + directory + ": " + error.message());
+  if (error) return fail(error.value(), "list " + directory + ": " + error.message());
   for (int left = kMost; it != fs::directory_iterator(); it.increment(error), --left) {
     if (left == 0)
       return fail(EMFILE, "its process has more than " + std::to_string(kMost) + " descriptors");
@@ -100,7 +100,7 @@ Fd ProcessFiles::take(int number) const {
 
 Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
   for (const int number : memory_files_) {
-    // Its name proves nothing, and a lock of its own keeps nobody.
+    // Its name proves nothing, and reading fdinfo does not block on a lock of the file.
     Taken taken(account_, take(number));
     const auto own = file_id(taken.fd) == id ? taken.fd.reopen(O_RDWR) : base::Result<Fd>(Fd());
     if (!own ||
@@ -110,7 +110,7 @@ Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
       continue;
     return std::move(taken.fd);
   }
-  return fail(ENOENT, "its process does not have a memory file any more");
+  return fail(ENOENT, "its process no longer has a memory file");
 }
 
 Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
@@ -118,7 +118,7 @@ Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
     Taken taken(account_, take(it->second));
     if (eventfd_id(taken.fd) == id) return std::move(taken.fd);
   }
-  return fail(ENOENT, "its process does not have its doorbell any more");
+  return fail(ENOENT, "its process no longer has its doorbell");
 }
 
 Result<Fd> ProcessFiles::event_end(uint64_t inode) const {
@@ -132,7 +132,7 @@ Result<Fd> ProcessFiles::event_end(uint64_t inode) const {
         domain == AF_UNIX)
       return std::move(taken.fd);
   }
-  return fail(ENOENT, "its process does not have an end of its events any more");
+  return fail(ENOENT, "its process no longer has an end of its events");
 }
 
 }  // namespace vrdma::vrdmad

@@ -22,14 +22,14 @@ using base::Result;
 namespace {
 constexpr uint64_t kMagic = 0x76726d61726563f1;
 constexpr uint64_t kFirstSize = 16384;
-constexpr uint64_t kRoom = 1024;    // where it begins
-constexpr uint64_t kSlack = 32768;  // bytes of what does not stand any more, at least
+constexpr uint64_t kRoom = 1024;    // where the log begins
+constexpr uint64_t kSlack = 32768;  // obsolete bytes that are tolerated
 constexpr uint64_t kMostGrowth = 1u << 20;
 
-constexpr const char* kNoRoom = "there is no room for its state in the run directory";
+constexpr const char* kNoRoom = "the run directory has no space for its state";
 
 uint64_t padded(uint64_t size) { return (size + 7) / 8 * 8; }
-// In units of 8 bytes, of which 32 bits are enough.
+// In units of 8 bytes, so that 32 bits suffice for each.
 uint64_t pack(uint64_t start, uint64_t end) { return start / 8 << 32 | end / 8; }
 }  // namespace
 
@@ -37,7 +37,7 @@ struct RecordFile::Header {
   uint64_t magic;
   uint32_t format;
   uint32_t reserved;
-  std::atomic<uint64_t> log;  // where it begins and ends: see pack()
+  std::atomic<uint64_t> log;  // its begin and end: see pack()
   uint8_t area[kArea];
   char forbidden[128];
 };
@@ -45,7 +45,7 @@ struct RecordFile::Header {
 struct RecordFile::RecordHeader {
   uint32_t size;  // of the data
   uint16_t kind;
-  uint16_t erases;  // 1: instead of data, that there are none any more
+  uint16_t erases;  // 1: erases the record; no data
   uint32_t number;
   uint32_t tag;
   uint8_t* data() { return reinterpret_cast<uint8_t*>(this + 1); }
@@ -82,13 +82,14 @@ Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, ui
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return fail_errno("open " + path);
   struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return fail_errno("look at " + path);
+  if (::fstat(fd.get(), &status) != 0) return fail_errno("stat " + path);
   std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
   file->keep();
   const auto size = static_cast<uint64_t>(status.st_size);
-  if (!S_ISREG(status.st_mode) || size < kFirstSize) return fail(EINVAL, path + " is no session");
+  if (!S_ISREG(status.st_mode) || size < kFirstSize)
+    return fail(EINVAL, path + " is not a session's file");
   if (auto mapped = file->map(size); !mapped) return base::pass(std::move(mapped).error());
-  if (file->header()->magic != kMagic) return fail(EINVAL, path + " is no session");
+  if (file->header()->magic != kMagic) return fail(EINVAL, path + " is not a session's file");
   if (file->header()->format != format)
     return fail(EPROTO, "its state is of another version of vrdmad");
   const uint64_t log = file->header()->log;
@@ -130,7 +131,7 @@ Result<void> RecordFile::map(uint64_t size) {
   return {};
 }
 
-// Room that is allocated cannot be missing when it is written (SIGBUS).
+// Allocates the space, so that no later write can fail with SIGBUS.
 bool RecordFile::grow(uint64_t size) {
   if (size <= size_) return true;
   const uint64_t wanted = std::max(size, size_ + std::min(size_, kMostGrowth));
@@ -143,8 +144,7 @@ bool RecordFile::grow(uint64_t size) {
   return map(wanted).has_value();
 }
 
-// The record of the key, with room for its data; what it replaces does not stand any more. nullptr:
-// there is no room.
+// Appends a record with room for its data; it replaces the one of the same key. nullptr: no space.
 RecordFile::RecordHeader* RecordFile::append(uint16_t kind, uint32_t number, size_t size) {
   const uint64_t length = sizeof(RecordHeader) + padded(size);
   if (!grow(end_ + length)) return nullptr;
@@ -191,8 +191,8 @@ void RecordFile::commit() {
   if (end_ - start_ > std::max(2 * live_ + kSlack, patience_)) compact();
 }
 
-// What stands is copied before the log, if it fits, or behind it. Without room all stays as it is
-// for a while.
+// Copies the current records before the log if they fit, or behind it. Without space, tries again
+// later.
 void RecordFile::compact() {
   const uint64_t start = kRoom + live_ <= start_ ? kRoom : end_;
   patience_ = end_ - start_ + kSlack;
@@ -208,7 +208,7 @@ void RecordFile::compact() {
   start_ = start;
   end_ = end;
   header()->log.store(pack(start_, end_), std::memory_order_release);
-  // What it takes to go on like this; the rest goes back.
+  // Keeps enough to continue and frees the rest.
   const uint64_t enough = kRoom + 4 * (live_ + kSlack);
   if (start_ == kRoom && size_ > 2 * enough && map(enough))
     if (::ftruncate(fd_.get(), static_cast<off_t>(enough)) != 0) return;

@@ -1,15 +1,16 @@
-// Records that outlive the process which writes them, for the next daemon (not for the next boot).
+// A journal of records for the next daemon. It survives the process that writes it, but not a
+// reboot.
 //
 //   file   := Header ... log ...
 //   log    := record*
 //   record := RecordHeader data, padded to 8 bytes
 //
-// A mapped file. A record is known by its kind and a number; to put it again replaces it. The log
-// moves when most of it does not stand any more, into room that is free; where it is, says one
-// word. What was put and erased since the last commit() takes effect with the next one, all of it
-// or nothing, whatever becomes of this process in between. Only the daemon writes here (the file is
-// 0600), so what stands here is believed. Only one of the same `format` is read. A file for which
-// there is no room any more is forbidden: the next daemon learns why, and takes nothing from it.
+// A mapped file. Kind and number identify a record; a new put() replaces it. When most of the log
+// is obsolete, it is compacted into free space; one header word holds its position. commit()
+// applies all puts and erases since the last one atomically, even if the process is killed. Only
+// the daemon can write the file (mode 0600), so its content is trusted. Only a file of the same
+// `format` is read. A file that cannot grow is forbidden: the next daemon reads the reason and
+// takes nothing over.
 //
 // Owned by one thread.
 #pragma once
@@ -30,14 +31,14 @@ namespace vrdma::vrdmad {
 
 class RecordFile {
  public:
-  static constexpr size_t kArea = 536;  // bytes, besides the records: see area()
+  static constexpr size_t kArea = 536;  // bytes; see area()
 
   struct Record {
     uint32_t number = 0;
     uint32_t tag = 0;
     const uint8_t* data = nullptr;  // valid until the next change
     uint32_t size = 0;
-    // False: it is too short to be one. What follows is not looked at.
+    // False: it is too short. Excess bytes are ignored.
     template <class T>
     [[nodiscard]] bool read(T* out) const {
       if (size < sizeof *out) return false;
@@ -53,30 +54,31 @@ class RecordFile {
   // The files DIRECTORY/<number>SUFFIX, in any order; none if the directory cannot be read.
   [[nodiscard]] static std::vector<Name> list(const std::string& directory,
                                               std::string_view suffix);
-  // EEXIST if there is one.
+  // EEXIST: the file exists.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> create(const std::string& path,
                                                                         uint32_t format);
-  // It is kept. EINVAL: it is none, or damaged. EPROTO: of another format.
+  // Keeps the file. EINVAL: not a journal, or damaged. EPROTO: another format.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
                                                                       uint32_t format);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  // `tag` is the owner's. Once the file is forbidden, these three do nothing.
+  // `tag` is the caller's. On a forbidden file these three do nothing.
   void put(uint16_t kind, uint32_t number, const void* data, size_t size, uint32_t tag = 0);
   void erase(uint16_t kind, uint32_t number);
   void commit();
-  // No other daemon can take over what this tells of. The first reason stays; it is for people.
+  // Prevents a takeover. The first reason is kept; it is for the operator.
   void forbid(const char* reason);
   [[nodiscard]] std::string forbidden() const;  // empty: it is not
   [[nodiscard]] std::optional<Record> find(uint16_t kind, uint32_t number) const;
   [[nodiscard]] std::vector<Record> all(uint16_t kind) const;  // by number
 
-  // Bytes that the owner changes in place, without commit(). Zero at first; 8-byte aligned; moves.
+  // Bytes that the owner changes in place, without commit(). Initially zero; 8-byte aligned; moves
+  // when the file grows.
   [[nodiscard]] uint8_t* area() const;
 
-  // The file goes with this object, unless it is kept.
+  // The destructor removes the file unless it is kept.
   void keep(bool kept = true) { kept_ = kept; }
 
  private:
@@ -102,8 +104,8 @@ class RecordFile {
   uint8_t* base_ = nullptr;
   uint64_t size_ = 0;             // mapped
   uint64_t start_ = 0, end_ = 0;  // of the log
-  uint64_t live_ = 0;             // bytes of records that stand
-  uint64_t patience_ = 0;         // bytes of the log; a shorter one is not moved
+  uint64_t live_ = 0;             // bytes of current records
+  uint64_t patience_ = 0;         // a shorter log, in bytes, is not compacted
   bool kept_ = false;
   std::unordered_map<uint64_t, uint64_t> records_;  // key -> offset
 };

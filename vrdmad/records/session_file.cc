@@ -8,7 +8,7 @@ namespace vrdma::vrdmad {
 using base::Result;
 
 namespace {
-// Changes with anything that is stored here, so also with what core/ipc and core/rdma put into it.
+// Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
 constexpr uint32_t kFormat = 5;
 }  // namespace
 
@@ -47,7 +47,8 @@ bool SessionFile::is_answered(const Record& record) const { return record.tag <=
 
 void SessionFile::set_begun(uint32_t sequence) { area()->begun = sequence; }
 
-// While it is written, the answer before it stands, which the program has: it asks no more of it.
+// The previous reply stays valid while this one is written; the program has it and will not ask for
+// it again.
 void SessionFile::set_answered(const ipc::Reply& reply) {
   std::memcpy(static_cast<void*>(&area()->replies[reply.sequence % 2]), &reply, sizeof reply);
   area()->answered.store(reply.sequence, std::memory_order_release);

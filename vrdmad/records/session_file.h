@@ -1,10 +1,10 @@
-// What a session is, for a daemon that takes it over when this one has died.
+// The state of a session for the next daemon.
 //
 //   R/state/            0700
-//   R/state/<n>.session 0600, one a session; removed with it
+//   R/state/<n>.session 0600, one per session; removed with it
 //
-// Records (vrdmad/records/record_file.h) and the last request. Every change is there when the call
-// returns.
+// Records (vrdmad/records/record_file.h) and the last request. Each change is in the file when the
+// call returns.
 //
 // Owned by one thread.
 #pragma once
@@ -23,7 +23,7 @@ namespace vrdma::vrdmad {
 
 class SessionFile {
  public:
-  // In the order in which they are made again.
+  // In the order of their restoration.
   enum class Kind : uint16_t {
     kWho,
     kPd,
@@ -44,8 +44,8 @@ class SessionFile {
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
 
-  // `sequence` is that of the request which made it, or 0: until that is answered, the program does
-  // not know of it, and will ask again.
+  // `sequence`: of the request that created the object, or 0. Until that request is answered, the
+  // program does not know the object, and repeats the request.
   void put(Kind kind, uint32_t number, const void* data, size_t size, uint32_t sequence = 0);
   void erase(Kind kind, uint32_t number);
   [[nodiscard]] std::vector<Record> all(Kind kind) const {  // by number
@@ -53,12 +53,12 @@ class SessionFile {
   }
   [[nodiscard]] bool is_answered(const Record& record) const;
 
-  // A request that changes something is begun; and this is the answer to it.
+  // set_begun() starts a request that changes something; set_answered() stores its reply.
   void set_begun(uint32_t sequence);
   void set_answered(const ipc::Reply& reply);
   struct Last {
-    uint32_t begun = 0;  // sequence of the last one that was
-    ipc::Reply reply;    // the last answer
+    uint32_t begun = 0;  // sequence of the last request that began
+    ipc::Reply reply;    // the last reply
   };
   [[nodiscard]] Last last() const;
 
@@ -66,7 +66,7 @@ class SessionFile {
   void forbid(const char* reason) { file_->forbid(reason); }
   [[nodiscard]] std::string forbidden() const { return file_->forbidden(); }
 
-  // The file goes with this object, unless it is kept, as one that was opened is.
+  // The destructor removes the file unless it is kept; open() keeps it.
   void keep(bool kept = true) { file_->keep(kept); }
 
  private:

@@ -148,13 +148,13 @@ TEST_F(RecordFiles, AreOfNoUseOnceThereIsNoRoom) {
   put(1, 3, std::string(1u << 17, 'x'));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(file->forbidden(), "there is no room for its state in the run directory");
+  EXPECT_EQ(file->forbidden(), "the run directory has no space for its state");
   put(1, 4, "after");
   file->commit();
   file->forbid("another reason");
   reopen();
   EXPECT_EQ(all(1), "1=before ") << "half a change took effect";
-  EXPECT_EQ(file->forbidden(), "there is no room for its state in the run directory");
+  EXPECT_EQ(file->forbidden(), "the run directory has no space for its state");
 }
 
 }  // namespace
