@@ -14,7 +14,7 @@ std::optional<SystemCall> parse_call(std::string_view text) {
   SystemCall call;
   char* end = nullptr;
   call.number = std::strtoll(line.c_str(), &end, 10);
-  if (end == line.c_str() || call.number < 0) return std::nullopt;  // "running", or "-1 ..."
+  if (end == line.c_str() || call.number < 0) return std::nullopt;  // "running" or "-1 ..."
   for (uint64_t& argument : call.arguments) {
     const char* const at = end;
     argument = std::strtoull(at, &end, 16);
@@ -26,7 +26,7 @@ std::optional<SystemCall> parse_call(std::string_view text) {
 ipc::Reached obstacle_in(const SystemCall& call) {
   const auto& with = call.arguments;
   switch (call.number) {
-    // A part of what they were given may be on its way.
+    // These may have done a part of their work.
     case SYS_write:
     case SYS_writev:
     case SYS_sendto:
@@ -41,7 +41,7 @@ ipc::Reached obstacle_in(const SystemCall& call) {
     case SYS_io_getevents:
     case SYS_io_pgetevents:
     case SYS_io_uring_enter:
-    // What they do is done, whatever they return.
+    // These cannot be repeated, whatever they return.
     case SYS_close:
     case SYS_execve:
     case SYS_execveat:
@@ -50,7 +50,7 @@ ipc::Reached obstacle_in(const SystemCall& call) {
       return (with[3] & MSG_WAITALL) != 0 ? ipc::Reached::kBusyCall : ipc::Reached::kNot;
     case SYS_recvmsg:
       return (with[2] & MSG_WAITALL) != 0 ? ipc::Reached::kBusyCall : ipc::Reached::kNot;
-    // A thread stays in these only while its child uses its memory.
+    // A thread blocks in these only while its child uses its memory.
     case SYS_clone:
     case SYS_clone3:
     case SYS_vfork:
@@ -61,7 +61,7 @@ ipc::Reached obstacle_in(const SystemCall& call) {
 }
 
 bool may_begin_again(int64_t number) {
-  // Of those on sockets, the kernel begins again itself what has no time-out (SO_RCVTIMEO,
+  // Of the socket calls, the kernel itself restarts those without a timeout (SO_RCVTIMEO,
   // SO_SNDTIMEO).
   constexpr std::array kCalls{SYS_epoll_wait, SYS_epoll_pwait, SYS_epoll_pwait2,    SYS_read,
                               SYS_readv,      SYS_recvfrom,    SYS_recvmsg,         SYS_accept,

@@ -31,7 +31,7 @@ using ipc::Reached;
 
 namespace {
 
-constexpr int kInterrupted = SIGTRAP | PTRACE_EVENT_STOP << 8;  // si_status, by PTRACE_INTERRUPT
+constexpr int kInterrupted = SIGTRAP | PTRACE_EVENT_STOP << 8;  // si_status after PTRACE_INTERRUPT
 constexpr unsigned long kWorkerOfTheKernel = 0x10 | 0x4000;     // PF_IO_WORKER, PF_USER_WORKER
 
 void pause_for(std::chrono::microseconds time) {
@@ -44,8 +44,9 @@ void wait_while(ipc::Word& word, uint32_t value, std::chrono::milliseconds time)
   (void)::syscall(SYS_futex, &word, FUTEX_WAIT, value, &wanted, nullptr, 0);
 }
 
-// Makes `owner` say FUTEX_OWNER_DIED if this thread ends before the next call. nullptr: of nothing.
-// Stands in the place of the C library's list, which is for mutexes that nobody has here.
+// Makes the kernel set FUTEX_OWNER_DIED in `owner` if this thread ends before the next call;
+// nullptr: no word. Replaces the C library's robust list, which is for mutexes that this process
+// does not use.
 void announce_death_at(ipc::Word* owner) {
   struct Robust {
     robust_list_head head;
@@ -83,7 +84,7 @@ std::string Hold::read(pid_t thread, const char* file) const {
   return length > 0 ? std::string(text, static_cast<size_t>(length)) : std::string();
 }
 
-// It is a thread of the process, however its number was used before or will be.
+// Whether the number is that of a thread of the process now.
 bool Hold::is_there(pid_t thread) const {
   return ::faccessat(tasks_.get(), std::to_string(thread).c_str(), F_OK, 0) == 0;
 }
@@ -104,8 +105,7 @@ bool Hold::list(std::vector<pid_t>* found) const {
   }
 }
 
-// Where the process has a pid namespace of its own, the last of a thread's numbers is the one that
-// it knows.
+// In a pid namespace the program knows a thread by the last of its numbers.
 bool Hold::is_spared(pid_t thread) {
   if (spared_ != 0) return thread == spared_;
   const std::string status = read(thread, "status");
@@ -126,7 +126,7 @@ bool Hold::is_spared(pid_t thread) {
   return true;
 }
 
-// A thread that is about to leave a call is given the time.
+// Gives threads that are about to leave a call time to do so.
 Reached Hold::wait_for_calls(const std::vector<pid_t>& threads) const {
   const auto deadline = Clock::now() + kPatience;
   for (const pid_t thread : threads) {
@@ -145,9 +145,9 @@ namespace {
 
 thread_local sigjmp_buf* way_out = nullptr;
 
-// While one thread of a process is in execve(2), ptrace(2) waits; and if others of its threads are
-// ours already, execve(2) waits for us. The call cannot be given a time and begins again after a
-// signal, so the handler leaves it for good.
+// While a thread of a process is in execve(2), ptrace(2) blocks; and if other threads of it are
+// already traced, execve(2) waits for the tracer. ptrace has no timeout and restarts after a
+// signal, so the handler jumps out of it.
 class Impatience {
  public:
   explicit Impatience(std::chrono::nanoseconds after) {
@@ -179,7 +179,7 @@ class Impatience {
   bool made_ = false;
 };
 
-// ETIME: it would have taken too long.
+// ETIME: it took too long.
 int seize_in_time(pid_t thread) {
   sigjmp_buf out;
   if (sigsetjmp(out, 1) != 0) {
@@ -223,8 +223,8 @@ Reached Hold::seize(pid_t thread) {
         at == std::string::npos ? 0 : std::strtoul(stat.c_str() + at, nullptr, 10);
     return (flags & kWorkerOfTheKernel) != 0 ? Reached::kIoUring : Reached::kTraced;
   }
-  // A number cannot change hands while its owner is ours to wait for. A stranger is not stopped,
-  // and is let go as this thread ends.
+  // A number cannot be reused while its thread is traced. A thread of another process is not
+  // stopped, and the kernel detaches it when this thread ends.
   if (!is_there(thread)) return Reached::kOther;
   threads_[thread];
   return ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0 || errno == ESRCH
@@ -232,8 +232,8 @@ Reached Hold::seize(pid_t thread) {
              : Reached::kOther;
 }
 
-// The thread stopped on its way out of a system call, if of any. The instruction that makes one is
-// two bytes long, whichever it was. If a handler is about to run, EINTR is the program's to see.
+// The thread may have stopped on its way out of a system call. The instruction of a call is two
+// bytes long, whichever it was. If a signal handler is about to run, the program must see EINTR.
 void Hold::begin_again(pid_t thread, int signal) const {
   user_regs_struct registers{};
   if (::ptrace(PTRACE_GETREGS, thread, nullptr, &registers) != 0) return;
@@ -251,7 +251,7 @@ void Hold::begin_again(pid_t thread, int signal) const {
   (void)::ptrace(PTRACE_POKEUSER, thread, offsetof(user, regs.rax), registers.orig_rax);
 }
 
-// Looks whether it has stopped. Does not wait.
+// Checks whether the thread has stopped; does not wait.
 Reached Hold::await(pid_t thread, Thread* its) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(thread), &info,
@@ -299,12 +299,12 @@ Reached Hold::stop(uint32_t serial) {
     if (found.size() > kMostThreads) return Reached::kRefused;
     for (const pid_t thread : found)
       if (!is_spared(thread) && !threads_.contains(thread)) fresh.push_back(thread);
-    if (spared_ == 0) return Reached::kOther;  // it has ended, or is none of them
+    if (spared_ == 0) return Reached::kOther;  // it has ended, or belongs to another process
     if (fresh.empty()) break;
     if (const Reached busy = wait_for_calls(fresh); busy != Reached::kNot) return busy;
     for (const pid_t thread : fresh)
       if (const Reached obstacle = seize(thread); obstacle != Reached::kNot) return obstacle;
-    // Then nobody of them makes another one.
+    // Stopped threads make no new ones.
     if (const Reached late = await_all(deadline); late != Reached::kNot) return late;
     if (Clock::now() >= deadline) return Reached::kDeadline;
   }
@@ -321,8 +321,8 @@ bool Hold::is_over() const {
   return state >> 2 != serial_ || ipc::hold_phase(state) == HoldPhase::kOver;
 }
 
-// What has stopped ends by SIGKILL alone; then all end, and somebody may wait for that. A tracee
-// that is merely stopped is reported whatever was asked for.
+// A stopped thread ends only by SIGKILL. Then all threads end, and another process may wait for
+// that. waitid(2) reports a merely stopped tracee whatever the flags.
 bool Hold::one_has_ended() const {
   for (const auto& [thread, its] : threads_) {
     if (its.state != State::kStopped) continue;
@@ -346,7 +346,7 @@ void Hold::keep(const std::function<bool()>& hurry) {
         break;
     }
     pollfd ended{process_.pidfd.get(), POLLIN, 0};
-    // The program tells when it is done, not when an exchange begins or ends.
+    // The program wakes this futex when it is done, but not when an exchange begins or ends.
     const uint32_t now = words().state.load();
     const bool may_end = now != ipc::hold_word(HoldPhase::kMoving, serial_);
     if ((lasted >= kHardest && may_end) || ::poll(&ended, 1, 0) != 0 || one_has_ended()) break;
@@ -356,10 +356,10 @@ void Hold::keep(const std::function<bool()>& hurry) {
 }
 
 void Hold::let_go() {
-  // Whoever is in an exchange learns it before anybody runs.
+  // The thread that makes an exchange must learn of the end before other threads run.
   if (serial_ != 0) words().owner.store(FUTEX_OWNER_DIED);
   announce_death_at(nullptr);
-  // One that was interrupted will stop, if late: its call is begun again too.
+  // An interrupted thread will stop, if late; its call must be restarted too.
   const auto deadline = Clock::now() + kHardest;
   for (;;) {
     bool all = true;

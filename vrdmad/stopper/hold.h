@@ -1,9 +1,9 @@
-// One process whose other threads are kept from running, from ptrace(2)'s attach to its detach.
+// Stops the other threads of one process, from ptrace(2)'s attach to its detach.
 //
-// A thread of the stopper makes one Hold, uses it, and ends: what it could not let go of in order
-// (a thread that was seized and did not stop) the kernel lets go then. Signals that arrive as a
-// thread stops are passed on, also if the stopper is killed: they are looked at and left in place
-// (WNOWAIT) until the thread is let go.
+// A thread of the stopper makes one Hold, uses it and ends; the kernel then detaches what let_go()
+// could not (a seized thread that did not stop). Signals that arrive while a thread stops reach it
+// even if the stopper is killed: the Hold only peeks at them (WNOWAIT) until it detaches the
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -28,19 +28,20 @@ class Hold {
   using Clock = std::chrono::steady_clock;
   static constexpr auto kStopping = std::chrono::milliseconds(50);   // until all have stopped
   static constexpr auto kPatience = std::chrono::milliseconds(2);    // for a thread to leave a call
-  static constexpr auto kLongest = std::chrono::milliseconds(200);   // then it ends,
+  static constexpr auto kLongest = std::chrono::milliseconds(200);   // then the hold ends,
   static constexpr auto kHardest = std::chrono::milliseconds(1000);  // and then in any case
   static constexpr size_t kMostThreads = 4096;
 
-  // `arena` has the HoldWords, see core/ipc/layout.h.
+  // `arena` contains the HoldWords, see core/ipc/layout.h. `thread` is not stopped.
   [[nodiscard]] static base::Result<Hold> make(rdma::PeerHandle process, const base::Fd& arena,
                                                uint32_t thread);
   Hold(Hold&&) = default;
 
-  // Stops all threads of the process but one. kNot: they are stopped, and the words say so under
-  // `serial`. Else some may have been stopped for a while, and run again after let_go().
+  // Stops all other threads of the process. kNot: they are stopped, and the words say so under
+  // `serial`. Otherwise some may have been stopped, and run again after let_go().
   [[nodiscard]] ipc::Reached stop(uint32_t serial);
-  // Until the program says that it is done, has died, or was given long enough, or `hurry`.
+  // Returns when the program is done, has died or has exceeded its time, or when `hurry` returns
+  // true.
   void keep(const std::function<bool()>& hurry);
   void let_go();
 
@@ -48,7 +49,7 @@ class Hold {
   enum class State : uint8_t { kSeized, kStopped, kGone };
   struct Thread {
     State state = State::kSeized;
-    int signal = 0;  // that it stopped for, and gets when it is let go
+    int signal = 0;  // that stopped it; delivered at the detach
   };
 
   Hold(rdma::PeerHandle process, base::Fd tasks, base::Mapping page);
@@ -70,8 +71,8 @@ class Hold {
   rdma::PeerHandle process_;
   base::Fd tasks_;  // /proc/PID/task
   base::Mapping page_;
-  uint32_t wanted_ = 0;  // the thread that runs on, as its namespace has it
-  pid_t spared_ = 0;     // the same, as we have it
+  uint32_t wanted_ = 0;  // the thread that keeps running, by its number in its own pid namespace
+  pid_t spared_ = 0;     // the same thread in ours
   uint32_t serial_ = 0;
   std::map<pid_t, Thread> threads_;
 };

@@ -32,7 +32,7 @@ namespace {
 using base::Fd;
 using ipc::Reached;
 
-// The last hold of the same process is just being let go.
+// For an earlier hold of the same process to end.
 constexpr auto kSuccession = std::chrono::milliseconds(300);
 
 struct Job {
@@ -63,7 +63,7 @@ class Process {
       accounts_[account].jobs.push_back(std::move(job));
       want_thread(account);
     }
-    // The daemon has gone. Programs that are in the middle of an exchange finish it.
+    // The daemon has ended. Programs may finish their current exchange.
     leaving_ = true;
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, 2 * Hold::kHardest, [this] { return threads_ == 0; });
@@ -81,11 +81,12 @@ class Process {
   }
 
   void send(const Report& report) {
-    // The daemon has gone if this fails; then the main thread ends us.
+    // Fails only if the daemon has ended; then the main thread exits.
     (void)ipc::send_message(socket_.get(), &report, sizeof report);
   }
 
-  // Nobody stands still because the daemon does not read. False: it has not been sent.
+  // Does not block, so that threads are not held because the daemon does not read. False: it was
+  // not sent.
   bool offer(const Report& report) {
     return ::send(socket_.get(), &report, sizeof report, MSG_DONTWAIT | MSG_NOSIGNAL) ==
            sizeof report;
@@ -109,7 +110,7 @@ class Process {
       } catch (const std::system_error&) {
       }
     }
-    // There are too many, or there is no room for one more.
+    // The limit is reached, or no thread can be created.
     Report refused;
     refused.id = account.jobs.front().order.id;
     refused.stage = Stage::kAnswered;
@@ -151,7 +152,7 @@ class Process {
     send(report);
   }
 
-  // Two holds of one process would each take the other's tracer for a stranger.
+  // Two concurrent holds of one process would each refuse it as traced.
   bool wait_for_predecessor(pid_t pid) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, kSuccession, [&] { return !held_.contains(pid); })) return false;
@@ -184,17 +185,17 @@ class Process {
   const Fd socket_;
   std::atomic<bool> leaving_ = false;
   std::atomic<uint32_t> serial_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::map<uint64_t, Account> accounts_;  // those with jobs or threads
-  std::set<pid_t> held_;                  // processes
+  std::map<uint64_t, Account> accounts_;  // accounts with jobs or threads
+  std::set<pid_t> held_;                  // by pid
   unsigned threads_ = 0;
 };
 
 constexpr uint64_t bit(unsigned capability) { return uint64_t{1} << capability; }
 
-// To read /proc/PID/task/TID/syscall, whose mode lets in its owner alone. A service manager may
-// have left us only the more that the daemon itself needs.
+// To read /proc/PID/task/TID/syscall, which only its owner may read. A service manager may have
+// left only the stronger capability that the daemon itself needs.
 uint64_t needed_capabilities() {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};

@@ -91,7 +91,7 @@ Stopper::Ticket Stopper::hold(const AccountRef& account, const Wish& wish, base:
   if (unsent_.empty() &&
       ipc::send_message(socket_.get(), &order, sizeof order, {wish.pidfd, wish.arena}))
     return ticket;
-  // There is no room now; or the process has died, which will be noticed.
+  // The socket's buffer is full, or the process has died, which on_socket() will notice.
   Unsent unsent{order, Fd(::fcntl(wish.pidfd, F_DUPFD_CLOEXEC, 0)),
                 Fd(::fcntl(wish.arena, F_DUPFD_CLOEXEC, 0))};
   if (unsent.pidfd.valid() && unsent.arena.valid())
@@ -151,7 +151,7 @@ void Stopper::on_death() {
   if (const auto died = std::exchange(died_, nullptr)) died();
 }
 
-// Once. mutex_ is held.
+// Answers once. mutex_ is held.
 void Stopper::answer(Pending& pending, Answer answer) {
   if (pending.loop == nullptr) return;
   std::exchange(pending.loop, nullptr)->post([done = std::move(pending.done), answer] {

@@ -1,5 +1,4 @@
-// The daemon's side of its stopper process (stopper/process.h): who asks, who pays, what came of
-// it.
+// The daemon's side of its stopper process (process.h): requests, accounts and results.
 #pragma once
 
 #include <atomic>
@@ -19,14 +18,14 @@ namespace vrdma::vrdmad {
 
 class Stopper {
  public:
-  // Of a vdevice: what its holds may take of a processor is bounded, and how many may be begun or
-  // wait for their turn. Any thread.
+  // Belongs to a vdevice. Limits the processor time of its holds, and how many may be active or
+  // queued. Any thread.
   class Account {
    public:
     static constexpr uint64_t kNanosecondsASecond = 100'000'000;
     static constexpr uint64_t kSavedUp = 500'000'000;
     static constexpr unsigned kUnfinished = 256;
-    // `stopper` outlives all use of it. nullptr: there is none, and all is refused.
+    // `stopper` must outlive the account. nullptr: there is no stopper, and all holds are refused.
     explicit Account(Stopper* stopper);
     [[nodiscard]] Stopper* stopper() const { return stopper_; }
 
@@ -34,17 +33,17 @@ class Stopper {
     friend class Stopper;
     Stopper* const stopper_;
     const uint64_t number_;
-    // Guarded by the stopper's mutex:
+    // Guarded by the stopper's mutex.
     base::TokenBucket time_;
     unsigned unfinished_ = 0;
   };
   using AccountRef = std::shared_ptr<Account>;
 
   struct Answer {
-    ipc::Reached reached = ipc::Reached::kRefused;  // kNot: they are held
+    ipc::Reached reached = ipc::Reached::kRefused;  // kNot: the threads are held
     uint32_t serial = 0;
   };
-  // While it exists, its order may be answered.
+  // `done` of the order may be called while its ticket exists.
   class Ticket {
    public:
     Ticket() = default;
@@ -58,36 +57,37 @@ class Stopper {
     Stopper* stopper_ = nullptr;
     uint64_t id_ = 0;
   };
-  // Whose threads are to be held. Its pidfd, and the queue arena that has the HoldWords, stay the
-  // caller's.
+  // The process to hold. The caller keeps its pidfd and the queue arena that contains the
+  // HoldWords.
   struct Wish {
     rdma::Peer peer;
-    uint32_t thread = 0;  // that runs on, as the process's own pid namespace has it
+    uint32_t thread = 0;  // keeps running; its number in the process's own pid namespace
     int pidfd = -1, arena = -1;
   };
 
-  // Of all accounts together; each is two descriptors of the process.
+  // For all accounts together; each holds two descriptors of the daemon.
   static constexpr size_t kUnfinished = 16'384;
 
-  // Makes the process. To be called before there are threads; `confine` runs in the process.
+  // Forks the stopper process. Call before the daemon has threads; `confine` runs in the new
+  // process.
   [[nodiscard]] static base::Result<std::unique_ptr<Stopper>> start(
       const std::function<void()>& confine);
   Stopper(const Stopper&) = delete;
   Stopper& operator=(const Stopper&) = delete;
 
-  // Reads its reports on `loop` as long as the Watch exists. `died` is called once when the process
-  // has ended, which it does not do by itself while the daemon lives. From then on all is refused.
+  // Reads reports on `loop` while the Watch exists. Calls `died` once when the process has ended,
+  // which it does not do by itself while the daemon lives. All later holds are refused.
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
-  // Any thread; does not wait. A hold of which nobody waits for the answer any more still takes its
-  // turn, and ends by its time. `done` runs on `loop`, but not after the ticket has been destroyed.
+  // Any thread; does not block. A hold whose ticket was destroyed still takes its turn, and ends
+  // after its time. `done` runs on `loop`, but not after the ticket has been destroyed.
   [[nodiscard]] Ticket hold(const AccountRef& account, const Wish& wish, base::EventLoop& loop,
                             std::function<void(Answer)> done);
 
  private:
   struct Pending {
     AccountRef account;
-    base::EventLoop* loop = nullptr;  // nullptr: nobody wants to know any more
+    base::EventLoop* loop = nullptr;  // nullptr: the result is not wanted any more
     std::function<void(Answer)> done;
   };
   struct Unsent {
@@ -105,7 +105,7 @@ class Stopper {
 
   base::Fd socket_;
   std::function<void()> died_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all members below
   bool alive_ = true;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Pending> pending_;
