@@ -50,19 +50,18 @@ int parse(int argc, char** argv, Options* options) {
   CLI::App app("vrdmad gives containers virtual RDMA devices", "vrdmad");
   app.set_version_flag("--version", "vrdmad " VRDMA_VERSION);
   app.set_config("--config", "", "read options from a file (TOML: log-level = \"debug\")");
-  app.allow_config_extras(CLI::config_extras_mode::capture);  // refused as on the command line
+  app.allow_config_extras(CLI::config_extras_mode::capture);  // rejected as on the command line
   app.add_option("--run-dir", options->run_dir, "sockets and the lock")->capture_default_str();
   app.add_option("--state-dir", options->state_dir, "what survives a restart")
       ->capture_default_str();
-  app.add_option("--log-level", options->log_level, "how much to say on standard error")
+  app.add_option("--log-level", options->log_level, "lowest level that is logged on standard error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
       ->capture_default_str();
-  app.add_option("--log-format", options->log_format, "text, or json: one object a line")
+  app.add_option("--log-format", options->log_format, "text, or json: one object per line")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_option("--audit-log", options->audit_log,
-                 "a file that gets a line (JSON) for each change that an operator makes; the log "
-                 "has it in any case");
+                 "a file for one JSON line for each change by an operator, in addition to the log");
   app.add_option("--metrics", options->metrics,
                  "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
   app.add_option("--workers", options->workers,
@@ -70,7 +69,7 @@ int parse(int argc, char** argv, Options* options) {
       ->check(CLI::Range(0u, 256u))
       ->capture_default_str();
   app.add_option("--daemon-grace", options->grace,
-                 "seconds that programs' mediated work waits for a dead daemon")
+                 "seconds that mediated requests wait for the next daemon")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   try {
@@ -83,7 +82,7 @@ int parse(int argc, char** argv, Options* options) {
   return 0;
 }
 
-// SIGTERM and SIGINT arrive as a descriptor; blocked before any thread is made.
+// Delivers SIGTERM and SIGINT through a descriptor. Blocks them before any thread exists.
 Result<Fd> catch_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -117,7 +116,7 @@ Result<void> run(const Options& options) {
   raise_descriptor_limit();
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
-  // Before there are threads, and before there is anything that it must not hold.
+  // Before there are threads, and before there are descriptors that the processes must not inherit.
   auto intake = vrdma::vrdmad::Intake::start([] { (void)vrdma::vrdmad::confine_intake(); });
   if (!intake) return vrdma::base::pass(std::move(intake.error()));
   auto stopper = vrdma::vrdmad::Stopper::start([] { (void)vrdma::vrdmad::confine_stopper(); });
@@ -129,13 +128,14 @@ Result<void> run(const Options& options) {
   auto audit = vrdma::vrdmad::open_audit(options.audit_log);
   if (!audit) return vrdma::base::pass(std::move(audit.error()));
   if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
-    spdlog::warn("memory in place is reached, which is slower: {}", guard.error().message());
+    spdlog::warn("memory in place is reached like other memory, which is slower: {}",
+                 guard.error().message());
   auto missing = vrdma::vrdmad::drop_privileges();
   if (!missing) return vrdma::base::pass(std::move(missing.error()));
   for (const auto& capability : *missing)
-    spdlog::warn("the capability {} is not there: what needs it will fail", capability);
+    spdlog::warn("the capability {} is missing: operations that need it will fail", capability);
   if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
-    spdlog::warn("all system calls stay allowed: {}", confined.error().message());
+    spdlog::warn("all system calls remain allowed: {}", confined.error().message());
   auto loop = vrdma::base::EventLoop::create();
   if (!loop) return vrdma::base::pass(std::move(loop.error()));
 
@@ -171,19 +171,21 @@ Result<void> run(const Options& options) {
     (*admin)->stop([&] { (*loop)->stop(); });
   });
   if (!stop) return vrdma::base::pass(std::move(stop.error()));
-  // Another one cannot be made safely beside threads. The next daemon takes all sessions over.
+  // A new intake cannot be forked safely with threads running. The next daemon takes over all
+  // sessions.
   bool lame = false;
   auto attentive = (*intake)->watch(**loop, [&] {
-    spdlog::error("the intake process has ended: stopping, for the next vrdmad to take over");
+    spdlog::error("the intake process has ended: stopping, so that the next vrdmad takes over");
     lame = true;
     (*admin)->stop([&] { (*loop)->stop(); });
   });
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
-  // Without it the daemon serves as before, but for memory that is reached. It is not made again.
+  // Without it, memory that would need a hold is reached instead of put in place. It is not
+  // restarted.
   auto held = (*stopper)->watch(**loop, [] {
     spdlog::error(
-        "the stopper process has ended: memory that programs with several threads register is "
-        "reached from now on, which is slower");
+        "the stopper process has ended: memory of programs with several threads is reached "
+        "instead of put in place from now on, which is slower");
   });
   if (!held) return vrdma::base::pass(std::move(held.error()));
   spdlog::info("vrdmad {} is ready in {} with {} data workers", VRDMA_VERSION, run_dir->path(),

@@ -1,7 +1,7 @@
-// What the daemon may do once it has started: the capabilities that it needs, and nothing else.
+// The capabilities that the daemon keeps after its start.
 //
 // privileges.cc lists them, each with its reason and the files that need it; the systemd unit
-// (packaging/systemd/vrdmad.service) allows the same and a test compares the two.
+// (packaging/systemd/vrdmad.service) allows the same set, and a test compares the two.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace vrdma::vrdmad {
 
-// For this thread and those that it starts: gives up all other capabilities for good, also for
-// programs that it could execute (bounding set, no-new-privileges). Call it before threads are
-// made. Needed ones that this process does not have (in a container, say) are left out: their
-// names, for the log.
+// Drops all other capabilities of this thread and of those that it starts, permanently and for
+// programs that it could execute (bounding set, no-new-privileges). Call before threads exist.
+// Returns the names of needed capabilities that this process lacks (in a container, for example),
+// for the log.
 [[nodiscard]] base::Result<std::vector<std::string>> drop_privileges();
 
 }  // namespace vrdma::vrdmad

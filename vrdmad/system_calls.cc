@@ -10,7 +10,7 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// By what they are for; adjacent strings are one.
+// Grouped by purpose; adjacent strings are one.
 constexpr const char* kAllowed =
     // Files of the run and state directories, /proc, /sys, the configuration, the log; SQLite.
     "access chmod chown close close_range copy_file_range dup dup2 dup3 "
@@ -20,12 +20,12 @@ constexpr const char* kAllowed =
     "openat2 pipe pipe2 pread64 preadv pwrite64 pwritev read readlink "
     "readlinkat readv rename renameat renameat2 rmdir stat statfs statx "
     "symlink symlinkat umask unlink unlinkat utimensat write writev "
-    // Arenas, bell files, windows on them (core/base/mapping.h), and what malloc needs.
+    // Arenas, bell files, windows onto them (core/base/mapping.h), and malloc.
     "brk madvise memfd_create mincore mlock mmap mprotect mremap msync "
     "munlock munmap "
-    // The fence of which the frequent side is free: core/base/asymmetric_fence.h
+    // The fence that is free on its frequent side: core/base/asymmetric_fence.h
     "membarrier "
-    // Workers, reach threads, gRPC's; ends and signals.
+    // Threads of workers, reach and gRPC; exit and signals.
     "arch_prctl clone clone3 exit exit_group futex futex_waitv "
     "get_robust_list getcpu gettid prctl restart_syscall rseq rt_sigaction "
     "rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait "
@@ -41,16 +41,16 @@ constexpr const char* kAllowed =
     "accept accept4 bind connect getpeername getsockname getsockopt listen "
     "recvfrom recvmmsg recvmsg sendmmsg sendmsg sendto setsockopt shutdown "
     "socket socketpair "
-    // Who we are and where.
+    // The process's own identity and limits.
     "capget getegid geteuid getgid getgroups getpid getppid getrandom "
     "getresgid getresuid getrlimit getrusage getuid prlimit64 sysinfo times "
     "uname "
-    // Who a client is and when it ends, and its descriptors after a restart: core/rdma/process.cc
+    // The identity and end of a client, and its descriptors after a restart: core/rdma/process.cc
     "kcmp pidfd_getfd pidfd_open pidfd_send_signal "
     // Sockets of another network namespace: netns/netns.cc
     "setns ";
 
-// Of the intake process: receiving, judging and closing, in threads.
+// The intake process: receive, judge and close, in threads.
 constexpr const char* kAllowedToIntake =
     "close close_range fcntl getsockopt poll ppoll recvmsg sendmsg shutdown statx write "
     "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
@@ -58,7 +58,7 @@ constexpr const char* kAllowedToIntake =
     "sched_getaffinity sched_yield set_robust_list tgkill "
     "clock_gettime clock_nanosleep ";
 
-// Of the stopper: looking at threads, stopping them, waiting; in threads.
+// The stopper: inspect threads, stop them and wait, in threads.
 constexpr const char* kAllowedToStopper =
     "ptrace wait4 waitid set_robust_list "
     "close close_range faccessat faccessat2 fcntl fstat getdents64 lseek newfstatat openat poll "
@@ -79,7 +79,7 @@ base::Result<void> allow(const char* calls) {
   std::istringstream names(calls);
   for (std::string name; names >> name;) {
     const int number = ::seccomp_syscall_resolve_name(name.c_str());
-    if (number == __NR_SCMP_ERROR) continue;  // this architecture has none
+    if (number == __NR_SCMP_ERROR) continue;  // not on this architecture
     if (const int error = ::seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, number, 0); error != 0)
       return base::fail(-error, "allow " + name);
   }

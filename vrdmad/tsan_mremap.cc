@@ -1,7 +1,7 @@
-// mremap(2) for ThreadSanitizer, which does not know it: where the pages have been moved it still
-// sees what stood there before, as the stack of a thread that has ended, and takes the first use of
-// them for a race with that. It does know mmap(2): a place that was mapped so is new. Compiled into
-// vrdmad of the tsan preset only.
+// mremap(2) for ThreadSanitizer, which does not intercept it. Where pages have been moved, TSan
+// still has the history of the earlier mapping there, such as the stack of an ended thread, and
+// reports the first access as a race with it. TSan does intercept mmap(2), which resets a place.
+// Compiled into vrdmad of the tsan preset only.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -57,7 +57,7 @@ base::Result<AuditSink> open_audit(const std::string& file) {
       fields.emplace_back("error", record.sentence);
     }
     const std::string sentence = sentence_of(record);
-    const std::lock_guard lock(*mutex);  // both in the same order
+    const std::lock_guard lock(*mutex);  // same order in both logs
     log_fields(spdlog::level::info, sentence, fields);
     if (file.empty()) return;
     const std::string line = json_line(spdlog::log_clock::now(), "info", sentence, fields) + "\n";

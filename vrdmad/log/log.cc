@@ -17,7 +17,7 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// Of the line that this thread is logging: the logger calls the formatter on the same thread.
+// The fields of the line that this thread logs: the logger calls the formatter on the same thread.
 thread_local const LogFields* current_fields = nullptr;
 
 class JsonFormatter final : public spdlog::formatter {
@@ -36,7 +36,7 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-// What is said, in a text pattern: names in it may be a tenant's.
+// The message in a text pattern, made printable because names in it may be a tenant's.
 class Sentence final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -49,7 +49,7 @@ class Sentence final : public spdlog::custom_flag_formatter {
   }
 };
 
-// RFC 3339, in the zone of this host.
+// RFC 3339, in the time zone of the host.
 std::string time_text(spdlog::log_clock::time_point time) {
   const std::time_t seconds = spdlog::log_clock::to_time_t(time);
   std::tm parts{};

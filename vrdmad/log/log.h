@@ -1,11 +1,10 @@
-// How the daemon speaks: one line a thing, on standard error, as text for people or as JSON for
-// programs. Everybody logs by spdlog's own calls; what has more to say than a sentence uses
-// log_fields().
+// The daemon's log: one line per message on standard error, as text or as JSON. Rooms call spdlog
+// directly; log_fields() adds fields to a message.
 //
 //   2026-11-21T20:22:10+0000 info vdevice red0: deleted
 //   {"time":"2026-11-21T20:22:10.123+00:00","level":"info","message":"vdevice red0: deleted"}
 //
-// A sentence may have come from anywhere: it is always one line, and always JSON's.
+// A message may contain text of a tenant: it is always one line, and always valid JSON.
 #pragma once
 
 #include <spdlog/common.h>
@@ -22,15 +21,15 @@ namespace vrdma::vrdmad {
 
 enum class LogFormat { kText, kJson };
 
-// Makes the default logger. Before any thread.
+// Creates the default logger. Call before any thread exists.
 void start_log(LogFormat format, spdlog::level::level_enum level);
 
-// Lines of text by spdlog's pattern, in which %* is the sentence.
+// Text lines by spdlog's pattern; %* is the message.
 [[nodiscard]] std::unique_ptr<spdlog::formatter> text_formatter(const std::string& pattern);
 
 using LogFields = std::vector<std::pair<std::string, std::variant<std::string, int64_t>>>;
 
-// `sentence` as text, and in JSON the fields beside it. Any thread.
+// Logs `sentence` as text, or in JSON with the fields. Any thread.
 void log_fields(spdlog::level::level_enum level, const std::string& sentence,
                 const LogFields& fields);
 
