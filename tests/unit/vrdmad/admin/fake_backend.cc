@@ -9,7 +9,8 @@ namespace vrdma::vrdmad {
 
 namespace {
 
-// Of the daemon's own netns, so that a client can enter it; else a number that none has.
+// Cookie of the daemon's own netns, so that a client can enter it; otherwise a number that no netns
+// has.
 uint64_t cookie_of(const std::string& netns) {
   std::string path = netns;
   if (netns.rfind("pid:", 0) == 0) path = "/proc/" + netns.substr(4) + "/ns/net";
@@ -107,7 +108,7 @@ std::vector<VdevInfo> FakeBackend::list_vdevs() {
   return on_loop([&] {
     std::vector<VdevInfo> vdevs;
     for (const auto& [id, vdev] : vdevs_) vdevs.push_back(vdev);
-    std::reverse(vdevs.begin(), vdevs.end());  // the order is the service's business
+    std::reverse(vdevs.begin(), vdevs.end());  // the service must not rely on the order
     return vdevs;
   });
 }

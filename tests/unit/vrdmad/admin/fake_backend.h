@@ -1,8 +1,8 @@
-// An AdminBackend without a daemon: vdevices are rows in a map, on a loop's thread, as in vrdmad.
+// An AdminBackend without a daemon: vdevices are rows in a map, on a loop's thread as in vrdmad.
 //
-// A name is unique in its netns, which is known by its text alone. Names decide: "missing" netns
-// gives ENOENT, "missing" netdev and parent ENODEV, a quota kind "nonsense" EINVAL, a limit of "qp"
-// below 2 EBUSY. There is no network behind it.
+// A name is unique in its netns, which its text alone identifies. Names select errors: netns
+// "missing" gives ENOENT, netdev "missing" and any parent but "soft" ENODEV, a quota kind
+// "nonsense" EINVAL, a limit of "qp" below 2 EBUSY. No network is involved.
 #pragma once
 
 #include <future>
@@ -26,10 +26,10 @@ class FakeBackend final : public AdminBackend {
   std::vector<VdevInfo> list_vdevs() override;
   base::Result<VdevInfo> set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) override;
-  // One row each of what was set; a ceiling of "qp" below 2 is EBUSY.
+  // One row for each setting; a ceiling of "qp" below 2 is EBUSY.
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
-  // One group for each vdevice, in one that is named as its netdev.
+  // One cgroup for each vdevice, named after its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
@@ -37,20 +37,20 @@ class FakeBackend final : public AdminBackend {
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
-  // Any thread: the number of watches that live.
+  // Any thread: the number of active watches.
   size_t watchers();
-  // Any thread: tells all watchers this, `times` times.
+  // Any thread: sends the event to all watchers, `times` times.
   void announce(const WatchEvent& event, int times = 1);
-  // Any thread: each vdevice has so many more counters.
+  // Any thread: adds this many counters to each vdevice.
   void add_counters(int rows);
-  // Any thread: what the next calls answer, if it is an error (code 0: nothing).
+  // Any thread: the error of the following calls (code 0: none).
   void fail_with(int code, std::string message);
 
  private:
-  // Runs `work` on the loop's thread and waits for what it returns.
+  // Runs `work` on the loop's thread and returns its result.
   template <class Work>
   auto on_loop(Work work) {
-    // Of both threads: who waits may be gone before set_value() returns.
+    // Shared by both threads: the waiting one may return before set_value() does.
     const auto promise = std::make_shared<std::promise<decltype(work())>>();
     auto future = promise->get_future();
     loop_.post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });
@@ -60,7 +60,7 @@ class FakeBackend final : public AdminBackend {
   base::Result<VdevInfo> find(const std::string& name) const;
 
   base::EventLoop& loop_;
-  // The loop's thread only:
+  // Only on the loop's thread:
   std::map<uint64_t, VdevInfo> vdevs_;
   uint64_t next_id_ = 1;
   std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;

@@ -1,5 +1,5 @@
 // fake_vrdmad RUN_DIR: run directory, admin socket and gRPC as in vrdmad, over a FakeBackend, for
-// the tests that need another process. Ends in order on SIGTERM or SIGINT.
+// tests that need another process. Shuts down on SIGTERM or SIGINT.
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 

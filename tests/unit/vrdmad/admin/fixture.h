@@ -21,7 +21,7 @@
 
 namespace vrdma::vrdmad {
 
-// A directory that anyone may pass through, removed with all that is in it.
+// A directory that any user may traverse, removed with its content.
 class TempDir {
  public:
   TempDir() {
@@ -41,7 +41,7 @@ class TempDir {
   std::string path_;
 };
 
-// True as soon as `condition` is, false if it is not within 30 s.
+// True when `condition` becomes true, false if it does not within 30 s.
 template <class Condition>
 [[nodiscard]] bool eventually(Condition condition) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -63,7 +63,7 @@ class AdminFixture : public testing::Test {
   }
   ~AdminFixture() override { stop(); }
 
-  // As vrdmad ends.
+  // Shuts down as vrdmad does.
   void stop() {
     if (!control_.joinable()) return;
     loop_->post([this] { server_->stop([this] { loop_->stop(); }); });
@@ -71,10 +71,10 @@ class AdminFixture : public testing::Test {
     server_.reset();
   }
 
-  // What `work` returns on the control thread.
+  // Runs `work` on the control thread and returns its result.
   template <class Work>
   auto on_control(Work work) {
-    // Of both threads: who waits may be gone before set_value() returns.
+    // Shared by both threads: the waiting one may return before set_value() does.
     const auto promise = std::make_shared<std::promise<decltype(work())>>();
     auto future = promise->get_future();
     loop_->post([promise, work = std::move(work)]() mutable { promise->set_value(work()); });

@@ -1,4 +1,4 @@
-// What an operator reads: log lines, the audit, the metrics endpoint, sums by tenant.
+// The operator's output: log lines, the audit, the metrics endpoint, sums by tenant.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,7 +118,7 @@ class MetricsTest : public testing::Test {
     EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     return fd;
   }
-  // What is answered to `pieces`, sent one after the other.
+  // The reply to `pieces`, sent one after the other.
   std::string ask(const std::vector<std::string>& pieces) const {
     const int fd = dial();
     for (const auto& piece : pieces) {
@@ -170,7 +170,7 @@ TEST_F(MetricsTest, silent_clients_do_not_keep_it_from_others_for_long) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   char byte = 0;
   const int late = dial();
-  EXPECT_EQ(::recv(late, &byte, 1, 0), 0) << "one too many is closed";
+  EXPECT_EQ(::recv(late, &byte, 1, 0), 0) << "a connection beyond the limit is closed";
   ::close(late);
   for (const int fd : silent) ::close(fd);
   EXPECT_TRUE(eventually(

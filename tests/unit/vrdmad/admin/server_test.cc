@@ -82,7 +82,7 @@ TEST_F(AdminServerTest, calls_that_wait_for_the_control_thread_are_all_answered)
       if (list) ++answered;
       EXPECT_TRUE(list) << list.error().message();
     });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // most have asked by then
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // most calls have begun by then
   go_on.set_value();
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(answered, 100);
@@ -96,8 +96,8 @@ TEST_F(AdminServerTest, a_client_that_speaks_no_grpc_harms_nobody) {
   EXPECT_TRUE(connect().list_vdevs());
   char byte = 0;
   while (::recv(rude, &byte, 1, 0) > 0) {
-  }  // it is told, and hung up
-  EXPECT_FALSE(idle()) << "the silent one is still there";
+  }  // the watcher gets the error and disconnects
+  EXPECT_FALSE(idle()) << "the silent client is still connected";
   ::close(silent);
   ::close(rude);
   EXPECT_TRUE(eventually([&] { return idle(); }));
@@ -105,7 +105,7 @@ TEST_F(AdminServerTest, a_client_that_speaks_no_grpc_harms_nobody) {
 
 TEST_F(AdminServerTest, other_users_are_turned_away_and_counted) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  // As if someone had opened the socket to all: the mode is not the only guard.
+  // Opens the socket to all users: its mode is not the only guard.
   ASSERT_EQ(::chmod(run_dir_->admin_socket().c_str(), 0666), 0);
   const std::string path = run_dir_->admin_socket();
   const pid_t child = ::fork();
@@ -117,7 +117,7 @@ TEST_F(AdminServerTest, other_users_are_turned_away_and_counted) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "the connection is closed without a word";
+  EXPECT_EQ(status, 0) << "the connection is closed silently";
   EXPECT_EQ(server_->refused(), 1U);
   EXPECT_TRUE(idle());
   const auto counters = connect().counters("daemon").value();
@@ -202,7 +202,7 @@ TEST_F(AdminServerTest, a_second_server_on_the_path_says_so) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().message(),
             "bind " + run_dir_->admin_socket() + ": Address already in use");
-  EXPECT_TRUE(connect().list_vdevs()) << "the first one still listens";
+  EXPECT_TRUE(connect().list_vdevs()) << "the first server still listens";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace vrdma::vrdmad {
 namespace {
 
-// A socket that listens under an address that the kernel chooses, and who connects to it.
+// A socket that listens on an address that the kernel chooses, and its clients.
 class Listening : public testing::Test {
  protected:
   Listening() : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -73,7 +73,7 @@ TEST_F(Listening, LooksAwayWithoutDescriptorsAndTakesWhoWaitsLater) {
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(accepted_.empty());
-  // A loop that spins takes all of the half second.
+  // A spinning loop would use the whole half second.
   EXPECT_LT(
       (spent.tv_sec - spent_before.tv_sec) * 1'000'000'000 + spent.tv_nsec - spent_before.tv_nsec,
       100'000'000);
@@ -92,7 +92,7 @@ TEST_F(Listening, TakesNobodyWhileItIsClosed) {
   run(std::chrono::milliseconds(200));
   EXPECT_TRUE(accepted_.empty());
   EXPECT_GT(asked, 0);
-  EXPECT_LE(asked, 11) << "it is asked again before the time that it said";
+  EXPECT_LE(asked, 11) << "it is called again before the returned time";
   closed = false;
   run(std::chrono::seconds(30));
   EXPECT_EQ(accepted_.size(), 20u);

@@ -27,7 +27,7 @@ class Hang {
   Hang& operator=(const Hang&) = delete;
   void operator()() {
     ++running;
-    // Not vfork(2): sanitizers make a fork(2) of that.
+    // Not vfork(2), which sanitizers replace by fork(2).
     const auto child = static_cast<pid_t>(
         ::syscall(SYS_clone, CLONE_VFORK | SIGCHLD, nullptr, nullptr, nullptr, 0));
     if (child == 0) {
@@ -71,8 +71,8 @@ TEST_F(BoundedLooks, AreGivenUpAfterAWhile) {
 TEST_F(BoundedLooks, CloseTheirNamespaceAndNoOther) {
   EXPECT_FALSE(bounded.run(7, [this] { hang(); }));
   EXPECT_GT(bounded.closed_for(7).count(), 0);
-  EXPECT_FALSE(bounded.run(7, [] { ADD_FAILURE() << "it was begun"; }));
-  EXPECT_EQ(hang.running, 1) << "nobody else hangs";
+  EXPECT_FALSE(bounded.run(7, [] { ADD_FAILURE() << "the job was started"; }));
+  EXPECT_EQ(hang.running, 1) << "no other job hangs";
   EXPECT_EQ(bounded.closed_for(8).count(), 0);
   EXPECT_TRUE(bounded.run(8, [] {}));
 }

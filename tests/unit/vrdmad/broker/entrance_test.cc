@@ -35,7 +35,7 @@ TEST_F(Entering, IsBoundedByTheRate) {
   now += milliseconds(500);
   EXPECT_EQ(enter_all(), 5u);
   now += seconds(60);
-  EXPECT_EQ(enter_all(), 10u) << "what is not used is not saved up for longer than a second";
+  EXPECT_EQ(enter_all(), 10u) << "at most one second of unused rate is saved";
   EXPECT_EQ(entrance->closed(), 4u);
   entrance->set_rate(now, 0);
   EXPECT_EQ(enter_all(), 1000u) << "without a limit";
@@ -47,7 +47,7 @@ TEST_F(Entering, IsBoundedByWhatTheWorkerHasNotTaken) {
   while (is_open() && waiting.size() < 1000)
     waiting.push_back(std::make_unique<Entrance::Waiting>(entrance));
   EXPECT_EQ(waiting.size(), Entrance::kMostWaiting);
-  EXPECT_EQ(entrance->closed(), 0u) << "that is no matter of the rate";
+  EXPECT_EQ(entrance->closed(), 0u) << "not refused because of the rate";
   waiting.pop_back();
   EXPECT_TRUE(is_open());
 }

@@ -39,7 +39,8 @@ std::pair<Fd, Fd> connection() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-// A TCP socket whose last close lasts until its data is read, or `limit`. The other end is kept.
+// A TCP socket whose last close blocks until its data is read, or `limit`. `other` keeps the other
+// end open.
 Fd lingering_socket(int limit, Fd* other) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -77,7 +78,7 @@ struct Intakes : testing::Test {
     }
     return condition();
   }
-  // What the intake says of a message with these descriptors.
+  // The intake's report on a message with these descriptors.
   Intake::Received pass(const std::vector<int>& fds) {
     auto [ours, theirs] = connection();
     const uint64_t word = 4711;
@@ -108,8 +109,8 @@ TEST_F(Intakes, AreNotNeededForPlainMessages) {
   EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
 }
 
-// The report of a message that the intake has received is posted to the loop of the conversation,
-// which may end before the loop comes to it.
+// The report is posted to the conversation's loop; the conversation may end before the loop runs
+// it.
 TEST_F(Intakes, ReportToNoConversationThatHasEnded) {
   const auto other_loop = base::EventLoop::create().value();
   auto [ours, theirs] = connection();
@@ -126,7 +127,7 @@ TEST_F(Intakes, ReportToNoConversationThatHasEnded) {
   EXPECT_FALSE(heard);
 }
 
-// The kernel tells a reset once, and then goes on with what is unread.
+// The kernel reports a reset once, and then continues with the unread messages.
 TEST_F(Intakes, TakeNothingFromBehindAReset) {
   auto [ours, theirs] = connection();
   const char byte = 1;
@@ -143,7 +144,7 @@ TEST_F(Intakes, TakeTheEndForAMessage) {
   EXPECT_EQ(look_at_next(ours.get()), Next::kMessage);
 }
 
-// The descriptors are neither received nor lost by looking.
+// Peeking neither receives nor loses the descriptors.
 TEST_F(Intakes, LookWithoutReceiving) {
   auto [ours, theirs] = connection();
   const char byte = 1;
@@ -190,7 +191,8 @@ TEST_F(Intakes, KnowPacketSocketsAndTheirNamespace) {
   EXPECT_TRUE(got.passed.empty());
 }
 
-// A message whose descriptors take long to close is told at once, and others' are too.
+// A message whose descriptors are slow to close is reported at once, and so are other accounts'
+// messages.
 TEST_F(Intakes, LetNobodyElseWaitForACloseThatLasts) {
   std::vector<Fd> peers(2 * intake::kThreadsPerAccount);
   std::vector<Intake::Ticket> tickets;
@@ -223,7 +225,7 @@ TEST_F(Intakes, LetNobodyElseWaitForACloseThatLasts) {
   EXPECT_EQ(told, 2 * kThreads);
 }
 
-// Also when nobody reads the message with the descriptor.
+// Also if the message with the descriptor is never read.
 TEST_F(Intakes, CloseConnectionsWithSomethingUnread) {
   std::vector<Fd> peers(Intake::Account::kCrowded);
   const auto begun = std::chrono::steady_clock::now();
@@ -233,7 +235,7 @@ TEST_F(Intakes, CloseConnectionsWithSomethingUnread) {
     Fd socket = lingering_socket(60, &peer);
     const char byte = 1;
     ASSERT_TRUE(ipc::send_message(theirs.get(), &byte, 1, {socket.get()}));
-    socket.reset();  // before the intake does: who closes it last waits
+    socket.reset();  // before the intake does: the last close waits
     theirs.reset();
     close_connection(account, std::move(ours));
   }
@@ -249,7 +251,7 @@ TEST_F(Intakes, AreNotNeededForConnectionsThatWereRead) {
   EXPECT_EQ(account->unfinished(), 0u);
   auto [again, other] = connection();
   const char byte = 1;
-  ASSERT_TRUE(ipc::send_message(again.get(), &byte, 1));  // which resets it
+  ASSERT_TRUE(ipc::send_message(again.get(), &byte, 1));  // resets the connection
   other.reset();
   close_connection(account, std::move(again));
   EXPECT_EQ(account->unfinished(), 0u);

@@ -1,4 +1,4 @@
-// Sessions of rdma_cm that go on with another daemon.
+// rdma_cm sessions that the next daemon adopts.
 #include <filesystem>
 
 #include "tests/unit/vrdmad/admin/fixture.h"
@@ -36,10 +36,10 @@ struct CmAdopted : testing::Test {
     resume(one);
     resume(two);
   }
-  // The next event; its type.
+  // The type of the next event.
   CmEventType next(CmClient& client) {
     const auto message = client.event();
-    EXPECT_TRUE(message) << "there is none";
+    EXPECT_TRUE(message) << "no event";
     if (!message) return CmEventType::kAddrError;
     EXPECT_GT(message->sequence, last.sequence);
     last = *message;
@@ -144,12 +144,12 @@ TEST_F(CmAdopted, AnswerARequestThatWasServedAsThen) {
   ASSERT_EQ(one.call(bind), 0);
   replace_daemon();
   ASSERT_EQ(one.resume(), 0);
-  EXPECT_EQ(one.say_again(bind, one.sequence()), 0) << "its answer did not come";
+  EXPECT_EQ(one.say_again(bind, one.sequence()), 0) << "a repetition gets the first reply";
   EXPECT_EQ(one.reply.where.local.port, kPort);
-  EXPECT_EQ(one.say_again(bind, one.sequence()), EINVAL) << "it is bound";
+  EXPECT_EQ(one.say_again(bind, one.sequence()), EINVAL) << "a new request, and the id is bound";
 }
 
-// The channel that was made last is not known to its program, which asks again.
+// The program does not know the channel that was created last, and repeats the request.
 TEST_F(CmAdopted, MakeAChannelOnce) {
   one.channel();
   ASSERT_EQ(one.call(CmCall::kCreateChannel), 0);
@@ -174,7 +174,7 @@ TEST_F(CmAdopted, KeepEventsForWhoIsNotThereYet) {
   ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
   ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
   rig.settle();
-  replace_daemon();  // which has told nobody of the request
+  replace_daemon();  // no program got its reply
   resume(two);
   EXPECT_EQ(next(two), CmEventType::kConnectRequest);
   const uint32_t request = last.request;
@@ -182,7 +182,7 @@ TEST_F(CmAdopted, KeepEventsForWhoIsNotThereYet) {
   ASSERT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
   resume(one);
   last.sequence = 0;
-  EXPECT_EQ(next(one), CmEventType::kConnectResponse) << "what was before had been told";
+  EXPECT_EQ(next(one), CmEventType::kConnectResponse) << "earlier events were delivered before";
   EXPECT_FALSE(one.event());
 }
 
@@ -209,7 +209,7 @@ TEST_F(CmAdopted, AreNotForWhoDoesNotKnowTheSecret) {
   one.secret[3] ^= 1;
   EXPECT_EQ(one.resume(), ESTALE);
   one.secret = two.secret;
-  EXPECT_EQ(one.resume(), ESTALE) << "of another namespace";
+  EXPECT_EQ(one.resume(), ESTALE) << "the session of another namespace";
 }
 
 TEST_F(CmAdopted, AreNotThoseOfAnOlderProtocol) {
@@ -221,7 +221,7 @@ TEST_F(CmAdopted, AreNotThoseOfAnOlderProtocol) {
   EXPECT_EQ(files(), 0u);
 }
 
-// To a living daemon, by a program that knows its own secret, of course.
+// A client that knows its own secret resumes its session with a living daemon.
 TEST_F(CmAdopted, ResumeAndSayAgainWhatTheyLike) {
   const uint32_t channel = one.channel();
   ipc::CmRequest nudge, create;
@@ -230,18 +230,18 @@ TEST_F(CmAdopted, ResumeAndSayAgainWhatTheyLike) {
   ASSERT_EQ(one.call(nudge), 0);
   create.call = CmCall::kCreateChannel;
   ASSERT_EQ(one.resume(), 0);
-  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "that was a nudge";
+  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "the last request was a nudge";
   ASSERT_EQ(one.call(CmCall::kCreateChannel), 0);
   one.beside.reset();
   rig.settle();
   ASSERT_EQ(one.resume(), 0);
-  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "that channel has gone";
+  EXPECT_EQ(one.say_again(create, one.sequence()), EINVAL) << "the channel was destroyed";
   EXPECT_EQ(one.call(CmCall::kDevices), 0);
 }
 
 TEST_F(CmAdopted, GiveAwayAListenerWhoseRequestHasGone) {
   const uint32_t listener = two.listener(1, kPort);
-  replace_daemon();  // so that events wait
+  replace_daemon();  // so that events are queued
   ASSERT_EQ(two.resume(), 0);
   one.connect();
   one.caller(1, kPort, 1);
@@ -257,7 +257,7 @@ TEST_F(CmAdopted, GiveAwayAListenerWhoseRequestHasGone) {
   take.channel = heir.channel();
   std::memcpy(take.param.data, two.secret.data(), sizeof two.secret);
   EXPECT_EQ(heir.call(take), 0);
-  EXPECT_FALSE(heir.event()) << "nobody asks any more";
+  EXPECT_FALSE(heir.event()) << "its request was destroyed";
 }
 
 TEST_F(CmAdopted, HoldAPortAsTheyHadAskedForIt) {
@@ -278,7 +278,7 @@ TEST_F(CmAdopted, HoldAPortAsTheyHadAskedForIt) {
   alone.call = CmCall::kSetOption;
   alone.handle = holders[0].second;
   alone.value = static_cast<uint32_t>(ipc::CmOption::kReuseAddress);
-  ASSERT_EQ(one.call(alone), 0) << "too late for what is bound";
+  ASSERT_EQ(one.call(alone), 0) << "without effect on an id that is bound";
   replace_daemon();
   for (auto& [client, id] : holders) {
     resume(*client);
@@ -293,7 +293,7 @@ TEST_F(CmAdopted, EndWhenTheirProcessBeginsAnother) {
   CmClient fresh(rig, 0);
   const uint32_t id = fresh.id(fresh.channel());
   rig.settle();
-  EXPECT_EQ(fresh.bind(id, CmRig::address(0, kPort)), 0) << "nobody holds it any more";
+  EXPECT_EQ(fresh.bind(id, CmRig::address(0, kPort)), 0) << "the port is free again";
   EXPECT_EQ(one.resume(), ESTALE);
 }
 
@@ -305,8 +305,8 @@ TEST_F(CmAdopted, KeepAnIdFromTheFirstRequestAboutIt) {
   request.space = kTcpSpace;
   request.qp_type = kRc;
   request.value = static_cast<uint32_t>(verbs::QpState::kInit);
-  EXPECT_EQ(one.call(request), EINVAL) << "it has no device yet";
-  EXPECT_EQ(one.reply.handle, request.handle) << "but it is made";
+  EXPECT_EQ(one.call(request), EINVAL) << "the id has no device yet";
+  EXPECT_EQ(one.reply.handle, request.handle) << "but the id exists";
   replace_daemon();
   resume(one);
   EXPECT_EQ(one.bind(request.handle, CmRig::address(0, kPort)), 0);

@@ -1,4 +1,4 @@
-// Events that wait for their program, found by id and by the request they announce.
+// Unread events, found by their id and by the request that they announce.
 #include "vrdmad/cm/events.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST_F(Events, AreFoundByTheRequestTheyAnnounce) {
   EXPECT_EQ(events.take_announcement(77)->message.sequence, 1u);
   EXPECT_FALSE(events.take_announcement(77));
   EXPECT_THAT(sequences(events.take_about(10)), ElementsAre(2));
-  EXPECT_FALSE(events.take_announcement(78)) << "it went with its listener";
+  EXPECT_FALSE(events.take_announcement(78)) << "removed with its listener";
 }
 
 TEST_F(Events, MoveWithTheirId) {

@@ -1,5 +1,5 @@
-// Programs at the rdma_cm socket, spoken for by hand: two vdevices of one fabric, each in a
-// namespace of its own, a Cm on the test's own thread, and clients that say what they like.
+// Clients of the rdma_cm socket that send arbitrary requests: two vdevices of one fabric, each in
+// its own namespace, and a Cm on the test's thread.
 #pragma once
 
 #include <poll.h>
@@ -57,7 +57,7 @@ struct CmRig {
       spaces[i] = cm.space(i + 1);
     }
   }
-  // The daemon dies, and another one takes its place.
+  // Replaces the Cm as a killed daemon is replaced.
   void replace_daemon(const SessionSettings& settings, const std::set<uint64_t>& later = {}) {
     cm.leave_sessions();
     spaces = {};
@@ -79,7 +79,7 @@ struct CmRig {
     address.port = port;
     return address;
   }
-  // Lets the control thread do all that there is to do now.
+  // Lets the control thread do all work that is pending.
   void settle(int passes = 12) {
     while (passes-- > 0) {
       loop->post([this] { loop->stop(); });
@@ -98,7 +98,7 @@ class CmClient {
     socket_ = base::Fd(ends[0]);
     rig_.cm.accept(rig_.spaces[vdevice_], *rig_.identity->admit(base::Fd(ends[1])));
   }
-  // The errno; the sequence of the last request that is done is in `reply`.
+  // Returns the errno; `reply` has the sequence of the last completed request.
   int resume() {
     const base::Fd before = std::move(socket_);
     connect();
@@ -108,7 +108,7 @@ class CmClient {
     send(&request, sizeof request);
     return receive();
   }
-  // A request of that sequence.
+  // Sends a request with that sequence.
   int say_again(ipc::CmRequest request, uint32_t sequence) {
     request.sequence = sequence;
     send(&request, sizeof request);
@@ -118,7 +118,7 @@ class CmClient {
   void send(const void* data, size_t size, const std::vector<int>& fds = {}) {
     (void)ipc::send_message(socket_.get(), data, size, fds);
   }
-  // The errno, or -1: no answer came.
+  // Returns the errno, or -1 if there is no reply.
   int call(ipc::CmRequest request) {
     request.sequence = ++sequence_;
     send(&request, sizeof request);
@@ -150,7 +150,7 @@ class CmClient {
   }
   void hang_up() { socket_.reset(); }
 
-  // What a program does; each must succeed.
+  // A client's usual calls; each must succeed.
   uint32_t channel() {
     must(call(ipc::CmCall::kCreateChannel));
     std::memcpy(secret.data(), reply.guids, sizeof secret);
@@ -191,7 +191,7 @@ class CmClient {
     request.param.qpn = qpn;
     return call(request);
   }
-  // Of the first channel; nothing if there is none.
+  // The next event of the first channel; none if it is empty.
   std::optional<ipc::CmEventMessage> event() {
     rig_.settle();
     ipc::CmEventMessage message;
@@ -206,7 +206,7 @@ class CmClient {
     must(call(ipc::CmCall::kListen, made, backlog));
     return made;
   }
-  // An id that has asked the other vdevice.
+  // An id that has sent a request to the other vdevice.
   uint32_t caller(size_t other, uint16_t port, uint32_t qpn) {
     const uint32_t made = id(channels.empty() ? channel() : channels.front().first);
     must(resolve(made, CmRig::address(other, port)));

@@ -1,4 +1,4 @@
-// Connections as the admin API shows them.
+// Rows of connections for the admin API.
 #include "vrdmad/cm/rows.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using testing::Contains;
 using testing::Not;
 
-// At least so often: what is slow is said again.
+// At least `least`: slow messages are retransmitted.
 MATCHER_P2(Counts, name, least, "") { return arg.name == name && arg.value >= least; }
 
 struct CmRows : testing::Test {
@@ -61,7 +61,7 @@ TEST_F(CmRows, ShowBothEndsAndTheListener) {
 
 TEST_F(CmRows, CountMessagesAndReasons) {
   one.caller(1, 7471, 5);
-  for (int told = 0; told < 3;)  // the address, the route, and that nobody listens
+  for (int told = 0; told < 3;)  // the address, the route, and the rejection
     if (one.event()) ++told;
   EXPECT_THAT(counters(0), Contains(Counts("cm_sent_req", 1u)));
   EXPECT_THAT(counters(0), Contains(Counts("cm_received_rej", 1u)));

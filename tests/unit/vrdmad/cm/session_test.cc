@@ -1,4 +1,4 @@
-// What programs say at the rdma_cm socket, well and badly.
+// Valid and invalid requests at the rdma_cm socket.
 #include "vrdmad/cm/session.h"
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ struct CmSessions : testing::Test {
   CmRig rig;
   CmClient one{rig, 0}, two{rig, 1};
 
-  // What happened on the client's first channel.
+  // The events on the client's first channel.
   std::vector<uint32_t> events(CmClient& client) {
     std::vector<uint32_t> all;
     while (const auto message = client.event()) {
@@ -32,7 +32,7 @@ struct CmSessions : testing::Test {
     }
     return all;
   }
-  // A connection that stands; the ids of its ends.
+  // Makes a connection; returns the ids of its ends.
   std::pair<uint32_t, uint32_t> establish() {
     two.listener(1, kPort);
     const uint32_t id = one.caller(1, kPort, 1);
@@ -51,7 +51,7 @@ struct CmSessions : testing::Test {
   uint64_t refused(provisioning::Kind kind, size_t vdevice = 0) {
     return rig.devices[vdevice]->rows()[static_cast<size_t>(kind)].refused;
   }
-  // All that programs had is gone, but for what TIMEWAIT keeps.
+  // The programs' objects are gone, except those in TIMEWAIT.
   void expect_nothing() {
     rig.settle();
     for (const auto& space : rig.spaces) {
@@ -72,7 +72,7 @@ struct CmSessions : testing::Test {
 TEST_F(CmSessions, ConnectAndDisconnect) {
   const auto [id, request] = establish();
   EXPECT_EQ(used(provisioning::Kind::kCmIds, 0), 1u);
-  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "the listener and what it accepted";
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "the listener and the accepted request";
   EXPECT_EQ(used(provisioning::Kind::kCmConns, 1), 1u);
   EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0);
   EXPECT_THAT(events(two), testing::ElementsAre(number(CmEventType::kDisconnected)));
@@ -91,8 +91,8 @@ TEST_F(CmSessions, JoinGroups) {
   join.value = 9;
   join.remote = CmRig::address(0, 0);
   join.remote.gid[12] = 239;
-  EXPECT_EQ(one.call(join), EINVAL) << "bound to nothing";
-  ASSERT_EQ(one.resolve(id, join.remote), 0) << "a group is reached from anywhere";
+  EXPECT_EQ(one.call(join), EINVAL) << "the id is not bound";
+  ASSERT_EQ(one.resolve(id, join.remote), 0) << "a group is reachable from any vdevice";
   EXPECT_EQ(events(one), std::vector{number(CmEventType::kAddrResolved)});
   EXPECT_EQ(one.call(join), 0);
   EXPECT_EQ(events(one), std::vector{number(CmEventType::kMulticastJoin)});
@@ -100,13 +100,13 @@ TEST_F(CmSessions, JoinGroups) {
   EXPECT_EQ(std::memcmp(last.where.remote.gid, join.remote.gid, 16), 0);
   EXPECT_EQ(last.param.qpn, 0xffffffu);
   join.remote = CmRig::address(1, 0);
-  EXPECT_EQ(one.call(join), EINVAL) << "a neighbour is no group";
+  EXPECT_EQ(one.call(join), EINVAL) << "the address of a neighbour is not a group";
 }
 
 TEST_F(CmSessions, MoveIdsWithWhatIsNotToldYet) {
   const uint32_t from = one.channel(), to = one.channel();
   const uint32_t id = one.id(from), other = one.id(from);
-  // More than a socket holds.
+  // More than a socket's buffer holds.
   for (int i = 0; i < 2000; ++i) {
     ASSERT_EQ(one.resolve(id, CmRig::address(77, kPort)), 0);
     ASSERT_EQ(one.resolve(other, CmRig::address(77, kPort)), 0);
@@ -119,7 +119,7 @@ TEST_F(CmSessions, MoveIdsWithWhatIsNotToldYet) {
   size_t of_id = 0, of_other = 0;
   while (const auto event = one.event()) ++(event->handle == id ? of_id : of_other);
   EXPECT_EQ(of_other, 2000u);
-  EXPECT_LT(of_id, 2000u) << "those were in the socket";
+  EXPECT_LT(of_id, 2000u) << "the others were in the socket";
   std::swap(one.channels[0], one.channels[1]);
   while (const auto event = one.event()) {
     EXPECT_EQ(event->handle, id);
@@ -136,7 +136,7 @@ TEST_F(CmSessions, HaveChannelsOfOneDirection) {
   EXPECT_EQ(::send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL), -1);
   EXPECT_EQ(errno, EPIPE);
   pollfd state{fd, POLLIN | POLLRDHUP, 0};
-  EXPECT_EQ(::poll(&state, 1, 0), 0) << "there is nothing to be read";
+  EXPECT_EQ(::poll(&state, 1, 0), 0) << "no event can be read";
   const uint32_t id = one.id(one.channels.front().first);
   ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
   EXPECT_EQ(::poll(&state, 1, 0), 1);
@@ -145,7 +145,7 @@ TEST_F(CmSessions, HaveChannelsOfOneDirection) {
   EXPECT_EQ(rig.spaces[0]->channels, 1u);
   one.channels.clear();
   rig.settle();
-  EXPECT_EQ(rig.spaces[0]->channels, 0u) << "it ends when the program closes it";
+  EXPECT_EQ(rig.spaces[0]->channels, 0u) << "the program closed its channel";
 }
 
 TEST_F(CmSessions, Nudge) {
@@ -196,7 +196,7 @@ TEST_F(CmSessions, AnswerNobodyWhoWantsNoAnswer) {
   destroy.handle = id;
   destroy.quiet = 1;
   one.send(&destroy, sizeof destroy);
-  EXPECT_EQ(one.call(CmCall::kResolveRoute, id), EINVAL) << "it is gone";
+  EXPECT_EQ(one.call(CmCall::kResolveRoute, id), EINVAL) << "the id was destroyed";
   destroy.call = CmCall::kCreateChannel;
   one.send(&destroy, sizeof destroy);
   EXPECT_EQ(one.call(CmCall::kDevices), 0);
@@ -227,7 +227,7 @@ TEST_F(CmSessions, AreEndedByMessagesThatAreNone) {
     EXPECT_TRUE(client.ended()) << "a file descriptor";
   }
   EXPECT_EQ(rig.cm.counters().malformed, 7u);
-  EXPECT_EQ(one.call(CmCall::kDevices), 0) << "the others go on";
+  EXPECT_EQ(one.call(CmCall::kDevices), 0) << "other clients continue";
 }
 
 TEST_F(CmSessions, RefuseAnotherVersion) {
@@ -245,8 +245,8 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId || which == CmCall::kDevices)
       continue;
-    if (which == CmCall::kNudge || which == CmCall::kDestroyChannel) continue;  // of a channel
-    if (which == CmCall::kResume) continue;                                     // of a session
+    if (which == CmCall::kNudge || which == CmCall::kDestroyChannel) continue;  // takes a channel
+    if (which == CmCall::kResume) continue;                                     // takes a session
     for (const uint32_t handle : {0u, own, id, id + 1, request, 1u << 31, ~0u})
       EXPECT_EQ(stranger.call(which, handle), EINVAL) << call << " " << handle;
   }
@@ -264,10 +264,10 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
   migrate.handle = mine;
   migrate.channel = ~0u;
   EXPECT_EQ(stranger.call(migrate), EINVAL);
-  EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0) << "nothing has happened to them";
+  EXPECT_EQ(one.call(CmCall::kDisconnect, id), 0) << "its ids are unchanged";
 }
 
-// As by a child that has inherited what its parent knows.
+// As a child does that inherits its parent's secret.
 TEST_F(CmSessions, GiveAnIdToAnotherThatKnowsTheirSecret) {
   const auto secret_of = [](CmClient& client) {
     ipc::CmRequest take;
@@ -297,11 +297,11 @@ TEST_F(CmSessions, GiveAnIdToAnotherThatKnowsTheirSecret) {
   EXPECT_EQ(two.call(take), EINVAL) << "its own";
   wrong = take;
   wrong.channel = stranger.channel();
-  EXPECT_EQ(stranger.call(wrong), EINVAL) << "of another namespace";
+  EXPECT_EQ(stranger.call(wrong), EINVAL) << "the session of another namespace";
 
   ASSERT_EQ(child.call(take), 0);
   const uint32_t taken = child.reply.handle;
-  EXPECT_EQ(child.call(take), EINVAL) << "it is not there any more";
+  EXPECT_EQ(child.call(take), EINVAL) << "the id was taken already";
   EXPECT_EQ(two.with_qp(CmCall::kAccept, take.handle, 2), EINVAL);
   EXPECT_EQ(two.call(CmCall::kDestroyId, take.handle), EINVAL);
   EXPECT_EQ(child.with_qp(CmCall::kAccept, taken, 2), 0);
@@ -321,7 +321,7 @@ TEST_F(CmSessions, GiveAnIdToAnotherThatKnowsTheirSecret) {
 
 TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
   const uint32_t channel = one.channel();
-  EXPECT_EQ(one.try_id(channel, 0), EINVAL);  // nothing is to be made
+  EXPECT_EQ(one.try_id(channel, 0), EINVAL);  // a listener's handle creates nothing
   for (const uint32_t space : {1u, 0x105u, 0x10106u, ~0u})
     EXPECT_EQ(one.try_id(channel, space), EOPNOTSUPP) << space;
   for (const uint32_t type : {0u, 1u, 7u, 100u, 0x102u, 0x204u, ~0u})
@@ -353,7 +353,7 @@ TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
   EXPECT_EQ(one.call(option), EINVAL);
   for (const uint32_t state : {0u, 3u, 7u, 1000u, ~0u})
     EXPECT_EQ(one.call(CmCall::kQpAttributes, id, state), EINVAL) << state;
-  EXPECT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0) << "all that left it as it was";
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0) << "the refused requests changed nothing";
 }
 
 TEST_F(CmSessions, EveryCallInEveryStateIsAnswered) {
@@ -429,7 +429,7 @@ TEST_F(CmSessions, AVdeviceHasSoManyIds) {
   (void)one.caller(1, kPort, 2);
   EXPECT_THAT(events(two), testing::SizeIs(2));
   const uint32_t request = last.request;
-  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 1u) << "requests are charged to who asks";
+  EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 1u) << "a request is charged to its sender";
   EXPECT_EQ(two.with_qp(CmCall::kAccept, request, 3), 0);
   EXPECT_EQ(used(provisioning::Kind::kCmIds, 1), 2u) << "until they are accepted";
   EXPECT_EQ(two.with_qp(CmCall::kAccept, request - 1, 4), ENOMEM);
@@ -464,12 +464,12 @@ TEST_F(CmSessions, AVdeviceAsksSoManyTimesASecond) {
   EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN);
   EXPECT_EQ(refused(provisioning::Kind::kCmRate), 1u);
   ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 0}}));
-  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN) << "none at all";
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), EAGAIN) << "the limit is 0";
   ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 10}}));
   EXPECT_EQ(one.with_qp(CmCall::kConnect, more, 2), 0);
 }
 
-// Who asks again and again and takes back what he asked fills no memory but his own.
+// A program that repeatedly sends and withdraws requests fills no other program's memory.
 TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
   two.listener(1, kPort, 4);
   for (int i = 0; i < 2000; ++i) {
@@ -479,12 +479,12 @@ TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
     caller.hang_up();
     rig.settle(2);
   }
-  // The socket of the channel holds some hundred besides.
+  // The channel's socket holds some hundred in addition.
   EXPECT_GT(rig.spaces[1]->ids, 4u);
   EXPECT_LT(rig.spaces[1]->ids, 1000u);
   EXPECT_GT(used(provisioning::Kind::kCmEvents, 1), 0u);
   EXPECT_LE(used(provisioning::Kind::kCmEvents, 1), 1000u)
-      << "a request and its end for each of the backlog";
+      << "a request and its end for each place in the backlog";
   EXPECT_EQ(rig.spaces[1]->events, 0u);
 }
 
@@ -506,7 +506,7 @@ TEST_F(CmSessions, WhoDoesNotReadItsEventsIsEnded) {
   EXPECT_EQ(modest.call(CmCall::kDevices), 0);
 }
 
-// Another session of the vdevice keeps what it has.
+// Another session of the vdevice is not affected.
 TEST_F(CmSessions, WhoLeavesTheEventsOfAVdeviceUnreadIsEnded) {
   rig.attach({{"cm_events", 100}});
   CmClient modest(rig, 0);
@@ -522,7 +522,7 @@ TEST_F(CmSessions, WhoLeavesTheEventsOfAVdeviceUnreadIsEnded) {
   join.handle = datagram_id(modest);
   EXPECT_EQ(modest.call(join), 0);
   join.handle = datagram_id(one);
-  // The socket of the channel holds some hundred besides.
+  // The channel's socket holds some hundred in addition.
   for (int i = 0; i < 2000 && rig.cm.counters().unread == 0; ++i) (void)one.call(join);
   EXPECT_EQ(rig.cm.counters().unread, 1u);
   EXPECT_GT(refused(provisioning::Kind::kCmEvents), 0u);

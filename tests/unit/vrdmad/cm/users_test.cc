@@ -1,4 +1,4 @@
-// How many sessions of rdma_cm there are of a user and of a namespace, and how fast they may ask.
+// Limits of a user and a namespace: rdma_cm sessions and request rates.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ TEST_F(CmUsers, AUserHasSoManyInANamespace) {
   EXPECT_TRUE(more.ended());
   EXPECT_EQ(rig.cm.counters().crowded, 1u);
   const auto other = rig.cm.user(*rig.spaces[0], 4711);
-  EXPECT_EQ(other->sessions, 0u) << "another user's are not counted there";
+  EXPECT_EQ(other->sessions, 0u) << "another user's sessions are not counted there";
   EXPECT_EQ(two.call(CmCall::kDevices), 0) << "another namespace";
   clients.clear();
   rig.settle();
@@ -45,7 +45,7 @@ TEST_F(CmUsers, ANamespaceHasSoMany) {
   EXPECT_EQ(again.call(CmCall::kDevices), 0);
 }
 
-// What comes faster waits in the program's socket, and is answered in its time.
+// Requests beyond the rate wait in the client's socket and are answered later.
 TEST_F(CmUsers, RequestsBeyondTheRateAreServedLater) {
   ASSERT_TRUE(rig.devices[0]->set_limits({{"req_rate", 20}}));
   ASSERT_TRUE(rig.devices[1]->set_limits({{"req_rate", 20}}));
@@ -53,7 +53,7 @@ TEST_F(CmUsers, RequestsBeyondTheRateAreServedLater) {
   int answered = 1;
   while (answered < 1000 && one.call(CmCall::kDevices) == 0) ++answered;
   EXPECT_GE(answered, 15);
-  EXPECT_LT(answered, 500) << "it is not bounded";
+  EXPECT_LT(answered, 500) << "the rate is limited";
   EXPECT_GE(rig.cm.counters().delayed, 1u);
   EXPECT_EQ(two.call(CmCall::kDevices), 0) << "another namespace";
   EXPECT_FALSE(one.ended());
@@ -62,7 +62,7 @@ TEST_F(CmUsers, RequestsBeyondTheRateAreServedLater) {
     ::usleep(50'000);
     error = one.receive();
   }
-  EXPECT_EQ(error, 0) << "it has no answer";
+  EXPECT_EQ(error, 0) << "each request gets its reply";
 }
 
 TEST_F(CmUsers, ConnectionsAreCountedByUserAndForgottenInTime) {
@@ -77,7 +77,7 @@ TEST_F(CmUsers, ConnectionsAreCountedByUserAndForgottenInTime) {
   EXPECT_FALSE(user->is_at_rest(now));
   for (uid_t uid = 10'000; uid < 20'000; ++uid) (void)rig.cm.user(space, uid);
   EXPECT_LT(space.users.size(), 3000u);
-  EXPECT_EQ(rig.cm.user(space, 4711), user) << "what it used up is not forgotten";
+  EXPECT_EQ(rig.cm.user(space, 4711), user) << "its use of the rate is not forgotten";
   EXPECT_TRUE(user->is_at_rest(now + std::chrono::seconds(2)));
 }
 

@@ -57,7 +57,7 @@ TEST_F(BudgetsOfAHost, RefuseWhatEitherHasNotAndTakeItBack) {
 TEST_F(BudgetsOfAHost, KnowWhoIsLimited) {
   auto red = allot("red");
   EXPECT_FALSE(red.limited());
-  red.change({{"mr_rate", 5}, {"cpu", 10}});  // have nothing to do with direct links
+  red.change({{"mr_rate", 5}, {"cpu", 10}});  // without effect on direct links
   EXPECT_FALSE(red.limited());
   for (const auto* kind : {"bandwidth", "msg_rate"}) {
     red.change({{kind, 1000}});

@@ -49,7 +49,7 @@ TEST_F(DirectoryTest, a_name_is_enough_while_it_is_unique) {
   directory_.remove(1);
   EXPECT_EQ(id_of("mlx5_0"), 2U);
   EXPECT_EQ(error_of("red/mlx5_0").code(), ENOENT);
-  EXPECT_EQ(resolved_, 1) << "only what no vdevice was created with";
+  EXPECT_EQ(resolved_, 1) << "only a text that no vdevice was created with is resolved";
 }
 
 TEST_F(DirectoryTest, what_is_not_there_is_said_once) {
@@ -78,7 +78,7 @@ TEST_F(DirectoryTest, a_name_of_a_namespace_may_have_meant_another_one) {
   namespaces_ = {{"red", 200}};
   add(1, "a", "red", 100);
   add(2, "a", "red", 200);
-  EXPECT_EQ(id_of("red/a"), 2U) << "that which it means now";
+  EXPECT_EQ(id_of("red/a"), 2U) << "the text's present meaning";
   namespaces_.clear();
   EXPECT_EQ(error_of("red/a").code(), ENOTUNIQ);
   EXPECT_THAT(error_of("red/a").message(), HasSubstr("id:N: red/a (id:1), red/a (id:2)"));
@@ -101,7 +101,7 @@ TEST_F(DirectoryTest, places_and_numbers_are_of_a_namespace) {
   add(4, "lost", "green", 0);
   EXPECT_EQ(directory_.at(100, "a"), 1U);
   EXPECT_EQ(directory_.at(200, "b"), std::nullopt);
-  EXPECT_EQ(directory_.at(0, "lost"), std::nullopt) << "nobody knows where it was";
+  EXPECT_EQ(directory_.at(0, "lost"), std::nullopt) << "the namespace of a lost vdevice is unknown";
   EXPECT_THAT(directory_.numbers(100), ElementsAre(1, 2));
   directory_.remove(1);
   directory_.remove(1);

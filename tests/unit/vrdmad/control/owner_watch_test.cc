@@ -37,7 +37,7 @@ class Child {
 
 class OwnerWatchTest : public testing::Test {
  protected:
-  // Runs the loop until the owner is said to have ended, or for a while.
+  // Runs the loop until the owner's end is reported, or for `longest`.
   void run(std::chrono::milliseconds longest) {
     const auto timer = loop_->after(longest, [this] { loop_->stop(); });
     loop_->run();
@@ -62,7 +62,7 @@ TEST_F(OwnerWatchTest, tells_once_when_the_process_ends) {
   ASSERT_TRUE(watch) << watch.error().message();
   run(std::chrono::milliseconds(20));
   EXPECT_EQ(ends_, 0);
-  child.kill();  // and nobody waits for it: a zombie has ended
+  child.kill();  // not reaped: a zombie has ended
   run(std::chrono::seconds(20));
   EXPECT_EQ(ends_, 1);
   run(std::chrono::milliseconds(20));
@@ -97,7 +97,7 @@ TEST_F(OwnerWatchTest, numbers_that_are_no_process_are_refused) {
   const auto gone = OwnerWatch::identify({pid, 0, ""}, kBoot);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().message(), "the owner: there is no process " + std::to_string(pid));
-  // A thread is no process of its own.
+  // A thread is not a process.
   std::atomic<pid_t> thread_id = 0;
   std::atomic<bool> over = false;
   std::thread thread([&] {

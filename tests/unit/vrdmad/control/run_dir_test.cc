@@ -38,8 +38,8 @@ TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
     ASSERT_TRUE(dir) << dir.error().message();
     EXPECT_EQ(dir->path(), path);
     EXPECT_EQ(mode_of(path), 0755U);
-    EXPECT_EQ(mode_of(path + "/netns"), 0711U) << "nobody lists the namespaces";
-    EXPECT_EQ(mode_of(path + "/sysfs"), 0700U) << "names and addresses are root's to read";
+    EXPECT_EQ(mode_of(path + "/netns"), 0711U) << "tenants cannot list the namespaces";
+    EXPECT_EQ(mode_of(path + "/sysfs"), 0700U) << "only root may read names and addresses";
     EXPECT_EQ(mode_of(path + "/vrdmad.lock"), 0600U);
     const auto netns = dir->make_netns_dir(77);
     ASSERT_TRUE(netns);
@@ -62,7 +62,7 @@ TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
   const base::Fd held(::open((path + "/netns").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto next = RunDir::open(path);
   ASSERT_TRUE(next && next->make_netns_dir(79));
-  EXPECT_EQ(::faccessat(held.get(), "79", F_OK, 0), 0) << "it is another directory";
+  EXPECT_EQ(::faccessat(held.get(), "79", F_OK, 0), 0) << "another directory remains";
 }
 
 TEST(RunDir, a_second_daemon_is_refused_and_harms_nothing) {
@@ -85,8 +85,8 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
   make_socket(temp.path() + "/netns/5/0.sock");
   fs::create_directories(temp.path() + "/sysfs/6/blue0");
   fs::create_directories(temp.path() + "/sysfs/5/red0/infiniband");
-  fs::create_directories(temp.path() + "/sysfs/5/red1~/infiniband");  // killed while making it
-  ASSERT_EQ(::chmod((temp.path() + "/netns").c_str(), 0755), 0);      // as older daemons made it
+  fs::create_directories(temp.path() + "/sysfs/5/red1~/infiniband");  // killed while building it
+  ASSERT_EQ(::chmod((temp.path() + "/netns").c_str(), 0755), 0);      // as older daemons did
   std::ofstream(temp.path() + "/vrdmad.lock") << "999999\n";
   std::ofstream(temp.path() + "/notes") << "mine\n";
   {
@@ -104,9 +104,9 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
     dir->keep_sysfs({});
     EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs"));
   }
-  EXPECT_TRUE(fs::exists(temp.path() + "/notes")) << "what is not a socket is not ours";
+  EXPECT_TRUE(fs::exists(temp.path() + "/notes")) << "only sockets are removed";
   EXPECT_FALSE(fs::exists(temp.path() + "/vrdmad.lock"));
-  EXPECT_TRUE(RunDir::open(temp.path())) << "the lock went with its holder";
+  EXPECT_TRUE(RunDir::open(temp.path())) << "the holder's end releases the lock";
 }
 
 TEST(RunDir, refuses_a_directory_where_others_may_write) {

@@ -21,7 +21,7 @@ VdevSpec spec() {
   return spec;
 }
 
-// What is said when `change` is made to what is asked for.
+// The difference after `change` is applied to the request.
 template <class Change>
 std::string after(Change change) {
   VdevSpec wanted = spec();

@@ -80,7 +80,7 @@ base::Result<void> put(Store& store, const Store::Change& change) {
 }
 base::Result<void> forget(Store& store, uint64_t id) { return put(store, Store::Forgotten{id}); }
 
-// What Store::open says to a file that somebody else has changed by `sql`.
+// The error of Store::open for a file that `sql` has changed.
 base::Error error_after(const TempDir& temp, const char* sql) {
   sqlite3* db = nullptr;
   EXPECT_EQ(::sqlite3_open((temp.path() + "/state.db").c_str(), &db), SQLITE_OK);
@@ -123,7 +123,7 @@ TEST(Store, what_is_put_again_replaces_and_what_is_erased_is_gone) {
   EXPECT_EQ(vdevs->front().gids, changed.gids);
   EXPECT_TRUE(forget(*store, 40));
   ASSERT_TRUE(forget(*store, 41));
-  ASSERT_TRUE(put(*store, red())) << "nothing of the old one is left";
+  ASSERT_TRUE(put(*store, red())) << "the old one is removed completely";
   ASSERT_TRUE(forget(*store, 41));
   vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
@@ -136,7 +136,7 @@ TEST(Store, a_change_that_fails_leaves_all_as_it_was) {
   ASSERT_TRUE(put(*store, red()));
   StoredVdev twice = red();
   twice.spec.netdev = "eth1";
-  twice.spec.quota = {{"qp", 9}, {"qp", 10}};  // a kind stands there once
+  twice.spec.quota = {{"qp", 9}, {"qp", 10}};  // a kind occurs once
   EXPECT_FALSE(put(*store, twice));
   const auto vdevs = store->vdevs();
   ASSERT_TRUE(vdevs);
@@ -202,7 +202,8 @@ TEST(StoreThread, what_nobody_waits_for_is_written_once_and_before_the_end) {
     other.id = 42;
     thread.write_later(other);
     thread.write_later(Store::Reserved{1000});
-    ASSERT_TRUE(thread.write(Store::Forgotten{42}).get()) << "and not made again by this";
+    ASSERT_TRUE(thread.write(Store::Forgotten{42}).get())
+        << "and the late change does not recreate it";
   }
   EXPECT_LE(store->commits() - before, 3U);
   const auto vdevs = store->vdevs();
@@ -219,7 +220,7 @@ TEST(Store, an_id_is_taken_once_whatever_happens) {
     EXPECT_EQ(store->reserve_ids(1000).value_or(0), 1U);
     ASSERT_TRUE(put(*store, red()));
     ASSERT_TRUE(put(*store, Store::Reserved{3000}));
-    ASSERT_TRUE(put(*store, Store::Reserved{2000})) << "of a change that was late";
+    ASSERT_TRUE(put(*store, Store::Reserved{2000})) << "together with a late change";
     ASSERT_TRUE(forget(*store, 41));
   }
   const auto store = opened(temp.path());
@@ -250,7 +251,7 @@ TEST(Store, names_are_unique_nowhere_and_ids_everywhere) {
   heir.id = 44;
   heir.spec.quota = {{"qp", 9}, {"qp", 10}};
   EXPECT_FALSE(put(*store, Store::Replacement{heir, {43}}));
-  EXPECT_EQ(store->vdevs()->front().id, 43U) << "what it would replace stays";
+  EXPECT_EQ(store->vdevs()->front().id, 43U) << "the vdevices to be replaced remain";
 }
 
 TEST(Store, belongs_to_one_daemon) {
@@ -284,7 +285,7 @@ TEST(Store, keeps_what_tenants_and_parents_have) {
   EXPECT_EQ((*budgets)[1].overcommit, 150U);
 }
 
-// What an inode number identified is searched for by name, as after a reboot.
+// A namespace that was identified by its inode is searched for by name, as after a reboot.
 TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   const TempDir temp;
   sqlite3* db = nullptr;
@@ -322,7 +323,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   const auto vdevs = store->vdevs();
   ASSERT_TRUE(vdevs) << vdevs.error().message();
   ASSERT_EQ(vdevs->size(), 2U);
-  EXPECT_EQ(vdevs->back().spec.tenant, "") << "who named no tenant shares none with others";
+  EXPECT_EQ(vdevs->back().spec.tenant, "") << "a vdevice without a tenant shares none";
   const StoredVdev& vdev = vdevs->front();
   EXPECT_EQ(vdev.spec.tenant, "shop");
   EXPECT_FALSE(vdev.spec.no_direct);
@@ -331,7 +332,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_EQ(vdev.spec.netns, "red");
   EXPECT_EQ(vdev.ifindex, 5U);
   EXPECT_EQ(vdev.netns_cookie, 0U);
-  EXPECT_NE(vdev.boot_id, "b") << "nothing tells whether the namespace is the same";
+  EXPECT_NE(vdev.boot_id, "b") << "the namespace may be another one";
   EXPECT_EQ(vdev.spec.quota, (std::vector<QuotaSetting>{{"qp", 7}}));
   EXPECT_EQ(vdev.id, 1U);
   EXPECT_EQ(vdev.spec.owner.pid, 0U);
@@ -341,7 +342,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_EQ(web.spec.allow, (std::vector<std::string>{"raw-packet"}));
   EXPECT_EQ(web.gids.size(), 1U);
   EXPECT_EQ(web.first_addresses.size(), 1U);
-  EXPECT_EQ(store->reserve_ids(10).value_or(0), 3U) << "those are taken";
+  EXPECT_EQ(store->reserve_ids(10).value_or(0), 3U) << "those ids are in use";
   EXPECT_TRUE(put(*store, red()));
   EXPECT_TRUE(forget(*store, 2));
   EXPECT_EQ(store->vdevs()->size(), 2U);
@@ -366,7 +367,7 @@ TEST(Store, refuses_what_is_no_database_of_its_own) {
   EXPECT_NE(garbage.error().message().find("damaged"), std::string::npos);
   EXPECT_EQ(garbage.error().message().find('\n'), std::string::npos);
   std::ifstream file(temp.path() + "/state.db");
-  EXPECT_EQ(file.get(), 'x') << "it is left as it is";
+  EXPECT_EQ(file.get(), 'x') << "the file is unchanged";
 }
 
 TEST(Store, finds_damage_in_the_middle) {

@@ -124,13 +124,13 @@ TEST(SysfsTree, follows_changes_and_touches_nothing_else) {
   EXPECT_FALSE(fs::exists(dir + "/device/infiniband/red0/ports/1/gid_attrs/types/0"));
   EXPECT_FALSE(fs::is_symlink(dir + "/device/net/eth0"));
   EXPECT_TRUE(fs::is_symlink(dir + "/device/net/eth1"));
-  EXPECT_EQ(inode_of("/device/infiniband/red0"), root) << "it may be mounted";
+  EXPECT_EQ(inode_of("/device/infiniband/red0"), root) << "the directory may be mounted";
   EXPECT_EQ(inode_of("/device/infiniband/red0/node_guid"), guid);
   for (const auto& entry : fs::recursive_directory_iterator(dir))
     EXPECT_NE(entry.path().string().back(), '~') << entry.path();
 }
 
-// Whoever can write in the tree must not make the daemon write elsewhere.
+// A writer in the tree cannot make the daemon write elsewhere.
 TEST(SysfsTree, follows_no_symlink) {
   const TempDir temp;
   const std::string dir = temp.path() + "/red0", elsewhere = temp.path() + "/elsewhere";
@@ -153,7 +153,7 @@ TEST(SysfsTree, follows_no_symlink) {
     EXPECT_FALSE(fs::exists(elsewhere + inner + "/state")) << place;
     EXPECT_EQ(read(elsewhere + inner + "/gids/0"), "theirs") << place;
   }
-  // A file that is one is replaced, not written through.
+  // A symlink is replaced, not written through.
   fs::remove_all(dir);
   fs::remove_all(elsewhere);
   std::ofstream(elsewhere) << "theirs";
@@ -169,7 +169,7 @@ TEST(SysfsTree, follows_no_symlink) {
   EXPECT_EQ(read(elsewhere), "theirs");
 }
 
-// A failure leaves nothing, and the next try succeeds.
+// A failure leaves nothing, and the next attempt succeeds.
 TEST(SysfsTree, appears_as_a_whole) {
   const TempDir temp;
   const std::string dir = temp.path() + "/red0";
@@ -185,7 +185,7 @@ TEST(SysfsTree, appears_as_a_whole) {
   std::ofstream(dir).put('x');
   { EXPECT_FALSE(SysfsTree(dir).show(view())); }
   EXPECT_FALSE(fs::exists(dir + "~"));
-  EXPECT_TRUE(fs::exists(dir)) << "it was never the tree's";
+  EXPECT_TRUE(fs::exists(dir)) << "a file that the tree did not make remains";
 }
 
 // A program has the tree of the daemon before mounted, and sees what the next one writes.

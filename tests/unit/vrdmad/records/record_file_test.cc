@@ -21,7 +21,7 @@ struct RecordFiles : testing::Test {
   void put(uint16_t kind, uint32_t number, const std::string& text) {
     file->put(kind, number, text.data(), text.size(), 9);
   }
-  // As after the death of its owner.
+  // As the next daemon does after its owner was killed.
   void reopen() {
     file->keep();
     file.reset();
@@ -45,7 +45,7 @@ TEST_F(RecordFiles, KeepWhatWasPutLast) {
   put(1, 2, "longer than before");
   put(1, 3, "c");
   file->erase(1, 3);
-  file->erase(1, 4);  // there is none
+  file->erase(1, 4);  // does not exist
   file->commit();
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(all(1), "1=a 2=longer than before ");
@@ -55,11 +55,11 @@ TEST_F(RecordFiles, KeepWhatWasPutLast) {
     reopen();
   }
   file.reset();
-  EXPECT_TRUE(std::filesystem::exists(path)) << "nobody has taken it over yet";
+  EXPECT_TRUE(std::filesystem::exists(path)) << "no daemon has taken it over yet";
   file = std::move(*RecordFile::open(path, kFormat));
   file->keep(false);
   file.reset();
-  EXPECT_FALSE(std::filesystem::exists(path)) << "it goes with its owner";
+  EXPECT_FALSE(std::filesystem::exists(path)) << "its owner removes it";
 }
 
 TEST_F(RecordFiles, ForgetWhatWasNotCommitted) {
@@ -124,11 +124,11 @@ TEST_F(RecordFiles, AreOfOneFormat) {
   file->keep();
   file.reset();
   EXPECT_EQ(RecordFile::open(path, kFormat + 1).error().code(), EPROTO);
-  EXPECT_TRUE(RecordFile::open(path, kFormat)) << "others may understand it";
+  EXPECT_TRUE(RecordFile::open(path, kFormat)) << "another version may read it";
 }
 
 TEST_F(RecordFiles, RefuseWhatIsNone) {
-  EXPECT_FALSE(RecordFile::create(path, kFormat)) << "it is another's";
+  EXPECT_FALSE(RecordFile::create(path, kFormat)) << "a file of that name exists";
   file->keep();
   std::filesystem::resize_file(path, 100);
   EXPECT_EQ(RecordFile::open(path, kFormat).error().code(), EINVAL);

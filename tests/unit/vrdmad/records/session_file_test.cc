@@ -15,7 +15,7 @@ std::unique_ptr<SessionFile> made(const std::string& path) {
   EXPECT_TRUE(file) << file.error().message();
   return file ? std::move(*file) : nullptr;
 }
-// As after the death of its owner.
+// As the next daemon does after its owner was killed.
 std::unique_ptr<SessionFile> reopened(std::unique_ptr<SessionFile> file, const std::string& path) {
   file->keep();
   file.reset();
@@ -70,7 +70,7 @@ TEST(SessionFile, refuses_what_is_none) {
   const std::string path = temp.path() + "/7.session";
   EXPECT_FALSE(SessionFile::open(path));
   made(path)->keep();
-  EXPECT_FALSE(SessionFile::create(path)) << "it is another's";
+  EXPECT_FALSE(SessionFile::create(path)) << "a file of that name exists";
   std::filesystem::resize_file(path, 100);
   EXPECT_FALSE(SessionFile::open(path));
 }

@@ -54,7 +54,7 @@ TEST(SystemCalls, ThatWouldReturnEarlyAreObstacles) {
   EXPECT_EQ(obstacle_in({SYS_read, {}}), Reached::kNot);
 }
 
-// A second close(2) would meet a stranger's descriptor.
+// A second close(2) could close another file's descriptor.
 TEST(SystemCalls, ThatMayNotBeRepeatedAreNot) {
   for (const auto number : {SYS_epoll_wait, SYS_recvfrom, SYS_rt_sigtimedwait, SYS_semop})
     EXPECT_TRUE(may_begin_again(number));
@@ -62,7 +62,7 @@ TEST(SystemCalls, ThatMayNotBeRepeatedAreNot) {
     EXPECT_FALSE(may_begin_again(number));
 }
 
-// The stopper holds the threads of this very process.
+// The stopper holds the threads of this process.
 struct Stoppers : testing::Test {
   std::unique_ptr<Stopper> stopper = Stopper::start([] {}).value();
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
@@ -98,7 +98,7 @@ struct Stoppers : testing::Test {
     }
     return condition();
   }
-  // The thread that asks is the test's own. On a busy machine some threads stop too late.
+  // The test's own thread requests the hold. On a busy machine some threads stop too late.
   Stopper::Answer hold() {
     Stopper::Answer answer = hold_once();
     for (int i = 0; i < 20 && answer.reached == Reached::kDeadline; ++i) {
@@ -124,8 +124,8 @@ struct Stoppers : testing::Test {
     ::usleep(20'000);
     return counted != before;
   }
-  // It is held, and the others have not run meanwhile. They are let go after a while, which a test
-  // that is late has to expect: then it says nothing, and they are held once more.
+  // All threads are held, and the others have not run meanwhile. The stopper lets them go after a
+  // while; if the test was too late to observe, it repeats the hold.
   bool all_stand_still() {
     for (int i = 0; i < 20; ++i) {
       const auto answer = hold();
@@ -137,7 +137,7 @@ struct Stoppers : testing::Test {
     }
     return false;
   }
-  // A busy machine may take its time.
+  // Allows for a busy machine.
   bool counts_again() {
     for (int i = 0; i < 250; ++i)
       if (counts()) return true;
@@ -171,7 +171,8 @@ TEST_F(Stoppers, LetGoAfterAWhile) {
   EXPECT_TRUE(counts_again());
 }
 
-// Pages are being exchanged: it is given more time, but not all the time it likes, and is told.
+// A hold during an exchange of pages lasts longer, but has a limit, and the program can tell that
+// it ended.
 TEST_F(Stoppers, LetGoLaterInTheMiddleOfAnExchange) {
   const auto answer = hold();
   ASSERT_EQ(answer.reached, Reached::kNot);
@@ -179,7 +180,7 @@ TEST_F(Stoppers, LetGoLaterInTheMiddleOfAnExchange) {
   words.state = ipc::hold_word(HoldPhase::kExchanging, answer.serial);
   ::usleep(400'000);
   const bool counted_on = counts();
-  EXPECT_FALSE(counted_on && words.owner == owner);  // a busy machine is late, and they are let go
+  EXPECT_FALSE(counted_on && words.owner == owner);  // on a busy machine the hold may have ended
   ::usleep(1'200'000);
   EXPECT_NE(words.owner, owner);
   EXPECT_TRUE(counts_again());
@@ -224,8 +225,8 @@ TEST_F(Stoppers, TakeABoundedNumberOfOrders) {
   EXPECT_EQ(hold().reached, Reached::kNot);
 }
 
-// What it would say finds no room any more. On a busy machine an order may find no room either, or
-// a thread may stop too late: then all is asked again.
+// Fills the socket so that the stopper cannot answer. On a busy machine an order may not fit
+// either, or a thread may stop too late; then the test repeats all of it.
 TEST_F(Stoppers, HoldNobodyWhileTheDaemonDoesNotRead) {
   const auto thread = static_cast<uint32_t>(::syscall(SYS_gettid));
   const auto held = [this] { return ipc::hold_phase(words.state) == HoldPhase::kHeld; };
@@ -243,7 +244,7 @@ TEST_F(Stoppers, HoldNobodyWhileTheDaemonDoesNotRead) {
         accounts.push_back(std::make_shared<Stopper::Account>(stopper.get()));
       another.pid = self.peer.pid + 1 + static_cast<pid_t>(i);
       ask(another);
-      ::usleep(500);  // it is there before the next
+      ::usleep(500);  // so that it arrives before the next
     }
     accounts.push_back(std::make_shared<Stopper::Account>(stopper.get()));
     ask(self.peer);
@@ -260,7 +261,7 @@ TEST_F(Stoppers, LeaveAloneWhoIsAnother) {
   EXPECT_TRUE(counts_again());
 }
 
-// A thread that is none of the process's runs on for nobody.
+// A thread id of another process: no thread is stopped.
 TEST_F(Stoppers, LeaveAllAloneIfTheThreadIsNone) {
   Stopper::Answer got;
   bool came = false;
