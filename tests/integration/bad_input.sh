@@ -1,5 +1,5 @@
 #!/bin/bash
-# bad_input.sh: what is wrong is refused in one sentence and with a status, and changes nothing.
+# bad_input.sh: invalid input is refused with one sentence and a status, and changes nothing.
 #
 #     netns a
 #   +-----------------+        va: the one vdevice that must outlive everything below
@@ -15,12 +15,12 @@ a=$(ns a)
 b=$(ns b)
 vdevices() { ctl vdev list -o json | grep '"name"'; }
 before=$(vdevices)
-# Programs that another user can run.
+# Copies of the programs that another user can run.
 mkdir "$T/bin"
 cp "$BUILD/bin/vrdmactl" "$BUILD/sbin/vrdmad" "$T/bin/"
 
-# refused STATUS PATTERN COMMAND...: ends with the status (a pattern), prints one line that matches
-# on stderr, nothing on stdout, and leaves the vdevices as they are.
+# refused STATUS PATTERN COMMAND...: COMMAND exits with STATUS (a pattern), prints one line that
+# matches PATTERN on stderr and nothing on stdout, and changes no vdevice.
 refused() {
   local wanted=$1 pattern=$2 status=0
   shift 2

@@ -1,14 +1,14 @@
 #!/bin/bash
-# bandwidth.sh REGISTRATIONS: a vdevice is as fast as it may be, and tenants share what there is.
+# bandwidth.sh REGISTRATIONS: a vdevice reaches its rate limit, and tenants share a ceiling.
 #
 #      tenant red                        tenant blue
 #   netns r1      netns r2            netns b1      netns b2
 #   vr1 -- eth0 == eth0 -- vr2        vb1 -- eth0 == eth0 -- vb2
 #   10.0.0.1      10.0.0.2            10.0.0.1      10.0.0.2
 #
-# Within a tenant links are direct, unless there is a limit. In red one queue pair writes 64 KiB, in
-# blue four write 1 MiB each. What is compared is how much each moved, never how long it took; all
-# rates are well below what any machine can do.
+# Links within a tenant are direct unless a limit applies. In red, one queue pair writes 64 KiB; in
+# blue, four write 1 MiB each. The test compares bytes moved, never times; all rates are far below
+# what any machine can do.
 . "$(dirname "$0")/lib.sh"
 registrations=$1
 setup
@@ -32,7 +32,8 @@ moves() { # VDEVICE 1|2: it is paced, and moves something
   read -ra after <<<"$(moved)"
   [[ ${after[$2 - 1]} -gt ${before[$2 - 1]} ]]
 }
-# measure: RED and BLUE, the bytes that each moved within some seconds, and TIME, those in microseconds.
+# measure: sets RED and BLUE to the bytes that each tenant moved within some seconds, and TIME to
+# the microseconds.
 measure() {
   local before after began
   sleep 0.5  # what was saved up before is gone
@@ -45,13 +46,13 @@ measure() {
   BLUE=$((after[1] - before[1]))
   echo "   red $((RED / 1000)) kB, blue $((BLUE / 1000)) kB in $((TIME / 1000)) ms"
 }
-# ratio LOW HIGH: of red to blue, in percent.
+# ratio LOW HIGH: red to blue, in percent.
 ratio() {
   local percent=$((RED * 100 / (BLUE + 1)))
   [[ $percent -ge $1 && $percent -le $2 ]] ||
     fail "red moved $percent% of what blue did; right is from $1% to $2%"
 }
-# at_most BYTES RATE: no more than the rate and what could be saved up, of bytes in TIME.
+# at_most BYTES RATE: BYTES does not exceed what RATE and its burst allow in TIME.
 at_most() {
   [[ $1 -le $(($2 * (TIME / 1000 + 150) / 1000 + 4000000)) ]] || fail "$1 bytes are too many for $2 a second"
 }

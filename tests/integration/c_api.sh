@@ -1,5 +1,6 @@
 #!/bin/bash
-# c_api.sh: the example of the C API, built against what is installed as a stranger would build it.
+# c_api.sh: builds the example of the C API against the installed files, as a user would, and runs
+# it.
 #
 #     netns a
 #   +------------------------------+

@@ -1,11 +1,11 @@
 #!/bin/bash
-# churn.sh PROGRAM ROUNDS: vdevices come, are used and go, in every way there is, and in the end
-# nothing is left of them.
+# churn.sh PROGRAM ROUNDS: vdevices are created, used and removed in every way, and nothing of them
+# remains.
 #
 #   8 clients, each ROUNDS times:        netns: eth0 v0   eth1 v1   eth2 v2   eth3 v3
 #                                                 PROGRAM uses all four
-#   and then one of: the vdevices are deleted, the namespace is, the netdevs are, the program is
-#   killed, all while it runs.
+#   and then one of: delete the vdevices, the namespace or the netdevs, or kill the program, all
+#   while it runs.
 . "$(dirname "$0")/lib.sh"
 setup
 program=$1 rounds=$2
@@ -31,7 +31,7 @@ round() { # CLIENT ROUND
     4) ;;                                   # nothing happens to it
   esac
   wait $pid || status=$?
-  # 124, 125 of timeout(1) would be hangs.
+  # 124 and 125 of timeout(1) would be hangs.
   [[ $status -eq 0 || $status -eq 3 || $status -eq 137 || $status -eq 143 ]] || {
     cat "$T/client-$1.log"
     echo "client $1, round $2: the program ends with status $status"
@@ -47,7 +47,7 @@ client() { # CLIENT FIRST LAST
   local k
   for ((k = $2; k <= $3; ++k)); do round "$1" "$k" || { touch "$T/failed"; return; }; done
 }
-# The namespaces that a killed client would leave.
+# Removes the namespaces that a killed client left.
 finish_clients() {
   ip netns list | awk -v mine="^$(ns "")" '$1 ~ mine {print $1}' | xargs -r -n 1 ip netns delete
 }
@@ -76,6 +76,6 @@ wait_until 20 holds_only "$before" || {
   fail "vrdmad holds more than before"
 }
 say "$((rounds * 32)) vdevices; resident: $kib KiB before, $(resident) KiB after"
-# A sanitizer keeps what was freed.
+# Sanitizers keep freed memory.
 [[ -n ${VRDMA_TEST_PRELOAD:-} || $(resident) -le $((kib + kib / 4 + 4096)) ]] || fail "vrdmad has grown from $kib to $(resident) KiB"
 [[ $(find "$R/netns" -mindepth 1 | wc -l) -eq 0 ]] || fail "left in the run directory: $(ls -R "$R/netns")"

@@ -14,7 +14,7 @@ netns_add a b c
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 loose a eth1
 
-# Without any device, and without the kernel's RDMA modules, the system's library says ENOSYS.
+# Without a device, and without the kernel's RDMA modules, the system's library returns ENOSYS.
 devices() { on "$1" "$user" ibv_devices 2>/dev/null | sed 1,2d | awk '{print $1}' | sort | xargs; }
 devices_are() { [[ $(devices "$1") == "$2" ]]; }
 info() { on "$1" "$user" ibv_devinfo -v -d "$2"; }
@@ -27,7 +27,7 @@ expect() { # SECONDS WHAT COMMAND...
   shift 2
   wait_until "$seconds" "$@" || { info a va1; fail "$what"; }
 }
-# The link-local address that the kernel itself derives from a MAC.
+# The link-local address that the kernel derives from a MAC.
 link_local() {
   ip_in "$1" -6 -oneline address show dev "$2" scope link | sed -E 's|.*inet6 ([^/]*)/.*|\1|'
 }

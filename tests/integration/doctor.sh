@@ -1,6 +1,6 @@
 #!/bin/bash
-# doctor.sh: what `vrdmactl doctor` says of each obstacle that can be made here, and the line of the
-# library.
+# doctor.sh: the output of `vrdmactl doctor`, and the library's line, for each obstacle that a test
+# can create.
 #
 #     netns a                        netns b            netns c: no vdevice
 #   +-----------------+           +-----------+
@@ -27,7 +27,7 @@ finds() { # STATE CHECK TEXT
     fail "doctor does not find '$1 $2 ... $3'"
   }
 }
-# asleep NAME COMMAND...: a program that has loaded a library and sleeps: ${PID[NAME]}.
+# asleep NAME COMMAND...: starts a program that has loaded a library and sleeps: ${PID[NAME]}.
 asleep() {
   local name=$1
   "${@:2}" /usr/bin/python3 -c 'import ctypes, time

@@ -1,5 +1,6 @@
 #!/bin/bash
-# environment.sh: what `vrdmactl exec` shows beside verbs, and that nobody else sees it.
+# environment.sh: what `vrdmactl exec` shows in addition to verbs, and that other processes do not
+# see it.
 #
 #     netns a                        netns b
 #   +-----------------+           +-----------+

@@ -1,6 +1,6 @@
 #!/bin/bash
-# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant says, sends and writes what no client of
-# ours would, and disturbs nobody. Without arguments, VRDMA_ATTACKS names the attacks to play.
+# hostile.sh root|nobody PROGRAM [SEED [ATTACK...]]: a tenant violates every protocol and disturbs
+# no other tenant. Without arguments, VRDMA_ATTACKS names the attacks to run.
 #
 #      netns c             netns a                 netns b
 #   +-----------+       +---------------+       +---------------+
@@ -22,7 +22,7 @@ vdev_create vc c eth0 --tenant evil --fabric shared --allow raw-packet
 socket=$(socket_of vc)
 cp "$program" "$T/hostile"
 
-# The well-behaved: without a pause, until the attacks are over.
+# A well-behaved pair that exchanges data without pause until the attacks are over.
 (
   while [[ ! -e $T/over ]]; do
     ( pair root ibv_rc_pingpong -g GID -n 500 ) || { echo "disturbed" >"$T/disturbed"; exit; }
@@ -31,7 +31,7 @@ cp "$program" "$T/hostile"
 ) >"$T/pingpong.log" 2>&1 &
 PID[pairs]=$!
 
-# And those that connect.
+# Another that connects by rdma_cm.
 (
   while [[ ! -e $T/over ]]; do
     on a root ucmatose -b 10.0.0.1 -c 4 -C 10 -S 100 >"$T/listener.log" 2>&1 &

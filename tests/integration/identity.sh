@@ -64,7 +64,7 @@ ctl quota set "id:$id_b" qp=30
 [[ $(limit_of "$B") -eq 30 ]] || fail "id:$id_b: its limit is $(limit_of "$B")"
 for side in a b; do
   [[ $side == a ]] && vdevice=$A hex=0a00:0001 || vdevice=$B hex=0a00:0002
-  # Of a namespace only its own is shown, and it has the address of that namespace.
+  # A namespace shows only its own vdevice, with the address of that namespace.
   ctl exec "$vdevice" -- sh -c 'cat /sys/class/infiniband/mlx5_0/ports/1/gids/*' >"$T/gids" ||
     fail "exec $vdevice"
   grep -q "$hex\$" "$T/gids" || fail "exec $vdevice: the GIDs are $(<"$T/gids")"
@@ -124,7 +124,7 @@ for vdevice in "$A" "$B"; do
   logged "vdevice $vdevice: took over the session" || fail "the session of $vdevice is not taken over"
 done
 [[ $(lasting) == "$before" ]] || { diff <(lasting) <(echo "$before"); fail "not as it was"; }
-# A session's file of a daemon that knew vdevices by name: where the id stands, it had none.
+# A session file of a daemon that identified vdevices by name: it has 0 in place of the id.
 sleep 0.4
 kill_daemon
 python3 - "$R"/state/*.session <<'END'

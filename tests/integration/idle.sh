@@ -1,5 +1,5 @@
 #!/bin/bash
-# idle.sh: a daemon with 100 idle vdevices does nothing at all.
+# idle.sh: a daemon with 100 idle vdevices uses no processor time.
 #
 #     netns a                            a program sleeps on the events of v0 and of v1
 #   +--------------------------------+
@@ -7,7 +7,7 @@
 #   +--------------------------------+
 . "$(dirname "$0")/lib.sh"
 setup
-# Also with the endpoint of metrics, which nobody asks.
+# Also with a metrics endpoint that no client uses.
 start_daemon --metrics "unix:$T/metrics.sock"
 netns_add a
 for i in {0..99}; do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# isolation.sh: fabrics never meet, also where their addresses are equal.
+# isolation.sh: fabrics never meet, even if their addresses are equal.
 #
 #        fabric red                      fabric blue
 #   netns r1      netns r2          netns b1      netns b2
@@ -75,7 +75,7 @@ kill -9 "${PID[server]}"
 reap server 10
 
 say "what one fabric does changes no counter of the other"
-# Not what is now, such as connections in TIMEWAIT, which end meanwhile.
+# Without gauges: connections in TIMEWAIT, for example, end in the meantime.
 grown() { python3 -c 'import json, sys; print(*[c for c in json.load(sys.stdin) if not c["gauge"]], sep="\n")'; }
 counters() {
   local name

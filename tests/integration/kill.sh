@@ -1,5 +1,6 @@
 #!/bin/bash
-# kill.sh direct|mediated: whoever is killed, the others get their errors, and nothing remains.
+# kill.sh direct|mediated: when a process is killed, the others get their errors, and nothing of it
+# remains.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -13,7 +14,7 @@ setup
 start_daemon --daemon-grace 0
 two_vdevices "$mode"
 
-# One that spins and one that sleeps on events; both without end.
+# One program spins and one sleeps on events; both run until they are killed.
 programs=(
   "ib_send_bw -F -D 300 -x GID"
   "ibv_rc_pingpong -e -n 1000000000 -g GID"
@@ -80,7 +81,7 @@ for words in "${programs[@]}"; do
   kill_daemon
   if [[ $mode == mediated ]]; then
     sees_errors client
-    # The server may have seen the client's death first; that it ends is what counts.
+    # The server may have noticed the client's death first; it must end in either case.
     reap server 8
   else
     sleep 3
@@ -90,7 +91,7 @@ for words in "${programs[@]}"; do
     reap server 5
     reap client 5
   fi
-  # A new daemon takes the run directory over, as it was left, and makes the vdevices again.
+  # A new daemon takes over the run directory and restores the vdevices.
   start_daemon --daemon-grace 0
   pair nobody ib_send_bw -F -n 100
 done

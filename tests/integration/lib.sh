@@ -42,7 +42,7 @@ setup() {
   S=$T/state
   trap 'finish $? "$BASH_COMMAND"' EXIT
   trap 'exit 130' INT TERM
-  # A copy, because a build directory may be closed to other users.
+  # Copies the libraries, because other users may not be able to enter a build directory.
   mkdir "$T/lib"
   cp -L "$LIBRARIES"/*.so.* "$T/lib/"
   ENVIRONMENT=(PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LD_LIBRARY_PATH="$T/lib" VRDMA_RUN_DIR="$R")
@@ -83,8 +83,8 @@ finish() { # exit status of the test, the command that ended it
   exit "$status"
 }
 
-# wait_until SECONDS COMMAND...: true as soon as the command succeeds, false after the time. A test
-# that fails only for this reason is late: see tests/verdict.py.
+# wait_until SECONDS COMMAND...: true as soon as the command succeeds, false after SECONDS. A test
+# that fails only here is reported as late: see tests/verdict.py.
 WAITED=
 wait_until() {
   local seconds=$1 end=$((${EPOCHREALTIME/./} + $1 * 1000000))
@@ -96,15 +96,15 @@ wait_until() {
     return 1
   done
 }
-# Every process of a network namespace; some may end meanwhile by themselves.
+# Kills every process of a network namespace; some may end by themselves meanwhile.
 kill_all_in() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
-# The process is dead; nobody need have waited for it.
+# ended PID: the process has ended, reaped or not.
 ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 
 # ---- namespaces ---------------------------------------------------------------------------------
 
 # ns a: the name of this test's namespace "a". enter a: words that run a command in it. (ip -n and
-# "ip netns exec" remount "/" besides, which fails in a chroot where it is no mount point.)
+# "ip netns exec" also remount "/", which fails in a chroot where it is not a mount point.)
 ns() { echo "vr$$-$1"; }
 enter() { echo "nsenter --net=/run/netns/$(ns "$1") --"; }
 ip_in() { $(enter "$1") ip "${@:2}"; }
@@ -118,7 +118,7 @@ netns_add() {
   done
 }
 
-# hide_netns a, show_netns a: its name is not there meanwhile; what runs in it goes on.
+# hide_netns a, show_netns a: removes and restores its name; processes in it continue.
 hide_netns() { move_mount "/run/netns/$(ns "$1")" "$T/hidden-$(ns "$1")"; }
 show_netns() { move_mount "$T/hidden-$(ns "$1")" "/run/netns/$(ns "$1")"; }
 move_mount() { # FROM TO: of files
@@ -128,8 +128,8 @@ move_mount() { # FROM TO: of files
   rm "$1"
 }
 
-# join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces. (Said from outside of
-# them, `ip link add eth0 netns ...` fails on Linux 6.1 where there is another eth0.)
+# join A DEV ADDRESS/LEN B DEV ADDRESS/LEN: a veth pair between two namespaces. (Run from outside,
+# `ip link add eth0 netns ...` fails on Linux 6.1 if there is another eth0.)
 join() {
   ip_in "$1" link add "$2" mtu 4200 type veth peer name "$5" netns "$(ns "$4")"
   ip_in "$4" link set "$5" mtu 4200
@@ -139,8 +139,8 @@ join() {
   ip_in "$4" link set "$5" up
 }
 
-# loose A DEV [MTU]: a netdev in A that is up, has a carrier and reaches nothing: a veth pair of which
-# nobody uses the other end. (Not every kernel has dummies.)
+# loose A DEV [MTU]: a netdev in A that is up, has a carrier and reaches nothing: a veth pair whose
+# other end is unused. (Not every kernel has dummies.)
 loose() {
   loose_commands "${@:2}" | ip_in "$1" -batch -
 }
@@ -152,8 +152,8 @@ loose_commands() { # DEV [MTU]
 
 # ---- the daemon ---------------------------------------------------------------------------------
 
-# What ThreadSanitizer is to see are our locks: that one thread wrote to some socket before another
-# read from some other one orders nothing (io_sync). The more workers, the more can meet.
+# ThreadSanitizer must judge our locks alone: a write to one socket does not order a read from
+# another one (io_sync). More workers give more chances of a race.
 start_daemon() { # [arguments of vrdmad]
   env -u VRDMA_RUN_DIR ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=io_sync=0 \
     "$VRDMAD" ${VRDMA_DAEMON:+--workers 3} --run-dir "$R" --state-dir "$S" --log-level debug "$@" \
@@ -172,7 +172,7 @@ kill_daemon() {
   DAEMON=
 }
 
-# Asks vrdmad to end and checks that it does so in order and leaves nothing.
+# Stops vrdmad and checks that it exits cleanly and leaves nothing.
 stop_daemon() {
   local pid=$DAEMON status=0
   DAEMON=
@@ -198,16 +198,16 @@ vdev_create() { # NAME NAMESPACE DEV [further arguments of vrdmactl vdev create]
   ctl vdev create "$name" --netns "$(ns "$space")" --netdev "$dev" "$@" >/dev/null
 }
 
-# socket_of VDEVICE: the path of its session socket, which does not have its name.
+# socket_of VDEVICE: the path of its session socket, which does not contain its name.
 socket_of() { ctl vdev show "$1" -o json | sed -nE 's/^ *"socket": "(.*)",$/\1/p'; }
-# cookie_of NAMESPACE: what identifies it.
+# cookie_of NAMESPACE: its cookie, which identifies it.
 cookie_of() {
   $(enter "$1") python3 -c '
 import socket, struct
 print(struct.unpack("Q", socket.socket(socket.AF_UNIX).getsockopt(socket.SOL_SOCKET, 71, 8))[0])'
 }
 
-# What vrdmad holds, one kind a line: compare before and after.
+# What vrdmad holds, one kind per line, to compare before and after.
 holdings() {
   echo "fds $(ls "/proc/$DAEMON/fd" | wc -l)"
   echo "memfds $(find "/proc/$DAEMON/fd" -lname '*memfd:*' | wc -l)"
@@ -215,7 +215,8 @@ holdings() {
   echo "threads $(ls "/proc/$DAEMON/task" | wc -l)"
   echo "sockets in the run directory $(find "$R" -type s | wc -l)"
 }
-# No more than that; less is right too, for what had just been used may have come to rest since.
+# Succeeds if vrdmad holds no more than that; less is fine, because objects may have been released
+# since.
 holds_only() {
   paste -d '|' <(holdings) - <<<"$1" |
     awk -F'|' '{ n = split($1, now, " "); m = split($2, then, " "); if (now[n] + 0 > then[m] + 0) exit 1 }'
@@ -223,7 +224,7 @@ holds_only() {
 
 # ---- programs on the drop-in library ------------------------------------------------------------
 
-# user_prefix root|nobody: what to put in front of a program.
+# user_prefix root|nobody: words that run a program as that user.
 user_prefix() {
   case $1 in
     root) ;;
@@ -233,7 +234,7 @@ user_prefix() {
   esac
 }
 
-# on NAMESPACE USER COMMAND...: runs it there, in an environment that has only what it needs.
+# on NAMESPACE USER COMMAND...: runs it there, in a minimal environment.
 on() {
   local space=$1 user=$2
   shift 2
@@ -255,7 +256,8 @@ spawn() {
   PID[$name]=$!
 }
 
-# reap NAME SECONDS: the program must end by then; its exit status is in $REAPED.
+# reap NAME SECONDS: waits until the program ends and fails after SECONDS; its exit status is in
+# $REAPED.
 reap() {
   local name=$1 pid=${PID[$1]}
   wait_until "$2" ended "$pid" || fail "$name still runs after $2 s"
@@ -272,11 +274,11 @@ listens() {
   grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:0000 0A " "/proc/$pid/net/tcp" "/proc/$pid/net/tcp6"
 }
 
-# listening VDEVICE: somebody listens there by rdma_cm.
+# listening VDEVICE: a program listens on it by rdma_cm.
 listening() { [[ $(ctl conn list "$1") == *LISTEN* ]]; }
 
-# listening_server NAMESPACE USER COMMAND...: spawns `server` and waits until it listens by rdma_cm;
-# one more than before, for what was killed may still be listed.
+# listening_server NAMESPACE USER COMMAND...: spawns `server` and waits until there is one more
+# listener by rdma_cm than before, because a killed one may still be listed.
 listening_server() {
   local before
   before=$(cm_listeners)
@@ -286,13 +288,13 @@ listening_server() {
 cm_listeners() { grep -c 'port [0-9]* listens' "$T/vrdmad.log" || true; }
 cm_listens_since() { ended "${PID[server]}" || [[ $(cm_listeners) -gt $1 ]]; }
 
-# no_sanitizer WHAT FILE...: fails if a program's words have a sanitizer's report.
+# no_sanitizer WHAT FILE...: fails if a program's output contains a sanitizer's report.
 no_sanitizer() {
   if grep -qE "$REPORT" "${@:2}"; then fail "$1: a sanitizer's report"; fi
 }
 
-# same_mistakes stream|datagram USER COMMAND...: sockets over RDMA, which COMMAND gives to a program,
-# answer mistakes as the kernel's do.
+# same_mistakes stream|datagram USER COMMAND...: invalid calls on sockets over RDMA, which COMMAND
+# gives to a program, return the kernel's errors.
 same_mistakes() {
   local words=(python3 "$T/rsocket_mistakes.py" "$1" 10.0.0.1 7779)
   say "mistakes are answered as by the kernel's: $1"
@@ -303,13 +305,13 @@ same_mistakes() {
   cmp "$T/kernel.log" "$T/rdma.log" || fail "a mistake is answered otherwise than by the kernel's"
 }
 
-# gid_index NAMESPACE DEVICE ADDRESS: where the address stands in the device's GID table.
+# gid_index NAMESPACE DEVICE ADDRESS: the address's index in the device's GID table.
 gid_index() {
   on "$1" root ibv_devinfo -v -d "$2" | sed -nE "s/^\s*GID\[ *([0-9]+)\]:\s*(::ffff:)?$3,.*/\1/p" |
     grep . || fail "$2 has no GID for $3"
 }
 
-# ---- two vdevices that talk ---------------------------------------------------------------------
+# ---- two vdevices in one fabric ------------------------------------------------------------------
 
 # two_vdevices direct|mediated [further arguments of vrdmactl vdev create]: namespaces a (10.0.0.1)
 # and b (10.0.0.2), vdevices va and vb, of one tenant (direct) or of two in one fabric (mediated).
@@ -330,7 +332,7 @@ two_vdevices() {
   INDEX_B=$(gid_index b vb 10.0.0.2)
 }
 
-# add_ipv6: fd00::1 and fd00::2 beside them.
+# add_ipv6: adds fd00::1 and fd00::2.
 add_ipv6() {
   ip_in a address add fd00::1/64 dev eth0 nodad
   ip_in b address add fd00::2/64 dev eth0 nodad
@@ -339,7 +341,7 @@ add_ipv6() {
 has_ipv6() ( gid_index a va fd00::1 && gid_index b vb fd00::2 ) >/dev/null 2>&1
 
 # pair USER PROGRAM ARGUMENTS...: server in a, client in b; both must succeed. The word GID among
-# the arguments becomes the index of the own IPv4 address.
+# the arguments becomes the index of the program's own IPv4 address.
 pair() {
   local user=$1 program=$2 began=${EPOCHREALTIME/./}
   shift 2

@@ -8,7 +8,7 @@
 #   | 10.0.0.1  |   veth    | 10.0.0.2  |     two tenants in one fabric (mediated)
 #   +-----------+           +-----------+
 #
-# Of each end the same is wanted: the vdevice is gone, programs that have it open are notified
+# After each kind of end, the vdevice is gone, programs that had it open are notified
 # (IBV_EVENT_DEVICE_FATAL), its queues flush, and vrdmad holds nothing of it.
 . "$(dirname "$0")/lib.sh"
 mode=$1
@@ -31,7 +31,7 @@ reconnect() { # the veth pair anew, and what stands on it
   INDEX_B=$(gid_index b vb 10.0.0.2)
 }
 
-# Traffic that never ends by itself, and who waits for events of va.
+# Endless traffic, and a program that waits for events of va.
 start_traffic() {
   spawn watcher a nobody stdbuf -oL ibv_asyncwatch -d va
   spawn server a nobody ib_send_bw -F -D 300 -d va -x "$INDEX_A"
@@ -116,7 +116,7 @@ reconnect
 inode=$(inode_of a)
 cookie=$(cookie_of a)
 mac=$(ip_in a -oneline link show eth0 | grep -oP 'link/ether \K\S+')
-# One that listens by rdma_cm, and one for which vrdmad has a packet socket in the namespace.
+# A listener by rdma_cm, and a program for which vrdmad holds a packet socket in the namespace.
 spawn listener a nobody rping -s -P
 wait_until 20 listening va || fail "rping does not listen"
 spawn packets a root raw_ethernet_bw --server -F -d va -E "$mac" -B "$mac" -D 300

@@ -1,5 +1,5 @@
 #!/bin/bash
-# newer_calls.sh direct|mediated PROGRAM: calls of librdmacm that came with rdma-core 60 and 65.
+# newer_calls.sh direct|mediated PROGRAM: calls of librdmacm that rdma-core 60 and 65 added.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+

@@ -1,5 +1,5 @@
 #!/bin/bash
-# observe.sh: what an operator sees: counters of both modes, top, Prometheus, the log, the audit.
+# observe.sh: the operator's view: counters of both modes, top, Prometheus, the log, the audit.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+     va, vb: one tenant, so their programs send directly
@@ -82,7 +82,7 @@ ctl top --once --interval 0.1 -o json | python3 -c '
 import json, sys
 rows = {v["name"]: v for v in json.load(sys.stdin)["vdevs"]}
 assert set(rows) == {"va", "vb"} and rows["va"]["direct"]["bytes_per_s"] == 0, rows' || fail "top's JSON is another"
-# On a terminal: drawn, ended by q, and the terminal is as before.
+# On a terminal: top draws, q ends it, and the terminal is restored.
 VRDMA_RUN_DIR=$R timeout 20 python3 - "$BUILD/bin/vrdmactl" <<'END' || fail "top on a terminal"
 import os, pty, sys, termios, time
 pid, tty = pty.fork()

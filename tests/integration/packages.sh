@@ -1,6 +1,6 @@
 #!/bin/bash
-# packages.sh: the Debian packages are built, installed, used, removed, purged, on a copy of this host
-# that goes with the test: an overlay over /, in a mount namespace.
+# packages.sh: builds, installs, uses, removes and purges the Debian packages in a temporary copy of
+# this host: an overlay over / in a mount namespace.
 #
 #     the copy (chroot)                   netns red             netns blue
 #   +-----------------------------+     +------------+        +-------------+

@@ -8,15 +8,15 @@
 #   | 10.0.0.1  |           | 10.0.0.2  |     two tenants in one fabric (mediated)
 #   +-----------+           +-----------+
 #
-# Few iterations: what counts here is that every option works, not how fast.
+# Few iterations: this tests that every option works, not how fast.
 . "$(dirname "$0")/lib.sh"
 mode=$1 user=$2 verb=$3
 setup
 start_daemon
 two_vdevices "$mode"
 
-# With -a perftest calibrates its clock anew for each of 23 sizes, about 10 s a run, so one user runs
-# it, in the release build, once a verb; elsewhere a few sizes stand for all.
+# With -a perftest recalibrates its clock for each of 23 sizes, about 10 s per run, so only one user
+# runs it, in the release build, once per verb; otherwise a few sizes represent all.
 every_size=true
 [[ $user == nobody && -z ${VRDMA_TEST_PRELOAD:-} ]] || every_size=false
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# quota.sh: a vdevice uses no more than its quota, and its use is shown as it changes.
+# quota.sh: a vdevice uses no more than its quota, and its use is displayed as it changes.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -29,7 +29,7 @@ print(next(int(r.get("used", 0)) for r in rows(json.load(sys.stdin))))' "$1"
 }
 used_is() { [[ $(used "$1") -eq $2 ]]; }
 
-# The server makes its queue pairs when the client has come.
+# The server creates its queue pairs after the client has connected.
 talk() { # ARGUMENTS of both
   spawn server a nobody ib_send_bw -F -d va "$@"
   wait_until 20 listens server || fail "the server does not listen"
@@ -57,7 +57,7 @@ kill -9 "${PID[server]}" "${PID[client]}"
 reap server 5
 reap client 5
 wait_until 5 used_is qp 0 || fail "the dead's queue pairs are still counted"
-# shellcheck disable=SC2034  # of pair
+# shellcheck disable=SC2034  # used by pair
 INDEX_A=0 INDEX_B=0
 pair nobody ib_send_bw -F -q 8 -n 100
 

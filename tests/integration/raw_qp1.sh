@@ -1,5 +1,5 @@
 #!/bin/bash
-# raw_qp1.sh PROGRAM: a permitted program uses queue pair 1 directly, beside rdma_cm.
+# raw_qp1.sh PROGRAM: a permitted program uses queue pair 1 directly, next to rdma_cm.
 #
 #     netns a                    netns b                 netns c
 #   +--------------+           +--------------+        +---------+

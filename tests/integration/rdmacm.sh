@@ -26,7 +26,7 @@ meet() { # CLIENT...: the server's words stand in `words`
   both_end_well "$@"
 }
 both_end_well() { # CLIENT...
-  # rping destroys the channel at which its other thread may be about to ask for the next event.
+  # rping destroys the channel on which its other thread may be about to wait for the next event.
   if [[ $(<"$T/client.log") == 'rdma_get_cm_event: Bad file descriptor' ]]; then REAPED=0; fi
   [[ $REAPED -eq 0 ]] || fail "$*: the client ends with status $REAPED"
   reap server 10
@@ -49,8 +49,8 @@ for size in 23 4096 65535; do
 done
 words=(rdma_server)
 meet rdma_client -s 10.0.0.1
-# perftest connects a second time without a sign that the server listens for it, and does not live
-# through a refusal.
+# perftest connects a second time without a sign that the server listens again, and does not survive
+# a rejection.
 perftest() {
   local _
   words=("$@")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# rdmacm_calls.sh direct|mediated PROGRAM: calls of rdma_cm that no program at hand makes, and those
-# that only rdma_xclient makes.
+# rdmacm_calls.sh direct|mediated PROGRAM: calls of rdma_cm that no available program makes, and
+# those that only rdma_xclient makes.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+

@@ -1,5 +1,6 @@
 #!/bin/bash
-# rdmacm_storm.sh direct|mediated PROGRAM [CONNECTIONS]: connections come and go by the thousand.
+# rdmacm_storm.sh direct|mediated PROGRAM [CONNECTIONS]: thousands of connections are made and
+# ended.
 #
 #     netns a                    netns b
 #   +--------------+           +--------------+
@@ -37,7 +38,8 @@ for ((i = 0; i < pairs; ++i)); do
 done
 took=$((${EPOCHREALTIME/./} - began))
 say "$((each * pairs * 1000000 / took)) connections a second"
-# Each end makes a queue pair, connects it, ends it and destroys it: four questions, and some to begin.
+# Each end creates a queue pair, connects it, disconnects and destroys it: four requests, and some
+# at the start.
 asked() { ctl stats | awk -v name="$1" '$1 == name && $2 == "requests" { print $3 }'; }
 for vdevice in va vb; do
   [[ $(asked $vdevice) -le $((each * pairs * 4 + pairs * 50)) ]] ||

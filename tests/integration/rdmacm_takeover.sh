@@ -1,6 +1,6 @@
 #!/bin/bash
-# rdmacm_takeover.sh direct|mediated STORM: connections of rdma_cm go on when vrdmad is killed, stopped
-# or replaced in the middle.
+# rdmacm_takeover.sh direct|mediated STORM: rdma_cm connections continue when vrdmad is killed,
+# stopped or replaced in the middle.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -14,8 +14,8 @@ cp "$2" "$T/lib/storm"
 start_daemon
 two_vdevices "$mode"
 
-# replace_all_the_time: until `client` has ended; the fourth time in order, else by force. How often
-# is in $KILLED.
+# replace_all_the_time: replaces the daemon until `client` has ended; the fourth time by a clean
+# stop, otherwise by kill. The number is in $KILLED.
 replace_all_the_time() {
   local since=$SECONDS
   KILLED=0
@@ -35,7 +35,7 @@ end_well() { # NAME...: in this order
   local name
   for name in "$@"; do
     reap "$name" 60
-    # rping destroys the channel at which its other thread may be about to ask for the next event.
+    # rping destroys the channel on which its other thread may be about to wait for the next event.
     [[ $(<"$T/$name.log") != 'rdma_get_cm_event: Bad file descriptor' ]] || REAPED=0
     [[ $REAPED -eq 0 ]] || fail "$name ends with status $REAPED: $(tail -n 3 "$T/$name.log"; ctl stats)"
     no_sanitizer "$name" "$T/$name.log"
@@ -62,7 +62,7 @@ for words in "${programs[@]}"; do
   read -ra client <<<"${words#*|}"
   listening_server a nobody "${server[@]}"
   if [[ ${client[0]} == ib_* ]]; then
-    # Its client connects a second time without knowing that the server listens by then.
+    # Its client connects a second time without knowing whether the server listens by then.
     spawn client b nobody "${client[@]}"
     wait_until 20 established 4 || fail "${client[0]} does not connect"
   else
@@ -70,7 +70,7 @@ for words in "${programs[@]}"; do
     start_daemon
     before=$(sessions)
     spawn client b nobody "${client[@]}"
-    # Who begins where there is no daemon has no device.
+    # A program that starts without a daemon has no device.
     wait_until 20 begun "$before" || fail "${client[0]} does not begin"
   fi
   replace_all_the_time

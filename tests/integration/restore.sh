@@ -1,6 +1,6 @@
 #!/bin/bash
-# restore.sh: what an operator made survives the daemon's death, what cannot be restored is listed
-# with the reason, and a disk that takes no more leaves no half state.
+# restore.sh: operators' changes survive the daemon's death; vdevices that cannot be restored are
+# listed with the reason; a full disk leaves no partial state.
 #
 #     netns a              netns b                netns c
 #   +-----------+        +------------+         +-----------+
@@ -18,7 +18,7 @@ for n in a b c; do loose $n eth0; done
 ip_in a address add 10.0.0.1/24 dev eth0
 spawn sleeper c root sleep 1000
 
-# What no operator changed is on disk a moment later.
+# Changes not made by an operator are on disk a moment later.
 restart() { sleep 0.4; kill_daemon; start_daemon "$@"; }
 field() { # VDEVICE FIELD
   ctl vdev show "$1" -o json | python3 -c '
@@ -26,7 +26,7 @@ import json, sys
 x = json.load(sys.stdin)
 print((x[0] if isinstance(x, list) else x)[sys.argv[1]])' "$2"
 }
-# All but what counts and what is random.
+# Everything except counters and random values.
 everything() { ctl vdev show -o json; }
 is_lost() { [[ $(field "$1" port_state) == LOST ]]; }
 is_there() { [[ $(field "$1" port_state) == ACTIVE ]]; }
@@ -72,7 +72,7 @@ has_gid vb 10.0.0.77 && fail "a restart gives vb the GID of va"
 ip_in a address delete 10.0.0.77/24 dev eth0
 wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 
-# no_start PATTERN [RUN_DIR]: vrdmad ends with status 1 and one line.
+# no_start PATTERN [RUN_DIR]: vrdmad exits with status 1 and one line.
 no_start() {
   local pattern=$1 status=0
   timeout 20 "$BUILD/sbin/vrdmad" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level off \
@@ -183,7 +183,8 @@ wait_until 10 is_there vc || fail "vc does not come back with its netns"
 restart
 is_there vc || fail "vc is not restored"
 
-# changed_nothing PATTERN COMMAND...: it fails with one line, and nothing has changed, also on disk.
+# changed_nothing PATTERN COMMAND...: COMMAND fails with one line, and nothing has changed, not even
+# on disk.
 changed_nothing() {
   local pattern=$1 status=0
   shift
@@ -197,7 +198,7 @@ changed_nothing() {
 say "a full disk"
 before=$(everything)
 dd if=/dev/zero of="$S/full" bs=4k status=none 2>/dev/null || true
-# The log is as long as it was: some changes fit.
+# The log keeps its length, so some changes fit.
 for ((i = 0; i < 300; ++i)); do
   ctl quota set va qp=$((10 + i)) 2>/dev/null || break
 done

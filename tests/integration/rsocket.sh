@@ -26,7 +26,7 @@ meet() { # CLIENT...: the server's words stand in `words`
   no_sanitizer "$*" "$T/server.log" "$T/client.log"
   say "$*: passed"
 }
-# Without a way over RDMA the same programs would do without.
+# Without RDMA the same programs would use TCP.
 over_rdma() {
   [[ $(ctl conn list va) == *ESTABLISHED* && $(ctl conn list vb) == *ESTABLISHED* ]]
 }

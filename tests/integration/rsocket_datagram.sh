@@ -1,8 +1,8 @@
 #!/bin/bash
-# rsocket_datagram.sh direct|mediated root|nobody udpong
-# rsocket_datagram.sh direct|mediated root|nobody sockets STRANGER: programs that use sockets of
-# datagrams over RDMA, unmodified, and a peer that makes its bytes by hand. udpong takes what is late
-# for lost, so it needs the processors for itself.
+# rsocket_datagram.sh direct|mediated root|nobody udpong rsocket_datagram.sh direct|mediated
+# root|nobody sockets STRANGER: unmodified programs that use datagram sockets over RDMA, and a peer
+# that crafts its own bytes. udpong treats late replies as lost, so it needs the processors for
+# itself.
 #
 # The namespaces and vdevices of rdmacm.sh.
 . "$(dirname "$0")/lib.sh"
@@ -20,7 +20,7 @@ chmod 644 "$T/rsocket_datagrams.py"
 preload=(env LD_PRELOAD="${VRDMA_TEST_PRELOAD:+$VRDMA_TEST_PRELOAD:}$T/lib/librspreload.so")
 datagrams=("${preload[@]}" python3 "$T/rsocket_datagrams.py")
 
-# takes_datagrams PORT: somebody in a has it.
+# takes_datagrams PORT: a program in a has bound it.
 takes_datagrams() {
   local hex
   ended "${PID[server]}" && fail "the server ended before its client came"
@@ -45,15 +45,15 @@ stop_server() {
   kill -9 "${PID[server]}"
   reap server 10
 }
-# Datagrams that va and vb have sent over RDMA.
+# Number of datagrams that va and vb have sent over RDMA.
 sent() {
   { ctl stats va; ctl stats vb; } |
     awk '$2 == "work_requests_datagram" { sum += $3 } END { print sum + 0 }'
 }
 more_than() { [[ $(sent) -gt $1 ]]; }
 
-# udpong takes an answer that is a millisecond late for lost and mixes it up with the next: if it
-# has fallen behind it may never come to its end, and is started again.
+# udpong treats a reply that is a millisecond late as lost and confuses it with the next one. A run
+# that has fallen behind may never end, and is restarted.
 measure() {
   local attempt
   for attempt in 1 2 3 4 5 6 7 8; do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# rsocket_signals.sh direct|mediated root|nobody PROGRAM: sockets over RDMA while signals come.
+# rsocket_signals.sh direct|mediated root|nobody PROGRAM: sockets over RDMA while signals arrive.
 #
 # The namespaces and vdevices of rdmacm.sh.
 . "$(dirname "$0")/lib.sh"

@@ -35,7 +35,7 @@ ends_with() { # STATUS COMMAND...: its words are in $T/words.log
   equals "the status of ${*:2}" "$status" "$1"
 }
 says() { grep -qF -- "$1" "$T/words.log" || { cat "$T/words.log"; fail "it does not say '$1'"; }; }
-# Those that a sandbox makes; other tests make others meanwhile.
+# The mounts of a sandbox; other tests make other mounts meanwhile.
 mounts() { awk '$5 ~ "^/(dev|sys|proc)(/|$)" || /vrdma-sandbox-/' /proc/self/mountinfo; }
 mounts_before=$(mounts)
 dev_before=$(ls -A /dev/infiniband 2>&1 || true)
@@ -84,7 +84,7 @@ for tenants in "" --two-tenants; do
   ends_with 0 box --pair $tenants -- rping -s -C 3 -- rping -c -v -C 3 -a 10.0.0.1
   says "ping data: rdma-ping-2"
 done
-# Who executes the work requests: the programs of one tenant, the daemon between two.
+# Which side executes the work requests: the programs of one tenant, the daemon between two.
 worked() { box --pair "$@" -- ib_send_bw -n 100 -- sh -c 'ib_send_bw -n 100 10.0.0.1 >&2 && vrdmactl -o json stats vrdma1' \
   2>/dev/null | tr -d ' \n' | grep -oE '"name":"work_requests_connected","value":[0-9]+' | cut -d: -f3; }
 equals "what the daemon does for one tenant" "$(worked)" 0
@@ -103,7 +103,7 @@ pkill -TERM -P "${PID[trap]}" || kill -TERM "${PID[trap]}"
 reap trap 10
 equals "the status of a command that was told to end" "$REAPED" 9
 
-# nothing_left MARK: no process has it.
+# nothing_left MARK: no process with it is left.
 nothing_left() { ! pgrep -f "^sleep $1" >/dev/null; }
 kill_the_sandbox() { # MARK [COMMAND...]: of a program in another session; what the sandbox runs in
   (cd "$T/work" && exec "${@:2}" "${as_user[@]}" env -i "${sane[@]}" "$SANDBOX" -- \
@@ -139,7 +139,8 @@ if [[ $user != root ]] && unshare --mount --propagation private true 2>/dev/null
 fi
 
 say "obstacles are named"
-# Root of a user namespace without capabilities: it may set the limits of that, and needs another one.
+# Root of a user namespace without capabilities: it may set that namespace's limits, but needs
+# another namespace.
 ends_with 125 "${as_user[@]}" unshare -Ur env -i "${sane[@]}" sh -c "echo 0 >/proc/sys/user/max_user_namespaces
   exec setpriv --bounding-set=-all --inh-caps=-all $SANDBOX -- true"
 says "the sysctl user.max_user_namespaces is 0"

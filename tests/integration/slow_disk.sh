@@ -1,5 +1,5 @@
 #!/bin/bash
-# slow_disk.sh LIBRARY: nobody waits for the disk but the operator who changes something.
+# slow_disk.sh LIBRARY: only the operator who changes something waits for the disk.
 #
 #     netns a
 #   +------------+

@@ -1,9 +1,9 @@
 #!/bin/bash
-# standstill.sh PROGRAM: memory of programs with several threads is put in place while the
-# daemon's stopper holds the other threads: no write is lost and no system call is disturbed. Where
-# they cannot be held the memory is reached. Whoever is killed in the middle leaves no thread stopped.
+# standstill.sh PROGRAM: memory of programs with several threads is put in place while the daemon's
+# stopper holds the other threads: no write is lost and no system call is disturbed. If the threads
+# cannot be held, the memory is reached. A process killed in the middle leaves no thread stopped.
 #
-# /dev/userfaultfd would do the same; no vdevice here has it but vu.
+# /dev/userfaultfd would do the same; only vu has it here.
 . "$(dirname "$0")/lib.sh"
 setup
 program=$1
@@ -77,7 +77,7 @@ traced() {
   done <"/proc/${PID[race]}/task/$HELD/status"
   return 1
 }
-# Returns somewhere in a hold. Forks nothing, so that it still lasts when the next command kills.
+# Returns during a hold. Forks nothing, so that the hold still lasts when the next command kills.
 in_a_hold() {
   local end=$((SECONDS + 30)) i
   while ((SECONDS < end)); do
@@ -109,7 +109,7 @@ rests() { [[ $(threads_of "$victim") -eq 1 ]]; }
 wait_until 5 rests || fail "the stopper has $(threads_of "$victim") threads and holds nobody"
 on a nobody "$T/standstill" falls va nothing || fail "the next was not put in place: $(reached va)"
 
-# Some writes may be seen late if it is the stopper.
+# If the stopper is killed, some writes may be seen late.
 say "whoever else is killed in the middle of a hold leaves all running, and no write is lost"
 race
 for ((round = 1; round <= 2 * seconds; ++round)); do

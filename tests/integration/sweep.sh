@@ -1,13 +1,13 @@
 #!/bin/bash
-# sweep.sh MOMENTS: kill -9 of vrdmad or of either program, at moments that nobody chose: what was
-# acknowledged is there after the next start, surviving programs are notified, and in the end nothing is left.
+# sweep.sh MOMENTS: kills vrdmad or either program at random moments. Acknowledged changes are
+# present after the next start, surviving programs are notified, and in the end nothing is left.
 #
 #      netns a                    netns b                  netns c
 #   va eth0 10.0.0.1 ======== 10.0.0.2 eth0 vb         eth0 .. eth7: x0 .. x7
 #   rping -s                        rping -c           created and deleted without a pause
 #
-# The programs connect, register and exchange data again and again, in both directions of time: a
-# moment may fall into any of it.
+# The programs connect, register and exchange data repeatedly, so that a moment may fall into any
+# phase.
 . "$(dirname "$0")/lib.sh"
 setup
 moments=$1
@@ -16,8 +16,8 @@ two_vdevices direct
 netns_add c
 for i in 0 1 2 3 4 5 6 7; do loose_commands "eth$i"; done | ip_in c -batch -
 
-# ---- who creates and deletes, and writes down what was acknowledged -----------------------------
-# $T/acknowledged/xN: "there", "gone", or "asked": only then either is right; and its sequence number.
+# ---- creates, deletes, and records what was acknowledged ----------------------------------------
+# $T/acknowledged/xN: "there", "gone" or "asked" (then either is right), and its sequence number.
 mkdir "$T/acknowledged"
 creator() {
   local x n=0
@@ -35,7 +35,8 @@ creator() {
   done || true
 }
 states() { (cd "$T/acknowledged" && grep -s . x* || true); }  # xN:STATE
-# What was acknowledged before the list was asked for, and not changed until it came, is in it or not.
+# The list must show what was acknowledged before it was requested and did not change until it
+# arrived.
 kept() {
   local list before
   before=$(states)
@@ -60,7 +61,7 @@ pair_up() {
   spawn client b nobody rping -c -a 10.0.0.1 -C 1000000 -S 2000 -V
 }
 gone_too() { ended "${PID[$1]}"; }
-# A server whose client had not come yet goes on listening, or is still to begin with it.
+# A server without a client keeps listening, or has yet to start.
 told_or_alone() { gone_too server || [[ $(ctl conn list va) != *ESTABLISHED* ]]; }
 work_of() { awk '/ctxt_switches/ {n += $2} END {print n + 0}' "/proc/$1/status" 2>/dev/null; }
 alive_or_gone() { # the pair goes on, or has ended

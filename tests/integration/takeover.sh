@@ -1,5 +1,6 @@
 #!/bin/bash
-# takeover.sh MODE FLOW OBJECTS HOSTILE: programs go on when vrdmad is killed, stopped or replaced in the middle.
+# takeover.sh MODE FLOW OBJECTS HOSTILE: programs continue when vrdmad is killed, stopped or
+# replaced in the middle.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -19,7 +20,7 @@ sessions() { ctl vdev list -o json | grep -c '"sessions": 1,' || true; }
 has_sessions() { [[ $(sessions) -eq $1 ]]; }
 took_over() { grep -c "took over the session" "$T/vrdmad.log" || true; }
 
-# begin PROGRAM ARGUMENTS...: both sides at work.
+# begin PROGRAM ARGUMENTS...: starts both sides and waits until they work.
 begin() {
   local program=$1
   shift
@@ -36,7 +37,7 @@ start_flow() {
   spawn client b nobody "$T/lib/flow" vb "$INDEX_B" "$PORT" "$1" "$2" 10.0.0.1
   wait_until 10 has_sessions 2 || fail "there are no sessions"
 }
-# both_succeed: they end, and found all data.
+# both_succeed: both end, and found all data.
 both_succeed() {
   for side in client server; do
     reap $side 20  # less than the grace, for which nobody is to wait
@@ -47,7 +48,8 @@ both_succeed() {
   [[ -z $(ls "$R/state") ]] || fail "files of sessions are left"
 }
 
-# outlives_two PROGRAM ARGUMENTS...: two daemons. 1: it ended by itself before, in order.
+# outlives_two PROGRAM ARGUMENTS...: outlives two daemons. 1: it ended by itself before that,
+# successfully.
 outlives_two() {
   local before
   before=$(took_over)
@@ -71,7 +73,7 @@ programs=(
   "ib_read_bw -F"
   "ib_send_bw -F --use-srq -q 2"
 )
-# Which verb it is, is no matter of the threads of a daemon that ThreadSanitizer watches.
+# The verb makes no difference to the threads of a daemon that ThreadSanitizer watches.
 [[ -n ${VRDMA_DAEMON:-} ]] || programs+=(
   "ib_write_bw -F"
   "ib_send_bw -F -b"
@@ -234,7 +236,7 @@ kill_daemon
 start_daemon
 grep -q 'cannot be taken over: it had memory windows' "$T/vrdmad.log" || fail "nothing is said"
 has_sessions 0 || fail "there are sessions"
-# In a direct link it goes on.
+# A direct link continues.
 if [[ $mode == mediated ]]; then
   one_ended() { ended "${PID[server]}" || ended "${PID[client]}"; }
   wait_until 10 one_ended || fail "both wait without end"

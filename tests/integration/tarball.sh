@@ -1,5 +1,5 @@
 #!/bin/bash
-# tarball.sh: the archive of packaging/tarball runs on a machine that has a shell and nothing else: no loader,
+# tarball.sh: the archive of packaging/tarball runs on a machine that has only a shell: no loader,
 # no C library, none of the libraries that the daemon needs.
 #
 #   chroot: busybox, /opt/vrdma
@@ -17,7 +17,7 @@ mkdir -p "$root"/{bin,opt,proc,sys,dev,tmp}
 cp "$busybox" "$root/bin/busybox"
 for applet in sh readlink; do ln -s busybox "$root/bin/$applet"; done
 tar -C "$root/opt" -xf "$T/vrdma.tar.xz"
-# In mount and process namespaces of its own: whatever is mounted or started there ends with it.
+# In separate mount and process namespaces, so that all mounts and processes end with it.
 inside() { unshare --mount --pid --fork --kill-child --root "$root" /bin/sh -ec "$1"; }
 
 say "programs run and name their version"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# while_it_waits.sh PROGRAM: a verb of one thread waits for the next daemon; direct links of other
-# queue pairs go on, also where they share its completion queue.
+# while_it_waits.sh PROGRAM: while one thread's verb waits for the next daemon, direct links of
+# other queue pairs continue, even if they share its completion queue.
 . "$(dirname "$0")/lib.sh"
 setup
 program=$1
