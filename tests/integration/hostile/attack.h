@@ -1,5 +1,5 @@
-// The attacks: each is a function that runs in a process of its own, and ends it by failed() when
-// the daemon did not do what it must.
+// The attacks. Each is a function that runs in a separate process, and calls failed() if the daemon
+// violates a guarantee.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +26,27 @@ struct Target {
 struct Attack {
   const char* name;
   void (*run)(const Target& target);
-  bool tedious = false;  // a hundred thousand calls of one kind, until a bound
+  bool tedious = false;  // a hundred thousand calls of one kind, up to a limit
 };
 
-std::vector<Attack> message_attacks();     // what is said
-std::vector<Attack> descriptor_attacks();  // what comes beside it
+std::vector<Attack> message_attacks();     // requests
+std::vector<Attack> descriptor_attacks();  // descriptors beside requests
 std::vector<Attack> raw_attacks();         // raw packets
-std::vector<Attack> ring_attacks();        // what stands in shared memory
-std::vector<Attack> connection_attacks();  // what is said at the rdma_cm socket
-std::vector<Attack> memory_attacks();      // keys, and memory that does not answer
-std::vector<Attack> object_attacks();      // objects and their lives
-std::vector<Attack> stranger_attacks();    // what is another's
-std::vector<Attack> race_attacks();        // two things at once
-std::vector<Attack> process_attacks();     // what a process does to itself
-std::vector<Attack> hold_attacks();        // threads that are to stand still
+std::vector<Attack> ring_attacks();        // shared memory
+std::vector<Attack> connection_attacks();  // requests at the rdma_cm socket
+std::vector<Attack> memory_attacks();      // keys, and memory that hangs
+std::vector<Attack> object_attacks();      // objects and their lifetimes
+std::vector<Attack> stranger_attacks();    // objects of other tenants
+std::vector<Attack> race_attacks();        // concurrent changes
+std::vector<Attack> process_attacks();     // a process's changes to itself
+std::vector<Attack> hold_attacks();        // holds of threads
 
-// A file in a FUSE file system of a server that answers nothing more once `silence` was called.
-// Empty path: FUSE cannot be had here. To be made before anything else of the process.
+// A file in a FUSE file system whose server stops answering after `silence` was called. Empty path:
+// no FUSE here. Create it before anything else in the process.
 struct SilentFile {
   std::string path;
   int* silent = nullptr;
-  int server = 0;  // process id; to be killed before the file is closed by whom it would hang
+  int server = 0;  // process id; kill it before closing the file, which would hang
   void silence() const { __atomic_store_n(silent, 1, __ATOMIC_RELEASE); }
 };
 SilentFile make_silent_file(bool reads = false);

@@ -127,7 +127,7 @@ Answer Client::hello(const std::vector<int>& present) {
 }
 
 void Client::map() {
-  // What was mapped goes first: in a forked child nothing is there, and the new may take the place.
+  // Unmap first: a forked child has no mappings, and new ones may take their place.
   arena = base::Mapping();
   bells = base::Mapping();
   arena = *base::Mapping::shared(arena_fd, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
@@ -197,7 +197,7 @@ ipc::RegMrReply Client::reg_mr(uint32_t pd, uint64_t addr, uint64_t length, ipc:
   request.reg_mr = {addr, length, addr, pd, access, static_cast<uint32_t>(way), 0};
   const Answer answer = call(request);
   expect(answer.came && answer.error == 0, "kRegMr");
-  // As the library does it, its pages are there; unless there are too many of them.
+  // Populates the pages as the library does, unless there are too many.
   if (way == ipc::Way::kInPlace && length <= 16u << 20)
     expect(::fallocate(memory_fd.get(), 0, static_cast<off_t>(addr / 4096 * 4096),
                        static_cast<off_t>(addr % 4096 + length)) == 0,

@@ -1,5 +1,5 @@
-// The session protocol spoken by hand, without the manners of the library: everything can be sent,
-// and everything that a session maps can be written.
+// A raw client of the session protocol: it can send anything, and write to everything that a
+// session maps.
 #pragma once
 
 #include <sys/types.h>
@@ -15,12 +15,12 @@
 
 namespace vrdma::hostile {
 
-// Ends the attack: something was not as it must be.
+// Ends the attack with a failure.
 [[noreturn]] void failed(const std::string& what);
 void expect(bool holds, const std::string& what);
 
 struct Answer {
-  bool came = false;  // false: the session was ended, or nothing came in time
+  bool came = false;  // false: the session ended or no reply came in time
   int error = 0;
   ipc::Reply reply;
   std::vector<base::Fd> fds;
@@ -31,10 +31,10 @@ struct Answer {
 
 class Client {
  public:
-  explicit Client(const std::string& path);  // connects, no more
-  uint32_t version = ipc::kVersion;          // of its requests, where they do not say another
+  explicit Client(const std::string& path);  // only connects
+  uint32_t version = ipc::kVersion;          // of requests that do not set one
 
-  void send(const void* data, size_t size, const std::vector<int>& fds = {});     // as it is
+  void send(const void* data, size_t size, const std::vector<int>& fds = {});     // unchanged
   void send_raw_fds(const void* data, size_t size, const std::vector<int>& fds);  // any number
   void send(ipc::Request& request, const std::vector<int>& fds = {});
   Answer receive(int timeout_ms = 10'000);
@@ -44,16 +44,16 @@ class Client {
   [[nodiscard]] int fd() const { return socket_.get(); }
   void hang_up() { socket_.reset(); }
 
-  // kHello: the answer has the challenge, to be stored at `place` before kProve.
+  // kHello: the reply contains the challenge, which must be stored at `place` before kProve.
   Answer ask_challenge(const void* place, const std::vector<int>& present = {});
-  // kHello and kProve as they should be; maps what came.
+  // A valid kHello and kProve; maps the arenas.
   Answer hello(const std::vector<int>& present = {});
-  void open();  // hello that must succeed
-  void map();   // what came of it; again in a forked child, where no mapping is
-  // When the daemon has died and another one is there: kResume on a connection of its own, which is
-  // the client's from then on.
+  void open();  // hello() that must succeed
+  void map();   // maps the arenas; call again in a forked child, which inherits no mappings
+  // Resumes the session with the next daemon: kResume on a new connection, which the client uses
+  // from then on.
   Answer resume(const std::string& path);
-  // Of the last request; the next one's is greater.
+  // The sequence of the last request; the next one's is greater.
   [[nodiscard]] uint32_t& sequence() { return sequence_; }
   void ring() const;
 
@@ -65,7 +65,7 @@ class Client {
     return arena.at<ipc::QpBlock>(qp.block);
   }
 
-  // What a program would ask for; each must succeed.
+  // A client's usual calls; each must succeed.
   uint32_t alloc_pd();
   uint32_t create_cq(uint32_t channel = ipc::kNoObject);
   ipc::CreateQpReply create_qp(uint32_t pd, uint32_t cq, uint32_t srq = ipc::kNoObject,
@@ -73,21 +73,21 @@ class Client {
   ipc::CreateSrqReply create_srq(uint32_t pd);
   ipc::RegMrReply reg_mr(uint32_t pd, uint64_t addr, uint64_t length, ipc::Way way,
                          uint32_t access = 15);
-  // RESET -> RTS, with what of `attributes` belongs to each step.
+  // RESET -> RTS; each step takes its part of `attributes`.
   void to_rts(const ipc::CreateQpReply& qp, verbs::QpType type,
               const verbs::QpAttributes& attributes);
-  // The same, joined to itself; a datagram's to RTS.
+  // The same, connected to itself; a datagram QP only to RTS.
   void loop(const ipc::CreateQpReply& qp, verbs::QpType type = verbs::QpType::kRc);
-  // After an error, or for a change of mind: RESET, and joined to itself.
+  // Returns to RESET, after an error for example, and connects to itself again.
   void loop_again(const ipc::CreateQpReply& qp);
   int modify(uint32_t qp, verbs::QpState to, uint32_t mask, verbs::QpAttributes attributes);
   // Publishes a work request and hands the queue to the worker.
   void post(const ipc::CreateQpReply& qp, const ipc::SendWqe& wqe,
             const std::vector<verbs::Sge>& sges);
   void post_receive(const ipc::CreateQpReply& qp, const std::vector<verbs::Sge>& sges);
-  // True when sq_tail has come to the head.
+  // True when sq_tail reaches the head.
   [[nodiscard]] bool executed(const ipc::CreateQpReply& qp, int timeout_ms = 5'000) const;
-  // That, or the queue pair is in ERR, where nobody executes any more.
+  // As executed(), or the queue pair is in ERR, where nothing is executed.
   [[nodiscard]] bool settled(const ipc::CreateQpReply& qp, int timeout_ms = 10'000) const;
   [[nodiscard]] ipc::SendResult last_result(const ipc::CreateQpReply& qp) const;
 

@@ -1,4 +1,4 @@
-// What is said to the rdma_cm socket, how much of it, and when.
+// Requests to the rdma_cm socket: content, number and timing.
 #include "tests/integration/hostile/connections.h"
 
 #include <arpa/inet.h>
@@ -92,10 +92,10 @@ int CmClient::resolve(uint32_t id, const std::string& ipv4, uint16_t port) {
 namespace {
 
 constexpr const char* kVictim = "10.0.0.1";
-constexpr int kCalls = 32;  // more than there are
+constexpr int kCalls = 32;  // more than exist
 
 void cm_wrong_messages(const Target& target) {
-  // Of the daemon's own version: what another one's sizes are it cannot know.
+  // Of the daemon's own version: it cannot know the sizes of another version.
   std::vector<char> bytes(9000);
   const ipc::CmRequest sound;
   std::memcpy(bytes.data(), &sound, offsetof(ipc::CmRequest, size));
@@ -121,7 +121,7 @@ void cm_every_handle(const Target& target) {
   CmClient other(target.socket), client(target.socket);
   const uint32_t channel = other.channel();
   const uint32_t id = other.id(channel);
-  const uint32_t own = client.channel();  // maybe of the same number
+  const uint32_t own = client.channel();  // may have the same number
   for (int call = 1; call < kCalls; ++call) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId ||
@@ -181,7 +181,7 @@ void cm_many_channels(const Target& target) {
     for (int k = 0; k < 1000 && error == 0; ++k) {
       error = clients.back()->call(CmCall::kCreateChannel);
       if (!clients.back()->fds.empty() && k % 2 == 0) continue;
-      clients.back()->fds.clear();  // closed: it is nobody's any more
+      clients.back()->fds.clear();  // closed: no process holds it
     }
   }
   expect(error == EMFILE || error == 0, "a channel is refused for another reason");
@@ -210,7 +210,7 @@ void cm_many_ids(const Target& target) {
   expect(error == ENOMEM && made >= 65536, "ids are not bounded, or too few");
 }
 
-// Events that nobody reads, and answers that nobody reads.
+// Unread events and unread replies.
 void cm_unread(const Target& target) {
   CmClient client(target.socket);
   const uint32_t id = client.id(client.channel());
@@ -224,7 +224,7 @@ void cm_unread(const Target& target) {
   expect(deaf.ended(), "answers that nobody reads are kept for ever");
 }
 
-// As many requests as can be, to a vdevice that does not want any.
+// As many requests as possible, to a vdevice without a listener.
 void cm_flood(const Target& target) {
   CmClient client(target.socket);
   const uint32_t channel = client.channel();
@@ -244,7 +244,7 @@ void cm_flood(const Target& target) {
   }
 }
 
-// A queue pair that is not the vdevice's, and addresses that are others'.
+// A queue pair that is not the vdevice's, and addresses of others.
 void cm_forged(const Target& target) {
   CmClient client(target.socket);
   const uint32_t channel = client.channel();
@@ -283,7 +283,7 @@ void cm_closing_in_the_middle(const Target& target) {
   }
 }
 
-// Listens wherever it can, and connects to itself where nobody accepts.
+// Listens on every port, and connects to itself without accepting.
 void cm_nobody_accepts(const Target& target) {
   CmClient client(target.socket);
   const uint32_t channel = client.channel();
@@ -309,7 +309,7 @@ void cm_nobody_accepts(const Target& target) {
   }
 }
 
-// Calls in an order in which they make no sense.
+// Calls in an invalid order.
 void cm_out_of_turn(const Target& target) {
   CmClient client(target.socket);
   const uint32_t channel = client.channel();

@@ -1,4 +1,4 @@
-// The connection protocol spoken by hand, at the rdma_cm socket beside a session socket.
+// A raw client of the rdma_cm protocol, at the rdma_cm socket beside a session socket.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ class CmClient {
   explicit CmClient(const std::string& session_socket);
 
   void send(const void* data, size_t size, const std::vector<int>& fds = {});
-  // The errno, or -1: the daemon has ended it, or does not answer.
+  // The errno, or -1: the daemon ended the session or does not answer.
   int call(ipc::CmRequest& request);
   int call(ipc::CmCall call, uint32_t handle = 0, uint32_t value = 0);
   [[nodiscard]] bool ended(int timeout_ms = 5'000);  // by the daemon
 
-  // Without an answer. False: the session has ended.
+  // Without a reply. False: the session has ended.
   bool tell(ipc::CmRequest& request);
 
-  // What a program would ask for; each must succeed.
+  // A client's usual calls; each must succeed.
   uint32_t channel();
   uint32_t id(uint32_t channel, uint32_t qp_type = 2);
   int resolve(uint32_t id, const std::string& ipv4, uint16_t port);

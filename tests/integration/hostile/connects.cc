@@ -1,4 +1,4 @@
-// Floods of connections and requests, of which anybody may make as many as he can.
+// Floods of connections and requests, which any process can make.
 //
 //   vrdma_connects MODE SOCKET SECONDS
 //
@@ -9,8 +9,8 @@
 // cm-connect  connections to the rdma_cm socket beside it
 // cm-ask      requests there, without an end
 //
-// SOCKET may be a neighbour's. Writes "begun", and in the end "COUNT done": connections, processes,
-// connections that are left, or answers.
+// SOCKET may be a neighbour's. Writes "begun", and at the end "COUNT done": the number of
+// connections, processes, remaining connections, or replies.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ class Span {
   Clock::time_point end_;
 };
 
-// Invalid: the queue of those who wait is full.
+// Invalid: the listen queue is full.
 Fd connect_at_once(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -122,7 +122,7 @@ uint64_t ask(const std::string& path, const Span& span) {
 
 uint64_t ask_at_rdma_cm(const std::string& path, const Span& span) {
   auto client = std::make_unique<CmClient>(path);
-  // While the rate of an attack before this one is spent, connections are closed.
+  // Connections are closed while the rate is exhausted by an earlier attack.
   while (client->call(ipc::CmCall::kDevices) != 0 && span.lasts())
     client = std::make_unique<CmClient>(path);
   uint64_t answers = 1;

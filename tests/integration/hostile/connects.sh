@@ -1,6 +1,7 @@
 #!/bin/bash
-# connects.sh PROGRAM: who connects, asks and dies as fast as he can has what his vdevice's conns,
-# conn_rate and req_rate are, or waits; the neighbour is served all the while, and nothing is left.
+# connects.sh PROGRAM: a process that connects, sends requests and dies as fast as it can gets what
+# its vdevice's conns, conn_rate and req_rate allow, or waits; its neighbour is served meanwhile,
+# and nothing is left.
 #
 #      netns a                   netns b
 #   +-------------+           +-------------+
@@ -26,8 +27,9 @@ print(sum(c["value"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))
 refused() { stat_of "$1" "quota_refused_$2"; }
 longest_pass() { stat_of daemon worker_longest_pass_0; }
 
-# flood MODE SOCKET [SECONDS]: the attacker, and beside him the neighbour, who opens his vdevice and asks at
-# rdma_cm again and again. What the attacker got is in $DONE, in $TOOK seconds.
+# flood MODE SOCKET [SECONDS]: runs the attacker, and meanwhile the neighbour, which opens its
+# vdevice and calls rdma_cm repeatedly. The attacker's count is in $DONE, the time in $TOOK
+# (seconds).
 flood() {
   local served=0 began=${EPOCHREALTIME/./}
   spawn attacker a nobody "$T/connects" "$1" "$2" "${3:-$SECONDS_EACH}"
@@ -45,7 +47,8 @@ flood() {
   say "$1: $DONE; the neighbour was served $served times"
   [[ $served -gt 0 ]] || fail "$1: the neighbour was never served"
 }
-# at_most LIMIT WHAT: of what the attacker got. What waits in the listener's queue has connected.
+# at_most LIMIT WHAT: checks the attacker's count. Connections in the listen queue count as
+# connected.
 at_most() { [[ $DONE -le $1 ]] || fail "$2: $DONE in $TOOK s; at most $1"; }
 counted() { [[ $(refused va "$1") -gt 0 ]] || fail "nothing counts what $1 kept back"; }
 
@@ -56,7 +59,7 @@ counted conn_rate
 flood die "$socket_a"
 on a root ibv_devinfo -d va >/dev/null || fail "the attacker's own vdevice cannot be opened any more"
 
-# Longer: whom the listener has not come to yet is still taken for held.
+# Longer: connections that the listener has not accepted yet still count as held.
 flood hold "$socket_a" 5
 at_most "$CONNS" "connections at once"
 counted conns
@@ -74,7 +77,7 @@ at_most $((REQ_RATE * (TOOK + 1) + 200)) "requests at rdma_cm"
 [[ $DONE -gt $REQ_RATE ]] || fail "requests at rdma_cm that came too fast are not answered: $DONE"
 [[ $(stat_of daemon cm_sessions_delayed) -gt 0 ]] || fail "nothing counts rdma_cm's requests"
 
-# At the neighbour's own socket: he is not charged for it.
+# At the neighbour's own socket, which does not pay for it.
 flood connect "$socket_b"
 [[ $(stat_of vb connections_foreign) -gt 0 ]] || fail "nobody counts connections of another namespace"
 flood cm-connect "$socket_b"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# default.sh: two vdevices for which the operator named no tenant trust each other in nothing.
+# default.sh: two vdevices without a named tenant do not trust each other.
 #
 #     netns a                    netns b
 #   +-----------+              +-----------+

@@ -1,4 +1,4 @@
-// What comes beside the messages, and what is done to descriptors that the daemon gave.
+// Descriptors beside requests, and misuse of descriptors that the daemon sent.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -24,7 +24,7 @@ using ipc::Call;
 
 void descriptors_on_everything(const Target& target) {
   for (uint32_t call = 1; call <= static_cast<uint32_t>(ipc::kLastCall) + 1; ++call) {
-    // Three take some, and look at them. (So does kCreateQp, for raw packets alone.)
+    // These three accept and inspect some. (So does kCreateQp, for raw packets only.)
     if (static_cast<Call>(call) == Call::kHello || static_cast<Call>(call) == Call::kImportDevice ||
         static_cast<Call>(call) == Call::kOpenXrcd)
       continue;
@@ -47,7 +47,7 @@ void too_many_descriptors(const Target& target) {
   }
 }
 
-// A socket whose last close waits until its data has been taken, which nobody does.
+// A socket whose last close blocks until its data is read, which never happens.
 Fd lingering_socket() {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -60,8 +60,8 @@ Fd lingering_socket() {
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
          "connect to ourselves");
-  // Never read. Of those that are open longer than a few others, the daemon's close ends: it
-  // accepts nobody while too many last.
+  // Never read. The oldest are closed, which ends the daemon's close of them: it accepts no
+  // connection while too many are unfinished.
   static std::vector<Fd> peers;
   if (peers.size() == 2) peers.erase(peers.begin());
   peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -74,8 +74,8 @@ Fd lingering_socket() {
   return socket;
 }
 
-// Another process sends the socket and leaves, with so much in front of it that the daemon's
-// descriptor is the last one: a process that exits does not wait.
+// Another process sends the socket and exits, behind so much data that the daemon's descriptor is
+// the last: a process that exits does not wait.
 void leave_behind(const Target& target, size_t size, ipc::Request request, size_t count) {
   Fd socket = lingering_socket();
   std::array<int, 2> gate{};
@@ -137,7 +137,7 @@ void foreign_arenas(const Target& target) {
     Client client(target.socket);
     expect(client.hello({fd.get()}).error == EPERM, "a memory arena that is none is taken");
   }
-  // The queue arena is ours, but no memory arena; another session's memory is.
+  // Our queue arena is not a memory arena; another session's memory arena is one.
   Client first(target.socket), second(target.socket), third(target.socket);
   first.open();
   expect(second.hello({first.arena_fd.get()}).error == EPERM, "a queue arena is taken for memory");
@@ -145,7 +145,7 @@ void foreign_arenas(const Target& target) {
   expect(again.came && again.error == 0, "the own memory arena is refused");
 }
 
-// Another process's memory arena, which it gave away.
+// Another process's memory arena, which that process passed on.
 void anothers_arena(const Target& target) {
   std::array<int, 2> ends{};
   ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data());
@@ -162,7 +162,7 @@ void anothers_arena(const Target& target) {
   expect(client.hello({fds[0].get()}).error == EPERM, "another process's memory is taken");
 }
 
-// The file asks its server for every fstat(2) and every close(2), and the server is silent.
+// The file asks its server for every fstat(2) and close(2), and the server does not answer.
 void a_file_that_does_not_answer(const Target& target) {
   const SilentFile file = make_silent_file();
   if (file.path.empty()) return;
@@ -183,7 +183,7 @@ void a_file_that_does_not_answer(const Target& target) {
   ::kill(file.server, SIGKILL);
 }
 
-// The pipes of a session whose other ends are closed, full, small or blocking.
+// The pipes of a session with their other ends closed, full, small or blocking.
 void pipes_that_nobody_reads(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -194,7 +194,7 @@ void pipes_that_nobody_reads(const Target& target) {
   auto qp = client.create_qp(pd, cq);
   client.loop(qp);
   const auto wake = [&] {
-    // An error: wakes the CQ, raises events.
+    // An error wakes the CQ and raises events.
     auto* bell = client.bells.at<ipc::CqBell>(0);
     for (uint32_t i = 0; i < 64; ++i) bell[i].arm.store(1);
     ipc::SendWqe wqe{};
@@ -228,14 +228,14 @@ void doorbells(const Target& target) {
     client.ring();
   }
   ::fcntl(client.doorbell.get(), F_SETFL, O_NONBLOCK);
-  ::eventfd_write(client.doorbell.get(), ~0ull - 1);  // no more can be written
+  ::eventfd_write(client.doorbell.get(), ~0ull - 1);  // full: no more can be written
   eventfd_t value = 0;
   ::eventfd_read(client.doorbell.get(), &value);
   ::fcntl(client.doorbell.get(), F_SETFL, 0);
   expect(client.call(Call::kQueryDevice).came, "a session ends because of its doorbell");
 }
 
-// Files of ours: they can be written, and nothing else.
+// The session's files may be written, but not changed otherwise.
 void files_of_the_daemon(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -247,7 +247,7 @@ void files_of_the_daemon(const Target& target) {
   const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
   const auto qp = client.create_qp(pd, cq);
   client.loop(qp);
-  // Holes are zeros.
+  // Holes read as zeros.
   ::fallocate(client.arena_fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
               static_cast<off_t>(ipc::kQueueArenaSize));
   client.ring();

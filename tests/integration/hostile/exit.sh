@@ -1,7 +1,8 @@
 #!/bin/bash
-# exit.sh PROGRAM hold|lock|exec: while a tenant's memory and a tenant's descriptor hang (hold), or its threads hold
-# the kernel's locks of all files that it shares with the daemon (lock), or its process cannot be looked at
-# (exec), the daemon serves others; and if it is killed then, it lets the next one serve within a second, as it does without them.
+# exit.sh PROGRAM hold|lock|exec: the daemon serves others while a tenant's memory and descriptor
+# hang (hold), its threads hold the kernel's locks of all files that it shares with the daemon
+# (lock), or its process cannot be inspected (exec). If the daemon is killed then, the next one
+# serves within a second, as without the attack.
 . "$(dirname "$0")/../lib.sh"
 setup
 program=$1
@@ -11,8 +12,8 @@ two_vdevices mediated
 cp "$program" "$T/hangs"
 
 serves() { ( LIMIT=5 on b root ibv_devinfo -d vb ) >"$T/neighbour.log" 2>&1; }
-# Kills the daemon, starts another; sets `took` to the milliseconds until the neighbour is served. The
-# dead one is not waited for: it may not be able to end.
+# Kills the daemon and starts another; sets `took` to the milliseconds until the neighbour is
+# served. Does not wait for the killed one, which may be unable to exit.
 replace_daemon() {
   OLD=$DAEMON
   kill -9 "$OLD"
@@ -46,7 +47,7 @@ hung=$(cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -cE 'filemap_fault|me
 say "threads of the daemon that hang in a tenant's memory: $hung"
 status=0
 replace_daemon || status=$?
-# The dead daemon can end when the server of the tenant's file has.
+# The killed daemon can exit when the server of the tenant's file has ended.
 release() {
   # With its server, without which it cannot end, nor be looked at.
   # shellcheck disable=SC2046
@@ -63,6 +64,6 @@ alive=no
 ended "$OLD" || alive=yes
 say "the killed daemon is still there: $alive; served after $took ms, without an attack after $usual ms"
 release
-# On a machine that is busy, as long as it takes without an attack.
+# On a busy machine, up to three times as long as without an attack.
 [[ $took -le 1000 || $took -le $((usual * 3)) ]] || fail "the neighbour was served after $took ms only"
 wait_until 20 daemon_answers || fail "the next daemon does not answer"

@@ -1,15 +1,16 @@
-// fair writes SOCKET QUEUES SECONDS: WRITEs of 1 MiB to itself on so many queue pairs, always more
-//   than can be done; prints how many bytes were written.
-// fair rings SOCKET QUEUES SECONDS: the same, and rings the doorbell without a pause.
-// fair groups SOCKET MEMBERS SECONDS: datagrams of 4 KiB to a group of that many own queue pairs;
-//   prints how many bytes its members received.
-// fair reach SOCKET SESSIONS SECONDS: WRITEs from and to memory that is not in place, in so many
-//   sessions; prints how many requests were done.
-// fair requests SOCKET SESSIONS SECONDS: requests of so many sessions, one after the other; prints
-//   how many were answered.
-// fair pings SOCKET SECONDS: one WRITE of 8 bytes after the other; prints how many were done.
 //
-// Prints "begins" when all is made.
+// fair writes SOCKET QUEUES SECONDS: 1 MiB WRITEs to itself on QUEUES queue pairs, always more than
+//   the worker can execute; prints the number of bytes written.
+// fair rings SOCKET QUEUES SECONDS: the same, and rings the doorbell continuously.
+// fair groups SOCKET MEMBERS SECONDS: 4 KiB datagrams to a group of MEMBERS own queue pairs; prints
+//   the number of bytes that its members received.
+// fair reach SOCKET SESSIONS SECONDS: WRITEs from and to memory that is not in place, in SESSIONS
+//   sessions; prints the number of completed requests.
+// fair requests SOCKET SESSIONS SECONDS: consecutive requests in each of SESSIONS sessions; prints
+//   the number of replies.
+// fair pings SOCKET SECONDS: consecutive 8-byte WRITEs; prints the number of completed ones.
+//
+// Prints "begins" when the setup is complete.
 #include <unistd.h>
 
 #include <chrono>
@@ -41,7 +42,7 @@ struct Writer {
     queues.push_back(client->create_qp(pd, cq));
     client->loop(queues.back());
   }
-  // Keeps `depth` requests in each queue; how many have been done so far.
+  // Keeps `depth` requests in each queue; returns the number completed so far.
   uint64_t fill(uint32_t key, uint64_t from, uint64_t to, uint32_t length, uint32_t depth) const {
     uint64_t done = 0;
     for (const auto& qp : queues) {
@@ -63,7 +64,7 @@ struct Writer {
   std::vector<ipc::CreateQpReply> queues;
 };
 
-// Calls `work` again and again.
+// Calls `work` repeatedly.
 template <class Work>
 void last(int seconds, useconds_t pause, Work work) {
   std::cout << "begins" << std::endl;
@@ -92,7 +93,7 @@ void groups(const std::string& socket, int members, int seconds) {
   Client& client = *all.client;
   const auto mr = client.reg_mr(all.pd, kFrom, 4u << 20, ipc::Way::kInPlace);
   uint8_t group[16] = {0xff, 0x0e};
-  const pid_t own = ::getpid();  // others' groups are others
+  const pid_t own = ::getpid();  // so that groups of other processes differ
   std::memcpy(group + 8, &own, sizeof own);
   for (int i = 0; i <= members; ++i) {
     all.queues.push_back(client.create_qp(all.pd, all.cq, ipc::kNoObject, verbs::QpType::kUd));
@@ -119,7 +120,7 @@ void groups(const std::string& socket, int members, int seconds) {
       wqe.ud.qpn = 0xffffff;
       client.post(all.queues[0], wqe, {{kFrom, kBytes, mr.key}});
     }
-    for (size_t i = 1; i < all.queues.size(); ++i) {  // the requests stand there already
+    for (size_t i = 1; i < all.queues.size(); ++i) {  // the requests are in the rings already
       const auto& qp = all.queues[i];
       const uint32_t head = client.arena.at<ipc::RecvRing>(qp.inbox)->head.load();
       received += head - seen[i];

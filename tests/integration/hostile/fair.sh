@@ -1,9 +1,8 @@
 #!/bin/bash
-# fair.sh turns|groups|reach|cpu PROGRAM: what one tenant wants of the daemon does not keep it from
-# another. Both have their vdevice on one worker; red attacks, blue is the neighbour.
+# fair.sh turns|groups|reach|cpu PROGRAM: one tenant's load on the daemon does not starve another.
+# Both have their vdevice on one worker; red attacks, blue is the neighbour.
 #
-# What is compared is how much was done for each, or by blue with and without the attack; never how
-# long anything took.
+# The test compares how much was done for each, or by blue with and without the attack, never times.
 . "$(dirname "$0")/../lib.sh"
 setup
 attack=$1
@@ -13,9 +12,9 @@ two_vdevices mediated
 cp "$program" "$T/fair"
 
 cat >"$T/watch.py" <<'END'
-# watch.py METRICS DAEMON SECONDS FAMILY[LABEL=VALUE]...: how much each family of va and vb grew meanwhile,
-# what the kernel says that the worker and the threads that reach memory used, and how long it was; all
-# in microseconds.
+# watch.py METRICS DAEMON SECONDS FAMILY[LABEL=VALUE]...: growth of each family of va and vb,
+# processor time of the worker and the reach threads as the kernel counts it, and the elapsed time,
+# all in microseconds.
 import re, socket, sys, time, pathlib
 def families():
     with socket.socket(socket.AF_UNIX) as end:
@@ -51,7 +50,7 @@ print(*(now - then for now, then in zip(look(), before)))
 END
 watch() { timeout 60 python3 "$T/watch.py" "$T/metrics.sock" "$DAEMON" "$@"; } # SECONDS FAMILY...
 begins() { ended "${PID[$1]}" && fail "$1 ended: $(cat "$T/$1.log")"; grep -q '^begins$' "$T/$1.log"; }
-# begin NAME a|b ARGUMENTS...: a program on va or vb, that has begun.
+# begin NAME a|b ARGUMENTS...: starts a program on va or vb and waits until it runs.
 begin() {
   local socket
   socket=$(socket_of "v$2")
@@ -68,25 +67,25 @@ pings() { # how many of blue's small WRITEs are done in 4 seconds
   [[ $REAPED -eq 0 ]] || fail "the neighbour's WRITEs: $(cat "$T/pings.log")"
   PINGS=$(tail -n 1 "$T/pings.log")
 }
-# measure SECONDS: RED and BLUE, the microseconds of processor time that vrdmad counts for each; their
-# bytes written; how often red had to wait; ALL that its threads used; TIME, how long that was.
+# measure SECONDS: RED and BLUE, the microseconds of processor time that vrdmad counts for each;
+# their bytes written; how often red had to wait; ALL, the time of its threads; TIME, the elapsed
+# time.
 measure() {
   read -r RED BLUE RED_BYTES BLUE_BYTES WAITS _ ALL TIME < <(watch "$1" cpu_microseconds \
     'work_bytes[transport=connected]' 'quota_refused[kind=cpu]')
   echo "   red $((RED / 1000)) ms, blue $((BLUE / 1000)) ms of its threads' $((ALL / 1000)) ms in $((TIME / 1000)) ms"
 }
-# What was counted is what the kernel says that the daemon used, but for what nobody in particular
-# causes.
+# The counted time is the time that the kernel counts for the daemon, except what no tenant causes.
 is_honest() {
   [[ $((RED + BLUE)) -ge $((ALL * ${1:-70} / 100)) && $((RED + BLUE)) -le $((ALL * 110 / 100 + 50000)) ]] ||
     fail "$((RED + BLUE)) us were counted, of $ALL us"
 }
-# equal WHAT RED BLUE: blue has at least a third of what both have.
+# equal WHAT RED BLUE: blue has at least a third of the sum.
 equal() {
   [[ $2 -gt 0 && $3 -gt $(($2 / 2)) ]] || fail "$1: red has $2, blue $3"
 }
-# undisturbed ALONE BESIDE FACTOR: the neighbour did at least a part of what it does alone. Programs
-# share two processors with the attacker, so that it is less; what was wrong made it a thousandth.
+# undisturbed ALONE BESIDE FACTOR: the neighbour did at least 1/FACTOR of what it does alone. It
+# shares two processors with the attacker, so it does less; without fairness it did a thousandth.
 undisturbed() {
   echo "   blue's WRITEs: alone $1, beside it $2"
   [[ $(($2 * $3)) -ge $1 ]] || fail "the neighbour did $1 WRITEs alone and $2 beside the attack"

@@ -1,19 +1,17 @@
-// Descriptors and memory that hang whoever closes or reads them.
+// Descriptors and memory whose close or read hangs.
 //
 //   vrdma_hangs send SOCKET SESSIONS SECONDS   connections with such descriptors beside messages of
 //                                              all kinds, some of which are never read
 //   vrdma_hangs hold SOCKET SECONDS            a session with reached memory that hangs, and a
 //                                              descriptor of a FUSE file beside a message
-//   vrdma_hangs lock SOCKET SECONDS            a session whose shared files are locked inside of
-//   the
+//   vrdma_hangs lock SOCKET SECONDS            a session whose shared files are locked in the
 //                                              kernel, by threads that hang in read(2) and write(2)
-//
 //   vrdma_hangs exec SOCKET SECONDS            a session, and connections, of a process in
 //   execve(2)
-//                                              that waits for a FUSE file that it had written to
+//                                              that waits for a FUSE file that it has written to
 //
-// Writes "sent" or "held" when the daemon has it all. FUSE is left out, with a word, where there is
-// none.
+// Writes "sent" or "held" when the daemon has all of it. Without FUSE it says so and omits that
+// part.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -44,7 +42,7 @@ namespace {
 using base::Fd;
 using ipc::Call;
 
-// Its last close lasts until its data has been read, which nobody does, or `seconds`.
+// Its last close blocks until its data is read, which never happens, or for `seconds`.
 Fd lingering_socket(int seconds) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -60,7 +58,7 @@ Fd lingering_socket(int seconds) {
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
          "connect to ourselves");
-  static std::vector<Fd> peers;  // open as long as this process, and never read
+  static std::vector<Fd> peers;  // open while this process lives, and never read
   peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   const linger wait{1, seconds};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
@@ -78,7 +76,7 @@ Fd full_pipe() {
   return Fd(ends[1]);
 }
 
-// Epoll instances that watch one another, as deep as the kernel allows.
+// Epoll instances that watch one another, to the depth that the kernel allows.
 Fd nested_epolls() {
   Fd inner(::epoll_create1(EPOLL_CLOEXEC));
   for (int depth = 0; depth < 4; ++depth) {
@@ -91,19 +89,19 @@ Fd nested_epolls() {
   return inner;
 }
 
-// In a child, which leaves without closing: a process that is killed does not wait for sockets.
+// In a child that exits without closing: a killed process does not wait for sockets.
 [[noreturn]] void send_each(const char* path, const std::vector<Fd>& fds) {
   std::vector<std::unique_ptr<Client>> clients;
   for (size_t i = 0; i < fds.size(); ++i) clients.push_back(std::make_unique<Client>(path));
   ipc::Request probe = request_of(Call::kProbe);
   for (size_t i = 0; i < fds.size(); ++i) {
-    // Work in front, so that the daemon comes to some of them when we have left.
+    // Preceding work, so that the daemon reaches some after this process has exited.
     for (size_t k = 0; k < i % 3 * 20; ++k) clients[i]->send(&probe, sizeof probe);
     constexpr std::array kCalls{Call::kProbe, Call::kHello, Call::kImportDevice, Call::kResume};
     ipc::Request request = request_of(kCalls[i % kCalls.size()]);
     const int fd = fds[i].get();
     clients[i]->send_raw_fds(&request, sizeof request, std::vector<int>(i % 7 == 0 ? 20 : 1, fd));
-    clients[i]->send_raw_fds(&request, sizeof request, {fd});  // and behind one that ends it
+    clients[i]->send_raw_fds(&request, sizeof request, {fd});  // also behind a fatal request
   }
   std::cout << "sent" << std::endl;
   ::kill(::getpid(), SIGKILL);
@@ -152,7 +150,7 @@ void send(const char* path, int sessions, int seconds) {
   ::sleep(static_cast<unsigned>(seconds) + 30);
 }
 
-// Of a file that answers nobody any more: who touches it hangs.
+// Pages of a file whose server does not answer: an access hangs.
 struct SilentPages {
   explicit SilentPages(const SilentFile& file) : fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC)) {
     expect(fd.valid(), "open a FUSE file");
@@ -174,7 +172,7 @@ void hold(const char* path, int seconds) {
   }
   const SilentPages pages(file);
   void* const page = pages.page(0);
-  // A page that another process is reading hangs whoever reads it.
+  // A page that another process is reading hangs every other reader.
   if (::fork() == 0) {
     (void)*static_cast<volatile char*>(page);
     ::_exit(0);
@@ -190,7 +188,8 @@ void hold(const char* path, int seconds) {
   static std::array<char, 64> sink{};
   const auto target =
       client.reg_mr(pd, reinterpret_cast<uint64_t>(sink.data()), sink.size(), ipc::Way::kReached);
-  // All that needs memory: while a thread of the daemon faults in ours, we can have no more.
+  // All calls that need memory first: while a thread of the daemon faults in ours, this process
+  // gets no more.
   constexpr std::array kCalls{Call::kProbe, Call::kHello, Call::kImportDevice};
   std::vector<std::unique_ptr<Client>> others;
   std::vector<ipc::Request> requests;
@@ -207,7 +206,7 @@ void hold(const char* path, int seconds) {
   client.post(qp, wqe, {{addr, 64, silent.key}});
   expect(!client.executed(qp, 300), "the memory answers");
   file.silence();
-  // The daemon's, or whose it makes them, are the last when this process is killed.
+  // The last descriptors are the daemon's or its helpers' when this process is killed.
   for (size_t i = 0; i < others.size(); ++i)
     others[i]->send_raw_fds(&requests[i], sizeof requests[i], beside);
   ::usleep(300'000);
@@ -227,14 +226,14 @@ void lock(const char* path, int seconds) {
   client.open();
   const uint32_t pd = client.alloc_pd(), cq = client.create_cq();
   const auto srq = client.create_srq(pd);
-  // More than the daemon keeps of what they leave.
+  // More than the daemon retains of destroyed ones.
   std::vector<ipc::CreateQpReply> qps;
   for (int i = 0; i < 128; ++i)
     qps.push_back(client.create_qp(pd, cq, i < 8 ? srq.handle : ipc::kNoObject));
   const auto fail = [&](const ipc::CreateQpReply& qp) {
     expect(client.modify(qp.handle, verbs::QpState::kErr, 0, {}) == 0, "to ERR");
   };
-  fail(qps[0]);  // whose event is to be read
+  fail(qps[0]);  // raises an event
   file.silence();
   std::vector<std::thread> hung;
   int which = 0;

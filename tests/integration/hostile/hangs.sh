@@ -1,7 +1,7 @@
 #!/bin/bash
-# hangs.sh PROGRAM: descriptors whose close(2) lasts as long as their sender likes, beside messages of
-# all kinds, stop neither the worker nor the control thread, make no threads in the daemon, and leave
-# an operator able to ask. A control group limits the daemon's tasks, as TasksMax= does.
+# hangs.sh PROGRAM: descriptors whose close(2) takes as long as their sender chooses, beside
+# messages of all kinds, block neither the worker nor the control thread, create no threads in the
+# daemon, and do not block operators. A cgroup limits the daemon's tasks, as TasksMax= does.
 . "$(dirname "$0")/../lib.sh"
 setup
 program=$1
@@ -35,13 +35,13 @@ sent() { grep -q '^sent$' "$T/attacker.log"; }
 wait_until 60 sent || fail "the descriptors were not sent"
 say "sent; threads of the daemon: $before, then $(threads)"
 
-# The neighbour's requests are answered all the while.
+# The neighbour's requests are answered meanwhile.
 for _ in 1 2 3 4 5; do
   LIMIT=10 on b root ibv_devinfo -d vb >"$T/neighbour.log" 2>&1 || fail "the neighbour is not served"
   [[ $(threads) -le $((before + 24)) ]] || fail "$(threads) threads of the daemon; before: $before"
   sleep 0.5
 done
-# Nobody of the daemon is in close(2) of a tenant's socket or file.
+# No thread of the daemon is in close(2) of a tenant's socket or file.
 if cat /proc/"$DAEMON"/task/*/stack 2>/dev/null | grep -E '__tcp_close|fuse_flush|fuse_release'; then
   fail "a thread of the daemon closes what a tenant made"
 fi

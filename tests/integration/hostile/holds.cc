@@ -1,4 +1,4 @@
-// Threads that are to stand still, asked for by programs that want no memory put in place.
+// Misuse of holds: programs that have threads held without putting memory in place.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,12 +21,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using ipc::HoldPhase;
 
-// The longest hold lasts a second; the machine is busy.
+// The longest hold lasts a second; the machine may be busy.
 constexpr auto kLongest = std::chrono::seconds(10);
 
 uint32_t own_number() { return static_cast<uint32_t>(::syscall(SYS_gettid)); }
 
-// A session whose process has threads that count.
+// A session whose process has counting threads.
 struct Crowd {
   explicit Crowd(const Target& target) : client(target.socket) {
     client.open();
@@ -39,7 +39,7 @@ struct Crowd {
       }).detach();
     all_run("before");
   }
-  // They do, or will when a hold's time is over.
+  // The threads run, or will when a hold's time is over.
   void all_run(const std::string& when) {
     const auto end = Clock::now() + kLongest;
     for (const auto& count : counts)
@@ -57,7 +57,7 @@ struct Crowd {
     expect(answer.came && answer.error == 0, "a hold has no answer");
     return answer.reply.hold;
   }
-  // Until it is granted: what the vdevice may spend on holds comes by time.
+  // Retries until it is granted: the vdevice's time for holds is limited per second.
   uint32_t hold() {
     for (const auto end = Clock::now() + 3 * kLongest; Clock::now() < end; ::usleep(50'000))
       if (const auto came = ask(own_number()); came.reached == 0) return came.serial;
@@ -71,7 +71,7 @@ struct Crowd {
   std::array<std::atomic<uint64_t>, 4> counts{};
 };
 
-// Of threads that are none of the process's: its parent's, the first of all, a child's.
+// Of threads of other processes: its parent, pid 1, a child.
 void holds_of_others(const Target& target) {
   Crowd it(target);
   const pid_t child = ::fork();
@@ -87,7 +87,7 @@ void holds_of_others(const Target& target) {
   (void)it.hold();
 }
 
-// The program does not say that it is done, says that it is in an exchange for ever, or hangs up.
+// The program never reports the end, reports an endless exchange, or hangs up.
 void holds_without_end(const Target& target) {
   Crowd it(target);
   (void)it.hold();
@@ -100,7 +100,7 @@ void holds_without_end(const Target& target) {
   it.all_run("after their session");
 }
 
-// Anything stands in the words, all the time.
+// Random values in the words, continuously.
 void damaged_holds(const Target& target) {
   Crowd it(target);
   Random random(target.seed);
@@ -112,13 +112,13 @@ void damaged_holds(const Target& target) {
   for (int i = 0; i < 20; ++i) {
     const uint32_t serial = it.hold();
     for (int k = 0; k < 20'000; ++k) damage(serial);
-    // The only word that is waited for without end.
+    // The only state that the stopper waits for without limit.
     while (ipc::hold_phase(it.words().state) == HoldPhase::kMoving) damage(serial);
     it.all_run("by damaged words");
   }
 }
 
-// A process says that its pages are away, and never that they are back: it is held until it dies.
+// A process in a kMoving that never ends is held until it dies.
 void moves_without_end(const Target& target) {
   const pid_t helper = ::fork();
   if (helper == 0) {
@@ -138,7 +138,7 @@ void moves_without_end(const Target& target) {
   }
 }
 
-// Many processes hold as often as they may, never say that it is over, and are killed.
+// Many processes hold as often as they may, never report the end, and are killed.
 void holds_by_many(const Target& target) {
   std::array<pid_t, 12> helpers{};
   for (pid_t& helper : helpers) {

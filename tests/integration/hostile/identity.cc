@@ -1,8 +1,8 @@
-// A process that wants to be taken for another one: by exec, by a socket that it passes on, by a
-// process id that it gets again, by a set-user-id program.
+// Processes that pose as another: by exec, by a passed socket, by a reused process id, by a
+// set-user-id program.
 //
-//   vrdma_identity SOCKET SET_ID         run as root; SET_ID is this program with the set-user-id
-//   bit vrdma_identity SOCKET hello FD WORD  what SET_ID does: see say_hello()
+//   vrdma_identity SOCKET SET_ID            run as root; SET_ID: this program, set-user-id
+//   vrdma_identity SOCKET hello FD WORD     what SET_ID runs: see say_hello()
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sys/prctl.h>
@@ -41,10 +41,10 @@ struct Target {
 void become_nobody() {
   expect(::setresgid(kNobody, kNobody, kNobody) == 0 && ::setresuid(kNobody, kNobody, kNobody) == 0,
          "setresuid");
-  ::prctl(PR_SET_DUMPABLE, 1);  // as a program is that the user has started
+  ::prctl(PR_SET_DUMPABLE, 1);  // as in a program that the user has started
 }
 
-// The status with which `body` ends in a child, which may be any number below 256.
+// The exit status of `body` in a child; it may be any number below 256.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -53,13 +53,13 @@ int in_child(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-// Returns when the daemon has accepted the connection, and so identified this process.
+// Returns when the daemon has accepted the connection, and so has identified this process.
 void accepted(Client& client) {
   const Answer answer = client.call(Call::kProbe);
   expect(answer.came && answer.error == 0, "kProbe");
 }
 
-// A whole kHello on a connection that may be another process's.
+// A complete kHello on a connection that may be another process's.
 int hello_on(Client& client) {
   const Answer answer = client.hello();
   return answer.came ? answer.error : kEnded;
@@ -94,7 +94,7 @@ void honest(const Target& target) {
                 0, "an honest program");
 }
 
-// The attacker becomes a set-user-id program, whose memory the session would be.
+// The attacker executes a set-user-id program, whose memory the session would use.
 void set_id(const Target& target) {
   for (const char* word : {"mine", "inherited", "root"})
     expect_status(in_child([&] {
@@ -106,7 +106,7 @@ void set_id(const Target& target) {
                   }),
                   std::string(word) == "mine" ? EACCES : EPERM,
                   std::string("a set-user-id program, ") + word);
-  // It says kHello itself, with ids that are all equal by then.
+  // The program itself sends kHello; its ids are all equal by then.
   expect_status(in_child([&] {
                   become_nobody();
                   ::setenv("VRDMA_HOSTILE_ALL_EQUAL", "1", 1);
@@ -115,7 +115,7 @@ void set_id(const Target& target) {
                 EACCES, "a set-user-id program that became root for good");
 }
 
-// A child goes on with the connection of a parent that has become a set-user-id program.
+// A child uses the connection of its parent, which has executed a set-user-id program.
 void set_id_of_parent(const Target& target) {
   expect_status(in_child([&] {
                   become_nobody();
@@ -137,14 +137,14 @@ void set_id_of_parent(const Target& target) {
                   ::close(result[1]);
                   uint8_t status = 255;
                   (void)!::read(result[0], &status, 1);
-                  // It is root's: only it can end itself.
+                  // It runs as root: only it can end itself.
                   ::waitpid(parent, nullptr, 0);
                   return static_cast<int>(status);
                 }),
                 EPERM, "the child of a set-user-id program");
 }
 
-// While the daemon cannot accept, the process that has connected becomes another.
+// The process that connected executes another program while the daemon cannot accept.
 void set_id_before_accept(const Target& target, pid_t daemon) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -195,7 +195,7 @@ void changed_ids(const Target& target) {
                 EACCES, "ids that differ");
 }
 
-// What a process with CAP_SYS_ADMIN may do: say that a message came from another one.
+// A process with CAP_SYS_ADMIN may claim that another process sent a message.
 int hello_in_the_name_of(Client& client, pid_t pid) {
   uint64_t place = 0;
   ipc::Request request = request_of(Call::kHello);
@@ -227,14 +227,14 @@ void forged_credentials(const Target& target) {
   expect_status(hello_in_the_name_of(client, 1), EPERM, "credentials of another process");
   Client own(target.socket);
   expect_status(hello_in_the_name_of(own, ::getpid()), 0, "credentials of its own");
-  // In the name of the process that connected: the proof is the caller's own again.
+  // In the name of the process that connected, but the proof is in the caller's memory.
   Client passed(target.socket);
   const pid_t owner = ::getpid();
   expect_status(in_child([&] { return hello_in_the_name_of(passed, owner); }), EPERM,
                 "credentials of the process that connected");
 }
 
-// The process that connected is dead, and another one of the same user has its number.
+// The process that connected has ended, and its pid was reused by the same user.
 void pid_again(const Target& target) {
   std::array<int, 2> pass{};
   expect(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pass.data()) == 0, "socketpair");
@@ -249,7 +249,7 @@ void pid_again(const Target& target) {
   std::vector<Fd> fds;
   expect(ipc::receive_message(pass[0], &byte, 1, &fds).has_value() && fds.size() == 1, "pass");
   ::waitpid(first, nullptr, 0);
-  static uint64_t place = 0;  // stands at the same address in all of us
+  static uint64_t place = 0;  // at the same address in all these processes
   Client client(target.socket);
   ::dup2(fds[0].get(), client.fd());
   pid_t wanted = first;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# identity.sh PROGRAM: nobody is taken for another process: see identity.cc.
+# identity.sh PROGRAM: no process can pose as another: see identity.cc.
 . "$(dirname "$0")/../lib.sh"
 setup
 program=$1

@@ -1,6 +1,6 @@
 #!/bin/bash
-# inode.sh: a namespace that gets the inode number of another one that has ended, with an interface
-# of the same name and index, never gets its vdevice: neither at the daemon's start nor later.
+# inode.sh: a namespace that reuses the inode number of an ended one, with an interface of the same
+# name and index, never gets its vdevice, neither at the daemon's start nor later.
 #
 #     netns b (ends)        a namespace of uid 65534, with the same inode number
 #   +-----------------+    +------------------------------------------+
@@ -10,8 +10,8 @@
 setup
 start_daemon
 cat >"$T/capture.sh" <<'SH'
-# inode index ready flag: once the file `ready` is there, makes namespaces until one has the number,
-# and stays in that one. Its user namespace is there before, so that it does not take the number.
+# inode index ready flag: when the file `ready` exists, creates namespaces until one has the number,
+# and stays in it. Its user namespace exists before, so that it does not take the number.
 while [ ! -e "$3" ]; do sleep 0.05; done
 for _ in $(seq 100); do
   unshare -n sh -c '
@@ -26,8 +26,8 @@ SH
 chmod 755 "$T/capture.sh"
 mkdir -m 777 "$T/flags"
 
-# The number is free soon after the namespace has ended, and the kernel gives the lowest that is
-# free, also to other tests: so this is tried with several victims.
+# The number is free soon after the namespace has ended, and the kernel assigns the lowest free
+# number, also to other tests, so the test tries several victims.
 capture() { # NAMESPACE VDEVICE: true if the attacker has the number that the namespace had
   local was index flag=$T/flags/$1
   netns_add "$1"

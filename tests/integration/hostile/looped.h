@@ -1,4 +1,4 @@
-// A session with a queue pair that is joined to itself, and a region.
+// A session with a queue pair connected to itself, and a region.
 #pragma once
 
 #include "tests/integration/hostile/attack.h"
@@ -39,7 +39,7 @@ struct Looped {
     client.post(qp, made, {data(length)});
   }
   void again() { client.loop_again(qp); }
-  // Nobody who works on this session is stuck, and it has not been ended.
+  // The session still works, so no thread of the daemon that serves it is stuck.
   void still_works() {
     again();
     write(64);

@@ -1,8 +1,8 @@
 // hostile SOCKET [SEED [ATTACK...]]: attacks the daemon behind a session socket.
 //
-// Runs the attacks one after the other, each in a process that is killed afterwards. Meanwhile and
-// after each of them the daemon must answer others; how long that took at most is printed. Exits
-// with 1 when an attack found what must not be.
+// Runs the attacks one after the other, each in a process that is killed afterwards. During and
+// after each attack the daemon must answer other clients; the longest time of a reply is printed.
+// Exits with 1 when an attack found a violation.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,18 +28,18 @@ using vrdma::hostile::Client;
 using vrdma::hostile::CmClient;
 using vrdma::hostile::Target;
 
-// Whoever takes longer stands still; also on a busy machine, under a sanitizer.
+// Beyond these times something hangs, even on a busy machine with a sanitizer.
 constexpr auto kLongest = std::chrono::seconds(120);  // an attack
-constexpr auto kPatience = std::chrono::seconds(20);  // an answer to others
+constexpr auto kPatience = std::chrono::seconds(20);  // a reply to others
 
-// With AddressSanitizer tedious attacks take minutes, and say no more than their first calls.
+// With AddressSanitizer long attacks take minutes, and find no more than their first calls.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kTedious = false;
 #else
 constexpr bool kTedious = true;
 #endif
 
-// A well-behaved stranger's questions; at the rdma_cm socket one who was there before.
+// The requests of a well-behaved client; at the rdma_cm socket of one that existed before.
 steady_clock::duration ask(const std::string& socket) {
   static CmClient neighbour(socket);
   const auto begin = steady_clock::now();
@@ -54,7 +54,7 @@ steady_clock::duration ask(const std::string& socket) {
   return took;
 }
 
-// A whole session that must work.
+// A complete session that must work.
 void use(const std::string& socket) {
   Client client(socket);
   client.open();
@@ -99,7 +99,7 @@ bool run(const Attack& attack, const Target& target) {
     }
     ::usleep(5000);
   }
-  ::kill(-child, SIGKILL);  // its helpers
+  ::kill(-child, SIGKILL);  // with its helpers
   const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   using std::chrono::duration_cast;
   using std::chrono::milliseconds;

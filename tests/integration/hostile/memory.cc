@@ -1,4 +1,4 @@
-// Keys that the daemon did not write, and memory that does not answer.
+// Keys that the daemon did not write, and memory that hangs.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
@@ -27,8 +27,7 @@ using base::Fd;
 using ipc::Call;
 using verbs::Opcode;
 
-// A key that the session itself writes into its table: a new one, or another meaning of one that it
-// has.
+// Writes a key into the session's own table: a new one, or an existing one with another meaning.
 void forge(Client& client, uint32_t key, uint32_t pd, uint64_t addr, uint64_t length,
            ipc::Way way) {
   ipc::KeyEntry& entry = client.keys()[ipc::slot_of(key)];
@@ -66,8 +65,8 @@ struct Forger {
   ipc::CreateQpReply qp{};
 };
 
-// Keys that nobody registered, and registered ones that the table says something else of: no byte
-// outside the registered regions is read or written, in either way.
+// Unregistered keys, and registered ones that the table describes wrongly: no byte outside the
+// registered regions is read or written, neither in place nor by reach.
 void forged_keys(const Target& target) {
   Forger it(target);
   constexpr uint64_t kAt = 1u << 20;
@@ -99,7 +98,7 @@ void forged_keys(const Target& target) {
     }
   }
   expect(secret == std::vector<uint64_t>(secret.size(), 0x5ec7e7), "a secret is overwritten");
-  // What was registered is as it was.
+  // The registered regions are unchanged.
   expect(it.write(good, kAt, reached, reinterpret_cast<uint64_t>(shown.data()), 64) == 0,
          "a key is lost");
 }
@@ -122,8 +121,8 @@ uint64_t pages_of(const base::Fd& file) {
   return static_cast<uint64_t>(status.st_blocks) * 512 / 4096;
 }
 
-// Registered memory in place of which not a page is there, nor mapped by its owner: the worker
-// makes none.
+// Registered memory in place, with no page present or mapped by its owner: the worker allocates
+// none.
 void holes(const Target& target) {
   Forger it(target);
   constexpr uint64_t kAt = 1u << 30, kLength = 1u << 30;
@@ -141,7 +140,7 @@ void holes(const Target& target) {
   expect(shared_by_daemon(it.client) < before + (64u << 10), "the daemon holds pages of holes");
 }
 
-// Where the owner has the memory in its address space, its own page tables fill the holes.
+// If the owner has the memory in its address space, its page tables fill the holes.
 void holes_that_are_filled(const Target& target) {
   Forger it(target);
   constexpr uint64_t kLength = 32u << 20;
@@ -164,7 +163,7 @@ void holes_that_are_filled(const Target& target) {
   }
 }
 
-// Memory that goes after it was registered.
+// Memory that is unmapped after it was registered.
 void keys_of_gone_memory(const Target& target) {
   Forger it(target);
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -178,8 +177,8 @@ void keys_of_gone_memory(const Target& target) {
   expect(it.write(good, 1u << 20, odd, addr, 64) != 0, "memory that is not there is written");
 }
 
-// Whether the daemon has a file by which it can write this process's memory; none if that is not
-// ours to see.
+// Whether the daemon has a file that can write this process's memory; none if this process cannot
+// see that.
 std::optional<bool> daemon_may_write(const Client& client) {
   ucred daemon{};
   socklen_t size = sizeof daemon;
@@ -203,7 +202,7 @@ std::optional<bool> daemon_may_write(const Client& client) {
   return false;
 }
 
-// Memory that the process itself may not use as it lets others use it.
+// Memory with fewer rights for the process than its registration claims.
 void memory_that_does_not_permit(const Target& target) {
   constexpr uint32_t kToRead = 0, kToWrite = verbs::kLocalWrite | verbs::kRemoteWrite;
   Forger it(target);
@@ -235,7 +234,7 @@ void memory_that_does_not_permit(const Target& target) {
   }
 }
 
-// A page that hangs whoever touches it; nullptr if there can be none here.
+// A page whose access hangs; nullptr if this host has none.
 void* silent_page(const SilentFile& file) {
   Fd fd(::open(file.path.c_str(), O_RDWR | O_CLOEXEC));
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd.get(), 0);
@@ -271,7 +270,7 @@ void challenge_on(const Target& target, void* page) {
   client.send(request);
   const Answer answer = client.receive(1000);
   expect(!answer.came || answer.error == EPERM, "a challenge that is not there is found");
-  // Who asks before he was answered is no client of ours.
+  // A request before the reply violates the protocol.
   if (answer.came) return;
   client.send(request);
   expect(client.ended(), "an impatient client is not ended");

@@ -1,4 +1,4 @@
-// What is said: sizes, order, handles, numbers, and when.
+// Requests: sizes, order, handles, numbers, and timing.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -38,7 +38,7 @@ void wrong_version(const Target& target) {
   }
 }
 
-// A program from before an upgrade goes on, and changes its mind in the middle.
+// A client from before an upgrade continues, and changes its version in the middle.
 void oldest_version(const Target& target) {
   Looped program(target, false, ipc::kOldestVersion);
   program.write(64);
@@ -49,7 +49,7 @@ void oldest_version(const Target& target) {
   expect(program.client.call(request).error != 0, "a session is resumed that nobody left");
 }
 
-// Sessions are resumed by those whose they are; a child is somebody else.
+// Only a session's own process may resume it; a child is another process.
 void resumed_by_a_stranger(const Target& target) {
   Looped victim(target);
   const pid_t child = ::fork();
@@ -67,7 +67,8 @@ void resumed_by_a_stranger(const Target& target) {
   victim.still_works();
 }
 
-// The daemon's number where the program may write: in the arena's head, in a token, and the marks.
+// The daemon's epoch where the program can write it: in the arena's head, in a token, and the
+// marks.
 void scribbled_epochs(const Target& target) {
   Looped session(target);
   ipc::QpBlock* const block = session.client.block(session.qp);
@@ -94,7 +95,7 @@ void wrong_sizes(const Target& target) {
   }
 }
 
-// Of the same version: a message may end early or with zeros, and with nothing else.
+// Of the same version: a message may be shorter, or longer with zeros, but nothing else.
 void other_sizes(const Target& target) {
   std::vector<char> bytes(1000);
   ipc::Request request = request_of(Call::kProbe);
@@ -117,7 +118,8 @@ void other_sizes(const Target& target) {
   expect(probing.call(request).error == E2BIG, "an unknown field of a call is taken");
 }
 
-// Version 3 had messages without a size: they are refused in a reply that such a client takes.
+// Version 3 had messages without a size: such a client gets a refusal in a reply that it
+// understands.
 void before_sizes(const Target& target) {
   Client client(target.socket);
   std::array<uint32_t, 44> request{ipc::kMagic, 3, static_cast<uint32_t>(Call::kResume), 7};
@@ -176,7 +178,7 @@ void three_challenges(const Target& target) {
   expect(curious.ask_challenge(&place).error == EPERM, "a second challenge is given");
 }
 
-// A process that got hold of another's connection.
+// A process that obtained another's connection.
 void anothers_connection(const Target& target) {
   Client client(target.socket);
   const pid_t child = ::fork();
@@ -191,7 +193,7 @@ void anothers_connection(const Target& target) {
   client.open();
 }
 
-// The child has the address space of the one that connected, as it was, and the right answer.
+// The child has a copy of the parent's address space, and the right proof.
 void anothers_proof(const Target& target) {
   Client client(target.socket);
   static uint64_t place = 0;
@@ -283,7 +285,7 @@ void huge_numbers(const Target& target) {
     request.reg_mr = {4096, 4096, ~0ull - 100, pd, 1, 1, 0};
     refused(request, "a region that wraps around");
   }
-  // As many objects as there may be, until it says no.
+  // As many objects as allowed, until the daemon refuses.
   int made = 0;
   while (made < 200'000 && client.call(Call::kAllocPd).error == 0) ++made;
   expect(made < 200'000, "there is no end of protection domains");
@@ -316,7 +318,7 @@ void bad_enums(const Target& target) {
     expect(client.call(static_cast<Call>(call)).error == EOPNOTSUPP, "a call that is none");
 }
 
-// Changes of a queue pair that come together: all of them, or none.
+// Combined changes of a queue pair: all of them or none.
 void changes_together(const Target& target) {
   using namespace verbs;  // NOLINT: names of attributes
   Client client(target.socket);
@@ -354,7 +356,7 @@ void changes_together(const Target& target) {
   constexpr uint32_t kRts =
       kQpState | kQpSqPsn | kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic;
   both.modify_qp.handle = qp.handle;
-  for (uint32_t& peer : both.modify_qp.known_peers) peer = 1;  // of which it has nothing
+  for (uint32_t& peer : both.modify_qp.known_peers) peer = 1;  // these do not exist
   const auto change = [&](QpState state, uint32_t mask, uint32_t rts_mask) {
     to.state = static_cast<uint32_t>(state);
     both.modify_qp.mask = mask;
@@ -371,7 +373,7 @@ void changes_together(const Target& target) {
   expect(change(QpState::kRtr, kRtr, kRts) == 0 && state_of(qp.handle) == QpState::kRts,
          "not moved to RTS");
 
-  // What wants no answer gets none, whatever it is.
+  // A request that wants no reply gets none, whatever it is.
   ipc::Request fail = request_of(Call::kModifyQp);
   fail.modify_qp.handle = qp.handle;
   fail.modify_qp.mask = kQpState;
@@ -452,7 +454,7 @@ void many_connections(const Target& target) {
   ::usleep(100'000);
 }
 
-// Connections that never say who they are: the oldest make room for those who do.
+// Connections that never prove their identity: the oldest are closed for new ones.
 void strangers_without_end(const Target& target) {
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
@@ -475,7 +477,7 @@ void many_sessions(const Target& target) {
   while (error == 0 && clients.size() < 900) {
     clients.emplace_back(target.socket);
     const Answer answer = clients.back().hello();
-    clients.back().arena.reset();  // our own address space is not what is tested
+    clients.back().arena.reset();  // not to exhaust our own address space
     error = answer.came ? answer.error : EIO;
   }
   expect(error == ENOMEM || error == 0,

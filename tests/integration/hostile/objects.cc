@@ -1,4 +1,5 @@
-// Objects and their lives: made without end, destroyed in the wrong order, used when they are gone.
+// Objects and their lifetimes: created without limit, destroyed in the wrong order, used after
+// their end.
 #include <cstring>
 #include <string>
 
@@ -36,7 +37,7 @@ struct Household {
     xrc_srq = answer.reply.create_srq.handle;
     expect(channel != 0 && mw != 0 && ah != 0 && xrcd != 0, "an object cannot be made");
   }
-  // In an order in which each is free when its turn comes.
+  // In an order in which each is free when it is destroyed.
   [[nodiscard]] std::vector<std::pair<Call, uint32_t>> ends() const {
     return {{Call::kDestroyQp, qp},   {Call::kDestroySrq, srq}, {Call::kDestroySrq, xrc_srq},
             {Call::kCloseXrcd, xrcd}, {Call::kDestroyCq, cq},   {Call::kDestroyChannel, channel},
@@ -102,7 +103,7 @@ void destroyed_in_the_wrong_order(const Target& target) {
     expect(client.call(call, handle).error == 0, "an object that is free cannot be destroyed");
 }
 
-// As many of each kind as there may be; the next session has them all again.
+// As many of each kind as allowed; the next session can have them all again.
 void all_of_each_kind(const Target& target) {
   constexpr int kEnough = 3000;
   for (int round = 0; round < 2; ++round) {
@@ -132,8 +133,8 @@ void all_of_each_kind(const Target& target) {
   }
 }
 
-// Every transition there is and many that there are not, with attributes at random. What the
-// daemon says the state is, is what stands in the block.
+// All transitions, valid and invalid, with random attributes. The state in the daemon's reply is
+// that in the block.
 void random_transitions(const Target& target) {
   Random random(target.seed);
   Client client(target.socket);
@@ -203,7 +204,7 @@ void goodbye_and_more(const Target& target) {
   expect(client.ended(), "a session goes on after kGoodbye");
 }
 
-// Several requests at a time, whose answers are read only then.
+// Several requests at a time; the replies are read only afterwards.
 void requests_in_advance(const Target& target) {
   for (int round = 0; round < 50; ++round) {
     Client client(target.socket);
@@ -220,7 +221,7 @@ void requests_in_advance(const Target& target) {
   }
 }
 
-// Overlapping regions without end: keys are found again when they are given back.
+// Overlapping regions without limit: keys of destroyed regions are reused.
 void regions_without_end(const Target& target) {
   Client client(target.socket);
   client.open();

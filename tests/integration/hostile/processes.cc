@@ -1,4 +1,4 @@
-// What a process can do to itself: stop, fork, exec, hide, change where it is.
+// What a process can do to itself: stop, fork, exec, hide, change its namespaces.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -29,7 +29,7 @@ using base::Fd;
 using ipc::Call;
 using verbs::Opcode;
 
-// A process of its own that says when it has done `what`, and then goes on with `then`.
+// A separate process that reports when it has done `what`, and then runs `then`.
 struct Helper {
   Helper(const std::function<void()>& what, const std::function<void()>& then) {
     std::array<int, 2> ends{};
@@ -59,7 +59,7 @@ void wait_for_ever() {
   for (;;) ::pause();
 }
 
-// Stopped in the middle of everything, for as long as it likes.
+// Stopped in the middle of everything, for any time.
 void stopped(const Target& target) {
   Helper helper(
       [&] {
@@ -86,7 +86,7 @@ void stopped(const Target& target) {
   helper.end();
 }
 
-// Another program in the process that a session belongs to, which inherits its descriptors.
+// The process of a session executes another program, which inherits its descriptors.
 void another_program(const Target& target) {
   Client* client = nullptr;
   Helper helper(
@@ -113,7 +113,7 @@ void heirs(const Target& target) {
             it->write(4096);
             ::usleep(2000);
           }
-          // The parent's death ended the session, whoever has its socket.
+          // The parent's death ended the session, although the child holds its socket.
           expect(it->client.ended(), "a session outlives its process");
           ::_exit(0);
         }
@@ -125,14 +125,14 @@ void heirs(const Target& target) {
   expect(::waitpid(-1, &status, 0) > 0 && status == 0, "an heir dies");
 }
 
-// A process whose memory is not for others to look at.
+// A process whose memory other processes may not read.
 void hidden(const Target& target) {
   ::prctl(PR_SET_DUMPABLE, 0);
   Looped it(target);
   it.still_works();
 }
 
-// The first thread has gone; the process lives on in another.
+// The first thread has ended; the process continues in another.
 void without_its_first_thread(const Target& target) {
   Helper helper([] {},
                 [&] {
@@ -149,7 +149,7 @@ void without_its_first_thread(const Target& target) {
   helper.end();
 }
 
-// Limits that are the program's: the daemon's stores are not its own.
+// The program's resource limits do not apply to the daemon's writes.
 void with_no_limits_left(const Target& target) {
   const rlimit none{0, 0};
   ::signal(SIGXFSZ, SIG_IGN);
@@ -162,13 +162,13 @@ void with_no_limits_left(const Target& target) {
   ::setrlimit(RLIMIT_NOFILE, &few);
   for (int i = 0; i < 10; ++i) {
     ipc::Request request = request_of(Call::kCreateChannel);
-    (void)it.client.call(request);  // its descriptors find no place
+    (void)it.client.call(request);  // its descriptors do not fit
   }
   ::setrlimit(RLIMIT_NOFILE, &files);
   it.still_works();
 }
 
-// A descriptor table that is full cannot take what the daemon sends.
+// A full descriptor table cannot receive what the daemon sends.
 void descriptors_that_find_no_place(const Target& target) {
   Client client(target.socket);
   rlimit few{};
@@ -178,7 +178,7 @@ void descriptors_that_find_no_place(const Target& target) {
   (void)client.hello();
 }
 
-// Where it may go, the socket of another namespace's vdevice is of no use.
+// The socket of another namespace's vdevice is useless, even where the process can reach it.
 void from_another_namespace(const Target& target) {
   const bool moved = ::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
   if (!moved) return;
@@ -187,7 +187,7 @@ void from_another_namespace(const Target& target) {
   expect(!answer.came || answer.error != 0, "a process of another namespace gets a session");
 }
 
-// Its own user namespace, in which it is root: it gains nothing.
+// In its own user namespace the process is root, and gains nothing.
 void root_of_its_own(const Target& target) {
   if (::unshare(CLONE_NEWUSER) != 0) return;
   Client client(target.socket);
@@ -202,7 +202,7 @@ void root_of_its_own(const Target& target) {
   expect(client.call(request).error != 0, "raw packets without a packet socket");
 }
 
-// The socket goes to another process, which asks in its place.
+// Another process gets the socket and sends requests on it.
 void a_socket_given_away(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -217,7 +217,7 @@ void a_socket_given_away(const Target& target) {
   ::usleep(50'000);
 }
 
-// What is an operator's: its socket, and the names in the run directory.
+// The operator's objects: the admin socket, and the names in the run directory.
 void the_operators_socket(const Target& target) {
   const std::string directory = target.socket.substr(0, target.socket.rfind('/'));
   const std::string run = directory.substr(0, directory.rfind("/netns/"));
@@ -235,7 +235,7 @@ void the_operators_socket(const Target& target) {
     }
     return;
   }
-  // Whoever may connect to it, and then says nothing, or nonsense.
+  // Any process may connect to it, and then send nothing or garbage.
   std::vector<Fd> sockets;
   for (int i = 0; i < 50; ++i) {
     sockaddr_un address{};

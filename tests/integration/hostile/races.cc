@@ -1,4 +1,5 @@
-// Two things at once: memory that goes away, objects that end, words that change under the worker.
+// Concurrent changes: memory that is unmapped, objects that end, words that change under the
+// worker.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -26,7 +27,7 @@ using verbs::QpState;
 
 constexpr auto kWhile = std::chrono::milliseconds(300);
 
-// `other` again and again on a thread of its own, while `it` goes on here.
+// Runs `other` repeatedly on a separate thread while `it` runs here.
 void beside(const std::function<void()>& other, const std::function<void()>& it) {
   std::atomic<bool> stop = false;
   std::thread thread([&] {
@@ -38,7 +39,7 @@ void beside(const std::function<void()>& other, const std::function<void()>& it)
   thread.join();
 }
 
-// Page-aligned memory that is reached by way of /proc/PID/mem.
+// Page-aligned memory that the daemon reaches by /proc/PID/mem.
 struct Reached {
   static constexpr size_t kSize = 1u << 20;
   explicit Reached(Looped& it) : mr(it.client.reg_mr(it.pd, addr(), kSize, ipc::Way::kReached)) {}
@@ -47,7 +48,7 @@ struct Reached {
   ipc::RegMrReply mr;
 };
 
-// Posts work on `reached` while `change` spoils it; the session is none the worse for it.
+// Posts work on `reached` while `change` spoils it; the session must survive.
 void work_on(Looped& it, const Reached& reached, Opcode opcode,
              const std::function<void()>& change) {
   beside(change, [&] {
@@ -92,7 +93,7 @@ void atomics_on_what_goes(const Target& target) {
     work_on(it, reached, opcode, [&] { remap(reached.at, Reached::kSize); });
 }
 
-// Whoever touches a page of a file beyond its end gets SIGBUS.
+// An access beyond the end of a file raises SIGBUS.
 void a_file_cut_off_under_the_worker(const Target& target) {
   Looped it(target);
   const Reached reached(it);
@@ -108,7 +109,7 @@ void a_file_cut_off_under_the_worker(const Target& target) {
     });
 }
 
-// The worker maps the memory arena; it cannot be cut off, but its pages can be taken out.
+// The worker maps the memory arena; it cannot be truncated, but its pages can be punched out.
 void holes_under_the_worker(const Target& target) {
   Looped it(target);
   void* const home =
@@ -143,7 +144,7 @@ void queues_of_holes_under_the_worker(const Target& target) {
   Looped(target).still_works();
 }
 
-// Keys come and go while they are used: each message finds them or does not.
+// Keys are registered and deregistered while they are used: each message finds them or does not.
 void keys_that_come_and_go(const Target& target) {
   Looped it(target);
   std::atomic<uint32_t> key = it.mr.key;
@@ -163,7 +164,7 @@ void keys_that_come_and_go(const Target& target) {
   it.still_works();
 }
 
-// A region that is another each time the worker looks.
+// A region that changes each time the worker reads it.
 void regions_that_move(const Target& target) {
   Looped it(target);
   const auto mr = it.client.reg_mr(it.pd, 1u << 22, 1u << 20, ipc::Way::kInPlace);
@@ -277,7 +278,7 @@ void claims_of_everything(const Target& target) {
   }
 }
 
-// What the daemon writes is written over at once.
+// Overwrites at once what the daemon writes.
 void answers_rewritten(const Target& target) {
   Random random(target.seed);
   for (int round = 0; round < 10; ++round) {
@@ -318,7 +319,7 @@ void kicks_for_nobody(const Target& target) {
   it.still_works();
 }
 
-// Two readers of one counter: what is taken from the daemon is our own loss.
+// A second reader of the doorbell's counter: only this session loses wake-ups.
 void swallowed_doorbells(const Target& target) {
   Looped it(target);
   ::fcntl(it.client.doorbell.get(), F_SETFL, O_NONBLOCK);
@@ -334,7 +335,7 @@ void swallowed_doorbells(const Target& target) {
   expect(it.client.executed(it.qp), "a queue stands still");
 }
 
-// Sixty senders for whom there is never a receive, each told to try again at once.
+// Sixty senders without a receive, each told to retry at once.
 void senders_without_receives(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -351,13 +352,13 @@ void senders_without_receives(const Target& target) {
   }
   auto* head = &client.arena.at<ipc::SrqBlock>(srq.block)->head;
   for (int i = 0; i < 200; ++i) {
-    head->fetch_add(1);  // of which there is nothing posted
+    head->fetch_add(1);  // claims a receive that was not posted
     client.ring();
     ::usleep(2000);
   }
 }
 
-// As much as there can be at once: others get their turn.
+// As many requests as possible at once: other sessions get their turn.
 void as_much_as_can_be(const Target& target) {
   Looped it(target);
   std::vector<ipc::CreateQpReply> qps;
@@ -372,7 +373,7 @@ void as_much_as_can_be(const Target& target) {
     expect(it.client.executed(qp, 30'000), "one of many queues stands still");
 }
 
-// Lengths that add up to more than a message may have.
+// Lengths whose sum exceeds the longest message.
 void lengths_that_add_up(const Target& target) {
   Looped it(target);
   const auto all = it.client.reg_mr(it.pd, 0, 1ull << 33, ipc::Way::kInPlace);

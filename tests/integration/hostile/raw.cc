@@ -1,4 +1,4 @@
-// Raw packets: who may have them, and what may be sent.
+// Raw packets: permission, and what may be sent.
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -81,7 +81,7 @@ void raw_packets_without_right(const Target& target) {
   refused({event.get()}, "an eventfd");
   refused({netns.get()}, "its namespace");
   if (const Fd own = packet_socket(); own.valid()) refused({own.get(), own.get()}, "two sockets");
-  // Whoever may make a user namespace has all rights in a network namespace of his own.
+  // A process that may create a user namespace has all rights in a network namespace of it.
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWNET) != 0) return;
   const Fd foreign = packet_socket();
   expect(foreign.valid(), "a packet socket in a namespace of one's own");
@@ -89,7 +89,7 @@ void raw_packets_without_right(const Target& target) {
 }
 
 void raw_packets_of_others(const Target& target) {
-  if (!packet_socket().valid()) return;  // without CAP_NET_RAW there are none
+  if (!packet_socket().valid()) return;  // requires CAP_NET_RAW
   Raw raw(target);
   const ipc::RegMrReply mr = raw.client.reg_mr(raw.pd, kAddr, 4096, ipc::Way::kInPlace);
   const base::Mapping map =
@@ -151,7 +151,7 @@ void raw_packets_without_end(const Target& target) {
   expect(other.client.call(Call::kDestroyFlow, flows[0]).error == EINVAL, "another's flow");
   expect(raw.client.call(Call::kDestroyFlow, flows[0]).error == 0, "kDestroyFlow");
   expect(raw.client.call(Call::kDestroyFlow, flows[0]).error == EINVAL, "destroyed twice");
-  // The others go with the session, in whatever order.
+  // The session destroys the others, in any order.
 }
 
 }  // namespace

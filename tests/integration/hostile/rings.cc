@@ -1,4 +1,4 @@
-// What stands in shared memory: indices, work requests, receives, tokens.
+// Shared memory: indices, work requests, receives, tokens.
 #include <unistd.h>
 
 #include <csignal>
@@ -94,7 +94,7 @@ void keys_in_work_requests(const Target& target) {
     expect(status_of(wqe, good) == WcStatus::kRemoteAccessError,
            "an address outside of the rkey's");
   }
-  // Keys and handles that are none, or of another kind.
+  // Keys and handles that do not exist, or are of another kind.
   for (const uint32_t none : {0u, 1u, 2u, 0xffffu, 0x12345600u, ~0u}) {
     using verbs::WcStatus;
     wqe = {};
@@ -132,7 +132,7 @@ void shared_slots(const Target& target) {
     it.client.post(it.qp, it.wqe(Opcode::kSend), {it.data()});
     expect(it.client.ended(), "an impossible slot does not end the session");
   }
-  // Indices and hints that cannot be: the one receive that is posted is found all the same.
+  // Impossible indices and hints: the one posted receive is found nevertheless.
   for (const uint32_t nonsense : {1u << 20, 1u << 31, ~0u}) {
     Looped it(target, true);
     auto* claims = it.client.bells.at<ipc::SrqClaims>(it.srq.claims);
@@ -145,7 +145,7 @@ void shared_slots(const Target& target) {
   }
 }
 
-// The token changes at random while a worker executes.
+// Random changes of the token while a worker executes.
 void scribbled_token(const Target& target) {
   Looped it(target);
   std::atomic<bool> stop = false;
@@ -170,7 +170,7 @@ void scribbled_token(const Target& target) {
   expect(it.client.call(Call::kQueryDevice).came, "a session ends because of its token");
 }
 
-// Everything that a session maps is written at random while a worker executes.
+// Random writes to everything that a session maps while a worker executes.
 void scribbled_everything(const Target& target) {
   Random random(target.seed);
   for (int round = 0; round < 30; ++round) {
@@ -220,13 +220,13 @@ void random_datagrams(const Target& target) {
       client.post_receive(qp, {{1u << 20, static_cast<uint32_t>(random() % 5000), mr.key}});
       client.post(qp, wqe, {{1u << 20, static_cast<uint32_t>(random() % 4300), mr.key}});
     }
-    (void)client.executed(qp, 20);  // an error stops the queue: the rest is ours to flush
+    (void)client.executed(qp, 20);  // after an error the client itself must flush the queue
     (void)client.call(Call::kDestroyQp, qp.handle);
   }
   expect(client.call(Call::kQueryDevice).came, "a session ends because of its datagrams");
 }
 
-// Any key may be tried; only a domain's own is ever of use.
+// Guesses any key; only a key of the same domain is valid.
 void guessed_keys(const Target& target) {
   Random random(target.seed);
   Looped it(target);
@@ -247,7 +247,7 @@ void guessed_keys(const Target& target) {
   }
 }
 
-// Dies while its queues are full, again and again.
+// Dies repeatedly while its queues are full.
 void sudden_deaths(const Target& target) {
   for (int round = 0; round < 15; ++round) {
     const pid_t child = ::fork();

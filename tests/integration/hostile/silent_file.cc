@@ -1,4 +1,4 @@
-// A FUSE file system of one file, whose root is that file, with its server in a process beside us.
+// A FUSE file system of one file, which is its root; another process serves it.
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/mman.h>
@@ -39,7 +39,8 @@ void refuse(int fuse, uint64_t unique, int error) {
 }
 
 [[noreturn]] void serve(int fuse, const int* silent, bool reads) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // who cleans up might wait for whoever waits for us
+  ::prctl(PR_SET_PDEATHSIG,
+          SIGKILL);  // the cleaning process might wait for one that waits for us
   static char buffer[1 << 18];
   for (;;) {
     const ssize_t size = ::read(fuse, buffer, sizeof buffer);
@@ -94,7 +95,7 @@ SilentFile make_silent_file(bool reads) {
   };
   const uid_t uid = ::getuid();
   const gid_t gid = ::getgid();
-  // Whoever may not mount may in a user namespace of his own.
+  // A process that may not mount may do so in its own user namespace.
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return none("unshare");
   write_file("/proc/self/setgroups", "deny");
   write_file("/proc/self/uid_map", "0 " + std::to_string(uid) + " 1");

@@ -1,7 +1,7 @@
-// snoop DIRECTORY GUESSES: writes to stdout all that this process learns from a run directory's
-// directory of namespaces: names, contents, and what each socket answers to a probe, a hello and a
-// request for devices, as bytes. Where the directory cannot be listed, it guesses: namespaces
-// numbered below GUESSES, and what the numbers in /proc and /run/netns tell.
+// snoop DIRECTORY GUESSES: writes to stdout what this process can learn from a run directory's
+// directory of namespaces: names, contents, and the bytes of each socket's reply to a probe, a
+// hello and a request for devices. If it cannot list the directory, it guesses namespaces: numbers
+// below GUESSES, and those in /proc and /run/netns.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ void print_bytes(const T& value) {
   std::cout.write(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// In a child: the clients of the hostile tests end their process when a connection is refused.
+// In a child, because a refused connection ends a client of the hostile tests.
 template <class F>
 void attempt(const std::string& what, F f) {
   std::cout << "\n[" << what << "] " << std::flush;

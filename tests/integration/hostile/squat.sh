@@ -1,6 +1,6 @@
 #!/bin/bash
-# squat.sh: a tenant that can change addresses in its namespace cannot take a neighbour's address, in a fabric
-# of two tenants.
+# squat.sh: a tenant that can change addresses in its namespace cannot take a neighbour's address,
+# in a fabric of two tenants.
 #
 #     netns a                    netns b
 #   +-----------+              +-----------+

@@ -1,4 +1,4 @@
-// What is another's: queue pairs, datagram services, groups, domains, imported objects.
+// Objects of others: queue pairs, datagram services, groups, domains, imported objects.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -37,8 +37,8 @@ Gid own_gid(Client& client) {
   return gid;
 }
 
-// RESET -> RTS towards somebody who does not want it, or is not there. Gives up after one try, or
-// after the most there can be.
+// RESET -> RTS towards a peer that does not connect back, or does not exist. Gives up after one
+// try, or after the most possible.
 void aim(Client& client, const ipc::CreateQpReply& qp, const Gid& dgid, uint32_t qpn,
          bool patient = false) {
   verbs::QpAttributes to{};
@@ -52,8 +52,8 @@ void aim(Client& client, const ipc::CreateQpReply& qp, const Gid& dgid, uint32_t
   client.to_rts(qp, QpType::kRc, to);
 }
 
-// A queue pair whose peer is another one hears nothing from us, whatever number, key and address
-// we know.
+// A queue pair with another peer receives nothing from this one, whatever number, key and address
+// it uses.
 void anothers_queue_pair(const Target& target) {
   Looped victim(target);
   const auto map =
@@ -81,7 +81,8 @@ void anothers_queue_pair(const Target& target) {
          "a queue pair was disturbed by one that named it");
 }
 
-// A link is made by both: the other side names us, we do not answer, and it is not stuck with us.
+// Both sides make a link: the other side names this one, which does not connect back; the other
+// side is not stuck.
 void a_peer_that_comes_and_goes(const Target& target) {
   Client one(target.socket), other(target.socket);
   one.open();
@@ -106,7 +107,7 @@ void a_peer_that_comes_and_goes(const Target& target) {
   }
 }
 
-// Datagrams to every number that may be another's, the special ones first.
+// Datagrams to every number that may be another's queue pair, the special ones first.
 void scanned_numbers(const Target& target) {
   Random random(target.seed);
   Client client(target.socket);
@@ -121,7 +122,7 @@ void scanned_numbers(const Target& target) {
     wqe.num_sge = 1;
     std::memcpy(wqe.ud.dgid, kVictim.data(), kVictim.size());
     wqe.ud.qpn = i < 16 ? i : random() & verbs::kQpnMask;
-    wqe.ud.qkey = i % 3 == 0 ? 0x80010000 : i % 3 == 1 ? 0x11111111 : 0;  // of QP1, of habit
+    wqe.ud.qkey = i % 3 == 0 ? 0x80010000 : i % 3 == 1 ? 0x11111111 : 0;  // of QP1, a common one
     while (client.block(qp)->sq_head - client.block(qp)->sq_tail >= 60)
       expect(client.executed(qp), "datagrams stand still");
     client.post(qp, wqe, {{1u << 20, 256, mr.key}});
@@ -129,7 +130,7 @@ void scanned_numbers(const Target& target) {
   expect(client.executed(qp), "datagrams stand still");
 }
 
-// To nobody, to oneself by other names, to everybody.
+// To no one, to itself by other names, to all.
 void odd_destinations(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -154,7 +155,7 @@ void odd_destinations(const Target& target) {
     }
 }
 
-// Two hundred queues that try for ever and as often as can be.
+// Two hundred queues that retry without limit, as often as possible.
 void silent_peers(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -197,7 +198,7 @@ void groups(const Target& target) {
   expect(error == ENOMEM, "groups without end");
 }
 
-// Everybody in one group, nobody with a receive, and datagrams without end.
+// All queue pairs in one group, none with a receive, and endless datagrams.
 void a_flooded_group(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -238,7 +239,7 @@ void opened_by_number(const Target& target) {
   }
 }
 
-// A domain may be named by a file; by others than regular ones, nobody is kept waiting.
+// A file may name a domain; with other files than regular ones the daemon does not block.
 void domains_of_odd_files(const Target& target) {
   Client client(target.socket);
   client.open();
@@ -273,7 +274,7 @@ void domains_of_odd_files(const Target& target) {
   ::rmdir(fifo.data());
 }
 
-// A file that says it is another's queue arena.
+// A file that claims to be another's queue arena.
 void imported_by_guess(const Target& target) {
   Looped victim(target);
   Client client(target.socket);
@@ -299,7 +300,7 @@ void imported_by_guess(const Target& target) {
   }
 }
 
-// Who exported dies, while what was imported is written to.
+// The exporter dies while the imported objects are written to.
 void imports_of_the_dead(const Target& target) {
   for (int round = 0; round < 10; ++round) {
     std::array<int, 2> ends{};

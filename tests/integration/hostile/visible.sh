@@ -1,7 +1,7 @@
 #!/bin/bash
-# visible.sh SNOOP: what a neighbour learns from the run directory. From a container of another
-# namespace, as its root, and from a user namespace on the host, nothing that is readable, and no
-# answer of a socket, has a name, a GUID or an address of another vdevice.
+# visible.sh SNOOP: what a neighbour learns from the run directory. Neither from a container of
+# another namespace, as its root, nor from a user namespace on the host can it read a name, a GUID
+# or an address of another vdevice in a file or in a socket's reply.
 #
 #        netns a                    netns b
 #   +---------------+          +--------------------+
@@ -19,7 +19,7 @@ vdev_create victimdev b evictim --tenant victimtenant --fabric shared
 mac=$(ip_in b -oneline link show evictim | grep -oP 'link/ether \K\S+')
 guid=$(ctl vdev show victimdev -o json | sed -nE 's/^ *"node_guid": "(.*)",$/\1/p' | tr -d :)
 
-# What must not be found, as text and as bytes; the first ones are what a reader of /sys would see.
+# Must not be found, as text and as bytes; the first ones are what a reader of /sys would see.
 cat >"$T/search.py" <<'PY'
 import ipaddress, sys
 seen = open(sys.argv[1], "rb").read()
@@ -37,7 +37,7 @@ print(len(seen), "bytes, of the victim:", found)
 sys.exit(len(found) > 0)
 PY
 clean() { # WHAT FILE
-  # The output is no proof unless the snooper could have learnt something.
+  # The output proves nothing unless the snooper could have learnt something.
   [[ $(stat -c %s "$2") -gt 40 ]] || fail "$1: nothing was looked at"
   python3 "$T/search.py" "$2" "$mac" "$guid" || fail "$1 reveals the victim"
 }
