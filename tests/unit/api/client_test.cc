@@ -1,4 +1,4 @@
-// Every call of the API, there and back, and every way it can fail.
+// Every call of the API in both directions, and every way it can fail.
 #include "api/client.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ class ClientTest : public vrdmad::AdminFixture {
   }
 };
 
-// The error of `result`, which must be one.
+// The error of `result`, which must be an error.
 template <class T>
 void expect_error(const base::Result<T>& result, int code, const std::string& message) {
   ASSERT_FALSE(result);
@@ -97,7 +97,7 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
-// As many as a host may have; an answer is longer than gRPC takes unasked (4 MiB).
+// As many as a host may have. The answer exceeds gRPC's default limit of 4 MiB.
 TEST_F(ClientTest, thousands_of_vdevices_are_answered_for) {
   constexpr size_t kVdevices = 4096;
 #ifdef __SANITIZE_THREAD__
@@ -220,7 +220,7 @@ TEST_F(ClientTest, an_error_arrives_unchanged) {
   expect_error(client_.create_vdev(request), ENODEV, "no parent is named mlx5_9");
   expect_error(client_.delete_vdev("y"), ENOENT, "no vdevice is named y");
 
-  // Any errno, and any sentence: also one that HTTP would have to quote.
+  // Any errno, and any sentence, even one that HTTP must escape.
   const std::string odd = "100 % wrong: \"x\"\n\t\xc3\xa9";
   for (const int code : {EPERM, EINVAL, ENOMEM, EADDRINUSE, ENOTUNIQ, EXDEV, 4095}) {
     backend_->fail_with(code, odd);

@@ -1,4 +1,4 @@
-// The C API over a FakeBackend: what crosses it, what fails how, threads and fork.
+// The C API over a FakeBackend: data passed through it, errors, threads and fork.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -101,7 +101,7 @@ TEST_F(LibvrdmaTest, the_short_form_takes_this_threads_namespace) {
   ASSERT_EQ(ibv_create_virtual_ibdev(nullptr, "eth0", "red0"), 0) << vrdma_last_error();
   vrdma_vdevice** const list = vrdma_get_vdevice_list(nullptr);
   ASSERT_NE(list, nullptr);
-  // By a name of ip-netns(8) if it has one, by a process otherwise.
+  // By the name from ip-netns(8) if there is one, otherwise by a process.
   const std::string netns = list[0]->netns;
   const std::string path =
       netns.rfind("pid:", 0) == 0 ? "/proc/" + netns.substr(4) + "/ns/net" : "/run/netns/" + netns;
@@ -123,7 +123,7 @@ TEST_F(LibvrdmaTest, a_name_means_the_vdevice_of_the_callers_namespace) {
   ASSERT_EQ(vrdma_create_vdevice(&elsewhere), 0) << vrdma_last_error();
   elsewhere.if_absent = 1;
   EXPECT_EQ(vrdma_create_vdevice(&elsewhere), 0) << vrdma_last_error();
-  EXPECT_EQ(ibv_provision_resources("mlx5_0", &limit, 1), 0) << "no other has the name";
+  EXPECT_EQ(ibv_provision_resources("mlx5_0", &limit, 1), 0) << "no other vdevice has the name";
   ASSERT_EQ(ibv_create_virtual_ibdev(nullptr, "eth0", "mlx5_0"), 0) << vrdma_last_error();
   const vrdma_limit own{"qp", 5};
   EXPECT_EQ(ibv_provision_resources("mlx5_0", &own, 1), 0) << vrdma_last_error();
@@ -161,7 +161,7 @@ TEST_F(LibvrdmaTest, a_program_of_before_or_after_is_told_by_its_size) {
   vrdma_vdevice_spec spec = VRDMA_VDEVICE_SPEC_INIT;
   spec.name = "red0";
   spec.netdev = "eth0";
-  spec.tenant = reinterpret_cast<const char*>(1);  // not to be looked at
+  spec.tenant = reinterpret_cast<const char*>(1);  // must not be dereferenced
   spec.size = offsetof(vrdma_vdevice_spec, tenant);
   EXPECT_EQ(vrdma_create_vdevice(&spec), 0) << vrdma_last_error();
   spec.size = sizeof spec + 8;
@@ -188,12 +188,12 @@ TEST_F(LibvrdmaTest, a_watch_tells_and_waits) {
   ASSERT_EQ(vrdma_watch_next(watch, -1, &event), 1);
   EXPECT_EQ(event->type, VRDMA_VDEVICE_REMOVED);
   vrdma_free_event(event);
-  EXPECT_EQ(::poll(&ready, 1, 0), 0) << "nothing is left";
+  EXPECT_EQ(::poll(&ready, 1, 0), 0) << "no event is left";
 
   stop();
   ASSERT_EQ(vrdma_watch_next(watch, 5000, &event), -1);
   EXPECT_EQ(errno, ECONNRESET) << vrdma_last_error();
-  EXPECT_EQ(vrdma_watch_next(watch, 5000, &event), -1) << "it stays so";
+  EXPECT_EQ(vrdma_watch_next(watch, 5000, &event), -1) << "the failure is permanent";
   vrdma_watch_close(watch);
   vrdma_watch_close(nullptr);
   EXPECT_EQ(vrdma_watch_open(), nullptr);
@@ -256,14 +256,14 @@ TEST_F(LibvrdmaTest, no_thread_of_the_library_takes_the_programs_signals) {
   }
   sigset_t own;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &own);
-  EXPECT_EQ(sigismember(&own, SIGINT), 0) << "the program's own mask is as it was";
+  EXPECT_EQ(sigismember(&own, SIGINT), 0) << "the program's own mask is unchanged";
   vrdma_watch_close(watch);
 }
 
-// ThreadSanitizer knows no threads that are started after a fork.
+// ThreadSanitizer does not support threads that are started after a fork.
 #ifndef __SANITIZE_THREAD__
 
-// A daemon in another process: in this one, gRPC is the library's alone.
+// A daemon in another process, so that in this one only the library uses gRPC.
 class LibvrdmaForkTest : public testing::Test {
  protected:
   LibvrdmaForkTest() {
@@ -288,7 +288,7 @@ class LibvrdmaForkTest : public testing::Test {
     vrdma_free_vdevice_list(vdevices);
     return 0;
   }
-  // What `work` returns in a child.
+  // Returns the result of `work` in a child.
   template <class Work>
   static int in_child(Work work) {
     const pid_t child = ::fork();

@@ -1,4 +1,4 @@
-// GIDs as a person writes them.
+// Conversions between GIDs and text.
 #pragma once
 
 #include <arpa/inet.h>

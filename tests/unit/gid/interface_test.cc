@@ -85,14 +85,14 @@ TEST(DeriveGids, GivesNoMoreThanATableHoldsAndTakesNoneAwayForNewOnes) {
   EXPECT_EQ(full.gids.size(), verbs::kMaxGids);
   EXPECT_EQ(full.left_out, 0U);
 
-  Interface crowd = interface_with({});  // the new ones first, as the kernel lists IPv6
+  Interface crowd = interface_with({});  // the newest first, as the kernel lists IPv6
   for (size_t i = 20'000; i-- > 0;) crowd.addresses.push_back(numbered(i));
   const auto crowded = derive_gids(crowd, full.gids);
   EXPECT_EQ(crowded.gids, full.gids);
   EXPECT_EQ(crowded.left_out, 20'001 - verbs::kMaxGids);
-  EXPECT_EQ(derive_gids(crowd).gids.at(1).bytes, numbered(19'999)) << "nobody has one yet";
+  EXPECT_EQ(derive_gids(crowd).gids.at(1).bytes, numbered(19'999)) << "no GID is held yet";
 
-  crowd.addresses.pop_back();  // numbered(0), which had one
+  crowd.addresses.pop_back();  // numbered(0), which had a GID
   const auto next = derive_gids(crowd, full.gids);
   EXPECT_EQ(next.gids.size(), verbs::kMaxGids);
   EXPECT_EQ(next.gids.back().bytes, numbered(19'999));

@@ -56,11 +56,11 @@ TEST(Layout, NoTableIsLongerThanAByteCanName) {
       const auto gids = derive_gids(interface, {}, room_of(layout)).gids;
       const auto table = lay_out(gids, layout);
       EXPECT_EQ(table.size(), verbs::kMaxGids);
-      EXPECT_EQ(table.back(), gids.back()) << "each has an index";
+      EXPECT_EQ(table.back(), gids.back()) << "each GID has an index";
     }
 }
 
-// What a vdevice does: derive, keep, lay out.
+// The steps of a vdevice: derive, update, lay out.
 struct Vdevice : testing::Test {
   Interface interface;
   Table table;

@@ -64,10 +64,10 @@ TEST(Limited, leaves_what_is_in_a_prefix_and_the_link_local_of_the_first_mac) {
   const std::vector<Prefix> prefixes{*Prefix::parse("10.0.0.0/24")};
   EXPECT_EQ(derive_gids(limited(interface, prefixes, link_local(mac))).gids,
             (std::vector{link_local(mac), of("10.0.0.1")}));
-  interface.mac = another;  // perhaps a neighbour's
+  interface.mac = another;  // perhaps that of another vdevice
   EXPECT_EQ(derive_gids(limited(interface, prefixes, link_local(mac))).gids,
             (std::vector{of("10.0.0.1"), link_local(mac)}))
-      << "as an address it is still its own";
+      << "as an address it is still permitted";
   interface.addresses.clear();
   EXPECT_TRUE(derive_gids(limited(interface, prefixes, link_local(mac))).gids.empty());
 }

@@ -88,7 +88,7 @@ TEST_F(Registries, LeaveALateDuplicateOutAndGrantItWhenItIsFree) {
             "GID ::ffff:10.0.0.1 is held by vdevice red0 in fabric red");
   EXPECT_EQ(second->gids(), gids_of({"fe80::2", "10.0.0.2"}));
   EXPECT_EQ(second->refused(), 1u);
-  EXPECT_THAT(second->update(wanted).refusals, IsEmpty()) << "it was told already";
+  EXPECT_THAT(second->update(wanted).refusals, IsEmpty()) << "the refusal was already reported";
   EXPECT_EQ(registry.refusals(), 1u);
 
   first->update(gids_of({"fe80::1"}));
@@ -109,7 +109,7 @@ TEST_F(Registries, TellThoseWhoWaitWhenAHolderGoes) {
   third->update({});
   elsewhere->update(gids_of({"10.0.0.1"}));
   first->reset();
-  EXPECT_EQ(retries, 1) << "once for two GIDs, and not who does not want it any more";
+  EXPECT_EQ(retries, 1) << "once for two GIDs, and not for a vdevice that no longer wants it";
 }
 
 }  // namespace

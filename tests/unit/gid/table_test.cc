@@ -32,7 +32,7 @@ TEST_F(Tables, TakesWhatIsWantedInItsOrder) {
 TEST_F(Tables, SeesThatNothingChanged) {
   update({"fe80::1", "10.0.0.1", "fd00::1"});
   EXPECT_FALSE(update({"fe80::1", "10.0.0.1", "fd00::1"}));
-  EXPECT_FALSE(update({"fe80::1", "fd00::1", "10.0.0.1"})) << "the kernel's order is not ours";
+  EXPECT_FALSE(update({"fe80::1", "fd00::1", "10.0.0.1"})) << "the kernel's order is ignored";
   EXPECT_EQ(table.gids(), gids_of({"fe80::1", "10.0.0.1", "fd00::1"}));
 }
 

@@ -38,7 +38,7 @@ TEST(Resolve, FindsANetnsByItsPath) {
 struct Bad {
   std::string spec;
   int code;
-  std::string sentence;  // a part of it
+  std::string sentence;  // a substring of the sentence
 };
 
 void expect_refused(const Bad& bad) {
@@ -78,7 +78,7 @@ TEST(Resolve, DoesNotOpenAFifo) {
   ASSERT_NE(::mkdtemp(directory.data()), nullptr);
   const std::string fifo = directory + "/fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  expect_refused({fifo, EINVAL, "is not a network namespace"});  // open(2) would wait here
+  expect_refused({fifo, EINVAL, "is not a network namespace"});  // open(2) would block here
   ::unlink(fifo.c_str());
   ::rmdir(directory.c_str());
 }

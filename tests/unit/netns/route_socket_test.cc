@@ -1,5 +1,5 @@
-// What needs no privilege: questions about our own namespace. All else is tested with real
-// namespaces, in tests/integration/netns_monitor_test.cc.
+// Tests without privileges: queries into our own namespace. tests/integration/netns_monitor_test.cc
+// tests the rest with real namespaces.
 #include "netns/route_socket.h"
 
 #include <gmock/gmock.h>

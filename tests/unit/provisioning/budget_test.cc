@@ -19,7 +19,7 @@ std::string why(const base::Result<void>& result) {
 
 struct Tenant : testing::Test {
   Budget red{"tenant red", false};
-  // The limit as given, or nothing.
+  // A grant with the limit, or nothing if it is refused.
   std::optional<Budget::Grant> give(Kind kind, uint64_t limit) {
     Budget::Grant grant = red.grant();
     if (!grant.check(limits(kind, limit))) return std::nullopt;
@@ -40,7 +40,7 @@ TEST_F(Tenant, HandsOutNoMoreThanItsCeiling) {
             "an overcommitment of 100%");
   one.reset();
   EXPECT_TRUE(other->check(limits(Kind::kQp, 100)));
-  EXPECT_TRUE(give(Kind::kMr, 1 << 20)) << "what has no ceiling is free";
+  EXPECT_TRUE(give(Kind::kMr, 1 << 20)) << "kinds without a ceiling are unlimited";
 }
 
 TEST_F(Tenant, OvercommitsAsFarAsItsPolicySays) {
@@ -48,9 +48,9 @@ TEST_F(Tenant, OvercommitsAsFarAsItsPolicySays) {
   const auto one = give(Kind::kQp, 200), other = give(Kind::kQp, 50);
   EXPECT_TRUE(one && other);
   EXPECT_FALSE(give(Kind::kQp, 1));
-  EXPECT_FALSE(give(Kind::kCqe, 51)) << "each object alone: there is nothing to overcommit";
+  EXPECT_FALSE(give(Kind::kCqe, 51)) << "per-object kinds cannot be overcommitted";
   EXPECT_TRUE(red.pool()->take(Kind::kQp, 100));
-  EXPECT_FALSE(red.pool()->take(Kind::kQp, 1)) << "what is used is bounded all the same";
+  EXPECT_FALSE(red.pool()->take(Kind::kQp, 1)) << "the ceiling bounds the use";
   EXPECT_EQ(red.set({{}, {}, 200}).error().code(), EBUSY);
   EXPECT_EQ(red.overcommit(), 250u);
 }
@@ -116,7 +116,7 @@ TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
   EXPECT_FALSE(parent.set({{}, {{"bandwidth", 599}}, 0}));
   EXPECT_THAT(why(parent.set({{}, {{"bandwidth", kCeiling}}, 0})),
               HasSubstr("guarantees need 600"));
-  // A most is no promise.
+  // A most is no guarantee.
   EXPECT_TRUE(other.check(limits(Kind::kBandwidth, 1u << 30)));
 }
 

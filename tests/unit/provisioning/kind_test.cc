@@ -34,7 +34,7 @@ TEST(Kind, KnowsWhatBoundsEachObject) {
               kind == Kind::kCqe || kind == Kind::kSendWr || kind == Kind::kRecvWr);
 }
 
-// docs/limits.md says where the numbers come from.
+// docs/limits.md explains the numbers.
 TEST(Kind, IsEnoughForProgramsWithManyPeers) {
   constexpr uint64_t kPeers = 256;
   EXPECT_GE(traits(Kind::kCqe).initial, (384 + 384) * kPeers) << "ofi_rxm";

@@ -69,7 +69,7 @@ TEST(Ledger, BoundsEachObjectAlone) {
   EXPECT_EQ(too_large.error().message(), "quota send_wr: 129 wanted, the limit is 128");
   EXPECT_EQ(ledger.used(Kind::kSendWr), 128u);
   large->reset();
-  EXPECT_EQ(ledger.used(Kind::kSendWr), 128u) << "there is another one as large";
+  EXPECT_EQ(ledger.used(Kind::kSendWr), 128u) << "another object is as large";
 }
 
 TEST(Ledger, UseOfPerObjectMaximaFollowsTheLargest) {

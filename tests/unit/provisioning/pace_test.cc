@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Users that never have enough, each of a piece size of its own, on a clock of our own.
+// Users that always want more, each with its own piece size, on a simulated clock.
 struct Paces : testing::Test {
   struct User {
     Pace pace;
@@ -47,7 +47,7 @@ TEST_F(Paces, KeepTheMost) {
   EXPECT_GT(users[0].pace.waits(), 0u);
 }
 
-// Two tenants of one parent, with pieces of very different size, within 5 %.
+// Two tenants of one parent, with very different piece sizes, share within 5 %.
 TEST_F(Paces, AreFairBetweenTwoThatSaturate) {
   const auto parent = std::make_shared<Shares>();
   parent->set_capacity(100'000'000);
@@ -83,7 +83,7 @@ TEST_F(Paces, AreBoundByTheNarrowestOfAll) {
   users[1].pace.join(*tenant);
   saturate(seconds(5));
   EXPECT_NEAR(static_cast<double>(users[0].spent + users[1].spent), 50e6, 3e6);
-  EXPECT_GE(static_cast<double>(users[2].spent), 0.9 * 450e6);  // what they leave
+  EXPECT_GE(static_cast<double>(users[2].spent), 0.9 * 450e6);  // what the others leave
 }
 
 TEST_F(Paces, ChangeAndEndWhileInUse) {

@@ -29,7 +29,7 @@ TEST(Pool, BoundsWhatSeveralLedgersUseTogether) {
   EXPECT_EQ(refused.error().message(),
             "quota qp of tenant red: 1 more wanted, 3 in use, the ceiling is 3");
   EXPECT_EQ(other.refused(Kind::kQp), 1u);
-  EXPECT_EQ(parent->used(Kind::kQp), 3u);  // what the other refused was given back
+  EXPECT_EQ(parent->used(Kind::kQp), 3u);  // what the other pool refused was returned
   two->reset();
   EXPECT_EQ(tenant->used(Kind::kQp), 1u);
   EXPECT_TRUE(other.charge(Kind::kQp, 1));
@@ -45,7 +45,7 @@ TEST(Pool, FollowsChargesThatGrowShrinkAndOutliveTheirLedger) {
     kept.absorb(std::move(*ledger.charge(Kind::kMrBytes, 50)));
     EXPECT_EQ(pool->used(Kind::kMrBytes), 150u);
     kept.shrink_to(20);
-    const auto deep = ledger.charge(Kind::kCqe, 1000);  // bounds each alone
+    const auto deep = ledger.charge(Kind::kCqe, 1000);  // a per-object kind
     EXPECT_EQ(pool->used(Kind::kCqe), 0u);
   }
   EXPECT_EQ(pool->used(Kind::kMrBytes), 20u);

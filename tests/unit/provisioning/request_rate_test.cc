@@ -12,7 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A reader with requests without end.
+// A reader that always has another request.
 struct Asking final : RequestRate::Reader {
   explicit Asking(RequestRate& its) : rate(its) {}
   ~Asking() override { rate.leave(*this); }
@@ -58,7 +58,7 @@ TEST_F(Requests, AreEverybodysInTurn) {
   Asking first(rate), second(rate);
   first.read_all();
   second.read_all();
-  EXPECT_EQ(second.read, 0u) << "nobody goes past the line";
+  EXPECT_EQ(second.read, 0u) << "a new reader must not overtake the queue";
   first.read = 0;
   run(milliseconds(300));
   EXPECT_GT(second.read, 20u);
@@ -68,7 +68,7 @@ TEST_F(Requests, AreEverybodysInTurn) {
 TEST_F(Requests, ThatWereNotThereAreNotSpent) {
   rate.set(1);
   Asking one(rate);
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(rate.admits(one)) << "it was admitted, found nothing";
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(rate.admits(one)) << "it stays admitted until it reads";
   EXPECT_EQ(rate.used(), 1u);
   RequestRate::has_read(one);
   one.read_all();
@@ -82,7 +82,7 @@ TEST_F(Requests, DoNotWaitAnyMoreWithoutALimit) {
   ASSERT_TRUE(RequestRate::waits(one));
   auto gone = std::make_unique<Asking>(rate);
   gone->read_all();
-  gone.reset();  // who leaves is not called
+  gone.reset();  // a reader that left is not called
   rate.set(100'000);
   run(milliseconds(50));
   EXPECT_GT(one.read, 100u);

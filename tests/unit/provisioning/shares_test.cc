@@ -14,7 +14,7 @@ struct SharesOf1000 : testing::Test {
   base::TimePoint now{seconds(1000)};
   SharesOf1000() { shares->set_capacity(1000); }
 
-  // What each gets in the end when all ask period after period.
+  // The final rate of each member when all ask period after period.
   template <size_t N>
   std::array<double, N> settle(std::array<Shares::Member, N>& members,
                                const std::array<double, N>& wanted) {
@@ -50,7 +50,7 @@ TEST_F(SharesOf1000, KeepToEachOnesLeastAndMost) {
 
 TEST_F(SharesOf1000, GiveWhatOneLeavesToTheOthers) {
   std::array members{shares->join(), shares->join(), shares->join()};
-  members[0].set(500, kUnbounded);  // a guarantee that is not used binds nothing
+  members[0].set(500, kUnbounded);  // an unused guarantee reserves nothing
   auto rates = settle<3>(members, {0, kAll, kAll});
   EXPECT_NEAR(rates[1], 500, 5);
   EXPECT_NEAR(rates[2], 500, 5);
@@ -58,14 +58,14 @@ TEST_F(SharesOf1000, GiveWhatOneLeavesToTheOthers) {
   EXPECT_NEAR(rates[0], 50, 1);
   EXPECT_GT(rates[1], 450);
   EXPECT_NEAR(rates[1], rates[2], 5);
-  // and whoever wants his own has it at once.
+  // A member that claims its guarantee gets it at once.
   now += kPeriod;
   EXPECT_GE(members[0].ask(now, 50, true), 499u);
 }
 
 TEST_F(SharesOf1000, NeverAddUpToMoreThanThereIs) {
   std::array members{shares->join(), shares->join(), shares->join()};
-  members[0].set(900, kUnbounded);  // more than there is was promised
+  members[0].set(900, kUnbounded);  // the guarantees exceed the capacity
   members[1].set(900, kUnbounded);
   const auto rates = settle<3>(members, {kAll, kAll, kAll});
   EXPECT_LE(rates[0] + rates[1] + rates[2], 1003);

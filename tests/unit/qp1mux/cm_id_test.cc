@@ -1,4 +1,4 @@
-// rdma_cm ids: the events that programs expect, in their order, and what queue pairs are given.
+// rdma_cm ids: the events that programs expect, in order, and the attributes of queue pairs.
 #include "qp1mux/cm_id.h"
 
 #include "tests/unit/qp1mux/rig.h"
@@ -13,7 +13,7 @@ using Type = CmEventType;
 
 constexpr uint64_t kNetnsA = 1, kNetnsB = 2;
 
-// A program with one id, and the ids that come to it.
+// A program with one id, and the ids of requests that it receives.
 struct Program : CmIdHandler {
   std::unique_ptr<CmId> id;
   std::vector<std::unique_ptr<CmId>> requests;
@@ -48,7 +48,7 @@ struct Ids : TwoHosts, Routes {
 
   base::Result<Route> find(uint64_t netns, const verbs::Gid& local,
                            const verbs::Gid& remote) override {
-    if (remote == gid("10.9.9.9")) return base::fail(EHOSTUNREACH, "no way there");
+    if (remote == gid("10.9.9.9")) return base::fail(EHOSTUNREACH, "no route");
     Route route;
     route.endpoint = netns == kNetnsA ? &a : &b;
     route.local = !local.is_unspecified() ? local : netns == kNetnsA ? gid_a : gid_b;
@@ -56,7 +56,7 @@ struct Ids : TwoHosts, Routes {
   }
   base::Result<Endpoint*> owner(uint64_t netns, const verbs::Gid& local) override {
     Endpoint* endpoint = netns == kNetnsA ? &a : &b;
-    if (!endpoint->owns(local)) return base::fail(EADDRNOTAVAIL, "not here");
+    if (!endpoint->owns(local)) return base::fail(EADDRNOTAVAIL, "no such address");
     return endpoint;
   }
   std::vector<Endpoint*> all(uint64_t netns) override {
@@ -64,7 +64,7 @@ struct Ids : TwoHosts, Routes {
   }
 
   base::Result<std::shared_ptr<void>> charge(const Endpoint&) override {
-    if (ids_left == 0) return base::fail(ENOMEM, "no more");
+    if (ids_left == 0) return base::fail(ENOMEM, "limit reached");
     --ids_left;
     return std::shared_ptr<void>(nullptr, [this](void*) { ++ids_left; });
   }
@@ -131,7 +131,7 @@ TEST_F(Ids, ConnectWithTheEventsThatProgramsExpect) {
 
 TEST_F(Ids, AreChargedToTheVdeviceThatTheyAreBoundTo) {
   establish_ids();
-  EXPECT_EQ(ids_left, 100 - 2) << "a listener at the wildcard is bound to none";
+  EXPECT_EQ(ids_left, 100 - 2) << "a listener at the wildcard is bound to no vdevice";
   ids_left = 0;
   Program three;
   CmId& id = make(three, kNetnsA);
@@ -156,9 +156,9 @@ TEST_F(Ids, AreChargedToTheVdeviceThatTheyAreBoundTo) {
 TEST_F(Ids, JoinGroups) {
   CmId& id = make(one, kNetnsA, CmService::kUd);
   const verbs::Gid group = gid("239.1.2.3");
-  EXPECT_EQ(id.join(group, 7).error().code(), EINVAL) << "bound to no vdevice";
+  EXPECT_EQ(id.join(group, 7).error().code(), EINVAL) << "not bound to a vdevice";
   ASSERT_TRUE(id.bind({gid_a, 0}));
-  EXPECT_EQ(id.join(gid_b, 7).error().code(), EINVAL) << "no group";
+  EXPECT_EQ(id.join(gid_b, 7).error().code(), EINVAL) << "not a group";
   ASSERT_TRUE(id.join(group, 7));
   EXPECT_THAT(one.events, ElementsAre(Type::kMulticastJoin));
   EXPECT_EQ(one.group, group);
@@ -170,7 +170,7 @@ TEST_F(Ids, JoinGroups) {
   EXPECT_EQ(one.group, gid("ff0e::1"));
   CmId& connected = make(two, kNetnsB);
   ASSERT_TRUE(connected.bind({gid_b, 0}));
-  EXPECT_EQ(connected.join(group, 7).error().code(), EINVAL) << "connections do not";
+  EXPECT_EQ(connected.join(group, 7).error().code(), EINVAL) << "connected ids cannot join";
 }
 
 TEST_F(Ids, DisconnectOnBothSides) {
@@ -185,7 +185,7 @@ TEST_F(Ids, DisconnectOnBothSides) {
   rig.run(std::chrono::seconds(2));
   EXPECT_THAT(one.events, ElementsAre(Type::kDisconnected, Type::kTimewaitExit));
   EXPECT_THAT(two.events, ElementsAre(Type::kDisconnected, Type::kTimewaitExit));
-  EXPECT_TRUE(one.id->disconnect());  // again: nothing is left to do
+  EXPECT_TRUE(one.id->disconnect());  // again: nothing left to do
 }
 
 TEST_F(Ids, DestroyedOnesDisconnectThePeer) {
@@ -195,7 +195,7 @@ TEST_F(Ids, DestroyedOnesDisconnectThePeer) {
   EXPECT_EQ(two.events.back(), Type::kDisconnected);
 }
 
-// Destroys its id, and what came to it, in the first event that is of `when`.
+// Destroys its id, and ids that it received, in the first event of type `when`.
 struct Hasty : Program {
   Type when{};
   void on_event(CmId& at, CmEvent& event) override {
@@ -371,7 +371,7 @@ TEST_F(Ids, AreToldWhenTheirDeviceGoes) {
   EXPECT_EQ(two.last().disconnect().error().code(), ENODEV);
   rig.run();
   EXPECT_EQ(one.events.back(), Type::kDisconnected);
-  two.id->device_removed(b);  // a wildcard stays, and waits for others
+  two.id->device_removed(b);  // a wildcard listener stays, and waits for other vdevices
   EXPECT_EQ(two.id->state(), CmIdState::kListening);
 }
 

@@ -1,4 +1,4 @@
-// The life of a connection: every transition, and what is lost, late or double on the way.
+// The life of a connection: every transition, and lost, late or duplicate messages.
 #include "qp1mux/connection.h"
 
 #include "tests/unit/qp1mux/rig.h"
@@ -51,7 +51,7 @@ TEST_F(Connections, CarryWhatWasSaid) {
   EXPECT_EQ(server.req.ca_guid, 0xau);
   EXPECT_EQ(server.req.qpn, asked.qpn);
   EXPECT_EQ(server.req.starting_psn, 0x111111u);
-  EXPECT_EQ(server.req.responder_resources, 2);  // turned round
+  EXPECT_EQ(server.req.responder_resources, 2);  // converted to this side's view
   EXPECT_EQ(server.req.initiator_depth, 4);
   EXPECT_EQ(server.req.path_mtu, asked.path_mtu);
   EXPECT_EQ(server.req.ack_timeout, asked.ack_timeout);

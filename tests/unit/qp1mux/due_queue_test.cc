@@ -10,7 +10,7 @@
 namespace vrdma::qp1mux {
 namespace {
 
-// Against a list that is searched.
+// Compared with a linear search.
 TEST(DueQueue, TellsTheEarliest) {
   std::mt19937 random(1);
   std::vector<Due> all(50);

@@ -37,7 +37,7 @@ TEST_F(Endpoints, SendOnlyWhatTheyOwn) {
   EXPECT_THAT(rig.letters, IsEmpty());
 
   forged = req();
-  forged.ca_guid = 0xdead;  // what is said is not asked
+  forged.ca_guid = 0xdead;  // the given value is ignored
   ask(client, forged);
   EXPECT_EQ(rig.letters[0].mad.as<wire::CmReq>().ca_guid, 0xau);
   rig.run();
@@ -136,7 +136,7 @@ TEST_F(Endpoints, ListenAtAnAddressBeforeAtAll) {
   EXPECT_EQ(b.listen(kService, std::nullopt, 8, &special).error().code(), EADDRINUSE);
   EXPECT_EQ(b.listen(kService, gid("10.0.1.2"), 8, &special).error().code(), EADDRINUSE);
   EXPECT_EQ(b.listen(kService, gid_a, 8, &special).error().code(), EADDRNOTAVAIL);
-  EXPECT_TRUE(b.listen(kService, gid_b, 8, &special));  // and gone at once
+  EXPECT_TRUE(b.listen(kService, gid_b, 8, &special));  // destroyed at once
   Req asked = req();
   asked.path.remote = gid("10.0.1.2");
   ask(client, asked);

@@ -1,5 +1,5 @@
-// What a peer or a neighbour may send that it should not, or has forgotten that it sent: stale and
-// unknown connections, forged numbers and addresses, messages of no meaning.
+// Illegitimate or outdated messages of a peer or a neighbour: stale and unknown connections, forged
+// numbers and addresses, meaningless messages.
 #include <cstring>
 
 #include "tests/unit/qp1mux/rig.h"
@@ -16,7 +16,7 @@ struct Foreign : TwoHosts {
     return static_cast<RejectReason>(
         uint16_t{rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().reason});
   }
-  // A REQ as `ask` sends it, to be changed and injected; the host of a has forgotten it.
+  // A REQ as `ask` sends it, to be changed and injected; the host of a has no state of it.
   Letter letter_of_req() {
     rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
     Side gone;
@@ -41,7 +41,7 @@ TEST_F(Foreign, ReqWithoutListenerIsRefused) {
   EXPECT_EQ(a.counters().rejects_received[8], 1u);
   EXPECT_THAT(states(host_b.mux), IsEmpty());
   rig.run(kMinute);
-  EXPECT_THAT(client.events, SizeIs(1));  // it never stood: no TIMEWAIT is told
+  EXPECT_THAT(client.events, SizeIs(1));  // never established: no TIMEWAIT event
   EXPECT_EQ(client.state(), State::kClosed);
 }
 
@@ -83,7 +83,7 @@ TEST_F(Foreign, AnotherReqOfTheSameQueuePairIsStaleAndEndsTheOldOne) {
   establish();
   Side& old = server.last();
   Letter letter = rig.last(CmAttribute::kReq);
-  letter.mad.as<wire::CmReq>().local_id = 0x5eed;  // the peer has begun anew
+  letter.mad.as<wire::CmReq>().local_id = 0x5eed;  // the peer has restarted
   letter.mad.header.transaction_id = 0x5eed;
   rig.letters.clear();
   rig.inject(letter);
@@ -199,7 +199,7 @@ TEST_F(Foreign, LapIsAnsweredAsUnsupported) {
   EXPECT_EQ(rig.last(CmAttribute::kApr).mad.header.transaction_id, 0x79u);
 }
 
-// A third, who owns an address of his own and knows every id, reaches nothing.
+// A third party with its own address, which knows every id, reaches nothing.
 TEST_F(Foreign, AThirdReachesNobodysConnection) {
   establish();
   Endpoint third = attach(host_a, setup("third", 0xc), gid("10.0.0.3"));
@@ -219,7 +219,7 @@ TEST_F(Foreign, AThirdReachesNobodysConnection) {
   }
   EXPECT_THAT(server.last().events, SizeIs(1));
   EXPECT_GT(b.counters().strays, 0u);
-  // Nor through an endpoint of his own on the host of the victim.
+  // Nor does it through an endpoint of its own on the victim's host.
   Endpoint neighbour = attach(host_b, setup("neighbour", 0xd), gid("10.0.0.4"));
   letter = rig.last(CmAttribute::kRtu);
   letter.destination = gid("10.0.0.4");
@@ -255,7 +255,7 @@ TEST_F(Foreign, MadsOfOtherClassesAreCounted) {
   EXPECT_EQ(host_b.mux.unknown(), 4u);
 }
 
-// Bytes of chance, with ids that exist more often than chance would have it.
+// Random bytes, with ids that are valid more often than random ones would be.
 TEST_F(Foreign, NoiseHarmsNobody) {
   establish();
   server.answer = nullptr;

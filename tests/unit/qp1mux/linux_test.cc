@@ -1,7 +1,6 @@
-// Linux as a peer: what its rdma_cm says on RoCE v2, byte by byte. The messages were taken from the
-// wire between two hosts with rxe (Linux 6.1, from 192.0.2.2 to 192.0.2.1): rping -C 1 to port
-// 7171; udaddy -c 1; a REQ to a port at which nobody listens; one that a program refused by
-// rdma_reject(3).
+// Linux as a peer: what its rdma_cm sends over RoCE v2, byte by byte. The messages were captured
+// between two hosts with rxe (Linux 6.1, from 192.0.2.2 to 192.0.2.1): rping -C 1 to port 7171;
+// udaddy -c 1; a REQ to a port without a listener; one that a program rejected with rdma_reject(3).
 #include <cstring>
 
 #include "tests/unit/qp1mux/rig.h"
@@ -16,7 +15,7 @@ constexpr uint64_t kRpingService = 0x01061c03;
 constexpr uint32_t kClientId = 0x6f8cc05b, kServerId = 0x5be57110;
 constexpr uint32_t kLinuxQpn = 0x11, kClientPsn = 0xa0820a, kServerPsn = 0xe0ba45;
 
-// Behind each the MAD has zeros.
+// The rest of each MAD is zeros.
 constexpr const char* kReq =
     "0107020300000000000000025bc08c6f00100000000000006f8cc05b00000000"
     "0000000001061c03505400fffe00000200000000000000000000110100000001"
@@ -59,7 +58,7 @@ wire::Mad mad_of(const char* hex) {
   return mad;
 }
 
-// What each side chooses for itself becomes the other's: the transaction and the two ids.
+// Text of a MAD without the values that each side chooses itself: the transaction and the ids.
 template <class Message>
 std::string text(wire::Mad mad) {
   auto& message = mad.as<Message>();
@@ -81,7 +80,7 @@ struct Linux : testing::Test {
   Endpoint endpoint(uint64_t guid, const verbs::Gid& at) {
     return TwoHosts::attach_to(host.mux, setup("ours", guid), at);
   }
-  // Our side's own messages go nowhere: the peer is Linux.
+  // Drops the messages of our side: the peer is Linux.
   void be_alone() {
     rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
   }

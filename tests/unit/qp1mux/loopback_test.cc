@@ -93,7 +93,7 @@ TEST_F(OneHost, LosesWhatIsTooMuch) {
     auto& side = *sides.emplace_back(std::make_unique<Side>());
     side.connection = a.connection(&side);
     ASSERT_TRUE(side.connection.send_req(req("10.0.0.2", i)));
-    if (i == 30) loopback.deliver();  // so that the ring has turned when it grows
+    if (i == 30) loopback.deliver();  // so that the ring has wrapped when it grows
   }
   EXPECT_EQ(loopback.lost(), 20u);
   loopback.deliver();

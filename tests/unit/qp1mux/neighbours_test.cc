@@ -1,4 +1,4 @@
-// Vdevices of several tenants on one host: what one of them asks is charged to it alone.
+// Vdevices of several tenants on one host: a request is charged to its sender alone.
 #include "qp1mux/early.h"
 #include "tests/unit/qp1mux/rig.h"
 
@@ -10,7 +10,7 @@ using testing::SizeIs;
 
 constexpr milliseconds kPatience(30);
 
-// red and green ask, blue listens.
+// red and green send requests, blue listens.
 struct Neighbours : testing::Test {
   Rig rig;
   Host& host = rig.host(kPatience);
@@ -45,10 +45,10 @@ TEST_F(Neighbours, DoNotSpendTheRateOfWhomTheyAsk) {
   listen(100);
   for (int i = 0; i < 50; ++i) ask(red, red_gid);
   rig.run();
-  EXPECT_THAT(server.sides, SizeIs(10)) << "what one tenant may send here";
+  EXPECT_THAT(server.sides, SizeIs(10)) << "the limit of one tenant";
   ask(green, green_gid);
   rig.run();
-  EXPECT_THAT(server.sides, SizeIs(11)) << "another tenant has the same";
+  EXPECT_THAT(server.sides, SizeIs(11)) << "another tenant has its own";
   EXPECT_EQ(server.last().connection.path().remote, green_gid);
 }
 
@@ -65,7 +65,7 @@ TEST_F(Neighbours, DoNotSpendTheConnectionsOfWhomTheyAsk) {
   rep.qpn = 0x900;
   EXPECT_TRUE(server.sides[0]->connection.send_rep(rep));
   EXPECT_EQ(red.use().half_open, 4u);
-  EXPECT_EQ(blue.use().connections, 1u) << "what it has accepted";
+  EXPECT_EQ(blue.use().connections, 1u) << "only the accepted connection";
   EXPECT_TRUE(server.sides[1]->connection.send_rep(rep));
   EXPECT_EQ(server.sides[2]->connection.send_rep(rep).error().code(), EAGAIN);
   EXPECT_EQ(blue.counters().crowded, 1u);
@@ -87,7 +87,7 @@ TEST_F(Neighbours, HaveSoManyRequestsAtOthers) {
   for (int i = 0; i < 3; ++i) {
     Side& side = ask(red, red_gid);
     rig.run();
-    side.connection.reset();  // what stands of it at blue does not go at once
+    side.connection.reset();  // its state at blue does not end at once
     rig.run();
   }
   EXPECT_EQ(red.use().half_open, 3u);
@@ -134,7 +134,7 @@ TEST_F(Neighbours, DoNotTakeThePatienceOfOthers) {
   EXPECT_THAT(server.sides, SizeIs(11));
 }
 
-// All that the host keeps is red's.
+// red fills all the room of the host.
 TEST_F(Neighbours, WhoHasTheMostMakesRoom) {
   red.set_limits({.early = 1u << 20});
   for (size_t i = 0; i < EarlyRequests::kMost; ++i) ask(red, red_gid);
@@ -149,7 +149,7 @@ TEST_F(Neighbours, WhoHasTheMostMakesRoom) {
   EXPECT_EQ(sides[0]->reason, RejectReason::kInvalidServiceId) << "the oldest";
   ask(red, red_gid);
   rig.run();
-  EXPECT_EQ(red.counters().impatient, 2u) << "it makes no room for itself";
+  EXPECT_EQ(red.counters().impatient, 2u) << "a tenant does not evict its own requests";
 }
 
 TEST_F(Neighbours, WaitForTheirServiceAlone) {

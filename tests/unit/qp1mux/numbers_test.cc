@@ -1,4 +1,4 @@
-// Communication ids and free ports: nobody can predict them.
+// Communication ids and free ports are unpredictable.
 #include <vector>
 
 #include "qp1mux/mux_state.h"

@@ -1,4 +1,4 @@
-// Requests that come before somebody listens.
+// Requests that arrive before their listener.
 #include "tests/unit/qp1mux/rig.h"
 
 namespace vrdma::qp1mux {
@@ -39,7 +39,7 @@ TEST_F(Late, MeetWhoListensInTime) {
   EXPECT_TRUE(server.sides.empty());
   const Listener listener = listen();
   rig.run();
-  ASSERT_EQ(server.sides.size(), 1u) << "once, however often it was said";
+  ASSERT_EQ(server.sides.size(), 1u) << "once, however often it was sent";
   EXPECT_EQ(server.last().state(), State::kReqReceived);
   rig.run(kMinute);
   EXPECT_EQ(server.sides.size(), 1u);
@@ -86,7 +86,7 @@ TEST_F(Late, DoNotWaitWithoutBound) {
   EXPECT_EQ(refused, 300u - 256u);
   EXPECT_EQ(a.counters().impatient, 300u - 256u);
   EXPECT_EQ(a.use().early, 256u);
-  b = {};  // with its vdevice they have nobody to wait for
+  b = {};  // without its vdevice they have no listener to wait for
   EXPECT_EQ(a.use().early, 0u);
   rig.run(kPatience);
 }

@@ -1,4 +1,4 @@
-// Damaged records of ids: each field that the code relies on is looked at before it is used.
+// Damaged records of ids: each field that the code relies on is checked before it is used.
 #include "qp1mux/record.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Record, OfAnIdWithoutAConnectionIsSound) {
 }
 
 TEST(Record, OfAListenerIsDamagedWithoutAPortOrADevice) {
-  Endpoint* const some = reinterpret_cast<Endpoint*>(1);  // of the dead daemon: never followed
+  Endpoint* const some = reinterpret_cast<Endpoint*>(1);  // of another process: not dereferenced
   CmIdRecord record;
   record.space = wire::PortSpace::kTcp;
   record.state = CmIdState::kListening;
@@ -81,12 +81,12 @@ TEST(Record, WithAFlagThatIsNeitherTrueNorFalseIsDamaged) {
   EXPECT_FALSE(is_sound(record));
   record = {};
   record.space = wire::PortSpace::kTcp;
-  record.state = CmIdState::kListening;  // which asks for is_bound
+  record.state = CmIdState::kListening;  // which requires is_bound
   make_neither_true_nor_false(&record.is_bound);
   EXPECT_FALSE(is_sound(record));
 }
 
-// Added up, they would overflow, and a timer would be due at once for ever.
+// Their sum would overflow, and a timer would be due immediately and forever.
 TEST(Record, WithTimesOutOfRangeIsDamaged) {
   CmIdRecord record = connecting();
   record.connection.response = base::Duration::max();
@@ -102,7 +102,7 @@ TEST(Record, WithTimesOutOfRangeIsDamaged) {
   EXPECT_FALSE(is_sound(record));
 }
 
-// What is repeated is counted by its attribute.
+// Repetitions are counted by the attribute of the message.
 TEST(Record, WithoutTheMessageThatItRepeatsIsDamaged) {
   CmIdRecord record = connecting();
   record.connection.sent.header.attribute_id = 0;

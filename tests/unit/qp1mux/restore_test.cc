@@ -1,5 +1,5 @@
-// Connections and ids that go on in another Mux, when the process of the first has died: in every
-// state, with what was on its way lost.
+// Connections and ids that continue in another Mux after the process of the first has died, in
+// every state, with messages in flight lost.
 #include "tests/unit/qp1mux/rig.h"
 
 namespace vrdma::qp1mux {
@@ -8,7 +8,7 @@ namespace {
 using testing::Contains;
 using testing::IsEmpty;
 
-// Vdevices a and b on one host, whose process can die.
+// Vdevices a and b on one host whose process may die.
 struct Mortal : testing::Test {
   Rig rig;
   verbs::Gid gid_a = gid("10.0.0.1"), gid_b = gid("10.0.0.2");
@@ -42,7 +42,7 @@ struct Mortal : testing::Test {
     run();
   }
 
-  // Dies, with all MADs that are on their way, and is replaced.
+  // Dies, loses all MADs in flight, and is replaced.
   void die(bool with_client = true, bool with_server = true) {
     const ConnectionRecord of_client = client.connection.record();
     const ConnectionRecord of_server =
@@ -67,7 +67,7 @@ struct Mortal : testing::Test {
   void run(base::Duration span = std::chrono::milliseconds(50)) { rig.run(span); }
 };
 
-// What the two sides do, step by step; before and after each of them everything may die.
+// The steps of the two sides; the process may die before and after each of them.
 TEST_F(Mortal, GoOnInEveryState) {
   const std::vector<std::function<void()>> steps = {
       [&] { ask(); },
@@ -81,7 +81,7 @@ TEST_F(Mortal, GoOnInEveryState) {
     server.sides.clear();
     for (size_t i = 0; i < steps.size(); ++i) {
       ASSERT_NO_FATAL_FAILURE(steps[i]()) << dies_at << " " << i;
-      if (dies_at == 2 * i) die();  // what this step sent is lost
+      if (dies_at == 2 * i) die();  // the messages of this step are lost
       run(std::chrono::seconds(30));
       // An RTU is sent again only when its REP is.
       if (dies_at == 2 * i + 1) die();

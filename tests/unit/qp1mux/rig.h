@@ -1,4 +1,4 @@
-// Hosts, each with a Mux, on a network that a test commands, under a clock that it moves.
+// Hosts, each with a Mux, on a simulated network with a simulated clock.
 #pragma once
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ inline verbs::Gid gid(const std::string& text) {
   return value;
 }
 
-// A Packet that owns what it names.
+// A Packet that owns its data.
 struct Letter {
   std::string fabric;
   verbs::Gid source, destination;
@@ -62,7 +62,7 @@ struct Host final : Clock {
 
 class Rig : public Wire {
  public:
-  // For each MAD sent: after which times it arrives (none: lost, two: twice).
+  // For each MAD sent: the delays after which it arrives (none: lost, two: twice).
   using Fate = std::function<std::vector<base::Duration>(const Letter&)>;
 
   base::TimePoint time{std::chrono::hours(1)};
@@ -82,7 +82,7 @@ class Rig : public Wire {
       if (host->mux.owns(letter.fabric, letter.destination)) host->mux.receive(letter.packet());
   }
 
-  // Lets everything happen that happens within `span`.
+  // Processes everything that happens within `span`.
   void run(base::Duration span = {}) {
     const base::TimePoint end = time + span;
     for (;;) {
@@ -115,9 +115,9 @@ class Rig : public Wire {
     return *std::find_if(letters.rbegin(), letters.rend(),
                          [&](const Letter& letter) { return letter.attribute() == attribute; });
   }
-  // All that is on its way.
+  // Loses all MADs in flight.
   void lose_all() { mail_.clear(); }
-  // Loses the first `count` of these and lets all else pass.
+  // Loses the first `count` of these and delivers all others.
   void lose(CmAttribute attribute, int count) {
     fate = [attribute, left = count](const Letter& letter) mutable -> std::vector<base::Duration> {
       if (letter.attribute() == attribute && left > 0 && left-- > 0) return {};
@@ -135,7 +135,7 @@ inline Host::Host(Rig& rig_of, uint64_t seed, base::Duration patience)
       mux(Config{.random = std::mt19937_64(seed), .patience = patience}, *this, rig_of) {}
 inline base::TimePoint Host::now() const { return rig.time; }
 
-// One side of a connection: what happened to it.
+// One side of a connection: records its events.
 struct Side : ConnectionHandler {
   Connection connection;
   std::vector<EventKind> events;
@@ -171,7 +171,7 @@ struct Side : ConnectionHandler {
   }
 };
 
-// Keeps what comes, and answers it if told how.
+// Records requests, and answers them if told how.
 struct Server : ListenHandler {
   std::vector<std::unique_ptr<Side>> sides;
   Req req;
@@ -200,7 +200,7 @@ struct Server : ListenHandler {
   }
 };
 
-constexpr uint32_t kForeignQpn = 0xf00bad;  // of no vdevice here
+constexpr uint32_t kForeignQpn = 0xf00bad;  // not of a vdevice here
 constexpr auto kMinute = std::chrono::minutes(1);
 constexpr uint64_t kService = 0x01061234;
 constexpr uint64_t kDatagramService = 0x01111234;

@@ -1,4 +1,4 @@
-// Resolution of a service ID, which is how datagrams find each other.
+// Resolution of a service ID, by which datagram ids find each other.
 #include "tests/unit/qp1mux/rig.h"
 
 namespace vrdma::qp1mux {

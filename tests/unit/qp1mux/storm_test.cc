@@ -1,5 +1,5 @@
-// Storms: thousands of connections over a network that loses, repeats, delays and reorders. Each of
-// them ends established or refused with the right reason, on both sides, and leaves nothing behind.
+// Storms: thousands of connections over a network that loses, repeats, delays and reorders. Each
+// ends established, or refused with the right reason, on both sides, and leaves no state behind.
 #include <set>
 
 #include "tests/unit/qp1mux/rig.h"
@@ -10,9 +10,9 @@ namespace {
 struct Weather {
   const char* name;
   uint64_t seed;
-  uint32_t loss;     // of 100
-  uint32_t repeat;   // of 100
-  int64_t delay_ms;  // up to
+  uint32_t loss;     // percent
+  uint32_t repeat;   // percent
+  int64_t delay_ms;  // maximum
 };
 
 class Storm : public TwoHosts, public testing::WithParamInterface<Weather> {
@@ -38,7 +38,7 @@ enum class Wish : uint8_t { kAccept, kRefuse, kNobody, kDrop };
 
 TEST_P(Storm, EveryConnectionEndsAsItShould) {
   constexpr int kConnections = 2000;
-  // What the server does with a request, by the asker's queue pair.
+  // What the server does with a request, by the active side's queue pair.
   std::map<uint32_t, Wish> wishes;
   std::map<uint32_t, Side*> accepted;
   server.answer = [&](Side& side) {
@@ -53,7 +53,7 @@ TEST_P(Storm, EveryConnectionEndsAsItShould) {
       case Wish::kDrop:
         return side.connection.reset();
       case Wish::kNobody:
-        FAIL() << "nobody listens there";
+        FAIL() << "a request for a service without a listener";
     }
   };
   std::vector<std::unique_ptr<Side>> clients;
@@ -94,7 +94,7 @@ TEST_P(Storm, EveryConnectionEndsAsItShould) {
       ASSERT_EQ(client_side.events.size(), 1u) << i;
     }
   }
-  // Now both sides end them, some of them both at once.
+  // Now both sides disconnect, some at the same time.
   for (const auto& each : server.sides)
     each->then = [side = each.get()](const Event& event) {
       if (event.kind == EventKind::kDreqReceived) {
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Weathers, Storm,
                                          Weather{"all", 5, 30, 40, 60}),
                          [](const auto& weather) { return std::string(weather.param.name); });
 
-// An id is free again only after TIMEWAIT, on a host where ids are scarce.
+// An id is reused only after TIMEWAIT, on a host where ids are scarce.
 TEST(CommunicationIds, AreUsedAgainOnlyAfterTimewait) {
   Rig rig;
   Host& host = rig.host();

@@ -7,7 +7,7 @@
 namespace vrdma::base {
 namespace {
 
-// Dekker's litmus: both sides never both miss the other's store.
+// Dekker's litmus test: at least one side sees the other's store.
 void never_both_miss(bool cheap) {
   constexpr int kRounds = 20'000;
   std::atomic<int> x = 0, y = 0, round = 0, done = 0;

@@ -26,7 +26,7 @@ Duration ask_kernel() {
   return kernels;
 }
 
-// A thread that works all the time, unless it is kept from it.
+// A thread that always works unless it is preempted.
 struct Stopwatches : testing::Test {
   Stopwatches() {
     asked = 0;
@@ -63,7 +63,7 @@ TEST_F(Stopwatches, AskTheKernelAfterALongOne) {
 
 TEST_F(Stopwatches, CountNoMoreThanTheTimeThatPassed) {
   watch.look(now);
-  kernels += milliseconds(3);  // of what nobody measures
+  kernels += milliseconds(3);  // outside of the measured stretches
   EXPECT_EQ(stretch(microseconds(200)), microseconds(200));
 }
 

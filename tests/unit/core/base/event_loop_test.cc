@@ -52,7 +52,7 @@ TEST_F(Loops, RefuseWhatCannotBeWatched) {
 }
 
 TEST_F(Loops, NeverCallADestroyedWatch) {
-  // Both are ready in one pass; whichever comes first destroys the other.
+  // Both are ready in one pass; the callback that runs first destroys the other.
   Fd other(::eventfd(1, EFD_CLOEXEC));
   EventLoop::Watch first, second;
   int calls = 0;
@@ -83,7 +83,7 @@ TEST_F(Loops, LetAWatchDestroyItselfWithItsState) {
                               [&, text = std::string(100, 'y'), raw = owner.get()](uint32_t) {
                                 ASSERT_EQ(raw, owner.get());
                                 owner.reset();
-                                length = text.size();  // still ours
+                                length = text.size();  // still valid
                                 loop->stop();
                               });
   signal();
@@ -178,7 +178,7 @@ TEST_F(Loops, RunWhatATimerPosts) {
   EXPECT_TRUE(ran);
 }
 
-// Who runs one loop is another thread to all others.
+// The thread of one loop is a foreign thread to other loops.
 TEST_F(Loops, WakeEachOther) {
   auto other = EventLoop::create().value();
   std::thread thread([&] { other->run(); });
@@ -224,7 +224,7 @@ TEST_F(Loops, PollWhileThereIsWorkAndServeTheRest) {
   EXPECT_TRUE(served);
 }
 
-// Whoever posts without end has descriptors, timers and the poller wait for one batch only.
+// Descriptors, timers and the poller wait for at most one batch of work that posts itself again.
 TEST_F(Loops, ServeOthersBetweenBatchesOfPostedWork) {
   constexpr size_t kPosted = 10 * EventLoop::kPostedPerPass;
   size_t ran = 0, at_descriptor = 0, at_timer = 0, at_poller = 0;
@@ -252,7 +252,7 @@ TEST_F(Loops, ServeOthersBetweenBatchesOfPostedWork) {
 TEST_F(Loops, TellTheirLongestPass) {
   loop->post([&] {
     std::this_thread::sleep_for(milliseconds(20));
-    EXPECT_GE(loop->longest_pass(), milliseconds(20));  // also while it lasts
+    EXPECT_GE(loop->longest_pass(), milliseconds(20));  // even while it lasts
   });
   auto end = loop->after(milliseconds(60), [&] { loop->stop(); });
   loop->run();
@@ -260,7 +260,7 @@ TEST_F(Loops, TellTheirLongestPass) {
   std::this_thread::sleep_for(milliseconds(2));
   const auto longest = loop->longest_pass();
   std::this_thread::sleep_for(longest);
-  EXPECT_EQ(loop->longest_pass(), longest);  // nobody waits while the loop does not run
+  EXPECT_EQ(loop->longest_pass(), longest);  // time does not count while the loop does not run
 }
 
 TEST_F(Loops, SleepWhenIdle) {
@@ -275,7 +275,7 @@ TEST_F(Loops, SleepWhenIdle) {
   EXPECT_LT(cpu() - before, 20);
 }
 
-// What a loop holds may own attachments of the same loop, as a timer that keeps itself does.
+// A loop's callbacks may own attachments of the same loop, as a timer does that keeps itself.
 TEST_F(Loops, EndWithAttachmentsInTheirCallbacks) {
   guard.reset();
   auto own = std::make_shared<EventLoop::Timer>();

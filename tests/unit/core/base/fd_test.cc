@@ -23,7 +23,7 @@ TEST(Fd, MovesItsDescriptor) {
   Fd first(::eventfd(0, EFD_CLOEXEC));
   const int raw = first.get();
   Fd second(std::move(first));
-  EXPECT_FALSE(first.valid());  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_FALSE(first.valid());  // NOLINT(bugprone-use-after-move): under test
   Fd third(::eventfd(0, EFD_CLOEXEC));
   const int replaced = third.get();
   third = std::move(second);
@@ -37,7 +37,7 @@ TEST(Fd, MovesItsDescriptor) {
 
 TEST(Fd, ResetKeepsErrno) {
   Fd fd(::eventfd(0, EFD_CLOEXEC));
-  ::close(fd.get());  // so that the close of reset() fails
+  ::close(fd.get());  // so that the close() in reset() fails
   errno = EXDEV;
   fd.reset();
   EXPECT_EQ(errno, EXDEV);

@@ -13,7 +13,7 @@ TEST(Linger, OnlyAfterSomething) {
   Linger linger(std::chrono::seconds(1));
   EXPECT_FALSE(linger.again());
   do linger.begin();
-  while (!linger.again());  // which processors that are scarce delay
+  while (!linger.again());  // takes longer if processors are scarce
 }
 
 TEST(Linger, NotForEver) {
@@ -26,7 +26,7 @@ TEST(Linger, NotForEver) {
   EXPECT_FALSE(never.again());
 }
 
-// The last of these tests: for a while nothing lingers.
+// The last of these tests, because after it nothing lingers for a while.
 TEST(Linger, NotWhereOthersWantTheProcessor) {
   std::atomic<bool> over = false;
   std::vector<std::thread> others;
@@ -35,7 +35,7 @@ TEST(Linger, NotWhereOthersWantTheProcessor) {
       while (!over) continue;
     });
   Linger linger(std::chrono::hours(1));
-  do {  // again, where this thread has not run for all of that while
+  do {  // repeated if this thread did not run all the time
     linger.begin();
     while (linger.again()) continue;
     linger.begin();

@@ -9,7 +9,7 @@
 namespace vrdma::base {
 namespace {
 
-// A handler, until the end of the scope.
+// Installs a handler until the end of the scope.
 class Handled {
  public:
   Handled(int number, int flags) : number_(number) {
@@ -28,7 +28,7 @@ class Handled {
 };
 
 TEST(Signals, all_handlers_have_to_restart) {
-  EXPECT_TRUE(handlers_restart()) << "there is none";
+  EXPECT_TRUE(handlers_restart()) << "no handler is installed";
   const Handled first(SIGCHLD, SA_RESTART), last(SIGRTMAX, SA_RESTART | SA_NODEFER);
   EXPECT_TRUE(handlers_restart());
   errno = EXDEV;

@@ -9,7 +9,7 @@
 namespace vrdma::base {
 namespace {
 
-// The answers of a process that was just started: before, in and after its first thread.
+// The answers of a new process: before, during and after its first thread.
 int answers() {
   if (!is_single_threaded()) return 1;
   bool inside = true;
@@ -19,7 +19,7 @@ int answers() {
 }
 
 TEST(SingleThread, IsNoLongerSoOnceThereAreTwo) {
-  // Sanitizers and other tests have threads; a child has one, and glibc knows it.
+  // Sanitizers and other tests have threads; a child has one, and glibc reports it.
   if (!is_single_threaded()) GTEST_SKIP() << "this process has had threads";
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

@@ -29,7 +29,7 @@ TEST(SpinLock, IsTakenByOneAtATime) {
   EXPECT_EQ(entered, kThreads * kRounds);
 }
 
-// What was taken by the only thread of a process is taken for those that come later.
+// A lock taken by the only thread of a process is taken for threads that start later.
 TEST(SpinLock, StaysTakenWhenThreadsCome) {
   SpinLock lock;
   lock.lock();

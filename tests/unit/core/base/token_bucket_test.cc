@@ -37,7 +37,7 @@ TEST_F(Buckets, WithoutARateNeverEnd) {
 TEST_F(Buckets, GiveCreditAndHaveItPaidBack) {
   bucket.set(1000, 100);
   EXPECT_EQ(bucket.wait(now), Duration(0));
-  bucket.spend(now, 600);  // 500 of it owed
+  bucket.spend(now, 600);  // 500 of it as debt
   const Duration wait = bucket.wait(now);
   EXPECT_GE(wait, milliseconds(500));
   EXPECT_LE(wait, milliseconds(501));
@@ -45,7 +45,7 @@ TEST_F(Buckets, GiveCreditAndHaveItPaidBack) {
   EXPECT_EQ(bucket.wait(now + wait), Duration(0));
 }
 
-// Whoever spends one piece each time that he may, gets the rate, whatever the pieces.
+// A user that spends a piece whenever it may gets the rate, whatever the size of its pieces.
 TEST_F(Buckets, KeepTheRateInTheLongRun) {
   for (const uint64_t piece : {1u, 1500u, 65536u, 3'000'000u}) {
     TokenBucket own;
@@ -76,7 +76,7 @@ TEST_F(Buckets, KeepWhatIsOwedWhenTheRateChanges) {
   EXPECT_LE(wait, milliseconds(101));
   bucket.change(now, 0, 0);
   EXPECT_EQ(bucket.wait(now), Duration(0));
-  bucket.change(now, 1000, 100);  // begins anew
+  bucket.change(now, 1000, 100);  // starts again
   EXPECT_EQ(bucket.wait(now), Duration(0));
 }
 

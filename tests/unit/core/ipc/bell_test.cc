@@ -55,7 +55,7 @@ TEST(News, AnyoneMayBeTheFirst) {
   }
 }
 
-// Whoever publishes before he announces is found, however the two sides meet.
+// An entry that is published before its announcement is found, in every interleaving.
 TEST(News, NothingIsMissed) {
   constexpr uint32_t kProducers = 2, kTimes = 20'000;
   CqBell bell{};
@@ -68,7 +68,7 @@ TEST(News, NothingIsMissed) {
       for (uint32_t n = 1; n <= kTimes; ++n) {
         published[each].store(n, std::memory_order_release);
         announce(bell, each);
-        // Of each other one it waits: had it been missed, this would never end.
+        // Every second announcement is awaited; if one were missed, this would never end.
         if (n % 2 == 0)
           while (seen[each].load(std::memory_order_acquire) != n) std::this_thread::yield();
       }

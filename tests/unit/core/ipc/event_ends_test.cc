@@ -25,7 +25,7 @@ TEST(EventEnds, KeepTheirOrder) {
   }
 }
 
-// What a reader sets for itself, or for both, changes nothing.
+// Flags that a reader sets, for itself or for both ends, do not matter.
 TEST(EventEnds, WaitForNobodyWhenTheyAreFull) {
   const EventEnds ends = make_event_ends(8).value();
   const int wait = 0;
@@ -38,7 +38,7 @@ TEST(EventEnds, WaitForNobodyWhenTheyAreFull) {
 }
 
 TEST(EventEnds, HaveRoomForAsManyAsWasAskedFor) {
-  if (::geteuid() != 0) GTEST_SKIP() << "more than others may have needs CAP_NET_ADMIN";
+  if (::geteuid() != 0) GTEST_SKIP() << "exceeding the socket buffer limit needs CAP_NET_ADMIN";
   const EventEnds ends = make_event_ends(8192).value();
   const ChannelMessage message{};
   for (int i = 0; i < 8192; ++i)

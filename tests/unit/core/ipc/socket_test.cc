@@ -41,7 +41,7 @@ struct Sockets : testing::Test {
     const auto result = receive_message(there.get(), buffer.data(), size, &fds);
     return result ? 0 : result.error().code();
   }
-  // A message beside which there is any number of fds.
+  // Sends a message with any number of fds.
   void send_raw(size_t size, size_t count) {
     const Fd event(::eventfd(0, EFD_CLOEXEC));
     std::vector<char> data(size), control(CMSG_SPACE(sizeof(int) * std::max<size_t>(count, 1)));
@@ -93,7 +93,7 @@ TEST_F(Sockets, RefuseWrongSizes) {
     fds.clear();
     EXPECT_EQ(open_fds(), before);
   }
-  send_raw(5, 0);  // each message was taken whole
+  send_raw(5, 0);  // each message was received completely
   EXPECT_EQ(receive(5), 0);
 }
 
@@ -136,7 +136,7 @@ TEST_F(Sockets, TellWhenFull) {
   EXPECT_EQ(code, EAGAIN);
 }
 
-// Messages that say their size: shorter and longer ones of a version that is known.
+// Messages with a size field: shorter and longer ones of a served version.
 TEST_F(Sockets, TakeMessagesOfOtherSizes) {
   std::vector<uint8_t> bytes(600);
   Request request;
@@ -165,10 +165,10 @@ TEST_F(Sockets, TakeMessagesOfOtherSizes) {
   EXPECT_EQ(take(24, 600), EBADMSG);
   EXPECT_EQ(take(16, 16), EBADMSG) << "without a size";
   EXPECT_EQ(take(15, 15, 0), EBADMSG) << "without a version";
-  EXPECT_EQ(take(176, 0, kOldestVersion - 1), 0) << "to be refused in words";
-  EXPECT_EQ(take(600, 0, kVersion + 1), 0) << "to be refused in words";
+  EXPECT_EQ(take(176, 0, kOldestVersion - 1), 0) << "to be answered with an error";
+  EXPECT_EQ(take(600, 0, kVersion + 1), 0) << "to be answered with an error";
   bytes[599] = 1;
-  EXPECT_EQ(take(600, 600), EBADMSG) << "a field that nobody knows";
+  EXPECT_EQ(take(600, 600), EBADMSG) << "an unknown field";
   EXPECT_EQ(take(599, 599), 0);
 }
 
@@ -177,7 +177,7 @@ TEST_F(Sockets, TellWhoSent) {
   Sender sender;
   ASSERT_TRUE(send_message(here.get(), &request, sizeof request));
   ASSERT_TRUE(vrdma::ipc::receive(there.get(), &request, &fds, &sender));
-  EXPECT_EQ(sender.pid, 0) << "nobody asked";
+  EXPECT_EQ(sender.pid, 0) << "SO_PASSCRED is not set";
   const int on = 1;
   ASSERT_EQ(::setsockopt(there.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on), 0);
   if (const pid_t child = ::fork(); child == 0) {

@@ -1,4 +1,4 @@
-// Every message of the CM against bytes laid out by hand from the specification's tables.
+// Every CM message against bytes laid out by hand from the tables of the specification.
 #include "core/wire/cm.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ struct Bytes {
   const char* hex;
 };
 
-// The MAD that has `parts` at their offsets behind the header, and zeros else.
+// A MAD with `parts` at their offsets after the header, and zeros elsewhere.
 std::string golden(uint16_t attribute, const std::vector<Bytes>& parts) {
   static const char* const kDigits = "0123456789abcdef";
   std::string text =
