@@ -38,7 +38,7 @@ enum class Kind : uint8_t {
   kCmConns,   // rdma_cm connections in any state, including TIMEWAIT
   kCmRate,    // per second: connection requests sent, and the same from each other tenant
   kCmEvents,  // rdma_cm events of these ids that programs have not read
-  kCmEarly,   // connection requests that arrived before their peer listens
+  kCmEarly,   // connection requests that wait for their peer to listen
   kMrRate,    // per second: registrations of memory; others are answered later
   // Per second, counted after execution (Pace): bytes that work requests move (at most; and at
   // least, out of the ceilings of the tenant and the parent), and work requests.

@@ -1,8 +1,8 @@
 // One exchange of messages: a connection or a SIDR, from its first message to the end of TIMEWAIT.
 //
-// Lives while the Mux needs its id, and longer while a Connection holds it. Without an endpoint,
-// which is gone then, it is dead. on_event() may destroy the Connection, so emit() must be the
-// caller's last action, and the caller must keep the exchange alive meanwhile.
+// Lives while the Mux needs its id, and longer while a Connection holds it. After its
+// endpoint is gone (null), it is dead: its commands fail. on_event() may destroy the Connection, so
+// emit() must be the last action of a caller, which must keep the exchange alive until then.
 #pragma once
 
 #include <memory>
