@@ -1,7 +1,7 @@
-// churn MILLISECONDS: uses every verbs device there is, for so long: RDMA WRITEs of a queue pair
-// that is joined to itself, checked byte by byte. The devices may go at any moment.
+// churn MILLISECONDS: uses every verbs device for that long: RDMA WRITEs of a queue pair connected
+// to itself, checked byte by byte. The devices may be removed at any moment.
 //
-// 0: all worked to the end; 3: a device went, as devices may; 1: what must not be.
+// 0: all worked to the end; 3: a device was removed; 1: an error.
 #include <infiniband/verbs.h>
 
 #include <chrono>

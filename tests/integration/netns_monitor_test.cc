@@ -1,8 +1,8 @@
-// The monitor and real namespaces. Needs root.
+// The monitor with real namespaces. Needs root.
 //
-// The test process moves into a fresh namespace, so that nothing of the host is touched; it stands
-// for the daemon's own. Named namespaces (vrdma-PID-a, -b) are made for each test and removed after
-// it, also after a failure:
+// The test process moves into a new namespace, which represents the daemon's own, so that the host
+// is not affected. Named namespaces (vrdma-PID-a, -b) are made for each test and removed after it,
+// also after a failure:
 //
 //     own                   a                            b
 //   +--------------+      +----------------+           +-------+
@@ -59,7 +59,7 @@ bool wait_until(const std::function<bool()>& condition) {
   return true;
 }
 
-// What one observer was told; written by the loop's thread, read by the test's.
+// The events of one observer; written by the loop's thread, read by the test's.
 class Log {
  public:
   LinkObserver observer() {
@@ -74,7 +74,7 @@ class Log {
               changed_.notify_all();
             }};
   }
-  // Waits until the last thing told of the link fits.
+  // Waits until the last event of the link fits.
   bool sees(const std::function<bool(const Link&)>& fits) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLongEnough,
@@ -134,7 +134,7 @@ struct NetnsMonitor : testing::Test {
     });
   }
 
-  // All watches must have ended.
+  // All watches must have ended before.
   void stop() {
     if (thread.joinable()) {
       loop->stop();
@@ -173,7 +173,7 @@ struct NetnsMonitor : testing::Test {
     must(in("b") + "link set eth0 up");
   }
 
-  // No descriptor of the namespace is left when it returns.
+  // When it returns, no descriptor of the namespace is left.
   base::Result<Monitor::LinkWatch> try_watch(const std::string& spec, const std::string& netdev,
                                              Log* log) {
     return on_loop([&]() -> base::Result<Monitor::LinkWatch> {
@@ -183,7 +183,7 @@ struct NetnsMonitor : testing::Test {
     });
   }
 
-  // A watch that ends on the loop's thread.
+  // A watch whose destructor runs on the loop's thread.
   class Watching {
    public:
     Watching(NetnsMonitor* test, Monitor::LinkWatch watch)
@@ -303,7 +303,7 @@ TEST_F(NetnsMonitor, SeesAnAddressBeforeItsDuplicateDetectionEnds) {
 }
 
 TEST_F(NetnsMonitor, KeepsNamespacesApart) {
-  add_pair();  // eth0 has the same index in both, or nearly so
+  add_pair();  // eth0 has about the same index in both
   add("c");
   for (const auto* name : {"a", "b", "c"})
     must(in(name) + "link add dev same index 77 type veth peer name same1");
@@ -324,7 +324,7 @@ TEST_F(NetnsMonitor, TellsThatANetdevIsDeleted) {
   add_pair();
   Log log;
   const auto eth0 = watch(ns("a"), "eth0", &log);
-  must(in("b") + "link del eth0");  // and with it its peer
+  must(in("b") + "link del eth0");  // which also deletes its peer
   EXPECT_EQ(log.end(), Gone::kDeleted);
   must(in("a") + "link add eth0 type veth peer name eth1");
   std::this_thread::sleep_for(50ms);
@@ -345,7 +345,7 @@ TEST_F(NetnsMonitor, HoldsNoNamespaceAndTellsItsEnd) {
   add_pair();
   Log log;
   const auto eth0 = watch(ns("a"), "eth0", &log);
-  // The loop does not even run: nothing that the monitor might do frees the namespace.
+  // The loop does not run, so the monitor can do nothing to free the namespace.
   std::promise<void> go;
   loop->post([wait = go.get_future().share()] { wait.wait(); });
   must("ip netns del " + ns("a"));
@@ -367,7 +367,7 @@ TEST_F(NetnsMonitor, IsNotConfusedByAnNsidThatIsUsedAgain) {
     std::promise<void> go;
     loop->post([wait = go.get_future().share()] { wait.wait(); });
     must("ip netns del " + ns(name));
-    std::this_thread::sleep_for(100ms);  // the kernel frees it behind our back
+    std::this_thread::sleep_for(100ms);  // the kernel frees it asynchronously
     add(next);
     must(in(next) + "link add dev same index 77 type veth peer name same1");
     go.set_value();
@@ -394,7 +394,7 @@ TEST_F(NetnsMonitor, WatchesItsOwnNamespaceToo) {
   must("ip link set own0 up");
   EXPECT_TRUE(of_own.sees([](const Link& l) { return l.up && l.addresses.size() >= 1; }));
 
-  // An nsid for itself: then its events carry it.
+  // An nsid for the own namespace, so that its events carry it.
   made.push_back(ns("own"));
   must("ip netns attach " + ns("own") + " " + std::to_string(::getpid()));
   must("ip netns set " + ns("own") + " 1234");
@@ -436,7 +436,7 @@ TEST_F(NetnsMonitor, RecoversWhenEventsAreLost) {
   EXPECT_TRUE(log.sees([](const Link& l) { return l.mtu == 1300; })) << "it goes on";
 }
 
-// Both the word of the end and the number that it spoke of are lost.
+// Both the event of the end and the nsid that it named are lost.
 TEST_F(NetnsMonitor, NoticesANamespaceThatEndedUnheard) {
   stop();
   start(4096);
@@ -457,7 +457,7 @@ TEST_F(NetnsMonitor, NoticesANamespaceThatEndedUnheard) {
   must("ip netns del " + ns("a"));
   std::this_thread::sleep_for(100ms);
   add("z");
-  must("ip netns set " + ns("z") + " auto");  // the lowest that is free: that of a
+  must("ip netns set " + ns("z") + " auto");  // the lowest free one: that of a
   must(in("z") + "link add dev same index 77 type veth peer name same1");
   go.set_value();
   EXPECT_EQ(of_a.end(), Gone::kVanished);
@@ -478,7 +478,7 @@ TEST_F(NetnsMonitor, LetsObserversEndAndBeginWatches) {
                                   first.reset();
                                   const auto again = resolve(ns("a"));
                                   second = *monitor->watch_link(*again, "eth0", log.observer());
-                                  ++calls;  // what changes from here on is seen
+                                  ++calls;  // later changes are seen
                                 },
                                 {}};
     first = *monitor->watch_link(*netns, "eth0", observer);
@@ -514,7 +514,8 @@ TEST_F(NetnsMonitor, SleepsWhileNothingHappens) {
   EXPECT_EQ(switches(), before);
 }
 
-// The cookie that `accepted` tells of a peer whose socket was made in `name`, and who has moved on.
+// The cookie that `accepted` reports for a peer whose socket was made in `name`, and which has
+// changed its namespace since.
 TEST_F(NetnsMonitor, KnowsWhereThePeerOfASocketIsAtHome) {
   add("a");
   add("b");
@@ -541,7 +542,7 @@ TEST_F(NetnsMonitor, KnowsWhereThePeerOfASocketIsAtHome) {
 
 TEST_F(NetnsMonitor, RefusesAnEmptyFileInRunNetns) {
   const std::string path = "/run/netns/" + ns("empty");
-  add("a");  // /run/netns is there
+  add("a");  // /run/netns exists now
   { std::ofstream file(path); }
   const auto netns = resolve(ns("empty"));
   ::unlink(path.c_str());

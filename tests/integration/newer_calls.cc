@@ -1,5 +1,5 @@
-// newer_calls ADDRESS: calls of librdmacm that the header of the build machine does not have
-// (RDMACM_1.4 and 1.5), between ends in one process on the vdevice that has the address.
+// newer_calls ADDRESS: calls of librdmacm that the build machine's header lacks (RDMACM_1.4 and
+// 1.5), between two ends in one process on the vdevice that has the address.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ Function* find(const char* name, const char* version) {
 
 constexpr uint32_t kAddrinfoResolved = 16, kUser = 18;
 
-// An event as the newer header has it: of a type that this one's enumeration does not know.
+// An event as in the newer header: its type is not in this header's enumeration.
 struct Event {
   explicit Event(rdma_event_channel* channel) {
     rdma_cm_event* event = nullptr;
@@ -64,7 +64,7 @@ void user_events() {
   CHECK_ERRNO(write(id, RDMA_CM_EVENT_ESTABLISHED, 0, 0), EINVAL);
   CHECK_ERRNO(write(nullptr, kUser, 0, 0), EINVAL);
 
-  // A thread that waits is woken.
+  // A waiting thread is woken.
   std::thread writer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     CHECK(write(id, kUser, 7, 0x1122334455667788) == 0);
@@ -74,7 +74,7 @@ void user_events() {
   CHECK(first.type == kUser && first.status == 7 && first.argument == 0x1122334455667788);
   CHECK(first.id == id);
 
-  // They keep their order, are seen by poll(2), and follow their id.
+  // Events keep their order, make poll(2) return, and follow their id.
   CHECK(write(id, kUser, 0, 1) == 0 && write(id, kUser, 0, 2) == 0);
   pollfd ready{channel->fd, POLLIN, 0};
   CHECK(::poll(&ready, 1, 5000) == 1);
@@ -82,7 +82,7 @@ void user_events() {
   CHECK(rdma_migrate_id(id, other) == 0);
   CHECK(Event(other).argument == 2);
 
-  // What nobody has read goes with the id.
+  // Unread events are destroyed with the id.
   CHECK(write(id, kUser, 0, 3) == 0);
   CHECK(rdma_destroy_id(id) == 0);
   rdma_destroy_event_channel(channel);
@@ -118,7 +118,7 @@ void addresses(const char* address) {
   CHECK(resolve(sync, address, "7471", nullptr) == 0);
   CHECK(query(sync, &info) == 0);
   rdma_freeaddrinfo(info);
-  CHECK(resolve(id, address, "7471", nullptr) == 0);  // and is not asked for
+  CHECK(resolve(id, address, "7471", nullptr) == 0);  // and is not asked again
   CHECK(rdma_destroy_id(id) == 0 && rdma_destroy_id(sync) == 0);
   rdma_destroy_event_channel(channel);
 }
@@ -168,7 +168,7 @@ void sets(const char* address) {
   CHECK(wait(set, events, 4, 30) == 0);
   CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(30));
 
-  // Both kinds in one set.
+  // Both kinds of descriptors in one set.
   CHECK(::write(pipe[1], "x", 1) == 1);
   CHECK(wait(set, events, 4, 5000) == 1 && events[0].data.u64 == kPipe);
   char byte = 0;
@@ -182,7 +182,7 @@ void sets(const char* address) {
   CHECK(served >= 0);
   connecting.join();
 
-  // A thread that waits hears of a new member. Its level is told until it has gone.
+  // A waiting thread sees a new member. Level-triggered: reported until its event is gone.
   CHECK(rsend(served, "hello", 5, 0) == 5);
   std::thread adding([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -198,7 +198,7 @@ void sets(const char* address) {
   CHECK(change(set, EPOLL_CTL_DEL, client, nullptr) == 0);
   CHECK_ERRNO(change(set, EPOLL_CTL_DEL, client, nullptr), ENOENT);
 
-  // A socket that is closed has left the set, also if its number is another file's.
+  // A closed socket has left the set, even if its number is reused by another file.
   CHECK(add(set, client, EPOLLIN, kClient) == 0);
   CHECK(rclose(client) == 0);
   CHECK(::dup2(pipe[1], client) == client);

@@ -1,9 +1,9 @@
 // raw_qp1 refused DEVICE | serve DEVICE MADS | ask DEVICE GID...
 //
-// Queue pair 1 by hand, as a subnet manager's programs use it. `refused` must not get one. `serve`
-// answers each MAD that arrives with the same body, and a REQ of rdma_cm with a REJ; it ends after
-// MADS of them. `ask` tries what must not work, then sends to each GID and wants the answer, and
-// last asks for nothing any more but as fast as it can.
+// Uses queue pair 1 directly, as a subnet manager's programs do. `refused` must not get one.
+// `serve` answers each MAD with the same body, and a REQ of rdma_cm with a REJ; it ends after MADS
+// of them. `ask` tries invalid requests, then sends to each GID and waits for the reply, and
+// finally sends as fast as it can without waiting.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
@@ -21,7 +21,7 @@
 
 namespace {
 
-using namespace vrdma::wire;  // NOLINT: half of what stands here is its
+using namespace vrdma::wire;  // for most names below
 
 constexpr auto kGsi = static_cast<ibv_qp_type>(1);  // IB_QPT_GSI of the kernel
 constexpr uint8_t kPerformance = 4, kGet = 1, kGetResponse = 0x81;
@@ -122,7 +122,7 @@ struct Port {
     ibv_destroy_ah(ah);
     return wc.status;
   }
-  // An error ends a queue pair; another begins.
+  // An error ends the queue pair; the next test makes a new one.
   void send_badly(const Mad& mad, const ibv_gid& to, uint32_t length, uint32_t qpn,
                   ibv_wc_status expected) {
     const ibv_wc_status status = send(mad, to, 0, length, qpn);
@@ -147,7 +147,7 @@ Mad get(uint64_t transaction) {
   return mad;
 }
 
-// Whom a datagram is from and to, of its network header.
+// The source and destination of a datagram, from its network header.
 std::pair<ibv_gid, ibv_gid> ends_of(const uint8_t* grh) {
   ibv_gid from{}, to{};
   if (grh[0] >> 4 == 6) {
@@ -203,7 +203,7 @@ void ask(Port& port, const std::vector<ibv_gid>& peers) {
   const ibv_gid first = peers.front();
   port.send_badly(get(1), first, 100, kGsiQpn, IBV_WC_LOC_LEN_ERR);
   port.send_badly(get(2), first, sizeof(Mad), 2, IBV_WC_LOC_QP_OP_ERR);
-  // In another's name: lost, and counted.
+  // In another's name: dropped and counted.
   Mad forged{};
   CmReq& req = begin<CmReq>(forged, 3);
   req.ca_guid = 0x1234;

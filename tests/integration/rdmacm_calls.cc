@@ -1,5 +1,5 @@
-// rdmacm_calls ADDRESS...: what programs may ask of rdma_cm, one case after the other, between two
-// ends in one process on the vdevice that has the addresses.
+// rdmacm_calls ADDRESS...: calls of rdma_cm, one case after the other, between two ends in one
+// process on the vdevice that has the addresses.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -115,15 +115,15 @@ void send_a_message(const char* address, rdma_port_space space, ibv_qp_type type
   param.retry_count = param.rnr_retry_count = 7;
   CHECK(rdma_connect(client.id, &param) == 0);
   char hello[] = "hello";
-  // Nobody has asked for room for inline data: what an entry has is enough for so few.
+  // The program asked for no inline space; an entry has enough for this.
   CHECK(rdma_post_send(client.id, nullptr, hello, sizeof hello, nullptr, IBV_SEND_INLINE) == 0);
   ibv_wc wc{};
   CHECK(rdma_get_send_comp(client.id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
-  (void)rdma_disconnect(client.id);  // either waits for the other
+  (void)rdma_disconnect(client.id);  // each waits for the other
   server.join();
 }
 
-// --- events by hand ------------------------------------------------------------------------------
+// --- events, handled explicitly ------------------------------------------------------------------
 
 struct Channel {
   rdma_event_channel* channel = rdma_create_event_channel();
@@ -141,7 +141,7 @@ struct Channel {
     pollfd state{channel->fd, POLLIN, 0};
     return ::poll(&state, 1, timeout_ms) == 1;
   }
-  // The next event must be this; its id.
+  // The next event must be this; returns its id.
   rdma_cm_id* expect(rdma_cm_event_type type, int status = 0) {
     rdma_cm_event* event = nullptr;
     CHECK(readable(10'000));
@@ -199,7 +199,7 @@ ibv_wc completion_of(ibv_cq* cq) {
   return wc;
 }
 
-// What is posted when rdma_disconnect() has returned is flushed, and the peer sees nothing of it.
+// Requests posted after rdma_disconnect() returns are flushed, and the peer sees nothing of them.
 void nothing_after_disconnect(const char* text) {
   Address address(text, "7475");
   Channel servers, clients;
@@ -239,7 +239,7 @@ void nothing_after_disconnect(const char* text) {
   destroy(listener);
 }
 
-// A listener has the domain that it was given, and one of its own where it was given none.
+// A listener uses the domain that it was given, or creates its own.
 void domain_of_listener(const char* address) {
   rdma_addrinfo hints{}, *found = nullptr;
   hints.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST;
@@ -260,7 +260,7 @@ void domain_of_listener(const char* address) {
   rdma_freeaddrinfo(found);
 }
 
-// What was told and not heard goes with the id, in order, and what is of others stays.
+// Unread events move with the id, in order, and those of other ids stay.
 void migrate_with_events(const char* text) {
   Address address(text, "7472");
   Channel one, two, clients;
@@ -272,11 +272,11 @@ void migrate_with_events(const char* text) {
     resolve(clients, id, address);
     ask(id);
     asking.push_back(id);
-    // In the middle, an event of another id.
+    // In between, an event of another id.
     if (i == 2) CHECK(rdma_resolve_addr(other, nullptr, address.get(), 2000) == 0);
   }
   CHECK(one.readable(5000));
-  ::poll(nullptr, 0, 100);  // all five are there
+  ::poll(nullptr, 0, 100);  // all five have arrived
   CHECK(rdma_migrate_id(listener, two.channel) == 0);
   CHECK(listener->channel == two.channel);
   CHECK(one.expect(RDMA_CM_EVENT_ADDR_RESOLVED) == other);
@@ -288,7 +288,7 @@ void migrate_with_events(const char* text) {
     requests.push_back(request);
   }
   CHECK(!two.readable(0));
-  // They are connected on yet another.
+  // The accepted ids use another channel.
   Channel three;
   for (rdma_cm_id* request : requests) {
     CHECK(rdma_migrate_id(request, three.channel) == 0);
@@ -305,7 +305,7 @@ void migrate_with_events(const char* text) {
   destroy(listener);
 }
 
-// What the parent was asked, a child accepts, on a device that it opens by itself.
+// A child accepts a request to its parent, on a device that it opens itself.
 void accept_in_a_child(const char* text) {
   Address address(text, "7474");
   Channel servers, clients;

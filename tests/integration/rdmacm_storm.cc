@@ -1,9 +1,9 @@
 // rdmacm_storm server|client ADDRESS PORT CONNECTIONS WINDOW [polls|stops]
 //
-// Opens and closes connections by rdma_cm, as many at once as WINDOW says, each with a queue pair
-// of its own and each to its very end; `polls`: its channel does not block, and is waited for by
-// epoll, edge-triggered; `stops`: it stops itself when its first event is there. Prints how many a
-// second. Fails if one is refused, lost, or told what it must not be told.
+// Opens and closes connections by rdma_cm, WINDOW at a time, each with its own queue pair and
+// through its complete end. `polls`: its channel is non-blocking and used with edge-triggered
+// epoll; `stops`: it stops itself after its first event. Prints the rate per second. Fails if a
+// connection is refused or lost, or gets an unexpected event.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,7 +59,7 @@ struct Side {
     must(::poll(&ready, 1, -1) == 1, "poll");
     must(std::raise(SIGSTOP) == 0, "raise");
   }
-  // The event's type and id; it is given back.
+  // Returns the event's type and id, and acknowledges it.
   rdma_cm_event_type next(rdma_cm_id** id) {
     rdma_cm_event* event = nullptr;
     epoll_event ready{};

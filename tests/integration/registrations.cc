@@ -1,5 +1,5 @@
-// registrations DEVICE: registers a page again and again for a second and prints how often, and how
-// many milliseconds it took.
+// registrations DEVICE: registers a page repeatedly for a second and prints the number of
+// registrations and the elapsed milliseconds.
 #include <infiniband/verbs.h>
 
 #include <array>

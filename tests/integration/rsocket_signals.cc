@@ -1,9 +1,9 @@
-// rsocket_signals wait ADDRESS PORT: calls for sockets over RDMA wait while signals come, at both
-// ends of connections to itself, and until their thread is cancelled.
-// rsocket_signals take ADDRESS PORT LENGTH...: accepts a connection for each, which has to bring so
-// many bytes before it ends.
-// rsocket_signals leave ADDRESS PORT LENGTH close|shutdown|half: sends so many, and closes the
-// socket while signals come, having shut down nothing, all, or its own half.
+// rsocket_signals wait ADDRESS PORT: blocking calls on sockets over RDMA while signals arrive, at
+// both ends of connections to itself, and until their thread is cancelled.
+// rsocket_signals take ADDRESS PORT LENGTH...: accepts a connection for each LENGTH, which must
+// bring that many bytes before it ends. rsocket_signals leave ADDRESS PORT LENGTH
+// close|shutdown|half: sends LENGTH bytes, and closes the socket while signals arrive, after a
+// shutdown of nothing, both directions or its own.
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <rdma/rsocket.h>
@@ -39,8 +39,8 @@ void handle(int number, int flags) {
   check(sigaction(number, &action, nullptr) == 0, "sigaction");
 }
 
-// Runs `call` while signals come to this thread, of a handler with `flags`; after some of them
-// `then`. What `call` returns; errno is its own.
+// Runs `call` while signals with a handler of `flags` arrive at this thread; after some of them
+// calls `then`. Returns the result of `call`; errno is that of `call`.
 ssize_t disturb(
     int flags, const std::function<ssize_t()>& call, const std::function<void()>& then = [] {}) {
   handle(SIGUSR1, flags);
@@ -92,7 +92,7 @@ void receive_all(int fd, size_t length) {
   check(rrecv(fd, buffer.data(), length, MSG_WAITALL) == static_cast<ssize_t>(length), "rrecv");
 }
 
-// A thread that waits in rrecv() ends when it is cancelled, and unwinds.
+// A thread that blocks in rrecv() ends when it is cancelled, and unwinds.
 [[maybe_unused]] void expect_cancelled(int fd) {
   struct Sleeper {
     int fd;
@@ -151,7 +151,7 @@ void wait(const sockaddr_in& address) {
   check(rsetsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0, "SO_RCVTIMEO");
   expect_interrupted(SA_RESTART, receive, "rrecv with a limit");
 
-#ifndef __SANITIZE_ADDRESS__  // it takes the unwinding of a cancelled thread for an overflow
+#ifndef __SANITIZE_ADDRESS__  // it reports the unwinding of a cancelled thread as an overflow
   expect_cancelled(second);
 #endif
 

@@ -1,9 +1,8 @@
 // rsocket_stranger ADDRESS PORT: a peer of a datagram socket over RDMA that has no such socket, but
-// makes its bytes by hand: first those of a peer, then such as no peer sends. Who is there sends
-// back what it gets, and ends if it gets what begins with "forged".
+// crafts its own bytes: first valid ones, then invalid ones. The server sends back what it
+// receives, and ends if it receives a message that begins with "forged".
 //
-// rsocket_stranger release ADDRESS PORT: makes sockets and closes them, more than there may be at
-// once.
+// rsocket_stranger release ADDRESS PORT: opens and closes sockets, more than may exist at once.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -70,7 +69,7 @@ struct Address {
   bool four = true;
 };
 
-// ---- what the protocol says ---------------------------------------------------------------------
+// ---- the protocol -------------------------------------------------------------------------------
 
 Bytes header(const Address& source, uint16_t port) {
   const auto high = static_cast<uint8_t>(port >> 8), low = static_cast<uint8_t>(port);
@@ -96,7 +95,7 @@ Bytes service(uint8_t kind, uint32_t qpn, const Address& source) {
          source.bytes();
 }
 
-// ---- by hand ------------------------------------------------------------------------------------
+// ---- the crafted peer ---------------------------------------------------------------------------
 
 int udp_to(Address& server) {
   const int fd = socket(server.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -158,7 +157,7 @@ class Stranger {
     (void)completed(id_->send_cq, "nothing is sent");
   }
 
-  // The next that comes from there.
+  // The next datagram from the server.
   Bytes receive() {
     const uint32_t length = completed(id_->recv_cq, "nothing comes");
     const Bytes bytes(memory_.begin() + sizeof(ibv_grh), memory_.begin() + length);
@@ -166,7 +165,7 @@ class Stranger {
     return bytes;
   }
 
-  // It is sent back, as a peer does it.
+  // The server sends it back, as to a valid peer.
   void exchange(const char* words) {
     send(header(here_, here_.port()) + text(words));
     check(receive() == header(there_, there_.port()) + text(words), words);
@@ -226,7 +225,7 @@ uint32_t qpn_of(const Bytes& answer, const Address& server) {
   return qpn;
 }
 
-// ---- what is tried ------------------------------------------------------------------------------
+// ---- the attacks --------------------------------------------------------------------------------
 
 void forge_by_queue_pair(Stranger& peer, Address& server) {
   const Bytes good = header(peer.here(), peer.here().port());
@@ -241,12 +240,12 @@ void forge_by_queue_pair(Stranger& peer, Address& server) {
   for (size_t length = 0; length < good.size(); ++length)
     peer.send(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(length)));
   peer.send(header(peer.here(), 0) + words);
-  Bytes other = good;  // whose address that is not
+  Bytes other = good;  // with the address of another host
   ++other.back();
   peer.send(other + words);
   peer.send(header(server, peer.here().port()) + words);
   peer.send((peer.here().four ? Bytes{6, 24, 1, 1} : Bytes{4, 8, 1, 1}) + Bytes(24, 1) + words);
-  // A port of the same address whose queue pair is known to be another.
+  // A port of the same address, known to have another queue pair.
   const int udp = udp_to(server);
   const Address second(udp);
   tell(udp, service(0, peer.qpn() + 77, second) + text("of another"));
@@ -278,12 +277,12 @@ void forge_by_udp(Stranger& peer, int udp) {
   peer.exchange("after that too");
 }
 
-// More peers than anybody can remember.
+// More peers than the server remembers.
 void crowd(Stranger& peer, Address& server) {
   for (int i = 0; i < 3000; ++i) {
     const int udp = udp_to(server);
     const Address here(udp);
-    tell(udp, service(7, 99, here));  // the answer to no question
+    tell(udp, service(7, 99, here));  // a reply without a question
     tell(udp, service(0, peer.qpn(), here) + text("one of many"));
     (void)qpn_of(told(udp), server);
     check(peer.receive() == header(server, server.port()) + text("one of many"), "of many");
@@ -291,8 +290,8 @@ void crowd(Stranger& peer, Address& server) {
   }
 }
 
-// A socket that gives up its peer loses its port, and is to be told of anew under the next one,
-// also if the answer to what it said under the old one lies there.
+// A socket that forgets its peer loses its port and must be announced again under the next one,
+// even if the reply to its earlier announcement is queued.
 void late_answer(Address& server) {
   const int probe = udp_to(server);
   Address here(probe);
@@ -338,7 +337,7 @@ void release(Address& server) {
     const int depth = 20;
     check(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &depth, sizeof depth) == 0, "RDMA_SQSIZE");
     check(rsetsockopt(fd, SOL_RDMA, RDMA_RQSIZE, &depth, sizeof depth) == 0, "RDMA_RQSIZE");
-    const int most = 1024;  // more than a device has
+    const int most = 1024;  // the limit of a device
     check(rsetsockopt(fd, SOL_RDMA, RDMA_INLINE, &most, sizeof most) == 0, "RDMA_INLINE");
     check(rconnect(fd, server.get(), server.size()) == 0, "rconnect");
     wrong(rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &depth, sizeof depth), EINVAL, "too late");
@@ -395,6 +394,6 @@ int main(int count, char** words) {
   forge_by_queue_pair(peer, server);
   forge_by_udp(peer, udp);
   crowd(peer, server);
-  introduce();  // for it is forgotten
+  introduce();  // because it was forgotten
   return 0;
 }

@@ -1,12 +1,13 @@
-// Programs with several threads that register memory, of standstill.sh:
+// Programs with several threads that register memory, for standstill.sh:
 //
 //   standstill race VDEVICE SECONDS BYTES   threads write, and the kernel for one, while another
 //                                           registers and deregisters; no write may be lost, and
-//                                           how many were seen late is said
-//   standstill calls VDEVICE                threads sit in system calls: none may see it
-//   standstill falls VDEVICE HOW            registers what cannot be put in place, because of HOW
+//                                           the number of late ones is printed
+//   standstill calls VDEVICE                threads block in system calls: none may be disturbed
+//   standstill falls VDEVICE HOW            registers memory that cannot be put in place because of
+//                                           HOW
 //
-// Each prints what came of it and ends with 0 if it is as it should be.
+// Each prints its result and exits with 0 if it is right.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <linux/futex.h>
@@ -72,7 +73,7 @@ uint8_t* make_memory(size_t size) {
   return static_cast<uint8_t*>(made);
 }
 
-// Of [memory, memory + size), in pages of the memory arena.
+// Bytes of [memory, memory + size), in pages of the memory arena.
 size_t in_place(const uint8_t* memory, size_t size) {
   FILE* const maps = std::fopen("/proc/self/maps", "re");
   if (maps == nullptr) fail("open the maps");
@@ -102,7 +103,7 @@ struct Race {
   std::atomic<uint64_t> stores = 0, late = 0, lost = 0, blocks = 0, bad_blocks = 0;
 };
 
-// What was written is there, or comes soon. Only who kills the keeper of a hold may see it late.
+// The written word is visible, or will be soon. It may be late only if the stopper was killed.
 void look(Race& race, const volatile uint64_t& word, uint64_t written) {
   if (word == written) return;
   const auto end = Clock::now() + std::chrono::seconds(2);
@@ -110,8 +111,8 @@ void look(Race& race, const volatile uint64_t& word, uint64_t written) {
   ++(word == written ? race.late : race.lost);
 }
 
-// Writes to all of the memory but its last page, and looks each time whether what it wrote the last
-// time is still there.
+// Writes to all of the memory except its last page, and checks each time whether its previous write
+// is still there.
 void write_words(Race& race, unsigned number) {
   const size_t words = (race.size - kPage) / kStep;
   std::vector<uint64_t> last(words, 0);
@@ -144,7 +145,7 @@ void read_blocks(Race& race, int from) {
   }
 }
 
-// Never sits in write(2), in which it could not be stopped.
+// Never blocks in write(2), in which it could not be stopped.
 void send_blocks(Race& race, int to) {
   ::fcntl(to, F_SETFL, O_NONBLOCK);
   for (uint64_t number = 0; !race.over;) {
@@ -185,7 +186,7 @@ int run_race(const Device& device, double seconds, size_t size) {
     if (ibv_dereg_mr(mr) != 0) fail("deregister");
     if (in_place(race.memory, size) == 0) ++back;
     ++rounds;
-    ::usleep(2000);  // the daemon spends a bounded time on this
+    ::usleep(2000);  // the daemon limits its time for this
   }
   race.over = true;
   for (auto& thread : threads) thread.join();
@@ -200,7 +201,7 @@ int run_race(const Device& device, double seconds, size_t size) {
 
 struct Call {
   const char* name;
-  // Sits in the call until `wake` has been called; true if it ended as it would alone.
+  // Blocks in the call until `wake` has been called; true if it returned as without a hold.
   std::function<bool()> sit;
   std::function<void()> wake;
 };
@@ -385,7 +386,7 @@ void sleep_in_a_thread() {
   while (sleeper == 0) ::usleep(1000);
 }
 
-// By a child, until it is killed.
+// A child traces the thread until it is killed.
 pid_t trace(pid_t thread) {
   int ready[2];
   if (::pipe(ready) != 0) fail("pipe");

@@ -1,11 +1,11 @@
-// Two processes that send each other numbered messages for some seconds and check that each comes
-// once, in order and whole, and that each send completes once and in order. `shared`: the receives
-// are those of an SRQ, of which none may be missing at the end. `window`: it has what no other
-// daemon takes over.
+// Two processes that send each other numbered messages for some seconds and check that each arrives
+// once, in order and complete, and that each send completes once and in order. `shared`: the
+// receives are in an SRQ; none may be missing at the end. `window`: the session has an object that
+// prevents a takeover.
 //
 //   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared|window [SERVER_ADDRESS]
 //
-// Exits with 0 if all was as it must be; else says what was not.
+// Exits with 0 on success; otherwise prints what failed.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -81,7 +81,7 @@ class Flow {
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
     if (how == "events") channel_ = made(ibv_create_comp_channel(context_), "make a channel");
     cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, channel_, 0), "make a CQ");
-    // Shared memory is reached, so that a worker holds a receive for most of the time.
+    // Shared memory is reached, so that a worker holds a receive most of the time.
     constexpr size_t kBytes = 2 * kDepth * kSize;
     void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                           MAP_ANONYMOUS | (how == "shared" ? MAP_SHARED : MAP_PRIVATE), -1, 0);
@@ -233,7 +233,7 @@ class Flow {
   void check(const ibv_wc& wc) {
     const uint64_t index = received_++;
     const uint64_t* words = slot(wc.wr_id % kDepth);
-    // What a worker gave back is used before what was posted earlier.
+    // A receive that a worker returned is used before receives that were posted earlier.
     if (wc.wr_id != index && srq_ == nullptr)
       fail("a receive completes out of its turn", wc.wr_id, index);
     if (wc.byte_len != kSize) fail("a message of another length", wc.byte_len, kSize);
@@ -243,7 +243,7 @@ class Flow {
     if (words[1] != 0) total_ = words[1];
     if (!using_up_) post_receive(wc.wr_id + kDepth);
   }
-  // Requests to the daemon, which may be away or have just died.
+  // Requests to the daemon, which may be absent or have just been killed.
   void register_something() {
     static char other[4096];
     ibv_mr* mr = made(ibv_reg_mr(pd_, other, sizeof other, IBV_ACCESS_LOCAL_WRITE), "register");

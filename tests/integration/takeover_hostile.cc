@@ -1,10 +1,9 @@
-// A program that speaks the session protocol by hand, and does to what another daemon needs of it
-// what no client of ours would.
+// A raw client of the session protocol that spoils what the next daemon needs from it.
 //
 //   vrdma_takeover_hostile SOCKET TRICK
 //
-// Says "ready" when the daemon may die, and waits for another. Exits with 0 if that one did what it
-// must; else says what it did.
+// Prints "ready" when the daemon may be killed, and waits for the next one. Exits with 0 if that
+// one handled the trick; otherwise prints what it did.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -37,7 +36,7 @@ void honest(const Target& target) {
   session.still_works();
 }
 
-// What is said to be the dead daemon's last request, begun and not answered, was never checked.
+// Claims a last request, begun and unanswered, that the previous daemon never checked.
 void repeated(const Target& target) {
   Looped session(target);
   const ipc::CreateQpReply qp = session.client.create_qp(session.pd, session.cq);
@@ -85,7 +84,7 @@ void scribbled(const Target& target) {
   session.still_works();
 }
 
-// Whoever looks through all of them has no time for others.
+// A search of all its descriptors would delay other sessions.
 void crowded(const Target& target) {
   Looped session(target);
   rlimit limit{};
@@ -104,7 +103,7 @@ void doorbell(const Target& target) {
   wait_for_the_next(session, target, false);
 }
 
-// Another file, of the same name, size and seals.
+// Another file with the same name, size and seals.
 void memory(const Target& target) {
   Looped session(target);
   base::Fd other(static_cast<int>(::memfd_create("vrdma-queues", MFD_CLOEXEC | MFD_ALLOW_SEALING)));

@@ -1,9 +1,9 @@
-// Makes, uses and undoes one object of each kind again and again for some seconds, whatever becomes
-// of the daemon meanwhile: each request is done once, and nothing is left that holds another.
+// Creates, uses and destroys one object of each kind repeatedly for some seconds while the daemon
+// is replaced: each request is executed once, and nothing is left that holds another object.
 //
 //   vrdma_takeover_objects DEVICE GID_INDEX SECONDS
 //
-// Exits with 0 if all was as it must be; else says what was not.
+// Exits with 0 on success; otherwise prints what failed.
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -60,7 +60,7 @@ class Round {
     ah_ = made(ibv_create_ah(pd_, &path), "make an address handle");
   }
 
-  // A message from one queue pair to the other, waited for.
+  // Sends a message from one queue pair to the other and waits for it.
   void send() {
     data_ = {1, 2, 3, 4, 0, 0, 0, 0};
     ibv_sge from{reinterpret_cast<uint64_t>(data_.data()), 32, mr_->lkey};

@@ -1,7 +1,7 @@
-// while_it_waits VDEVICE FILE: two connections of its own to itself, on one completion queue.
-// Says "ready", and goes on when there is the file: the daemon has been killed. One thread then
-// brings the first queue pair to SQD, which waits for the next daemon; the other one writes and
-// polls with the second queue pair meanwhile. Ends with 0 if all went well.
+// while_it_waits VDEVICE FILE: two connections to itself on one completion queue. Prints "ready",
+// and continues when FILE exists: the daemon has been killed. One thread then moves the first queue
+// pair to SQD, which waits for the next daemon; the other one writes and polls with the second
+// queue pair meanwhile. Exits with 0 on success.
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ struct Device {
     expect(mr != nullptr, "mr");
   }
 
-  // One of two that are connected.
+  // Returns one of two connected ones.
   [[nodiscard]] ibv_qp* connected() const {
     ibv_qp* const qps[] = {make(), make()};
     for (int i = 0; i < 2; ++i) to_rtr(qps[i], qps[1 - i]->qp_num);
@@ -101,7 +101,7 @@ struct Device {
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.rdma = {sge.addr + kBytes, mr->rkey};
     expect(ibv_post_send(qp, &wr, &bad) == 0, "post");
-    // It asks more often than it finds something, so that it comes to look after the daemon.
+    // Mostly empty polls, so that the library checks for the daemon.
     ibv_wc wc{};
     int count = 0;
     for (int i = 0; i < 100'000 && count == 0; ++i) count = ibv_poll_cq(cq, 1, &wc);

@@ -39,8 +39,7 @@ void refuse(int fuse, uint64_t unique, int error) {
 }
 
 [[noreturn]] void serve(int fuse, const int* silent, bool reads) {
-  ::prctl(PR_SET_PDEATHSIG,
-          SIGKILL);  // the cleaning process might wait for one that waits for us
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // the cleaning process may depend on this server
   static char buffer[1 << 18];
   for (;;) {
     const ssize_t size = ::read(fuse, buffer, sizeof buffer);
