@@ -1,4 +1,4 @@
-// Unreliable datagrams: groups, the way back to a sender, what is dropped.
+// Unreliable datagrams: groups, replies to a sender, dropped datagrams.
 #include <arpa/inet.h>
 
 #include <cerrno>
@@ -71,7 +71,7 @@ CONFORMANCE_TEST(datagrams, group) {
       box.send(9, ah, 0xffffff, 500);
       box.cq.expect(9);
       side.meet(2);
-      box.recv_cq.expect_none(20);  // who sends does not hear himself
+      box.recv_cq.expect_none(20);  // a sender does not receive its own datagrams
       CHECK_EQ(ibv_destroy_qp(box.qp.qp), EBUSY);
     } else {
       const ibv_wc wc = box.recv_cq.expect(1);
@@ -92,13 +92,13 @@ CONFORMANCE_TEST(datagrams, group) {
     box.qp.reconnect();
   }
   CHECK_EQ(ibv_destroy_ah(ah), 0);
-  // Groups are of datagrams, and have group addresses.
+  // Only UD queue pairs join groups, and only group addresses are valid.
   CHECK_EQ(ibv_attach_mcast(box.qp.qp, &side.gid, 0), EINVAL);
   Qp connected(side, box.cq);
   CHECK_EQ(ibv_attach_mcast(connected.qp, &group, 0), EINVAL);
 }
 
-// b answers to where the datagram came from, by its completion and header alone.
+// b replies to the sender of the datagram, known only from its completion and header.
 CONFORMANCE_TEST(datagrams, answer) {
   Mailbox box(side);
   const Endpoint peer = side.exchange(box.qp.endpoint());
@@ -131,7 +131,7 @@ CONFORMANCE_TEST(datagrams, answer) {
   side.meet(2);
 }
 
-// A key that does not fit and a receive that is too short drop the datagram, and nobody is hurt.
+// A wrong Q_Key or a receive that is too short drops the datagram without further effect.
 CONFORMANCE_TEST(datagrams, dropped) {
   Mailbox box(side);
   const Endpoint peer = side.exchange(box.qp.endpoint());
@@ -149,7 +149,7 @@ CONFORMANCE_TEST(datagrams, dropped) {
   if (side.is_a()) {
     box.send(3, ah, peer.qpn, 100);
     box.cq.expect(3);
-    // Longer than the path: the sender's own fault, and it comes back from SQE.
+    // Longer than the path MTU: the sender's own error, from which it recovers via SQE.
     box.send(4, ah, peer.qpn, 4096 + 4);
     box.cq.expect(4, IBV_WC_LOC_LEN_ERR);
     box.qp.await_state(IBV_QPS_SQE);

@@ -1,4 +1,4 @@
-// Raw packet queue pairs: whole Ethernet frames, for whom the kernel lets have them.
+// Raw packet queue pairs: whole Ethernet frames, for users whom the kernel permits them.
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ Mac own_mac(ibv_context* context) {
   return mac;
 }
 
-// Group addresses that nobody uses, and an ethertype for experiments (IEEE 802).
+// Unused group addresses, and an ethertype for experiments (IEEE 802).
 std::vector<uint8_t> frame_of(uint8_t group, const Mac& source, bool tagged) {
   std::vector<uint8_t> frame{0x03, 0, 0, 0, 0, group};
   frame.insert(frame.end(), source.begin(), source.end());
@@ -118,7 +118,7 @@ CONFORMANCE_TEST(datagrams, raw_packets) {
   const Mac mac = own_mac(side.context);
   Buffer buffer(side, 4096);
   for (uint64_t i = 0; i < 4; ++i) raw.receive(buffer, i * 512, 10 + i);
-  // A flow for what the other side sends; what has no flow is nobody's.
+  // A flow for the other side's frames; a frame without a flow is not delivered.
   const uint8_t mine = side.is_a() ? 1 : 2, others = side.is_a() ? 2 : 1;
   EthFlow wanted = flow_of(others);
   ibv_flow* flow = ibv_create_flow(raw.qp, &wanted.attr);
@@ -147,7 +147,7 @@ CONFORMANCE_TEST(datagrams, raw_packets) {
   }
   side.meet(1);
 
-  // Nobody sends in another's name, nor what is no frame.
+  // A frame with another source address, or no valid frame, is refused.
   Mac forged = mac;
   forged[5] ^= 1;
   raw.send(buffer, 2560, frame_of(mine, forged, false));

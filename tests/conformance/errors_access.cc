@@ -1,4 +1,5 @@
-// What a peer may not do with memory: it gets an error, b an event, and b's memory does not change.
+// Forbidden access to a peer's memory: the initiator gets an error, b an event, and b's memory does
+// not change.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +12,7 @@ namespace {
 constexpr int kAccessEvent = IBV_EVENT_QP_ACCESS_ERR;
 constexpr int kRequestEvent = IBV_EVENT_QP_REQ_ERR;
 
-// b says where; a tries `act` there. Nothing of b's `watched` changes.
+// b sends its address; a tries `act` there. None of b's `watched` changes.
 void refused(Breakable& pair, const Buffer& watched, Remote remote,
              const std::function<void(const Remote&)>& act) {
   const Side& side = pair.side;
@@ -46,7 +47,7 @@ CONFORMANCE_TEST(errors, remote_key) {
     refused(pair, of_foreign, remote_of(of_foreign), write);
     refused(pair, of_foreign, remote_of(of_foreign), read);
     refused(pair, of_foreign, remote_of(of_foreign), add);
-    // a's own key, at b.
+    // a's own key, used at b.
     const Remote mine = remote_of(target);
     const Remote theirs = side.exchange(mine);
     if (mine.rkey != theirs.rkey) {
@@ -61,7 +62,7 @@ CONFORMANCE_TEST(errors, remote_key) {
 CONFORMANCE_TEST(errors, remote_range) {
   Breakable pair(side);
   Qp& qp = pair.qp;
-  // The region is the middle of memory of which all is registered in another protection domain.
+  // The region is the middle of memory that is registered as a whole in another protection domain.
   ibv_pd* other = ibv_alloc_pd(side.context);
   CHECK(other != nullptr);
   {
@@ -96,7 +97,7 @@ CONFORMANCE_TEST(errors, remote_range) {
       aligned.addr = (remote.addr + 7) / 8 * 8;
       qp.fetch_add(1, pair.buffer.sge(0, 8), aligned, 0, 1);
     });
-    // A message that the key allows in part changes nothing, however long.
+    // A message that exceeds the region changes nothing, whatever its length.
     refused(pair, whole, shifted(1), write(4096));
     CHECK_EQ(ibv_dereg_mr(middle), 0);
   }
@@ -163,8 +164,8 @@ CONFORMANCE_TEST(errors, misaligned_atomic) {
                  {IBV_WC_REM_INV_REQ_ERR}, kRequestEvent);
 }
 
-// The queue pair itself may forbid what the region allows. (Devices differ in which NAK they send.)
-// Eight bytes at once, or not at all.
+// The queue pair itself may forbid what the region allows. (Devices differ in the NAK that they
+// send.) Eight bytes at once or not at all.
 CONFORMANCE_TEST(errors, atomic_write) {
   Breakable pair(side);
   Buffer target(side, 4096);
@@ -233,7 +234,7 @@ CONFORMANCE_TEST(errors, queue_pair_access) {
   });
 }
 
-// After ibv_dereg_mr has returned, nobody writes into the memory any more.
+// After ibv_dereg_mr has returned, no one writes into the memory.
 CONFORMANCE_TEST(errors, deregistered_in_full_flight) {
   for (int round = 0; round < 20; ++round) {
     Breakable pair(side);
@@ -256,7 +257,7 @@ CONFORMANCE_TEST(errors, deregistered_in_full_flight) {
       side.meet(1);
     } else {
       while (__atomic_load_n(target.data, __ATOMIC_RELAXED) != 0x55) {
-      }  // until they fly
+      }  // until they are in flight
       target.deregister();
       fill(target.data, target.size, static_cast<uint64_t>(round));
       side.meet(1);

@@ -1,4 +1,4 @@
-// The peer goes away: in order, by exit, by SIGKILL.
+// The peer ends: by destroying its objects, by exit, by SIGKILL.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -34,7 +34,7 @@ void one_message(const Side& side, Qp& qp, Cq& cq, const Buffer& buffer) {
   }
 }
 
-// After the peer has left in order: receives stay, sends find nobody.
+// After the peer has destroyed its objects: receives remain, sends time out.
 void survive_in_order(Qp& qp, Cq& cq, Cq& recv_cq, const Buffer& buffer) {
   recv_cq.expect_none(300);
   CHECK_EQ(static_cast<int>(qp.state()), static_cast<int>(IBV_QPS_RTS));
@@ -95,7 +95,7 @@ CONFORMANCE_TEST(errors, peer_closes_its_device) {
   }
 }
 
-// exit(3) without a word to verbs: the kernel would have put a real device in order.
+// exit(3) without a call of verbs: the kernel would have cleaned up a real device.
 CONFORMANCE_TEST(errors, peer_exits) {
   Cq cq(side, true), recv_cq(side);
   Buffer buffer(side, 4096);
@@ -112,7 +112,7 @@ CONFORMANCE_TEST(errors, peer_exits) {
   }
 }
 
-// Without a goodbye the survivor is told, whether it polls or sleeps.
+// After SIGKILL the survivor is notified, whether it polls or sleeps.
 CONFORMANCE_TEST_WITH(errors, peer_killed_while_polling, kBKilled) {
   Cq cq(side);
   Buffer buffer(side, 4096);
@@ -148,7 +148,7 @@ CONFORMANCE_TEST_WITH(errors, peer_killed_while_sleeping, kBKilled) {
   }
 }
 
-// With work under way that waits for the dead.
+// With requests pending towards the killed peer.
 CONFORMANCE_TEST_WITH(errors, peer_killed_with_work_waiting, kBKilled) {
   Cq cq(side, true), recv_cq(side, true);
   Buffer buffer(side, 4096);
@@ -173,7 +173,7 @@ CONFORMANCE_TEST_WITH(errors, peer_killed_with_work_waiting, kBKilled) {
   }
 }
 
-// What had arrived before the death is completed first.
+// Messages that arrived before the death complete first.
 CONFORMANCE_TEST_WITH(errors, peer_killed_after_sending, kBKilled) {
   Cq cq(side);
   Buffer buffer(side, 4096);

@@ -1,4 +1,4 @@
-// Asynchronous events that are no errors of a request.
+// Asynchronous events that are not errors of a request.
 #include <arpa/inet.h>
 #include <poll.h>
 
@@ -47,7 +47,7 @@ CONFORMANCE_TEST(errors, last_wqe_reached) {
     qp.connect();
     qp.to(IBV_QPS_ERR);
     CHECK(expect_async_event(side, IBV_EVENT_QP_LAST_WQE_REACHED) == qp.qp);
-    // The shared receives are everybody's: they are not flushed.
+    // Shared receives belong to all: they are not flushed.
     cq.expect_none(20);
     side.meet(1);
     qp.to(IBV_QPS_RESET);
@@ -55,7 +55,8 @@ CONFORMANCE_TEST(errors, last_wqe_reached) {
   }
 }
 
-// They go with their object: the next queue pair has none of them, nor is there anything to read.
+// They are destroyed with their object: the next queue pair has none of them, and no event can be
+// read.
 CONFORMANCE_TEST(errors, unread_events_of_the_destroyed) {
   pollfd async{side.context->async_fd, POLLIN, 0};
   Srq srq(side, 8);
@@ -75,7 +76,7 @@ CONFORMANCE_TEST(errors, unread_events_of_the_destroyed) {
         CHECK_EQ(::poll(&async, 1, 10'000), 1);
       }
       CHECK_EQ(::poll(&async, 1, 0), 0);
-      // Of two queues at one channel, the one that is destroyed.
+      // Destroys one of two queues that share a channel.
       ibv_cq* second = ibv_create_cq(side.context, 8, nullptr, cq.channel, 0);
       CHECK(second != nullptr);
       ibv_qp* flushed = failed_qp(side, second, 1);
@@ -120,7 +121,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_limit) {
         for (uint64_t id = 0; id < 7; ++id) {
           side.await_word(2);
           CHECK_EQ(static_cast<int>(cq.wait().status), 0);
-          // 10 were there: with the sixth, fewer than 5 are left. It is said once.
+          // 10 were posted: with the sixth, fewer than 5 are left. Reported once.
           if (id == 5)
             CHECK(expect_async_event(side, IBV_EVENT_SRQ_LIMIT_REACHED) ==
                   static_cast<void*>(srq.srq));
@@ -130,7 +131,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_limit) {
         }
         CHECK_EQ(ibv_query_srq(srq.srq, &attr), 0);
         CHECK_EQ(attr.srq_limit, 0u);
-        // What is left makes room for the next round.
+        // The remaining ones make room for the next round.
         for (int i = 0; i < 3; ++i) side.tell_word(4);
       }
       if (side.is_a())
@@ -146,7 +147,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_limit) {
   }
 }
 
-// An event that was handed out holds its object until it is acknowledged.
+// An event keeps its object until it is acknowledged.
 CONFORMANCE_TEST(errors, event_holds_its_object) {
   Cq cq(side);
   Srq srq(side, 8);
@@ -184,7 +185,7 @@ CONFORMANCE_TEST(errors, addresses_come_and_go) {
   side.meet(1);
 }
 
-// Queue pairs that do not use the address go on.
+// Queue pairs that do not use the address continue.
 CONFORMANCE_TEST(errors, traffic_outlives_other_addresses) {
   Breakable pair(side);
   const char* address = side.is_a() ? "10.0.0.73" : "10.0.0.74";
@@ -197,7 +198,7 @@ CONFORMANCE_TEST(errors, traffic_outlives_other_addresses) {
   pair.mend();
 }
 
-// a's link goes down and up again; so does the carrier of b's.
+// a's link goes down and up again, and so does the carrier of b's.
 CONFORMANCE_TEST(errors, links_go_down_and_up) {
   side.meet(3);  // both have found an active port
   for (int round = 0; round < 2; ++round) {
@@ -212,8 +213,8 @@ CONFORMANCE_TEST(errors, links_go_down_and_up) {
   }
 }
 
-// As on an unplugged adapter: what is posted waits, also what was direct, for as long as a peer
-// that does not answer is waited for.
+// As on an unplugged adapter: posted requests, direct ones too, wait for as long as for a peer that
+// does not answer.
 CONFORMANCE_TEST(errors, requests_wait_while_the_port_is_down) {
   QpOptions patient, hasty;
   patient.timeout = 20;  // 4.3 s, eight times

@@ -1,4 +1,4 @@
-// What the device says of itself holds: limits of queue pairs and SRQs, and how they are changed.
+// The device's declared limits hold: queue pairs and SRQs, and changes of them.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ CONFORMANCE_TEST(errors, device_is_whole) {
   CHECK(orig.max_qp_rd_atom > 0 && orig.max_qp_init_rd_atom > 0);
   CHECK_EQ(device.phys_port_cnt_ex, uint32_t{orig.phys_port_cnt});
   CHECK_EQ(static_cast<uint32_t>(device.device_cap_flags_ex), orig.device_cap_flags);
-  // What nobody has built is not offered.
+  // Features that are not implemented are not offered.
   CHECK_EQ(device.tso_caps.max_tso, 0u);
   CHECK_EQ(device.raw_packet_caps, 0u);
   CHECK_EQ(device.rss_caps.supported_qpts, 0u);
@@ -62,7 +62,7 @@ CONFORMANCE_TEST(errors, device_is_whole) {
   CHECK_EQ(orig.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG, 0u);
 }
 
-// The clock of completions and the one that can be asked for are one.
+// Completions use the clock that can be queried.
 CONFORMANCE_TEST(errors, clocks) {
   const ibv_device_attr_ex device = device_of(side);
   if (device.completion_timestamp_mask == 0) skip("completions have no time");
@@ -102,7 +102,7 @@ CONFORMANCE_TEST(errors, clocks) {
   CHECK_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-// From ibv_start_poll to ibv_end_poll the completion is the thread's that polls.
+// From ibv_start_poll to ibv_end_poll the completion belongs to the polling thread.
 CONFORMANCE_TEST(errors, extended_polling_by_two) {
   ibv_cq_init_attr_ex init{};
   init.cqe = 16;
@@ -121,7 +121,7 @@ CONFORMANCE_TEST(errors, extended_polling_by_two) {
     ibv_poll_cq_attr poll{};
     while (ibv_start_poll(cq, &poll) == 0) {
       const uint64_t id = cq->wr_id;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the other would come between
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the other might interfere
       CHECK_EQ(cq->wr_id, id);
       seen |= uint64_t{1} << id;
       ++count;
@@ -143,7 +143,7 @@ CONFORMANCE_TEST(errors, addresses_need_a_global_header) {
   CHECK_EQ(int{port.flags}, int{IBV_QPF_GRH_REQUIRED});
 }
 
-// READ and atomics that a requester has no resources for, or a responder.
+// READs and atomics without resources at the requester or the responder.
 CONFORMANCE_TEST(errors, read_without_resources) {
   Breakable pair(side);
   const Remote remote = side.exchange(remote_of(pair.buffer));
@@ -159,7 +159,7 @@ CONFORMANCE_TEST(errors, read_without_resources) {
     pair.qp.options.max_rd_atomic = 8;
     pair.provoke(act, {IBV_WC_LOC_QP_OP_ERR});
   }
-  // The other way round: b answers none.
+  // The other direction: b answers none.
   if (!side.is_a()) pair.qp.options.max_dest_rd_atomic = 0;
   pair.qp.reconnect();
   pair.qp.options.max_dest_rd_atomic = 8;
@@ -194,7 +194,7 @@ CONFORMANCE_TEST(errors, limits_of_reads_are_checked) {
   side.meet(1);
 }
 
-// No alternate path, no rate limit: neither is taken for something that was set.
+// Alternate paths and rate limits do not exist: setting them fails.
 CONFORMANCE_TEST(errors, what_there_is_not) {
   Cq cq(side);
   Qp qp(side, cq);
@@ -264,7 +264,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_resized) {
   CHECK_EQ(modify_srq(srq, 100, 101, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
   CHECK_EQ(modify_srq(srq, 0, 0, 1 << 7), EINVAL);
 
-  // Who says so resizes in any case, others where there is room.
+  // Devices with the flag resize in any case, others where there is room.
   if ((device_of(side).orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0)
     CHECK_EQ(modify_srq(srq, 4000, 0, IBV_SRQ_MAX_WR), ENOMEM);
   else
@@ -274,7 +274,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_resized) {
   uint32_t posted = 0;
   while (srq.try_receive(posted, {buffer.sge(0, 8)}) == 0) CHECK(++posted < 10'000);
   CHECK(posted >= 100);
-  // Not below what is in it, nor below the limit.
+  // Not below the number of posted receives, nor below the limit.
   CHECK_EQ(modify_srq(srq, posted - 1, 0, IBV_SRQ_MAX_WR), EINVAL);
   side.meet(1);
   for (uint32_t i = 0; i < posted; ++i) {
@@ -295,8 +295,8 @@ CONFORMANCE_TEST(errors, shared_receive_queue_resized) {
   side.meet(3);
 }
 
-// A request that was begun is brought to its end in SQD, what stands behind it waits; the event
-// comes at that end, not before.
+// In SQD a request that was begun completes, and those behind it wait; the event follows the
+// completion.
 CONFORMANCE_TEST(errors, draining_takes_its_time) {
   Cq cq(side), recv_cq(side);
   Qp qp(side, cq, recv_cq);
@@ -304,9 +304,9 @@ CONFORMANCE_TEST(errors, draining_takes_its_time) {
   qp.connect();
   for (int round = 0; round < 2; ++round) {
     if (side.is_a()) {
-      qp.send(1, {buffer.sge(0, 8)});  // b has no receive, and rnr_retry is for ever
+      qp.send(1, {buffer.sge(0, 8)});  // b has no receive, and rnr_retry is unlimited
       qp.send(2, {buffer.sge(0, 8)});
-      cq.expect_none(50);  // so it was begun
+      cq.expect_none(50);  // so it has begun
       CHECK_EQ(modify(
                    qp,
                    [](auto* to) {
@@ -359,7 +359,7 @@ CONFORMANCE_TEST(errors, draining_takes_its_time) {
 
 namespace {
 
-// While it lives, all descriptors of the process are taken.
+// While it exists, all descriptors of the process are in use.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -402,7 +402,7 @@ void exchange(const Side& side, Cq& cq, Qp& qp, Buffer& buffer, uint32_t posted)
 
 }  // namespace
 
-// A program without a free descriptor is told so at once, and goes on with what it has.
+// A program without a free descriptor gets an error at once, and continues with its objects.
 CONFORMANCE_TEST(errors, no_free_descriptor) {
   Cq cq(side);
   Qp qp(side, cq), later(side, cq);
@@ -426,8 +426,7 @@ CONFORMANCE_TEST(errors, no_free_descriptor) {
   side.meet(51);
 }
 
-// Who cannot be connected for want of descriptors is told so: no queue pair is connected in name
-// only.
+// A connection that fails for lack of descriptors returns an error: no queue pair seems connected.
 CONFORMANCE_TEST(errors, no_free_descriptor_to_connect) {
   Cq cq(side);
   Qp qp(side, cq);

@@ -1,4 +1,4 @@
-// No memory: each verb fails with ENOMEM, whichever of its allocations it is that fails, and leaves
+// Out of memory: each verb fails with ENOMEM, whichever of its allocations fails, and leaves
 // nothing behind, here or in the daemon.
 #include <fcntl.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "tests/conformance/errors.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define HAS_OWN_MALLOC 0  // which is the sanitizer's
+#define HAS_OWN_MALLOC 0  // the sanitizer's
 #else
 #define HAS_OWN_MALLOC 1
 
@@ -46,8 +46,8 @@ namespace conformance {
 
 namespace {
 
-// Calls `verb`, which tells whether it succeeded, with its first allocation failing, then with its
-// second, and so on until none fails. How many did.
+// Calls `verb`, which returns whether it succeeded, with its first allocation failing, then its
+// second, and so on until none fails. Returns how many failed.
 int try_without_memory(const std::function<bool()>& verb) {
   for (int count = 0; count < 200; ++count) {
     errno = 0;
@@ -93,7 +93,7 @@ CONFORMANCE_TEST(errors, no_memory_for_objects) {
         }) > 0);
   CHECK(in_place(buffer.data));
   CHECK_EQ(ibv_dereg_mr(mr), 0);
-  CHECK(!in_place(buffer.data));  // no registration that failed still counts
+  CHECK(!in_place(buffer.data));  // a failed registration does not count
 
   ibv_mw* mw = nullptr;
   CHECK(try_without_memory([&] { return (mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2)) != nullptr; }) > 0);
@@ -128,14 +128,14 @@ CONFORMANCE_TEST(errors, no_memory_for_objects) {
   init.qp_type = IBV_QPT_RC;
   init.cap = {16, 16, 1, 1, 0};
   std::vector<ibv_qp*> qps;
-  for (int i = 0; i < 20; ++i) {  // with so many a completion queue sorts them
+  for (int i = 0; i < 20; ++i) {  // with so many, a completion queue sorts them
     ibv_qp* qp = nullptr;
     CHECK(try_without_memory([&] { return (qp = ibv_create_qp(pd, &init)) != nullptr; }) > 0);
     qps.push_back(qp);
   }
   for (ibv_qp* qp : qps) CHECK_EQ(ibv_destroy_qp(qp), 0);
 
-  // EBUSY, if the daemon still had something that a verb which failed had made.
+  // EBUSY if the daemon still had an object of a failed verb.
   CHECK_EQ(ibv_destroy_srq(srq), 0);
   CHECK_EQ(ibv_destroy_cq(cq), 0);
   CHECK_EQ(ibv_destroy_comp_channel(channel), 0);
@@ -144,7 +144,7 @@ CONFORMANCE_TEST(errors, no_memory_for_objects) {
 }
 
 CONFORMANCE_TEST(errors, no_memory_for_a_device) {
-  // What cannot be found out, as a directory that cannot be read, is not in the list.
+  // A device that cannot be examined, such as an unreadable directory, is not in the list.
   int count = 0;
   ibv_device** list = nullptr;
   for (int before = 0; before < 200; ++before) {
@@ -193,7 +193,7 @@ CONFORMANCE_TEST(errors, no_memory_for_a_connection) {
 
 #endif
 
-// ibv_post_send(3) and the others return an error number; the kernel's providers set errno too.
+// ibv_post_send(3) and others return an error number; the kernel's providers also set errno.
 CONFORMANCE_TEST(errors, errno_says_the_same) {
   Cq cq(side);
   Buffer buffer(side, 4096);

@@ -1,4 +1,4 @@
-// Calls that wait while signals come: as read(2), which a handler with SA_RESTART does not end.
+// Blocking calls while signals arrive: as read(2), which a handler with SA_RESTART does not end.
 #include <pthread.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ void handle(int flags) {
   CHECK_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
 }
 
-// Runs `call` while signals come to this thread; after some of them `then`.
+// Runs `call` while signals arrive at this thread; after some of them calls `then`.
 void disturb(const std::function<void()>& call, const std::function<void()>& then) {
   std::atomic<bool> returned = false;
   handled = 0;

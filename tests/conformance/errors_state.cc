@@ -1,4 +1,4 @@
-// What is refused at once: changes of state, posting, destroying.
+// Errors that verbs return at once: changes of state, posting, destroying.
 #include <fcntl.h>
 
 #include <array>
@@ -92,7 +92,7 @@ CONFORMANCE_TEST(errors, modify_needs_its_attributes) {
     for (const Step& step : steps(type)) {
       ibv_qp_attr attr = sound(side, step.to);
       for (const int bit : step.required) modify_refused(qp, attr, mask_of(step) & ~bit);
-      // What does not belong here.
+      // An attribute that does not belong here.
       modify_refused(qp, attr, mask_of(step) | IBV_QP_CAP);
       if (step.to == IBV_QPS_INIT) modify_refused(qp, attr, mask_of(step) | IBV_QP_SQ_PSN);
       if (step.to == IBV_QPS_RTR) modify_refused(qp, attr, mask_of(step) | IBV_QP_PORT);
@@ -130,7 +130,7 @@ CONFORMANCE_TEST(errors, modify_ignores_the_other_half_of_xrc) {
 CONFORMANCE_TEST(errors, modify_skips_no_state) {
   with_each_type(side, [&](ibv_qp_type type, Qp& qp) {
     const auto all = steps(type);
-    // From each state, every state that is not its follower; itself, RESET and ERR are legal.
+    // From each state to every state that is not its successor; itself, RESET and ERR are legal.
     for (size_t at = 0; at <= all.size(); ++at) {
       for (size_t to = 0; to < all.size(); ++to) {
         if (to == at || to + 1 == at) continue;
@@ -143,7 +143,7 @@ CONFORMANCE_TEST(errors, modify_skips_no_state) {
         CHECK_EQ(ibv_modify_qp(qp.qp, &attr, mask_of(all[at])), 0);
       }
     }
-    // Out of ERR there is only RESET.
+    // From ERR only RESET is legal.
     qp.to(IBV_QPS_ERR);
     for (const Step& step : all) modify_refused(qp, sound(side, step.to), mask_of(step));
     qp.to(IBV_QPS_RESET);
@@ -201,7 +201,7 @@ CONFORMANCE_TEST(errors, posting_in_the_wrong_state) {
   side.meet(2);
 }
 
-// A chain that is too long: what fits is posted, bad_wr is the first that does not.
+// A chain that is too long: the part that fits is posted, bad_wr is the first that does not.
 CONFORMANCE_TEST(errors, posting_too_many) {
   Cq cq(side, false, 4096);
   QpOptions options;
@@ -221,7 +221,7 @@ CONFORMANCE_TEST(errors, posting_too_many) {
       sends[i].next = i + 1 < kChain ? &sends[i + 1] : nullptr;
       sends[i].sg_list = &sge;
       sends[i].num_sge = 1;
-      sends[i].opcode = IBV_WR_SEND;  // b has posted no receive: they stay
+      sends[i].opcode = IBV_WR_SEND;  // b has posted no receive: they remain
       sends[i].send_flags = IBV_SEND_SIGNALED;
     }
     ibv_send_wr* bad = nullptr;
@@ -264,7 +264,7 @@ CONFORMANCE_TEST(errors, posting_nonsense) {
   CHECK(qp.try_send(wr, {buffer.sge(0, qp.cap.max_inline_data + 1)}) != 0);
   wr.opcode = static_cast<ibv_wr_opcode>(14);
   CHECK(qp.try_send(wr, {sge}) != 0);
-  // Nothing of it was posted, and the queue pair is well.
+  // None of it was posted, and the queue pair is unchanged.
   cq.expect_none(10);
   qp.receive(1, {sge});
   side.meet(1);
@@ -348,7 +348,7 @@ CONFORMANCE_TEST(errors, illegal_registrations) {
   }
 }
 
-// SQD: what is posted waits; RTS: it goes.
+// SQD: posted requests wait; RTS: they are executed.
 CONFORMANCE_TEST(errors, send_queue_drained) {
   Breakable pair(side);
   Qp& qp = pair.qp;

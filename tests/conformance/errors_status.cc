@@ -1,4 +1,4 @@
-// The completion statuses of errors, what they do to both queue pairs, and the way back.
+// The completion statuses of errors, their effect on both queue pairs, and the recovery.
 #include <algorithm>
 #include <cstring>
 
@@ -41,7 +41,7 @@ void Breakable::provoke(const std::function<void()>& act,
                ibv_wc_status_str(*statuses.begin()) + "'");
     CHECK_EQ(wc.qp_num, qp.qp->qp_num);
     qp.await_state(IBV_QPS_ERR);
-    // What is posted from now on is flushed too.
+    // Later requests are flushed too.
     qp.send(2, {buffer.sge(0, 8)});
     cq.expect(2, IBV_WC_WR_FLUSH_ERR);
     qp.receive(803, {});
@@ -145,7 +145,7 @@ CONFORMANCE_TEST(errors, receive_protection) {
   }
 }
 
-// All that stands in the queues is flushed in order, and an armed channel tells of it.
+// All requests in the queues are flushed in order, and an armed channel has an event.
 CONFORMANCE_TEST(errors, flush) {
   Cq send_cq(side, true), recv_cq(side, true);
   Qp qp(side, send_cq, recv_cq);
@@ -162,7 +162,7 @@ CONFORMANCE_TEST(errors, flush) {
       recv_cq.await_event();
       for (uint64_t id = 0; id < 20; ++id) send_cq.expect(id, IBV_WC_WR_FLUSH_ERR);
       for (uint64_t id = 0; id < 30; ++id) recv_cq.expect(id, IBV_WC_WR_FLUSH_ERR);
-      // Posted in the error state: the channel tells of these too.
+      // Posted in the error state: the channel has an event for these too.
       send_cq.arm();
       recv_cq.arm();
       qp.send(20, {buffer.sge(0, 8)});
@@ -183,7 +183,7 @@ CONFORMANCE_TEST(errors, flush) {
   }
 }
 
-// RESET forgets what was posted: no completion of it comes, also not later.
+// RESET drops all requests: they never complete, not even later.
 CONFORMANCE_TEST(errors, reset_forgets) {
   Breakable pair(side);
   if (side.is_a()) {
@@ -197,7 +197,7 @@ CONFORMANCE_TEST(errors, reset_forgets) {
   pair.mend();
 }
 
-// A queue pair that names nobody who answers.
+// A queue pair whose peer does not answer.
 CONFORMANCE_TEST(errors, retry_exceeded) {
   QpOptions options;
   options.timeout = 8;  // 1 ms
@@ -224,7 +224,7 @@ CONFORMANCE_TEST(errors, retry_exceeded) {
   }
 }
 
-// Unreliable queue pairs go to SQE by an error of their own, receive on, and come back to RTS.
+// Unreliable queue pairs go to SQE after a local error, still receive, and return to RTS.
 CONFORMANCE_TEST(errors, send_queue_error) {
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD}) {
     QpOptions options;

@@ -1,5 +1,5 @@
-// Where each completion status of verbs is provoked. The tests named here also show the queue pair
-// at work again after RESET (or, for an unreliable one, after SQE).
+// The test that provokes each completion status of verbs. These tests also show the queue pair at
+// work again after RESET (or, for an unreliable one, after SQE).
 #include <infiniband/verbs.h>
 
 #include <set>
@@ -15,7 +15,7 @@ namespace {
 struct Row {
   ibv_wc_status status;
   std::vector<const char*> tests;  // "group.name"
-  const char* why_not = nullptr;   // where there is none
+  const char* why_not = nullptr;   // if there is no test
 };
 
 const std::vector<Row>& rows() {

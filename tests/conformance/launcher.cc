@@ -36,7 +36,7 @@ struct Child {
   _exit(2);
 }
 
-// In the child: into the namespace, down to the user, and into the test.
+// In the child: enters the namespace, becomes the user, and executes the test.
 [[noreturn]] void become(const LauncherOptions& options, int side, int channel, int errands,
                          const std::string& test) {
   const std::string path = "/run/netns/" + options.netns[side];
@@ -82,7 +82,7 @@ std::string read_line(int fd) {
   return line;
 }
 
-// "address add|delete A/LEN" and "link up|down", on the netdev of the side. Nothing else is done.
+// "address add|delete A/LEN" and "link up|down", on the netdev of the side; nothing else.
 char do_errand(const LauncherOptions& options, int side, const std::string& words) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= words.size();) {
@@ -109,7 +109,7 @@ char do_errand(const LauncherOptions& options, int side, const std::string& word
   return status == 0 ? '0' : '1';
 }
 
-// Until both have ended. Errands are done meanwhile.
+// Returns when both have ended. Handles errands meanwhile.
 void watch(const LauncherOptions& options, Child (&children)[2]) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(kTestSeconds + 10);
   while (!children[0].ended || !children[1].ended) {

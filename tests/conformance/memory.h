@@ -1,4 +1,4 @@
-// What the tests of memory share: a pair of connected queue pairs, and a full exercise of a region.
+// Shared by the tests of memory: a pair of connected queue pairs, and a full exercise of a region.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Pair {
   Qp qp;
 };
 
-// A region of whatever memory; deregistered by its owner.
+// A region of any memory; its owner deregisters it.
 struct Region {
   uint8_t* data;
   size_t size;
@@ -30,7 +30,7 @@ void release(const Region& region);
 // and into them, each byte checked. Afterwards b's region has the bytes of key 100 + salt.
 void exercise(Pair& pair, const Region& region, uint64_t salt);
 
-// The same for memory that may only be read, filled with key `key`: READ from it, SEND from it.
+// The same for read-only memory that is filled with key `key`: READ from it, SEND from it.
 void exercise_read_only(Pair& pair, const Region& region, uint64_t key);
 
 }  // namespace conformance

@@ -1,5 +1,5 @@
-// Atomics of several queue pairs on one word lose nothing, whatever memory it stands in, and
-// wherever their answers go (IBV_ATOMIC_HCA).
+// Atomics of several queue pairs on one word lose no update, whatever memory contains it, and
+// wherever their results go (IBV_ATOMIC_HCA).
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kRounds = 400;  // of each queue pair
 constexpr size_t kBatch = 25;    // of these at a time
-constexpr size_t kLocks = 100;   // words behind the counter
+constexpr size_t kLocks = 100;   // words after the counter
 constexpr size_t kBytes = (1 + kLocks) * 8;
 constexpr size_t kQps = 3;  // two of a's, and one of b's that is connected to b itself
 
@@ -21,7 +21,7 @@ struct Sender {
   std::vector<Qp*> qps;
   const Buffer& answers;  // kBatch words for each queue pair
 
-  // `post(which, i, sge)` for each queue pair and each i below `rounds`; what they were answered.
+  // Calls `post(which, i, sge)` for each queue pair and each i below `rounds`; returns the results.
   template <class Post>
   [[nodiscard]] std::vector<uint64_t> run(size_t rounds, const Post& post) const {
     std::vector<uint64_t> all;
@@ -40,7 +40,7 @@ struct Sender {
   }
 };
 
-// What both sides were answered, on b.
+// The results of both sides, on b.
 std::vector<uint64_t> together(const Side& side, std::vector<uint64_t> mine) {
   if (side.is_a()) {
     side.tell(mine.size());
@@ -61,7 +61,7 @@ void run(const Side& side, const Sender& sender, const Buffer& words) {
       together(side, sender.run(kRounds, [&](size_t which, size_t i, const ibv_sge& sge) {
         sender.qps[which]->fetch_add(i, sge, remote, 0, 1);
       }));
-  // A lock is 0, or whose it is.
+  // A lock is 0, or the number of its holder.
   const uint64_t first = side.is_a() ? 1 : kQps;
   side.meet(2);
   const std::vector<uint64_t> holders =

@@ -1,5 +1,5 @@
 // fork(2) and registered memory: parent and child do not see each other's writes, and the child has
-// the bytes of the moment of the fork.
+// the bytes as of the fork.
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -50,7 +50,7 @@ class Signal {
   int ends_[2];
 };
 
-// What the child runs; it ends by _exit.
+// Runs `work` in a child, which ends by _exit.
 pid_t child(const std::function<void()>& work) {
   const pid_t pid = ::fork();
   CHECK(pid >= 0);
@@ -114,8 +114,8 @@ CONFORMANCE_TEST(memory, fork_then_deregister) {
   await(pid);
 }
 
-// Beside what is registered, in the same pages, lies what the allocator has free. A child writes
-// there as soon as it allocates something: in pages of its own.
+// The allocator's free memory shares pages with registered memory. A child writes there as soon as
+// it allocates, but in its own pages.
 CONFORMANCE_TEST(memory, fork_with_free_memory_beside) {
   struct Piece {
     uint8_t* data;
@@ -146,7 +146,7 @@ CONFORMANCE_TEST(memory, fork_with_free_memory_beside) {
   }
 }
 
-// A child that exits by exit(3), all its handlers run, takes nothing from its parent.
+// A child that exits by exit(3), with all handlers, takes nothing from its parent.
 CONFORMANCE_TEST(memory, child_exits_in_order) {
   Pair pair(side);
   uint8_t* memory = map();
@@ -175,7 +175,7 @@ CONFORMANCE_TEST(memory, spawn_with_registered_memory) {
   release(region);
 }
 
-// Forks while another thread registers and deregisters all the time.
+// Forks while another thread registers and deregisters continuously.
 CONFORMANCE_TEST(memory, fork_during_registration) {
   Pair pair(side);
   uint8_t* memory = map();
@@ -210,7 +210,7 @@ CONFORMANCE_TEST(memory, fork_during_registration) {
 }
 
 // Forks from a thread while another one writes: the child has what was written before the fork, and
-// from then on nothing changes under it. (What is written at the moment of the fork may be there.)
+// its memory does not change afterwards. (A write concurrent with the fork may be included.)
 CONFORMANCE_TEST(memory, fork_while_a_thread_writes) {
   Pair pair(side);
   uint8_t* memory = map();
@@ -240,7 +240,7 @@ CONFORMANCE_TEST(memory, fork_while_a_thread_writes) {
   release(region);
 }
 
-// A child can use verbs by itself.
+// A child can open and use the device.
 CONFORMANCE_TEST(memory, child_opens_the_device) {
   Pair pair(side);
   uint8_t* memory = map();

@@ -1,4 +1,4 @@
-// Every kind of memory that a program may have can be registered, and behaves.
+// Every kind of memory that a program may have can be registered, and works.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace conformance {
 
 namespace {
 
-constexpr size_t kSize = 300'001;  // many pages, and no whole number of them
+constexpr size_t kSize = 300'001;  // many pages, not a whole number
 
 uint8_t in_data[kSize] = {1};  // .data
 uint8_t in_bss[kSize];
@@ -45,7 +45,7 @@ void* map(size_t size, int flags, int prot = PROT_READ | PROT_WRITE, int fd = -1
   return memory;
 }
 
-// Registers, exercises and deregisters; what was written is still there afterwards.
+// Registers, exercises and deregisters; the content remains afterwards.
 void run(const Side& side, void* memory, size_t size) {
   Pair pair(side);
   const Region region = enroll(side, memory, size);
@@ -68,7 +68,7 @@ CONFORMANCE_TEST(memory, heap) {
   auto* memory = static_cast<uint8_t*>(std::malloc(kSize + 64));
   run(side, memory + 13, kSize);
   std::free(memory);
-  // Small pieces, beside what malloc itself keeps in the page.
+  // Small pieces, next to malloc's own data in the page.
   std::vector<uint8_t*> pieces;
   for (int i = 0; i < 50; ++i) pieces.push_back(static_cast<uint8_t*>(std::malloc(4200)));
   {
@@ -114,7 +114,7 @@ CONFORMANCE_TEST(memory, transparent_huge_pages) {
   std::free(memory);
 }
 
-// The file, and every other mapping of it, has what was written.
+// The file, and every other mapping of it, has the written bytes.
 CONFORMANCE_TEST(memory, shared_file) {
   const int fd = make_file(kSize, 1);
   auto* memory = static_cast<uint8_t*>(map(kSize, MAP_SHARED, PROT_READ | PROT_WRITE, fd));
@@ -179,11 +179,11 @@ CONFORMANCE_TEST(memory, read_only_anonymous) {
   exercise_read_only(pair, region, 6);
   release(region);
   check_filled(static_cast<uint8_t*>(memory), kSize, 6);
-  // Its protection is what it was.
+  // Its protection is unchanged.
   cannot_be_written(side, memory, kSize);
 }
 
-// Half of it may be written, half only read.
+// One half may be written, the other only read.
 CONFORMANCE_TEST(memory, mixed_protection) {
   constexpr size_t kWhole = 64 * 4096;
   auto* memory = static_cast<uint8_t*>(map(kWhole, MAP_PRIVATE | MAP_ANONYMOUS));
@@ -212,7 +212,7 @@ CONFORMANCE_TEST(memory, static_data) {
 
 CONFORMANCE_TEST(memory, static_bss) { run(side, in_bss, kSize); }
 
-// Pages of which none was touched before.
+// Pages that were never touched before.
 CONFORMANCE_TEST(memory, never_touched) {
   constexpr size_t kWhole = 16u << 20;
   auto* memory = static_cast<uint8_t*>(map(kWhole, MAP_PRIVATE | MAP_ANONYMOUS));

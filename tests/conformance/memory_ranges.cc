@@ -1,4 +1,4 @@
-// Registrations that touch each other, and what becomes of addresses afterwards.
+// Registrations that overlap or touch, and later use of their addresses.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ void refused(const Side& side, void* addr, size_t length, int error) {
   CHECK_EQ(errno, error);
 }
 
-// a writes into each of b's regions that is left, and b looks; regions overlap, so one by one.
+// a writes into each of b's remaining regions, and b checks; regions overlap, so one by one.
 void check_left(Pair& pair, const std::vector<Region>& left, const Region& plain, uint64_t key) {
   const Side& side = pair.side;
   for (size_t i = 0; i < left.size(); ++i) {
@@ -50,7 +50,7 @@ void check_left(Pair& pair, const std::vector<Region>& left, const Region& plain
   }
 }
 
-// Three regions (offset, length) of one piece of memory, taken away in each of the six orders.
+// Three regions (offset, length) of one piece of memory, deregistered in each of the six orders.
 void every_order(const Side& side, const std::array<std::array<size_t, 2>, 3>& places) {
   uint8_t* memory = map(16 * kPage);
   uint8_t* other = map(16 * kPage);
@@ -74,7 +74,7 @@ void every_order(const Side& side, const std::array<std::array<size_t, 2>, 3>& p
       CHECK_EQ(data[0], before);
       check_left(pair, left, plain, key += 10);
     }
-    // What no region had is as it was.
+    // Bytes outside of all regions are unchanged.
     std::vector<bool> covered(16 * kPage);
     for (const auto& [offset, length] : places)
       std::fill_n(covered.begin() + static_cast<std::ptrdiff_t>(offset), length, true);
@@ -120,7 +120,7 @@ CONFORMANCE_TEST(memory, adjacent_ranges) {
   every_order(side, {{{0, 2 * kPage}, {2 * kPage, 2 * kPage}, {4 * kPage, 2 * kPage}}});
 }
 
-// Memory that is not registered any more behaves as ever.
+// Deregistered memory behaves as before.
 CONFORMANCE_TEST(memory, dont_need_after_deregistration) {
   uint8_t* memory = map(16 * kPage);
   Pair pair(side);
@@ -134,8 +134,8 @@ CONFORMANCE_TEST(memory, dont_need_after_deregistration) {
   check_filled(memory + 5 * kPage, 11 * kPage, 101, 5 * kPage);
 }
 
-// The kernel knows it as private memory again: a child, made without the library's knowledge, does
-// not see what its parent writes.
+// The kernel treats it as private memory again: a child, made without the library's knowledge, does
+// not see its parent's writes.
 CONFORMANCE_TEST(memory, child_after_deregistration) {
   uint8_t* memory = map(16 * kPage);
   Pair pair(side);
@@ -161,7 +161,7 @@ CONFORMANCE_TEST(memory, child_after_deregistration) {
   CHECK_EQ(status, 0);
 }
 
-// It grows by zeros, not by what a neighbour has or had.
+// It grows by zeros, not by data of a neighbour.
 CONFORMANCE_TEST(memory, grown_after_deregistration) {
   uint8_t* memory = map(16 * kPage);
   Pair pair(side);
@@ -185,8 +185,8 @@ CONFORMANCE_TEST(memory, grown_after_deregistration) {
   check_filled(memory + 8 * kPage, 8 * kPage, 105);
 }
 
-// Freed and mapped anew between two registrations, its protection changed, its pages given back:
-// each registration finds the memory as it is then.
+// Memory that is freed and mapped again between two registrations, with another protection or its
+// pages discarded: each registration finds the memory as it is then.
 CONFORMANCE_TEST(memory, changed_between_registrations) {
   uint8_t* memory = map(8 * kPage);
   Pair pair(side);
@@ -215,7 +215,7 @@ CONFORMANCE_TEST(memory, changed_between_registrations) {
   use(4);
 }
 
-// RLIMIT_FSIZE is no limit of memory, and the program hears nothing of it.
+// RLIMIT_FSIZE does not limit memory, and the program gets no signal.
 CONFORMANCE_TEST(memory, small_files_only) {
   uint8_t* memory = map(16 * kPage);
   const rlimit small{1000, RLIM_INFINITY};
@@ -235,7 +235,7 @@ CONFORMANCE_TEST(memory, small_files_only) {
   check_filled(memory, 8 * kPage, 101);
 }
 
-// A registered range is unmapped, and the address used anew while the old registration stands.
+// A registered range is unmapped, and the address reused while the old registration exists.
 CONFORMANCE_TEST(memory, address_reused) {
   Pair pair(side);
   uint8_t* memory = map(8 * kPage);
@@ -256,7 +256,7 @@ CONFORMANCE_TEST(memory, address_reused) {
   check_filled(memory, 8 * kPage, 103);
 }
 
-// The same, with only the middle replaced, and the new mapping never registered.
+// The same, but only the middle is replaced, and the new mapping is never registered.
 CONFORMANCE_TEST(memory, middle_replaced) {
   Pair pair(side);
   uint8_t* memory = map(8 * kPage);
@@ -270,7 +270,7 @@ CONFORMANCE_TEST(memory, middle_replaced) {
   check_filled(memory + 5 * kPage, 3 * kPage, 101, 5 * kPage);
 }
 
-// realloc(3) of registered memory moves its pages; the data go with them.
+// realloc(3) of registered memory moves its pages, and the data with them.
 CONFORMANCE_TEST(memory, moved) {
   Pair pair(side);
   uint8_t* memory = map(8 * kPage);
@@ -286,7 +286,7 @@ CONFORMANCE_TEST(memory, moved) {
   release(again);
 }
 
-// The same memory again and again: nothing is used up, nothing is lost.
+// The same memory repeatedly: nothing is exhausted or lost.
 CONFORMANCE_TEST(memory, a_thousand_times) {
   Pair pair(side);
   uint8_t* memory = map(4 * kPage);
@@ -303,7 +303,7 @@ CONFORMANCE_TEST(memory, a_thousand_times) {
   check_filled(memory, 4 * kPage, 70);
 }
 
-// Addresses that a region is called by need not be where it is.
+// The addresses of a region need not be those of its memory.
 CONFORMANCE_TEST(memory, other_address_by_iova) {
   Pair pair(side);
   uint8_t* memory = map(2 * kPage);

@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kRounds = 400;
 
-// Writes rising numbers into cells and reads each back later: a cell that has an older one lost a
-// write. Runs in a thread of its own until destroyed, which checks.
+// Writes rising numbers into cells and reads each back later: a cell with an older number lost a
+// write. Runs in a separate thread until the destructor, which checks.
 class Writer {
  public:
   Writer(uint8_t* memory, size_t size, size_t first, size_t step)
@@ -58,7 +58,7 @@ uint8_t* map(size_t size) {
 
 }  // namespace
 
-// Inside of the region and beside it in its first and last page.
+// In the region, and next to it in its first and last page.
 CONFORMANCE_TEST(memory, threads_write_during_registration) {
   constexpr size_t kSize = 24 * kPage;
   uint8_t* memory = map(kSize);
@@ -76,14 +76,14 @@ CONFORMANCE_TEST(memory, threads_write_heap_during_registration) {
     const Writer writer(memory, 64 * 200, 0, 128);
     for (int i = 0; i < kRounds; ++i) {
       release(enroll(side, memory + 64 * (i % 100), 64));
-      // malloc's own words change in the neighbourhood meanwhile.
+      // malloc's own words nearby change meanwhile.
       std::free(std::malloc(static_cast<size_t>(100 + i * 10)));
     }
   }
   std::free(memory);
 }
 
-// Pages that nobody has touched are made by the writer while they are registered.
+// The writer faults in untouched pages while they are registered.
 CONFORMANCE_TEST(memory, threads_touch_during_registration) {
   constexpr size_t kSize = 64 * kPage;
   for (int i = 0; i < 100; ++i) {
@@ -106,7 +106,7 @@ CONFORMANCE_TEST(memory, threads_touch_during_registration) {
   }
 }
 
-// The kernel writes, on behalf of read(2), and does not fail.
+// The kernel writes, for read(2), and does not fail.
 CONFORMANCE_TEST(memory, system_calls_during_registration) {
   constexpr size_t kSize = 16 * kPage;
   uint8_t* memory = map(kSize);
@@ -133,7 +133,7 @@ CONFORMANCE_TEST(memory, system_calls_during_registration) {
   ::munmap(memory, kSize);
 }
 
-// Threads register and deregister pieces of the same pages at once.
+// Threads register and deregister pieces of the same pages concurrently.
 CONFORMANCE_TEST(memory, threads_register_at_once) {
   constexpr size_t kSize = 16 * kPage;
   uint8_t* memory = map(kSize);
@@ -154,7 +154,7 @@ CONFORMANCE_TEST(memory, threads_register_at_once) {
   ::munmap(memory, kSize);
 }
 
-// A peer writes into a region while others over the same pages come and go.
+// A peer writes into a region while others over the same pages are registered and deregistered.
 CONFORMANCE_TEST(memory, peer_writes_during_registration) {
   constexpr size_t kSize = 8 * kPage;
   Pair pair(side);

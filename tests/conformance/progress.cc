@@ -1,5 +1,5 @@
-// What was posted happens although its poster has left the library, as with an HCA. Side a posts
-// and then only reads from the side channel; b answers there, when all has come to pass.
+// Posted requests are executed although the program has left the library, as on an HCA. Side a
+// posts and then only reads from the side channel; b replies there after the execution.
 #include <poll.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ CONFORMANCE_TEST(progress, send_before_receive) {
         fill(buffer.data, size, size);
         qp.send(1, {buffer.sge(0, size)});
         side.tell_word(kPosted);
-        side.await_word(kDone);  // b says so when it has it, and a is not in the library
+        side.await_word(kDone);  // b replies when it has the message; a is outside of the library
         cq.expect(1);
       } else {
         side.await_word(kPosted);
@@ -118,7 +118,7 @@ CONFORMANCE_TEST(progress, passive_responder) {
   }
 }
 
-// A READ and an atomic behind a SEND that has to wait: a has left before they can run.
+// A READ and an atomic behind a SEND that must wait: a has left before they can execute.
 CONFORMANCE_TEST(progress, queue_behind_a_wait) {
   Cq cq(side);
   Qp qp(side, cq);
@@ -180,8 +180,8 @@ CONFORMANCE_TEST(progress, many_late_receives_in_order) {
   }
 }
 
-// With finite retries a waiting SEND ends with an error: polled for, or only waited for on the
-// channel, or found after a has slept outside of the library.
+// With finite retries a waiting SEND fails: seen by polling, on the channel alone, or after a has
+// slept outside of the library.
 CONFORMANCE_TEST(progress, finite_rnr_retries) {
   for (const uint8_t retries : {uint8_t{0}, uint8_t{1}, uint8_t{3}}) {
     for (const bool events : {false, true}) {
@@ -216,7 +216,7 @@ CONFORMANCE_TEST(progress, receive_within_finite_rnr_retries) {
   Cq cq(side);
   QpOptions options;
   options.rnr_retry = 6;
-  options.min_rnr_timer = 0;  // 655 ms: time enough
+  options.min_rnr_timer = 0;  // 655 ms: enough time
   Qp qp(side, cq, options);
   Buffer buffer(side, 4096);
   qp.connect();
@@ -280,7 +280,7 @@ CONFORMANCE_TEST(progress, shared_receive_queue_filled_late) {
   }
 }
 
-// a sends while b still is in INIT, with its receive posted there.
+// a sends while b is still in INIT, with its receive posted there.
 CONFORMANCE_TEST(progress, send_before_the_peer_is_ready) {
   for (const size_t size : kSizes) {
     Cq cq(side);
@@ -303,7 +303,7 @@ CONFORMANCE_TEST(progress, send_before_the_peer_is_ready) {
       side.await_word(kPosted);
       pause_ms(50);
       qp.to_rtr(peer);
-      cq.expect(2);  // in RTR, which is enough to receive
+      cq.expect(2);  // in RTR, which suffices to receive
       check_filled(buffer.data, size, 7);
       qp.to_rts();
       side.tell_word(kDone);
@@ -332,7 +332,7 @@ CONFORMANCE_TEST(progress, both_leave) {
     qp.receive(2, {buffer.sge(8, 1u << 20)});
     side.meet(kPosted);
     pause_ms(200);
-    // Without entering the library: the bytes stand there.
+    // Without a call of the library: the bytes are in memory.
     check_filled(buffer.data, 1u << 20, 9);
     side.meet(kDone);
     cq.expect(1);
@@ -340,8 +340,8 @@ CONFORMANCE_TEST(progress, both_leave) {
   }
 }
 
-// Receives without end do not keep the completion of a send from a program that polls one at a
-// time, or its send queue fills up.
+// A stream of receives must not keep the completion of a send from a program that polls one
+// completion at a time, or its send queue fills up.
 CONFORMANCE_TEST(progress, sends_complete_beside_receives) {
   constexpr uint64_t kReceives = 16, kSend = 100;
   Cq cq(side);
@@ -355,7 +355,7 @@ CONFORMANCE_TEST(progress, sends_complete_beside_receives) {
     cq.expect(1);
     qp.send(kSend, {buffer.sge(0, 8)});
     side.await_word(kDone);
-    pause_ms(20);  // its result is given when the peer has it already
+    pause_ms(20);  // the result follows the delivery to the peer
     const ibv_wc first = cq.wait(), second = cq.wait();
     CHECK(first.wr_id == kSend || second.wr_id == kSend);
     for (uint64_t left = kReceives - 2; left > 0; --left) CHECK(cq.wait().wr_id != kSend);
@@ -370,7 +370,7 @@ CONFORMANCE_TEST(progress, sends_complete_beside_receives) {
   }
 }
 
-// A poll finds what is there, however many queue pairs share the completion queue.
+// A poll finds existing completions, however many queue pairs share the completion queue.
 CONFORMANCE_TEST(progress, many_queue_pairs_in_one_queue) {
   constexpr uint64_t kQueuePairs = 40, kEach = 3, kFlushed = 99;
   Cq cq(side, true, 1024);
@@ -393,14 +393,15 @@ CONFORMANCE_TEST(progress, many_queue_pairs_in_one_queue) {
   for (uint64_t i = 0; i < kQueuePairs; ++i) CHECK_EQ(found[i], kEach);
   cq.expect_none(20);
   if (!side.is_a()) qps[kQueuePairs / 2]->receive(kFlushed, {buffer.sge(0, 64)});
-  const uint64_t flushed = side.is_a() ? kEach : 1;  // a has all of its receives left
+  const uint64_t flushed = side.is_a() ? kEach : 1;  // a still has all of its receives
   qps[kQueuePairs / 2]->to(IBV_QPS_ERR);
   for (uint64_t n = 0; n < flushed; ++n)
     CHECK_EQ(static_cast<int>(cq.wait().status), static_cast<int>(IBV_WC_WR_FLUSH_ERR));
   side.meet(kDone);
 }
 
-// Whoever polls one completion at a time sees those of all queue pairs, though some never are idle.
+// A program that polls one completion at a time sees those of all queue pairs, even if some are
+// never idle.
 CONFORMANCE_TEST(progress, nobody_starves_among_many) {
   constexpr uint64_t kQueuePairs = 24, kBusy = 8;
   Cq cq(side, false, 1024);
@@ -419,7 +420,7 @@ CONFORMANCE_TEST(progress, nobody_starves_among_many) {
     const auto started = std::chrono::steady_clock::now();
     while (left > 0) {
       CHECK(std::chrono::steady_clock::now() - started <
-            std::chrono::milliseconds(kPatience));  // a queue pair that starves does so for ever
+            std::chrono::milliseconds(kPatience));  // starvation would last forever
       const ibv_wc found = cq.wait();
       CHECK_EQ(static_cast<int>(found.status), static_cast<int>(IBV_WC_SUCCESS));
       if (found.wr_id < kBusy)
@@ -461,8 +462,8 @@ CONFORMANCE_TEST(progress, solicited_events) {
   }
 }
 
-// Who asks to be told is told at once of what came since the last poll, as by adapters; but not
-// twice of the same, if he had an event of it and has yet to poll.
+// Arming reports completions since the last poll at once, as adapters do; but not twice, if the
+// program had an event for them and has not polled yet.
 CONFORMANCE_TEST(progress, events_of_what_was_there) {
   Cq send_cq(side, true), recv_cq(side, true);
   Qp qp(side, send_cq, recv_cq);

@@ -1,4 +1,4 @@
-// Memory windows, invalidation, and regions that change or are nothing.
+// Memory windows, invalidation, changed regions, and null regions.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ ibv_mw_bind_info part_of(const Buffer& buffer, size_t offset, size_t length, uns
   return {buffer.mr, buffer.address(offset), length, access};
 }
 
-// By the verb of the window's type; the rkey that it has then.
+// Binds by the verb of the window's type; returns the new rkey.
 uint32_t post_bind(Qp& qp, ibv_mw* mw, const ibv_mw_bind_info& info, uint64_t wr_id) {
   if (mw->type == IBV_MW_TYPE_1) {
     ibv_mw_bind bind{wr_id, IBV_SEND_SIGNALED, info};
@@ -59,7 +59,7 @@ void invalidate(Qp& qp, ibv_wr_opcode opcode, uint32_t rkey, uint64_t wr_id) {
 
 }  // namespace
 
-// b binds; a may do in the window what it allows, and nothing elsewhere.
+// b binds; a may do in the window what it allows, and nothing outside.
 CONFORMANCE_TEST(protection, bound_part_only) {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     Breakable pair(side);
@@ -176,7 +176,7 @@ CONFORMANCE_TEST(protection, type_2_invalidated) {
   }
   side.meet(3);
   refuse(at);
-  // What is not bound, or no window, cannot be invalidated.
+  // Only a bound window can be invalidated.
   pair.provoke([&] { invalidate(pair.qp, IBV_WR_SEND_WITH_INV, at.rkey, 1); },
                {IBV_WC_REM_ACCESS_ERR}, kAccessEvent);
   pair.provoke([&] { invalidate(pair.qp, IBV_WR_LOCAL_INV, target.mr->rkey, 1); },
@@ -204,7 +204,7 @@ CONFORMANCE_TEST(protection, bind_errors) {
       refuse(part_of(unbindable, 0, 64, IBV_ACCESS_REMOTE_READ));
       refuse(part_of(readable, 0, 64, IBV_ACCESS_REMOTE_WRITE));
       refuse(part_of(readable, 0, 64, IBV_ACCESS_REMOTE_ATOMIC));
-      // Of type 1, verbs.h itself says EPERM.
+      // For type 1 verbs.h itself returns EPERM.
       if (type == IBV_MW_TYPE_2) refuse(part_of(elsewhere, 0, 64, IBV_ACCESS_REMOTE_READ));
       refuse(part_of(good, 4000, 97, IBV_ACCESS_REMOTE_READ));
       if (type == IBV_MW_TYPE_2) refuse(part_of(good, 0, 0, IBV_ACCESS_REMOTE_READ));
@@ -214,7 +214,7 @@ CONFORMANCE_TEST(protection, bind_errors) {
                      part_of(good, 0, 64, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED)};
     CHECK_EQ(ibv_bind_mw(pair.qp.qp, one.mw, &bind), EINVAL);
     CHECK_EQ(ibv_bind_mw(pair.qp.qp, two.mw, &bind), EINVAL);
-    // An rkey of another window's.
+    // An rkey of another window.
     pair.provoke(
         [&] {
           ibv_send_wr wr{};
@@ -237,7 +237,7 @@ CONFORMANCE_TEST(protection, bind_errors) {
   CHECK_EQ(ibv_dealloc_pd(foreign), 0);
 }
 
-// ibv_rereg_mr: the key stays, and what it allows and names changes.
+// ibv_rereg_mr: the key stays; its rights and its range change.
 CONFORMANCE_TEST(protection, region_changed) {
   Breakable pair(side);
   Buffer target(side, 8192);
@@ -296,12 +296,12 @@ CONFORMANCE_TEST(protection, region_changed) {
   fails(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, reinterpret_cast<void*>(4096), 4096, 0,
         IBV_REREG_MR_ERR_CMD);
   side.meet(9);
-  allow(first);  // a failure leaves it as it was
+  allow(first);  // a failure changes nothing
   CHECK_EQ(ibv_dereg_mr(mr), 0);
   CHECK_EQ(ibv_dealloc_pd(other), 0);
 }
 
-// Reads as zeroes and swallows what is written to it.
+// Reads as zeros and discards writes.
 CONFORMANCE_TEST(protection, null_region) {
   Breakable pair(side);
   ibv_mr* null = ibv_alloc_null_mr(side.pd);
@@ -348,7 +348,7 @@ CONFORMANCE_TEST(protection, on_demand) {
   Breakable pair(side);
   ibv_mr* all = ibv_reg_mr(side.pd, nullptr, SIZE_MAX, kAllAccess | IBV_ACCESS_ON_DEMAND);
   CHECK(all != nullptr);
-  // Memory that comes after its registration, and goes and comes again.
+  // Memory that is mapped after its registration, and unmapped and mapped again.
   constexpr size_t kSize = 3 * 4096;
   void* place = ::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ibv_mr* later = ibv_reg_mr(side.pd, place, kSize, kAllAccess | IBV_ACCESS_ON_DEMAND);
@@ -391,7 +391,7 @@ CONFORMANCE_TEST(protection, on_demand) {
   CHECK_EQ(::munmap(place, kSize), 0);
   CHECK_EQ(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, sge), EFAULT);
   CHECK_EQ(advise(IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sge), 0);
-  // A page that is not there when it is used.
+  // A page that is missing when it is used.
   const Remote gone = side.exchange(Remote{sge.addr, kSize, later->rkey, 0});
   pair.provoke([&] { pair.qp.write(1, {pair.buffer.sge(0, 8)}, gone); }, {IBV_WC_REM_ACCESS_ERR},
                kAccessEvent);
@@ -433,7 +433,7 @@ CONFORMANCE_TEST(protection, parent_and_thread_domains) {
     CHECK(ibv_alloc_parent_domain(side.context, &attr) == nullptr);
     CHECK_EQ(errno, EINVAL);
   };
-  refused();  // of no protection domain
+  refused();  // of another protection domain
   attr.pd = pd;
   attr.comp_mask = 1u << 31;
   refused();
@@ -446,7 +446,7 @@ CONFORMANCE_TEST(protection, parent_and_thread_domains) {
   CHECK_EQ(ibv_dealloc_td(td), EBUSY);
   CHECK_EQ(ibv_dealloc_pd(pd), EBUSY);
   {
-    // What is made in the one goes with what is made in the other.
+    // Objects of the one domain are destroyed with those of the other.
     Buffer memory(side, 4096, kAllAccess, pd);
     Cq cq(side);
     QpOptions options;

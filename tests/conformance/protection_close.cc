@@ -1,4 +1,4 @@
-// Objects that are left when their context is closed, and are destroyed afterwards.
+// Objects that exist when their context is closed, and are destroyed afterwards.
 #include <fcntl.h>
 #include <malloc.h>
 
@@ -25,7 +25,7 @@ void open_again(Side& side) {
 }  // namespace
 
 CONFORMANCE_TEST(protection, objects_outlive_context) {
-  // What is used after it was freed is garbage, with or without a sanitizer.
+  // Freed memory is garbage, with or without a sanitizer.
   ::mallopt(M_PERTURB, 0xa5);
   ibv_context* const closed = side.context;
   ibv_pd* const pd = side.pd;
@@ -70,7 +70,7 @@ CONFORMANCE_TEST(protection, objects_outlive_context) {
       CHECK_EQ(ibv_close_device(closed), 0);
       side.meet(2);
 
-      // The objects fail as those of a device that has gone.
+      // The objects fail like those of a removed device.
       ibv_qp_attr attr{};
       attr.qp_state = IBV_QPS_ERR;
       CHECK_EQ(ibv_modify_qp(qp.qp, &attr, IBV_QP_STATE), EIO);
@@ -78,7 +78,7 @@ CONFORMANCE_TEST(protection, objects_outlive_context) {
       CHECK_EQ(errno, EIO);
       ibv_wc wc{};
       CHECK(ibv_poll_cq(cq.cq, 1, &wc) >= 0);
-      // Whatever is used is not freed before its users.
+      // An object in use is not freed before its users.
       CHECK_EQ(ibv_destroy_cq(cq.cq), EBUSY);
       CHECK_EQ(ibv_destroy_srq(srq), EBUSY);
       CHECK_EQ(ibv_destroy_comp_channel(cq.channel), EBUSY);

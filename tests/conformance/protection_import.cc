@@ -1,4 +1,4 @@
-// A protection domain and a region of one process, used by another.
+// Another process uses a protection domain and a region of one process.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kSize = 16384;
 
-// The importer, a child of a's: it has a queue pair, and its messages are in its parent's memory.
+// The importer, a child of a: it has a queue pair, and its messages are in its parent's memory.
 void import_and_use(Side& side, const Buffer& shared) {
   ibv_context* context = ibv_import_device(::dup(side.context->cmd_fd));
   CHECK(context != nullptr);
@@ -53,7 +53,7 @@ void import_and_use(Side& side, const Buffer& shared) {
 }  // namespace
 
 CONFORMANCE_TEST(protection, imported_region) {
-  // In place, and reached.
+  // In place and reached.
   for (const int access : {kAllAccess, kAllAccess | IBV_ACCESS_ON_DEMAND}) {
     Buffer shared(side, kSize, access);
     fill(shared.data, kSize, side.is_a() ? 21 : 22);

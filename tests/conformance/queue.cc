@@ -388,7 +388,7 @@ void expect_no_async_event(const Side& side, int milliseconds) {
 
 namespace {
 
-// The eight bytes at positions 8 * word and on.
+// The eight bytes from position 8 * word.
 uint64_t word_at(uint64_t key, size_t word) {
   uint64_t x = key * 0x9e3779b97f4a7c15ull + word * 0xbf58476d1ce4e5b9ull;
   x ^= x >> 29;
@@ -396,7 +396,7 @@ uint64_t word_at(uint64_t key, size_t word) {
   return x ^ x >> 32;
 }
 
-// Calls `each(i, byte)` for bytes i of [0, size), which stand at `position` + i.
+// Calls `each(i, byte)` for bytes i of [0, size), with content as at `position` + i.
 template <class Each>
 void walk_bytes(size_t size, uint64_t key, size_t position, Each each) {
   for (size_t i = 0; i < size;) {

@@ -1,4 +1,4 @@
-// Verbs objects for tests: each makes itself or fails the test, and destroys itself in order.
+// Verbs objects for tests. Constructors create the object or fail the test; destructors destroy it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,7 +14,7 @@ namespace conformance {
 constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-// A completion queue; with a channel of its own if `events`, and then wait() sleeps on it.
+// A completion queue; with a channel if `events`, and then wait() sleeps on it.
 class Cq {
  public:
   explicit Cq(const Side& side, bool events = false, int depth = 256);
@@ -22,23 +22,23 @@ class Cq {
   Cq(const Cq&) = delete;
   Cq& operator=(const Cq&) = delete;
 
-  // The next completion; fails the test if none comes.
+  // The next completion; fails the test if there is none in time.
   [[nodiscard]] ibv_wc wait();
-  // The next one, which must be of `wr_id` and `status`.
+  // The next completion, which must have this `wr_id` and `status`.
   ibv_wc expect(uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS);
-  // Nothing comes in `milliseconds`.
+  // No completion within `milliseconds`.
   void expect_none(int milliseconds);
-  // Sleeps in ibv_get_cq_event until the channel, armed before, tells. Then acknowledges.
+  // Sleeps in ibv_get_cq_event until the channel, armed before, has an event, and acknowledges it.
   void arm(bool solicited_only = false);
   void await_event();
-  // Whether the channel has an event now or within `milliseconds`; it is not taken.
+  // Whether the channel has an event now or within `milliseconds`; does not take it.
   [[nodiscard]] bool has_event(int milliseconds) const;
 
   ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;
 };
 
-// Registered memory, page-aligned, filled with zeroes. `mapping`: MAP_PRIVATE or MAP_SHARED.
+// Registered memory, page-aligned, zeroed. `mapping`: MAP_PRIVATE or MAP_SHARED.
 class Buffer {
  public:
   Buffer(const Side& side, size_t size, int access = kAllAccess, ibv_pd* pd = nullptr,
@@ -58,7 +58,7 @@ class Buffer {
   ibv_mr* mr = nullptr;
 };
 
-// Where a buffer is, as its peer is told.
+// A buffer as its peer addresses it.
 struct Remote {
   uint64_t addr;
   uint64_t size;
@@ -94,19 +94,19 @@ class Qp {
   Qp(const Qp&) = delete;
   Qp& operator=(const Qp&) = delete;
 
-  // RESET -> INIT -> RTR -> RTS, one by one or with the other side at once.
+  // RESET -> INIT -> RTR -> RTS, step by step or together with the other side.
   void to_init();
   void to_rtr(const Endpoint& peer);
   void to_rts();
   void to(ibv_qp_state state);  // RESET or ERR
-  void connect();               // exchanges endpoints, and both stand in RTS when it returns
+  void connect();               // exchanges endpoints; both are in RTS when it returns
   void reconnect();             // the same from any state, with new PSNs
   [[nodiscard]] Endpoint endpoint() const { return {side_.gid, qp->qp_num, psn_}; }
   [[nodiscard]] ibv_qp_state state() const;
-  // The state is this one within the test's patience.
+  // Waits for this state within the test's patience.
   void await_state(ibv_qp_state state) const;
 
-  // Each posts one work request, signaled. The return value is that of the verb.
+  // Each posts one signaled work request and returns the verb's result.
   [[nodiscard]] int try_send(ibv_send_wr wr, std::vector<ibv_sge> sges);
   [[nodiscard]] int try_receive(uint64_t wr_id, std::vector<ibv_sge> sges);
   void send(uint64_t wr_id, std::vector<ibv_sge> sges, unsigned flags = 0);
@@ -129,7 +129,7 @@ class Qp {
   uint32_t psn_;
 };
 
-// One in ERR: what is posted to it completes at once. The caller destroys it.
+// A QP in ERR: what is posted to it completes at once. The caller destroys it.
 [[nodiscard]] ibv_qp* failed_qp(const Side& side, ibv_cq* cq, uint32_t max_recv_wr);
 
 class Srq {
@@ -144,12 +144,12 @@ class Srq {
   ibv_srq* srq = nullptr;
 };
 
-// The next asynchronous event, which must be `type`; events of other types fail the test, except
-// `tolerated`. Acknowledged. Returns the object's pointer as void*, or nullptr.
+// The next asynchronous event, which must be `type`; other types fail the test, except `tolerated`.
+// Acknowledges it and returns the object's pointer as void*, or nullptr.
 void* expect_async_event(const Side& side, ibv_event_type type, int tolerated = -1);
 void expect_no_async_event(const Side& side, int milliseconds);
 
-// Bytes that are a function of (key, position), for all the library's tests.
+// Bytes as a function of (key, position), for all tests of the library.
 void fill(uint8_t* to, size_t size, uint64_t key, size_t position = 0);
 void check_filled(const uint8_t* data, size_t size, uint64_t key, size_t position = 0);
 

@@ -1,4 +1,5 @@
-// One of the two processes of a test: its device, its way to talk to the other outside of verbs.
+// One of the two processes of a test: its device, and its channel to the other process outside of
+// verbs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,7 +21,7 @@ struct SideOptions {
   uint64_t seed = 1;
 };
 
-// How long anything may take before a test gives up, in milliseconds.
+// Limit of every wait, in milliseconds, after which a test fails.
 constexpr int kPatience = 30'000;
 
 class Side {
@@ -59,20 +60,20 @@ class Side {
     tell(mine);
     return hear<T>();
   }
-  // A word that both ends must agree on, so that a test that is out of step says so.
+  // A word that both ends must agree on, so that a test out of step fails with a message.
   void tell_word(uint32_t word) const { tell(word); }
   void await_word(uint32_t word) const { CHECK_EQ(hear<uint32_t>(), word); }
   void meet(uint32_t word) const {
     tell_word(word);
     await_word(word);
   }
-  // True once the other process has gone.
+  // Returns when the other process has ended.
   void await_end_of_peer() const;
 
-  // Has the launcher do something to this side's link: "address add 10.0.0.77", "link down", ...
+  // Asks the launcher to change this side's link: "address add 10.0.0.77", "link down", ...
   void errand(const std::string& words) const;
 
-  // Closes the device in order. The destructor does so too.
+  // Closes the device. The destructor does so too.
   void close();
 
  private:

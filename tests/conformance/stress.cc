@@ -1,5 +1,5 @@
 // Random mixes of operations over several queue pairs at once, in both directions and within one
-// process; every byte is checked. `--seed` repeats a run, as far as time itself can be repeated.
+// process; every byte is checked. `--seed` repeats a run, except for its timing.
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -19,7 +19,7 @@ struct Plan {
   uint64_t count = 400;  // operations of each end
 };
 
-// A completion queue and the ends that complete there.
+// A completion queue and the ends that complete on it.
 struct Station {
   explicit Station(const Side& side, bool events) : cq(side, events, 4096) {}
   Cq cq;
@@ -60,7 +60,7 @@ struct Station {
 
 using Stations = std::vector<std::unique_ptr<Station>>;
 
-// Until all ends have done and received all; each thread goes round by itself.
+// Runs until all ends have sent and received everything, one thread per station.
 void go_round(const Stations& stations) {
   auto last = std::chrono::steady_clock::now();
   for (;;) {
@@ -81,7 +81,7 @@ void go_round(const Stations& stations) {
   }
 }
 
-// Sleeps on the one channel while there is nothing to do.
+// Sleeps on the channel while there is nothing to do.
 void sleep_and_wake(Station& station) {
   for (;;) {
     while (station.step()) {
@@ -95,7 +95,7 @@ void sleep_and_wake(Station& station) {
   }
 }
 
-// One after the other, since neither reads while it writes.
+// One side at a time, because neither reads while it writes.
 void check_memory(const Side& side, const Flow& mine) {
   const std::vector<uint8_t>* shadow = mine.shadow();
   if (shadow == nullptr) return;
@@ -160,7 +160,7 @@ void run(const Side& side, const Plan& plan) {
     for (auto& thread : threads) thread.join();
   }
   side.meet(2);
-  // What was under way without a promise.
+  // Unreliable messages that are still in flight.
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   while (std::chrono::steady_clock::now() < end)
     for (const auto& station : stations) (void)station->step();

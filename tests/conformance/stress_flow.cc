@@ -115,7 +115,8 @@ void Flow::post(const Op& op, unsigned flags, std::vector<ibv_sge> list) {
 
 namespace {
 
-// ---- RC: all opcodes; a shadow of the peer's memory tells what READs and atomics must find ----
+// ---- RC: all opcodes; a shadow of the peer's memory has the expected results of READs and atomics
+// ----
 
 class Reliable final : public Flow {
  public:
@@ -143,7 +144,7 @@ class Reliable final : public Flow {
   }
 
   void sent(const ibv_wc& wc) override {
-    // What was not signaled is done with the next that is.
+    // Unsignaled requests complete with the next signaled one.
     CHECK(!pending_.empty() && wc.wr_id >= pending_.front().op.index);
     while (!pending_.empty() && pending_.front().op.index <= wc.wr_id) {
       if (pending_.front().op.index == wc.wr_id) {
@@ -201,7 +202,7 @@ class Reliable final : public Flow {
   void begin(const Op& op) {
     Pending one{op, free_slots_.front(), {}, false, op.signaled, {}};
     free_slots_.pop_front();
-    if (free_slots_.empty()) one.signaled = true;  // or nothing would ever free one
+    if (free_slots_.empty()) one.signaled = true;  // otherwise no slot would be freed
     one.is_inline = op.with_inline && !op.answers() && op.length <= kMaxInline;
     one.pieces = random_pieces(random_, op.length, op.is_atomic() ? 1 : kMaxPieces);
     uint8_t* slot = slots_.data + one.slot * kSlotSize;
@@ -218,7 +219,7 @@ class Reliable final : public Flow {
       fill(there, op.length, op.key);
     unsigned flags = one.signaled ? unsigned{IBV_SEND_SIGNALED} : 0u;
     if (one.is_inline) flags |= IBV_SEND_INLINE;
-    // What comes behind a READ or an atomic may overtake it, except with a fence.
+    // Requests behind a READ or an atomic may overtake it, except with a fence.
     const bool behind_answer = std::any_of(pending_.begin(), pending_.end(),
                                            [](const Pending& p) { return p.op.answers(); });
     if (behind_answer) flags |= IBV_SEND_FENCE;
@@ -242,7 +243,7 @@ class Reliable final : public Flow {
     if (one.op.answers())
       check_pieces(slot, one.pieces, one.answer);
     else if (!one.is_inline)
-      check_pieces(slot, one.pieces, one.op.length, one.op.key);  // the source is as it was
+      check_pieces(slot, one.pieces, one.op.length, one.op.key);  // the source is unchanged
     free_slots_.push_back(one.slot);
   }
 
@@ -258,7 +259,7 @@ class Reliable final : public Flow {
   std::vector<Piece> posted_[kReceiveSlots];
 };
 
-// ---- UC, UD: each message says by its immediate which one it is; some may be lost ----
+// ---- UC, UD: the immediate of each message is its number; some messages may be lost ----
 
 class Unreliable final : public Flow {
  public:

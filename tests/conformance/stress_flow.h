@@ -1,5 +1,5 @@
-// One end of a connection under stress: it does what its own script says, and checks that what
-// arrives is what the peer's script says.
+// One end of a connection under stress: it executes its own script, and checks that what arrives
+// matches the peer's script.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace conformance {
 class SharedReceives {
  public:
   explicit SharedReceives(const Side& side);
-  // Checks what arrived in `slot` and posts it again.
+  // Checks the message in `slot` and posts the receive again.
   void take(uint64_t slot, size_t length, uint64_t key);
   Srq srq;
 
@@ -32,18 +32,18 @@ class SharedReceives {
 
 struct FlowOptions {
   ibv_qp_type type = IBV_QPT_RC;
-  uint64_t out_seed = 0, in_seed = 0;  // of our script and of the peer's
+  uint64_t out_seed = 0, in_seed = 0;  // of its own script and of the peer's
   uint64_t count = 0;                  // operations of each
   SharedReceives* shared = nullptr;
   bool mixed_memory = false;  // half of the buffers are shared mappings
 };
 
-// Calls of one end are serialized by its owner.
+// The owner serializes calls of one end.
 class Flow {
  public:
   Flow(const Side& side, Cq& cq, const FlowOptions& options);
   virtual ~Flow() = default;
-  // Fetched from the peer before the first post.
+  // Received from the peer before the first post.
   struct Address {
     Endpoint endpoint;
     Remote memory;
@@ -51,14 +51,14 @@ class Flow {
   [[nodiscard]] Address address() const { return {qp.endpoint(), remote_of(memory)}; }
   void connect(const Address& peer);
   virtual void post_receives() = 0;
-  // Posts what there is room for.
+  // Posts as much as there is room for.
   virtual void pump() = 0;
   virtual void sent(const ibv_wc& wc) = 0;
   virtual void received(const ibv_wc& wc) = 0;
   [[nodiscard]] virtual bool finished() const = 0;
-  // After both ends have finished and nothing is under way.
+  // After both ends have finished and nothing is in flight.
   virtual void check_messages() {}
-  // What the peer's memory must now be, or nothing.
+  // The expected content of the peer's memory, or nullptr.
   [[nodiscard]] virtual const std::vector<uint8_t>* shadow() const { return nullptr; }
 
   const FlowOptions options;

@@ -14,7 +14,7 @@ constexpr uint8_t kGap = 0xee;
 Script::Script(uint64_t seed, ibv_qp_type type, uint64_t count)
     : seed_(seed), type_(type), count_(count), random_(seed) {}
 
-// Mostly small, often odd, sometimes empty, now and then several MiB.
+// Mostly small, often odd, sometimes empty, occasionally several MiB.
 size_t Script::random_length() {
   const uint64_t kind = below(100);
   if (kind < 5) return 0;
@@ -51,13 +51,13 @@ Op Script::next() {
   if (op.is_atomic()) {
     op.length = 8;
     op.remote = below(kRemoteSize / 8) * 8;
-    if (below(2) == 0) op.remote %= 64;  // some words are met again
+    if (below(2) == 0) op.remote %= 64;  // some words are used repeatedly
     op.compare_add = random_();
     op.swap = random_();
     return op;
   }
   op.length = type_ == IBV_QPT_RC ? random_length() : below(kSmallMessage + 1);
-  // Unreliable writes have a place each, for a lost one must not be taken for a late one.
+  // Unreliable writes have distinct places, so that a lost one is not mistaken for a late one.
   op.remote = type_ == IBV_QPT_RC ? below(kRemoteSize - op.length + 1) : op.message * kSmallMessage;
   return op;
 }

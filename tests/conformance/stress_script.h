@@ -1,5 +1,5 @@
-// What one side of a connection does to the other, as a function of a seed: both ends know it, so
-// that the receiving one can check each byte without a word between them.
+// One side's operations on the other, as a function of a seed. Both ends know it, so the receiving
+// end can check each byte without further messages.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,16 +11,16 @@
 namespace conformance {
 
 constexpr size_t kMaxMessage = 3u << 20;
-constexpr size_t kRemoteSize = 6u << 20;  // what RC peers write, read and count in
+constexpr size_t kRemoteSize = 6u << 20;  // targets of RC peers' WRITEs, READs and atomics
 constexpr size_t kMaxPieces = 16;         // scatter/gather elements
 constexpr size_t kMaxGap = 64;            // bytes between pieces
 constexpr size_t kSlotSize = kMaxMessage + (kMaxPieces + 1) * kMaxGap;
-constexpr size_t kSmallMessage = 2000;  // of UC and UD; below any MTU but the smallest ones
+constexpr size_t kSmallMessage = 2000;  // of UC and UD; fits all MTUs but the smallest
 
 struct Op {
   ibv_wr_opcode opcode;
-  uint64_t index;    // of all operations of this script
-  uint64_t message;  // of those that consume a receive
+  uint64_t index;    // among all operations of this script
+  uint64_t message;  // among those that consume a receive
   size_t length;     // bytes
   size_t remote;     // offset in the peer's memory
   uint64_t compare_add, swap;
@@ -50,7 +50,7 @@ class Script {
   Script(uint64_t seed, ibv_qp_type type, uint64_t count);
   [[nodiscard]] bool done() const { return index_ == count_; }
   Op next();
-  // Skips to the next operation that consumes a receive; false if there is none any more.
+  // Skips to the next operation that consumes a receive; false if there are no more.
   bool next_message(Op* op);
 
  private:
@@ -64,7 +64,7 @@ class Script {
   std::mt19937_64 random_;
 };
 
-// `length` bytes laid over 1..max pieces with gaps between them, from the beginning of a slot.
+// `length` bytes in 1..max pieces with gaps between them, from the beginning of a slot.
 struct Piece {
   size_t offset, length;
 };

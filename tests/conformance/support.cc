@@ -1,8 +1,8 @@
-// support: asks a live device for every verb, opcode and capability, and prints what it found:
+// support: tries every verb, opcode and capability on a live device, and prints the result:
 //
 //   section <TAB> name <TAB> value        value: yes | no | a number | the error of a call
 //
-// support.h has what is printed. support.py compares this with docs/verbs-support.md.
+// support.h defines the values. support.py compares them with docs/verbs-support.md.
 #include "tests/conformance/support.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ ibv_context* context;
 ibv_pd* pd;
 ibv_cq* cq;
 ibv_mr* mr;
-ibv_qp* rc;  // in RTS, to itself
+ibv_qp* rc;  // in RTS, connected to itself
 ibv_srq* srq;
 alignas(4096) char memory[4096];
 int own_gid = 0;

@@ -1,5 +1,6 @@
-// What `support` prints: "yes", or "no" for what verbs prescribes where a device does not do
-// something, EOPNOTSUPP (or ENOSYS). Any other error of a call that ought to succeed has its name.
+// The output of `support`: "yes", or "no" for the errors that verbs prescribes for a missing
+// feature, EOPNOTSUPP (or ENOSYS). Any other error of a call that should succeed is printed by its
+// name.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,7 +22,7 @@ inline std::string answer(int error) {
 
 // A verb that returns an errno, or -1 with errno, or IBV_REREG_MR_ERR_*.
 inline int result(int returned) { return returned < 0 ? errno : returned; }
-// A verb that returns an object: destroyed at once.
+// A verb that returns an object; destroys it at once.
 template <class T, class F>
 int made(T* object, F destroy) {
   if (object == nullptr) return errno;

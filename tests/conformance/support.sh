@@ -1,12 +1,12 @@
 #!/bin/bash
-# support.sh: docs/verbs-support.md says what a vdevice with its default quota does.
+# support.sh: compares docs/verbs-support.md with the behaviour of a vdevice with its default quota.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
 #   | va -- eth0|== veth ===|eth0 -- vb |   vb is allowed all that there is to allow
 #   +-----------+           +-----------+
 #
-# To mend the document: VRDMA_BUILD=build/release tests/conformance/support.sh --write
+# To update the document: VRDMA_BUILD=build/release tests/conformance/support.sh --write
 . "$(dirname "$0")/../integration/lib.sh"
 setup
 start_daemon

@@ -1,4 +1,4 @@
-// The verbs that the libibverbs which this program is linked with does not have.
+// Verbs that the linked libibverbs does not have.
 #include <dlfcn.h>
 
 #include "client/verbs/newer_abi.h"

@@ -1,11 +1,11 @@
-// A conformance test: one function that two processes run at once, `a` and `b`, each with a device
-// of its own. It is written against verbs.h and knows nothing of how bytes travel.
+// A conformance test: one function that two processes run at once, `a` and `b`, each with its own
+// device. It uses only verbs.h and does not depend on the transport.
 //
 //   CONFORMANCE_TEST(progress, send_before_receive) {
 //     if (side.is_a()) ...
 //   }
 //
-// A failed check ends the process with a sentence; its peer then finds the side channel closed and
+// A failed check ends the process with a message; its peer then finds the side channel closed and
 // ends too. Every wait has a generous limit, so nothing hangs.
 #pragma once
 
@@ -42,7 +42,7 @@ struct Registration {
 #define CONFORMANCE_TEST(group_, name_) CONFORMANCE_TEST_WITH(group_, name_, 0)
 
 [[noreturn]] void fail(const char* file, int line, const std::string& what);
-// Ends this process (and, by way of the side channel, its peer) as skipped.
+// Ends this process (and, by the side channel, its peer) as skipped.
 [[noreturn]] void skip(const std::string& why);
 
 #define CHECK(condition)                                                 \

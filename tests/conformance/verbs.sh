@@ -1,5 +1,6 @@
 #!/bin/bash
-# verbs.sh direct|mediated root|nobody GROUP [--seed N] [--only TEST]: verbs behave as specified.
+# verbs.sh direct|mediated root|nobody GROUP [--seed N] [--only TEST]: runs a group of conformance
+# tests.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -14,7 +15,7 @@ setup
 start_daemon
 two_vdevices "$mode" --allow raw-packet
 
-# A copy, because a build directory may be closed to other users.
+# Copied, because other users may not be able to enter a build directory.
 cp "$BUILD/tests/conformance/verbs_conformance" "$T/"
 mkdir -m 1777 "$T/files"
 [[ $user == nobody ]] && uid=65534 || uid=0

@@ -1,5 +1,5 @@
-// Extended reliable connections: a target queue pair, and the SRQs of its domain that take what
-// arrives there, also those of other processes.
+// Extended reliable connections: a target queue pair, and the SRQs of its domain that receive its
+// messages, also those of other processes.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 
 class Domain {
  public:
-  // Of the file, or this process's own.
+  // Of the file, or private to this process.
   explicit Domain(ibv_context* context, int file = -1) {
     xrcd = open(context, file, O_CREAT);
     CHECK(xrcd != nullptr);
@@ -78,7 +78,7 @@ QpOptions initiator() {
   return options;
 }
 
-// a initiates, b is the target; a has no other queue pair, b no SRQ yet.
+// a is the initiator, b the target; a has no other queue pair, b no SRQ yet.
 struct Line {
   explicit Line(const Side& given, int file = -1)
       : side(given), cq(given), srq_cq(given), domain(given.context, file), buffer(given, 65536) {
@@ -165,14 +165,14 @@ CONFORMANCE_TEST(xrc, operations) {
   }
 }
 
-// An SRQ that is not of the domain, or no more; and the way back.
+// An SRQ outside of the domain, or destroyed; and the recovery.
 CONFORMANCE_TEST(xrc, no_such_srq) {
   Line line(side);
   for (int round = 0; round < 3; ++round) {
     if (side.is_a()) {
       line.send(1, side.hear<uint32_t>(), 0, 8);
       if (round == 2) {
-        line.cq.expect_none(30);  // the SRQ is there, but empty
+        line.cq.expect_none(30);  // the SRQ exists, but is empty
         side.tell_word(1);
       }
       line.cq.expect(1, IBV_WC_REM_INV_REQ_ERR);
@@ -253,7 +253,7 @@ CONFORMANCE_TEST(xrc, domains) {
   CHECK_EQ(again->qp_num, target->qp_num);
   open.qp_num ^= 0x800000;
   CHECK(ibv_open_qp(side.context, &open) == nullptr);
-  // An SRQ of the domain serves no queue pair of another kind.
+  // An SRQ of the domain cannot serve another kind of queue pair.
   {
     Cq cq(side);
     Domain own(side.context);
@@ -282,7 +282,7 @@ CONFORMANCE_TEST(xrc, domains) {
   ::close(file);
 }
 
-// b's child has an SRQ in b's domain, and opens b's target; b then gives its own up.
+// b's child has an SRQ in b's domain, and opens b's target; b then destroys its own.
 CONFORMANCE_TEST(xrc, domain_of_two_processes) {
   char path[] = "/tmp/xrc-XXXXXX";
   const int file = ::mkstemp(path);
