@@ -1,5 +1,7 @@
 #include "transport/shm/connected.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -454,6 +456,36 @@ TEST_F(Connected, LoopsBack) {
   ASSERT_TRUE(a.post_send(*self, rdma_wqe(Opcode::kRdmaWrite, kBase, 1), {{kBase, 8, a_key}}));
   EXPECT_EQ(statuses(*self, 2).back(), WcStatus::kRemoteAccessError);
   EXPECT_EQ(self->state(), QpState::kErr);
+}
+
+// The responder's memory is that of a virtual machine: its pages lie anywhere in two files.
+TEST_F(Connected, WritesIntoScatteredPages) {
+  constexpr uint64_t kPage = 4096;
+  constexpr uint64_t kPages = 8;
+  const base::Fd files[] = {base::make_memfd("test-ram", kPages * kPage).value(),
+                            base::make_memfd("test-ram", kPages * kPage).value()};
+  std::vector<rdma::Extent> extents;
+  for (uint64_t i = 0; i < kPages; ++i)
+    extents.push_back(
+        {kBase + i * kPage, kPage, files[i % 2].duplicate().value(), (kPages - 1 - i) * kPage});
+  b.context.process->set_space(rdma::AddressSpace::of_extents(std::move(extents), {}).value());
+  fill(a.memory(), kPages * kPage);
+  const auto length = static_cast<uint32_t>(kPages * kPage - 10);
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaWrite, kBase + 5, b_key), {{kBase + 5, length, a_key}}),
+            WcStatus::kSuccess);
+  for (uint64_t i = 0; i < kPages; ++i) {
+    uint8_t page[kPage];
+    ASSERT_EQ(
+        ::pread(files[i % 2].get(), page, kPage, static_cast<off_t>((kPages - 1 - i) * kPage)),
+        static_cast<ssize_t>(kPage));
+    const uint64_t from = i == 0 ? 5 : 0, to = i + 1 == kPages ? kPage - 5 : kPage;
+    EXPECT_EQ(std::memcmp(page + from, a.memory(kBase + i * kPage + from), to - from), 0) << i;
+  }
+  std::memset(a.memory(), 0, kPages * kPage);
+  EXPECT_EQ(run(rdma_wqe(Opcode::kRdmaRead, kBase + kPage - 1, b_key), {{kBase, 2, a_key}}),
+            WcStatus::kSuccess);
+  EXPECT_EQ(a.memory()[0], static_cast<uint8_t>((kPage - 1) * 11 + (kPage - 1) / 251));
+  EXPECT_EQ(a.memory()[1], static_cast<uint8_t>(kPage * 11 + kPage / 251));
 }
 
 }  // namespace

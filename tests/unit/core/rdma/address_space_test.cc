@@ -2,7 +2,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <thread>
 
@@ -107,6 +111,73 @@ TEST_F(Spaces, CannotBeOfAFileThatCannotBeMapped) {
   const auto bad = AddressSpace::of_arena(base::Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   ASSERT_TRUE(bad);
   EXPECT_EQ((*bad)->at(0, 1, &run), nullptr);
+}
+
+TEST(ExtentSpaces, ShowEachExtentAtItsAddress) {
+  constexpr uint64_t kPage = 4096, kBorder = 3 * ipc::kWindowSize;
+  base::Fd low = base::make_memfd("test-low", 4 * kPage).value();
+  base::Fd high = base::make_memfd("test-high", 4 * kPage).value();
+  const auto write = [](const base::Fd& file, uint64_t page, char byte) {
+    ASSERT_EQ(::pwrite(file.get(), &byte, 1, static_cast<off_t>(page * kPage)), 1);
+  };
+  write(low, 3, 'a');
+  write(low, 0, 'b');
+  write(high, 2, 'c');
+  std::vector<Extent> extents(3);
+  extents[0] = {kPage, kPage, low.duplicate().value(), 3 * kPage};
+  extents[1] = {kBorder - 2 * kPage, 4 * kPage, low.duplicate().value(), 0};
+  extents[2] = {kBorder + 2 * kPage, 2 * kPage, high.duplicate().value(), 2 * kPage};
+  auto space = AddressSpace::of_extents(std::move(extents), {}).value();
+  uint64_t run = 0;
+  EXPECT_EQ(*space->at(kPage, 1, &run), 'a');
+  EXPECT_EQ(*space->at(kBorder - 2 * kPage, 8 * kPage, &run), 'b');
+  EXPECT_EQ(run, 2 * kPage);
+  *space->at(kBorder + kPage, 1, &run) = 'd';  // behind the border of the window
+  char byte = 0;
+  ASSERT_EQ(::pread(low.get(), &byte, 1, 3 * kPage), 1);
+  EXPECT_EQ(byte, 'd');
+  EXPECT_EQ(*space->at(kPage, 1, &run), 'd') << "two addresses of one page";
+  EXPECT_EQ(*space->at(kBorder + 2 * kPage, 1, &run), 'c');
+}
+
+sigjmp_buf back;
+
+TEST(ExtentSpaces, RaiseSigbusBetweenExtents) {
+  std::vector<Extent> extents(1);
+  extents[0] = {4096, 4096, base::make_memfd("test-low", 4096).value(), 0};
+  auto space = AddressSpace::of_extents(std::move(extents), {}).value();
+  uint64_t run = 0;
+  uint8_t* const between = space->at(8192, 1, &run);
+  ASSERT_NE(between, nullptr);
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) { ::siglongjmp(back, 1); };
+  ASSERT_EQ(::sigaction(SIGBUS, &action, &before), 0);
+  const bool raised = sigsetjmp(back, 1) != 0;
+  if (!raised) __atomic_store_n(between, uint8_t{1}, __ATOMIC_RELAXED);
+  ::sigaction(SIGBUS, &before, nullptr);
+  EXPECT_TRUE(raised);
+}
+
+TEST(ExtentSpaces, RefuseWhatIsNoMemory) {
+  const auto refused = [](std::vector<std::array<uint64_t, 3>> all) {
+    std::vector<Extent> extents;
+    for (const auto& [addr, length, offset] : all)
+      extents.push_back({addr, length, base::make_memfd("test-low", 4096).value(), offset});
+    const auto space = AddressSpace::of_extents(std::move(extents), {});
+    return space ? 0 : space.error().code();
+  };
+  EXPECT_EQ(refused({{0, 4096, 0}, {4096, 4096, 0}}), 0);
+  EXPECT_EQ(refused({{0, 4096, 1}}), EINVAL);
+  EXPECT_EQ(refused({{0, 100, 0}}), EINVAL);
+  EXPECT_EQ(refused({{0, 0, 0}}), EINVAL);
+  EXPECT_EQ(refused({{0, 8192, 0}, {4096, 4096, 0}}), EINVAL) << "overlap";
+  EXPECT_EQ(refused({{4096, 4096, 0}, {0, 4096, 0}}), EINVAL) << "order";
+  EXPECT_EQ(refused({{ipc::kMemoryArenaSize - 4096, 8192, 0}}), EINVAL);
+  EXPECT_EQ(refused({{~uint64_t{4095}, 4096, 0}}), EINVAL);
+  EXPECT_EQ(refused({{4096, ~uint64_t{4095}, 0}}), EINVAL);
+  EXPECT_EQ(refused({{0, 4096, ~uint64_t{4095}}}), EINVAL);
+  EXPECT_EQ(refused(std::vector<std::array<uint64_t, 3>>(65, {0, 4096, 0})), E2BIG);
 }
 
 }  // namespace
