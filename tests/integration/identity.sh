@@ -180,7 +180,7 @@ done
 for pid in "${pids[@]}"; do wait "$pid" || fail "one of several at once is refused"; done
 [[ $(ctl vdev list | grep -c '^vc ') -eq 1 ]] || fail "there are several"
 refused "16" vdev_create vd c eth1 --label k{1..17}=v
-refused "no key of a label" vdev_create vd c eth1 --label 'a b=v'
+refused "is not a valid label key" vdev_create vd c eth1 --label 'a b=v'
 
 say "a vdevice ends with its owner"
 own() { # NAME [further arguments]: of a new process
