@@ -57,7 +57,7 @@ TEST_F(Tenant, OvercommitsAsFarAsItsPolicySays) {
 
 TEST_F(Tenant, KeepsACeilingAboveWhatIsGivenAndUsed) {
   const auto grant = give(Kind::kQp, 60);
-  EXPECT_THAT(why(red.set({{}, {{"qp", 59}}, 0})), HasSubstr("given 60, the ceiling is 59"));
+  EXPECT_THAT(why(red.set({{}, {{"qp", 59}}, 0})), HasSubstr("reach 60, the ceiling is 59"));
   ASSERT_TRUE(red.set({{}, {{"qp", 60}}, 0}));
   ASSERT_TRUE(red.pool()->take(Kind::kMr, 8));
   const auto below = red.set({{}, {{"mr", 7}, {"qp", 70}}, 0});
