@@ -3,7 +3,7 @@
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
-#   | va -- eth0|== veth ===|eth0 -- vb |   vb is allowed all that there is to allow
+#   | va -- eth0|== veth ===|eth0 -- vb |   vb has all permissions
 #   +-----------+           +-----------+
 #
 # To update the document: VRDMA_BUILD=build/release tests/conformance/support.sh --write

@@ -1,8 +1,8 @@
 #!/bin/bash
-# rsocket_datagram.sh direct|mediated root|nobody udpong rsocket_datagram.sh direct|mediated
-# root|nobody sockets STRANGER: unmodified programs that use datagram sockets over RDMA, and a peer
-# that crafts its own bytes. udpong treats late replies as lost, so it needs the processors for
-# itself.
+# rsocket_datagram.sh direct|mediated root|nobody udpong
+# rsocket_datagram.sh direct|mediated root|nobody sockets STRANGER: unmodified programs that use
+# datagram sockets over RDMA, and a peer that crafts its own bytes. udpong treats late replies as
+# lost, so it needs the processors for itself.
 #
 # The namespaces and vdevices of rdmacm.sh.
 . "$(dirname "$0")/lib.sh"

@@ -3,7 +3,7 @@
 #
 #     netns a
 #   +------------+
-#   | va -- eth0 |   a disk that stands still as long as $T/still is there
+#   | va -- eth0 |   a disk that blocks while $T/still exists
 #   +------------+
 . "$(dirname "$0")/lib.sh"
 setup

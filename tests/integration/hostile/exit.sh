@@ -49,7 +49,7 @@ status=0
 replace_daemon || status=$?
 # The killed daemon can exit when the server of the tenant's file has ended.
 release() {
-  # With its server, without which it cannot end, nor be looked at.
+  # Kills its server too; otherwise the process can neither end nor be inspected.
   # shellcheck disable=SC2046
   kill -9 "${PID[attacker]}" $(cat "/proc/${PID[attacker]}/task/${PID[attacker]}/children")
   sleep 0.2
