@@ -41,7 +41,8 @@ void Daemon::show_sysfs(Record& record) {
       record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
                           link.name, link.up, record.table(), online_cpus(), record.downs});
   if (!shown)
-    return spdlog::warn("vdevice {}: its sysfs files: {}", record.label, shown.error().message());
+    return spdlog::warn("vdevice {}: cannot update its sysfs files: {}", record.label,
+                        shown.error().message());
   if (record.counter_files != nullptr) return;
   record.counter_files = std::make_unique<CounterFiles>(
       loop_, *read_leases_, record.sysfs->counters(), [this, &record] {
