@@ -251,12 +251,15 @@ int poll_news(Cq& cq, int count, ibv_wc* wc) {
     const uint32_t first = cq.turn / 8, group = (first + i) % ipc::kNewsGroups;
     if (__atomic_load_n(&bell.groups[group], __ATOMIC_ACQUIRE) == 0) continue;
     ipc::take_news(bell, group, first / ipc::kNewsGroups, [&](uint32_t place) {
-      for (Qp* qp : cq.by_news[place]) {
+      std::vector<Qp*>& sharing = cq.by_news[place];
+      for (Qp* qp : sharing) {
         const int before = got;
         if (got < count) got += drain(cq, *qp, count - got, wc + got);
         if (got > before) remember(cq, qp);
         if (has_news(cq, *qp)) ipc::announce(bell, qp->ibv.qp_base.qp_num);
       }
+      // Another one of those that share the mark comes first next time.
+      if (sharing.size() > 1) std::rotate(sharing.begin(), sharing.begin() + 1, sharing.end());
     });
   }
   return got;
