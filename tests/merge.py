@@ -22,7 +22,6 @@ import sys
 import pairs
 
 COST = {"lint": 4000, "unit": 3000, "conformance": 2000, "fuzz": 1500, "integration": 1000}
-SPINS = 3  # slots of three a processor, as tests/run has: so no more than two programs spin on a processor
 OF_TSAN = {"unit", "integration"}
 OF_TESTS = {"DEPENDS", "FIXTURES_SETUP", "FIXTURES_CLEANUP", "FIXTURES_REQUIRED"}
 
@@ -73,8 +72,6 @@ def lines_of(build, fixture, first, every):
             continue
         for key in OF_TESTS & properties.keys():
             properties[key] = [f"{name}/{other}" for other in properties[key]]
-        if properties.get("PROCESSORS", 1) > 1:
-            properties["PROCESSORS"] = SPINS
         if fixture:
             properties["FIXTURES_REQUIRED"] = [*properties.get("FIXTURES_REQUIRED", []), fixture]
         properties.setdefault("COST", max([COST.get(label, 500) for label in labels] or [500]) +
