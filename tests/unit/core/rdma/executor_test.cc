@@ -272,6 +272,12 @@ TEST_F(Executor, RefusesImpossibleReceiveRings) {
   EXPECT_EQ(prepare(wqe_of(Opcode::kSend), data), Outcome::kPeerBroken);
 }
 
+TEST_F(Executor, TakesAReceiveFromAFullRing) {
+  for (uint32_t i = 0; i < pair.b->rq_depth; ++i)
+    ASSERT_TRUE(b.post_receive(*pair.b, i, {{kBase, 64, b_key}}));
+  EXPECT_EQ(prepare(wqe_of(Opcode::kSend), {{kBase, 10, a_key}}), Outcome::kDone);
+}
+
 // Key entries stand in memory that the tenant writes.
 TEST_F(Executor, RefusesRemoteUseOfNothing) {
   const uint32_t forged = b.register_memory(0, ~uint64_t{0}, kAllAccess, ipc::Way::kNull);
@@ -348,6 +354,12 @@ TEST_F(Executor, RefusesBadAtomics) {
   region.way = ipc::Way::kInPlace;
   b.context.set_key(9 << 8 | 0x5a, &region);
   EXPECT_EQ(prepare(rdma_wqe(Opcode::kFetchAdd, 0x1000, 9 << 8 | 0x5a), {{kBase, 8, a_key}}),
+            Outcome::kRemoteInvalid);
+  // Aligned in memory, but not as the peer names it.
+  region.addr = kBase + 8;
+  region.iova = 0x1004;
+  b.context.set_key(9 << 8 | 0x5a, &region);
+  EXPECT_EQ(prepare(rdma_wqe(Opcode::kFetchAdd, 0x1004, 9 << 8 | 0x5a), {{kBase, 8, a_key}}),
             Outcome::kRemoteInvalid);
 }
 

@@ -88,6 +88,23 @@ TEST_F(SharedQueue, GivesWhatWasGivenBackFirst) {
   EXPECT_THAT(claim_all(), ElementsAre(2, 1, 3));
 }
 
+TEST_F(SharedQueue, WakesASenderWhenAReceiveIsGivenBack) {
+  struct WaitingSender final : Sender {
+    void kick() override {}
+    void link_changed() override {}
+    void receive_posted() override { ++posted; }
+    bool drained() const override { return true; }
+    int posted = 0;
+  } sender;
+  srq->waiters.push_back(&sender);
+  post(1);
+  Receive receive;
+  ASSERT_EQ(srq->claim(&receive), Outcome::kDone);
+  srq->give_back(receive.slot);
+  EXPECT_EQ(sender.posted, 1);
+  srq->waiters.clear();
+}
+
 TEST_F(SharedQueue, GetsBackWhatADeadDaemonHadHalfGivenBack) {
   post(2);
   ASSERT_THAT(claim_all(), ElementsAre(2));
