@@ -1,5 +1,7 @@
 #include "transport/message.h"
 
+#include <utility>
+
 #include "transport/move.h"
 
 namespace vrdma::transport {
@@ -8,10 +10,10 @@ using rdma::Outcome;
 using verbs::WcStatus;
 
 void MessageSender::abandon() {
-  reading_ = ready_ = failed_ = false;
+  if (std::exchange(reading_, false)) alive_ = std::make_shared<int>(0);
+  ready_ = failed_ = false;
   message_ = nullptr;
   if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
-  alive_ = std::make_shared<int>(0);
   forget();
 }
 

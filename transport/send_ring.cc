@@ -41,13 +41,10 @@ void count_traffic(const rdma::Qp& qp, const rdma::WorkRequest& request) {
 
 }  // namespace
 
-bool SendRing::ours() {
-  uint32_t token = qp_.block->token.load(std::memory_order_acquire);
-  if (!ipc::is_workers(token)) return false;
-  const uint32_t mine = qp_.context->epoch;
-  if (token == ipc::token_word(ipc::token_in(token), mine)) return true;
-  // A dead daemon's, or given by a program that has not heard of us yet.
-  return qp_.block->token.compare_exchange_strong(token, ipc::token_word(Token::kWorker, mine));
+// A dead daemon's, or given by a program that has not heard of us yet.
+bool SendRing::make_ours(uint32_t token) {
+  return qp_.block->token.compare_exchange_strong(
+      token, ipc::token_word(Token::kWorker, qp_.context->epoch));
 }
 
 SendRing::Fetched SendRing::fetch(rdma::WorkRequest* request) {
@@ -115,17 +112,6 @@ bool SendRing::let_go() {
     return false;
   uint32_t free = value(Token::kFree);
   return token.compare_exchange_strong(free, ipc::token_word(Token::kWorker, qp_.context->epoch));
-}
-
-void SendRing::block(bool blocked) {
-  const uint32_t word = blocked ? 1 : 0;
-  if (qp_.block->blocked.load(std::memory_order_relaxed) != word)
-    qp_.block->blocked.store(word, std::memory_order_relaxed);
-}
-
-void SendRing::mark(ipc::Mark mark, uint32_t receive) {
-  qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
-  qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
 }
 
 SendRing::Interrupted SendRing::interrupted() const {

@@ -31,7 +31,11 @@ class SendRing {
   explicit SendRing(rdma::Qp& qp) : qp_(qp) {}
 
   // Whether the token is the worker's.
-  [[nodiscard]] bool ours();
+  [[nodiscard]] bool ours() {
+    const uint32_t token = qp_.block->token.load(std::memory_order_acquire);
+    if (!ipc::is_workers(token)) return false;
+    return token == ipc::token_word(ipc::token_in(token), qp_.context->epoch) || make_ours(token);
+  }
 
   enum class Fetched : uint8_t {
     kRequest,
@@ -52,11 +56,18 @@ class SendRing {
   // pair that may not send lets go of what it has: the program flushes it.
   bool let_go();
   // Whether the sender waits for something: then to ask for the token is in vain.
-  void block(bool blocked);
+  void block(bool blocked) {
+    const uint32_t word = blocked ? 1 : 0;
+    if (qp_.block->blocked.load(std::memory_order_relaxed) != word)
+      qp_.block->blocked.store(word, std::memory_order_relaxed);
+  }
 
   // About the oldest request in hand: from here on others may notice what it does; they have
   // noticed all. With one that completes a receive, its entry in the inbox tells.
-  void mark(ipc::Mark mark, uint32_t receive = 0);
+  void mark(ipc::Mark mark, uint32_t receive = 0) {
+    qp_.block->mark_receive.store(receive, std::memory_order_relaxed);
+    qp_.block->mark.store(ipc::mark_word(mark, tail_), std::memory_order_release);
+  }
   // How far a dead worker had come with the oldest request in hand, and the entry that it marked.
   // kNone: nobody can have noticed anything, and it is simply begun again.
   struct Interrupted {
@@ -66,6 +77,8 @@ class SendRing {
   [[nodiscard]] Interrupted interrupted() const;
 
  private:
+  [[nodiscard]] bool make_ours(uint32_t token);
+
   rdma::Qp& qp_;
   uint32_t tail_ = 0;  // of the oldest in hand
   uint32_t in_hand_ = 0;

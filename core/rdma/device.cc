@@ -132,10 +132,6 @@ void Qp::choose_sender() {
     sender = choose(*this);
 }
 
-uint32_t Qp::completed_receives() const {
-  return link.in_direct ? link.peer_outbox->ring->head.load(std::memory_order_relaxed) : inbox_head;
-}
-
 void Qp::deliver(const ipc::RecvEntry& entry) {
   if (link.in_direct)
     ipc::publish(link.peer_outbox->ring, link.peer_outbox->depth, completed_receives(), entry);

@@ -350,7 +350,10 @@ struct Qp {
   [[nodiscard]] bool carries() const;
 
   // How many receives were completed: of a receive queue of its own, the number of the next one.
-  [[nodiscard]] uint32_t completed_receives() const;
+  [[nodiscard]] uint32_t completed_receives() const {
+    return link.in_direct ? link.peer_outbox->ring->head.load(std::memory_order_relaxed)
+                          : inbox_head;
+  }
   // Completes a receive with `entry`, and tells the CQ. Of a receive queue of its own, that is the
   // next one.
   void deliver(const ipc::RecvEntry& entry);

@@ -26,9 +26,9 @@ void ConnectedSender::abandon() {
   stage_ = Stage::kStart;
   fill_ = Fill::kNone;
   hole_ = failed_ = false;
-  jobs_ = 0;
   if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
-  alive_ = std::make_shared<int>(0);  // the answer to a job that is out goes nowhere
+  // The answer to a job that is out goes nowhere.
+  if (std::exchange(jobs_, 0) > 0) alive_ = std::make_shared<int>(0);
   buffer_ = nullptr;
 }
 

@@ -77,7 +77,7 @@ void Waiting::unregister() {
   recheck_.reset();
 }
 
-void Waiting::stop() {
+void Waiting::forget() {
   unregister();
   timer_.reset();
   timer_expired_ = false;

@@ -31,9 +31,12 @@ class Waiting {
   [[nodiscard]] bool is_patient() const { return waiters_ != nullptr || timer_.active(); }
   void unregister();  // a receive was posted
   // Nothing is waited for any more, and retries are counted from the beginning.
-  void stop();
+  void stop() {
+    if (waiters_ != nullptr || timer_.active() || rnr_left_ || timer_expired_) forget();
+  }
 
  private:
+  void forget();
   void start_timer(base::Duration delay);
 
   const rdma::Qp& qp_;
