@@ -152,12 +152,13 @@ bool receive_message(rdma::Qp& target, const rdma::Buffer& message, ipc::RecvEnt
   // there too, also with nothing to write.
   ++target.receiving;
   job.done = [context = target.context, handle = target.handle, alive = std::weak_ptr(target.alive),
-              receive, entry, srq = target.srq,
-              srq_alive = target.srq != nullptr ? std::weak_ptr(target.srq->alive)
-                                                : std::weak_ptr<int>()](bool ok) mutable {
+              receive, entry,
+              weak_srq = target.srq != nullptr ? target.srq->weak()
+                                               : std::weak_ptr<rdma::Srq>()](bool ok) mutable {
     rdma::Qp* qp = alive.expired() ? nullptr : context->qps.find(handle);
+    const auto srq = weak_srq.lock();
     const auto give_back = [&] {
-      if (!srq_alive.expired()) srq->give_back(receive.slot);
+      if (srq != nullptr) srq->give_back(receive.slot);
     };
     if (qp == nullptr) return give_back();
     --qp->receiving;
@@ -166,7 +167,7 @@ bool receive_message(rdma::Qp& target, const rdma::Buffer& message, ipc::RecvEnt
     }
     if (!ok) entry.status = static_cast<uint8_t>(WcStatus::kLocalProtectionError);
     qp->deliver(entry);
-    if (!srq_alive.expired()) srq->completed(receive.slot);
+    if (srq != nullptr) srq->completed(receive.slot);
   };
   process.reach()->submit(std::move(job));
   return true;
