@@ -33,10 +33,7 @@ void count_traffic(const rdma::Qp& qp, const rdma::WorkRequest& request) {
     return traffic.port.send(one.bytes, multicast);
   }
   const bool answers = opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode);
-  const rdma::Qp* const out = qp.link.out;
-  rdma::PortTraffic* const peer =
-      out != nullptr && out->context != nullptr ? &out->context->device->traffic.port : nullptr;
-  rdma::PortTraffic::exchange(traffic.port, peer, one, answers ? one : rdma::Traffic());
+  qp.count_exchange(one, answers ? one : rdma::Traffic());
 }
 
 }  // namespace

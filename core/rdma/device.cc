@@ -146,10 +146,7 @@ void Qp::collect_direct() {
   TrafficCounters& traffic = context->device->traffic;
   traffic.direct.requests += all.requests;
   traffic.direct.bytes += all.bytes;
-  PortTraffic* const peer = link.out != nullptr && link.out->context != nullptr
-                                ? &link.out->context->device->traffic.port
-                                : nullptr;
-  PortTraffic::exchange(traffic.port, peer, all, reads);
+  count_exchange(all, reads);
 }
 
 void Qp::note_drained() {

@@ -325,6 +325,9 @@ struct Qp {
   // Adds what the program did by itself since the last time to the device's counters, and to the
   // port of the peer that it is linked to.
   void collect_direct();
+  // Counts requests that crossed the device's port, and the port of the peer if there is a link to
+  // one of this daemon (see PortTraffic::exchange).
+  void count_exchange(const Traffic& all, const Traffic& reads) const;
   [[nodiscard]] verbs::QpState state() const {
     return static_cast<verbs::QpState>(attributes.state);
   }
@@ -483,6 +486,13 @@ struct Device {
 };
 
 // Counters of what was refused or dropped; never reset.
+inline void Qp::count_exchange(const Traffic& all, const Traffic& reads) const {
+  PortTraffic* const peer = link.out != nullptr && link.out->context != nullptr
+                                ? &link.out->context->device->traffic.port
+                                : nullptr;
+  PortTraffic::exchange(context->device->traffic.port, peer, all, reads);
+}
+
 struct FabricCounters {
   uint64_t datagrams_dropped = 0;
   uint64_t rings_corrupt = 0;
@@ -513,10 +523,10 @@ class Fabric {
   // At RTR: makes room for a direct link in both directions, if one is possible with the peer that
   // `qp` names. Returns the peer, or nullptr: then the link will be mediated.
   [[nodiscard]] Qp* pair(Qp& qp);
-  // The peer of `qp`, which stands at least in RTR, is on another host from now on. Nothing that
-  // was posted is lost: what was begun is begun anew, by another sender. False: the sender has
-  // something in hand of which that must not be; ask again. relink() makes the link local again,
-  // when the peer is in the fabric, on the same condition.
+  // From now on the peer of `qp` is on another host. `qp` is at least in RTR. No posted request is
+  // lost: another sender restarts those that the present sender had begun. False: the present
+  // sender has begun a request that must not be restarted; call again later. relink() makes the
+  // link local again when the peer is in the fabric, on the same condition.
   [[nodiscard]] bool move_to(Qp& qp, const RemoteEnd& end);
 
   // After a daemon's death, when all sessions that could be taken over are: what pair() had made,
