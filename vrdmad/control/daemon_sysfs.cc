@@ -16,20 +16,6 @@ std::string online_cpus() {
   return list;
 }
 
-SysfsResources resources_of(const std::vector<provisioning::Row>& rows) {
-  SysfsResources resources;
-  for (const auto& [kind, count] : {std::pair{provisioning::Kind::kPd, &resources.pd},
-                                    {provisioning::Kind::kCq, &resources.cq},
-                                    {provisioning::Kind::kQp, &resources.qp},
-                                    {provisioning::Kind::kCmIds, &resources.cm_id},
-                                    {provisioning::Kind::kMr, &resources.mr},
-                                    {provisioning::Kind::kContexts, &resources.ctx},
-                                    {provisioning::Kind::kSrq, &resources.srq}})
-    for (const auto& row : rows)
-      if (row.kind == kind) *count = row.used;
-  return resources;
-}
-
 }  // namespace
 
 void Daemon::show_sysfs(Record& record) {
@@ -47,7 +33,7 @@ void Daemon::show_sysfs(Record& record) {
   record.counter_files = std::make_unique<CounterFiles>(
       loop_, *read_leases_, record.sysfs->counters(), [this, &record] {
         const VdeviceUse use = worker_of(record.fabric).use_of_all(record.id);
-        return sysfs_counters(record.spec.name, use.traffic, resources_of(quota_rows(record, use)));
+        return sysfs_counters(record.spec.name, use.traffic, quota_rows(record, use));
       });
 }
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <sstream>
@@ -156,7 +157,8 @@ std::string cpu_mask(const std::string& cpus) {
 
 std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
                                                const rdma::TrafficCounters& traffic,
-                                               const SysfsResources& resources) {
+                                               const std::vector<provisioning::Row>& rows) {
+  using provisioning::Kind;
   const auto& [sent, received] = std::pair{traffic.port.sent, traffic.port.received};
   const auto failed = [&](verbs::WcStatus status) {
     return traffic.failed[static_cast<size_t>(status)];
@@ -185,15 +187,19 @@ std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
            {"hw_counters/req_remote_invalid_request",
             failed(verbs::WcStatus::kRemoteInvalidRequest)}})
     counters[port + file] = value;
-  for (const auto& [file, value] :
-       std::initializer_list<std::pair<const char*, uint64_t>>{{"pd", resources.pd},
-                                                               {"cq", resources.cq},
-                                                               {"qp", resources.qp},
-                                                               {"cm_id", resources.cm_id},
-                                                               {"mr", resources.mr},
-                                                               {"ctx", resources.ctx},
-                                                               {"srq", resources.srq}})
-    counters[std::string("device/resources/") + file] = value;
+  // As rdma-resource(8) calls them.
+  for (const auto& [file, kind] :
+       std::initializer_list<std::pair<const char*, Kind>>{{"pd", Kind::kPd},
+                                                           {"cq", Kind::kCq},
+                                                           {"qp", Kind::kQp},
+                                                           {"cm_id", Kind::kCmIds},
+                                                           {"mr", Kind::kMr},
+                                                           {"ctx", Kind::kContexts},
+                                                           {"srq", Kind::kSrq}}) {
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& one) { return one.kind == kind; });
+    counters[std::string("device/resources/") + file] = row != rows.end() ? row->used : 0;
+  }
   return counters;
 }
 

@@ -32,6 +32,7 @@
 #include "core/base/fd.h"
 #include "core/rdma/traffic.h"
 #include "core/verbs/gid.h"
+#include "provisioning/ledger.h"
 
 namespace vrdma::vrdmad {
 
@@ -44,11 +45,6 @@ struct SysfsView {
   std::vector<verbs::Gid> gids;  // the table, by index
   std::string cpus;              // of the host, as a list: "0-3,8"
   uint64_t downs = 0;            // how often the port went down
-};
-
-// What programs have of it, as rdma-resource(8) calls it.
-struct SysfsResources {
-  uint64_t pd = 0, cq = 0, qp = 0, cm_id = 0, mr = 0, ctx = 0, srq = 0;
 };
 
 struct SysfsFile {
@@ -64,10 +60,10 @@ using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
 [[nodiscard]] std::string cpu_mask(const std::string& cpus);
 
 [[nodiscard]] SysfsFiles sysfs_files(const SysfsView& view);
-// The values of the counters, by path.
-[[nodiscard]] std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
-                                                             const rdma::TrafficCounters& traffic,
-                                                             const SysfsResources& resources);
+// The values of the counters, by path. `rows`: what the vdevice uses; 0 of a kind without a row.
+[[nodiscard]] std::map<std::string, uint64_t> sysfs_counters(
+    const std::string& name, const rdma::TrafficCounters& traffic,
+    const std::vector<provisioning::Row>& rows);
 
 // Owns DIR, and DIR~ while the first show() builds it. The destructor removes it. The first show()
 // takes over a DIR that the previous daemon left, with all of its directories: they may be mounted.
