@@ -155,7 +155,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   exchange->transaction = packet.mad.header.transaction_id;
   const base::Duration ack_timeout = time_of(message.primary.ack_timeout());
   exchange->timewait = ack_timeout;
-  // The ACK timeout stands in for twice the packet life time, which a REQ does not contain.
+  // The ACK timeout serves as twice the packet life time, which a REQ does not contain.
   exchange->response = time_of(std::min(message.local_cm_timeout(), kMaxResponse)) +
                        std::min(ack_timeout, time_of(kMaxResponse));
   exchange->max_retries = message.max_cm_retries();

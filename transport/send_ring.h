@@ -49,7 +49,7 @@ class SendRing {
   // Completes the oldest request in hand, of which `request` is the copy. One that failed moves the
   // queue pair to ERR or SQE, and its sender hears of that (Sender::link_changed).
   void complete(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);
-  // What is in hand is fetched anew, by whoever may.
+  // The next owner of the token fetches again what is in hand.
   void put_back() { in_hand_ = 0; }
 
   // The token is nobody's from now on. True: work came in between, and it is ours again. A queue

@@ -1,7 +1,7 @@
 // How a queue pair is paired with the peer that it names.
 //
 // A link is none, local (the peer is a queue pair of this daemon) or remote (it is on another
-// host). The sends of queue pair A arrive at B when both stand at least in RTR (A in RTS), name
+// host). The sends of queue pair A arrive at B when both are at least in RTR (A in RTS), name
 // each other by GID and QPN, and A's sq_psn is B's rq_psn (Fabric::relink). Each direction of a
 // local link is made once in the life of a queue pair between two RESETs. Meanwhile the peer may
 // leave for another host and come back: the link becomes remote (Fabric::move_to) and local again,
@@ -56,7 +56,8 @@ class MediatedBecause {
  public:
   [[nodiscard]] bool has(Mediated reason) const { return (bits_ & bit(reason)) != 0; }
   [[nodiscard]] bool any() const { return bits_ != 0; }
-  // A link that is made meanwhile is mediated for ever: no program gets to see its peer's memory.
+  // A link that is made while one of these holds stays mediated, so that no program maps its
+  // peer's memory.
   [[nodiscard]] bool lasts() const {
     return has(Mediated::kRate) || has(Mediated::kPinned) || has(Mediated::kNotDirect);
   }

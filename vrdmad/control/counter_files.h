@@ -1,14 +1,14 @@
 // Counters that programs read as files, in a vdevice's sysfs tree.
 //
 // The files are written when a program opens one, before it can read
-// (vrdmad/control/read_leases.h). From then on all of them are at most a period old: opening them
-// asks nobody any more, so that a program which opens files in a loop costs the daemon two
-// refreshes a second. When the time is over and no program has a file open, the files wait for the
-// next reader again, and nothing wakes the daemon. While a program keeps one open, to read it again
-// and again as it may with the kernel's, they are written once a period.
+// (vrdmad/control/read_leases.h). For one period after that, an open does not wake the daemon, so a
+// program that opens files in a loop costs the daemon two refreshes a second. After the period, if
+// no program has a file open, the daemon takes the leases again, and nothing wakes it until the
+// next open. While a program keeps a file open to read it repeatedly, the daemon writes the files
+// once a period.
 //
-// A file is written in place, because a program may have it open: a line, and then what is left of
-// a longer one before it is cut off.
+// The daemon writes a file in place, because a program may have it open: first the new line, then
+// it truncates the rest of a longer line.
 //
 // Belongs to the control thread.
 #pragma once

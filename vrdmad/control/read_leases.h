@@ -2,10 +2,9 @@
 //
 // The daemon holds a write lease (fcntl(2), F_SETLEASE) on the file, which no other process has
 // open. open(2) of another process then sends the daemon a signal and waits until the daemon has
-// given the lease up. The kernel does that by itself if the daemon ends, or does not answer for 45
-// s
-// (/proc/sys/fs/lease-break-time). open(2) with O_NONBLOCK fails with EWOULDBLOCK instead. A lease
-// costs nothing while nobody opens the file; no thread waits for it.
+// given the lease up. The kernel does that by itself if the daemon ends, or does not answer within
+// 45 s (/proc/sys/fs/lease-break-time). open(2) with O_NONBLOCK fails with EWOULDBLOCK instead. A
+// lease costs nothing while nobody opens the file; no thread waits for it.
 //
 // The signal goes to the thread that started this, which blocks it and reads it from a signalfd.
 // SIGIO comes instead if too many signals wait (RLIMIT_SIGPENDING), and does not name the file.

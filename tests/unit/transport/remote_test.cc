@@ -62,7 +62,7 @@ TEST_F(Remote, CompletesAWindowOfRequests) {
   sender->acknowledge(3);
   EXPECT_THAT(a.results(qp), SizeIs(3));
   EXPECT_THAT(peer.messages, SizeIs(3));
-  EXPECT_EQ(*a.memory(kBase + 64), 0) << "the answer is not there yet";
+  EXPECT_EQ(*a.memory(kBase + 64), 0) << "the answer has not arrived";
   sender->acknowledge(2);
   EXPECT_EQ(*a.memory(kBase + 64), 42);
   EXPECT_THAT(statuses(qp, 5), Each(WcStatus::kSuccess));
