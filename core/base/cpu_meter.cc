@@ -12,23 +12,29 @@ Duration thread_cpu_time() {
 }
 
 void CpuStopwatch::look(TimePoint now) {
-  if (now - looked_ < kLook) return;
-  looked_ = now;
-  at_look_ = thread_used_();
-  since_ = Duration(0);
+  if (now - looked_ >= kLook) (void)query(now);
 }
 
 Duration CpuStopwatch::used(TimePoint begun, TimePoint now) {
-  const Duration passed = now - begun;
-  if (passed <= kLong) {
-    since_ += passed;
-    return passed;
+  Duration used = now - begun;
+  if (used <= kLong) {
+    since_ += used;
+  } else {
+    used = std::min(used, query(now));
   }
-  const Duration had = at_look_ + since_;
+  const Duration returned = std::min(used, excess_);
+  excess_ -= returned;
+  return used - returned;
+}
+
+Duration CpuStopwatch::query(TimePoint now) {
+  const Duration counted = at_query_ + since_;
   looked_ = now;
-  at_look_ = thread_used_();
+  at_query_ = thread_used_();
   since_ = Duration(0);
-  return std::clamp(at_look_ - had, Duration(0), passed);
+  const Duration rest = at_query_ - counted;
+  if (rest < Duration(0)) excess_ -= rest;
+  return std::max(rest, Duration(0));
 }
 
 }  // namespace vrdma::base

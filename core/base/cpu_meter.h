@@ -20,6 +20,9 @@ class CpuMeter {
 // Measures the processor time of stretches of a thread's work with few system calls. For a short
 // stretch it uses the elapsed time. During a long one, other threads may have run, so it uses at
 // most the thread's processor time since the last query, without the short stretches since then.
+// Short stretches can be interrupted too. When a query shows that they were counted for more than
+// the thread used, the next stretches are counted for less, so that the sum is never more than the
+// thread's processor time and what was counted since the last query.
 //
 // Single-threaded.
 class CpuStopwatch {
@@ -35,10 +38,14 @@ class CpuStopwatch {
   static constexpr auto kLook = std::chrono::milliseconds(1);
   static constexpr auto kLong = std::chrono::microseconds(100);
 
+  // Returns the thread's processor time since the last query, without the short stretches.
+  Duration query(TimePoint now);
+
   Used thread_used_;
   TimePoint looked_{};
-  Duration at_look_{};  // processor time at the last query
-  Duration since_{};    // of it, in short stretches since then
+  Duration at_query_{};  // processor time at the last query
+  Duration since_{};     // short stretches since then
+  Duration excess_{};    // counted, and not used
 };
 
 }  // namespace vrdma::base

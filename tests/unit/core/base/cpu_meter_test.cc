@@ -67,6 +67,25 @@ TEST_F(Stopwatches, CountNoMoreThanTheTimeThatPassed) {
   EXPECT_EQ(stretch(microseconds(200)), microseconds(200));
 }
 
+TEST_F(Stopwatches, TakeBackWhatShortStretchesDidNotUse) {
+  watch.look(now);
+  Duration counted{};
+  for (int i = 0; i < 1000; ++i) {
+    watch.look(now);
+    counted += stretch(microseconds(40), microseconds(30));
+  }
+  EXPECT_GT(counted, milliseconds(38));
+  EXPECT_LT(counted, milliseconds(40) + milliseconds(1));
+}
+
+TEST_F(Stopwatches, TakeBackAfterALongStretchToo) {
+  watch.look(now);
+  EXPECT_EQ(stretch(microseconds(20), microseconds(60)), microseconds(80));
+  EXPECT_EQ(stretch(microseconds(10), milliseconds(4)), microseconds(0));
+  EXPECT_EQ(stretch(microseconds(70)), microseconds(20));
+  EXPECT_EQ(stretch(microseconds(70)), microseconds(70));
+}
+
 TEST_F(Stopwatches, ForgetWhatWasBeforeTheLastLook) {
   watch.look(now);
   now += milliseconds(1);
