@@ -17,7 +17,7 @@ STORM_PAIRS, STORM_PORT, WITHOUT_END = 4, 7100, 1 << 30
 def bench(name):
     """An attack of bench_attacks."""
     def programs(stage, side):
-        yield stage.start([os.path.join(stage.build, "tests/bench/bench_attacks"), name], side, 0,
+        yield stage.start([os.path.join(stage.programs, "tests/bench/bench_attacks"), name], side, 0,
                           ours=True), "begun"
     return programs
 
@@ -25,7 +25,7 @@ def bench(name):
 def hostile(program, begun, *modes):
     """Programs of tests/integration/hostile, at the attacker's own socket."""
     def programs(stage, side):
-        path = os.path.join(stage.build, "tests/integration", program)
+        path = os.path.join(stage.programs, "tests/integration", program)
         for mode in modes:
             yield stage.start([path, mode[0], stage.socket(side), *mode[1:]], side, 0,
                               ours=True), begun
@@ -34,7 +34,7 @@ def hostile(program, begun, *modes):
 
 def storm(stage, side):
     """Connections by rdma_cm, of the attacker with himself."""
-    words = [os.path.join(stage.build, "tests/integration/vrdma_rdmacm_storm")]
+    words = [os.path.join(stage.programs, "tests/integration/vrdma_rdmacm_storm")]
     for role, first in (("server", ""), ("client", None)):
         for i in range(STORM_PAIRS):
             yield stage.start([*words, role, stage.address(side), str(STORM_PORT + i),
@@ -63,7 +63,7 @@ ATTACKS = {
 
 
 def victim(stage, what, seconds):
-    program = os.path.join(stage.build, "tests/bench/bench_victim")
+    program = os.path.join(stage.programs, "tests/bench/bench_victim")
     output = stage.finish(stage.start([program, what, str(seconds)], "g", 1, ours=True),
                           limit=60 + 2 * seconds)
     return json.loads(output.splitlines()[-1])

@@ -150,6 +150,7 @@ def metrics(quick):
                  f"connections opened and closed by 16 processes, {mode}", "k/s",
                  p.connections(mode, 10000 // n), {}, {"": (">=", 20)})
           for mode in ("direct", "mediated")],
+        Metric("open_device", "ibv_open_device", "us", p.open_device(seconds * 10)),
         Metric("create_vdevice", "create a vdevice (median of 64)", "us",
                p.create_vdevice(64), {}, {"": ("<=", 1000)}),
         *[point(plot, size, quick) for plot in ("latency", "bandwidth") for size in SIZES],

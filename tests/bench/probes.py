@@ -100,7 +100,7 @@ STORM_PAIRS, STORM_PORT, STORM_WINDOW = 8, 7000, 64
 def connections(mode, count):
     """A second: opened and closed by pairs of processes, each with a queue pair at either end."""
     def run(stage):
-        words = [os.path.join(stage.build, "tests/integration/vrdma_rdmacm_storm")]
+        words = [os.path.join(stage.programs, "tests/integration/vrdma_rdmacm_storm")]
         servers, clients = SIDES[mode]
         for side in (servers, clients):
             stage.ctl("quota", "set", "v" + side, "qp=64k", "cq=4k")
@@ -250,7 +250,7 @@ def qperf(test, size, seconds):
 # ---- limits -------------------------------------------------------------------------------------
 
 def limit_output(stage, *words):
-    program = os.path.join(stage.build, "tests/bench/bench_limits")
+    program = os.path.join(stage.programs, "tests/bench/bench_limits")
     return stage.finish(stage.start([program, *map(str, words)]))
 
 
@@ -271,7 +271,7 @@ def wake(hops, iterations):
 def micro(name, seconds, unit=1e3):
     """Google Benchmark's time of a case of bench_micro, in us (or `unit` ns)."""
     def run(stage):
-        program = os.path.join(stage.build, "tests/bench/bench_micro")
+        program = os.path.join(stage.programs, "tests/bench/bench_micro")
         output = stage.finish(stage.start(  # which warns of Debian's build of the library, first
             [program, f"--benchmark_filter=^{name}(/manual_time)?$", "--benchmark_format=json",
              f"--benchmark_min_time={seconds}"], stage.ample(), 1, ours=True))
@@ -283,9 +283,17 @@ def micro(name, seconds, unit=1e3):
     return run
 
 
+def open_device(seconds):
+    """Median, in us."""
+    def run(stage):
+        words = [os.path.join(stage.programs, "tests/bench/bench_victim"), "open", str(seconds)]
+        return json.loads(stage.finish(stage.start(words, "a", 1, ours=True)))["median"]
+    return run
+
+
 def scale(stage, what, counts):
     """What bench_scale prints, a row for each count, and the row of the deletions."""
-    program = os.path.join(stage.build, "tests/bench/bench_scale")
+    program = os.path.join(stage.programs, "tests/bench/bench_scale")
     listed = ",".join(map(str, counts))
     if what in ("vdevices", "creations"):
         words, side = [stage.crowd(counts[-1])], None

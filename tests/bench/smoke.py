@@ -99,6 +99,13 @@ def main():
         check_svg(f"{folder}/qps.svg", 3, 2)
         names = sorted(os.listdir(folder))
         expect(names == ["latency.svg", "qps.svg", "results.json", "results.md"], f"files: {names}")
+    with tempfile.TemporaryDirectory() as folder:
+        done = driver("--quick", "--rounds", "2", "--out", folder, "--only", "open_device",
+                      "--against", os.environ["VRDMA_BUILD"])
+        with open(f"{folder}/results.json", encoding="utf-8") as file:
+            opened = json.load(file)["entries"].get("open_device", {"ours": [], "peers": {}})
+        expect(done.returncode == 0 and numbers(opened["ours"], 2) and
+               numbers(opened["peers"].get("before", []), 2), "no other build is compared with")
     for fault in FAULTS:
         print(f"FAILED: {fault}")
     sys.exit(1 if FAULTS else 0)

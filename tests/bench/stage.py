@@ -25,7 +25,6 @@ import time
 PREFIX = "vrbench"
 SIDES = {"direct": ("a", "b"), "mediated": ("c", "d"), "guarded": ("k", "l")}
 TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue", "k": "red", "l": "red"}
-FABRICS = {side: mode for mode, sides in SIDES.items() for side in sides}
 SECONDS = "bdfhjl"  # of each pair
 
 
@@ -57,10 +56,12 @@ def remove_namespace(name):
 
 
 class Stage:
-    def __init__(self, build, of=""):
+    def __init__(self, build, of="", programs=None):
         self.build = os.path.abspath(build)
+        self.programs = os.path.abspath(programs or build)  # what measures, for any build alike
         self.of = of  # part of the names of its namespaces
         self.without = None  # see without_stopper()
+        self.beside = []  # stages that are measured with this one
         self.running = []  # programs in the background
         self.namespaces = []
         self.daemon = None
@@ -72,13 +73,13 @@ class Stage:
             # In memory, as vrdmad's own run directory is.
             self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-", dir="/dev/shm")
             self.run_dir = os.path.join(self.folder, "run")
-            for a, b in SIDES.values():
-                self._join(a, b)
             self._start_daemon()
-            for side in TENANTS:
-                self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev",
-                         "eth0", "--tenant", TENANTS[side], "--fabric", FABRICS[side],
-                         *(["--allow", "userfaultfd"] if FABRICS[side] == "guarded" else []))
+            for mode in SIDES:
+                self._join(*SIDES[mode])
+                for side in SIDES[mode]:
+                    self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev",
+                             "eth0", "--tenant", TENANTS[side], "--fabric", mode,
+                             *(["--allow", "userfaultfd"] if self._guards(mode) else []))
             return self
         except BaseException:
             self.__exit__()
@@ -102,6 +103,11 @@ class Stage:
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _guards(self, mode):
+        # An older build gives every vdevice a userfaultfd(2), and has no option for it.
+        return mode == "guarded" and "--allow" in sh(f"{self.build}/bin/vrdmactl", "vdev", "create",
+                                                     "--help", ok=True)
+
     def _sweep(self):
         for name in sh("ip", "netns", "list").split():
             owner = re.fullmatch(PREFIX + r"-(\d+)-[\w-]+", name)
@@ -112,10 +118,12 @@ class Stage:
                 shutil.rmtree(path, ignore_errors=True)
 
     def used(self):
-        """Seconds of CPU of this driver and all it started, as far as it has ended, and the daemon."""
-        with open(f"/proc/{self.daemon.pid}/stat", encoding="ascii") as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU of this driver and all it started, as far as it has ended, and the daemons."""
+        seconds = 0
+        for stage in [self, *self.beside]:
+            with open(f"/proc/{stage.daemon.pid}/stat", encoding="ascii") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
             usage = resource.getrusage(who)
             seconds += usage.ru_utime + usage.ru_stime
@@ -163,11 +171,12 @@ class Stage:
         """A stage whose daemon cannot hold threads, so that it reaches the memory of programs that
         have several."""
         if self.without is None:
-            self.without = Stage(self.build, "reached-").__enter__()
+            self.without = Stage(self.build, self.of + "reached-", self.programs).__enter__()
             children = sh("pgrep", "-P", str(self.without.daemon.pid), "vrdmad-stopper").split()
             if len(children) != 1:
                 raise Trouble("there is no stopper to end")
             os.kill(int(children[0]), signal.SIGKILL)
+            self.beside.append(self.without)
         return self.without
 
     def address(self, side):
