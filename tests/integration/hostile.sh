@@ -22,11 +22,12 @@ vdev_create vc c eth0 --tenant evil --fabric shared --allow raw-packet
 socket=$(socket_of vc)
 cp "$program" "$T/hostile"
 
-# A well-behaved pair that exchanges data without pause until the attacks are over.
+# A well-behaved pair that exchanges data again and again until the attacks are over.
 (
   while [[ ! -e $T/over ]]; do
     ( pair root ibv_rc_pingpong -g GID -n 500 ) || { echo "disturbed" >"$T/disturbed"; exit; }
     echo . >>"$T/undisturbed"
+    sleep 0.3
   done
 ) >"$T/pingpong.log" 2>&1 &
 PID[pairs]=$!
@@ -38,6 +39,7 @@ PID[pairs]=$!
     wait_until 20 listening va || { echo "disturbed" >"$T/disturbed"; exit; }
     on b root ucmatose -s 10.0.0.1 -c 4 -C 10 -S 100 && wait $! || { echo "disturbed" >"$T/disturbed"; exit; }
     echo . >>"$T/connected"
+    sleep 0.3
   done
 ) >"$T/ucmatose.log" 2>&1 &
 PID[connecting]=$!

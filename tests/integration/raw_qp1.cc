@@ -6,6 +6,7 @@
 // finally sends as fast as it can without waiting.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -93,8 +94,7 @@ struct Port {
   }
   ibv_wc next(ibv_cq* cq) {
     ibv_wc wc{};
-    while (ibv_poll_cq(cq, 1, &wc) == 0) {
-    }
+    while (ibv_poll_cq(cq, 1, &wc) == 0) ::usleep(100);
     return wc;
   }
   ibv_wc_status send(const Mad& mad, const ibv_gid& to, uint8_t index,

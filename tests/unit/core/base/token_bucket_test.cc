@@ -51,7 +51,7 @@ TEST_F(Buckets, KeepTheRateInTheLongRun) {
     TokenBucket own;
     own.set(10'000'000, 500'000);
     TimePoint clock = now;
-    const TimePoint end = now + seconds(1);
+    const TimePoint end = now + milliseconds(200);
     uint64_t spent = 0;
     while (clock < end) {
       if (const Duration wait = own.wait(clock); wait.count() > 0) {
@@ -62,8 +62,8 @@ TEST_F(Buckets, KeepTheRateInTheLongRun) {
       spent += piece;
       clock += std::chrono::nanoseconds(50);
     }
-    EXPECT_LE(spent, 10'500'000 + piece) << piece;
-    EXPECT_GE(spent, 9'990'000u) << piece;
+    EXPECT_LE(spent, 2'500'000 + piece) << piece;
+    EXPECT_GE(spent, 1'990'000u) << piece;
   }
 }
 

@@ -1,6 +1,7 @@
 #include "tests/unit/vrdmad/admin/fake_backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/base/netns_cookie.h"
@@ -41,11 +42,17 @@ base::Result<void> apply(VdevInfo& vdev, const std::vector<QuotaSetting>& quota)
 
 base::Result<VdevInfo> FakeBackend::find(const std::string& name) const {
   if (failure_.code() != 0) return base::pass(failure_);
+  const size_t slash = std::min(name.rfind('/'), name.size());
+  const std::string netns = name.substr(0, slash),
+                    last = slash < name.size() ? name.substr(slash + 1) : "";
   std::vector<const VdevInfo*> found;
-  for (const auto& [id, vdev] : vdevs_)
-    if (name == vdev.name || name == vdev.netns + "/" + vdev.name ||
-        name == "id:" + std::to_string(id))
-      found.push_back(&vdev);
+  if (name.starts_with("id:")) {
+    const auto one = vdevs_.find(std::strtoull(name.c_str() + 3, nullptr, 10));
+    if (one != vdevs_.end()) found.push_back(&one->second);
+  } else {
+    for (const auto& [id, vdev] : vdevs_)
+      if (name == vdev.name || (last == vdev.name && netns == vdev.netns)) found.push_back(&vdev);
+  }
   if (found.empty()) return base::fail(ENOENT, "no vdevice is named " + name);
   if (found.size() > 1) return base::fail(ENOTUNIQ, "several vdevices are named " + name);
   return *found[0];
