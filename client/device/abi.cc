@@ -2,6 +2,7 @@
 #include <infiniband/verbs.h>
 
 #include "core/ipc/layout.h"
+#include "core/verbs/capabilities.h"
 #include "core/verbs/types.h"
 
 namespace vrdma::client {
@@ -70,6 +71,24 @@ static_assert(same(kQpState, IBV_QP_STATE) && same(kQpCurState, IBV_QP_CUR_STATE
               same(kQpMaxDestRdAtomic, IBV_QP_MAX_DEST_RD_ATOMIC) &&
               same(kQpPathMigState, IBV_QP_PATH_MIG_STATE) && same(kQpCap, IBV_QP_CAP) &&
               same(kQpDestQpn, IBV_QP_DEST_QPN) && same(kQpRateLimit, IBV_QP_RATE_LIMIT));
+static_assert(same(kUdAvPortEnforce, IBV_DEVICE_UD_AV_PORT_ENFORCE) &&
+              same(kCurrentQpStateModify, IBV_DEVICE_CURR_QP_STATE_MOD) &&
+              same(kPortActiveEvent, IBV_DEVICE_PORT_ACTIVE_EVENT) &&
+              same(kSystemImageGuid, IBV_DEVICE_SYS_IMAGE_GUID) &&
+              same(kRnrNakGeneration, IBV_DEVICE_RC_RNR_NAK_GEN) &&
+              same(kMemoryWindows, IBV_DEVICE_MEM_WINDOW) && same(kXrc, IBV_DEVICE_XRC) &&
+              same(kMemoryManagementExtensions, IBV_DEVICE_MEM_MGT_EXTENSIONS) &&
+              same(kMemoryWindowsType2b, IBV_DEVICE_MEM_WINDOW_TYPE_2B) &&
+              same(kManagedFlowSteering, IBV_DEVICE_MANAGED_FLOW_STEERING));
+static_assert(same(AtomicScope::kNone, IBV_ATOMIC_NONE) &&
+              same(AtomicScope::kDevice, IBV_ATOMIC_HCA) &&
+              same(AtomicScope::kGlobal, IBV_ATOMIC_GLOB));
+static_assert(same(kOdp, IBV_ODP_SUPPORT) && same(kOdpImplicit, IBV_ODP_SUPPORT_IMPLICIT) &&
+              same(kOdpSend, IBV_ODP_SUPPORT_SEND) && same(kOdpReceive, IBV_ODP_SUPPORT_RECV) &&
+              same(kOdpWrite, IBV_ODP_SUPPORT_WRITE) && same(kOdpRead, IBV_ODP_SUPPORT_READ) &&
+              same(kOdpAtomic, IBV_ODP_SUPPORT_ATOMIC) &&
+              same(kOdpSharedReceive, IBV_ODP_SUPPORT_SRQ_RECV));
+static_assert(same(kPortCm, IBV_PORT_CM_SUP));
 static_assert(same(kSrqMaxWr, IBV_SRQ_MAX_WR) && same(kSrqLimit, IBV_SRQ_LIMIT));
 
 }  // namespace vrdma::client

@@ -25,8 +25,6 @@ namespace vrdma::client {
 namespace {
 
 constexpr uint16_t kDefaultPkey = 0xffff;
-// An unassigned OUI: the bit for locally administered addresses is set.
-constexpr uint32_t kVendorId = 0x027672;
 
 // The open contexts, for the goodbye at a normal exit.
 struct OpenContexts {
@@ -76,7 +74,7 @@ int say_hello(Context* context, const VirtualDevice& device) {
   context->cheap_fence = reply.hello.cheap_fence != 0;
   context->grace_ms = reply.hello.grace_ms;
   context->node_guid = reply.hello.node_guid;
-  context->vendor_part_id = reply.hello.vendor_part_id;
+  context->capabilities = reply.hello.device();
   context->bell_file = std::move(fds[1]);
   context->events_wake = std::move(fds[own_events]);
   context->session.resumable(
@@ -215,21 +213,19 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   request.call = ipc::Call::kQueryDevice;
   if (const int error = context->session.call(request, &reply); error != 0) return error;
   const ipc::DeviceReply& device = reply.device;
+  const verbs::Capabilities& all = context->capabilities;
   ibv_device_attr& out = attr->orig_attr;
   std::strncpy(out.fw_ver, "vrdma-" VRDMA_VERSION, sizeof out.fw_ver - 1);
   out.node_guid = device.node_guid;
   out.sys_image_guid = device.node_guid;
   out.max_mr_size = device.max_mr_size;
-  out.page_size_cap = 0xfffff000;
-  out.vendor_id = kVendorId;
-  out.vendor_part_id = context->vendor_part_id;
-  out.hw_ver = 1;
+  out.page_size_cap = all.page_sizes;
+  out.vendor_id = all.vendor_id;
+  out.vendor_part_id = all.vendor_part_id;
+  out.hw_ver = all.hardware_version;
   out.max_qp = static_cast<int>(device.max_qp);
   out.max_qp_wr = static_cast<int>(device.max_qp_wr);
-  out.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
-                         IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                         IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
-                         IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  out.device_cap_flags = all.flags;
   if (device.raw_packets != 0) out.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
   out.max_sge = static_cast<int>(device.max_sge);
   out.max_sge_rd = static_cast<int>(device.max_sge);
@@ -240,7 +236,7 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.max_qp_rd_atom = static_cast<int>(device.max_rd_atomic);
   out.max_qp_init_rd_atom = static_cast<int>(device.max_rd_atomic);
   out.max_res_rd_atom = static_cast<int>(device.max_rd_atomic * device.max_qp);
-  out.atomic_cap = IBV_ATOMIC_HCA;
+  out.atomic_cap = static_cast<ibv_atomic_cap>(all.atomics);
   out.max_mw = static_cast<int>(device.max_mw);
   out.max_mcast_grp = static_cast<int>(device.max_mcast_grp);
   out.max_mcast_qp_attach = static_cast<int>(device.max_mcast_qp_attach);
@@ -250,23 +246,18 @@ int query_device_ex(ibv_context* ibv, ibv_device_attr_ex* attr) {
   out.max_srq_wr = static_cast<int>(device.max_srq_wr);
   out.max_srq_sge = static_cast<int>(device.max_sge);
   out.max_pkeys = 1;
-  out.local_ca_ack_delay = 15;
+  out.local_ca_ack_delay = static_cast<uint8_t>(all.ack_delay);
   out.phys_port_cnt = 1;
   attr->phys_port_cnt_ex = 1;
   attr->completion_timestamp_mask = UINT64_MAX;
   attr->hca_core_clock = 1'000'000;  // kHz: the clock counts nanoseconds (kCompletionClock)
-  attr->max_dm_size = kDeviceMemory;
+  attr->max_dm_size = all.max_device_memory;
   attr->device_cap_flags_ex = out.device_cap_flags;
-  // Memory on demand is reached, like any memory that is not in place.
-  constexpr uint32_t kDatagrams =
-      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-  constexpr uint32_t kReliable =
-      kDatagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
-  attr->odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
-  attr->odp_caps.per_transport_caps.rc_odp_caps = kReliable;
-  attr->odp_caps.per_transport_caps.uc_odp_caps = kDatagrams | IBV_ODP_SUPPORT_WRITE;
-  attr->odp_caps.per_transport_caps.ud_odp_caps = kDatagrams;
-  attr->xrc_odp_caps = kReliable;
+  attr->odp_caps.general_caps = all.odp;
+  attr->odp_caps.per_transport_caps.rc_odp_caps = all.odp_rc;
+  attr->odp_caps.per_transport_caps.uc_odp_caps = all.odp_uc;
+  attr->odp_caps.per_transport_caps.ud_odp_caps = all.odp_ud;
+  attr->xrc_odp_caps = all.odp_xrc;
   // All other fields are zero, for features that vdevices lack: segmentation and checksums in
   // hardware (also of raw packets), RSS, pacing, tag matching, moderation.
   return 0;
@@ -284,16 +275,17 @@ int query_port(ibv_context* ibv, uint32_t port_num, ibv_port_attr* attr) {
   ipc::Reply reply;
   request.call = ipc::Call::kQueryPort;
   if (const int error = Context::of(ibv)->session.call(request, &reply); error != 0) return error;
+  const verbs::Capabilities& all = Context::of(ibv)->capabilities;
   attr->state = static_cast<ibv_port_state>(reply.port.state);
   attr->max_mtu = static_cast<ibv_mtu>(reply.port.max_mtu);
   attr->active_mtu = static_cast<ibv_mtu>(reply.port.active_mtu);
   attr->gid_tbl_len = static_cast<int>(reply.port.gid_count);
-  attr->port_cap_flags = IBV_PORT_CM_SUP;
-  attr->max_msg_sz = verbs::kMaxMessage;
+  attr->port_cap_flags = all.port_flags;
+  attr->max_msg_sz = static_cast<uint32_t>(all.max_message);
   attr->pkey_tbl_len = 1;
   attr->max_vl_num = 1;
-  attr->active_width = 4;  // 8X
-  attr->active_speed = 8;  // FDR10, as the kernel's software devices report
+  attr->active_width = static_cast<uint8_t>(all.width);
+  attr->active_speed = static_cast<uint8_t>(all.speed);
   attr->phys_state = reply.port.state == IBV_PORT_ACTIVE ? 5 : 3;  // LinkUp, Disabled
   attr->link_layer = IBV_LINK_LAYER_ETHERNET;
   attr->flags = IBV_QPF_GRH_REQUIRED;

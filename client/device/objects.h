@@ -114,7 +114,6 @@ struct Dm {
   size_t length = 0;
   static Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
 };
-constexpr size_t kDeviceMemory = 256u << 10;  // bytes per context
 
 struct Mr {
   ibv_mr ibv;
@@ -373,7 +372,7 @@ struct Context {
   bool cheap_fence = false;
   uint32_t grace_ms = 0;
   uint64_t node_guid = 0;
-  uint32_t vendor_part_id = 0;
+  verbs::Capabilities capabilities{};
   size_t dm_used = 0;  // bytes; device_memory.cc guards it
   pid_t owner = 0;
   std::atomic<uint32_t> users = 1;  // the program until ibv_close_device, and its objects

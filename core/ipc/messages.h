@@ -18,7 +18,8 @@
 //   - A receiver accepts a message of a version that it serves if it is shorter than its own (the
 //     rest is zero) or longer with only zeros beyond (core/ipc/socket.h). It refuses a request with
 //     anything but zeros after the struct of its call: E2BIG.
-//   - A daemon fills a new field of a reply only for clients of a version that has it.
+//   - A daemon fills a new field of a reply only for clients of a version that has it, unless it
+//     lies within the length that the reply had: a client that does not know it reads the others.
 // Messages of version 3 and older have no size; the answer is EPROTONOSUPPORT in their length.
 //
 // A session starts with kHello: the client announces an address, and the daemon answers with a
@@ -36,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/verbs/capabilities.h"
 #include "core/verbs/types.h"
 
 namespace vrdma::ipc {
@@ -128,10 +130,18 @@ struct HelloReply {
   uint32_t grace_ms;     // how long mediated work waits for the next daemon
   uint32_t cheap_fence;  // the argument of AsymmetricFence::light
   uint32_t has_userfaultfd;
-  uint32_t vendor_part_id;
-  uint32_t session;  // identifies it to a daemon that takes it over; 0: cannot be taken over
-  uint32_t epoch;    // of this daemon
+  uint32_t vendor_part_id;  // for clients that do not know `capabilities`
+  uint32_t session;         // identifies it to a daemon that takes it over; 0: cannot be taken over
+  uint32_t epoch;           // of this daemon
+  verbs::Capabilities capabilities;
+
+  // Also if the daemon is one that states none.
+  [[nodiscard]] const verbs::Capabilities& device() const {
+    return capabilities.stated != 0 ? capabilities : verbs::kSoftCapabilities;
+  }
 };
+// The last field of a daemon that states none.
+static_assert(offsetof(HelloReply, epoch) == 28 && offsetof(HelloReply, capabilities) == 32);
 
 struct ResumeRequest {
   uint32_t session;
@@ -148,6 +158,7 @@ struct ProbeReply {
   char name[64];       // zero-filled; empty if the daemon is older
 };
 
+// What the vdevice's quota and its parent's capabilities leave.
 struct DeviceReply {
   uint64_t node_guid;  // big-endian
   uint64_t max_mr_size;

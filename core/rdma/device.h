@@ -452,6 +452,7 @@ struct Context final : Imports {
 struct Device {
   std::string name;
   std::string tenant;
+  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   Fabric* fabric = nullptr;
   uint64_t node_guid = 0;        // big-endian
   std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h

@@ -57,6 +57,37 @@ expect 0 "MTU of eth1" value_is a va2 active_mtu 1024
 guids=$(for d in "a va1" "a va2" "b vb"; do value $d node_guid; done)
 [[ $(sort -u <<<"$guids" | grep -c .) -eq 3 ]] || fail "node GUIDs are not distinct: $guids"
 
+say "capabilities are those of the soft parent, also where daemon and libraries are not of one age"
+while read -r key wanted; do
+  expect 0 "${key//_/ }" value_is a va1 "${key//_/[_ ]}" "$wanted\$"
+done <<'END'
+vendor_id 0x27672
+vendor_part_id 1
+hw_ver 0x1
+page_size_cap 0xfffff000
+device_cap_flags 0x01321cc0
+max_sge 16
+max_qp_rd_atom 128
+max_res_rd_atom 896
+atomic_cap ATOMIC_HCA \(1\)
+max_mcast_grp 8192
+max_mcast_qp_attach 1024
+local_ca_ack_delay 15
+maximum_available_device_memory 262144Bytes
+max_mtu 4096 \(5\)
+max_msg_sz 0x80000000
+port_cap_flags 0x00010000
+active_width 8X \(4\)
+active_speed 10.0 Gbps \(8\)
+END
+odp=$(info a va1 | sed -n '/general_odp_caps/,/completion/p' | sed '$d' | xargs)
+wanted="general_odp_caps: ODP_SUPPORT ODP_SUPPORT_IMPLICIT
+  rc_odp_caps: SUPPORT_SEND SUPPORT_RECV SUPPORT_WRITE SUPPORT_READ SUPPORT_ATOMIC SUPPORT_SRQ
+  uc_odp_caps: SUPPORT_SEND SUPPORT_RECV SUPPORT_WRITE SUPPORT_SRQ
+  ud_odp_caps: SUPPORT_SEND SUPPORT_RECV SUPPORT_SRQ
+  xrc_odp_caps: SUPPORT_SEND SUPPORT_RECV SUPPORT_WRITE SUPPORT_READ SUPPORT_ATOMIC SUPPORT_SRQ"
+[[ $odp == "$(xargs <<<"$wanted")" ]] || fail "memory on demand: $odp"
+
 say "GID tables hold their own addresses and no other"
 expect 3 "GIDs of va1" gids_are a va1 "$(link_local a eth0) ::ffff:10.0.0.1"
 expect 3 "GIDs of vb" gids_are b vb "$(link_local b eth0) ::ffff:10.0.0.2"

@@ -187,6 +187,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   if (parent == parents_.end())
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
   if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
+  record->capabilities = (*parent)->capabilities();
 
   auto allotment = budgets_.allot(tenant, spec.parent, to_settings(spec.quota));
   if (!allotment) return pass(std::move(allotment.error()));
@@ -271,8 +272,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const auto account = std::make_shared<Intake::Account>(settings_.intake);
   worker.add({id, name, label, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
               std::move(ledger), qp_numbers, *permissions, record->allotment.rates(),
-              record->allotment.limited(), (*parent)->ibdev(), record->gsi, spec.no_direct,
-              account});
+              record->allotment.limited(), (*parent)->ibdev(), record->gsi, spec.no_direct, account,
+              record->capabilities});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm =
       cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),

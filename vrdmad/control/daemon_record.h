@@ -24,6 +24,7 @@ struct Daemon::Record {
   bool owner_ended = false;
   std::string tenant, fabric;
   gid::NodeGuid node_guid;
+  verbs::Capabilities capabilities{};
   netns::Link link;
   StoredVdev stored;                  // on disk, or queued
   bool leaving = false;               // being deleted: not stored any more

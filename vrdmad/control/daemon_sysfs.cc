@@ -23,9 +23,9 @@ void Daemon::show_sysfs(Record& record) {
   if (record.sysfs == nullptr)
     record.sysfs =
         std::make_unique<SysfsTree>(run_dir_.sysfs_dir(link.netns_cookie) + "/" + record.spec.name);
-  const auto shown =
-      record.sysfs->show({record.spec.name, record.node_guid.text(), "vrdma-" VRDMA_VERSION,
-                          link.name, link.up, record.table(), online_cpus(), record.downs});
+  const auto shown = record.sysfs->show({record.spec.name, record.node_guid.text(),
+                                         "vrdma-" VRDMA_VERSION, link.name, link.up, record.table(),
+                                         online_cpus(), record.downs, record.capabilities});
   if (!shown)
     return spdlog::warn("vdevice {}: cannot update its sysfs files: {}", record.label,
                         shown.error().message());

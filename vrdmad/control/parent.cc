@@ -9,6 +9,9 @@ class SoftParent final : public Parent {
   [[nodiscard]] std::string name() const override { return "soft"; }
   [[nodiscard]] std::string kind() const override { return "built in"; }
   [[nodiscard]] std::string detail() const override { return "shared memory of this host"; }
+  [[nodiscard]] verbs::Capabilities capabilities() const override {
+    return verbs::kSoftCapabilities;
+  }
   [[nodiscard]] base::Result<void> admit(const std::string&) const override { return {}; }
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/verbs/capabilities.h"
 
 namespace vrdma::vrdmad {
 
@@ -21,6 +22,8 @@ class Parent {
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
   // The kernel's device, or empty.
   [[nodiscard]] virtual std::string ibdev() const { return {}; }
+  // Of its vdevices.
+  [[nodiscard]] virtual verbs::Capabilities capabilities() const = 0;
   // Whether a vdevice may use `netdev` (as named in its netns); the error says why not.
   [[nodiscard]] virtual base::Result<void> admit(const std::string& netdev) const = 0;
 };

@@ -30,9 +30,68 @@ std::string gid_text(const verbs::Gid& gid) {
   return text;
 }
 
+std::string hexadecimal(uint32_t value, int digits) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%0*x", digits, value);
+  return text;
+}
+
 // The low 16 bits of the verbs vendor_id and vendor_part_id, for programs that expect PCI numbers.
-const char* const kVendor = "0x7672";
-const char* const kDevice = "0x0001";
+std::string pci_number(uint32_t id) { return hexadecimal(id & 0xffff, 4); }
+
+// As rate_show() of the kernel (drivers/infiniband/core/sysfs.c) prints it.
+std::string rate_text(verbs::LinkWidth width, verbs::LinkSpeed speed) {
+  using verbs::LinkSpeed;
+  using verbs::LinkWidth;
+  unsigned lanes = 0;
+  switch (width) {
+    case LinkWidth::k1x:
+      lanes = 1;
+      break;
+    case LinkWidth::k2x:
+      lanes = 2;
+      break;
+    case LinkWidth::k4x:
+      lanes = 4;
+      break;
+    case LinkWidth::k8x:
+      lanes = 8;
+      break;
+    case LinkWidth::k12x:
+      lanes = 12;
+      break;
+  }
+  struct Speed {
+    const char* name;
+    unsigned lane;  // in 100 Mb/s
+  };
+  const auto [name, lane] = [&]() -> Speed {
+    switch (speed) {
+      case LinkSpeed::kDdr:
+        return {" DDR", 50};
+      case LinkSpeed::kQdr:
+        return {" QDR", 100};
+      case LinkSpeed::kFdr10:
+        return {" FDR10", 100};
+      case LinkSpeed::kFdr:
+        return {" FDR", 140};
+      case LinkSpeed::kEdr:
+        return {" EDR", 250};
+      case LinkSpeed::kHdr:
+        return {" HDR", 500};
+      case LinkSpeed::kNdr:
+        return {" NDR", 1000};
+      case LinkSpeed::kXdr:
+        return {" XDR", 2000};
+      case LinkSpeed::kSdr:
+        break;
+    }
+    return {" SDR", 25};
+  }();
+  const unsigned rate = lanes * lane;
+  return std::to_string(rate / 10) + (rate % 10 != 0 ? ".5" : "") + " Gb/sec (" +
+         std::to_string(lanes) + "X" + name + ")";
+}
 
 // At least gid_tbl_len of ibv_query_port.
 constexpr size_t kGidTable = 16;
@@ -218,12 +277,13 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   device("fw_ver", view.firmware);
   device("hca_type", "vrdma");
   device("board_id", "vrdma");
-  device("hw_rev", "1");
+  const verbs::Capabilities& all = view.capabilities;
+  device("hw_rev", std::to_string(all.hardware_version));
   parent("numa_node", "-1");  // no memory of its own
-  parent("vendor", kVendor);
-  parent("device", kDevice);
-  parent("subsystem_vendor", kVendor);
-  parent("subsystem_device", kDevice);
+  for (const char* const prefix : {"", "subsystem_"}) {
+    parent(std::string(prefix) + "vendor", pci_number(all.vendor_id));
+    parent(std::string(prefix) + "device", pci_number(all.vendor_part_id));
+  }
   parent("class", "0x020000");  // Ethernet controller
   parent("local_cpulist", view.cpus);
   parent("local_cpus", cpu_mask(view.cpus));
@@ -236,9 +296,10 @@ SysfsFiles sysfs_files(const SysfsView& view) {
 
   device("ports/1/state", view.up ? "4: ACTIVE" : "1: DOWN");
   device("ports/1/phys_state", view.up ? "5: LinkUp" : "3: Disabled");
-  device("ports/1/rate", "80 Gb/sec (8X FDR10)");
+  device("ports/1/rate", rate_text(static_cast<verbs::LinkWidth>(all.width),
+                                   static_cast<verbs::LinkSpeed>(all.speed)));
   device("ports/1/link_layer", "Ethernet");
-  device("ports/1/cap_mask", "0x00010000");
+  device("ports/1/cap_mask", hexadecimal(all.port_flags, 8));
   device("ports/1/lid", "0x0");
   device("ports/1/lid_mask_count", "0");
   device("ports/1/sm_lid", "0x0");

@@ -31,6 +31,7 @@
 #include "core/base/error.h"
 #include "core/base/fd.h"
 #include "core/rdma/traffic.h"
+#include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "provisioning/ledger.h"
 
@@ -45,6 +46,7 @@ struct SysfsView {
   std::vector<verbs::Gid> gids;  // the table, by index
   std::string cpus;              // of the host, as a list: "0-3,8"
   uint64_t downs = 0;            // how often the port went down
+  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
 };
 
 struct SysfsFile {

@@ -25,8 +25,6 @@ using base::Result;
 
 namespace {
 
-constexpr uint32_t kVendorPartId = 1;
-
 // Which memory arena belongs to which process, so that a process that opens a second vdevice (of
 // any fabric, so on any worker), or one again, can present the arena that it has. An entry is good
 // as long as its process lives; the dead are swept out as the table grows.
@@ -200,7 +198,8 @@ int Session::open(Answer* answer) {
   reply.grace_ms = host_.settings.grace_ms;
   reply.cheap_fence = greeting_->cheap_fence ? 1 : 0;
   reply.has_userfaultfd = userfaultfd.valid() ? 1 : 0;
-  reply.vendor_part_id = kVendorPartId;
+  reply.capabilities = vdevice_->device.capabilities;
+  reply.vendor_part_id = reply.capabilities.vendor_part_id;
   reply.session = journal_ != nullptr ? context.id : 0;
   reply.epoch = context.epoch;
   answer->fds = {context.arena_fd.get(), context.bell_fd.get(), for_program->get(), doorbell_.get(),

@@ -73,9 +73,10 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
       (request.srq != ipc::kNoObject && srq == nullptr))
     return EINVAL;
   if (srq != nullptr && (type == QpType::kXrcInitiator || srq->xrcd != nullptr)) return EINVAL;
+  const verbs::Capabilities& can = vdevice_->device.capabilities;
   if (request.max_send_wr > ipc::kMaxQueueDepth || request.max_recv_wr > ipc::kMaxQueueDepth ||
-      request.max_send_sge > ipc::kMaxSge || request.max_recv_sge > ipc::kMaxSge ||
-      request.max_inline > ipc::kMaxInline)
+      request.max_send_sge > can.max_sge || request.max_recv_sge > can.max_sge ||
+      request.max_inline > can.max_inline)
     return EINVAL;
   if (context.qps.count() >= ipc::kMaxQpSlots) return ENOMEM;
 
@@ -96,7 +97,7 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   qp->send_stride = ipc::send_stride(qp->max_send_sge, request.max_inline);
   // As adapters do: what of an entry is free anyway. Some programs count on that.
   constexpr uint32_t kHeader = sizeof(ipc::SendWqe);
-  qp->max_inline = std::min(qp->send_stride - kHeader, ipc::kMaxInline);
+  qp->max_inline = std::min(qp->send_stride - kHeader, can.max_inline);
   qp->sq_depth = std::bit_ceil(std::max(request.max_send_wr, 1u));
   qp->rq_depth = srq != nullptr ? 1 : std::bit_ceil(std::max(request.max_recv_wr, 1u));
   qp->inbox_depth = srq != nullptr ? srq->depth : qp->rq_depth;
@@ -231,8 +232,9 @@ bool SessionObjects::are_valid(const verbs::QpAttributes& wanted, uint32_t mask)
       (wanted.av.is_global == 0 || !vdevice_->device.has_gid(wanted.av.sgid_index)))
     return false;
   if (has(verbs::kQpAv) && wanted.av.port_num != 1) return false;
-  if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > ipc::kMaxRdAtomic) return false;
-  if (has(verbs::kQpMaxDestRdAtomic) && wanted.max_dest_rd_atomic > ipc::kMaxRdAtomic) return false;
+  const uint32_t most_rd_atomic = vdevice_->device.capabilities.max_rd_atomic;
+  if (has(verbs::kQpMaxQpRdAtomic) && wanted.max_rd_atomic > most_rd_atomic) return false;
+  if (has(verbs::kQpMaxDestRdAtomic) && wanted.max_dest_rd_atomic > most_rd_atomic) return false;
   // There are no alternate paths (IBV_DEVICE_AUTO_PATH_MIG), so a path is always migrated.
   if (has(verbs::kQpAltPath)) return false;
   if (has(verbs::kQpPathMigState) && wanted.path_mig_state != 0) return false;

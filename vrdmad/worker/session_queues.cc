@@ -89,7 +89,8 @@ int SessionObjects::create_srq(const ipc::CreateSrqRequest& request, Answer* ans
   rdma::Xrcd* xrcd = context_->xrcds.find(request.xrcd);
   rdma::Cq* cq = context_->cqs.find(request.cq);
   if (xrc && (xrcd == nullptr || cq == nullptr)) return EINVAL;
-  if (pd == nullptr || request.max_wr == 0 || request.max_sge > ipc::kMaxSge ||
+  if (pd == nullptr || request.max_wr == 0 ||
+      request.max_sge > vdevice_->device.capabilities.max_sge ||
       request.max_wr > ipc::kMaxQueueDepth)
     return EINVAL;
   auto srq = std::make_unique<rdma::Srq>();

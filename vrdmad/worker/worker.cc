@@ -30,6 +30,15 @@ base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& session
   }
 }
 
+// What the rings hold of what the parent allows.
+verbs::Capabilities bounded(verbs::Capabilities all) {
+  all.max_sge = std::min(all.max_sge, ipc::kMaxSge);
+  all.max_inline = std::min(all.max_inline, ipc::kMaxInline);
+  all.max_rd_atomic = std::min(all.max_rd_atomic, ipc::kMaxRdAtomic);
+  all.max_message = std::min(all.max_message, verbs::kMaxMessage);
+  return all;
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings,
@@ -80,6 +89,7 @@ void Worker::add(VdeviceSetup given) {
     device.tenant = setup.tenant;
     device.node_guid = setup.node_guid;
     device.qp_numbers = setup.qp_numbers;
+    device.capabilities = bounded(setup.capabilities);
     entry.fabric->add(&device);
     vdevice->ibdev = setup.ibdev;
     device.fabric->mediate(&device, rdma::Mediated::kNotDirect, setup.no_direct);

@@ -39,6 +39,7 @@ struct VdeviceSetup {
   std::shared_ptr<RawGsi> gsi;
   bool no_direct = false;
   Intake::AccountRef intake;
+  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
 };
 
 struct PortStatus {

@@ -67,7 +67,7 @@ ibv_dm* alloc_dm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
   }
   Memories& all = Memories::instance();
   const std::lock_guard lock(all.mutex);
-  if (attr->length > kDeviceMemory - context.dm_used) {
+  if (attr->length > context.capabilities.max_device_memory - context.dm_used) {
     errno = ENOMEM;
     return nullptr;
   }

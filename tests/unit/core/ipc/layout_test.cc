@@ -74,5 +74,23 @@ TEST(Messages, FitTheirFixedSizes) {
   for (const uint8_t byte : reply.bytes) EXPECT_EQ(byte, 0);
 }
 
+// The fields that such a daemon does not know are zero.
+TEST(HelloReplies, OfADaemonThatStatesNoCapabilitiesMeanTheSoftParent) {
+  Reply reply;
+  reply.hello.vendor_part_id = 1;
+  EXPECT_EQ(reply.hello.device().vendor_id, 0x027672u);
+  EXPECT_EQ(reply.hello.device().max_inline, 512u);
+  EXPECT_EQ(reply.hello.device().speed, static_cast<uint32_t>(verbs::LinkSpeed::kFdr10));
+  reply.hello.capabilities = verbs::kSoftCapabilities;
+  reply.hello.capabilities.vendor_id = 0x15b3;
+  EXPECT_EQ(reply.hello.device().vendor_id, 0x15b3u);
+}
+
+TEST(HelloReplies, StateWhatTheRingsHold) {
+  EXPECT_EQ(verbs::kSoftCapabilities.max_sge, kMaxSge);
+  EXPECT_EQ(verbs::kSoftCapabilities.max_inline, kMaxInline);
+  EXPECT_EQ(verbs::kSoftCapabilities.max_rd_atomic, kMaxRdAtomic);
+}
+
 }  // namespace
 }  // namespace vrdma::ipc

@@ -51,6 +51,10 @@ TEST(SysfsTree, says_what_programs_read) {
   EXPECT_FALSE(fs::exists(device + "/ports/1/gids/16"));
   EXPECT_EQ(read(parent + "/vendor"), "0x7672\n");
   EXPECT_EQ(read(parent + "/device"), "0x0001\n");
+  EXPECT_EQ(read(parent + "/subsystem_vendor"), "0x7672\n");
+  EXPECT_EQ(read(device + "/hw_rev"), "1\n");
+  EXPECT_EQ(read(device + "/ports/1/rate"), "80 Gb/sec (8X FDR10)\n");
+  EXPECT_EQ(read(device + "/ports/1/cap_mask"), "0x00010000\n");
   EXPECT_EQ(read(parent + "/local_cpulist"), "0-2,35\n");
   EXPECT_EQ(read(parent + "/local_cpus"), "8,00000007\n");
   EXPECT_EQ(read(device + "/ports/1/gid_attrs/ndevs/0"), "eth0\n");
@@ -65,6 +69,26 @@ TEST(SysfsTree, says_what_programs_read) {
       EXPECT_EQ(mode, entry.is_directory() ? 0755U : 0444U) << entry.path();
     }
   }
+}
+
+TEST(SysfsTree, shows_the_capabilities_of_the_parent) {
+  SysfsView other = view();
+  other.capabilities.vendor_id = 0x0215b3;
+  other.capabilities.vendor_part_id = 4129;
+  other.capabilities.hardware_version = 7;
+  other.capabilities.width = static_cast<uint32_t>(verbs::LinkWidth::k1x);
+  other.capabilities.speed = static_cast<uint32_t>(verbs::LinkSpeed::kSdr);
+  other.capabilities.port_flags = 0x04010000;
+  SysfsFiles files = sysfs_files(other);
+  EXPECT_EQ(files["device/vendor"].text, "0x15b3\n");
+  EXPECT_EQ(files["device/subsystem_device"].text, "0x1021\n");
+  const std::string device = "device/infiniband/red0/";
+  EXPECT_EQ(files[device + "hw_rev"].text, "7\n");
+  EXPECT_EQ(files[device + "ports/1/cap_mask"].text, "0x04010000\n");
+  EXPECT_EQ(files[device + "ports/1/rate"].text, "2.5 Gb/sec (1X SDR)\n");
+  other.capabilities.width = static_cast<uint32_t>(verbs::LinkWidth::k4x);
+  other.capabilities.speed = static_cast<uint32_t>(verbs::LinkSpeed::kHdr);
+  EXPECT_EQ(sysfs_files(other)[device + "ports/1/rate"].text, "200 Gb/sec (4X HDR)\n");
 }
 
 // From <vdevice> up, as from an adapter to its PCI device.
