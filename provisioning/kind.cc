@@ -79,6 +79,12 @@ const std::vector<Kind>& all_kinds() {
   return kinds;
 }
 
+Limits ceilings() {
+  Limits limits{};
+  for (const Kind kind : all_kinds()) of(limits, kind) = traits(kind).ceiling;
+  return limits;
+}
+
 std::optional<Kind> find_kind(std::string_view name) {
   for (const Kind kind : all_kinds())
     if (traits(kind).name == name) return kind;

@@ -77,6 +77,9 @@ using Limits = std::array<uint64_t, kKindCount>;
 // In the order of Kind.
 [[nodiscard]] const std::vector<Kind>& all_kinds();
 
+// The highest limits that the implementation supports.
+[[nodiscard]] Limits ceilings();
+
 [[nodiscard]] std::optional<Kind> find_kind(std::string_view name);
 
 // "context, pd, mr, ..." for error messages.

@@ -7,7 +7,7 @@
 //   else                                                the network's
 //
 // A transport that there is not is passed over. In the end it is shm, which waits for a peer on
-// this host.
+// this host. The parent's maker comes with the vdevice's share of it.
 #pragma once
 
 #include <functional>

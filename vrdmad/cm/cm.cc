@@ -348,6 +348,7 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
   route.endpoint = &best->endpoint();
   route.local = from;
   route.path_mtu = best->path_mtu();
+  route.ack_delay = best->ack_delay();
   return route;
 }
 

@@ -24,6 +24,7 @@ struct CmDeviceSetup {
   std::shared_ptr<rdma::QpNumbers> qp_numbers;
   provisioning::Ledger ledger;  // only its kinds cm_* are used
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
+  uint8_t ack_delay = 15;       // a code, as verbs::Capabilities::ack_delay
 };
 
 // The destructor reports the removal to the ids bound to the vdevice.
@@ -55,6 +56,7 @@ class CmDevice {
   }
   [[nodiscard]] const std::string& fabric() const { return setup_.fabric; }
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
+  [[nodiscard]] uint8_t ack_delay() const { return setup_.ack_delay; }
   [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
   // The first index of `gid`, or 0 if it is not in the table.

@@ -1,5 +1,7 @@
 #include "vrdmad/control/budgets.h"
 
+#include <algorithm>
+
 namespace vrdma::vrdmad {
 
 using base::pass;
@@ -20,6 +22,29 @@ std::vector<Setting> Budgets::Allotment::settings() const {
   std::vector<Setting> settings;
   for (const Kind kind : provisioning::all_kinds())
     settings.push_back({std::string(traits(kind).name), of(limits_, kind)});
+  return settings;
+}
+
+void Budgets::Allotment::bound(const Limits& granted) {
+  granted_ = granted;
+  for (const Kind kind : provisioning::all_kinds())
+    of(limits_, kind) = std::min(of(limits_, kind), of(granted_, kind));
+  from_tenant_.change(limits_);
+  from_parent_.change(limits_);
+}
+
+Result<std::vector<Setting>> Budgets::Allotment::granted(
+    const std::vector<Setting>& changes) const {
+  auto wanted = provisioning::understand(changes);
+  if (!wanted) return pass(std::move(wanted.error()));
+  std::vector<Setting> settings = changes;
+  for (auto& setting : settings) {
+    const uint64_t most = of(granted_, *provisioning::find_kind(setting.kind));
+    if (setting.limit == provisioning::kCeiling) setting.limit = most;
+    if (setting.limit > most)
+      return base::fail(EBUSY, "quota " + setting.kind + ": the vdevice's parent grants at most " +
+                                   std::to_string(most));
+  }
   return settings;
 }
 

@@ -1,7 +1,8 @@
 // The budgets of tenants and parents, and what their vdevices were allotted from them.
 //
 // The limit of a kind is the one in the vdevice's own quota, else the tenant's default, else the
-// parent's default, else the initial limit of the kind, capped by the ceilings.
+// parent's default, else the initial limit of the kind, capped by the ceilings. What the parent
+// grants to the vdevice (Parent::open) bounds all of them.
 //
 // Belongs to the control thread.
 #pragma once
@@ -23,11 +24,17 @@ class Budgets {
   // The limits of one vdevice. Move-only; the destructor returns them to the budgets.
   class Allotment {
    public:
+    [[nodiscard]] const provisioning::Limits& limits() const { return limits_; }
+    // Lowers the limits to what the vdevice's parent grants it, now and at later changes.
+    void bound(const provisioning::Limits& granted);
+    // The changes with what the parent grants for "max". EBUSY: one is above that.
+    [[nodiscard]] base::Result<std::vector<provisioning::Setting>> granted(
+        const std::vector<provisioning::Setting>& changes) const;
     // The limits of all kinds, for a ledger.
     [[nodiscard]] std::vector<provisioning::Setting> settings() const;
     // EBUSY with a sentence if the tenant or the parent has too little left.
     [[nodiscard]] base::Result<void> check(const std::vector<provisioning::Setting>& changes) const;
-    void change(const std::vector<provisioning::Setting>& changes);  // passed by check()
+    void change(const std::vector<provisioning::Setting>& changes);  // passed by both
     // A rate limit applies to the vdevice, its tenant or its parent, so a worker must execute all
     // of its requests.
     [[nodiscard]] bool limited() const;
@@ -39,6 +46,7 @@ class Budgets {
     [[nodiscard]] base::Result<provisioning::Limits> changed(
         const std::vector<provisioning::Setting>& changes) const;
     provisioning::Limits limits_{};
+    provisioning::Limits granted_ = provisioning::ceilings();
     provisioning::Budget* tenant_ = nullptr;
     provisioning::Budget* parent_ = nullptr;
     provisioning::Budget::Grant from_tenant_, from_parent_;

@@ -85,11 +85,12 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 }
 
 Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-               const SessionSettings& settings)
+               const SessionSettings& settings, std::vector<std::unique_ptr<Parent>> parents)
     : loop_(loop),
       run_dir_(run_dir),
       store_(store),
       settings_(settings),
+      parents_(std::move(parents)),
       directory_([](const std::string& text) -> std::optional<uint64_t> {
         const auto netns = netns::resolve(text);
         if (!netns) return {};
@@ -98,8 +99,9 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
-                                              unsigned workers) {
-  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings));
+                                              unsigned workers,
+                                              std::vector<std::unique_ptr<Parent>> parents) {
+  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings, std::move(parents)));
   auto sessions = daemon->find_sessions();
   auto monitor = netns::Monitor::create(&loop);
   if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
@@ -186,21 +188,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   });
   if (parent == parents_.end())
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
-  if (auto ok = (*parent)->admit(spec.netdev); !ok) return pass(std::move(ok.error()));
-  record->capabilities = (*parent)->capabilities();
 
   auto allotment = budgets_.allot(tenant, spec.parent, to_settings(spec.quota));
   if (!allotment) return pass(std::move(allotment.error()));
   record->allotment = std::move(*allotment);
-  record->spec.quota.clear();  // replaced by all limits, with the defaults of today
-  for (const auto& setting : record->allotment.settings())
-    record->spec.quota.push_back({setting.kind, setting.limit});
-  provisioning::Ledger ledger, cm_ledger;
-  for (auto* each : {&ledger, &cm_ledger}) {
-    for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
-    if (auto ok = each->set_limits(record->allotment.settings()); !ok)
-      return pass(std::move(ok.error()));
-  }
 
   for (const auto& text : spec.addresses) {
     auto prefix = gid::Prefix::parse(text);
@@ -243,6 +234,20 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->spec.netdev = record->link.name;
   if (stored != nullptr) record->stored = *stored;
 
+  auto share = (*parent)->open(record->link, record->allotment.limits());
+  if (!share) return pass(std::move(share.error()), "parent '" + spec.parent + "'");
+  record->share = std::move(*share);
+  record->allotment.bound(record->share.limits);
+  record->spec.quota.clear();  // replaced by all limits, with the defaults of today
+  for (const auto& setting : record->allotment.settings())
+    record->spec.quota.push_back({setting.kind, setting.limit});
+  provisioning::Ledger ledger, cm_ledger;
+  for (auto* each : {&ledger, &cm_ledger}) {
+    for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
+    if (auto ok = each->set_limits(record->allotment.settings()); !ok)
+      return pass(std::move(ok.error()));
+  }
+
   auto directory = run_dir_.make_netns_dir(netns.cookie);
   if (!directory) return pass(std::move(directory.error()));
   record->netns_dir = std::shared_ptr<void>(
@@ -251,7 +256,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
   record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
-  const auto gids = gid::derive_gids(interface_of(*record), had, gid::room_of(record->layout)).gids;
+  const auto gids = gid::derive_gids(interface_of(*record), had, room_of(*record)).gids;
   auto holding = gids_.claim(record->fabric, label,
                              stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, id] {
                                loop_.post([this, id] {
@@ -273,11 +278,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   worker.add({id, name, label, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
               std::move(ledger), qp_numbers, *permissions, record->allotment.rates(),
               record->allotment.limited(), (*parent)->ibdev(), record->gsi, spec.no_direct, account,
-              record->capabilities});
+              record->share.capabilities, record->share.sender});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
-  auto cm =
-      cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
-                  qp_numbers, std::move(cm_ledger), record->gsi});
+  auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
+                        record->node_guid.big_endian(), qp_numbers, std::move(cm_ledger),
+                        record->gsi, static_cast<uint8_t>(record->share.capabilities.ack_delay)});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later
@@ -307,12 +312,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 }
 
 void Daemon::apply(Record& record) {
-  const auto derived =
-      gid::derive_gids(interface_of(record), record.gids.gids(), gid::room_of(record.layout));
+  const auto derived = gid::derive_gids(interface_of(record), record.gids.gids(), room_of(record));
   count_ignored(record);
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))
     spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a GID table holds {}",
-                 record.label, derived.left_out, gid::room_of(record.layout));
+                 record.label, derived.left_out, room_of(record));
   apply(record, derived.gids);
 }
 

@@ -44,11 +44,9 @@ namespace vrdma::vrdmad {
 
 class Daemon final : public AdminBackend {
  public:
-  [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(base::EventLoop& loop,
-                                                                   const RunDir& run_dir,
-                                                                   Store& store,
-                                                                   const SessionSettings& settings,
-                                                                   unsigned workers);
+  [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
+      base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
+      unsigned workers, std::vector<std::unique_ptr<Parent>> parents = find_parents());
   ~Daemon() override;
 
   // AdminBackend. Call from any thread but the loop's.
@@ -74,7 +72,7 @@ class Daemon final : public AdminBackend {
   class Subscription;
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-         const SessionSettings& settings);
+         const SessionSettings& settings, std::vector<std::unique_ptr<Parent>> parents);
 
   template <class F>
   auto call(F f) -> decltype(f()) {
@@ -145,6 +143,7 @@ class Daemon final : public AdminBackend {
   [[nodiscard]] bool is_shared(const std::string& fabric) const;
   [[nodiscard]] std::vector<gid::Prefix> prefixes_of(const Record& record) const;
   [[nodiscard]] gid::Interface interface_of(const Record& record) const;
+  [[nodiscard]] static size_t room_of(const Record& record);  // for different GIDs
   void count_ignored(Record& record);
   void members_changed(const std::string& fabric);
   // Applies the link and its addresses to the port and the GID table: all derived GIDs, or only
@@ -166,7 +165,7 @@ class Daemon final : public AdminBackend {
   // Serializes operators' changes, except creations, because their write to disk takes time.
   std::mutex changes_;
   SessionSettings settings_;
-  std::vector<std::unique_ptr<Parent>> parents_ = find_parents();
+  std::vector<std::unique_ptr<Parent>> parents_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;

@@ -4,7 +4,7 @@
 // neighbour is down, and receive the neighbour's connections. So the operator can name prefixes for
 // a vdevice. Without prefixes, a vdevice in a fabric of several tenants may use only the addresses
 // that its netdev had when it was created. In a fabric of one tenant there is no limit, because the
-// tenant could deceive only itself.
+// tenant could deceive only itself. The parent may allow fewer (GidRules).
 #include <algorithm>
 #include <iterator>
 
@@ -52,12 +52,20 @@ std::vector<gid::Prefix> Daemon::prefixes_of(const Record& record) const {
 }
 
 gid::Interface Daemon::interface_of(const Record& record) const {
+  gid::Interface interface = to_interface(record.link);
+  if (const auto& rules = record.share.gids.prefixes; !rules.empty())
+    interface = gid::limited(interface, rules,
+                             interface.mac ? gid::link_local(*interface.mac) : verbs::Gid());
   const auto prefixes = prefixes_of(record);
-  if (prefixes.empty()) return to_interface(record.link);
+  if (prefixes.empty()) return interface;
   const auto& first = record.first_addresses;
   return gid::limited(
-      to_interface(record.link), prefixes,
+      interface, prefixes,
       !first.empty() && is_default_gid(first.front()) ? first.front() : verbs::Gid());
+}
+
+size_t Daemon::room_of(const Record& record) {
+  return std::min(gid::room_of(record.layout), record.share.gids.room);
 }
 
 // Counts each address once while the netdev has it.

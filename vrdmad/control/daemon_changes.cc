@@ -17,10 +17,10 @@ using base::Result;
 namespace {
 
 // A new setting replaces the earlier one of its kind.
-void merge(const std::vector<QuotaSetting>& quota, std::vector<QuotaSetting>* into) {
+void merge(const std::vector<provisioning::Setting>& quota, std::vector<QuotaSetting>* into) {
   for (const auto& setting : quota) {
     std::erase_if(*into, [&](const auto& one) { return one.kind == setting.kind; });
-    into->push_back(setting);
+    into->push_back({setting.kind, setting.limit});
   }
 }
 
@@ -159,19 +159,22 @@ Result<VdevKey> Daemon::delete_vdev(const std::string& name) {
 Result<VdevInfo> Daemon::set_quota(const std::string& name,
                                    const std::vector<QuotaSetting>& quota) {
   const std::lock_guard one_at_a_time(changes_);
-  const auto settings = to_settings(quota);
+  std::vector<provisioning::Setting> settings;
   std::vector<QuotaSetting> before;
   auto begun = call([&]() -> Result<Begun> {
     auto found = find(name);
     if (!found) return pass(std::move(found.error()));
     Record& record = **found;
+    auto granted = record.allotment.granted(to_settings(quota));
+    if (!granted) return pass(std::move(granted.error()));
+    settings = std::move(*granted);
     if (auto ok = record.allotment.check(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
     if (auto ok = worker_of(record.fabric).check_limits(record.id, settings); !ok)
       return pass(std::move(ok.error()));
     // Store it first, because a limit that was set cannot always be taken back.
     before = record.spec.quota;
-    merge(quota, &record.spec.quota);
+    merge(settings, &record.spec.quota);
     return Begun{record.id, {}, store(record).share(), true};
   });
   if (!begun) return pass(std::move(begun.error()));

@@ -24,7 +24,6 @@ struct Daemon::Record {
   bool owner_ended = false;
   std::string tenant, fabric;
   gid::NodeGuid node_guid;
-  verbs::Capabilities capabilities{};
   netns::Link link;
   StoredVdev stored;                  // on disk, or queued
   bool leaving = false;               // being deleted: not stored any more
@@ -37,6 +36,7 @@ struct Daemon::Record {
   uint64_t foreign = 0;  // connections from another netns
   bool crowded = false;  // the log says that addresses have no GID
   Budgets::Allotment allotment;
+  ParentShare share;
   std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;  // none: no operator has wanted to see it

@@ -25,7 +25,7 @@ void Daemon::show_sysfs(Record& record) {
         std::make_unique<SysfsTree>(run_dir_.sysfs_dir(link.netns_cookie) + "/" + record.spec.name);
   const auto shown = record.sysfs->show({record.spec.name, record.node_guid.text(),
                                          "vrdma-" VRDMA_VERSION, link.name, link.up, record.table(),
-                                         online_cpus(), record.downs, record.capabilities});
+                                         online_cpus(), record.downs, record.share.capabilities});
   if (!shown)
     return spdlog::warn("vdevice {}: cannot update its sysfs files: {}", record.label,
                         shown.error().message());

@@ -9,10 +9,10 @@ class SoftParent final : public Parent {
   [[nodiscard]] std::string name() const override { return "soft"; }
   [[nodiscard]] std::string kind() const override { return "built in"; }
   [[nodiscard]] std::string detail() const override { return "shared memory of this host"; }
-  [[nodiscard]] verbs::Capabilities capabilities() const override {
-    return verbs::kSoftCapabilities;
+  [[nodiscard]] base::Result<ParentShare> open(const netns::Link&,
+                                               const provisioning::Limits&) override {
+    return ParentShare();
   }
-  [[nodiscard]] base::Result<void> admit(const std::string&) const override { return {}; }
 };
 
 }  // namespace

@@ -11,9 +11,35 @@
 
 #include "core/base/error.h"
 #include "core/verbs/capabilities.h"
+#include "gid/prefix.h"
+#include "netns/link.h"
+#include "provisioning/kind.h"
+#include "transport/selector.h"
 
 namespace vrdma::vrdmad {
 
+// Which addresses of its netdev a parent lets a vdevice use, among those that the operator does,
+// besides the default GID of the MAC.
+struct GidRules {
+  size_t room = verbs::kMaxGids;      // different GIDs at most
+  std::vector<gid::Prefix> prefixes;  // empty: all addresses
+};
+
+// What a vdevice has of its parent.
+struct ParentShare {
+  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
+  // Of each kind at most; the vdevice's own limits may be lower.
+  provisioning::Limits limits = provisioning::ceilings();
+  // Carries requests to peers that are not in the vdevice's fabric on this host; empty: the parent
+  // leads to none. Runs on the worker of the fabric. A sender may outlive the share: it then fails
+  // what it has in hand.
+  transport::Selector::Maker sender;
+  GidRules gids;
+  // Destroyed when the vdevice is deleted and its worker uses the share no more.
+  std::shared_ptr<void> open;
+};
+
+// The control thread only.
 class Parent {
  public:
   virtual ~Parent() = default;
@@ -22,10 +48,10 @@ class Parent {
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
   // The kernel's device, or empty.
   [[nodiscard]] virtual std::string ibdev() const { return {}; }
-  // Of its vdevices.
-  [[nodiscard]] virtual verbs::Capabilities capabilities() const = 0;
-  // Whether a vdevice may use `netdev` (as named in its netns); the error says why not.
-  [[nodiscard]] virtual base::Result<void> admit(const std::string& netdev) const = 0;
+  // A share for a vdevice on `link` that is to have `limits`, unless the share's are lower. The
+  // error says why the netdev or the limits are impossible.
+  [[nodiscard]] virtual base::Result<ParentShare> open(const netns::Link& link,
+                                                       const provisioning::Limits& limits) = 0;
 };
 
 // The parents of this host, `soft` first.

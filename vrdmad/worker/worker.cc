@@ -90,6 +90,7 @@ void Worker::add(VdeviceSetup given) {
     device.node_guid = setup.node_guid;
     device.qp_numbers = setup.qp_numbers;
     device.capabilities = bounded(setup.capabilities);
+    vdevice->transports.parent = std::move(setup.parent_sender);
     entry.fabric->add(&device);
     vdevice->ibdev = setup.ibdev;
     device.fabric->mediate(&device, rdma::Mediated::kNotDirect, setup.no_direct);
@@ -105,6 +106,7 @@ void Worker::remove(uint64_t id) {
     const std::shared_ptr<Vdevice> vdevice = it->second;
     vdevices_.erase(it);
     vdevice->gone = true;
+    vdevice->transports.parent = nullptr;
     const auto its = sessions_.find(vdevice.get());
     if (its != sessions_.end()) {
       for (auto& session : its->second)

@@ -40,6 +40,7 @@ struct VdeviceSetup {
   bool no_direct = false;
   Intake::AccountRef intake;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
+  transport::Selector::Maker parent_sender;
 };
 
 struct PortStatus {

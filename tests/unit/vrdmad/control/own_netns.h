@@ -1,0 +1,96 @@
+// A Daemon in a network namespace of the test's own, whose only netdev is lo.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "netns/netns.h"
+#include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/worker/program.h"
+#include "vrdmad/control/daemon.h"
+
+namespace vrdma::vrdmad {
+
+inline void write_file(const char* path, const std::string& text) {
+  const base::Fd file(::open(path, O_WRONLY | O_CLOEXEC));
+  EXPECT_EQ(::write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+// A network namespace whose lo is up. False: the host does not let this user make one.
+inline bool enter_own_netns() {
+  const std::string user = "0 " + std::to_string(::geteuid()) + " 1";
+  const std::string group = "0 " + std::to_string(::getegid()) + " 1";
+  if (::unshare(CLONE_NEWNET) != 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
+    write_file("/proc/self/setgroups", "deny");
+    write_file("/proc/self/uid_map", user);
+    write_file("/proc/self/gid_map", group);
+  }
+  const base::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq lo{};
+  std::strcpy(lo.ifr_name, "lo");
+  lo.ifr_flags = IFF_UP | IFF_RUNNING;
+  return ::ioctl(socket.get(), SIOCSIFFLAGS, &lo) == 0;
+}
+
+class OwnNetns : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!enter_own_netns()) GTEST_SKIP() << "no network namespace";
+    SessionSettings settings;
+    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, 2, parents());
+    ASSERT_TRUE(started) << started.error().message();
+    daemon_ = std::move(*started);
+    thread_ = std::thread([this] { loop_->run(); });
+  }
+  void TearDown() override {
+    if (!thread_.joinable()) return;
+    loop_->stop();
+    thread_.join();
+    daemon_.reset();
+  }
+
+  virtual std::vector<std::unique_ptr<Parent>> parents() { return find_parents(); }
+
+  static VdevSpec spec(const std::string& name) {
+    VdevSpec spec;
+    spec.name = name;
+    spec.netns = "pid:" + std::to_string(::getpid());
+    spec.netdev = "lo";
+    return spec;
+  }
+  // `number`: how many vdevices were there before.
+  [[nodiscard]] Program program(unsigned number = 0) const {
+    const uint64_t cookie = netns::current()->cookie;
+    const std::string path = run_dir_.path() + "/netns/" + std::to_string(cookie) + "/" +
+                             std::to_string(number) + ".sock";
+    base::Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0)
+        << path;
+    return Program(std::move(socket));
+  }
+  TempDir temp_;
+  RunDir run_dir_ = RunDir::open(temp_.path() + "/run").value();
+  std::unique_ptr<Store> store_ = Store::open(temp_.path() + "/store").value();
+  std::unique_ptr<base::EventLoop> loop_ = base::EventLoop::create().value();
+  std::unique_ptr<Daemon> daemon_;
+  std::thread thread_;
+};
+
+}  // namespace vrdma::vrdmad
