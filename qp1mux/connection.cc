@@ -135,7 +135,7 @@ base::Result<void> Connection::send_req(const Req& req) {
   message.primary.set_sl(req.path.sl);
   message.primary.set_ack_timeout(req.ack_timeout);
 
-  exchange.path = req.path;
+  exchange.set_path(req.path);
   exchange.service_id = req.service_id;
   exchange.local_qpn = req.qpn;
   exchange.transport = req.transport;
@@ -261,7 +261,7 @@ base::Result<void> Connection::send_sidr_req(const SidrReq& req) {
   message.pkey = wire::kDefaultPkey;
   message.service_id = req.service_id;
 
-  exchange.path = req.path;
+  exchange.set_path(req.path);
   exchange.service_id = req.service_id;
   exchange.datagram = true;
   if (wire::port_space(req.service_id))

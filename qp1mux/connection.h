@@ -60,6 +60,7 @@
 // gone). A command that fails has no effect.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -179,6 +180,7 @@ struct ConnectionRecord {
   bool datagram = false;
   bool stood = false;  // was established, perhaps only on the peer's side
   uint8_t max_retries = 0;
+  bool remote = false;  // the peer was on another host when it began
   uint16_t source_port = 0;
   uint32_t local_id = 0, remote_id = 0;
   uint32_t local_qpn = 0, remote_qpn = 0;
@@ -193,6 +195,8 @@ struct ConnectionRecord {
   wire::Mad sent{};  // our last message, for repetitions; attribute 0: none
 };
 static_assert(std::is_trivially_copyable_v<ConnectionRecord>);
+// A process that does not know `remote` leaves it 0: all its peers are on this host.
+static_assert(offsetof(ConnectionRecord, remote) == 5 && offsetof(ConnectionRecord, local_id) == 8);
 
 enum class EventKind : uint8_t {
   kReqError,

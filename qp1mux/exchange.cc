@@ -120,6 +120,11 @@ void Exchange::enter(State next) {
   state = next;
 }
 
+void Exchange::set_path(const Path& way) {
+  path = way;
+  remote = mux().owner(endpoint->setup.fabric, way.remote) == nullptr;
+}
+
 void Exchange::know(PeerKey::Kind kind, uint32_t number) {
   if (number != 0) mux().peers.insert_or_assign({endpoint.get(), path.remote, number, kind}, this);
 }

@@ -51,6 +51,8 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   }
 
   void enter(State next);
+  // When it begins.
+  void set_path(const Path& way);
 
   // Adds to, and removes from, the table of peers an entry for this exchange.
   void know(PeerKey::Kind kind, uint32_t number);

@@ -133,17 +133,18 @@ void MuxState::advance() {
   keep_time();
 }
 
-void MuxState::end_widowed() {
-  std::vector<std::shared_ptr<Exchange>> widowed;
+void MuxState::drop_half_open() {
+  std::vector<std::shared_ptr<Exchange>> half_open;
   for (const auto& [id, exchange] : exchanges) {
+    if (exchange->remote) continue;  // the peer is not of this process, and has not ended with it
     if (exchange->state != State::kEstablished && exchange->state != State::kRepReceived) continue;
     const auto peer = exchanges.find(exchange->remote_id);
     if (peer == exchanges.end() || peer->second->state == State::kTimewait ||
         peer->second->path.local != exchange->path.remote ||
         peer->second->endpoint->setup.fabric != exchange->endpoint->setup.fabric)
-      widowed.push_back(exchange);
+      half_open.push_back(exchange);
   }
-  for (const auto& exchange : widowed) {
+  for (const auto& exchange : half_open) {
     wire::Mad mad;
     auto& dreq = wire::begin<wire::CmDreq>(mad, transaction_base | exchange->remote_id);
     dreq.local_id = exchange->remote_id;
@@ -175,7 +176,7 @@ base::Result<Endpoint> Mux::attach(EndpointSetup setup) {
 
 void Mux::receive(const Packet& packet) { state_->receive(packet); }
 void Mux::advance() { state_->advance(); }
-void Mux::end_widowed() { state_->end_widowed(); }
+void Mux::drop_half_open() { state_->drop_half_open(); }
 bool Mux::owns(std::string_view fabric, const verbs::Gid& gid) const {
   return state_->owner(fabric, gid) != nullptr;
 }

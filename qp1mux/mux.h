@@ -121,9 +121,10 @@ class Mux {
   // Handles all expired timers.
   void advance();
 
-  // Call after all connections of another process are restored, if all peers are of this host:
-  // connections whose peer is not among them end as if the peer had sent a DREQ.
-  void end_widowed();
+  // Call after all connections of another process are restored. Connections between vdevices of
+  // this host of which one end is missing end as if it had sent a DREQ. Those to other hosts
+  // remain.
+  void drop_half_open();
 
   // Whether a vdevice of this host owns the GID.
   [[nodiscard]] bool owns(std::string_view fabric, const verbs::Gid& gid) const;

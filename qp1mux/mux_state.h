@@ -101,7 +101,7 @@ class MuxState {
 
   void receive(const Packet& packet);
   void advance();
-  void end_widowed();
+  void drop_half_open();
   // Called when the endpoint has a new listener.
   void on_listen(const EndpointState& endpoint, uint64_t service_id);
   // Must be called after a change of `due`.

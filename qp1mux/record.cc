@@ -48,7 +48,7 @@ bool is_repeated(State state) {
 
 bool is_sound(const ConnectionRecord& record) {
   if (record.state > State::kClosed || record.transport > wire::CmTransport::kExtended ||
-      !are_flags({&record.active, &record.datagram, &record.stood}))
+      !are_flags({&record.active, &record.datagram, &record.stood, &record.remote}))
     return false;
   if (record.state == State::kClosed) return true;
   const bool has_message = record.sent.header.attribute_id != 0;

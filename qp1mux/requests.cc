@@ -146,7 +146,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   exchange->active = false;
   if (sender != nullptr && sender != &endpoint) exchange->asker = sender->shared_from_this();
   exchange->listener = listener;
-  exchange->path = way_back(packet);
+  exchange->set_path(way_back(packet));
   exchange->remote_id = message.local_id;
   exchange->remote_qpn = message.qpn;
   exchange->transport = transport;
@@ -193,7 +193,7 @@ void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
   if (sender != nullptr && sender != &endpoint) exchange->asker = sender->shared_from_this();
   exchange->datagram = true;
   exchange->listener = listener;
-  exchange->path = way_back(packet);
+  exchange->set_path(way_back(packet));
   exchange->remote_id = message.request_id;
   exchange->service_id = message.service_id;
   exchange->source_port = source_port(message.service_id, message.private_data);

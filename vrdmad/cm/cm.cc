@@ -231,7 +231,7 @@ void Cm::adopt_sessions(std::set<uint64_t> later) {
                    session.error().message());
     it = found_.erase(it);
   }
-  if (later_.empty()) mux_.end_widowed();
+  if (later_.empty()) mux_.drop_half_open();
 }
 
 void Cm::end_left_by(uint64_t netns, const rdma::Peer& process) {

@@ -77,6 +77,9 @@ TEST(Record, WithAFlagThatIsNeitherTrueNorFalseIsDamaged) {
   make_neither_true_nor_false(&record.is_bound);
   EXPECT_FALSE(is_sound(record));
   record = connecting();
+  make_neither_true_nor_false(&record.connection.remote);
+  EXPECT_FALSE(is_sound(record));
+  record = connecting();
   make_neither_true_nor_false(&record.connection.stood);
   EXPECT_FALSE(is_sound(record));
   record = {};

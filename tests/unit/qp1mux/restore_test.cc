@@ -62,7 +62,7 @@ struct Mortal : testing::Test {
       client.connection = std::move(a.restore(of_client, &client).value());
     if (with_server && of_server.state != State::kClosed)
       server.last().connection = std::move(b.restore(of_server, &server.last()).value());
-    host->mux.end_widowed();
+    host->mux.drop_half_open();
   }
   void run(base::Duration span = std::chrono::milliseconds(50)) { rig.run(span); }
 };
@@ -150,6 +150,65 @@ TEST_F(Mortal, TellWhoHasAnsweredThatTheAskerDidNotSurvive) {
   run();
   EXPECT_EQ(server.last().events.back(), EventKind::kRejReceived);
   EXPECT_EQ(server.last().reason, RejectReason::kInvalidCommId);
+}
+
+// Only this process has died: a peer on another host goes on, whatever the addresses here.
+TEST_F(Mortal, KeepWhatTheyHaveWithOtherHosts) {
+  const verbs::Gid gid_c = gid("10.0.0.3");
+  Host& other = rig.host();
+  Endpoint c = TwoHosts::attach(other, setup("c", 0xc), gid_c);
+  Server far_server;
+  const Listener at_c = std::move(c.listen(kService, std::nullopt, 8, &far_server).value());
+  const verbs::Gid near = std::exchange(gid_b, gid_c);
+  ask();
+  run();
+  Rep rep;
+  rep.qpn = 0x33;
+  ASSERT_TRUE(far_server.last().connection.send_rep(rep));
+  run();
+  ASSERT_TRUE(client.connection.send_rtu());
+  run();
+  gid_b = near;
+  EXPECT_TRUE(client.connection.record().remote);
+  EXPECT_TRUE(far_server.last().connection.record().remote);
+
+  const size_t so_far = rig.sent(CmAttribute::kDreq);
+  die();
+  const size_t at_death = rig.sent(CmAttribute::kDreq);  // lost, see die()
+  EXPECT_GE(at_death, so_far);
+  run(std::chrono::minutes(1));
+  EXPECT_EQ(client.state(), State::kEstablished);
+  EXPECT_EQ(far_server.last().state(), State::kEstablished);
+  EXPECT_EQ(rig.sent(CmAttribute::kDreq), at_death);
+  ASSERT_TRUE(client.connection.send_dreq());
+  run();
+  EXPECT_EQ(far_server.last().events.back(), EventKind::kDreqReceived);
+  ASSERT_TRUE(far_server.last().connection.send_drep());
+  run(std::chrono::minutes(1));
+  EXPECT_EQ(client.state(), State::kClosed);
+}
+
+TEST_F(Mortal, KeepWhatOtherHostsHaveWithThem) {
+  Host& other = rig.host();
+  const verbs::Gid gid_c = gid("10.0.0.3");
+  Endpoint c = TwoHosts::attach(other, setup("c", 0xc), gid_c);
+  Side far_client;
+  far_client.connection = c.connection(&far_client);
+  Req req;
+  req.path.local = gid_c;
+  req.path.remote = gid_b;
+  req.service_id = kService;
+  req.qpn = 0x33;
+  ASSERT_TRUE(far_client.connection.send_req(req));
+  run();
+  accept();
+  run();
+  ASSERT_TRUE(far_client.connection.send_rtu());
+  run();
+  die();
+  run(std::chrono::minutes(1));
+  EXPECT_EQ(server.last().state(), State::kEstablished);
+  EXPECT_EQ(far_client.state(), State::kEstablished);
 }
 
 }  // namespace
