@@ -137,25 +137,54 @@ base::Result<void> CmId::bind(const Address& local) {
   return {};
 }
 
-base::Result<void> CmId::resolve_addr(const std::optional<Address>& local, const Address& remote) {
+base::Result<void> CmId::resolve_addr(const std::optional<Address>& local, const Address& remote,
+                                      base::Duration timeout) {
   if (auto ok = in({CmIdState::kIdle, CmIdState::kBound}); !ok) return ok;
   if (kept_.state == CmIdState::kIdle) {
     const Address any{verbs::Gid::unspecified(remote.gid.is_ipv4_mapped()), 0};
     if (auto ok = bind(local.value_or(any)); !ok) return ok;
   }
-  auto route = host_.routes.find(netns_, kept_.local.gid, remote.gid);
+  kept_.remote = remote;
+  resolve(timeout);
+  return {};
+}
+
+void CmId::resolve(base::Duration timeout) {
+  auto found = host_.routes.find(netns_, kept_.local.gid, kept_.remote.gid);
+  if (!found) return on_route(tl::unexpected(found.error()));
+  if (found->complete) return on_route(found->route);
+  incomplete_ = found->route;
+  kept_.state = CmIdState::kResolving;
+  lookup_ = incomplete_.endpoint->look_up(
+      timeout,
+      [&routes = host_.routes, route = incomplete_, remote = kept_.remote.gid](
+          Lookups::Answer answer) { return routes.look_up(route, remote, std::move(answer)); },
+      [this](base::Result<Route> route) {
+        if (route) {  // the network says how to get there, and not from where
+          route->endpoint = incomplete_.endpoint;
+          route->local = incomplete_.local;
+        }
+        on_route(std::move(route));
+      });
+}
+
+void CmId::go_on() {
+  if (kept_.state == CmIdState::kResolving) resolve(kPatience);
+}
+
+void CmId::on_route(base::Result<Route> route) {
+  incomplete_ = {};
   auto used = route ? use(*route) : tl::unexpected(route.error());
   if (!used) {
-    tell(CmEventType::kAddrError, -used.error().code());
-    return {};
+    kept_.remote = {};
+    kept_.state = CmIdState::kBound;
+    return tell(CmEventType::kAddrError, -used.error().code());
   }
   kept_.local.gid = kept_.route.local;
-  kept_.remote = remote;
   kept_.path_mtu = kept_.route.path_mtu;
   kept_.timeout = chosen_timeout(ack_timeout_of(kept_.route.ack_delay, kept_.route.packet_life));
   kept_.state = CmIdState::kAddressResolved;
   tell(CmEventType::kAddrResolved);
-  return {};
 }
 
 base::Result<void> CmId::resolve_route() {
@@ -209,7 +238,13 @@ void CmId::device_added(Endpoint& endpoint) {
 
 void CmId::device_removed(const Endpoint& endpoint) {
   std::erase_if(listeners_, [&](const auto& at) { return at.first == &endpoint; });
-  if (kept_.route.endpoint != &endpoint) return;
+  if (kept_.route.endpoint != &endpoint) {
+    if (incomplete_.endpoint != &endpoint) return;
+    lookup_.reset();
+    return on_route(base::fail(ENODEV, "the device has gone"));
+  }
+  lookup_.reset();
+  incomplete_ = {};
   kept_.route.endpoint = nullptr;
   charge_.reset();
   connection_.reset();

@@ -4,8 +4,8 @@
 // The program owns its queue pair: it passes the number and gets the attributes to modify it with.
 //
 //   kIdle -> bind -> kBound -> listen -> kListening: kConnectRequest brings new ids in kConnecting
-//   kIdle, kBound -> resolve_addr -> kAddressResolved (kAddrResolved) -> resolve_route
-//     -> kRouteResolved (kRouteResolved) -> connect -> kConnecting
+//   kIdle, kBound -> resolve_addr [-> kResolving] -> kAddressResolved (kAddrResolved)
+//     -> resolve_route -> kRouteResolved (kRouteResolved) -> connect -> kConnecting
 //   active:  kConnectResponse -> the program moves its queue pair -> confirm() -> connected
 //   passive: accept() -> kEstablished event
 //   datagrams: connect() -> kEstablished event with qpn and qkey; accept() answers and is final
@@ -31,36 +31,11 @@
 #include "core/wire/rdma_cm.h"
 #include "qp1mux/connection.h"
 #include "qp1mux/endpoint.h"
+#include "qp1mux/lookups.h"
 #include "qp1mux/port_table.h"
+#include "qp1mux/route.h"
 
 namespace vrdma::qp1mux {
-
-struct Route {
-  Endpoint* endpoint = nullptr;
-  verbs::Gid local;  // the source address
-  RoceVersion roce = RoceVersion::kV2;
-  uint8_t hop_limit = 64;    // 1: the peer is on the same link
-  uint8_t path_mtu = 3;      // ibv_mtu
-  uint8_t packet_life = 16;  // a code
-  uint8_t ack_delay = 15;    // a code: this side's delay
-};
-
-// Knows the vdevices of a namespace; implemented by vrdmad. CmId::device_removed() reports to ids
-// that an Endpoint goes away.
-class Routes {
- public:
-  virtual ~Routes() = default;
-  // The route from the namespace to `remote`, from `local` unless that is a wildcard. ENETUNREACH,
-  // EHOSTUNREACH, EADDRNOTAVAIL, ENODEV.
-  virtual base::Result<Route> find(uint64_t netns, const verbs::Gid& local,
-                                   const verbs::Gid& remote) = 0;
-  // The vdevice that owns the address. EADDRNOTAVAIL, ENODEV.
-  virtual base::Result<Endpoint*> owner(uint64_t netns, const verbs::Gid& local) = 0;
-  virtual std::vector<Endpoint*> all(uint64_t netns) = 0;
-  // Charges a vdevice for an id that is bound to it, until the returned object is destroyed.
-  // ENOMEM: the vdevice has reached its limit.
-  virtual base::Result<std::shared_ptr<void>> charge(const Endpoint& endpoint) = 0;
-};
 
 struct Address {
   verbs::Gid gid;  // ::ffff:0.0.0.0 and :: are the wildcards
@@ -127,7 +102,8 @@ enum class CmIdState : uint8_t {
   kRouteResolved,
   kConnecting,  // connecting or connected
   kDisconnected,
-  kGone,  // its device was removed
+  kGone,       // its device was removed
+  kResolving,  // a network is asked for the route
 };
 
 enum class CmService : uint8_t { kRc, kUc, kXrc, kUd };
@@ -183,19 +159,23 @@ class CmId final : ConnectionHandler, ListenHandler {
   // Restores an id of another process from its record(); sends unanswered messages again.
   // `endpoint` is that of its vdevice, or nullptr if it had none or that is gone. If the vdevice,
   // the port or the connection is not available, or the record is damaged (record.h), the id is
-  // kGone, without an event.
+  // kGone, without an event. Call go_on() when the handler may be called.
   [[nodiscard]] static std::unique_ptr<CmId> restore(CmHost& host, uint64_t netns,
                                                      const CmIdRecord& record, Endpoint* endpoint,
                                                      CmIdHandler* handler);
   [[nodiscard]] CmIdRecord record() const;
+  // A restored id that waited for a network asks it again.
+  void go_on();
 
   [[nodiscard]] CmIdOptions& options() { return kept_; }
   [[nodiscard]] const CmIdOptions& options() const { return kept_; }
   void set_handler(CmIdHandler* handler) { handler_ = handler; }
 
   base::Result<void> bind(const Address& local);
-  // Ignores `local` if the id is already bound.
-  base::Result<void> resolve_addr(const std::optional<Address>& local, const Address& remote);
+  // Ignores `local` if the id is already bound. kAddrError also reports ETIMEDOUT, after `timeout`.
+  static constexpr base::Duration kPatience = std::chrono::seconds(2);
+  base::Result<void> resolve_addr(const std::optional<Address>& local, const Address& remote,
+                                  base::Duration timeout = kPatience);
   base::Result<void> resolve_route();
   base::Result<void> listen(uint32_t backlog);
   // A vdevice came into the namespace: a listener at a wildcard listens there too.
@@ -245,6 +225,8 @@ class CmId final : ConnectionHandler, ListenHandler {
     return kept_.ack_timeout != CmIdOptions::kAnyTimeout ? kept_.ack_timeout : fitting;
   }
   base::Result<void> use(const Route& route);
+  void resolve(base::Duration timeout);
+  void on_route(base::Result<Route> route);
   base::Result<void> pay_for_request();
   void refuse(Connection& connection) const;
   std::unique_ptr<CmId> child(Connection connection, const Path& path, PrivateData header);
@@ -259,6 +241,8 @@ class CmId final : ConnectionHandler, ListenHandler {
   Connection connection_;
   std::shared_ptr<void> charge_;  // of the endpoint, if there is one and the peer is not charged
   std::vector<std::pair<Endpoint*, Listener>> listeners_;
+  Route incomplete_;  // in kResolving
+  Lookup lookup_;     // in kResolving, except before go_on()
 };
 
 }  // namespace vrdma::qp1mux

@@ -109,6 +109,12 @@ base::Result<void> Endpoint::set_gids(const std::vector<verbs::Gid>& gids) {
   return {};
 }
 
+Lookup Endpoint::look_up(base::Duration timeout, Lookups::Begin begin, Lookups::Answer answer) {
+  MuxState& mux = *state_->mux;
+  return mux.lookups.start(state_->setup.tenant, mux.clock.now() + timeout, std::move(begin),
+                           std::move(answer));
+}
+
 void Endpoint::set_limits(const Limits& limits) {
   state_->setup.limits = limits;
   state_->outgoing.set(limits.requests_per_second, limits.burst);

@@ -29,6 +29,7 @@
 #include "core/wire/cm.h"
 #include "core/wire/mad.h"
 #include "qp1mux/connection.h"
+#include "qp1mux/lookups.h"
 #include "qp1mux/packet.h"
 
 namespace vrdma::qp1mux {
@@ -157,6 +158,10 @@ class Endpoint {
   [[nodiscard]] base::Result<Listener> listen(uint64_t service_id, std::optional<verbs::Gid> gid,
                                               uint32_t backlog, ListenHandler* handler,
                                               Absent absent = Absent::kMayNot);
+
+  // One of the lookups of the vdevice's tenant (lookups.h).
+  [[nodiscard]] Lookup look_up(base::Duration timeout, Lookups::Begin begin,
+                               Lookups::Answer answer);
 
   // EPERM without the permission, EBUSY if it is already open. `handler` must outlive it.
   [[nodiscard]] base::Result<RawPort> open_raw(RawHandler* handler);

@@ -116,6 +116,8 @@ void MuxState::keep_time() {
   if (first != nullptr) when = first->when;
   if (const Due* early = early_.first(); early != nullptr && (!when || early->when < *when))
     when = early->when;
+  if (const Due* lookup = lookups.first(); lookup != nullptr && (!when || lookup->when < *when))
+    when = lookup->when;
   if (!when || (wake_ && *wake_ <= *when)) return;
   wake_ = when;
   clock.wake_at(*when);
@@ -129,6 +131,7 @@ void MuxState::advance() {
     static_cast<Exchange*>(first)->on_due();
   }
   while (const auto early = early_.next(now)) look_again(early->packet());
+  lookups.advance(now);
   wake_.reset();
   keep_time();
 }

@@ -18,6 +18,7 @@
 #include "qp1mux/due_queue.h"
 #include "qp1mux/early.h"
 #include "qp1mux/endpoint.h"
+#include "qp1mux/lookups.h"
 #include "qp1mux/mux.h"
 
 namespace vrdma::qp1mux {
@@ -104,7 +105,7 @@ class MuxState {
   void drop_half_open();
   // Called when the endpoint has a new listener.
   void on_listen(const EndpointState& endpoint, uint64_t service_id);
-  // Must be called after a change of `due`.
+  // Must be called after a change of `due`, early_ or `lookups`.
   void keep_time();
 
   // Sends on behalf of the endpoint, if it still owns path.local.
@@ -131,6 +132,7 @@ class MuxState {
   std::unordered_map<uint32_t, std::shared_ptr<Exchange>> exchanges;  // by our id
   std::unordered_map<PeerKey, Exchange*, PeerKey::Hash> peers;
   DueQueue due;
+  Lookups lookups{[this] { keep_time(); }};
   uint64_t unowned = 0;
   uint64_t unknown = 0;
 

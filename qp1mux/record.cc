@@ -75,7 +75,8 @@ bool is_sound(const CmIdRecord& record) {
   if (listens && (!record.is_bound ||
                   (!record.local.gid.is_unspecified() && record.route.endpoint == nullptr)))
     return false;
-  return record.state <= CmIdState::kGone && record.service <= CmService::kUd &&
+  if (record.state == CmIdState::kResolving && !record.is_bound) return false;
+  return record.state <= CmIdState::kResolving && record.service <= CmService::kUd &&
          is_sound(record.space) && is_sound(record.route.roce) &&
          (!record.is_bound || is_sound(record.bound)) && is_sound(record.connection);
 }

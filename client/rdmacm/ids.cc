@@ -228,6 +228,7 @@ VRDMA_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* src_addr, sockaddr*
   ipc::CmReply reply;
   request.call = ipc::CmCall::kResolveAddr;
   request.handle = Id::of(id)->handle;
+  request.value = static_cast<uint32_t>(std::max(timeout_ms, 0));
   request.has_local = src_addr != nullptr ? 1 : 0;
   if (dst_addr == nullptr) return answer(EINVAL);
   if (!to_address(dst_addr, &request.remote)) return answer(EAFNOSUPPORT);

@@ -38,7 +38,8 @@ enum class CmCall : uint32_t {
   kDestroyId,          // handle
   kMigrateId,          // handle, channel: pending events go there
   kBind,               // handle, local -> where
-  kResolveAddr,        // handle, local (if has_local), remote -> where
+  kResolveAddr,        // handle, local (if has_local), remote, value: how long to wait for a
+                       // network, in ms (0: as the daemon likes) -> where, complete with the event
   kResolveRoute,       // handle -> where
   kListen,             // handle, value: backlog -> where
   kConnect,            // handle, param

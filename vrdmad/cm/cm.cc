@@ -52,15 +52,16 @@ int common_bits(const Gid& a, const Gid& b) {
 
 }  // namespace
 
-Cm::Cm(base::EventLoop& loop)
+Cm::Cm(base::EventLoop& loop, CmNetwork* network)
     : loop_(loop),
+      network_(network),
       loopback_(
           [this] {
             loop_.post([this, alive = std::weak_ptr(alive_)] {
               if (!alive.expired()) loopback_.deliver();
             });
           },
-          nullptr),
+          network),
       mux_({.patience = kPatience}, *this, loopback_),
       host_{ports_, *this} {
   loopback_.set_mux(&mux_);
@@ -320,10 +321,11 @@ Gid Cm::meant(uint64_t netns, const Gid& gid) const {
   return gid;
 }
 
-Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remote) {
+Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const Gid& remote) {
   bool here = false;
   bool speaks = false;
   CmDevice* best = nullptr;
+  bool near = false;
   Gid from;
   int bits = -1;
   for (CmDevice* device : in(netns)) {
@@ -331,12 +333,15 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
     for (const Gid& gid : device->gids()) {
       if (local.is_unspecified() ? !alike(gid, remote) : gid != local) continue;
       speaks = true;
-      if (!remote.is_multicast() && !mux_.owns(device->fabric(), remote)) continue;
-      if (const int common = common_bits(gid, remote); common > bits) {
-        best = device;
-        from = gid;
-        bits = common;
-      }
+      const bool is_near = remote.is_multicast() || mux_.owns(device->fabric(), remote);
+      if (!is_near && (near || network_ == nullptr || !network_->leads_to(*device, remote)))
+        continue;
+      const int common = common_bits(gid, remote);
+      if (is_near == near && common <= bits) continue;
+      best = device;
+      near = is_near;
+      from = gid;
+      bits = common;
     }
   }
   if (!here) return fail(ENODEV, "the namespace has no vdevice");
@@ -349,7 +354,12 @@ Result<qp1mux::Route> Cm::find(uint64_t netns, const Gid& local, const Gid& remo
   route.local = from;
   route.path_mtu = best->path_mtu();
   route.ack_delay = best->ack_delay();
-  return route;
+  return Found{route, near};
+}
+
+std::shared_ptr<void> Cm::look_up(const qp1mux::Route& route, const Gid& remote, Answer answer) {
+  return network_ != nullptr ? network_->look_up(route, remote, std::move(answer))
+                             : Routes::look_up(route, remote, std::move(answer));
 }
 
 Result<qp1mux::Endpoint*> Cm::owner(uint64_t netns, const Gid& local) {

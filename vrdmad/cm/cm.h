@@ -2,8 +2,9 @@
 //
 // Each vdevice has a CmDevice, which is one Endpoint. Programs connect to the rdma_cm socket of
 // their namespace (core/ipc/cm_messages.h), one CmSession each. Routing: a connection uses the
-// vdevice of the namespace whose fabric has the peer's address, and of its addresses the one with
-// the longest common prefix. Loopback addresses refer to the vdevices of the namespace.
+// vdevice of the namespace whose fabric has the peer's address, or else one from which a network
+// leads there, and of its addresses the one with the longest common prefix. Loopback addresses
+// refer to the vdevices of the namespace.
 //
 // Belongs to the control thread.
 #pragma once
@@ -30,6 +31,16 @@ namespace vrdma::vrdmad {
 
 class Cm;
 class CmSession;
+
+// Leads to peers on other hosts.
+class CmNetwork : public qp1mux::Wire {
+ public:
+  // Whether `remote` may be beyond it, seen from the vdevice.
+  [[nodiscard]] virtual bool leads_to(const CmDevice& from, const verbs::Gid& remote) const = 0;
+  // As qp1mux::Routes::look_up().
+  virtual std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
+                                        qp1mux::Routes::Answer answer) = 0;
+};
 
 // Never reset.
 struct CmCounters {
@@ -77,7 +88,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
  public:
   static constexpr size_t kMaxSessions = 16384;  // of all namespaces
 
-  explicit Cm(base::EventLoop& loop);
+  // `network` must outlive it; nullptr: there is none.
+  explicit Cm(base::EventLoop& loop, CmNetwork* network = nullptr);
   ~Cm() override;
   Cm(const Cm&) = delete;
   Cm& operator=(const Cm&) = delete;
@@ -133,8 +145,10 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   friend class CmDevice;
   [[nodiscard]] base::TimePoint now() const override { return base::EventLoop::now(); }
   void wake_at(base::TimePoint when) override;
-  base::Result<qp1mux::Route> find(uint64_t netns, const verbs::Gid& local,
-                                   const verbs::Gid& remote) override;
+  base::Result<Found> find(uint64_t netns, const verbs::Gid& local,
+                           const verbs::Gid& remote) override;
+  std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
+                                Answer answer) override;
   base::Result<qp1mux::Endpoint*> owner(uint64_t netns, const verbs::Gid& local) override;
   std::vector<qp1mux::Endpoint*> all(uint64_t netns) override;
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
@@ -146,6 +160,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void forget(CmSession* over);
 
   base::EventLoop& loop_;
+  CmNetwork* const network_;
   base::EventLoop::Timer timer_;
   qp1mux::Loopback loopback_;
   qp1mux::Mux mux_;

@@ -60,6 +60,13 @@ qp1mux::ConnParam param_of(const ipc::CmParam& from) {
   return param;
 }
 
+// How long a program wants to wait for a network.
+base::Duration patience(uint32_t milliseconds) {
+  constexpr uint32_t kMost = 60'000;
+  if (milliseconds == 0) return qp1mux::CmId::kPatience;
+  return std::chrono::milliseconds(std::min(milliseconds, kMost));
+}
+
 bool changes_nothing(CmCall call) {
   return call == CmCall::kQpAttributes || call == CmCall::kDevices;
 }
@@ -279,7 +286,7 @@ int CmSession::command(const ipc::CmRequest& request, Id& id, ipc::CmReply* repl
     case CmCall::kResolveAddr: {
       std::optional<qp1mux::Address> local;
       if (request.has_local != 0) local = address(request.local);
-      return done(cm.resolve_addr(local, address(request.remote)));
+      return done(cm.resolve_addr(local, address(request.remote), patience(request.value)));
     }
     case CmCall::kResolveRoute:
       return done(cm.resolve_route());

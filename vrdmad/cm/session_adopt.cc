@@ -80,6 +80,7 @@ void CmSession::take_over() {
     }
     events_.push(handle, charged(message));
   }
+  for (const auto& [handle, id] : ids_) id->cm->go_on();
   for (Id* id : gone) {
     qp1mux::CmEvent event;
     event.type = qp1mux::CmEventType::kDeviceRemoval;

@@ -48,9 +48,18 @@ TEST(Record, OfAListenerIsDamagedWithoutAPortOrADevice) {
   EXPECT_TRUE(is_sound(record));
 }
 
+TEST(Record, OfAnIdThatWaitsForANetworkHasAPort) {
+  CmIdRecord record;
+  record.space = wire::PortSpace::kTcp;
+  record.state = CmIdState::kResolving;
+  EXPECT_FALSE(is_sound(record));
+  record.is_bound = true;
+  EXPECT_TRUE(is_sound(record));
+}
+
 TEST(Record, WithEnumeratorsThatDoNotExistIsDamaged) {
   CmIdRecord record = connecting();
-  record.state = static_cast<CmIdState>(8);
+  record.state = static_cast<CmIdState>(9);
   EXPECT_FALSE(is_sound(record));
   record = connecting();
   record.service = static_cast<CmService>(4);

@@ -32,13 +32,14 @@ constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);
 struct CmRig {
   std::shared_ptr<Identity> identity = std::make_shared<Identity>();
   std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
-  std::optional<Cm> daemon{std::in_place, *loop};
+  CmNetwork* const network;
+  std::optional<Cm> daemon{std::in_place, *loop, network};
   Cm& cm = *daemon;
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
   std::array<std::shared_ptr<RawGsi>, 2> gsis;
   std::array<std::unique_ptr<CmDevice>, 2> devices;
 
-  CmRig() { attach(); }
+  explicit CmRig(CmNetwork* to_others = nullptr) : network(to_others) { attach(); }
   void attach(const std::vector<provisioning::Setting>& limits = {}) {
     for (uint64_t i = 0; i < 2; ++i) {
       devices[i].reset();
@@ -62,7 +63,7 @@ struct CmRig {
     cm.leave_sessions();
     spaces = {};
     devices = {};
-    daemon.emplace(*loop);
+    daemon.emplace(*loop, network);
     attach();
     cm.keep_sessions(settings);
     cm.adopt_sessions(later);
@@ -177,8 +178,9 @@ class CmClient {
     request.local = local;
     return call(request);
   }
-  int resolve(uint32_t id, const ipc::CmAddress& remote) {
+  int resolve(uint32_t id, const ipc::CmAddress& remote, uint32_t timeout_ms = 0) {
     ipc::CmRequest request;
+    request.value = timeout_ms;
     request.call = ipc::CmCall::kResolveAddr;
     request.handle = id;
     request.remote = remote;

@@ -1,0 +1,114 @@
+// Programs whose peer is on another host.
+#include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/cm/rig.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+using ipc::CmCall;
+using qp1mux::CmEventType;
+
+constexpr uint64_t kFar = 9;  // an address of no vdevice here
+
+struct FakeNetwork final : CmNetwork {
+  void send(const qp1mux::Packet& packet) override { sent.push_back(packet.destination); }
+  [[nodiscard]] bool leads_to(const CmDevice& from, const verbs::Gid& remote) const override {
+    return from.fabric() == "blue" || remote == CmRig::gid(kFar);
+  }
+  std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid&,
+                                qp1mux::Routes::Answer answer) override {
+    asked.emplace_back(route, std::move(answer));
+    return nullptr;
+  }
+  void answer() {
+    auto [route, tell] = asked.back();
+    route.hop_limit = 3;
+    tell(route);
+  }
+  std::vector<verbs::Gid> sent;
+  std::vector<std::pair<qp1mux::Route, qp1mux::Routes::Answer>> asked;
+};
+
+struct CmNetworked : testing::Test {
+  TempDir temp;
+  SessionSettings settings;
+  FakeNetwork network;
+  CmRig rig{&network};
+  CmClient one{rig, 0};
+
+  CmNetworked() {
+    settings.state_dir = temp.path();
+    rig.cm.keep_sessions(settings);
+  }
+  static CmEventType type(const std::optional<ipc::CmEventMessage>& message) {
+    EXPECT_TRUE(message) << "no event";
+    return message ? static_cast<CmEventType>(message->type) : CmEventType::kTimewaitExit;
+  }
+};
+
+TEST_F(CmNetworked, ConnectWhenTheNetworkHasAnswered) {
+  const uint32_t id = one.id(one.channel());
+  ASSERT_EQ(one.resolve(id, CmRig::address(kFar, kPort)), 0);
+  EXPECT_EQ(one.reply.where.node_guid, 0u) << "it is not resolved yet";
+  EXPECT_FALSE(one.event());
+  EXPECT_EQ(one.call(CmCall::kResolveRoute, id), EINVAL);
+  ASSERT_EQ(network.asked.size(), 1u);
+  network.answer();
+  const auto message = one.event();
+  EXPECT_EQ(type(message), CmEventType::kAddrResolved);
+  EXPECT_EQ(message->where.node_guid, 100u);
+  EXPECT_EQ(message->where.hop_limit, 3);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  rig.settle();
+  EXPECT_EQ(network.sent, std::vector{CmRig::gid(kFar)});
+}
+
+TEST_F(CmNetworked, GiveUpWhenTheProgramWantsTo) {
+  const uint32_t id = one.id(one.channel());
+  ASSERT_EQ(one.resolve(id, CmRig::address(kFar, kPort), 20), 0);
+  std::optional<ipc::CmEventMessage> message;
+  const auto begin = base::EventLoop::now();
+  EXPECT_TRUE(eventually([&] { return (message = one.event()).has_value(); }));
+  EXPECT_LT(base::EventLoop::now() - begin, qp1mux::CmId::kPatience);
+  EXPECT_EQ(type(message), CmEventType::kAddrError);
+  EXPECT_EQ(message->status, -ETIMEDOUT);
+}
+
+TEST_F(CmNetworked, PreferAPeerOnThisHost) {
+  CmDeviceSetup blue;
+  blue.name = "vc";
+  blue.tenant = blue.fabric = "blue";
+  blue.netns = 1;
+  blue.node_guid = 102;
+  blue.qp_numbers = std::make_shared<rdma::QpNumbers>();
+  auto other_vdevice = std::move(*rig.cm.attach(std::move(blue)));
+  other_vdevice->update({CmRig::gid(2)}, 4096);  // more like the peer's address than ours is
+  const uint32_t id = one.id(one.channel());
+  ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
+  EXPECT_EQ(type(one.event()), CmEventType::kAddrResolved);
+  EXPECT_TRUE(network.asked.empty());
+  other_vdevice.reset();
+  const uint32_t other = one.id(one.channels.front().first);
+  ASSERT_EQ(one.resolve(other, CmRig::address(kFar + 1, kPort)), 0);
+  const auto message = one.event();
+  EXPECT_EQ(type(message), CmEventType::kAddrError);
+  EXPECT_EQ(message->status, -EHOSTUNREACH) << "the network does not lead there";
+}
+
+TEST_F(CmNetworked, AskAgainWithTheNextDaemon) {
+  const uint32_t id = one.id(one.channel());
+  ASSERT_EQ(one.resolve(id, CmRig::address(kFar, kPort)), 0);
+  rig.replace_daemon(settings);
+  ASSERT_EQ(network.asked.size(), 2u);
+  ASSERT_EQ(one.resume(), 0);
+  ASSERT_EQ(one.call(CmCall::kCreateChannel, one.channels.front().first), 0);
+  one.channels.front().second = std::move(one.beside);
+  EXPECT_FALSE(one.event());
+  network.answer();
+  EXPECT_EQ(type(one.event()), CmEventType::kAddrResolved);
+  ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad
