@@ -315,15 +315,14 @@ uint32_t Device::roce_mtu() const {
 }
 
 uint32_t Device::take_qpn(Qp* qp) {
-  for (;;) {
-    const uint32_t qpn = new_qpns.next();
-    if (!is_special_qpn(qpn) && take_qpn(qp, qpn)) return qpn;
-  }
+  const uint32_t qpn = qp_numbers->take();
+  qps.emplace(qpn, qp);
+  return qpn;
 }
 
 bool Device::take_qpn(Qp* qp, uint32_t qpn) {
   if (!qps.emplace(qpn, qp).second) return false;
-  qp_numbers->add(qpn);
+  qp_numbers->keep(qpn);
   return true;
 }
 

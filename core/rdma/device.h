@@ -444,11 +444,6 @@ struct Context final : Imports {
   void reset_qp(Qp& qp);
 };
 
-// 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
-[[nodiscard]] constexpr bool is_special_qpn(uint32_t qpn) {
-  return qpn < 2 || qpn == verbs::kMulticastQpn;
-}
-
 struct Device {
   std::string name;
   std::string tenant;
@@ -457,7 +452,6 @@ struct Device {
   uint64_t node_guid = 0;        // big-endian
   std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h
   std::unordered_map<uint32_t, Qp*> qps;
-  base::UniqueNumbers new_qpns{24};
   std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
   std::vector<Qp*> raw_qps;                                               // those of raw packets
   std::list<Context*> contexts;
@@ -477,7 +471,7 @@ struct Device {
   [[nodiscard]] bool port_active() const { return !mediated_because.has(Mediated::kPortDown); }
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
-  // One that those given before do not tell, and that is given again only after all others.
+  // A new one; see QpNumbers.
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
   [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
   void free_qpn(uint32_t qpn);

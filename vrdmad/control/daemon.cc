@@ -169,6 +169,14 @@ uint32_t Daemon::free_number(uint64_t cookie, uint32_t wanted) const {
   return wanted;
 }
 
+std::shared_ptr<rdma::QpNumberSpace> Daemon::qp_numbers_of(uint64_t cookie) {
+  std::erase_if(qp_numbers_, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = qp_numbers_[cookie];
+  auto space = known.lock();
+  if (space == nullptr) known = space = std::make_shared<rdma::QpNumberSpace>();
+  return space;
+}
+
 Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec& spec,
                                                      const netns::Netns& netns,
                                                      const StoredVdev* stored) {
@@ -271,7 +279,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
 
   Worker& worker = worker_of(record->fabric);
-  const auto qp_numbers = std::make_shared<rdma::QpNumbers>();
+  const auto qp_numbers = std::make_shared<rdma::QpNumbers>(qp_numbers_of(netns.cookie));
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
   const auto account = std::make_shared<Intake::Account>(settings_.intake);

@@ -52,6 +52,7 @@ int SessionObjects::create_qp(const ipc::CreateQpRequest& request, Fds fds, Answ
 int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer* answer) {
   const auto type = static_cast<QpType>(request.type);
   if (request.type > UINT8_MAX) return EOPNOTSUPP;  // what the cast would cut off
+  if (forced_ == nullptr && !vdevice_->device.qp_numbers->has_room()) return ENOMEM;
   if (type == QpType::kXrcTarget) return create_target(request, answer);
   if (type != QpType::kRc && type != QpType::kUc && type != QpType::kUd && type != QpType::kGsi &&
       type != QpType::kRawPacket && type != QpType::kXrcInitiator)

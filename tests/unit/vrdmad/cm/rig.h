@@ -50,7 +50,7 @@ struct CmRig {
       setup.netns = i + 1;
       setup.node_guid = i + 100;
       setup.qp_numbers = std::make_shared<rdma::QpNumbers>();
-      for (uint32_t qpn = 1; qpn < 64; ++qpn) setup.qp_numbers->add(qpn);
+      for (uint32_t qpn = 1; qpn < 64; ++qpn) setup.qp_numbers->keep(qpn);
       setup.gsi = gsis[i] = std::make_shared<RawGsi>(*loop);
       if (!setup.ledger.set_limits(limits)) std::abort();
       devices[i] = std::move(*cm.attach(std::move(setup)));
