@@ -38,6 +38,8 @@ RULES = [(re.compile(pattern), builds.split()) for pattern, builds in [
     (r"integration\.(rsocket_datagram|rsocket_udpong)\.", ""),
     (r"integration\.takeover\.direct", "release"),
     (r"integration\.takeover\.mediated", ""),  # but by tsan's daemon
+    (r"integration\.takeover_kinds\.direct", "release"),
+    (r"integration\.takeover_kinds\.mediated", "dev"),
     # Attacks: an outcome does not depend on the sanitizers. By root they are tsan's.
     (r"integration\.hostile\.nobody", "dev"),
     (r"integration\.hostile\.root", ""),

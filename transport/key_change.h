@@ -13,19 +13,29 @@ namespace vrdma::transport {
 
 class KeyChange {
  public:
-  // Carries it out, or goes on waiting. `sender` is resumed when there is something to look at.
+  // Carries it out, or goes on waiting. `sender`, whose ring it is, is resumed when there is
+  // something to look at.
   [[nodiscard]] Progress execute(const rdma::WorkRequest& request, rdma::Qp& qp,
-                                 SerialSender& sender);
+                                 SerialSender& sender, SendRing& ring);
+  // A dead worker had begun with `request`. If it was carried out, what is left is to wait.
+  void after_crash(const rdma::WorkRequest& request, const rdma::Qp& qp);
   // It was carried out, and is not complete.
   [[nodiscard]] bool begun() const { return begun_ != nullptr; }
-  void forget() { begun_.reset(); }
+  void forget() {
+    begun_.reset();
+    carried_out_ = false;
+  }
 
  private:
   struct Begun {
     rdma::KeyUsers users;
     bool reached_gone = false;
   };
+  [[nodiscard]] static verbs::WcStatus change(const rdma::WorkRequest& request, rdma::Qp& qp,
+                                              SendRing& ring);
+
   std::shared_ptr<Begun> begun_;
+  bool carried_out_ = false;  // by a dead worker
 };
 
 }  // namespace vrdma::transport

@@ -1,6 +1,7 @@
 #include "transport/receiver.h"
 
 #include <cstring>
+#include <utility>
 
 #include "core/rdma/window.h"
 #include "core/rdma/xrc.h"
@@ -13,6 +14,10 @@ using verbs::WcStatus;
 void Receiver::abandon() {
   if (claimed_from_ != nullptr) claimed_from_->give_back(receive_.slot);
   claimed_from_ = nullptr;
+}
+
+uint32_t Receiver::next_entry() const {
+  return qp_->domain != nullptr ? srq_->inbox_head : qp_->completed_receives();
 }
 
 Outcome Receiver::prepare(rdma::Qp& qp, const rdma::WorkRequest& request, rdma::Plan* plan) {
@@ -39,7 +44,7 @@ Outcome Receiver::prepare(rdma::Qp& qp, const rdma::WorkRequest& request, rdma::
   }
   const Outcome outcome = rdma::prepare_responder(request, responder, plan);
   if (outcome == Outcome::kDone && plan->opcode == verbs::Opcode::kSendWithInvalidate &&
-      rdma::invalidatable(qp, request.wqe.imm) == nullptr)
+      !invalidated_ && rdma::invalidatable(qp, request.wqe.imm) == nullptr)
     return Outcome::kRemoteAccess;
   return outcome;
 }
@@ -67,7 +72,8 @@ bool Receiver::change(const rdma::WorkRequest& request, const rdma::Piece& opera
 
 void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan) {
   // Nobody but us could use the window, and we are not.
-  if (plan.opcode == verbs::Opcode::kSendWithInvalidate)
+  const bool invalidated = std::exchange(invalidated_, false);
+  if (plan.opcode == verbs::Opcode::kSendWithInvalidate && !invalidated)
     rdma::unbind_window(*qp_->context, *rdma::invalidatable(*qp_, request.wqe.imm));
   if (plan.receives) complete(request, plan, WcStatus::kSuccess);
 }
@@ -86,6 +92,7 @@ void Receiver::complete(const rdma::WorkRequest& request, const rdma::Plan& plan
 
 WcStatus Receiver::refuse(Outcome outcome, const rdma::WorkRequest& request,
                           const rdma::Plan& plan) {
+  invalidated_ = false;
   if (outcome == Outcome::kReceiveTooSmall)
     complete(request, plan, WcStatus::kLocalLengthError);
   else if (outcome == Outcome::kReceiveProtection)

@@ -34,6 +34,10 @@ class Receiver {
                             const rdma::Buffer& buffer, std::shared_ptr<base::CpuMeter> payer,
                             std::function<void(bool ok)> done, bool* ok) const;
 
+  // The entry of its inbox as which the receive of the request will complete.
+  [[nodiscard]] uint32_t next_entry() const;
+  // A dead worker had invalidated the key of the request that comes next, and done no more of it.
+  void has_invalidated() { invalidated_ = true; }
   // All of the request is done: its receive, if it takes one, completes.
   void complete(const rdma::WorkRequest& request, const rdma::Plan& plan);
   // It failed here. A receive that is why completes with an error, and the queue pair goes to ERR
@@ -50,7 +54,8 @@ class Receiver {
   rdma::Srq* srq_ = nullptr;
   rdma::Context* home_ = nullptr;
   rdma::Srq* claimed_from_ = nullptr;
-  rdma::Receive receive_;  // claimed from it
+  rdma::Receive receive_;     // claimed from it
+  bool invalidated_ = false;  // see has_invalidated()
 };
 
 // Puts a datagram or a frame into the next receive of `target`, which then completes with `entry`,

@@ -154,6 +154,7 @@ Context::~Context() {
 void Context::close_descriptors() {
   for (int* fd : {&verbs.context.cmd_fd, &verbs.context.async_fd})
     if (*fd >= 0) ::close(std::exchange(*fd, -1));
+  arena_file = base::Fd();
 }
 
 // The daemon destroys the remaining objects of the session. The program may destroy its handles
@@ -194,7 +195,8 @@ ibv_context* import_device(VirtualDevice* device, int cmd_fd) {
     errno = error;
     return nullptr;
   }
-  ::close(std::exchange(ibv->cmd_fd, cmd_fd));  // the caller's, closed with the context
+  // The caller's, closed with the context.
+  Context::of(ibv)->arena_file = base::Fd(std::exchange(ibv->cmd_fd, cmd_fd));
   return ibv;
 }
 

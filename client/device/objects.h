@@ -366,6 +366,7 @@ struct Context {
   base::Mapping arena;
   base::Mapping bells;
   base::Fd bell_file;    // kept, like the arena's, for a daemon that takes over
+  base::Fd arena_file;   // if cmd_fd is that of another context: see import_device()
   base::Fd events_wake;  // the write end of async_fd
   std::unique_ptr<rdma::AddressSpace> own = rdma::AddressSpace::own();
   base::Fd doorbell;

@@ -60,8 +60,7 @@ Outcome Srq::claim(Receive* receive, const Qp* receiver) {
     Candidate candidate;
     const Outcome found = find_receive(receives, &candidate);
     if (found != Outcome::kDone) return found;
-    if (receiver != nullptr && context->on_claim)
-      context->on_claim(*this, candidate.receive.slot, receiver);
+    if (context->on_claim) context->on_claim(*this, candidate.receive.slot, receiver);
     if (!rdma::claim(receives, candidate, ipc::kClaimedByWorker)) {
       completed(candidate.receive.slot);
       continue;
@@ -74,7 +73,7 @@ Outcome Srq::claim(Receive* receive, const Qp* receiver) {
 }
 
 void Srq::completed(uint32_t slot) const {
-  if (context->on_claim) context->on_claim(*this, slot, nullptr);
+  if (context->on_claim_over) context->on_claim_over(*this, slot);
 }
 
 void Srq::give_back(uint32_t slot) {
@@ -115,8 +114,14 @@ void Qp::set_state(QpState state) {
   block->state.store(attributes.state, std::memory_order_release);
 }
 
-void Qp::changed() const {
-  if (context != nullptr && context->on_qp_changed) context->on_qp_changed(*this);
+void Qp::changed() {
+  const auto tell = [this](const Context* owner, uint32_t number) {
+    if (owner != nullptr && number != 0 && owner->on_qp_changed)
+      owner->on_qp_changed(*this, number);
+  };
+  if (domain == nullptr) return tell(context, handle);
+  ++changes;
+  for (const Opener& opener : openers) tell(opener.context, opener.handle);
 }
 
 Memory Qp::memory() const { return context->memory(); }

@@ -241,7 +241,8 @@ struct Srq {
   uint32_t srqn = 0;
   Cq* cq = nullptr;
   ipc::RecvRing* inbox = nullptr;
-  uint32_t inbox_head = 0;  // ours: entries delivered
+  uint32_t inbox_head = 0;        // ours: entries delivered
+  uint32_t inbox_taken_over = 0;  // of these, by a dead daemon
   Charges charges;
 
   // Where another daemon had it; 0: anywhere.
@@ -254,7 +255,8 @@ struct Srq {
 
   // Completes a receive of an XRC SRQ.
   void deliver(const ipc::RecvEntry& entry);
-  // Takes the next receive out of the queue for a worker, to complete it at `receiver`.
+  // Takes the next receive out of the queue for a worker, to complete it at `receiver`; null: in
+  // the SRQ's inbox.
   [[nodiscard]] Outcome claim(Receive* receive, const Qp* receiver = nullptr);
   // One that was claimed is completed.
   void completed(uint32_t slot) const;
@@ -316,6 +318,7 @@ struct Qp {
   };
   std::vector<Opener> openers;
   std::unique_ptr<ipc::QpBlock> own_block;
+  uint32_t changes = 0;  // of an XRC target, so far: each opener's journal has it in some state
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   uint32_t windows = 0;                                   // of type 2, bound by way of it
@@ -368,7 +371,7 @@ struct Qp {
   // To ERR, with both CQs told and the peer's link cut. An `event` other than none is raised.
   void fail();
   void raise(verbs::Event event);
-  void changed() const;  // see Context::on_qp_changed
+  void changed();  // see Context::on_qp_changed
 };
 
 // One process's use of a device.
@@ -405,10 +408,13 @@ struct Context final : Imports {
   KeyRecord key_record;
   Charges charges;
   std::function<void()> on_corrupt;  // a ring's index is impossible: the session must end
-  std::function<void(const Qp&)> on_qp_changed;  // its attributes, links or groups; may be empty
-  // A worker is about to claim a receive for that queue pair; null: it does not hold it any more.
-  // May be empty.
+  // The following may be empty.
+  // The attributes, links or groups of the queue pair with this handle have changed.
+  std::function<void(const Qp&, uint32_t handle)> on_qp_changed;
+  std::function<void(const Mw&)> on_window_changed;  // it was bound or unbound
+  // A worker is about to claim a receive, to complete it at `receiver`; null: in the SRQ's inbox.
   std::function<void(const Srq&, uint32_t slot, const Qp* receiver)> on_claim;
+  std::function<void(const Srq&, uint32_t slot)> on_claim_over;  // no worker holds it any more
   uint32_t epoch = 0;  // of this daemon, as its worker's tokens have it
 
   Context() = default;

@@ -14,14 +14,13 @@ constexpr auto kPatience = std::chrono::milliseconds(100);
 constexpr uint32_t kWindowAccess = verbs::kLocalWrite | verbs::kAccessRemote | verbs::kZeroBased;
 
 // Whether the region lets a window of this shape be bound to it.
-bool covers(const Mr& mr, const Mw& mw, const ipc::SendWqe& wqe) {
-  const auto& bind = wqe.bind;
-  const bool writes = (bind.access & (verbs::kRemoteWrite | verbs::kRemoteAtomic)) != 0;
+bool covers(const Mr& mr, const Mw& mw, uint32_t access, uint64_t first, uint64_t length) {
+  const bool writes = (access & (verbs::kRemoteWrite | verbs::kRemoteAtomic)) != 0;
   uint64_t addr = 0;
   return mr.pd == mw.pd && (mr.region.access & verbs::kMwBind) != 0 &&
          (mr.region.access & verbs::kZeroBased) == 0 &&
          (!writes || (mr.region.access & verbs::kLocalWrite) != 0) &&
-         mr.region.locate(bind.addr, bind.length, &addr);
+         mr.region.locate(first, length, &addr);
 }
 
 bool is_lawful(const Qp& qp, const Mw& mw, const Mr* mr, const ipc::SendWqe& wqe) {
@@ -34,36 +33,82 @@ bool is_lawful(const Qp& qp, const Mw& mw, const Mr* mr, const ipc::SendWqe& wqe
     if ((bind.access & verbs::kZeroBased) != 0) return false;
     if (bind.length == 0) return true;
   }
-  return mr != nullptr && covers(*mr, mw, wqe);
+  return mr != nullptr && covers(*mr, mw, bind.access, bind.addr, bind.length);
+}
+
+void tell(const Context& context, const Mw& mw) {
+  if (context.on_window_changed) context.on_window_changed(mw);
+}
+
+void bind(Context& context, Mw& mw, const Binding& to) {
+  Region region = to.mr->region;
+  region.addr = to.addr;
+  region.length = to.length;
+  region.iova = to.iova;
+  region.access = to.access;
+  region.window = true;
+  region.qpn = to.qp != nullptr ? to.qp->qpn : 0;
+  context.set_key(mw.key, &region);
+  mw.mr = to.mr;
+  ++to.mr->windows;
+  mw.qp = to.qp;
+  if (to.qp != nullptr) ++to.qp->windows;
+}
+
+void unbind(Context& context, Mw& mw) {
+  context.set_key(mw.key, nullptr);
+  --mw.mr->windows;
+  mw.mr = nullptr;
+  if (mw.qp != nullptr) --mw.qp->windows;
+  mw.qp = nullptr;
 }
 
 }  // namespace
 
-WcStatus bind_window(Qp& qp, const ipc::SendWqe& wqe) {
-  Context& context = *qp.context;
-  const auto& bind = wqe.bind;
-  Mw* mw = context.mws.find(bind.window);
-  Mr* mr = context.mrs.find(bind.mr);
-  if (mw == nullptr || !is_lawful(qp, *mw, mr, wqe)) return WcStatus::kWindowBindError;
-  unbind_window(context, *mw);
-  mw->key = bind.rkey;
-  if (bind.length == 0) return WcStatus::kSuccess;
+bool may_bind(const Qp& qp, const ipc::SendWqe& wqe) {
+  const Mw* mw = qp.context->mws.find(wqe.bind.window);
+  return mw != nullptr && is_lawful(qp, *mw, qp.context->mrs.find(wqe.bind.mr), wqe);
+}
 
-  Region region = mr->region;
-  region.addr += bind.addr - mr->region.iova;
-  region.length = bind.length;
-  region.iova = (bind.access & verbs::kZeroBased) != 0 ? 0 : bind.addr;
-  region.access = bind.access & verbs::kAccessRemote;
-  region.window = true;
-  region.qpn = mw->type_2 ? qp.qpn : 0;
-  context.set_key(mw->key, &region);
-  mw->mr = mr;
-  ++mr->windows;
-  if (mw->type_2) {
-    mw->qp = &qp;
-    ++qp.windows;
+WcStatus bind_window(Qp& qp, const ipc::SendWqe& wqe) {
+  if (!may_bind(qp, wqe)) return WcStatus::kWindowBindError;
+  Context& context = *qp.context;
+  const auto& wanted = wqe.bind;
+  Mw& mw = *context.mws.find(wanted.window);
+  if (mw.mr != nullptr) unbind(context, mw);
+  mw.key = wanted.rkey;
+  if (wanted.length > 0) {
+    Mr& mr = *context.mrs.find(wanted.mr);
+    const uint64_t iova = (wanted.access & verbs::kZeroBased) != 0 ? 0 : wanted.addr;
+    bind(context, mw,
+         {mw.key, &mr, mw.type_2 ? &qp : nullptr, wanted.access & verbs::kAccessRemote,
+          mr.region.addr + (wanted.addr - mr.region.iova), wanted.length, iova});
   }
+  tell(context, mw);
   return WcStatus::kSuccess;
+}
+
+Binding binding_of(const Context& context, const Mw& mw) {
+  const Region* region = mw.mr != nullptr ? context.key_record.find(mw.key) : nullptr;
+  if (region == nullptr) return {mw.key, nullptr, nullptr, 0, 0, 0, 0};
+  return {mw.key, mw.mr, mw.qp, region->access, region->addr, region->length, region->iova};
+}
+
+bool restore_binding(Context& context, Mw& mw, const Binding& binding) {
+  if ((binding.key ^ mw.key) >> 8 != 0) return false;
+  mw.key = binding.key;
+  // A dead daemon may have written the table only.
+  if (binding.mr == nullptr) context.set_key(mw.key, nullptr);
+  if (binding.mr == nullptr) return true;
+  const Region& whole = binding.mr->region;
+  if (mw.type_2 != (binding.qp != nullptr) || (binding.access & ~verbs::kAccessRemote) != 0 ||
+      binding.length == 0 || binding.addr < whole.addr ||
+      !covers(*binding.mr, mw, binding.access, whole.iova + (binding.addr - whole.addr),
+              binding.length) ||
+      (binding.qp != nullptr && binding.qp->pd != mw.pd))
+    return false;
+  bind(context, mw, binding);
+  return true;
 }
 
 Mw* invalidatable(const Qp& qp, uint32_t key) {
@@ -73,11 +118,8 @@ Mw* invalidatable(const Qp& qp, uint32_t key) {
 
 void unbind_window(Context& context, Mw& mw) {
   if (mw.mr == nullptr) return;
-  context.set_key(mw.key, nullptr);
-  --mw.mr->windows;
-  mw.mr = nullptr;
-  if (mw.qp != nullptr) --mw.qp->windows;
-  mw.qp = nullptr;
+  unbind(context, mw);
+  tell(context, mw);
 }
 
 // The fence pairs with AsymmetricFence::light of the program: either it sees the new key, or its

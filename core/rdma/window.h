@@ -18,7 +18,9 @@
 
 namespace vrdma::rdma {
 
-// Carries out a BIND_WINDOW. kWindowBindError: the rules forbid it, nothing was changed.
+// Whether the rules permit a BIND_WINDOW.
+[[nodiscard]] bool may_bind(const Qp& qp, const ipc::SendWqe& wqe);
+// Carries it out. kWindowBindError: the rules forbid it, nothing was changed.
 [[nodiscard]] verbs::WcStatus bind_window(Qp& qp, const ipc::SendWqe& wqe);
 
 // Whether `key` is one that a request on `qp` (LOCAL_INVALIDATE) or on its peer
@@ -27,6 +29,20 @@ namespace vrdma::rdma {
 
 // Takes the key of `mw` away, if it is bound.
 void unbind_window(Context& context, Mw& mw);
+
+// How a window is bound: what another daemon needs.
+struct Binding {
+  uint32_t key = 0;  // also of a window that is not bound
+  Mr* mr = nullptr;  // nullptr: it is not
+  Qp* qp = nullptr;  // of type 2
+  uint32_t access = 0;
+  uint64_t addr = 0;  // virtual address
+  uint64_t length = 0;
+  uint64_t iova = 0;
+};
+[[nodiscard]] Binding binding_of(const Context& context, const Mw& mw);
+// Binds `mw`, which is not bound, as a dead daemon had it. False: no request could have led there.
+[[nodiscard]] bool restore_binding(Context& context, Mw& mw, const Binding& binding);
 
 // The programs that were executing on direct links into a process when a key of it was changed:
 // they may have found the key before, and still use its memory. (What a worker does under a key

@@ -30,16 +30,21 @@ struct XrcDomain {
   }
   [[nodiscard]] Qp* find_target(uint32_t qpn) const;
 
-  // Gives the SRQ a number in the domain; and takes it out again: what initiators have begun or
-  // wait for at it is begun anew, and then finds that it is gone.
-  void add(Srq& srq);
+  // Gives the SRQ a number in the domain, or the number `wanted`, which must be free; and takes it
+  // out again: what initiators have begun or wait for at it is begun anew, and then finds that it
+  // is gone.
+  void add(Srq& srq, uint32_t wanted = 0);
   void remove(Srq& srq);
 };
 
-// Makes a target queue pair in RESET, open in `context`.
-[[nodiscard]] Target* make_target(Context& context, Xrcd& xrcd);
+// A target as a dead daemon had it in a context.
+struct WantedTarget {
+  uint32_t handle = 0, qpn = 0;  // 0: any
+};
+// Makes a target queue pair in RESET, open in `context`. nullptr: another has the wanted number.
+[[nodiscard]] Target* make_target(Context& context, Xrcd& xrcd, WantedTarget wanted = {});
 // Opens one that is there.
-[[nodiscard]] Target* open_target(Context& context, Xrcd& xrcd, Qp& qp);
+[[nodiscard]] Target* open_target(Context& context, Xrcd& xrcd, Qp& qp, uint32_t wanted = 0);
 void close_target(Context& context, Target& target);
 
 }  // namespace vrdma::rdma

@@ -102,7 +102,7 @@ void read_objects(const Directory& directory, const uint8_t* data, size_t size) 
     (void)file.last();
     require(file.forbidden().size() < 4096);
     volatile int64_t read = 0;  // so that the reads are not optimized away
-    for (uint16_t kind = 0; kind <= static_cast<uint16_t>(File::Kind::kClaim); ++kind)
+    for (uint16_t kind = 0; kind <= static_cast<uint16_t>(File::kLastKind); ++kind)
       for (const auto& record : file.all(static_cast<File::Kind>(kind)))
         read = read + std::count(record.data, record.data + record.size, uint8_t{0});
     uint64_t value = 0;

@@ -231,10 +231,13 @@ start_daemon
 wait_until 5 has_sessions 0 || fail "a session of nobody is there"
 
 say "what cannot be taken over is said, and told to the program"
-start_flow 30 window
+start_flow 30 poll
 kill_daemon
+for file in "$R"/state/*.session; do  # as if an older daemon had written it
+  printf '\001' | dd of="$file" bs=1 seek=8 conv=notrunc status=none
+done
 start_daemon
-grep -q 'cannot be taken over: it had memory windows' "$T/vrdmad.log" || fail "nothing is said"
+grep -q 'cannot be taken over: its state is of another version' "$T/vrdmad.log" || fail "nothing is said"
 has_sessions 0 || fail "there are sessions"
 # A direct link continues.
 if [[ $mode == mediated ]]; then

@@ -1,9 +1,8 @@
 // Two processes that send each other numbered messages for some seconds and check that each arrives
 // once, in order and complete, and that each send completes once and in order. `shared`: the
-// receives are in an SRQ; none may be missing at the end. `window`: the session has an object that
-// prevents a takeover.
+// receives are in an SRQ; none may be missing at the end.
 //
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared|window [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared [SERVER_ADDRESS]
 //
 // Exits with 0 on success; otherwise prints what failed.
 #include <arpa/inet.h>
@@ -94,7 +93,6 @@ class Flow {
       shared.attr.max_sge = 1;
       srq_ = made(ibv_create_srq(pd_, &shared), "make an SRQ");
     }
-    if (how == "window") made(ibv_alloc_mw(pd_, IBV_MW_TYPE_2), "make a memory window");
     ibv_qp_init_attr attr{};
     attr.srq = srq_;
     attr.send_cq = attr.recv_cq = cq_;

@@ -26,6 +26,7 @@ Progress MadSender::send(const rdma::WorkRequest& request, const Message& messag
   all.header.hop_limit = request.wqe.ud.hop_limit;
   all.header.flow_label = request.wqe.ud.flow_label;
   std::memcpy(&all.mad, message->data(), sizeof all.mad);
+  ring_.mark(ipc::Mark::kDone);  // after a worker's death it is lost rather than sent twice
   desk_->send(all);
   return done(WcStatus::kSuccess, 0, message->size());
 }

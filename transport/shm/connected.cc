@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/rdma/window.h"
 #include "core/rdma/xrc.h"
 #include "transport/hole_guard.h"
 
@@ -65,16 +66,31 @@ void ConnectedSender::srq_gone(uint32_t srqn) {
 }
 
 std::optional<WcStatus> ConnectedSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
-  if (verbs::consumes_receive(static_cast<verbs::Opcode>(request.wqe.opcode)))
-    return delivered(receive) ? std::optional(WcStatus::kSuccess) : std::nullopt;
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  if (verbs::is_local(opcode)) {
+    key_change_.after_crash(request, qp_);
+    return {};
+  }
+  if (verbs::consumes_receive(opcode)) {
+    if (delivered(request, receive)) return WcStatus::kSuccess;
+    // The key was checked before the mark was set.
+    if (opcode == verbs::Opcode::kSendWithInvalidate && qp_.link.out != nullptr &&
+        rdma::invalidatable(*qp_.link.out, request.wqe.imm) == nullptr)
+      receiver_.has_invalidated();
+    return {};
+  }
   if (written(request)) return WcStatus::kSuccess;
   // A moment of nanoseconds: it may have been done, or not.
   ++qp_.context->device->fabric->counters.requests_in_doubt;
   return WcStatus::kRetryExceeded;
 }
 
-bool ConnectedSender::delivered(uint32_t index) const {
+bool ConnectedSender::delivered(const rdma::WorkRequest& request, uint32_t index) const {
   if (qp_.link.out == nullptr) return false;
+  if (const rdma::XrcDomain* domain = qp_.link.out->domain) {  // others have delivered there since
+    const rdma::Srq* srq = domain->find(request.wqe.srqn);
+    return srq != nullptr && srq->inbox_taken_over == index + 1;
+  }
   const uint32_t head = qp_.link.out_direct
                             ? ipc::head_of(*qp_.link.outbox->ring, qp_.link.outbox->depth)
                             : qp_.link.out->completed_receives();
@@ -88,7 +104,7 @@ Outcome ConnectedSender::prepare(rdma::WorkRequest& request, Plan* plan) {
 
 Progress ConnectedSender::execute(rdma::WorkRequest& request) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
-  if (verbs::is_local(opcode)) return key_change_.execute(request, qp_, *this);
+  if (verbs::is_local(opcode)) return key_change_.execute(request, qp_, *this, ring_);
   // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
   if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) &&
       qp_.attributes.max_rd_atomic == 0)
@@ -439,10 +455,7 @@ std::function<void(bool)> ConnectedSender::job_done() {
 
 Progress ConnectedSender::finish(const rdma::WorkRequest& request, const Plan& plan,
                                  uint64_t moved) {
-  // An XRC domain is not taken over.
-  const rdma::Qp& peer = *qp_.link.out;
-  if (plan.receives && peer.domain == nullptr)
-    ring_.mark(ipc::Mark::kBegun, peer.completed_receives());
+  if (plan.receives) ring_.mark(ipc::Mark::kBegun, receiver_.next_entry());
   receiver_.complete(request, plan);
   abandon();
   const bool answers = plan.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(plan.opcode);

@@ -40,8 +40,8 @@ class ConnectedSender final : public SerialSender {
   void abandon() override;
   [[nodiscard]] std::optional<verbs::WcStatus> after_crash(rdma::WorkRequest& request,
                                                            uint32_t receive) override;
-  // Whether the peer's receive was completed as entry `index` of its inbox.
-  [[nodiscard]] bool delivered(uint32_t index) const;
+  // Whether the receive of `request` was completed as entry `index` of its inbox.
+  [[nodiscard]] bool delivered(const rdma::WorkRequest& request, uint32_t index) const;
   // Whether it is certain that memory is as `request` was to leave it.
   [[nodiscard]] bool written(rdma::WorkRequest& request);
 

@@ -9,7 +9,7 @@ using base::Result;
 
 namespace {
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
-constexpr uint32_t kFormat = 5;
+constexpr uint32_t kFormat = 6;
 }  // namespace
 
 struct SessionFile::Area {

@@ -26,18 +26,27 @@ class SessionFile {
   // In the order of their restoration.
   enum class Kind : uint16_t {
     kWho,
+    kExporter,
     kPd,
+    kImportedPd,
+    kXrcd,
     kChannel,
     kCq,
     kCqSize,
     kAh,
     kMr,
+    kImportedMr,
+    kMw,
     kSrq,
     kSrqSize,
     kQp,
+    kTarget,
     kQpState,
+    kBinding,
+    kFlow,
     kClaim,
   };
+  static constexpr Kind kLastKind = Kind::kClaim;
 
   using Record = RecordFile::Record;
 

@@ -35,9 +35,44 @@ struct SrqSizeRecord {
   uint32_t max_wr;
 };
 
+// The session from which this one imports.
+struct ExporterRecord {
+  uint32_t context;
+};
+
+// An imported PD.
+struct ImportedPdRecord {
+  rdma::Origin origin;
+};
+
+struct ImportedMrRecord {
+  uint32_t key;
+  uint32_t pd;  // handle
+  rdma::Origin origin;
+};
+
+struct XrcdRecord {
+  FileId file;  // that names the domain; zero: the domain is the session's alone
+};
+
+// An XRC target that the session created or opened.
+struct TargetRecord {
+  uint32_t xrcd;  // handle
+  uint32_t qpn;
+};
+
+// How a memory window is bound.
+struct BindingRecord {
+  uint32_t key;
+  uint32_t mr;  // handle; 0: it is not bound
+  uint32_t qp;  // handle; 0: of type 1
+  uint32_t access;
+  uint64_t addr, length, iova;
+};
+
 // A receive of an SRQ that a worker holds, or is about to hold: see claim_number().
 struct ClaimRecord {
-  uint32_t qp;                  // to whom it is to be completed
+  uint32_t qp;                  // that it is to be completed to; 0: to the inbox of an XRC SRQ
   uint32_t inbox, peer_outbox;  // how many entries were published there
 };
 [[nodiscard]] inline uint32_t claim_number(const rdma::Srq& srq, uint32_t slot) {
@@ -53,6 +88,7 @@ struct QpRecord {
   uint32_t maps_peer;
   uint8_t linked_out, linked_in, out_made, in_made;
   uint32_t link;
+  uint32_t changes;  // of an XRC target: see rdma::Qp
   uint32_t groups;
   // verbs::Gid[groups] follow
 };

@@ -28,18 +28,16 @@ struct CallTraits {
     kChanges,  // an object
     kUndoes,   // a change: repeated, it fails with EINVAL, for it was done
     kRemoves,  // an object; the same
-    kForeign,  // another daemon could not take over a session that had this
   };
 
   ipc::Call call;
   Needs needs;
   Beside beside;
   Effect effect;
-  std::optional<Stored> stored;   // the record that it makes, changes or removes
-  size_t request;                 // size of its struct in Request; 0: it has none
-  size_t reply;                   // and in Reply
-  bool paced = false;             // by quota mr_rate
-  const char* foreign = nullptr;  // why, for people
+  std::optional<Stored> stored;  // the record that it makes, changes or removes
+  size_t request;                // size of its struct in Request; 0: it has none
+  size_t reply;                  // and in Reply
+  bool paced = false;            // by quota mr_rate
 };
 
 namespace calls {
@@ -54,9 +52,6 @@ template <class T>
 constexpr size_t kSize = sizeof(T);
 constexpr size_t kHandle = sizeof(ipc::HandleRequest);
 static_assert(kHandle == sizeof(ipc::HandleReply));
-constexpr const char* kWindows = "it had memory windows";
-constexpr const char* kImports = "it imported objects";
-constexpr const char* kXrc = "it had XRC domains";
 
 // By number.
 constexpr CallTraits kTable[] = {
@@ -71,27 +66,12 @@ constexpr CallTraits kTable[] = {
     {kRegMr, kVdevice, kNoFds, kMakes, Kind::kMr, kSize<RegMrRequest>, kSize<RegMrReply>, true},
     {kDeregMr, kSession, kNoFds, kRemoves, Kind::kMr, kHandle, 0},
     {kReregMr, kVdevice, kNoFds, kChanges, Kind::kMr, kSize<ReregMrRequest>, 0, true},
-    {kAllocMw,
-     kVdevice,
-     kNoFds,
-     kForeign,
-     {},
-     kSize<AllocMwRequest>,
-     kSize<AllocMwReply>,
-     false,
-     kWindows},
-    {kImportDevice, kVdevice, kFds, kForeign, {}, 0, 0, false, kImports},
-    {kImportPd, kVdevice, kNoFds, kForeign, {}, kHandle, kHandle, false, kImports},
-    {kImportMr,
-     kVdevice,
-     kNoFds,
-     kForeign,
-     {},
-     kSize<ImportMrRequest>,
-     kSize<RegMrReply>,
-     true,
-     kImports},
-    {kDeallocMw, kSession, kNoFds, kRemoves, {}, kHandle, 0},
+    {kAllocMw, kVdevice, kNoFds, kMakes, Kind::kMw, kSize<AllocMwRequest>, kSize<AllocMwReply>},
+    {kImportDevice, kVdevice, kFds, kChanges, Kind::kExporter, 0, 0},
+    {kImportPd, kVdevice, kNoFds, kMakes, Kind::kImportedPd, kHandle, kHandle},
+    {kImportMr, kVdevice, kNoFds, kMakes, Kind::kImportedMr, kSize<ImportMrRequest>,
+     kSize<RegMrReply>, true},
+    {kDeallocMw, kSession, kNoFds, kRemoves, Kind::kMw, kHandle, 0},
     {kCreateChannel, kVdevice, kNoFds, kMakes, Kind::kChannel, 0, kSize<CreateChannelReply>},
     {kDestroyChannel, kSession, kNoFds, kRemoves, Kind::kChannel, kHandle, 0},
     {kCreateCq, kVdevice, kNoFds, kMakes, Kind::kCq, kSize<CreateCqRequest>, kSize<CreateCqReply>},
@@ -113,11 +93,11 @@ constexpr CallTraits kTable[] = {
     {kDestroyAh, kSession, kNoFds, kRemoves, Kind::kAh, kHandle, 0},
     {kAttachMcast, kVdevice, kNoFds, kChanges, Kind::kQpState, kSize<McastRequest>, 0},
     {kDetachMcast, kSession, kNoFds, kUndoes, Kind::kQpState, kSize<McastRequest>, 0},
-    {kOpenXrcd, kVdevice, kFds, kForeign, {}, kSize<OpenXrcdRequest>, kHandle, false, kXrc},
-    {kCloseXrcd, kSession, kNoFds, kRemoves, {}, kHandle, 0},
-    {kOpenQp, kVdevice, kNoFds, kChanges, {}, kSize<OpenQpRequest>, kSize<CreateQpReply>},
-    {kCreateFlow, kVdevice, kNoFds, kChanges, {}, kSize<CreateFlowRequest>, kHandle},
-    {kDestroyFlow, kSession, kNoFds, kRemoves, {}, kHandle, 0},
+    {kOpenXrcd, kVdevice, kFds, kMakes, Kind::kXrcd, kSize<OpenXrcdRequest>, kHandle},
+    {kCloseXrcd, kSession, kNoFds, kRemoves, Kind::kXrcd, kHandle, 0},
+    {kOpenQp, kVdevice, kNoFds, kMakes, Kind::kTarget, kSize<OpenQpRequest>, kSize<CreateQpReply>},
+    {kCreateFlow, kVdevice, kNoFds, kMakes, Kind::kFlow, kSize<CreateFlowRequest>, kHandle},
+    {kDestroyFlow, kSession, kNoFds, kRemoves, Kind::kFlow, kHandle, 0},
     {kResume, kVdevice, kNoFds, kNone, {}, kSize<ResumeRequest>, kSize<ResumeReply>},
     {kProve, kConnection, kNoFds, kNone, {}, 0, kSize<HelloReply>},
     {kHold, kVdevice, kNoFds, kNone, {}, kSize<HoldRequest>, kSize<HoldReply>},
@@ -126,7 +106,6 @@ constexpr bool is_whole() {
   for (size_t i = 0; i < std::size(kTable); ++i) {
     const CallTraits& row = kTable[i];
     if (static_cast<size_t>(row.call) != i + 1) return false;
-    if ((row.effect == kForeign) != (row.foreign != nullptr)) return false;
     if (row.effect == kMakes && !row.stored) return false;
   }
   return std::size(kTable) == static_cast<size_t>(ipc::kLastCall);
@@ -144,15 +123,30 @@ constexpr CallTraits kUnknown{{}, kVdevice, kNoFds, kNone, {}, 0, 0};
                                                            : calls::kUnknown;
 }
 
-// What made a record that is kept as request and reply; and what removes the object.
+// The kind whose handles objects of `kind` share: what was imported is removed like what was made.
+[[nodiscard]] constexpr Stored handles_of(Stored kind) {
+  switch (kind) {
+    case Stored::kImportedPd:
+      return Stored::kPd;
+    case Stored::kImportedMr:
+      return Stored::kMr;
+    case Stored::kTarget:
+      return Stored::kQp;
+    default:
+      return kind;
+  }
+}
+
+// What made the objects of a record; and what removes them.
 [[nodiscard]] constexpr const CallTraits& maker_of(Stored kind) {
   return *std::find_if(std::begin(calls::kTable), std::end(calls::kTable),
                        [kind](const CallTraits& row) { return row.stored == kind; });
 }
 [[nodiscard]] constexpr const CallTraits& remover_of(Stored kind) {
+  const Stored removed = handles_of(kind);
   return *std::find_if(std::begin(calls::kTable), std::end(calls::kTable),
-                       [kind](const CallTraits& row) {
-                         return row.stored == kind && row.effect == CallTraits::kRemoves;
+                       [removed](const CallTraits& row) {
+                         return row.stored == removed && row.effect == CallTraits::kRemoves;
                        });
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/ipc/bell.h"
+#include "core/rdma/window.h"
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/records/session_records.h"
 #include "vrdmad/worker/calls.h"
@@ -34,7 +35,7 @@ Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch
   auto who = who_of(*file_);
   if (!who) return pass(std::move(who).error());
   if (auto made = restore_channels(files); !made) return made;
-  if (auto made = serve_again(); !made) return made;
+  if (auto made = make_again(); !made) return made;
 
   context().epoch = epoch;
   auto& shared = context().arena->at<ipc::ArenaHeader>(0)->epoch;
@@ -64,32 +65,40 @@ Result<void> SessionJournal::restore_channels(const ProcessFiles& files) {
   return {};
 }
 
-Result<void> SessionJournal::restore_states() {
-  for (const auto& record : file_->all(Stored::kQpState)) {
-    QpRecord state{};
-    rdma::Qp* qp = context().qps.find(record.number);
-    if (qp == nullptr) continue;  // it was being made, or destroyed
-    if (!record.read(&state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
-      return fail(EINVAL, "its state is damaged");
-    qp->attributes = state.attributes;
-    qp->sgid = state.sgid;
-    qp->link.out_made = state.out_made != 0;
-    qp->link.in_made = state.in_made != 0;
-    qp->link.maps_peer = state.maps_peer;
-    qp->link.number = state.link;
-    qp->inbox_head = qp->inbox_taken_over = ipc::head_of(*qp->inbox, qp->inbox_depth);
-    if (state.outbox != 0) {
-      auto outbox = rdma::restore_outbox(*qp->context, state.outbox, state.outbox_depth);
-      if (!outbox) return pass(std::move(outbox).error());
-      qp->link.outbox = std::move(*outbox);
-    }
-    for (uint32_t i = 0; i < state.groups; ++i) {
-      verbs::Gid group;
-      std::memcpy(&group, record.data + sizeof state + i * sizeof group, sizeof group);
-      (void)context().device->fabric->attach(*qp, group);
-    }
-    was_linked_[qp->handle] = {state.linked_out != 0, state.linked_in != 0, state.peer_outbox};
+Result<void> SessionJournal::restore_state(rdma::Qp& qp, const SessionFile::Record& record) {
+  QpRecord state{};
+  if (!record.read(&state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
+    return fail(EINVAL, "its state is damaged");
+  was_linked_[record.number] = {state.linked_out != 0, state.linked_in != 0, state.peer_outbox,
+                                state.changes};
+  if (qp.domain != nullptr && state.changes < qp.changes) return {};  // another session knows more
+  qp.changes = state.changes;
+  qp.attributes = state.attributes;
+  qp.sgid = state.sgid;
+  qp.link.out_made = state.out_made != 0;
+  qp.link.in_made = state.in_made != 0;
+  qp.link.maps_peer = state.maps_peer;
+  qp.link.number = state.link;
+  SessionObjects::restore_access(qp);
+  if (qp.domain != nullptr) return {};
+  qp.inbox_head = qp.inbox_taken_over = ipc::head_of(*qp.inbox, qp.inbox_depth);
+  if (state.outbox != 0) {
+    auto outbox = rdma::restore_outbox(*qp.context, state.outbox, state.outbox_depth);
+    if (!outbox) return pass(std::move(outbox).error());
+    qp.link.outbox = std::move(*outbox);
   }
+  for (uint32_t i = 0; i < state.groups; ++i) {
+    verbs::Gid group;
+    std::memcpy(&group, record.data + sizeof state + i * sizeof group, sizeof group);
+    (void)context().device->fabric->attach(qp, group);
+  }
+  return {};
+}
+
+Result<void> SessionJournal::restore_states() {
+  for (const auto& record : file_->all(Stored::kQpState))  // else it was being made, or destroyed
+    if (rdma::Qp* qp = context().find_qp(record.number); qp != nullptr)
+      if (auto restored = restore_state(*qp, record); !restored) return restored;
   for (const auto& record : file_->all(Stored::kSrqSize)) {
     SrqSizeRecord size{};
     rdma::Srq* srq = context().srqs.find(record.number);
@@ -97,43 +106,112 @@ Result<void> SessionJournal::restore_states() {
     if (const int error = objects_.resize_srq(*srq, size.max_wr); error != 0)
       return fail(error, "its shared receive queue cannot be made again");
   }
+  return restore_bindings();
+}
+
+Result<void> SessionJournal::restore_bindings() {
+  for (const auto& record : file_->all(Stored::kBinding)) {
+    BindingRecord bound{};
+    rdma::Mw* mw = context().mws.find(record.number);
+    if (mw == nullptr) continue;
+    const bool whole = record.read(&bound);
+    const rdma::Binding binding{bound.key,
+                                context().mrs.find(bound.mr),
+                                context().qps.find(bound.qp),
+                                bound.access,
+                                bound.addr,
+                                bound.length,
+                                bound.iova};
+    if (!whole || (bound.mr != 0 && binding.mr == nullptr) ||
+        !rdma::restore_binding(context(), *mw, binding))
+      return fail(EINVAL, "its memory window cannot be bound again");
+  }
   return {};
 }
 
-Result<void> SessionJournal::serve_again() {
+// By the code that serves all, with the numbers that the answer gave.
+Result<void> SessionJournal::serve_again(Stored kind, const SessionFile::Record& record) {
+  const CallTraits& maker = maker_of(kind);
+  if (record.size != maker.request + maker.reply) return fail(EINVAL, "its state is damaged");
+  ipc::Request request;
+  ipc::Reply wanted;
+  request.call = maker.call;
+  std::memcpy(request.bytes, record.data, maker.request);
+  std::memcpy(wanted.bytes, record.data + maker.request, maker.reply);
+  Answer answer;
+  if (const int error = objects_.serve_as(request, wanted, &answer); error != 0)
+    return fail(error, std::strerror(error));
+  if (std::memcmp(answer.reply.bytes, wanted.bytes, maker.reply) != 0)
+    return fail(EEXIST, std::strerror(EEXIST));
+  return {};
+}
+
+Result<void> SessionJournal::make_again(Stored kind, const SessionFile::Record& record) {
+  int error = EINVAL;
+  switch (kind) {
+    case Stored::kExporter:
+      if (ExporterRecord of{}; record.read(&of)) {
+        context().exporter = of.context;
+        error = 0;
+      }
+      break;
+    case Stored::kImportedPd:
+      if (ImportedPdRecord pd{}; record.read(&pd))
+        error = objects_.restore_imported_pd(record.number, pd.origin);
+      break;
+    case Stored::kImportedMr:
+      if (ImportedMrRecord mr{}; record.read(&mr))
+        error = objects_.restore_imported_mr(record.number, mr.key, mr.pd, mr.origin);
+      break;
+    case Stored::kXrcd:
+      if (XrcdRecord xrcd{}; record.read(&xrcd))
+        error = objects_.restore_xrcd(record.number, xrcd.file);
+      break;
+    case Stored::kTarget:
+      if (TargetRecord target{}; record.read(&target))
+        error = objects_.restore_target(record.number, target.xrcd, target.qpn);
+      break;
+    default:
+      return serve_again(kind, record);
+  }
+  if (error != 0) return fail(error, std::strerror(error));
+  return {};
+}
+
+Result<void> SessionJournal::make_again() {
   std::optional<std::pair<Stored, uint32_t>> unanswered;
-  for (const auto kind : {Stored::kPd, Stored::kCq, Stored::kCqSize, Stored::kAh, Stored::kMr,
-                          Stored::kSrq, Stored::kQp}) {
-    const CallTraits& maker = maker_of(kind);
+  for (const auto kind :
+       {Stored::kExporter, Stored::kPd, Stored::kImportedPd, Stored::kXrcd, Stored::kCq,
+        Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kImportedMr, Stored::kMw, Stored::kSrq,
+        Stored::kQp, Stored::kTarget, Stored::kFlow}) {
     for (const auto& record : file_->all(kind)) {
-      if (record.size != maker.request + maker.reply) return fail(EINVAL, "its state is damaged");
-      ipc::Request request;
-      ipc::Reply wanted;
-      request.call = maker.call;
-      std::memcpy(request.bytes, record.data, maker.request);
-      std::memcpy(wanted.bytes, record.data + maker.request, maker.reply);
-      Answer answer;
-      const int error = objects_.serve_as(request, wanted, &answer);
-      if (error != 0 || std::memcmp(answer.reply.bytes, wanted.bytes, maker.reply) != 0)
-        return fail(error != 0 ? error : EEXIST,
-                    "what it had cannot be made again: " +
-                        std::string(std::strerror(error != 0 ? error : EEXIST)));
+      if (auto made = make_again(kind, record); !made)
+        return pass(std::move(made).error(), "what it had cannot be made again");
       if (!file_->is_answered(record)) unanswered.emplace(kind, record.number);
     }
   }
   if (auto made = restore_states(); !made) return made;
-  if (unanswered) {  // the program will ask for another
+  if (!unanswered) return {};
+  // The program will ask for another.
+  const auto [kind, number] = *unanswered;
+  if (kind == Stored::kExporter) {
+    context().exporter = 0;
+  } else {
     ipc::Request request;
     Answer answer;
-    request.call = remover_of(unanswered->first).call;
-    request.handle.handle = unanswered->second;
+    request.call = remover_of(kind).call;
+    request.handle.handle = number;
     (void)objects_.serve(request, {}, &answer);
-    erase(unanswered->first, unanswered->second);
   }
+  erase(handles_of(kind), number);
   return {};
 }
 
 void SessionJournal::restore_pairs() {
+  if (context().exporter != 0 && !objects_.may_import()) {  // that session has ended
+    context().exporter = 0;
+    erase(Stored::kExporter, 0);
+  }
   context().qps.each([this](rdma::Qp& qp) {
     context().device->fabric->restore_pair(qp, was_linked_[qp.handle].peer_outbox);
   });
@@ -152,11 +230,13 @@ void SessionJournal::restore_claims() {
         if (ring.entries()[i & (depth - 1)].slot == slot) return true;
       return false;
     };
-    const bool completed =
-        qp != nullptr && (completed_in(*qp->inbox, qp->inbox_depth, claim.inbox) ||
-                          (qp->link.peer_outbox != nullptr &&
-                           completed_in(*qp->link.peer_outbox->ring, qp->link.peer_outbox->depth,
-                                        claim.peer_outbox)));
+    const bool completed = qp != nullptr
+                               ? completed_in(*qp->inbox, qp->inbox_depth, claim.inbox) ||
+                                     (qp->link.peer_outbox != nullptr &&
+                                      completed_in(*qp->link.peer_outbox->ring,
+                                                   qp->link.peer_outbox->depth, claim.peer_outbox))
+                               : srq != nullptr && srq->inbox != nullptr &&
+                                     completed_in(*srq->inbox, srq->depth, claim.inbox);
     if (srq != nullptr && slot < srq->depth && !completed &&
         (srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker ||
          srq->is_half_returned(slot)))
@@ -172,7 +252,7 @@ bool has_failed(const rdma::Qp& qp) {
   if (verbs::is_connected(qp.type) && qp.can_receive() && !qp.context->device->owns(qp.sgid))
     return true;
   const uint32_t tail = qp.block->sq_tail.load(std::memory_order_acquire);
-  return verbs::is_reliable(qp.type) && qp.can_send() && tail != 0 &&
+  return verbs::is_reliable(qp.type) && qp.results != nullptr && qp.can_send() && tail != 0 &&
          qp.results[(tail - 1) & (qp.sq_depth - 1)].status !=
              static_cast<uint32_t>(verbs::WcStatus::kSuccess);
 }
@@ -182,10 +262,23 @@ bool has_failed(const rdma::Qp& qp) {
 void SessionJournal::restore_links() {
   restore_claims();
   context().qps.each([this](rdma::Qp& qp) {
-    const auto [out, in, peer_outbox] = was_linked_[qp.handle];
-    qp.link.peer_lost = !context().device->fabric->restore_link(qp, out, in) || has_failed(qp);
+    const Linked& was = was_linked_[qp.handle];
+    qp.link.peer_lost =
+        !context().device->fabric->restore_link(qp, was.out, was.in) || has_failed(qp);
   });
+  restore_target_links();
   was_linked_.clear();
+}
+
+// Of the sessions that have a target open, the one that knew of its last change tells.
+void SessionJournal::restore_target_links() {
+  context().targets.each([this](const rdma::Target& target) {
+    const auto was = was_linked_.find(target.handle | ipc::kTargetHandle);
+    rdma::Qp& qp = *target.qp;
+    if (was == was_linked_.end() || was->second.changes != qp.changes) return;
+    qp.link.peer_lost =
+        !context().device->fabric->restore_link(qp, false, was->second.in) || has_failed(qp);
+  });
 }
 
 // All sessions of the fabric are there, with their links: the work goes on.
@@ -193,25 +286,35 @@ void SessionJournal::go_on() {
   context().heap->wipe();
   context().claims_heap->wipe();
   write_down_changes();
-  context().qps.each([this](rdma::Qp& qp) {
+  context().qps.each([this](rdma::Qp& qp) { go_on(qp); });
+  context().targets.each([this](const rdma::Target& target) {
+    rdma::Qp& qp = *target.qp;
+    keep_state(qp, target.handle | ipc::kTargetHandle);
     qp.block->state.store(qp.attributes.state, std::memory_order_release);
-    qp.note_drained();  // nothing is in hand
-    keep_state(qp);
-    if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
-    if (qp.sender) qp.sender->adopted();
-    // Before the program looks, as in Qp::fail().
-    if (qp.sender && !qp.can_send()) qp.sender->link_changed();
-    for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
-      if (cq != nullptr) ipc::announce(*cq->bell, qp.qpn);
     context().device->fabric->relink(qp);
-    if (qp.link.out != nullptr && qp.sender) qp.sender->link_changed();
-    if (qp.sender) qp.sender->kick();
   });
   // The dead daemon may have taken a program's request to be told, and not have told it.
   context().cqs.each([](rdma::Cq& cq) { cq.wake(); });
-  context().qps.each([](rdma::Qp& qp) {
+  const auto fail_if_lost = [](rdma::Qp& qp) {
     if (qp.link.peer_lost) qp.fail();
-  });
+  };
+  context().qps.each(fail_if_lost);
+  context().targets.each([&](const rdma::Target& target) { fail_if_lost(*target.qp); });
+}
+
+void SessionJournal::go_on(rdma::Qp& qp) {
+  qp.block->state.store(qp.attributes.state, std::memory_order_release);
+  qp.note_drained();  // nothing is in hand
+  keep_state(qp, qp.handle);
+  if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
+  if (qp.sender) qp.sender->adopted();
+  // Before the program looks, as in Qp::fail().
+  if (qp.sender && !qp.can_send()) qp.sender->link_changed();
+  for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})
+    if (cq != nullptr) ipc::announce(*cq->bell, qp.qpn);
+  context().device->fabric->relink(qp);
+  if (qp.link.out != nullptr && qp.sender) qp.sender->link_changed();
+  if (qp.sender) qp.sender->kick();
 }
 
 // What it did not do is done, and the answer is as if it had lived.

@@ -1,7 +1,9 @@
 #include "vrdmad/worker/session_journal.h"
 
 #include <cstring>
+#include <initializer_list>
 
+#include "core/rdma/window.h"
 #include "vrdmad/records/process_files.h"
 #include "vrdmad/records/session_records.h"
 #include "vrdmad/worker/calls.h"
@@ -40,26 +42,39 @@ void SessionJournal::remember(const ipc::Request& request, const ipc::Reply& rep
     case CallTraits::kRemoves:
       if (call.stored) erase(*call.stored, request.handle.handle);
       break;
-    case CallTraits::kForeign:
-      file_->forbid(call.foreign);
-      break;
   }
   if (reply.sequence != 0) file_->set_answered(reply);
 }
 
+// What was shown or found elsewhere is kept instead of what was asked for.
 void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& reply) {
-  const Stored kind = *traits_of(request.call).stored;
-  if (kind == Stored::kChannel) {  // which is known by its end, not by what was asked for
-    const uint32_t made = reply.create_channel.handle;
-    const ChannelRecord record{made, 0, file_id(context().channels.find(made)->write_end).inode};
-    return file_->put(kind, made, &record, sizeof record, reply.sequence);
+  Stored kind = *traits_of(request.call).stored;
+  if (kind == Stored::kQp &&
+      static_cast<verbs::QpType>(request.create_qp.type) == verbs::QpType::kXrcTarget)
+    kind = Stored::kTarget;
+  const uint32_t made = reply.handle.handle;
+  const auto put = [&](const auto& record) {
+    file_->put(kind, made, &record, sizeof record, reply.sequence);
+  };
+  switch (kind) {
+    case Stored::kChannel:
+      return put(ChannelRecord{made, 0, file_id(context().channels.find(made)->write_end).inode});
+    case Stored::kXrcd:
+      return put(XrcdRecord{objects_.file_of(*context().xrcds.find(made))});
+    case Stored::kImportedPd:
+      return put(ImportedPdRecord{context().pds.find(made)->origin});
+    case Stored::kImportedMr: {
+      const rdma::Mr* mr = context().mrs.find(made);
+      return put(ImportedMrRecord{mr->key, mr->pd->handle, mr->origin});
+    }
+    case Stored::kTarget: {
+      const rdma::Target* target = context().targets.find(made & ~ipc::kTargetHandle);
+      keep_state(*target->qp, made);
+      return put(TargetRecord{target->xrcd->handle, target->qp->qpn});
+    }
+    default:
+      return keep(kind, request, reply, reply.sequence);
   }
-  if (kind == Stored::kSrq && request.create_srq.xrcd != ipc::kNoObject) return;  // XRC: forbidden
-  const auto type = static_cast<verbs::QpType>(request.create_qp.type);
-  if (kind == Stored::kQp && type != verbs::QpType::kRc && type != verbs::QpType::kUc &&
-      type != verbs::QpType::kUd)
-    file_->forbid("it had XRC or raw packet queue pairs");
-  keep(kind, request, reply, reply.sequence);
 }
 
 void SessionJournal::keep_changed(Stored kind, const ipc::Request& request,
@@ -76,7 +91,10 @@ void SessionJournal::keep_changed(Stored kind, const ipc::Request& request,
     const SrqSizeRecord record{context().srqs.find(handle)->max_wr};
     file_->put(kind, handle, &record, sizeof record);
   } else if (kind == Stored::kQpState) {  // also when it changes by itself: on_qp_changed
-    if (const rdma::Qp* qp = context().qps.find(handle); qp != nullptr) keep_state(*qp);
+    if (const rdma::Qp* qp = context().find_qp(handle); qp != nullptr) keep_state(*qp, handle);
+  } else if (kind == Stored::kExporter) {
+    const ExporterRecord record{context().exporter};
+    file_->put(kind, 0, &record, sizeof record, reply.sequence);
   } else {
     keep(kind, request, reply);
   }
@@ -84,14 +102,36 @@ void SessionJournal::keep_changed(Stored kind, const ipc::Request& request,
 
 // With what was changed of it, which goes first.
 void SessionJournal::erase(Stored kind, uint32_t handle) {
-  if (kind == Stored::kCq) file_->erase(Stored::kCqSize, handle);
-  if (kind == Stored::kQp) file_->erase(Stored::kQpState, handle);
-  if (kind == Stored::kSrq) file_->erase(Stored::kSrqSize, handle);
-  file_->erase(kind, handle);
+  const auto erase_all = [&](std::initializer_list<Stored> kinds) {
+    for (const Stored each : kinds) file_->erase(each, handle);
+  };
+  switch (kind) {
+    case Stored::kPd:
+      return erase_all({Stored::kPd, Stored::kImportedPd});
+    case Stored::kMr:
+      return erase_all({Stored::kMr, Stored::kImportedMr});
+    case Stored::kMw:
+      return erase_all({Stored::kBinding, Stored::kMw});
+    case Stored::kCq:
+      return erase_all({Stored::kCqSize, Stored::kCq});
+    case Stored::kSrq:
+      return erase_all({Stored::kSrqSize, Stored::kSrq});
+    case Stored::kQp:
+      return erase_all({Stored::kQpState, Stored::kQp, Stored::kTarget});
+    default:
+      return file_->erase(kind, handle);
+  }
 }
 
-void SessionJournal::keep_state(const rdma::Qp& qp) {
-  if (qp.handle == 0 || qp.domain != nullptr) return;
+void SessionJournal::keep_binding(const rdma::Mw& mw) {
+  const auto [key, mr, qp, access, addr, length, iova] = rdma::binding_of(context(), mw);
+  const BindingRecord record{
+      key, mr != nullptr ? mr->handle : 0, qp != nullptr ? qp->handle : 0, access, addr, length,
+      iova};
+  file_->put(Stored::kBinding, mw.handle, &record, sizeof record);
+}
+
+void SessionJournal::keep_state(const rdma::Qp& qp, uint32_t handle) {
   QpRecord record{};
   record.attributes = qp.attributes;
   record.sgid = qp.sgid;
@@ -104,19 +144,23 @@ void SessionJournal::keep_state(const rdma::Qp& qp) {
   record.out_made = qp.link.out_made ? 1 : 0;
   record.in_made = qp.link.in_made ? 1 : 0;
   record.link = qp.link.number;
+  record.changes = qp.changes;
   record.groups = static_cast<uint32_t>(qp.groups.size());
   std::vector<uint8_t> bytes(sizeof record + qp.groups.size() * sizeof(verbs::Gid));
   std::memcpy(bytes.data(), &record, sizeof record);
   if (!qp.groups.empty())
     std::memcpy(bytes.data() + sizeof record, qp.groups.data(), bytes.size() - sizeof record);
-  file_->put(Stored::kQpState, qp.handle, bytes.data(), bytes.size());
+  file_->put(Stored::kQpState, handle, bytes.data(), bytes.size());
 }
 
 // Before a worker holds it: so a receive is never lost with a worker, nor given to another message
 // when it was completed. The rings that tell which are the program's and its peers'; what is
 // written here they cannot change.
 void SessionJournal::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
-  if (receiver == nullptr) return file_->erase(Stored::kClaim, claim_number(srq, slot));
+  if (receiver == nullptr) {
+    const ClaimRecord record{0, ipc::head_of(*srq.inbox, srq.depth), 0};
+    return file_->put(Stored::kClaim, claim_number(srq, slot), &record, sizeof record);
+  }
   const auto& theirs = receiver->link.peer_outbox;
   const ClaimRecord record{receiver->handle, ipc::head_of(*receiver->inbox, receiver->inbox_depth),
                            theirs != nullptr ? ipc::head_of(*theirs->ring, theirs->depth) : 0};
@@ -124,9 +168,13 @@ void SessionJournal::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma:
 }
 
 void SessionJournal::write_down_changes() {
-  context().on_qp_changed = [this](const rdma::Qp& qp) { keep_state(qp); };
+  context().on_qp_changed = [this](const rdma::Qp& qp, uint32_t handle) { keep_state(qp, handle); };
+  context().on_window_changed = [this](const rdma::Mw& mw) { keep_binding(mw); };
   context().on_claim = [this](const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {
     keep_claim(srq, slot, receiver);
+  };
+  context().on_claim_over = [this](const rdma::Srq& srq, uint32_t slot) {
+    file_->erase(Stored::kClaim, claim_number(srq, slot));
   };
 }
 

@@ -70,13 +70,22 @@ class SessionJournal {
   void keep_made(const ipc::Request& request, const ipc::Reply& reply);
   void keep_changed(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply);
   void erase(SessionFile::Kind kind, uint32_t handle);
-  void keep_state(const rdma::Qp& qp);
+  void keep_state(const rdma::Qp& qp, uint32_t handle);
+  void keep_binding(const rdma::Mw& mw);
   void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
   void write_down_changes();
   void restore_claims();
-  [[nodiscard]] base::Result<void> serve_again();
+  [[nodiscard]] base::Result<void> make_again();
+  [[nodiscard]] base::Result<void> make_again(SessionFile::Kind kind,
+                                              const SessionFile::Record& record);
+  [[nodiscard]] base::Result<void> serve_again(SessionFile::Kind kind,
+                                               const SessionFile::Record& record);
   [[nodiscard]] base::Result<void> restore_channels(const ProcessFiles& files);
   [[nodiscard]] base::Result<void> restore_states();
+  [[nodiscard]] base::Result<void> restore_state(rdma::Qp& qp, const SessionFile::Record& record);
+  [[nodiscard]] base::Result<void> restore_bindings();
+  void restore_target_links();
+  void go_on(rdma::Qp& qp);
 
   std::unique_ptr<SessionFile> file_;
   SessionObjects& objects_;
@@ -85,6 +94,7 @@ class SessionJournal {
   struct Linked {
     bool out = false, in = false;
     uint64_t peer_outbox = 0;
+    uint32_t changes = 0;
   };
   std::unordered_map<uint32_t, Linked> was_linked_;
 };

@@ -147,6 +147,43 @@ int SessionObjects::import_pd(uint32_t handle, Answer* answer) {
   return 0;
 }
 
+bool SessionObjects::may_import() const {
+  const rdma::Context* exporter = context_->find_exporter();
+  return exporter != nullptr && exporter->process->may_share_with(*context_->process);
+}
+
+int SessionObjects::restore_imported_pd(uint32_t handle, const rdma::Origin& origin) {
+  auto pd = std::make_unique<rdma::Pd>();
+  if (const int error = charge(Kind::kPd, 1, &pd->charges); error != 0) return error;
+  pd->origin = origin;
+  (void)context_->pds.add(std::move(pd), handle);
+  return 0;
+}
+
+// Whether the origin is still there, and what it is, is found at each use (Context::resolve).
+int SessionObjects::restore_imported_mr(uint32_t handle, uint32_t key, uint32_t pd_handle,
+                                        const rdma::Origin& origin) {
+  rdma::Pd* pd = context_->pds.find(pd_handle);
+  if (pd == nullptr) return EINVAL;
+  auto mr = std::make_unique<rdma::Mr>();
+  if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
+  if (!context_->key_record.take({mr.get(), nullptr}, key)) return EEXIST;
+  mr->key = key;
+  mr->origin = origin;
+  add_imported(std::move(mr), *pd, handle);
+  return 0;
+}
+
+rdma::Mr* SessionObjects::add_imported(std::unique_ptr<rdma::Mr> mr, rdma::Pd& pd,
+                                       uint32_t handle) {
+  mr->pd = &pd;
+  ++pd.users;
+  mr->region.pd = pd.handle;
+  mr->region.way = ipc::Way::kImported;
+  context_->set_key(mr->key, &mr->region);
+  return context_->mrs.add(std::move(mr), handle);
+}
+
 // The key is the exporter's if its slot is free here, so that peers may know it already.
 int SessionObjects::import_mr(const ipc::ImportMrRequest& request, Answer* answer) {
   rdma::Pd* pd = context_->pds.find(request.pd);
@@ -159,14 +196,9 @@ int SessionObjects::import_mr(const ipc::ImportMrRequest& request, Answer* answe
   if (const int error = charge(Kind::kMr, 1, &mr->charges); error != 0) return error;
   mr->key = context_->take_key({mr.get(), nullptr}, origin->key);
   if (mr->key == 0) return ENOMEM;
-  mr->pd = pd;
-  ++pd->users;
   mr->origin = {exporter->id, origin->handle, origin->key};
-  mr->region.pd = pd->handle;
-  mr->region.way = ipc::Way::kImported;
-  context_->set_key(mr->key, &mr->region);
   const uint64_t length = origin->region.length;
-  const rdma::Mr* made = context_->mrs.add(std::move(mr));
+  const rdma::Mr* made = add_imported(std::move(mr), *pd, 0);
   answer->reply.reg_mr = {made->handle, made->key, length};
   return 0;
 }
@@ -238,12 +270,13 @@ int SessionObjects::alloc_mw(const ipc::AllocMwRequest& request, Answer* answer)
   if (pd == nullptr || request.type < 1 || request.type > 2) return EINVAL;
   auto mw = std::make_unique<rdma::Mw>();
   if (const int error = charge(Kind::kMw, 1, &mw->charges); error != 0) return error;
-  mw->key = context_->take_key({nullptr, mw.get()});
+  mw->key = forced_ == nullptr ? context_->take_key({nullptr, mw.get()})
+                               : context_->take_key({nullptr, mw.get()}, forced_->alloc_mw.key);
   if (mw->key == 0) return ENOMEM;
   mw->type_2 = request.type == 2;
   mw->pd = pd;
   ++pd->users;
-  const rdma::Mw* made = context_->mws.add(std::move(mw));
+  const rdma::Mw* made = context_->mws.add(std::move(mw), wanted());
   answer->reply.alloc_mw = {made->handle, made->key};
   return 0;
 }

@@ -67,6 +67,18 @@ class SessionObjects {
                                   Answer* answer);
   // The size of a shared receive queue as it was.
   [[nodiscard]] int resize_srq(rdma::Srq& srq, uint32_t max_wr);
+  // Objects that a dead daemon made from more than a request. 0 or an errno.
+  [[nodiscard]] int restore_xrcd(uint32_t handle, const FileId& file);
+  [[nodiscard]] int restore_target(uint32_t handle, uint32_t xrcd, uint32_t qpn);
+  [[nodiscard]] int restore_imported_pd(uint32_t handle, const rdma::Origin& origin);
+  [[nodiscard]] int restore_imported_mr(uint32_t handle, uint32_t key, uint32_t pd,
+                                        const rdma::Origin& origin);
+  // The file that names the domain; zero: none does.
+  [[nodiscard]] FileId file_of(const rdma::Xrcd& xrcd) const;
+  // Peers have the access that its attributes permit.
+  static void restore_access(const rdma::Qp& qp);
+  // Whether the session that its context imports from is there, and lets it.
+  [[nodiscard]] bool may_import() const;
   // The program has published work, or receives.
   void scan_doorbells();
   // The vdevice has gone: tells the program and flushes its queues.
@@ -103,6 +115,7 @@ class SessionObjects {
   int import_device(Fds fds);
   int import_pd(uint32_t handle, Answer* answer);
   int import_mr(const ipc::ImportMrRequest& request, Answer* answer);
+  rdma::Mr* add_imported(std::unique_ptr<rdma::Mr> mr, rdma::Pd& pd, uint32_t handle);
   int alloc_mw(const ipc::AllocMwRequest& request, Answer* answer);
   int dealloc_mw(uint32_t handle, Answer* answer);
   void answer_when_unreached(Answer* answer);
@@ -140,6 +153,7 @@ class SessionObjects {
   int destroy_flow(uint32_t handle);
   // session_xrc.cc
   int open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer);
+  [[nodiscard]] rdma::Xrcd* add_xrcd(const FileId& file, rdma::Charges charges, uint32_t handle);
   int close_xrcd(uint32_t handle);
   int create_target(const ipc::CreateQpRequest& request, Answer* answer);
   int open_qp(const ipc::OpenQpRequest& request, Answer* answer);

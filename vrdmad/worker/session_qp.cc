@@ -140,8 +140,10 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   ++recv_cq->users;
   if (srq != nullptr) ++srq->users;
   rdma::Qp* made = context.qps.add(std::move(qp), wanted());
-  if (forced_ == nullptr) {
-    if (made->qpn == 0) made->qpn = context.device->take_qpn(made);
+  if (made->qpn != 0) {
+    // Queue pair 1 is not the device's own.
+  } else if (forced_ == nullptr) {
+    made->qpn = context.device->take_qpn(made);
   } else if (context.device->take_qpn(made, forced_->create_qp.qpn)) {
     made->qpn = forced_->create_qp.qpn;
   }
@@ -166,6 +168,10 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   reply.sq = at + sq;
   reply.rq = at + rq;
   return 0;
+}
+
+void SessionObjects::restore_access(const rdma::Qp& qp) {
+  qp.block->access.store(effective_access(qp), std::memory_order_relaxed);
 }
 
 int SessionObjects::modify_qp(const ipc::ModifyQpRequest& request, Answer* answer) {

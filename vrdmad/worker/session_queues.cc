@@ -93,6 +93,8 @@ int SessionObjects::create_srq(const ipc::CreateSrqRequest& request, Answer* ans
       request.max_sge > vdevice_->device.capabilities.max_sge ||
       request.max_wr > ipc::kMaxQueueDepth)
     return EINVAL;
+  if (xrc && forced_ != nullptr && xrcd->domain->find(forced_->create_srq.srqn) != nullptr)
+    return EEXIST;
   auto srq = std::make_unique<rdma::Srq>();
   if (const int error = charge(Kind::kSrq, 1, &srq->charges); error != 0) return error;
   if (const int error = charge(Kind::kRecvWr, request.max_wr, &srq->charges); error != 0)
@@ -109,7 +111,9 @@ int SessionObjects::create_srq(const ipc::CreateSrqRequest& request, Answer* ans
     made.cq = cq;
     ++xrcd->users;
     ++cq->users;
-    xrcd->domain->add(made);
+    xrcd->domain->add(made, forced_ != nullptr ? forced_->create_srq.srqn : 0);
+    if (forced_ != nullptr)
+      made.inbox_head = made.inbox_taken_over = ipc::head_of(*made.inbox, made.depth);
   }
   auto& reply = answer->reply.create_srq;
   reply.handle = made.handle;

@@ -47,17 +47,21 @@ bool SessionObjects::may_have_raw_packets() const {
 
 // Who can make a packet socket in the vdevice's network namespace has CAP_NET_RAW there, which the
 // kernel has checked. What is used is a socket of our own: what the caller keeps of his he may
-// rebind, or give a ring that never ends.
+// rebind, or give a ring that never ends. To a dead daemon the caller has shown one; since then the
+// process has not changed.
 base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
   if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
   if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
     return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
-  auto ours = netns::of_socket(owner_.socket());
+  const bool again = forced_ != nullptr;
+  auto ours = again ? netns::resolve("pid:" + std::to_string(context_->process->pid()))
+                    : netns::of_socket(owner_.socket());
   if (!ours) return base::pass(std::move(ours).error());
   const intake::Verdict* shown = proof.only();
-  if (shown == nullptr || shown->kind != intake::Kind::kPacketSocket || shown->netns_cookie == 0 ||
-      shown->netns_cookie != ours->cookie)
-    return base::fail(EPERM, "no packet socket was shown");
+  const bool proven = again ? ours->cookie == vdevice_->netns
+                            : shown != nullptr && shown->kind == intake::Kind::kPacketSocket &&
+                                  shown->netns_cookie != 0 && shown->netns_cookie == ours->cookie;
+  if (!proven) return base::fail(EPERM, "no packet socket was shown");
   base::Result<Fd> made = base::fail(ENOMEM, "no thread");
   try {
     // A thread of its own, for it does not come back from there.
@@ -86,7 +90,7 @@ int SessionObjects::create_flow(const ipc::CreateFlowRequest& request, Answer* a
   auto flow = std::make_unique<rdma::Flow>();
   flow->qp = qp;
   flow->match = request.match;
-  const rdma::Flow* made = context_->flows.add(std::move(flow));
+  const rdma::Flow* made = context_->flows.add(std::move(flow), wanted());
   qp->flows.push_back(made);
   if (auto changed = qp->frames->flows_changed(); !changed) {
     qp->flows.pop_back();

@@ -20,26 +20,50 @@ void tell(const rdma::Target& target, ipc::CreateQpReply* reply) {
 // The errors are those of the kernel's ib_uverbs_open_xrcd.
 int SessionObjects::open_xrcd(const ipc::OpenXrcdRequest& request, Fds fds, Answer* answer) {
   const bool named = request.has_file != 0;
-  std::pair<uint64_t, uint64_t> file;
+  FileId file;
   if (const intake::Verdict* shown = fds.only(); named && shown != nullptr) {
     if (shown->error != 0) return static_cast<int>(shown->error);
     file = {shown->device, shown->inode};
   } else if (named || !fds.empty()) {
     return EBADF;
   }
-  auto xrcd = std::make_unique<rdma::Xrcd>();
-  if (const int error = charge(Kind::kPd, 1, &xrcd->charges); error != 0) return error;
+  rdma::Charges charges;
+  if (const int error = charge(Kind::kPd, 1, &charges); error != 0) return error;
   auto& domains = vdevice_->device.xrc_domains;
   std::erase_if(domains, [](const auto& entry) { return entry.second.expired(); });
   if (named) {
-    const auto it = domains.find(file);
-    if (it != domains.end() && (request.oflags & O_EXCL) != 0) return EINVAL;
-    if (it == domains.end() && (request.oflags & O_CREAT) == 0) return EAGAIN;
-    if (it != domains.end()) xrcd->domain = it->second.lock();
+    const bool exists = domains.contains({file.device, file.inode});
+    if (exists && (request.oflags & O_EXCL) != 0) return EINVAL;
+    if (!exists && (request.oflags & O_CREAT) == 0) return EAGAIN;
   }
-  if (xrcd->domain == nullptr) xrcd->domain = std::make_shared<rdma::XrcDomain>();
-  if (named) domains[file] = xrcd->domain;
-  answer->reply.handle.handle = context_->xrcds.add(std::move(xrcd))->handle;
+  answer->reply.handle.handle = add_xrcd(file, std::move(charges), 0)->handle;
+  return 0;
+}
+
+// The domain that the file names, or a domain of this session alone.
+rdma::Xrcd* SessionObjects::add_xrcd(const FileId& file, rdma::Charges charges, uint32_t handle) {
+  auto xrcd = std::make_unique<rdma::Xrcd>();
+  xrcd->charges = std::move(charges);
+  if (file == FileId{}) {
+    xrcd->domain = std::make_shared<rdma::XrcDomain>();
+  } else {
+    auto& known = vdevice_->device.xrc_domains[{file.device, file.inode}];
+    xrcd->domain = known.lock();
+    if (xrcd->domain == nullptr) known = xrcd->domain = std::make_shared<rdma::XrcDomain>();
+  }
+  return context_->xrcds.add(std::move(xrcd), handle);
+}
+
+FileId SessionObjects::file_of(const rdma::Xrcd& xrcd) const {
+  for (const auto& [file, domain] : vdevice_->device.xrc_domains)
+    if (domain.lock() == xrcd.domain) return {file.first, file.second};
+  return {};
+}
+
+int SessionObjects::restore_xrcd(uint32_t handle, const FileId& file) {
+  rdma::Charges charges;
+  if (const int error = charge(Kind::kPd, 1, &charges); error != 0) return error;
+  (void)add_xrcd(file, std::move(charges), handle);
   return 0;
 }
 
@@ -59,6 +83,23 @@ int SessionObjects::create_target(const ipc::CreateQpRequest& request, Answer* a
   const rdma::Target* target = rdma::make_target(*context_, *xrcd);
   target->qp->charges = std::move(charges);
   tell(*target, &answer->reply.create_qp);
+  return 0;
+}
+
+// The first session that had it open makes it.
+int SessionObjects::restore_target(uint32_t handle, uint32_t xrcd_handle, uint32_t qpn) {
+  rdma::Xrcd* xrcd = context_->xrcds.find(xrcd_handle);
+  if (xrcd == nullptr) return EINVAL;
+  rdma::Charges charges;
+  if (const int error = charge(Kind::kQp, 1, &charges); error != 0) return error;
+  handle &= ~ipc::kTargetHandle;
+  if (rdma::Qp* there = xrcd->domain->find_target(qpn); there != nullptr) {
+    rdma::open_target(*context_, *xrcd, *there, handle)->charges = std::move(charges);
+    return 0;
+  }
+  const rdma::Target* made = rdma::make_target(*context_, *xrcd, {handle, qpn});
+  if (made == nullptr) return EEXIST;
+  made->qp->charges = std::move(charges);
   return 0;
 }
 

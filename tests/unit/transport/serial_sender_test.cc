@@ -314,7 +314,7 @@ TEST_F(SendQueues, FinishInSqdWhatWasBegun) {
   pair.a->set_state(QpState::kSqd);
   queue().link_changed();
   std::vector<uint32_t> written_down;
-  a.context.on_qp_changed = [&](const rdma::Qp& qp) {
+  a.context.on_qp_changed = [&](const rdma::Qp& qp, uint32_t) {
     written_down.push_back(qp.attributes.sq_draining);
   };
   ASSERT_TRUE(post_receive());

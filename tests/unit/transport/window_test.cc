@@ -104,6 +104,33 @@ TEST_F(WindowRequests, InvalidateWithAMessage) {
   EXPECT_EQ(received[0].opcode, static_cast<uint8_t>(Opcode::kSendWithInvalidate));
 }
 
+// The worker died when it had changed the key, and before the request was complete.
+TEST_F(WindowRequests, AreNotCarriedOutTwiceAfterACrash) {
+  const auto die_in_the_middle = [this](rdma::Qp& qp) {
+    qp.block->mark.store(ipc::mark_word(ipc::Mark::kBegun, qp.block->sq_tail));
+    qp.sender->adopted();
+  };
+  const ipc::SendWqe wanted = bind();
+  die_in_the_middle(*pair.b);
+  ASSERT_EQ(rdma::bind_window(*pair.b, wanted), WcStatus::kSuccess);
+  ASSERT_EQ(run(b, *pair.b, wanted), WcStatus::kSuccess);
+  EXPECT_TRUE(is_bound());
+  die_in_the_middle(*pair.b);
+  rdma::unbind_window(b.context, mw);
+  ASSERT_EQ(run(b, *pair.b, invalidate(Opcode::kLocalInvalidate, mw.key)), WcStatus::kSuccess);
+  ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
+  ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));
+  pair.a->block->mark_receive.store(pair.b->completed_receives());
+  die_in_the_middle(*pair.a);
+  rdma::unbind_window(b.context, mw);
+  ASSERT_EQ(run(a, *pair.a, invalidate(Opcode::kSendWithInvalidate, mw.key)), WcStatus::kSuccess);
+  EXPECT_EQ(b.received(*pair.b).size(), 1u);
+  // What comes next has no such excuse.
+  ASSERT_TRUE(b.post_receive(*pair.b, 2, {}));
+  EXPECT_EQ(run(a, *pair.a, invalidate(Opcode::kSendWithInvalidate, mw.key)),
+            WcStatus::kRemoteAccessError);
+}
+
 TEST_F(WindowRequests, DoNotInvalidateWhatIsNotThePeers) {
   ASSERT_EQ(run(b, *pair.b, bind()), WcStatus::kSuccess);
   ASSERT_TRUE(b.post_receive(*pair.b, 1, {}));

@@ -52,6 +52,42 @@ struct Windows : testing::Test {
   bool finds(uint32_t key, Region* region) { return find_region(a.context.keys(), key, region); }
 };
 
+TEST_F(Windows, AreBoundByAnotherDaemonAsTheyWere) {
+  Mw& mw = make_mw(true);
+  std::vector<Binding> told;
+  a.context.on_window_changed = [&](const Mw& changed) {
+    told.push_back(binding_of(a.context, changed));
+  };
+  ASSERT_TRUE(binds(wish(mw, mr, 9)));
+  unbind_window(a.context, mw);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].mr, &mr);
+  EXPECT_EQ(told[1].mr, nullptr);
+  Region region;
+  ASSERT_TRUE(restore_binding(a.context, mw, told[1]));
+  EXPECT_FALSE(finds(told[0].key, &region));
+  ASSERT_TRUE(restore_binding(a.context, mw, told[0]));
+  ASSERT_TRUE(finds(mw.key, &region));
+  EXPECT_EQ(region.addr, Party::kBase + 64);
+  EXPECT_EQ(region.iova, 0x1000u + 64);
+  EXPECT_EQ(region.qpn, qp.qpn);
+  EXPECT_EQ(mr.windows, 1u);
+  EXPECT_EQ(qp.windows, 1u);
+  unbind_window(a.context, mw);
+  const auto refused = [&](auto change) {
+    Binding other = told[0];
+    change(other);
+    return !restore_binding(a.context, mw, other);
+  };
+  EXPECT_TRUE(refused([](Binding& other) { other.key += 1u << 8; })) << "another's slot";
+  EXPECT_TRUE(refused([](Binding& other) { --other.addr, other.length = 4097; }));
+  EXPECT_TRUE(refused([](Binding& other) { other.addr = Party::kBase - 64; }));
+  EXPECT_TRUE(refused([](Binding& other) { other.access = verbs::kLocalWrite; }));
+  EXPECT_TRUE(refused([](Binding& other) { other.qp = nullptr; })) << "of type 1";
+  EXPECT_TRUE(refused([&](Binding& other) { other.mr = make_mr(a, verbs::kLocalWrite, *a.pd); }));
+  EXPECT_EQ(mr.windows, 0u);
+}
+
 TEST_F(Windows, OfType1AreBoundAgainAndUnboundByLength0) {
   Mw& mw = make_mw(false);
   Region region;

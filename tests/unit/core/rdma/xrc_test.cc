@@ -66,6 +66,32 @@ TEST_F(Xrc, NumbersTheSrqsOfADomain) {
   EXPECT_EQ(at_a.users, 1u);
 }
 
+TEST_F(Xrc, IsMadeByAnotherDaemonWithItsNumbers) {
+  Srq& srq = *world.a->add_srq(8);
+  domain->add(srq, 4711);
+  EXPECT_EQ(domain->find(4711), &srq);
+  domain->srqs.clear();
+  Target* target = make_target(world.b->context, at_b, {7, 4712});
+  ASSERT_NE(target, nullptr);
+  EXPECT_EQ(target->handle, 7u);
+  EXPECT_EQ(domain->find_target(4712), target->qp);
+  EXPECT_EQ(make_target(world.b->context, at_b, {8, 4712}), nullptr) << "the number is taken";
+  EXPECT_EQ(open_target(world.b->context, at_b, *target->qp, 3)->handle, 3u);
+}
+
+TEST_F(Xrc, TellsAllOpenersOfATargetsChanges) {
+  Target* target = make_target(world.b->context, at_b);
+  Target* opened = open_target(world.a->context, at_a, *target->qp);
+  std::vector<uint32_t> told;
+  for (Context* context : {&world.a->context, &world.b->context})
+    context->on_qp_changed = [&](const Qp&, uint32_t handle) { told.push_back(handle); };
+  const uint32_t before = target->qp->changes;
+  target->qp->set_state(QpState::kInit);
+  EXPECT_THAT(told, testing::ElementsAre(target->handle | ipc::kTargetHandle,
+                                         opened->handle | ipc::kTargetHandle));
+  EXPECT_EQ(target->qp->changes, before + 1);
+}
+
 TEST_F(Xrc, AnInitiatorReachesATargetAndNobodyElse) {
   Target* target = make_target(world.b->context, at_b);
   Qp& receiver = *target->qp;

@@ -58,8 +58,10 @@ TEST(Calls, OfObjectsHaveAMakerAndARemover) {
     EXPECT_EQ(remover.request, sizeof(ipc::HandleRequest));
     EXPECT_EQ(remover.needs, CallTraits::kSession) << "an object of a vdevice that has gone stays";
   }
-  EXPECT_EQ(kinds, (std::set{Stored::kPd, Stored::kChannel, Stored::kCq, Stored::kAh, Stored::kMr,
-                             Stored::kSrq, Stored::kQp}));
+  EXPECT_EQ(kinds,
+            (std::set{Stored::kPd, Stored::kImportedPd, Stored::kXrcd, Stored::kChannel,
+                      Stored::kCq, Stored::kAh, Stored::kMr, Stored::kImportedMr, Stored::kMw,
+                      Stored::kSrq, Stored::kQp, Stored::kTarget, Stored::kFlow}));
   EXPECT_EQ(maker_of(Stored::kCqSize).call, ipc::Call::kResizeCq);
 }
 
