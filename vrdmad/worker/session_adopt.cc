@@ -31,6 +31,17 @@ std::optional<SessionSummary> summary_of(const SessionFile& file) {
                         who->session, who->epoch, who->process.pid};
 }
 
+void want_files(const SessionFile& file, WantedFiles* wanted) {
+  const auto who = who_of(file);
+  if (!who) return;
+  for (const FileId& each : {who->arena, who->bells, who->memory})
+    wanted->memory_files.insert(each.inode);
+  wanted->eventfds.insert(who->doorbell);
+  wanted->sockets.insert(who->events);
+  for (const auto& record : file.all(Stored::kChannel))
+    if (ChannelRecord channel{}; record.read(&channel)) wanted->sockets.insert(channel.write_end);
+}
+
 Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch) {
   auto who = who_of(*file_);
   if (!who) return pass(std::move(who).error());

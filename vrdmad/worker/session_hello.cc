@@ -266,15 +266,20 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
   std::unique_ptr<SessionObjects> objects = std::move(*made);
   const auto process = objects->context().process;
   const pid_t pid = process->pid();
-  auto looked = known.find(pid);
-  if (looked == known.end()) {
+  auto looked = known.found.find(pid);
+  if (looked == known.found.end()) {
     const auto found = std::make_shared<std::optional<Result<ProcessFiles>>>();
-    if (!host_.settings.identity->look(who->process.netns_cookie,
-                                       [found, pid, process, account = vdevice_->intake] {
-                                         *found = ProcessFiles::of(pid, process->pidfd(), account);
-                                       }))
+    if (!host_.settings.identity->look(
+            who->process.netns_cookie, [found, pid, process, account = vdevice_->intake,
+                                        wanted = known.wanted[pid], time = vdevice_->search_time] {
+              *found = ProcessFiles::of(pid, process->pidfd(), account, wanted, time);
+            }))
       return fail(EAGAIN, "its process cannot be looked at now");
-    looked = known.emplace(pid, std::move(**found)).first;
+    looked = known.found.emplace(pid, std::move(**found)).first;
+    if (looked->second) {
+      vdevice_->search_time -= looked->second->time_used();
+      vdevice_->cpu->spend(looked->second->time_used());
+    }
   }
   const auto& files = looked->second;
   if (!files) return fail(files.error().code(), files.error().message());

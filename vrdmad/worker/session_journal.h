@@ -34,6 +34,8 @@ struct SessionSummary {
 };
 [[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
 [[nodiscard]] base::Result<Who> who_of(const SessionFile& file);
+// Adds what its process must still have.
+void want_files(const SessionFile& file, WantedFiles* wanted);
 
 class SessionJournal {
  public:

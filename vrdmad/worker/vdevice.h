@@ -16,6 +16,7 @@
 #include "transport/runner.h"
 #include "transport/selector.h"
 #include "vrdmad/broker/identity.h"
+#include "vrdmad/records/process_files.h"
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
 #include "vrdmad/worker/pacer.h"
@@ -71,6 +72,8 @@ struct Vdevice {
   std::shared_ptr<rdma::ReachThreads> reach_threads;
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
+  // What is left for the search of its users' descriptors.
+  base::Duration search_time = ProcessFiles::kSearchTime;
   bool gone = false;
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Selector transports;

@@ -151,6 +151,8 @@ void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>&
       vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
     KnownFiles known;
+    for (const auto& [id, file] : found)
+      want_files(*file, &known.wanted[summary_of(*file).value_or(SessionSummary{}).pid]);
     for (auto& [id, file] : found) {
       const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
       const auto it = vdevices_.find(id);
