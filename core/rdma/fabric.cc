@@ -151,12 +151,12 @@ Context* Fabric::context(uint32_t id) const {
 void Fabric::restore_pair(Qp& qp, uint64_t peer_outbox_at) {
   if (qp.link.maps_peer == 0) return;
   Context* const mapped = context(qp.link.maps_peer);
-  if (mapped == nullptr || peer_outbox_at == 0) return;
+  if (mapped == nullptr || peer_outbox_at == 0 || !qp.context->trusts(*mapped)) return;
   const auto is_it = [&](const Qp& peer) {
     return peer.link.outbox != nullptr && peer.link.outbox->range.offset() == peer_outbox_at;
   };
   Qp* const named = named_peer(qp);
-  if (qp.link.number != 0 && named != nullptr && named->srq != nullptr)
+  if (qp.link.number != 0 && named != nullptr && named->context == mapped && named->srq != nullptr)
     qp.link.claims = named->srq->weak();
   next_link_ = std::max(next_link_, qp.link.number);
   if (named != nullptr && named->context == mapped && is_it(*named)) {

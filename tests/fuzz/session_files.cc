@@ -85,12 +85,13 @@ void adopt_connections(const Directory& directory, const uint8_t* data, size_t s
 
 void read_objects(const Directory& directory, const uint8_t* data, size_t size) {
   using File = vrdmad::SessionFile;
+  using vrdmad::Stored;
   const std::string path = directory.path / "1.session";
   {
     auto made = File::create(path);
     require(made.has_value());
     for (uint32_t number = 1; number <= 8; ++number)
-      (*made)->put(File::Kind::kPd, number, data, std::min<size_t>(size, number * 8));
+      (*made)->put(Stored::kPd, number, data, std::min<size_t>(size, number * 8));
     (*made)->set_begun(7);
     (*made)->keep();
   }
@@ -98,19 +99,19 @@ void read_objects(const Directory& directory, const uint8_t* data, size_t size) 
   auto opened = File::open(path);
   if (opened) {
     File& file = **opened;
-    (void)vrdmad::summary_of(file);
+    (void)vrdmad::SessionImage::decode(file.image());
     (void)file.last();
     require(file.forbidden().size() < 4096);
     volatile int64_t read = 0;  // so that the reads are not optimized away
-    for (uint16_t kind = 0; kind <= static_cast<uint16_t>(File::kLastKind); ++kind)
-      for (const auto& record : file.all(static_cast<File::Kind>(kind)))
+    for (uint16_t kind = 0; kind <= static_cast<uint16_t>(vrdmad::kLastStored); ++kind)
+      for (const auto& record : file.all(static_cast<Stored>(kind)))
         read = read + std::count(record.data, record.data + record.size, uint8_t{0});
     uint64_t value = 0;
     for (uint32_t i = 0; i < 4096; ++i) {  // enough to compact the log
       value = i;
-      file.put(File::Kind::kAh, i % 4, &value, sizeof value);
+      file.put(Stored::kAh, i % 4, &value, sizeof value);
     }
-    const auto kept = file.all(File::Kind::kAh);
+    const auto kept = file.all(Stored::kAh);
     const auto last = std::find_if(kept.begin(), kept.end(),
                                    [](const File::Record& record) { return record.number == 3; });
     require(!file.forbidden().empty() ||

@@ -124,21 +124,6 @@ for vdevice in "$A" "$B"; do
   logged "vdevice $vdevice: took over the session" || fail "the session of $vdevice is not taken over"
 done
 [[ $(lasting) == "$before" ]] || { diff <(lasting) <(echo "$before"); fail "not as it was"; }
-# A session file of a daemon that identified vdevices by name: it has 0 in place of the id.
-sleep 0.4
-kill_daemon
-python3 - "$R"/state/*.session <<'END'
-import sys
-for path in sys.argv[1:]:
-    data = open(path, "rb").read()
-    at = data.index(b"mlx5_0" + bytes(50))
-    with open(path, "r+b") as file:
-        file.seek(at + 56)
-        file.write(bytes(8))
-END
-start_daemon "${metrics[@]}"
-[[ $(grep -c "vdevice .*/mlx5_0: took over the session" "$T/vrdmad.log") -eq 4 ]] ||
-  fail "sessions of an older daemon are not taken over"
 both_succeed
 
 say "an id and its tenant are nobody's afterwards"

@@ -110,11 +110,11 @@ kill_daemon
 echo "of no version" >"$R/state/4000000.session"
 budget "UPDATE budget_limit SET kind = 'unheard'"
 no_start unheard "$R"
-[[ $(ls "$R/state" | wc -l) -eq 2 ]] || fail "a start that fails removes files of sessions"
+[[ $(ls "$R/state" | wc -l) -eq 3 ]] || fail "a start that fails removes files of sessions"
 budget "UPDATE budget_limit SET kind = 'qp'"
 start_daemon
 has_sessions 1 || fail "the session is not taken over"
-[[ $(ls "$R/state" | wc -l) -eq 1 ]] || fail "the file of no session is left"
+[[ $(ls "$R/state" | wc -l) -eq 2 ]] || fail "the file of no session is left"
 kill -9 "${PID[server]}"
 reap server 5
 wait_until 5 has_sessions 0 || fail "the session is left"

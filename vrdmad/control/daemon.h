@@ -118,13 +118,12 @@ class Daemon final : public AdminBackend {
   void forget(const StoredVdev& vdev, const std::string& reason);
   void retry_later();
   struct FoundSessions {
-    std::vector<std::unique_ptr<SessionFile>> files;
+    std::vector<SessionFiles> files;
     std::vector<std::string> unusable;  // paths
   };
   FoundSessions find_sessions();
   void adopt(FoundSessions found);
   void adopt_those_that_can();
-  [[nodiscard]] uint64_t vdevice_of(const SessionFile& file) const;
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
   // Stores a change that no operator waits for.
@@ -180,7 +179,7 @@ class Daemon final : public AdminBackend {
   uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last reserved id
   // Sessions of the previous daemon whose fabric has a lost vdevice with sessions; kept for half of
   // the clients' grace period.
-  std::vector<std::unique_ptr<SessionFile>> left_;
+  std::vector<SessionFiles> left_;
   base::EventLoop::Timer patience_;
   const Joining* joining_ = nullptr;  // set while the vdevice is created
   std::string boot_id_ = boot_id();

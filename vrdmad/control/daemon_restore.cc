@@ -79,14 +79,6 @@ Daemon::Lost Daemon::take_lost(uint64_t id) {
   return std::move(lost_.extract(id).mapped());
 }
 
-// The vdevice of a previous daemon's session. 0: it does not exist.
-uint64_t Daemon::vdevice_of(const SessionFile& file) const {
-  const auto of = summary_of(file);
-  if (!of) return 0;
-  if (of->vdevice_id != 0) return of->vdevice_id;
-  return directory_.at(of->netns, of->vdevice).value_or(0);
-}
-
 Result<void> Daemon::restore_all() {
   if (auto restored = restore_budgets(); !restored) return restored;
   auto all = store_.vdevs();
@@ -137,19 +129,22 @@ Result<void> Daemon::restore_all() {
 Daemon::FoundSessions Daemon::find_sessions() {
   settings_.state_dir = run_dir_.state_dir();
   FoundSessions found;
-  for (const auto& [path, number] : RecordFile::list(settings_.state_dir, ".session")) {
+  std::set<uint32_t> usable;
+  for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kJournal)) {
     Session::number_from(number);
-    auto file = SessionFile::open(path);
-    const auto of = file ? summary_of(**file) : std::nullopt;
-    if (!of) {
-      spdlog::warn("the session in {} cannot be taken over: {}", path,
-                   file ? "it was not open yet" : file.error().message());
+    auto files = SessionFiles::open(settings_.state_dir, number);
+    if (!files) {
+      spdlog::warn("the session in {} cannot be taken over: {}", path, files.error().message());
       found.unusable.push_back(path);
       continue;
     }
-    settings_.epoch = std::max(settings_.epoch, of->epoch % (ipc::kEpochs - 1) + 1);
-    found.files.push_back(std::move(*file));
+    usable.insert(number);
+    const uint32_t epoch = files->anchors->anchors().of.epoch;
+    settings_.epoch = std::max(settings_.epoch, epoch % (ipc::kEpochs - 1) + 1);
+    found.files.push_back(std::move(*files));
   }
+  for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
+    if (!usable.contains(number)) found.unusable.push_back(path);
   return found;
 }
 
@@ -170,7 +165,7 @@ void Daemon::adopt(FoundSessions found) {
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
   std::set<std::string> later;
-  for (const auto& file : left_) with_sessions.insert(vdevice_of(*file));
+  for (const auto& files : left_) with_sessions.insert(files.anchors->anchors().of.vdevice);
   for (const auto& [id, lost] : lost_)
     if (patience_.active() && with_sessions.contains(id)) later.insert(fabric_of(lost.vdev));
   std::set<uint64_t> namespaces;
@@ -180,20 +175,20 @@ void Daemon::adopt_those_that_can() {
     if (later.contains(fabric_of(lost.vdev))) namespaces.insert(lost.vdev.netns_cookie);
 
   std::map<Worker*, std::vector<Worker::FoundSession>> of_workers;
-  std::vector<std::unique_ptr<SessionFile>> left;
-  for (auto& file : left_) {
-    const uint64_t id = vdevice_of(*file);
+  std::vector<SessionFiles> left;
+  for (auto& files : left_) {
+    const uint64_t id = files.anchors->anchors().of.vdevice;
     const Record* const its = find(id);
     const auto lost = lost_.find(id);
     const std::string fabric = its != nullptr        ? its->fabric
                                : lost != lost_.end() ? fabric_of(lost->second.vdev)
                                                      : std::string();
     if (later.contains(fabric)) {
-      left.push_back(std::move(file));
+      left.push_back(std::move(files));
       continue;
     }
-    file->keep(false);
-    of_workers[&worker_of(fabric)].emplace_back(id, std::move(file));
+    files.keep(false);
+    of_workers[&worker_of(fabric)].emplace_back(id, std::move(files));
   }
   left_ = std::move(left);
   for (const auto& worker : workers_) worker->adopt(std::move(of_workers[worker.get()]), later);

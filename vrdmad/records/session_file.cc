@@ -9,7 +9,7 @@ using base::Result;
 
 namespace {
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
-constexpr uint32_t kFormat = 6;
+constexpr uint32_t kFormat = 7;
 }  // namespace
 
 struct SessionFile::Area {
@@ -61,6 +61,16 @@ SessionFile::Last SessionFile::last() const {
   std::memcpy(static_cast<void*>(&last.reply), &area()->replies[answered % 2], sizeof last.reply);
   last.reply.sequence = answered;
   return last;
+}
+
+std::vector<uint8_t> SessionFile::image() const {
+  const Last now = last();
+  ImageBytes bytes(now.begun, now.reply);
+  for (auto kind = uint16_t{0}; kind <= static_cast<uint16_t>(kLastStored); ++kind)
+    for (const Record& record : file_->all(kind))
+      bytes.add(static_cast<Stored>(kind), record.number, is_answered(record),
+                {record.data, record.size});
+  return bytes.take();
 }
 
 }  // namespace vrdma::vrdmad

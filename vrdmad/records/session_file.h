@@ -1,10 +1,10 @@
-// The state of a session for the next daemon.
+// The journal of a session, from which the next daemon gets its image.
 //
 //   R/state/            0700
-//   R/state/<n>.session 0600, one per session; removed with it
+//   R/state/<n>.session 0600, one per session, beside <n>.anchors; removed with it
 //
-// Records (vrdmad/records/record_file.h) and the last request. Each change is in the file when the
-// call returns.
+// The records of a session_image.h (in a record_file.h) and the last request. Each change is in the
+// file when the call returns.
 //
 // Owned by one thread.
 #pragma once
@@ -18,36 +18,13 @@
 #include "core/base/error.h"
 #include "core/ipc/messages.h"
 #include "vrdmad/records/record_file.h"
+#include "vrdmad/records/session_image.h"
 
 namespace vrdma::vrdmad {
 
 class SessionFile {
  public:
-  // In the order of their restoration.
-  enum class Kind : uint16_t {
-    kWho,
-    kExporter,
-    kPd,
-    kImportedPd,
-    kXrcd,
-    kChannel,
-    kCq,
-    kCqSize,
-    kAh,
-    kMr,
-    kImportedMr,
-    kMw,
-    kSrq,
-    kSrqSize,
-    kQp,
-    kTarget,
-    kQpState,
-    kBinding,
-    kFlow,
-    kClaim,
-  };
-  static constexpr Kind kLastKind = Kind::kClaim;
-
+  using Kind = Stored;
   using Record = RecordFile::Record;
 
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
@@ -70,6 +47,8 @@ class SessionFile {
     ipc::Reply reply;    // the last reply
   };
   [[nodiscard]] Last last() const;
+  // All of it, as SessionImage::decode() takes it.
+  [[nodiscard]] std::vector<uint8_t> image() const;
 
   // See RecordFile.
   void forbid(const char* reason) { file_->forbid(reason); }

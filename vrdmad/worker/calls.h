@@ -9,11 +9,9 @@
 #include <optional>
 
 #include "core/ipc/messages.h"
-#include "vrdmad/records/session_file.h"
+#include "vrdmad/records/session_image.h"
 
 namespace vrdma::vrdmad {
-
-using Stored = SessionFile::Kind;
 
 struct CallTraits {
   enum Needs : uint8_t {

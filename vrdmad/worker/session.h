@@ -45,11 +45,10 @@ class Session final : private transport::Runnable,
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
       Arrival arrival, std::shared_ptr<Vdevice> vdevice, Host host);
-  // The session of a dead daemon, as `file` tells of it (session_hello.cc). When all of its fabric
-  // are there, its journal restores the links of all.
+  // The session of a dead daemon, from its image and its anchors (session_hello.cc). When all of
+  // its fabric are there, its journal restores the links of all.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
-      std::unique_ptr<SessionFile> file, std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
-      Host host);
+      SessionFiles files, std::shared_ptr<Vdevice> vdevice, KnownFiles& known, Host host);
   // Numbers of sessions are greater than this one from now on.
   static void number_from(uint32_t last);
   ~Session() override;
@@ -108,7 +107,7 @@ class Session final : private transport::Runnable,
   [[nodiscard]] int refuse_caller(const base::Error& why);
   [[nodiscard]] base::Result<std::unique_ptr<SessionObjects>> make_objects(Caller::Opened opened);
   [[nodiscard]] int furnish(std::unique_ptr<SessionObjects> objects, Files files);
-  [[nodiscard]] base::Result<void> take_over(std::unique_ptr<SessionFile> file, KnownFiles& known);
+  [[nodiscard]] base::Result<void> take_over(SessionFiles files, KnownFiles& known);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
   provisioning::Charge connection_;

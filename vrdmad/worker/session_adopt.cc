@@ -1,11 +1,11 @@
 // How the next daemon makes a session from its journal.
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "core/ipc/bell.h"
 #include "core/rdma/window.h"
-#include "vrdmad/records/process_files.h"
-#include "vrdmad/records/session_records.h"
 #include "vrdmad/worker/calls.h"
 #include "vrdmad/worker/session_journal.h"
 
@@ -16,37 +16,29 @@ using base::pass;
 using base::Result;
 using ipc::Call;
 
-Result<Who> who_of(const SessionFile& file) {
-  Who who{};
-  if (const auto records = file.all(Stored::kWho); records.empty() || !records[0].read(&who))
-    return fail(EINVAL, "nothing is known of it");
-  who.name[sizeof who.name - 1] = '\0';
-  return who;
+namespace {
+
+base::Error not_made(int error) {
+  return base::Error(error, std::strerror(error)).in("what it had cannot be made again");
 }
 
-std::optional<SessionSummary> summary_of(const SessionFile& file) {
-  const auto who = who_of(file);
-  if (!who) return {};
-  return SessionSummary{who->vdevice, who->name,  who->netns,      who->node_guid,
-                        who->session, who->epoch, who->process.pid};
+// make(handle, object) of each; 0 or an errno.
+template <class Objects, class Make>
+int make_each(const Objects& objects, Make make) {
+  for (const auto& [handle, object] : objects)
+    if (const int error = make(handle, object.made); error != 0) return error;
+  return 0;
 }
 
-void want_files(const SessionFile& file, WantedFiles* wanted) {
-  const auto who = who_of(file);
-  if (!who) return;
-  for (const FileId& each : {who->arena, who->bells, who->memory})
-    wanted->memory_files.insert(each.inode);
-  wanted->eventfds.insert(who->doorbell);
-  wanted->sockets.insert(who->events);
-  for (const auto& record : file.all(Stored::kChannel))
-    if (ChannelRecord channel{}; record.read(&channel)) wanted->sockets.insert(channel.write_end);
-}
+}  // namespace
 
-Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch) {
-  auto who = who_of(*file_);
-  if (!who) return pass(std::move(who).error());
-  if (auto made = restore_channels(files); !made) return made;
-  if (auto made = make_again(); !made) return made;
+Result<void> SessionJournal::take_over(SessionImage image, const ProcessFiles& files,
+                                       uint32_t epoch) {
+  image_ = std::move(image);
+  objects_.trust_packet_socket(anchors_->anchors().of.packet_socket != 0);
+  restore_channels(files);
+  if (const int error = make_again(); error != 0) return pass(not_made(error));
+  remove_unanswered();
 
   context().epoch = epoch;
   auto& shared = context().arena->at<ipc::ArenaHeader>(0)->epoch;
@@ -54,35 +46,108 @@ Result<void> SessionJournal::take_over(const ProcessFiles& files, uint32_t epoch
   while (before != 0 && !shared.compare_exchange_weak(before, epoch)) {
   }
   if (before == 0) return fail(ETIMEDOUT, "its program waits no longer");
-  who->epoch = epoch;
-  file_->put(Stored::kWho, 0, &*who, sizeof *who);
-  last_ = file_->last();
+  anchors_->put_epoch(epoch);
+  last_ = {image_.begun, image_.reply};
   return {};
 }
 
-Result<void> SessionJournal::restore_channels(const ProcessFiles& files) {
-  for (const auto& record : file_->all(Stored::kChannel)) {
-    ChannelRecord made{};
-    if (!record.read(&made)) return fail(EINVAL, "its state is damaged");
-    auto write_end = files.event_end(made.write_end);
+void SessionJournal::restore_channels(const ProcessFiles& files) {
+  for (const auto& [handle, object] : image_.channels) {
+    const auto& known = anchors_->anchors().channels;
+    const auto inode = known.find(handle);
+    auto write_end = files.event_end(inode != known.end() ? inode->second : 0);
     if (!write_end) {  // the answer did not reach the program, or it will be missed by a CQ
-      file_->erase(Stored::kChannel, made.handle);
+      erase(Stored::kChannel, handle);
       continue;
     }
     auto channel = std::make_unique<rdma::Channel>();
     channel->write_end = std::move(*write_end);
-    context().channels.add(std::move(channel), made.handle);
+    context().channels.add(std::move(channel), handle);
   }
-  return {};
 }
 
-Result<void> SessionJournal::restore_state(rdma::Qp& qp, const SessionFile::Record& record) {
-  QpRecord state{};
-  if (!record.read(&state) || record.size != sizeof state + state.groups * sizeof(verbs::Gid))
-    return fail(EINVAL, "its state is damaged");
-  was_linked_[record.number] = {state.linked_out != 0, state.linked_in != 0, state.peer_outbox,
-                                state.changes};
-  if (qp.domain != nullptr && state.changes < qp.changes) return {};  // another session knows more
+// In the order in which they need each other.
+int SessionJournal::make_again() {
+  for (const auto& [number, object] : image_.exporter) context().exporter = object.made.context;
+  for (const Stored kind :
+       {Stored::kPd, Stored::kImportedPd, Stored::kXrcd, Stored::kCq, Stored::kCqSize, Stored::kAh,
+        Stored::kMr, Stored::kImportedMr, Stored::kMw, Stored::kSrq, Stored::kQp, Stored::kTarget,
+        Stored::kFlow, Stored::kQpState, Stored::kSrqSize, Stored::kBinding})
+    if (const int error = make_again(kind); error != 0) return error;
+  return 0;
+}
+
+int SessionJournal::make_again(Stored kind) {
+  switch (kind) {
+    case Stored::kImportedPd:
+      return make_each(image_.imported_pds, [this](uint32_t handle, const ImportedPdRecord& pd) {
+        return objects_.restore_imported_pd(handle, pd.origin);
+      });
+    case Stored::kXrcd:
+      return make_each(image_.xrcds, [this](uint32_t handle, const XrcdRecord& xrcd) {
+        return restore_xrcd(handle, xrcd);
+      });
+    case Stored::kImportedMr:
+      return make_each(image_.imported_mrs, [this](uint32_t handle, const ImportedMrRecord& mr) {
+        return objects_.restore_imported_mr(handle, mr.key, mr.pd, mr.origin);
+      });
+    case Stored::kTarget:
+      return make_each(image_.targets, [this](uint32_t handle, const TargetRecord& target) {
+        return objects_.restore_target(handle, target.xrcd, target.qpn);
+      });
+    case Stored::kQpState:  // those that were being made, or destroyed, are not there
+      return make_each(image_.qp_states, [this](uint32_t handle, const auto& state) {
+        rdma::Qp* qp = context().find_qp(handle);
+        return qp != nullptr ? restore_state(*qp, handle, state) : 0;
+      });
+    case Stored::kSrqSize:
+      return make_each(image_.srq_sizes, [this](uint32_t handle, const SrqSizeRecord& size) {
+        rdma::Srq* srq = context().srqs.find(handle);
+        if (srq == nullptr) return 0;
+        return size.max_wr <= srq->depth ? objects_.resize_srq(*srq, size.max_wr) : EINVAL;
+      });
+    case Stored::kBinding:
+      return make_each(image_.bindings, [this](uint32_t handle, const BindingRecord& binding) {
+        rdma::Mw* mw = context().mws.find(handle);
+        return mw != nullptr ? restore_binding(*mw, binding) : 0;
+      });
+    default:
+      return make_each(image_.served[kind], [this, kind](uint32_t, const auto& made) {
+        return serve_again(kind, made);
+      });
+  }
+}
+
+// By the code that serves all, with the numbers that the answer gave.
+int SessionJournal::serve_again(Stored kind, const SessionImage::Served& made) {
+  Answer answer;
+  if (const int error = objects_.serve_as(made.request, made.reply, &answer); error != 0)
+    return error;
+  return std::memcmp(answer.reply.bytes, made.reply.bytes, maker_of(kind).reply) == 0 ? 0 : EEXIST;
+}
+
+int SessionJournal::restore_xrcd(uint32_t handle, const XrcdRecord& record) {
+  if (record.named == 0) return objects_.restore_xrcd(handle, {});
+  const auto& files = anchors_->anchors().domains;
+  const auto file = files.find(handle);
+  return file != files.end() ? objects_.restore_xrcd(handle, file->second) : EBADF;
+}
+
+int SessionJournal::restore_binding(rdma::Mw& mw, const BindingRecord& bound) {
+  rdma::Mr* const mr = context().mrs.find(bound.mr);
+  if (bound.mr != 0 && mr == nullptr) return EINVAL;
+  const rdma::Binding binding{bound.key,    mr,         context().qps.find(bound.qp),
+                              bound.access, bound.addr, bound.length,
+                              bound.iova};
+  return rdma::restore_binding(context(), mw, binding) ? 0 : EINVAL;
+}
+
+int SessionJournal::restore_state(rdma::Qp& qp, uint32_t handle,
+                                  const SessionImage::QpState& known) {
+  const QpRecord& state = known.record;
+  was_linked_[handle] = {state.linked_out != 0, state.linked_in != 0, state.peer_outbox,
+                         state.changes};
+  if (qp.domain != nullptr && state.changes < qp.changes) return 0;  // another session knows more
   qp.changes = state.changes;
   qp.attributes = state.attributes;
   qp.sgid = state.sgid;
@@ -91,119 +156,32 @@ Result<void> SessionJournal::restore_state(rdma::Qp& qp, const SessionFile::Reco
   qp.link.maps_peer = state.maps_peer;
   qp.link.number = state.link;
   SessionObjects::restore_access(qp);
-  if (qp.domain != nullptr) return {};
+  if (qp.domain != nullptr) return 0;
   qp.inbox_head = qp.inbox_taken_over = ipc::head_of(*qp.inbox, qp.inbox_depth);
   if (state.outbox != 0) {
     auto outbox = rdma::restore_outbox(*qp.context, state.outbox, state.outbox_depth);
-    if (!outbox) return pass(std::move(outbox).error());
+    if (!outbox) return outbox.error().code();
     qp.link.outbox = std::move(*outbox);
   }
-  for (uint32_t i = 0; i < state.groups; ++i) {
-    verbs::Gid group;
-    std::memcpy(&group, record.data + sizeof state + i * sizeof group, sizeof group);
-    (void)context().device->fabric->attach(qp, group);
-  }
-  return {};
+  if (!known.groups.empty() && qp.type != verbs::QpType::kUd) return EINVAL;
+  for (const verbs::Gid& group : known.groups) (void)context().device->fabric->attach(qp, group);
+  return 0;
 }
 
-Result<void> SessionJournal::restore_states() {
-  for (const auto& record : file_->all(Stored::kQpState))  // else it was being made, or destroyed
-    if (rdma::Qp* qp = context().find_qp(record.number); qp != nullptr)
-      if (auto restored = restore_state(*qp, record); !restored) return restored;
-  for (const auto& record : file_->all(Stored::kSrqSize)) {
-    SrqSizeRecord size{};
-    rdma::Srq* srq = context().srqs.find(record.number);
-    if (srq == nullptr || !record.read(&size)) continue;
-    if (const int error = objects_.resize_srq(*srq, size.max_wr); error != 0)
-      return fail(error, "its shared receive queue cannot be made again");
-  }
-  return restore_bindings();
-}
-
-Result<void> SessionJournal::restore_bindings() {
-  for (const auto& record : file_->all(Stored::kBinding)) {
-    BindingRecord bound{};
-    rdma::Mw* mw = context().mws.find(record.number);
-    if (mw == nullptr) continue;
-    const bool whole = record.read(&bound);
-    const rdma::Binding binding{bound.key,
-                                context().mrs.find(bound.mr),
-                                context().qps.find(bound.qp),
-                                bound.access,
-                                bound.addr,
-                                bound.length,
-                                bound.iova};
-    if (!whole || (bound.mr != 0 && binding.mr == nullptr) ||
-        !rdma::restore_binding(context(), *mw, binding))
-      return fail(EINVAL, "its memory window cannot be bound again");
-  }
-  return {};
-}
-
-// By the code that serves all, with the numbers that the answer gave.
-Result<void> SessionJournal::serve_again(Stored kind, const SessionFile::Record& record) {
-  const CallTraits& maker = maker_of(kind);
-  if (record.size != maker.request + maker.reply) return fail(EINVAL, "its state is damaged");
-  ipc::Request request;
-  ipc::Reply wanted;
-  request.call = maker.call;
-  std::memcpy(request.bytes, record.data, maker.request);
-  std::memcpy(wanted.bytes, record.data + maker.request, maker.reply);
-  Answer answer;
-  if (const int error = objects_.serve_as(request, wanted, &answer); error != 0)
-    return fail(error, std::strerror(error));
-  if (std::memcmp(answer.reply.bytes, wanted.bytes, maker.reply) != 0)
-    return fail(EEXIST, std::strerror(EEXIST));
-  return {};
-}
-
-Result<void> SessionJournal::make_again(Stored kind, const SessionFile::Record& record) {
-  int error = EINVAL;
-  switch (kind) {
-    case Stored::kExporter:
-      if (ExporterRecord of{}; record.read(&of)) {
-        context().exporter = of.context;
-        error = 0;
-      }
-      break;
-    case Stored::kImportedPd:
-      if (ImportedPdRecord pd{}; record.read(&pd))
-        error = objects_.restore_imported_pd(record.number, pd.origin);
-      break;
-    case Stored::kImportedMr:
-      if (ImportedMrRecord mr{}; record.read(&mr))
-        error = objects_.restore_imported_mr(record.number, mr.key, mr.pd, mr.origin);
-      break;
-    case Stored::kXrcd:
-      if (XrcdRecord xrcd{}; record.read(&xrcd))
-        error = objects_.restore_xrcd(record.number, xrcd.file);
-      break;
-    case Stored::kTarget:
-      if (TargetRecord target{}; record.read(&target))
-        error = objects_.restore_target(record.number, target.xrcd, target.qpn);
-      break;
-    default:
-      return serve_again(kind, record);
-  }
-  if (error != 0) return fail(error, std::strerror(error));
-  return {};
-}
-
-Result<void> SessionJournal::make_again() {
+// The program does not know the object, and will ask for another.
+void SessionJournal::remove_unanswered() {
   std::optional<std::pair<Stored, uint32_t>> unanswered;
-  for (const auto kind :
-       {Stored::kExporter, Stored::kPd, Stored::kImportedPd, Stored::kXrcd, Stored::kCq,
-        Stored::kCqSize, Stored::kAh, Stored::kMr, Stored::kImportedMr, Stored::kMw, Stored::kSrq,
-        Stored::kQp, Stored::kTarget, Stored::kFlow}) {
-    for (const auto& record : file_->all(kind)) {
-      if (auto made = make_again(kind, record); !made)
-        return pass(std::move(made).error(), "what it had cannot be made again");
-      if (!file_->is_answered(record)) unanswered.emplace(kind, record.number);
-    }
-  }
-  if (auto made = restore_states(); !made) return made;
-  if (!unanswered) return {};
-  // The program will ask for another.
+  const auto look = [&](Stored kind, const auto& objects) {
+    for (const auto& [number, object] : objects)
+      if (!object.answered) unanswered.emplace(kind, number);
+  };
+  for (const auto& [kind, objects] : image_.served) look(kind, objects);
+  look(Stored::kExporter, image_.exporter);
+  look(Stored::kImportedPd, image_.imported_pds);
+  look(Stored::kXrcd, image_.xrcds);
+  look(Stored::kImportedMr, image_.imported_mrs);
+  look(Stored::kTarget, image_.targets);
+  if (!unanswered) return;
   const auto [kind, number] = *unanswered;
   if (kind == Stored::kExporter) {
     context().exporter = 0;
@@ -215,7 +193,6 @@ Result<void> SessionJournal::make_again() {
     (void)objects_.serve(request, {}, &answer);
   }
   erase(handles_of(kind), number);
-  return {};
 }
 
 void SessionJournal::restore_pairs() {
@@ -230,11 +207,11 @@ void SessionJournal::restore_pairs() {
 
 // What a dead worker held is given back unless it was completed.
 void SessionJournal::restore_claims() {
-  for (const auto& record : file_->all(Stored::kClaim)) {
-    ClaimRecord claim{};
-    const uint32_t slot = record.number & (ipc::kMaxQueueDepth - 1);
-    rdma::Srq* srq = context().srqs.find(record.number >> 15);
-    const rdma::Qp* qp = record.read(&claim) ? context().qps.find(claim.qp) : nullptr;
+  for (const auto& [number, object] : image_.claims) {
+    const ClaimRecord& claim = object.made;
+    const uint32_t slot = number & (ipc::kMaxQueueDepth - 1);
+    rdma::Srq* srq = context().srqs.find(number >> 15);
+    const rdma::Qp* qp = context().qps.find(claim.qp);
     const auto completed_in = [slot](const ipc::RecvRing& ring, uint32_t depth, uint32_t from) {
       const uint32_t head = ipc::head_of(ring, depth);
       for (uint32_t i = head - std::min(head - from, depth); i != head; ++i)
@@ -252,7 +229,7 @@ void SessionJournal::restore_claims() {
         (srq->receives.claims->words()[slot].load() == ipc::kClaimedByWorker ||
          srq->is_half_returned(slot)))
       srq->give_back(slot);
-    file_->erase(Stored::kClaim, record.number);
+    file_->erase(Stored::kClaim, number);
   }
 }
 
@@ -279,6 +256,7 @@ void SessionJournal::restore_links() {
   });
   restore_target_links();
   was_linked_.clear();
+  image_ = {};
 }
 
 // Of the sessions that have a target open, the one that knew of its last change tells.

@@ -185,9 +185,7 @@ int Session::open(Answer* answer) {
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
   if (!host_.settings.state_dir.empty())
-    journal_ = SessionJournal::begin(
-        host_.settings.state_dir + "/" + std::to_string(context.id) + ".session", *objects_,
-        doorbell_);
+    journal_ = SessionJournal::begin(host_.settings.state_dir, *objects_, doorbell_);
 
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
   Fd userfaultfd;
@@ -235,12 +233,12 @@ int Session::furnish(std::unique_ptr<SessionObjects> objects, Files files) {
   return 0;
 }
 
-Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> file,
+Result<std::unique_ptr<Session>> Session::adopt(SessionFiles files,
                                                 std::shared_ptr<Vdevice> vdevice, KnownFiles& known,
                                                 Host host) {
   std::unique_ptr<Session> session(new Session(Fd(), nullptr, std::move(vdevice), std::move(host)));
   session->goodbye_ = true;  // until it is taken over, nothing is told to peers
-  if (auto made = session->take_over(std::move(file), known); !made) {
+  if (auto made = session->take_over(std::move(files), known); !made) {
     // The rings in the program's memory belong to the program, and to nobody after it.
     if (session->objects_ != nullptr) {
       session->objects_->context().heap->leave();
@@ -252,11 +250,13 @@ Result<std::unique_ptr<Session>> Session::adopt(std::unique_ptr<SessionFile> fil
   return session;
 }
 
-Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& known) {
-  if (const std::string reason = file->forbidden(); !reason.empty()) return fail(ENOTSUP, reason);
-  auto who = who_of(*file);
-  if (!who) return pass(std::move(who).error());
-  auto caller = host_.settings.identity->find(who->process);
+Result<void> Session::take_over(SessionFiles of, KnownFiles& known) {
+  if (const std::string reason = of.journal->forbidden(); !reason.empty())
+    return fail(ENOTSUP, reason);
+  auto image = SessionImage::decode(of.journal->image());
+  if (!image) return pass(std::move(image).error());
+  const Anchor anchor = of.anchors->anchors().of;
+  auto caller = host_.settings.identity->find(anchor.process);
   if (!caller) return pass(std::move(caller).error());
   talk_.set_caller(std::move(*caller));
   auto opened = talk_.caller()->open(false);
@@ -269,11 +269,12 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
   auto looked = known.found.find(pid);
   if (looked == known.found.end()) {
     const auto found = std::make_shared<std::optional<Result<ProcessFiles>>>();
-    if (!host_.settings.identity->look(
-            who->process.netns_cookie, [found, pid, process, account = vdevice_->intake,
+    if (!host_.settings.identity->look(anchor.process.netns_cookie,
+                                       [found, pid, process, account = vdevice_->intake,
                                         wanted = known.wanted[pid], time = vdevice_->search_time] {
-              *found = ProcessFiles::of(pid, process->pidfd(), account, wanted, time);
-            }))
+                                         *found = ProcessFiles::of(pid, process->pidfd(), account,
+                                                                   wanted, time);
+                                       }))
       return fail(EAGAIN, "its process cannot be looked at now");
     looked = known.found.emplace(pid, std::move(**found)).first;
     if (looked->second) {
@@ -283,23 +284,23 @@ Result<void> Session::take_over(std::unique_ptr<SessionFile> file, KnownFiles& k
   }
   const auto& files = looked->second;
   if (!files) return fail(files.error().code(), files.error().message());
-  auto arena = files->memory_file(who->arena, ipc::kQueueArenaSize);
-  auto bells = files->memory_file(who->bells, ipc::kBellFileSize);
-  auto memory = files->memory_file(who->memory, ipc::kMemoryArenaSize);
-  auto doorbell = files->eventfd(who->doorbell);
-  auto events = files->event_end(who->events);
+  auto arena = files->memory_file(anchor.arena, ipc::kQueueArenaSize);
+  auto bells = files->memory_file(anchor.bells, ipc::kBellFileSize);
+  auto memory = files->memory_file(anchor.memory, ipc::kMemoryArenaSize);
+  auto doorbell = files->eventfd(anchor.doorbell);
+  auto events = files->event_end(anchor.events);
   for (auto* each : {&arena, &bells, &memory, &doorbell, &events})
     if (!*each) return pass(std::move(*each).error());
 
-  objects->context().id = who->session;
+  objects->context().id = anchor.session;
   objects->context().events = std::move(*events);
   if (const int error = furnish(
           std::move(objects),
           {{std::move(*arena), std::move(*bells), std::move(*memory)}, std::move(*doorbell)});
       error != 0)
     return fail(error, "map its memory: " + std::string(std::strerror(error)));
-  journal_ = std::make_unique<SessionJournal>(std::move(file), *objects_);
-  return journal_->take_over(*files, host_.settings.epoch);
+  journal_ = std::make_unique<SessionJournal>(std::move(of), *objects_);
+  return journal_->take_over(std::move(*image), *files, host_.settings.epoch);
 }
 
 }  // namespace vrdma::vrdmad

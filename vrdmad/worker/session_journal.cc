@@ -5,7 +5,6 @@
 
 #include "core/rdma/window.h"
 #include "vrdmad/records/process_files.h"
-#include "vrdmad/records/session_records.h"
 #include "vrdmad/worker/calls.h"
 
 namespace vrdma::vrdmad {
@@ -58,9 +57,14 @@ void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& re
   };
   switch (kind) {
     case Stored::kChannel:
-      return put(ChannelRecord{made, 0, file_id(context().channels.find(made)->write_end).inode});
-    case Stored::kXrcd:
-      return put(XrcdRecord{objects_.file_of(*context().xrcds.find(made))});
+      anchors_->put_channel(made, file_id(context().channels.find(made)->write_end).inode);
+      return file_->put(kind, made, nullptr, 0, reply.sequence);
+    case Stored::kXrcd: {
+      const FileId file = objects_.file_of(*context().xrcds.find(made));
+      const bool named = file != FileId{};
+      if (named) anchors_->put_domain(made, file);
+      return put(XrcdRecord{named ? 1u : 0u});
+    }
     case Stored::kImportedPd:
       return put(ImportedPdRecord{context().pds.find(made)->origin});
     case Stored::kImportedMr: {
@@ -72,6 +76,10 @@ void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& re
       keep_state(*target->qp, made);
       return put(TargetRecord{target->xrcd->handle, target->qp->qpn});
     }
+    case Stored::kQp:
+      if (static_cast<verbs::QpType>(request.create_qp.type) == verbs::QpType::kRawPacket)
+        anchors_->put_packet_socket();
+      return keep(kind, request, reply, reply.sequence);
     default:
       return keep(kind, request, reply, reply.sequence);
   }
@@ -118,6 +126,12 @@ void SessionJournal::erase(Stored kind, uint32_t handle) {
       return erase_all({Stored::kSrqSize, Stored::kSrq});
     case Stored::kQp:
       return erase_all({Stored::kQpState, Stored::kQp, Stored::kTarget});
+    case Stored::kChannel:
+      file_->erase(kind, handle);
+      return anchors_->erase_channel(handle);
+    case Stored::kXrcd:
+      file_->erase(kind, handle);
+      return anchors_->erase_domain(handle);
     default:
       return file_->erase(kind, handle);
   }
@@ -178,28 +192,27 @@ void SessionJournal::write_down_changes() {
   };
 }
 
-std::unique_ptr<SessionJournal> SessionJournal::begin(const std::string& path,
+std::unique_ptr<SessionJournal> SessionJournal::begin(const std::string& directory,
                                                       SessionObjects& objects,
                                                       const base::Fd& doorbell) {
-  auto made = SessionFile::create(path);
-  if (!made) return nullptr;
   const Vdevice& vdevice = objects.vdevice();
   const rdma::Context& context = objects.context();
-  Who who{};
-  who.vdevice = vdevice.id;
-  vdevice.device.name.copy(who.name, sizeof who.name - 1);
-  who.node_guid = vdevice.device.node_guid;
-  who.netns = vdevice.netns;
-  who.process = context.process->peer();
-  who.session = context.id;
-  who.epoch = context.epoch;
-  who.arena = objects.arena_id();
-  who.bells = file_id(context.bell_fd);
-  who.memory = objects.memory_id();
-  who.doorbell = eventfd_id(doorbell);
-  who.events = file_id(context.events).inode;
-  (*made)->put(Stored::kWho, 0, &who, sizeof who);
-  auto journal = std::make_unique<SessionJournal>(std::move(*made), objects);
+  Anchor anchor{};
+  anchor.vdevice = vdevice.id;
+  vdevice.device.name.copy(anchor.name, sizeof anchor.name - 1);
+  anchor.node_guid = vdevice.device.node_guid;
+  anchor.netns = vdevice.netns;
+  anchor.process = context.process->peer();
+  anchor.session = context.id;
+  anchor.epoch = context.epoch;
+  anchor.arena = objects.arena_id();
+  anchor.bells = file_id(context.bell_fd);
+  anchor.memory = objects.memory_id();
+  anchor.doorbell = eventfd_id(doorbell);
+  anchor.events = file_id(context.events).inode;
+  auto files = SessionFiles::create(directory, anchor);
+  if (!files) return nullptr;
+  auto journal = std::make_unique<SessionJournal>(std::move(*files), objects);
   journal->write_down_changes();
   return journal;
 }

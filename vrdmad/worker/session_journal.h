@@ -2,8 +2,10 @@
 // makes it from that.
 //
 // Of each object that was made there are the request and its answer, of queue pairs their
-// attributes and links besides; all of it before the program learns of it. The next daemon serves
-// the requests again, by the code that serves all, with the numbers that their answers gave. Links
+// attributes and links besides, and how each memory window is bound; all of it before the program
+// learns of it. What identifies files and descriptors is among the anchors. The next daemon decodes
+// the image, and serves the requests again, by the code that serves all, with the numbers that
+// their answers gave. Links
 // are made again when all sessions of a fabric are there. Progress is where it always is, in the
 // shared rings.
 //
@@ -16,26 +18,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "vrdmad/records/session_file.h"
-#include "vrdmad/records/session_records.h"
+#include "vrdmad/records/session_files.h"
 #include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
-
-// Whose session a file tells of.
-struct SessionSummary {
-  uint64_t vdevice_id = 0;  // 0: of a daemon that knew vdevices by name
-  std::string vdevice;
-  uint64_t netns = 0;  // cookie of the vdevice's namespace
-  uint64_t node_guid = 0;
-  uint32_t session = 0;
-  uint32_t epoch = 0;
-  pid_t pid = 0;
-};
-[[nodiscard]] std::optional<SessionSummary> summary_of(const SessionFile& file);
-[[nodiscard]] base::Result<Who> who_of(const SessionFile& file);
-// Adds what its process must still have.
-void want_files(const SessionFile& file, WantedFiles* wanted);
 
 class SessionJournal {
  public:
@@ -43,11 +29,11 @@ class SessionJournal {
 
   // Of a session that is open from now on. nullptr: there can be none, and nobody will take it
   // over.
-  [[nodiscard]] static std::unique_ptr<SessionJournal> begin(const std::string& path,
+  [[nodiscard]] static std::unique_ptr<SessionJournal> begin(const std::string& directory,
                                                              SessionObjects& objects,
                                                              const base::Fd& doorbell);
-  SessionJournal(std::unique_ptr<SessionFile> file, SessionObjects& objects)
-      : file_(std::move(file)), objects_(objects) {}
+  SessionJournal(SessionFiles files, SessionObjects& objects)
+      : anchors_(std::move(files.anchors)), file_(std::move(files.journal)), objects_(objects) {}
   SessionJournal(const SessionJournal&) = delete;
   SessionJournal& operator=(const SessionJournal&) = delete;
 
@@ -57,7 +43,8 @@ class SessionJournal {
 
   // session_adopt.cc
   // Makes the objects of a dead daemon's session, whose process has `files`, and begins the epoch.
-  [[nodiscard]] base::Result<void> take_over(const ProcessFiles& files, uint32_t epoch);
+  [[nodiscard]] base::Result<void> take_over(SessionImage image, const ProcessFiles& files,
+                                             uint32_t epoch);
   // When all sessions of a fabric are there, each is called of all, one after the other.
   void restore_pairs();
   void restore_links();
@@ -67,30 +54,33 @@ class SessionJournal {
 
  private:
   [[nodiscard]] rdma::Context& context() const { return objects_.context(); }
-  void keep(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply,
+  void keep(Stored kind, const ipc::Request& request, const ipc::Reply& reply,
             uint32_t sequence = 0);
   void keep_made(const ipc::Request& request, const ipc::Reply& reply);
-  void keep_changed(SessionFile::Kind kind, const ipc::Request& request, const ipc::Reply& reply);
-  void erase(SessionFile::Kind kind, uint32_t handle);
+  void keep_changed(Stored kind, const ipc::Request& request, const ipc::Reply& reply);
+  void erase(Stored kind, uint32_t handle);
   void keep_state(const rdma::Qp& qp, uint32_t handle);
   void keep_binding(const rdma::Mw& mw);
   void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
   void write_down_changes();
   void restore_claims();
-  [[nodiscard]] base::Result<void> make_again();
-  [[nodiscard]] base::Result<void> make_again(SessionFile::Kind kind,
-                                              const SessionFile::Record& record);
-  [[nodiscard]] base::Result<void> serve_again(SessionFile::Kind kind,
-                                               const SessionFile::Record& record);
-  [[nodiscard]] base::Result<void> restore_channels(const ProcessFiles& files);
-  [[nodiscard]] base::Result<void> restore_states();
-  [[nodiscard]] base::Result<void> restore_state(rdma::Qp& qp, const SessionFile::Record& record);
-  [[nodiscard]] base::Result<void> restore_bindings();
+  // 0 or an errno.
+  [[nodiscard]] int make_again();
+  [[nodiscard]] int make_again(Stored kind);
+  [[nodiscard]] int serve_again(Stored kind, const SessionImage::Served& made);
+  [[nodiscard]] int restore_xrcd(uint32_t handle, const XrcdRecord& record);
+  [[nodiscard]] int restore_binding(rdma::Mw& mw, const BindingRecord& bound);
+  [[nodiscard]] int restore_state(rdma::Qp& qp, uint32_t handle,
+                                  const SessionImage::QpState& known);
+  void restore_channels(const ProcessFiles& files);
+  void remove_unanswered();
   void restore_target_links();
   void go_on(rdma::Qp& qp);
 
+  std::unique_ptr<AnchorFile> anchors_;  // removed after the journal
   std::unique_ptr<SessionFile> file_;
   SessionObjects& objects_;
+  SessionImage image_;      // of the dead daemon, until the work goes on
   SessionFile::Last last_;  // of the dead daemon
   // What is known of the link of a queue pair until it is restored; by handle.
   struct Linked {

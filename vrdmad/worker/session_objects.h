@@ -67,6 +67,8 @@ class SessionObjects {
                                   Answer* answer);
   // The size of a shared receive queue as it was.
   [[nodiscard]] int resize_srq(rdma::Srq& srq, uint32_t max_wr);
+  // Whether the process has shown a packet socket of its namespace to a dead daemon.
+  void trust_packet_socket(bool shown) { packet_socket_shown_ = shown; }
   // Objects that a dead daemon made from more than a request. 0 or an errno.
   [[nodiscard]] int restore_xrcd(uint32_t handle, const FileId& file);
   [[nodiscard]] int restore_target(uint32_t handle, uint32_t xrcd, uint32_t qpn);
@@ -165,8 +167,9 @@ class SessionObjects {
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
   FileId arena_id_, memory_id_;
   const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
-  Stopper::Ticket held_;                // the program's threads, perhaps
-  base::EventLoop::Timer unsent_;       // events wait for room
+  bool packet_socket_shown_ = false;
+  Stopper::Ticket held_;           // the program's threads, perhaps
+  base::EventLoop::Timer unsent_;  // events wait for room
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

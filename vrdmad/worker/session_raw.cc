@@ -58,7 +58,7 @@ base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
                     : netns::of_socket(owner_.socket());
   if (!ours) return base::pass(std::move(ours).error());
   const intake::Verdict* shown = proof.only();
-  const bool proven = again ? ours->cookie == vdevice_->netns
+  const bool proven = again ? packet_socket_shown_ && ours->cookie == vdevice_->netns
                             : shown != nullptr && shown->kind == intake::Kind::kPacketSocket &&
                                   shown->netns_cookie != 0 && shown->netns_cookie == ours->cookie;
   if (!proven) return base::fail(EPERM, "no packet socket was shown");

@@ -151,28 +151,30 @@ void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>&
       vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
     KnownFiles known;
-    for (const auto& [id, file] : found)
-      want_files(*file, &known.wanted[summary_of(*file).value_or(SessionSummary{}).pid]);
-    for (auto& [id, file] : found) {
-      const SessionSummary of = summary_of(*file).value_or(SessionSummary{});
+    for (const auto& [id, files] : found) {
+      const SessionAnchors& anchors = files.anchors->anchors();
+      anchors.want(&known.wanted[anchors.of.process.pid]);
+    }
+    for (auto& [id, files] : found) {
+      const Anchor of = files.anchors->anchors().of;
       const auto it = vdevices_.find(id);
       if (it == vdevices_.end() || it->second->netns != of.netns ||
           it->second->device.node_guid != of.node_guid) {
         spdlog::warn(
             "vdevice {}: the session of process {} cannot be taken over: the vdevice is "
             "not there",
-            of.vdevice, of.pid);
+            of.name, of.process.pid);
         continue;
       }
       const std::string& label = it->second->label;
       Sessions& sessions = sessions_[it->second.get()];
-      auto session = Session::adopt(std::move(file), it->second, known, host_of(sessions));
+      auto session = Session::adopt(std::move(files), it->second, known, host_of(sessions));
       if (!session) {
         spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label,
-                     of.pid, session.error().message());
+                     of.process.pid, session.error().message());
         continue;
       }
-      spdlog::info("vdevice {}: took over the session of process {}", label, of.pid);
+      spdlog::info("vdevice {}: took over the session of process {}", label, of.process.pid);
       if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
         (*session)->pay(std::move(*room));
       adopted.push_back(session->get());

@@ -79,7 +79,7 @@ class Worker {
   // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
   // waits. Those of the fabrics `later` come with another call: until then their programs are told
   // to wait.
-  using FoundSession = std::pair<uint64_t, std::unique_ptr<SessionFile>>;
+  using FoundSession = std::pair<uint64_t, SessionFiles>;
   void adopt(std::vector<FoundSession> found, const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();

@@ -65,5 +65,21 @@ TEST(Calls, OfObjectsHaveAMakerAndARemover) {
   EXPECT_EQ(maker_of(Stored::kCqSize).call, ipc::Call::kResizeCq);
 }
 
+// An image has requests and replies in the shape that the calls have.
+TEST(Calls, HaveTheShapeThatImagesHave) {
+  size_t served = 0;
+  for (uint16_t number = 0; number <= static_cast<uint16_t>(kLastStored); ++number) {
+    const auto kind = static_cast<Stored>(number);
+    const auto shape = shape_of(kind);
+    if (!shape) continue;
+    ++served;
+    const CallTraits& maker = maker_of(kind);
+    EXPECT_EQ(shape->call, maker.call);
+    EXPECT_EQ(shape->request, maker.request);
+    EXPECT_EQ(shape->reply, maker.reply);
+  }
+  EXPECT_EQ(served, 9u);
+}
+
 }  // namespace
 }  // namespace vrdma::vrdmad

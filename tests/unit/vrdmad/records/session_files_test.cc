@@ -1,0 +1,100 @@
+// A session's two files: what is in which, and what is left of them.
+#include "vrdmad/records/session_files.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/unit/vrdmad/admin/fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+constexpr uint32_t kNumber = 7;
+
+Anchor anchor() {
+  Anchor anchor{};
+  anchor.session = kNumber;
+  anchor.process.pid = 4711;
+  anchor.arena = {1, 2};
+  anchor.doorbell = 3;
+  anchor.events = 4;
+  return anchor;
+}
+
+struct BothFiles : testing::Test {
+  const TempDir temp;
+  [[nodiscard]] SessionFiles created() const {
+    auto made = SessionFiles::create(temp.path(), anchor());
+    EXPECT_TRUE(made) << made.error().message();
+    return made ? std::move(*made) : SessionFiles{};
+  }
+  [[nodiscard]] base::Result<SessionFiles> opened() const {
+    return SessionFiles::open(temp.path(), kNumber);
+  }
+  [[nodiscard]] size_t count() const {
+    namespace fs = std::filesystem;
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()));
+  }
+};
+
+TEST_F(BothFiles, GiveTheNextDaemonAnImageAndItsAnchors) {
+  {
+    SessionFiles files = created();
+    ipc::HandleReply pd{1};
+    files.journal->put(Stored::kPd, 1, &pd, sizeof pd);
+    files.anchors->put_channel(1, 99);
+    files.journal->put(Stored::kChannel, 1, nullptr, 0);
+    files.anchors->put_channel(2, 98);
+    files.anchors->erase_channel(2);
+    files.anchors->put_domain(5, {6, 7});
+    files.anchors->put_packet_socket();
+    files.anchors->put_epoch(12);
+    files.keep();
+  }
+  auto files = opened();
+  ASSERT_TRUE(files) << files.error().message();
+  const SessionAnchors& anchors = files->anchors->anchors();
+  EXPECT_EQ(anchors.of.process.pid, 4711);
+  EXPECT_EQ(anchors.of.epoch, 12u);
+  EXPECT_EQ(anchors.of.packet_socket, 1u);
+  EXPECT_EQ(anchors.channels, (std::map<uint32_t, uint64_t>{{1, 99}}));
+  EXPECT_EQ(anchors.domains.at(5), (FileId{6, 7}));
+  WantedFiles wanted;
+  anchors.want(&wanted);
+  EXPECT_TRUE(wanted.memory_files.contains(2));
+  EXPECT_TRUE(wanted.eventfds.contains(3));
+  EXPECT_TRUE(wanted.sockets.contains(4) && wanted.sockets.contains(99));
+  const auto image = SessionImage::decode(files->journal->image());
+  ASSERT_TRUE(image) << image.error().message();
+  EXPECT_TRUE(image->served.at(Stored::kPd).contains(1));
+  EXPECT_TRUE(image->channels.contains(1));
+}
+
+// What is portable names nothing of this host.
+TEST_F(BothFiles, HaveNoAnchorInTheImage) {
+  const SessionFiles files = created();
+  files.anchors->put_channel(1, 0x1122334455667788);
+  files.anchors->put_domain(1, {0x1122334455667788, 0x1122334455667788});
+  const auto image = files.journal->image();
+  const uint64_t inode = 0x1122334455667788;
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(&inode);
+  EXPECT_EQ(std::search(image.begin(), image.end(), bytes, bytes + sizeof inode), image.end());
+}
+
+TEST_F(BothFiles, BothGoWithTheSession) {
+  { const SessionFiles files = created(); }
+  EXPECT_EQ(count(), 0u);
+  created().keep();
+  EXPECT_EQ(count(), 2u);
+  std::filesystem::remove(SessionFiles::anchors_path(temp.path(), kNumber));
+  EXPECT_FALSE(opened()) << "without anchors";
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

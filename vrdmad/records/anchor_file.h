@@ -1,0 +1,81 @@
+// The local anchors of a session: the process that has it, and what identifies the descriptors that
+// it shares with the daemon. They name no object; the objects are in the session's image
+// (session_image.h). A session is taken over from its image and the anchors of a living process.
+//
+//   R/state/<n>.anchors 0600, beside <n>.session; created before it, removed after it
+//
+// Whoever serves a session's requests may be deceived or taken over by its program, and then writes
+// any image. It must not write anchors, so they are a file of their own, whose writer needs nothing
+// of the program but what the kernel says. Each change is in the file when the call returns.
+//
+// Owned by one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/rdma/process.h"
+#include "vrdmad/records/process_files.h"
+#include "vrdmad/records/record_file.h"
+
+namespace vrdma::vrdmad {
+
+// The process of a session, and the vdevice that it opened.
+struct Anchor {
+  char name[56];     // of the vdevice, for people: its beginning
+  uint64_t vdevice;  // its id
+  uint64_t node_guid;
+  uint64_t netns;  // cookie of the vdevice's namespace
+  rdma::Peer process;
+  uint32_t session;  // id of the context
+  uint32_t epoch;    // of the daemon that served it last
+  FileId arena, bells, memory;
+  uint64_t doorbell;  // eventfd_id()
+  uint64_t events;    // inode of the write end
+  // 1: the process has shown a packet socket of the namespace.
+  uint32_t packet_socket;
+  uint32_t reserved;
+};
+
+struct SessionAnchors {
+  Anchor of{};
+  std::map<uint32_t, uint64_t> channels;  // inodes of their write ends, by handle
+  std::map<uint32_t, FileId> domains;     // the files that name XRC domains, by handle
+
+  // Adds what the process must still have.
+  void want(WantedFiles* wanted) const;
+};
+
+class AnchorFile {
+ public:
+  [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> create(const std::string& path,
+                                                                        const Anchor& anchor);
+  // Keeps the file. EPROTO: of another version.
+  [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(const std::string& path);
+
+  void put_channel(uint32_t handle, uint64_t write_end);
+  void erase_channel(uint32_t handle);
+  void put_domain(uint32_t handle, const FileId& file);
+  void erase_domain(uint32_t handle);
+  void put_packet_socket();  // the process has shown one
+  void put_epoch(uint32_t epoch);
+
+  [[nodiscard]] const SessionAnchors& anchors() const { return anchors_; }
+  // The destructor removes the file unless it is kept.
+  void keep(bool kept = true) { file_->keep(kept); }
+
+ private:
+  enum class Kind : uint16_t { kAnchor, kChannel, kDomain };
+  explicit AnchorFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
+  void put(Kind kind, uint32_t number, const void* data, size_t size);
+  void erase(Kind kind, uint32_t number);
+  void put_anchor() { put(Kind::kAnchor, 0, &anchors_.of, sizeof anchors_.of); }
+
+  std::unique_ptr<RecordFile> file_;
+  SessionAnchors anchors_;
+};
+
+}  // namespace vrdma::vrdmad
