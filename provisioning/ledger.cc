@@ -8,15 +8,10 @@ struct Charge::Account {
   Kind kind{};
   bool per_object = false;
   std::vector<std::shared_ptr<Pool>> pools;
-  uint64_t limit = 0;
-  uint64_t total = 0;                  // totals
+  std::shared_ptr<Use> use;
   std::map<uint64_t, size_t> objects;  // per-object maxima: amount -> number of objects
-  uint64_t refused = 0;
 
-  [[nodiscard]] uint64_t used() const {
-    if (!per_object) return total;
-    return objects.empty() ? 0 : objects.rbegin()->first;
-  }
+  void note_largest() { use->used = objects.empty() ? uint64_t{0} : objects.rbegin()->first; }
 };
 
 Charge& Charge::operator=(Charge&& other) noexcept {
@@ -31,16 +26,18 @@ Charge& Charge::operator=(Charge&& other) noexcept {
 
 void Charge::reset() {
   if (!account_) return;
-  if (!account_->per_object)
+  if (!account_->per_object) {
     give_back(amount_);
-  else if (auto it = account_->objects.find(amount_); --it->second == 0)
+  } else if (auto it = account_->objects.find(amount_); --it->second == 0) {
     account_->objects.erase(it);
+    account_->note_largest();
+  }
   account_.reset();
   user_.reset();
 }
 
 void Charge::give_back(uint64_t amount) {
-  account_->total -= amount;
+  account_->use->used -= amount;
   for (const auto& pool : account_->pools) pool->give_back(account_->kind, amount);
   if (user_ != nullptr) user_->give_back(account_->kind, amount);
 }
@@ -55,12 +52,13 @@ void Charge::shrink_to(uint64_t amount) {
   amount_ = amount;
 }
 
-Ledger::Ledger() {
+Ledger::Ledger(std::shared_ptr<UsePage> page) {
   for (const Kind kind : all_kinds()) {
     auto made = std::make_shared<Charge::Account>();
     made->kind = kind;
     made->per_object = traits(kind).per_object();
-    made->limit = traits(kind).initial;
+    made->use = {page, &(*page)[static_cast<size_t>(kind)]};
+    made->use->limit = traits(kind).initial;
     accounts_[static_cast<size_t>(kind)] = std::move(made);
   }
 }
@@ -72,30 +70,33 @@ void Ledger::draw_from(std::shared_ptr<Pool> pool) {
     if (!account->per_object) account->pools.push_back(pool);
 }
 
-void Ledger::count_refusal(Kind kind) { ++account(kind).refused; }
+void Ledger::count_refusal(Kind kind) { ++account(kind).use->refused; }
 
 base::Result<Charge> Ledger::charge(Kind kind, uint64_t amount, std::shared_ptr<Pool> user) {
   Charge::Account& to = account(kind);
   const std::string_view name = traits(kind).name;
   const bool per_object = to.per_object;
-  const uint64_t in_use = per_object ? 0 : to.total;
-  if (in_use > to.limit || amount > to.limit - in_use) {
-    ++to.refused;
+  const uint64_t in_use = per_object ? 0 : to.use->used.get();
+  const uint64_t limit = to.use->limit;
+  if (in_use > limit || amount > limit - in_use) {
+    ++to.use->refused;
     std::string why = "quota " + std::string(name) + ": " + std::to_string(amount);
     why += per_object ? " wanted" : " more wanted, " + std::to_string(in_use) + " in use";
-    return base::fail(ENOMEM, why + ", the limit is " + std::to_string(to.limit));
+    return base::fail(ENOMEM, why + ", the limit is " + std::to_string(limit));
   }
   for (size_t i = 0; i < to.pools.size(); ++i) {
     auto taken = to.pools[i]->take(kind, amount);
     if (taken) continue;
     while (i-- > 0) to.pools[i]->give_back(kind, amount);
-    ++to.refused;
+    ++to.use->refused;
     return base::pass(std::move(taken.error()));
   }
-  if (per_object)
+  if (per_object) {
     ++to.objects[amount];
-  else
-    to.total += amount;
+    to.note_largest();
+  } else {
+    to.use->used += amount;
+  }
   if (user != nullptr && !per_object && !user->take(kind, amount)) user = nullptr;
   return Charge(accounts_[static_cast<size_t>(kind)], per_object ? nullptr : std::move(user),
                 amount);
@@ -133,18 +134,18 @@ base::Result<void> Ledger::set_limits(const std::vector<Setting>& settings) {
   auto limits = wanted(settings);
   if (!limits) return base::pass(std::move(limits.error()));
   for (size_t i = 0; i < kKindCount; ++i)
-    if ((*limits)[i]) accounts_[i]->limit = *(*limits)[i];
+    if ((*limits)[i]) accounts_[i]->use->limit = *(*limits)[i];
   return {};
 }
 
-uint64_t Ledger::limit(Kind kind) const { return account(kind).limit; }
+uint64_t Ledger::limit(Kind kind) const { return account(kind).use->limit; }
 Limits Ledger::limits() const {
   Limits limits{};
   for (const Kind kind : all_kinds()) of(limits, kind) = limit(kind);
   return limits;
 }
-uint64_t Ledger::used(Kind kind) const { return account(kind).used(); }
-uint64_t Ledger::refused(Kind kind) const { return account(kind).refused; }
+uint64_t Ledger::used(Kind kind) const { return account(kind).use->used; }
+uint64_t Ledger::refused(Kind kind) const { return account(kind).use->refused; }
 
 std::vector<Row> Ledger::rows() const {
   std::vector<Row> rows;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/counter.h"
 #include "core/base/error.h"
 #include "provisioning/kind.h"
 #include "provisioning/pool.h"
@@ -25,6 +26,12 @@ struct Row {
   uint64_t limit = 0;
   uint64_t refused = 0;  // number of refused charges
 };
+
+// What a ledger shows of each kind. The ledger's thread writes it, any thread reads it.
+struct Use {
+  base::Counter used, limit, refused;
+};
+using UsePage = std::array<Use, kKindCount>;
 
 class Ledger;
 
@@ -59,8 +66,8 @@ class Charge {
 // Movable even while charges exist. A moved-from ledger may only be destroyed or assigned to.
 class Ledger {
  public:
-  // All limits have their kinds' initial values.
-  Ledger();
+  // All limits have their kinds' initial values. It counts in `page`, which nobody else writes.
+  explicit Ledger(std::shared_ptr<UsePage> page = std::make_shared<UsePage>());
   Ledger(Ledger&&) noexcept = default;
   Ledger& operator=(Ledger&&) noexcept = default;
   Ledger(const Ledger&) = delete;

@@ -44,7 +44,7 @@ base::Duration Pace::wait(base::TimePoint now) {
   base::Duration wait = bucket_.wait(now);
   if (wait.count() == 0) return wait;
   eager_ = true;
-  ++waits_;
+  ++shown_->waits;
   // A share may grow in the next period.
   return members_.empty() ? wait : std::min<base::Duration>(wait, kPeriod);
 }
@@ -52,24 +52,45 @@ base::Duration Pace::wait(base::TimePoint now) {
 void Pace::spend(base::TimePoint now, uint64_t amount) {
   bucket_.spend(now, amount);
   used_ += amount;
-  spent_ += amount;
-  measure(now);
-  counted_ += amount;
+  shown_->count(now, amount);
 }
 
-void Pace::measure(base::TimePoint now) {
-  const base::Duration passed = now - measured_;
-  if (passed < kMeasure) return;
-  rate_ = passed > 2 * kMeasure
-              ? 0
-              : static_cast<uint64_t>(static_cast<double>(counted_) / seconds(passed));
-  measured_ = now;
-  counted_ = 0;
+// A writer that dies, or is stopped, in the middle leaves an odd version; then the three may not
+// agree, and their reader must not wait for it.
+RateUse::RateUse(const RateUse& from) : spent(from.spent), waits(from.waits) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t before = from.version.load(std::memory_order_acquire);
+    measured = from.measured.load(std::memory_order_acquire);
+    counted = from.counted.load(std::memory_order_acquire);
+    rate_before = from.rate_before.load(std::memory_order_acquire);
+    if (before % 2 == 0 && from.version.load(std::memory_order_relaxed) == before) break;
+  }
 }
 
-uint64_t Pace::rate(base::TimePoint now) {
+uint64_t RateUse::rate(base::TimePoint now, uint64_t more) const {
+  const base::Duration passed = now.time_since_epoch() - base::Duration(measured.load());
+  if (passed < kMeasure) return rate_before;
+  if (passed > 2 * kMeasure) return 0;
+  return static_cast<uint64_t>(static_cast<double>(counted + more) / seconds(passed));
+}
+
+void RateUse::measure(base::TimePoint now) {
+  const base::Duration at = now.time_since_epoch();
+  if (at - base::Duration(measured.load(std::memory_order_relaxed)) < kMeasure) return;
+  const uint64_t last = rate(now);
+  const uint64_t number = version.load(std::memory_order_relaxed);
+  version.store(number + 1, std::memory_order_relaxed);
+  measured.store(at.count(), std::memory_order_release);
+  counted.store(0, std::memory_order_release);
+  rate_before.store(last, std::memory_order_release);
+  version.store(number + 2, std::memory_order_release);
+}
+
+void RateUse::count(base::TimePoint now, uint64_t amount) {
   measure(now);
-  return rate_;
+  spent += amount;
+  counted.store(counted.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
 }
 
 }  // namespace vrdma::provisioning

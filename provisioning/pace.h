@@ -4,11 +4,14 @@
 // the parent's capacity (shares.h). Use is known only afterwards, so it is spent on credit and then
 // stops until the debt is paid: at most rate * (time + kBurst) plus the last piece over any time.
 //
-// Single-threaded.
+// Single-threaded, except what it shows.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <vector>
 
+#include "core/base/counter.h"
 #include "core/base/token_bucket.h"
 #include "provisioning/shares.h"
 
@@ -18,8 +21,35 @@ namespace vrdma::provisioning {
 // loses nothing.
 constexpr auto kBurst = std::chrono::milliseconds(50);
 
+// What a pace shows. The pace's thread writes it, any thread reads it.
+struct RateUse {
+  base::Counter spent;  // so far
+  base::Counter waits;  // how often Pace::wait() returned a delay
+  // The next three agree while `version` is even and does not change.
+  std::atomic<uint64_t> version = 0;
+  std::atomic<int64_t> measured = 0;      // nanoseconds of the clock
+  std::atomic<uint64_t> counted = 0;      // since then
+  std::atomic<uint64_t> rate_before = 0;  // per second
+
+  RateUse() = default;
+  // `from` may change meanwhile.
+  RateUse(const RateUse& from);
+  RateUse& operator=(const RateUse&) = delete;
+  ~RateUse() = default;
+
+  // Use per second over about the last second. `more` was used and is not spent yet.
+  [[nodiscard]] uint64_t rate(base::TimePoint now, uint64_t more = 0) const;
+
+ private:
+  friend class Pace;
+  void measure(base::TimePoint now);
+  void count(base::TimePoint now, uint64_t amount);
+};
+
 class Pace {
  public:
+  explicit Pace(std::shared_ptr<RateUse> shown = std::make_shared<RateUse>())
+      : shown_(std::move(shown)) {}
   void join(Shares& shares) { members_.push_back(shares.join()); }
   // `most` is the vdevice's own limit; kUnbounded for none.
   void set(base::TimePoint now, uint64_t least, uint64_t most);
@@ -28,15 +58,10 @@ class Pace {
   [[nodiscard]] base::Duration wait(base::TimePoint now);
   void spend(base::TimePoint now, uint64_t amount);
 
-  // Use per second over about the last second.
-  [[nodiscard]] uint64_t rate(base::TimePoint now);
-  [[nodiscard]] uint64_t spent() const { return spent_; }
-  // How often wait() returned a delay.
-  [[nodiscard]] uint64_t waits() const { return waits_; }
+  [[nodiscard]] const RateUse& use() const { return *shown_; }
 
  private:
   void ask(base::TimePoint now);
-  void measure(base::TimePoint now);
 
   uint64_t most_ = kUnbounded;
   base::TokenBucket bucket_;
@@ -45,12 +70,7 @@ class Pace {
   base::TimePoint asked_{};
   uint64_t used_ = 0;  // since asked_
   bool eager_ = false;
-  uint64_t waits_ = 0;
-  uint64_t spent_ = 0;
-
-  base::TimePoint measured_{};
-  uint64_t counted_ = 0;  // since measured_
-  uint64_t rate_ = 0;
+  const std::shared_ptr<RateUse> shown_;
 };
 
 }  // namespace vrdma::provisioning

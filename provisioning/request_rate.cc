@@ -1,10 +1,13 @@
 #include "provisioning/request_rate.h"
 
+#include <cmath>
+
 namespace vrdma::provisioning {
 
 void RequestRate::set(uint64_t rate) {
   const base::TimePoint now = base::EventLoop::now();
   bucket_.change(now, rate, rate);
+  show(now);
   if (!line_.empty()) wake_in(bucket_.wait(now));
 }
 
@@ -14,10 +17,10 @@ bool RequestRate::admits(Reader& reader) {
   const base::TimePoint now = base::EventLoop::now();
   const base::Duration wait = bucket_.wait(now);
   if (line_.empty() && wait.count() == 0) {
-    bucket_.spend(now, 1);
+    spend_one(now);
     return reader.paid_ = true;
   }
-  ++waited_;
+  ++shown_->waited;
   reader.place_ = line_.insert(line_.end(), &reader);
   reader.in_line_ = true;
   if (!timer_.active()) wake_in(wait);
@@ -31,7 +34,22 @@ void RequestRate::leave(Reader& reader) {
   if (line_.empty()) timer_.reset();
 }
 
-uint64_t RequestRate::used() { return bucket_.used(base::EventLoop::now()); }
+uint64_t RequestUse::used(base::TimePoint now, uint64_t rate) const {
+  const auto left = static_cast<int64_t>(full_at.get()) - now.time_since_epoch().count();
+  const double tokens = static_cast<double>(left) * static_cast<double>(rate) / 1e9;
+  constexpr double kRounding = 1e-3;
+  return tokens > kRounding ? static_cast<uint64_t>(std::ceil(tokens - kRounding)) : 0;
+}
+
+void RequestRate::show(base::TimePoint now) {
+  const base::TimePoint full = bucket_.full_at(now);
+  shown_->full_at = static_cast<uint64_t>(full.time_since_epoch().count());
+}
+
+void RequestRate::spend_one(base::TimePoint now) {
+  bucket_.spend(now, 1);
+  show(now);
+}
 
 void RequestRate::wake_in(base::Duration delay) {
   timer_ = loop_.after(delay, [this] { call_next(); });
@@ -40,7 +58,7 @@ void RequestRate::wake_in(base::Duration delay) {
 void RequestRate::call_next() {
   const base::TimePoint now = base::EventLoop::now();
   while (!line_.empty() && bucket_.wait(now).count() == 0) {
-    bucket_.spend(now, 1);
+    spend_one(now);
     Reader& next = *line_.front();
     line_.pop_front();
     next.in_line_ = false;

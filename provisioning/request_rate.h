@@ -8,11 +8,21 @@
 #pragma once
 
 #include <list>
+#include <memory>
 
+#include "core/base/counter.h"
 #include "core/base/event_loop.h"
 #include "core/base/token_bucket.h"
 
 namespace vrdma::provisioning {
+
+// What it shows. The thread of the rate writes it, any thread reads it.
+struct RequestUse {
+  base::Counter full_at;  // nanoseconds of the clock: when nothing is used any more
+  base::Counter waited;   // how often a reader had to wait
+  // Requests over about the last second under a limit of `rate`; 0: unlimited, nothing is counted.
+  [[nodiscard]] uint64_t used(base::TimePoint now, uint64_t rate) const;
+};
 
 class RequestRate {
  public:
@@ -29,7 +39,9 @@ class RequestRate {
     std::list<Reader*>::iterator place_;
   };
 
-  explicit RequestRate(base::EventLoop& loop) : loop_(loop) {}
+  explicit RequestRate(base::EventLoop& loop,
+                       std::shared_ptr<RequestUse> shown = std::make_shared<RequestUse>())
+      : loop_(loop), shown_(std::move(shown)) {}
   RequestRate(const RequestRate&) = delete;
   RequestRate& operator=(const RequestRate&) = delete;
 
@@ -43,12 +55,13 @@ class RequestRate {
   // Must be called before the reader is destroyed.
   void leave(Reader& reader);
 
-  // Requests over about the last second; only if the rate is limited.
-  [[nodiscard]] uint64_t used();
-  // How often a reader had to wait.
-  [[nodiscard]] uint64_t waited() const { return waited_; }
+  // As RequestUse::used(), on the thread of the rate.
+  [[nodiscard]] uint64_t used() { return bucket_.used(base::EventLoop::now()); }
+  [[nodiscard]] const RequestUse& use() const { return *shown_; }
 
  private:
+  void spend_one(base::TimePoint now);
+  void show(base::TimePoint now);
   void wake_in(base::Duration delay);
   void call_next();
 
@@ -56,7 +69,7 @@ class RequestRate {
   base::TokenBucket bucket_;
   std::list<Reader*> line_;
   base::EventLoop::Timer timer_;  // active while readers wait
-  uint64_t waited_ = 0;
+  const std::shared_ptr<RequestUse> shown_;
 };
 
 }  // namespace vrdma::provisioning

@@ -23,7 +23,7 @@ uint64_t bytes_of(const rdma::WorkRequest& request) {
 
 // Counts a request that succeeded. The receiver of a datagram counts it too.
 void count_traffic(const rdma::Qp& qp, const rdma::WorkRequest& request) {
-  rdma::TrafficCounters& traffic = qp.context->device->traffic;
+  rdma::TrafficCounters& traffic = qp.context->device->counters.traffic;
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   const rdma::Traffic one{1, bytes_of(request)};
   traffic.count(qp.type, one.bytes);
@@ -82,7 +82,7 @@ void SendRing::complete(const rdma::WorkRequest& request, WcStatus status, uint3
   qp_.block->sq_tail.store(tail_, std::memory_order_release);
   const bool failed = status != WcStatus::kSuccess;
   if (failed)
-    device.traffic.count_failed(status);
+    device.counters.traffic.count_failed(status);
   else
     count_traffic(qp_, request);
   if (failed || (request.wqe.flags & ipc::kSignaled) != 0) qp_.send_cq->notify(qp_.qpn, failed);

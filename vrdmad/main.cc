@@ -154,11 +154,14 @@ Result<void> run(const Options& options) {
 
   std::unique_ptr<vrdma::vrdmad::MetricsServer> metrics;
   if (!options.metrics.empty()) {
-    auto started = vrdma::vrdmad::MetricsServer::start(**loop, options.metrics, [&] {
-      auto rows = (*daemon)->counter_rows();
-      for (auto& row : (*admin)->counters()) rows.push_back(std::move(row));
-      return rows;
-    });
+    auto started = vrdma::vrdmad::MetricsServer::start(
+        **loop, options.metrics,
+        [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
+          (*daemon)->all_counters([&, then = std::move(then)](auto rows) {
+            for (auto& row : (*admin)->counters()) rows.push_back(std::move(row));
+            then(std::move(rows));
+          });
+        });
     if (!started) return vrdma::base::pass(std::move(started.error()));
     metrics = std::move(*started);
   }

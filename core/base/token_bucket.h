@@ -59,6 +59,14 @@ class TokenBucket {
     return static_cast<uint64_t>(std::ceil(depth_ - level_ - kRounding));
   }
 
+  // When used() will be 0.
+  [[nodiscard]] TimePoint full_at(TimePoint now) {
+    if (rate_ == 0) return now;
+    fill(now);
+    return now +
+           Duration(static_cast<int64_t>(std::min((depth_ - level_) / rate_, kLongest) * 1e9));
+  }
+
  private:
   static constexpr double kLongest = 3600;  // seconds
   static constexpr double kRounding = 1e-6;

@@ -10,22 +10,21 @@ namespace {
 constexpr auto kLookAgain = std::chrono::milliseconds(1);
 
 struct Held {
-  Held(size_t length, std::shared_ptr<std::atomic<uint64_t>> in)
-      : bytes(length), held(std::move(in)) {
-    held->fetch_add(bytes.size(), std::memory_order_relaxed);
+  Held(size_t length, std::shared_ptr<BufferCounters> in) : bytes(length), counters(std::move(in)) {
+    counters->held.fetch_add(bytes.size(), std::memory_order_relaxed);
   }
-  ~Held() { held->fetch_sub(bytes.size(), std::memory_order_relaxed); }
+  ~Held() { counters->held.fetch_sub(bytes.size(), std::memory_order_relaxed); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
   std::vector<uint8_t> bytes;
-  const std::shared_ptr<std::atomic<uint64_t>> held;
+  const std::shared_ptr<BufferCounters> counters;
 };
 
 }  // namespace
 
-Buffers::Buffers(base::EventLoop& loop)
-    : line_(loop, [this]() -> base::Duration {
+Buffers::Buffers(base::EventLoop& loop, std::shared_ptr<BufferCounters> counts_in)
+    : counters_(std::move(counts_in)), line_(loop, [this]() -> base::Duration {
         return is_full() ? base::Duration(kLookAgain) : base::Duration(0);
       }) {}
 
@@ -36,18 +35,18 @@ void Buffers::set_limit(uint64_t bytes) {
 
 Buffer Buffers::make(size_t length, Sender& sender) {
   if (line_.admit(sender)) return hold(length);
-  ++refused_;
+  ++counters_->refused;
   return nullptr;
 }
 
 Buffer Buffers::make(size_t length) {
   if (!is_full()) return hold(length);
-  ++refused_;
+  ++counters_->refused;
   return nullptr;
 }
 
 Buffer Buffers::hold(size_t length) {
-  const auto made = std::make_shared<Held>(length, held_);
+  const auto made = std::make_shared<Held>(length, counters_);
   return {made, &made->bytes};
 }
 

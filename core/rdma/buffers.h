@@ -9,15 +9,23 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/counter.h"
 #include "core/rdma/line.h"
 
 namespace vrdma::rdma {
 
 using Buffer = std::shared_ptr<std::vector<uint8_t>>;
 
+// Any thread reads it.
+struct BufferCounters {
+  std::atomic<uint64_t> held = 0;  // bytes; the thread that drops a buffer changes it
+  base::Counter refused;           // or had to wait
+};
+
 class Buffers {
  public:
-  explicit Buffers(base::EventLoop& loop);
+  explicit Buffers(base::EventLoop& loop,
+                   std::shared_ptr<BufferCounters> counts_in = std::make_shared<BufferCounters>());
 
   // Bytes at least 1. No buffer is made while there are as many: what is held exceeds the limit by
   // less than one buffer.
@@ -29,16 +37,15 @@ class Buffers {
   // Before `sender` goes, or when it needs no buffer any more.
   void leave(Sender& sender) { line_.leave(sender); }
 
-  [[nodiscard]] uint64_t held() const { return held_->load(std::memory_order_relaxed); }
-  [[nodiscard]] uint64_t refused() const { return refused_; }  // or had to wait
+  [[nodiscard]] uint64_t held() const { return counters_->held.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t refused() const { return counters_->refused; }
 
  private:
   [[nodiscard]] Buffer hold(size_t length);
   [[nodiscard]] bool is_full() const { return held() >= limit_; }
 
   uint64_t limit_ = UINT64_MAX;
-  uint64_t refused_ = 0;
-  std::shared_ptr<std::atomic<uint64_t>> held_ = std::make_shared<std::atomic<uint64_t>>(0);
+  const std::shared_ptr<BufferCounters> counters_;  // shared with the buffers
   Line line_;
 };
 

@@ -110,6 +110,7 @@ void Srq::deliver(const ipc::RecvEntry& entry) {
 
 void Qp::set_state(QpState state) {
   attributes.state = static_cast<uint32_t>(state);
+  count_again();
   changed();
   block->state.store(attributes.state, std::memory_order_release);
 }
@@ -122,6 +123,21 @@ void Qp::changed() {
   if (domain == nullptr) return tell(context, handle);
   ++changes;
   for (const Opener& opener : openers) tell(opener.context, opener.handle);
+}
+
+void Qp::count_again() {
+  if (counted.state == nullptr) return;
+  const auto move = [](base::Counter** from, base::Counter* to) {
+    if (*from == to) return;
+    if (*from != nullptr) --**from;
+    if (to != nullptr) ++*to;
+    *from = to;
+  };
+  DeviceCounters& counters = context->device->counters;
+  move(&counted.state, &counters.of(state()));
+  move(&counted.link, link.out == nullptr ? nullptr
+                      : runs_direct()     ? &counters.links_direct
+                                          : &counters.links_mediated);
 }
 
 Memory Qp::memory() const { return context->memory(); }
@@ -148,7 +164,7 @@ void Qp::deliver(const ipc::RecvEntry& entry) {
 
 void Qp::collect_direct() {
   const auto [all, reads] = direct_count.collect(*block, DirectCount::Clock::now());
-  TrafficCounters& traffic = context->device->traffic;
+  TrafficCounters& traffic = context->device->counters.traffic;
   traffic.direct.requests += all.requests;
   traffic.direct.bytes += all.bytes;
   count_exchange(all, reads);
@@ -192,7 +208,7 @@ Context::~Context() {
   qps.each([&](Qp& qp) { destroy_qp(qp); });
   targets.each([&](Target& target) { close_target(*this, target); });
   srqs.each([&](Srq& srq) { destroy_srq(srq); });
-  if (device != nullptr) device->contexts.remove(this);
+  if (device != nullptr) device->remove(this);
 }
 
 bool Context::trusts(const Context& other) const {
@@ -321,19 +337,41 @@ uint32_t Device::roce_mtu() const {
 
 uint32_t Device::take_qpn(Qp* qp) {
   const uint32_t qpn = qp_numbers->take();
-  qps.emplace(qpn, qp);
+  (void)add(qp, qpn);
   return qpn;
 }
 
 bool Device::take_qpn(Qp* qp, uint32_t qpn) {
-  if (!qps.emplace(qpn, qp).second) return false;
+  if (!add(qp, qpn)) return false;
   qp_numbers->keep(qpn);
+  return true;
+}
+
+bool Device::add(Qp* qp, uint32_t qpn) {
+  if (!qps.emplace(qpn, qp).second) return false;
+  qp->counted.state = &counters.of(qp->state());
+  ++*qp->counted.state;
   return true;
 }
 
 void Device::free_qpn(uint32_t qpn) {
   qp_numbers->remove(qpn);
-  qps.erase(qpn);
+  const auto it = qps.find(qpn);
+  if (it == qps.end()) return;
+  const auto counted = std::exchange(it->second->counted, {});
+  --*counted.state;
+  if (counted.link != nullptr) --*counted.link;
+  qps.erase(it);
+}
+
+void Device::add(Context* context) {
+  contexts.push_back(context);
+  counters.contexts = contexts.size();
+}
+
+void Device::remove(Context* context) {
+  contexts.remove(context);
+  counters.contexts = contexts.size();
 }
 
 bool Device::has_gid(size_t index) const {

@@ -322,6 +322,12 @@ struct Qp {
 
   std::shared_ptr<int> alive = std::make_shared<int>(0);  // until RESET or destruction
   uint32_t windows = 0;                                   // of type 2, bound by way of it
+  // How the device's counters have it.
+  struct Counted {
+    base::Counter* state = nullptr;  // null: it is none of the device's queue pairs
+    base::Counter* link = nullptr;
+  };
+  Counted counted;
   DirectCount direct_count;
   Charges charges;
 
@@ -335,6 +341,8 @@ struct Qp {
     return static_cast<verbs::QpState>(attributes.state);
   }
   void set_state(verbs::QpState state);
+  // After its state, its link or a reason to mediate changed: counts it where it belongs now.
+  void count_again();
   [[nodiscard]] bool can_send() const {
     return state() == verbs::QpState::kRts || state() == verbs::QpState::kSqd;
   }
@@ -451,6 +459,11 @@ struct Context final : Imports {
 };
 
 struct Device {
+  explicit Device(std::shared_ptr<DeviceCounters> counts_in = std::make_shared<DeviceCounters>())
+      : counters(*counts_in), kept_counters(std::move(counts_in)) {}
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
   std::string name;
   std::string tenant;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
@@ -460,13 +473,14 @@ struct Device {
   std::unordered_map<uint32_t, Qp*> qps;
   std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
   std::vector<Qp*> raw_qps;                                               // those of raw packets
-  std::list<Context*> contexts;
+  std::list<Context*> contexts;  // add() and remove() change it
   // Those that are named by a file, by its device and inode.
   std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<XrcDomain>> xrc_domains;
   uint32_t mtu = 0;  // bytes of the netdev
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
-  TrafficCounters traffic;
+  DeviceCounters& counters;
+  const std::shared_ptr<DeviceCounters> kept_counters;
   // Makes the sender of a connected queue pair for its link as it is; empty: it has none.
   std::function<std::unique_ptr<Sender>(Qp&)> choose_sender;
   Pace* pace = nullptr;                   // none: as fast as it goes
@@ -477,6 +491,8 @@ struct Device {
   [[nodiscard]] bool port_active() const { return !mediated_because.has(Mediated::kPortDown); }
   // The largest RoCE payload in one packet of the netdev, in bytes: 256, 512, ... 4096.
   [[nodiscard]] uint32_t roce_mtu() const;
+  void add(Context* context);
+  void remove(Context* context);
   // A new one; see QpNumbers.
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
   [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
@@ -484,26 +500,24 @@ struct Device {
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
   // Whether a path may begin there: the entry is not empty.
   [[nodiscard]] bool has_gid(size_t index) const;
+
+ private:
+  [[nodiscard]] bool add(Qp* qp, uint32_t qpn);  // false: it is another's
 };
 
-// Counters of what was refused or dropped; never reset.
 inline void Qp::count_exchange(const Traffic& all, const Traffic& reads) const {
   PortTraffic* const peer = link.out != nullptr && link.out->context != nullptr
-                                ? &link.out->context->device->traffic.port
+                                ? &link.out->context->device->counters.traffic.port
                                 : nullptr;
-  PortTraffic::exchange(context->device->traffic.port, peer, all, reads);
+  PortTraffic::exchange(context->device->counters.traffic.port, peer, all, reads);
 }
-
-struct FabricCounters {
-  uint64_t datagrams_dropped = 0;
-  uint64_t rings_corrupt = 0;
-  uint64_t requests_in_doubt = 0;  // failed because their worker died in the middle
-};
 
 // The address domain: who can meet whom.
 class Fabric {
  public:
-  explicit Fabric(std::string name) : name_(std::move(name)) {}
+  explicit Fabric(std::string name,
+                  std::shared_ptr<FabricCounters> counts_in = std::make_shared<FabricCounters>())
+      : counters(*counts_in), name_(std::move(name)), counters_(std::move(counts_in)) {}
   [[nodiscard]] const std::string& name() const { return name_; }
 
   void add(Device* device);
@@ -542,7 +556,7 @@ class Fabric {
   base::Result<void> detach(Qp& qp, const verbs::Gid& group);
   [[nodiscard]] const std::vector<Qp*>* members(const verbs::Gid& group) const;
 
-  FabricCounters counters;
+  FabricCounters& counters;
 
  private:
   [[nodiscard]] Qp* named_peer(const Qp& qp) const;
@@ -554,6 +568,7 @@ class Fabric {
   void cut_out(Qp& qp);
 
   std::string name_;
+  const std::shared_ptr<FabricCounters> counters_;
   uint32_t next_link_ = ipc::kFirstLink;
   std::unordered_map<verbs::Gid, Device*> devices_;
   std::unordered_map<verbs::Gid, std::vector<Qp*>> groups_;

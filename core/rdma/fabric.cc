@@ -201,6 +201,7 @@ bool Qp::carries() const {
 void Fabric::tell_link(Qp& initiator) {
   const auto link = initiator.runs_direct() ? ipc::Link::kDirect : ipc::Link::kMediated;
   initiator.block->link.store(static_cast<uint32_t>(link), std::memory_order_release);
+  initiator.count_again();
 }
 
 // A program looks at its link before each request; the ring keeps the order.
@@ -227,6 +228,7 @@ void Fabric::cut_out(Qp& qp) {
   if (qp.link.out_direct && qp.context != nullptr) qp.collect_direct();
   Qp* responder = std::exchange(qp.link.out, nullptr);
   responder->link.in = nullptr;
+  qp.count_again();
   responder->changed();
   qp.changed();
   qp.block->link.store(static_cast<uint32_t>(ipc::Link::kNone), std::memory_order_release);

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "core/base/counter.h"
 #include "core/ipc/layout.h"
 #include "core/verbs/types.h"
 
@@ -19,17 +20,17 @@ namespace vrdma::rdma {
 
 // Work requests that succeeded, and the bytes that they moved.
 struct Traffic {
-  uint64_t requests = 0;
-  uint64_t bytes = 0;
+  base::Counter requests;
+  base::Counter bytes;
 };
 
 // What crossed the port, as an adapter counts it: a request is a packet that carries its bytes, or
 // of a READ and an atomic, none, and then the answer is a packet that does.
 struct PortTraffic {
   struct Way {
-    uint64_t packets = 0;
-    uint64_t bytes = 0;
-    uint64_t multicast = 0;  // of the packets
+    base::Counter packets;
+    base::Counter bytes;
+    base::Counter multicast;  // of the packets
   };
   Way sent, received;
 
@@ -60,11 +61,11 @@ struct PortTraffic {
 struct TrafficCounters {
   static constexpr size_t kStatuses = 24;  // verbs::WcStatus and more
 
-  Traffic direct;                            // RC, UC: by the programs
-  Traffic connected;                         // RC, UC, XRC: by a worker
-  Traffic datagram;                          // UD
-  Traffic packet;                            // raw packets
-  std::array<uint64_t, kStatuses> failed{};  // by a worker, by status
+  Traffic direct;                               // RC, UC: by the programs
+  Traffic connected;                            // RC, UC, XRC: by a worker
+  Traffic datagram;                             // UD
+  Traffic packet;                               // raw packets
+  std::array<base::Counter, kStatuses> failed;  // by a worker, by status
   PortTraffic port;
 
   // A request of a queue pair of `type` was carried out by the worker.
@@ -76,6 +77,25 @@ struct TrafficCounters {
     traffic.bytes += bytes;
   }
   void count_failed(verbs::WcStatus status) { ++failed[static_cast<size_t>(status) % kStatuses]; }
+};
+
+// What a device has and does. The thread of its fabric writes it, any thread reads it.
+struct DeviceCounters {
+  TrafficCounters traffic;
+  base::Counter contexts;
+  std::array<base::Counter, 7> qps;            // by verbs::QpState
+  base::Counter links_direct, links_mediated;  // queue pairs that send so
+
+  [[nodiscard]] base::Counter& of(verbs::QpState state) {
+    return qps[std::min<size_t>(static_cast<size_t>(state), qps.size() - 1)];
+  }
+};
+
+// What was refused or dropped in a fabric; never reset.
+struct FabricCounters {
+  base::Counter datagrams_dropped;
+  base::Counter rings_corrupt;
+  base::Counter requests_in_doubt;  // failed because their worker died in the middle
 };
 
 // What was seen last of one queue pair's own count.

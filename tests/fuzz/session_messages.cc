@@ -26,7 +26,7 @@ constexpr uint64_t kVdevice = 1;
 
 vrdma::vrdmad::Worker& worker() {
   static const auto instance = [] {
-    auto made = vrdma::vrdmad::Worker::start({}, 0);
+    auto made = vrdma::vrdmad::Worker::start({}, 0, [](const auto&) {});
     if (!made) std::abort();
     vrdma::vrdmad::VdeviceSetup setup;
     setup.id = kVdevice;

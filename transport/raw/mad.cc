@@ -41,7 +41,7 @@ bool receive_mad(rdma::Qp& qp, const AddressedMad& mad) {
   entry.flags = ipc::kRecvGrh;
   entry.sl = mad.header.kind();
   if (!receive_message(qp, message, entry)) return false;
-  qp.context->device->traffic.port.receive(wire::kMadBytes);
+  qp.context->device->counters.traffic.port.receive(wire::kMadBytes);
   return true;
 }
 

@@ -108,7 +108,7 @@ void PacketPort::take(const uint8_t* frame, size_t length) {
   ipc::RecvEntry entry{};
   entry.opcode = static_cast<uint8_t>(verbs::Opcode::kSend);
   if (receive_message(qp_, std::make_shared<std::vector<uint8_t>>(frame, frame + length), entry))
-    qp_.context->device->traffic.port.receive(length, (frame[0] & 1) != 0);
+    qp_.context->device->counters.traffic.port.receive(length, (frame[0] & 1) != 0);
   else
     ++qp_.context->device->fabric->counters.datagrams_dropped;
 }

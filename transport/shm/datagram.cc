@@ -98,8 +98,8 @@ bool DatagramSender::deliver(rdma::Qp& target, const rdma::WorkRequest& request,
                         target.context->device->port_active() &&
                         receive_message(target, message, entry, qp_.context->device->meter);
   if (received)
-    target.context->device->traffic.port.receive(message->size() - kGrhBytes,
-                                                 header.destination.is_multicast());
+    target.context->device->counters.traffic.port.receive(message->size() - kGrhBytes,
+                                                          header.destination.is_multicast());
   else
     ++qp_.context->device->fabric->counters.datagrams_dropped;
   return received;

@@ -212,23 +212,28 @@ void MetricsServer::on_client(uint64_t id, uint32_t) {
   const auto it = clients_.find(id);
   if (it == clients_.end()) return;
   Client& client = it->second;
-  const bool goes_on = client.answer.empty()
-                           ? receive(client) && (client.answer.empty() || send(id, client))
-                           : send(id, client);
-  if (!goes_on) clients_.erase(it);
+  const bool goes_on = client.answer.empty() ? receive(id, client) : send(id, client);
+  if (!goes_on) clients_.erase(id);
 }
 
-// False: the connection has ended. When the request is complete, so is the answer.
-bool MetricsServer::receive(Client& client) {
+void MetricsServer::answer(uint64_t id, std::string text) {
+  const auto it = clients_.find(id);
+  if (it == clients_.end()) return;
+  it->second.answer = std::move(text);
+  if (!send(id, it->second)) clients_.erase(it);
+}
+
+// False: the connection has ended. True: `client` may have gone.
+bool MetricsServer::receive(uint64_t id, Client& client) {
   char buffer[4096];
   const ssize_t got = ::recv(client.fd.get(), buffer, sizeof buffer, 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
   client.request.append(buffer, static_cast<size_t>(got));
   if (client.request.find("\r\n\r\n") == std::string::npos) {
-    if (client.request.size() > kMaxRequest)
-      client.answer = response("431 Request Header Fields Too Large", "text/plain", "too long\n");
-    return true;
+    if (client.request.size() <= kMaxRequest) return true;
+    client.answer = response("431 Request Header Fields Too Large", "text/plain", "too long\n");
+    return send(id, client);
   }
   const std::string line = client.request.substr(0, client.request.find("\r\n"));
   const bool head = line.rfind("HEAD ", 0) == 0;
@@ -237,9 +242,13 @@ bool MetricsServer::receive(Client& client) {
     client.answer = response("405 Method Not Allowed", "text/plain", "only GET\n");
   else if (target.rfind("/metrics ", 0) != 0 && target.rfind("/metrics?", 0) != 0)
     client.answer = response("404 Not Found", "text/plain", "only /metrics\n", head);
-  else
-    client.answer = response("200 OK", "text/plain; version=0.0.4; charset=utf-8",
-                             metrics_text(source_()), head);
+  if (!client.answer.empty()) return send(id, client);
+  client.watch.reset();  // what else it sends is not read
+  source_([this, id, head, alive = std::weak_ptr(alive_)](const std::vector<CounterRow>& rows) {
+    if (!alive.expired())
+      answer(id, response("200 OK", "text/plain; version=0.0.4; charset=utf-8", metrics_text(rows),
+                          head));
+  });
   return true;
 }
 

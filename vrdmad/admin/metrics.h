@@ -27,7 +27,8 @@ namespace vrdma::vrdmad {
 
 class MetricsServer {
  public:
-  using Source = std::function<std::vector<CounterRow>()>;
+  // To call its argument once with the rows, now or later, on the loop.
+  using Source = std::function<void(std::function<void(std::vector<CounterRow>)>)>;
 
   // `address`: "unix:PATH" (the socket gets mode 0600; a stale socket is replaced),
   // "127.0.0.1:PORT" or "[::1]:PORT". EINVAL: anything else. `loop` must outlive the server.
@@ -50,7 +51,8 @@ class MetricsServer {
       : loop_(loop), source_(std::move(source)), path_(std::move(path)) {}
   void admit(base::Fd fd);
   void on_client(uint64_t id, uint32_t events);
-  bool receive(Client& client);
+  bool receive(uint64_t id, Client& client);
+  void answer(uint64_t id, std::string text);
   bool send(uint64_t id, Client& client);
 
   base::EventLoop& loop_;
@@ -59,6 +61,7 @@ class MetricsServer {
   std::unique_ptr<Acceptor> acceptor_;
   uint64_t next_id_ = 1;
   std::map<uint64_t, Client> clients_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace vrdma::vrdmad

@@ -6,9 +6,9 @@
 
 namespace vrdma::vrdmad {
 
-int refuse_program(const base::Error& why, const std::string& whose, uint64_t* so_far) {
-  if (std::has_single_bit(++*so_far))
-    spdlog::warn("{}: refused a program: {} ({} so far)", whose, why.message(), *so_far);
+int refuse_program(const base::Error& why, const std::string& whose, uint64_t so_far) {
+  if (std::has_single_bit(so_far))
+    spdlog::warn("{}: refused a program: {} ({} so far)", whose, why.message(), so_far);
   return why.code() == EACCES ? EACCES : EPERM;
 }
 

@@ -50,8 +50,7 @@ struct Protocol {
 
 // Logs at powers of two, because a client may retry without bound. Returns the errno for the
 // client.
-[[nodiscard]] int refuse_program(const base::Error& why, const std::string& whose,
-                                 uint64_t* so_far);
+[[nodiscard]] int refuse_program(const base::Error& why, const std::string& whose, uint64_t so_far);
 void warn_of_version(uint32_t version, const Protocol& protocol, ipc::Sized served,
                      const std::string& whose);
 
@@ -185,11 +184,12 @@ class Conversation {
   // Whether that process sent the last request and is unchanged since it connected.
   [[nodiscard]] base::Result<void> check() const { return caller_->check(sender_); }
   // check() failed. `so_far` counts such requests.
-  [[nodiscard]] int refuse(const base::Error& why, const std::string& whose, uint64_t* so_far) {
+  template <class Count>
+  [[nodiscard]] int refuse(const base::Error& why, const std::string& whose, Count& so_far) {
     if (why.code() == EAGAIN)
       return EAGAIN;  // no fault of this process, or shared by its namespace
     ++failures_;
-    return refuse_program(why, whose, so_far);
+    return refuse_program(why, whose, ++so_far);
   }
   [[nodiscard]] bool has_failed() const { return failures_ >= kMostFailures; }
 

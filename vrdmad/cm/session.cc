@@ -180,7 +180,7 @@ void CmSession::on_socket() {
 // user since.
 int CmSession::identify() {
   const auto who = talk_.check();
-  if (!who) return talk_.refuse(who.error(), name(), &cm_.counters().unproven);
+  if (!who) return talk_.refuse(who.error(), name(), cm_.counters().unproven);
   talk_.forget_caller();
   return 0;
 }

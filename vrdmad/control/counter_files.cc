@@ -9,12 +9,12 @@
 namespace vrdma::vrdmad {
 
 CounterFiles::CounterFiles(base::EventLoop& loop, ReadLeases& leases,
-                           std::map<std::string, base::Fd> files, std::function<Values()> values,
+                           std::map<std::string, base::Fd> files, Source source,
                            base::Duration period)
     : loop_(loop),
       leases_(leases),
       files_(std::move(files)),
-      values_(std::move(values)),
+      source_(std::move(source)),
       period_(period) {
   wait_for_readers();
 }
@@ -33,22 +33,32 @@ void CounterFiles::wait_for_readers() {
 }
 
 void CounterFiles::on_opened() {
-  if (timer_.active()) return;  // another file was opened just before
-  refresh();
-  give_up();
-  look_again();
+  if (timer_.active() || asking_) return;  // another file was opened just before
+  refresh([this] {
+    give_up();
+    look_again();
+  });
 }
 
 void CounterFiles::look_again() {
   timer_ = loop_.after(period_, [this] {
     timer_.reset();
-    refresh();
-    wait_for_readers();
+    refresh([this] { wait_for_readers(); });
   });
 }
 
-void CounterFiles::refresh() {
-  for (const auto& [path, value] : values_()) {
+void CounterFiles::refresh(std::function<void()> then) {
+  asking_ = true;
+  source_([this, alive = std::weak_ptr(alive_), then = std::move(then)](const Values& values) {
+    if (alive.expired()) return;
+    asking_ = false;
+    write(values);
+    then();
+  });
+}
+
+void CounterFiles::write(const Values& values) {
+  for (const auto& [path, value] : values) {
     const auto file = files_.find(path);
     const auto before = written_.find(path);
     if (file == files_.end() || (before != written_.end() && before->second == value)) continue;

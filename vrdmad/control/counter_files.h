@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "core/base/event_loop.h"
@@ -27,12 +28,13 @@ namespace vrdma::vrdmad {
 class CounterFiles {
  public:
   using Values = std::map<std::string, uint64_t>;  // by the file's path, in any tree
+  using Source = std::function<void(std::function<void(Values)>)>;
   static constexpr base::Duration kPeriod = std::chrono::milliseconds(500);
 
-  // `files`: descriptors to write by, the only ones of this process; `values` tells the content
-  // now.
+  // `files`: descriptors to write by, the only ones of this process; `source` is to
+  // call its argument once with the content, now or later.
   CounterFiles(base::EventLoop& loop, ReadLeases& leases, std::map<std::string, base::Fd> files,
-               std::function<Values()> values, base::Duration period = kPeriod);
+               Source source, base::Duration period = kPeriod);
   ~CounterFiles();
   CounterFiles(const CounterFiles&) = delete;
   CounterFiles& operator=(const CounterFiles&) = delete;
@@ -41,16 +43,19 @@ class CounterFiles {
   void wait_for_readers();
   void on_opened();
   void look_again();
-  void refresh();
+  void refresh(std::function<void()> then);
+  void write(const Values& values);
   void give_up();
 
   base::EventLoop& loop_;
   ReadLeases& leases_;
   std::map<std::string, base::Fd> files_;
-  std::function<Values()> values_;
+  Source source_;
   base::Duration period_;
   Values written_;
   base::EventLoop::Timer timer_;  // active: there are no leases
+  bool asking_ = false;           // the source
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 
 }  // namespace vrdma::vrdmad

@@ -45,7 +45,7 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
                          std::pair<std::string, std::string> label = {}) {
     rows.push_back({scope.vdevice.name, name, value, std::move(label), true});
   };
-  gauge("sessions", use.sessions);
+  gauge("sessions", use.device.contexts);
   add("sessions_opened", use.counters.opened);
   add("sessions_malformed", use.counters.malformed);
   add("sessions_unproven", use.counters.unproven);
@@ -56,10 +56,10 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   for (size_t i = 1; i < kReasons.size(); ++i)
     add("mr_reached", use.counters.reached[i], {"reason", kReasons[i]});
 
-  for (const auto& [transport, traffic] : {std::pair{"direct", use.traffic.direct},
-                                           {"connected", use.traffic.connected},
-                                           {"datagram", use.traffic.datagram},
-                                           {"packet", use.traffic.packet}}) {
+  for (const auto& [transport, traffic] : {std::pair{"direct", use.device.traffic.direct},
+                                           {"connected", use.device.traffic.connected},
+                                           {"datagram", use.device.traffic.datagram},
+                                           {"packet", use.device.traffic.packet}}) {
     add("work_requests", traffic.requests, {"transport", transport});
     add("work_bytes", traffic.bytes, {"transport", transport});
   }
@@ -68,11 +68,11 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   add("cpu_microseconds", static_cast<uint64_t>(use.cpu.count()) / 1000);
   for (size_t i = 1; i < kStatuses.size(); ++i)
     if (kStatuses[i] != nullptr)
-      add("work_failed", use.traffic.failed[i], {"status", kStatuses[i]});
+      add("work_failed", use.device.traffic.failed[i], {"status", kStatuses[i]});
   for (size_t i = 0; i < kStates.size(); ++i)
-    gauge("qps", use.qps_by_state[i], {"state", kStates[i]});
-  gauge("links", use.links_direct, {"mode", "direct"});
-  gauge("links", use.links_mediated, {"mode", "mediated"});
+    gauge("qps", use.device.qps[i], {"state", kStates[i]});
+  gauge("links", use.device.links_direct, {"mode", "direct"});
+  gauge("links", use.device.links_mediated, {"mode", "mediated"});
 
   add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
   add("fabric_rings_corrupt", use.fabric.rings_corrupt);

@@ -13,7 +13,7 @@
 #include "provisioning/ledger.h"
 #include "qp1mux/endpoint.h"
 #include "vrdmad/admin/backend.h"
-#include "vrdmad/worker/worker.h"
+#include "vrdmad/worker/vdevice_page.h"
 
 namespace vrdma::vrdmad {
 

@@ -112,7 +112,10 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
   if (!provisioning::has_rdma_controller())
     spdlog::info("the kernel has no rdma cgroup controller: only the limits of vrdmad apply");
   for (unsigned i = 0; i < workers; ++i) {
-    auto worker = Worker::start(daemon->settings_, i);
+    auto worker =
+        Worker::start(daemon->settings_, i, [&loop, raw = daemon.get()](ToControl answer) {
+          loop.post([raw, answer] { raw->answers_.came(answer); });
+        });
     if (!worker) return pass(std::move(worker.error()));
     daemon->workers_.push_back(std::move(*worker));
   }
@@ -249,7 +252,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->spec.quota.clear();  // replaced by all limits, with the defaults of today
   for (const auto& setting : record->allotment.settings())
     record->spec.quota.push_back({setting.kind, setting.limit});
-  provisioning::Ledger ledger, cm_ledger;
+  provisioning::Ledger ledger(part(record->page, &VdevicePage::quota)), cm_ledger;
   for (auto* each : {&ledger, &cm_ledger}) {
     for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
     if (auto ok = each->set_limits(record->allotment.settings()); !ok)
@@ -283,10 +286,27 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
   const auto account = std::make_shared<Intake::Account>(settings_.intake);
-  worker.add({id, name, label, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
-              std::move(ledger), qp_numbers, *permissions, record->allotment.rates(),
-              record->allotment.limited(), (*parent)->ibdev(), record->gsi, spec.no_direct, account,
-              record->share.capabilities, record->share.sender});
+  record->fabric_counters = counters_of(record->fabric);
+  worker.add({id,
+              name,
+              label,
+              tenant,
+              record->fabric,
+              netns.cookie,
+              record->node_guid.big_endian(),
+              std::move(ledger),
+              qp_numbers,
+              *permissions,
+              record->allotment.rates(),
+              record->allotment.limited(),
+              (*parent)->ibdev(),
+              record->gsi,
+              spec.no_direct,
+              account,
+              record->share.capabilities,
+              record->share.sender,
+              record->page,
+              record->fabric_counters});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
                         record->node_guid.big_endian(), qp_numbers, std::move(cm_ledger),
@@ -397,8 +417,9 @@ void Daemon::on_owner_ended(uint64_t id) {
 }
 
 void Daemon::remove(uint64_t id, const std::string& reason) {
-  const Record& record = *records_.at(id);
+  Record& record = *records_.at(id);
   const VdevInfo last = info(record);
+  record.in_worker = nullptr;  // from now on its counters do not change
   for (const auto& row : counter_rows(record))
     if (!row.gauge) gone_.add(row);
   take_out(id);

@@ -29,6 +29,7 @@
 #include "vrdmad/admin/backend.h"
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/cm.h"
+#include "vrdmad/control/answers.h"
 #include "vrdmad/control/budgets.h"
 #include "vrdmad/control/counter_files.h"
 #include "vrdmad/control/counters.h"
@@ -64,8 +65,8 @@ class Daemon final : public AdminBackend {
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
-  // All of counters(); on the control thread.
-  [[nodiscard]] std::vector<CounterRow> counter_rows();
+  // All of counters(); on the control thread. Calls `then` from the loop.
+  void all_counters(std::function<void(std::vector<CounterRow>)> then);
 
  private:
   struct Record;
@@ -80,6 +81,14 @@ class Daemon final : public AdminBackend {
     auto result = task.get_future();
     loop_.post([&task] { task(); });
     return result.get();
+  }
+
+  // The same for what takes several passes of the loop: `f` is given what takes the result.
+  template <class R, class F>
+  R call_later(F f) {
+    std::promise<R> result;
+    loop_.post([&] { f([&result](R value) { result.set_value(std::move(value)); }); });
+    return result.get_future().get();
   }
 
   struct Begun;
@@ -135,7 +144,15 @@ class Daemon final : public AdminBackend {
   static VdevInfo info(const Lost& lost);
   static void set_entrance(const Record& record);
   static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
+  [[nodiscard]] std::vector<CounterRow> counter_rows();
   std::vector<CounterRow> counter_rows(const Record& record);
+  [[nodiscard]] base::Result<std::vector<CounterRow>> counter_rows(const std::string& scope);
+  // Calls `then` when the pages of the vdevices have what programs did on direct links: soon, even
+  // if a worker does not answer.
+  void after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then);
+  [[nodiscard]] std::vector<uint64_t> all_ids() const;
+  [[nodiscard]] static VdeviceUse use_of(const Record& record);
+  [[nodiscard]] std::shared_ptr<rdma::FabricCounters> counters_of(const std::string& fabric);
   std::vector<CounterRow> daemon_rows();
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // forgets the totals of tenants without vdevices and settings
@@ -166,6 +183,7 @@ class Daemon final : public AdminBackend {
   std::mutex changes_;
   SessionSettings settings_;
   std::vector<std::unique_ptr<Parent>> parents_;
+  Answers answers_{loop_};
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
@@ -181,6 +199,7 @@ class Daemon final : public AdminBackend {
   // the clients' grace period.
   std::vector<SessionFiles> left_;
   base::EventLoop::Timer patience_;
+  std::map<std::string, std::weak_ptr<rdma::FabricCounters>> fabric_counters_;  // by fabric
   const Joining* joining_ = nullptr;  // set while the vdevice is created
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;

@@ -11,6 +11,15 @@ using base::fail;
 using base::pass;
 using base::Result;
 
+namespace {
+
+bool is_of_tenant(const std::string& scope) { return scope.rfind("tenant/", 0) == 0; }
+bool is_of_vdevice(const std::string& scope) {
+  return !scope.empty() && scope != "daemon" && !is_of_tenant(scope);
+}
+
+}  // namespace
+
 class Daemon::Subscription {
  public:
   Subscription(Daemon& daemon, uint64_t id) : daemon_(daemon), id_(id) {}
@@ -25,8 +34,39 @@ class Daemon::Subscription {
   uint64_t id_;
 };
 
+VdeviceUse Daemon::use_of(const Record& record) {
+  return vrdmad::use_of(*record.page, *record.fabric_counters, base::EventLoop::now());
+}
+
+std::shared_ptr<rdma::FabricCounters> Daemon::counters_of(const std::string& fabric) {
+  std::erase_if(fabric_counters_, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = fabric_counters_[fabric];
+  auto counters = known.lock();
+  if (counters == nullptr) known = counters = std::make_shared<rdma::FabricCounters>();
+  return counters;
+}
+
+std::vector<uint64_t> Daemon::all_ids() const {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, record] : records_) ids.push_back(id);
+  return ids;
+}
+
+void Daemon::after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then) {
+  // Longer than a worker's pass. Of one that does not answer the pages say what it counted so far.
+  constexpr auto kPatience = std::chrono::milliseconds(100);
+  if (ids.empty()) return then();
+  const auto left = std::make_shared<size_t>(ids.size());
+  for (const uint64_t id : ids) {
+    const uint64_t ticket = answers_.expect(kPatience, [left, then](const ToControl*) {
+      if (--*left == 0) then();
+    });
+    worker_of(records_.at(id)->fabric).collect(id, ticket);
+  }
+}
+
 VdevInfo Daemon::info(const Record& record) {
-  const VdeviceUse use = worker_of(record.fabric).use(record.id);
+  const VdeviceUse use = use_of(record);
   VdevInfo info;
   info.id = record.id;
   info.name = record.spec.name;
@@ -42,7 +82,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.active_mtu = roce_mtu(record.link.mtu);
   info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_cookie) + "/" +
                 std::to_string(record.number) + ".sock";
-  info.sessions = use.sessions;
+  info.sessions = static_cast<uint32_t>(use.device.contexts);
   const auto table = record.table();
   for (uint32_t index = 0; index < table.size(); ++index)
     if (!table[index].is_unspecified())
@@ -103,26 +143,42 @@ std::vector<ParentInfo> Daemon::list_parents() {
 }
 
 Result<std::vector<CounterRow>> Daemon::counters(const std::string& scope) {
-  return call([&]() -> Result<std::vector<CounterRow>> {
-    const bool tenant = scope.rfind("tenant/", 0) == 0;
-    if (!scope.empty() && scope != "daemon" && !tenant) {
+  return call_later<Result<std::vector<CounterRow>>>([&](auto done) {
+    std::vector<uint64_t> ids;
+    if (is_of_vdevice(scope)) {
       const auto id = directory_.find(scope);
-      if (!id) return pass(id.error());
-      const Record* const record = find(*id);
-      return record != nullptr ? counter_rows(*record) : std::vector<CounterRow>();
+      if (!id) return done(pass(id.error()));
+      if (find(*id) != nullptr) ids.push_back(*id);
+    } else if (scope != "daemon") {
+      ids = all_ids();
     }
-    auto rows = scope == "daemon" ? daemon_rows() : counter_rows();
-    if (tenant) std::erase_if(rows, [&](const auto& row) { return row.scope != scope; });
-    if (tenant && rows.empty())
-      return fail(ENOENT,
-                  "there is no tenant '" + scope.substr(scope.find('/') + 1) + "' with vdevices");
-    return rows;
+    after_collecting(ids, [this, &scope, done] { done(counter_rows(scope)); });
   });
+}
+
+void Daemon::all_counters(std::function<void(std::vector<CounterRow>)> then) {
+  after_collecting(all_ids(), [this, then = std::move(then)] { then(counter_rows()); });
+}
+
+Result<std::vector<CounterRow>> Daemon::counter_rows(const std::string& scope) {
+  if (is_of_vdevice(scope)) {
+    const auto id = directory_.find(scope);
+    if (!id) return pass(id.error());
+    const Record* const record = find(*id);
+    return record != nullptr ? counter_rows(*record) : std::vector<CounterRow>();
+  }
+  auto rows = scope == "daemon" ? daemon_rows() : counter_rows();
+  if (!is_of_tenant(scope)) return rows;
+  std::erase_if(rows, [&](const auto& row) { return row.scope != scope; });
+  if (rows.empty())
+    return fail(ENOENT,
+                "there is no tenant '" + scope.substr(scope.find('/') + 1) + "' with vdevices");
+  return rows;
 }
 
 std::vector<CounterRow> Daemon::counter_rows(const Record& record) {
   const VdevKey key{record.id, record.spec.name, record.spec.netns};
-  const VdeviceUse use = worker_of(record.fabric).use_of_all(record.id);
+  const VdeviceUse use = use_of(record);
   auto rows = vdevice_rows({key, record.tenant}, use, quota_rows(record, use), record.foreign,
                            record.cm->endpoint().counters());
   const auto add = [&](const char* what, uint64_t value) {

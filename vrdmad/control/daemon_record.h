@@ -44,6 +44,8 @@ struct Daemon::Record {
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
+  std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
+  std::shared_ptr<rdma::FabricCounters> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();
   std::shared_ptr<void> in_worker;
   std::unique_ptr<CmDevice> cm;

@@ -31,9 +31,14 @@ void Daemon::show_sysfs(Record& record) {
                         shown.error().message());
   if (record.counter_files != nullptr) return;
   record.counter_files = std::make_unique<CounterFiles>(
-      loop_, *read_leases_, record.sysfs->counters(), [this, &record] {
-        const VdeviceUse use = worker_of(record.fabric).use_of_all(record.id);
-        return sysfs_counters(record.spec.name, use.traffic, quota_rows(record, use));
+      loop_, *read_leases_, record.sysfs->counters(),
+      [this, id = record.id](std::function<void(CounterFiles::Values)> then) {
+        after_collecting({id}, [this, id, then = std::move(then)] {
+          const Record* const its = find(id);
+          if (its == nullptr) return;
+          const VdeviceUse use = use_of(*its);
+          then(sysfs_counters(its->spec.name, use.device.traffic, quota_rows(*its, use)));
+        });
       });
 }
 

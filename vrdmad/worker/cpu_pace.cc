@@ -8,7 +8,8 @@ namespace vrdma::vrdmad {
 using provisioning::kCpuPercent;
 using provisioning::Kind;
 
-CpuPace::CpuPace(const Rates& rates) {
+CpuPace::CpuPace(const Rates& rates, std::shared_ptr<Shown> shown)
+    : shown_(std::move(shown)), pace_({shown_, &shown_->rate}) {
   for (const auto& shares : rates.cpu) pace_.join(*shares);
 }
 
@@ -19,22 +20,20 @@ void CpuPace::set(uint64_t percent) {
 }
 
 void CpuPace::settle(base::TimePoint now) {
-  const int64_t total = total_.load(std::memory_order_relaxed);
+  const int64_t total = shown_->total.load(std::memory_order_relaxed);
   const int64_t more = total - std::exchange(settled_, total);
   if (more > 0) pace_.spend(now, static_cast<uint64_t>(more));
 }
 
-void CpuPace::report(std::vector<provisioning::Row>& rows) {
-  const std::lock_guard lock(mutex_);
-  const auto now = base::EventLoop::now();
-  settle(now);
-  provisioning::Row& row = rows[static_cast<size_t>(Kind::kCpu)];
-  row.used = (pace_.rate(now) + kCpuPercent / 2) / kCpuPercent;
-  row.refused = pace_.waits();
+uint64_t CpuPace::Shown::percent(base::TimePoint now) const {
+  const provisioning::RateUse settled(rate);
+  const int64_t all = total.load(std::memory_order_relaxed);
+  const auto more = std::max<int64_t>(all - static_cast<int64_t>(settled.spent), 0);
+  return (settled.rate(now, static_cast<uint64_t>(more)) + kCpuPercent / 2) / kCpuPercent;
 }
 
 void CpuPace::spend(base::Duration used) {
-  total_.fetch_add(std::max<int64_t>(used.count(), 0), std::memory_order_relaxed);
+  shown_->total.fetch_add(std::max<int64_t>(used.count(), 0), std::memory_order_relaxed);
 }
 
 base::Duration CpuPace::wait(base::TimePoint now) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -25,13 +26,18 @@ constexpr auto kCpuRest = std::chrono::milliseconds(5);
 
 class CpuPace final : public base::CpuMeter {
  public:
-  explicit CpuPace(const Rates& rates);
+  // Any thread reads it.
+  struct Shown {
+    std::atomic<int64_t> total = 0;  // nanoseconds that were spent; each thread adds its own
+    provisioning::RateUse rate;      // of nanoseconds: of those that were settled
+    // In percent of a processor.
+    [[nodiscard]] uint64_t percent(base::TimePoint now) const;
+  };
+  explicit CpuPace(const Rates& rates, std::shared_ptr<Shown> shown = std::make_shared<Shown>());
   // A limit of Kind::kCpu.
   void set(uint64_t percent);
   // All that was spent so far.
-  [[nodiscard]] base::Duration total() const { return base::Duration(total_.load()); }
-  // Puts what it uses into `rows`, which are in the order of Kind.
-  void report(std::vector<provisioning::Row>& rows);
+  [[nodiscard]] base::Duration total() const { return base::Duration(shown_->total.load()); }
 
   void spend(base::Duration used) override;
   [[nodiscard]] base::Duration wait(base::TimePoint now) override;
@@ -39,9 +45,9 @@ class CpuPace final : public base::CpuMeter {
  private:
   void settle(base::TimePoint now);  // under mutex_
 
-  std::atomic<int64_t> total_ = 0;  // nanoseconds
+  const std::shared_ptr<Shown> shown_;
   std::mutex mutex_;
-  int64_t settled_ = 0;      // of total_, with pace_
+  int64_t settled_ = 0;      // of the total, with pace_
   provisioning::Pace pace_;  // nanoseconds
 };
 

@@ -6,8 +6,8 @@ namespace vrdma::vrdmad {
 
 using provisioning::Kind;
 
-Pacer::Pacer(base::EventLoop& loop, const Rates& rates)
-    : line_(loop, [this] {
+Pacer::Pacer(base::EventLoop& loop, const Rates& rates, const std::shared_ptr<Shown>& shown)
+    : bytes_({shown, &shown->bytes}), messages_({shown, &shown->messages}), line_(loop, [this] {
         const auto now = base::EventLoop::now();
         return std::max(bytes_.wait(now), messages_.wait(now));
       }) {
@@ -24,16 +24,6 @@ void Pacer::set(const provisioning::Limits& limits) {
   bytes_.set(now, of(limits, Kind::kBandwidthMin), most(Kind::kBandwidth));
   messages_.set(now, 0, most(Kind::kMsgRate));
   line_.look_again();
-}
-
-void Pacer::report(std::vector<provisioning::Row>& rows) {
-  const auto now = base::EventLoop::now();
-  for (auto& row : rows) {
-    if (row.kind != Kind::kBandwidth && row.kind != Kind::kMsgRate) continue;
-    auto& pace = row.kind == Kind::kBandwidth ? bytes_ : messages_;
-    row.used = pace.rate(now);
-    row.refused = pace.waits();
-  }
 }
 
 void Pacer::spend(uint64_t bytes, uint64_t messages) {

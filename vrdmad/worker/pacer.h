@@ -25,18 +25,18 @@ struct Rates {
 
 class Pacer final : public rdma::Pace {
  public:
-  Pacer(base::EventLoop& loop, const Rates& rates);
+  // What its two rates show.
+  struct Shown {
+    provisioning::RateUse bytes, messages;
+  };
+  Pacer(base::EventLoop& loop, const Rates& rates,
+        const std::shared_ptr<Shown>& shown = std::make_shared<Shown>());
   Pacer(const Pacer&) = delete;
   Pacer& operator=(const Pacer&) = delete;
 
   void set(const provisioning::Limits& limits);
   // Nobody need wait any more.
   void dismiss() { line_.dismiss(); }
-  // All that was spent so far.
-  [[nodiscard]] uint64_t bytes() const { return bytes_.spent(); }
-  [[nodiscard]] uint64_t messages() const { return messages_.spent(); }
-  // Puts what the rates are used into `rows`, which are in the order of Kind.
-  void report(std::vector<provisioning::Row>& rows);
 
   [[nodiscard]] bool admit(rdma::Sender& sender) override { return line_.admit(sender); }
   void spend(uint64_t bytes, uint64_t messages) override;

@@ -150,6 +150,7 @@ int SessionJournal::restore_state(rdma::Qp& qp, uint32_t handle,
   if (qp.domain != nullptr && state.changes < qp.changes) return 0;  // another session knows more
   qp.changes = state.changes;
   qp.attributes = state.attributes;
+  qp.count_again();
   qp.sgid = state.sgid;
   qp.link.out_made = state.out_made != 0;
   qp.link.in_made = state.in_made != 0;

@@ -81,7 +81,7 @@ int Session::probe(Answer* answer) {
 }
 
 int Session::refuse_caller(const base::Error& why) {
-  const int error = talk_.refuse(why, name(), &vdevice_->counters.unproven);
+  const int error = talk_.refuse(why, name(), vdevice_->counters.unproven);
   if (error == EAGAIN) return error;
   death_watch_.reset();  // while the pidfd that it watches is open
   greeting_.reset();

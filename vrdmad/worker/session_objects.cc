@@ -96,7 +96,7 @@ int SessionObjects::furnish(Files files) {
       vdevice_->reach_threads);
   context.on_corrupt = [this] { owner_.end_malformed(); };
   context.on_unsent_events = [this] { send_events_later(); };
-  vdevice_->device.contexts.push_back(&context);
+  vdevice_->device.add(&context);
   return 0;
 }
 

@@ -7,12 +7,15 @@ namespace vrdma::vrdmad {
 using provisioning::Kind;
 
 Vdevice::Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
-                 const Rates& rates)
-    : ledger(std::move(limits)),
-      pacer(std::make_unique<Pacer>(runner.loop(), rates)),
-      buffers(runner.loop()),
-      requests(runner.loop()),
-      cpu(std::make_shared<CpuPace>(rates)),
+                 const Rates& rates, std::shared_ptr<VdevicePage> shown)
+    : page(std::move(shown)),
+      device(part(page, &VdevicePage::device)),
+      ledger(std::move(limits)),
+      pacer(std::make_unique<Pacer>(runner.loop(), rates, part(page, &VdevicePage::paced))),
+      buffers(runner.loop(), part(page, &VdevicePage::buffers)),
+      requests(runner.loop(), part(page, &VdevicePage::requests)),
+      counters(page->sessions),
+      cpu(std::make_shared<CpuPace>(rates, part(page, &VdevicePage::cpu))),
       reach_threads(std::make_shared<rdma::ReachThreads>(cpu)),
       lane(runner, tenant) {
   lane.set_meter(cpu.get());
@@ -35,19 +38,6 @@ void Vdevice::apply_limits(bool limited) {
   device.pace = limited ? pacer.get() : nullptr;
   device.fabric->mediate(&device, rdma::Mediated::kRate, limited);
   if (!limited) pacer->dismiss();
-}
-
-std::vector<provisioning::Row> Vdevice::rows() {
-  auto rows = ledger.rows();
-  pacer->report(rows);
-  cpu->report(rows);
-  const auto tell = [&](Kind kind, uint64_t used, uint64_t refused) {
-    rows[static_cast<size_t>(kind)].used = used;
-    rows[static_cast<size_t>(kind)].refused = refused;
-  };
-  tell(Kind::kReqRate, requests.used(), requests.waited());
-  tell(Kind::kWorkerMemory, buffers.held(), buffers.refused());
-  return rows;
 }
 
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {

@@ -1,7 +1,6 @@
 // A vdevice as its worker runs it: the verbs device, what it may use, and who uses it.
 #pragma once
 
-#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,23 +19,11 @@
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
 #include "vrdmad/worker/pacer.h"
+#include "vrdmad/worker/vdevice_page.h"
 
 namespace vrdma::vrdmad {
 
 class RawGsi;
-
-// Counted by a worker, summed for the admin API. Never reset.
-struct SessionCounters {
-  uint64_t opened = 0;
-  uint64_t requests = 0;
-  uint64_t refused = 0;    // requests answered with an error
-  uint64_t malformed = 0;  // sessions ended because of what they sent or wrote
-  uint64_t unproven = 0;   // attempts to open the vdevice by a process that could not be identified
-  uint64_t foreign = 0;    // connections of another network namespace
-  uint64_t holds = 0;      // of a program's threads, that were asked for
-  // Regions that are reached and not in place, by ipc::Reached.
-  std::array<uint64_t, static_cast<size_t>(ipc::kLastReached) + 1> reached{};
-};
 
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
@@ -52,6 +39,7 @@ struct SessionSettings {
 // as long as programs have it open; `gone` is then set and all that is left to them is to destroy
 // their objects.
 struct Vdevice {
+  const std::shared_ptr<VdevicePage> page;  // never null; what all below counts in
   uint64_t id = 0;
   std::string label;  // what the log calls it
   rdma::Device device;
@@ -66,7 +54,7 @@ struct Vdevice {
   provisioning::RequestRate requests;  // req_rate
   // What its users have, by control group, as long as they have something.
   std::map<std::string, std::weak_ptr<provisioning::Pool>> cgroups;
-  SessionCounters counters;
+  SessionCounters& counters;
   std::shared_ptr<CpuPace> cpu;  // never null; pays for the lane and the reach threads
   // Of all its sessions, and of those that have ended and whose memory still hangs.
   std::shared_ptr<rdma::ReachThreads> reach_threads;
@@ -80,13 +68,12 @@ struct Vdevice {
   transport::Lane lane;
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 
+  // `limits` counts in the quota of `shown`.
   Vdevice(transport::Runner& runner, const std::string& tenant, provisioning::Ledger limits,
-          const Rates& rates);
+          const Rates& rates, std::shared_ptr<VdevicePage> shown = std::make_shared<VdevicePage>());
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
-  // What is in use.
-  [[nodiscard]] std::vector<provisioning::Row> rows();
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
   Vdevice(const Vdevice&) = delete;
   Vdevice& operator=(const Vdevice&) = delete;

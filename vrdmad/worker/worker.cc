@@ -41,11 +41,11 @@ verbs::Capabilities bounded(verbs::Capabilities all) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings,
-                                                    unsigned index) {
+base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings, unsigned index,
+                                                    std::function<void(ToControl)> answer) {
   auto loop = base::EventLoop::create();
   if (!loop) return base::pass(std::move(loop.error()), "start a worker");
-  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings));
+  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings, std::move(answer)));
   worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
   ::pthread_setname_np(worker->thread_.native_handle(),
                        ("worker-" + std::to_string(index)).c_str());
@@ -69,14 +69,15 @@ void Worker::add(VdeviceSetup given) {
   loop_->post([this, shared = std::make_shared<VdeviceSetup>(std::move(given))] {
     VdeviceSetup& setup = *shared;
     auto& entry = fabrics_[setup.fabric];
-    if (entry.fabric == nullptr) entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric);
+    if (entry.fabric == nullptr)
+      entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric, setup.fabric_counters);
     ++entry.vdevices;
-    std::shared_ptr<Vdevice> vdevice(
-        new Vdevice(runner_, setup.tenant, std::move(setup.ledger), setup.rates),
-        [this, fabric = setup.fabric](Vdevice* gone) {
-          delete gone;
-          if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
-        });
+    std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, setup.tenant, std::move(setup.ledger),
+                                                 setup.rates, std::move(setup.page)),
+                                     [this, fabric = setup.fabric](Vdevice* gone) {
+                                       delete gone;
+                                       if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+                                     });
     vdevice->id = setup.id;
     vdevice->label = setup.label;
     vdevice->permissions = setup.permissions;
@@ -100,6 +101,9 @@ void Worker::add(VdeviceSetup given) {
 }
 
 void Worker::remove(uint64_t id) {
+  Walk walk;
+  while (call([&] { return collect_some(id, &walk); })) {
+  }
   call([&] {
     const auto it = vdevices_.find(id);
     if (it == vdevices_.end()) return;
@@ -254,54 +258,29 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arri
   sessions.push_back(std::move(*session));
 }
 
-VdeviceUse Worker::use(uint64_t id) {
-  return call([&]() -> VdeviceUse {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return {};
-    Vdevice& vdevice = *it->second;
-    VdeviceUse use;
-    use.sessions = static_cast<uint32_t>(vdevice.device.contexts.size());
-    use.quota = vdevice.rows();
-    use.cpu = vdevice.cpu->total();
-    use.paced_bytes = vdevice.pacer->bytes();
-    use.paced_messages = vdevice.pacer->messages();
-    use.counters = vdevice.counters;
-    use.fabric = vdevice.device.fabric->counters;
-    use.traffic = vdevice.device.traffic;
-    return use;
-  });
+// The links of a table that grew meanwhile are looked at again.
+bool Worker::collect_some(uint64_t id, Walk* walk) {
+  constexpr size_t kBuckets = 1024;  // of the table, each about a queue pair
+  const auto it = vdevices_.find(id);
+  if (it == vdevices_.end()) return false;
+  const auto& qps = it->second->device.qps;
+  if (std::exchange(walk->buckets, qps.bucket_count()) != walk->buckets) walk->next = 0;
+  const size_t end = std::min(walk->next + kBuckets, walk->buckets);
+  for (; walk->next < end; ++walk->next)
+    for (auto at = qps.begin(walk->next); at != qps.end(walk->next); ++at) {
+      at->second->collect_direct();
+      if (rdma::Qp* const in = at->second->link.in) in->collect_direct();  // what came in by it
+    }
+  return walk->next < walk->buckets;
 }
 
-VdeviceUse Worker::use_of_all(uint64_t id) {
-  constexpr size_t kBuckets = 1024;  // of the table, each about a queue pair
-  VdeviceUse of_qps;
-  size_t next = 0, buckets = 0;
-  const auto count_some = [&] {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return false;
-    const auto& qps = it->second->device.qps;
-    if (std::exchange(buckets, qps.bucket_count()) != buckets) {  // each has another place
-      of_qps = {};
-      next = 0;
-    }
-    for (const size_t end = std::min(next + kBuckets, buckets); next < end; ++next)
-      for (auto at = qps.begin(next); at != qps.end(next); ++at) {
-        rdma::Qp& qp = *at->second;
-        qp.collect_direct();
-        if (qp.link.in != nullptr) qp.link.in->collect_direct();  // what came in by it
-        ++of_qps.qps_by_state[static_cast<size_t>(qp.state())];
-        if (qp.link.out != nullptr)
-          ++(qp.runs_direct() ? of_qps.links_direct : of_qps.links_mediated);
-      }
-    return next < buckets;
-  };
-  while (call(count_some)) {
-  }
-  VdeviceUse all = use(id);
-  all.qps_by_state = of_qps.qps_by_state;
-  all.links_direct = of_qps.links_direct;
-  all.links_mediated = of_qps.links_mediated;
-  return all;
+void Worker::collect_rest(uint64_t id, uint64_t ticket, Walk walk) {
+  if (!collect_some(id, &walk)) return answer_(Collected{ticket});
+  loop_->post([this, id, ticket, walk] { collect_rest(id, ticket, walk); });
+}
+
+void Worker::collect(uint64_t id, uint64_t ticket) {
+  loop_->post([this, id, ticket] { collect_rest(id, ticket, {}); });
 }
 
 base::Result<void> Worker::check_limits(uint64_t id,

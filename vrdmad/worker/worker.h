@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 
 #include "core/base/event_loop.h"
 #include "transport/runner.h"
+#include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/session.h"
 #include "vrdmad/worker/vdevice.h"
 
@@ -41,6 +43,9 @@ struct VdeviceSetup {
   Intake::AccountRef intake;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   transport::Selector::Maker parent_sender;
+  // Where the worker counts. `ledger` counts in it already.
+  std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
+  std::shared_ptr<rdma::FabricCounters> fabric_counters = std::make_shared<rdma::FabricCounters>();
 };
 
 struct PortStatus {
@@ -50,32 +55,24 @@ struct PortStatus {
   std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
 };
 
-struct VdeviceUse {
-  uint32_t sessions = 0;
-  std::vector<provisioning::Row> quota;
-  SessionCounters counters;
-  rdma::FabricCounters fabric;
-  rdma::TrafficCounters traffic;
-  std::array<uint32_t, 7> qps_by_state{};         // by verbs::QpState
-  uint32_t links_direct = 0, links_mediated = 0;  // queue pairs that send so
-  uint64_t paced_bytes = 0, paced_messages = 0;   // while it was limited
-  base::Duration cpu{};                           // the daemon's for it
-};
-
 class Worker {
  public:
-  [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(const SessionSettings& settings,
-                                                                   unsigned index);
+  // `answer` is called on the worker's thread.
+  [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(
+      const SessionSettings& settings, unsigned index, std::function<void(ToControl)> answer);
   ~Worker();  // ends all sessions and the thread
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Control thread. The first four do not wait for the worker; it takes all in the order of the
+  // Control thread. The first five do not wait for the worker; it takes all in the order of the
   // calls, so that a session that is accepted finds what was set before.
   void add(VdeviceSetup setup);
   void set_port(uint64_t id, PortStatus status);
   void set_gids(uint64_t id, std::vector<verbs::Gid> gids);
   void accept(uint64_t id, Arrival arrival);
+  // Counts in the vdevice's page what its programs did on direct links since the last time, and
+  // answers Collected. The worker serves others in between.
+  void collect(uint64_t id, uint64_t ticket);
   // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
   // waits. Those of the fabrics `later` come with another call: until then their programs are told
   // to wait.
@@ -83,11 +80,7 @@ class Worker {
   void adopt(std::vector<FoundSession> found, const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
-  void remove(uint64_t id);  // when it returns, no new work of it is executed
-  // Without what only a walk over its queue pairs tells: their states and links, direct traffic.
-  [[nodiscard]] VdeviceUse use(uint64_t id);
-  // With it; the worker serves others in between.
-  [[nodiscard]] VdeviceUse use_of_all(uint64_t id);
+  void remove(uint64_t id);  // when it returns, no new work of it is executed, and all is counted
   // Does not wait: see base::EventLoop::longest_pass().
   [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
   // What set_limits() would say, without doing it.
@@ -101,8 +94,9 @@ class Worker {
   [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(uint64_t id);
 
  private:
-  explicit Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings)
-      : loop_(std::move(loop)), runner_(*loop_), settings_(settings) {}
+  Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings,
+         std::function<void(ToControl)> answer)
+      : loop_(std::move(loop)), runner_(*loop_), settings_(settings), answer_(std::move(answer)) {}
 
   // Runs `f` on the worker and waits for its result.
   template <class F>
@@ -112,6 +106,12 @@ class Worker {
     loop_->post([&task] { task(); });
     return result.get();
   }
+
+  struct Walk {  // over the queue pairs of a vdevice
+    size_t next = 0, buckets = 0;
+  };
+  [[nodiscard]] bool collect_some(uint64_t id, Walk* walk);  // false: that was the last
+  void collect_rest(uint64_t id, uint64_t ticket, Walk walk);
 
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);
@@ -123,6 +123,7 @@ class Worker {
   std::unique_ptr<base::EventLoop> loop_;
   transport::Runner runner_;
   SessionSettings settings_;
+  const std::function<void(ToControl)> answer_;
   std::thread thread_;
   bool left_ = false;  // sessions, for another daemon
 

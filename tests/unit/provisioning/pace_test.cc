@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 namespace vrdma::provisioning {
@@ -44,7 +46,7 @@ TEST_F(Paces, KeepTheMost) {
   saturate(seconds(5));
   EXPECT_NEAR(static_cast<double>(users[0].spent), 50e6, 1e6);
   EXPECT_NEAR(static_cast<double>(users[1].spent), 100e6, 2.2e6);
-  EXPECT_GT(users[0].pace.waits(), 0u);
+  EXPECT_GT(users[0].pace.use().waits, 0u);
 }
 
 // Two tenants of one parent, with very different piece sizes, share within 5 %.
@@ -95,7 +97,7 @@ TEST_F(Paces, ChangeAndEndWhileInUse) {
   users[0].pace.set(now, 0, 50'000'000);
   saturate(seconds(2));
   EXPECT_NEAR(static_cast<double>(users[0].spent - slow), 100e6, 4e6);
-  EXPECT_NEAR(static_cast<double>(users[0].pace.rate(now)), 50e6, 4e6);
+  EXPECT_NEAR(static_cast<double>(users[0].pace.use().rate(now)), 50e6, 4e6);
   users[0].pace.set(now, 0, kUnbounded);
   EXPECT_EQ(users[0].pace.wait(now).count(), 0);
 }
@@ -105,7 +107,34 @@ TEST_F(Paces, ShowNothingOfWhatIsLongAgo) {
   pace.spend(now, 5'000'000);
   now += seconds(1);
   pace.spend(now, 1);
-  EXPECT_EQ(pace.rate(now + seconds(60)), 0u);
+  EXPECT_EQ(pace.use().rate(now + seconds(60)), 0u);
+}
+
+// In second k it spends 1000 * k, so the rate before says which second it is.
+TEST_F(Paces, ShowWhatAgreesToOtherThreads) {
+  constexpr uint64_t kSeconds = 200'000;
+  const auto begin = base::TimePoint(seconds(100));
+  const auto shown = std::make_shared<RateUse>();
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    Pace pace(shown);
+    for (uint64_t k = 1; k <= kSeconds; ++k)
+      for (const auto half : {0, 500})
+        pace.spend(begin + seconds(k) + std::chrono::milliseconds(half), 500 * k);
+    over = true;
+  });
+  uint64_t last = 0;
+  while (!over && !HasFailure()) {
+    const RateUse copy(*shown);
+    last = copy.rate(base::TimePoint());
+    const auto measured = begin + seconds(last / 1000 + 1);
+    if (last == 0) continue;
+    EXPECT_EQ(copy.rate(measured + std::chrono::milliseconds(999)), last);
+    EXPECT_EQ(copy.rate(measured + std::chrono::milliseconds(2001)), 0u);
+  }
+  writer.join();
+  EXPECT_GT(last, 0u);
+  EXPECT_EQ(shown->spent, 1000 * kSeconds * (kSeconds + 1) / 2);
 }
 
 }  // namespace

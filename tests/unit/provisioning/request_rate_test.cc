@@ -45,8 +45,13 @@ TEST_F(Requests, BeyondTheRateAreReadLater) {
   EXPECT_GE(one.read, 1000u);
   EXPECT_LT(one.read, 1500u);
   EXPECT_TRUE(RequestRate::waits(one));
-  EXPECT_EQ(rate.waited(), 1u);
+  EXPECT_EQ(rate.use().waited, 1u);
   EXPECT_GE(rate.used(), 900u);
+  const auto now = base::EventLoop::now();
+  EXPECT_NEAR(static_cast<double>(rate.use().used(now, 1000)), static_cast<double>(rate.used()),
+              20);
+  EXPECT_EQ(rate.use().used(now + std::chrono::seconds(2), 1000), 0u);
+  EXPECT_EQ(rate.use().used(now, 0), 0u);
   run(milliseconds(200));
   const std::chrono::duration<double> passed = base::EventLoop::now() - begun;
   EXPECT_GE(one.read, 1050u);

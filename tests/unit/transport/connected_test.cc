@@ -225,7 +225,7 @@ TEST_F(Connected, DoubtsAWriteOnlyWhereItsEndIsNotThere) {
     pair.a->sender->adopted();
     return run(rdma_wqe(Opcode::kRdmaWrite, kBase, b_key), {{kBase, sizeof value, a_key}});
   };
-  const uint64_t& doubted = world.fabric.counters.requests_in_doubt;
+  const base::Counter& doubted = world.fabric.counters.requests_in_doubt;
   EXPECT_EQ(was_begun(5, 5), WcStatus::kSuccess);
   EXPECT_EQ(doubted, 0u);
   EXPECT_EQ(was_begun(5, 4), WcStatus::kRetryExceeded);

@@ -84,20 +84,22 @@ TEST_F(Devices, NumberTheirQueuePairsWithoutSpecialOnes) {
   EXPECT_FALSE(is_special_qpn(2));
   EXPECT_FALSE(is_special_qpn(verbs::kMulticastQpn - 1));
   Device& device = world.a_device;
+  Qp qp;
   std::set<uint32_t> taken;
   for (int i = 0; i < 1000; ++i) {
-    const uint32_t qpn = device.take_qpn(nullptr);
+    const uint32_t qpn = device.take_qpn(&qp);
     EXPECT_FALSE(is_special_qpn(qpn));
     EXPECT_TRUE(taken.insert(qpn).second);
-    EXPECT_FALSE(device.take_qpn(nullptr, qpn));
+    EXPECT_FALSE(device.take_qpn(&qp, qpn));
   }
 }
 
 TEST_F(Devices, NumberTheirQueuePairsUnpredictably) {
   std::vector<uint32_t> numbers, others;
+  Qp qp;
   for (int i = 0; i < test::kSample; ++i) {
-    numbers.push_back(world.a_device.take_qpn(nullptr));
-    others.push_back(world.b_device.take_qpn(nullptr));
+    numbers.push_back(world.a_device.take_qpn(&qp));
+    others.push_back(world.b_device.take_qpn(&qp));
   }
   test::expect_unpredictable(numbers, others, 24);
   test::expect_even_bits(numbers, 0, 23);

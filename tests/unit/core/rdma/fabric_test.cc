@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "core/rdma/device.h"
@@ -254,6 +255,51 @@ TEST_F(Fabrics, TakeDirectLinksToAWorkerAndGiveThemBack) {
   fabric.cut(*pair.a);
   fabric.mediate(&world.b_device, rdma::Mediated::kRate, false);
   EXPECT_EQ(link(*pair.a), ipc::Link::kNone);
+}
+
+// What the counters say must be what a walk over the queue pairs finds.
+void expect_counted(const Device& device) {
+  std::array<uint64_t, 7> states{};
+  uint64_t direct = 0, mediated = 0;
+  for (const auto& [qpn, qp] : device.qps) {
+    ++states.at(static_cast<size_t>(qp->state()));
+    if (qp->link.out != nullptr) ++(qp->runs_direct() ? direct : mediated);
+  }
+  for (size_t i = 0; i < states.size(); ++i) EXPECT_EQ(device.counters.qps[i], states[i]) << i;
+  EXPECT_EQ(device.counters.links_direct, direct);
+  EXPECT_EQ(device.counters.links_mediated, mediated);
+}
+
+TEST_F(Fabrics, CountStatesAndLinks) {
+  const auto expect = [&](uint64_t direct, uint64_t mediated) {
+    for (const Device* device : {&world.a_device, &world.b_device}) {
+      expect_counted(*device);
+      EXPECT_EQ(device->counters.links_direct, direct);
+      EXPECT_EQ(device->counters.links_mediated, mediated);
+    }
+  };
+  EXPECT_EQ(world.a_device.counters.contexts, 1u);
+  const auto pair = world.connected();
+  (void)world.connected();
+  EXPECT_EQ(world.a_device.counters.qps[static_cast<size_t>(QpState::kRts)], 2u);
+  expect(2, 0);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, true);
+  expect(0, 2);
+  fabric.mediate(&world.b_device, rdma::Mediated::kRate, false);
+  expect(2, 0);
+  pair.a->fail();
+  expect(1, 0);
+  EXPECT_EQ(world.a_device.counters.qps[static_cast<size_t>(QpState::kErr)], 1u);
+  world.b->context.reset_qp(*pair.b);
+  expect(1, 0);
+  world.a->context.destroy_qp(*pair.a);
+  expect(1, 0);
+  EXPECT_EQ(world.a_device.counters.qps[static_cast<size_t>(QpState::kErr)], 0u);
+  world.a.reset();
+  EXPECT_EQ(world.a_device.counters.contexts, 0u);
+  EXPECT_EQ(world.a_device.counters.qps[static_cast<size_t>(QpState::kRts)], 0u);
+  EXPECT_EQ(world.a_device.counters.links_direct, 0u);
+  expect_counted(world.b_device);
 }
 
 TEST_F(Fabrics, MediateWhileAPortIsDown) {

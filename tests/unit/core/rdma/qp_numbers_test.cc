@@ -15,6 +15,7 @@ constexpr int kMany = 20'000;
 struct OfANamespace : testing::Test {
   std::shared_ptr<QpNumberSpace> space = std::make_shared<QpNumberSpace>();
   Device red, blue;
+  Qp one, other;
   OfANamespace() {
     red.qp_numbers = std::make_shared<QpNumbers>(space);
     blue.qp_numbers = std::make_shared<QpNumbers>(space);
@@ -25,7 +26,7 @@ TEST_F(OfANamespace, AreDifferentForAllItsVdevices) {
   std::set<uint32_t> all;
   for (int i = 0; i < kMany; ++i)
     for (Device* device : {&red, &blue}) {
-      const uint32_t qpn = device->take_qpn(nullptr);
+      const uint32_t qpn = device->take_qpn(&one);
       EXPECT_TRUE(all.insert(qpn).second);
       EXPECT_TRUE(device->qp_numbers->contains(qpn));
       EXPECT_FALSE((device == &red ? blue : red).qp_numbers->contains(qpn));
@@ -36,16 +37,16 @@ TEST_F(OfANamespace, AreDifferentForAllItsVdevices) {
 TEST_F(OfANamespace, AreKeptAtATakeover) {
   std::set<uint32_t> old;
   Device before;
-  for (int i = 0; i < kMany; ++i) old.insert(before.take_qpn(nullptr));
-  for (const uint32_t qpn : old) EXPECT_TRUE(red.take_qpn(nullptr, qpn));
-  for (int i = 0; i < kMany; ++i) EXPECT_FALSE(old.contains(blue.take_qpn(nullptr)));
+  for (int i = 0; i < kMany; ++i) old.insert(before.take_qpn(&one));
+  for (const uint32_t qpn : old) EXPECT_TRUE(red.take_qpn(&one, qpn));
+  for (int i = 0; i < kMany; ++i) EXPECT_FALSE(old.contains(blue.take_qpn(&one)));
 }
 
 // Daemons before gave numbers of their own to each vdevice.
 TEST_F(OfANamespace, AreKeptIfTwoVdevicesHadTheSame) {
-  EXPECT_TRUE(red.take_qpn(nullptr, 77));
-  EXPECT_TRUE(blue.take_qpn(nullptr, 77));
-  EXPECT_FALSE(blue.take_qpn(nullptr, 77));
+  EXPECT_TRUE(red.take_qpn(&one, 77));
+  EXPECT_TRUE(blue.take_qpn(&other, 77));
+  EXPECT_FALSE(blue.take_qpn(&other, 77));
   red.free_qpn(77);
   EXPECT_FALSE(red.qp_numbers->contains(77));
   EXPECT_TRUE(blue.qp_numbers->contains(77));

@@ -106,7 +106,7 @@ Party::Party(rdma::Device& device, base::EventLoop& loop) {
                                         ipc::kClaimsOffset, ipc::kBellFileSize, nullptr);
   std::tie(event_read_, context.events) = make_ends();
   context.on_corrupt = [this] { ++corrupt; };
-  device.contexts.push_back(&context);
+  device.add(&context);
   pd = add_pd();
   auto made = std::make_unique<rdma::Channel>();
   std::tie(channel_read_, made->write_end) = make_ends();

@@ -91,18 +91,17 @@ TEST(TenantTotals, what_only_grows_outlives_the_vdevice) {
 class MetricsTest : public testing::Test {
  protected:
   MetricsTest() {
-    server_ = MetricsServer::start(*loop_, "unix:" + path_, [] {
-                return std::vector<CounterRow>{
-                    {"daemon", "vdevices", 1, {}, true},
-                    {"red0",
-                     "work_bytes",
-                     uint64_t{1} << 40,
-                     {"transport", "direct"},
-                     false,
-                     "r",
-                     7,
-                     "n"},
-                    {"tenant/r", "work_bytes", 7, {"transport", "direct"}, false, "r"}};
+    server_ = MetricsServer::start(*loop_, "unix:" + path_, [](const auto& then) {
+                then({{"daemon", "vdevices", 1, {}, true},
+                      {"red0",
+                       "work_bytes",
+                       uint64_t{1} << 40,
+                       {"transport", "direct"},
+                       false,
+                       "r",
+                       7,
+                       "n"},
+                      {"tenant/r", "work_bytes", 7, {"transport", "direct"}, false, "r"}});
               }).value();
     control_ = std::thread([this] { loop_->run(); });
   }

@@ -27,9 +27,9 @@ class CounterFilesTest : public testing::Test {
     }
     files_ = std::make_unique<CounterFiles>(
         *loop_, *leases_, std::move(open),
-        [this] {
+        [this](const std::function<void(CounterFiles::Values)>& then) {
           ++asked_;
-          return CounterFiles::Values{{"a", number(asked_)}, {"b", 1}, {"c", 2}};
+          then({{"a", number(asked_)}, {"b", 1}, {"c", 2}});
         },
         period);
   }

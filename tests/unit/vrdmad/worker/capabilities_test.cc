@@ -44,7 +44,7 @@ class CapabilitiesTest : public testing::Test {
   }
 
   std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
-  std::unique_ptr<Worker> worker_ = *Worker::start({}, 0);
+  std::unique_ptr<Worker> worker_ = *Worker::start({}, 0, [](const ToControl&) {});
 };
 
 TEST_F(CapabilitiesTest, AreThoseOfTheParent) {

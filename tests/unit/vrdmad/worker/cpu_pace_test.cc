@@ -16,7 +16,8 @@ const uint64_t kNone = provisioning::traits(Kind::kCpu).ceiling;
 
 struct CpuPaces : testing::Test {
   std::shared_ptr<provisioning::Shares> tenant = std::make_shared<provisioning::Shares>();
-  CpuPace pace{Rates{{}, {}, {tenant}}};
+  std::shared_ptr<CpuPace::Shown> shown = std::make_shared<CpuPace::Shown>();
+  CpuPace pace{Rates{{}, {}, {tenant}}, shown};
   base::TimePoint now = base::EventLoop::now() + seconds(1);
 
   // What it uses of `time` if it uses all that it may, in turns of `turn`.
@@ -94,14 +95,12 @@ TEST_F(CpuPaces, AreSpentByManyThreads) {
 
 TEST_F(CpuPaces, ReportWhatIsUsedInPercent) {
   pace.set(10);
-  std::vector<provisioning::Row> rows = provisioning::Ledger().rows();
-  const auto begun = base::EventLoop::now();
   pace.spend(milliseconds(200));
-  (void)pace.wait(begun);
-  pace.report(rows);
-  const auto& row = rows[static_cast<size_t>(Kind::kCpu)];
-  EXPECT_EQ(row.kind, Kind::kCpu);
-  EXPECT_EQ(row.refused, 1u);
+  (void)pace.wait(now);
+  EXPECT_EQ(shown->rate.waits, 1u);
+  pace.spend(milliseconds(100));
+  EXPECT_EQ(shown->percent(now + milliseconds(1000)), 30u) << "also what is not settled yet";
+  EXPECT_EQ(shown->percent(now + milliseconds(2500)), 0u);
 }
 
 }  // namespace

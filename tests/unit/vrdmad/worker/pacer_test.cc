@@ -38,7 +38,8 @@ struct Queue final : rdma::Sender {
 
 struct Pacers : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
-  Pacer pacer{*loop, {}};
+  std::shared_ptr<Pacer::Shown> shown = std::make_shared<Pacer::Shown>();
+  Pacer pacer{*loop, {}, shown};
   std::vector<int> order;
 
   void limit(uint64_t bandwidth) {
@@ -111,13 +112,9 @@ TEST_F(Pacers, ReportWhatWasWaitedFor) {
   pacer.spend(5000, 2);
   Queue a(pacer, order, 1);
   a.kick();
-  provisioning::Ledger ledger;
-  auto rows = ledger.rows();
-  pacer.report(rows);
-  EXPECT_EQ(rows[static_cast<size_t>(Kind::kBandwidth)].refused, 1u);
-  EXPECT_EQ(rows[static_cast<size_t>(Kind::kQp)].refused, 0u);
-  EXPECT_EQ(pacer.bytes(), 5000u);
-  EXPECT_EQ(pacer.messages(), 2u);
+  EXPECT_EQ(shown->bytes.waits, 1u);
+  EXPECT_EQ(shown->bytes.spent, 5000u);
+  EXPECT_EQ(shown->messages.spent, 2u);
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+#!/bin/bash
+# stopped_worker.sh: while a worker does not run, the daemon answers all that does not change a vdevice.
+#
+#     netns a
+#   +------------+
+#   | va -- eth0 |   the thread worker-0 stopped
+#   +------------+
+. "$(dirname "$0")/lib.sh"
+setup
+start_daemon --workers 1 --metrics "unix:$T/metrics.sock"
+netns_add a
+loose a eth0
+ip_in a address add 10.0.0.1/24 dev eth0
+vdev_create va a eth0 --quota qp=8
+spawn sleeper a nobody ibv_asyncwatch -d va
+has_session() { [[ $(ctl vdev show va -o json | python3 -c 'import json, sys
+print(json.load(sys.stdin)[0]["sessions"])') -eq 1 ]]; }
+wait_until 10 has_session || fail "the session is not counted"
+
+"$(dirname "$0")/stop_thread.py" "$DAEMON" worker-0 "$T/stopped" &
+PID[stop]=$!
+wait_until 10 test -e "$T/stopped" || fail "the worker is not stopped"
+
+say "lists, counters, quotas and metrics are there at once"
+begun=${EPOCHREALTIME/./}
+ctl vdev list | grep -q va || fail "va is not listed"
+ctl quota show va | grep -qE 'qp +0 +8' || fail "va has no quota"
+ctl stats va | grep -qE 'sessions +1' || fail "va's session is not counted"
+curl -sS --fail --max-time 10 --unix-socket "$T/metrics.sock" http://vrdma/metrics >"$T/scrape.log"
+grep -q '^vrdma_sessions{vdevice="va".* 1$' "$T/scrape.log" || fail "Prometheus has no session of va"
+took=$((${EPOCHREALTIME/./} - begun))
+[[ $took -lt 3000000 ]] || fail "that took $took us"
+
+say "then the worker goes on"
+kill "${PID[stop]}"
+reap stop 10
+LIMIT=20 on a root ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
+kill "${PID[sleeper]}"
+reap sleeper 5

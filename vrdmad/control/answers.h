@@ -1,0 +1,39 @@
+// What control asked its workers and waits for, each with a time limit.
+//
+// Control never blocks on a worker: an admin call, or whatever else needs the answer, goes on when
+// the answer comes or the time is over. Belongs to the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "core/base/event_loop.h"
+#include "vrdmad/worker/messages.h"
+
+namespace vrdma::vrdmad {
+
+class Answers {
+ public:
+  // nullptr: the time is over.
+  using Then = std::function<void(const ToControl* answer)>;
+
+  explicit Answers(base::EventLoop& loop) : loop_(loop) {}
+  // The ticket that the answer must have. Calls `then` once, from the loop.
+  [[nodiscard]] uint64_t expect(base::Duration limit, Then then);
+  // One that comes too late is dropped.
+  void came(const ToControl& answer);
+
+ private:
+  struct Expected {
+    Then then;
+    base::EventLoop::Timer limit;
+  };
+  void end(uint64_t ticket, const ToControl* answer);
+
+  base::EventLoop& loop_;
+  uint64_t last_ = 0;
+  std::map<uint64_t, Expected> expected_;
+};
+
+}  // namespace vrdma::vrdmad
