@@ -37,8 +37,8 @@ vrdma::vrdmad::Worker& worker() {
     (*made)->add(std::move(setup));
     vrdma::verbs::Gid gid;
     gid.bytes[0] = 0xfe;
-    (*made)->set_gids(kVdevice, {gid});
-    (*made)->set_port(kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}});
+    (*made)->send(vrdma::vrdmad::SetGids{kVdevice, {gid}});
+    (*made)->send(vrdma::vrdmad::SetPort{kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}}});
     return std::move(*made);
   }();
   return *instance;

@@ -31,9 +31,18 @@ grep -q '^vrdma_sessions{vdevice="va".* 1$' "$T/scrape.log" || fail "Prometheus 
 took=$((${EPOCHREALTIME/./} - begun))
 [[ $took -lt 3000000 ]] || fail "that took $took us"
 
+say "a change fails with one sentence, and changes nothing"
+if ctl quota set va qp=9 2>"$T/change.log"; then fail "the quota is set"; fi
+grep -q "the worker of vdevice .*va is busy: the quota is unchanged" "$T/change.log" || fail "$(<"$T/change.log")"
+if ctl quota show --cgroup 2>"$T/cgroup.log"; then fail "the use of control groups is known"; fi
+grep -q "the worker of vdevice va is busy" "$T/cgroup.log" || fail "$(<"$T/cgroup.log")"
+
 say "then the worker goes on"
 kill "${PID[stop]}"
 reap stop 10
 LIMIT=20 on a root ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
+ctl quota show va | grep -qE 'qp +0 +8' || fail "the quota has changed"
+ctl quota set va qp=9 || fail "the quota cannot be changed"
+ctl quota show va | grep -qE 'qp +0 +9' || fail "the quota has not changed"
 kill "${PID[sleeper]}"
 reap sleeper 5

@@ -11,7 +11,7 @@ uint64_t Answers::expect(base::Duration limit, Then then) {
   return ticket;
 }
 
-void Answers::came(const ToControl& answer) { end(answer.ticket, &answer); }
+void Answers::came(const ToControl& answer) { end(ticket_of(answer), &answer); }
 
 void Answers::end(uint64_t ticket, const ToControl* answer) {
   auto found = expected_.extract(ticket);

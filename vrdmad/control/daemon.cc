@@ -354,9 +354,9 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   for (const auto& refusal : update.refusals)
     spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
   Worker& worker = worker_of(record.fabric);
-  worker.set_port(record.id, {link.up, link.mtu, link.ifindex, link.mac});
+  worker.send(SetPort{record.id, {link.up, link.mtu, link.ifindex, link.mac}});
   const std::vector<verbs::Gid> table = record.table();
-  worker.set_gids(record.id, table);
+  worker.send(SetGids{record.id, table});
   record.cm->update(table, roce_mtu(link.mtu));
   if (record.sysfs != nullptr) show_sysfs(record);
 }

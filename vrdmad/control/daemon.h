@@ -91,6 +91,9 @@ class Daemon final : public AdminBackend {
     return result.get_future().get();
   }
 
+  // How long an operator's call waits for a worker. It then fails and changes nothing.
+  static constexpr auto kWorkerPatience = std::chrono::seconds(5);
+
   struct Begun;
   struct Lost {
     StoredVdev vdev;

@@ -40,6 +40,12 @@ std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
   return rows;
 }
 
+std::vector<provisioning::Row> rows_of(const CgroupUse::Group& group) {
+  std::vector<provisioning::Row> rows;
+  for (const Limit& one : group.used) rows.push_back({one.kind, one.limit, 0, 0});
+  return rows;
+}
+
 }  // namespace
 
 Result<void> Daemon::restore_budgets() {
@@ -91,7 +97,7 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
     }
     // Whether a rate must be shared may have changed.
     for (const auto& [id, record] : records_)
-      (void)worker_of(record->fabric).set_limits(id, {}, record->allotment.limited());
+      worker_of(record->fabric).send(SetLimits{id, 0, {}, record->allotment.limited()});
     for (auto& one : budgets(spec.scope))
       if (one.name == spec.name) return std::move(one);
     BudgetInfo nothing;
@@ -106,20 +112,39 @@ std::vector<BudgetInfo> Daemon::list_budgets(BudgetSpec::Scope scope) {
 }
 
 Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
-  return call([&]() -> Result<std::vector<CgroupRow>> {
-    std::vector<CgroupRow> all;
-    const auto add = [&](const Record& record) {
-      for (const auto& [cgroup, rows] : worker_of(record.fabric).use_by_cgroup(record.id))
-        all.push_back({cgroup, {record.id, record.spec.name, record.spec.netns}, to_rows(rows)});
-    };
+  struct Gathered {
+    std::vector<CgroupRow> rows;
+    std::string silent;  // a vdevice whose worker did not answer
+    size_t left = 0;
+  };
+  return call_later<Result<std::vector<CgroupRow>>>([&](auto done) {
+    std::vector<const Record*> asked;
     if (vdev.empty()) {
-      for (const auto& [id, record] : records_) add(*record);
+      for (const auto& [id, record] : records_) asked.push_back(record.get());
     } else {
       auto found = find(vdev);
-      if (!found) return pass(std::move(found.error()));
-      add(**found);
+      if (!found) return done(pass(std::move(found.error())));
+      asked.push_back(*found);
     }
-    return all;
+    if (asked.empty()) return done(std::vector<CgroupRow>());
+    const auto all = std::make_shared<Gathered>();
+    all->left = asked.size();
+    for (const Record* record : asked) {
+      const VdevKey key{record->id, record->spec.name, record->spec.netns};
+      const uint64_t ticket =
+          answers_.expect(kWorkerPatience, [all, key, done](const ToControl* answer) {
+            const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
+            if (use == nullptr) all->silent = key.name;
+            if (use != nullptr)
+              for (const auto& group : use->groups)
+                all->rows.push_back({group.path, key, to_rows(rows_of(group))});
+            if (--all->left > 0) return;
+            if (!all->silent.empty())
+              return done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
+            done(std::move(all->rows));
+          });
+      worker_of(record->fabric).send(AskCgroups{record->id, ticket});
+    }
   });
 }
 

@@ -24,6 +24,24 @@ void merge(const std::vector<provisioning::Setting>& quota, std::vector<QuotaSet
   }
 }
 
+// Of a setting that was understood.
+std::vector<Limit> limits_of(const std::vector<provisioning::Setting>& settings) {
+  std::vector<Limit> limits;
+  for (const provisioning::Kind kind : provisioning::all_kinds())
+    for (const auto& one : settings)
+      if (one.kind == provisioning::traits(kind).name) limits.push_back({kind, one.limit});
+  return limits;
+}
+
+// What a worker answered; nullptr: nothing in time.
+Result<void> result_of(const ToControl* answer, const std::string& label) {
+  if (answer == nullptr)
+    return fail(ETIMEDOUT, "the worker of vdevice " + label + " is busy: the quota is unchanged");
+  const auto* const done = std::get_if<Done>(answer);
+  if (done == nullptr || done->error == 0) return {};
+  return fail(done->error, done->reason);
+}
+
 }  // namespace
 
 struct Daemon::Begun {
@@ -161,47 +179,67 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
   const std::lock_guard one_at_a_time(changes_);
   std::vector<provisioning::Setting> settings;
   std::vector<QuotaSetting> before;
-  auto begun = call([&]() -> Result<Begun> {
+  auto begun = call_later<Result<Begun>>([&](auto done) {
     auto found = find(name);
-    if (!found) return pass(std::move(found.error()));
-    Record& record = **found;
+    if (!found) return done(pass(std::move(found.error())));
+    const Record& record = **found;
     auto granted = record.allotment.granted(to_settings(quota));
-    if (!granted) return pass(std::move(granted.error()));
+    if (!granted) return done(pass(std::move(granted.error())));
     settings = std::move(*granted);
-    if (auto ok = record.allotment.check(settings); !ok) return pass(std::move(ok.error()));
-    if (auto ok = record.cm->check_limits(settings); !ok) return pass(std::move(ok.error()));
-    if (auto ok = worker_of(record.fabric).check_limits(record.id, settings); !ok)
-      return pass(std::move(ok.error()));
-    // Store it first, because a limit that was set cannot always be taken back.
-    before = record.spec.quota;
-    merge(settings, &record.spec.quota);
-    return Begun{record.id, {}, store(record).share(), true};
+    if (auto ok = record.allotment.check(settings); !ok) return done(pass(std::move(ok.error())));
+    if (auto ok = record.cm->check_limits(settings); !ok) return done(pass(std::move(ok.error())));
+    const uint64_t id = record.id;
+    const uint64_t ticket =
+        answers_.expect(kWorkerPatience, [&, id, done](const ToControl* answer) {
+          Record* const its = find(id);
+          if (its == nullptr)
+            return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
+          if (auto ok = result_of(answer, its->label); !ok)
+            return done(pass(std::move(ok.error())));
+          // Store it first, because a limit that was set cannot always be taken back.
+          before = its->spec.quota;
+          merge(settings, &its->spec.quota);
+          done(Begun{id, {}, store(*its).share(), true});
+        });
+    worker_of(record.fabric).send(CheckLimits{id, ticket, limits_of(settings)});
   });
   if (!begun) return pass(std::move(begun.error()));
   const Result<void> stored = begun->on_disk.get();
-  return call([&]() -> Result<VdevInfo> {
+  return call_later<Result<VdevInfo>>([&](auto done) {
     Record* const record = find(begun->id);
-    if (record == nullptr) return fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile");
+    if (record == nullptr)
+      return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
     if (!stored) {
       record->spec.quota = before;
-      return pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged");
+      return done(pass(stored.error(), "the quota of vdevice '" + name + "' is unchanged"));
     }
-    Worker& worker = worker_of(record->fabric);
     const auto had = record->allotment.settings();
+    const bool was_limited = record->allotment.limited();
     record->allotment.change(settings);
     // More may be in use since the check.
-    auto ok = worker.set_limits(record->id, settings, record->allotment.limited());
-    if (ok) ok = record->cm->set_limits(settings);
-    if (!ok) {
-      record->allotment.change(had);
-      record->spec.quota = before;
-      store_again(*record);
-      return pass(std::move(ok.error()));
-    }
-    set_entrance(*record);
-    VdevInfo changed = info(*record);
-    tell(WatchEvent::Type::kChanged, changed, "quota changed");
-    return changed;
+    const uint64_t ticket =
+        answers_.expect(kWorkerPatience, [&, had, was_limited, done](const ToControl* answer) {
+          Record* const its = find(begun->id);
+          if (its == nullptr)
+            return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
+          auto ok = result_of(answer, its->label);
+          if (ok) ok = its->cm->set_limits(settings);
+          if (!ok) {
+            its->allotment.change(had);
+            its->spec.quota = before;
+            store_again(*its);
+            // A worker that was late does both.
+            if (answer == nullptr)
+              worker_of(its->fabric).send(SetLimits{its->id, 0, limits_of(had), was_limited});
+            return done(pass(std::move(ok.error())));
+          }
+          set_entrance(*its);
+          VdevInfo changed = info(*its);
+          tell(WatchEvent::Type::kChanged, changed, "quota changed");
+          done(std::move(changed));
+        });
+    worker_of(record->fabric)
+        .send(SetLimits{record->id, ticket, limits_of(settings), record->allotment.limited()});
   });
 }
 

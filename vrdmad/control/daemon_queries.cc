@@ -61,7 +61,7 @@ void Daemon::after_collecting(const std::vector<uint64_t>& ids, std::function<vo
     const uint64_t ticket = answers_.expect(kPatience, [left, then](const ToControl*) {
       if (--*left == 0) then();
     });
-    worker_of(records_.at(id)->fabric).collect(id, ticket);
+    worker_of(records_.at(id)->fabric).send(Collect{id, ticket});
   }
 }
 

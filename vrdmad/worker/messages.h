@@ -1,15 +1,99 @@
-// What control and a worker say to each other.
+// What control and a worker say to each other: plain values, one variant type for each direction.
+//
+// A message that wants an answer has a ticket, which the answer repeats; 0 wants none. Bounds are
+// those of the codec (messages_codec.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/verbs/gid.h"
+#include "provisioning/kind.h"
 
 namespace vrdma::vrdmad {
 
-// The answer to Worker::collect().
-struct Collected {
-  uint64_t ticket = 0;
+struct PortStatus {
+  bool active = false;
+  uint32_t mtu = 0;  // bytes of the netdev
+  uint32_t ifindex = 0;
+  std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
+  bool operator==(const PortStatus&) const = default;
 };
 
-using ToControl = Collected;
+struct SetPort {
+  uint64_t vdevice = 0;
+  PortStatus status;
+  bool operator==(const SetPort&) const = default;
+};
+
+struct SetGids {
+  uint64_t vdevice = 0;
+  std::vector<verbs::Gid> gids;  // the table, by index
+  bool operator==(const SetGids&) const = default;
+};
+
+// Count in the vdevice's page what its programs did on direct links since the last time. The worker
+// serves others in between. Answer: Done.
+struct Collect {
+  uint64_t vdevice = 0, ticket = 0;
+  bool operator==(const Collect&) const = default;
+};
+
+struct Limit {
+  provisioning::Kind kind{};
+  uint64_t limit = 0;
+  bool operator==(const Limit&) const = default;
+};
+
+// What would SetLimits answer? Nothing is changed. Answer: Done.
+struct CheckLimits {
+  uint64_t vdevice = 0, ticket = 0;
+  std::vector<Limit> limits;
+  bool operator==(const CheckLimits&) const = default;
+};
+
+// All or nothing. `limited`: a worker executes all requests, at the pacer's pace. Answer: Done.
+struct SetLimits {
+  uint64_t vdevice = 0, ticket = 0;
+  std::vector<Limit> limits;
+  bool limited = false;
+  bool operator==(const SetLimits&) const = default;
+};
+
+// What do its sessions use, by the control groups of their processes? Answer: CgroupUse.
+struct AskCgroups {
+  uint64_t vdevice = 0, ticket = 0;
+  bool operator==(const AskCgroups&) const = default;
+};
+
+using ToWorker = std::variant<SetPort, SetGids, Collect, CheckLimits, SetLimits, AskCgroups>;
+
+struct Done {
+  uint64_t ticket = 0;
+  int32_t error = 0;   // errno; 0: it was done
+  std::string reason;  // a sentence, if there is an error
+  bool operator==(const Done&) const = default;
+};
+
+struct CgroupUse {
+  struct Group {
+    std::string path;
+    std::vector<Limit> used;
+    bool operator==(const Group&) const = default;
+  };
+  uint64_t ticket = 0;
+  std::vector<Group> groups;
+  bool operator==(const CgroupUse&) const = default;
+};
+
+using ToControl = std::variant<Done, CgroupUse>;
+
+[[nodiscard]] inline uint64_t ticket_of(const ToControl& answer) {
+  return std::visit([](const auto& one) { return one.ticket; }, answer);
+}
 
 }  // namespace vrdma::vrdmad

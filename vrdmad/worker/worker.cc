@@ -39,6 +39,15 @@ verbs::Capabilities bounded(verbs::Capabilities all) {
   return all;
 }
 
+base::Result<void> gone() { return base::fail(ENOENT, "the vdevice has gone"); }
+
+std::vector<provisioning::Setting> settings_of(const std::vector<Limit>& limits) {
+  std::vector<provisioning::Setting> settings;
+  for (const Limit& one : limits)
+    settings.push_back({std::string(provisioning::traits(one.kind).name), one.limit});
+  return settings;
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings, unsigned index,
@@ -122,31 +131,43 @@ void Worker::remove(uint64_t id) {
   });
 }
 
-void Worker::set_port(uint64_t id, PortStatus status) {
-  loop_->post([this, id, status] {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return;
-    rdma::Device& device = it->second->device;
-    const bool changed = device.port_active() != status.active;
-    device.fabric->mediate(&device, rdma::Mediated::kPortDown, !status.active);
-    device.mtu = status.mtu;
-    device.ifindex = status.ifindex;
-    device.mac = status.mac;
-    if (!changed) return;
-    const auto event = status.active ? verbs::Event::kPortActive : verbs::Event::kPortError;
-    for (rdma::Context* context : device.contexts) context->raise(event, 1);
+void Worker::send(ToWorker message) {
+  loop_->post([this, message = std::move(message)]() mutable {
+    std::visit([this](auto& one) { on(std::move(one)); }, message);
   });
 }
 
-void Worker::set_gids(uint64_t id, std::vector<verbs::Gid> gids) {
-  loop_->post([this, id, gids = std::move(gids)]() mutable {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return;
-    rdma::Device& device = it->second->device;
-    if (device.gids == gids) return;
-    device.fabric->set_gids(&device, std::move(gids));
-    for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
-  });
+Vdevice* Worker::find(uint64_t id) const {
+  const auto it = vdevices_.find(id);
+  return it != vdevices_.end() ? it->second.get() : nullptr;
+}
+
+void Worker::tell(uint64_t ticket, const base::Result<void>& done) const {
+  if (ticket == 0) return;
+  answer_(done ? Done{ticket, 0, {}} : Done{ticket, done.error().code(), done.error().message()});
+}
+
+void Worker::on(const SetPort& message) {
+  Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr) return;
+  const PortStatus& status = message.status;
+  rdma::Device& device = vdevice->device;
+  const bool changed = device.port_active() != status.active;
+  device.fabric->mediate(&device, rdma::Mediated::kPortDown, !status.active);
+  device.mtu = status.mtu;
+  device.ifindex = status.ifindex;
+  device.mac = status.mac;
+  if (!changed) return;
+  const auto event = status.active ? verbs::Event::kPortActive : verbs::Event::kPortError;
+  for (rdma::Context* context : device.contexts) context->raise(event, 1);
+}
+
+void Worker::on(SetGids message) {
+  Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr || vdevice->device.gids == message.gids) return;
+  rdma::Device& device = vdevice->device;
+  device.fabric->set_gids(&device, std::move(message.gids));
+  for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
 }
 
 void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>& later) {
@@ -274,49 +295,40 @@ bool Worker::collect_some(uint64_t id, Walk* walk) {
   return walk->next < walk->buckets;
 }
 
-void Worker::collect_rest(uint64_t id, uint64_t ticket, Walk walk) {
-  if (!collect_some(id, &walk)) return answer_(Collected{ticket});
-  loop_->post([this, id, ticket, walk] { collect_rest(id, ticket, walk); });
+void Worker::collect_rest(const Collect& message, Walk walk) {
+  if (!collect_some(message.vdevice, &walk)) return tell(message.ticket, {});
+  loop_->post([this, message, walk] { collect_rest(message, walk); });
 }
 
-void Worker::collect(uint64_t id, uint64_t ticket) {
-  loop_->post([this, id, ticket] { collect_rest(id, ticket, {}); });
+void Worker::on(const Collect& message) { collect_rest(message, {}); }
+
+void Worker::on(const CheckLimits& message) {
+  const Vdevice* const vdevice = find(message.vdevice);
+  tell(message.ticket,
+       vdevice != nullptr ? vdevice->ledger.check_limits(settings_of(message.limits)) : gone());
 }
 
-base::Result<void> Worker::check_limits(uint64_t id,
-                                        const std::vector<provisioning::Setting>& limits) {
-  return call([&]() -> base::Result<void> {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return base::fail(ENOENT, "the vdevice has gone");
-    return it->second->ledger.check_limits(limits);
-  });
+void Worker::on(const SetLimits& message) {
+  Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr) return tell(message.ticket, gone());
+  const auto set = vdevice->ledger.set_limits(settings_of(message.limits));
+  if (set) vdevice->apply_limits(message.limited);
+  tell(message.ticket, set);
 }
 
-base::Result<void> Worker::set_limits(uint64_t id, const std::vector<provisioning::Setting>& limits,
-                                      bool limited) {
-  return call([&]() -> base::Result<void> {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return base::fail(ENOENT, "the vdevice has gone");
-    if (auto set = it->second->ledger.set_limits(limits); !set) return set;
-    it->second->apply_limits(limited);
-    return {};
-  });
-}
-
-std::map<std::string, std::vector<provisioning::Row>> Worker::use_by_cgroup(uint64_t id) {
-  return call([&] {
-    std::map<std::string, std::vector<provisioning::Row>> all;
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return all;
-    for (const auto& [path, known] : it->second->cgroups) {
+void Worker::on(const AskCgroups& message) {
+  CgroupUse use;
+  use.ticket = message.ticket;
+  if (const Vdevice* const vdevice = find(message.vdevice))
+    for (const auto& [path, known] : vdevice->cgroups) {
       const auto pool = known.lock();
       if (pool == nullptr) continue;
+      CgroupUse::Group group{path, {}};
       for (const provisioning::Kind kind : provisioning::all_kinds())
-        if (const uint64_t used = pool->used(kind); used > 0)
-          all[path].push_back({kind, used, 0, 0});
+        if (const uint64_t used = pool->used(kind); used > 0) group.used.push_back({kind, used});
+      if (!group.used.empty()) use.groups.push_back(std::move(group));
     }
-    return all;
-  });
+  answer_(std::move(use));
 }
 
 }  // namespace vrdma::vrdmad

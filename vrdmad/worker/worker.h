@@ -1,8 +1,9 @@
 // A data worker: one thread that runs whole fabrics.
 //
 // Everything of a fabric (vdevices, sessions, queue pairs, links) lives on the thread of one
-// worker, so the data path shares nothing and locks nothing. The control thread speaks to it by
-// post() and call(); a worker never waits for the control thread.
+// worker, so the data path shares nothing and locks nothing. The control thread sends
+// it messages (messages.h), and waits for it only in adopt(), leave_sessions() and remove(). A
+// worker never waits for the control thread.
 #pragma once
 
 #include <array>
@@ -48,13 +49,6 @@ struct VdeviceSetup {
   std::shared_ptr<rdma::FabricCounters> fabric_counters = std::make_shared<rdma::FabricCounters>();
 };
 
-struct PortStatus {
-  bool active = false;
-  uint32_t mtu = 0;  // bytes of the netdev
-  uint32_t ifindex = 0;
-  std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
-};
-
 class Worker {
  public:
   // `answer` is called on the worker's thread.
@@ -64,15 +58,11 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Control thread. The first five do not wait for the worker; it takes all in the order of the
+  // Control thread. The first three do not wait for the worker; it takes all in the order of the
   // calls, so that a session that is accepted finds what was set before.
   void add(VdeviceSetup setup);
-  void set_port(uint64_t id, PortStatus status);
-  void set_gids(uint64_t id, std::vector<verbs::Gid> gids);
+  void send(ToWorker message);
   void accept(uint64_t id, Arrival arrival);
-  // Counts in the vdevice's page what its programs did on direct links since the last time, and
-  // answers Collected. The worker serves others in between.
-  void collect(uint64_t id, uint64_t ticket);
   // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
   // waits. Those of the fabrics `later` come with another call: until then their programs are told
   // to wait.
@@ -83,15 +73,6 @@ class Worker {
   void remove(uint64_t id);  // when it returns, no new work of it is executed, and all is counted
   // Does not wait: see base::EventLoop::longest_pass().
   [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
-  // What set_limits() would say, without doing it.
-  [[nodiscard]] base::Result<void> check_limits(uint64_t id,
-                                                const std::vector<provisioning::Setting>& limits);
-  // `limited`: all it does is mediated, and paced.
-  [[nodiscard]] base::Result<void> set_limits(uint64_t id,
-                                              const std::vector<provisioning::Setting>& limits,
-                                              bool limited);
-  // What its sessions use, by the control groups of their processes.
-  [[nodiscard]] std::map<std::string, std::vector<provisioning::Row>> use_by_cgroup(uint64_t id);
 
  private:
   Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings,
@@ -111,7 +92,17 @@ class Worker {
     size_t next = 0, buckets = 0;
   };
   [[nodiscard]] bool collect_some(uint64_t id, Walk* walk);  // false: that was the last
-  void collect_rest(uint64_t id, uint64_t ticket, Walk walk);
+  void collect_rest(const Collect& message, Walk walk);
+
+  // What a message asks for; on the worker's thread.
+  void on(const SetPort& message);
+  void on(SetGids message);
+  void on(const Collect& message);
+  void on(const CheckLimits& message);
+  void on(const SetLimits& message);
+  void on(const AskCgroups& message);
+  void tell(uint64_t ticket, const base::Result<void>& done) const;
+  [[nodiscard]] Vdevice* find(uint64_t id) const;
 
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);

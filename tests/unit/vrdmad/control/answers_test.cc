@@ -25,12 +25,12 @@ struct AnswersTest : testing::Test {
 TEST_F(AnswersTest, belong_to_their_tickets) {
   const uint64_t first = expect(hours(1)), second = expect(hours(1));
   EXPECT_NE(first, second);
-  answers.came(Collected{second});
+  answers.came(Done{second, 0, {}});
   EXPECT_EQ(came, std::vector{true});
-  answers.came(Collected{second});
-  answers.came(Collected{second + 1});
+  answers.came(Done{second, 0, {}});
+  answers.came(Done{second + 1, 0, {}});
   EXPECT_EQ(came, std::vector{true}) << "nobody expects these";
-  answers.came(Collected{first});
+  answers.came(Done{first, 0, {}});
   EXPECT_EQ(came, (std::vector{true, true}));
 }
 
@@ -40,7 +40,7 @@ TEST_F(AnswersTest, have_a_time_limit) {
   loop->run();
   EXPECT_GE(base::EventLoop::now() - begun, milliseconds(20));
   EXPECT_EQ(came, std::vector{false});
-  answers.came(Collected{ticket});
+  answers.came(Done{ticket, 0, {}});
   EXPECT_EQ(came, std::vector{false}) << "it is too late";
 }
 

@@ -44,7 +44,7 @@ class WorkerTest : public testing::Test {
       const std::lock_guard lock(mutex_);
       shut_ = true;
     }
-    worker_->collect(0, 0);
+    worker_->send(Collect{0, 1});
     ASSERT_TRUE(wait_for(1, std::chrono::seconds(10)));
   }
   void let_go() {
@@ -66,16 +66,16 @@ class WorkerTest : public testing::Test {
 };
 
 TEST_F(WorkerTest, says_when_it_has_collected) {
-  worker_->collect(1, 17);
-  worker_->collect(2, 18);  // it has none of that id
+  worker_->send(Collect{1, 17});
+  worker_->send(Collect{2, 18});  // it has none of that id
   ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
-  EXPECT_EQ(answers_[0].ticket, 17u);
-  EXPECT_EQ(answers_[1].ticket, 18u);
+  EXPECT_EQ(answers_[0], ToControl(Done{17, 0, {}}));
+  EXPECT_EQ(answers_[1], ToControl(Done{18, 0, {}}));
 }
 
 TEST_F(WorkerTest, tells_by_its_page_what_is_used_while_it_is_stopped) {
   stop_worker();
-  worker_->collect(1, 2);
+  worker_->send(Collect{1, 2});
   const VdeviceUse now = use();
   EXPECT_FALSE(wait_for(2, std::chrono::milliseconds(20))) << "it is not stopped";
   const auto& row = now.quota[static_cast<size_t>(Kind::kQp)];
@@ -83,6 +83,24 @@ TEST_F(WorkerTest, tells_by_its_page_what_is_used_while_it_is_stopped) {
   EXPECT_EQ(row.used, 0u);
   let_go();
   EXPECT_TRUE(wait_for(2, std::chrono::seconds(10)));
+}
+
+TEST_F(WorkerTest, answers_what_becomes_of_limits) {
+  worker_->send(CheckLimits{1, 1, {{Kind::kQp, 9}}});
+  worker_->send(SetLimits{1, 2, {{Kind::kQp, 7}, {Kind::kQp, 6}}, false});
+  worker_->send(SetLimits{2, 3, {}, false});
+  worker_->send(SetLimits{1, 0, {{Kind::kMr, 3}}, true});  // wants no answer
+  worker_->send(SetLimits{1, 4, {{Kind::kQp, 7}}, true});
+  worker_->send(AskCgroups{1, 5});
+  ASSERT_TRUE(wait_for(5, std::chrono::seconds(10)));
+  const auto error = [&](size_t i) { return std::get<Done>(answers_.at(i)).error; };
+  EXPECT_EQ(answers_[0], ToControl(Done{1, 0, {}}));
+  EXPECT_EQ(error(1), EINVAL);
+  EXPECT_EQ(error(2), ENOENT);
+  EXPECT_EQ(answers_[3], ToControl(Done{4, 0, {}}));
+  EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}}));
+  EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kQp)].limit, 7u);
+  EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
 }
 
 }  // namespace
