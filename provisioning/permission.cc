@@ -32,6 +32,13 @@ base::Result<Permissions> Permissions::of(const std::vector<std::string>& names)
   return permissions;
 }
 
+std::optional<Permissions> Permissions::of_bits(uint32_t bits) {
+  if (bits >> kNames.size() != 0) return std::nullopt;
+  Permissions permissions;
+  permissions.bits_ = bits;
+  return permissions;
+}
+
 std::vector<std::string> Permissions::names() const {
   std::vector<std::string> names;
   for (size_t i = 0; i < kNames.size(); ++i)

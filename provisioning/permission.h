@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,9 @@ class Permissions {
   [[nodiscard]] bool has(Permission permission) const {
     return (bits_ >> static_cast<unsigned>(permission) & 1) != 0;
   }
+  // As a message has them; nothing: one is unknown.
+  [[nodiscard]] static std::optional<Permissions> of_bits(uint32_t bits);
+  [[nodiscard]] uint32_t bits() const { return bits_; }
   // In the order of Permission.
   [[nodiscard]] std::vector<std::string> names() const;
 

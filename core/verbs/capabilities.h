@@ -75,6 +75,7 @@ struct Capabilities {
   uint32_t width, speed;
   uint32_t max_mtu;  // ibv_mtu
   uint32_t reserved;
+  bool operator==(const Capabilities&) const = default;
 };
 static_assert(sizeof(Capabilities) == 112);
 

@@ -28,13 +28,14 @@ vrdma::vrdmad::Worker& worker() {
   static const auto instance = [] {
     auto made = vrdma::vrdmad::Worker::start({}, 0, [](const auto&) {});
     if (!made) std::abort();
-    vrdma::vrdmad::VdeviceSetup setup;
-    setup.id = kVdevice;
-    setup.name = "fuzz";
-    setup.tenant = setup.fabric = "red";
-    setup.intake = std::make_shared<vrdma::vrdmad::Intake::Account>(nullptr);
-    setup.permissions = *vrdma::provisioning::Permissions::of({"raw-packet"});
-    (*made)->add(std::move(setup));
+    vrdma::vrdmad::AddVdevice vdevice;
+    vdevice.vdevice = kVdevice;
+    vdevice.name = "fuzz";
+    vdevice.tenant = vdevice.fabric = "red";
+    vdevice.permissions = vrdma::provisioning::Permissions::of({"raw-packet"})->bits();
+    vrdma::vrdmad::VdeviceShared shared;
+    shared.intake = std::make_shared<vrdma::vrdmad::Intake::Account>(nullptr);
+    (*made)->add(std::move(vdevice), std::move(shared));
     vrdma::verbs::Gid gid;
     gid.bytes[0] = 0xfe;
     (*made)->send(vrdma::vrdmad::SetGids{kVdevice, {gid}});

@@ -287,26 +287,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
     record->gsi = std::make_shared<RawGsi>(loop_);
   const auto account = std::make_shared<Intake::Account>(settings_.intake);
   record->fabric_counters = counters_of(record->fabric);
-  worker.add({id,
-              name,
-              label,
-              tenant,
-              record->fabric,
-              netns.cookie,
-              record->node_guid.big_endian(),
-              std::move(ledger),
-              qp_numbers,
-              *permissions,
-              record->allotment.rates(),
-              record->allotment.limited(),
-              (*parent)->ibdev(),
-              record->gsi,
-              spec.no_direct,
-              account,
-              record->share.capabilities,
-              record->share.sender,
-              record->page,
-              record->fabric_counters});
+  worker.add({id, name, label, tenant, record->fabric, (*parent)->ibdev(), netns.cookie,
+              record->node_guid.big_endian(), permissions->bits(), record->allotment.limited(),
+              spec.no_direct, record->share.capabilities},
+             {std::move(ledger), qp_numbers, record->allotment.rates(), record->gsi, account,
+              record->share.sender, record->page, record->fabric_counters});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
                         record->node_guid.big_endian(), qp_numbers, std::move(cm_ledger),

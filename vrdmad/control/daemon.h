@@ -145,6 +145,10 @@ class Daemon final : public AdminBackend {
   Worker& worker_of(const std::string& fabric);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
+  struct CgroupRows;
+  // Adds what the vdevice's control groups use, after this path.
+  void add_cgroups(const VdevKey& vdev, const std::string& after,
+                   const std::shared_ptr<CgroupRows>& all);
   static void set_entrance(const Record& record);
   static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
   [[nodiscard]] std::vector<CounterRow> counter_rows();

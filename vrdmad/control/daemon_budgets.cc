@@ -111,40 +111,54 @@ std::vector<BudgetInfo> Daemon::list_budgets(BudgetSpec::Scope scope) {
   return call([&] { return budgets(scope); });
 }
 
-Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
-  struct Gathered {
-    std::vector<CgroupRow> rows;
-    std::string silent;  // a vdevice whose worker did not answer
-    size_t left = 0;
+// What is gathered for one call, and what takes it.
+struct Daemon::CgroupRows {
+  std::function<void(Result<std::vector<CgroupRow>>)> done;
+  std::vector<CgroupRow> rows;
+  std::string silent;  // a vdevice whose worker did not answer
+  size_t left = 0;     // vdevices
+};
+
+void Daemon::add_cgroups(const VdevKey& vdev, const std::string& after,
+                         const std::shared_ptr<CgroupRows>& all) {
+  const Record* const record = find(vdev.id);
+  const auto end = [all] {
+    if (--all->left > 0) return;
+    if (all->silent.empty()) return all->done(std::move(all->rows));
+    all->done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
   };
+  if (record == nullptr) return end();
+  const uint64_t ticket =
+      answers_.expect(kWorkerPatience, [this, all, vdev, end](const ToControl* answer) {
+        const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
+        if (use == nullptr) {
+          all->silent = vdev.name;
+          return end();
+        }
+        for (const auto& group : use->groups)
+          all->rows.push_back({group.path, vdev, to_rows(rows_of(group))});
+        if (!use->more || use->groups.empty()) return end();
+        add_cgroups(vdev, use->groups.back().path, all);
+      });
+  worker_of(record->fabric).send(AskCgroups{vdev.id, ticket, after});
+}
+
+Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
   return call_later<Result<std::vector<CgroupRow>>>([&](auto done) {
-    std::vector<const Record*> asked;
+    std::vector<VdevKey> asked;
+    const auto ask = [&](const Record& record) {
+      asked.push_back({record.id, record.spec.name, record.spec.netns});
+    };
     if (vdev.empty()) {
-      for (const auto& [id, record] : records_) asked.push_back(record.get());
+      for (const auto& [id, record] : records_) ask(*record);
     } else {
       auto found = find(vdev);
       if (!found) return done(pass(std::move(found.error())));
-      asked.push_back(*found);
+      ask(**found);
     }
     if (asked.empty()) return done(std::vector<CgroupRow>());
-    const auto all = std::make_shared<Gathered>();
-    all->left = asked.size();
-    for (const Record* record : asked) {
-      const VdevKey key{record->id, record->spec.name, record->spec.netns};
-      const uint64_t ticket =
-          answers_.expect(kWorkerPatience, [all, key, done](const ToControl* answer) {
-            const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
-            if (use == nullptr) all->silent = key.name;
-            if (use != nullptr)
-              for (const auto& group : use->groups)
-                all->rows.push_back({group.path, key, to_rows(rows_of(group))});
-            if (--all->left > 0) return;
-            if (!all->silent.empty())
-              return done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
-            done(std::move(all->rows));
-          });
-      worker_of(record->fabric).send(AskCgroups{record->id, ticket});
-    }
+    const auto all = std::make_shared<CgroupRows>(CgroupRows{done, {}, {}, asked.size()});
+    for (const VdevKey& key : asked) add_cgroups(key, "", all);
   });
 }
 

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "provisioning/kind.h"
 
@@ -22,6 +24,26 @@ struct PortStatus {
   uint32_t ifindex = 0;
   std::optional<std::array<uint8_t, 6>> mac;  // none: its frames are not of Ethernet
   bool operator==(const PortStatus&) const = default;
+};
+
+// Makes a vdevice. What else belongs to it is handed over under its id (Worker::add).
+struct AddVdevice {
+  uint64_t vdevice = 0;
+  std::string name, label, tenant, fabric;
+  std::string ibdev;         // the kernel's device that it is carved from, or nothing
+  uint64_t netns = 0;        // its cookie
+  uint64_t node_guid = 0;    // big-endian
+  uint32_t permissions = 0;  // provisioning::Permissions::bits()
+  bool limited = false;
+  bool no_direct = false;
+  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
+  bool operator==(const AddVdevice&) const = default;
+};
+
+// A program has connected. The connection and its process are handed over under `number`.
+struct NewConnection {
+  uint64_t vdevice = 0, number = 0;
+  bool operator==(const NewConnection&) const = default;
 };
 
 struct SetPort {
@@ -64,13 +86,16 @@ struct SetLimits {
   bool operator==(const SetLimits&) const = default;
 };
 
-// What do its sessions use, by the control groups of their processes? Answer: CgroupUse.
+// What do its sessions use, by the control groups of their processes, in the order of their paths?
+// Answer: CgroupUse.
 struct AskCgroups {
   uint64_t vdevice = 0, ticket = 0;
+  std::string after;  // this path; empty: from the first
   bool operator==(const AskCgroups&) const = default;
 };
 
-using ToWorker = std::variant<SetPort, SetGids, Collect, CheckLimits, SetLimits, AskCgroups>;
+using ToWorker = std::variant<AddVdevice, NewConnection, SetPort, SetGids, Collect, CheckLimits,
+                              SetLimits, AskCgroups>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -80,6 +105,7 @@ struct Done {
 };
 
 struct CgroupUse {
+  static constexpr size_t kMost = 32;  // groups
   struct Group {
     std::string path;
     std::vector<Limit> used;
@@ -87,6 +113,7 @@ struct CgroupUse {
   };
   uint64_t ticket = 0;
   std::vector<Group> groups;
+  bool more = false;  // after the last of these
   bool operator==(const CgroupUse&) const = default;
 };
 

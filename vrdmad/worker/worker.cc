@@ -72,41 +72,45 @@ Worker::~Worker() {
   if (left_) (void)loop_.release();
 }
 
+void Worker::add(AddVdevice message, VdeviceShared shared) {
+  shared_.put(message.vdevice, std::move(shared));
+  send(std::move(message));
+}
+
 // A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
-void Worker::add(VdeviceSetup given) {
-  // What is posted must be copyable, which a ledger is not.
-  loop_->post([this, shared = std::make_shared<VdeviceSetup>(std::move(given))] {
-    VdeviceSetup& setup = *shared;
-    auto& entry = fabrics_[setup.fabric];
-    if (entry.fabric == nullptr)
-      entry.fabric = std::make_unique<rdma::Fabric>(setup.fabric, setup.fabric_counters);
-    ++entry.vdevices;
-    std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, setup.tenant, std::move(setup.ledger),
-                                                 setup.rates, std::move(setup.page)),
-                                     [this, fabric = setup.fabric](Vdevice* gone) {
-                                       delete gone;
-                                       if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
-                                     });
-    vdevice->id = setup.id;
-    vdevice->label = setup.label;
-    vdevice->permissions = setup.permissions;
-    vdevice->gsi = std::move(setup.gsi);
-    vdevice->netns = setup.netns;
-    vdevice->intake = std::move(setup.intake);
-    vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
-    rdma::Device& device = vdevice->device;
-    device.name = setup.name;
-    device.tenant = setup.tenant;
-    device.node_guid = setup.node_guid;
-    device.qp_numbers = setup.qp_numbers;
-    device.capabilities = bounded(setup.capabilities);
-    vdevice->transports.parent = std::move(setup.parent_sender);
-    entry.fabric->add(&device);
-    vdevice->ibdev = setup.ibdev;
-    device.fabric->mediate(&device, rdma::Mediated::kNotDirect, setup.no_direct);
-    vdevice->apply_limits(setup.limited);
-    vdevices_.emplace(setup.id, std::move(vdevice));
-  });
+void Worker::on(const AddVdevice& message) {
+  auto shared = shared_.take(message.vdevice);
+  const auto permissions = provisioning::Permissions::of_bits(message.permissions);
+  if (!shared || !permissions) return;
+  auto& entry = fabrics_[message.fabric];
+  if (entry.fabric == nullptr)
+    entry.fabric = std::make_unique<rdma::Fabric>(message.fabric, shared->fabric_counters);
+  ++entry.vdevices;
+  std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, message.tenant, std::move(shared->ledger),
+                                               shared->rates, std::move(shared->page)),
+                                   [this, fabric = message.fabric](Vdevice* gone) {
+                                     delete gone;
+                                     if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+                                   });
+  vdevice->id = message.vdevice;
+  vdevice->label = message.label;
+  vdevice->permissions = *permissions;
+  vdevice->gsi = std::move(shared->gsi);
+  vdevice->netns = message.netns;
+  vdevice->intake = std::move(shared->intake);
+  vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
+  rdma::Device& device = vdevice->device;
+  device.name = message.name;
+  device.tenant = message.tenant;
+  device.node_guid = message.node_guid;
+  device.qp_numbers = shared->qp_numbers;
+  device.capabilities = bounded(message.capabilities);
+  vdevice->transports.parent = std::move(shared->parent_sender);
+  entry.fabric->add(&device);
+  vdevice->ibdev = message.ibdev;
+  device.fabric->mediate(&device, rdma::Mediated::kNotDirect, message.no_direct);
+  vdevice->apply_limits(message.limited);
+  vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
 void Worker::remove(uint64_t id) {
@@ -257,14 +261,19 @@ struct Worker::Waiting {
   Waiting& operator=(const Waiting&) = delete;
 };
 
-// In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
 void Worker::accept(uint64_t id, Arrival arrival) {
-  loop_->post([this, id, waiting = std::make_shared<Waiting>(std::move(arrival))] {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return;
-    it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
-      begin_session(vdevice.lock(), std::move(waiting->arrival));
-    });
+  const uint64_t number = ++last_connection_;
+  connections_.put(number, std::make_shared<Waiting>(std::move(arrival)));
+  send(NewConnection{id, number});
+}
+
+// In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
+void Worker::on(const NewConnection& message) {
+  const auto waiting = connections_.take(message.number);
+  const auto it = vdevices_.find(message.vdevice);
+  if (!waiting || it == vdevices_.end()) return;
+  it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting = *waiting] {
+    begin_session(vdevice.lock(), std::move(waiting->arrival));
   });
 }
 
@@ -319,15 +328,20 @@ void Worker::on(const SetLimits& message) {
 void Worker::on(const AskCgroups& message) {
   CgroupUse use;
   use.ticket = message.ticket;
-  if (const Vdevice* const vdevice = find(message.vdevice))
-    for (const auto& [path, known] : vdevice->cgroups) {
-      const auto pool = known.lock();
-      if (pool == nullptr) continue;
-      CgroupUse::Group group{path, {}};
-      for (const provisioning::Kind kind : provisioning::all_kinds())
-        if (const uint64_t used = pool->used(kind); used > 0) group.used.push_back({kind, used});
-      if (!group.used.empty()) use.groups.push_back(std::move(group));
-    }
+  const Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr) return answer_(std::move(use));
+  auto it = message.after.empty() ? vdevice->cgroups.begin()
+                                  : vdevice->cgroups.upper_bound(message.after);
+  for (; it != vdevice->cgroups.end() && !use.more; ++it) {
+    const auto pool = it->second.lock();
+    if (pool == nullptr) continue;
+    CgroupUse::Group group{it->first, {}};
+    for (const provisioning::Kind kind : provisioning::all_kinds())
+      if (const uint64_t used = pool->used(kind); used > 0) group.used.push_back({kind, used});
+    if (group.used.empty()) continue;
+    use.more = use.groups.size() == CgroupUse::kMost;
+    if (!use.more) use.groups.push_back(std::move(group));
+  }
   answer_(std::move(use));
 }
 

@@ -21,28 +21,20 @@
 
 #include "core/base/event_loop.h"
 #include "transport/runner.h"
+#include "vrdmad/worker/handover.h"
 #include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/session.h"
 #include "vrdmad/worker/vdevice.h"
 
 namespace vrdma::vrdmad {
 
-// What a vdevice is made with; all of it was checked.
-struct VdeviceSetup {
-  uint64_t id = 0;
-  std::string name, label, tenant, fabric;
-  uint64_t netns = 0;      // its cookie
-  uint64_t node_guid = 0;  // big-endian
+// What a vdevice has beside the values of AddVdevice: what it shares with control and others.
+struct VdeviceShared {
   provisioning::Ledger ledger;
   std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
-  provisioning::Permissions permissions;
   Rates rates;
-  bool limited = false;
-  std::string ibdev;
-  std::shared_ptr<RawGsi> gsi;
-  bool no_direct = false;
+  std::shared_ptr<RawGsi> gsi;  // null: not allowed
   Intake::AccountRef intake;
-  verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   transport::Selector::Maker parent_sender;
   // Where the worker counts. `ledger` counts in it already.
   std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
@@ -60,7 +52,7 @@ class Worker {
 
   // Control thread. The first three do not wait for the worker; it takes all in the order of the
   // calls, so that a session that is accepted finds what was set before.
-  void add(VdeviceSetup setup);
+  void add(AddVdevice message, VdeviceShared shared);
   void send(ToWorker message);
   void accept(uint64_t id, Arrival arrival);
   // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
@@ -95,6 +87,8 @@ class Worker {
   void collect_rest(const Collect& message, Walk walk);
 
   // What a message asks for; on the worker's thread.
+  void on(const AddVdevice& message);
+  void on(const NewConnection& message);
   void on(const SetPort& message);
   void on(SetGids message);
   void on(const Collect& message);
@@ -116,7 +110,10 @@ class Worker {
   SessionSettings settings_;
   const std::function<void(ToControl)> answer_;
   std::thread thread_;
-  bool left_ = false;  // sessions, for another daemon
+  Handover<VdeviceShared> shared_;                  // by the vdevice's id
+  Handover<std::shared_ptr<Waiting>> connections_;  // by NewConnection::number
+  uint64_t last_connection_ = 0;                    // control's
+  bool left_ = false;                               // sessions, for another daemon
 
   // The worker's thread only.
   struct FabricEntry {

@@ -16,17 +16,18 @@ constexpr uint64_t kVdevice = 1;
 class CapabilitiesTest : public testing::Test {
  protected:
   void add(const verbs::Capabilities& capabilities) {
-    VdeviceSetup setup;
-    setup.id = kVdevice;
-    setup.name = "red0";
-    setup.tenant = setup.fabric = "red";
-    setup.intake = std::make_shared<Intake::Account>(nullptr);
-    setup.capabilities = capabilities;
-    worker_->add(std::move(setup));
+    AddVdevice vdevice;
+    vdevice.vdevice = kVdevice;
+    vdevice.name = "red0";
+    vdevice.tenant = vdevice.fabric = "red";
+    vdevice.capabilities = capabilities;
+    VdeviceShared shared;
+    shared.intake = std::make_shared<Intake::Account>(nullptr);
+    worker_->add(std::move(vdevice), std::move(shared));
     verbs::Gid gid;
     gid.bytes[0] = 0xfe;
-    worker_->set_gids(kVdevice, {gid});
-    worker_->set_port(kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}});
+    worker_->send(SetGids{kVdevice, {gid}});
+    worker_->send(SetPort{kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}}});
   }
   Program program() {
     std::array<int, 2> ends{};

@@ -15,14 +15,15 @@ using provisioning::Kind;
 class WorkerTest : public testing::Test {
  protected:
   WorkerTest() {
-    VdeviceSetup setup;
-    setup.id = 1;
-    setup.name = setup.label = "red0";
-    setup.tenant = setup.fabric = "red";
-    setup.page = page_;
-    setup.ledger = provisioning::Ledger(part(page_, &VdevicePage::quota));
-    if (!setup.ledger.set_limits({{"qp", 8}})) std::abort();
-    worker_->add(std::move(setup));
+    AddVdevice vdevice;
+    vdevice.vdevice = 1;
+    vdevice.name = vdevice.label = "red0";
+    vdevice.tenant = vdevice.fabric = "red";
+    VdeviceShared shared;
+    shared.page = page_;
+    shared.ledger = provisioning::Ledger(part(page_, &VdevicePage::quota));
+    if (!shared.ledger.set_limits({{"qp", 8}})) std::abort();
+    worker_->add(vdevice, std::move(shared));
   }
   ~WorkerTest() override {
     let_go();
@@ -91,14 +92,14 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   worker_->send(SetLimits{2, 3, {}, false});
   worker_->send(SetLimits{1, 0, {{Kind::kMr, 3}}, true});  // wants no answer
   worker_->send(SetLimits{1, 4, {{Kind::kQp, 7}}, true});
-  worker_->send(AskCgroups{1, 5});
+  worker_->send(AskCgroups{1, 5, {}});
   ASSERT_TRUE(wait_for(5, std::chrono::seconds(10)));
   const auto error = [&](size_t i) { return std::get<Done>(answers_.at(i)).error; };
   EXPECT_EQ(answers_[0], ToControl(Done{1, 0, {}}));
   EXPECT_EQ(error(1), EINVAL);
   EXPECT_EQ(error(2), ENOENT);
   EXPECT_EQ(answers_[3], ToControl(Done{4, 0, {}}));
-  EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}}));
+  EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}, false}));
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kQp)].limit, 7u);
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
 }

@@ -1,0 +1,264 @@
+#include "vrdmad/worker/messages_codec.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "provisioning/permission.h"
+
+namespace vrdma::vrdmad {
+
+namespace {
+
+using provisioning::kKindCount;
+
+// Both go over the fields of a message in the same order (fields(), below). After a failure a
+// Reader gives zeros.
+class Writer {
+ public:
+  template <class T>
+  void number(T value) {
+    using Bits = std::make_unsigned_t<T>;
+    for (size_t i = 0; i < sizeof(T); ++i)
+      bytes.push_back(
+          static_cast<uint8_t>(static_cast<uint64_t>(static_cast<Bits>(value)) >> 8 * i));
+  }
+  // At most `most`.
+  template <class T>
+  void count(const std::vector<T>& list, size_t most) {
+    require(list.size() <= most);
+    number(static_cast<uint32_t>(list.size()));
+  }
+  void raw(const uint8_t* from, size_t size) { bytes.insert(bytes.end(), from, from + size); }
+  void text(const std::string& value, size_t most) {
+    require(value.size() <= most);
+    number(static_cast<uint16_t>(value.size()));
+    bytes.insert(bytes.end(), value.begin(), value.end());
+  }
+  void require(bool holds) { ok = ok && holds; }
+
+  std::vector<uint8_t> bytes;
+  bool ok = true;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> bytes) : rest_(bytes) {}
+  template <class T>
+  void number(T& value) {
+    uint64_t bits = 0;
+    const auto from = take(sizeof(T));
+    for (size_t i = 0; i < from.size(); ++i) bits |= uint64_t{from[i]} << 8 * i;
+    value = static_cast<T>(bits);
+  }
+  // Elements of at least one byte each: no more are made than there are bytes.
+  template <class T>
+  void count(std::vector<T>& list, size_t most) {
+    uint32_t size = 0;
+    number(size);
+    require(size <= most && size <= rest_.size());
+    list.resize(ok ? size : 0);
+  }
+  void raw(uint8_t* to, size_t size) { std::ranges::copy(take(size), to); }
+  void text(std::string& value, size_t most) {
+    uint16_t size = 0;
+    number(size);
+    require(size <= most);
+    const auto from = take(ok ? size : 0);
+    value.assign(from.begin(), from.end());
+  }
+  void require(bool holds) { ok = ok && holds; }
+  [[nodiscard]] bool over() const { return ok && rest_.empty(); }
+
+  bool ok = true;
+
+ private:
+  std::span<const uint8_t> take(size_t size) {
+    require(size <= rest_.size());
+    if (!ok) return {};
+    const auto taken = rest_.first(size);
+    rest_ = rest_.subspan(size);
+    return taken;
+  }
+  std::span<const uint8_t> rest_;
+};
+
+template <class A>
+void flag(A& at, bool& value) {
+  auto byte = static_cast<uint8_t>(value ? 1 : 0);
+  at.number(byte);
+  at.require(byte <= 1);
+  value = byte == 1;
+}
+
+template <class A>
+void fields(A& at, PortStatus& status) {
+  flag(at, status.active);
+  at.number(status.mtu);
+  at.number(status.ifindex);
+  bool has_mac = status.mac.has_value();
+  flag(at, has_mac);
+  if (!has_mac) return status.mac.reset();
+  auto mac = status.mac.value_or(std::array<uint8_t, 6>{});
+  at.raw(mac.data(), mac.size());
+  status.mac = mac;
+}
+
+template <class A>
+void fields(A& at, std::vector<Limit>& limits) {
+  at.count(limits, kKindCount);
+  for (Limit& one : limits) {
+    auto kind = static_cast<uint8_t>(one.kind);
+    at.number(kind);
+    at.require(kind < kKindCount);
+    one.kind = static_cast<provisioning::Kind>(kind);
+    at.number(one.limit);
+  }
+}
+
+template <class A>
+void fields(A& at, verbs::Capabilities& all) {
+  for (uint32_t* field : {&all.stated, &all.vendor_id, &all.vendor_part_id, &all.hardware_version,
+                          &all.flags, &all.atomics})
+    at.number(*field);
+  for (uint64_t* field : {&all.page_sizes, &all.max_message, &all.max_device_memory})
+    at.number(*field);
+  for (uint32_t* field :
+       {&all.max_sge, &all.max_inline, &all.max_rd_atomic, &all.max_mcast_groups,
+        &all.max_mcast_attach, &all.ack_delay, &all.odp, &all.odp_rc, &all.odp_uc, &all.odp_ud,
+        &all.odp_xrc, &all.port_flags, &all.width, &all.speed, &all.max_mtu, &all.reserved})
+    at.number(*field);
+}
+
+template <class A>
+void fields(A& at, AddVdevice& message) {
+  at.number(message.vdevice);
+  for (std::string* name :
+       {&message.name, &message.label, &message.tenant, &message.fabric, &message.ibdev})
+    at.text(*name, name == &message.label ? kMostText : kMostName);
+  at.number(message.netns);
+  at.number(message.node_guid);
+  at.number(message.permissions);
+  at.require(provisioning::Permissions::of_bits(message.permissions).has_value());
+  flag(at, message.limited);
+  flag(at, message.no_direct);
+  fields(at, message.capabilities);
+}
+
+template <class A>
+void fields(A& at, NewConnection& message) {
+  at.number(message.vdevice);
+  at.number(message.number);
+}
+
+template <class A>
+void fields(A& at, SetPort& message) {
+  at.number(message.vdevice);
+  fields(at, message.status);
+}
+
+template <class A>
+void fields(A& at, SetGids& message) {
+  at.number(message.vdevice);
+  at.count(message.gids, kMostGids);
+  for (verbs::Gid& gid : message.gids) at.raw(gid.bytes.data(), gid.bytes.size());
+}
+
+template <class A>
+void fields(A& at, Collect& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+}
+
+template <class A>
+void fields(A& at, CheckLimits& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+  fields(at, message.limits);
+}
+
+template <class A>
+void fields(A& at, SetLimits& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+  fields(at, message.limits);
+  flag(at, message.limited);
+}
+
+template <class A>
+void fields(A& at, AskCgroups& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+  at.text(message.after, kMostText);
+}
+
+// The sentence goes to an operator's terminal.
+bool is_plain(const std::string& text) {
+  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x20; });
+}
+
+template <class A>
+void fields(A& at, Done& message) {
+  at.number(message.ticket);
+  at.number(message.error);
+  at.require(message.error >= 0);
+  at.text(message.reason, kMostText);
+  at.require(is_plain(message.reason));
+}
+
+template <class A>
+void fields(A& at, CgroupUse& message) {
+  at.number(message.ticket);
+  at.count(message.groups, CgroupUse::kMost);
+  for (auto& group : message.groups) {
+    at.text(group.path, kMostText);
+    fields(at, group.used);
+  }
+  flag(at, message.more);
+}
+
+template <class Message>
+std::optional<std::vector<uint8_t>> encoded(const Message& message) {
+  Writer writer;
+  writer.number(static_cast<uint8_t>(message.index()));
+  Message copy = message;  // fields() is one function for both ways
+  std::visit([&](auto& one) { fields(writer, one); }, copy);
+  if (!writer.ok || writer.bytes.size() > kMostMessage) return std::nullopt;
+  return std::move(writer.bytes);
+}
+
+template <class Message, size_t kIndex = 0>
+std::optional<Message> decoded(Reader& reader, size_t index) {
+  if constexpr (kIndex < std::variant_size_v<Message>) {
+    if (index != kIndex) return decoded<Message, kIndex + 1>(reader, index);
+    std::variant_alternative_t<kIndex, Message> one;
+    fields(reader, one);
+    if (!reader.over()) return std::nullopt;
+    return Message(std::move(one));
+  }
+  return std::nullopt;
+}
+
+template <class Message>
+std::optional<Message> decoded(std::span<const uint8_t> bytes) {
+  if (bytes.size() > kMostMessage) return std::nullopt;
+  Reader reader(bytes);
+  uint8_t index = 0;
+  reader.number(index);
+  if (!reader.ok) return std::nullopt;
+  return decoded<Message>(reader, index);
+}
+
+}  // namespace
+
+std::optional<std::vector<uint8_t>> encode(const ToWorker& message) { return encoded(message); }
+std::optional<std::vector<uint8_t>> encode(const ToControl& message) { return encoded(message); }
+
+std::optional<ToWorker> decode_to_worker(std::span<const uint8_t> bytes) {
+  return decoded<ToWorker>(bytes);
+}
+std::optional<ToControl> decode_to_control(std::span<const uint8_t> bytes) {
+  return decoded<ToControl>(bytes);
+}
+
+}  // namespace vrdma::vrdmad
