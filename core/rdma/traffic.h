@@ -28,9 +28,10 @@ struct Traffic {
 // of a READ and an atomic, none, and then the answer is a packet that does.
 struct PortTraffic {
   struct Way {
-    base::Counter packets;
+    base::Counter unicast, multicast;  // packets
     base::Counter bytes;
-    base::Counter multicast;  // of the packets
+    // Two words, so that a reader of another thread sees neither number fall.
+    [[nodiscard]] uint64_t packets() const { return unicast + multicast; }
   };
   Way sent, received;
 
@@ -41,9 +42,9 @@ struct PortTraffic {
   static void exchange(PortTraffic& requester, PortTraffic* responder, const Traffic& all,
                        const Traffic& reads) {
     const auto add = [&](Way& there, Way& back) {
-      there.packets += all.requests;
+      there.unicast += all.requests;
       there.bytes += all.bytes - reads.bytes;
-      back.packets += reads.requests;
+      back.unicast += reads.requests;
       back.bytes += reads.bytes;
     };
     add(requester.sent, requester.received);
@@ -52,9 +53,8 @@ struct PortTraffic {
 
  private:
   static void add(Way& way, uint64_t bytes, bool multicast) {
-    ++way.packets;
+    ++(multicast ? way.multicast : way.unicast);
     way.bytes += bytes;
-    if (multicast) ++way.multicast;
   }
 };
 

@@ -72,17 +72,17 @@ TEST_F(TrafficTest, each_port_counts_what_passes_it) {
   PortTraffic::exchange(here, &there, {5, 500}, {2, 300});
   here.send(7, true);
   there.receive(7, true);
-  EXPECT_EQ(here.sent.packets, 6U);
+  EXPECT_EQ(here.sent.packets(), 6U);
   EXPECT_EQ(here.sent.bytes, 207U);
   EXPECT_EQ(here.sent.multicast, 1U);
-  EXPECT_EQ(here.received.packets, 2U);
+  EXPECT_EQ(here.received.packets(), 2U);
   EXPECT_EQ(here.received.bytes, 300U);
-  EXPECT_EQ(there.received.packets, 6U);
+  EXPECT_EQ(there.received.packets(), 6U);
   EXPECT_EQ(there.received.bytes, 207U);
-  EXPECT_EQ(there.sent.packets, 2U);
+  EXPECT_EQ(there.sent.packets(), 2U);
   EXPECT_EQ(there.sent.bytes, 300U);
   PortTraffic::exchange(here, nullptr, {1, 1}, {});
-  EXPECT_EQ(here.sent.packets, 7U) << "also where nobody knows the other end";
+  EXPECT_EQ(here.sent.packets(), 7U) << "also where nobody knows the other end";
 }
 
 TEST_F(TrafficTest, the_worker_counts_by_kind) {
