@@ -35,10 +35,10 @@ std::vector<Limit> limits_of(const std::vector<provisioning::Setting>& settings)
 
 // What a worker answered; nullptr: nothing in time.
 Result<void> result_of(const ToControl* answer, const std::string& label) {
-  if (answer == nullptr)
+  const auto* const done = answer != nullptr ? std::get_if<Done>(answer) : nullptr;
+  if (done == nullptr)
     return fail(ETIMEDOUT, "the worker of vdevice " + label + " is busy: the quota is unchanged");
-  const auto* const done = std::get_if<Done>(answer);
-  if (done == nullptr || done->error == 0) return {};
+  if (done->error == 0) return {};
   return fail(done->error, done->reason);
 }
 
@@ -228,9 +228,8 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
             its->allotment.change(had);
             its->spec.quota = before;
             store_again(*its);
-            // A worker that was late does both.
-            if (answer == nullptr)
-              worker_of(its->fabric).send(SetLimits{its->id, 0, limits_of(had), was_limited});
+            // A worker that was late does both; one that refused has nothing to change.
+            worker_of(its->fabric).send(SetLimits{its->id, 0, limits_of(had), was_limited});
             return done(pass(std::move(ok.error())));
           }
           set_entrance(*its);
