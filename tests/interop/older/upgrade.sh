@@ -1,7 +1,8 @@
 #!/bin/bash
-# upgrade.sh OLD lives|ends: a vrdmad of another build, OLD, is replaced by ours while a program uses it. Where
-# ours serves the protocol of that build's libraries, the program's session lives and others begin;
-# otherwise the program is told IBV_EVENT_DEVICE_FATAL, those libraries are refused, and ours work.
+# upgrade.sh OLD lives|begins|ends: a vrdmad of another build, OLD, is replaced by ours while a program uses it.
+# Where ours serves the protocol of that build's libraries, others of them begin sessions, and the program's
+# session lives; if the state that OLD keeps of it has another form, the program is told
+# IBV_EVENT_DEVICE_FATAL (begins). Otherwise (ends) it is told so too, those libraries are refused, and ours work.
 #
 #     netns a                 netns b
 #   +-----------+           +-----------+
@@ -36,22 +37,30 @@ unset "PID[old]"
 start_daemon
 [[ $(ctl vdev list) == *va* && $(ctl vdev list) == *vb* ]] || fail "the vdevices are not those of before"
 is_told() { grep -q 'DEVICE_FATAL\|event_type.*8' "$T/watch.log"; }
+loses_its_device() {
+  wait_until 30 is_told || fail "the program does not learn that its device is gone: $(<"$T/watch.log")"
+  grep -q "cannot be taken over: its state is of another version" "$T/vrdmad.log" || fail "nobody says why"
+  kill -9 "${PID[watch]}"
+}
+works() { # WHOSE
+  INDEX_A=$(gid_index a va 10.0.0.1)
+  INDEX_B=$(gid_index b vb 10.0.0.2)
+  pair root ibv_rc_pingpong -g GID -n 100 || fail "$1 libraries do not work"
+}
 case $outcome in
   lives)
-    INDEX_A=$(gid_index a va 10.0.0.1)
-    INDEX_B=$(gid_index b vb 10.0.0.2)
-    pair root ibv_rc_pingpong -g GID -n 100 || fail "the older libraries do not work"
+    works "the older"
     if is_told; then fail "the program lost its device: $(<"$T/watch.log")"; fi
     if ended "${PID[watch]}"; then fail "the program ended: $(<"$T/watch.log")"; fi
     ;;
+  begins)
+    loses_its_device
+    works "the older"
+    ;;
   ends)
-    wait_until 30 is_told || fail "the program does not learn that its device is gone: $(<"$T/watch.log")"
+    loses_its_device
     if on a root ibv_devinfo -d va >"$T/refused.log" 2>&1; then fail "libraries of an older protocol are served"; fi
-    grep -q "cannot be taken over: its state is of another version" "$T/vrdmad.log" || fail "nobody says why"
-    kill -9 "${PID[watch]}"
     ENVIRONMENT=("${libraries[@]}")
-    INDEX_A=$(gid_index a va 10.0.0.1)
-    INDEX_B=$(gid_index b vb 10.0.0.2)
-    pair root ibv_rc_pingpong -g GID -n 100 || fail "our libraries do not work"
+    works our
     ;;
 esac
