@@ -194,17 +194,11 @@ TEST_F(ParentTest, CarriesWhatLeavesTheFabric) {
   rc.type = static_cast<uint32_t>(verbs::QpType::kRc);
   rc.max_send_wr = rc.max_recv_wr = 1;
   const auto to_rtr = [&](uint8_t last) {
-    ipc::Request init;
-    init.call = ipc::Call::kModifyQp;
-    init.modify_qp.handle = one.create_qp(rc).create_qp.handle;
-    init.modify_qp.attributes.state = static_cast<uint32_t>(verbs::QpState::kInit);
-    init.modify_qp.attributes.port_num = 1;
-    init.modify_qp.mask =
-        verbs::kQpState | verbs::kQpPort | verbs::kQpPkeyIndex | verbs::kQpAccessFlags;
-    EXPECT_EQ(one.call(init).error, 0);
+    const uint32_t qp = one.create_qp(rc).create_qp.handle;
+    one.to_init(qp);
     ipc::Request rtr;
     rtr.call = ipc::Call::kModifyQp;
-    rtr.modify_qp.handle = init.modify_qp.handle;
+    rtr.modify_qp.handle = qp;
     auto& wanted = rtr.modify_qp.attributes;
     wanted.state = static_cast<uint32_t>(verbs::QpState::kRtr);
     wanted.path_mtu = 3;

@@ -93,14 +93,7 @@ TEST_F(CapabilitiesTest, BoundWhatIsCreated) {
   srq.create_srq.max_sge = 4;
   EXPECT_EQ(one.call(srq).error, 0);
 
-  ipc::Request init;
-  init.call = ipc::Call::kModifyQp;
-  init.modify_qp.handle = made.create_qp.handle;
-  init.modify_qp.attributes.state = static_cast<uint32_t>(verbs::QpState::kInit);
-  init.modify_qp.attributes.port_num = 1;
-  init.modify_qp.mask =
-      verbs::kQpState | verbs::kQpPort | verbs::kQpPkeyIndex | verbs::kQpAccessFlags;
-  EXPECT_EQ(one.call(init).error, 0);
+  one.to_init(made.create_qp.handle);
   ipc::Request rtr;
   rtr.call = ipc::Call::kModifyQp;
   rtr.modify_qp.handle = made.create_qp.handle;

@@ -57,6 +57,17 @@ class Program {
     return call(request);
   }
 
+  void to_init(uint32_t qp) {
+    ipc::Request init;
+    init.call = ipc::Call::kModifyQp;
+    init.modify_qp.handle = qp;
+    init.modify_qp.attributes.state = static_cast<uint32_t>(verbs::QpState::kInit);
+    init.modify_qp.attributes.port_num = 1;
+    init.modify_qp.mask =
+        verbs::kQpState | verbs::kQpPort | verbs::kQpPkeyIndex | verbs::kQpAccessFlags;
+    EXPECT_EQ(call(init).error, 0);
+  }
+
   ipc::HelloReply hello{};
 
  private:
