@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "client/device/objects.h"
 #include "client/verbs/events.h"
@@ -291,23 +292,28 @@ int fail(ibv_qp* ibv) {
   return 0;
 }
 
-// While it exists, this process begins no request; those it executed have ended.
+// From begin() to end() this process begins no request; those it executed have ended.
 class Draining {
  public:
-  explicit Draining(Qp& qp) : qp_(qp) {
-    const std::lock_guard lock(qp.send_mutex);
-    auto nothing = Qp::Own::kNothing;
-    qp.own.compare_exchange_strong(nothing, Qp::Own::kDraining);
-  }
-  ~Draining() {
-    auto draining = Qp::Own::kDraining;
-    qp_.own.compare_exchange_strong(draining, Qp::Own::kNothing);
-  }
+  explicit Draining(Qp& qp) : qp_(qp) {}
+  ~Draining() { end(); }
   Draining(const Draining&) = delete;
   Draining& operator=(const Draining&) = delete;
 
+  void begin() {
+    const std::lock_guard lock(qp_.send_mutex);
+    auto nothing = Qp::Own::kNothing;
+    begun_ = true;
+    qp_.own.compare_exchange_strong(nothing, Qp::Own::kDraining);
+  }
+  void end() {
+    auto draining = Qp::Own::kDraining;
+    if (std::exchange(begun_, false)) qp_.own.compare_exchange_strong(draining, Qp::Own::kNothing);
+  }
+
  private:
   Qp& qp_;
+  bool begun_ = false;
 };
 
 // `rts_mask`: the attributes of an additional change to RTS, or 0.
@@ -335,10 +341,10 @@ int change(ibv_qp* ibv, const ibv_qp_attr* attr, int attr_mask, int rts_mask) {
     leave_completion_queues(qp);
     discard_receives(*qp);  // before the daemon forgets them
   }
-  std::optional<Draining> draining;
-  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) draining.emplace(*qp);
+  Draining draining(*qp);
+  if ((attr_mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_SQD) draining.begin();
   const int error = context.session.call(request, &reply, {}, &fds);
-  draining.reset();
+  draining.end();
   if (error == 0 && resets) {
     // The daemon has cut the links; a peer that is executing ends now.
     wait_for_initiator(*qp);
