@@ -55,16 +55,20 @@ void Pace::spend(base::TimePoint now, uint64_t amount) {
   shown_->count(now, amount);
 }
 
-// A writer that dies, or is stopped, in the middle leaves an odd version; then the three may not
-// agree, and their reader must not wait for it.
+// A writer that dies, or is not scheduled, in the middle leaves an odd version; its reader must not
+// wait for it. Then the three may not agree, and the copy shows no rate.
 RateUse::RateUse(const RateUse& from) : spent(from.spent), waits(from.waits) {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = from.version.load(std::memory_order_acquire);
-    measured = from.measured.load(std::memory_order_acquire);
-    counted = from.counted.load(std::memory_order_acquire);
-    rate_before = from.rate_before.load(std::memory_order_acquire);
-    if (before % 2 == 0 && from.version.load(std::memory_order_relaxed) == before) break;
+    const int64_t at = from.measured.load(std::memory_order_acquire);
+    const uint64_t since = from.counted.load(std::memory_order_acquire);
+    const uint64_t last = from.rate_before.load(std::memory_order_acquire);
+    if (before % 2 != 0 || from.version.load(std::memory_order_relaxed) != before) continue;
+    measured = at;
+    counted = since;
+    rate_before = last;
+    return;
   }
 }
 

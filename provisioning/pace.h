@@ -32,7 +32,7 @@ struct RateUse {
   std::atomic<uint64_t> rate_before = 0;  // per second
 
   RateUse() = default;
-  // `from` may change meanwhile.
+  // `from` may change meanwhile. If it never agrees with itself, the copy shows no rate.
   RateUse(const RateUse& from);
   RateUse& operator=(const RateUse&) = delete;
   ~RateUse() = default;
