@@ -388,6 +388,7 @@ struct Context final : Imports {
   uint32_t id = 0;  // of all contexts of the daemon
   std::shared_ptr<Process> process;
   base::Fd arena_fd;
+  base::Fd arena_read_only;  // the same, for peers
   std::shared_ptr<base::Mapping> arena;
   base::Fd bell_fd;
   base::Mapping bells;

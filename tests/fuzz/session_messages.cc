@@ -11,8 +11,8 @@
 
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
+#include "tests/unit/vrdmad/worker/furnished_worker.h"
 #include "vrdmad/worker/calls.h"
-#include "vrdmad/worker/worker.h"
 
 namespace {
 
@@ -24,10 +24,9 @@ using vrdma::ipc::Request;
 
 constexpr uint64_t kVdevice = 1;
 
-vrdma::vrdmad::Worker& worker() {
-  static const auto instance = [] {
-    auto made = vrdma::vrdmad::Worker::start({}, 0, [](const auto&) {});
-    if (!made) std::abort();
+vrdma::vrdmad::FurnishedWorker& worker() {
+  static auto* const instance = [] {
+    auto* made = new vrdma::vrdmad::FurnishedWorker;  // lives as long as the process
     vrdma::vrdmad::AddVdevice vdevice;
     vdevice.vdevice = kVdevice;
     vdevice.name = "fuzz";
@@ -40,7 +39,7 @@ vrdma::vrdmad::Worker& worker() {
     gid.bytes[0] = 0xfe;
     (*made)->send(vrdma::vrdmad::SetGids{kVdevice, {gid}});
     (*made)->send(vrdma::vrdmad::SetPort{kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}}});
-    return std::move(*made);
+    return made;
   }();
   return *instance;
 }
@@ -65,8 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
   const Fd client(ends[0]);
   Fd daemon(ends[1]);
-  static const auto identity = std::make_shared<vrdma::vrdmad::Identity>();
-  worker().accept(kVdevice, *identity->admit(std::move(daemon)));
+  worker().accept(kVdevice, std::move(daemon));
   Request hello, prove;
   Reply asked;
   volatile uint64_t place = 0;

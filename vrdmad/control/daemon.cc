@@ -113,8 +113,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
     spdlog::info("the kernel has no rdma cgroup controller: only the limits of vrdmad apply");
   for (unsigned i = 0; i < workers; ++i) {
     auto worker =
-        Worker::start(daemon->settings_, i, [&loop, raw = daemon.get()](ToControl answer) {
-          loop.post([raw, answer] { raw->answers_.came(answer); });
+        Worker::start(daemon->settings_, i, [&loop, raw = daemon.get(), i](ToControl message) {
+          loop.post(
+              [raw, i, message = std::move(message)] { raw->on(*raw->workers_[i], message); });
         });
     if (!worker) return pass(std::move(worker.error()));
     daemon->workers_.push_back(std::move(*worker));
@@ -127,6 +128,7 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
 Daemon::~Daemon() {
   cm_.leave_sessions();
   for (auto& worker : workers_) worker->leave_sessions();
+  furnisher_.leave([this](uint64_t vdevice) { return records_.contains(vdevice); });
   for (const auto& [id, record] : records_)
     if (record->sysfs != nullptr) record->sysfs->leave();  // programs have it mounted
   records_.clear();
@@ -134,6 +136,24 @@ Daemon::~Daemon() {
 
 Worker& Daemon::worker_of(const std::string& fabric) {
   return *workers_[std::hash<std::string>()(fabric) % workers_.size()];
+}
+
+void Daemon::on(Worker& worker, const ToControl& message) {
+  if (const auto* wish = std::get_if<WantKit>(&message))
+    return worker.furnish(wish->connection, furnish(*wish));
+  if (const auto* ended = std::get_if<Ended>(&message)) return furnisher_.ended(ended->connection);
+  answers_.came(message);
+}
+
+Result<SessionKit> Daemon::furnish(const WantKit& wish) {
+  const Record* const record = find(furnisher_.vdevice_of(wish.connection));
+  if (record == nullptr) return fail(ENODEV, "the vdevice has gone");
+  const auto allowed = provisioning::Permissions::of(record->spec.allow);
+  return furnisher_.furnish(
+      wish.connection,
+      {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
+       allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
+      wish.shown);
 }
 
 Result<Daemon::Record*> Daemon::find(const std::string& reference) {
@@ -285,12 +305,12 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const auto qp_numbers = std::make_shared<rdma::QpNumbers>(qp_numbers_of(netns.cookie));
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
-  const auto account = std::make_shared<Intake::Account>(settings_.intake);
+  record->intake = std::make_shared<Intake::Account>(settings_.intake);
   record->fabric_counters = counters_of(record->fabric);
   worker.add({id, name, label, tenant, record->fabric, (*parent)->ibdev(), netns.cookie,
               record->node_guid.big_endian(), permissions->bits(), record->allotment.limited(),
               spec.no_direct, record->share.capabilities},
-             {std::move(ledger), qp_numbers, record->allotment.rates(), record->gsi, account,
+             {std::move(ledger), qp_numbers, record->allotment.rates(), record->gsi, record->intake,
               record->share.sender, record->page, record->fabric_counters});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
@@ -307,8 +327,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto socket = SessionSocket::listen(
       *settings_.identity, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
       netns.cookie,
-      {account, record->entrance,
-       [&worker, id](Arrival arrival) { worker.accept(id, std::move(arrival)); },
+      {record->intake, record->entrance,
+       [this, &worker, id](Arrival arrival) {
+         const uint64_t connection = furnisher_.add(id, arrival.caller);
+         worker.accept(id, connection, std::move(arrival));
+       },
        [raw = record.get()] {
          // Log at powers of two: a client may retry without bound.
          if (std::has_single_bit(++raw->foreign))

@@ -17,6 +17,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/sysfs_tree.h"
+#include "vrdmad/records/furnisher.h"
 #include "vrdmad/worker/worker.h"
 
 namespace vrdma::vrdmad {
@@ -135,6 +137,8 @@ class Daemon final : public AdminBackend {
   };
   FoundSessions find_sessions();
   void adopt(FoundSessions found);
+  // Empty: its vdevice is not there.
+  [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
   void adopt_those_that_can();
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
@@ -143,6 +147,8 @@ class Daemon final : public AdminBackend {
   void forget_later(uint64_t id);
   void on_owner_ended(uint64_t id);
   Worker& worker_of(const std::string& fabric);
+  void on(Worker& worker, const ToControl& message);
+  [[nodiscard]] base::Result<SessionKit> furnish(const WantKit& wish);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
   struct CgroupRows;
@@ -191,6 +197,7 @@ class Daemon final : public AdminBackend {
   SessionSettings settings_;
   std::vector<std::unique_ptr<Parent>> parents_;
   Answers answers_{loop_};
+  Furnisher furnisher_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;

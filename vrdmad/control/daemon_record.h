@@ -47,6 +47,7 @@ struct Daemon::Record {
   std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
   std::shared_ptr<rdma::FabricCounters> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();
+  Intake::AccountRef intake;
   std::shared_ptr<void> in_worker;
   std::unique_ptr<CmDevice> cm;
   std::unique_ptr<SessionSocket> socket;

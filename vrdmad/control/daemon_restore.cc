@@ -130,11 +130,16 @@ Daemon::FoundSessions Daemon::find_sessions() {
   settings_.state_dir = run_dir_.state_dir();
   FoundSessions found;
   std::set<uint32_t> usable;
+  uint32_t last = 0;
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kJournal)) {
-    Session::number_from(number);
+    last = std::max(last, number);
     auto files = SessionFiles::open(settings_.state_dir, number);
     if (!files) {
       spdlog::warn("the session in {} cannot be taken over: {}", path, files.error().message());
+      found.unusable.push_back(path);
+      continue;
+    }
+    if (files->journal->has_ended()) {
       found.unusable.push_back(path);
       continue;
     }
@@ -145,6 +150,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
     if (!usable.contains(number)) found.unusable.push_back(path);
+  furnisher_.begin(settings_.state_dir, settings_.epoch, last);
   return found;
 }
 
@@ -174,7 +180,7 @@ void Daemon::adopt_those_that_can() {
   for (const auto& [id, lost] : lost_)
     if (later.contains(fabric_of(lost.vdev))) namespaces.insert(lost.vdev.netns_cookie);
 
-  std::map<Worker*, std::vector<Worker::FoundSession>> of_workers;
+  std::vector<Furnisher::Found> now;
   std::vector<SessionFiles> left;
   for (auto& files : left_) {
     const uint64_t id = files.anchors->anchors().of.vdevice;
@@ -187,13 +193,28 @@ void Daemon::adopt_those_that_can() {
       left.push_back(std::move(files));
       continue;
     }
-    files.keep(false);
-    of_workers[&worker_of(fabric)].emplace_back(id, std::move(files));
+    if (auto found = with_vdevice(std::move(files))) now.push_back(std::move(*found));
   }
   left_ = std::move(left);
+  std::map<Worker*, std::vector<Furnisher::Adopted>> of_workers;
+  for (auto& one : furnisher_.take_over(*settings_.identity, std::move(now)))
+    of_workers[&worker_of(find(one.vdevice)->fabric)].push_back(std::move(one));
   for (const auto& worker : workers_) worker->adopt(std::move(of_workers[worker.get()]), later);
   cm_.adopt_sessions(std::move(namespaces));
   if (later.empty()) patience_.reset();
+}
+
+std::optional<Furnisher::Found> Daemon::with_vdevice(SessionFiles files) {
+  const Anchor& of = files.anchors->anchors().of;
+  const Record* const record = find(of.vdevice);
+  if (record != nullptr && record->link.netns_cookie == of.netns &&
+      record->node_guid.big_endian() == of.node_guid)
+    return Furnisher::Found{of.vdevice, record->label, std::move(files), record->intake};
+  spdlog::warn(
+      "vdevice {}: the session of process {} cannot be taken over: the vdevice is not there",
+      of.name, of.process.pid);
+  files.keep(false);
+  return std::nullopt;
 }
 
 void Daemon::retry_later() {

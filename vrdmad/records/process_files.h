@@ -10,7 +10,6 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -68,11 +67,6 @@ class ProcessFiles {
   std::unordered_map<uint64_t, int> sockets_;       // by inode
   base::Duration time_used_{};
   bool ended_early_ = false;  // its time was over
-};
-// By pid; each process is searched once, for all its sessions.
-struct KnownFiles {
-  std::map<pid_t, WantedFiles> wanted;
-  std::map<pid_t, base::Result<ProcessFiles>> found;
 };
 
 }  // namespace vrdma::vrdmad

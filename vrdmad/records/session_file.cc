@@ -10,6 +10,7 @@ using base::Result;
 namespace {
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
 constexpr uint32_t kFormat = 7;
+constexpr const char* kEnded = "it has ended";
 }  // namespace
 
 struct SessionFile::Area {
@@ -44,6 +45,10 @@ void SessionFile::erase(Kind kind, uint32_t number) {
 }
 
 bool SessionFile::is_answered(const Record& record) const { return record.tag <= area()->answered; }
+
+void SessionFile::end() { forbid(kEnded); }
+
+bool SessionFile::has_ended() const { return forbidden() == kEnded; }
 
 void SessionFile::set_begun(uint32_t sequence) { area()->begun = sequence; }
 

@@ -52,6 +52,8 @@ class SessionFile {
 
   // See RecordFile.
   void forbid(const char* reason) { file_->forbid(reason); }
+  void end();  // the session has ended, and its files are about to be removed
+  [[nodiscard]] bool has_ended() const;
   [[nodiscard]] std::string forbidden() const { return file_->forbidden(); }
 
   // The destructor removes the file unless it is kept; open() keeps it.

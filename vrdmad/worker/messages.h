@@ -15,6 +15,7 @@
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "provisioning/kind.h"
+#include "vrdmad/records/process_files.h"
 
 namespace vrdma::vrdmad {
 
@@ -44,6 +45,14 @@ struct AddVdevice {
 struct NewConnection {
   uint64_t vdevice = 0, number = 0;
   bool operator==(const NewConnection&) const = default;
+};
+
+// Answer to WantKit. The kit is handed over under the connection's number, unless there is an
+// error.
+struct Kit {
+  uint64_t connection = 0;
+  int32_t error = 0;  // errno for the program
+  bool operator==(const Kit&) const = default;
 };
 
 struct SetPort {
@@ -95,7 +104,7 @@ struct AskCgroups {
 };
 
 using ToWorker = std::variant<AddVdevice, NewConnection, SetPort, SetGids, Collect, CheckLimits,
-                              SetLimits, AskCgroups>;
+                              SetLimits, AskCgroups, Kit>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -117,10 +126,30 @@ struct CgroupUse {
   bool operator==(const CgroupUse&) const = default;
 };
 
-using ToControl = std::variant<Done, CgroupUse>;
+// The program of a connection has been asked to prove who it is. If it does, its session needs a
+// kit (vrdmad/records/session_kit.h). Answer: Kit.
+struct WantKit {
+  uint64_t connection = 0;
+  FileId shown;  // the memory arena that it presented; zero: none
+  bool operator==(const WantKit&) const = default;
+};
 
-[[nodiscard]] inline uint64_t ticket_of(const ToControl& answer) {
-  return std::visit([](const auto& one) { return one.ticket; }, answer);
+// The worker needs nothing of the connection, or of its session, any more.
+struct Ended {
+  uint64_t connection = 0;
+  bool operator==(const Ended&) const = default;
+};
+
+using ToControl = std::variant<Done, CgroupUse, WantKit, Ended>;
+
+// 0: it is no answer.
+[[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {
+  return std::visit(
+      [](const auto& one) -> uint64_t {
+        if constexpr (requires { one.ticket; }) return one.ticket;
+        return 0;
+      },
+      message);
 }
 
 }  // namespace vrdma::vrdmad

@@ -152,6 +152,25 @@ void fields(A& at, NewConnection& message) {
 }
 
 template <class A>
+void fields(A& at, Kit& message) {
+  at.number(message.connection);
+  at.number(message.error);
+  at.require(message.error >= 0);
+}
+
+template <class A>
+void fields(A& at, WantKit& message) {
+  at.number(message.connection);
+  at.number(message.shown.device);
+  at.number(message.shown.inode);
+}
+
+template <class A>
+void fields(A& at, Ended& message) {
+  at.number(message.connection);
+}
+
+template <class A>
 void fields(A& at, SetPort& message) {
   at.number(message.vdevice);
   fields(at, message.status);

@@ -31,16 +31,19 @@ bool has_zero_tail(const ipc::Request& request) {
 }  // namespace
 
 base::Result<std::unique_ptr<Session>> Session::start(Arrival arrival,
+                                                      std::unique_ptr<Connection> connection,
                                                       std::shared_ptr<Vdevice> vdevice, Host host) {
   std::unique_ptr<Session> session(new Session(std::move(arrival.socket), std::move(arrival.caller),
-                                               std::move(vdevice), std::move(host)));
+                                               std::move(connection), std::move(vdevice),
+                                               std::move(host)));
   if (!session->talk_.listen()) return base::fail(ENFILE, "watch a session");
   return session;
 }
 
-Session::Session(Fd socket, std::shared_ptr<Caller> caller, std::shared_ptr<Vdevice> vdevice,
-                 Host host)
+Session::Session(Fd socket, std::shared_ptr<Caller> caller, std::unique_ptr<Connection> connection,
+                 std::shared_ptr<Vdevice> vdevice, Host host)
     : Runnable(vdevice->lane),
+      connection_(std::move(connection)),
       vdevice_(std::move(vdevice)),
       host_(std::move(host)),
       talk_(loop(), vdevice_->intake, std::move(socket), std::move(caller), EPOLLET,

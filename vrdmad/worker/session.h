@@ -13,6 +13,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -21,7 +22,8 @@
 #include "provisioning/request_rate.h"
 #include "transport/runner.h"
 #include "vrdmad/broker/conversation.h"
-#include "vrdmad/records/process_files.h"
+#include "vrdmad/records/furnisher.h"
+#include "vrdmad/worker/connection.h"
 #include "vrdmad/worker/session_journal.h"
 #include "vrdmad/worker/session_objects.h"
 #include "vrdmad/worker/vdevice.h"
@@ -40,23 +42,26 @@ class Session final : private transport::Runnable,
     transport::Runner& runner;
     const SessionSettings& settings;
     const Sessions& sessions;  // of the vdevice, this one among them
+    // Calls `then` once, from the loop; the error is for the program.
+    std::function<void(const WantKit& wish, std::function<void(base::Result<SessionKit>)> then)>
+        want_kit;
     // Called once, from the loop, when the session may be destroyed.
     std::function<void(Session*)> ended;
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
-      Arrival arrival, std::shared_ptr<Vdevice> vdevice, Host host);
-  // The session of a dead daemon, from its image and its anchors (session_hello.cc). When all of
-  // its fabric are there, its journal restores the links of all.
+      Arrival arrival, std::unique_ptr<Connection> connection, std::shared_ptr<Vdevice> vdevice,
+      Host host);
+  // The session of a dead daemon (session_hello.cc). When all of its fabric are there, its journal
+  // restores the links of all.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
-      SessionFiles files, std::shared_ptr<Vdevice> vdevice, KnownFiles& known, Host host);
-  // Numbers of sessions are greater than this one from now on.
-  static void number_from(uint32_t last);
+      Furnisher::Adopted from, std::unique_ptr<Connection> connection,
+      std::shared_ptr<Vdevice> vdevice, Host host);
   ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // What its connection is charged, until it is destroyed.
-  void pay(provisioning::Charge connection) { connection_ = std::move(connection); }
+  void pay(provisioning::Charge connection) { charge_ = std::move(connection); }
   // nullptr: it is not open yet.
   [[nodiscard]] SessionObjects* objects() const { return objects_.get(); }
   // nullptr: it is not open, or another daemon could not take it over.
@@ -67,13 +72,9 @@ class Session final : private transport::Runnable,
   using Fds = Shown;
   using Answer = SessionObjects::Answer;
   using Talk = Conversation<ipc::Request, ipc::Reply>;
-  struct Files {
-    SessionObjects::Files shared;
-    base::Fd doorbell;
-  };
 
-  Session(base::Fd socket, std::shared_ptr<Caller> caller, std::shared_ptr<Vdevice> vdevice,
-          Host host);
+  Session(base::Fd socket, std::shared_ptr<Caller> caller, std::unique_ptr<Connection> connection,
+          std::shared_ptr<Vdevice> vdevice, Host host);
 
   bool run(transport::Turn& turn) override;
   void admitted() override { host_.runner.activate(this); }
@@ -103,14 +104,16 @@ class Session final : private transport::Runnable,
   int probe(Answer* answer);
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
   int prove(Answer* answer);
-  int open(Answer* answer);
+  void open_if_proven();
+  int open(base::Result<SessionKit> made, Answer* answer);
   [[nodiscard]] int refuse_caller(const base::Error& why);
   [[nodiscard]] base::Result<std::unique_ptr<SessionObjects>> make_objects(Caller::Opened opened);
-  [[nodiscard]] int furnish(std::unique_ptr<SessionObjects> objects, Files files);
-  [[nodiscard]] base::Result<void> take_over(SessionFiles files, KnownFiles& known);
+  [[nodiscard]] int furnish(std::unique_ptr<SessionObjects> objects, SessionKit& kit);
+  [[nodiscard]] base::Result<void> take_over(Furnisher::Adopted from);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
-  provisioning::Charge connection_;
+  provisioning::Charge charge_;
+  const std::unique_ptr<Connection> connection_;
   const std::shared_ptr<Vdevice> vdevice_;
   const Host host_;
   Talk talk_;
@@ -123,6 +126,10 @@ class Session final : private transport::Runnable,
     std::unique_ptr<SessionObjects> objects;  // from kProve on
     Fds shown;                                // the arena that was presented
     bool cheap_fence = false;
+    // Both come in any order: whether the challenge is in the process's memory, and what the
+    // session is made of.
+    std::optional<bool> confirmed;
+    std::optional<base::Result<SessionKit>> kit;
   };
   std::unique_ptr<Greeting> greeting_;
   std::unique_ptr<SessionObjects> objects_;

@@ -32,11 +32,11 @@ int make_each(const Objects& objects, Make make) {
 
 }  // namespace
 
-Result<void> SessionJournal::take_over(SessionImage image, const ProcessFiles& files,
+Result<void> SessionJournal::take_over(SessionImage image, std::map<uint32_t, base::Fd> channels,
                                        uint32_t epoch) {
   image_ = std::move(image);
   objects_.trust_packet_socket(anchors_->anchors().of.packet_socket != 0);
-  restore_channels(files);
+  restore_channels(std::move(channels));
   if (const int error = make_again(); error != 0) return pass(not_made(error));
   remove_unanswered();
 
@@ -51,17 +51,15 @@ Result<void> SessionJournal::take_over(SessionImage image, const ProcessFiles& f
   return {};
 }
 
-void SessionJournal::restore_channels(const ProcessFiles& files) {
+void SessionJournal::restore_channels(std::map<uint32_t, base::Fd> channels) {
   for (const auto& [handle, object] : image_.channels) {
-    const auto& known = anchors_->anchors().channels;
-    const auto inode = known.find(handle);
-    auto write_end = files.event_end(inode != known.end() ? inode->second : 0);
-    if (!write_end) {  // the answer did not reach the program, or it will be missed by a CQ
+    auto write_end = channels.extract(handle);
+    if (write_end.empty()) {  // the answer did not reach the program, or a CQ will miss it
       erase(Stored::kChannel, handle);
       continue;
     }
     auto channel = std::make_unique<rdma::Channel>();
-    channel->write_end = std::move(*write_end);
+    channel->write_end = std::move(write_end.mapped());
     context().channels.add(std::move(channel), handle);
   }
 }

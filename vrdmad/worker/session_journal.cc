@@ -1,13 +1,24 @@
 #include "vrdmad/worker/session_journal.h"
 
+#include <sys/stat.h>
+
 #include <cstring>
 #include <initializer_list>
 
 #include "core/rdma/window.h"
-#include "vrdmad/records/process_files.h"
 #include "vrdmad/worker/calls.h"
 
 namespace vrdma::vrdmad {
+
+namespace {
+
+// Of a socket that the program does not have yet.
+uint64_t inode_of(const base::Fd& fd) {
+  struct stat status {};
+  return ::fstat(fd.get(), &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
 
 void SessionJournal::will_serve(const ipc::Request& request) {
   if (request.sequence != 0 && traits_of(request.call).effect != CallTraits::kNone)
@@ -57,7 +68,7 @@ void SessionJournal::keep_made(const ipc::Request& request, const ipc::Reply& re
   };
   switch (kind) {
     case Stored::kChannel:
-      anchors_->put_channel(made, file_id(context().channels.find(made)->write_end).inode);
+      anchors_->put_channel(made, inode_of(context().channels.find(made)->write_end));
       return file_->put(kind, made, nullptr, 0, reply.sequence);
     case Stored::kXrcd: {
       const FileId file = objects_.file_of(*context().xrcds.find(made));
@@ -192,29 +203,6 @@ void SessionJournal::write_down_changes() {
   };
 }
 
-std::unique_ptr<SessionJournal> SessionJournal::begin(const std::string& directory,
-                                                      SessionObjects& objects,
-                                                      const base::Fd& doorbell) {
-  const Vdevice& vdevice = objects.vdevice();
-  const rdma::Context& context = objects.context();
-  Anchor anchor{};
-  anchor.vdevice = vdevice.id;
-  vdevice.device.name.copy(anchor.name, sizeof anchor.name - 1);
-  anchor.node_guid = vdevice.device.node_guid;
-  anchor.netns = vdevice.netns;
-  anchor.process = context.process->peer();
-  anchor.session = context.id;
-  anchor.epoch = context.epoch;
-  anchor.arena = objects.arena_id();
-  anchor.bells = file_id(context.bell_fd);
-  anchor.memory = objects.memory_id();
-  anchor.doorbell = eventfd_id(doorbell);
-  anchor.events = file_id(context.events).inode;
-  auto files = SessionFiles::create(directory, anchor);
-  if (!files) return nullptr;
-  auto journal = std::make_unique<SessionJournal>(std::move(*files), objects);
-  journal->write_down_changes();
-  return journal;
-}
+SessionJournal::~SessionJournal() { file_->end(); }
 
 }  // namespace vrdma::vrdmad

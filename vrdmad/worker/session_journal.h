@@ -12,9 +12,9 @@
 // Belongs to a Session and its worker's thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -27,24 +27,23 @@ class SessionJournal {
  public:
   using Answer = SessionObjects::Answer;
 
-  // Of a session that is open from now on. nullptr: there can be none, and nobody will take it
-  // over.
-  [[nodiscard]] static std::unique_ptr<SessionJournal> begin(const std::string& directory,
-                                                             SessionObjects& objects,
-                                                             const base::Fd& doorbell);
   SessionJournal(SessionFiles files, SessionObjects& objects)
       : anchors_(std::move(files.anchors)), file_(std::move(files.journal)), objects_(objects) {}
+  ~SessionJournal();  // nobody takes the session over any more
   SessionJournal(const SessionJournal&) = delete;
   SessionJournal& operator=(const SessionJournal&) = delete;
 
+  // Of a session that is open from now on.
+  void begin() { write_down_changes(); }
   // Around each request: before it is served, and before a program learns that it was.
   void will_serve(const ipc::Request& request);
   void remember(const ipc::Request& request, const ipc::Reply& reply);
 
   // session_adopt.cc
-  // Makes the objects of a dead daemon's session, whose process has `files`, and begins the epoch.
-  [[nodiscard]] base::Result<void> take_over(SessionImage image, const ProcessFiles& files,
-                                             uint32_t epoch);
+  // Makes the objects of a dead daemon's session, and begins the epoch. `channels`: the write ends
+  // of its completion channels that were found, by handle.
+  [[nodiscard]] base::Result<void> take_over(SessionImage image,
+                                             std::map<uint32_t, base::Fd> channels, uint32_t epoch);
   // When all sessions of a fabric are there, each is called of all, one after the other.
   void restore_pairs();
   void restore_links();
@@ -72,7 +71,7 @@ class SessionJournal {
   [[nodiscard]] int restore_binding(rdma::Mw& mw, const BindingRecord& bound);
   [[nodiscard]] int restore_state(rdma::Qp& qp, uint32_t handle,
                                   const SessionImage::QpState& known);
-  void restore_channels(const ProcessFiles& files);
+  void restore_channels(std::map<uint32_t, base::Fd> channels);
   void remove_unanswered();
   void restore_target_links();
   void go_on(rdma::Qp& qp);

@@ -67,26 +67,26 @@ void SessionObjects::limit_in_kernel(const std::string& cgroup) {
   (void)provisioning::set_rdma_max(cgroup, vdevice_->ibdev, ledger.limit(Kind::kContexts), objects);
 }
 
-int SessionObjects::furnish(Files files) {
+int SessionObjects::furnish(SessionKit& kit) {
   rdma::Context& context = *context_;
   auto arena_map =
-      base::Mapping::shared(files.arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
-  auto bell_map = base::Mapping::shared(files.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
-  auto heap_fd = files.arena.duplicate();
-  auto claims_fd = files.bells.duplicate();
+      base::Mapping::shared(kit.arena, ipc::kQueueArenaSize, 0, PROT_READ | PROT_WRITE);
+  auto bell_map = base::Mapping::shared(kit.bells, ipc::kBellFileSize, 0, PROT_READ | PROT_WRITE);
+  auto heap_fd = kit.arena.duplicate();
+  auto claims_fd = kit.bells.duplicate();
   if (!arena_map || !bell_map || !heap_fd || !claims_fd) return ENFILE;
-  arena_id_ = file_id(files.arena);
-  memory_id_ = file_id(files.memory);
+  arena_id_ = kit.arena_id;
   auto space = rdma::AddressSpace::of_arena(
-      std::move(files.memory),
+      std::move(kit.memory),
       {kMaxWindows, transport::HoleGuard::watch, !transport::HoleGuard::started()});
   if (!space) return space.error().code();
 
   context.process->set_space(std::move(*space));
   context.device = &vdevice_->device;
-  context.arena_fd = std::move(files.arena);
+  context.arena_fd = std::move(kit.arena);
+  context.arena_read_only = std::move(kit.arena_read_only);
   context.arena = std::make_shared<base::Mapping>(std::move(*arena_map));
-  context.bell_fd = std::move(files.bells);
+  context.bell_fd = std::move(kit.bells);
   context.bells = std::move(*bell_map);
   context.heap = std::make_shared<rdma::ArenaHeap>(std::move(*heap_fd), context.arena->bytes(),
                                                    ipc::kHeapOffset, ipc::kQueueArenaSize,

@@ -10,7 +10,7 @@
 #include "core/ipc/messages.h"
 #include "core/rdma/device.h"
 #include "vrdmad/broker/shown.h"
-#include "vrdmad/records/process_files.h"
+#include "vrdmad/records/session_kit.h"
 #include "vrdmad/worker/vdevice.h"
 
 namespace vrdma::vrdmad {
@@ -34,11 +34,6 @@ class SessionObjects {
     // Those of the vdevice that have the queue arena; nullptr: none.
     [[nodiscard]] virtual const SessionObjects* find(const FileId& arena) const = 0;
   };
-  // The memory files that the program shares.
-  struct Files {
-    base::Fd arena, bells, memory;
-  };
-
   // A context of a process, whose memory can be reached from now on; ENOMEM: the vdevice, or the
   // control group of the process, has too many.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionObjects>> make(
@@ -48,13 +43,12 @@ class SessionObjects {
   SessionObjects(const SessionObjects&) = delete;
   SessionObjects& operator=(const SessionObjects&) = delete;
 
-  // Maps the memory. Before it, nothing below is called but context().
-  [[nodiscard]] int furnish(Files files);
+  // Takes the kit's memory files and maps them. Before it, nothing below is called but context().
+  [[nodiscard]] int furnish(SessionKit& kit);
   [[nodiscard]] rdma::Context& context() const { return *context_; }
   [[nodiscard]] Vdevice& vdevice() const { return *vdevice_; }
-  // Of the queue arena, by which other sessions name this one, and of the memory arena.
+  // Of the queue arena, by which other sessions name this one.
   [[nodiscard]] const FileId& arena_id() const { return arena_id_; }
-  [[nodiscard]] const FileId& memory_id() const { return memory_id_; }
 
   // A request of a session that is open, of a call that is not the session's own.
   [[nodiscard]] int serve(const ipc::Request& request, Shown fds, Answer* answer);
@@ -143,7 +137,6 @@ class SessionObjects {
   int to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer);
   int tell_direct(rdma::Qp& qp, rdma::Qp& peer, const ipc::ModifyQpRequest& request,
                   Answer* answer);
-  int show_arenas(const rdma::Context& peer, Answer* answer);
   int query_qp(uint32_t handle, Answer* answer);
   int destroy_qp(uint32_t handle);
   int mcast(const ipc::McastRequest& request, bool attach);
@@ -165,7 +158,7 @@ class SessionObjects {
   const std::shared_ptr<Caller> caller_;
   std::unique_ptr<rdma::Context> context_;      // never null
   std::shared_ptr<provisioning::Pool> cgroup_;  // what it uses is counted there too
-  FileId arena_id_, memory_id_;
+  FileId arena_id_;
   const ipc::Reply* forced_ = nullptr;  // while a request is served again: what its answer must be
   bool packet_socket_shown_ = false;
   Stopper::Ticket held_;           // the program's threads, perhaps

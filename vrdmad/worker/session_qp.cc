@@ -332,7 +332,8 @@ int SessionObjects::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp,
                     ? 1
                     : 0;
   if (reply.known == 0)
-    if (const int error = show_arenas(theirs, answer); error != 0) return error;
+    answer->fds = {theirs.arena_read_only.get(), theirs.bell_fd.get(),
+                   theirs.process->space()->arena().get()};
   reply.direct = 1;
   reply.peer_recv_cq = peer->recv_cq->slot;
   reply.peer_pd = peer->pd->handle;
@@ -352,18 +353,6 @@ int SessionObjects::tell_direct(rdma::Qp& qp, rdma::Qp& peer_qp,
   if (peer->recv_cq->channel == nullptr) return 0;
   reply.has_wake = 1;
   answer->fds.push_back(peer->recv_cq->channel->write_end.get());
-  return 0;
-}
-
-int SessionObjects::show_arenas(const rdma::Context& peer, Answer* answer) {
-  auto arena = peer.arena_fd.reopen(O_RDONLY);
-  auto bells = peer.bell_fd.duplicate();
-  auto memory = peer.process->space()->arena().duplicate();
-  if (!arena || !bells || !memory) return ENFILE;
-  for (auto* fd : {&*arena, &*bells, &*memory}) {
-    answer->fds.push_back(fd->get());
-    answer->owned.push_back(std::move(*fd));
-  }
   return 0;
 }
 

@@ -15,7 +15,6 @@
 #include "transport/runner.h"
 #include "transport/selector.h"
 #include "vrdmad/broker/identity.h"
-#include "vrdmad/records/process_files.h"
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
 #include "vrdmad/worker/pacer.h"
@@ -28,7 +27,7 @@ class RawGsi;
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
   uint32_t grace_ms = 30'000;
-  std::string state_dir;  // of the sessions' files; empty: there are none
+  std::string state_dir;  // of the sessions' files, for control; empty: there are none
   uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
   std::shared_ptr<Identity> identity = std::make_shared<Identity>();
   Intake* intake = nullptr;    // outlives all sessions; nullptr: in a test
@@ -60,8 +59,6 @@ struct Vdevice {
   std::shared_ptr<rdma::ReachThreads> reach_threads;
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
-  // What is left for the search of its users' descriptors.
-  base::Duration search_time = ProcessFiles::kSearchTime;
   bool gone = false;
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Selector transports;

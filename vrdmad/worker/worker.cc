@@ -51,10 +51,10 @@ std::vector<provisioning::Setting> settings_of(const std::vector<Limit>& limits)
 }  // namespace
 
 base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings, unsigned index,
-                                                    std::function<void(ToControl)> answer) {
+                                                    std::function<void(ToControl)> tell) {
   auto loop = base::EventLoop::create();
   if (!loop) return base::pass(std::move(loop.error()), "start a worker");
-  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings, std::move(answer)));
+  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings, std::move(tell)));
   worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
   ::pthread_setname_np(worker->thread_.native_handle(),
                        ("worker-" + std::to_string(index)).c_str());
@@ -146,9 +146,9 @@ Vdevice* Worker::find(uint64_t id) const {
   return it != vdevices_.end() ? it->second.get() : nullptr;
 }
 
-void Worker::tell(uint64_t ticket, const base::Result<void>& done) const {
+void Worker::answer(uint64_t ticket, const base::Result<void>& done) const {
   if (ticket == 0) return;
-  answer_(done ? Done{ticket, 0, {}} : Done{ticket, done.error().code(), done.error().message()});
+  tell_(done ? Done{ticket, 0, {}} : Done{ticket, done.error().code(), done.error().message()});
 }
 
 void Worker::on(const SetPort& message) {
@@ -174,36 +174,52 @@ void Worker::on(SetGids message) {
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
 }
 
-void Worker::adopt(std::vector<FoundSession> found, const std::set<std::string>& later) {
+Session::Host Worker::host_of(const Sessions& sessions) {
+  return {runner_, settings_, sessions,
+          [this](const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
+            wanting_[wish.connection] = std::move(then);
+            tell_(wish);
+          },
+          [this](Session* over) { forget(over); }};
+}
+
+void Worker::furnish(uint64_t connection, base::Result<SessionKit> kit) {
+  if (!kit) return send(Kit{connection, kit.error().code()});
+  kits_.put(connection, std::move(*kit));
+  send(Kit{connection, 0});
+}
+
+void Worker::on(const Kit& message) {
+  auto kit = kits_.take(message.connection);
+  auto wanting = wanting_.extract(message.connection);
+  if (wanting.empty()) return;
+  if (kit)
+    wanting.mapped()(std::move(*kit));
+  else
+    wanting.mapped()(base::fail(message.error != 0 ? message.error : EIO, "control has no kit"));
+}
+
+void Worker::adopt(std::vector<Furnisher::Adopted> found, const std::set<std::string>& later) {
   call([&] {
     for (const auto& [id, vdevice] : vdevices_)
       vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
-    KnownFiles known;
-    for (const auto& [id, files] : found) {
-      const SessionAnchors& anchors = files.anchors->anchors();
-      anchors.want(&known.wanted[anchors.of.process.pid]);
-    }
-    for (auto& [id, files] : found) {
-      const Anchor of = files.anchors->anchors().of;
-      const auto it = vdevices_.find(id);
-      if (it == vdevices_.end() || it->second->netns != of.netns ||
-          it->second->device.node_guid != of.node_guid) {
-        spdlog::warn(
-            "vdevice {}: the session of process {} cannot be taken over: the vdevice is "
-            "not there",
-            of.name, of.process.pid);
-        continue;
-      }
+    for (auto& one : found) {
+      auto connection = std::make_unique<Connection>(one.connection, tell_);
+      const auto it = vdevices_.find(one.vdevice);
+      if (it == vdevices_.end()) continue;
       const std::string& label = it->second->label;
+      const pid_t pid = one.caller->peer().pid;
+      it->second->cpu->spend(one.searched);
       Sessions& sessions = sessions_[it->second.get()];
-      auto session = Session::adopt(std::move(files), it->second, known, host_of(sessions));
+      auto session =
+          Session::adopt(std::move(one), std::move(connection), it->second, host_of(sessions));
       if (!session) {
-        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label,
-                     of.process.pid, session.error().message());
+        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label, pid,
+                     session.error().message());
         continue;
       }
-      spdlog::info("vdevice {}: took over the session of process {}", label, of.process.pid);
+      spdlog::info("vdevice {}: took over the session of process {}", label, pid);
       if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
         (*session)->pay(std::move(*room));
       adopted.push_back(session->get());
@@ -252,8 +268,10 @@ void Worker::forget(Session* over) {
 // Its entrance bounds how many of these a vdevice has.
 struct Worker::Waiting {
   Arrival arrival;
+  std::unique_ptr<Connection> connection;
   const Entrance::Waiting counted;
-  explicit Waiting(Arrival from) : arrival(std::move(from)), counted(arrival.entrance) {}
+  Waiting(Arrival from, std::unique_ptr<Connection> of)
+      : arrival(std::move(from)), connection(std::move(of)), counted(arrival.entrance) {}
   ~Waiting() {
     if (arrival.socket.valid()) close_connection(arrival.account, std::move(arrival.socket));
   }
@@ -261,10 +279,11 @@ struct Worker::Waiting {
   Waiting& operator=(const Waiting&) = delete;
 };
 
-void Worker::accept(uint64_t id, Arrival arrival) {
-  const uint64_t number = ++last_connection_;
-  connections_.put(number, std::make_shared<Waiting>(std::move(arrival)));
-  send(NewConnection{id, number});
+void Worker::accept(uint64_t id, uint64_t connection, Arrival arrival) {
+  connections_.put(connection,
+                   std::make_shared<Waiting>(std::move(arrival),
+                                             std::make_unique<Connection>(connection, tell_)));
+  send(NewConnection{id, connection});
 }
 
 // In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
@@ -273,16 +292,17 @@ void Worker::on(const NewConnection& message) {
   const auto it = vdevices_.find(message.vdevice);
   if (!waiting || it == vdevices_.end()) return;
   it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting = *waiting] {
-    begin_session(vdevice.lock(), std::move(waiting->arrival));
+    begin_session(vdevice.lock(), *waiting);
   });
 }
 
-void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival) {
-  if (vdevice->gone) return close_connection(arrival.account, std::move(arrival.socket));
+void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& waiting) {
+  if (vdevice->gone) return;
   Sessions& sessions = sessions_[vdevice.get()];
   auto room = make_room(*vdevice, sessions);
-  if (!room) return close_connection(arrival.account, std::move(arrival.socket));
-  auto session = Session::start(std::move(arrival), vdevice, host_of(sessions));
+  if (!room) return;
+  auto session = Session::start(std::move(waiting.arrival), std::move(waiting.connection), vdevice,
+                                host_of(sessions));
   if (!session) return;
   (*session)->pay(std::move(*room));
   sessions.push_back(std::move(*session));
@@ -305,7 +325,7 @@ bool Worker::collect_some(uint64_t id, Walk* walk) {
 }
 
 void Worker::collect_rest(const Collect& message, Walk walk) {
-  if (!collect_some(message.vdevice, &walk)) return tell(message.ticket, {});
+  if (!collect_some(message.vdevice, &walk)) return answer(message.ticket, {});
   loop_->post([this, message, walk] { collect_rest(message, walk); });
 }
 
@@ -313,23 +333,23 @@ void Worker::on(const Collect& message) { collect_rest(message, {}); }
 
 void Worker::on(const CheckLimits& message) {
   const Vdevice* const vdevice = find(message.vdevice);
-  tell(message.ticket,
-       vdevice != nullptr ? vdevice->ledger.check_limits(settings_of(message.limits)) : gone());
+  answer(message.ticket,
+         vdevice != nullptr ? vdevice->ledger.check_limits(settings_of(message.limits)) : gone());
 }
 
 void Worker::on(const SetLimits& message) {
   Vdevice* const vdevice = find(message.vdevice);
-  if (vdevice == nullptr) return tell(message.ticket, gone());
+  if (vdevice == nullptr) return answer(message.ticket, gone());
   const auto set = vdevice->ledger.set_limits(settings_of(message.limits));
   if (set) vdevice->apply_limits(message.limited);
-  tell(message.ticket, set);
+  answer(message.ticket, set);
 }
 
 void Worker::on(const AskCgroups& message) {
   CgroupUse use;
   use.ticket = message.ticket;
   const Vdevice* const vdevice = find(message.vdevice);
-  if (vdevice == nullptr) return answer_(std::move(use));
+  if (vdevice == nullptr) return tell_(std::move(use));
   auto it = message.after.empty() ? vdevice->cgroups.begin()
                                   : vdevice->cgroups.upper_bound(message.after);
   for (; it != vdevice->cgroups.end() && !use.more; ++it) {
@@ -342,7 +362,7 @@ void Worker::on(const AskCgroups& message) {
     use.more = use.groups.size() == CgroupUse::kMost;
     if (!use.more) use.groups.push_back(std::move(group));
   }
-  answer_(std::move(use));
+  tell_(std::move(use));
 }
 
 }  // namespace vrdma::vrdmad

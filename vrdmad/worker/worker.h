@@ -3,7 +3,8 @@
 // Everything of a fabric (vdevices, sessions, queue pairs, links) lives on the thread of one
 // worker, so the data path shares nothing and locks nothing. The control thread sends
 // it messages (messages.h), and waits for it only in adopt(), leave_sessions() and remove(). A
-// worker never waits for the control thread.
+// worker never waits for the control thread, opens no file, and makes no descriptor that it shares
+// with programs but the ends of a completion channel.
 #pragma once
 
 #include <array>
@@ -43,23 +44,24 @@ struct VdeviceShared {
 
 class Worker {
  public:
-  // `answer` is called on the worker's thread.
+  // `tell` is called on the worker's thread, and on that of the destructor.
   [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(
-      const SessionSettings& settings, unsigned index, std::function<void(ToControl)> answer);
+      const SessionSettings& settings, unsigned index, std::function<void(ToControl)> tell);
   ~Worker();  // ends all sessions and the thread
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Control thread. The first three do not wait for the worker; it takes all in the order of the
+  // Control thread. The first four do not wait for the worker; it takes all in the order of the
   // calls, so that a session that is accepted finds what was set before.
   void add(AddVdevice message, VdeviceShared shared);
   void send(ToWorker message);
-  void accept(uint64_t id, Arrival arrival);
-  // Takes over the sessions of a dead daemon, each with the id of its vdevice, if that is there;
-  // waits. Those of the fabrics `later` come with another call: until then their programs are told
-  // to wait.
-  using FoundSession = std::pair<uint64_t, SessionFiles>;
-  void adopt(std::vector<FoundSession> found, const std::set<std::string>& later);
+  // `connection`: its number (Furnisher::add).
+  void accept(uint64_t id, uint64_t connection, Arrival arrival);
+  // What the connection asked for with WantKit.
+  void furnish(uint64_t connection, base::Result<SessionKit> kit);
+  // Takes over the sessions of a dead daemon; waits. Those of the fabrics `later` come with another
+  // call: until then their programs are told to wait.
+  void adopt(std::vector<Furnisher::Adopted> found, const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
   void remove(uint64_t id);  // when it returns, no new work of it is executed, and all is counted
@@ -68,8 +70,8 @@ class Worker {
 
  private:
   Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings,
-         std::function<void(ToControl)> answer)
-      : loop_(std::move(loop)), runner_(*loop_), settings_(settings), answer_(std::move(answer)) {}
+         std::function<void(ToControl)> tell)
+      : loop_(std::move(loop)), runner_(*loop_), settings_(settings), tell_(std::move(tell)) {}
 
   // Runs `f` on the worker and waits for its result.
   template <class F>
@@ -95,24 +97,23 @@ class Worker {
   void on(const CheckLimits& message);
   void on(const SetLimits& message);
   void on(const AskCgroups& message);
-  void tell(uint64_t ticket, const base::Result<void>& done) const;
+  void on(const Kit& message);
+  void answer(uint64_t ticket, const base::Result<void>& done) const;
   [[nodiscard]] Vdevice* find(uint64_t id) const;
 
   struct Waiting;  // a connection that the worker has not taken yet
-  void begin_session(const std::shared_ptr<Vdevice>& vdevice, Arrival arrival);
+  void begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& waiting);
   void forget(Session* over);
-  [[nodiscard]] Session::Host host_of(const Sessions& sessions) {
-    return {runner_, settings_, sessions, [this](Session* over) { forget(over); }};
-  }
+  [[nodiscard]] Session::Host host_of(const Sessions& sessions);
 
   std::unique_ptr<base::EventLoop> loop_;
   transport::Runner runner_;
   SessionSettings settings_;
-  const std::function<void(ToControl)> answer_;
+  const std::function<void(ToControl)> tell_;
   std::thread thread_;
   Handover<VdeviceShared> shared_;                  // by the vdevice's id
   Handover<std::shared_ptr<Waiting>> connections_;  // by NewConnection::number
-  uint64_t last_connection_ = 0;                    // control's
+  Handover<SessionKit> kits_;                       // by Kit::connection
   bool left_ = false;                               // sessions, for another daemon
 
   // The worker's thread only.
@@ -122,6 +123,8 @@ class Worker {
   };
   std::map<std::string, FabricEntry> fabrics_;
   std::unordered_map<uint64_t, std::shared_ptr<Vdevice>> vdevices_;  // by id
+  // Connections that have asked for a kit.
+  std::unordered_map<uint64_t, std::function<void(base::Result<SessionKit>)>> wanting_;
   // By vdevice; also of those that are deleted and that programs still have open.
   using SessionMap = std::map<const Vdevice*, Sessions>;
   SessionMap sessions_;

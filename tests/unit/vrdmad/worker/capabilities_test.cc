@@ -3,10 +3,9 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <memory>
 
+#include "tests/unit/vrdmad/worker/furnished_worker.h"
 #include "tests/unit/vrdmad/worker/program.h"
-#include "vrdmad/worker/worker.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -32,7 +31,7 @@ class CapabilitiesTest : public testing::Test {
   Program program() {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    worker_->accept(kVdevice, *identity_->admit(base::Fd(ends[1])));
+    worker_.accept(kVdevice, base::Fd(ends[1]));
     return Program(base::Fd(ends[0]));
   }
   static ipc::CreateQpRequest rc(uint32_t sge, uint32_t inline_bytes) {
@@ -44,8 +43,7 @@ class CapabilitiesTest : public testing::Test {
     return qp;
   }
 
-  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
-  std::unique_ptr<Worker> worker_ = *Worker::start({}, 0, [](const ToControl&) {});
+  FurnishedWorker worker_;
 };
 
 TEST_F(CapabilitiesTest, AreThoseOfTheParent) {

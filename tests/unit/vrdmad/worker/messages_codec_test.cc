@@ -32,11 +32,17 @@ std::vector<ToWorker> to_worker() {
           Collect{7, 12},
           CheckLimits{7, 13, {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}}},
           SetLimits{7, 14, {{Kind::kMr, 0}}, true},
-          AskCgroups{7, 15, "/kubepods/pod7"}};
+          AskCgroups{7, 15, "/kubepods/pod7"},
+          Kit{1, 0},
+          Kit{1, EPERM}};
 }
 std::vector<ToControl> to_control() {
-  return {Done{1, 0, {}}, Done{2, ENOENT, "the vdevice has gone"},
-          CgroupUse{3, {{"/a", {{Kind::kQp, 2}}}, {"/b", {}}}, true}, CgroupUse{4, {}, false}};
+  return {Done{1, 0, {}},
+          Done{2, ENOENT, "the vdevice has gone"},
+          CgroupUse{3, {{"/a", {{Kind::kQp, 2}}}, {"/b", {}}}, true},
+          CgroupUse{4, {}, false},
+          WantKit{1, {5, 6}},
+          Ended{1}};
 }
 
 template <class Message, class Decode>

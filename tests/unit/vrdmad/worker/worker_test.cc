@@ -1,10 +1,17 @@
 #include "vrdmad/worker/worker.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 #include <vector>
+
+#include "core/ipc/socket.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -20,6 +27,7 @@ class WorkerTest : public testing::Test {
     vdevice.name = vdevice.label = "red0";
     vdevice.tenant = vdevice.fabric = "red";
     VdeviceShared shared;
+    shared.intake = std::make_shared<Intake::Account>(nullptr);
     shared.page = page_;
     shared.ledger = provisioning::Ledger(part(page_, &VdevicePage::quota));
     if (!shared.ledger.set_limits({{"qp", 8}})) std::abort();
@@ -102,6 +110,90 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}, false}));
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kQp)].limit, 7u);
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
+}
+
+// A program that connects to vdevice 1.
+class OpeningTest : public WorkerTest {
+ protected:
+  OpeningTest() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+    program_ = base::Fd(ends[0]);
+    auto arrival = identity_->admit(base::Fd(ends[1])).value();
+    connection_ = furnisher_.add(1, arrival.caller);
+    worker_->accept(1, connection_, std::move(arrival));
+  }
+  void send(ipc::Call call) {
+    ipc::Request request;
+    request.call = call;
+    request.sequence = ++sequence_;
+    if (call == ipc::Call::kHello)
+      request.hello.challenge_addr = reinterpret_cast<uint64_t>(&challenge_);
+    EXPECT_TRUE(ipc::send_message(program_.get(), &request, sizeof request));
+  }
+  ipc::Reply reply() {
+    ipc::Reply reply;
+    std::vector<base::Fd> fds;
+    EXPECT_TRUE(ipc::receive_reply(program_.get(), &reply, &fds));
+    return reply;
+  }
+  [[nodiscard]] bool has_reply(std::chrono::milliseconds within) const {
+    pollfd state{program_.get(), POLLIN, 0};
+    return ::poll(&state, 1, static_cast<int>(within.count())) == 1;
+  }
+  // Ends when the worker has asked for the kit.
+  void prove(bool truly, size_t answers) {
+    send(ipc::Call::kHello);
+    const uint64_t challenge = reply().challenge.challenge;
+    challenge_ = truly ? challenge : ~challenge;
+    send(ipc::Call::kProve);
+    ASSERT_TRUE(wait_for(answers, std::chrono::seconds(10)));
+    EXPECT_EQ(answers_.back(), ToControl(WantKit{connection_, {}}));
+  }
+
+  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
+  Furnisher furnisher_;
+  base::Fd program_;
+  uint64_t connection_ = 0;
+  std::atomic<uint64_t> challenge_ = 0;  // the worker reads it
+  uint32_t sequence_ = 0;
+};
+
+TEST_F(OpeningTest, waits_for_what_control_makes) {
+  prove(true, 1);
+  EXPECT_FALSE(has_reply(std::chrono::milliseconds(50)));
+  worker_->furnish(connection_, base::fail(EPERM, "it is another's"));
+  EXPECT_EQ(reply().error, EPERM);
+  prove(true, 2);
+  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
+  const ipc::Reply opened = reply();
+  EXPECT_EQ(opened.error, 0);
+  EXPECT_EQ(opened.hello.session, 0u) << "nobody takes it over";
+  program_.reset();
+  ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
+  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+}
+
+// The kit comes first; it is of no use to who does not prove who it is, nor to its next attempt.
+TEST_F(OpeningTest, gives_nothing_without_the_proof) {
+  prove(false, 1);
+  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
+  EXPECT_EQ(reply().error, EPERM);
+  prove(true, 2);
+  EXPECT_FALSE(has_reply(std::chrono::milliseconds(50)));
+  worker_->furnish(connection_, base::fail(ENODEV, "the vdevice has gone"));
+  EXPECT_EQ(reply().error, ENODEV);
+}
+
+TEST_F(OpeningTest, drops_a_kit_that_comes_too_late) {
+  prove(true, 1);
+  program_.reset();
+  ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
+  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
+  worker_->furnish(connection_ + 1, base::fail(EPERM, "for nobody"));
+  worker_->send(Collect{1, 17});
+  ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
 }
 
 }  // namespace

@@ -1,0 +1,161 @@
+// What sessions consist of: made for a connection, found again for the next daemon, and removed.
+#include "vrdmad/records/furnisher.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <filesystem>
+#include <iterator>
+
+#include "core/ipc/layout.h"
+#include "tests/unit/vrdmad/admin/fixture.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+constexpr uint64_t kVdevice = 3;
+const Furnisher::Opened kRed{"red0", 42, 5, false};
+
+struct Furnishers : testing::Test {
+  Furnishers() { furnisher.begin(temp.path(), 9, 100); }
+  // This process, as whoever connected.
+  [[nodiscard]] std::shared_ptr<Caller> caller() const {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+    const base::Fd other(ends[0]);
+    auto arrival = identity->admit(base::Fd(ends[1]));
+    EXPECT_TRUE(arrival);
+    return arrival->caller;
+  }
+  // Of this process, but begun at another time.
+  [[nodiscard]] std::shared_ptr<Caller> stranger() const {
+    rdma::Peer peer = caller()->peer();
+    ++peer.start_time;
+    return std::make_shared<Caller>(identity, 0, peer);
+  }
+  [[nodiscard]] size_t files() const {
+    namespace fs = std::filesystem;
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(temp.path()), fs::directory_iterator()));
+  }
+  [[nodiscard]] SessionFiles files_of(uint32_t session) const {
+    auto found = SessionFiles::open(temp.path(), session);
+    EXPECT_TRUE(found) << found.error().message();
+    return found ? std::move(*found) : SessionFiles{};
+  }
+  [[nodiscard]] std::vector<Furnisher::Adopted> adopt(Furnisher& next, uint32_t session) {
+    std::vector<Furnisher::Found> found;
+    found.push_back({kVdevice, "red0", files_of(session), account});
+    return next.take_over(*identity, std::move(found));
+  }
+
+  const TempDir temp;
+  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
+  Intake::AccountRef account = std::make_shared<Intake::Account>(nullptr);
+  Furnisher furnisher;
+};
+
+TEST_F(Furnishers, MakeAllThatASessionNeeds) {
+  const uint64_t connection = furnisher.add(kVdevice, caller());
+  EXPECT_EQ(furnisher.vdevice_of(connection), kVdevice);
+  auto kit = furnisher.furnish(connection, kRed, {});
+  ASSERT_TRUE(kit) << kit.error().message();
+  EXPECT_EQ(kit->session, 101u);
+  for (const base::Fd* fd : {&kit->arena, &kit->bells, &kit->memory, &kit->doorbell,
+                             &kit->events.read, &kit->events.write, &kit->arena_read_only})
+    EXPECT_TRUE(fd->valid());
+  EXPECT_FALSE(kit->userfaultfd.valid()) << "it is not allowed";
+  EXPECT_EQ(file_id(kit->arena_read_only), kit->arena_id) << "the same file";
+  EXPECT_FALSE(base::Mapping::shared(kit->arena_read_only, ipc::kQueueArenaSize, 0, PROT_WRITE))
+      << "a peer writes the queues of another";
+  const Anchor& anchor = kit->files.anchors->anchors().of;
+  EXPECT_STREQ(anchor.name, "red0");
+  EXPECT_EQ(anchor.vdevice, kVdevice);
+  EXPECT_EQ(anchor.epoch, 9u);
+  EXPECT_EQ(anchor.process.pid, ::getpid());
+  EXPECT_EQ(anchor.memory, kit->memory_id);
+}
+
+TEST_F(Furnishers, RemoveTheFilesOfASessionThatHasEnded) {
+  const uint64_t connection = furnisher.add(kVdevice, caller());
+  {
+    const auto kit = furnisher.furnish(connection, kRed, {});
+    ASSERT_TRUE(kit);
+  }
+  EXPECT_EQ(files(), 2u) << "the worker has them no more, but did not say that it is over";
+  ASSERT_TRUE(furnisher.furnish(connection, kRed, {}));
+  EXPECT_EQ(files(), 2u) << "those of a proof that failed are left";
+  furnisher.ended(connection);
+  EXPECT_EQ(files(), 0u);
+  EXPECT_EQ(furnisher.vdevice_of(connection), 0u);
+  EXPECT_EQ(furnisher.furnish(connection, kRed, {}).error().code(), ENOTCONN);
+}
+
+TEST_F(Furnishers, LeaveOnlyWhatTheNextDaemonCanTakeOver) {
+  for (const uint64_t vdevice : {kVdevice, kVdevice + 1}) {
+    const auto kit = furnisher.furnish(furnisher.add(vdevice, caller()), kRed, {});
+    ASSERT_TRUE(kit);
+  }
+  furnisher.leave([](uint64_t vdevice) { return vdevice == kVdevice; });
+  EXPECT_EQ(files(), 2u);
+  EXPECT_EQ(files_of(101).anchors->anchors().of.vdevice, kVdevice);
+}
+
+TEST_F(Furnishers, TakeTheMemoryArenaThatAProcessHasAndNoOther) {
+  const auto first = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(first);
+  const auto second = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, first->memory_id);
+  ASSERT_TRUE(second) << second.error().message();
+  EXPECT_EQ(second->memory_id, first->memory_id);
+  EXPECT_FALSE(second->memory.valid()) << "the program has it";
+  const uint64_t other = furnisher.add(kVdevice, stranger());
+  EXPECT_EQ(furnisher.furnish(other, kRed, first->memory_id).error().code(), EPERM);
+  EXPECT_EQ(furnisher.furnish(other, kRed, first->arena_id).error().code(), EPERM)
+      << "a queue arena is no memory";
+}
+
+TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
+  const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(kit);
+  const auto channel = ipc::make_event_ends(1).value();
+  kit->files.anchors->put_channel(7, file_id(channel.write).inode);
+  kit->files.anchors->put_channel(8, 1);  // that one the program has closed
+  Furnisher next;
+  next.begin(temp.path(), 10, 101);
+  auto adopted = adopt(next, kit->session);
+  ASSERT_EQ(adopted.size(), 1u);
+  SessionKit& again = adopted[0].kit;
+  EXPECT_EQ(again.session, kit->session);
+  EXPECT_EQ(file_id(again.arena), kit->arena_id);
+  EXPECT_EQ(file_id(again.memory), kit->memory_id);
+  EXPECT_EQ(eventfd_id(again.doorbell), eventfd_id(kit->doorbell));
+  EXPECT_EQ(file_id(again.events.write), file_id(kit->events.write));
+  EXPECT_TRUE(again.arena_read_only.valid());
+  EXPECT_EQ(again.channels.size(), 1u);
+  EXPECT_EQ(file_id(again.channels.at(7)), file_id(channel.write));
+  EXPECT_EQ(adopted[0].caller->peer().pid, ::getpid());
+  ASSERT_TRUE(next.furnish(next.add(kVdevice, caller()), kRed, kit->memory_id))
+      << "it may present its memory again";
+  EXPECT_EQ(files(), 4u);
+  next.ended(adopted[0].connection);
+  EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
+  uint32_t session = 0;
+  {
+    const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+    ASSERT_TRUE(kit);
+    session = kit->session;
+  }
+  Furnisher next;
+  next.begin(temp.path(), 10, 101);
+  EXPECT_TRUE(adopt(next, session).empty()) << "its process has closed all";
+  EXPECT_EQ(files(), 0u);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,44 @@
+// A worker with vdevices, and in place of control what its sessions need of it.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "vrdmad/records/furnisher.h"
+#include "vrdmad/worker/worker.h"
+
+namespace vrdma::vrdmad {
+
+class FurnishedWorker {
+ public:
+  Worker* operator->() { return worker_.get(); }
+  // The daemon's end of a program's connection.
+  void accept(uint64_t vdevice, base::Fd socket) {
+    auto arrival = identity_->admit(std::move(socket));
+    if (!arrival) std::abort();
+    const uint64_t connection = add(vdevice, arrival->caller);
+    worker_->accept(vdevice, connection, std::move(*arrival));
+  }
+
+ private:
+  uint64_t add(uint64_t vdevice, std::shared_ptr<Caller> caller) {
+    const std::lock_guard lock(mutex_);
+    return furnisher_.add(vdevice, std::move(caller));
+  }
+  void on(const ToControl& message) {
+    const std::lock_guard lock(mutex_);
+    if (const auto* wish = std::get_if<WantKit>(&message))
+      worker_->furnish(wish->connection, furnisher_.furnish(wish->connection, {}, wish->shown));
+    if (const auto* ended = std::get_if<Ended>(&message)) furnisher_.ended(ended->connection);
+  }
+
+  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
+  std::mutex mutex_;
+  Furnisher furnisher_;
+  std::unique_ptr<Worker> worker_ =
+      Worker::start({}, 0, [this](const ToControl& message) { on(message); }).value();
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,224 @@
+#include "vrdmad/records/furnisher.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/base/mapping.h"
+#include "core/ipc/layout.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+namespace {
+
+// Perhaps another one by now, which does no harm: the start time tells.
+bool lives(pid_t pid) {
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))).valid() || errno != ESRCH;
+}
+
+}  // namespace
+
+void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last) {
+  directory_ = std::move(directory);
+  epoch_ = epoch;
+  last_session_ = std::max(last_session_, last);
+}
+
+uint64_t Furnisher::add(uint64_t vdevice, std::shared_ptr<Caller> caller) {
+  connections_[++last_connection_] = {vdevice, std::move(caller)};
+  return last_connection_;
+}
+
+uint64_t Furnisher::vdevice_of(uint64_t connection) const {
+  const auto it = connections_.find(connection);
+  return it != connections_.end() ? it->second.vdevice : 0;
+}
+
+void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
+  if (arenas_.size() >= sweep_at_) {
+    std::erase_if(arenas_, [](const auto& entry) { return !lives(entry.second.first); });
+    sweep_at_ = std::max<size_t>(64, 2 * arenas_.size());
+  }
+  arenas_[{arena.device, arena.inode}] = {owner.pid, owner.start_time};
+}
+
+Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
+                                      const FileId& shown) {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return fail(ENOTCONN, "there is no such connection");
+  remove_files(it->second);  // of a proof that failed
+  it->second.session = 0;
+  const rdma::Peer& peer = it->second.caller->peer();
+  SessionKit kit;
+  if (shown != FileId{}) {
+    const auto owner = arenas_.find({shown.device, shown.inode});
+    if (owner == arenas_.end() || owner->second != Process(peer.pid, peer.start_time))
+      return fail(EPERM, "it presents memory of another process");
+    kit.memory_id = shown;
+  } else {
+    auto memory = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
+    if (!memory) return pass(std::move(memory).error());
+    kit.memory = std::move(*memory);
+    kit.memory_id = file_id(kit.memory);
+  }
+  constexpr unsigned kEvents = 32;  // the others wait at the daemon
+  auto arena = base::make_memfd("vrdma-queues", ipc::kQueueArenaSize);
+  auto bells = base::make_memfd("vrdma-bells", ipc::kBellFileSize);
+  auto events = ipc::make_event_ends(kEvents);
+  kit.doorbell = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!arena || !bells || !events || !kit.doorbell.valid())
+    return fail(ENFILE, "make the memory of a session");
+  auto read_only = arena->reopen(O_RDONLY);
+  if (!read_only) return fail(ENFILE, "make the memory of a session");
+  kit.session = ++last_session_;
+  kit.arena = std::move(*arena);
+  kit.arena_read_only = std::move(*read_only);
+  kit.arena_id = file_id(kit.arena);
+  kit.bells = std::move(*bells);
+  kit.events = std::move(*events);
+  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
+  if (opened.userfaultfd) kit.userfaultfd = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  note_arena(kit.memory_id, peer);
+  if (directory_.empty()) return kit;
+
+  Anchor anchor{};
+  anchor.vdevice = it->second.vdevice;
+  opened.name.copy(anchor.name, sizeof anchor.name - 1);
+  anchor.node_guid = opened.node_guid;
+  anchor.netns = opened.netns;
+  anchor.process = peer;
+  anchor.session = kit.session;
+  anchor.epoch = epoch_;
+  anchor.arena = kit.arena_id;
+  anchor.bells = file_id(kit.bells);
+  anchor.memory = kit.memory_id;
+  anchor.doorbell = eventfd_id(kit.doorbell);
+  anchor.events = file_id(kit.events.write).inode;
+  auto files = SessionFiles::create(directory_, anchor);
+  if (!files) return kit;
+  files->keep();
+  kit.files = std::move(*files);
+  it->second.session = kit.session;
+  return kit;
+}
+
+std::vector<Furnisher::Adopted> Furnisher::take_over(Identity& identity, std::vector<Found> found) {
+  std::map<pid_t, WantedFiles> wanted;
+  for (const Found& one : found) {
+    const SessionAnchors& anchors = one.files.anchors->anchors();
+    anchors.want(&wanted[anchors.of.process.pid]);
+  }
+  std::map<pid_t, Searched> searched;
+  std::vector<Adopted> all;
+  for (Found& one : found) {
+    one.files.keep(false);  // unless it is taken over
+    const std::string label = one.label;
+    const pid_t pid = one.files.anchors->anchors().of.process.pid;
+    if (auto adopted = take_over(identity, std::move(one), wanted, searched))
+      all.push_back(std::move(*adopted));
+    else
+      spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label, pid,
+                   adopted.error().message());
+  }
+  return all;
+}
+
+Result<Furnisher::Searched> Furnisher::search(Identity& identity, const Found& found, int pidfd,
+                                              WantedFiles wanted) {
+  const rdma::Peer& peer = found.files.anchors->anchors().of.process;
+  base::Duration& left =
+      search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
+  const auto result = std::make_shared<std::optional<Result<ProcessFiles>>>();
+  // The job may outlive this call, and owns what it uses.
+  const auto own = std::make_shared<Fd>(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+  if (!identity.look(peer.netns_cookie, [result, own, pid = peer.pid, account = found.account,
+                                         wanted = std::move(wanted), time = left] {
+        *result = ProcessFiles::of(pid, own->get(), account, wanted, time);
+      }))
+    return fail(EAGAIN, "its process cannot be looked at now");
+  Searched searched{std::move(**result), {}};
+  if (searched.files) {
+    searched.used = searched.files->time_used();
+    left -= searched.used;
+  }
+  return searched;
+}
+
+Result<Furnisher::Adopted> Furnisher::take_over(Identity& identity, Found found,
+                                                std::map<pid_t, WantedFiles>& wanted,
+                                                std::map<pid_t, Searched>& searched) {
+  if (const std::string reason = found.files.journal->forbidden(); !reason.empty())
+    return fail(ENOTSUP, reason);
+  const SessionAnchors& anchors = found.files.anchors->anchors();
+  const Anchor& anchor = anchors.of;
+  auto caller = identity.find(anchor.process);
+  if (!caller) return pass(std::move(caller).error());
+  auto opened = (*caller)->open(false);
+  if (!opened) return pass(std::move(opened).error());
+  const pid_t pid = anchor.process.pid;
+  auto looked = searched.find(pid);
+  if (looked == searched.end()) {
+    auto result = search(identity, found, opened->pidfd.get(), wanted[pid]);
+    if (!result) return pass(std::move(result).error());
+    looked = searched.emplace(pid, std::move(*result)).first;
+  }
+  const auto& files = looked->second.files;
+  if (!files) return fail(files.error().code(), files.error().message());
+
+  SessionKit kit;
+  std::pair<Fd*, Result<Fd>> has[] = {
+      {&kit.arena, files->memory_file(anchor.arena, ipc::kQueueArenaSize)},
+      {&kit.bells, files->memory_file(anchor.bells, ipc::kBellFileSize)},
+      {&kit.memory, files->memory_file(anchor.memory, ipc::kMemoryArenaSize)},
+      {&kit.doorbell, files->eventfd(anchor.doorbell)},
+      {&kit.events.write, files->event_end(anchor.events)}};
+  for (auto& [to, fd] : has) {
+    if (!fd) return pass(std::move(fd).error());
+    *to = std::move(*fd);
+  }
+  auto read_only = kit.arena.reopen(O_RDONLY);
+  if (!read_only) return pass(std::move(read_only).error());
+  kit.arena_read_only = std::move(*read_only);
+  for (const auto& [handle, write_end] : anchors.channels)
+    if (auto fd = files->event_end(write_end)) kit.channels[handle] = std::move(*fd);
+  kit.session = anchor.session;
+  kit.arena_id = anchor.arena;
+  kit.memory_id = anchor.memory;
+  kit.files = std::move(found.files);
+  kit.files.keep();
+  note_arena(kit.memory_id, (*caller)->peer());
+  const uint64_t connection = add(found.vdevice, *caller);
+  connections_[connection].session = kit.session;
+  return Adopted{connection,         found.vdevice,  std::move(*caller),
+                 std::move(*opened), std::move(kit), std::exchange(looked->second.used, {})};
+}
+
+void Furnisher::remove_files(const Connection& connection) const {
+  if (connection.session == 0) return;
+  ::unlink(SessionFiles::journal_path(directory_, connection.session).c_str());
+  ::unlink(SessionFiles::anchors_path(directory_, connection.session).c_str());
+}
+
+void Furnisher::ended(uint64_t connection) {
+  const auto gone = connections_.extract(connection);
+  if (!gone.empty()) remove_files(gone.mapped());
+}
+
+void Furnisher::leave(const std::function<bool(uint64_t)>& stays) {
+  for (const auto& [number, connection] : connections_)
+    if (!stays(connection.vdevice)) remove_files(connection);
+  connections_.clear();
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,102 @@
+// Makes what sessions consist of, and finds it again in the programs of a daemon that has ended.
+//
+// Whoever serves sessions has no access to files: it gets a SessionKit. A Furnisher also knows who
+// is at the other end of each connection, for a kit's anchors name the process, and removes the
+// files of sessions that have ended.
+//
+// Owned by one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/rdma/reach.h"
+#include "vrdmad/broker/identity.h"
+#include "vrdmad/records/session_kit.h"
+
+namespace vrdma::vrdmad {
+
+class Furnisher {
+ public:
+  // What a program opens.
+  struct Opened {
+    std::string name;  // of the vdevice
+    uint64_t node_guid = 0;
+    uint64_t netns = 0;  // cookie of the vdevice's namespace
+    bool userfaultfd = false;
+  };
+  // A session of a daemon that has ended. It is taken over with the connection's number.
+  struct Found {
+    uint64_t vdevice = 0;
+    std::string label;  // what the log calls the vdevice
+    SessionFiles files;
+    Intake::AccountRef account;  // of the vdevice
+  };
+  struct Adopted {
+    uint64_t connection = 0, vdevice = 0;
+    std::shared_ptr<Caller> caller;
+    Caller::Opened opened;
+    SessionKit kit;
+    base::Duration searched{};  // processor time, which the vdevice pays
+  };
+
+  // Before the first kit. `directory`: of the sessions' files; empty: there are none. `epoch`: see
+  // SessionSettings. The next session has a greater number than `last`.
+  void begin(std::string directory, uint32_t epoch, uint32_t last);
+
+  // A program has connected. Returns the number of the connection, by which all below name it.
+  uint64_t add(uint64_t vdevice, std::shared_ptr<Caller> caller);
+  // 0: there is no such connection.
+  [[nodiscard]] uint64_t vdevice_of(uint64_t connection) const;
+  // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
+  [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
+                                                 const FileId& shown);
+  // Searches each process once. Logs why a session is left out, and removes its files.
+  [[nodiscard]] std::vector<Adopted> take_over(Identity& identity, std::vector<Found> found);
+  // Nothing of the connection is needed any more. The files of its session are removed.
+  void ended(uint64_t connection);
+  // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
+  void leave(const std::function<bool(uint64_t vdevice)>& stays);
+
+ private:
+  struct Connection {
+    uint64_t vdevice = 0;
+    std::shared_ptr<Caller> caller;
+    uint32_t session = 0;  // that has files; 0: none
+  };
+  using Process = std::pair<pid_t, uint64_t>;  // and its start time
+  struct Searched {
+    base::Result<ProcessFiles> files;
+    base::Duration used{};  // not paid yet
+  };
+  [[nodiscard]] base::Result<Adopted> take_over(Identity& identity, Found found,
+                                                std::map<pid_t, WantedFiles>& wanted,
+                                                std::map<pid_t, Searched>& searched);
+  // EAGAIN: the process cannot be looked at now.
+  [[nodiscard]] base::Result<Searched> search(Identity& identity, const Found& found, int pidfd,
+                                              WantedFiles wanted);
+  void note_arena(const FileId& arena, const rdma::Peer& owner);
+  void remove_files(const Connection& connection) const;
+
+  std::string directory_;
+  uint32_t epoch_ = 1;
+  uint32_t last_session_ = 0;
+  uint64_t last_connection_ = 0;
+  std::map<uint64_t, Connection> connections_;
+  // Which memory arena belongs to which process, so that a process that opens a second vdevice, or
+  // one again, can present the arena that it has. An entry is good as long as its process lives;
+  // the dead are swept out as the table grows.
+  std::map<std::pair<uint64_t, uint64_t>, Process> arenas_;
+  size_t sweep_at_ = 64;
+  // What is left for the search of descriptors, by vdevice.
+  std::map<uint64_t, base::Duration> search_time_;
+};
+
+}  // namespace vrdma::vrdmad
