@@ -1,8 +1,7 @@
 // Makes what sessions consist of, and finds it again in the programs of a daemon that has ended.
 //
-// Whoever serves sessions has no access to files: it gets a SessionKit. A Furnisher also knows who
-// is at the other end of each connection, for a kit's anchors name the process, and removes the
-// files of sessions that have ended.
+// A worker opens no files, so it gets a SessionKit. The Furnisher keeps the caller of each
+// connection, because a kit's anchors name the process, and removes the files of ended sessions.
 //
 // Owned by one thread.
 #pragma once
@@ -60,7 +59,7 @@ class Furnisher {
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files.
   [[nodiscard]] std::vector<Adopted> take_over(Identity& identity, std::vector<Found> found);
-  // Nothing of the connection is needed any more. The files of its session are removed.
+  // The worker has ended the connection. Removes the files of its session.
   void ended(uint64_t connection);
   // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
   void leave(const std::function<bool(uint64_t vdevice)>& stays);
@@ -69,7 +68,7 @@ class Furnisher {
   struct Connection {
     uint64_t vdevice = 0;
     std::shared_ptr<Caller> caller;
-    uint32_t session = 0;  // that has files; 0: none
+    uint32_t session = 0;  // a session with files; 0: none
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
   struct Searched {
@@ -95,7 +94,7 @@ class Furnisher {
   // the dead are swept out as the table grows.
   std::map<std::pair<uint64_t, uint64_t>, Process> arenas_;
   size_t sweep_at_ = 64;
-  // What is left for the search of descriptors, by vdevice.
+  // Processor time left for searching descriptors, by vdevice.
   std::map<uint64_t, base::Duration> search_time_;
 };
 

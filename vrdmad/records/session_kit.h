@@ -13,15 +13,15 @@ namespace vrdma::vrdmad {
 
 struct SessionKit {
   uint32_t session = 0;  // its number, of all sessions of the daemon
-  // The program has these.
+  // Shared with the program.
   base::Fd arena, bells, memory, doorbell;
-  ipc::EventEnds events;  // a session that is taken over has no read end: the program has it
+  ipc::EventEnds events;  // at a takeover without the read end, which only the program has
   base::Fd userfaultfd;   // /dev/userfaultfd; none: not allowed, or the kernel has none
-  // Peers have this one: the arena, which they cannot write.
+  // The arena for peers, who may only read it.
   base::Fd arena_read_only;
   FileId arena_id, memory_id;
-  SessionFiles files;  // none: nobody will take the session over
-  // Of a session that is taken over: write ends of its completion channels, by handle.
+  SessionFiles files;  // none: the session cannot be taken over
+  // At a takeover: write ends of the completion channels, by handle.
   std::map<uint32_t, base::Fd> channels;
 };
 

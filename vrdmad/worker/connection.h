@@ -1,4 +1,5 @@
-// A connection as control knows it: control learns when the worker needs nothing of it any more.
+// The number by which control knows a connection. The destructor tells control that the worker has
+// ended the connection.
 #pragma once
 
 #include <cstdint>

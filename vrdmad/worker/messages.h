@@ -126,15 +126,15 @@ struct CgroupUse {
   bool operator==(const CgroupUse&) const = default;
 };
 
-// The program of a connection has been asked to prove who it is. If it does, its session needs a
-// kit (vrdmad/records/session_kit.h). Answer: Kit.
+// The worker is checking the identity of a connection's program. If the check succeeds, the
+// session needs a kit (vrdmad/records/session_kit.h). Answer: Kit.
 struct WantKit {
   uint64_t connection = 0;
   FileId shown;  // the memory arena that it presented; zero: none
   bool operator==(const WantKit&) const = default;
 };
 
-// The worker needs nothing of the connection, or of its session, any more.
+// The worker has ended the connection and its session, if it had one.
 struct Ended {
   uint64_t connection = 0;
   bool operator==(const Ended&) const = default;

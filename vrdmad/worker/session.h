@@ -126,8 +126,8 @@ class Session final : private transport::Runnable,
     std::unique_ptr<SessionObjects> objects;  // from kProve on
     Fds shown;                                // the arena that was presented
     bool cheap_fence = false;
-    // Both come in any order: whether the challenge is in the process's memory, and what the
-    // session is made of.
+    // Results that arrive in any order: whether the process's memory contains the challenge, and
+    // the kit.
     std::optional<bool> confirmed;
     std::optional<base::Result<SessionKit>> kit;
   };

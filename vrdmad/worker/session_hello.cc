@@ -84,7 +84,7 @@ int Session::prove(Answer* answer) {
   return 0;
 }
 
-// No answer before both have come: what comes late would otherwise be for the next greeting.
+// Waits for both results, because the next greeting would take a late one for its own.
 void Session::open_if_proven() {
   if (!greeting_->confirmed || !greeting_->kit) return;
   const auto watched = greeting_->objects->context().process;  // its pidfd outlives the watch

@@ -1,4 +1,4 @@
-// A worker with vdevices, and in place of control what its sessions need of it.
+// A worker whose sessions get their kits without a control thread.
 #pragma once
 
 #include <cstdlib>

@@ -174,7 +174,7 @@ TEST_F(OpeningTest, waits_for_what_control_makes) {
   EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
 }
 
-// The kit comes first; it is of no use to who does not prove who it is, nor to its next attempt.
+// The kit arrives before the proof fails, and the next attempt does not get it.
 TEST_F(OpeningTest, gives_nothing_without_the_proof) {
   prove(false, 1);
   worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
