@@ -3,8 +3,9 @@
 // Everything of a fabric (vdevices, sessions, queue pairs, links) lives on the thread of one
 // worker, so the data path shares nothing and locks nothing. The control thread sends
 // it messages (messages.h), and waits for it only in adopt(), leave_sessions() and remove(). A
-// worker never waits for the control thread, opens no file, and makes no descriptor that it shares
-// with programs but the ends of a completion channel.
+// worker never waits for the control thread. Control makes the descriptors and state files of a
+// session (vrdmad/records/furnisher.h); a worker makes only the ends of completion channels and raw
+// packet sockets, and uses the control groups of programs by their paths.
 #pragma once
 
 #include <array>
