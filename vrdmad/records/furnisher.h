@@ -1,4 +1,5 @@
-// Makes what sessions consist of, and finds it again in the programs of a daemon that has ended.
+// Makes the descriptors and state files of sessions. At a takeover, finds the descriptors that an
+// earlier daemon sent to programs.
 //
 // A worker opens no files, so it gets a SessionKit. The Furnisher keeps the caller of each
 // connection, because a kit's anchors name the process, and removes the files of ended sessions.
@@ -10,13 +11,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/rdma/reach.h"
 #include "vrdmad/broker/identity.h"
 #include "vrdmad/records/session_kit.h"
 

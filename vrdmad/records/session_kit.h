@@ -1,4 +1,5 @@
-// What a session is made of, so that a worker needs no path to serve it.
+// The descriptors and state files of a session. Control makes them, because a worker opens no paths
+// for a session.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct SessionKit {
   base::Fd arena, bells, memory, doorbell;
   ipc::EventEnds events;  // at a takeover without the read end, which only the program has
   base::Fd userfaultfd;   // /dev/userfaultfd; none: not allowed, or the kernel has none
-  // The arena for peers, who may only read it.
+  // The worker sends this read-only descriptor of the arena to peers.
   base::Fd arena_read_only;
   FileId arena_id, memory_id;
   SessionFiles files;  // none: the session cannot be taken over

@@ -72,8 +72,9 @@ bool inspects_processes() {
   return false;
 }
 
-// The daemon forks its intake before it makes a thread. Those of a Bounded that is destroyed end
-// soon; while one is there, ThreadSanitizer does not let the forked process make threads.
+// The daemon forks its intake before it makes a thread. A destroyed Bounded leaves threads that end
+// soon. If the test forked before they end, ThreadSanitizer would end the intake at its first
+// thread.
 std::unique_ptr<Intake> start_intake() {
   for (int i = 0; i < 1000 && inspects_processes(); ++i) ::usleep(10'000);
   return Intake::start([] {}).value();

@@ -1,7 +1,7 @@
-// What sessions consist of: made for a connection, found again for the next daemon, and removed.
+// The Furnisher makes the descriptors and files of a session, finds the descriptors again for the
+// next daemon, and removes the files.
 #include "vrdmad/records/furnisher.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ const Furnisher::Opened kRed{"red0", 42, 5, false};
 
 struct Furnishers : testing::Test {
   Furnishers() { furnisher.begin(temp.path(), 9, 100); }
-  // This process, as whoever connected.
+  // The caller of a connection that this process made.
   [[nodiscard]] std::shared_ptr<Caller> caller() const {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -30,7 +30,7 @@ struct Furnishers : testing::Test {
     EXPECT_TRUE(arrival);
     return arrival->caller;
   }
-  // Of this process, but begun at another time.
+  // A caller with the pid of this process and another start time.
   [[nodiscard]] std::shared_ptr<Caller> stranger() const {
     rdma::Peer peer = caller()->peer();
     ++peer.start_time;
