@@ -139,21 +139,24 @@ Worker& Daemon::worker_of(const std::string& fabric) {
 }
 
 void Daemon::on(Worker& worker, const ToControl& message) {
-  if (const auto* wish = std::get_if<WantKit>(&message))
-    return worker.furnish(wish->connection, furnish(*wish));
+  if (const auto* wish = std::get_if<WantKit>(&message)) return furnish(worker, *wish);
   if (const auto* ended = std::get_if<Ended>(&message)) return furnisher_.ended(ended->connection);
   answers_.came(message);
 }
 
-Result<SessionKit> Daemon::furnish(const WantKit& wish) {
-  const Record* const record = find(furnisher_.vdevice_of(wish.connection));
-  if (record == nullptr) return fail(ENODEV, "the vdevice has gone");
+void Daemon::furnish(Worker& worker, const WantKit& wish) {
+  Kit answer{wish.connection, furnisher_.vdevice_of(wish.connection)};
+  const Record* const record = find(answer.vdevice);
+  if (record == nullptr) return worker.furnish(answer, fail(ENODEV, "the vdevice has gone"));
+  const auto begun = base::thread_cpu_time();
   const auto allowed = provisioning::Permissions::of(record->spec.allow);
-  return furnisher_.furnish(
+  auto kit = furnisher_.furnish(
       wish.connection,
       {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
        allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
       wish.shown);
+  answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
+  worker.furnish(answer, std::move(kit));
 }
 
 Result<Daemon::Record*> Daemon::find(const std::string& reference) {

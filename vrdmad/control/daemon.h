@@ -148,7 +148,7 @@ class Daemon final : public AdminBackend {
   void on_owner_ended(uint64_t id);
   Worker& worker_of(const std::string& fabric);
   void on(Worker& worker, const ToControl& message);
-  [[nodiscard]] base::Result<SessionKit> furnish(const WantKit& wish);
+  void furnish(Worker& worker, const WantKit& wish);
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
   struct CgroupRows;

@@ -139,7 +139,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
       found.unusable.push_back(path);
       continue;
     }
-    if (files->journal->has_ended()) {
+    if (!files->journal->is_open()) {
       found.unusable.push_back(path);
       continue;
     }
@@ -197,9 +197,11 @@ void Daemon::adopt_those_that_can() {
   }
   left_ = std::move(left);
   std::map<Worker*, std::vector<Furnisher::Adopted>> of_workers;
-  for (auto& one : furnisher_.take_over(*settings_.identity, std::move(now)))
+  auto taken = furnisher_.take_over(*settings_.identity, std::move(now));
+  for (auto& one : taken.sessions)
     of_workers[&worker_of(find(one.vdevice)->fabric)].push_back(std::move(one));
-  for (const auto& worker : workers_) worker->adopt(std::move(of_workers[worker.get()]), later);
+  for (const auto& worker : workers_)
+    worker->adopt(std::move(of_workers[worker.get()]), taken.searched, later);
   cm_.adopt_sessions(std::move(namespaces));
   if (later.empty()) patience_.reset();
 }

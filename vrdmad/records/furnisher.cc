@@ -48,10 +48,19 @@ uint64_t Furnisher::vdevice_of(uint64_t connection) const {
 
 void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
   if (arenas_.size() >= sweep_at_) {
-    std::erase_if(arenas_, [](const auto& entry) { return !lives(entry.second.first); });
+    std::erase_if(arenas_, [](const auto& entry) { return !lives(entry.first.first); });
     sweep_at_ = std::max<size_t>(64, 2 * arenas_.size());
   }
-  arenas_[{arena.device, arena.inode}] = {owner.pid, owner.start_time};
+  auto& its = arenas_[{owner.pid, owner.start_time}];
+  std::erase(its, arena);
+  its.insert(its.begin(), arena);
+  if (its.size() > kMostArenas) its.pop_back();
+}
+
+bool Furnisher::has_arena(const rdma::Peer& owner, const FileId& arena) const {
+  const auto its = arenas_.find({owner.pid, owner.start_time});
+  return its != arenas_.end() &&
+         std::find(its->second.begin(), its->second.end(), arena) != its->second.end();
 }
 
 Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
@@ -63,9 +72,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   const rdma::Peer& peer = it->second.caller->peer();
   SessionKit kit;
   if (shown != FileId{}) {
-    const auto owner = arenas_.find({shown.device, shown.inode});
-    if (owner == arenas_.end() || owner->second != Process(peer.pid, peer.start_time))
-      return fail(EPERM, "it presents memory of another process");
+    if (!has_arena(peer, shown)) return fail(EPERM, "it presents memory of another process");
     kit.memory_id = shown;
   } else {
     auto memory = base::make_memfd("vrdma-memory", ipc::kMemoryArenaSize);
@@ -114,67 +121,66 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   return kit;
 }
 
-std::vector<Furnisher::Adopted> Furnisher::take_over(Identity& identity, std::vector<Found> found) {
-  std::map<pid_t, WantedFiles> wanted;
+struct Furnisher::Takeover {
+  Identity& identity;
+  std::map<pid_t, WantedFiles> wanted;  // of all sessions of a process
+  std::map<pid_t, Result<ProcessFiles>> searched;
+  TakenOver result;
+};
+
+Furnisher::TakenOver Furnisher::take_over(Identity& identity, std::vector<Found> found) {
+  Takeover at{identity, {}, {}, {}};
   for (const Found& one : found) {
     const SessionAnchors& anchors = one.files.anchors->anchors();
-    anchors.want(&wanted[anchors.of.process.pid]);
+    anchors.want(&at.wanted[anchors.of.process.pid]);
   }
-  std::map<pid_t, Searched> searched;
-  std::vector<Adopted> all;
   for (Found& one : found) {
     one.files.keep(false);  // unless it is taken over
     const std::string label = one.label;
     const pid_t pid = one.files.anchors->anchors().of.process.pid;
-    if (auto adopted = take_over(identity, std::move(one), wanted, searched))
-      all.push_back(std::move(*adopted));
+    if (auto adopted = take_over(std::move(one), at))
+      at.result.sessions.push_back(std::move(*adopted));
     else
       spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label, pid,
                    adopted.error().message());
   }
-  return all;
+  return std::move(at.result);
 }
 
-Result<Furnisher::Searched> Furnisher::search(Identity& identity, const Found& found, int pidfd,
-                                              WantedFiles wanted) {
+Result<ProcessFiles> Furnisher::search(const Found& found, int pidfd, WantedFiles wanted,
+                                       Takeover& at) {
   const rdma::Peer& peer = found.files.anchors->anchors().of.process;
   base::Duration& left =
       search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
   const auto result = std::make_shared<std::optional<Result<ProcessFiles>>>();
   // The job may outlive this call, and owns what it uses.
   const auto own = std::make_shared<Fd>(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
-  if (!identity.look(peer.netns_cookie, [result, own, pid = peer.pid, account = found.account,
-                                         wanted = std::move(wanted), time = left] {
+  if (!at.identity.look(peer.netns_cookie, [result, own, pid = peer.pid, account = found.account,
+                                            wanted = std::move(wanted), time = left] {
         *result = ProcessFiles::of(pid, own->get(), account, wanted, time);
       }))
     return fail(EAGAIN, "its process cannot be looked at now");
-  Searched searched{std::move(**result), {}};
-  if (searched.files) {
-    searched.used = searched.files->time_used();
-    left -= searched.used;
+  if (auto& files = **result) {
+    left -= files->time_used();
+    at.result.searched[found.vdevice] += files->time_used();
   }
-  return searched;
+  return std::move(**result);
 }
 
-Result<Furnisher::Adopted> Furnisher::take_over(Identity& identity, Found found,
-                                                std::map<pid_t, WantedFiles>& wanted,
-                                                std::map<pid_t, Searched>& searched) {
+Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
   if (const std::string reason = found.files.journal->forbidden(); !reason.empty())
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto caller = identity.find(anchor.process);
+  auto caller = at.identity.find(anchor.process);
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());
   const pid_t pid = anchor.process.pid;
-  auto looked = searched.find(pid);
-  if (looked == searched.end()) {
-    auto result = search(identity, found, opened->pidfd.get(), wanted[pid]);
-    if (!result) return pass(std::move(result).error());
-    looked = searched.emplace(pid, std::move(*result)).first;
-  }
-  const auto& files = looked->second.files;
+  auto looked = at.searched.find(pid);
+  if (looked == at.searched.end())
+    looked = at.searched.emplace(pid, search(found, opened->pidfd.get(), at.wanted[pid], at)).first;
+  const auto& files = looked->second;
   if (!files) return fail(files.error().code(), files.error().message());
 
   SessionKit kit;
@@ -201,8 +207,7 @@ Result<Furnisher::Adopted> Furnisher::take_over(Identity& identity, Found found,
   note_arena(kit.memory_id, (*caller)->peer());
   const uint64_t connection = add(found.vdevice, *caller);
   connections_[connection].session = kit.session;
-  return Adopted{connection,         found.vdevice,  std::move(*caller),
-                 std::move(*opened), std::move(kit), std::exchange(looked->second.used, {})};
+  return Adopted{connection, found.vdevice, std::move(*caller), std::move(*opened), std::move(kit)};
 }
 
 void Furnisher::remove_files(const Connection& connection) const {

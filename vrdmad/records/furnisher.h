@@ -42,7 +42,10 @@ class Furnisher {
     std::shared_ptr<Caller> caller;
     Caller::Opened opened;
     SessionKit kit;
-    base::Duration searched{};  // processor time, which the vdevice pays
+  };
+  struct TakenOver {
+    std::vector<Adopted> sessions;
+    std::map<uint64_t, base::Duration> searched;  // processor time that each vdevice pays
   };
 
   // Before the first kit. `directory`: of the sessions' files; empty: there are none. `epoch`: see
@@ -57,7 +60,7 @@ class Furnisher {
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files.
-  [[nodiscard]] std::vector<Adopted> take_over(Identity& identity, std::vector<Found> found);
+  [[nodiscard]] TakenOver take_over(Identity& identity, std::vector<Found> found);
   // The worker has ended the connection. Removes the files of its session.
   void ended(uint64_t connection);
   // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
@@ -70,17 +73,13 @@ class Furnisher {
     uint32_t session = 0;  // a session with files; 0: none
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
-  struct Searched {
-    base::Result<ProcessFiles> files;
-    base::Duration used{};  // not paid yet
-  };
-  [[nodiscard]] base::Result<Adopted> take_over(Identity& identity, Found found,
-                                                std::map<pid_t, WantedFiles>& wanted,
-                                                std::map<pid_t, Searched>& searched);
+  struct Takeover;
+  [[nodiscard]] base::Result<Adopted> take_over(Found found, Takeover& at);
   // EAGAIN: the process cannot be looked at now.
-  [[nodiscard]] base::Result<Searched> search(Identity& identity, const Found& found, int pidfd,
-                                              WantedFiles wanted);
+  [[nodiscard]] base::Result<ProcessFiles> search(const Found& found, int pidfd, WantedFiles wanted,
+                                                  Takeover& at);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
+  [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
   void remove_files(const Connection& connection) const;
 
   std::string directory_;
@@ -88,10 +87,11 @@ class Furnisher {
   uint32_t last_session_ = 0;
   uint64_t last_connection_ = 0;
   std::map<uint64_t, Connection> connections_;
-  // Which memory arena belongs to which process, so that a process that opens a second vdevice, or
-  // one again, can present the arena that it has. An entry is good as long as its process lives;
-  // the dead are swept out as the table grows.
-  std::map<std::pair<uint64_t, uint64_t>, Process> arenas_;
+  // The memory arenas that a process got, the latest first, so that a process that opens a second
+  // vdevice, or one again, can present the arena that it has. Each client library in a process has
+  // one. Processes that have ended are swept out as the table grows.
+  static constexpr size_t kMostArenas = 8;  // of a process
+  std::map<Process, std::vector<FileId>> arenas_;
   size_t sweep_at_ = 64;
   // Processor time left for searching descriptors, by vdevice.
   std::map<uint64_t, base::Duration> search_time_;

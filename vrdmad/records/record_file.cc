@@ -178,6 +178,8 @@ void RecordFile::forbid(const char* reason) {
   if (!is_forbidden()) std::strncpy(header()->forbidden, reason, sizeof header()->forbidden - 1);
 }
 
+void RecordFile::permit() { header()->forbidden[0] = '\0'; }
+
 bool RecordFile::is_forbidden() const { return header()->forbidden[0] != '\0'; }
 
 std::string RecordFile::forbidden() const {

@@ -70,6 +70,7 @@ class RecordFile {
   void commit();
   // Prevents a takeover. The first reason is kept; it is for the operator.
   void forbid(const char* reason);
+  void permit();                                // ends it, whatever the reason was
   [[nodiscard]] std::string forbidden() const;  // empty: it is not
   [[nodiscard]] std::optional<Record> find(uint16_t kind, uint32_t number) const;
   [[nodiscard]] std::vector<Record> all(uint16_t kind) const;  // by number

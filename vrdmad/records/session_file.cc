@@ -10,7 +10,6 @@ using base::Result;
 namespace {
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
 constexpr uint32_t kFormat = 7;
-constexpr const char* kEnded = "it has ended";
 }  // namespace
 
 struct SessionFile::Area {
@@ -26,7 +25,9 @@ Result<std::unique_ptr<SessionFile>> SessionFile::of(Result<std::unique_ptr<Reco
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& path) {
-  return of(RecordFile::create(path, kFormat));
+  auto file = of(RecordFile::create(path, kFormat));
+  if (file) (*file)->end();  // until begin()
+  return file;
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) {
@@ -45,10 +46,6 @@ void SessionFile::erase(Kind kind, uint32_t number) {
 }
 
 bool SessionFile::is_answered(const Record& record) const { return record.tag <= area()->answered; }
-
-void SessionFile::end() { forbid(kEnded); }
-
-bool SessionFile::has_ended() const { return forbidden() == kEnded; }
 
 void SessionFile::set_begun(uint32_t sequence) { area()->begun = sequence; }
 

@@ -30,6 +30,12 @@ class SessionFile {
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
 
+  // The session is open, so another daemon may take it over. A new file belongs to no open session.
+  void begin() { file_->permit(); }
+  // The session has ended, and its files are about to be removed.
+  void end() { forbid(kNotOpen); }
+  [[nodiscard]] bool is_open() const { return forbidden() != kNotOpen; }
+
   // `sequence`: of the request that created the object, or 0. Until that request is answered, the
   // program does not know the object, and repeats the request.
   void put(Kind kind, uint32_t number, const void* data, size_t size, uint32_t sequence = 0);
@@ -52,14 +58,13 @@ class SessionFile {
 
   // See RecordFile.
   void forbid(const char* reason) { file_->forbid(reason); }
-  void end();  // the session has ended, and its files are about to be removed
-  [[nodiscard]] bool has_ended() const;
   [[nodiscard]] std::string forbidden() const { return file_->forbidden(); }
 
   // The destructor removes the file unless it is kept; open() keeps it.
   void keep(bool kept = true) { file_->keep(kept); }
 
  private:
+  static constexpr const char* kNotOpen = "it is not open";
   struct Area;
   explicit SessionFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> of(

@@ -50,8 +50,9 @@ struct NewConnection {
 // Answer to WantKit. The kit is handed over under the connection's number, unless there is an
 // error.
 struct Kit {
-  uint64_t connection = 0;
-  int32_t error = 0;  // errno for the program
+  uint64_t connection = 0, vdevice = 0;
+  uint64_t used_ns = 0;  // processor time, which the vdevice pays
+  int32_t error = 0;     // errno for the program
   bool operator==(const Kit&) const = default;
 };
 
@@ -126,8 +127,8 @@ struct CgroupUse {
   bool operator==(const CgroupUse&) const = default;
 };
 
-// The worker is checking the identity of a connection's program. If the check succeeds, the
-// session needs a kit (vrdmad/records/session_kit.h). Answer: Kit.
+// The program of a connection has proven its identity, so its session needs a kit
+// (vrdmad/records/session_kit.h). Answer: Kit.
 struct WantKit {
   uint64_t connection = 0;
   FileId shown;  // the memory arena that it presented; zero: none

@@ -154,6 +154,8 @@ void fields(A& at, NewConnection& message) {
 template <class A>
 void fields(A& at, Kit& message) {
   at.number(message.connection);
+  at.number(message.vdevice);
+  at.number(message.used_ns);
   at.number(message.error);
   at.require(message.error >= 0);
 }

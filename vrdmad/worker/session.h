@@ -104,7 +104,8 @@ class Session final : private transport::Runnable,
   int probe(Answer* answer);
   int hello(const ipc::HelloRequest& request, Fds fds, Answer* answer);
   int prove(Answer* answer);
-  void open_if_proven();
+  void on_confirmed(bool found);
+  void answer_proof(base::Result<SessionKit> kit);
   int open(base::Result<SessionKit> made, Answer* answer);
   [[nodiscard]] int refuse_caller(const base::Error& why);
   [[nodiscard]] base::Result<std::unique_ptr<SessionObjects>> make_objects(Caller::Opened opened);
@@ -126,10 +127,6 @@ class Session final : private transport::Runnable,
     std::unique_ptr<SessionObjects> objects;  // from kProve on
     Fds shown;                                // the arena that was presented
     bool cheap_fence = false;
-    // Results that arrive in any order: whether the process's memory contains the challenge, and
-    // the kit.
-    std::optional<bool> confirmed;
-    std::optional<base::Result<SessionKit>> kit;
   };
   std::unique_ptr<Greeting> greeting_;
   std::unique_ptr<SessionObjects> objects_;

@@ -66,37 +66,35 @@ int Session::prove(Answer* answer) {
   }
   greeting_->objects = std::move(*objects);
   answer->deferred = true;
-  WantKit wish{connection_->number(), {}};
-  if (const intake::Verdict* shown = greeting_->shown.only())
-    wish.shown = {shown->device, shown->inode};
-  const auto unless_over = [this](auto note) {
-    return [this, note, alive = std::weak_ptr(alive_)](auto came) {
-      if (alive.expired() || over_) return;
-      note(std::move(came));
-      open_if_proven();
-    };
-  };
-  host_.want_kit(
-      wish, unless_over([this](base::Result<SessionKit> kit) { greeting_->kit = std::move(kit); }));
-  greeting_->objects->context().process->confirm(
-      greeting_->challenge_addr, greeting_->challenge,
-      unless_over([this](bool found) { greeting_->confirmed = found; }));
+  greeting_->objects->context().process->confirm(greeting_->challenge_addr, greeting_->challenge,
+                                                 [this, alive = std::weak_ptr(alive_)](bool found) {
+                                                   if (!alive.expired() && !over_)
+                                                     on_confirmed(found);
+                                                 });
   return 0;
 }
 
-// Waits for both results, because the next greeting would take a late one for its own.
-void Session::open_if_proven() {
-  if (!greeting_->confirmed || !greeting_->kit) return;
+void Session::on_confirmed(bool found) {
+  if (!found) return answer_proof(fail(EPERM, "its memory does not contain the challenge"));
+  WantKit wish{connection_->number(), {}};
+  if (const intake::Verdict* shown = greeting_->shown.only())
+    wish.shown = {shown->device, shown->inode};
+  host_.want_kit(wish, [this, alive = std::weak_ptr(alive_)](Result<SessionKit> kit) {
+    if (!alive.expired() && !over_) answer_proof(std::move(kit));
+  });
+}
+
+// EPERM: it is not the process that it claims to be, or not the owner of the memory that it
+// presented.
+void Session::answer_proof(Result<SessionKit> kit) {
   const auto watched = greeting_->objects->context().process;  // its pidfd outlives the watch
   Answer late;
-  const auto who = talk_.check();
-  if (!*greeting_->confirmed)
-    late.reply.error =
-        refuse_caller(base::Error(EPERM, "its memory does not contain the challenge"));
-  else if (!who)
+  if (auto who = talk_.check(); !who)
     late.reply.error = refuse_caller(who.error());
+  else if (!kit && kit.error().code() == EPERM)
+    late.reply.error = refuse_caller(kit.error());
   else
-    late.reply.error = open(std::move(*greeting_->kit), &late);
+    late.reply.error = open(std::move(kit), &late);
   if (late.reply.error != 0) {
     ++vdevice_->counters.refused;
     death_watch_.reset();

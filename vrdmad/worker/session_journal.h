@@ -34,7 +34,10 @@ class SessionJournal {
   SessionJournal& operator=(const SessionJournal&) = delete;
 
   // Of a session that is open from now on.
-  void begin() { write_down_changes(); }
+  void begin() {
+    file_->begin();
+    write_down_changes();
+  }
   // Around each request: before it is served, and before a program learns that it was.
   void will_serve(const ipc::Request& request);
   void remember(const ipc::Request& request, const ipc::Reply& reply);

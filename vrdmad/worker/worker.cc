@@ -183,13 +183,17 @@ Session::Host Worker::host_of(const Sessions& sessions) {
           [this](Session* over) { forget(over); }};
 }
 
-void Worker::furnish(uint64_t connection, base::Result<SessionKit> kit) {
-  if (!kit) return send(Kit{connection, kit.error().code()});
-  kits_.put(connection, std::move(*kit));
-  send(Kit{connection, 0});
+void Worker::furnish(Kit answer, base::Result<SessionKit> kit) {
+  if (kit)
+    kits_.put(answer.connection, std::move(*kit));
+  else
+    answer.error = kit.error().code();
+  send(answer);
 }
 
 void Worker::on(const Kit& message) {
+  if (const Vdevice* const vdevice = find(message.vdevice))
+    vdevice->cpu->spend(std::chrono::nanoseconds(message.used_ns));
   auto kit = kits_.take(message.connection);
   auto wanting = wanting_.extract(message.connection);
   if (wanting.empty()) return;
@@ -199,8 +203,12 @@ void Worker::on(const Kit& message) {
     wanting.mapped()(base::fail(message.error != 0 ? message.error : EIO, "control has no kit"));
 }
 
-void Worker::adopt(std::vector<Furnisher::Adopted> found, const std::set<std::string>& later) {
+void Worker::adopt(std::vector<Furnisher::Adopted> found,
+                   const std::map<uint64_t, base::Duration>& searched,
+                   const std::set<std::string>& later) {
   call([&] {
+    for (const auto& [id, used] : searched)
+      if (const Vdevice* const vdevice = find(id)) vdevice->cpu->spend(used);
     for (const auto& [id, vdevice] : vdevices_)
       vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
     std::vector<Session*> adopted;
@@ -210,7 +218,6 @@ void Worker::adopt(std::vector<Furnisher::Adopted> found, const std::set<std::st
       if (it == vdevices_.end()) continue;
       const std::string& label = it->second->label;
       const pid_t pid = one.caller->peer().pid;
-      it->second->cpu->spend(one.searched);
       Sessions& sessions = sessions_[it->second.get()];
       auto session =
           Session::adopt(std::move(one), std::move(connection), it->second, host_of(sessions));

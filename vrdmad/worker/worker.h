@@ -59,10 +59,13 @@ class Worker {
   // `connection`: its number (Furnisher::add).
   void accept(uint64_t id, uint64_t connection, Arrival arrival);
   // What the connection asked for with WantKit.
-  void furnish(uint64_t connection, base::Result<SessionKit> kit);
+  void furnish(Kit answer, base::Result<SessionKit> kit);
   // Takes over the sessions of a dead daemon; waits. Those of the fabrics `later` come with another
   // call: until then their programs are told to wait.
-  void adopt(std::vector<Furnisher::Adopted> found, const std::set<std::string>& later);
+  // `searched`: processor time that vdevices pay; those of other workers are left out.
+  void adopt(std::vector<Furnisher::Adopted> found,
+             const std::map<uint64_t, base::Duration>& searched,
+             const std::set<std::string>& later);
   // Before the end: sessions are left as they are, for another daemon.
   void leave_sessions();
   void remove(uint64_t id);  // when it returns, no new work of it is executed, and all is counted

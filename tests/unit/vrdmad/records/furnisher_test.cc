@@ -49,7 +49,7 @@ struct Furnishers : testing::Test {
   [[nodiscard]] std::vector<Furnisher::Adopted> adopt(Furnisher& next, uint32_t session) {
     std::vector<Furnisher::Found> found;
     found.push_back({kVdevice, "red0", files_of(session), account});
-    return next.take_over(*identity, std::move(found));
+    return next.take_over(*identity, std::move(found)).sessions;
   }
 
   const TempDir temp;
@@ -117,9 +117,26 @@ TEST_F(Furnishers, TakeTheMemoryArenaThatAProcessHasAndNoOther) {
       << "a queue arena is no memory";
 }
 
+// For a process that opens without presenting what it has.
+TEST_F(Furnishers, KeepTheLatestMemoryArenasOfAProcess) {
+  std::vector<FileId> arenas;
+  std::vector<SessionKit> kits;  // so that no inode is used again
+  for (int i = 0; i < 20; ++i) {
+    kits.push_back(furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value());
+    arenas.push_back(kits.back().memory_id);
+  }
+  const uint64_t connection = furnisher.add(kVdevice, caller());
+  EXPECT_EQ(furnisher.furnish(connection, kRed, arenas.front()).error().code(), EPERM);
+  EXPECT_TRUE(furnisher.furnish(connection, kRed, arenas[18]));
+  EXPECT_TRUE(furnisher.furnish(connection, kRed, arenas.back()));
+}
+
 TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
   ASSERT_TRUE(kit);
+  EXPECT_FALSE(files_of(kit->session).journal->is_open()) << "no worker has opened the session";
+  kit->files.journal->begin();
+  EXPECT_TRUE(files_of(kit->session).journal->is_open());
   const auto channel = ipc::make_event_ends(1).value();
   kit->files.anchors->put_channel(7, file_id(channel.write).inode);
   kit->files.anchors->put_channel(8, 1);  // that one the program has closed
@@ -149,11 +166,16 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
   {
     const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
     ASSERT_TRUE(kit);
+    kit->files.journal->begin();
     session = kit->session;
   }
   Furnisher next;
   next.begin(temp.path(), 10, 101);
-  EXPECT_TRUE(adopt(next, session).empty()) << "its process has closed all";
+  std::vector<Furnisher::Found> found;
+  found.push_back({kVdevice, "red0", files_of(session), account});
+  const auto taken = next.take_over(*identity, std::move(found));
+  EXPECT_TRUE(taken.sessions.empty()) << "its process has closed all";
+  EXPECT_GT(taken.searched.at(kVdevice).count(), 0) << "the search is paid for";
   EXPECT_EQ(files(), 0u);
 }
 

@@ -13,7 +13,9 @@ using Kind = SessionFile::Kind;
 std::unique_ptr<SessionFile> made(const std::string& path) {
   auto file = SessionFile::create(path);
   EXPECT_TRUE(file) << file.error().message();
-  return file ? std::move(*file) : nullptr;
+  if (!file) return nullptr;
+  (*file)->begin();
+  return std::move(*file);
 }
 // As the next daemon does after its owner was killed.
 std::unique_ptr<SessionFile> reopened(std::unique_ptr<SessionFile> file, const std::string& path) {
@@ -53,6 +55,18 @@ TEST(SessionFile, tells_what_was_made_but_not_answered) {
   EXPECT_EQ(file->last().begun, 13U);
   EXPECT_EQ(file->last().reply.sequence, 11U);
   EXPECT_EQ(file->last().reply.handle.handle, 5U);
+}
+
+TEST(SessionFile, tells_whether_the_session_is_open) {
+  const TempDir temp;
+  const std::string path = temp.path() + "/7.session";
+  auto file = SessionFile::create(path).value();
+  EXPECT_FALSE(file->is_open());
+  file->begin();
+  file = reopened(std::move(file), path);
+  EXPECT_TRUE(file->is_open());
+  file->end();
+  EXPECT_FALSE(reopened(std::move(file), path)->is_open());
 }
 
 TEST(SessionFile, tells_why_nobody_can_have_it) {

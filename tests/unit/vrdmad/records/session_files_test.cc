@@ -31,7 +31,9 @@ struct BothFiles : testing::Test {
   [[nodiscard]] SessionFiles created() const {
     auto made = SessionFiles::create(temp.path(), anchor());
     EXPECT_TRUE(made) << made.error().message();
-    return made ? std::move(*made) : SessionFiles{};
+    if (!made) return {};
+    made->journal->begin();
+    return std::move(*made);
   }
   [[nodiscard]] base::Result<SessionFiles> opened() const {
     return SessionFiles::open(temp.path(), kNumber);

@@ -30,7 +30,7 @@ class FurnishedWorker {
   void on(const ToControl& message) {
     const std::lock_guard lock(mutex_);
     if (const auto* wish = std::get_if<WantKit>(&message))
-      worker_->furnish(wish->connection, furnisher_.furnish(wish->connection, {}, wish->shown));
+      worker_->furnish({wish->connection}, furnisher_.furnish(wish->connection, {}, wish->shown));
     if (const auto* ended = std::get_if<Ended>(&message)) furnisher_.ended(ended->connection);
   }
 

@@ -33,8 +33,8 @@ std::vector<ToWorker> to_worker() {
           CheckLimits{7, 13, {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}}},
           SetLimits{7, 14, {{Kind::kMr, 0}}, true},
           AskCgroups{7, 15, "/kubepods/pod7"},
-          Kit{1, 0},
-          Kit{1, EPERM}};
+          Kit{1, 2, 3000, 0},
+          Kit{1, 2, 0, EPERM}};
 }
 std::vector<ToControl> to_control() {
   return {Done{1, 0, {}},

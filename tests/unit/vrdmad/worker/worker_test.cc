@@ -141,15 +141,19 @@ class OpeningTest : public WorkerTest {
     pollfd state{program_.get(), POLLIN, 0};
     return ::poll(&state, 1, static_cast<int>(within.count())) == 1;
   }
-  // Ends when the worker has asked for the kit.
-  void prove(bool truly, size_t answers) {
+  void prove(bool truly) {
     send(ipc::Call::kHello);
     const uint64_t challenge = reply().challenge.challenge;
     challenge_ = truly ? challenge : ~challenge;
     send(ipc::Call::kProve);
+  }
+  // Ends when the worker has asked for the kit.
+  void want_kit(size_t answers) {
+    prove(true);
     ASSERT_TRUE(wait_for(answers, std::chrono::seconds(10)));
     EXPECT_EQ(answers_.back(), ToControl(WantKit{connection_, {}}));
   }
+  [[nodiscard]] base::Result<SessionKit> kit() { return furnisher_.furnish(connection_, {}, {}); }
 
   std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
   Furnisher furnisher_;
@@ -160,12 +164,12 @@ class OpeningTest : public WorkerTest {
 };
 
 TEST_F(OpeningTest, waits_for_what_control_makes) {
-  prove(true, 1);
+  want_kit(1);
   EXPECT_FALSE(has_reply(std::chrono::milliseconds(50)));
-  worker_->furnish(connection_, base::fail(EPERM, "it is another's"));
-  EXPECT_EQ(reply().error, EPERM);
-  prove(true, 2);
-  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
+  worker_->furnish({connection_}, base::fail(ENODEV, "the vdevice has gone"));
+  EXPECT_EQ(reply().error, ENODEV);
+  want_kit(2);
+  worker_->furnish({connection_}, kit());
   const ipc::Reply opened = reply();
   EXPECT_EQ(opened.error, 0);
   EXPECT_EQ(opened.hello.session, 0u) << "nobody takes it over";
@@ -174,24 +178,44 @@ TEST_F(OpeningTest, waits_for_what_control_makes) {
   EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
 }
 
-// The kit arrives before the proof fails, and the next attempt does not get it.
-TEST_F(OpeningTest, gives_nothing_without_the_proof) {
-  prove(false, 1);
-  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
+TEST_F(OpeningTest, asks_for_nothing_without_the_proof) {
+  prove(false);
   EXPECT_EQ(reply().error, EPERM);
-  prove(true, 2);
-  EXPECT_FALSE(has_reply(std::chrono::milliseconds(50)));
-  worker_->furnish(connection_, base::fail(ENODEV, "the vdevice has gone"));
-  EXPECT_EQ(reply().error, ENODEV);
+  worker_->send(Collect{1, 17});
+  ASSERT_TRUE(wait_for(1, std::chrono::seconds(10)));
+  EXPECT_EQ(answers_.back(), ToControl(Done{17, 0, {}})) << "it wanted a kit";
+  want_kit(2);
+}
+
+TEST_F(OpeningTest, ends_a_program_that_presents_memory_of_another) {
+  for (size_t attempt = 1; attempt <= 3; ++attempt) {
+    want_kit(attempt);
+    worker_->furnish({connection_}, base::fail(EPERM, "it is another's"));
+    EXPECT_EQ(reply().error, EPERM);
+  }
+  ASSERT_TRUE(wait_for(4, std::chrono::seconds(10)));
+  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+}
+
+TEST_F(OpeningTest, lets_the_vdevice_pay_for_the_kit) {
+  want_kit(1);
+  const auto before = use().cpu;
+  program_.reset();
+  ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
+  constexpr std::chrono::nanoseconds kUsed = std::chrono::hours(1);
+  worker_->furnish({connection_, 1, static_cast<uint64_t>(kUsed.count())}, kit());
+  worker_->send(Collect{1, 17});
+  ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
+  EXPECT_GE(use().cpu - before, kUsed) << "though nobody wants it any more";
 }
 
 TEST_F(OpeningTest, drops_a_kit_that_comes_too_late) {
-  prove(true, 1);
+  want_kit(1);
   program_.reset();
   ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
   EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
-  worker_->furnish(connection_, furnisher_.furnish(connection_, {}, {}));
-  worker_->furnish(connection_ + 1, base::fail(EPERM, "for nobody"));
+  worker_->furnish({connection_}, kit());
+  worker_->furnish({connection_ + 1}, base::fail(EPERM, "for nobody"));
   worker_->send(Collect{1, 17});
   ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
 }
