@@ -59,7 +59,8 @@ void Monitor::LinkWatch::reset() {
 
 const Link& Monitor::LinkWatch::link() const { return monitor_->watched_.at(id_)->link; }
 
-base::Result<std::unique_ptr<Monitor>> Monitor::create(base::EventLoop* loop, int receive_buffer) {
+base::Result<std::unique_ptr<Monitor>> Monitor::create(base::EventLoop* loop, ReadLink read,
+                                                       int receive_buffer) {
   const std::string what = "watch network namespaces";
   auto own = current();
   if (!own) return base::pass(std::move(own).error(), what);
@@ -69,6 +70,11 @@ base::Result<std::unique_ptr<Monitor>> Monitor::create(base::EventLoop* loop, in
   auto queries = RouteQueries::open();
   if (!queries) return base::pass(std::move(queries).error(), what);
   monitor->queries_ = std::make_unique<RouteQueries>(std::move(*queries));
+  monitor->read_link_ = std::move(read);
+  if (!monitor->read_link_)
+    monitor->read_link_ = [raw](int nsid, const std::string& name, uint32_t ifindex) {
+      return raw->queries_->link(nsid, name, ifindex);
+    };
   auto nsids = RouteEvents::open({RTNLGRP_NSID}, false, receive_buffer);
   if (!nsids) return base::pass(std::move(nsids).error(), what);
   monitor->nsid_events_ = std::move(*nsids);
@@ -120,7 +126,7 @@ base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::s
   // Nsids are reused. Process all pending events of the former namespace, which is gone, before the
   // number gets its new meaning here. The descriptor keeps the new namespace alive.
   receive();
-  auto link = queries_->link(nsid, netdev, ifindex);
+  auto link = read_link_(nsid, netdev, ifindex);
   if (!link) return base::pass(std::move(link).error());
   link->netns_cookie = netns.cookie;
 
@@ -250,7 +256,7 @@ bool Monitor::read_anew(uint64_t id, Watched* watched, Link* now) {
   // An event from a namespace that is ending may lack its nsid, as if it came from our own.
   if (watched->gone && !own) return true;
   const auto said = std::exchange(watched->gone, std::nullopt);
-  auto link = queries_->link(watched->key.first, "", watched->key.second);
+  auto link = read_link_(watched->key.first, "", watched->key.second);
   if (link) {
     *now = std::move(*link);
     now->netns_cookie = watched->link.netns_cookie;

@@ -65,9 +65,14 @@ class Monitor {
     uint64_t id_ = 0;
   };
 
-  // Opens the sockets in the calling thread's namespace. `loop` must outlive the monitor.
-  // `receive_buffer`: bytes for each event socket.
+  // Reads a link: RouteQueries::link().
+  using ReadLink =
+      std::function<base::Result<Link>(int nsid, const std::string& name, uint32_t ifindex)>;
+  // Opens the sockets in the calling thread's namespace. `loop` must outlive the monitor. The
+  // privileges are needed at this call, and to read a link; with `read`, others do that, and assign
+  // nsids before a watch. `receive_buffer`: bytes for each event socket.
   [[nodiscard]] static base::Result<std::unique_ptr<Monitor>> create(base::EventLoop* loop,
+                                                                     ReadLink read = {},
                                                                      int receive_buffer = 4 << 20);
   ~Monitor();
   Monitor(const Monitor&) = delete;
@@ -117,6 +122,7 @@ class Monitor {
   RouteEvents nsid_events_;
   RouteEvents link_events_;
   std::unique_ptr<RouteQueries> queries_;
+  ReadLink read_link_;
   base::EventLoop::Watch nsid_watch_;
   base::EventLoop::Watch link_watch_;
   base::EventLoop::Timer later_;

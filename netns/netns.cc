@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/nsfs.h>
-#include <linux/sockios.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -124,14 +123,6 @@ base::Result<Netns> current() {
 base::Result<void> enter(const Netns& netns) {
   if (::setns(netns.fd.get(), CLONE_NEWNET) != 0) return base::fail_errno("enter a netns");
   return {};
-}
-
-base::Result<Netns> of_socket(const base::Fd& socket) {
-  base::Fd fd(::ioctl(socket.get(), SIOCGSKNS));
-  if (!fd.valid()) return base::fail_errno("get the netns of a socket");
-  auto cookie = base::netns_cookie(socket.get());
-  if (!cookie) return base::pass(std::move(cookie).error());
-  return Netns{std::move(fd), *cookie};
 }
 
 }  // namespace vrdma::netns

@@ -34,8 +34,4 @@ struct Netns {
 // Moves the calling thread into the namespace. New threads inherit their creator's. CAP_SYS_ADMIN.
 [[nodiscard]] base::Result<void> enter(const Netns& netns);
 
-// The namespace in which a socket was created (SIOCGSKNS). `socket` must be a socket, because any
-// other file would handle the ioctl itself. CAP_NET_ADMIN.
-[[nodiscard]] base::Result<Netns> of_socket(const base::Fd& socket);
-
 }  // namespace vrdma::netns

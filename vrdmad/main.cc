@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <thread>
 
 #include "core/base/event_loop.h"
@@ -18,6 +20,7 @@
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/server.h"
+#include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/intake.h"
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/control/run_dir.h"
@@ -32,6 +35,7 @@ namespace {
 
 using vrdma::base::Fd;
 using vrdma::base::Result;
+using vrdma::vrdmad::User;
 
 struct Options {
   std::string run_dir = "/run/vrdma";
@@ -40,6 +44,7 @@ struct Options {
   std::string log_format = "text";
   std::string audit_log;
   std::string metrics;
+  std::string user;
   unsigned workers = 0;
   double grace = 30;
 };
@@ -64,6 +69,9 @@ int parse(int argc, char** argv, Options* options) {
                  "a file for one JSON line for each change by an operator, in addition to the log");
   app.add_option("--metrics", options->metrics,
                  "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
+  app.add_option("--user", options->user,
+                 "name or number of the user that serves tenants and operators; without it: vrdma "
+                 "if there is that user, or else root without capabilities");
   app.add_option("--workers", options->workers,
                  "data worker threads; 0: half of the processors, at least one")
       ->check(CLI::Range(0u, 256u))
@@ -95,6 +103,13 @@ Result<Fd> catch_signals() {
   return fd;
 }
 
+// What the user of the daemon gets.
+std::array<vrdma::vrdmad::OwnDirectory, 2> directories_of(const std::string& run_dir,
+                                                          const std::string& state_dir) {
+  return {{{run_dir, 0755, {"vrdmad.lock", "admin.sock", "state", "netns", "sysfs"}, "broker"},
+           {state_dir, 0700, {"state.db*"}, {}}}};
+}
+
 // A session takes about ten descriptors.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -104,6 +119,17 @@ void raise_descriptor_limit() {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// As which user the daemon runs after its start.
+Result<User> choose_user(const std::string& asked) {
+  auto user = vrdma::vrdmad::find_user(asked.empty() ? "vrdma" : asked);
+  if (user || !asked.empty()) return user;
+  if (user.error().code() == ENOENT)
+    spdlog::warn(
+        "there is no user 'vrdma', so vrdmad remains root, without capabilities: make that user, "
+        "or choose another with --user");
+  return User{::geteuid(), ::getegid()};
 }
 
 Result<void> run(const Options& options) {
@@ -117,72 +143,103 @@ Result<void> run(const Options& options) {
   auto signals = catch_signals();
   if (!signals) return vrdma::base::pass(std::move(signals.error()));
   // Before there are threads, and before there are descriptors that the processes must not inherit.
-  auto intake = vrdma::vrdmad::Intake::start([] { (void)vrdma::vrdmad::confine_intake(); });
+  auto user = choose_user(options.user);
+  if (!user) return vrdma::base::pass(std::move(user.error()));
+  auto intake = vrdma::vrdmad::Intake::start([&] {
+    if (!vrdma::vrdmad::drop_privileges(*user)) ::_exit(1);
+    (void)vrdma::vrdmad::confine_intake();
+  });
   if (!intake) return vrdma::base::pass(std::move(intake.error()));
   auto stopper = vrdma::vrdmad::Stopper::start([] { (void)vrdma::vrdmad::confine_stopper(); });
   if (!stopper) return vrdma::base::pass(std::move(stopper.error()));
-  auto run_dir = vrdma::vrdmad::RunDir::open(options.run_dir);
-  if (!run_dir) return vrdma::base::pass(std::move(run_dir.error()));
-  auto store = vrdma::vrdmad::Store::open(options.state_dir);
-  if (!store) return vrdma::base::pass(std::move(store.error()));
-  auto audit = vrdma::vrdmad::open_audit(options.audit_log);
-  if (!audit) return vrdma::base::pass(std::move(audit.error()));
-  if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
-    spdlog::warn("memory in place is reached like other memory, which is slower: {}",
-                 guard.error().message());
-  auto missing = vrdma::vrdmad::drop_privileges();
-  if (!missing) return vrdma::base::pass(std::move(missing.error()));
-  for (const auto& capability : *missing)
-    spdlog::warn("the capability {} is missing: operations that need it will fail", capability);
-  if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
-    spdlog::warn("all system calls remain allowed: {}", confined.error().message());
-  auto loop = vrdma::base::EventLoop::create();
-  if (!loop) return vrdma::base::pass(std::move(loop.error()));
-
   const unsigned workers = options.workers != 0
                                ? options.workers
                                : std::max(1u, std::thread::hardware_concurrency() / 2);
+  auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
+  if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
+  auto broker = vrdma::vrdmad::BrokerProcess::start(*run_path, workers + 2, [] {
+    if (!vrdma::vrdmad::keep_broker_privileges()) ::_exit(1);
+    (void)vrdma::vrdmad::confine_broker();
+  });
+  if (!broker) return vrdma::base::pass(std::move(broker.error()));
+  for (const auto& directory : directories_of(*run_path, options.state_dir))
+    if (auto given = vrdma::vrdmad::give(directory, *user); !given) return given;
+  auto audit = vrdma::vrdmad::open_audit(options.audit_log);
+  if (!audit) return vrdma::base::pass(std::move(audit.error()));
+  if (!options.audit_log.empty() && ::chown(options.audit_log.c_str(), user->uid, user->gid) != 0)
+    return vrdma::base::fail_errno("give " + options.audit_log + " to the user of vrdmad");
+  if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
+    spdlog::warn("memory in place is reached like other memory, which is slower: {}",
+                 guard.error().message());
+  auto loop = vrdma::base::EventLoop::create();
+  if (!loop) return vrdma::base::pass(std::move(loop.error()));
+  auto monitor = vrdma::netns::Monitor::create(
+      loop->get(), [broker = *broker](int nsid, const std::string& name, uint32_t ifindex) {
+        return broker->link(nsid, name, ifindex);
+      });
+  if (!monitor) return vrdma::base::pass(std::move(monitor.error()), "watch network namespaces");
+  std::optional<vrdma::vrdmad::RunDir> run_dir;
+  std::unique_ptr<vrdma::vrdmad::Store> store;
+  std::unique_ptr<vrdma::vrdmad::Daemon> daemon;
+  std::unique_ptr<vrdma::vrdmad::AdminServer> admin;
+  std::unique_ptr<vrdma::vrdmad::MetricsServer> metrics;
+  if (!options.metrics.empty()) {  // root can bind its socket anywhere
+    auto serving = vrdma::vrdmad::MetricsServer::start(
+        **loop, options.metrics,
+        [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
+          daemon->all_counters([&, then = std::move(then)](auto rows) {
+            for (auto& row : admin->counters()) rows.push_back(std::move(row));
+            then(std::move(rows));
+          });
+        });
+    if (!serving) return vrdma::base::pass(std::move(serving.error()));
+    metrics = std::move(*serving);
+  }
+  for (const auto& capability : vrdma::vrdmad::missing_capabilities())
+    spdlog::warn("the capability {} is missing: operations that need it will fail", capability);
+  if (auto dropped = vrdma::vrdmad::drop_privileges(*user); !dropped) return dropped;
+  if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
+    spdlog::warn("all system calls remain allowed: {}", confined.error().message());
+  auto locked = vrdma::vrdmad::RunDir::open(*run_path);
+  if (!locked) return vrdma::base::pass(std::move(locked.error()));
+  run_dir.emplace(std::move(*locked));
+  auto stored = vrdma::vrdmad::Store::open(options.state_dir);
+  if (!stored) return vrdma::base::pass(std::move(stored.error()));
+  store = std::move(*stored);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
   settings.intake = intake->get();
   settings.stopper = stopper->get();
-  auto daemon = vrdma::vrdmad::Daemon::start(**loop, *run_dir, **store, settings, workers);
-  if (!daemon) return vrdma::base::pass(std::move(daemon.error()));
-  auto admin = vrdma::vrdmad::AdminServer::start(**loop, **daemon, run_dir->admin_socket(),
-                                                 std::move(*audit));
-  if (!admin) return vrdma::base::pass(std::move(admin.error()));
-
-  std::unique_ptr<vrdma::vrdmad::MetricsServer> metrics;
-  if (!options.metrics.empty()) {
-    auto started = vrdma::vrdmad::MetricsServer::start(
-        **loop, options.metrics,
-        [&](std::function<void(std::vector<vrdma::vrdmad::CounterRow>)> then) {
-          (*daemon)->all_counters([&, then = std::move(then)](auto rows) {
-            for (auto& row : (*admin)->counters()) rows.push_back(std::move(row));
-            then(std::move(rows));
-          });
-        });
-    if (!started) return vrdma::base::pass(std::move(started.error()));
-    metrics = std::move(*started);
-  }
+  settings.broker = *broker;
+  auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings, workers,
+                                              std::move(*monitor));
+  if (!started) return vrdma::base::pass(std::move(started.error()));
+  daemon = std::move(*started);
+  auto welcoming = vrdma::vrdmad::AdminServer::start(**loop, *daemon, run_dir->admin_socket(),
+                                                     std::move(*audit));
+  if (!welcoming) return vrdma::base::pass(std::move(welcoming.error()));
+  admin = std::move(*welcoming);
 
   auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo info{};
     if (::read(signals->get(), &info, sizeof info) != sizeof info) return;
     spdlog::info("stopping");
     ::sd_notify(0, "STOPPING=1");
-    (*admin)->stop([&] { (*loop)->stop(); });
+    admin->stop([&] { (*loop)->stop(); });
   });
   if (!stop) return vrdma::base::pass(std::move(stop.error()));
-  // A new intake cannot be forked safely with threads running. The next daemon takes over all
-  // sessions.
-  bool lame = false;
-  auto attentive = (*intake)->watch(**loop, [&] {
-    spdlog::error("the intake process has ended: stopping, so that the next vrdmad takes over");
-    lame = true;
-    (*admin)->stop([&] { (*loop)->stop(); });
-  });
+  // New ones cannot be forked safely with threads running. The next daemon takes over all sessions.
+  std::string lame;
+  const auto stop_without = [&](const std::string& process) {
+    spdlog::error("the {} process has ended: stopping, so that the next vrdmad takes over",
+                  process);
+    lame = process;
+    admin->stop([&] { (*loop)->stop(); });
+  };
+  auto attentive = (*intake)->watch(**loop, [&] { stop_without("intake"); });
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
+  auto served = (*broker)->watch(**loop, [&] { stop_without("broker"); });
+  if (!served) return vrdma::base::pass(std::move(served.error()));
   // Without it, memory that would need a hold is reached instead of put in place. It is not
   // restarted.
   auto held = (*stopper)->watch(**loop, [] {
@@ -195,7 +252,7 @@ Result<void> run(const Options& options) {
                workers);
   ::sd_notify(0, "READY=1");
   (*loop)->run();
-  if (lame) return vrdma::base::fail(EPIPE, "the intake process has ended");
+  if (!lame.empty()) return vrdma::base::fail(EPIPE, "the " + lame + " process has ended");
   return {};
 }
 

@@ -46,9 +46,21 @@ constexpr const char* kAllowed =
     "getresgid getresuid getrlimit getrusage getuid prlimit64 sysinfo times "
     "uname "
     // The identity and end of a client, and its descriptors after a restart: core/rdma/process.cc
-    "kcmp pidfd_getfd pidfd_open pidfd_send_signal "
-    // Sockets of another network namespace: netns/netns.cc
-    "setns ";
+    "kcmp pidfd_getfd pidfd_open pidfd_send_signal ";
+
+// The broker: inspect processes, make sockets in their namespaces, in threads.
+constexpr const char* kAllowedToBroker =
+    "accept4 bind getsockname getsockopt ioctl kcmp listen pidfd_getfd pidfd_open poll ppoll "
+    "recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
+    "access close close_range dup faccessat faccessat2 fchmod fcntl fstat fstatfs "
+    "getdents64 lseek lstat mkdir mkdirat newfstatat open openat openat2 pread64 read readlink "
+    "readlinkat rename renameat renameat2 rmdir stat statfs statx unlink unlinkat write writev "
+    "kill pidfd_send_signal "
+    "brk clone clone3 exit exit_group futex get_robust_list getegid geteuid getgid getpid "
+    "getrandom gettid getuid madvise memfd_create mmap mprotect mremap munmap prctl "
+    "restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity sched_yield "
+    "set_robust_list tgkill uname "
+    "clock_gettime clock_nanosleep nanosleep ";
 
 // The intake process: receive, judge and close, in threads.
 constexpr const char* kAllowedToIntake =
@@ -92,6 +104,8 @@ base::Result<void> allow(const char* calls) {
 }  // namespace
 
 base::Result<void> confine_system_calls() { return allow(kAllowed); }
+
+base::Result<void> confine_broker() { return allow(kAllowedToBroker); }
 
 base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
 

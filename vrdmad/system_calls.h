@@ -14,6 +14,8 @@ namespace vrdma::vrdmad {
 // a sanitizer, whose runtime needs other calls.
 [[nodiscard]] base::Result<void> confine_system_calls();
 
+// As above, for the broker (vrdmad/broker/broker_process.h).
+[[nodiscard]] base::Result<void> confine_broker();
 // As above, for the intake process (vrdmad/broker/intake_process.h).
 [[nodiscard]] base::Result<void> confine_intake();
 // As above, for the stopper (vrdmad/stopper/process.h), the only process that may trace.

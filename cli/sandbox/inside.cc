@@ -110,7 +110,8 @@ class Inside {
                      ? ::dup(log_)
                      : ::open(log_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
     Start what;
-    what.words = {programs_.vrdmad, "--run-dir", run_dir(), "--state-dir", path("state")};
+    what.words = {programs_.vrdmad, "--user",      "0",          "--run-dir",
+                  run_dir(),        "--state-dir", path("state")};
     what.environment = {{"NOTIFY_SOCKET", ready_path}};
     what.output = log.get();
     what.no_input = what.own_session = true;

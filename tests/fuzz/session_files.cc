@@ -56,10 +56,8 @@ void damage(const fs::path& path, const uint8_t* data, size_t size) {
 }
 
 void adopt_connections(const Directory& directory, const uint8_t* data, size_t size) {
-  vrdmad::SessionSettings settings;
-  settings.state_dir = directory.path;
   vrdmad::CmRig rig;
-  rig.cm.keep_sessions(settings);
+  rig.cm.keep_sessions(directory.path);
   {
     vrdmad::CmClient one(rig, 0), two(rig, 1);
     two.listener(1, vrdmad::kPort);
@@ -73,9 +71,9 @@ void adopt_connections(const Directory& directory, const uint8_t* data, size_t s
     rig.spaces = {};
     rig.devices = {};
     for (const auto& file : fs::directory_iterator(directory.path)) damage(file.path(), data, size);
-    rig.daemon.emplace(*rig.loop);
+    rig.new_daemon();
     rig.attach();
-    rig.cm.keep_sessions(settings);
+    rig.cm.keep_sessions(directory.path);
     rig.cm.adopt_sessions({});
     (void)one.resume();
     (void)two.resume();

@@ -18,6 +18,7 @@ NAME=$(basename "$0" .sh)
 readonly BUILD VRDMAD LIBRARIES NAME
 PORT=18515  # where perftest and ibv_*_pingpong meet
 DAEMON=     # process id of vrdmad
+readonly DAEMON_USER=${VRDMA_TEST_USER:-64789}  # nobody else's
 declare -A PID=()  # background programs by name
 NAMESPACES=()
 readonly REPORT='(ERROR|WARNING): \w+Sanitizer|runtime error:'  # a sanitizer's, in what is said
@@ -156,7 +157,8 @@ loose_commands() { # DEV [MTU]
 # another one (io_sync). More workers give more chances of a race.
 start_daemon() { # [arguments of vrdmad]
   env -u VRDMA_RUN_DIR ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=io_sync=0 \
-    "$VRDMAD" ${VRDMA_DAEMON:+--workers 3} --run-dir "$R" --state-dir "$S" --log-level debug "$@" \
+    "$VRDMAD" ${VRDMA_DAEMON:+--workers 3} --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" \
+    --log-level debug "$@" \
     >>"$T/vrdmad.log" 2>&1 &
   DAEMON=$!
   wait_until 20 daemon_answers || fail "vrdmad does not answer on its admin socket"

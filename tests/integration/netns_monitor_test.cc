@@ -125,7 +125,7 @@ struct NetnsMonitor : testing::Test {
   void start(int receive_buffer) {
     stopped = false;
     loop = std::move(*base::EventLoop::create());
-    auto created = Monitor::create(loop.get(), receive_buffer);
+    auto created = Monitor::create(loop.get(), {}, receive_buffer);
     ASSERT_TRUE(created) << created.error().message();
     monitor = std::move(*created);
     thread = std::thread([this] {

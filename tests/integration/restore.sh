@@ -75,7 +75,7 @@ wait_until 5 has_gid vb 10.0.0.77 || fail "vb does not get the GID that is free"
 # no_start PATTERN [RUN_DIR]: vrdmad exits with status 1 and one line.
 no_start() {
   local pattern=$1 status=0
-  timeout 20 "$BUILD/sbin/vrdmad" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level off \
+  timeout 20 "$BUILD/sbin/vrdmad" --user "$DAEMON_USER" --run-dir "${2:-$T/other}" --state-dir "$S" --log-level off \
     2>"$T/err" || status=$?
   [[ $status -eq 1 && $(wc -l <"$T/err") -eq 1 ]] || { cat "$T/err"; fail "it ends with $status"; }
   grep -qE "$pattern" "$T/err" || { cat "$T/err"; fail "it does not say '$pattern'"; }

@@ -181,9 +181,9 @@ base::Result<std::unique_ptr<MetricsServer>> MetricsServer::start(base::EventLoo
   auto listener = is_unix ? listen_on_path(path) : listen_on_port(address);
   if (!listener) return base::pass(std::move(listener).error(), "metrics");
   std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(source), path));
-  auto acceptor =
-      Acceptor::start(loop, std::move(*listener),
-                      [raw = server.get()](base::Fd client) { raw->admit(std::move(client)); });
+  auto acceptor = Acceptor::start(
+      loop, std::move(*listener),
+      Acceptor::accept([raw = server.get()](base::Fd client) { raw->admit(std::move(client)); }));
   if (!acceptor) return base::pass(std::move(acceptor).error(), "metrics");
   server->acceptor_ = std::move(*acceptor);
   return server;

@@ -14,11 +14,20 @@ constexpr int kAtOnce = 8;
 constexpr std::chrono::seconds kRetry(1);
 }  // namespace
 
+Acceptor::Accept Acceptor::accept(std::function<void(base::Fd)> accepted) {
+  return [accepted = std::move(accepted)](const base::Fd& listener) {
+    base::Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client.valid()) return errno;
+    accepted(std::move(client));
+    return 0;
+  };
+}
+
 base::Result<std::unique_ptr<Acceptor>> Acceptor::start(
-    base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+    base::EventLoop& loop, base::Fd listener, Accept accept,
     std::function<base::Duration()> closed_for) {
   std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(loop, std::move(listener), std::move(accepted), std::move(closed_for)));
+      new Acceptor(loop, std::move(listener), std::move(accept), std::move(closed_for)));
   if (auto watched = acceptor->watch(); !watched) return base::pass(std::move(watched).error());
   return acceptor;
 }
@@ -42,13 +51,9 @@ void Acceptor::accept_some() {
   for (int i = 0; i < kAtOnce; ++i) {
     if (closed_for_)
       if (const base::Duration closed = closed_for_(); closed.count() > 0) return look_away(closed);
-    base::Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (client.valid()) {
-      accepted_(std::move(client));
-      continue;
-    }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    const int error = accept_(listener_);
+    if (error == 0 || error == EINTR || error == ECONNABORTED) continue;
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
       look_away(kRetry);
     return;
   }

@@ -12,11 +12,16 @@ namespace vrdma::vrdmad {
 
 class Acceptor {
  public:
-  // `listener` is a listening, non-blocking socket. `accepted` gets each connection, non-blocking,
-  // on the loop, and must not destroy the Acceptor. `closed_for` may be empty; it is called before
+  // Accepts one connection, on the loop, and must not destroy the Acceptor. Returns 0 or the errno
+  // of accept(2).
+  using Accept = std::function<int(const base::Fd& listener)>;
+  // By accept4(2): `accepted` gets each connection, non-blocking.
+  [[nodiscard]] static Accept accept(std::function<void(base::Fd)> accepted);
+
+  // `listener` is a listening, non-blocking socket. `closed_for` may be empty; it is called before
   // each accept and returns how long to accept nothing.
   [[nodiscard]] static base::Result<std::unique_ptr<Acceptor>> start(
-      base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+      base::EventLoop& loop, base::Fd listener, Accept accept,
       std::function<base::Duration()> closed_for = {});
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -25,10 +30,10 @@ class Acceptor {
   [[nodiscard]] base::Fd stop();
 
  private:
-  Acceptor(base::EventLoop& loop, base::Fd listener, std::function<void(base::Fd)> accepted,
+  Acceptor(base::EventLoop& loop, base::Fd listener, Accept accept,
            std::function<base::Duration()> closed_for)
       : loop_(loop),
-        accepted_(std::move(accepted)),
+        accept_(std::move(accept)),
         closed_for_(std::move(closed_for)),
         listener_(std::move(listener)) {}
   [[nodiscard]] base::Result<void> watch();
@@ -36,7 +41,7 @@ class Acceptor {
   void look_away(base::Duration how_long);
 
   base::EventLoop& loop_;
-  const std::function<void(base::Fd)> accepted_;
+  const Accept accept_;
   const std::function<base::Duration()> closed_for_;
   base::Fd listener_;
   base::EventLoop::Watch incoming_;

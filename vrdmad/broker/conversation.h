@@ -24,7 +24,7 @@
 
 #include "core/base/event_loop.h"
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/identity.h"
+#include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/intake.h"
 #include "vrdmad/broker/shown.h"
 

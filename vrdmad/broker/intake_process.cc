@@ -1,6 +1,7 @@
 #include "vrdmad/broker/intake_process.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/if_packet.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,6 +28,9 @@ namespace {
 using base::Fd;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// To become another user, and to drop the rest: `confine` does.
+constexpr uint64_t kForTheStart =
+    uint64_t{1} << CAP_SETUID | uint64_t{1} << CAP_SETGID | uint64_t{1} << CAP_SETPCAP;
 constexpr int kRetry = 50;  // ms, while no thread can be created
 static_assert(kMostVerdicts <= ipc::kMaxFds);
 
@@ -217,7 +221,7 @@ class Process {
 }  // namespace
 
 void serve(Fd socket, const std::function<void()>& confine) {
-  Fd kept = become_child("vrdmad-intake", std::move(socket), 0);
+  Fd kept = become_child("vrdmad-intake", std::move(socket), kForTheStart);
   confine();
   Process(std::move(kept)).run();
   ::_exit(0);

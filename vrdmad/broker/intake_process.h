@@ -17,7 +17,7 @@ constexpr unsigned kThreadsPerAccount = 4;
 constexpr unsigned kThreads = 1024;
 
 // Serves orders (intake_wire.h) until the end of file. Calls `confine` first, with only `socket`
-// open.
+// open and the capabilities to become another user, which `confine` drops.
 [[noreturn]] void serve(base::Fd socket, const std::function<void()>& confine);
 
 }  // namespace vrdma::vrdmad::intake

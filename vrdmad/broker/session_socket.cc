@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include "core/base/netns_cookie.h"
-
 namespace vrdma::vrdmad {
 
 using base::Fd;
@@ -19,38 +17,33 @@ constexpr std::chrono::milliseconds kCrowded(50);
 // number, nothing is accepted.
 constexpr unsigned kMostForeign = 256;
 
-// The uid of the client, as the kernel recorded it at connect(2).
-uid_t user_of(const Fd& client) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  const bool known = ::getsockopt(client.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-  return known ? peer.uid : ~uid_t{0};
-}
-
 }  // namespace
 
-base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Identity& identity,
+base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Broker& broker,
                                                                    base::EventLoop& loop,
                                                                    const std::string& path,
                                                                    uint64_t netns_cookie,
                                                                    Owner owner) {
   std::unique_ptr<SessionSocket> socket(new SessionSocket);
-  socket->netns_cookie_ = netns_cookie;
   socket->owner_ = std::move(owner);
   socket->foreign_ = std::make_shared<Intake::Account>(socket->owner_.account->intake());
   Reception reception;
-  reception.netns = netns_cookie;
   reception.closed_for = [raw = socket.get()] { return raw->closed_for(); };
-  reception.wants = [raw = socket.get()](Fd& client) { return raw->wants(client); };
+  reception.wants = [raw = socket.get()](uid_t uid) { return raw->wants(uid); };
   reception.accepted = [raw = socket.get()](Arrival arrival) {
     arrival.account = raw->owner_.account;
     arrival.entrance = raw->owner_.entrance;
     raw->owner_.accepted(std::move(arrival));
   };
-  reception.lost = [raw = socket.get()](Fd client) {
+  // Charged neither to the owner's account nor to its rate.
+  reception.foreign = [raw = socket.get()](Fd client) {
+    close_connection(raw->foreign_, std::move(client));
+    raw->owner_.refused();
+  };
+  reception.unwanted = reception.lost = [raw = socket.get()](Fd client) {
     close_connection(raw->owner_.account, std::move(client));
   };
-  auto acceptor = identity.listen(loop, path, std::move(reception));
+  auto acceptor = broker.listen(loop, path, netns_cookie, std::move(reception));
   if (!acceptor) return base::pass(std::move(acceptor.error()));
   socket->path_ = path;
   socket->acceptor_ = std::move(*acceptor);
@@ -76,15 +69,9 @@ base::Duration SessionSocket::closed_for() const {
   return owner_.entrance->closed_for(base::EventLoop::now());
 }
 
-// Connections from other namespaces are charged neither to the owner's account nor to its rate.
-bool SessionSocket::wants(Fd& client) {
-  const auto cookie = base::netns_cookie(client.get());
-  const bool ours = cookie && *cookie == netns_cookie_;
-  if (ours) owner_.entrance->entered(base::EventLoop::now());
-  if (ours && (!owner_.wants || owner_.wants(user_of(client)))) return true;
-  close_connection(ours ? owner_.account : foreign_, std::move(client));
-  if (!ours) owner_.refused();
-  return false;
+bool SessionSocket::wants(uid_t uid) {
+  owner_.entrance->entered(base::EventLoop::now());
+  return !owner_.wants || owner_.wants(uid);
 }
 
 }  // namespace vrdma::vrdmad

@@ -12,7 +12,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
 #include "vrdmad/broker/acceptor.h"
-#include "vrdmad/broker/identity.h"
+#include "vrdmad/broker/broker.h"
 
 namespace vrdma::vrdmad {
 
@@ -28,7 +28,7 @@ class SessionSocket {
     std::function<bool(uid_t)> wants = {};
   };
   // Closes a connection whose process has ended or cannot be identified.
-  [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(Identity& identity,
+  [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(Broker& broker,
                                                                            base::EventLoop& loop,
                                                                            const std::string& path,
                                                                            uint64_t netns_cookie,
@@ -40,10 +40,9 @@ class SessionSocket {
  private:
   SessionSocket() = default;
   [[nodiscard]] base::Duration closed_for() const;
-  [[nodiscard]] bool wants(base::Fd& client);
+  [[nodiscard]] bool wants(uid_t uid);
 
   std::string path_;
-  uint64_t netns_cookie_ = 0;
   Owner owner_;
   Intake::AccountRef foreign_;  // of connections from other namespaces
   std::unique_ptr<Acceptor> acceptor_;

@@ -52,8 +52,9 @@ int common_bits(const Gid& a, const Gid& b) {
 
 }  // namespace
 
-Cm::Cm(base::EventLoop& loop, CmNetwork* network)
-    : loop_(loop),
+Cm::Cm(base::EventLoop& loop, SessionSettings settings, CmNetwork* network)
+    : settings_(std::move(settings)),
+      loop_(loop),
       network_(network),
       loopback_(
           [this] {
@@ -163,7 +164,7 @@ Result<std::shared_ptr<SessionSocket>> Cm::socket(uint64_t netns, const std::str
   auto its = space(netns);
   if (auto known = its->socket.lock(); known != nullptr) return known;
   auto made = SessionSocket::listen(
-      *settings_.identity, loop_, directory + "/" + ipc::kCmSocket, netns,
+      *settings_.broker, loop_, directory + "/" + ipc::kCmSocket, netns,
       {its->intake, its->entrance,
        [this, its](Arrival arrival) { accept(its, std::move(arrival)); }, [] {},
        [this, its](uid_t uid) {
@@ -201,8 +202,8 @@ std::string Cm::new_file() {
   return settings_.state_dir + "/" + std::to_string(++last_file_) + kCmFile;
 }
 
-void Cm::keep_sessions(const SessionSettings& settings) {
-  settings_ = settings;
+void Cm::keep_sessions(const std::string& state_dir) {
+  settings_.state_dir = state_dir;
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, kCmFile)) {
     last_file_ = std::max(last_file_, number);
     auto file = CmSessionFile::open(path);

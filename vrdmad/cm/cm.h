@@ -88,15 +88,16 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
  public:
   static constexpr size_t kMaxSessions = 16384;  // of all namespaces
 
-  // `network` must outlive it; nullptr: there is none.
-  explicit Cm(base::EventLoop& loop, CmNetwork* network = nullptr);
+  // `settings` without a state directory: see keep_sessions(). `network` must outlive it; nullptr:
+  // there is none.
+  Cm(base::EventLoop& loop, SessionSettings settings, CmNetwork* network = nullptr);
   ~Cm() override;
   Cm(const Cm&) = delete;
   Cm& operator=(const Cm&) = delete;
 
   // Call before there are sessions. Makes sessions survive this daemon, and finds those of the
   // previous one.
-  void keep_sessions(const SessionSettings& settings);
+  void keep_sessions(const std::string& state_dir);
   // Takes over the previous daemon's sessions. Its vdevices and verbs sessions must have been
   // restored, except those in the namespaces `later`: another call takes these over, and until then
   // their clients are told to wait.
@@ -159,6 +160,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
   void forget(CmSession* over);
 
+  SessionSettings settings_;
   base::EventLoop& loop_;
   CmNetwork* const network_;
   base::EventLoop::Timer timer_;
@@ -173,7 +175,6 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::list<std::unique_ptr<CmSession>> sessions_;
   std::list<std::pair<uint64_t, CmSessionFile>> found_;  // by namespace; not taken over yet
   std::set<uint64_t> later_;
-  SessionSettings settings_;
   uint32_t last_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };

@@ -20,8 +20,8 @@
 #include "core/ipc/cm_messages.h"
 #include "provisioning/request_rate.h"
 #include "qp1mux/cm_id.h"
+#include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/conversation.h"
-#include "vrdmad/broker/identity.h"
 #include "vrdmad/cm/events.h"
 #include "vrdmad/records/cm_session_file.h"
 

@@ -32,7 +32,7 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
-  auto caller = cm.settings().identity->find(who->process);
+  auto caller = cm.settings().broker->find(who->process);
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());

@@ -91,8 +91,8 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
       store_(store),
       settings_(settings),
       parents_(std::move(parents)),
-      directory_([](const std::string& text) -> std::optional<uint64_t> {
-        const auto netns = netns::resolve(text);
+      directory_([this](const std::string& text) -> std::optional<uint64_t> {
+        const auto netns = settings_.broker->netns(text);
         if (!netns) return {};
         return netns->cookie;
       }) {}
@@ -100,12 +100,11 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
                                               unsigned workers,
+                                              std::unique_ptr<netns::Monitor> monitor,
                                               std::vector<std::unique_ptr<Parent>> parents) {
   std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings, std::move(parents)));
   auto sessions = daemon->find_sessions();
-  auto monitor = netns::Monitor::create(&loop);
-  if (!monitor) return pass(std::move(monitor.error()), "watch network namespaces");
-  daemon->monitor_ = std::move(*monitor);
+  daemon->monitor_ = std::move(monitor);
   auto leases = ReadLeases::start(loop);
   if (!leases) return pass(std::move(leases.error()));
   daemon->read_leases_ = std::move(*leases);
@@ -328,7 +327,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 
   set_entrance(*record);
   auto socket = SessionSocket::listen(
-      *settings_.identity, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
+      *settings_.broker, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
       netns.cookie,
       {record->intake, record->entrance,
        [this, &worker, id](Arrival arrival) {

@@ -49,7 +49,8 @@ class Daemon final : public AdminBackend {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
       base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
-      unsigned workers, std::vector<std::unique_ptr<Parent>> parents = find_parents());
+      unsigned workers, std::unique_ptr<netns::Monitor> monitor,
+      std::vector<std::unique_ptr<Parent>> parents = find_parents());
   ~Daemon() override;
 
   // AdminBackend. Call from any thread but the loop's.
@@ -202,7 +203,7 @@ class Daemon final : public AdminBackend {
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   Budgets budgets_;
-  Cm cm_{loop_};
+  Cm cm_{loop_, settings_};
   std::unique_ptr<ReadLeases> read_leases_;  // never null
   Directory directory_;                      // of records_ and lost_
   std::map<uint64_t, std::unique_ptr<Record>> records_;

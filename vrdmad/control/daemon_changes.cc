@@ -87,7 +87,7 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
       if (!owner) return pass(std::move(owner.error()));
       spec->owner = *owner;
     }
-    auto netns = netns::resolve(spec->netns);
+    auto netns = settings_.broker->netns(spec->netns);
     if (!netns) return pass(std::move(netns.error()));
     const auto there = directory_.at(netns->cookie, spec->name);
     if (there && if_absent) return existing(*there, *spec);

@@ -36,7 +36,7 @@ Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
   const bool same_boot = stored.boot_id == boot_id_;
   if (!same_boot && is_of_process(spec))
     return fail(ESTALE, "'" + spec + "' was a process before the last boot");
-  auto named = netns::resolve(spec);
+  auto named = settings_.broker->netns(spec);
   if (named && same_boot && named->cookie != stored.netns_cookie)
     return fail(ESTALE, "netns '" + spec + "' is not the one that it was created in");
   if (!named && is_of_process(spec) &&
@@ -157,7 +157,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
 void Daemon::adopt(FoundSessions found) {
   for (const auto& path : found.unusable) ::unlink(path.c_str());
   left_ = std::move(found.files);
-  cm_.keep_sessions(settings_);
+  cm_.keep_sessions(settings_.state_dir);
   // Sessions that wait for a lost vdevice must be adopted before their clients give up.
   patience_ = loop_.after(std::chrono::milliseconds(settings_.grace_ms / 2), [this] {
     patience_.reset();
@@ -197,7 +197,7 @@ void Daemon::adopt_those_that_can() {
   }
   left_ = std::move(left);
   std::map<Worker*, std::vector<Furnisher::Adopted>> of_workers;
-  auto taken = furnisher_.take_over(*settings_.identity, std::move(now));
+  auto taken = furnisher_.take_over(*settings_.broker, std::move(now));
   for (auto& one : taken.sessions)
     of_workers[&worker_of(find(one.vdevice)->fabric)].push_back(std::move(one));
   for (const auto& worker : workers_)

@@ -85,17 +85,24 @@ std::vector<fs::path> entries_of(const fs::path& dir) {
 
 }  // namespace
 
-base::Result<RunDir> RunDir::open(const std::string& path) {
+base::Result<std::string> RunDir::absolute(const std::string& path) {
   std::error_code error;
   fs::path absolute = fs::absolute(path, error).lexically_normal();
   if (error) return base::fail(error.value(), "run directory " + path + ": " + error.message());
   if (!absolute.has_filename()) absolute = absolute.parent_path();  // trailing slash
-  fs::create_directories(absolute.parent_path(), error);
-  if (error) return base::fail(error.value(), "make " + absolute.string() + ": " + error.message());
-  if (auto made = make_dir(absolute); !made) return base::pass(std::move(made).error());
-  auto lock = take_lock(absolute);
+  return absolute.string();
+}
+
+base::Result<RunDir> RunDir::open(const std::string& path) {
+  auto whole = absolute(path);
+  if (!whole) return base::pass(std::move(whole).error());
+  std::error_code error;
+  fs::create_directories(fs::path(*whole).parent_path(), error);
+  if (error) return base::fail(error.value(), "make " + *whole + ": " + error.message());
+  if (auto made = make_dir(*whole); !made) return base::pass(std::move(made).error());
+  auto lock = take_lock(*whole);
   if (!lock) return base::pass(std::move(lock).error());
-  RunDir dir(absolute, std::move(*lock));
+  RunDir dir(*whole, std::move(*lock));
   dir.remove_leftovers();
   if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
   if (auto set = set_mode(dir.state_dir(), 0700); !set) return base::pass(std::move(set).error());

@@ -29,6 +29,8 @@ namespace vrdma::vrdmad {
 
 class RunDir {
  public:
+  // The path without links to itself, `..` and a slash at its end.
+  [[nodiscard]] static base::Result<std::string> absolute(const std::string& path);
   // Makes the directories, takes the lock and removes the stale sockets of a daemon that has ended.
   // EBUSY: another vrdmad runs there. An existing R keeps its mode, but must belong to this user
   // and be writable by no other, because a user that can write there can impersonate the daemon.

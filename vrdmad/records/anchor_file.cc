@@ -10,14 +10,6 @@ namespace {
 constexpr uint32_t kAnchorFormat = 0x20001;
 }  // namespace
 
-void SessionAnchors::want(WantedFiles* wanted) const {
-  for (const FileId& each : {of.arena, of.bells, of.memory})
-    wanted->memory_files.insert(each.inode);
-  wanted->eventfds.insert(of.doorbell);
-  wanted->sockets.insert(of.events);
-  for (const auto& [handle, write_end] : channels) wanted->sockets.insert(write_end);
-}
-
 Result<std::unique_ptr<AnchorFile>> AnchorFile::create(const std::string& path,
                                                        const Anchor& anchor) {
   auto made = RecordFile::create(path, kAnchorFormat);

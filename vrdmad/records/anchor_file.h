@@ -44,9 +44,6 @@ struct SessionAnchors {
   Anchor of{};
   std::map<uint32_t, uint64_t> channels;  // inodes of their write ends, by handle
   std::map<uint32_t, FileId> domains;     // the files that name XRC domains, by handle
-
-  // Adds what the process must still have.
-  void want(WantedFiles* wanted) const;
 };
 
 class AnchorFile {

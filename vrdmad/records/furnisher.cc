@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 #include "core/base/mapping.h"
@@ -95,8 +94,8 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   kit.arena_id = file_id(kit.arena);
   kit.bells = std::move(*bells);
   kit.events = std::move(*events);
-  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); absent before 6.1.
-  if (opened.userfaultfd) kit.userfaultfd = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  if (opened.userfaultfd)
+    if (auto device = it->second.caller->userfaultfd()) kit.userfaultfd = std::move(*device);
   note_arena(kit.memory_id, peer);
   if (directory_.empty()) return kit;
 
@@ -122,18 +121,13 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
 }
 
 struct Furnisher::Takeover {
-  Identity& identity;
-  std::map<pid_t, WantedFiles> wanted;  // of all sessions of a process
-  std::map<pid_t, Result<ProcessFiles>> searched;
+  Broker& broker;
+  std::map<pid_t, std::shared_ptr<Caller>> callers;  // by which each process is searched
   TakenOver result;
 };
 
-Furnisher::TakenOver Furnisher::take_over(Identity& identity, std::vector<Found> found) {
-  Takeover at{identity, {}, {}, {}};
-  for (const Found& one : found) {
-    const SessionAnchors& anchors = one.files.anchors->anchors();
-    anchors.want(&at.wanted[anchors.of.process.pid]);
-  }
+Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> found) {
+  Takeover at{broker, {}, {}};
   for (Found& one : found) {
     one.files.keep(false);  // unless it is taken over
     const std::string label = one.label;
@@ -147,49 +141,27 @@ Furnisher::TakenOver Furnisher::take_over(Identity& identity, std::vector<Found>
   return std::move(at.result);
 }
 
-Result<ProcessFiles> Furnisher::search(const Found& found, int pidfd, WantedFiles wanted,
-                                       Takeover& at) {
-  const rdma::Peer& peer = found.files.anchors->anchors().of.process;
-  base::Duration& left =
-      search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
-  const auto result = std::make_shared<std::optional<Result<ProcessFiles>>>();
-  // The job may outlive this call, and owns what it uses.
-  const auto own = std::make_shared<Fd>(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
-  if (!at.identity.look(peer.netns_cookie, [result, own, pid = peer.pid, account = found.account,
-                                            wanted = std::move(wanted), time = left] {
-        *result = ProcessFiles::of(pid, own->get(), account, wanted, time);
-      }))
-    return fail(EAGAIN, "its process cannot be looked at now");
-  if (auto& files = **result) {
-    left -= files->time_used();
-    at.result.searched[found.vdevice] += files->time_used();
-  }
-  return std::move(**result);
-}
-
 Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
   if (const std::string reason = found.files.journal->forbidden(); !reason.empty())
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto caller = at.identity.find(anchor.process);
+  auto caller = at.broker.find(anchor.process);
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());
-  const pid_t pid = anchor.process.pid;
-  auto looked = at.searched.find(pid);
-  if (looked == at.searched.end())
-    looked = at.searched.emplace(pid, search(found, opened->pidfd.get(), at.wanted[pid], at)).first;
-  const auto& files = looked->second;
-  if (!files) return fail(files.error().code(), files.error().message());
+  auto& searched = at.callers.try_emplace(anchor.process.pid, *caller).first->second;
+  base::Duration& left =
+      search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
+  const ProcessFiles files(searched, found.account, &left, &at.result.searched[found.vdevice]);
 
   SessionKit kit;
   std::pair<Fd*, Result<Fd>> has[] = {
-      {&kit.arena, files->memory_file(anchor.arena, ipc::kQueueArenaSize)},
-      {&kit.bells, files->memory_file(anchor.bells, ipc::kBellFileSize)},
-      {&kit.memory, files->memory_file(anchor.memory, ipc::kMemoryArenaSize)},
-      {&kit.doorbell, files->eventfd(anchor.doorbell)},
-      {&kit.events.write, files->event_end(anchor.events)}};
+      {&kit.arena, files.memory_file(anchor.arena, ipc::kQueueArenaSize)},
+      {&kit.bells, files.memory_file(anchor.bells, ipc::kBellFileSize)},
+      {&kit.memory, files.memory_file(anchor.memory, ipc::kMemoryArenaSize)},
+      {&kit.doorbell, files.eventfd(anchor.doorbell)},
+      {&kit.events.write, files.event_end(anchor.events)}};
   for (auto& [to, fd] : has) {
     if (!fd) return pass(std::move(fd).error());
     *to = std::move(*fd);
@@ -198,7 +170,7 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
   if (!read_only) return pass(std::move(read_only).error());
   kit.arena_read_only = std::move(*read_only);
   for (const auto& [handle, write_end] : anchors.channels)
-    if (auto fd = files->event_end(write_end)) kit.channels[handle] = std::move(*fd);
+    if (auto fd = files.event_end(write_end)) kit.channels[handle] = std::move(*fd);
   kit.session = anchor.session;
   kit.arena_id = anchor.arena;
   kit.memory_id = anchor.memory;

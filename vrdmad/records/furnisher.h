@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "vrdmad/broker/identity.h"
+#include "vrdmad/broker/broker.h"
 #include "vrdmad/records/session_kit.h"
 
 namespace vrdma::vrdmad {
@@ -60,7 +60,7 @@ class Furnisher {
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files.
-  [[nodiscard]] TakenOver take_over(Identity& identity, std::vector<Found> found);
+  [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> found);
   // The worker has ended the connection. Removes the files of its session.
   void ended(uint64_t connection);
   // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
@@ -75,9 +75,6 @@ class Furnisher {
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
   struct Takeover;
   [[nodiscard]] base::Result<Adopted> take_over(Found found, Takeover& at);
-  // EAGAIN: the process cannot be looked at now.
-  [[nodiscard]] base::Result<ProcessFiles> search(const Found& found, int pidfd, WantedFiles wanted,
-                                                  Takeover& at);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
   [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
   void remove_files(const Connection& connection) const;

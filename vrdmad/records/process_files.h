@@ -1,22 +1,17 @@
-// Finds the descriptors of a living process that an earlier vrdmad shared with it.
+// Descriptors of a living process that an earlier vrdmad shared with it.
 //
-// The search ends when all that is wanted is found, or when its time is over: a process may have as
-// many descriptors as it likes, and others wait meanwhile.
-//
-// The kernel identifies them: memory files and sockets by their inode, an eventfd by its id. The
-// process may replace a descriptor at any moment, so no call on one reaches its file system.
+// The broker takes them from the process (vrdmad/broker/held_files.h). The process may have
+// replaced each by another file, so no call on one reaches its file system before it is known to be
+// ours.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
-#include <unordered_map>
-#include <unordered_set>
+#include <memory>
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
-#include "vrdmad/broker/intake.h"
+#include "vrdmad/broker/broker.h"
 
 namespace vrdma::vrdmad {
 
@@ -31,24 +26,18 @@ struct FileId {
 // no id.
 [[nodiscard]] uint64_t eventfd_id(const base::Fd& fd);
 
-// What the sessions of a process need of it.
-struct WantedFiles {
-  std::unordered_set<uint64_t> memory_files;  // inodes
-  std::unordered_set<uint64_t> eventfds;      // eventfd_id()
-  std::unordered_set<uint64_t> sockets;       // inodes
-};
-
 class ProcessFiles {
  public:
   // Of processor time, in which the processes of a vdevice are searched: for some hundred thousand
   // descriptors.
   static constexpr base::Duration kSearchTime = std::chrono::seconds(1);
-  // Searches for at most `time`. The intake closes descriptors that turn out to be others.
-  [[nodiscard]] static base::Result<ProcessFiles> of(pid_t pid, int pidfd,
-                                                     Intake::AccountRef account, WantedFiles wanted,
-                                                     base::Duration time);
-  [[nodiscard]] base::Duration time_used() const { return time_used_; }
+  // The intake of `account` closes descriptors that turn out to be others. `left`: processor time
+  // that may be used, from which the time that was used is taken; it is added to `used`.
+  ProcessFiles(std::shared_ptr<Caller> process, Intake::AccountRef account, base::Duration* left,
+               base::Duration* used)
+      : process_(std::move(process)), account_(std::move(account)), left_(left), used_(used) {}
 
+  // ENOENT: the process no longer has it. EMFILE: it was not found in time.
   // With the seals of base::make_memfd() and `size` bytes.
   [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size) const;
   [[nodiscard]] base::Result<base::Fd> eventfd(uint64_t id) const;
@@ -56,17 +45,14 @@ class ProcessFiles {
   [[nodiscard]] base::Result<base::Fd> event_end(uint64_t inode) const;
 
  private:
-  class Search;
-  [[nodiscard]] base::Fd take(int number) const;
-  [[nodiscard]] base::Error missing(const char* what) const;
+  struct Taken;
+  [[nodiscard]] base::Result<Taken> take(WantedFile kind, uint64_t id, const char* what) const;
+  [[nodiscard]] static tl::unexpected<base::Error> missing(const char* what);
 
-  base::Fd pidfd_;
-  Intake::AccountRef account_;
-  std::unordered_map<uint64_t, int> memory_files_;  // by inode
-  std::unordered_map<uint64_t, int> eventfds_;      // by id
-  std::unordered_map<uint64_t, int> sockets_;       // by inode
-  base::Duration time_used_{};
-  bool ended_early_ = false;  // its time was over
+  const std::shared_ptr<Caller> process_;
+  const Intake::AccountRef account_;
+  base::Duration* const left_;
+  base::Duration* const used_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -1,12 +1,6 @@
 // Raw packet queue pairs of a session, and queue pair 1: who may have one, and what it receives.
-#include <linux/if_packet.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <system_error>
-#include <thread>
 
-#include "netns/netns.h"
 #include "transport/raw/mad.h"
 #include "vrdmad/worker/raw_gsi.h"
 #include "vrdmad/worker/session_objects.h"
@@ -21,22 +15,6 @@ constexpr size_t kMaxFlows = 64;  // of a queue pair
 // Of a vdevice. Each holds a descriptor of the daemon and a buffer of the kernel, which the quota
 // does not count.
 constexpr size_t kMaxRawQps = 64;
-
-base::Result<Fd> bound_socket(const netns::Netns& netns, uint32_t ifindex) {
-  if (auto entered = netns::enter(netns); !entered) return base::pass(std::move(entered).error());
-  // Of no protocol: it receives nothing.
-  Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return base::fail_errno("make a packet socket");
-  const int on = 1;
-  sockaddr_ll address{};
-  address.sll_family = AF_PACKET;
-  address.sll_ifindex = static_cast<int>(ifindex);
-  if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
-      ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
-      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-    return base::fail_errno("bind a packet socket");
-  return socket;
-}
 
 }  // namespace
 
@@ -53,22 +31,14 @@ base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
   if (!may_have_raw_packets()) return base::fail(EOPNOTSUPP, "raw packets are not allowed");
   if (vdevice_->device.raw_qps.size() >= kMaxRawQps)
     return base::fail(ENOMEM, "the vdevice has too many queue pairs for raw packets");
-  const bool again = forced_ != nullptr;
-  auto ours = again ? netns::resolve("pid:" + std::to_string(context_->process->pid()))
-                    : netns::of_socket(owner_.socket());
-  if (!ours) return base::pass(std::move(ours).error());
+  const uint64_t its = caller_->peer().netns_cookie;
   const intake::Verdict* shown = proof.only();
-  const bool proven = again ? packet_socket_shown_ && ours->cookie == vdevice_->netns
-                            : shown != nullptr && shown->kind == intake::Kind::kPacketSocket &&
-                                  shown->netns_cookie != 0 && shown->netns_cookie == ours->cookie;
+  const bool proven = forced_ != nullptr
+                          ? packet_socket_shown_ && its == vdevice_->netns
+                          : shown != nullptr && shown->kind == intake::Kind::kPacketSocket &&
+                                shown->netns_cookie != 0 && shown->netns_cookie == its;
   if (!proven) return base::fail(EPERM, "no packet socket was shown");
-  base::Result<Fd> made = base::fail(ENOMEM, "no thread");
-  try {
-    // A thread of its own, for it does not come back from there.
-    std::thread([&] { made = bound_socket(*ours, vdevice_->device.ifindex); }).join();
-  } catch (const std::system_error&) {
-  }
-  return made;
+  return caller_->packet_socket(vdevice_->device.ifindex);
 }
 
 // A vdevice has one, and one program at a time has that.

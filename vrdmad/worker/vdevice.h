@@ -14,7 +14,7 @@
 #include "transport/backlog.h"
 #include "transport/runner.h"
 #include "transport/selector.h"
-#include "vrdmad/broker/identity.h"
+#include "vrdmad/broker/broker.h"
 #include "vrdmad/stopper/stopper.h"
 #include "vrdmad/worker/cpu_pace.h"
 #include "vrdmad/worker/pacer.h"
@@ -27,11 +27,11 @@ class RawGsi;
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
   uint32_t grace_ms = 30'000;
-  std::string state_dir;  // of the sessions' files, for control; empty: there are none
-  uint32_t epoch = 1;     // counts the daemons of one run directory, in [1, ipc::kEpochs)
-  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
-  Intake* intake = nullptr;    // outlives all sessions; nullptr: in a test
-  Stopper* stopper = nullptr;  // the same
+  std::string state_dir;           // of the sessions' files, for control; empty: there are none
+  uint32_t epoch = 1;              // counts the daemons of one run directory, in [1, ipc::kEpochs)
+  std::shared_ptr<Broker> broker;  // nullptr: in a test without connections from other processes
+  Intake* intake = nullptr;        // outlives all sessions; nullptr: in a test
+  Stopper* stopper = nullptr;      // the same
 };
 
 // Lives on one worker, which owns its sessions. They hold it, so that it outlives its own deletion

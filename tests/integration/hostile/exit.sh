@@ -18,7 +18,7 @@ replace_daemon() {
   OLD=$DAEMON
   kill -9 "$OLD"
   local began=${EPOCHREALTIME/./}
-  "$VRDMAD" --run-dir "$R" --state-dir "$S" --log-level debug >>"$T/vrdmad.log" 2>&1 &
+  "$VRDMAD" --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" --log-level debug >>"$T/vrdmad.log" 2>&1 &
   DAEMON=$!
   for (( ; ; )); do
     ended "$DAEMON" && return 1

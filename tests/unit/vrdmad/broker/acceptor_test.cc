@@ -29,13 +29,12 @@ class Listening : public testing::Test {
     ASSERT_EQ(::connect(clients_.back().get(), reinterpret_cast<sockaddr*>(&address_), length_), 0);
   }
   void start(std::function<base::Duration()> closed_for = {}) {
-    auto acceptor = Acceptor::start(
-        *loop_, std::move(listener_),
-        [this](base::Fd client) {
+    auto acceptor =
+        Acceptor::start(*loop_, std::move(listener_), Acceptor::accept([this](base::Fd client) {
           accepted_.push_back(std::move(client));
           if (accepted_.size() == clients_.size()) loop_->stop();
-        },
-        std::move(closed_for));
+        }),
+                        std::move(closed_for));
     ASSERT_TRUE(acceptor) << acceptor.error().message();
     acceptor_ = std::move(*acceptor);
   }

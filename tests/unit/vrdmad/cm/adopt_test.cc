@@ -12,19 +12,16 @@ using qp1mux::CmEventType;
 
 struct CmAdopted : testing::Test {
   TempDir temp;
-  SessionSettings settings;
+  const std::string state_dir = temp.path();
   CmRig rig;
   CmClient one{rig, 0}, two{rig, 1};
 
-  CmAdopted() {
-    settings.state_dir = temp.path();
-    rig.cm.keep_sessions(settings);
-  }
-  void replace_daemon() { rig.replace_daemon(settings); }
+  CmAdopted() { rig.cm.keep_sessions(state_dir); }
+  void replace_daemon() { rig.replace_daemon(state_dir); }
   void resume(CmClient& client) {
     ASSERT_EQ(client.resume(), 0);
     ASSERT_EQ(client.reply.count, client.sequence());
-    ASSERT_EQ(client.reply.grace_ms, settings.grace_ms);
+    ASSERT_EQ(client.reply.grace_ms, SessionSettings().grace_ms);
     for (auto& [handle, socket] : client.channels) {
       ASSERT_EQ(client.call(CmCall::kCreateChannel, handle), 0);
       ASSERT_EQ(client.reply.handle, handle);
@@ -103,7 +100,7 @@ TEST_F(CmAdopted, WaitForThoseOfAnotherNamespace) {
   EXPECT_EQ(next(two), CmEventType::kConnectRequest);
   const uint32_t request = last.request;
   ASSERT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
-  rig.replace_daemon(settings, {2});
+  rig.replace_daemon(state_dir, {2});
   resume(one);
   EXPECT_EQ(two.resume(), EAGAIN);
   while (const auto message = one.event())
@@ -192,8 +189,8 @@ TEST_F(CmAdopted, TellThatTheVdeviceDidNotSurvive) {
   rig.cm.leave_sessions();
   rig.spaces = {};
   rig.devices = {};
-  rig.daemon.emplace(*rig.loop);
-  rig.cm.keep_sessions(settings);
+  rig.new_daemon();
+  rig.cm.keep_sessions(state_dir);
   rig.cm.adopt_sessions({});
   rig.attach();
   resume(one);

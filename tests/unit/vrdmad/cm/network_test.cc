@@ -31,15 +31,12 @@ struct FakeNetwork final : CmNetwork {
 
 struct CmNetworked : testing::Test {
   TempDir temp;
-  SessionSettings settings;
+  const std::string state_dir = temp.path();
   FakeNetwork network;
   CmRig rig{&network};
   CmClient one{rig, 0};
 
-  CmNetworked() {
-    settings.state_dir = temp.path();
-    rig.cm.keep_sessions(settings);
-  }
+  CmNetworked() { rig.cm.keep_sessions(state_dir); }
   static CmEventType type(const std::optional<ipc::CmEventMessage>& message) {
     EXPECT_TRUE(message) << "no event";
     return message ? static_cast<CmEventType>(message->type) : CmEventType::kTimewaitExit;
@@ -99,7 +96,7 @@ TEST_F(CmNetworked, PreferAPeerOnThisHost) {
 TEST_F(CmNetworked, AskAgainWithTheNextDaemon) {
   const uint32_t id = one.id(one.channel());
   ASSERT_EQ(one.resolve(id, CmRig::address(kFar, kPort)), 0);
-  rig.replace_daemon(settings);
+  rig.replace_daemon(state_dir);
   ASSERT_EQ(network.asked.size(), 2u);
   ASSERT_EQ(one.resume(), 0);
   ASSERT_EQ(one.call(CmCall::kCreateChannel, one.channels.front().first), 0);

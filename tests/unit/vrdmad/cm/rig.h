@@ -19,6 +19,7 @@
 
 #include "core/ipc/cm_messages.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/local_broker.h"
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/worker/raw_gsi.h"
 
@@ -30,10 +31,10 @@ constexpr uint32_t kRc = static_cast<uint32_t>(verbs::QpType::kRc);
 constexpr uint32_t kUd = static_cast<uint32_t>(verbs::QpType::kUd);
 
 struct CmRig {
-  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
+  std::shared_ptr<LocalBroker> broker = std::make_shared<LocalBroker>();
   std::unique_ptr<base::EventLoop> loop = std::move(*base::EventLoop::create());
   CmNetwork* const network;
-  std::optional<Cm> daemon{std::in_place, *loop, network};
+  std::optional<Cm> daemon{std::in_place, *loop, settings_of(broker), network};
   Cm& cm = *daemon;
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
   std::array<std::shared_ptr<RawGsi>, 2> gsis;
@@ -59,13 +60,19 @@ struct CmRig {
     }
   }
   // Replaces the Cm as a killed daemon is replaced.
-  void replace_daemon(const SessionSettings& settings, const std::set<uint64_t>& later = {}) {
+  static SessionSettings settings_of(std::shared_ptr<Broker> broker) {
+    SessionSettings settings;
+    settings.broker = std::move(broker);
+    return settings;
+  }
+  void new_daemon() { daemon.emplace(*loop, settings_of(broker), network); }
+  void replace_daemon(const std::string& state_dir, const std::set<uint64_t>& later = {}) {
     cm.leave_sessions();
     spaces = {};
     devices = {};
-    daemon.emplace(*loop, network);
+    new_daemon();
     attach();
-    cm.keep_sessions(settings);
+    cm.keep_sessions(state_dir);
     cm.adopt_sessions(later);
   }
   static verbs::Gid gid(uint64_t vdevice) {
@@ -97,7 +104,7 @@ class CmClient {
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
       std::abort();
     socket_ = base::Fd(ends[0]);
-    rig_.cm.accept(rig_.spaces[vdevice_], *rig_.identity->admit(base::Fd(ends[1])));
+    rig_.cm.accept(rig_.spaces[vdevice_], *rig_.broker->admit(base::Fd(ends[1])));
   }
   // Returns the errno; `reply` has the sequence of the last completed request.
   int resume() {

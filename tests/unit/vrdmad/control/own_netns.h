@@ -20,6 +20,7 @@
 #include "netns/netns.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "tests/unit/vrdmad/worker/program.h"
+#include "vrdmad/broker/local_broker.h"
 #include "vrdmad/control/daemon.h"
 
 namespace vrdma::vrdmad {
@@ -51,7 +52,11 @@ class OwnNetns : public testing::Test {
   void SetUp() override {
     if (!enter_own_netns()) GTEST_SKIP() << "no network namespace";
     SessionSettings settings;
-    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, 2, parents());
+    settings.broker = std::make_shared<LocalBroker>();
+    auto monitor = netns::Monitor::create(loop_.get());
+    ASSERT_TRUE(monitor) << monitor.error().message();
+    auto started =
+        Daemon::start(*loop_, run_dir_, *store_, settings, 2, std::move(*monitor), parents());
     ASSERT_TRUE(started) << started.error().message();
     daemon_ = std::move(*started);
     thread_ = std::thread([this] { loop_->run(); });

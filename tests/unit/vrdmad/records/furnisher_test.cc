@@ -12,6 +12,7 @@
 
 #include "core/ipc/layout.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -26,7 +27,7 @@ struct Furnishers : testing::Test {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     const base::Fd other(ends[0]);
-    auto arrival = identity->admit(base::Fd(ends[1]));
+    auto arrival = broker->admit(base::Fd(ends[1]));
     EXPECT_TRUE(arrival);
     return arrival->caller;
   }
@@ -34,7 +35,7 @@ struct Furnishers : testing::Test {
   [[nodiscard]] std::shared_ptr<Caller> stranger() const {
     rdma::Peer peer = caller()->peer();
     ++peer.start_time;
-    return std::make_shared<Caller>(identity, 0, peer);
+    return std::make_shared<Caller>(broker, 0, peer);
   }
   [[nodiscard]] size_t files() const {
     namespace fs = std::filesystem;
@@ -49,11 +50,11 @@ struct Furnishers : testing::Test {
   [[nodiscard]] std::vector<Furnisher::Adopted> adopt(Furnisher& next, uint32_t session) {
     std::vector<Furnisher::Found> found;
     found.push_back({kVdevice, "red0", files_of(session), account});
-    return next.take_over(*identity, std::move(found)).sessions;
+    return next.take_over(*broker, std::move(found)).sessions;
   }
 
   const TempDir temp;
-  std::shared_ptr<Identity> identity = std::make_shared<Identity>();
+  std::shared_ptr<LocalBroker> broker = std::make_shared<LocalBroker>();
   Intake::AccountRef account = std::make_shared<Intake::Account>(nullptr);
   Furnisher furnisher;
 };
@@ -173,7 +174,7 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
   next.begin(temp.path(), 10, 101);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(session), account});
-  const auto taken = next.take_over(*identity, std::move(found));
+  const auto taken = next.take_over(*broker, std::move(found));
   EXPECT_TRUE(taken.sessions.empty()) << "its process has closed all";
   EXPECT_GT(taken.searched.at(kVdevice).count(), 0) << "the search is paid for";
   EXPECT_EQ(files(), 0u);

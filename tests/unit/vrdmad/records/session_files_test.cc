@@ -67,11 +67,6 @@ TEST_F(BothFiles, GiveTheNextDaemonAnImageAndItsAnchors) {
   EXPECT_EQ(anchors.of.packet_socket, 1u);
   EXPECT_EQ(anchors.channels, (std::map<uint32_t, uint64_t>{{1, 99}}));
   EXPECT_EQ(anchors.domains.at(5), (FileId{6, 7}));
-  WantedFiles wanted;
-  anchors.want(&wanted);
-  EXPECT_TRUE(wanted.memory_files.contains(2));
-  EXPECT_TRUE(wanted.eventfds.contains(3));
-  EXPECT_TRUE(wanted.sockets.contains(4) && wanted.sockets.contains(99));
   const auto image = SessionImage::decode(files->journal->image());
   ASSERT_TRUE(image) << image.error().message();
   EXPECT_TRUE(image->served.at(Stored::kPd).contains(1));

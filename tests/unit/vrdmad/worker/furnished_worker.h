@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "vrdmad/broker/local_broker.h"
 #include "vrdmad/records/furnisher.h"
 #include "vrdmad/worker/worker.h"
 
@@ -16,7 +17,7 @@ class FurnishedWorker {
   Worker* operator->() { return worker_.get(); }
   // The daemon's end of a program's connection.
   void accept(uint64_t vdevice, base::Fd socket) {
-    auto arrival = identity_->admit(std::move(socket));
+    auto arrival = broker_->admit(std::move(socket));
     if (!arrival) std::abort();
     const uint64_t connection = add(vdevice, arrival->caller);
     worker_->accept(vdevice, connection, std::move(*arrival));
@@ -34,7 +35,7 @@ class FurnishedWorker {
     if (const auto* ended = std::get_if<Ended>(&message)) furnisher_.ended(ended->connection);
   }
 
-  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
+  std::shared_ptr<LocalBroker> broker_ = std::make_shared<LocalBroker>();
   std::mutex mutex_;
   Furnisher furnisher_;
   std::unique_ptr<Worker> worker_ =

@@ -119,7 +119,7 @@ class OpeningTest : public WorkerTest {
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     program_ = base::Fd(ends[0]);
-    auto arrival = identity_->admit(base::Fd(ends[1])).value();
+    auto arrival = broker_->admit(base::Fd(ends[1])).value();
     connection_ = furnisher_.add(1, arrival.caller);
     worker_->accept(1, connection_, std::move(arrival));
   }
@@ -155,7 +155,7 @@ class OpeningTest : public WorkerTest {
   }
   [[nodiscard]] base::Result<SessionKit> kit() { return furnisher_.furnish(connection_, {}, {}); }
 
-  std::shared_ptr<Identity> identity_ = std::make_shared<Identity>();
+  std::shared_ptr<LocalBroker> broker_ = std::make_shared<LocalBroker>();
   Furnisher furnisher_;
   base::Fd program_;
   uint64_t connection_ = 0;

@@ -1,0 +1,95 @@
+#!/bin/bash
+# processes.sh: what each process of the daemon may do, and what happens when one of them is killed.
+#
+#   +-----------+           +-----------+
+#   | va -- eth0|===========|eth0 -- vb |
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+setup
+[[ $DAEMON_USER != root ]] || skip "the daemon runs as root here"
+
+# status PID KEY: a value of its status.
+status() { awk -v key="$2:" '$1 == key { print $2 }' "/proc/$1/status"; }
+# process NAME: its pid.
+process() {
+  local pid
+  for pid in $(pgrep -P "$DAEMON"); do
+    if [[ $(<"/proc/$pid/comm") == "$1" ]]; then echo "$pid"; fi
+  done
+}
+capabilities() { capsh --decode="$(status "$1" CapEff)" | sed 's/.*=//' | tr , '\n' | tr a-z A-Z | sort; }
+listed=$(sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' "$(dirname "$0")/../../vrdmad/privileges.cc" | sort)
+
+# holds PID USER CAPABILITIES: it has these, and no more, in each thread.
+holds() {
+  local pid=$1 user=$2 wanted=$3 task
+  printf '%-16s uid %-6s CapEff %s Seccomp %s NoNewPrivs %s %s\n' "$(<"/proc/$pid/comm")" "$(status "$pid" Uid)" \
+    "$(status "$pid" CapEff)" "$(status "$pid" Seccomp)" "$(status "$pid" NoNewPrivs)" "$(readlink "/proc/$pid/ns/net")"
+  [[ $(capabilities "$pid") == "$wanted" ]] || fail "it has the capabilities $(capabilities "$pid")"
+  [[ $(readlink "/proc/$pid/root") == / ]] || fail "it has another root"
+  for task in "/proc/$pid/task"/*; do
+    task=${task#/proc/}
+    [[ $(sed -n 's/^Uid:\t//p' "/proc/$task/status") == "$user"$'\t'"$user"$'\t'"$user"$'\t'"$user" ]] ||
+      fail "a thread has other ids: $(grep ^Uid "/proc/$task/status")"
+    [[ -z $(sed -n 's/^Groups:[[:space:]]*//p' "/proc/$task/status") || $user == 0 ]] || fail "a thread has groups"
+    [[ $(status "$task" CapEff) == $(status "$pid" CapEff) && $(status "$task" CapPrm) == $(status "$pid" CapEff) ]] ||
+      fail "a thread has other capabilities"
+    [[ $(status "$task" CapInh) == 0000000000000000 && $(status "$task" CapAmb) == 0000000000000000 ]] ||
+      fail "a thread passes capabilities on"
+    [[ $(status "$task" NoNewPrivs) == 1 ]] || fail "a thread may gain privileges"
+    # Sanitizers need more system calls than the daemon.
+    [[ -n ${VRDMA_TEST_PRELOAD:-} || $(status "$task" Seccomp) == 2 ]] || fail "a thread may make any system call"
+  done
+}
+
+start_daemon
+two_vdevices mediated
+
+say "what each process may do"
+holds "$DAEMON" "$DAEMON_USER" ""
+[[ $(status "$DAEMON" CapBnd) == 0000000000000000 ]] || fail "the daemon may get capabilities by exec"
+holds "$(process vrdmad-broker)" 0 "$listed"
+holds "$(process vrdmad-intake)" "$DAEMON_USER" ""
+stopper=$(process vrdmad-stopper)
+holds "$stopper" 0 "$(capabilities "$stopper")"
+grep -qvx 'CAP_SYS_PTRACE\|CAP_DAC_OVERRIDE\|CAP_DAC_READ_SEARCH' <(capabilities "$stopper") &&
+  fail "the stopper has the capabilities $(capabilities "$stopper")"
+[[ $(pgrep -P "$DAEMON" | wc -l) -eq 3 ]] || fail "it has other processes"
+
+say "the daemon cannot read what belongs to root"
+as_daemon() { setpriv --reuid "$DAEMON_USER" --regid "$DAEMON_USER" --clear-groups "$@"; }
+if as_daemon ls "$R/broker" >/dev/null 2>&1; then fail "it reads the list of the broker"; fi
+if as_daemon cat "/proc/$DAEMON/environ" >/dev/null 2>&1; then fail "a process of its user reads it"; fi
+
+say "without a broker the daemon ends, and the next one takes over"
+spawn server a nobody ib_write_bw -d va -D 6 --report_gbits
+wait_until 20 listens server || fail "ib_write_bw does not listen"
+spawn client b nobody ib_write_bw -d vb -D 6 --report_gbits 10.0.0.1
+has_session() { [[ $(ctl vdev show vb -o json) == *'"sessions": 1'* ]]; }
+wait_until 20 has_session || fail "the client has no session"
+for victim in broker intake; do
+  kill -9 "$(process "vrdmad-$victim")"
+  wait_until 20 ended "$DAEMON" || fail "the daemon goes on without its $victim"
+  wait "$DAEMON" 2>/dev/null || true
+  start_daemon
+  [[ $(ctl vdev show vb -o json) == *'"sessions": 1'* ]] || fail "no session is taken over after the end of the $victim"
+done
+reap client 30
+[[ $REAPED -eq 0 ]] || fail "the client ends with status $REAPED"
+reap server 30
+[[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
+
+say "the broker ends with the daemon"
+broker=$(process vrdmad-broker)
+kill_daemon
+wait_until 10 ended "$broker" || fail "the broker is left"
+start_daemon
+
+say "a directory of others is not given away"
+mkdir "$T/full"
+touch "$T/full/file"
+if "$VRDMAD" --user "$DAEMON_USER" --run-dir "$T/full" --state-dir "$T/none" 2>"$T/err"; then fail "it starts"; fi
+grep -q "$T/full has files of others (file)" "$T/err" || { cat "$T/err"; fail "it does not say why"; }
+[[ $(stat -c %u "$T/full") == 0 && $(stat -c %u "$T/full/file") == 0 ]] || fail "it is another user's"
+if "$VRDMAD" --user nosuchuser --run-dir "$T/other" --state-dir "$T/none" 2>"$T/err"; then fail "it starts"; fi
+grep -q "there is no user 'nosuchuser'" "$T/err" || fail "it does not say which user"

@@ -1,0 +1,203 @@
+#include "vrdmad/broker/broker.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+using broker::Answer;
+using broker::get;
+using broker::put;
+using broker::Request;
+using Op = Request::Op;
+
+namespace {
+
+base::Error error_of(const Answer& answer) {
+  return {answer.error, std::string(get(answer.reason))};
+}
+
+Request request_of(Op op, uint32_t entry = 0) {
+  Request request;
+  request.op = op;
+  request.entry = entry;
+  return request;
+}
+
+}  // namespace
+
+std::shared_ptr<Caller> Broker::caller(uint32_t entry, const rdma::Peer& peer) {
+  return std::make_shared<Caller>(shared_from_this(), entry, peer);
+}
+
+// The broker's entry of a listening socket. Accepts for it.
+struct Broker::Listener {
+  Listener(std::shared_ptr<Broker> whose, uint32_t number, Reception callbacks)
+      : broker(std::move(whose)), entry(number), reception(std::move(callbacks)) {}
+  ~Listener() { forget(entry); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  // 0, or an errno of accept(2).
+  int accept() {
+    Beside beside;
+    const Answer came = broker->serve(request_of(Op::kAccept, entry), &beside);
+    if (came.error == EXDEV) {
+      reception.foreign(std::move(beside[0]));
+      return 0;
+    }
+    if (came.error == EAGAIN)
+      closed_until = base::EventLoop::now() + std::chrono::nanoseconds(came.number);
+    if (came.error != 0) return came.error;
+    if (!reception.wants(came.peer.uid())) {
+      forget(came.entry);
+      reception.unwanted(std::move(beside[0]));
+      return 0;
+    }
+    Beside none;
+    const Answer who = broker->serve(request_of(Op::kIdentify, came.entry), &none);
+    if (who.error != 0) {
+      forget(came.entry);
+      reception.lost(std::move(beside[0]));
+      return 0;
+    }
+    reception.accepted({std::move(beside[0]), broker->caller(came.entry, who.peer)});
+    return 0;
+  }
+  void forget(uint32_t which) const {
+    Beside none;
+    (void)broker->serve(request_of(Op::kForget, which), &none);
+  }
+  [[nodiscard]] base::Duration closed_for() const {
+    return std::max(closed_until - base::EventLoop::now(), reception.closed_for());
+  }
+
+  const std::shared_ptr<Broker> broker;
+  const uint32_t entry;
+  const Reception reception;
+  base::TimePoint closed_until{};
+};
+
+Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const std::string& path,
+                                                 uint64_t netns_cookie, Reception reception) {
+  Request request = request_of(Op::kListen);
+  request.number = netns_cookie;
+  if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
+  Beside beside;
+  const Answer answer = serve(request, &beside);
+  if (answer.error != 0) return pass(error_of(answer));
+  const auto listener =
+      std::make_shared<Listener>(shared_from_this(), answer.entry, std::move(reception));
+  return Acceptor::start(
+      loop, std::move(beside[0]), [listener](const Fd&) { return listener->accept(); },
+      [listener] { return listener->closed_for(); });
+}
+
+Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer) {
+  Request request = request_of(Op::kFind);
+  request.peer = peer;
+  Beside none;
+  const Answer answer = serve(request, &none);
+  if (answer.error != 0) return pass(error_of(answer));
+  return caller(answer.entry, answer.peer);
+}
+
+Result<netns::Netns> Broker::netns(const std::string& spec) {
+  Request request = request_of(Op::kNetns);
+  if (spec.find('\0') != std::string::npos)
+    return fail(EINVAL, "the name of a netns cannot contain a NUL");
+  if (!put(spec, request.text))
+    return fail(EINVAL, "the name of a netns has " + std::to_string(spec.size()) +
+                            " characters: at most 1023 are possible");
+  Beside beside;
+  const Answer answer = serve(request, &beside);
+  if (answer.error != 0) return pass(error_of(answer));
+  return netns::Netns{std::move(beside[0]), answer.number};
+}
+
+Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifindex) {
+  Request request = request_of(Op::kLink);
+  request.number = static_cast<uint32_t>(nsid);
+  request.which = ifindex;
+  if (!put(name, request.text)) return fail(ENODEV, "there is no netdev of that name");
+  netns::Link link;
+  for (;;) {
+    Beside none;
+    const Answer answer = serve(request, &none);
+    if (answer.error != 0) return pass(error_of(answer));
+    const Answer::Link& part = answer.link;
+    link.ifindex = part.ifindex;
+    link.name = get(part.name);
+    link.mtu = part.mtu;
+    link.up = part.up != 0;
+    link.loopback = part.loopback != 0;
+    if (part.has_mac != 0) link.mac = part.mac;
+    for (uint32_t i = 0; i < std::min<uint32_t>(part.addresses, Answer::Link::kAddresses); ++i)
+      link.addresses.push_back(part.address[i]);
+    if (part.addresses == 0 || link.addresses.size() >= answer.number) return link;
+    request.first = static_cast<uint32_t>(link.addresses.size());
+  }
+}
+
+Caller::~Caller() {
+  Broker::Beside none;
+  (void)broker_->serve(request(Op::kForget), &none);
+}
+
+Request Caller::request(Op op) const { return request_of(op, entry_); }
+
+Result<void> Caller::check(const ipc::Sender& sender) const {
+  Broker::Beside none;
+  Request asked = request(Op::kCheck);
+  asked.sender = sender;
+  const Answer answer = broker_->serve(asked, &none);
+  if (answer.error != 0) return pass(error_of(answer));
+  return {};
+}
+
+Result<Caller::Opened> Caller::open(bool writable) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kCheck);
+  asked.files = writable ? Request::kWritableMemory : Request::kMemory;
+  const Answer answer = broker_->serve(asked, &beside);
+  if (answer.error != 0) return pass(error_of(answer));
+  return Opened{{std::move(beside[0]), std::move(beside[1]), writable}, std::move(beside[2])};
+}
+
+Result<Fd> Caller::userfaultfd() const {
+  Broker::Beside beside;
+  Request asked = request(Op::kCheck);
+  asked.files = Request::kUserfaultfd;
+  const Answer answer = broker_->serve(asked, &beside);
+  if (answer.error != 0) return pass(error_of(answer));
+  return std::move(beside[0]);
+}
+
+Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kPacketSocket);
+  asked.which = ifindex;
+  const Answer answer = broker_->serve(asked, &beside);
+  if (answer.error != 0) return pass(error_of(answer));
+  return std::move(beside[0]);
+}
+
+Result<Fd> Caller::take(WantedFile kind, uint64_t id, base::Duration time,
+                        base::Duration* used) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kTake);
+  asked.which = static_cast<uint32_t>(kind);
+  asked.number = id;
+  asked.time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
+  const Answer answer = broker_->serve(asked, &beside);
+  *used += std::chrono::nanoseconds(answer.number);
+  if (answer.error != 0) return pass(error_of(answer));
+  return std::move(beside[0]);
+}
+
+}  // namespace vrdma::vrdmad

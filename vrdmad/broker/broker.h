@@ -1,0 +1,121 @@
+// What needs privilege, and the processes that connect to the daemon's session and rdma_cm sockets.
+//
+// Only accept(2) on a listener of the broker proves which process is at the other end, so the
+// broker binds the listeners and accepts the connections. It identifies each process at the accept
+// and keeps descriptors that stay bound to it (core/rdma/peer.h). It hands out only files of that
+// process, after it has compared the process with its state at the accept. It also finds network
+// namespaces for control, reads their links and makes packet sockets there.
+//
+// All goes through serve(): one struct of fixed size each way, and descriptors beside the answer.
+// Nothing in a request is trusted. The broker is a process of its own (broker_process.h), or a part
+// of this one in tests (local_broker.h). Any thread may call.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "core/base/fd.h"
+#include "core/ipc/socket.h"
+#include "core/rdma/peer.h"
+#include "netns/link.h"
+#include "netns/netns.h"
+#include "vrdmad/broker/acceptor.h"
+#include "vrdmad/broker/broker_wire.h"
+#include "vrdmad/broker/entrance.h"
+#include "vrdmad/broker/held_files.h"
+#include "vrdmad/broker/intake.h"
+
+namespace vrdma::vrdmad {
+
+class Caller;
+
+struct Arrival {
+  base::Fd socket;  // non-blocking
+  std::shared_ptr<Caller> caller;
+  Intake::AccountRef account = nullptr;          // the listener's
+  std::shared_ptr<Entrance> entrance = nullptr;  // the listener's; empty in tests
+};
+
+// The callbacks of a listener; all run on its loop. Those that get a socket own it and close it.
+struct Reception {
+  std::function<base::Duration()> closed_for;  // as for Acceptor::start()
+  // Called before the process is identified, which is the slowest step.
+  std::function<bool(uid_t uid)> wants;
+  std::function<void(Arrival)> accepted;
+  std::function<void(base::Fd)> foreign;   // from another namespace
+  std::function<void(base::Fd)> unwanted;  // `wants` returned false
+  std::function<void(base::Fd)> lost;      // its process could not be identified
+};
+
+class Broker : public std::enable_shared_from_this<Broker> {
+ public:
+  using Request = broker::Request;
+  using Answer = broker::Answer;
+  using Beside = std::array<base::Fd, 3>;
+
+  Broker() = default;
+  virtual ~Broker() = default;
+  Broker(const Broker&) = delete;
+  Broker& operator=(const Broker&) = delete;
+
+  // `beside` gets the descriptors.
+  [[nodiscard]] virtual Answer serve(const Request& request, Beside* beside) = 0;
+
+  // A listening session socket at `path`, which must not exist, for the processes of one network
+  // namespace. The Acceptor must not outlive the broker's user.
+  [[nodiscard]] base::Result<std::unique_ptr<Acceptor>> listen(base::EventLoop& loop,
+                                                               const std::string& path,
+                                                               uint64_t netns_cookie,
+                                                               Reception reception);
+  // The process of a session that another daemon served.
+  [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
+  // netns::resolve(). The namespace has an nsid in the daemon's from then on.
+  [[nodiscard]] base::Result<netns::Netns> netns(const std::string& spec);
+  // netns::RouteQueries::link()
+  [[nodiscard]] base::Result<netns::Link> link(int nsid, const std::string& name, uint32_t ifindex);
+
+ protected:
+  // The caller's end of an entry.
+  [[nodiscard]] std::shared_ptr<Caller> caller(uint32_t entry, const rdma::Peer& peer);
+
+ private:
+  struct Listener;
+};
+
+// An entry of a Broker: the process of one connection. Any thread.
+class Caller {
+ public:
+  Caller(std::shared_ptr<Broker> broker, uint32_t entry, const rdma::Peer& peer)
+      : broker_(std::move(broker)), entry_(entry), peer_(peer) {}
+  ~Caller();
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+
+  [[nodiscard]] const rdma::Peer& peer() const { return peer_; }  // at the accept
+  // Errors: see broker::Request::Op.
+  [[nodiscard]] base::Result<void> check(const ipc::Sender& sender) const;
+  struct Opened {
+    rdma::MemoryFiles memory;
+    base::Fd pidfd;
+  };
+  [[nodiscard]] base::Result<Opened> open(bool writable) const;
+  // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
+  [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
+  [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
+  // Searches the process at the first call, for at most `time`. The descriptor may be another by
+  // now. Adds the processor time to `used`.
+  [[nodiscard]] base::Result<base::Fd> take(WantedFile kind, uint64_t id, base::Duration time,
+                                            base::Duration* used) const;
+
+ private:
+  [[nodiscard]] broker::Request request(broker::Request::Op op) const;
+  const std::shared_ptr<Broker> broker_;
+  const uint32_t entry_;
+  const rdma::Peer peer_;
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,137 @@
+#include "vrdmad/broker/broker_process.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/ipc/socket.h"
+#include "vrdmad/broker/child_process.h"
+#include "vrdmad/broker/local_broker.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+namespace {
+
+constexpr uint64_t kAllCapabilities = ~uint64_t{0};  // that the daemon has kept
+
+Result<std::array<Fd, 2>> socket_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return fail_errno("make a socket for the broker process");
+  return std::array<Fd, 2>{Fd(ends[0]), Fd(ends[1])};
+}
+
+// Until the daemon closes its end.
+void serve_channel(LocalBroker& broker, const Fd& channel) {
+  for (;;) {
+    broker::Request request;
+    std::vector<Fd> none;
+    const auto received = ipc::receive_message(channel.get(), &request, sizeof request, &none);
+    if (!received || !none.empty()) return;
+    Broker::Beside beside;
+    const broker::Answer answer = broker.serve(request, &beside);
+    std::vector<int> fds;
+    for (const Fd& fd : beside)
+      if (fd.valid()) fds.push_back(fd.get());
+    if (!ipc::send_message(channel.get(), &answer, sizeof answer, fds)) return;
+  }
+}
+
+// Each message of `life` has a channel; its end is the daemon's.
+[[noreturn]] void run_broker(Fd life, const std::string& run_dir,
+                             const std::function<void()>& confine) {
+  const Fd daemon = become_child("vrdmad-broker", std::move(life), kAllCapabilities);
+  ::umask(0);  // session sockets are for everybody in their namespace
+  ::signal(SIGPIPE, SIG_IGN);
+  confine();
+  {
+    const auto broker = std::make_shared<LocalBroker>(run_dir);
+    for (;;) {
+      uint8_t byte = 0;
+      std::vector<Fd> channel;
+      const auto received = ipc::receive_message(daemon.get(), &byte, sizeof byte, &channel);
+      if (!received || channel.size() != 1) break;
+      try {
+        std::thread([broker, fd = std::make_shared<Fd>(std::move(channel[0]))] {
+          serve_channel(*broker, *fd);
+        }).detach();
+      } catch (const std::system_error&) {
+        break;
+      }
+    }
+    broker->end();
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<BrokerProcess>> BrokerProcess::start(const std::string& run_dir,
+                                                            unsigned channels,
+                                                            const std::function<void()>& confine) {
+  auto life = socket_pair();
+  if (!life) return pass(std::move(life).error());
+  const pid_t child = ::fork();
+  if (child < 0) return fail_errno("make the broker process");
+  if (child == 0) run_broker(std::move((*life)[1]), run_dir, confine);
+  std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move((*life)[0])));
+  for (unsigned i = 0; i < channels; ++i) {
+    auto channel = socket_pair();
+    if (!channel) return pass(std::move(channel).error());
+    const uint8_t byte = 0;
+    if (auto sent =
+            ipc::send_message(process->life_.get(), &byte, sizeof byte, {(*channel)[1].get()});
+        !sent)
+      return pass(std::move(sent).error(), "start the broker process");
+    process->idle_.push_back(std::move((*channel)[0]));
+  }
+  return process;
+}
+
+broker::Answer BrokerProcess::serve(const Request& request, Beside* beside) {
+  std::unique_lock lock(mutex_);
+  returned_.wait(lock, [this] { return !idle_.empty(); });
+  Fd channel = std::move(idle_.back());
+  idle_.pop_back();
+  lock.unlock();
+  Answer answer;
+  std::vector<Fd> fds;
+  const bool served = ipc::send_message(channel.get(), &request, sizeof request) &&
+                      ipc::receive_message(channel.get(), &answer, sizeof answer, &fds);
+  lock.lock();
+  idle_.push_back(std::move(channel));
+  lock.unlock();
+  returned_.notify_one();
+  if (!served || fds.size() > beside->size()) {
+    answer = {};
+    answer.error = EPIPE;
+    (void)broker::put("the broker process has ended", answer.reason);
+    return answer;
+  }
+  std::move(fds.begin(), fds.end(), beside->begin());
+  return answer;
+}
+
+Result<base::EventLoop::Watch> BrokerProcess::watch(base::EventLoop& loop,
+                                                    std::function<void()> died) {
+  died_ = std::move(died);
+  return loop.watch(life_.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, [this](uint32_t) {
+    if (const auto notify = std::exchange(died_, nullptr)) notify();
+  });
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,92 @@
+// Requests to the broker and its answers: one struct of fixed size each way, without pointers, and
+// descriptors beside the answer. Only the daemon's own processes speak this protocol, and only
+// those of one build.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/ipc/socket.h"
+#include "core/rdma/peer.h"
+
+namespace vrdma::vrdmad::broker {
+
+// Text in a message: shorter than the array, and padded with zeros.
+template <size_t kSize>
+[[nodiscard]] bool put(std::string_view text, char (&to)[kSize]) {
+  if (text.size() >= kSize || text.find('\0') != std::string_view::npos) return false;
+  text.copy(to, text.size());
+  return true;
+}
+template <size_t kSize>
+[[nodiscard]] std::string_view get(const char (&from)[kSize]) {
+  const std::string_view all(from, kSize);
+  return all.substr(0, all.find('\0'));
+}
+
+struct Request {
+  enum class Op : uint32_t {
+    kListen = 1,  // text: path, number: cookie of the netns whose processes may connect -> entry;
+                  // beside: the listener, to poll. EPERM: the path is not in the run directory
+    kAccept,      // entry: a listener -> entry, peer (pid, ids, cookie); beside: the connection, if
+                  // there is one. EXDEV: it came from another namespace. EAGAIN: for `number` ns
+                  // processes of the namespace cannot be inspected
+    kIdentify,    // entry: a connection that was accepted -> peer
+    kCheck,   // entry, files: EPERM unless the process of the entry is unchanged and, if `files`
+              // is kNone, sent the message of `sender`; EACCES if the process may not have a
+              // session; beside: what `files` says
+    kFind,    // peer -> entry, peer: the process of a session that another daemon served.
+              // ESRCH: it has ended. EPERM: no broker has checked it
+    kForget,  // entry: of any kind
+    kNetns,   // text: a namespace (netns/netns.h) -> number: its cookie; beside: its file. The
+              // namespace has an nsid in the daemon's from then on
+    kLink,    // number: nsid, text: name or empty, which: index, first: of the addresses ->
+              // link, number: how many addresses there are
+    kPacketSocket,  // entry, which: index of a netdev; beside: a packet socket of no protocol in
+                    // the namespace from which the process of the entry connected
+    kTake,          // entry, which: WantedFile, number: its id, time_ns: for the search, if it is
+                    // the first of the entry -> number: processor time used, in ns; beside: a
+                    // descriptor that may be another. EMFILE: the time is over
+    // All that inspect a process: EAGAIN if none of its network namespace can be inspected now.
+  };
+  // Beside the answer to kCheck.
+  enum Files : uint32_t {
+    kNone,
+    kMemory,          // for reading: memory, maps, pidfd
+    kWritableMemory,  // the same
+    kUserfaultfd,     // /dev/userfaultfd
+  };
+  Op op{};
+  uint32_t entry = 0;
+  ipc::Sender sender;
+  uint32_t files = kNone;
+  rdma::Peer peer;
+  uint64_t number = 0, time_ns = 0;
+  uint32_t which = 0, first = 0;
+  char text[1024]{};
+};
+static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 1024);
+
+struct Answer {
+  // netns/link.h, with some of the addresses.
+  struct Link {
+    static constexpr size_t kAddresses = 32;
+    char name[16]{};
+    uint32_t ifindex = 0, mtu = 0, addresses = 0;  // of them below
+    uint8_t up = 0, loopback = 0, has_mac = 0, reserved = 0;
+    std::array<uint8_t, 6> mac{};
+    uint8_t padding[2]{};
+    std::array<std::array<uint8_t, 16>, kAddresses> address{};
+  };
+  int32_t error = 0;  // errno
+  uint32_t entry = 0;
+  rdma::Peer peer;
+  uint64_t number = 0;
+  Link link;
+  char reason[512]{};  // a sentence, if there is an error
+};
+static_assert(sizeof(Answer) == 16 + sizeof(rdma::Peer) + 40 + 512 + 512);
+
+}  // namespace vrdma::vrdmad::broker

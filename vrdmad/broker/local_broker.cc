@@ -1,0 +1,430 @@
+#include "vrdmad/broker/local_broker.h"
+
+#include <fcntl.h>
+#include <linux/if_packet.h>
+#include <linux/openat2.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/base/netns_cookie.h"
+#include "core/ipc/cm_messages.h"
+#include "netns/route_socket.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+using broker::get;
+using broker::put;
+using Op = broker::Request::Op;
+
+namespace {
+
+// Length of the listen queue, and so the most refusals that a flood puts before the next
+// connection. When the queue is full, connect(2) blocks.
+constexpr int kBacklog = 128;
+
+std::string cannot_be_inspected(pid_t pid) {
+  return "process " + std::to_string(pid) + " cannot be inspected now";
+}
+
+tl::unexpected<base::Error> no_such_entry() { return fail(EINVAL, "there is no such entry"); }
+
+// In the namespace that `directory`, /proc/PID of a process, has now.
+Result<Fd> packet_socket_in(const Fd& directory, uint64_t cookie, uint32_t ifindex) {
+  const Fd netns(::openat(directory.get(), "ns/net", O_RDONLY | O_CLOEXEC));
+  if (!netns.valid()) return fail_errno("open the netns of a process");
+  Result<Fd> made = fail(EAGAIN, "cannot create a thread to enter a netns");
+  const auto make = [&]() -> Result<Fd> {
+    if (::setns(netns.get(), CLONE_NEWNET) != 0) return fail_errno("enter a netns");
+    const auto entered = base::own_netns_cookie();
+    if (!entered || *entered != cookie)
+      return fail(EPERM, "the process has another netns than when it connected");
+    // Of no protocol: it receives nothing.
+    Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) return fail_errno("make a packet socket");
+    const int on = 1;
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_ifindex = static_cast<int>(ifindex);
+    if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+        ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
+        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      return fail_errno("bind a packet socket");
+    return socket;
+  };
+  try {
+    std::thread([&] { made = make(); }).join();
+  } catch (const std::system_error&) {
+  }
+  return made;
+}
+
+Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) {
+  const rdma::Peer& peer = handle.peer;
+  if (const std::string reason = rdma::reason_to_refuse(peer); !reason.empty())
+    return fail(EACCES, "process " + std::to_string(peer.pid) + ": " + reason);
+  if (sender != nullptr &&
+      (sender->pid != peer.pid || sender->uid != peer.uid() || sender->gid != peer.gid()))
+    return fail(EPERM, "process " + std::to_string(sender->pid) + " of uid " +
+                           std::to_string(sender->uid) + " uses a connection of process " +
+                           std::to_string(peer.pid) + " of uid " + std::to_string(peer.uid()));
+  auto unchanged = rdma::is_unchanged(handle);
+  if (!unchanged) return fail(EPERM, unchanged.error().message());
+  return {};
+}
+
+}  // namespace
+
+struct LocalBroker::Process {
+  explicit Process(rdma::PeerHandle identified) : handle(std::move(identified)) {}
+  const rdma::PeerHandle handle;
+  std::mutex mutex;               // guards all below
+  std::optional<HeldFiles> held;  // when they have been searched
+  bool noted = false;             // as known
+};
+
+LocalBroker::LocalBroker(std::string run_dir) : run_dir_(run_dir), known_(std::move(run_dir)) {
+  if (const auto own = base::own_netns_cookie()) own_netns_ = *own;
+}
+
+LocalBroker::~LocalBroker() = default;
+
+uint32_t LocalBroker::add(Entry entry) {
+  const std::lock_guard lock(mutex_);
+  do {
+    ++last_;
+  } while (last_ == 0 || entries_.contains(last_));
+  entries_.emplace(last_, std::move(entry));
+  return last_;
+}
+
+template <class T>
+Result<std::shared_ptr<T>> LocalBroker::at(uint32_t entry) {
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(entry);
+  const auto* found = it != entries_.end() ? std::get_if<std::shared_ptr<T>>(&it->second) : nullptr;
+  if (found == nullptr || *found == nullptr) return no_such_entry();
+  return *found;
+}
+
+void LocalBroker::forget(uint32_t entry) {
+  Entry held;  // closed after the lock is released
+  const std::lock_guard lock(mutex_);
+  if (const auto it = entries_.find(entry); it != entries_.end()) {
+    held = std::move(it->second);
+    entries_.erase(it);
+  }
+}
+
+Broker::Answer LocalBroker::serve(const Request& request, Beside* beside) {
+  Answer answer;
+  const auto refuse = [&answer](const base::Error& why) {
+    answer.error = why.code();
+    if (!put(why.message(), answer.reason))
+      (void)put(std::string_view(why.message()).substr(0, sizeof answer.reason - 1), answer.reason);
+    return answer;
+  };
+  if (auto done = dispatch(request, &answer, beside); !done) return refuse(done.error());
+  return answer;
+}
+
+Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Beside* beside) {
+  switch (request.op) {
+    case Op::kListen:
+      return listen(request, answer, beside);
+    case Op::kAccept:
+      return accept(request, answer, beside);
+    case Op::kForget:
+      forget(request.entry);
+      return {};
+    case Op::kNetns:
+      return netns(request, answer, beside);
+    case Op::kLink:
+      return link(request, answer);
+    case Op::kIdentify:
+    case Op::kCheck:
+    case Op::kFind:
+    case Op::kPacketSocket:
+    case Op::kTake:
+      break;
+    default:
+      return fail(EINVAL, "there is no such request");
+  }
+  // These look into a process, which may block them.
+  rdma::Peer peer = request.peer;
+  if (request.op == Op::kIdentify) {
+    auto connected = at<rdma::Connected>(request.entry);
+    if (!connected) return pass(std::move(connected).error());
+    peer.pid = (*connected)->pid;
+    peer.netns_cookie = (*connected)->netns_cookie;
+  } else if (request.op != Op::kFind) {
+    auto process = at<Process>(request.entry);
+    if (!process) return pass(std::move(process).error());
+    peer = (*process)->handle.peer;
+  }
+  struct Look {
+    Answer answer;
+    Beside beside;
+    Result<void> done;
+  };
+  const auto look = std::make_shared<Look>();
+  const auto inspect = [this, keep = shared_from_this(), request, look] {
+    Answer* const into = &look->answer;
+    look->done = request.op == Op::kIdentify       ? identify(request, into)
+                 : request.op == Op::kCheck        ? check(request, into, &look->beside)
+                 : request.op == Op::kFind         ? find(request, into)
+                 : request.op == Op::kPacketSocket ? packet_socket(request, into, &look->beside)
+                                                   : take(request, into, &look->beside);
+  };
+  if (!bounded_.run(peer.netns_cookie, inspect)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
+  *answer = look->answer;
+  *beside = std::move(look->beside);
+  return look->done;
+}
+
+// The user of the daemon owns the directories, so it may put a link there after this check. It can
+// do nothing with a socket of such a name elsewhere.
+Result<void> LocalBroker::check_place(const std::string& path) const {
+  if (run_dir_.empty()) return {};
+  const auto wrong = fail(EPERM, path + " is not a session socket of " + run_dir_);
+  const std::string below = run_dir_ + "/netns/";
+  const size_t slash = path.rfind('/');
+  if (!path.starts_with(below) || slash < below.size()) return wrong;
+  const std::string name = path.substr(slash + 1), number = name.substr(0, name.find('.'));
+  if (name != ipc::kCmSocket && (name != number + ".sock" || number.empty() ||
+                                 number.find_first_not_of("0123456789") != std::string::npos))
+    return wrong;
+  const Fd run_dir(::open(run_dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::string inside = path.substr(run_dir_.size() + 1, slash - run_dir_.size() - 1);
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  const Fd directory(
+      static_cast<int>(::syscall(SYS_openat2, run_dir.get(), inside.c_str(), &how, sizeof how)));
+  if (!directory.valid()) return fail_errno("open " + path.substr(0, slash));
+  return {};
+}
+
+Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside* beside) {
+  const std::string path(get(request.text));
+  if (auto right = check_place(path); !right) return right;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(ENAMETOOLONG, "the path of the session socket is too long for a Unix socket (" +
+                                  path + "): use a shorter run directory or name");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  Listener listener{Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+                    request.number};
+  if (!listener.socket.valid()) return fail_errno("make a session socket");
+  // Connections inherit it, so messages sent before the accept have credentials too (unix(7)).
+  const int on = 1;
+  if (::setsockopt(listener.socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
+    return fail_errno("enable SO_PASSCRED");
+  // The mode of the file; the umask applies.
+  if (::fchmod(listener.socket.get(), 0666) != 0) return fail_errno("set the mode of a socket");
+  if (::bind(listener.socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+      0)
+    return fail_errno("bind " + path);
+  if (::listen(listener.socket.get(), kBacklog) != 0) return fail_errno("listen on " + path);
+  auto polled = listener.socket.duplicate();
+  if (!polled) return pass(std::move(polled).error());
+  (*beside)[0] = std::move(*polled);
+  answer->entry = add(std::make_shared<const Listener>(std::move(listener)));
+  return {};
+}
+
+Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside* beside) {
+  auto listener = at<const Listener>(request.entry);
+  if (!listener) return pass(std::move(listener).error());
+  if (const auto closed = bounded_.closed_for((*listener)->netns); closed.count() > 0) {
+    answer->number = static_cast<uint64_t>(closed.count());
+    return fail(EAGAIN, "a process of this netns cannot be inspected now");
+  }
+  Fd socket(::accept4((*listener)->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) return fail(errno, "accept a connection");
+  auto connected = rdma::who_connected(socket.get());
+  (*beside)[0] = std::move(socket);
+  if (!connected || connected->netns_cookie != (*listener)->netns)
+    return fail(EXDEV, "it connected from another netns");
+  answer->peer.pid = connected->pid;
+  answer->peer.uids.fill(connected->uid);
+  answer->peer.gids.fill(connected->gid);
+  answer->peer.netns_cookie = connected->netns_cookie;
+  answer->entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  return {};
+}
+
+Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
+  auto connected = at<rdma::Connected>(request.entry);
+  if (!connected) return pass(std::move(connected).error());
+  {
+    const std::lock_guard lock(mutex_);  // one of two requests at a time gets it
+    const auto it = entries_.find(request.entry);
+    if (it == entries_.end() || it->second != Entry(*connected)) return no_such_entry();
+    it->second = std::shared_ptr<Process>();
+  }
+  auto handle = rdma::identify_peer(std::move(**connected));
+  if (!handle) {
+    forget(request.entry);
+    return pass(std::move(handle).error());
+  }
+  answer->peer = handle->peer;
+  answer->entry = request.entry;
+  const std::lock_guard lock(mutex_);
+  const auto it = entries_.find(request.entry);
+  if (it != entries_.end()) it->second = std::make_shared<Process>(std::move(*handle));
+  return {};
+}
+
+Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* beside) {
+  auto process = at<Process>(request.entry);
+  if (!process) return pass(std::move(process).error());
+  const rdma::PeerHandle& handle = (*process)->handle;
+  const ipc::Sender* sender = request.files == Request::kNone ? &request.sender : nullptr;
+  if (auto same = compare(handle, sender); !same) return same;
+  {
+    const std::lock_guard lock((*process)->mutex);
+    if (!std::exchange((*process)->noted, true)) known_.add(handle.peer);
+  }
+  switch (request.files) {
+    case Request::kNone:
+      break;
+    case Request::kMemory:
+    case Request::kWritableMemory: {
+      auto memory = rdma::open_memory(handle, request.files == Request::kWritableMemory);
+      if (!memory) return pass(std::move(memory).error());
+      auto pidfd = handle.pidfd.duplicate();
+      if (!pidfd) return fail(ENFILE, pidfd.error().message());
+      *beside = {std::move(memory->memory), std::move(memory->maps), std::move(*pidfd)};
+      break;
+    }
+    case Request::kUserfaultfd:
+      (*beside)[0] = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+      if (!(*beside)[0].valid()) return fail_errno("open /dev/userfaultfd");
+      break;
+    default:
+      return fail(EINVAL, "there are no such files");
+  }
+  answer->entry = request.entry;
+  answer->peer = handle.peer;
+  return {};
+}
+
+Result<void> LocalBroker::find(const Request& request, Answer* answer) {
+  if (!known_.contains(request.peer))
+    return fail(EPERM, "process " + std::to_string(request.peer.pid) + " has no session");
+  auto handle = rdma::find_peer(request.peer);
+  if (!handle) return pass(std::move(handle).error());
+  answer->peer = handle->peer;
+  answer->entry = add(std::make_shared<Process>(std::move(*handle)));
+  return {};
+}
+
+// queries_mutex_ is held.
+Result<void> LocalBroker::prepare_queries() {
+  if (queries_ != nullptr) return {};
+  auto made = netns::RouteQueries::open();
+  if (!made) return pass(std::move(made).error());
+  queries_ = std::make_unique<netns::RouteQueries>(std::move(*made));
+  return {};
+}
+
+Result<void> LocalBroker::netns(const Request& request, Answer* answer, Beside* beside) {
+  auto found = netns::resolve(std::string(get(request.text)));
+  if (!found) return pass(std::move(found).error());
+  if (found->cookie != own_netns_) {
+    const std::lock_guard lock(queries_mutex_);
+    if (auto ready = prepare_queries(); !ready) return ready;
+    if (auto nsid = queries_->nsid_of(found->fd, true); !nsid) return pass(std::move(nsid).error());
+  }
+  answer->number = found->cookie;
+  (*beside)[0] = std::move(found->fd);
+  return {};
+}
+
+Result<void> LocalBroker::link(const Request& request, Answer* answer) {
+  std::unique_lock lock(queries_mutex_);
+  if (auto ready = prepare_queries(); !ready) return ready;
+  const auto link = queries_->link(static_cast<int>(static_cast<uint32_t>(request.number)),
+                                   std::string(get(request.text)), request.which);
+  lock.unlock();
+  if (!link) return fail(link.error().code(), link.error().message());
+  Answer::Link& part = answer->link;
+  if (!put(link->name, part.name)) return fail(EPROTO, "the name of a netdev is too long");
+  part.ifindex = link->ifindex;
+  part.mtu = link->mtu;
+  part.up = link->up ? 1 : 0;
+  part.loopback = link->loopback ? 1 : 0;
+  part.has_mac = link->mac ? 1 : 0;
+  if (link->mac) part.mac = *link->mac;
+  answer->number = link->addresses.size();
+  for (size_t i = request.first;
+       i < link->addresses.size() && part.addresses < Answer::Link::kAddresses; ++i)
+    part.address[part.addresses++] = link->addresses[i];
+  return {};
+}
+
+Result<void> LocalBroker::packet_socket(const Request& request, Answer* answer, Beside* beside) {
+  auto process = at<Process>(request.entry);
+  if (!process) return pass(std::move(process).error());
+  const rdma::PeerHandle& handle = (*process)->handle;
+  if (auto same = compare(handle, nullptr); !same) return same;
+  auto socket = packet_socket_in(handle.directory, handle.peer.netns_cookie, request.which);
+  if (!socket) return pass(std::move(socket).error());
+  (*beside)[0] = std::move(*socket);
+  answer->entry = request.entry;
+  return {};
+}
+
+Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* beside) {
+  auto process = at<Process>(request.entry);
+  if (!process) return pass(std::move(process).error());
+  const rdma::PeerHandle& handle = (*process)->handle;
+  const std::lock_guard lock((*process)->mutex);
+  auto& held = (*process)->held;
+  if (!held) {
+    if (auto same = compare(handle, nullptr); !same) return same;
+    auto searched =
+        HeldFiles::of(handle.peer.pid, base::Duration(static_cast<int64_t>(request.time_ns)));
+    if (!searched) return pass(std::move(searched).error());
+    held = std::move(*searched);
+    answer->number = static_cast<uint64_t>(held->time_used().count());
+  }
+  auto fd = held->take(handle.pidfd.get(), static_cast<WantedFile>(request.which), request.number);
+  if (!fd) return pass(std::move(fd).error());
+  (*beside)[0] = std::move(*fd);
+  return {};
+}
+
+Result<Arrival> LocalBroker::admit(Fd socket) {
+  const int on = 1;
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
+    return fail_errno("enable SO_PASSCRED");
+  auto connected = rdma::who_connected(socket.get());
+  if (!connected) return pass(std::move(connected).error());
+  Request request;
+  request.op = Op::kIdentify;
+  request.entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  Beside none;
+  const Answer answer = serve(request, &none);
+  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
+  return Arrival{std::move(socket), caller(answer.entry, answer.peer)};
+}
+
+}  // namespace vrdma::vrdmad
