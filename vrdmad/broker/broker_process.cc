@@ -88,7 +88,7 @@ Result<std::shared_ptr<BrokerProcess>> BrokerProcess::start(const std::string& r
   const pid_t child = ::fork();
   if (child < 0) return fail_errno("make the broker process");
   if (child == 0) run_broker(std::move((*life)[1]), run_dir, confine);
-  std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move((*life)[0])));
+  std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move((*life)[0]), child));
   for (unsigned i = 0; i < channels; ++i) {
     auto channel = socket_pair();
     if (!channel) return pass(std::move(channel).error());

@@ -34,10 +34,13 @@ class BrokerProcess final : public Broker {
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
 
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
  private:
-  explicit BrokerProcess(base::Fd life) : life_(std::move(life)) {}
+  BrokerProcess(base::Fd life, pid_t pid) : life_(std::move(life)), pid_(pid) {}
 
   base::Fd life_;
+  const pid_t pid_;
   std::function<void()> died_;
   std::mutex mutex_;
   std::condition_variable returned_;

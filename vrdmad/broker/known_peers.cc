@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -51,8 +50,7 @@ Result<void> KnownPeers::open() {
 void KnownPeers::read() {
   if (std::exchange(opened_, true)) return;
   if (auto done = open(); !done) {
-    std::fprintf(stderr, "vrdmad: the next daemon can take over no sessions: %s\n",
-                 done.error().message().c_str());
+    trouble_ = ": " + done.error().message();
     return;
   }
   rdma::Peer peer;
@@ -96,11 +94,12 @@ void KnownPeers::add(const rdma::Peer& peer) {
   }
 }
 
-bool KnownPeers::contains(const rdma::Peer& peer) {
-  if (run_dir_.empty()) return true;
+Result<void> KnownPeers::find(const rdma::Peer& peer) {
+  if (run_dir_.empty()) return {};
   const std::lock_guard lock(mutex_);
   read();
-  return std::find(peers_.begin(), peers_.end(), peer) != peers_.end();
+  if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return {};
+  return fail(EPERM, "no broker has checked process " + std::to_string(peer.pid) + trouble_);
 }
 
 }  // namespace vrdma::vrdmad

@@ -29,7 +29,8 @@ class KnownPeers {
   KnownPeers& operator=(const KnownPeers&) = delete;
 
   void add(const rdma::Peer& peer);
-  [[nodiscard]] bool contains(const rdma::Peer& peer);
+  // EPERM: it is not known.
+  [[nodiscard]] base::Result<void> find(const rdma::Peer& peer);
   // Removes the file if no process in it is alive.
   void end();
 
@@ -43,6 +44,7 @@ class KnownPeers {
   std::mutex mutex_;
   bool opened_ = false;
   base::Fd directory_, file_;  // none: it could not be opened
+  std::string trouble_;        // why
   std::vector<rdma::Peer> peers_;
   size_t sweep_at_ = 64;
 };

@@ -202,12 +202,15 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
 Result<void> LocalBroker::check_place(const std::string& path) const {
   if (run_dir_.empty()) return {};
   const auto wrong = fail(EPERM, path + " is not a session socket of " + run_dir_);
+  constexpr std::string_view kDigits = "0123456789";
   const std::string below = run_dir_ + "/netns/";
-  const size_t slash = path.rfind('/');
-  if (!path.starts_with(below) || slash < below.size()) return wrong;
-  const std::string name = path.substr(slash + 1), number = name.substr(0, name.find('.'));
-  if (name != ipc::kCmSocket && (name != number + ".sock" || number.empty() ||
-                                 number.find_first_not_of("0123456789") != std::string::npos))
+  if (!path.starts_with(below)) return wrong;
+  const size_t slash = path.find_first_not_of(kDigits, below.size());
+  if (slash == below.size() || slash == std::string::npos || path[slash] != '/') return wrong;
+  const std::string name = path.substr(slash + 1);
+  const size_t dot = name.find_first_not_of(kDigits);
+  if (name != ipc::kCmSocket &&
+      (dot == 0 || dot == std::string::npos || name.substr(dot) != ".sock"))
     return wrong;
   const Fd run_dir(::open(run_dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   const std::string inside = path.substr(run_dir_.size() + 1, slash - run_dir_.size() - 1);
@@ -327,8 +330,7 @@ Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* 
 }
 
 Result<void> LocalBroker::find(const Request& request, Answer* answer) {
-  if (!known_.contains(request.peer))
-    return fail(EPERM, "process " + std::to_string(request.peer.pid) + " has no session");
+  if (auto known = known_.find(request.peer); !known) return known;
   auto handle = rdma::find_peer(request.peer);
   if (!handle) return pass(std::move(handle).error());
   answer->peer = handle->peer;
