@@ -55,7 +55,7 @@ unit=/usr/lib/systemd/system/vrdmad.service
 SYSTEMD_LOG_LEVEL=warning systemd-analyze verify "$unit" >/tmp/verify.log 2>&1 || fail "systemd-analyze verify"
 grep -i vrdmad /tmp/verify.log && fail "systemd-analyze has to say something"
 allowed=$(sed -n 's/^CapabilityBoundingSet=//p' $unit | tr ' ' '\n' | sort)
-listed=$( (sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' /tmp/privileges.cc; echo CAP_SETPCAP; echo CAP_SYS_RESOURCE) | sort)
+listed=$( (sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' /tmp/privileges.cc; printf '%s\n' CAP_SETUID CAP_SETGID CAP_CHOWN CAP_SETPCAP CAP_SYS_RESOURCE) | sort)
 [[ $allowed == "$listed" ]] || fail "the unit allows" $allowed
 
 say "start, as the unit says"
@@ -65,6 +65,7 @@ python3 - "$bounds" "${command[@]}" >/tmp/vrdmad.log 2>&1 <<'END' &
 import os, socket, sys
 ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 ready.bind("/run/notify")
+os.chmod("/run/notify", 0o777)  # as systemd does
 os.environ["NOTIFY_SOCKET"] = "/run/notify"
 if os.fork():
     while b"READY=1" not in ready.recv(4096):
@@ -76,6 +77,9 @@ else:
 END
 for _ in {1..200}; do [[ -e /run/ready ]] && break; sleep 0.05; done
 [[ -e /run/ready ]] || fail "vrdmad does not say that it is ready"
+[[ $(stat -c %U /var/lib/vrdma/state.db) == vrdma ]] || fail "the state belongs to $(stat -c %U /var/lib/vrdma/state.db)"
+[[ $(stat -c %U "/proc/$(cat /run/vrdma/vrdmad.lock)/stat") == root ]] || fail "others of its user can read its memory"
+grep -q "^Uid:.$(id -u vrdma)" "/proc/$(cat /run/vrdma/vrdmad.lock)/status" || fail "it is another user"
 
 say "use"
 ip netns add red

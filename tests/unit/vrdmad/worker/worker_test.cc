@@ -48,6 +48,10 @@ class WorkerTest : public testing::Test {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [&] { return answers_.size() >= answers; });
   }
+  [[nodiscard]] ToControl last() {
+    const std::lock_guard lock(mutex_);
+    return answers_.back();
+  }
   void stop_worker() {
     {
       const std::lock_guard lock(mutex_);
@@ -151,7 +155,7 @@ class OpeningTest : public WorkerTest {
   void want_kit(size_t answers) {
     prove(true);
     ASSERT_TRUE(wait_for(answers, std::chrono::seconds(10)));
-    EXPECT_EQ(answers_.back(), ToControl(WantKit{connection_, {}}));
+    EXPECT_EQ(last(), ToControl(WantKit{connection_, {}}));
   }
   [[nodiscard]] base::Result<SessionKit> kit() { return furnisher_.furnish(connection_, {}, {}); }
 
@@ -175,7 +179,7 @@ TEST_F(OpeningTest, waits_for_what_control_makes) {
   EXPECT_EQ(opened.hello.session, 0u) << "nobody takes it over";
   program_.reset();
   ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
-  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+  EXPECT_EQ(last(), ToControl(Ended{connection_}));
 }
 
 TEST_F(OpeningTest, asks_for_nothing_without_the_proof) {
@@ -183,7 +187,7 @@ TEST_F(OpeningTest, asks_for_nothing_without_the_proof) {
   EXPECT_EQ(reply().error, EPERM);
   worker_->send(Collect{1, 17});
   ASSERT_TRUE(wait_for(1, std::chrono::seconds(10)));
-  EXPECT_EQ(answers_.back(), ToControl(Done{17, 0, {}})) << "it wanted a kit";
+  EXPECT_EQ(last(), ToControl(Done{17, 0, {}})) << "it wanted a kit";
   want_kit(2);
 }
 
@@ -194,7 +198,7 @@ TEST_F(OpeningTest, ends_a_program_that_presents_memory_of_another) {
     EXPECT_EQ(reply().error, EPERM);
   }
   ASSERT_TRUE(wait_for(4, std::chrono::seconds(10)));
-  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+  EXPECT_EQ(last(), ToControl(Ended{connection_}));
 }
 
 TEST_F(OpeningTest, lets_the_vdevice_pay_for_the_kit) {
@@ -213,7 +217,7 @@ TEST_F(OpeningTest, drops_a_kit_that_comes_too_late) {
   want_kit(1);
   program_.reset();
   ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
-  EXPECT_EQ(answers_.back(), ToControl(Ended{connection_}));
+  EXPECT_EQ(last(), ToControl(Ended{connection_}));
   worker_->furnish({connection_}, kit());
   worker_->furnish({connection_ + 1}, base::fail(EPERM, "for nobody"));
   worker_->send(Collect{1, 17});
