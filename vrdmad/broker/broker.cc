@@ -46,27 +46,35 @@ struct Broker::Listener {
   // 0, or an errno of accept(2).
   int accept() {
     Beside beside;
-    const Answer came = broker->serve(request_of(Op::kAccept, entry), &beside);
+    Request request = request_of(Op::kAccept, entry);
+    request.which = reception.wants ? 0 : 1;
+    Answer came = broker->serve(request, &beside);
+    if (!beside[0].valid()) {
+      if (came.error == EAGAIN)
+        closed_until = base::EventLoop::now() + std::chrono::nanoseconds(came.number);
+      return came.error;
+    }
     if (came.error == EXDEV) {
       reception.foreign(std::move(beside[0]));
       return 0;
     }
-    if (came.error == EAGAIN)
-      closed_until = base::EventLoop::now() + std::chrono::nanoseconds(came.number);
-    if (came.error != 0) return came.error;
-    if (!reception.wants(came.peer.uid())) {
-      forget(came.entry);
-      reception.unwanted(std::move(beside[0]));
-      return 0;
+    reception.arrived();
+    const uint32_t its = came.entry;
+    if (reception.wants) {
+      if (!reception.wants(came.peer.uid())) {
+        forget(its);
+        reception.unwanted(std::move(beside[0]));
+        return 0;
+      }
+      Beside none;
+      came = broker->serve(request_of(Op::kIdentify, its), &none);
     }
-    Beside none;
-    const Answer who = broker->serve(request_of(Op::kIdentify, came.entry), &none);
-    if (who.error != 0) {
-      forget(came.entry);
+    if (came.error == 0) {
+      reception.accepted({std::move(beside[0]), broker->caller(its, came.peer)});
+    } else {
+      if (its != 0) forget(its);
       reception.lost(std::move(beside[0]));
-      return 0;
     }
-    reception.accepted({std::move(beside[0]), broker->caller(came.entry, who.peer)});
     return 0;
   }
   void forget(uint32_t which) const {
@@ -154,15 +162,20 @@ Request Caller::request(Op op) const { return request_of(op, entry_); }
 Result<void> Caller::check(const ipc::Sender& sender) const {
   Broker::Beside none;
   Request asked = request(Op::kCheck);
+  asked.which = 1;
   asked.sender = sender;
   const Answer answer = broker_->serve(asked, &none);
   if (answer.error != 0) return pass(error_of(answer));
   return {};
 }
 
-Result<Caller::Opened> Caller::open(bool writable) const {
+Result<Caller::Opened> Caller::open(bool writable, const ipc::Sender* sender) const {
   Broker::Beside beside;
   Request asked = request(Op::kCheck);
+  if (sender != nullptr) {
+    asked.which = 1;
+    asked.sender = *sender;
+  }
   asked.files = writable ? Request::kWritableMemory : Request::kMemory;
   const Answer answer = broker_->serve(asked, &beside);
   if (answer.error != 0) return pass(error_of(answer));

@@ -43,7 +43,8 @@ struct Arrival {
 // The callbacks of a listener; all run on its loop. Those that get a socket own it and close it.
 struct Reception {
   std::function<base::Duration()> closed_for;  // as for Acceptor::start()
-  // Called before the process is identified, which is the slowest step.
+  std::function<void()> arrived;               // a connection from the namespace
+  // Called before the process is identified, which is the slowest step; empty: all are wanted.
   std::function<bool(uid_t uid)> wants;
   std::function<void(Arrival)> accepted;
   std::function<void(base::Fd)> foreign;   // from another namespace
@@ -102,7 +103,8 @@ class Caller {
     rdma::MemoryFiles memory;
     base::Fd pidfd;
   };
-  [[nodiscard]] base::Result<Opened> open(bool writable) const;
+  // `sender`: as for check(); nullptr: there is no message.
+  [[nodiscard]] base::Result<Opened> open(bool writable, const ipc::Sender* sender = nullptr) const;
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;

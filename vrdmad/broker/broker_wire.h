@@ -27,29 +27,39 @@ template <size_t kSize>
 }
 
 struct Request {
+  // Each with what it needs, and -> what the answer has. All that inspect a process: EAGAIN if none
+  // of its network namespace can be inspected now.
   enum class Op : uint32_t {
-    kListen = 1,  // text: path, number: cookie of the netns whose processes may connect -> entry;
-                  // beside: the listener, to poll. EPERM: the path is not in the run directory
-    kAccept,      // entry: a listener -> entry, peer (pid, ids, cookie); beside: the connection, if
-                  // there is one. EXDEV: it came from another namespace. EAGAIN: for `number` ns
-                  // processes of the namespace cannot be inspected
-    kIdentify,    // entry: a connection that was accepted -> peer
-    kCheck,   // entry, files: EPERM unless the process of the entry is unchanged and, if `files`
-              // is kNone, sent the message of `sender`; EACCES if the process may not have a
-              // session; beside: what `files` says
-    kFind,    // peer -> entry, peer: the process of a session that another daemon served.
-              // ESRCH: it has ended. EPERM: no broker has checked it
-    kForget,  // entry: of any kind
-    kNetns,   // text: a namespace (netns/netns.h) -> number: its cookie; beside: its file. The
-              // namespace has an nsid in the daemon's from then on
-    kLink,    // number: nsid, text: name or empty, which: index, first: of the addresses ->
-              // link, number: how many addresses there are
-    kPacketSocket,  // entry, which: index of a netdev; beside: a packet socket of no protocol in
-                    // the namespace from which the process of the entry connected
-    kTake,          // entry, which: WantedFile, number: its id, time_ns: for the search, if it is
-                    // the first of the entry -> number: processor time used, in ns; beside: a
-                    // descriptor that may be another. EMFILE: the time is over
-    // All that inspect a process: EAGAIN if none of its network namespace can be inspected now.
+    // text: path, number: cookie of the netns whose processes may connect -> entry; beside: the
+    // listener, to poll. EPERM: the path is not in the run directory.
+    kListen = 1,
+    // entry: a listener, which: 1: as kIdentify too -> entry, peer (pid, ids, cookie); beside: the
+    // connection, if there is one. EXDEV: it came from another namespace. EAGAIN without a
+    // connection: there is none, or for `number` ns processes of the namespace cannot be inspected.
+    kAccept,
+    // entry: a connection that was accepted -> peer
+    kIdentify,
+    // entry, which, sender, files: EPERM unless the process of the entry is unchanged and, if
+    // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
+    kCheck,
+    // peer -> entry, peer: the process of a session that another daemon served. ESRCH: it has
+    // ended. EPERM: no broker has checked it.
+    kFind,
+    // entry: of any kind
+    kForget,
+    // text: a namespace (netns/netns.h) -> number: its cookie; beside: its file. It has an nsid in
+    // the daemon's namespace from then on.
+    kNetns,
+    // number: nsid, text: name or empty, which: index, first: of the addresses -> link, number:
+    // how many addresses there are
+    kLink,
+    // entry, which: index of a netdev; beside: a packet socket of no protocol in the namespace from
+    // which the process of the entry connected
+    kPacketSocket,
+    // entry, which: WantedFile, number: its id, time_ns: for the search, if it is the first of the
+    // entry -> number: processor time used, in ns; beside: a descriptor that may be another.
+    // EMFILE: the time is over.
+    kTake,
   };
   // Beside the answer to kCheck.
   enum Files : uint32_t {

@@ -182,7 +182,9 @@ class Conversation {
   void forget_caller() { caller_.reset(); }
   // Whether that process sent the last request and is unchanged since it connected.
   [[nodiscard]] base::Result<void> check() const { return caller_->check(sender_); }
-  // check() failed. `so_far` counts such requests.
+  // check(), and opens the memory of the process for reading.
+  [[nodiscard]] base::Result<Caller::Opened> open() const { return caller_->open(false, &sender_); }
+  // Either failed. `so_far` counts such requests.
   template <class Count>
   [[nodiscard]] int refuse(const base::Error& why, const std::string& whose, Count& so_far) {
     if (why.code() == EAGAIN)

@@ -74,6 +74,12 @@ Result<Fd> packet_socket_in(const Fd& directory, uint64_t cookie, uint32_t ifind
   return made;
 }
 
+broker::Request with_entry(broker::Request request, Op op, uint32_t entry) {
+  request.op = op;
+  request.entry = entry;
+  return request;
+}
+
 Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) {
   const rdma::Peer& peer = handle.peer;
   if (const std::string reason = rdma::reason_to_refuse(peer); !reason.empty())
@@ -148,7 +154,8 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     case Op::kListen:
       return listen(request, answer, beside);
     case Op::kAccept:
-      return accept(request, answer, beside);
+      if (auto came = accept(request, answer, beside); !came || request.which == 0) return came;
+      return inspect(with_entry(request, Op::kIdentify, answer->entry), answer, beside);
     case Op::kForget:
       forget(request.entry);
       return {};
@@ -161,11 +168,14 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     case Op::kFind:
     case Op::kPacketSocket:
     case Op::kTake:
-      break;
+      return inspect(request, answer, beside);
     default:
       return fail(EINVAL, "there is no such request");
   }
-  // These look into a process, which may block them.
+}
+
+// What looks into a process, which may block it.
+Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside* beside) {
   rdma::Peer peer = request.peer;
   if (request.op == Op::kIdentify) {
     auto connected = at<rdma::Connected>(request.entry);
@@ -183,7 +193,7 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     Result<void> done;
   };
   const auto look = std::make_shared<Look>();
-  const auto inspect = [this, keep = shared_from_this(), request, look] {
+  const auto job = [this, keep = shared_from_this(), request, look] {
     Answer* const into = &look->answer;
     look->done = request.op == Op::kIdentify       ? identify(request, into)
                  : request.op == Op::kCheck        ? check(request, into, &look->beside)
@@ -191,9 +201,10 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
                  : request.op == Op::kPacketSocket ? packet_socket(request, into, &look->beside)
                                                    : take(request, into, &look->beside);
   };
-  if (!bounded_.run(peer.netns_cookie, inspect)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
+  if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
   *answer = look->answer;
-  *beside = std::move(look->beside);
+  for (size_t i = 0; i < beside->size(); ++i)
+    if (look->beside[i].valid()) (*beside)[i] = std::move(look->beside[i]);
   return look->done;
 }
 
@@ -299,7 +310,7 @@ Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* 
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
-  const ipc::Sender* sender = request.files == Request::kNone ? &request.sender : nullptr;
+  const ipc::Sender* sender = request.which != 0 ? &request.sender : nullptr;
   if (auto same = compare(handle, sender); !same) return same;
   {
     const std::lock_guard lock((*process)->mutex);

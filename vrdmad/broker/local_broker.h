@@ -53,6 +53,7 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> packet_socket(const Request& request, Answer* answer,
                                                  Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> check_place(const std::string& path) const;
   void forget(uint32_t entry);

@@ -29,7 +29,10 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Broker& broke
   socket->foreign_ = std::make_shared<Intake::Account>(socket->owner_.account->intake());
   Reception reception;
   reception.closed_for = [raw = socket.get()] { return raw->closed_for(); };
-  reception.wants = [raw = socket.get()](uid_t uid) { return raw->wants(uid); };
+  reception.arrived = [entrance = socket->owner_.entrance] {
+    entrance->entered(base::EventLoop::now());
+  };
+  reception.wants = socket->owner_.wants;
   reception.accepted = [raw = socket.get()](Arrival arrival) {
     arrival.account = raw->owner_.account;
     arrival.entrance = raw->owner_.entrance;
@@ -67,11 +70,6 @@ SessionSocket::~SessionSocket() {
 base::Duration SessionSocket::closed_for() const {
   if (owner_.account->crowded() || foreign_->unfinished() >= kMostForeign) return kCrowded;
   return owner_.entrance->closed_for(base::EventLoop::now());
-}
-
-bool SessionSocket::wants(uid_t uid) {
-  owner_.entrance->entered(base::EventLoop::now());
-  return !owner_.wants || owner_.wants(uid);
 }
 
 }  // namespace vrdma::vrdmad

@@ -40,7 +40,6 @@ class SessionSocket {
  private:
   SessionSocket() = default;
   [[nodiscard]] base::Duration closed_for() const;
-  [[nodiscard]] bool wants(uid_t uid);
 
   std::string path_;
   Owner owner_;

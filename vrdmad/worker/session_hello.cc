@@ -56,8 +56,7 @@ int Session::prove(Answer* answer) {
   if (objects_ != nullptr) return EISCONN;
   if (greeting_ == nullptr) return ENOTCONN;
   if (vdevice_->gone) return ENODEV;
-  if (auto who = talk_.check(); !who) return refuse_caller(who.error());
-  auto opened = talk_.caller()->open(false);
+  auto opened = talk_.open();
   if (!opened) return refuse_caller(opened.error());
   auto objects = make_objects(std::move(*opened));
   if (!objects) {

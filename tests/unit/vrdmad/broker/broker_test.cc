@@ -78,6 +78,7 @@ struct Brokers : testing::Test {
     Request request;
     request.op = Op::kCheck;
     request.entry = entry;
+    request.which = 1;
     request.sender = sender;
     return ask(request);
   }
@@ -106,6 +107,15 @@ TEST_F(Brokers, TellWhoConnected) {
   EXPECT_EQ(who.peer.uid(), ::getuid());
   EXPECT_EQ(who.peer.netns_cookie, cookie);
   EXPECT_EQ(ask(Op::kIdentify, entry).error, EINVAL) << "it is identified once";
+  const std::string path = place("rdma_cm");
+  Request accept;
+  accept.op = Op::kAccept;
+  accept.entry = ask(Op::kListen, 0, path).entry;
+  accept.which = 1;
+  clients.push_back(connect(path));
+  const Answer at_once = ask(accept);
+  EXPECT_EQ(at_once.peer, who.peer);
+  EXPECT_TRUE(beside[0].valid()) << "the connection is lost";
   EXPECT_EQ(check(entry, self).error, 0);
   EXPECT_EQ(check(entry, {::getppid(), ::getuid(), ::getgid()}).error, EPERM);
   EXPECT_EQ(check(entry, {}).error, EPERM) << "a sender that the kernel does not name";
@@ -115,6 +125,8 @@ TEST_F(Brokers, TellWhoConnected) {
   open.files = Request::kMemory;
   EXPECT_EQ(ask(open).error, 0);
   for (const base::Fd& fd : beside) EXPECT_TRUE(fd.valid());
+  open.which = 1;
+  EXPECT_EQ(ask(open).error, EPERM) << "without a sender";
   ask(Op::kForget, entry);
   EXPECT_EQ(ask(open).error, EINVAL);
 }
@@ -132,6 +144,11 @@ TEST_F(Brokers, AcceptOnlyFromTheNamespaceOfTheListener) {
   EXPECT_EQ(refused.error, EXDEV);
   EXPECT_EQ(refused.entry, 0u);
   EXPECT_TRUE(beside[0].valid()) << "for the caller to close";
+  clients.push_back(connect(path));
+  listen.op = Op::kAccept;
+  listen.entry = listener;
+  listen.which = 1;
+  EXPECT_EQ(ask(listen).error, EXDEV);
 }
 
 TEST_F(Brokers, ListenOnlyInTheRunDirectory) {
