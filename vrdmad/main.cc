@@ -9,26 +9,24 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/rdma/peer.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/server.h"
-#include "vrdmad/broker/broker_process.h"
-#include "vrdmad/broker/intake.h"
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store.h"
+#include "vrdmad/helpers.h"
 #include "vrdmad/log/audit.h"
 #include "vrdmad/log/log.h"
 #include "vrdmad/privileges.h"
-#include "vrdmad/stopper/stopper.h"
 #include "vrdmad/system_calls.h"
 
 namespace {
@@ -90,24 +88,39 @@ int parse(int argc, char** argv, Options* options) {
   return 0;
 }
 
-// Delivers SIGTERM and SIGINT through a descriptor. Blocks them before any thread exists.
-Result<Fd> catch_signals() {
+sigset_t signals_to_end() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Before any thread or helper process exists.
+void block_signals() {
+  const sigset_t signals = signals_to_end();
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
+}
+
+// Delivers SIGTERM and SIGINT through a descriptor.
+Result<Fd> catch_signals() {
+  const sigset_t signals = signals_to_end();
   Fd fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return vrdma::base::fail_errno("make a signalfd");
   return fd;
 }
 
 // What the user of the daemon gets.
-std::array<vrdma::vrdmad::OwnDirectory, 2> directories_of(const std::string& run_dir,
-                                                          const std::string& state_dir) {
-  return {{{run_dir, 0755, {"vrdmad.lock", "admin.sock", "state", "netns", "sysfs"}, "broker"},
-           {state_dir, 0700, {"state.db*"}, {}}}};
+std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_dir,
+                                                        const std::string& state_dir) {
+  std::vector<vrdma::vrdmad::OwnDirectory> all{
+      {run_dir, 0755, {"vrdmad.lock", "admin.sock", "state", "netns", "sysfs"}, "broker"},
+      {state_dir, 0700, {"state.db*"}, {}}};
+  // LogsDirectory= of systemd.exec(5), where the audit log is replaced while the daemon runs.
+  if (const char* logs = std::getenv("LOGS_DIRECTORY"); logs != nullptr && *logs == '/')
+    all.push_back({logs, 0700, {"*"}, {}});
+  return all;
 }
 
 // A session takes about ten descriptors.
@@ -125,7 +138,7 @@ void raise_descriptor_limit() {
 Result<User> choose_user(const std::string& asked) {
   auto user = vrdma::vrdmad::find_user(asked.empty() ? "vrdma" : asked);
   if (user || !asked.empty()) return user;
-  if (user.error().code() == ENOENT)
+  if (user.error().code() == ENOENT && vrdma::vrdmad::have_helpers())
     spdlog::warn(
         "there is no user 'vrdma', so vrdmad remains root, without capabilities: make that user, "
         "or choose another with --user");
@@ -140,41 +153,30 @@ Result<void> run(const Options& options) {
   if (auto able = vrdma::rdma::check_kernel(); !able) return able;
   ::umask(0022);
   raise_descriptor_limit();
-  auto signals = catch_signals();
-  if (!signals) return vrdma::base::pass(std::move(signals.error()));
-  // Before there are threads, and before there are descriptors that the processes must not inherit.
+  block_signals();
   auto user = choose_user(options.user);
   if (!user) return vrdma::base::pass(std::move(user.error()));
-  auto intake = vrdma::vrdmad::Intake::start([&] {
-    if (!vrdma::vrdmad::drop_privileges(*user)) ::_exit(1);
-    (void)vrdma::vrdmad::confine_intake();
-  });
-  if (!intake) return vrdma::base::pass(std::move(intake.error()));
-  auto stopper = vrdma::vrdmad::Stopper::start([] { (void)vrdma::vrdmad::confine_stopper(); });
-  if (!stopper) return vrdma::base::pass(std::move(stopper.error()));
   const unsigned workers = options.workers != 0
                                ? options.workers
                                : std::max(1u, std::thread::hardware_concurrency() / 2);
   auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
-  auto broker = vrdma::vrdmad::BrokerProcess::start(*run_path, workers + 2, [] {
-    if (!vrdma::vrdmad::keep_broker_privileges()) ::_exit(1);
-    (void)vrdma::vrdmad::confine_broker();
-  });
-  if (!broker) return vrdma::base::pass(std::move(broker.error()));
+  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, workers + 2);
+  if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
+  const auto& [intake, stopper, broker] = *helpers;
+  auto signals = catch_signals();
+  if (!signals) return vrdma::base::pass(std::move(signals.error()));
   for (const auto& directory : directories_of(*run_path, options.state_dir))
     if (auto given = vrdma::vrdmad::give(directory, *user); !given) return given;
-  auto audit = vrdma::vrdmad::open_audit(options.audit_log);
-  if (!audit) return vrdma::base::pass(std::move(audit.error()));
-  if (!options.audit_log.empty() && ::chown(options.audit_log.c_str(), user->uid, user->gid) != 0)
-    return vrdma::base::fail_errno("give " + options.audit_log + " to the user of vrdmad");
+  if (!options.audit_log.empty())
+    if (auto given = vrdma::vrdmad::give_file(options.audit_log, *user); !given) return given;
   if (auto guard = vrdma::transport::HoleGuard::start(); !guard)
     spdlog::warn("memory in place is reached like other memory, which is slower: {}",
                  guard.error().message());
   auto loop = vrdma::base::EventLoop::create();
   if (!loop) return vrdma::base::pass(std::move(loop.error()));
   auto monitor = vrdma::netns::Monitor::create(
-      loop->get(), [broker = *broker](int nsid, const std::string& name, uint32_t ifindex) {
+      loop->get(), [broker = helpers->broker](int nsid, const std::string& name, uint32_t ifindex) {
         return broker->link(nsid, name, ifindex);
       });
   if (!monitor) return vrdma::base::pass(std::move(monitor.error()), "watch network namespaces");
@@ -200,6 +202,8 @@ Result<void> run(const Options& options) {
   if (auto dropped = vrdma::vrdmad::drop_privileges(*user); !dropped) return dropped;
   if (auto confined = vrdma::vrdmad::confine_system_calls(); !confined)
     spdlog::warn("all system calls remain allowed: {}", confined.error().message());
+  auto audit = vrdma::vrdmad::open_audit(options.audit_log);
+  if (!audit) return vrdma::base::pass(std::move(audit.error()));
   auto locked = vrdma::vrdmad::RunDir::open(*run_path);
   if (!locked) return vrdma::base::pass(std::move(locked.error()));
   run_dir.emplace(std::move(*locked));
@@ -208,9 +212,9 @@ Result<void> run(const Options& options) {
   store = std::move(*stored);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
-  settings.intake = intake->get();
-  settings.stopper = stopper->get();
-  settings.broker = *broker;
+  settings.intake = intake.get();
+  settings.stopper = stopper.get();
+  settings.broker = broker;
   auto started = vrdma::vrdmad::Daemon::start(**loop, *run_dir, *store, settings, workers,
                                               std::move(*monitor));
   if (!started) return vrdma::base::pass(std::move(started.error()));
@@ -236,13 +240,13 @@ Result<void> run(const Options& options) {
     lame = process;
     admin->stop([&] { (*loop)->stop(); });
   };
-  auto attentive = (*intake)->watch(**loop, [&] { stop_without("intake"); });
+  auto attentive = intake->watch(**loop, [&] { stop_without("intake"); });
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));
-  auto served = (*broker)->watch(**loop, [&] { stop_without("broker"); });
+  auto served = broker->watch(**loop, [&] { stop_without("broker"); });
   if (!served) return vrdma::base::pass(std::move(served.error()));
   // Without it, memory that would need a hold is reached instead of put in place. It is not
   // restarted.
-  auto held = (*stopper)->watch(**loop, [] {
+  auto held = stopper->watch(**loop, [] {
     spdlog::error(
         "the stopper process has ended: memory of programs with several threads is reached "
         "instead of put in place from now on, which is slower");

@@ -1,6 +1,7 @@
 #include "vrdmad/privileges.h"
 
 #include <cap-ng.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <pwd.h>
 #include <sys/prctl.h>
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 
 using base::fail;
 using base::fail_errno;
+using base::Fd;
 using base::Result;
 
 namespace {
@@ -117,9 +119,31 @@ Result<void> give(const OwnDirectory& directory, const User& user) {
   }
   if (error) return fail(error.value(), "read " + path + ": " + error.message());
   all.push_back(path);
-  for (const std::string& each : all)
+  for (const std::string& each : all) {
+    // A second name of a file may be that of a file elsewhere.
+    if (::lstat(each.c_str(), &status) == 0 && !S_ISDIR(status.st_mode) && status.st_nlink > 1)
+      continue;
     if (::lchown(each.c_str(), user.uid, user.gid) != 0 && errno != ENOENT)
       return fail_errno("give " + each + " to user " + std::to_string(user.uid));
+  }
+  return {};
+}
+
+Result<void> give_file(const std::string& path, const User& user) {
+  const fs::path whole(path);
+  const fs::path folder = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
+  const Fd directory(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat status {};
+  if (!directory.valid() || ::fstat(directory.get(), &status) != 0)
+    return fail_errno("open the directory of " + path);
+  if (status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return {};
+  const Fd file(::openat(directory.get(), whole.filename().c_str(),
+                         O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                         0600));
+  if (!file.valid() || ::fstat(file.get(), &status) != 0) return fail_errno("open " + path);
+  if (!S_ISREG(status.st_mode) || status.st_nlink > 1 || status.st_uid != ::geteuid()) return {};
+  if (::fchown(file.get(), user.uid, user.gid) != 0)
+    return fail_errno("give " + path + " to user " + std::to_string(user.uid));
   return {};
 }
 

@@ -34,6 +34,9 @@ struct OwnDirectory {
   std::string kept;
 };
 [[nodiscard]] base::Result<void> give(const OwnDirectory& directory, const User& user);
+// Makes a file if it is missing, and gives it to the user. Does nothing where others than root can
+// write to the directory, and to what is no plain file.
+[[nodiscard]] base::Result<void> give_file(const std::string& path, const User& user);
 
 // The names of needed capabilities that this process lacks (in a container, for example), for the
 // log.

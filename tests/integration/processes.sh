@@ -56,6 +56,13 @@ grep -qvx 'CAP_SYS_PTRACE\|CAP_DAC_OVERRIDE\|CAP_DAC_READ_SEARCH' <(capabilities
   fail "the stopper has the capabilities $(capabilities "$stopper")"
 [[ $(pgrep -P "$DAEMON" | wc -l) -eq 3 ]] || fail "it has other processes"
 
+say "no process has the address layout of the daemon, which executed its program again"
+layout() { awk '/vrdmad/ { print $1; exit }' "/proc/$1/maps"; }
+for helper in broker intake stopper; do
+  [[ -n $(layout "$DAEMON") && $(layout "$(process "vrdmad-$helper")") != "$(layout "$DAEMON")" ]] ||
+    fail "the $helper has the layout of the daemon: $(layout "$DAEMON")"
+done
+
 say "the daemon cannot read what belongs to root"
 as_daemon() { setpriv --reuid "$DAEMON_USER" --regid "$DAEMON_USER" --clear-groups "$@"; }
 if as_daemon ls "$R/broker" >/dev/null 2>&1; then fail "it reads the list of the broker"; fi

@@ -80,16 +80,18 @@ void serve_channel(LocalBroker& broker, const Fd& channel) {
 
 }  // namespace
 
-Result<std::shared_ptr<BrokerProcess>> BrokerProcess::start(const std::string& run_dir,
-                                                            unsigned channels,
-                                                            const std::function<void()>& confine) {
+Result<Fd> BrokerProcess::fork(const std::string& run_dir, const std::function<void()>& confine) {
   auto life = socket_pair();
   if (!life) return pass(std::move(life).error());
   const pid_t child = ::fork();
   if (child < 0) return fail_errno("make the broker process");
   if (child == 0) run_broker(std::move((*life)[1]), run_dir, confine);
-  std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move((*life)[0]), child));
-  for (unsigned i = 0; i < channels; ++i) {
+  return std::move((*life)[0]);
+}
+
+Result<std::shared_ptr<BrokerProcess>> BrokerProcess::attach(Fd socket, unsigned requests) {
+  std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move(socket)));
+  for (unsigned i = 0; i < requests; ++i) {
     auto channel = socket_pair();
     if (!channel) return pass(std::move(channel).error());
     const uint8_t byte = 0;

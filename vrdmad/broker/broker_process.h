@@ -22,9 +22,12 @@ namespace vrdma::vrdmad {
 class BrokerProcess final : public Broker {
  public:
   // Forks the broker. Call before the daemon has threads; `confine` runs in the new process.
-  // `channels`: how many requests it serves at a time. `run_dir`: see LocalBroker.
-  [[nodiscard]] static base::Result<std::shared_ptr<BrokerProcess>> start(
-      const std::string& run_dir, unsigned channels, const std::function<void()>& confine);
+  // `run_dir`: see LocalBroker. Returns the socket to it.
+  [[nodiscard]] static base::Result<base::Fd> fork(const std::string& run_dir,
+                                                   const std::function<void()>& confine);
+  // `requests`: how many it serves at a time.
+  [[nodiscard]] static base::Result<std::shared_ptr<BrokerProcess>> attach(base::Fd socket,
+                                                                           unsigned requests);
 
   // EPIPE: the broker has ended.
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;
@@ -34,13 +37,10 @@ class BrokerProcess final : public Broker {
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
 
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
  private:
-  BrokerProcess(base::Fd life, pid_t pid) : life_(std::move(life)), pid_(pid) {}
+  explicit BrokerProcess(base::Fd life) : life_(std::move(life)) {}
 
   base::Fd life_;
-  const pid_t pid_;
   std::function<void()> died_;
   std::mutex mutex_;
   std::condition_variable returned_;

@@ -46,7 +46,7 @@ void Intake::Ticket::reset() {
   dropped.swap(it->second.done);
 }
 
-base::Result<std::unique_ptr<Intake>> Intake::start(const std::function<void()>& confine) {
+base::Result<Fd> Intake::fork(const std::function<void()>& confine) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return base::fail_errno("make a socket for the intake process");
@@ -54,8 +54,12 @@ base::Result<std::unique_ptr<Intake>> Intake::start(const std::function<void()>&
   const pid_t child = ::fork();
   if (child < 0) return base::fail_errno("make the intake process");
   if (child == 0) intake::serve(std::move(process), confine);
-  ::fcntl(daemon.get(), F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<Intake>(new Intake(std::move(daemon)));
+  return daemon;
+}
+
+std::unique_ptr<Intake> Intake::attach(Fd socket) {
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<Intake>(new Intake(std::move(socket)));
 }
 
 base::Result<base::EventLoop::Watch> Intake::watch(base::EventLoop& loop,

@@ -65,9 +65,9 @@ class Intake {
   };
 
   // Forks the intake process. Call before the daemon has threads; `confine` runs in the new
-  // process.
-  [[nodiscard]] static base::Result<std::unique_ptr<Intake>> start(
-      const std::function<void()>& confine);
+  // process. Returns the socket to it.
+  [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
+  [[nodiscard]] static std::unique_ptr<Intake> attach(base::Fd socket);
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 

@@ -47,7 +47,7 @@ void Stopper::Ticket::reset() {
   dropped.swap(it->second.done);
 }
 
-base::Result<std::unique_ptr<Stopper>> Stopper::start(const std::function<void()>& confine) {
+base::Result<Fd> Stopper::fork(const std::function<void()>& confine) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return base::fail_errno("make a socket for the stopper process");
@@ -55,8 +55,12 @@ base::Result<std::unique_ptr<Stopper>> Stopper::start(const std::function<void()
   const pid_t child = ::fork();
   if (child < 0) return base::fail_errno("make the stopper process");
   if (child == 0) stopper::serve(std::move(process), confine);
-  ::fcntl(daemon.get(), F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<Stopper>(new Stopper(std::move(daemon)));
+  return daemon;
+}
+
+std::unique_ptr<Stopper> Stopper::attach(Fd socket) {
+  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<Stopper>(new Stopper(std::move(socket)));
 }
 
 base::Result<base::EventLoop::Watch> Stopper::watch(base::EventLoop& loop,

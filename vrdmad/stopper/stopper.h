@@ -69,9 +69,9 @@ class Stopper {
   static constexpr size_t kUnfinished = 16'384;
 
   // Forks the stopper process. Call before the daemon has threads; `confine` runs in the new
-  // process.
-  [[nodiscard]] static base::Result<std::unique_ptr<Stopper>> start(
-      const std::function<void()>& confine);
+  // process. Returns the socket to it.
+  [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
+  [[nodiscard]] static std::unique_ptr<Stopper> attach(base::Fd socket);
   Stopper(const Stopper&) = delete;
   Stopper& operator=(const Stopper&) = delete;
 

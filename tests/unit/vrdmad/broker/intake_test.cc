@@ -77,7 +77,7 @@ bool inspects_processes() {
 // thread.
 std::unique_ptr<Intake> start_intake() {
   for (int i = 0; i < 1000 && inspects_processes(); ++i) ::usleep(10'000);
-  return Intake::start([] {}).value();
+  return Intake::attach(Intake::fork([] {}).value());
 }
 
 struct Intakes : testing::Test {

@@ -64,7 +64,7 @@ TEST(SystemCalls, ThatMayNotBeRepeatedAreNot) {
 
 // The stopper holds the threads of this process.
 struct Stoppers : testing::Test {
-  std::unique_ptr<Stopper> stopper = Stopper::start([] {}).value();
+  std::unique_ptr<Stopper> stopper = Stopper::attach(Stopper::fork([] {}).value());
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   Stopper::AccountRef account = std::make_shared<Stopper::Account>(stopper.get());
   bool died = false;
