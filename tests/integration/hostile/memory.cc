@@ -103,12 +103,22 @@ void forged_keys(const Target& target) {
          "a key is lost");
 }
 
+// Its directory in /proc. Its broker listens, whose parent it is.
+std::string daemon(const Client& client) {
+  ucred broker{};
+  socklen_t length = sizeof broker;
+  expect(::getsockopt(client.fd(), SOL_SOCKET, SO_PEERCRED, &broker, &length) == 0, "SO_PEERCRED");
+  std::ifstream status("/proc/" + std::to_string(broker.pid) + "/status");
+  std::string word, parent;
+  while (status >> word && word != "PPid:") {
+  }
+  expect(static_cast<bool>(status >> parent), "the broker's status cannot be read");
+  return "/proc/" + parent;
+}
+
 // Kilobytes of shared memory that the daemon holds.
 uint64_t shared_by_daemon(const Client& client) {
-  ucred daemon{};
-  socklen_t length = sizeof daemon;
-  expect(::getsockopt(client.fd(), SOL_SOCKET, SO_PEERCRED, &daemon, &length) == 0, "SO_PEERCRED");
-  std::ifstream status("/proc/" + std::to_string(daemon.pid) + "/status");
+  std::ifstream status(daemon(client) + "/status");
   uint64_t kilobytes = 0;
   for (std::string word; status >> word;)
     if (word == "RssShmem:" && status >> kilobytes) return kilobytes;
@@ -180,11 +190,8 @@ void keys_of_gone_memory(const Target& target) {
 // Whether the daemon has a file that can write this process's memory; none if this process cannot
 // see that.
 std::optional<bool> daemon_may_write(const Client& client) {
-  ucred daemon{};
-  socklen_t size = sizeof daemon;
-  expect(::getsockopt(client.fd(), SOL_SOCKET, SO_PEERCRED, &daemon, &size) == 0, "SO_PEERCRED");
   const std::string mem = "/proc/" + std::to_string(::getpid()) + "/mem";
-  const std::string its = "/proc/" + std::to_string(daemon.pid);
+  const std::string its = daemon(client);
   std::error_code error;
   bool found = false;
   for (const auto& entry : std::filesystem::directory_iterator(its + "/fd", error)) {
