@@ -53,7 +53,7 @@ constexpr const char* kAllowedToBroker =
     "accept4 bind getsockname getsockopt ioctl kcmp listen pidfd_getfd pidfd_open poll ppoll "
     "recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
     "access close close_range dup faccessat faccessat2 fchmod fcntl fstat fstatfs "
-    "getdents64 lseek lstat mkdir mkdirat newfstatat open openat openat2 pread64 read readlink "
+    "getdents64 lseek lstat mkdir mkdirat newfstatat open openat pread64 read readlink "
     "readlinkat rename renameat renameat2 rmdir stat statfs statx unlink unlinkat write writev "
     "kill pidfd_send_signal "
     "brk clone clone3 exit exit_group futex get_robust_list getegid geteuid getgid getpid "

@@ -26,8 +26,12 @@ ctl exec v0 -- sh -c 'cat /sys/class/infiniband/v*/ports/1/counters/port_xmit_da
 [[ $(wc -l <"$T/counters") -eq 100 ]] || fail "there are not counters of 100 devices"
 sleep 5  # gRPC, and whatever else has just been used, comes to rest
 
-cpu() { awk '{print $14 + $15}' "/proc/$DAEMON/stat"; }
-switches() { cat "/proc/$DAEMON"/task/*/status | awk '/^voluntary_ctxt_switches/ {n += $2} END {print n}'; }
+processes=("$DAEMON" "$(helper broker)" "$(helper intake)" "$(helper stopper)")
+cpu() { for pid in "${processes[@]}"; do cat "/proc/$pid/stat"; done | awk '{n += $14 + $15} END {print n}'; }
+switches() {
+  for pid in "${processes[@]}"; do cat "/proc/$pid"/task/*/status; done |
+    awk '/^voluntary_ctxt_switches/ {n += $2} END {print n}'
+}
 cpu_before=$(cpu) switches_before=$(switches)
 sleep 10
 cpu_used=$(($(cpu) - cpu_before)) woken=$(($(switches) - switches_before))

@@ -209,9 +209,17 @@ import socket, struct
 print(struct.unpack("Q", socket.socket(socket.AF_UNIX).getsockopt(socket.SOL_SOCKET, 71, 8))[0])'
 }
 
+# helper NAME: the process id of the daemon's broker, intake or stopper.
+helper() {
+  local pid
+  for pid in $(pgrep -P "$DAEMON"); do
+    if [[ $(<"/proc/$pid/comm") == "vrdmad-$1" ]]; then echo "$pid"; fi
+  done
+}
 # What vrdmad holds, one kind per line, to compare before and after.
 holdings() {
   echo "fds $(ls "/proc/$DAEMON/fd" | wc -l)"
+  echo "fds of the broker $(ls "/proc/$(helper broker)/fd" | wc -l)"
   echo "memfds $(find "/proc/$DAEMON/fd" -lname '*memfd:*' | wc -l)"
   echo "mappings of memfds $(grep -c memfd: "/proc/$DAEMON/maps")"
   echo "threads $(ls "/proc/$DAEMON/task" | wc -l)"

@@ -10,13 +10,6 @@ setup
 
 # status PID KEY: a value of its status.
 status() { awk -v key="$2:" '$1 == key { print $2 }' "/proc/$1/status"; }
-# process NAME: its pid.
-process() {
-  local pid
-  for pid in $(pgrep -P "$DAEMON"); do
-    if [[ $(<"/proc/$pid/comm") == "$1" ]]; then echo "$pid"; fi
-  done
-}
 capabilities() { capsh --decode="$(status "$1" CapEff)" | sed 's/.*=//' | tr , '\n' | tr a-z A-Z | sort; }
 listed=$(sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' "$(dirname "$0")/../../vrdmad/privileges.cc" | sort)
 
@@ -48,9 +41,9 @@ two_vdevices mediated
 say "what each process may do"
 holds "$DAEMON" "$DAEMON_USER" ""
 [[ $(status "$DAEMON" CapBnd) == 0000000000000000 ]] || fail "the daemon may get capabilities by exec"
-holds "$(process vrdmad-broker)" 0 "$listed"
-holds "$(process vrdmad-intake)" "$DAEMON_USER" ""
-stopper=$(process vrdmad-stopper)
+holds "$(helper broker)" 0 "$listed"
+holds "$(helper intake)" "$DAEMON_USER" ""
+stopper=$(helper stopper)
 holds "$stopper" 0 "$(capabilities "$stopper")"
 grep -qvx 'CAP_SYS_PTRACE\|CAP_DAC_OVERRIDE\|CAP_DAC_READ_SEARCH' <(capabilities "$stopper") &&
   fail "the stopper has the capabilities $(capabilities "$stopper")"
@@ -58,9 +51,9 @@ grep -qvx 'CAP_SYS_PTRACE\|CAP_DAC_OVERRIDE\|CAP_DAC_READ_SEARCH' <(capabilities
 
 say "no process has the address layout of the daemon, which executed its program again"
 layout() { awk '/vrdmad/ { print $1; exit }' "/proc/$1/maps"; }
-for helper in broker intake stopper; do
-  [[ -n $(layout "$DAEMON") && $(layout "$(process "vrdmad-$helper")") != "$(layout "$DAEMON")" ]] ||
-    fail "the $helper has the layout of the daemon: $(layout "$DAEMON")"
+for name in broker intake stopper; do
+  [[ -n $(layout "$DAEMON") && $(layout "$(helper "$name")") != "$(layout "$DAEMON")" ]] ||
+    fail "the $name has the layout of the daemon: $(layout "$DAEMON")"
 done
 
 say "the daemon cannot read what belongs to root"
@@ -75,7 +68,7 @@ spawn client b nobody ib_write_bw -d vb -D 6 --report_gbits 10.0.0.1
 has_session() { [[ $(ctl vdev show vb -o json) == *'"sessions": 1'* ]]; }
 wait_until 20 has_session || fail "the client has no session"
 for victim in broker intake; do
-  kill -9 "$(process "vrdmad-$victim")"
+  kill -9 "$(helper "$victim")"
   wait_until 20 ended "$DAEMON" || fail "the daemon goes on without its $victim"
   wait "$DAEMON" 2>/dev/null || true
   start_daemon
@@ -87,7 +80,7 @@ reap server 30
 [[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
 
 say "the broker ends with the daemon"
-broker=$(process vrdmad-broker)
+broker=$(helper broker)
 kill_daemon
 wait_until 10 ended "$broker" || fail "the broker is left"
 start_daemon

@@ -1,0 +1,122 @@
+#!/bin/bash
+# systemd.sh: the Debian packages under systemd, in a copy of this host with namespaces of its own.
+#
+#     the copy (process 1: systemd)       netns red             netns blue
+#   +-----------------------------+     +------------+        +-------------+
+#   | dpkg -i, systemctl start,   |     | red0 -- e0 |= veth =| e0 -- blue0 |
+#   | restart, kill               |     +------------+        +-------------+
+#   +-----------------------------+
+. "$(dirname "$0")/lib.sh"
+setup
+SYSTEMD=/lib/systemd/systemd
+[[ -x $SYSTEMD ]] || skip "systemd is not installed"
+if mountpoint -q /sys/fs/cgroup/systemd; then group=/sys/fs/cgroup/systemd; else group=/sys/fs/cgroup; fi
+group+=/vrdma-$$
+mkdir "$group" 2>/dev/null || skip "there is no control group for systemd here"
+remove_group() {
+  [[ ! -s $T/init ]] || kill -9 "$(<"$T/init")" 2>/dev/null
+  wait 2>/dev/null
+  find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
+}
+trap 'status=$?; command=$BASH_COMMAND; remove_group; finish "$status" "$command"' EXIT
+unshare --mount --pid --fork --propagation private true 2>/dev/null ||
+  skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
+
+say "build"
+mkdir "$T/build" "$T/copy"
+(cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
+  -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 || fail "cpack fails"
+
+say "boot"
+cat >"$T/boot" <<'BOOT'
+set -euo pipefail
+copy=$1 packages=$2 group=$3 systemd=$4
+mount -t tmpfs tmpfs "$copy"
+mkdir "$copy"/{changed,work,root}
+mount -t overlay -o "lowerdir=/,upperdir=$copy/changed,workdir=$copy/work" overlay "$copy/root"
+root=$copy/root
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+cp "$packages"/*.deb "$root/tmp"
+rm -f "$root/var/lib/man-db/auto-update"
+chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
+  sh -c 'dpkg --force-unsafe-io -i /tmp/*.deb'
+printf '[Unit]\nRequires=vrdmad.service\n' >"$root/etc/systemd/system/vrdma-test.target"
+mkdir "$root/etc/systemd/system/vrdmad.service.d"
+printf '[Service]\nStandardOutput=append:/tmp/vrdmad.log\nStandardError=append:/tmp/vrdmad.log\n' \
+  >"$root/etc/systemd/system/vrdmad.service.d/log.conf"
+# As on a host: the unit's mount namespace learns of network namespaces that are made later.
+mount --make-rshared "$root"
+echo $$ >"$group/cgroup.procs"
+exec chroot "$root" /usr/bin/env -i container=vrdma PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_LOG_TARGET=console \
+  "$systemd" --system --unit=vrdma-test.target --show-status=0
+BOOT
+unshare --mount --pid --fork --kill-child --uts --ipc --net --propagation private \
+  bash "$T/boot" "$T/copy" "$T/packages" "$group" "$SYSTEMD" >"$T/boot.log" 2>&1 </dev/null &
+PID[boot]=$!
+boots() {
+  ended "${PID[boot]}" && fail "systemd does not start: $(tail -n 5 "$T/boot.log")"
+  pgrep -P "${PID[boot]}" >"$T/init" && [[ $(readlink "/proc/$(<"$T/init")/exe") == */systemd ]]
+}
+wait_until 60 boots || fail "systemd does not start"
+init=$(<"$T/init")
+inside() { timeout 60 nsenter --target "$init" --all --root --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"; }
+active() { [[ $(inside systemctl is-active vrdmad) == active ]]; }
+wait_until 60 active || fail "the unit is not active: $(inside systemctl status vrdmad; inside cat /tmp/vrdmad.log)"
+main() { inside systemctl show -p MainPID --value vrdmad; }
+
+say "the daemon is the user of the package"
+[[ $(inside stat -c %U "/proc/$(main)/fd" /var/lib/vrdma /var/lib/vrdma/state.db /run/vrdma | xargs) == "root vrdma vrdma vrdma" ]] ||
+  fail "files belong to others: $(inside stat -c '%U %n' /var/lib/vrdma /var/lib/vrdma/state.db /run/vrdma)"
+inside grep -q "^Uid:.$(inside id -u vrdma)" "/proc/$(main)/status" || fail "it is another user"
+if inside grep -E 'warning|error' /tmp/vrdmad.log; then fail "it complains"; fi
+
+say "use"
+inside ip netns add red
+inside ip netns add blue
+inside ip -n red link add e0 type veth peer name e0 netns blue
+for n in red:1 blue:2; do
+  inside ip -n "${n%:*}" address add "10.0.0.${n#*:}/24" dev e0
+  inside ip -n "${n%:*}" link set e0 up
+  inside vrdmactl vdev create "${n%:*}0" --netns "${n%:*}" --netdev e0 --tenant "${n%:*}" --fabric shared >/dev/null
+done
+program() { # NAME VDEVICE COMMAND...
+  local name=$1 vdevice=$2
+  shift 2
+  nsenter --target "$init" --all --root --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    vrdmactl exec "$vdevice" -- "$@" >"$T/$name.log" 2>&1 </dev/null &
+  PID[$name]=$!
+}
+sessions() { [[ $(inside vrdmactl vdev list -o json | grep -c '"sessions": 1,') -eq 2 ]]; }
+program server red0 ib_write_bw -d red0 -D 14 -s 8 --report_gbits
+waits() { inside ip netns exec red ss -Hltn "sport = :$PORT" | grep -q .; }
+wait_until 20 waits || fail "ib_write_bw does not listen: $(<"$T/server.log")"
+program client blue0 ib_write_bw -d blue0 -D 14 -s 8 --report_gbits 10.0.0.1
+wait_until 20 sessions || fail "there are no sessions: $(<"$T/client.log")"
+
+say "a restart, and the death of the daemon and of its broker, cost no session"
+replaced() { active && [[ $(main) != "$old" ]] && sessions; }
+for how in restart daemon broker; do
+  old=$(main)
+  case $how in
+    restart) inside systemctl restart vrdmad ;;
+    daemon) inside kill -9 "$old" ;;
+    broker) inside sh -c "for pid in \$(pgrep -P $old); do
+      [ \"\$(cat /proc/\$pid/comm)\" != vrdmad-broker ] || kill -9 \$pid; done" ;;
+  esac
+  wait_until 20 replaced || fail "$how: $(inside systemctl status vrdmad; inside tail -n 20 /tmp/vrdmad.log)"
+done
+for side in client server; do
+  reap $side 40
+  [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED: $(<"$T/$side.log")"
+done
+[[ $(inside stat -c %U /run/vrdma /run/vrdma/broker | xargs) == "vrdma root" ]] || fail "the run directory is another user's"
+
+say "stop"
+inside systemctl stop vrdmad
+[[ $(inside systemctl show -p Result --value vrdmad) == success ]] || fail "it does not end well"
+inside pgrep vrdmad && fail "processes are left"
+if grep -i 'vrdmad.*\(warn\|fail\|unknown\)' "$T/boot.log"; then fail "systemd complains"; fi
