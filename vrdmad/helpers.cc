@@ -1,6 +1,7 @@
 #include "vrdmad/helpers.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <array>
@@ -29,7 +30,7 @@ constexpr const char* kVariable = "VRDMAD_HELPERS";
 // The sockets of intake, stopper and broker.
 using Sockets = std::array<Fd, 3>;
 
-Result<Sockets> fork_all(const User& user, const std::string& run_dir) {
+Result<Sockets> fork_all(const User& user, const std::string& run_dir, unsigned requests) {
   auto intake = Intake::fork([&] {
     if (!drop_privileges(user)) ::_exit(1);
     (void)confine_intake();
@@ -37,7 +38,7 @@ Result<Sockets> fork_all(const User& user, const std::string& run_dir) {
   if (!intake) return pass(std::move(intake).error());
   auto stopper = Stopper::fork([] { (void)confine_stopper(); });
   if (!stopper) return pass(std::move(stopper).error());
-  auto broker = BrokerProcess::fork(run_dir, [] {
+  auto broker = BrokerProcess::fork({run_dir, user.uid}, requests, [] {
     if (!keep_broker_privileges()) ::_exit(1);
     (void)confine_broker();
   });
@@ -59,7 +60,9 @@ base::Error execute_again(const Sockets& sockets) {
     ::fcntl(socket.get(), F_SETFD, 0);
     names += std::to_string(socket.get()) + " ";
   }
-  ::setenv(kVariable, names.c_str(), 1);
+  std::array<char, 16> name{};  // which would be that of the link
+  (void)::prctl(PR_GET_NAME, name.data());
+  ::setenv(kVariable, (names + name.data()).c_str(), 1);
   auto words = own_arguments();
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -78,6 +81,8 @@ Result<Sockets> inherited() {
       return fail(EBADF, std::string(kVariable) + " is for vrdmad itself");
     socket = Fd(number);
   }
+  std::string name;
+  if (names >> name) (void)::prctl(PR_SET_NAME, name.c_str());
   ::unsetenv(kVariable);
   return sockets;
 }
@@ -88,7 +93,7 @@ bool have_helpers() { return std::getenv(kVariable) != nullptr; }
 
 Result<Helpers> start_helpers(const User& user, const std::string& run_dir, unsigned requests) {
   if (!have_helpers()) {
-    auto sockets = fork_all(user, run_dir);
+    auto sockets = fork_all(user, run_dir, requests);
     if (!sockets) return pass(std::move(sockets).error());
     return tl::unexpected(execute_again(*sockets));
   }

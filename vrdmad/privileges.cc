@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using base::fail;
 using base::fail_errno;
 using base::Fd;
+using base::pass;
 using base::Result;
 
 namespace {
@@ -56,6 +57,26 @@ bool is_mapped(const char* map, uint64_t id) {
   return false;
 }
 
+// A directory of which nobody but root can have replaced a part: none is a link, and each belongs
+// to root and can be written by no other, or has the sticky bit. Makes those that are missing.
+// None: somebody can.
+Result<Fd> open_roots(const fs::path& path) {
+  Fd at(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (const fs::path& part : path.relative_path()) {
+    if (part.empty()) continue;
+    if (::mkdirat(at.get(), part.c_str(), 0755) != 0 && errno != EEXIST && errno != EROFS)
+      return fail_errno("make " + path.string());
+    at = Fd(::openat(at.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    if (!at.valid() || ::fstat(at.get(), &status) != 0) return fail_errno("open " + path.string());
+    const bool others = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+    if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() ||
+        (others && (status.st_mode & S_ISVTX) == 0))
+      return Fd();
+  }
+  return at;
+}
+
 bool matches(const std::string& pattern, const std::string& name) {
   if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
   return name == pattern;
@@ -76,40 +97,44 @@ bool can_reduce_bounds() { return ::capng_have_capability(CAPNG_EFFECTIVE, CAP_S
 
 Result<User> find_user(const std::string& name) {
   User user;
-  const char* const end = name.data() + name.size();
-  if (const passwd* entry = ::getpwnam(name.c_str()); entry != nullptr) {
-    user = {entry->pw_uid, entry->pw_gid};
-  } else {
+  const passwd* entry = ::getpwnam(name.c_str());
+  if (entry == nullptr) {
+    const char* const end = name.data() + name.size();
     const auto number = std::from_chars(name.data(), end, user.uid);
     if (number.ec != std::errc() || number.ptr != end)
       return fail(ENOENT, "there is no user '" + name + "'");
-    user.gid = user.uid;
+    user.gid = user.uid;  // not of anybody, if the number is not
+    entry = ::getpwuid(user.uid);
   }
+  if (entry != nullptr) user = {entry->pw_uid, entry->pw_gid};
   if (!is_mapped("/proc/self/uid_map", user.uid) || !is_mapped("/proc/self/gid_map", user.gid))
     return fail(EINVAL, "this user namespace has no user " + std::to_string(user.uid));
   return user;
 }
 
 Result<void> give(const OwnDirectory& directory, const User& user) {
-  const std::string& path = directory.path;
+  if (user.uid == ::geteuid()) return {};
   std::error_code error;
-  fs::create_directories(fs::path(path).parent_path(), error);
-  if (error) return fail(error.value(), "make " + path + ": " + error.message());
-  if (::mkdir(path.c_str(), directory.mode) != 0 && errno != EEXIST)
-    return fail_errno("make the directory " + path);
+  const fs::path path = fs::absolute(directory.path, error).lexically_normal();
+  auto parent = open_roots(path.parent_path());
+  if (!parent) return pass(std::move(parent).error());
+  if (!parent->valid()) return {};
+  const std::string name = path.filename();
+  if (::mkdirat(parent->get(), name.c_str(), directory.mode) != 0 && errno != EEXIST)
+    return fail_errno("make the directory " + path.string());
+  const Fd top(
+      ::openat(parent->get(), name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fail_errno("stat " + path);
-  if (!S_ISDIR(status.st_mode) || status.st_uid == user.uid || status.st_uid != ::geteuid())
-    return {};
+  if (!top.valid() || ::fstat(top.get(), &status) != 0 || status.st_uid != ::geteuid()) return {};
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0)
-    return fail(EPERM, path + " is writable by other users");
+    return fail(EPERM, path.string() + " is writable by other users");
   std::vector<std::string> all;
   for (const auto& entry : fs::directory_iterator(path, error)) {
-    const std::string name = entry.path().filename();
-    if (name == directory.kept) continue;
+    const std::string each = entry.path().filename();
+    if (each == directory.kept) continue;
     if (std::none_of(directory.ours.begin(), directory.ours.end(),
-                     [&](const std::string& pattern) { return matches(pattern, name); }))
-      return fail(EPERM, path + " has files of others (" + name +
+                     [&](const std::string& pattern) { return matches(pattern, each); }))
+      return fail(EPERM, path.string() + " has files of others (" + each +
                              "): choose another directory, or give it to user " +
                              std::to_string(user.uid));
     all.push_back(entry.path());
@@ -117,7 +142,7 @@ Result<void> give(const OwnDirectory& directory, const User& user) {
       for (const auto& below : fs::recursive_directory_iterator(entry.path(), error))
         all.push_back(below.path());
   }
-  if (error) return fail(error.value(), "read " + path + ": " + error.message());
+  if (error) return fail(error.value(), "read " + path.string() + ": " + error.message());
   all.push_back(path);
   for (const std::string& each : all) {
     // A second name of a file may be that of a file elsewhere.
@@ -130,16 +155,16 @@ Result<void> give(const OwnDirectory& directory, const User& user) {
 }
 
 Result<void> give_file(const std::string& path, const User& user) {
-  const fs::path whole(path);
-  const fs::path folder = whole.has_parent_path() ? whole.parent_path() : fs::path(".");
-  const Fd directory(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  struct stat status {};
-  if (!directory.valid() || ::fstat(directory.get(), &status) != 0)
-    return fail_errno("open the directory of " + path);
-  if (status.st_uid != ::geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return {};
-  const Fd file(::openat(directory.get(), whole.filename().c_str(),
+  if (user.uid == ::geteuid()) return {};
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error).lexically_normal();
+  auto directory = open_roots(whole.parent_path());
+  if (!directory) return pass(std::move(directory).error());
+  if (!directory->valid()) return {};
+  const Fd file(::openat(directory->get(), whole.filename().c_str(),
                          O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
                          0600));
+  struct stat status {};
   if (!file.valid() || ::fstat(file.get(), &status) != 0) return fail_errno("open " + path);
   if (!S_ISREG(status.st_mode) || status.st_nlink > 1 || status.st_uid != ::geteuid()) return {};
   if (::fchown(file.get(), user.uid, user.gid) != 0)

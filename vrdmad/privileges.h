@@ -26,7 +26,8 @@ struct User {
 // Makes a directory with its parents if it is missing, and gives it to the user. Gives it with all
 // that root has in it, unless that is more than `ours` (names, or their beginnings before a '*'):
 // then it is another program's directory, and nothing is changed. `kept` stays root's. Does nothing
-// to a directory of another user than root.
+// to a directory of another user than root, nor where another user could have put it: each
+// directory above must be root's, and none a link.
 struct OwnDirectory {
   std::string path;
   mode_t mode = 0755;  // of a new one
@@ -34,8 +35,7 @@ struct OwnDirectory {
   std::string kept;
 };
 [[nodiscard]] base::Result<void> give(const OwnDirectory& directory, const User& user);
-// Makes a file if it is missing, and gives it to the user. Does nothing where others than root can
-// write to the directory, and to what is no plain file.
+// The same for a file. Does nothing to what is no plain file.
 [[nodiscard]] base::Result<void> give_file(const std::string& path, const User& user);
 
 // The names of needed capabilities that this process lacks (in a container, for example), for the

@@ -1,6 +1,8 @@
 #include "vrdmad/system_calls.h"
 
+#include <sched.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 
 #include <memory>
 #include <sstream>
@@ -80,13 +82,42 @@ constexpr const char* kAllowedToStopper =
     "sched_getaffinity sched_yield set_tid_address tgkill timer_create timer_delete timer_settime "
     "clock_gettime clock_nanosleep nanosleep ";
 
+using Filter = std::unique_ptr<void, void (*)(scmp_filter_ctx)>;
+
+base::Result<void> load(const Filter& filter) {
+  if (const int error = ::seccomp_load(filter.get()); error != 0)
+    return base::fail(-error, "load a filter of system calls");
+  return {};
+}
+
+// What some of the calls above must not be used for: to type on a terminal as its owner, and to
+// enter namespaces in which the process has capabilities. The kernel applies both filters.
+base::Result<void> forbid() {
+  const Filter filter(::seccomp_init(SCMP_ACT_ALLOW), ::seccomp_release);
+  if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
+  constexpr uint64_t kCommand = 0xffffffff;  // the kernel ignores the rest
+  int error = 0;
+  for (const uint64_t command : {TIOCSTI, TIOCLINUX})
+    error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                                SCMP_A1(SCMP_CMP_MASKED_EQ, kCommand, command));
+  for (const uint64_t flag : {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
+                              CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
+    error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+                                SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag));
+  // Its flags are in memory. The C library uses clone(2) then.
+  error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+  if (error != 0) return base::fail(EINVAL, "make a filter of system calls");
+  return load(filter);
+}
+
 base::Result<void> allow(const char* calls) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(VRDMA_COVERAGE)
   (void)calls;  // their runtimes need others
   return {};
 #else
-  const std::unique_ptr<void, void (*)(scmp_filter_ctx)> filter(
-      ::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
+  // First, because it must be loaded by a call that the other need not allow.
+  if (auto done = forbid(); !done) return done;
+  const Filter filter(::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
   std::istringstream names(calls);
   for (std::string name; names >> name;) {
@@ -95,9 +126,7 @@ base::Result<void> allow(const char* calls) {
     if (const int error = ::seccomp_rule_add(filter.get(), SCMP_ACT_ALLOW, number, 0); error != 0)
       return base::fail(-error, "allow " + name);
   }
-  if (const int error = ::seccomp_load(filter.get()); error != 0)
-    return base::fail(-error, "load a filter of system calls");
-  return {};
+  return load(filter);
 #endif
 }
 

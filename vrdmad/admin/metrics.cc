@@ -108,7 +108,7 @@ base::Result<base::Fd> listen_on_path(const std::string& path) {
   // Remove only what a killed daemon left: a socket without a listener.
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) {
-    const base::Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const base::Fd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (::connect(probe.get(), generic, sizeof address) != 0 && errno == ECONNREFUSED)
       ::unlink(path.c_str());
   }

@@ -1,9 +1,11 @@
 #include "vrdmad/broker/broker_process.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +17,6 @@
 
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/child_process.h"
-#include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
 
@@ -51,41 +52,54 @@ void serve_channel(LocalBroker& broker, const Fd& channel) {
   }
 }
 
-// Each message of `life` has a channel; its end is the daemon's.
-[[noreturn]] void run_broker(Fd life, const std::string& run_dir,
+// Until the daemon, which started this process, has ended, or says something that it should not.
+void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
+                       const std::shared_ptr<LocalBroker>& broker) {
+  for (;;) {
+    std::array<pollfd, 2> either{{{life.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}}};
+    if (::poll(either.data(), either.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (either[1].revents != 0 || requests == 0) return;
+    uint8_t byte = 0;
+    std::vector<Fd> channel;
+    if (!ipc::receive_message(life.get(), &byte, sizeof byte, &channel) || channel.size() != 1)
+      return;
+    --requests;
+    try {
+      std::thread([broker, fd = std::make_shared<Fd>(std::move(channel[0]))] {
+        serve_channel(*broker, *fd);
+      }).detach();
+    } catch (const std::system_error&) {
+      return;
+    }
+  }
+}
+
+// Each message of `life` has a channel.
+[[noreturn]] void run_broker(Fd life, const BrokerPlace& place, unsigned requests,
                              const std::function<void()>& confine) {
-  const Fd daemon = become_child("vrdmad-broker", std::move(life), kAllCapabilities);
+  life = become_child("vrdmad-broker", std::move(life), kAllCapabilities);
+  const Fd daemon(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
   ::umask(0);  // session sockets are for everybody in their namespace
   ::signal(SIGPIPE, SIG_IGN);
   confine();
-  {
-    const auto broker = std::make_shared<LocalBroker>(run_dir);
-    for (;;) {
-      uint8_t byte = 0;
-      std::vector<Fd> channel;
-      const auto received = ipc::receive_message(daemon.get(), &byte, sizeof byte, &channel);
-      if (!received || channel.size() != 1) break;
-      try {
-        std::thread([broker, fd = std::make_shared<Fd>(std::move(channel[0]))] {
-          serve_channel(*broker, *fd);
-        }).detach();
-      } catch (const std::system_error&) {
-        break;
-      }
-    }
-    broker->end();
-  }
+  const auto broker = std::make_shared<LocalBroker>(place);
+  if (daemon.valid()) wait_for_channels(life, daemon, requests, broker);
+  broker->end();
   ::_exit(0);
 }
 
 }  // namespace
 
-Result<Fd> BrokerProcess::fork(const std::string& run_dir, const std::function<void()>& confine) {
+Result<Fd> BrokerProcess::fork(const BrokerPlace& place, unsigned requests,
+                               const std::function<void()>& confine) {
   auto life = socket_pair();
   if (!life) return pass(std::move(life).error());
   const pid_t child = ::fork();
   if (child < 0) return fail_errno("make the broker process");
-  if (child == 0) run_broker(std::move((*life)[1]), run_dir, confine);
+  if (child == 0) run_broker(std::move((*life)[1]), place, requests, confine);
   return std::move((*life)[0]);
 }
 

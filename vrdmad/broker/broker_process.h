@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "vrdmad/broker/broker.h"
+#include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
 
@@ -22,10 +22,9 @@ namespace vrdma::vrdmad {
 class BrokerProcess final : public Broker {
  public:
   // Forks the broker. Call before the daemon has threads; `confine` runs in the new process.
-  // `run_dir`: see LocalBroker. Returns the socket to it.
-  [[nodiscard]] static base::Result<base::Fd> fork(const std::string& run_dir,
+  // `requests`: how many it serves at a time. Returns the socket to it.
+  [[nodiscard]] static base::Result<base::Fd> fork(const BrokerPlace& place, unsigned requests,
                                                    const std::function<void()>& confine);
-  // `requests`: how many it serves at a time.
   [[nodiscard]] static base::Result<std::shared_ptr<BrokerProcess>> attach(base::Fd socket,
                                                                            unsigned requests);
 

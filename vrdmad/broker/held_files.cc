@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,7 +54,29 @@ class Directory {
   DIR* directory_;
 };
 
+// Reading fdinfo reaches no file system, and a file system cannot be mistaken for any of the three.
+bool is(const Fd& fd, WantedFile kind, uint64_t id) {
+  const FdInfo info = FdInfo::own(fd);
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  switch (kind) {
+    case WantedFile::kMemory:
+      return ::fcntl(fd.get(), F_GET_SEALS) >= 0 && info.inode == id;
+    case WantedFile::kEventfd:
+      return info.eventfd == id;
+    case WantedFile::kSocket:
+      return ::getsockopt(fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
+             domain == AF_UNIX && info.inode == id;
+  }
+  return false;
+}
+
 }  // namespace
+
+FdInfo FdInfo::own(const Fd& fd) {
+  const Fd fdinfo(::open("/proc/self/fdinfo", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return of(fdinfo.get(), std::to_string(fd.get()).c_str());
+}
 
 FdInfo FdInfo::of(int fdinfo, const char* name) {
   constexpr int kDecimal = 10, kOctal = 8;
@@ -117,6 +140,7 @@ Result<Fd> HeldFiles::take(int pidfd, WantedFile kind, uint64_t id) const {
     return fail(ended_early_ ? EMFILE : ENOENT, "the process has no such descriptor");
   Fd fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd, it->second, 0)));
   if (!fd.valid()) return fail_errno("take a descriptor");
+  if (!is(fd, kind, id)) return fail(ENOENT, "the process has another file there by now");
   return fd;
 }
 

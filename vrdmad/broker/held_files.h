@@ -1,8 +1,8 @@
 // The descriptors of a living process that an earlier vrdmad may have shared with it.
 //
 // The kernel identifies them: memory files and sockets by their inode, an eventfd by its id. The
-// process may replace a descriptor at any moment, so what is taken may be another file, which only
-// the intake may close (vrdmad/records/process_files.h).
+// process may replace a descriptor at any moment, so what is taken may be another file, whose close
+// takes as long as its maker chose.
 //
 // Owned by one thread.
 #pragma once
@@ -31,6 +31,7 @@ struct FdInfo {
   uint64_t eventfd = 0;  // the id plus 1; 0: it is no eventfd, or the kernel reports no id
   bool writable = false;
   [[nodiscard]] static FdInfo of(int fdinfo, const char* name);
+  [[nodiscard]] static FdInfo own(const base::Fd& fd);  // of this process
 };
 
 class HeldFiles {
@@ -39,6 +40,7 @@ class HeldFiles {
   // likes, and others wait meanwhile.
   [[nodiscard]] static base::Result<HeldFiles> of(pid_t pid, base::Duration time);
   [[nodiscard]] base::Duration time_used() const { return time_used_; }
+  // A memory file, an eventfd or a Unix socket of that number. May hang, closing another file.
   // ENOENT: the process has none. EMFILE: none was found before the time was over.
   [[nodiscard]] base::Result<base::Fd> take(int pidfd, WantedFile kind, uint64_t id) const;
 

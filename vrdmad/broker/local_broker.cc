@@ -102,14 +102,21 @@ struct LocalBroker::Process {
   bool noted = false;             // as known
 };
 
-LocalBroker::LocalBroker(std::string run_dir) : run_dir_(run_dir), known_(std::move(run_dir)) {
+LocalBroker::LocalBroker(BrokerPlace place)
+    : run_dir_(place.run_dir), daemon_(place.daemon), known_(std::move(place.run_dir)) {
   if (const auto own = base::own_netns_cookie()) own_netns_ = *own;
 }
 
 LocalBroker::~LocalBroker() = default;
 
-uint32_t LocalBroker::add(Entry entry) {
+bool LocalBroker::is_daemon(const rdma::Peer& peer) const {
+  return daemon_ != 0 && peer.netns_cookie == own_netns_ &&
+         std::find(peer.uids.begin(), peer.uids.end(), daemon_) != peer.uids.end();
+}
+
+Result<uint32_t> LocalBroker::add(Entry entry) {
   const std::lock_guard lock(mutex_);
+  if (entries_.size() >= kMostEntries) return fail(ENFILE, "the broker has too many entries");
   do {
     ++last_;
   } while (last_ == 0 || entries_.contains(last_));
@@ -206,10 +213,10 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
   return look->done;
 }
 
-// The user of the daemon owns the directories, so it may put a link there after this check. It can
-// do nothing with a socket of such a name elsewhere.
-Result<void> LocalBroker::check_place(const std::string& path) const {
-  if (run_dir_.empty()) return {};
+// The directory of a session socket; none: anywhere. The user of the daemon owns it, and may put a
+// link in its place before the socket is bound; then nobody listens on that.
+Result<Fd> LocalBroker::open_place(const std::string& path) const {
+  if (run_dir_.empty()) return Fd();
   const auto wrong = fail(EPERM, path + " is not a session socket of " + run_dir_);
   constexpr std::string_view kDigits = "0123456789";
   const std::string below = run_dir_ + "/netns/";
@@ -229,12 +236,13 @@ Result<void> LocalBroker::check_place(const std::string& path) const {
         Fd(::openat(directory.get(), each.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!directory.valid()) return fail_errno("open " + path.substr(0, slash));
   }
-  return {};
+  return directory;
 }
 
 Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside* beside) {
   const std::string path(get(request.text));
-  if (auto right = check_place(path); !right) return right;
+  auto directory = open_place(path);
+  if (!directory) return pass(std::move(directory).error());
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -253,11 +261,18 @@ Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside*
   if (::bind(listener.socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
       0)
     return fail_errno("bind " + path);
+  struct stat status {};
+  if (directory->valid() && (::fstatat(directory->get(), path.c_str() + path.rfind('/') + 1,
+                                       &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+                             !S_ISSOCK(status.st_mode)))
+    return fail(EPERM, path + " was made elsewhere");
   if (::listen(listener.socket.get(), kBacklog) != 0) return fail_errno("listen on " + path);
   auto polled = listener.socket.duplicate();
   if (!polled) return pass(std::move(polled).error());
+  auto entry = add(std::make_shared<const Listener>(std::move(listener)));
+  if (!entry) return pass(std::move(entry).error());
   (*beside)[0] = std::move(*polled);
-  answer->entry = add(std::make_shared<const Listener>(std::move(listener)));
+  answer->entry = *entry;
   return {};
 }
 
@@ -278,7 +293,9 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
   answer->peer.uids.fill(connected->uid);
   answer->peer.gids.fill(connected->gid);
   answer->peer.netns_cookie = connected->netns_cookie;
-  answer->entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  auto entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  if (!entry) return pass(std::move(entry).error());
+  answer->entry = *entry;
   return {};
 }
 
@@ -292,6 +309,7 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
     it->second = std::shared_ptr<Process>();
   }
   auto handle = rdma::identify_peer(std::move(**connected));
+  if (handle && is_daemon(handle->peer)) handle = fail(EPERM, "it is a process of the daemon");
   if (!handle) {
     forget(request.entry);
     return pass(std::move(handle).error());
@@ -343,7 +361,9 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer) {
   auto handle = rdma::find_peer(request.peer);
   if (!handle) return pass(std::move(handle).error());
   answer->peer = handle->peer;
-  answer->entry = add(std::make_shared<Process>(std::move(*handle)));
+  auto entry = add(std::make_shared<Process>(std::move(*handle)));
+  if (!entry) return pass(std::move(entry).error());
+  answer->entry = *entry;
   return {};
 }
 
@@ -431,7 +451,9 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   if (!connected) return pass(std::move(connected).error());
   Request request;
   request.op = Op::kIdentify;
-  request.entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  auto entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  if (!entry) return pass(std::move(entry).error());
+  request.entry = *entry;
   Beside none;
   const Answer answer = serve(request, &none);
   if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));

@@ -17,12 +17,21 @@ class RouteQueries;
 
 namespace vrdma::vrdmad {
 
+// Where a broker works, and for whom.
+struct BrokerPlace {
+  // Listeners are below its netns/, and the processes that were checked are written down in its
+  // broker/. Empty, for tests: listeners are anywhere, and each process counts as checked.
+  std::string run_dir;
+  // Of the daemon, whose processes get no entry: it could get by one what it cannot have itself.
+  // They are in the broker's network namespace, and cannot leave it; a tenant with this uid is in
+  // another. 0: root, for which this makes no difference.
+  uid_t daemon = 0;
+};
+
 class LocalBroker final : public Broker {
  public:
-  // `run_dir`: listeners are below its netns/, and the processes that were checked are written
-  // down in its broker/. Empty, for tests: listeners are anywhere, and each process counts as
-  // checked.
-  explicit LocalBroker(std::string run_dir = {});
+  static constexpr size_t kMostEntries = 65'536;
+  explicit LocalBroker(BrokerPlace place = {});
   ~LocalBroker() override;
 
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;
@@ -55,15 +64,18 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
-  [[nodiscard]] base::Result<void> check_place(const std::string& path) const;
+  [[nodiscard]] base::Result<base::Fd> open_place(const std::string& path) const;
   void forget(uint32_t entry);
   [[nodiscard]] base::Result<void> prepare_queries();
 
-  uint32_t add(Entry entry);
+  // ENFILE: there are too many.
+  [[nodiscard]] base::Result<uint32_t> add(Entry entry);
+  [[nodiscard]] bool is_daemon(const rdma::Peer& peer) const;
   template <class T>
   [[nodiscard]] base::Result<std::shared_ptr<T>> at(uint32_t entry);
 
   const std::string run_dir_;
+  const uid_t daemon_;
   Bounded bounded_;
   std::mutex mutex_;  // guards the entries
   std::map<uint32_t, Entry> entries_;

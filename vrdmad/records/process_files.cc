@@ -24,11 +24,6 @@ constexpr const char* kMemory = "a memory file";
 constexpr const char* kDoorbell = "its doorbell";
 constexpr const char* kEvents = "an end of its events";
 
-FdInfo own_info_of(const Fd& fd) {
-  const Fd fdinfo(::open("/proc/self/fdinfo", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  return FdInfo::of(fdinfo.get(), std::to_string(fd.get()).c_str());
-}
-
 // The device number of all memory files.
 uint64_t memory_device() {
   struct stat status {};
@@ -41,10 +36,10 @@ uint64_t memory_device() {
 
 FileId file_id(const Fd& fd) {
   static const uint64_t device = memory_device();
-  return {device, own_info_of(fd).inode};
+  return {device, FdInfo::own(fd).inode};
 }
 
-uint64_t eventfd_id(const Fd& fd) { return own_info_of(fd).eventfd; }
+uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 
 // A descriptor that may be another file, whose last close may take as long as its maker chose.
 struct ProcessFiles::Taken {

@@ -1,11 +1,13 @@
 #include "vrdmad/stopper/process.h"
 
 #include <linux/capability.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -53,7 +55,7 @@ uint64_t processor_time() {
 
 class Process {
  public:
-  explicit Process(Fd socket) : socket_(std::move(socket)) {}
+  Process(Fd socket, Fd daemon) : socket_(std::move(socket)), daemon_(std::move(daemon)) {}
 
   void run() {
     Job job;
@@ -71,7 +73,12 @@ class Process {
   }
 
  private:
+  // False: the daemon has ended, whoever else may have its socket by now.
   bool next(Job* job) {
+    std::array<pollfd, 2> either{{{socket_.get(), POLLIN, 0}, {daemon_.get(), POLLIN, 0}}};
+    while (::poll(either.data(), either.size(), -1) < 0 && errno == EINTR) {
+    }
+    if (either[1].revents != 0) return false;
     std::vector<Fd> fds;
     const auto received = ipc::receive_message(socket_.get(), &job->order, sizeof job->order, &fds);
     if (!received || fds.size() != 2) return false;
@@ -183,6 +190,7 @@ class Process {
   }
 
   const Fd socket_;
+  const Fd daemon_;  // a pidfd
   std::atomic<bool> leaving_ = false;
   std::atomic<uint32_t> serial_ = 0;
   std::mutex mutex_;  // guards the members below
@@ -208,8 +216,9 @@ uint64_t needed_capabilities() {
 
 void serve(Fd socket, const std::function<void()>& confine) {
   Fd kept = become_child("vrdmad-stopper", std::move(socket), needed_capabilities());
+  Fd daemon(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
   confine();
-  Process(std::move(kept)).run();
+  Process(std::move(kept), std::move(daemon)).run();
   ::_exit(0);
 }
 

@@ -6,7 +6,9 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <cstring>
@@ -92,7 +94,7 @@ struct Brokers : testing::Test {
 
   const TempDir temp;
   const uint64_t cookie = base::own_netns_cookie().value();
-  std::shared_ptr<Broker> broker = std::make_shared<LocalBroker>(temp.path());
+  std::shared_ptr<Broker> broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   Broker::Beside beside;
   rdma::Peer peer;
   std::vector<base::Fd> clients;
@@ -174,7 +176,7 @@ TEST_F(Brokers, FindOnlyProcessesThatABrokerHasChecked) {
   EXPECT_EQ(find(peer).error, EPERM) << "it may have gained ids by exec";
   EXPECT_EQ(check(entry, self).error, 0);
   EXPECT_EQ(find(peer).error, 0);
-  broker = std::make_shared<LocalBroker>(temp.path());
+  broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   EXPECT_EQ(find(peer).error, 0) << "the list is lost";
   rdma::Peer changed = peer;
   changed.program ^= 1;
@@ -191,7 +193,7 @@ TEST_F(Brokers, BelieveNoListOfAnother) {
   }
   for (const mode_t mode : {0770, 0707}) {
     ::chmod(directory.c_str(), mode);
-    broker = std::make_shared<LocalBroker>(temp.path());
+    broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
     const Answer answer = find(peer);
     EXPECT_EQ(answer.error, EPERM) << std::oct << mode;
     EXPECT_NE(get(answer.reason).find("another user"), std::string_view::npos);
@@ -199,7 +201,7 @@ TEST_F(Brokers, BelieveNoListOfAnother) {
   ::chmod(directory.c_str(), 0700);
   fs::rename(directory, temp.path() + "/elsewhere");
   fs::create_directory_symlink(temp.path() + "/elsewhere", directory);
-  broker = std::make_shared<LocalBroker>(temp.path());
+  broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   EXPECT_EQ(find(peer).error, EPERM) << "through a link";
 }
 
@@ -212,7 +214,7 @@ TEST_F(Brokers, RemoveAListOfTheDead) {
   dead.pid = 0x3fffffff;
   std::ofstream(temp.path() + "/broker/peers", std::ios::binary)
       .write(reinterpret_cast<const char*>(&dead), sizeof dead);
-  broker = std::make_shared<LocalBroker>(temp.path());
+  broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   EXPECT_EQ(find(dead).error, EPERM);
   std::static_pointer_cast<LocalBroker>(broker)->end();
   EXPECT_FALSE(fs::exists(temp.path() + "/broker"));
@@ -232,6 +234,34 @@ TEST_F(Brokers, SayWhatIsWrongWithANamespace) {
   EXPECT_EQ(lo->name, "lo");
   EXPECT_TRUE(lo->loopback);
   EXPECT_EQ(broker->link(-1, "nosuchdev", 0).error().code(), ENODEV);
+}
+
+// It could get files and sockets that it cannot have itself.
+TEST_F(Brokers, IdentifyNoProcessOfTheDaemon) {
+  constexpr uid_t kDaemon = 64789;
+  if (::getuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  ::chmod(temp.path().c_str(), 0755);
+  broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), kDaemon});
+  const std::string path = place("7.sock");
+  const uint32_t listener = ask(Op::kListen, 0, path).entry;
+  ::chmod(path.c_str(), 0666);
+  for (const uid_t uid : {kDaemon, kDaemon + 1}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::setuid(uid) != 0) ::_exit(1);
+      const base::Fd socket = connect(path);
+      ::pause();
+      ::_exit(0);
+    }
+    Answer came;
+    do {
+      came = ask(Op::kAccept, listener);
+    } while (came.error == EAGAIN);
+    EXPECT_EQ(came.peer.pid, child);
+    EXPECT_EQ(ask(Op::kIdentify, came.entry).error, uid == kDaemon ? EPERM : 0);
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
 }
 
 // Whatever control sends, there is an answer, and no descriptor of a process that did not connect.
@@ -266,7 +296,8 @@ pid_t child_of_this() {
 struct BrokerProcesses : testing::Test {
   const TempDir temp;
   std::shared_ptr<BrokerProcess> broker =
-      BrokerProcess::attach(BrokerProcess::fork(temp.path(), [] {}).value(), 2).value_or(nullptr);
+      BrokerProcess::attach(BrokerProcess::fork({temp.path(), 0}, 2, [] {}).value(), 2)
+          .value_or(nullptr);
 };
 
 TEST_F(BrokerProcesses, ServeSeveralThreads) {
@@ -284,6 +315,16 @@ TEST_F(BrokerProcesses, ServeSeveralThreads) {
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(BrokerProcesses, EndWhenTheyAreAskedForMoreThanWasAgreed) {
+  auto socket = BrokerProcess::fork({temp.path(), 0}, 1, [] {}).value();
+  const pid_t child = child_of_this();
+  const auto one = BrokerProcess::attach(std::move(socket), 2);
+  ASSERT_TRUE(one);
+  const base::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 20'000), 1);
 }
 
 TEST_F(BrokerProcesses, AreMissedWhenTheyEnd) {
