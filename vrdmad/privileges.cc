@@ -113,9 +113,13 @@ Result<User> find_user(const std::string& name) {
 }
 
 Result<void> give(const OwnDirectory& directory, const User& user) {
-  if (user.uid == ::geteuid()) return {};
   std::error_code error;
   const fs::path path = fs::absolute(directory.path, error).lexically_normal();
+  if (user.uid == ::geteuid()) {
+    if (!fs::create_directories(path, error) && error)
+      return fail(error.value(), "make " + path.string() + ": " + error.message());
+    return {};
+  }
   auto parent = open_roots(path.parent_path());
   if (!parent) return pass(std::move(parent).error());
   if (!parent->valid()) return {};

@@ -20,6 +20,7 @@
 
 #include "core/base/netns_cookie.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/broker/before_fork.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/local_broker.h"
 
@@ -294,10 +295,12 @@ pid_t child_of_this() {
 
 // The same in a process of its own.
 struct BrokerProcesses : testing::Test {
+  [[nodiscard]] base::Fd fork(unsigned requests) const {
+    wait_before_fork();
+    return BrokerProcess::fork({temp.path(), 0}, requests, [] {}).value();
+  }
   const TempDir temp;
-  std::shared_ptr<BrokerProcess> broker =
-      BrokerProcess::attach(BrokerProcess::fork({temp.path(), 0}, 2, [] {}).value(), 2)
-          .value_or(nullptr);
+  std::shared_ptr<BrokerProcess> broker = BrokerProcess::attach(fork(2), 2).value_or(nullptr);
 };
 
 TEST_F(BrokerProcesses, ServeSeveralThreads) {
@@ -318,7 +321,7 @@ TEST_F(BrokerProcesses, ServeSeveralThreads) {
 }
 
 TEST_F(BrokerProcesses, EndWhenTheyAreAskedForMoreThanWasAgreed) {
-  auto socket = BrokerProcess::fork({temp.path(), 0}, 1, [] {}).value();
+  auto socket = fork(1);
   const pid_t child = child_of_this();
   const auto one = BrokerProcess::attach(std::move(socket), 2);
   ASSERT_TRUE(one);

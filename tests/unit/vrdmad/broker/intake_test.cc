@@ -17,6 +17,7 @@
 #include "core/base/mapping.h"
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
+#include "tests/unit/vrdmad/broker/before_fork.h"
 #include "vrdmad/broker/conversation.h"
 #include "vrdmad/broker/intake_process.h"
 
@@ -63,20 +64,8 @@ Fd lingering_socket(int limit, Fd* other) {
   return socket;
 }
 
-bool inspects_processes() {
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name == "identity") return true;
-  }
-  return false;
-}
-
-// The daemon forks its intake before it makes a thread. A destroyed Bounded leaves threads that end
-// soon. If the test forked before they end, ThreadSanitizer would end the intake at its first
-// thread.
 std::unique_ptr<Intake> start_intake() {
-  for (int i = 0; i < 1000 && inspects_processes(); ++i) ::usleep(10'000);
+  wait_before_fork();
   return Intake::attach(Intake::fork([] {}).value());
 }
 
