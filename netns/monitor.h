@@ -68,9 +68,9 @@ class Monitor {
   // Reads a link: RouteQueries::link().
   using ReadLink =
       std::function<base::Result<Link>(int nsid, const std::string& name, uint32_t ifindex)>;
-  // Opens the sockets in the calling thread's namespace. `loop` must outlive the monitor. The
-  // privileges are needed at this call, and to read a link; with `read`, others do that, and assign
-  // nsids before a watch. `receive_buffer`: bytes for each event socket.
+  // Opens the sockets in the calling thread's namespace. `loop` must outlive the monitor. `read`:
+  // by a process that has the privileges, and has assigned an nsid to each namespace that is
+  // watched; empty: the monitor does both itself. `receive_buffer`: bytes for each event socket.
   [[nodiscard]] static base::Result<std::unique_ptr<Monitor>> create(base::EventLoop* loop,
                                                                      ReadLink read = {},
                                                                      int receive_buffer = 4 << 20);

@@ -46,7 +46,8 @@ Result<Sockets> fork_all(const User& user, const std::string& run_dir, unsigned 
   return Sockets{std::move(*intake), std::move(*stopper), std::move(*broker)};
 }
 
-// Of the running program: main() may have got others, from a loader that was started by itself.
+// The arguments with which this process was executed. main() gets others if the process is a loader
+// that loads vrdmad.
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> all;

@@ -57,9 +57,9 @@ bool is_mapped(const char* map, uint64_t id) {
   return false;
 }
 
-// A directory of which nobody but root can have replaced a part: none is a link, and each belongs
-// to root and can be written by no other, or has the sticky bit. Makes those that are missing.
-// None: somebody can.
+// Opens a directory. No other user than root can have replaced a part of its path: no part is a
+// link, and each belongs to root and can be written by no other user, or has the sticky bit. Makes
+// missing parts. Returns no descriptor if another user can have replaced a part.
 Result<Fd> open_roots(const fs::path& path) {
   Fd at(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (const fs::path& part : path.relative_path()) {
@@ -103,7 +103,7 @@ Result<User> find_user(const std::string& name) {
     const auto number = std::from_chars(name.data(), end, user.uid);
     if (number.ec != std::errc() || number.ptr != end)
       return fail(ENOENT, "there is no user '" + name + "'");
-    user.gid = user.uid;  // not of anybody, if the number is not
+    user.gid = user.uid;  // unless the number is that of a known user
     entry = ::getpwuid(user.uid);
   }
   if (entry != nullptr) user = {entry->pw_uid, entry->pw_gid};

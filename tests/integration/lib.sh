@@ -18,7 +18,7 @@ NAME=$(basename "$0" .sh)
 readonly BUILD VRDMAD LIBRARIES NAME
 PORT=18515  # where perftest and ibv_*_pingpong meet
 DAEMON=     # process id of vrdmad
-readonly DAEMON_USER=${VRDMA_TEST_USER:-64789}  # nobody else's
+readonly DAEMON_USER=${VRDMA_TEST_USER:-64789}  # of no other program
 declare -A PID=()  # background programs by name
 NAMESPACES=()
 readonly REPORT='(ERROR|WARNING): \w+Sanitizer|runtime error:'  # a sanitizer's, in what is said

@@ -3,8 +3,8 @@
 //
 // The daemon starts it before it gives its own privileges up. Each thread of the daemon that makes
 // a request takes one of a few sockets to it, of which each has a thread in the broker, so that a
-// process that cannot be inspected delays only those who ask for it. The broker ends when the
-// daemon has ended.
+// process that cannot be inspected delays only the threads that ask for it. The broker ends when
+// the daemon has ended.
 #pragma once
 
 #include <condition_variable>
@@ -43,7 +43,7 @@ class BrokerProcess final : public Broker {
   std::function<void()> died_;
   std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<base::Fd> idle_;  // channels that nobody uses
+  std::vector<base::Fd> idle_;  // channels that no thread uses
 };
 
 }  // namespace vrdma::vrdmad

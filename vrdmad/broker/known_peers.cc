@@ -30,7 +30,7 @@ void KnownPeers::end() {
   ::rmdir((run_dir_ + "/broker").c_str());
 }
 
-// Whoever owns the run directory may have put another directory there.
+// The owner of the run directory may have put another directory there.
 Result<void> KnownPeers::open() {
   const std::string path = run_dir_ + "/broker";
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno("make " + path);

@@ -214,7 +214,7 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
 }
 
 // The directory of a session socket; none: anywhere. The user of the daemon owns it, and may put a
-// link in its place before the socket is bound; then nobody listens on that.
+// link in its place before the socket is bound; listen() checks for that afterwards.
 Result<Fd> LocalBroker::open_place(const std::string& path) const {
   if (run_dir_.empty()) return Fd();
   const auto wrong = fail(EPERM, path + " is not a session socket of " + run_dir_);

@@ -22,9 +22,9 @@ struct BrokerPlace {
   // Listeners are below its netns/, and the processes that were checked are written down in its
   // broker/. Empty, for tests: listeners are anywhere, and each process counts as checked.
   std::string run_dir;
-  // Of the daemon, whose processes get no entry: it could get by one what it cannot have itself.
-  // They are in the broker's network namespace, and cannot leave it; a tenant with this uid is in
-  // another. 0: root, for which this makes no difference.
+  // The daemon's uid. Processes of the daemon get no entry, because an entry gives access to what
+  // they cannot open. They are in the broker's network namespace and cannot leave it; a tenant with
+  // this uid is in another namespace. 0: root, for which there is no such check.
   uid_t daemon = 0;
 };
 

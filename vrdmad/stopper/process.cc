@@ -73,7 +73,7 @@ class Process {
   }
 
  private:
-  // False: the daemon has ended, whoever else may have its socket by now.
+  // False: the daemon has ended, even if another process has its socket by now.
   bool next(Job* job) {
     std::array<pollfd, 2> either{{{socket_.get(), POLLIN, 0}, {daemon_.get(), POLLIN, 0}}};
     while (::poll(either.data(), either.size(), -1) < 0 && errno == EINTR) {

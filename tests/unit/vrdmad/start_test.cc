@@ -78,7 +78,7 @@ TEST_F(Gifts, DoNotFollowLinks) {
   fs::create_symlink(at("root/state"), at("log"));
   EXPECT_FALSE(give_file(at("log"), kDaemon));
   EXPECT_EQ(owner(at("root/state")), 0u);
-  // Within a directory of another user, who may replace all.
+  // In a directory of another user, any part can be replaced.
   fs::create_directory(at("theirs"));
   ASSERT_EQ(::chown(at("theirs").c_str(), kDaemon.uid, kDaemon.gid), 0);
   fs::create_directory(at("theirs/state"));

@@ -1,4 +1,4 @@
-// The broker serves whoever has one of its sockets, and believes nothing.
+// What the broker answers, and what it refuses to control.
 #include "vrdmad/broker/broker.h"
 
 #include <gtest/gtest.h>
