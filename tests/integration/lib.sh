@@ -18,7 +18,10 @@ NAME=$(basename "$0" .sh)
 readonly BUILD VRDMAD LIBRARIES NAME
 PORT=18515  # where perftest and ibv_*_pingpong meet
 DAEMON=     # process id of vrdmad
-readonly DAEMON_USER=${VRDMA_TEST_USER:-64789}  # of no other program
+# A user of no other program, where the user namespace has it.
+DAEMON_USER=${VRDMA_TEST_USER:-64789}
+awk -v uid="$DAEMON_USER" '$1 <= uid && uid < $1 + $3 { found = 1 } END { exit !found }' /proc/self/uid_map || DAEMON_USER=root
+readonly DAEMON_USER
 declare -A PID=()  # background programs by name
 NAMESPACES=()
 readonly REPORT='(ERROR|WARNING): \w+Sanitizer|runtime error:'  # a sanitizer's, in what is said
