@@ -16,8 +16,10 @@ listed=$(sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' "$(dirname "$0")/../../vr
 # holds PID USER CAPABILITIES: it has these, and no more, in each thread.
 holds() {
   local pid=$1 user=$2 wanted=$3 task
-  printf '%-16s uid %-6s CapEff %s Seccomp %s NoNewPrivs %s %s\n' "$(<"/proc/$pid/comm")" "$(status "$pid" Uid)" \
-    "$(status "$pid" CapEff)" "$(status "$pid" Seccomp)" "$(status "$pid" NoNewPrivs)" "$(readlink "/proc/$pid/ns/net")"
+  printf '%-16s uid %-6s CapEff %s Seccomp %s NoNewPrivs %s root %s %s\n' "$(<"/proc/$pid/comm")" "$(status "$pid" Uid)" \
+    "$(status "$pid" CapEff)" "$(status "$pid" Seccomp)" "$(status "$pid" NoNewPrivs)" "$(readlink "/proc/$pid/root")" \
+    "$(readlink "/proc/$pid/ns/net")"
+  [[ $(readlink "/proc/$pid/ns/net") == "$(readlink /proc/self/ns/net)" ]] || fail "it is in another network namespace"
   [[ $(capabilities "$pid") == "$wanted" ]] || fail "it has the capabilities $(capabilities "$pid")"
   [[ $(readlink "/proc/$pid/root") == / ]] || fail "it has another root"
   for task in "/proc/$pid/task"/*; do

@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "core/base/linger.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/child_process.h"
 
@@ -34,6 +36,16 @@ Result<std::array<Fd, 2>> socket_pair() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return fail_errno("make a socket for the broker process");
   return std::array<Fd, 2>{Fd(ends[0]), Fd(ends[1])};
+}
+
+// Polls for the answer for a moment, which spares this thread a wake-up.
+void linger_for_answer(const Fd& channel) {
+  base::Linger linger{std::chrono::microseconds(50)};
+  linger.begin();
+  uint8_t byte = 0;
+  while (::recv(channel.get(), &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+         errno == EAGAIN && linger.again()) {
+  }
 }
 
 // Until the daemon closes its end.
@@ -126,8 +138,11 @@ broker::Answer BrokerProcess::serve(const Request& request, Beside* beside) {
   lock.unlock();
   Answer answer;
   std::vector<Fd> fds;
-  const bool served = ipc::send_message(channel.get(), &request, sizeof request) &&
-                      ipc::receive_message(channel.get(), &answer, sizeof answer, &fds);
+  bool served = ipc::send_message(channel.get(), &request, sizeof request).has_value();
+  if (served) {
+    linger_for_answer(channel);
+    served = ipc::receive_message(channel.get(), &answer, sizeof answer, &fds).has_value();
+  }
   lock.lock();
   idle_.push_back(std::move(channel));
   lock.unlock();
