@@ -52,12 +52,11 @@ constexpr const char* kAllowed =
 
 // The broker: inspect processes, make sockets in their namespaces, in threads.
 constexpr const char* kAllowedToBroker =
-    "accept4 bind getsockname getsockopt ioctl kcmp listen pidfd_getfd pidfd_open poll ppoll "
+    "accept4 bind getsockname getsockopt ioctl listen pidfd_getfd pidfd_open poll ppoll "
     "recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
     "access close close_range dup faccessat faccessat2 fchmod fcntl fstat fstatfs "
     "getdents64 lseek lstat mkdir mkdirat newfstatat open openat pread64 read readlink "
     "readlinkat rename renameat renameat2 rmdir stat statfs statx unlink unlinkat write writev "
-    "kill pidfd_send_signal "
     "brk clone clone3 exit exit_group futex get_robust_list getegid geteuid getgid getpid "
     "getrandom gettid getuid madvise memfd_create mmap mprotect mremap munmap prctl "
     "restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity sched_yield "

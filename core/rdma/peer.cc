@@ -244,6 +244,8 @@ std::string reason_to_refuse(const Peer& peer) {
   return {};
 }
 
+bool exists(pid_t pid) { return pidfd_of(pid).valid() || errno != ESRCH; }
+
 uint64_t start_time_of(pid_t pid) {
   const Fd directory(
       ::open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));

@@ -235,6 +235,26 @@ holds_only() {
     awk -F'|' '{ n = split($1, now, " "); m = split($2, then, " "); if (now[n] + 0 > then[m] + 0) exit 1 }'
 }
 
+# ---- packages ------------------------------------------------------------------------------------
+
+build_packages() { # in $T/packages
+  mkdir "$T/build"
+  (cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
+    -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 ||
+    fail "cpack fails"
+}
+# copy_host DIR: DIR/root is a copy of this host, DIR/changed what is changed in it. Call in a mount namespace.
+copy_host() {
+  mount -t tmpfs tmpfs "$1"
+  mkdir "$1"/{changed,work,root}
+  mount -t overlay -o "lowerdir=/,upperdir=$1/changed,workdir=$1/work" overlay "$1/root"
+  mount -t proc proc "$1/root/proc"
+  mount --rbind /sys "$1/root/sys"
+  mount --rbind /dev "$1/root/dev"
+  mount -t tmpfs tmpfs "$1/root/run"
+  mount -t tmpfs tmpfs "$1/root/tmp"
+}
+
 # ---- programs on the drop-in library ------------------------------------------------------------
 
 # user_prefix root|nobody: words that run a program as that user.

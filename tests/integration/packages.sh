@@ -15,9 +15,8 @@ if [[ ${1:-} != inside ]]; then
   unshare --mount --propagation private true 2>/dev/null ||
     skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
   say "build"
-  mkdir "$T/build" "$T/copy"
-  (cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
-    -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 || fail "cpack fails"
+  mkdir "$T/copy"
+  build_packages
   ls "$T/packages"/*.deb >"$T/packages.log"
   [[ $(wc -l <"$T/packages.log") -eq 4 ]] || fail "not 4 packages: $(xargs -n1 basename <"$T/packages.log" | xargs)"
   unshare --mount --propagation private "$0" inside "$T/copy" "$T/packages" || fail "in the copy of this host"
@@ -25,15 +24,8 @@ if [[ ${1:-} != inside ]]; then
 fi
 
 copy=$2 packages=$3
-mount -t tmpfs tmpfs "$copy"
-mkdir "$copy"/{changed,work,root}
-mount -t overlay -o "lowerdir=/,upperdir=$copy/changed,workdir=$copy/work" overlay "$copy/root"
+copy_host "$copy"
 root=$copy/root
-mount -t proc proc "$root/proc"
-mount --rbind /sys "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
 cp "$packages"/*.deb "$SOURCES/docs/examples/vdevices.c" "$SOURCES/vrdmad/privileges.cc" "$root/tmp"
 cat >"$root/tmp/inside" <<'INSIDE'
 set -euo pipefail

@@ -23,23 +23,15 @@ unshare --mount --pid --fork --propagation private true 2>/dev/null ||
   skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
 
 say "build"
-mkdir "$T/build" "$T/copy"
-(cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
-  -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 || fail "cpack fails"
+mkdir "$T/copy"
+build_packages
 
 say "boot"
 cat >"$T/boot" <<'BOOT'
 set -euo pipefail
 copy=$1 packages=$2 group=$3 systemd=$4
-mount -t tmpfs tmpfs "$copy"
-mkdir "$copy"/{changed,work,root}
-mount -t overlay -o "lowerdir=/,upperdir=$copy/changed,workdir=$copy/work" overlay "$copy/root"
+copy_host "$copy"
 root=$copy/root
-mount -t proc proc "$root/proc"
-mount --rbind /sys "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs tmpfs "$root/run"
-mount -t tmpfs tmpfs "$root/tmp"
 cp "$packages"/*.deb "$root/tmp"
 rm -f "$root/var/lib/man-db/auto-update"
 chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive \
@@ -54,6 +46,7 @@ echo $$ >"$group/cgroup.procs"
 exec chroot "$root" /usr/bin/env -i container=vrdma PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_LOG_TARGET=console \
   "$systemd" --system --unit=vrdma-test.target --show-status=0
 BOOT
+export -f copy_host
 unshare --mount --pid --fork --kill-child --uts --ipc --net --propagation private \
   bash "$T/boot" "$T/copy" "$T/packages" "$group" "$SYSTEMD" >"$T/boot.log" 2>&1 </dev/null &
 PID[boot]=$!

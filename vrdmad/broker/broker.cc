@@ -18,10 +18,6 @@ using Op = Request::Op;
 
 namespace {
 
-base::Error error_of(const Answer& answer) {
-  return {answer.error, std::string(get(answer.reason))};
-}
-
 Request request_of(Op op, uint32_t entry = 0) {
   Request request;
   request.op = op;
@@ -30,6 +26,12 @@ Request request_of(Op op, uint32_t entry = 0) {
 }
 
 }  // namespace
+
+Result<Answer> Broker::ask(const Request& request, Beside* beside) {
+  Answer answer = serve(request, beside);
+  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
+  return answer;
+}
 
 std::shared_ptr<Caller> Broker::caller(uint32_t entry, const rdma::Peer& peer) {
   return std::make_shared<Caller>(shared_from_this(), entry, peer);
@@ -63,7 +65,7 @@ struct Broker::Listener {
     if (reception.wants) {
       if (!reception.wants(came.peer.uid())) {
         forget(its);
-        reception.unwanted(std::move(beside[0]));
+        reception.lost(std::move(beside[0]));
         return 0;
       }
       Beside none;
@@ -97,10 +99,10 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
   request.number = netns_cookie;
   if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
   Beside beside;
-  const Answer answer = serve(request, &beside);
-  if (answer.error != 0) return pass(error_of(answer));
+  auto answer = ask(request, &beside);
+  if (!answer) return pass(std::move(answer).error());
   const auto listener =
-      std::make_shared<Listener>(shared_from_this(), answer.entry, std::move(reception));
+      std::make_shared<Listener>(shared_from_this(), answer->entry, std::move(reception));
   return Acceptor::start(
       loop, std::move(beside[0]), [listener](const Fd&) { return listener->accept(); },
       [listener] { return listener->closed_for(); });
@@ -110,9 +112,9 @@ Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer) {
   Request request = request_of(Op::kFind);
   request.peer = peer;
   Beside none;
-  const Answer answer = serve(request, &none);
-  if (answer.error != 0) return pass(error_of(answer));
-  return caller(answer.entry, answer.peer);
+  auto answer = ask(request, &none);
+  if (!answer) return pass(std::move(answer).error());
+  return caller(answer->entry, answer->peer);
 }
 
 Result<netns::Netns> Broker::netns(const std::string& spec) {
@@ -123,9 +125,9 @@ Result<netns::Netns> Broker::netns(const std::string& spec) {
     return fail(EINVAL, "the name of a netns has " + std::to_string(spec.size()) +
                             " characters: at most 1023 are possible");
   Beside beside;
-  const Answer answer = serve(request, &beside);
-  if (answer.error != 0) return pass(error_of(answer));
-  return netns::Netns{std::move(beside[0]), answer.number};
+  auto answer = ask(request, &beside);
+  if (!answer) return pass(std::move(answer).error());
+  return netns::Netns{std::move(beside[0]), answer->number};
 }
 
 Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifindex) {
@@ -136,9 +138,9 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
   netns::Link link;
   for (;;) {
     Beside none;
-    const Answer answer = serve(request, &none);
-    if (answer.error != 0) return pass(error_of(answer));
-    const Answer::Link& part = answer.link;
+    const auto answer = ask(request, &none);
+    if (!answer) return fail(answer.error().code(), answer.error().message());
+    const Answer::Link& part = answer->link;
     link.ifindex = part.ifindex;
     link.name = get(part.name);
     link.mtu = part.mtu;
@@ -147,7 +149,7 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
     if (part.has_mac != 0) link.mac = part.mac;
     for (uint32_t i = 0; i < std::min<uint32_t>(part.addresses, Answer::Link::kAddresses); ++i)
       link.addresses.push_back(part.address[i]);
-    if (part.addresses == 0 || link.addresses.size() >= answer.number) return link;
+    if (part.addresses == 0 || link.addresses.size() >= answer->number) return link;
     request.first = static_cast<uint32_t>(link.addresses.size());
   }
 }
@@ -164,8 +166,8 @@ Result<void> Caller::check(const ipc::Sender& sender) const {
   Request asked = request(Op::kCheck);
   asked.which = 1;
   asked.sender = sender;
-  const Answer answer = broker_->serve(asked, &none);
-  if (answer.error != 0) return pass(error_of(answer));
+  auto answer = broker_->ask(asked, &none);
+  if (!answer) return pass(std::move(answer).error());
   return {};
 }
 
@@ -177,8 +179,8 @@ Result<Caller::Opened> Caller::open(bool writable, const ipc::Sender* sender) co
     asked.sender = *sender;
   }
   asked.files = writable ? Request::kWritableMemory : Request::kMemory;
-  const Answer answer = broker_->serve(asked, &beside);
-  if (answer.error != 0) return pass(error_of(answer));
+  auto answer = broker_->ask(asked, &beside);
+  if (!answer) return pass(std::move(answer).error());
   return Opened{{std::move(beside[0]), std::move(beside[1]), writable}, std::move(beside[2])};
 }
 
@@ -186,8 +188,8 @@ Result<Fd> Caller::userfaultfd() const {
   Broker::Beside beside;
   Request asked = request(Op::kCheck);
   asked.files = Request::kUserfaultfd;
-  const Answer answer = broker_->serve(asked, &beside);
-  if (answer.error != 0) return pass(error_of(answer));
+  auto answer = broker_->ask(asked, &beside);
+  if (!answer) return pass(std::move(answer).error());
   return std::move(beside[0]);
 }
 
@@ -195,8 +197,8 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
   Broker::Beside beside;
   Request asked = request(Op::kPacketSocket);
   asked.which = ifindex;
-  const Answer answer = broker_->serve(asked, &beside);
-  if (answer.error != 0) return pass(error_of(answer));
+  auto answer = broker_->ask(asked, &beside);
+  if (!answer) return pass(std::move(answer).error());
   return std::move(beside[0]);
 }
 
@@ -207,9 +209,9 @@ Result<Fd> Caller::take(WantedFile kind, uint64_t id, base::Duration time,
   asked.which = static_cast<uint32_t>(kind);
   asked.number = id;
   asked.time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
-  const Answer answer = broker_->serve(asked, &beside);
+  const Answer answer = broker_->serve(asked, &beside);  // also an error has the time that was used
   *used += std::chrono::nanoseconds(answer.number);
-  if (answer.error != 0) return pass(error_of(answer));
+  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
   return std::move(beside[0]);
 }
 

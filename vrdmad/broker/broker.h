@@ -47,9 +47,9 @@ struct Reception {
   // Called before the process is identified, which is the slowest step; empty: all are wanted.
   std::function<bool(uid_t uid)> wants;
   std::function<void(Arrival)> accepted;
-  std::function<void(base::Fd)> foreign;   // from another namespace
-  std::function<void(base::Fd)> unwanted;  // `wants` returned false
-  std::function<void(base::Fd)> lost;      // its process could not be identified
+  std::function<void(base::Fd)> foreign;  // from another namespace
+  // It is not wanted, or its process could not be identified.
+  std::function<void(base::Fd)> lost;
 };
 
 class Broker : public std::enable_shared_from_this<Broker> {
@@ -65,6 +65,8 @@ class Broker : public std::enable_shared_from_this<Broker> {
 
   // `beside` gets the descriptors.
   [[nodiscard]] virtual Answer serve(const Request& request, Beside* beside) = 0;
+  // The same; the error is the answer's.
+  [[nodiscard]] base::Result<Answer> ask(const Request& request, Beside* beside);
 
   // A listening session socket at `path`, which must not exist, for the processes of one network
   // namespace. The Acceptor must not outlive the broker's user.
@@ -108,8 +110,7 @@ class Caller {
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
-  // Searches the process at the first call, for at most `time`. The descriptor may be another by
-  // now. Adds the processor time to `used`.
+  // Searches the process at the first call, for at most `time`. Adds the processor time to `used`.
   [[nodiscard]] base::Result<base::Fd> take(WantedFile kind, uint64_t id, base::Duration time,
                                             base::Duration* used) const;
 

@@ -1,11 +1,9 @@
 #include "vrdmad/broker/broker_process.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,13 +28,6 @@ using base::Result;
 namespace {
 
 constexpr uint64_t kAllCapabilities = ~uint64_t{0};  // that the daemon has kept
-
-Result<std::array<Fd, 2>> socket_pair() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return fail_errno("make a socket for the broker process");
-  return std::array<Fd, 2>{Fd(ends[0]), Fd(ends[1])};
-}
 
 // Polls for the answer for a moment, which spares this thread a wake-up.
 void linger_for_answer(const Fd& channel) {
@@ -67,13 +58,7 @@ void serve_channel(LocalBroker& broker, const Fd& channel) {
 // Until the daemon, which started this process, has ended, or says something that it should not.
 void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
                        const std::shared_ptr<LocalBroker>& broker) {
-  for (;;) {
-    std::array<pollfd, 2> either{{{life.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}}};
-    if (::poll(either.data(), either.size(), -1) < 0) {
-      if (errno == EINTR) continue;
-      return;
-    }
-    if (either[1].revents != 0 || requests == 0) return;
+  while (wait_for_message(life, daemon) && requests > 0) {
     uint8_t byte = 0;
     std::vector<Fd> channel;
     if (!ipc::receive_message(life.get(), &byte, sizeof byte, &channel) || channel.size() != 1)
@@ -93,7 +78,7 @@ void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
 [[noreturn]] void run_broker(Fd life, const BrokerPlace& place, unsigned requests,
                              const std::function<void()>& confine) {
   life = become_child("vrdmad-broker", std::move(life), kAllCapabilities);
-  const Fd daemon(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+  const Fd daemon = open_parent();
   ::umask(0);  // session sockets are for everybody in their namespace
   ::signal(SIGPIPE, SIG_IGN);
   confine();
@@ -107,25 +92,22 @@ void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
 
 Result<Fd> BrokerProcess::fork(const BrokerPlace& place, unsigned requests,
                                const std::function<void()>& confine) {
-  auto life = socket_pair();
-  if (!life) return pass(std::move(life).error());
-  const pid_t child = ::fork();
-  if (child < 0) return fail_errno("make the broker process");
-  if (child == 0) run_broker(std::move((*life)[1]), place, requests, confine);
-  return std::move((*life)[0]);
+  return fork_child("broker",
+                    [&](Fd life) { run_broker(std::move(life), place, requests, confine); });
 }
 
 Result<std::shared_ptr<BrokerProcess>> BrokerProcess::attach(Fd socket, unsigned requests) {
   std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move(socket)));
   for (unsigned i = 0; i < requests; ++i) {
-    auto channel = socket_pair();
-    if (!channel) return pass(std::move(channel).error());
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+      return fail_errno("make a socket for the broker process");
+    Fd ours(ends[0]);
+    const Fd its(ends[1]);
     const uint8_t byte = 0;
-    if (auto sent =
-            ipc::send_message(process->life_.get(), &byte, sizeof byte, {(*channel)[1].get()});
-        !sent)
+    if (auto sent = ipc::send_message(process->life_.get(), &byte, sizeof byte, {its.get()}); !sent)
       return pass(std::move(sent).error(), "start the broker process");
-    process->idle_.push_back(std::move((*channel)[0]));
+    process->idle_.push_back(std::move(ours));
   }
   return process;
 }

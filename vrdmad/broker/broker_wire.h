@@ -57,8 +57,8 @@ struct Request {
     // which the process of the entry connected
     kPacketSocket,
     // entry, which: WantedFile, number: its id, time_ns: for the search, if it is the first of the
-    // entry -> number: processor time used, in ns; beside: a descriptor that may be another.
-    // EMFILE: the time is over.
+    // entry -> number: processor time used, in ns; beside: a descriptor of that kind and
+    // number. EMFILE: the time is over.
     kTake,
   };
   // Beside the answer to kCheck.

@@ -2,9 +2,16 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <utility>
 
 namespace vrdma::vrdmad {
 
@@ -28,6 +35,29 @@ void keep_capabilities(uint64_t kept) {
 }
 
 }  // namespace
+
+base::Result<Fd> fork_child(const char* name, const std::function<void(Fd)>& serve) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return base::fail_errno(std::string("make a socket for the ") + name + " process");
+  Fd ours(ends[0]), its(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return base::fail_errno(std::string("make the ") + name + " process");
+  if (child == 0) {
+    serve(std::move(its));
+    ::_exit(1);
+  }
+  return ours;
+}
+
+Fd open_parent() { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0))); }
+
+bool wait_for_message(const Fd& socket, const Fd& parent) {
+  std::array<pollfd, 2> either{{{socket.get(), POLLIN, 0}, {parent.get(), POLLIN, 0}}};
+  while (::poll(either.data(), either.size(), -1) < 0)
+    if (errno != EINTR) return false;
+  return either[1].revents == 0;
+}
 
 Fd become_child(const char* name, Fd socket, uint64_t capabilities) {
   (void)::prctl(PR_SET_NAME, name, 0, 0, 0);

@@ -5,12 +5,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/child_process.h"
 #include "vrdmad/broker/intake_process.h"
 
 namespace vrdma::vrdmad {
@@ -47,14 +47,7 @@ void Intake::Ticket::reset() {
 }
 
 base::Result<Fd> Intake::fork(const std::function<void()>& confine) {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return base::fail_errno("make a socket for the intake process");
-  Fd daemon(ends[0]), process(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) return base::fail_errno("make the intake process");
-  if (child == 0) intake::serve(std::move(process), confine);
-  return daemon;
+  return fork_child("intake", [&](Fd socket) { intake::serve(std::move(socket), confine); });
 }
 
 std::unique_ptr<Intake> Intake::attach(Fd socket) {

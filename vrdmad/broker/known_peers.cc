@@ -1,7 +1,6 @@
 #include "vrdmad/broker/known_peers.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,9 +60,7 @@ void KnownPeers::read() {
 }
 
 void KnownPeers::leave_out_the_dead() {
-  // The number may be another process's by now, which does no harm: the start time tells.
-  std::erase_if(peers_,
-                [](const rdma::Peer& peer) { return ::kill(peer.pid, 0) != 0 && errno == ESRCH; });
+  std::erase_if(peers_, [](const rdma::Peer& peer) { return !rdma::exists(peer.pid); });
   sweep_at_ = std::max<size_t>(64, 2 * peers_.size());
 }
 

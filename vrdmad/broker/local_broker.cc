@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/if_packet.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -44,11 +43,11 @@ tl::unexpected<base::Error> no_such_entry() { return fail(EINVAL, "there is no s
 
 // In the namespace that `directory`, /proc/PID of a process, has now.
 Result<Fd> packet_socket_in(const Fd& directory, uint64_t cookie, uint32_t ifindex) {
-  const Fd netns(::openat(directory.get(), "ns/net", O_RDONLY | O_CLOEXEC));
-  if (!netns.valid()) return fail_errno("open the netns of a process");
+  const netns::Netns netns{Fd(::openat(directory.get(), "ns/net", O_RDONLY | O_CLOEXEC)), cookie};
+  if (!netns.fd.valid()) return fail_errno("open the netns of a process");
   Result<Fd> made = fail(EAGAIN, "cannot create a thread to enter a netns");
   const auto make = [&]() -> Result<Fd> {
-    if (::setns(netns.get(), CLONE_NEWNET) != 0) return fail_errno("enter a netns");
+    if (auto done = netns::enter(netns); !done) return pass(std::move(done).error());
     const auto entered = base::own_netns_cookie();
     if (!entered || *entered != cookie)
       return fail(EPERM, "the process has another netns than when it connected");
@@ -201,9 +200,9 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
   const auto job = [this, keep = shared_from_this(), request, look] {
     Answer* const into = &look->answer;
     look->done = request.op == Op::kIdentify       ? identify(request, into)
-                 : request.op == Op::kCheck        ? check(request, into, &look->beside)
+                 : request.op == Op::kCheck        ? check(request, &look->beside)
                  : request.op == Op::kFind         ? find(request, into)
-                 : request.op == Op::kPacketSocket ? packet_socket(request, into, &look->beside)
+                 : request.op == Op::kPacketSocket ? packet_socket(request, &look->beside)
                                                    : take(request, into, &look->beside);
   };
   if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
@@ -322,7 +321,7 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   return {};
 }
 
-Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* beside) {
+Result<void> LocalBroker::check(const Request& request, Beside* beside) {
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
@@ -351,8 +350,6 @@ Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* 
     default:
       return fail(EINVAL, "there are no such files");
   }
-  answer->entry = request.entry;
-  answer->peer = handle.peer;
   return {};
 }
 
@@ -411,7 +408,7 @@ Result<void> LocalBroker::link(const Request& request, Answer* answer) {
   return {};
 }
 
-Result<void> LocalBroker::packet_socket(const Request& request, Answer* answer, Beside* beside) {
+Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) {
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
@@ -419,7 +416,6 @@ Result<void> LocalBroker::packet_socket(const Request& request, Answer* answer, 
   auto socket = packet_socket_in(handle.directory, handle.peer.netns_cookie, request.which);
   if (!socket) return pass(std::move(socket).error());
   (*beside)[0] = std::move(*socket);
-  answer->entry = request.entry;
   return {};
 }
 
@@ -455,9 +451,9 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   if (!entry) return pass(std::move(entry).error());
   request.entry = *entry;
   Beside none;
-  const Answer answer = serve(request, &none);
-  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
-  return Arrival{std::move(socket), caller(answer.entry, answer.peer)};
+  const auto answer = ask(request, &none);
+  if (!answer) return fail(answer.error().code(), answer.error().message());
+  return Arrival{std::move(socket), caller(answer->entry, answer->peer)};
 }
 
 }  // namespace vrdma::vrdmad

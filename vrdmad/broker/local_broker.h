@@ -36,7 +36,7 @@ class LocalBroker final : public Broker {
 
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;
 
-  // Before the process ends, while threads may use it: see ~KnownPeers().
+  // Before the process ends; other threads may still use the broker. See KnownPeers::end().
   void end() { known_.end(); }
 
   // Identifies the process of a connection, as listen() does after the accept. For tests.
@@ -55,12 +55,11 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> listen(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> accept(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> identify(const Request& request, Answer* answer);
-  [[nodiscard]] base::Result<void> check(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> check(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> find(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
-  [[nodiscard]] base::Result<void> packet_socket(const Request& request, Answer* answer,
-                                                 Beside* beside);
+  [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);

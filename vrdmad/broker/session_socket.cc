@@ -43,7 +43,7 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Broker& broke
     close_connection(raw->foreign_, std::move(client));
     raw->owner_.refused();
   };
-  reception.unwanted = reception.lost = [raw = socket.get()](Fd client) {
+  reception.lost = [raw = socket.get()](Fd client) {
     close_connection(raw->owner_.account, std::move(client));
   };
   auto acceptor = broker.listen(loop, path, netns_cookie, std::move(reception));

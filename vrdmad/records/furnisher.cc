@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,15 +18,6 @@ using base::fail;
 using base::Fd;
 using base::pass;
 using base::Result;
-
-namespace {
-
-// Perhaps another one by now, which does no harm: the start time tells.
-bool lives(pid_t pid) {
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))).valid() || errno != ESRCH;
-}
-
-}  // namespace
 
 void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last) {
   directory_ = std::move(directory);
@@ -47,7 +37,7 @@ uint64_t Furnisher::vdevice_of(uint64_t connection) const {
 
 void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
   if (arenas_.size() >= sweep_at_) {
-    std::erase_if(arenas_, [](const auto& entry) { return !lives(entry.first.first); });
+    std::erase_if(arenas_, [](const auto& entry) { return !rdma::exists(entry.first.first); });
     sweep_at_ = std::max<size_t>(64, 2 * arenas_.size());
   }
   auto& its = arenas_[{owner.pid, owner.start_time}];

@@ -1,7 +1,6 @@
 #include "vrdmad/records/process_files.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -21,8 +20,6 @@ using base::Result;
 namespace {
 
 constexpr const char* kMemory = "a memory file";
-constexpr const char* kDoorbell = "its doorbell";
-constexpr const char* kEvents = "an end of its events";
 
 // The device number of all memory files.
 uint64_t memory_device() {
@@ -31,6 +28,18 @@ uint64_t memory_device() {
   if (!file || ::fstat(file->get(), &status) != 0) return 0;
   return uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev);
 }
+
+// A memory file that may be another one, whose last close frees as much memory as it has.
+struct Taken {
+  Taken(Intake::AccountRef whose, Fd taken) : account(std::move(whose)), fd(std::move(taken)) {}
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() {
+    if (account->intake() != nullptr) account->intake()->close(account, std::move(fd));
+  }
+  const Intake::AccountRef account;
+  Fd fd;
+};
 
 }  // namespace
 
@@ -41,30 +50,16 @@ FileId file_id(const Fd& fd) {
 
 uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 
-// A descriptor that may be another file, whose last close may take as long as its maker chose.
-struct ProcessFiles::Taken {
-  Taken(Intake::AccountRef whose, Fd taken) : account(std::move(whose)), fd(std::move(taken)) {}
-  Taken(Taken&&) = default;
-  Taken& operator=(Taken&&) = delete;
-  ~Taken() {
-    if (account != nullptr && account->intake() != nullptr)
-      account->intake()->close(account, std::move(fd));
-  }
-  Intake::AccountRef account;
-  Fd fd;
-};
-
 tl::unexpected<base::Error> ProcessFiles::missing(const char* what) {
   return fail(ENOENT, std::string("its process no longer has ") + what);
 }
 
-Result<ProcessFiles::Taken> ProcessFiles::take(WantedFile kind, uint64_t id,
-                                               const char* what) const {
+Result<Fd> ProcessFiles::take(WantedFile kind, uint64_t id, const char* what) const {
   base::Duration used{};
   auto fd = process_->take(kind, id, *left_, &used);
   *left_ -= used;
   *used_ += used;
-  if (fd) return Taken(account_, std::move(*fd));
+  if (fd) return fd;
   if (fd.error().code() == EMFILE)
     return fail(EMFILE, "its process has too many descriptors to search them all");
   if (fd.error().code() == ENOENT) return missing(what);
@@ -72,10 +67,11 @@ Result<ProcessFiles::Taken> ProcessFiles::take(WantedFile kind, uint64_t id,
 }
 
 Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
-  auto taken = take(WantedFile::kMemory, id.inode, kMemory);
-  if (!taken) return pass(std::move(taken).error());
+  auto file = take(WantedFile::kMemory, id.inode, kMemory);
+  if (!file) return file;
+  Taken taken(account_, std::move(*file));
   // Its name proves nothing, and reading fdinfo does not block on a lock of the file.
-  Fd& fd = taken->fd;
+  Fd& fd = taken.fd;
   const auto own = file_id(fd) == id ? fd.reopen(O_RDWR) : Result<Fd>(Fd());
   if (own && ::fcntl(fd.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
       ::lseek(own->get(), 0, SEEK_END) == static_cast<off_t>(size) &&
@@ -85,22 +81,11 @@ Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
 }
 
 Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
-  auto taken = take(WantedFile::kEventfd, id, kDoorbell);
-  if (!taken) return pass(std::move(taken).error());
-  if (eventfd_id(taken->fd) == id) return std::move(taken->fd);
-  return missing(kDoorbell);
+  return take(WantedFile::kEventfd, id, "its doorbell");
 }
 
 Result<Fd> ProcessFiles::event_end(uint64_t inode) const {
-  auto taken = take(WantedFile::kSocket, inode, kEvents);
-  if (!taken) return pass(std::move(taken).error());
-  int domain = 0;
-  socklen_t size = sizeof domain;
-  if (file_id(taken->fd).inode == inode &&
-      ::getsockopt(taken->fd.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
-      domain == AF_UNIX)
-    return std::move(taken->fd);
-  return missing(kEvents);
+  return take(WantedFile::kSocket, inode, "an end of its events");
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,8 +1,7 @@
 // Descriptors of a living process that an earlier vrdmad shared with it.
 //
-// The broker takes them from the process (vrdmad/broker/held_files.h). The process may have
-// replaced each by another file, so no call on one reaches its file system before it is known to be
-// ours.
+// The broker takes them from the process and verifies that the kernel gave them these numbers
+// (vrdmad/broker/held_files.h). A memory file must also have the form of ours.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@ class ProcessFiles {
   // Of processor time, in which the processes of a vdevice are searched: for some hundred thousand
   // descriptors.
   static constexpr base::Duration kSearchTime = std::chrono::seconds(1);
-  // The intake of `account` closes descriptors that turn out to be others. `left`: processor time
+  // The intake of `account` closes memory files that turn out to be others. `left`: processor time
   // that may be used, from which the time that was used is taken; it is added to `used`.
   ProcessFiles(std::shared_ptr<Caller> process, Intake::AccountRef account, base::Duration* left,
                base::Duration* used)
@@ -45,8 +44,7 @@ class ProcessFiles {
   [[nodiscard]] base::Result<base::Fd> event_end(uint64_t inode) const;
 
  private:
-  struct Taken;
-  [[nodiscard]] base::Result<Taken> take(WantedFile kind, uint64_t id, const char* what) const;
+  [[nodiscard]] base::Result<base::Fd> take(WantedFile kind, uint64_t id, const char* what) const;
   [[nodiscard]] static tl::unexpected<base::Error> missing(const char* what);
 
   const std::shared_ptr<Caller> process_;

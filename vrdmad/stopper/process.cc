@@ -1,13 +1,11 @@
 #include "vrdmad/stopper/process.h"
 
 #include <linux/capability.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -73,12 +71,9 @@ class Process {
   }
 
  private:
-  // False: the daemon has ended, even if another process has its socket by now.
+  // False: the daemon has ended.
   bool next(Job* job) {
-    std::array<pollfd, 2> either{{{socket_.get(), POLLIN, 0}, {daemon_.get(), POLLIN, 0}}};
-    while (::poll(either.data(), either.size(), -1) < 0 && errno == EINTR) {
-    }
-    if (either[1].revents != 0) return false;
+    if (!wait_for_message(socket_, daemon_)) return false;
     std::vector<Fd> fds;
     const auto received = ipc::receive_message(socket_.get(), &job->order, sizeof job->order, &fds);
     if (!received || fds.size() != 2) return false;
@@ -216,7 +211,7 @@ uint64_t needed_capabilities() {
 
 void serve(Fd socket, const std::function<void()>& confine) {
   Fd kept = become_child("vrdmad-stopper", std::move(socket), needed_capabilities());
-  Fd daemon(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0)));
+  Fd daemon = open_parent();
   confine();
   Process(std::move(kept), std::move(daemon)).run();
   ::_exit(0);

@@ -5,11 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <utility>
 
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/child_process.h"
 #include "vrdmad/stopper/process.h"
 
 namespace vrdma::vrdmad {
@@ -48,14 +48,7 @@ void Stopper::Ticket::reset() {
 }
 
 base::Result<Fd> Stopper::fork(const std::function<void()>& confine) {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return base::fail_errno("make a socket for the stopper process");
-  Fd daemon(ends[0]), process(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) return base::fail_errno("make the stopper process");
-  if (child == 0) stopper::serve(std::move(process), confine);
-  return daemon;
+  return fork_child("stopper", [&](Fd socket) { stopper::serve(std::move(socket), confine); });
 }
 
 std::unique_ptr<Stopper> Stopper::attach(Fd socket) {
