@@ -237,9 +237,10 @@ holds_only() {
 
 # ---- packages ------------------------------------------------------------------------------------
 
+# One test at a time, because cpack puts libraries into the build directory before it packs them.
 build_packages() { # in $T/packages
   mkdir "$T/build"
-  (cd "$T/build" && cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
+  (cd "$T/build" && flock "$BUILD/CPackConfig.cmake" cpack --config "$BUILD/CPackConfig.cmake" -B "$T/build" \
     -D CPACK_OUTPUT_FILE_PREFIX="$T/packages" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip) >"$T/cpack.log" 2>&1 ||
     fail "cpack fails"
 }
