@@ -37,8 +37,17 @@ uint64_t percent(uint64_t amount, uint32_t percent) {
 
 }  // namespace
 
-Budget::Budget(std::string whose, bool guarantees)
-    : whose_(std::move(whose)), guarantees_(guarantees), pool_(std::make_shared<Pool>(whose_)) {}
+Budget::Budget(std::string whose, bool guarantees, base::SharedPage<BudgetPage> page)
+    : whose_(std::move(whose)),
+      guarantees_(guarantees),
+      page_(std::move(page)),
+      pool_(std::make_shared<Pool>(whose_, page_.get(), kControlSlot)) {}
+
+base::Result<std::unique_ptr<Budget>> Budget::make(std::string whose, bool guarantees) {
+  auto page = base::SharedPage<BudgetPage>::make("vrdma-budget");
+  if (!page) return base::pass(std::move(page).error(), whose);
+  return std::unique_ptr<Budget>(new Budget(std::move(whose), guarantees, std::move(*page)));
+}
 
 // ---- assigned limits ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 // ceiling of bandwidth, regardless of overcommitment. A parent without that ceiling cannot
 // guarantee anything.
 //
-// Owned by the control thread. Workers may use pool() and the shares.
+// Belongs to the control thread. Workers use the page (budget_page.h) and the shares.
 #pragma once
 
 #include <list>
@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/shared_page.h"
+#include "provisioning/budget_page.h"
 #include "provisioning/kind.h"
 #include "provisioning/pool.h"
 #include "provisioning/shares.h"
@@ -62,8 +64,10 @@ class Budget {
     std::list<Limits>::iterator limits_;
   };
 
-  // `whose`: "tenant red". If `guarantees`, bandwidth_min requires a ceiling of bandwidth.
-  Budget(std::string whose, bool guarantees);
+  // `whose`: "tenant red". If `guarantees`, bandwidth_min requires a ceiling of bandwidth. Fails
+  // if no page can be made.
+  [[nodiscard]] static base::Result<std::unique_ptr<Budget>> make(std::string whose,
+                                                                  bool guarantees);
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
@@ -79,6 +83,10 @@ class Budget {
   [[nodiscard]] uint64_t capped(Kind kind, uint64_t limit) const;
 
   [[nodiscard]] Grant grant();  // initially empty
+  [[nodiscard]] const std::string& whose() const { return whose_; }
+  // For the processes that use the budget.
+  [[nodiscard]] const base::SharedPage<BudgetPage>& page() const { return page_; }
+  // Control's: what it shows as used is the use of all processes.
   [[nodiscard]] const std::shared_ptr<Pool>& pool() const { return pool_; }
   [[nodiscard]] Shares& bandwidth() const { return *bandwidth_; }
   [[nodiscard]] Shares& messages() const { return *messages_; }
@@ -91,12 +99,14 @@ class Budget {
   [[nodiscard]] bool deals() const;
 
  private:
+  Budget(std::string whose, bool guarantees, base::SharedPage<BudgetPage> page);
   [[nodiscard]] base::Result<void> check(const Wanted& ceilings, uint32_t overcommit) const;
   void adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit);
   [[nodiscard]] uint64_t given(Kind kind) const;
 
   std::string whose_;
   bool guarantees_;
+  base::SharedPage<BudgetPage> page_;
   Wanted defaults_, ceilings_;
   uint32_t overcommit_ = 100;
   std::list<Limits> granted_;

@@ -18,11 +18,11 @@
 #include <mutex>
 
 #include "core/base/event_loop.h"
+#include "provisioning/budget_page.h"
 
 namespace vrdma::provisioning {
 
 constexpr auto kPeriod = std::chrono::milliseconds(10);
-constexpr uint64_t kUnbounded = 0;  // a capacity or a most
 
 class Shares : public std::enable_shared_from_this<Shares> {
  public:

@@ -91,12 +91,17 @@ std::vector<std::shared_ptr<provisioning::Pool>> Budgets::Allotment::pools() con
   return {tenant_->pool(), parent_->pool()};
 }
 
-Budget& Budgets::at(Scope scope, const std::string& name) {
+Budget* Budgets::find(Scope scope, const std::string& name) {
+  const auto it = all(scope).find(name);
+  return it != all(scope).end() ? it->second.get() : nullptr;
+}
+
+Result<Budget*> Budgets::at(Scope scope, const std::string& name) {
+  if (Budget* const known = find(scope, name)) return known;
   const bool tenant = scope == Scope::kTenant;
-  auto& budget = (tenant ? tenants_ : parents_)[name];
-  if (budget == nullptr)
-    budget = std::make_unique<Budget>((tenant ? "tenant " : "parent ") + name, !tenant);
-  return *budget;
+  auto made = Budget::make((tenant ? "tenant " : "parent ") + name, !tenant);
+  if (!made) return pass(std::move(made).error());
+  return all(scope).emplace(name, std::move(*made)).first->second.get();
 }
 
 Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::string& parent,
@@ -107,9 +112,12 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
   std::erase_if(tenants_, [](const auto& entry) {
     return entry.second->grants() == 0 && !entry.second->is_set();
   });
+  auto its_tenant = at(Scope::kTenant, tenant), its_parent = at(Scope::kParent, parent);
+  for (auto* each : {&its_tenant, &its_parent})
+    if (!*each) return pass(std::move(*each).error());
   Allotment allotment;
-  allotment.tenant_ = &at(Scope::kTenant, tenant);
-  allotment.parent_ = &at(Scope::kParent, parent);
+  allotment.tenant_ = *its_tenant;
+  allotment.parent_ = *its_parent;
   for (const Budget* budget : {allotment.tenant_, allotment.parent_})
     budget->fill_defaults(*wanted);
   for (const Kind kind : provisioning::all_kinds()) {
@@ -128,15 +136,18 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
 
 Result<void> Budgets::set(Scope scope, const std::string& name,
                           const provisioning::BudgetSpec& spec) {
-  return at(scope, name).set(spec);
+  auto budget = at(scope, name);
+  if (!budget) return pass(std::move(budget).error());
+  return (*budget)->set(spec);
 }
 
 provisioning::BudgetSpec Budgets::spec(Scope scope, const std::string& name) {
-  return at(scope, name).spec();
+  const Budget* const budget = find(scope, name);
+  return budget != nullptr ? budget->spec() : provisioning::BudgetSpec{{}, {}, 100};
 }
 
 void Budgets::put_back(Scope scope, const std::string& name, const provisioning::BudgetSpec& spec) {
-  at(scope, name).put_back(spec);
+  if (Budget* const budget = find(scope, name)) budget->put_back(spec);
 }
 
 std::map<std::string, const Budget*> Budgets::list(Scope scope) const {

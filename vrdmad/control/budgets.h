@@ -52,6 +52,7 @@ class Budgets {
     provisioning::Budget::Grant from_tenant_, from_parent_;
   };
 
+  // Fails also if no page can be made for a new budget.
   [[nodiscard]] base::Result<Allotment> allot(const std::string& tenant, const std::string& parent,
                                               const std::vector<provisioning::Setting>& quota);
 
@@ -65,9 +66,13 @@ class Budgets {
   [[nodiscard]] std::map<std::string, const provisioning::Budget*> list(Scope scope) const;
 
  private:
-  provisioning::Budget& at(Scope scope, const std::string& name);
+  using Named = std::map<std::string, std::unique_ptr<provisioning::Budget>>;
+  [[nodiscard]] Named& all(Scope scope) { return scope == Scope::kTenant ? tenants_ : parents_; }
+  // nullptr: there is none.
+  [[nodiscard]] provisioning::Budget* find(Scope scope, const std::string& name);
+  [[nodiscard]] base::Result<provisioning::Budget*> at(Scope scope, const std::string& name);
 
-  std::map<std::string, std::unique_ptr<provisioning::Budget>> tenants_, parents_;
+  Named tenants_, parents_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -18,7 +18,8 @@ std::string why(const base::Result<void>& result) {
 }
 
 struct Tenant : testing::Test {
-  Budget red{"tenant red", false};
+  std::unique_ptr<Budget> made = Budget::make("tenant red", false).value();
+  Budget& red = *made;
   // A grant with the limit, or nothing if it is refused.
   std::optional<Budget::Grant> give(Kind kind, uint64_t limit) {
     Budget::Grant grant = red.grant();
@@ -95,16 +96,17 @@ TEST_F(Tenant, TellsAllThatWasSet) {
   ASSERT_TRUE(red.set({{{"qp", 8}}, {{"mr", 9}}, 120}));
   ASSERT_TRUE(red.set({{{"mr", 1}}, {}, 0}));
   const BudgetSpec spec = red.spec();
-  Budget twin("tenant red", false);
-  ASSERT_TRUE(twin.set(spec));
+  const auto twin = Budget::make("tenant red", false).value();
+  ASSERT_TRUE(twin->set(spec));
   ASSERT_EQ(spec.defaults.size(), 2u);
-  EXPECT_EQ(twin.spec().defaults[1].kind, "qp");
-  EXPECT_EQ(twin.spec().ceilings[0].limit, 9u);
-  EXPECT_EQ(twin.overcommit(), 120u);
+  EXPECT_EQ(twin->spec().defaults[1].kind, "qp");
+  EXPECT_EQ(twin->spec().ceilings[0].limit, 9u);
+  EXPECT_EQ(twin->overcommit(), 120u);
 }
 
 TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
-  Budget parent("parent soft", true);
+  const auto made = Budget::make("parent soft", true).value();
+  Budget& parent = *made;
   Budget::Grant one = parent.grant(), other = parent.grant();
   EXPECT_THAT(why(one.check(limits(Kind::kBandwidthMin, 1))), HasSubstr("needs a ceiling"));
   ASSERT_TRUE(parent.set({{}, {{"bandwidth", 1000}}, 500}));
