@@ -37,16 +37,20 @@ uint64_t percent(uint64_t amount, uint32_t percent) {
 
 }  // namespace
 
-Budget::Budget(std::string whose, bool guarantees, base::SharedPage<BudgetPage> page)
-    : whose_(std::move(whose)),
+Budget::Budget(uint64_t number, std::string whose, bool guarantees,
+               base::SharedPage<BudgetPage> page)
+    : number_(number),
+      whose_(std::move(whose)),
       guarantees_(guarantees),
       page_(std::move(page)),
       pool_(std::make_shared<Pool>(whose_, page_.get(), kControlSlot)) {}
 
-base::Result<std::unique_ptr<Budget>> Budget::make(std::string whose, bool guarantees) {
+base::Result<std::unique_ptr<Budget>> Budget::make(uint64_t number, std::string whose,
+                                                   bool guarantees) {
   auto page = base::SharedPage<BudgetPage>::make("vrdma-budget");
   if (!page) return base::pass(std::move(page).error(), whose);
-  return std::unique_ptr<Budget>(new Budget(std::move(whose), guarantees, std::move(*page)));
+  return std::unique_ptr<Budget>(
+      new Budget(number, std::move(whose), guarantees, std::move(*page)));
 }
 
 // ---- assigned limits ----------------------------------------------------------------------------
@@ -75,6 +79,8 @@ Budget::Grant Budget::grant() {
 }
 
 void Budget::Grant::change(const Limits& limits) { *limits_ = limits; }
+
+void Budget::Grant::place(size_t slot) { budget_->pool_->admit(slot); }
 
 base::Result<void> Budget::Grant::check(const Limits& limits) const {
   if (of(limits, Kind::kBandwidthMin) > 0 && !at(budget_->ceilings_, Kind::kBandwidth) &&

@@ -56,6 +56,8 @@ class Budget {
     // Checks new limits as if the present ones were returned first. EBUSY with a sentence.
     [[nodiscard]] base::Result<void> check(const Limits& limits) const;
     void change(const Limits& limits);  // must have passed check()
+    // The vdevice draws from the budget in the process of this slot.
+    void place(size_t slot);
 
    private:
     friend class Budget;
@@ -64,9 +66,10 @@ class Budget {
     std::list<Limits>::iterator limits_;
   };
 
-  // `whose`: "tenant red". If `guarantees`, bandwidth_min requires a ceiling of bandwidth. Fails
-  // if no page can be made.
-  [[nodiscard]] static base::Result<std::unique_ptr<Budget>> make(std::string whose,
+  // `number`: what messages to workers call it. `whose`: "tenant red". If `guarantees`,
+  // bandwidth_min requires a ceiling of bandwidth. Fails if no page can be made.
+  [[nodiscard]] static base::Result<std::unique_ptr<Budget>> make(uint64_t number,
+                                                                  std::string whose,
                                                                   bool guarantees);
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
@@ -83,6 +86,7 @@ class Budget {
   [[nodiscard]] uint64_t capped(Kind kind, uint64_t limit) const;
 
   [[nodiscard]] Grant grant();  // initially empty
+  [[nodiscard]] uint64_t number() const { return number_; }
   [[nodiscard]] const std::string& whose() const { return whose_; }
   // For the processes that use the budget.
   [[nodiscard]] const base::SharedPage<BudgetPage>& page() const { return page_; }
@@ -99,14 +103,15 @@ class Budget {
   [[nodiscard]] bool deals() const;
 
  private:
-  Budget(std::string whose, bool guarantees, base::SharedPage<BudgetPage> page);
+  Budget(uint64_t number, std::string whose, bool guarantees, base::SharedPage<BudgetPage> page);
   [[nodiscard]] base::Result<void> check(const Wanted& ceilings, uint32_t overcommit) const;
   void adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit);
   [[nodiscard]] uint64_t given(Kind kind) const;
 
-  std::string whose_;
-  bool guarantees_;
-  base::SharedPage<BudgetPage> page_;
+  const uint64_t number_;
+  const std::string whose_;
+  const bool guarantees_;
+  const base::SharedPage<BudgetPage> page_;
   Wanted defaults_, ceilings_;
   uint32_t overcommit_ = 100;
   std::list<Limits> granted_;

@@ -72,6 +72,11 @@ void Budgets::Allotment::change(const std::vector<Setting>& changes) {
   from_parent_.change(limits_);
 }
 
+void Budgets::Allotment::place(size_t slot) {
+  from_tenant_.place(slot);
+  from_parent_.place(slot);
+}
+
 bool Budgets::Allotment::limited() const {
   return tenant_->deals() || parent_->deals() || of(limits_, Kind::kBandwidthMin) > 0 ||
          !unlimited(limits_, Kind::kBandwidth) || !unlimited(limits_, Kind::kMsgRate);
@@ -87,6 +92,12 @@ Rates Budgets::Allotment::rates() const {
   return rates;
 }
 
+std::vector<Limit> Budgets::Allotment::limit_list() const {
+  std::vector<Limit> list;
+  for (const Kind kind : provisioning::all_kinds()) list.push_back({kind, of(limits_, kind)});
+  return list;
+}
+
 std::vector<std::shared_ptr<provisioning::Pool>> Budgets::Allotment::pools() const {
   return {tenant_->pool(), parent_->pool()};
 }
@@ -99,8 +110,9 @@ Budget* Budgets::find(Scope scope, const std::string& name) {
 Result<Budget*> Budgets::at(Scope scope, const std::string& name) {
   if (Budget* const known = find(scope, name)) return known;
   const bool tenant = scope == Scope::kTenant;
-  auto made = Budget::make((tenant ? "tenant " : "parent ") + name, !tenant);
+  auto made = Budget::make(next_number_, (tenant ? "tenant " : "parent ") + name, !tenant);
   if (!made) return pass(std::move(made).error());
+  ++next_number_;
   return all(scope).emplace(name, std::move(*made)).first->second.get();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "provisioning/budget.h"
+#include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/pacer.h"
 
 namespace vrdma::vrdmad {
@@ -35,11 +36,18 @@ class Budgets {
     // EBUSY with a sentence if the tenant or the parent has too little left.
     [[nodiscard]] base::Result<void> check(const std::vector<provisioning::Setting>& changes) const;
     void change(const std::vector<provisioning::Setting>& changes);  // passed by both
+    // The vdevice goes to the worker of this slot (budget_page.h). Call before the worker gets it.
+    void place(size_t slot);
     // A rate limit applies to the vdevice, its tenant or its parent, so a worker must execute all
     // of its requests.
     [[nodiscard]] bool limited() const;
     [[nodiscard]] Rates rates() const;
+    // Control's own, for a ledger of the control thread.
     [[nodiscard]] std::vector<std::shared_ptr<provisioning::Pool>> pools() const;
+    // For the worker of the vdevice.
+    [[nodiscard]] std::vector<Limit> limit_list() const;
+    [[nodiscard]] const provisioning::Budget& tenant() const { return *tenant_; }
+    [[nodiscard]] const provisioning::Budget& parent() const { return *parent_; }
 
    private:
     friend class Budgets;
@@ -73,6 +81,7 @@ class Budgets {
   [[nodiscard]] base::Result<provisioning::Budget*> at(Scope scope, const std::string& name);
 
   Named tenants_, parents_;
+  uint64_t next_number_ = 1;
 };
 
 }  // namespace vrdma::vrdmad

@@ -274,12 +274,12 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->spec.quota.clear();  // replaced by all limits, with the defaults of today
   for (const auto& setting : record->allotment.settings())
     record->spec.quota.push_back({setting.kind, setting.limit});
-  provisioning::Ledger ledger(part(record->page, &VdevicePage::quota)), cm_ledger;
-  for (auto* each : {&ledger, &cm_ledger}) {
-    for (const auto& pool : record->allotment.pools()) each->draw_from(pool);
+  // The page shows the limits also before the worker's ledger has them.
+  provisioning::Ledger shown(part(record->page, &VdevicePage::quota)), cm_ledger;
+  for (auto* each : {&shown, &cm_ledger})
     if (auto ok = each->set_limits(record->allotment.settings()); !ok)
       return pass(std::move(ok.error()));
-  }
+  for (const auto& pool : record->allotment.pools()) cm_ledger.draw_from(pool);
 
   auto directory = run_dir_.make_netns_dir(netns.cookie);
   if (!directory) return pass(std::move(directory.error()));
@@ -309,11 +309,27 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
     record->gsi = std::make_shared<RawGsi>(loop_);
   record->intake = std::make_shared<Intake::Account>(settings_.intake);
   record->fabric_counters = counters_of(record->fabric);
-  worker.add({id, name, label, tenant, record->fabric, (*parent)->ibdev(), netns.cookie,
-              record->node_guid.big_endian(), permissions->bits(), record->allotment.limited(),
-              spec.no_direct, record->share.capabilities},
-             {std::move(ledger), qp_numbers, record->allotment.rates(), record->gsi, record->intake,
-              record->share.sender, record->page, record->fabric_counters});
+  const provisioning::Budget& tenants = record->allotment.tenant();
+  const provisioning::Budget& parents = record->allotment.parent();
+  record->allotment.place(worker.slot());
+  worker.add(
+      {id,
+       name,
+       label,
+       tenant,
+       record->fabric,
+       (*parent)->ibdev(),
+       netns.cookie,
+       record->node_guid.big_endian(),
+       permissions->bits(),
+       record->allotment.limited(),
+       spec.no_direct,
+       record->share.capabilities,
+       record->allotment.limit_list(),
+       {tenants.number(), tenants.whose()},
+       {parents.number(), parents.whose()}},
+      {qp_numbers, record->allotment.rates(), record->gsi, record->intake, record->share.sender,
+       record->page, record->fabric_counters, tenants.page(), parents.page()});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
                         record->node_guid.big_endian(), qp_numbers, std::move(cm_ledger),

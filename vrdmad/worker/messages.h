@@ -27,6 +27,19 @@ struct PortStatus {
   bool operator==(const PortStatus&) const = default;
 };
 
+struct Limit {
+  provisioning::Kind kind{};
+  uint64_t limit = 0;
+  bool operator==(const Limit&) const = default;
+};
+
+// A budget that a vdevice draws from. Its page is handed over with the vdevice.
+struct BudgetName {
+  uint64_t number = 0;  // given by control, never reused
+  std::string whose;    // "tenant red", for error messages
+  bool operator==(const BudgetName&) const = default;
+};
+
 // Makes a vdevice. What else belongs to it is handed over under its id (Worker::add).
 struct AddVdevice {
   uint64_t vdevice = 0;
@@ -38,6 +51,8 @@ struct AddVdevice {
   bool limited = false;
   bool no_direct = false;
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
+  std::vector<Limit> limits{};  // other kinds have their initial limit
+  BudgetName tenant_budget{}, parent_budget{};
   bool operator==(const AddVdevice&) const = default;
 };
 
@@ -73,12 +88,6 @@ struct SetGids {
 struct Collect {
   uint64_t vdevice = 0, ticket = 0;
   bool operator==(const Collect&) const = default;
-};
-
-struct Limit {
-  provisioning::Kind kind{};
-  uint64_t limit = 0;
-  bool operator==(const Limit&) const = default;
 };
 
 // What would SetLimits answer? Nothing is changed. Answer: Done.

@@ -131,6 +131,12 @@ void fields(A& at, verbs::Capabilities& all) {
 }
 
 template <class A>
+void fields(A& at, BudgetName& budget) {
+  at.number(budget.number);
+  at.text(budget.whose, kMostText);
+}
+
+template <class A>
 void fields(A& at, AddVdevice& message) {
   at.number(message.vdevice);
   for (std::string* name :
@@ -143,6 +149,9 @@ void fields(A& at, AddVdevice& message) {
   flag(at, message.limited);
   flag(at, message.no_direct);
   fields(at, message.capabilities);
+  fields(at, message.limits);
+  fields(at, message.tenant_budget);
+  fields(at, message.parent_budget);
 }
 
 template <class A>

@@ -54,7 +54,8 @@ base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& setti
                                                     std::function<void(ToControl)> tell) {
   auto loop = base::EventLoop::create();
   if (!loop) return base::pass(std::move(loop.error()), "start a worker");
-  std::unique_ptr<Worker> worker(new Worker(std::move(*loop), settings, std::move(tell)));
+  std::unique_ptr<Worker> worker(
+      new Worker(std::move(*loop), settings, budget_slot(index), std::move(tell)));
   worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
   ::pthread_setname_np(worker->thread_.native_handle(),
                        ("worker-" + std::to_string(index)).c_str());
@@ -82,11 +83,16 @@ void Worker::on(const AddVdevice& message) {
   auto shared = shared_.take(message.vdevice);
   const auto permissions = provisioning::Permissions::of_bits(message.permissions);
   if (!shared || !permissions) return;
+  provisioning::Ledger ledger(part(shared->page, &VdevicePage::quota));
+  for (auto pool : {budgets_.pool(message.tenant_budget, shared->tenant_budget),
+                    budgets_.pool(message.parent_budget, shared->parent_budget)})
+    if (pool != nullptr) ledger.draw_from(std::move(pool));
+  if (!ledger.set_limits(settings_of(message.limits))) return;
   auto& entry = fabrics_[message.fabric];
   if (entry.fabric == nullptr)
     entry.fabric = std::make_unique<rdma::Fabric>(message.fabric, shared->fabric_counters);
   ++entry.vdevices;
-  std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, message.tenant, std::move(shared->ledger),
+  std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, message.tenant, std::move(ledger),
                                                shared->rates, std::move(shared->page)),
                                    [this, fabric = message.fabric](Vdevice* gone) {
                                      delete gone;

@@ -27,24 +27,32 @@
 #include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/session.h"
 #include "vrdmad/worker/vdevice.h"
+#include "vrdmad/worker/worker_budgets.h"
 
 namespace vrdma::vrdmad {
 
 // What a vdevice has beside the values of AddVdevice: what it shares with control and others.
 struct VdeviceShared {
-  provisioning::Ledger ledger;
   std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
   Rates rates;
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
   Intake::AccountRef intake;
   transport::Selector::Maker parent_sender;
-  // Where the worker counts. `ledger` counts in it already.
+  // Where the worker counts.
   std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
   std::shared_ptr<rdma::FabricCounters> fabric_counters = std::make_shared<rdma::FabricCounters>();
+  // The pages of AddVdevice's budgets; without a page there is no such budget.
+  WorkerBudgets::Page tenant_budget, parent_budget;
 };
+
+// The slot of a worker in the page of each budget, by the worker's index.
+[[nodiscard]] constexpr size_t budget_slot(unsigned index) {
+  return provisioning::kControlSlot + 1 + index;
+}
 
 class Worker {
  public:
+  // `index`: no other worker's, and budget_slot(index) is less than kBudgetSlots.
   // `tell` is called on the worker's thread, and on that of the destructor.
   [[nodiscard]] static base::Result<std::unique_ptr<Worker>> start(
       const SessionSettings& settings, unsigned index, std::function<void(ToControl)> tell);
@@ -71,11 +79,17 @@ class Worker {
   void remove(uint64_t id);  // when it returns, no new work of it is executed, and all is counted
   // Does not wait: see base::EventLoop::longest_pass().
   [[nodiscard]] base::Duration longest_pass() const { return loop_->longest_pass(); }
+  // In the page of each budget; never changes.
+  [[nodiscard]] size_t slot() const { return budgets_.slot(); }
 
  private:
-  Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings,
+  Worker(std::unique_ptr<base::EventLoop> loop, const SessionSettings& settings, size_t slot,
          std::function<void(ToControl)> tell)
-      : loop_(std::move(loop)), runner_(*loop_), settings_(settings), tell_(std::move(tell)) {}
+      : loop_(std::move(loop)),
+        runner_(*loop_),
+        settings_(settings),
+        tell_(std::move(tell)),
+        budgets_(slot) {}
 
   // Runs `f` on the worker and waits for its result.
   template <class F>
@@ -121,6 +135,7 @@ class Worker {
   bool left_ = false;                               // sessions, for another daemon
 
   // The worker's thread only.
+  WorkerBudgets budgets_;
   struct FabricEntry {
     std::unique_ptr<rdma::Fabric> fabric;
     size_t vdevices = 0;

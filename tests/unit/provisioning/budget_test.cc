@@ -18,7 +18,7 @@ std::string why(const base::Result<void>& result) {
 }
 
 struct Tenant : testing::Test {
-  std::unique_ptr<Budget> made = Budget::make("tenant red", false).value();
+  std::unique_ptr<Budget> made = Budget::make(1, "tenant red", false).value();
   Budget& red = *made;
   // A grant with the limit, or nothing if it is refused.
   std::optional<Budget::Grant> give(Kind kind, uint64_t limit) {
@@ -96,7 +96,7 @@ TEST_F(Tenant, TellsAllThatWasSet) {
   ASSERT_TRUE(red.set({{{"qp", 8}}, {{"mr", 9}}, 120}));
   ASSERT_TRUE(red.set({{{"mr", 1}}, {}, 0}));
   const BudgetSpec spec = red.spec();
-  const auto twin = Budget::make("tenant red", false).value();
+  const auto twin = Budget::make(1, "tenant red", false).value();
   ASSERT_TRUE(twin->set(spec));
   ASSERT_EQ(spec.defaults.size(), 2u);
   EXPECT_EQ(twin->spec().defaults[1].kind, "qp");
@@ -105,7 +105,7 @@ TEST_F(Tenant, TellsAllThatWasSet) {
 }
 
 TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
-  const auto made = Budget::make("parent soft", true).value();
+  const auto made = Budget::make(1, "parent soft", true).value();
   Budget& parent = *made;
   Budget::Grant one = parent.grant(), other = parent.grant();
   EXPECT_THAT(why(one.check(limits(Kind::kBandwidthMin, 1))), HasSubstr("needs a ceiling"));

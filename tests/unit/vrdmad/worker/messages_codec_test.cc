@@ -23,6 +23,9 @@ std::vector<ToWorker> to_worker() {
                  true, false};
   add.capabilities.max_message = 1ull << 40;
   add.capabilities.max_mtu = 3;
+  add.limits = {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}};
+  add.tenant_budget = {3, "tenant red"};
+  add.parent_budget = {UINT64_MAX, "parent soft"};
   return {add,
           NewConnection{7, 1},
           SetPort{7, {true, 9000, 3, std::array<uint8_t, 6>{2, 0, 0, 0, 0, 255}}},
@@ -114,7 +117,8 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
   EXPECT_FALSE(with(limits, kFirstKind, provisioning::kKindCount)) << "there is no such kind";
   EXPECT_FALSE(with(SetPort{1, {}}, 9, 7)) << "a flag";
   const AddVdevice add;
-  const size_t permissions = encode(ToWorker(add))->size() - sizeof(verbs::Capabilities) - 6;
+  constexpr size_t kBehind = sizeof(verbs::Capabilities) + 4 + 2 * (8 + 2);  // limits, budgets
+  const size_t permissions = encode(ToWorker(add))->size() - kBehind - 6;
   EXPECT_TRUE(with(add, permissions, 7));
   EXPECT_FALSE(with(add, permissions, 8)) << "there is no such permission";
 }

@@ -26,11 +26,10 @@ class WorkerTest : public testing::Test {
     vdevice.vdevice = 1;
     vdevice.name = vdevice.label = "red0";
     vdevice.tenant = vdevice.fabric = "red";
+    vdevice.limits = {{Kind::kQp, 8}};
     VdeviceShared shared;
     shared.intake = std::make_shared<Intake::Account>(nullptr);
     shared.page = page_;
-    shared.ledger = provisioning::Ledger(part(page_, &VdevicePage::quota));
-    if (!shared.ledger.set_limits({{"qp", 8}})) std::abort();
     worker_->add(vdevice, std::move(shared));
   }
   ~WorkerTest() override {
