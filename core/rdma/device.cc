@@ -341,11 +341,7 @@ uint32_t Device::take_qpn(Qp* qp) {
   return qpn;
 }
 
-bool Device::take_qpn(Qp* qp, uint32_t qpn) {
-  if (!add(qp, qpn)) return false;
-  qp_numbers->keep(qpn);
-  return true;
-}
+bool Device::take_qpn(Qp* qp, uint32_t qpn) { return qp_numbers->keep(qpn) && add(qp, qpn); }
 
 bool Device::add(Qp* qp, uint32_t qpn) {
   if (!qps.emplace(qpn, qp).second) return false;

@@ -472,7 +472,7 @@ struct Device {
   uint64_t node_guid = 0;        // big-endian
   std::vector<verbs::Gid> gids;  // by index; the unspecified one: an empty entry. See gid/layout.h
   std::unordered_map<uint32_t, Qp*> qps;
-  std::shared_ptr<QpNumbers> qp_numbers = std::make_shared<QpNumbers>();  // those of `qps`
+  std::unique_ptr<QpNumbers> qp_numbers = std::make_unique<QpNumbers>();  // never null; of `qps`
   std::vector<Qp*> raw_qps;                                               // those of raw packets
   std::list<Context*> contexts;  // add() and remove() change it
   // Those that are named by a file, by its device and inode.
@@ -496,7 +496,8 @@ struct Device {
   void remove(Context* context);
   // A new one; see QpNumbers.
   [[nodiscard]] uint32_t take_qpn(Qp* qp);
-  [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);  // that very one; false: it is another's
+  // That very one. False: it is another's, or QpNumbers::keep() refuses it.
+  [[nodiscard]] bool take_qpn(Qp* qp, uint32_t qpn);
   void free_qpn(uint32_t qpn);
   [[nodiscard]] bool owns(const verbs::Gid& gid) const;
   // Whether a path may begin there: the entry is not empty.

@@ -1,30 +1,26 @@
 // Queue pair numbers. Vdevices of one network namespace may have the same address, in different
 // fabrics; the UDP port of that address then tells their packets apart by the number alone. So no
-// two queue pairs of a namespace have the same number, whatever their addresses are and become.
+// two queue pairs that a worker has in a namespace have the same number, whatever their addresses
+// are and become. Vdevices of a namespace whose fabrics are on two workers may get equal numbers,
+// by chance: each worker begins its own space anywhere (base/unique_numbers.h).
 //
-// Any thread: the vdevices of a namespace may be on several workers, and who stamps connection
-// messages asks whether a number is a vdevice's.
+// All of it belongs to the worker's thread. Control reads the table (qp_number_table.h).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <mutex>
+#include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/unique_numbers.h"
+#include "core/rdma/qp_number_table.h"
 #include "core/verbs/types.h"
 
 namespace vrdma::rdma {
-
-// 0 and 1 are the special queue pairs, the last one names multicast (IBTA 9.2.1, 10.5.2).
-[[nodiscard]] constexpr bool is_special_qpn(uint32_t qpn) {
-  return qpn < 2 || qpn == verbs::kMulticastQpn;
-}
-
-class QpNumbers;
 
 // The numbers of a namespace.
 class QpNumberSpace {
@@ -36,60 +32,99 @@ class QpNumberSpace {
  private:
   friend class QpNumbers;
   const size_t most_;
-  std::mutex mutex_;
   base::UniqueNumbers new_{24};
-  std::unordered_multimap<uint32_t, const QpNumbers*> owners_;
+  std::unordered_multiset<uint32_t> used_;
+};
+
+// The spaces of a worker.
+class QpNumberSpaces {
+ public:
+  // `netns`: the namespace's cookie. A space lasts as long as a vdevice has it.
+  [[nodiscard]] std::shared_ptr<QpNumberSpace> of(uint64_t netns) {
+    std::erase_if(spaces_, [](const auto& entry) { return entry.second.expired(); });
+    auto& known = spaces_[netns];
+    auto space = known.lock();
+    if (space == nullptr) known = space = std::make_shared<QpNumberSpace>();
+    return space;
+  }
+
+ private:
+  std::map<uint64_t, std::weak_ptr<QpNumberSpace>> spaces_;
 };
 
 // Those of a vdevice.
 class QpNumbers {
  public:
-  explicit QpNumbers(std::shared_ptr<QpNumberSpace> space = std::make_shared<QpNumberSpace>())
-      : space_(std::move(space)) {}
+  // `table`: empty, and written by this object alone; nullptr: nothing reads the numbers.
+  explicit QpNumbers(std::shared_ptr<QpNumberSpace> space = std::make_shared<QpNumberSpace>(),
+                     std::shared_ptr<QpNumberTable> table = nullptr)
+      : space_(std::move(space)), table_(std::move(table)) {}
   QpNumbers(const QpNumbers&) = delete;
   QpNumbers& operator=(const QpNumbers&) = delete;
   ~QpNumbers() {
-    const std::lock_guard lock(space_->mutex_);
-    std::erase_if(space_->owners_, [this](const auto& entry) { return entry.second == this; });
+    for (const auto& [qpn, slot] : slots_) space_->used_.erase(space_->used_.find(qpn));
+    if (table_ != nullptr) table_->clear();
   }
 
   // Whether take() may be called.
   [[nodiscard]] bool has_room() const {
-    const std::lock_guard lock(space_->mutex_);
-    return space_->owners_.size() < space_->most_;
+    return space_->used_.size() < space_->most_ && slots_.size() < QpNumberTable::kCapacity;
   }
-  // One that nobody in the namespace has, that those before do not tell, and that is given again
+  // One that no vdevice in the space has, that those before do not tell, and that is given again
   // only after all others.
   [[nodiscard]] uint32_t take() {
-    const std::lock_guard lock(space_->mutex_);
     uint32_t qpn = 0;
     do {
       qpn = space_->new_.next();
-    } while (is_special_qpn(qpn) || space_->owners_.contains(qpn));
-    space_->owners_.emplace(qpn, this);
+    } while (is_special_qpn(qpn) || space_->used_.contains(qpn));
+    add(qpn);
     return qpn;
   }
   // The number of a queue pair that another daemon made, which its peers know. An older daemon may
-  // have given it to another vdevice of the namespace too.
-  void keep(uint32_t qpn) {
-    const std::lock_guard lock(space_->mutex_);
-    space_->owners_.emplace(qpn, this);
+  // have given it to another vdevice of the namespace too. False: it is no number of 24 bits that
+  // take() could return, the vdevice has it already, or the table is full.
+  [[nodiscard]] bool keep(uint32_t qpn) {
+    if (qpn > verbs::kQpnMask || is_special_qpn(qpn) || slots_.contains(qpn) ||
+        slots_.size() >= QpNumberTable::kCapacity)
+      return false;
+    add(qpn);
+    return true;
   }
   void remove(uint32_t qpn) {
-    const std::lock_guard lock(space_->mutex_);
-    const auto [begin, end] = space_->owners_.equal_range(qpn);
-    const auto own =
-        std::find_if(begin, end, [this](const auto& entry) { return entry.second == this; });
-    if (own != end) space_->owners_.erase(own);
-  }
-  [[nodiscard]] bool contains(uint32_t qpn) const {
-    const std::lock_guard lock(space_->mutex_);
-    const auto [begin, end] = space_->owners_.equal_range(qpn);
-    return std::any_of(begin, end, [this](const auto& entry) { return entry.second == this; });
+    const auto its = slots_.find(qpn);
+    if (its == slots_.end()) return;
+    space_->used_.erase(space_->used_.find(qpn));
+    free_.insert(its->second);
+    write(its->second, 0);
+    slots_.erase(its);
+    const uint32_t before = end_;
+    while (end_ > 0 && free_.erase(end_ - 1) > 0) --end_;
+    if (end_ != before) write_end();
   }
 
  private:
+  // The lowest free slot, so that control has few to look at. A slot is written before the table
+  // ends behind it: what an earlier worker left there is never read.
+  void add(uint32_t qpn) {
+    space_->used_.insert(qpn);
+    const bool grows = free_.empty();
+    const uint32_t slot = grows ? end_++ : free_.extract(free_.begin()).value();
+    slots_.emplace(qpn, slot);
+    write(slot, qpn);
+    if (grows) write_end();
+  }
+  void write(uint32_t slot, uint32_t qpn) {
+    if (table_ != nullptr) table_->slot(slot).store(qpn, std::memory_order_relaxed);
+  }
+  void write_end() {
+    if (table_ != nullptr) table_->end().store(end_, std::memory_order_release);
+  }
+
   const std::shared_ptr<QpNumberSpace> space_;
+  const std::shared_ptr<QpNumberTable> table_;
+  std::unordered_map<uint32_t, uint32_t> slots_;  // by number
+  std::set<uint32_t> free_;                       // slots below end_
+  uint32_t end_ = 0;
 };
 
 }  // namespace vrdma::rdma

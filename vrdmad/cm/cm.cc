@@ -82,7 +82,7 @@ Result<std::unique_ptr<CmDevice>> Cm::attach(CmDeviceSetup setup) {
   wanted.fabric = setup.fabric;
   wanted.node_guid = be64toh(setup.node_guid);
   wanted.raw = setup.gsi != nullptr;
-  wanted.owns_qpn = [numbers = setup.qp_numbers](uint32_t qpn) { return numbers->contains(qpn); };
+  wanted.owns_qpn = [numbers = setup.qp_numbers](uint32_t qpn) { return numbers.contains(qpn); };
   auto endpoint = mux_.attach(std::move(wanted));
   if (!endpoint) return pass(std::move(endpoint.error()));
   std::unique_ptr<CmDevice> device(new CmDevice(*this, std::move(setup), std::move(*endpoint)));

@@ -1,13 +1,13 @@
 // A vdevice's part in rdma_cm: its endpoint at queue pair 1, its addresses and its limits.
 //
-// Belongs to the control thread. Workers share only QpNumbers.
+// Belongs to the control thread. A worker writes the table of queue pair numbers.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/rdma/qp_numbers.h"
+#include "core/rdma/qp_number_table.h"
 #include "provisioning/ledger.h"
 #include "qp1mux/endpoint.h"
 
@@ -21,7 +21,7 @@ struct CmDeviceSetup {
   std::string name, tenant, fabric;
   uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
-  std::shared_ptr<rdma::QpNumbers> qp_numbers;
+  rdma::QpNumberReader qp_numbers;
   provisioning::Ledger ledger;  // only its kinds cm_* are used
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
   uint8_t ack_delay = 15;       // a code, as verbs::Capabilities::ack_delay

@@ -194,14 +194,6 @@ uint32_t Daemon::free_number(uint64_t cookie, uint32_t wanted) const {
   return wanted;
 }
 
-std::shared_ptr<rdma::QpNumberSpace> Daemon::qp_numbers_of(uint64_t cookie) {
-  std::erase_if(qp_numbers_, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = qp_numbers_[cookie];
-  auto space = known.lock();
-  if (space == nullptr) known = space = std::make_shared<rdma::QpNumberSpace>();
-  return space;
-}
-
 Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec& spec,
                                                      const netns::Netns& netns,
                                                      const StoredVdev* stored) {
@@ -304,7 +296,9 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
 
   Worker& worker = worker_of(record->fabric);
-  const auto qp_numbers = std::make_shared<rdma::QpNumbers>(qp_numbers_of(netns.cookie));
+  auto qp_numbers = base::SharedPage<rdma::QpNumberTable>::make("vrdma-qp-numbers");
+  if (!qp_numbers) return pass(std::move(qp_numbers.error()));
+  record->qp_numbers = std::move(*qp_numbers);
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
   record->intake = std::make_shared<Intake::Account>(settings_.intake);
@@ -328,12 +322,13 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
        record->allotment.limit_list(),
        {tenants.number(), tenants.whose()},
        {parents.number(), parents.whose()}},
-      {qp_numbers, record->allotment.rates(), record->gsi, record->intake, record->share.sender,
+      {record->qp_numbers, record->allotment.rates(), record->gsi, record->intake, record->share.sender,
        record->page, record->fabric_counters, tenants.page(), parents.page()});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
-  auto cm = cm_.attach({id, name, tenant, record->fabric, netns.cookie,
-                        record->node_guid.big_endian(), qp_numbers, std::move(cm_ledger),
-                        record->gsi, static_cast<uint8_t>(record->share.capabilities.ack_delay)});
+  auto cm =
+      cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
+                  rdma::QpNumberReader(record->qp_numbers.get()), std::move(cm_ledger), record->gsi,
+                  static_cast<uint8_t>(record->share.capabilities.ack_delay)});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later

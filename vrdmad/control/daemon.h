@@ -124,7 +124,6 @@ class Daemon final : public AdminBackend {
   [[nodiscard]] Record* find(uint64_t id);
   static std::string boot_id();
   [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted) const;
-  [[nodiscard]] std::shared_ptr<rdma::QpNumberSpace> qp_numbers_of(uint64_t cookie);
   base::Result<netns::Netns> locate(const StoredVdev& stored);
   base::Result<void> restore_budgets();
   base::Result<void> restore_all();
@@ -207,7 +206,6 @@ class Daemon final : public AdminBackend {
   std::unique_ptr<ReadLeases> read_leases_;  // never null
   Directory directory_;                      // of records_ and lost_
   std::map<uint64_t, std::unique_ptr<Record>> records_;
-  std::map<uint64_t, std::weak_ptr<rdma::QpNumberSpace>> qp_numbers_;  // by namespace
   std::map<uint64_t, Lost> lost_;
   uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last reserved id
   // Sessions of the previous daemon whose fabric has a lost vdevice with sessions; kept for half of

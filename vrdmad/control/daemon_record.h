@@ -43,7 +43,8 @@ struct Daemon::Record {
   uint64_t downs = 0;                // how often the link went down
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
-  std::shared_ptr<RawGsi> gsi;  // null: not allowed
+  std::shared_ptr<RawGsi> gsi;                       // null: not allowed
+  base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
   std::shared_ptr<rdma::FabricCounters> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();

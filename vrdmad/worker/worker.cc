@@ -109,7 +109,8 @@ void Worker::on(const AddVdevice& message) {
   device.name = message.name;
   device.tenant = message.tenant;
   device.node_guid = message.node_guid;
-  device.qp_numbers = shared->qp_numbers;
+  device.qp_numbers =
+      std::make_unique<rdma::QpNumbers>(qp_numbers_.of(message.netns), shared->qp_numbers.get());
   device.capabilities = bounded(message.capabilities);
   vdevice->transports.parent = std::move(shared->parent_sender);
   entry.fabric->add(&device);

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "core/base/event_loop.h"
+#include "core/base/shared_page.h"
+#include "core/rdma/qp_numbers.h"
 #include "transport/runner.h"
 #include "vrdmad/worker/handover.h"
 #include "vrdmad/worker/messages.h"
@@ -33,7 +35,7 @@ namespace vrdma::vrdmad {
 
 // What a vdevice has beside the values of AddVdevice: what it shares with control and others.
 struct VdeviceShared {
-  std::shared_ptr<rdma::QpNumbers> qp_numbers = std::make_shared<rdma::QpNumbers>();
+  base::SharedPage<rdma::QpNumberTable> qp_numbers;  // default-constructed: control reads none
   Rates rates;
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
   Intake::AccountRef intake;
@@ -141,6 +143,7 @@ class Worker {
     size_t vdevices = 0;
   };
   std::map<std::string, FabricEntry> fabrics_;
+  rdma::QpNumberSpaces qp_numbers_;                                  // by namespace
   std::unordered_map<uint64_t, std::shared_ptr<Vdevice>> vdevices_;  // by id
   // Connections that have asked for a kit.
   std::unordered_map<uint64_t, std::function<void(base::Result<SessionKit>)>> wanting_;

@@ -59,7 +59,7 @@ TEST_F(CmAdopted, ConnectAndDisconnectWithADaemonForEachStep) {
   ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
   EXPECT_EQ(next(one), CmEventType::kRouteResolved);
   resume_both();
-  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0);
   last.sequence = 0;
   EXPECT_EQ(next(two), CmEventType::kConnectRequest);
   const uint32_t request = last.request;
@@ -96,7 +96,7 @@ TEST_F(CmAdopted, WaitForThoseOfAnotherNamespace) {
   const uint32_t id = one.id(one.channel());
   ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
   ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
-  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0);
   EXPECT_EQ(next(two), CmEventType::kConnectRequest);
   const uint32_t request = last.request;
   ASSERT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
@@ -169,7 +169,7 @@ TEST_F(CmAdopted, KeepEventsForWhoIsNotThereYet) {
   resume(one);
   ASSERT_EQ(one.resolve(id, CmRig::address(1, kPort)), 0);
   ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
-  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0);
   rig.settle();
   replace_daemon();  // no program got its reply
   resume(two);
@@ -241,7 +241,7 @@ TEST_F(CmAdopted, GiveAwayAListenerWhoseRequestHasGone) {
   replace_daemon();  // so that events are queued
   ASSERT_EQ(two.resume(), 0);
   one.connect();
-  one.caller(1, kPort, 1);
+  one.caller(1, kPort, 3);
   rig.settle();
   uint32_t destroyed = 0;
   for (uint32_t handle = 1; handle < 16; ++handle)

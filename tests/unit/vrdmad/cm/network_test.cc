@@ -56,7 +56,7 @@ TEST_F(CmNetworked, ConnectWhenTheNetworkHasAnswered) {
   EXPECT_EQ(message->where.node_guid, 100u);
   EXPECT_EQ(message->where.hop_limit, 3);
   ASSERT_EQ(one.call(CmCall::kResolveRoute, id), 0);
-  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0);
+  ASSERT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0);
   rig.settle();
   EXPECT_EQ(network.sent, std::vector{CmRig::gid(kFar)});
 }
@@ -78,7 +78,6 @@ TEST_F(CmNetworked, PreferAPeerOnThisHost) {
   blue.tenant = blue.fabric = "blue";
   blue.netns = 1;
   blue.node_guid = 102;
-  blue.qp_numbers = std::make_shared<rdma::QpNumbers>();
   auto other_vdevice = std::move(*rig.cm.attach(std::move(blue)));
   other_vdevice->update({CmRig::gid(2)}, 4096);  // more like the peer's address than ours is
   const uint32_t id = one.id(one.channel());

@@ -39,8 +39,14 @@ struct CmRig {
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
   std::array<std::shared_ptr<RawGsi>, 2> gsis;
   std::array<std::unique_ptr<CmDevice>, 2> devices;
+  // Of both.
+  std::shared_ptr<rdma::QpNumberTable> qp_numbers = std::make_shared<rdma::QpNumberTable>();
 
-  explicit CmRig(CmNetwork* to_others = nullptr) : network(to_others) { attach(); }
+  explicit CmRig(CmNetwork* to_others = nullptr) : network(to_others) {
+    for (uint32_t qpn = 2; qpn < 64; ++qpn) qp_numbers->slot(qpn - 2) = qpn;
+    qp_numbers->end() = 62;
+    attach();
+  }
   void attach(const std::vector<provisioning::Setting>& limits = {}) {
     for (uint64_t i = 0; i < 2; ++i) {
       devices[i].reset();
@@ -50,8 +56,7 @@ struct CmRig {
       setup.tenant = setup.fabric = "red";
       setup.netns = i + 1;
       setup.node_guid = i + 100;
-      setup.qp_numbers = std::make_shared<rdma::QpNumbers>();
-      for (uint32_t qpn = 1; qpn < 64; ++qpn) setup.qp_numbers->keep(qpn);
+      setup.qp_numbers = rdma::QpNumberReader(qp_numbers);
       setup.gsi = gsis[i] = std::make_shared<RawGsi>(*loop);
       if (!setup.ledger.set_limits(limits)) std::abort();
       devices[i] = std::move(*cm.attach(std::move(setup)));

@@ -35,7 +35,7 @@ struct CmSessions : testing::Test {
   // Makes a connection; returns the ids of its ends.
   std::pair<uint32_t, uint32_t> establish() {
     two.listener(1, kPort);
-    const uint32_t id = one.caller(1, kPort, 1);
+    const uint32_t id = one.caller(1, kPort, 3);
     events(two);
     const uint32_t request = last.request;
     EXPECT_EQ(two.with_qp(CmCall::kAccept, request, 2), 0);
@@ -160,7 +160,7 @@ TEST_F(CmSessions, Nudge) {
 
 TEST_F(CmSessions, TellWithAConnectionWhatItsQueuePairNeeds) {
   two.listener(1, kPort);
-  const uint32_t id = one.caller(1, kPort, 1);
+  const uint32_t id = one.caller(1, kPort, 3);
   events(two);
   const ipc::CmEventMessage request = last;
   EXPECT_EQ(two.with_qp(CmCall::kAccept, request.request, 2), 0);
@@ -278,7 +278,7 @@ TEST_F(CmSessions, GiveAnIdToAnotherThatKnowsTheirSecret) {
   const uint32_t channel = two.channel();
   ipc::CmRequest take = secret_of(two);
   two.listener(1, kPort);
-  const uint32_t id = one.caller(1, kPort, 1);
+  const uint32_t id = one.caller(1, kPort, 3);
   events(two);
   take.handle = last.request;
   CmClient child(rig, 1), stranger(rig, 0);
@@ -333,7 +333,7 @@ TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
   ipc::CmRequest connect;
   connect.call = CmCall::kConnect;
   connect.handle = id;
-  connect.param.qpn = 1;
+  connect.param.qpn = 3;
   for (const uint8_t length : {uint8_t{57}, uint8_t{224}, uint8_t{225}, uint8_t{255}}) {
     connect.param.length = length;
     EXPECT_EQ(one.call(connect), EINVAL) << "private data of " << int{length};
@@ -353,7 +353,7 @@ TEST_F(CmSessions, RefuseWhatIsOutOfRange) {
   EXPECT_EQ(one.call(option), EINVAL);
   for (const uint32_t state : {0u, 3u, 7u, 1000u, ~0u})
     EXPECT_EQ(one.call(CmCall::kQpAttributes, id, state), EINVAL) << state;
-  EXPECT_EQ(one.with_qp(CmCall::kConnect, id, 1), 0) << "the refused requests changed nothing";
+  EXPECT_EQ(one.with_qp(CmCall::kConnect, id, 3), 0) << "the refused requests changed nothing";
 }
 
 TEST_F(CmSessions, EveryCallInEveryStateIsAnswered) {
@@ -424,7 +424,7 @@ TEST_F(CmSessions, AVdeviceHasSoManyIds) {
 
   two.listener(1, kPort);
   EXPECT_EQ(one.call(CmCall::kDestroyId, third), 0);
-  (void)one.caller(1, kPort, 1);
+  (void)one.caller(1, kPort, 3);
   EXPECT_EQ(one.call(CmCall::kDestroyId, second), 0);
   (void)one.caller(1, kPort, 2);
   EXPECT_THAT(events(two), testing::SizeIs(2));
@@ -440,7 +440,7 @@ TEST_F(CmSessions, AVdeviceHasSoManyConnections) {
   rig.attach({{"cm_conns", 1}});
   two.listener(1, kPort);
   const uint32_t channel = one.channel();
-  (void)one.caller(1, kPort, 1);
+  (void)one.caller(1, kPort, 3);
   const uint32_t more = one.id(channel);
   ASSERT_EQ(one.resolve(more, CmRig::address(1, kPort)), 0);
   ASSERT_EQ(one.call(CmCall::kResolveRoute, more), 0);
@@ -456,7 +456,7 @@ TEST_F(CmSessions, AVdeviceAsksSoManyTimesASecond) {
   ASSERT_TRUE(rig.devices[0]->set_limits({{"cm_rate", 1}}));
   two.listener(1, kPort);
   const uint32_t channel = one.channel();
-  (void)one.caller(1, kPort, 1);
+  (void)one.caller(1, kPort, 3);
   EXPECT_EQ(used(provisioning::Kind::kCmRate), 1u);
   const uint32_t more = one.id(channel);
   ASSERT_EQ(one.resolve(more, CmRig::address(1, kPort)), 0);
@@ -474,7 +474,7 @@ TEST_F(CmSessions, AListenerThatDoesNotReadHasItsBacklog) {
   two.listener(1, kPort, 4);
   for (int i = 0; i < 2000; ++i) {
     CmClient caller(rig, 0);
-    (void)caller.caller(1, kPort, 1 + static_cast<uint32_t>(i) % 60);
+    (void)caller.caller(1, kPort, 2 + static_cast<uint32_t>(i) % 60);
     rig.settle(2);
     caller.hang_up();
     rig.settle(2);
