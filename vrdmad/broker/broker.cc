@@ -108,9 +108,10 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
       [listener] { return listener->closed_for(); });
 }
 
-Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer) {
+Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer, const std::string& path) {
   Request request = request_of(Op::kFind);
   request.peer = peer;
+  if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
   Beside none;
   auto answer = ask(request, &none);
   if (!answer) return pass(std::move(answer).error());

@@ -74,8 +74,10 @@ class Broker : public std::enable_shared_from_this<Broker> {
                                                                const std::string& path,
                                                                uint64_t netns_cookie,
                                                                Reception reception);
-  // The process of a session that another daemon served.
-  [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer);
+  // The process of a session that another daemon served. `path`: of the listener to which it
+  // connected. Errors: see broker::Request::Op.
+  [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer,
+                                                           const std::string& path);
   // netns::resolve(). The namespace has an nsid in the daemon's from then on.
   [[nodiscard]] base::Result<netns::Netns> netns(const std::string& spec);
   // netns::RouteQueries::link()

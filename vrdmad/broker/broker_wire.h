@@ -42,8 +42,9 @@ struct Request {
     // entry, which, sender, files: EPERM unless the process of the entry is unchanged and, if
     // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
     kCheck,
-    // peer -> entry, peer: the process of a session that another daemon served. ESRCH: it has
-    // ended. EPERM: no broker has checked it.
+    // peer, text: path of a listener, as of kListen -> entry, peer: the process of a session that
+    // another daemon served. ESRCH: it has ended. EPERM: no broker has checked it, or it has not
+    // connected to that listener.
     kFind,
     // entry: of any kind
     kForget,

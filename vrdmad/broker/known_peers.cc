@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -16,15 +17,27 @@ using base::Fd;
 using base::Result;
 
 namespace {
+
 constexpr const char* kFile = "peers";
 constexpr const char* kNext = "peers.new";
+// At the beginning of the file. That of a list without a version is a pid, of which none is so
+// great.
+constexpr std::array<char, 8> kVersion{'v', 'r', 'd', 'm', 'a', '-', '2', '\0'};
+
+template <class Record>
+void read_records(const Fd& file, off_t at, std::vector<Record>* to) {
+  Record record;
+  for (; ::pread(file.get(), &record, sizeof record, at) == sizeof record; at += sizeof record)
+    to->push_back(record);
+}
+
 }  // namespace
 
 void KnownPeers::end() {
   const std::lock_guard lock(mutex_);
   if (!directory_.valid()) return;
   leave_out_the_dead();
-  if (!peers_.empty()) return;
+  if (!known_.empty() || !earlier_.empty()) return;
   ::unlinkat(directory_.get(), kFile, 0);
   ::rmdir((run_dir_ + "/broker").c_str());
 }
@@ -40,63 +53,75 @@ Result<void> KnownPeers::open() {
   if (status.st_uid != ::geteuid() || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     return fail(EPERM, path + " can be used by another user");
   directory_ = std::move(directory);
-  file_ = Fd(::openat(directory_.get(), kFile, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC,
-                      0600));
-  if (!file_.valid()) return fail_errno("open " + path + "/" + kFile);
   return {};
 }
 
 void KnownPeers::read() {
   if (std::exchange(opened_, true)) return;
-  if (auto done = open(); !done) {
+  if (auto done = open(); !done)
     trouble_ = ": " + done.error().message();
-    return;
-  }
-  rdma::Peer peer;
-  for (off_t at = 0; ::pread(file_.get(), &peer, sizeof peer, at) == sizeof peer; at += sizeof peer)
-    peers_.push_back(peer);
+  else
+    read_file();
+}
+
+void KnownPeers::read_file() {
+  const Fd file(::openat(directory_.get(), kFile, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!file.valid()) return;
+  std::array<char, 8> version{};
+  (void)::pread(file.get(), version.data(), version.size(), 0);
+  if (version == kVersion)
+    read_records(file, sizeof version, &known_);
+  else
+    read_records(file, 0, &earlier_);
   leave_out_the_dead();
-  (void)write_all();
+  // The list of an earlier vrdmad remains until a process of it has been checked, so that a broker
+  // that is started again before that knows them too.
+  if (earlier_.empty()) write_all();
 }
 
 void KnownPeers::leave_out_the_dead() {
-  std::erase_if(peers_, [](const rdma::Peer& peer) { return !rdma::exists(peer.pid); });
-  sweep_at_ = std::max<size_t>(64, 2 * peers_.size());
+  std::erase_if(known_, [](const Known& each) { return !rdma::exists(each.peer.pid); });
+  std::erase_if(earlier_, [](const rdma::Peer& peer) { return !rdma::exists(peer.pid); });
+  sweep_at_ = std::max<size_t>(64, 2 * known_.size());
 }
 
-Result<void> KnownPeers::write_all() {
+void KnownPeers::write_all() {
+  file_ = Fd();
   Fd next(::openat(directory_.get(), kNext,
                    O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!next.valid()) return fail_errno("make a list of processes");
-  const size_t size = peers_.size() * sizeof(rdma::Peer);
-  if (::write(next.get(), peers_.data(), size) != static_cast<ssize_t>(size) ||
-      ::renameat(directory_.get(), kNext, directory_.get(), kFile) != 0)
-    return fail_errno("write a list of processes");
-  file_ = std::move(next);
-  return {};
+  const size_t size = known_.size() * sizeof(Known);
+  if (next.valid() && ::write(next.get(), kVersion.data(), kVersion.size()) == kVersion.size() &&
+      ::write(next.get(), known_.data(), size) == static_cast<ssize_t>(size) &&
+      ::renameat(directory_.get(), kNext, directory_.get(), kFile) == 0)
+    file_ = std::move(next);
 }
 
-void KnownPeers::add(const rdma::Peer& peer) {
+void KnownPeers::add(const rdma::Peer& peer, const ListenerName& listener) {
   if (run_dir_.empty()) return;
   const std::lock_guard lock(mutex_);
   read();
-  if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return;
-  peers_.push_back(peer);
-  if (!file_.valid()) return;
-  if (peers_.size() >= sweep_at_) {
+  const Known added{peer, listener};
+  if (std::find(known_.begin(), known_.end(), added) != known_.end()) return;
+  known_.push_back(added);
+  if (!directory_.valid()) return;
+  if (known_.size() >= sweep_at_) {
     leave_out_the_dead();
-    (void)write_all();
-  } else {
-    (void)::write(file_.get(), &peer, sizeof peer);
+    file_ = Fd();
   }
+  if (!file_.valid() || ::write(file_.get(), &added, sizeof added) != sizeof added) write_all();
 }
 
-Result<void> KnownPeers::find(const rdma::Peer& peer) {
+Result<void> KnownPeers::find(const rdma::Peer& peer, const ListenerName& listener) {
   if (run_dir_.empty()) return {};
   const std::lock_guard lock(mutex_);
   read();
-  if (std::find(peers_.begin(), peers_.end(), peer) != peers_.end()) return {};
-  return fail(EPERM, "no broker has checked process " + std::to_string(peer.pid) + trouble_);
+  if (std::find(known_.begin(), known_.end(), Known{peer, listener}) != known_.end() ||
+      std::find(earlier_.begin(), earlier_.end(), peer) != earlier_.end())
+    return {};
+  const std::string process = "process " + std::to_string(peer.pid);
+  for (const Known& each : known_)
+    if (each.peer == peer) return fail(EPERM, process + ": it has not connected to that vdevice");
+  return fail(EPERM, "no broker has checked " + process + trouble_);
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,11 +1,14 @@
 // The processes that a broker has checked, for the next broker.
 //
 //   R/broker/       0700, of root
-//   R/broker/peers  0600  rdma::Peer, one after the other
+//   R/broker/peers  0600  a version, then each rdma::Peer with the listener to which it connected
 //
 // A broker finds a process for a takeover only if an earlier one has checked it at the accept of
-// its connection. Nothing else tells that the process gave the daemon access to its memory. Control
-// can write to R, but not to a directory of root in it.
+// its connection to the same listener. Nothing else tells that the process gave that vdevice access
+// to its memory. Control can write to R, but not to a directory of root in it.
+//
+// A list without a version is of an earlier vrdmad, which recorded no listeners: its processes are
+// known for any, to this broker alone.
 //
 // A process stays known until it ends. Thread-safe.
 #pragma once
@@ -17,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/base/fd.h"
 #include "core/rdma/peer.h"
+#include "vrdmad/broker/listener_name.h"
 
 namespace vrdma::vrdmad {
 
@@ -28,24 +32,34 @@ class KnownPeers {
   KnownPeers(const KnownPeers&) = delete;
   KnownPeers& operator=(const KnownPeers&) = delete;
 
-  void add(const rdma::Peer& peer);
-  // EPERM: it is not known.
-  [[nodiscard]] base::Result<void> find(const rdma::Peer& peer);
+  void add(const rdma::Peer& peer, const ListenerName& listener);
+  // EPERM: it is not known, or has connected to other listeners only.
+  [[nodiscard]] base::Result<void> find(const rdma::Peer& peer, const ListenerName& listener);
   // Removes the file if no process in it is alive.
   void end();
 
  private:
+  struct Known {
+    rdma::Peer peer;
+    ListenerName listener;
+    bool operator==(const Known&) const = default;
+  };
+  static_assert(sizeof(Known) == sizeof(rdma::Peer) + 16);
+
   [[nodiscard]] base::Result<void> open();
   void read();
-  [[nodiscard]] base::Result<void> write_all();
+  void read_file();
+  void write_all();
   void leave_out_the_dead();
 
   const std::string run_dir_;
   std::mutex mutex_;
   bool opened_ = false;
-  base::Fd directory_, file_;  // none: it could not be opened
-  std::string trouble_;        // why
-  std::vector<rdma::Peer> peers_;
+  base::Fd directory_;               // none: it could not be opened
+  base::Fd file_;                    // to append to; none: the whole list must be written
+  std::string trouble_;              // why there is no directory
+  std::vector<Known> known_;         // what the file contains
+  std::vector<rdma::Peer> earlier_;  // known for any listener
   size_t sweep_at_ = 64;
 };
 

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "core/base/netns_cookie.h"
-#include "core/ipc/cm_messages.h"
 #include "netns/route_socket.h"
 
 namespace vrdma::vrdmad {
@@ -94,8 +93,10 @@ Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) 
 }  // namespace
 
 struct LocalBroker::Process {
-  explicit Process(rdma::PeerHandle identified) : handle(std::move(identified)) {}
+  Process(rdma::PeerHandle identified, const ListenerName& connected_to)
+      : handle(std::move(identified)), listener(connected_to) {}
   const rdma::PeerHandle handle;
+  const ListenerName listener;
   std::mutex mutex;               // guards all below
   std::optional<HeldFiles> held;  // when they have been searched
   bool noted = false;             // as known
@@ -182,10 +183,10 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
 Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside* beside) {
   rdma::Peer peer = request.peer;
   if (request.op == Op::kIdentify) {
-    auto connected = at<rdma::Connected>(request.entry);
-    if (!connected) return pass(std::move(connected).error());
-    peer.pid = (*connected)->pid;
-    peer.netns_cookie = (*connected)->netns_cookie;
+    auto connection = at<Connection>(request.entry);
+    if (!connection) return pass(std::move(connection).error());
+    peer.pid = (*connection)->connected.pid;
+    peer.netns_cookie = (*connection)->connected.netns_cookie;
   } else if (request.op != Op::kFind) {
     auto process = at<Process>(request.entry);
     if (!process) return pass(std::move(process).error());
@@ -212,25 +213,20 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
   return look->done;
 }
 
+// Without a run directory all listeners have the same name.
+Result<ListenerName> LocalBroker::name(const Request& request) const {
+  if (run_dir_.empty()) return ListenerName{};
+  return listener_name(run_dir_, std::string(get(request.text)));
+}
+
 // The directory of a session socket; none: anywhere. The user of the daemon owns it, and may put a
 // link in its place before the socket is bound; listen() checks for that afterwards.
 Result<Fd> LocalBroker::open_place(const std::string& path) const {
   if (run_dir_.empty()) return Fd();
-  const auto wrong = fail(EPERM, path + " is not a session socket of " + run_dir_);
-  constexpr std::string_view kDigits = "0123456789";
-  const std::string below = run_dir_ + "/netns/";
-  if (!path.starts_with(below)) return wrong;
-  const size_t slash = path.find_first_not_of(kDigits, below.size());
-  if (slash == below.size() || slash == std::string::npos || path[slash] != '/') return wrong;
-  const std::string name = path.substr(slash + 1);
-  const size_t dot = name.find_first_not_of(kDigits);
-  if (name != ipc::kCmSocket &&
-      (dot == 0 || dot == std::string::npos || name.substr(dot) != ".sock"))
-    return wrong;
+  const size_t below = run_dir_.size() + std::strlen("/netns/"), slash = path.rfind('/');
   // Not openat2(2), which RestrictSUIDSGID= of systemd.exec(5) forbids.
   Fd directory(::open(run_dir_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (const std::string& each :
-       {std::string("netns"), path.substr(below.size(), slash - below.size())}) {
+  for (const std::string& each : {std::string("netns"), path.substr(below, slash - below)}) {
     directory =
         Fd(::openat(directory.get(), each.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!directory.valid()) return fail_errno("open " + path.substr(0, slash));
@@ -240,6 +236,8 @@ Result<Fd> LocalBroker::open_place(const std::string& path) const {
 
 Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside* beside) {
   const std::string path(get(request.text));
+  const auto its_name = name(request);
+  if (!its_name) return fail(its_name.error().code(), its_name.error().message());
   auto directory = open_place(path);
   if (!directory) return pass(std::move(directory).error());
   sockaddr_un address{};
@@ -249,7 +247,7 @@ Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside*
                                   path + "): use a shorter run directory or name");
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   Listener listener{Fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-                    request.number};
+                    request.number, *its_name};
   if (!listener.socket.valid()) return fail_errno("make a session socket");
   // Connections inherit it, so messages sent before the accept have credentials too (unix(7)).
   const int on = 1;
@@ -292,22 +290,23 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
   answer->peer.uids.fill(connected->uid);
   answer->peer.gids.fill(connected->gid);
   answer->peer.netns_cookie = connected->netns_cookie;
-  auto entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  auto entry =
+      add(std::make_shared<Connection>(Connection{std::move(*connected), (*listener)->name}));
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
   return {};
 }
 
 Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
-  auto connected = at<rdma::Connected>(request.entry);
-  if (!connected) return pass(std::move(connected).error());
+  auto connection = at<Connection>(request.entry);
+  if (!connection) return pass(std::move(connection).error());
   {
     const std::lock_guard lock(mutex_);  // one of two requests at a time gets it
     const auto it = entries_.find(request.entry);
-    if (it == entries_.end() || it->second != Entry(*connected)) return no_such_entry();
+    if (it == entries_.end() || it->second != Entry(*connection)) return no_such_entry();
     it->second = std::shared_ptr<Process>();
   }
-  auto handle = rdma::identify_peer(std::move(**connected));
+  auto handle = rdma::identify_peer(std::move((*connection)->connected));
   if (handle && is_daemon(handle->peer)) handle = fail(EPERM, "it is a process of the daemon");
   if (!handle) {
     forget(request.entry);
@@ -317,7 +316,8 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   answer->entry = request.entry;
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(request.entry);
-  if (it != entries_.end()) it->second = std::make_shared<Process>(std::move(*handle));
+  if (it != entries_.end())
+    it->second = std::make_shared<Process>(std::move(*handle), (*connection)->listener);
   return {};
 }
 
@@ -329,7 +329,7 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
   if (auto same = compare(handle, sender); !same) return same;
   {
     const std::lock_guard lock((*process)->mutex);
-    if (!std::exchange((*process)->noted, true)) known_.add(handle.peer);
+    if (!std::exchange((*process)->noted, true)) known_.add(handle.peer, (*process)->listener);
   }
   switch (request.files) {
     case Request::kNone:
@@ -354,11 +354,13 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
 }
 
 Result<void> LocalBroker::find(const Request& request, Answer* answer) {
-  if (auto known = known_.find(request.peer); !known) return known;
+  const auto listener = name(request);
+  if (!listener) return fail(listener.error().code(), listener.error().message());
+  if (auto known = known_.find(request.peer, *listener); !known) return known;
   auto handle = rdma::find_peer(request.peer);
   if (!handle) return pass(std::move(handle).error());
   answer->peer = handle->peer;
-  auto entry = add(std::make_shared<Process>(std::move(*handle)));
+  auto entry = add(std::make_shared<Process>(std::move(*handle), *listener));
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
   return {};
@@ -447,7 +449,7 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   if (!connected) return pass(std::move(connected).error());
   Request request;
   request.op = Op::kIdentify;
-  auto entry = add(std::make_shared<rdma::Connected>(std::move(*connected)));
+  auto entry = add(std::make_shared<Connection>(Connection{std::move(*connected), {}}));
   if (!entry) return pass(std::move(entry).error());
   request.entry = *entry;
   Beside none;

@@ -46,9 +46,14 @@ class LocalBroker final : public Broker {
   struct Listener {
     base::Fd socket;
     uint64_t netns = 0;
+    ListenerName name;
+  };
+  struct Connection {
+    rdma::Connected connected;
+    ListenerName listener;
   };
   struct Process;
-  using Entry = std::variant<std::shared_ptr<const Listener>, std::shared_ptr<rdma::Connected>,
+  using Entry = std::variant<std::shared_ptr<const Listener>, std::shared_ptr<Connection>,
                              std::shared_ptr<Process>>;
 
   // Each sets the answer, or returns its error. Some are run by bounded_.
@@ -63,6 +68,7 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<ListenerName> name(const Request& request) const;
   [[nodiscard]] base::Result<base::Fd> open_place(const std::string& path) const;
   void forget(uint32_t entry);
   [[nodiscard]] base::Result<void> prepare_queries();

@@ -202,8 +202,13 @@ std::string Cm::new_file() {
   return settings_.state_dir + "/" + std::to_string(++last_file_) + kCmFile;
 }
 
-void Cm::keep_sessions(const std::string& state_dir) {
+std::string Cm::socket_path(uint64_t netns) const {
+  return run_dir_ + "/netns/" + std::to_string(netns) + "/" + ipc::kCmSocket;
+}
+
+void Cm::keep_sessions(const std::string& state_dir, std::string run_dir) {
   settings_.state_dir = state_dir;
+  run_dir_ = std::move(run_dir);
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, kCmFile)) {
     last_file_ = std::max(last_file_, number);
     auto file = CmSessionFile::open(path);

@@ -96,8 +96,9 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   Cm& operator=(const Cm&) = delete;
 
   // Call before there are sessions. Makes sessions survive this daemon, and finds those of the
-  // previous one.
-  void keep_sessions(const std::string& state_dir);
+  // previous one. `run_dir`: of the daemon (vrdmad/broker/listener_name.h); empty, for tests: that
+  // of a LocalBroker without one.
+  void keep_sessions(const std::string& state_dir, std::string run_dir = {});
   // Takes over the previous daemon's sessions. Its vdevices and verbs sessions must have been
   // restored, except those in the namespaces `later`: another call takes these over, and until then
   // their clients are told to wait.
@@ -124,6 +125,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // For CmSession.
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
   [[nodiscard]] std::string new_file();  // an unused path
+  // The path of the namespace's socket.
+  [[nodiscard]] std::string socket_path(uint64_t netns) const;
   // Ends adopted sessions of a process that has started a new session instead.
   void end_left_by(uint64_t netns, const rdma::Peer& process);
   [[nodiscard]] CmCounters& counters() { return counters_; }
@@ -173,6 +176,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::map<uint64_t, std::weak_ptr<CmNamespace>> spaces_;
   CmCounters counters_;
   std::list<std::unique_ptr<CmSession>> sessions_;
+  std::string run_dir_;
   std::list<std::pair<uint64_t, CmSessionFile>> found_;  // by namespace; not taken over yet
   std::set<uint64_t> later_;
   uint32_t last_file_ = 0;

@@ -32,7 +32,7 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
-  auto caller = cm.settings().broker->find(who->process);
+  auto caller = cm.settings().broker->find(who->process, cm.socket_path(who->netns));
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());

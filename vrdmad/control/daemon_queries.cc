@@ -80,8 +80,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.node_guid = record.node_guid.text();
   info.port_state = record.link.up ? "ACTIVE" : "DOWN";
   info.active_mtu = roce_mtu(record.link.mtu);
-  info.socket = run_dir_.path() + "/netns/" + std::to_string(record.link.netns_cookie) + "/" +
-                std::to_string(record.number) + ".sock";
+  info.socket = run_dir_.session_socket(record.link.netns_cookie, record.number);
   info.sessions = static_cast<uint32_t>(use.device.contexts);
   const auto table = record.table();
   for (uint32_t index = 0; index < table.size(); ++index)

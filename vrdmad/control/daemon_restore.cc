@@ -157,7 +157,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
 void Daemon::adopt(FoundSessions found) {
   for (const auto& path : found.unusable) ::unlink(path.c_str());
   left_ = std::move(found.files);
-  cm_.keep_sessions(settings_.state_dir);
+  cm_.keep_sessions(settings_.state_dir, run_dir_.path());
   // Sessions that wait for a lost vdevice must be adopted before their clients give up.
   patience_ = loop_.after(std::chrono::milliseconds(settings_.grace_ms / 2), [this] {
     patience_.reset();
@@ -211,7 +211,8 @@ std::optional<Furnisher::Found> Daemon::with_vdevice(SessionFiles files) {
   const Record* const record = find(of.vdevice);
   if (record != nullptr && record->link.netns_cookie == of.netns &&
       record->node_guid.big_endian() == of.node_guid)
-    return Furnisher::Found{of.vdevice, record->label, std::move(files), record->intake};
+    return Furnisher::Found{of.vdevice, record->label, std::move(files), record->intake,
+                            run_dir_.session_socket(of.netns, record->number)};
   spdlog::warn(
       "vdevice {}: the session of process {} cannot be taken over: the vdevice is not there",
       of.name, of.process.pid);

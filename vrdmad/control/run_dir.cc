@@ -130,6 +130,10 @@ base::Result<std::string> RunDir::make_netns_dir(uint64_t cookie) const {
   return path;
 }
 
+std::string RunDir::session_socket(uint64_t cookie, uint64_t number) const {
+  return path_ + "/netns/" + std::to_string(cookie) + "/" + std::to_string(number) + ".sock";
+}
+
 std::string RunDir::sysfs_dir(uint64_t cookie) const {
   return path_ + "/sysfs/" + std::to_string(cookie);
 }

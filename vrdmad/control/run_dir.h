@@ -49,6 +49,7 @@ class RunDir {
   // Makes the directories of a netns for session sockets and sysfs trees, if missing. Returns the
   // path of the first.
   [[nodiscard]] base::Result<std::string> make_netns_dir(uint64_t cookie) const;
+  [[nodiscard]] std::string session_socket(uint64_t cookie, uint64_t number) const;
   [[nodiscard]] std::string sysfs_dir(uint64_t cookie) const;
   // Removes those that are empty, after the last vdevice of that netns.
   void remove_netns_dir(uint64_t cookie) const;

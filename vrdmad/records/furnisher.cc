@@ -136,7 +136,7 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto caller = at.broker.find(anchor.process);
+  auto caller = at.broker.find(anchor.process, found.socket);
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());

@@ -36,6 +36,7 @@ class Furnisher {
     std::string label;  // what the log calls the vdevice
     SessionFiles files;
     Intake::AccountRef account;  // of the vdevice
+    std::string socket = {};     // path of the vdevice's session socket
   };
   struct Adopted {
     uint64_t connection = 0, vdevice = 0;

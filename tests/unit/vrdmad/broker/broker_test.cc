@@ -62,15 +62,16 @@ struct Brokers : testing::Test {
     return socket;
   }
   // The entry of a connection of this process.
-  uint32_t accepted() {
+  uint32_t accepted(std::string path = {}) {
     static int count = 0;
-    const std::string path = place(std::to_string(count++) + ".sock");
+    if (path.empty()) path = place(std::to_string(count++) + ".sock");
+    place_of_peer = path;
     const uint32_t listener = ask(Op::kListen, 0, path).entry;
     clients.push_back(connect(path));
     return ask(Op::kAccept, listener).entry;
   }
-  uint32_t identified() {
-    const uint32_t entry = accepted();
+  uint32_t identified(const std::string& path = {}) {
+    const uint32_t entry = accepted(path);
     const Answer who = ask(Op::kIdentify, entry);
     EXPECT_EQ(who.error, 0) << get(who.reason);
     EXPECT_EQ(who.peer.pid, ::getpid());
@@ -85,10 +86,12 @@ struct Brokers : testing::Test {
     request.sender = sender;
     return ask(request);
   }
-  Answer find(const rdma::Peer& whom) {
+  Answer find(const rdma::Peer& whom) { return find(whom, place_of_peer); }
+  Answer find(const rdma::Peer& whom, const std::string& path) {
     Request request;
     request.op = Op::kFind;
     request.peer = whom;
+    EXPECT_TRUE(put(path, request.text));
     return ask(request);
   }
   const ipc::Sender self{::getpid(), ::getuid(), ::getgid()};
@@ -97,7 +100,8 @@ struct Brokers : testing::Test {
   const uint64_t cookie = base::own_netns_cookie().value();
   std::shared_ptr<Broker> broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   Broker::Beside beside;
-  rdma::Peer peer;
+  rdma::Peer peer;                              // who was identified last,
+  std::string place_of_peer = place("0.sock");  // and where it connected
   std::vector<base::Fd> clients;
 };
 
@@ -182,6 +186,46 @@ TEST_F(Brokers, FindOnlyProcessesThatABrokerHasChecked) {
   rdma::Peer changed = peer;
   changed.program ^= 1;
   EXPECT_EQ(find(changed).error, EPERM);
+}
+
+// A worker writes the anchors of sessions, and may name any process in them.
+TEST_F(Brokers, FindAProcessOnlyForTheListenersToWhichItConnected) {
+  const std::vector<std::string> its{place("500.sock"), place("rdma_cm")};
+  for (const std::string& path : its) EXPECT_EQ(check(identified(path), self).error, 0);
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    for (const std::string& path : its) EXPECT_EQ(find(peer, path).error, 0) << path;
+    for (const std::string& path :
+         {place("501.sock"), temp.path() + "/netns/7/500.sock", temp.path() + "/netns/7/rdma_cm"}) {
+      const Answer answer = find(peer, path);
+      EXPECT_EQ(answer.error, EPERM) << path;
+      EXPECT_EQ(answer.entry, 0u);
+      EXPECT_NE(get(answer.reason).find("has not connected to that vdevice"),
+                std::string_view::npos);
+    }
+    for (const std::string& path : {std::string(), place("x.sock"), place("500.sock/")})
+      EXPECT_EQ(find(peer, path).error, EPERM) << path;
+    broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
+  }
+}
+
+// An earlier vrdmad recorded no listeners.
+TEST_F(Brokers, TakeOverTheListOfAnEarlierVersion) {
+  const uint32_t entry = identified();
+  EXPECT_EQ(ask(Op::kForget, entry).error, 0);
+  const std::string list = temp.path() + "/broker/peers";
+  fs::create_directory(temp.path() + "/broker");
+  ::chmod((temp.path() + "/broker").c_str(), 0700);
+  std::ofstream(list, std::ios::binary).write(reinterpret_cast<const char*>(&peer), sizeof peer);
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
+    EXPECT_EQ(find(peer, place("7.sock")).error, 0) << "in the daemon " << daemon;
+    EXPECT_EQ(fs::file_size(list), sizeof peer) << "the list is changed before it was used";
+  }
+  EXPECT_EQ(check(find(peer, place("8.sock")).entry, self).error, 0);
+  EXPECT_EQ(find(peer, place("9.sock")).error, 0) << "it may have several sessions";
+  broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
+  EXPECT_EQ(find(peer, place("8.sock")).error, 0);
+  EXPECT_EQ(find(peer, place("9.sock")).error, EPERM) << "it is for any listener forever";
 }
 
 TEST_F(Brokers, BelieveNoListOfAnother) {
