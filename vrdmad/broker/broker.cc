@@ -18,11 +18,19 @@ using Op = Request::Op;
 
 namespace {
 
+// Control learns soon that a worker has ended, and names another.
+constexpr std::chrono::milliseconds kWorkerHasEnded(20);
+
 Request request_of(Op op, uint32_t entry = 0) {
   Request request;
   request.op = op;
   request.entry = entry;
   return request;
+}
+
+void put_recipient(const Recipient& recipient, Request* request) {
+  request->first = recipient.worker;
+  request->files = recipient.rights;
 }
 
 }  // namespace
@@ -50,10 +58,13 @@ struct Broker::Listener {
     Beside beside;
     Request request = request_of(Op::kAccept, entry);
     request.which = reception.wants ? 0 : 1;
+    const Recipient recipient = reception.recipient ? reception.recipient() : Recipient{};
+    put_recipient(recipient, &request);
     Answer came = broker->serve(request, &beside);
     if (!beside[0].valid()) {
       if (came.error == EAGAIN)
         closed_until = base::EventLoop::now() + std::chrono::nanoseconds(came.number);
+      if (came.error == ENXIO) closed_until = base::EventLoop::now() + kWorkerHasEnded;
       return came.error;
     }
     if (came.error == EXDEV) {
@@ -69,7 +80,9 @@ struct Broker::Listener {
         return 0;
       }
       Beside none;
-      came = broker->serve(request_of(Op::kIdentify, its), &none);
+      request.op = Op::kIdentify;
+      request.entry = its;
+      came = broker->serve(request, &none);
     }
     if (came.error == 0) {
       reception.accepted({std::move(beside[0]), broker->caller(its, came.peer)});
@@ -108,9 +121,11 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
       [listener] { return listener->closed_for(); });
 }
 
-Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer, const std::string& path) {
+Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer, const std::string& path,
+                                             Recipient recipient) {
   Request request = request_of(Op::kFind);
   request.peer = peer;
+  put_recipient(recipient, &request);
   if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
   Beside none;
   auto answer = ask(request, &none);
@@ -155,7 +170,26 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
   }
 }
 
+Result<WorkerProcess> Broker::start_worker() {
+  Beside beside;
+  auto answer = ask(request_of(Op::kStartWorker), &beside);
+  if (!answer) return pass(std::move(answer).error());
+  return WorkerProcess(shared_from_this(), answer->entry, std::move(beside[0]),
+                       std::move(beside[1]));
+}
+
+WorkerProcess::~WorkerProcess() {
+  if (broker_ == nullptr) return;
+  Broker::Beside none;
+  (void)broker_->serve(request_of(Op::kForget, worker), &none);
+}
+
+std::shared_ptr<Caller> Broker::borrowed(uint32_t entry, const rdma::Peer& peer) {
+  return std::make_shared<Caller>(shared_from_this(), entry, peer, false);
+}
+
 Caller::~Caller() {
+  if (!owned_) return;
   Broker::Beside none;
   (void)broker_->serve(request(Op::kForget), &none);
 }

@@ -31,6 +31,7 @@
 
 namespace vrdma::vrdmad {
 
+class Broker;
 class Caller;
 
 struct Arrival {
@@ -40,12 +41,42 @@ struct Arrival {
   std::shared_ptr<Entrance> entrance = nullptr;  // the listener's; empty in tests
 };
 
+// The worker process that a connection is for.
+struct Recipient {
+  uint32_t worker = 0;  // its entry (WorkerProcess); 0: none
+  uint32_t rights = 0;  // broker::Request::Rights, in addition to check() and open()
+};
+
+// A worker process, of which the broker is the parent. When this is destroyed, the broker kills it.
+// The worker may ask the broker only about the entries that are for it (Recipient).
+class WorkerProcess {
+ public:
+  WorkerProcess(std::shared_ptr<Broker> broker, uint32_t entry, base::Fd socket, base::Fd process)
+      : worker(entry),
+        link(std::move(socket)),
+        pidfd(std::move(process)),
+        broker_(std::move(broker)) {}
+  WorkerProcess(WorkerProcess&&) noexcept = default;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  ~WorkerProcess();
+
+  const uint32_t worker;  // its entry
+  base::Fd link;          // SOCK_SEQPACKET, blocking; its other end is the worker's descriptor 3
+  base::Fd pidfd;         // readable when the worker has ended, unless a thread of it hangs
+
+ private:
+  std::shared_ptr<Broker> broker_;  // none: moved from
+};
+
 // The callbacks of a listener; all run on its loop. Those that get a socket own it and close it.
 struct Reception {
   std::function<base::Duration()> closed_for;  // as for Acceptor::start()
   std::function<void()> arrived;               // a connection from the namespace
   // Called before the process is identified, which is the slowest step; empty: all are wanted.
   std::function<bool(uid_t uid)> wants;
+  // Asked before each accept; empty: no connection is for a worker process. A connection waits
+  // while the worker that is named has ended.
+  std::function<Recipient()> recipient = {};
   std::function<void(Arrival)> accepted;
   std::function<void(base::Fd)> foreign;  // from another namespace
   // It is not wanted, or its process could not be identified.
@@ -74,10 +105,16 @@ class Broker : public std::enable_shared_from_this<Broker> {
                                                                const std::string& path,
                                                                uint64_t netns_cookie,
                                                                Reception reception);
+  // Starts a worker process, and waits until it has executed its program.
+  [[nodiscard]] base::Result<WorkerProcess> start_worker();
   // The process of a session that another daemon served. `path`: of the listener to which it
   // connected. Errors: see broker::Request::Op.
   [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer,
-                                                           const std::string& path);
+                                                           const std::string& path,
+                                                           Recipient recipient = {});
+  // An entry that control owns and has given to this process, which is the worker that it is for.
+  // The Caller does not forget it.
+  [[nodiscard]] std::shared_ptr<Caller> borrowed(uint32_t entry, const rdma::Peer& peer);
   // netns::resolve(). The namespace has an nsid in the daemon's from then on.
   [[nodiscard]] base::Result<netns::Netns> netns(const std::string& spec);
   // netns::RouteQueries::link()
@@ -94,12 +131,15 @@ class Broker : public std::enable_shared_from_this<Broker> {
 // An entry of a Broker: the process of one connection. Any thread.
 class Caller {
  public:
-  Caller(std::shared_ptr<Broker> broker, uint32_t entry, const rdma::Peer& peer)
-      : broker_(std::move(broker)), entry_(entry), peer_(peer) {}
+  // `owned`: it forgets the entry at the end.
+  Caller(std::shared_ptr<Broker> broker, uint32_t entry, const rdma::Peer& peer, bool owned = true)
+      : broker_(std::move(broker)), entry_(entry), peer_(peer), owned_(owned) {}
   ~Caller();
   Caller(const Caller&) = delete;
   Caller& operator=(const Caller&) = delete;
 
+  // The broker's number of it, by which control names it to a worker.
+  [[nodiscard]] uint32_t entry() const { return entry_; }
   [[nodiscard]] const rdma::Peer& peer() const { return peer_; }  // at the accept
   // Errors: see broker::Request::Op.
   [[nodiscard]] base::Result<void> check(const ipc::Sender& sender) const;
@@ -121,6 +161,7 @@ class Caller {
   const std::shared_ptr<Broker> broker_;
   const uint32_t entry_;
   const rdma::Peer peer_;
+  const bool owned_;
 };
 
 }  // namespace vrdma::vrdmad

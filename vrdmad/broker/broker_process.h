@@ -27,6 +27,9 @@ class BrokerProcess final : public Broker {
                                                    const std::function<void()>& confine);
   [[nodiscard]] static base::Result<std::shared_ptr<BrokerProcess>> attach(base::Fd socket,
                                                                            unsigned requests);
+  // In a worker process: over the channel to the broker that it was started with, for one request
+  // at a time. watch() is not for it.
+  [[nodiscard]] static std::shared_ptr<BrokerProcess> over(base::Fd channel);
 
   // EPIPE: the broker has ended.
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;

@@ -30,23 +30,29 @@ struct Request {
   // Each with what it needs, and -> what the answer has. All that inspect a process: EAGAIN if none
   // of its network namespace can be inspected now.
   enum class Op : uint32_t {
+    // A worker's channel serves only kCheck, without kUserfaultfd, and kPacketSocket, for entries
+    // that are for this worker; EPERM otherwise.
+
     // text: path, number: cookie of the netns whose processes may connect -> entry; beside: the
     // listener, to poll. EPERM: the path is not in the run directory.
     kListen = 1,
-    // entry: a listener, which: 1: as kIdentify too -> entry, peer (pid, ids, cookie); beside: the
+    // entry: a listener, which: 1: as kIdentify too, which then may fail with ENXIO before anything
+    // is accepted -> entry, peer (pid, ids, cookie); beside: the
     // connection, if there is one. EXDEV: it came from another namespace. EAGAIN without a
     // connection: there is none, or for `number` ns processes of the namespace cannot be inspected.
     kAccept,
-    // entry: a connection that was accepted -> peer
+    // entry: a connection that was accepted, first: the worker that it is for, or 0, files: Rights
+    // of the worker -> peer. ENXIO: there is no such worker, or it has ended.
     kIdentify,
     // entry, which, sender, files: EPERM unless the process of the entry is unchanged and, if
     // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
     kCheck,
-    // peer, text: path of a listener, as of kListen -> entry, peer: the process of a session that
-    // another daemon served. ESRCH: it has ended. EPERM: no broker has checked it, or it has not
+    // peer, text: path of a listener, as of kListen, first, files: as of kIdentify -> entry, peer:
+    // the process of a session that another daemon served. ENXIO: as for kIdentify. ESRCH: it has
+    // ended. EPERM: no broker has checked it, or it has not
     // connected to that listener.
     kFind,
-    // entry: of any kind
+    // entry: of any kind; a worker is killed
     kForget,
     // text: a namespace (netns/netns.h) -> number: its cookie; beside: its file. It has an nsid in
     // the daemon's namespace from then on.
@@ -61,6 +67,9 @@ struct Request {
     // entry -> number: processor time used, in ns; beside: a descriptor of that kind and
     // number. EMFILE: the time is over.
     kTake,
+    // -> entry: a worker process that has executed its program; beside: a socket whose other end is
+    // its descriptor 3, and its pidfd. EAGAIN: there are too many.
+    kStartWorker,
   };
   // Beside the answer to kCheck.
   enum Files : uint32_t {
@@ -68,6 +77,10 @@ struct Request {
     kMemory,          // for reading: memory, maps, pidfd
     kWritableMemory,  // the same
     kUserfaultfd,     // /dev/userfaultfd
+  };
+  // What a worker may ask about an entry in addition to kCheck.
+  enum Rights : uint32_t {
+    kMayPacketSocket = 1,  // kPacketSocket
   };
   Op op{};
   uint32_t entry = 0;

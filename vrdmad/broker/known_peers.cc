@@ -20,6 +20,7 @@ namespace {
 
 constexpr const char* kFile = "peers";
 constexpr const char* kNext = "peers.new";
+constexpr const char* kEmptyRoot = "root";
 // At the beginning of the file. That of a list without a version is a pid, of which none is so
 // great.
 constexpr std::array<char, 8> kVersion{'v', 'r', 'd', 'm', 'a', '-', '2', '\0'};
@@ -39,6 +40,7 @@ void KnownPeers::end() {
   leave_out_the_dead();
   if (!known_.empty() || !earlier_.empty()) return;
   ::unlinkat(directory_.get(), kFile, 0);
+  ::unlinkat(directory_.get(), kEmptyRoot, AT_REMOVEDIR);
   ::rmdir((run_dir_ + "/broker").c_str());
 }
 
@@ -94,6 +96,33 @@ void KnownPeers::write_all() {
       ::write(next.get(), known_.data(), size) == static_cast<ssize_t>(size) &&
       ::renameat(directory_.get(), kNext, directory_.get(), kFile) == 0)
     file_ = std::move(next);
+}
+
+Result<Fd> KnownPeers::open_root(int directory, const std::string& path) {
+  if (::mkdirat(directory, path.c_str(), 0555) != 0 && errno != EEXIST)
+    return fail_errno("make the empty directory " + path);
+  Fd root(::openat(directory, path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!root.valid() || ::fstat(root.get(), &status) != 0)
+    return fail_errno("open the empty directory " + path);
+  if (status.st_uid != ::geteuid() || (status.st_mode & (S_IWUSR | S_IWGRP | S_IWOTH)) != 0)
+    return fail(EPERM, path + " can be changed by another user");
+  return root;
+}
+
+Result<Fd> KnownPeers::empty_root() {
+  if (run_dir_.empty()) {
+    std::string path = "/tmp/vrdmad-XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr || ::chmod(path.c_str(), 0555) != 0)
+      return fail_errno("make the empty directory " + path);
+    auto root = open_root(AT_FDCWD, path);
+    ::rmdir(path.c_str());
+    return root;
+  }
+  const std::lock_guard lock(mutex_);
+  read();
+  if (!directory_.valid()) return fail(EPERM, "there is no empty directory" + trouble_);
+  return open_root(directory_.get(), kEmptyRoot);
 }
 
 void KnownPeers::add(const rdma::Peer& peer, const ListenerName& listener) {

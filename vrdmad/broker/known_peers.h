@@ -1,6 +1,7 @@
 // The processes that a broker has checked, for the next broker.
 //
 //   R/broker/       0700, of root
+//   R/broker/root/  0555  empty: the root of worker processes
 //   R/broker/peers  0600  a version, then each rdma::Peer with the listener to which it connected
 //
 // A broker finds a process for a takeover only if an earlier one has checked it at the accept of
@@ -35,6 +36,9 @@ class KnownPeers {
   void add(const rdma::Peer& peer, const ListenerName& listener);
   // EPERM: it is not known, or has connected to other listeners only.
   [[nodiscard]] base::Result<void> find(const rdma::Peer& peer, const ListenerName& listener);
+  // A directory without content, R/broker/root, 0555, as the root of worker processes. No other
+  // user than root can change it. Without R: one that is in no other directory any more.
+  [[nodiscard]] base::Result<base::Fd> empty_root();
   // Removes the file if no process in it is alive.
   void end();
 
@@ -47,6 +51,7 @@ class KnownPeers {
   static_assert(sizeof(Known) == sizeof(rdma::Peer) + 16);
 
   [[nodiscard]] base::Result<void> open();
+  [[nodiscard]] base::Result<base::Fd> open_root(int directory, const std::string& path);
   void read();
   void read_file();
   void write_all();

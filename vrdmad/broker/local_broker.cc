@@ -16,6 +16,8 @@
 
 #include "core/base/netns_cookie.h"
 #include "netns/route_socket.h"
+#include "vrdmad/broker/local_broker_process.h"
+#include "vrdmad/broker/worker_child.h"
 
 namespace vrdma::vrdmad {
 
@@ -37,8 +39,6 @@ constexpr int kBacklog = 128;
 std::string cannot_be_inspected(pid_t pid) {
   return "process " + std::to_string(pid) + " cannot be inspected now";
 }
-
-tl::unexpected<base::Error> no_such_entry() { return fail(EINVAL, "there is no such entry"); }
 
 // In the namespace that `directory`, /proc/PID of a process, has now.
 Result<Fd> packet_socket_in(const Fd& directory, uint64_t cookie, uint32_t ifindex) {
@@ -92,26 +92,20 @@ Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) 
 
 }  // namespace
 
-struct LocalBroker::Process {
-  Process(rdma::PeerHandle identified, const ListenerName& connected_to)
-      : handle(std::move(identified)), listener(connected_to) {}
-  const rdma::PeerHandle handle;
-  const ListenerName listener;
-  std::mutex mutex;               // guards all below
-  std::optional<HeldFiles> held;  // when they have been searched
-  bool noted = false;             // as known
-};
-
-LocalBroker::LocalBroker(BrokerPlace place)
-    : run_dir_(place.run_dir), daemon_(place.daemon), known_(std::move(place.run_dir)) {
+LocalBroker::LocalBroker(BrokerPlace place, std::shared_ptr<WorkerGround> ground)
+    : place_(std::move(place)), ground_(std::move(ground)), known_(place_.run_dir) {
   if (const auto own = base::own_netns_cookie()) own_netns_ = *own;
 }
 
 LocalBroker::~LocalBroker() = default;
 
-bool LocalBroker::is_daemon(const rdma::Peer& peer) const {
-  return daemon_ != 0 && peer.netns_cookie == own_netns_ &&
-         std::find(peer.uids.begin(), peer.uids.end(), daemon_) != peer.uids.end();
+bool LocalBroker::is_daemon(const rdma::Peer& peer) {
+  if (place_.daemon == 0 ||
+      std::find(peer.uids.begin(), peer.uids.end(), place_.daemon) == peer.uids.end())
+    return false;
+  const std::lock_guard lock(mutex_);
+  return peer.netns_cookie == own_netns_ ||
+         (ground_ != nullptr && peer.netns_cookie == ground_->netns_cookie);
 }
 
 Result<uint32_t> LocalBroker::add(Entry entry) {
@@ -124,15 +118,6 @@ Result<uint32_t> LocalBroker::add(Entry entry) {
   return last_;
 }
 
-template <class T>
-Result<std::shared_ptr<T>> LocalBroker::at(uint32_t entry) {
-  const std::lock_guard lock(mutex_);
-  const auto it = entries_.find(entry);
-  const auto* found = it != entries_.end() ? std::get_if<std::shared_ptr<T>>(&it->second) : nullptr;
-  if (found == nullptr || *found == nullptr) return no_such_entry();
-  return *found;
-}
-
 void LocalBroker::forget(uint32_t entry) {
   Entry held;  // closed after the lock is released
   const std::lock_guard lock(mutex_);
@@ -142,15 +127,21 @@ void LocalBroker::forget(uint32_t entry) {
   }
 }
 
+Broker::Answer LocalBroker::refusal(const base::Error& why) {
+  Answer answer;
+  answer.error = why.code();
+  if (!put(why.message(), answer.reason))
+    (void)put(std::string_view(why.message()).substr(0, sizeof answer.reason - 1), answer.reason);
+  return answer;
+}
+
 Broker::Answer LocalBroker::serve(const Request& request, Beside* beside) {
   Answer answer;
-  const auto refuse = [&answer](const base::Error& why) {
-    answer.error = why.code();
-    if (!put(why.message(), answer.reason))
-      (void)put(std::string_view(why.message()).substr(0, sizeof answer.reason - 1), answer.reason);
-    return answer;
-  };
-  if (auto done = dispatch(request, &answer, beside); !done) return refuse(done.error());
+  if (auto done = dispatch(request, &answer, beside); !done) {
+    const Answer refused = refusal(done.error());
+    answer.error = refused.error;
+    std::copy(std::begin(refused.reason), std::end(refused.reason), answer.reason);
+  }
   return answer;
 }
 
@@ -168,6 +159,8 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
       return netns(request, answer, beside);
     case Op::kLink:
       return link(request, answer);
+    case Op::kStartWorker:
+      return start_worker(answer, beside);
     case Op::kIdentify:
     case Op::kCheck:
     case Op::kFind:
@@ -276,6 +269,9 @@ Result<void> LocalBroker::listen(const Request& request, Answer* answer, Beside*
 Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside* beside) {
   auto listener = at<const Listener>(request.entry);
   if (!listener) return pass(std::move(listener).error());
+  if (request.which != 0)
+    if (const auto its = recipient(request); !its)
+      return fail(its.error().code(), its.error().message());
   if (const auto closed = bounded_.closed_for((*listener)->netns); closed.count() > 0) {
     answer->number = static_cast<uint64_t>(closed.count());
     return fail(EAGAIN, "a process of this netns cannot be inspected now");
@@ -300,6 +296,8 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
 Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   auto connection = at<Connection>(request.entry);
   if (!connection) return pass(std::move(connection).error());
+  auto whose = recipient(request);
+  if (!whose) return pass(std::move(whose).error());
   {
     const std::lock_guard lock(mutex_);  // one of two requests at a time gets it
     const auto it = entries_.find(request.entry);
@@ -317,7 +315,7 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(request.entry);
   if (it != entries_.end())
-    it->second = std::make_shared<Process>(std::move(*handle), (*connection)->listener);
+    it->second = std::make_shared<Process>(std::move(*handle), (*connection)->listener, *whose);
   return {};
 }
 
@@ -357,10 +355,12 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer) {
   const auto listener = name(request);
   if (!listener) return fail(listener.error().code(), listener.error().message());
   if (auto known = known_.find(request.peer, *listener); !known) return known;
+  auto whose = recipient(request);
+  if (!whose) return pass(std::move(whose).error());
   auto handle = rdma::find_peer(request.peer);
   if (!handle) return pass(std::move(handle).error());
   answer->peer = handle->peer;
-  auto entry = add(std::make_shared<Process>(std::move(*handle), *listener));
+  auto entry = add(std::make_shared<Process>(std::move(*handle), *listener, *whose));
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
   return {};

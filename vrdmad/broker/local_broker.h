@@ -1,6 +1,7 @@
 // The broker itself, which needs the capabilities that privileges.cc lists.
 #pragma once
 
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "vrdmad/broker/bounded.h"
 #include "vrdmad/broker/broker.h"
+#include "vrdmad/broker/broker_place.h"
 #include "vrdmad/broker/known_peers.h"
 
 namespace vrdma::netns {
@@ -17,21 +19,15 @@ class RouteQueries;
 
 namespace vrdma::vrdmad {
 
-// Where a broker works, and for whom.
-struct BrokerPlace {
-  // Listeners are below its netns/, and the processes that were checked are written down in its
-  // broker/. Empty, for tests: listeners are anywhere, and each process counts as checked.
-  std::string run_dir;
-  // The daemon's uid. Processes of the daemon get no entry, because an entry gives access to what
-  // they cannot open. They are in the broker's network namespace and cannot leave it; a tenant with
-  // this uid is in another namespace. 0: root, for which there is no such check.
-  uid_t daemon = 0;
-};
+struct WorkerGround;
+class WorkerChild;
 
 class LocalBroker final : public Broker {
  public:
   static constexpr size_t kMostEntries = 65'536;
-  explicit LocalBroker(BrokerPlace place = {});
+  // `ground`: of worker processes; nullptr: made when the first is started, which a filter of
+  // system calls may forbid.
+  explicit LocalBroker(BrokerPlace place = {}, std::shared_ptr<WorkerGround> ground = nullptr);
   ~LocalBroker() override;
 
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;
@@ -54,7 +50,7 @@ class LocalBroker final : public Broker {
   };
   struct Process;
   using Entry = std::variant<std::shared_ptr<const Listener>, std::shared_ptr<Connection>,
-                             std::shared_ptr<Process>>;
+                             std::shared_ptr<Process>, std::shared_ptr<WorkerChild>>;
 
   // Each sets the answer, or returns its error. Some are run by bounded_.
   [[nodiscard]] base::Result<void> listen(const Request& request, Answer* answer, Beside* beside);
@@ -66,8 +62,17 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> start_worker(Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
+  // `request` is from the channel of that worker.
+  [[nodiscard]] Answer serve_worker(uint32_t worker, const Request& request, Beside* beside);
+  [[nodiscard]] base::Result<void> dispatch_worker(uint32_t worker, const Request& request,
+                                                   Answer* answer, Beside* beside);
+  // That control names. ENXIO: the worker has ended.
+  [[nodiscard]] base::Result<Recipient> recipient(const Request& request);
+  [[nodiscard]] std::shared_ptr<WorkerGround> ground();
+  [[nodiscard]] static Answer refusal(const base::Error& why);
   [[nodiscard]] base::Result<ListenerName> name(const Request& request) const;
   [[nodiscard]] base::Result<base::Fd> open_place(const std::string& path) const;
   void forget(uint32_t entry);
@@ -75,14 +80,18 @@ class LocalBroker final : public Broker {
 
   // ENFILE: there are too many.
   [[nodiscard]] base::Result<uint32_t> add(Entry entry);
-  [[nodiscard]] bool is_daemon(const rdma::Peer& peer) const;
+  [[nodiscard]] bool is_daemon(const rdma::Peer& peer);
+  [[nodiscard]] static tl::unexpected<base::Error> no_such_entry() {
+    return base::fail(EINVAL, "there is no such entry");
+  }
   template <class T>
   [[nodiscard]] base::Result<std::shared_ptr<T>> at(uint32_t entry);
 
-  const std::string run_dir_;
-  const uid_t daemon_;
+  const BrokerPlace place_;
+  const std::string& run_dir_ = place_.run_dir;
   Bounded bounded_;
-  std::mutex mutex_;  // guards the entries
+  std::mutex mutex_;  // guards the entries and ground_
+  std::shared_ptr<WorkerGround> ground_;
   std::map<uint32_t, Entry> entries_;
   uint32_t last_ = 0;
   KnownPeers known_;

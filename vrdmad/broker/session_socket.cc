@@ -33,6 +33,7 @@ base::Result<std::unique_ptr<SessionSocket>> SessionSocket::listen(Broker& broke
     entrance->entered(base::EventLoop::now());
   };
   reception.wants = socket->owner_.wants;
+  reception.recipient = socket->owner_.recipient;
   reception.accepted = [raw = socket.get()](Arrival arrival) {
     arrival.account = raw->owner_.account;
     arrival.entrance = raw->owner_.entrance;

@@ -26,6 +26,8 @@ class SessionSocket {
     std::function<void()> refused;  // each connection from another namespace, which is closed
     // Whether to accept a connection of this user; empty: always. Otherwise it is closed.
     std::function<bool(uid_t)> wants = {};
+    // As of Reception.
+    std::function<Recipient()> recipient = {};
   };
   // Closes a connection whose process has ended or cannot be identified.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionSocket>> listen(Broker& broker,

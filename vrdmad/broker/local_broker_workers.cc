@@ -1,0 +1,88 @@
+// Worker processes, and what they may ask.
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "vrdmad/broker/local_broker.h"
+#include "vrdmad/broker/local_broker_process.h"
+#include "vrdmad/broker/worker_child.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+using Op = broker::Request::Op;
+
+std::shared_ptr<WorkerGround> LocalBroker::ground() {
+  const std::lock_guard lock(mutex_);
+  if (ground_ == nullptr) ground_ = std::make_shared<WorkerGround>(place_);
+  return ground_;
+}
+
+Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
+  auto root = known_.empty_root();
+  if (!root) return pass(std::move(root).error(), "start a worker");
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return fail_errno("make a socket for a worker");
+  Fd ours(ends[0]), its(ends[1]);
+  const auto child = std::make_shared<WorkerChild>();
+  auto entry = add(child);
+  if (!entry) return pass(std::move(entry).error());
+  auto started = child->start(
+      ground(), std::move(*root), std::move(its),
+      [weak = weak_from_this(), worker = *entry](const auto& request, Beside* with) -> Answer {
+        const auto broker = std::static_pointer_cast<LocalBroker>(weak.lock());
+        if (broker == nullptr) return refusal({EPIPE, "the broker ends"});
+        return broker->serve_worker(worker, request, with);
+      });
+  auto pidfd = started ? child->pidfd() : pass(std::move(started).error());
+  if (!pidfd) {
+    forget(*entry);
+    return pass(std::move(pidfd).error());
+  }
+  answer->entry = *entry;
+  (*beside)[0] = std::move(ours);
+  (*beside)[1] = std::move(*pidfd);
+  return {};
+}
+
+Result<Recipient> LocalBroker::recipient(const Request& request) {
+  if ((request.files & ~uint32_t{Request::kMayPacketSocket}) != 0)
+    return fail(EINVAL, "there are no such rights of a worker");
+  if (request.first == 0) return Recipient{};
+  const auto child = at<WorkerChild>(request.first);
+  if (!child || !(*child)->lives()) return fail(ENXIO, "there is no such worker");
+  return Recipient{request.first, request.files};
+}
+
+Broker::Answer LocalBroker::serve_worker(uint32_t worker, const Request& request, Beside* beside) {
+  Answer answer;
+  if (auto done = dispatch_worker(worker, request, &answer, beside); !done)
+    return refusal(done.error());
+  return answer;
+}
+
+Result<void> LocalBroker::dispatch_worker(uint32_t worker, const Request& request, Answer* answer,
+                                          Beside* beside) {
+  const bool opens = request.op == Op::kCheck &&
+                     (request.files == Request::kNone || request.files == Request::kMemory ||
+                      request.files == Request::kWritableMemory);
+  if (!opens && request.op != Op::kPacketSocket)
+    return fail(EPERM, "a worker may not ask for that");
+  // The same answer for the entry of another as for none.
+  const auto process = at<Process>(request.entry);
+  if (!process || (*process)->recipient.worker != worker || !at<WorkerChild>(worker))
+    return fail(EPERM, "the entry is not for this worker");
+  if (request.op == Op::kPacketSocket &&
+      ((*process)->recipient.rights & Request::kMayPacketSocket) == 0)
+    return fail(EPERM, "the worker may have no packet socket for this entry");
+  return inspect(request, answer, beside);
+}
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,334 @@
+#include "vrdmad/broker/worker_child.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/base/netns_cookie.h"
+#include "core/ipc/socket.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+namespace {
+
+// Whether only root can change the file.
+bool is_safe(const struct stat& status) {
+  return status.st_uid == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// A temporary thread makes it, so that this one stays where it is.
+Result<Fd> make_empty_netns(uint64_t* cookie) {
+  Result<Fd> made = fail(EAGAIN, "cannot create a thread to make a network namespace");
+  const auto make = [&]() -> Result<Fd> {
+    if (::unshare(CLONE_NEWNET) != 0) return fail_errno("make a network namespace for workers");
+    Fd netns(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (!netns.valid()) return fail_errno("open the network namespace of workers");
+    const auto its = base::own_netns_cookie();
+    if (!its) return fail(its.error().code(), its.error().message());
+    *cookie = *its;
+    return netns;
+  };
+  try {
+    std::thread([&] { made = make(); }).join();
+  } catch (const std::system_error&) {
+  }
+  return made;
+}
+
+// What the new process does before its program, in the order of execution.
+enum class Step : uint32_t { kNone, kNetns, kRoot, kFiles, kLimits, kBounds, kUser, kDeath, kExec };
+
+constexpr const char* name_of(Step step) {
+  switch (step) {
+    case Step::kNetns:
+      return "enter the network namespace of workers";
+    case Step::kRoot:
+      return "enter the empty root of workers";
+    case Step::kFiles:
+      return "put its descriptors in order";
+    case Step::kLimits:
+      return "forbid core files";
+    case Step::kBounds:
+      return "drop its capabilities";
+    case Step::kUser:
+      return "become the daemon's user";
+    case Step::kDeath:
+      return "tie its life to the broker's";
+    case Step::kExec:
+      return "execute its program";
+    default:
+      return "say why";
+  }
+}
+
+struct Failure {
+  Step step = Step::kNone;
+  int error = 0;
+};
+
+struct ForChild {
+  int program, netns, root, link, channel, status;
+  uid_t uid;
+  gid_t gid;
+  pid_t broker;
+};
+
+// The functions below run in a fork of a process with threads: they may not allocate. System calls
+// are made directly, because the C library would change the ids of threads that do not exist.
+
+void reset_signals() {
+  struct sigaction ours {};
+  ours.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number) (void)::sigaction(number, &ours, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  (void)::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// The last two are closed by the execution.
+constexpr int kNull = 0, kLink = 3, kChannel = 4, kProgram = 5, kStatus = 6;
+
+bool move_descriptors(int null, ForChild* has) {
+  // First away from the numbers that others get.
+  std::array<int, 5> high{null, has->link, has->channel, has->program, has->status};
+  for (int& fd : high)
+    if ((fd = ::fcntl(fd, F_DUPFD_CLOEXEC, kStatus + 1)) < 0) return false;
+  const bool moved = ::dup2(high[0], kNull) >= 0 && ::dup2(high[0], kNull + 1) >= 0 &&
+                     ::dup2(high[1], kLink) >= 0 && ::dup2(high[2], kChannel) >= 0 &&
+                     ::dup3(high[3], kProgram, O_CLOEXEC) >= 0 &&
+                     ::dup3(high[4], kStatus, O_CLOEXEC) >= 0;
+  if (!moved) return false;
+  has->program = kProgram;
+  has->status = kStatus;
+  return ::syscall(SYS_close_range, static_cast<unsigned>(kStatus + 1), ~0u, 0) == 0;
+}
+
+bool drop_bounds() {
+  for (unsigned long capability = 0; capability < 64; ++capability)
+    if (::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {
+      // Without CAP_SETPCAP, no-new-privileges suffices.
+      if (errno != EINVAL && errno != EPERM) return false;
+      break;
+    }
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+bool become_user(uid_t uid, gid_t gid) {
+  if (uid != ::geteuid() &&
+      (::syscall(SYS_setgroups, 0, nullptr) != 0 || ::syscall(SYS_setresgid, gid, gid, gid) != 0 ||
+       ::syscall(SYS_setresuid, uid, uid, uid) != 0))
+    return false;
+  (void)::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2]{};
+  return ::syscall(SYS_capset, &header, none) == 0;
+}
+
+[[noreturn]] void become_worker(ForChild has) {
+  const auto check = [&has](Step step, bool done) {
+    if (done) return;
+    const Failure failure{step, errno};
+    (void)!::write(has.status, &failure, sizeof failure);
+    ::_exit(1);
+  };
+  reset_signals();
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  check(Step::kFiles, null >= 0);
+  check(Step::kNetns, ::setns(has.netns, CLONE_NEWNET) == 0);
+  check(Step::kRoot, ::fchdir(has.root) == 0 && ::chroot(".") == 0 && ::chdir("/") == 0);
+  check(Step::kFiles, move_descriptors(null, &has));
+  const rlimit none{0, 0};
+  check(Step::kLimits, ::setrlimit(RLIMIT_CORE, &none) == 0);
+  check(Step::kBounds, drop_bounds());
+  check(Step::kUser, become_user(has.uid, has.gid));
+  // After the change of the user, which undoes it. The broker may have ended before.
+  check(Step::kDeath,
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && ::getppid() == has.broker);
+  char name[] = "vrdmad-worker";
+  std::array<char*, 2> arguments{name, nullptr};
+  std::array<char*, 1> environment{nullptr};
+  ::syscall(SYS_execveat, has.program, "", arguments.data(), environment.data(), AT_EMPTY_PATH);
+  check(Step::kExec, false);
+  ::_exit(1);
+}
+
+// False: the channel has ended, or the worker says something that it should not. Descriptors beside
+// a request are not received, because closing them may take long.
+bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
+  broker::Request request;
+  iovec room{&request, sizeof request};
+  msghdr header{};
+  header.msg_iov = &room;
+  header.msg_iovlen = 1;
+  const ssize_t length = ::recvmsg(channel.get(), &header, MSG_TRUNC);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (length != sizeof request || (header.msg_flags & MSG_CTRUNC) != 0) return false;
+  Broker::Beside beside;
+  const broker::Answer answer = serve(request, &beside);
+  std::vector<int> fds;
+  for (const Fd& fd : beside)
+    if (fd.valid()) fds.push_back(fd.get());
+  // Does not wait for a worker that takes no answers.
+  return ipc::send_message(channel.get(), &answer, sizeof answer, fds).has_value();
+}
+
+}  // namespace
+
+Result<Fd> open_worker_program(const std::string& path, std::string* risk) {
+  constexpr const char* kName = "vrdmad-worker";
+  std::array<std::string, 2> candidates{path, {}};
+  struct stat own {};
+  if (path.empty()) {
+    std::error_code error;
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    candidates = {folder / kName, folder / ".." / "lib" / "vrdma" / kName};
+    if (::stat("/proc/self/exe", &own) != 0) return fail_errno("find the program of vrdmad");
+  }
+  for (const std::string& each : candidates) {
+    if (each.empty()) continue;
+    Fd program(::open(each.c_str(), O_PATH | O_CLOEXEC));
+    struct stat status {};
+    if (!program.valid() || ::fstat(program.get(), &status) != 0) {
+      if (errno == ENOENT) continue;
+      return fail_errno("open the worker's program " + each);
+    }
+    if (!S_ISREG(status.st_mode)) return fail(EACCES, each + " is not the program of a worker");
+    if (path.empty() && !is_safe(status)) {
+      if (is_safe(own))
+        return fail(EPERM, "other users than root can change the worker's program " + each);
+      if (risk != nullptr) *risk = "other users than root can change vrdmad and " + each;
+    }
+    return program;
+  }
+  return fail(ENOENT, "the worker's program is missing: " + candidates[0] +
+                          (path.empty() ? " or " + candidates[1] : std::string()));
+}
+
+WorkerGround::WorkerGround(const BrokerPlace& place)
+    : program(open_worker_program(place.worker)),
+      netns(make_empty_netns(&netns_cookie)),
+      uid(place.daemon),
+      gid(place.group) {}
+
+struct WorkerChild::Start {
+  std::shared_ptr<Life> life;
+  std::shared_ptr<WorkerGround> ground;
+  Fd root, link;
+  Serve serve;
+  std::promise<Result<void>> started;
+};
+
+namespace {
+
+// Forks. Returns the pidfd when the child has executed its program.
+Result<Fd> fork_worker(const WorkerGround& ground, const Fd& root, const Fd& link,
+                       const Fd& channel) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_errno("make a pipe for a worker");
+  const Fd status(ends[0]);
+  Fd its_status(ends[1]);
+  const pid_t broker = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0)
+    become_worker({ground.program->get(), ground.netns->get(), root.get(), link.get(),
+                   channel.get(), its_status.get(), ground.uid, ground.gid, broker});
+  if (child < 0) return fail_errno("fork a worker");
+  its_status = Fd();
+  Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  const int no_pidfd = pidfd.valid() ? 0 : errno;
+  if (no_pidfd != 0) ::syscall(SYS_tgkill, child, child, SIGKILL);  // it is not reaped yet
+  Failure failure;
+  ssize_t got = 0;
+  do {
+    got = ::read(status.get(), &failure, sizeof failure);
+  } while (got < 0 && errno == EINTR);
+  if (got == 0 && no_pidfd == 0) return pidfd;
+  ::waitpid(child, nullptr, 0);
+  if (no_pidfd != 0) return fail(no_pidfd, "open the pidfd of a worker");
+  errno = failure.error;
+  return fail_errno(std::string("start a worker: it could not ") + name_of(failure.step));
+}
+
+}  // namespace
+
+void WorkerChild::run(Start start) {
+  ::pthread_setname_np(::pthread_self(), "worker");
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return start.started.set_value(fail_errno("make a channel for a worker"));
+  Fd channel(ends[0]), its(ends[1]);
+  (void)::fcntl(channel.get(), F_SETFL, O_NONBLOCK);
+  auto pidfd = fork_worker(*start.ground, start.root, start.link, its);
+  its = Fd();
+  start.root = Fd();
+  start.link = Fd();
+  if (!pidfd) return start.started.set_value(pass(std::move(pidfd).error()));
+  start.life->pidfd = std::move(*pidfd);
+  start.life->lives = true;
+  start.started.set_value({});
+  for (;;) {
+    std::array<pollfd, 2> either{
+        {{start.life->pidfd.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
+    if (::poll(either.data(), either.size(), -1) < 0) continue;
+    if (either[0].revents != 0) break;
+    if (either[1].revents != 0 && !serve_request(channel, start.serve)) channel = Fd();
+  }
+  start.life->lives = false;
+  siginfo_t ended{};
+  (void)::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(start.life->pidfd.get()), &ended,
+                 WEXITED);
+}
+
+WorkerChild::~WorkerChild() {
+  if (life_->lives) ::syscall(SYS_pidfd_send_signal, life_->pidfd.get(), SIGKILL, nullptr, 0);
+}
+
+Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, Fd link,
+                                Serve serve) {
+  for (const auto* has : {&ground->program, &ground->netns})
+    if (!*has) return fail(has->error().code(), has->error().message());
+  if (ground->living.fetch_add(1) >= kMost) {
+    --ground->living;
+    return fail(EAGAIN, "there are " + std::to_string(kMost) + " workers: no more are possible");
+  }
+  Start start{life_, ground, std::move(root), std::move(link), std::move(serve), {}};
+  auto started = start.started.get_future();
+  try {
+    std::thread([ground, start = std::move(start)]() mutable {
+      run(std::move(start));
+      --ground->living;
+    }).detach();
+  } catch (const std::system_error&) {
+    --ground->living;
+    return fail(EAGAIN, "cannot create a thread for a worker");
+  }
+  return started.get();
+}
+
+Result<Fd> WorkerChild::pidfd() const { return life_->pidfd.duplicate(); }
+
+}  // namespace vrdma::vrdmad

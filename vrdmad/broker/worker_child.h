@@ -1,0 +1,78 @@
+// A worker process, as the broker starts it.
+//
+// It executes the program `vrdmad-worker`, which is static and opens no file, with
+//   0, 1  /dev/null                    2  the broker's
+//   3     a socket to control          4  a channel to the broker (broker_wire.h)
+// and no other descriptor. Its root is an empty directory of root's, and its network namespace is
+// an empty one, which all workers share. It has the daemon's user, no groups, no capabilities and
+// no way to gain any, and no core file. It inherits the broker's filter of system calls, and
+// replaces it by a narrower one (vrdmad/worker_system_calls.h).
+//
+// A thread of the broker forks each worker, serves its channel, and reaps it. The kernel kills the
+// worker when that thread ends, and so with the broker. A worker can thus delay or end only its own
+// channel.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+#include "vrdmad/broker/broker.h"
+#include "vrdmad/broker/broker_place.h"
+
+namespace vrdma::vrdmad {
+
+// What all workers of a broker share.
+struct WorkerGround {
+  // Makes the namespace, and finds the program. Call before the broker's system calls are confined.
+  // What fails is reported when a worker is started.
+  explicit WorkerGround(const BrokerPlace& place);
+
+  base::Result<base::Fd> program;  // O_PATH
+  uint64_t netns_cookie = 0;       // 0: there is none; set while the next is made
+  base::Result<base::Fd> netns;
+  const uid_t uid;
+  const gid_t gid;
+  std::atomic<unsigned> living = 0;  // workers that have not been reaped
+};
+
+// The program of BrokerPlace. Found beside the broker's own executable, it must be as safe as that
+// from changes by other users than root. `risk` gets a warning if neither is, as in a build tree.
+[[nodiscard]] base::Result<base::Fd> open_worker_program(const std::string& path,
+                                                         std::string* risk = nullptr);
+
+// Any thread.
+class WorkerChild {
+ public:
+  static constexpr unsigned kMost = 4'096;
+  // Answers a request of the worker; runs on the worker's thread of the broker.
+  using Serve = std::function<broker::Answer(const broker::Request&, Broker::Beside*)>;
+
+  WorkerChild() = default;
+  WorkerChild(const WorkerChild&) = delete;
+  WorkerChild& operator=(const WorkerChild&) = delete;
+  ~WorkerChild();  // kills it, and does not wait for its end
+
+  // Returns when it has executed its program. `root`: the directory. `link`: its descriptor 3. Call
+  // once.
+  [[nodiscard]] base::Result<void> start(std::shared_ptr<WorkerGround> ground, base::Fd root,
+                                         base::Fd link, Serve serve);
+  [[nodiscard]] bool lives() const { return life_ != nullptr && life_->lives; }
+  [[nodiscard]] base::Result<base::Fd> pidfd() const;  // of a started one
+
+ private:
+  struct Life {
+    std::atomic<bool> lives = false;
+    base::Fd pidfd;  // set before it lives
+  };
+  struct Start;
+  static void run(Start start);
+  const std::shared_ptr<Life> life_ = std::make_shared<Life>();
+};
+
+}  // namespace vrdma::vrdmad
