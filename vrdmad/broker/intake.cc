@@ -11,6 +11,7 @@
 
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/child_process.h"
+#include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/intake_process.h"
 
 namespace vrdma::vrdmad {
@@ -24,6 +25,13 @@ using intake::Task;
 uint64_t Intake::Account::next_number() {
   static std::atomic<uint64_t> next = 1;
   return next++;
+}
+
+// Another process may write to the word at any time.
+void Intake::Account::count_down() {
+  uint32_t count = *unfinished_;
+  while (count > 0 && !unfinished_->compare_exchange_weak(count, count - 1)) {
+  }
 }
 
 Intake::Ticket& Intake::Ticket::operator=(Ticket&& other) noexcept {
@@ -55,6 +63,16 @@ std::unique_ptr<Intake> Intake::attach(Fd socket) {
   return std::unique_ptr<Intake>(new Intake(std::move(socket)));
 }
 
+base::Result<Fd> Intake::add_client() {
+  auto ends = connect_client();
+  if (!ends) return base::pass(std::move(ends).error());
+  Order add;
+  add.task = Task::kAddClient;
+  const std::lock_guard lock(mutex_);
+  order(add, std::move(ends->first));
+  return std::move(ends->second);
+}
+
 base::Result<base::EventLoop::Watch> Intake::watch(base::EventLoop& loop,
                                                    std::function<void()> died) {
   died_ = std::move(died);
@@ -66,7 +84,7 @@ void Intake::close(const AccountRef& account, Fd fd) {
   Order close;
   close.task = Task::kClose;
   close.account = account->number_;
-  ++account->unfinished_;
+  ++*account->unfinished_;
   const std::lock_guard lock(mutex_);
   close.id = next_id_++;
   pending_[close.id].account = account;
@@ -81,7 +99,7 @@ Intake::Ticket Intake::receive(const AccountRef& account, const Fd& socket, base
   Order receive;
   receive.task = Task::kReceive;
   receive.account = account->number_;
-  ++account->unfinished_;
+  ++*account->unfinished_;
   const std::lock_guard lock(mutex_);
   receive.id = next_id_++;
   pending_[receive.id] = {account, &loop, std::move(done)};
@@ -135,7 +153,7 @@ void Intake::on_report(Received received) {
     Pending& pending = it->second;
     account = pending.account;
     if (received.report.stage == Stage::kFinished) {
-      --account->unfinished_;
+      account->count_down();
       pending_.erase(it);
       return;
     }

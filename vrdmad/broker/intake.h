@@ -1,4 +1,5 @@
-// The daemon's side of its intake process (intake_process.h): orders, reports and accounts.
+// A client's side of the intake process (intake_process.h): orders, reports and accounts. The
+// daemon is the first client, and adds others.
 //
 // The intake carries out up to four orders of an account at a time, so hung orders do not delay
 // other accounts. An account is crowded while many of its orders are unfinished; its owner then
@@ -12,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -26,19 +28,27 @@ class Intake {
   class Account {
    public:
     static constexpr unsigned kCrowded = 8;
+    using Count = std::atomic<uint32_t>;
     // `intake` must outlive the account. nullptr: in tests, where the process closes descriptors
-    // itself.
-    explicit Account(Intake* intake) : intake_(intake), number_(next_number()) {}
-    [[nodiscard]] bool crowded() const { return unfinished_ >= kCrowded; }
-    [[nodiscard]] unsigned unfinished() const { return unfinished_; }
+    // itself. `unfinished`: where the account counts; nullptr: in a word that only it uses. Several
+    // accounts, also of different processes, may count in one word and are then crowded together.
+    // If a process that counted there has ended, control may set the word to 0: no account counts
+    // down from there.
+    explicit Account(Intake* intake, std::shared_ptr<Count> unfinished = nullptr)
+        : intake_(intake),
+          number_(next_number()),
+          unfinished_(unfinished != nullptr ? std::move(unfinished) : std::make_shared<Count>(0)) {}
+    [[nodiscard]] bool crowded() const { return unfinished() >= kCrowded; }
+    [[nodiscard]] unsigned unfinished() const { return *unfinished_; }
     [[nodiscard]] Intake* intake() const { return intake_; }
 
    private:
     friend class Intake;
     static uint64_t next_number();
+    void count_down();
     Intake* const intake_;
     const uint64_t number_;
-    std::atomic<unsigned> unfinished_ = 0;
+    const std::shared_ptr<Count> unfinished_;
   };
   using AccountRef = std::shared_ptr<Account>;
 
@@ -68,11 +78,15 @@ class Intake {
   // process. Returns the socket to it.
   [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
   [[nodiscard]] static std::unique_ptr<Intake> attach(base::Fd socket);
+  // Any thread; does not block. A socket for attach() in another process, which becomes a client
+  // that is bounded by itself (helper_client.h). Only for the owner of the socket of fork(): the
+  // intake ends any other client that orders this.
+  [[nodiscard]] base::Result<base::Fd> add_client();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
   // Reads reports on `loop` while the Watch exists. Calls `died` once when the process has ended,
-  // which it does not do by itself while the daemon lives.
+  // which it does not do by itself while the daemon lives, or has ended this client.
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
 

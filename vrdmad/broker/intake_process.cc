@@ -9,16 +9,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
-#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/child_process.h"
+#include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/intake_wire.h"
 
 namespace vrdma::vrdmad::intake {
@@ -31,7 +34,6 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // To become another user, and to drop the rest: `confine` does.
 constexpr uint64_t kForTheStart =
     uint64_t{1} << CAP_SETUID | uint64_t{1} << CAP_SETGID | uint64_t{1} << CAP_SETPCAP;
-constexpr int kRetry = 50;  // ms, while no thread can be created
 static_assert(kMostVerdicts <= ipc::kMaxFds);
 
 struct Job {
@@ -43,6 +45,27 @@ struct Account {
   std::deque<Job> jobs;
   unsigned threads = 0;
 };
+
+// Its own threads keep it after its end.
+struct Client : HelperClient {
+  using HelperClient::HelperClient;
+  std::map<uint64_t, Account> accounts;  // with jobs or threads
+};
+using ClientRef = std::shared_ptr<Client>;
+
+// Whether a client may send such a message. A descriptor may be lost if this process has too many.
+bool is_permitted(const Client& client, const ipc::Received& message, const Order& order) {
+  if (message.length != sizeof order) return false;
+  if (message.fds.size() != 1 && !(message.fds.empty() && message.truncated)) return false;
+  switch (order.task) {
+    case Task::kReceive:
+    case Task::kClose:
+      return true;
+    case Task::kAddClient:
+      return client.control;
+  }
+  return false;
+}
 
 Verdict judge(const Fd& fd) {
   Verdict verdict;
@@ -75,29 +98,26 @@ Verdict judge(const Fd& fd) {
 // this may be, so that its close has nothing left to close slowly. The caller closes what was
 // taken.
 void drain(const Fd& socket, std::vector<Fd>* taken) {
-  constexpr int kMost = 100'000;  // more than a backlog and a receive buffer hold
+  constexpr int kMost = 100'000;  // more than a backlog holds
   int domain = 0, listens = 0;
   socklen_t size = sizeof domain;
   if (::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX)
     return;
   size = sizeof listens;
   (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+  if (listens == 0) return take_unread(socket, taken);
   for (int i = 0; i < kMost; ++i) {
-    if (listens != 0) {
-      Fd client(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!client.valid()) return;
-      taken->push_back(std::move(client));
-      continue;
-    }
-    auto message = ipc::receive_any(socket.get(), nullptr, 0, MSG_DONTWAIT);
-    if (message.error == ECONNRESET) continue;
-    if (message.error != 0 || (message.length == 0 && message.alone))
-      return;  // nothing left, or the end of file
-    std::move(message.fds.begin(), message.fds.end(), std::back_inserter(*taken));
+    Fd client(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client.valid()) return;
+    taken->push_back(std::move(client));
   }
 }
 
-void receive(int daemon, Job& job) {
+void shut_down(const std::vector<Fd>& sockets) {
+  for (const Fd& socket : sockets) ::shutdown(socket.get(), SHUT_RDWR);
+}
+
+void receive(int client, Job& job) {
   Report report;
   report.id = job.order.id;
   report.stage = Stage::kReceived;
@@ -109,113 +129,201 @@ void receive(int daemon, Job& job) {
     report.truncated = received.truncated ? 1 : 0;
     report.sender = {received.sender.pid, received.sender.uid, received.sender.gid};
   }
-  job.subject.reset();  // the daemon has a copy, and may have to close it
+  job.subject.reset();  // the client has a copy, and may have to close it
   report.count = static_cast<uint32_t>(received.fds.size());
   std::vector<int> passed;
   for (size_t i = 0; i < std::min(received.fds.size(), kMostVerdicts); ++i) {
     report.verdicts[i] = judge(received.fds[i]);
     if (report.verdicts[i].passed != 0) passed.push_back(received.fds[i].get());
   }
-  // Fails only if the daemon has ended; then the main thread exits.
-  (void)ipc::send_message(daemon, &report, sizeof report, passed);
+  // Fails only if the client has ended.
+  (void)ipc::send_message(client, &report, sizeof report, passed);
 }  // closing the descriptors may take long
 
 class Process {
  public:
-  explicit Process(Fd socket) : socket_(std::move(socket)) {}
+  explicit Process(Fd control) {
+    clients_.push_back(std::make_shared<Client>(std::move(control), true));
+  }
 
   void run() {
     for (;;) {
-      if (!wait()) continue;
-      Job job;
-      if (!next(&job)) leave();
-      const std::lock_guard lock(mutex_);
-      const uint64_t account = job.order.account;
-      accounts_[account].jobs.push_back(std::move(job));
-      want_thread(account);
+      for (const Ready& ready : wait())
+        if (!take(ready)) end(ready.client);
+      try_again();
     }
   }
 
  private:
-  // The daemon has ended. Hung threads may keep this process alive, but no connection of a tenant.
-  [[noreturn]] void leave() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [number, account] : accounts_)
-      for (const Job& job : account.jobs) ::shutdown(job.subject.get(), SHUT_RDWR);
-    ::_exit(0);
-  }
+  using Clock = std::chrono::steady_clock;
+  struct Ready {
+    ClientRef client;
+    bool hung_up;
+  };
 
-  // Waits for an order, or while accounts lack a thread, at most kRetry. False: the time has
-  // passed.
-  bool wait() {
-    pollfd ready{socket_.get(), POLLIN, 0};
-    bool hungry = false;
+  // Waits for messages and ends of clients, or until it is time to try again.
+  std::vector<Ready> wait() {
+    std::vector<pollfd> sockets;
     {
       const std::lock_guard lock(mutex_);
-      hungry = !hungry_.empty();
+      bool waiting = !hungry_.empty() || !ending_.empty();
+      for (const ClientRef& client : clients_) {
+        const bool reads =
+            client->control || (client->queued < kMostQueued &&
+                                may_have_more(client->queued, queued_, kMostQueuedOfAll));
+        waiting = waiting || !reads;
+        sockets.push_back({client->socket.get(), static_cast<short>(reads ? POLLIN : 0), 0});
+      }
+      waiting_ = waiting;
     }
-    if (!hungry || ::poll(&ready, 1, kRetry) != 0) return true;
-    const std::lock_guard lock(mutex_);
-    for (auto waiting = std::exchange(hungry_, {}); !waiting.empty(); waiting.pop_front())
-      want_thread(waiting.front());
-    return false;
+    (void)::poll(sockets.data(), sockets.size(), waiting_ ? int{kHelperRetry.count()} : -1);
+    std::vector<Ready> ready;
+    for (size_t i = 0; i < sockets.size(); ++i)
+      if (sockets[i].revents != 0)
+        ready.push_back({clients_[i], (sockets[i].revents & POLLHUP) != 0});
+    return ready;
   }
 
-  bool next(Job* job) {
-    auto message = ipc::receive_any(socket_.get(), &job->order, sizeof job->order, 0);
-    if (message.length != sizeof job->order) return false;
-    if (!message.fds.empty()) job->subject = std::move(message.fds.front());
+  // Takes one message, so that clients take turns. False: the client has ended, or must. What
+  // control has sent before its end is read first.
+  bool take(const Ready& ready) {
+    const ClientRef& client = ready.client;
+    if (ready.hung_up && !client->control) return false;
+    Job job;
+    auto message =
+        ipc::receive_any(client->socket.get(), &job.order, sizeof job.order, MSG_DONTWAIT);
+    if (message.error == EAGAIN) return true;
+    if (!is_permitted(*client, message, job.order)) {
+      client->doomed = std::move(message.fds);
+      return false;
+    }
+    if (!message.fds.empty()) job.subject = std::move(message.fds.front());
+    if (job.order.task == Task::kAddClient) {
+      if (job.subject.valid())
+        clients_.push_back(std::make_shared<Client>(std::move(job.subject), false));
+      return true;
+    }
+    const std::lock_guard lock(mutex_);
+    const uint64_t account = job.order.account;
+    client->accounts[account].jobs.push_back(std::move(job));
+    count(*client, 1);
+    want_thread(client, account);
     return true;
   }
 
+  // Hung threads keep what they hold, but no connection of a tenant stays.
+  void end(const ClientRef& client) {
+    if (client->control) leave();
+    ::shutdown(client->socket.get(), SHUT_RDWR);  // no further message, and no thread waits for it
+    const std::lock_guard lock(mutex_);
+    shut_down_jobs(*client);
+    std::erase(clients_, client);
+    want_end(client);
+  }
+
+  // Control has ended.
+  [[noreturn]] void leave() {
+    const std::lock_guard lock(mutex_);
+    clients_.insert(clients_.end(), ending_.begin(), ending_.end());
+    for (const ClientRef& client : clients_) {
+      ::shutdown(client->socket.get(), SHUT_RDWR);
+      shut_down_jobs(*client);
+      take_unread(client->socket, &client->doomed);
+      shut_down(client->doomed);
+    }
+    ::_exit(0);
+  }
+
   // mutex_ is held.
-  void want_thread(uint64_t number) {
-    const auto it = accounts_.find(number);
-    if (it == accounts_.end() || it->second.threads >= kThreadsPerAccount) return;
-    if (threads_ < kThreads) {
+  static void shut_down_jobs(const Client& client) {
+    for (const auto& [number, account] : client.accounts)
+      for (const Job& job : account.jobs) ::shutdown(job.subject.get(), SHUT_RDWR);
+  }
+
+  // For accounts that have no thread, and clients whose ends have none.
+  void try_again() {
+    if (!waiting_ || Clock::now() < next_try_) return;
+    next_try_ = Clock::now() + kHelperRetry;
+    const std::lock_guard lock(mutex_);
+    for (auto waiting = std::exchange(hungry_, {}); !waiting.empty(); waiting.pop_front())
+      want_thread(waiting.front().first, waiting.front().second);
+    for (auto waiting = std::exchange(ending_, {}); !waiting.empty(); waiting.pop_front())
+      want_end(waiting.front());
+  }
+
+  // mutex_ is held.
+  void count(Client& client, int change) {
+    client.queued += static_cast<unsigned>(change);
+    if (!client.control) queued_ += static_cast<unsigned>(change);
+  }
+
+  // mutex_ is held.
+  void want_thread(const ClientRef& client, uint64_t number) {
+    const auto it = client->accounts.find(number);
+    if (it == client->accounts.end() || it->second.threads >= kThreadsPerAccount) return;
+    if (may_have_more(client->threads, threads_, kThreads)) {
       try {
-        std::thread([this, number] { work(number); }).detach();
+        std::thread([this, client, number] { work(*client, number); }).detach();
         ++threads_;
+        ++client->threads;
         ++it->second.threads;
         return;
       } catch (const std::system_error&) {
       }
     }
-    if (it->second.threads == 0) hungry_.push_back(number);
+    if (it->second.threads == 0) hungry_.emplace_back(client, number);
   }
 
-  void work(uint64_t number) {
+  // A thread beside those of the accounts, all of which may hang. mutex_ is held.
+  void want_end(const ClientRef& client) {
+    try {
+      std::thread([client] {
+        std::vector<Fd> unread = std::move(client->doomed);
+        take_unread(client->socket, &unread);
+        shut_down(unread);
+      }).detach();
+    } catch (const std::system_error&) {
+      ending_.push_back(client);
+    }
+  }
+
+  void work(Client& client, uint64_t number) {
     for (;;) {
       Job job;
       {
         const std::lock_guard lock(mutex_);
-        const auto it = accounts_.find(number);
+        const auto it = client.accounts.find(number);
         if (it->second.jobs.empty()) {
           --threads_;
-          if (--it->second.threads == 0) accounts_.erase(it);
+          --client.threads;
+          if (--it->second.threads == 0) client.accounts.erase(it);
           return;
         }
         job = std::move(it->second.jobs.front());
         it->second.jobs.pop_front();
+        count(client, -1);
       }
       std::vector<Fd> taken;
       if (job.order.task == Task::kReceive)
-        receive(socket_.get(), job);
+        receive(client.socket.get(), job);
       else
         drain(job.subject, &taken);
       job.subject.reset();
       taken.clear();
       Report over;
       over.id = job.order.id;
-      (void)ipc::send_message(socket_.get(), &over, sizeof over);
+      (void)ipc::send_message(client.socket.get(), &over, sizeof over);
     }
   }
 
-  const Fd socket_;
-  std::mutex mutex_;
-  std::map<uint64_t, Account> accounts_;  // accounts with jobs or threads
-  std::deque<uint64_t> hungry_;           // accounts with jobs but no thread
-  unsigned threads_ = 0;
+  std::vector<ClientRef> clients_;  // that have not ended; only the main thread
+  bool waiting_ = false;            // for try_again()
+  Clock::time_point next_try_{};
+  std::mutex mutex_;                                   // guards the members below, and the clients
+  std::deque<std::pair<ClientRef, uint64_t>> hungry_;  // accounts with jobs but no thread
+  std::deque<ClientRef> ending_;                       // that have ended and need a thread for it
+  unsigned threads_ = 0;                               // of all clients
+  unsigned queued_ = 0;                                // of all clients but control
 };
 
 }  // namespace

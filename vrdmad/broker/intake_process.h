@@ -3,8 +3,13 @@
 // close(2) and exit(2) of a FUSE file call its server, and the last close of a socket may linger
 // for as long as its maker chose. So the daemon's own descriptor table never holds such a file. The
 // threads of this process may hang instead: at most kThreadsPerAccount for each account (a vdevice,
-// or a namespace for rdma_cm), and kThreads in total. The process has no capabilities, files or
-// other means to affect anything, and ends at the end of file of its socket.
+// or a namespace for rdma_cm), a share of kThreads for each client (helper_client.h), and a thread
+// for the end of a client. The process has no capabilities, files or other means to affect
+// anything.
+//
+// Control is the first client, and the process ends with it. Control adds others, whose accounts
+// and orders have numbers of their own. If a client ends or sends what it may not, its queued
+// connections are shut down, and the client is forgotten when its threads end.
 #pragma once
 
 #include <functional>
@@ -14,10 +19,10 @@
 namespace vrdma::vrdmad::intake {
 
 constexpr unsigned kThreadsPerAccount = 4;
-constexpr unsigned kThreads = 1024;
+constexpr unsigned kThreads = 2048;  // a client alone has half of them
 
-// Serves orders (intake_wire.h) until the end of file. Calls `confine` first, with only `socket`
-// open and the capabilities to become another user, which `confine` drops.
+// Serves orders (intake_wire.h) until the end of control's `socket`. Calls `confine` first, with
+// only `socket` open and the capabilities to become another user, which `confine` drops.
 [[noreturn]] void serve(base::Fd socket, const std::function<void()>& confine);
 
 }  // namespace vrdma::vrdmad::intake

@@ -1,5 +1,5 @@
-// The protocol of the daemon and its intake process: fixed structs over one SOCK_SEQPACKET pair.
-// Both ends are the same program; no other program speaks it.
+// The protocol of the intake process and its clients: fixed structs over a SOCK_SEQPACKET pair for
+// each client. Both ends are built together; no other program speaks it.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,12 +17,14 @@ constexpr size_t kMostVerdicts = 8;
 enum class Task : uint32_t {
   kReceive,  // receive one message from the socket beside the order
   kClose,    // close the descriptor beside the order
+  // From control only: the socket beside the order is that of a new client. There is no report.
+  kAddClient,
 };
 
 // Sent with one descriptor, of a socket or a file whose last close may take long.
 struct Order {
-  uint64_t id = 0;
-  uint64_t account = 0;
+  uint64_t id = 0;       // chosen by the client, like
+  uint64_t account = 0;  // this
   Task task = Task::kClose;
   uint32_t reserved = 0;
 };

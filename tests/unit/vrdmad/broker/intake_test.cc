@@ -1,6 +1,5 @@
 #include "vrdmad/broker/intake.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -18,6 +17,7 @@
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/broker/before_fork.h"
+#include "tests/unit/vrdmad/broker/slow_sockets.h"
 #include "vrdmad/broker/conversation.h"
 #include "vrdmad/broker/intake_process.h"
 
@@ -30,38 +30,6 @@ int open_descriptors() {
   int open = 0;
   for (int fd = 0; fd < 1024; ++fd) open += ::fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
   return open;
-}
-
-std::pair<Fd, Fd> connection() {
-  std::array<int, 2> ends{};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-            0);
-  const int on = 1;
-  ::setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
-// A TCP socket whose last close blocks until its data is read, or `limit`. `other` keeps the other
-// end open.
-Fd lingering_socket(int limit, Fd* other) {
-  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  ::listen(listener.get(), 1);
-  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  *other = Fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const linger wait{1, limit};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
-  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
-  const std::vector<char> data(1 << 20);
-  while (::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) {
-  }
-  return socket;
 }
 
 std::unique_ptr<Intake> start_intake() {
@@ -272,6 +240,26 @@ TEST_F(Intakes, AreMissed) {
   EXPECT_FALSE(died);
   ::kill(last, SIGKILL);
   EXPECT_TRUE(run_until([&] { return died; }));
+}
+
+// The listener of a vdevice and its sessions may belong to different processes.
+TEST_F(Intakes, CountInASharedWord) {
+  const auto word = std::make_shared<Intake::Account::Count>(0);
+  const auto sessions = std::make_shared<Intake::Account>(intake.get(), word);
+  const auto listener = std::make_shared<Intake::Account>(intake.get(), word);
+  std::vector<Fd> peers(Intake::Account::kCrowded);
+  for (Fd& peer : peers) {
+    EXPECT_FALSE(listener->crowded());
+    intake->close(sessions, lingering_socket(60, &peer));
+  }
+  EXPECT_EQ(*word, Intake::Account::kCrowded);
+  EXPECT_TRUE(listener->crowded());
+  EXPECT_FALSE(account->crowded());
+  *word = 2;  // as if its memory belonged to another process
+  EXPECT_FALSE(listener->crowded());
+  peers.clear();
+  EXPECT_TRUE(run_until([&] { return sessions.use_count() == 1; }));
+  EXPECT_EQ(*word, 0u);
 }
 
 TEST_F(Intakes, SayNothingWithoutATicket) {
