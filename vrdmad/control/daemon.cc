@@ -301,7 +301,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->qp_numbers = std::move(*qp_numbers);
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<RawGsi>(loop_);
-  record->intake = std::make_shared<Intake::Account>(settings_.intake);
+  record->intake = std::make_shared<Intake::Account>(
+      settings_.intake, part(record->page, &VdevicePage::intake_unfinished));
   record->fabric_counters = counters_of(record->fabric);
   const provisioning::Budget& tenants = record->allotment.tenant();
   const provisioning::Budget& parents = record->allotment.parent();

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -45,6 +47,8 @@ struct VdevicePage {
   CpuPace::Shown cpu;
   provisioning::RequestUse requests;
   rdma::BufferCounters buffers;
+  // Where the accounts of the vdevice count (Intake::Account), in the worker and in control.
+  std::atomic<uint32_t> intake_unfinished = 0;
 };
 static_assert(std::is_standard_layout_v<VdevicePage> && sizeof(VdevicePage) <= 4096);
 
