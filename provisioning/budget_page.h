@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/base/event_loop.h"
 #include "provisioning/kind.h"
 
 namespace vrdma::provisioning {
@@ -30,6 +31,11 @@ constexpr size_t kControlSlot = 0;
 enum class Rate : uint8_t { kBandwidth, kMessages, kCpu };
 constexpr size_t kRateCount = 3;
 constexpr uint64_t kUnbounded = 0;  // a capacity or a most
+
+// As the page has it.
+[[nodiscard]] inline uint64_t nanoseconds(base::TimePoint time) {
+  return static_cast<uint64_t>(base::Duration(time.time_since_epoch()).count());
+}
 
 // Its constructor writes nothing, so that the slots that no process uses occupy no memory: a new
 // memory file consists of zeros.
@@ -55,7 +61,8 @@ struct BudgetPage {
   struct Asked {
     Word at;  // nanoseconds of the clock: when the process asked last; 0: never
     Word used;
-    Word eager;  // not 0: it would have used more
+    Word eager;    // not 0: it would have used more
+    Word members;  // vdevices with work
   };
   // Written by control.
   struct Granted {

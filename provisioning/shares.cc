@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace vrdma::provisioning {
@@ -16,15 +17,15 @@ constexpr double kFade = 0.9;
 
 constexpr double kAnything = std::numeric_limits<double>::infinity();
 
-// The level at which the sum of clamp(level, least, top) over all members equals `capacity`, which
-// is between the sums of both bounds.
+// The level at which the sum of clamp(level * weight, least, top) over all members equals
+// `capacity`, which is between the sums of both bounds.
 template <class Tops>
 double level_of(const Tops& wants, double capacity) {
   double low = 0, high = capacity;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
     double sum = 0;
-    for (const auto& [least, top] : wants) sum += std::clamp(middle, least, top);
+    for (const auto& [least, top, weight] : wants) sum += std::clamp(middle * weight, least, top);
     (sum < capacity ? low : high) = middle;
   }
   return high;
@@ -57,23 +58,64 @@ void Shares::Member::set(uint64_t least, uint64_t most) {
   want_->asked = {};  // treated as newly active
 }
 
-uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
-  const std::lock_guard lock(shares_->mutex_);
-  if (shares_->capacity_ == kUnbounded) return kUnbounded;
+bool Shares::Member::note(base::TimePoint now, double used, bool eager) {
   const bool begins = now - want_->asked > kPatience;
   want_->asked = now;
+  want_->used = used;
+  want_->eager = eager;
   // The headroom lets a member that wants more show it within a few periods. The demand decreases
   // slowly, because a program that is not scheduled uses less without wanting less.
-  const double shown = used * 1.25 + shares_->capacity_ / 100;
-  want_->demand = eager || begins ? shares_->capacity_ : std::max(shown, want_->demand * kFade);
-  if (begins || now - shares_->dealt_ >= kPeriod) shares_->deal(now);
+  const double shown = used * 1.25 + shares_->whole_ / 100;
+  want_->demand = eager || begins ? shares_->whole_ : std::max(shown, want_->demand * kFade);
+  return begins;
+}
+
+uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
+  const std::lock_guard lock(shares_->mutex_);
+  if (!shares_->is_bounded()) return kUnbounded;
+  if (note(now, used, eager) || now - shares_->dealt_ >= kPeriod) shares_->deal_locked(now);
+  return std::max<uint64_t>(static_cast<uint64_t>(want_->rate), 1);
+}
+
+void Shares::Member::tell(base::TimePoint now, double used, bool eager, double weight) {
+  const std::lock_guard lock(shares_->mutex_);
+  want_->weight = weight;
+  note(now, used, eager);
+}
+
+uint64_t Shares::Member::rate(base::TimePoint now) const {
+  const std::lock_guard lock(shares_->mutex_);
+  if (now - want_->asked > kPatience) return 0;
   return std::max<uint64_t>(static_cast<uint64_t>(want_->rate), 1);
 }
 
 void Shares::set_capacity(uint64_t capacity) {
   const std::lock_guard lock(mutex_);
-  capacity_ = static_cast<double>(capacity);
+  capacity_ = whole_ = static_cast<double>(capacity);
   dealt_ = {};
+}
+
+// Follows the capacity of a claim's budget.
+bool Shares::is_bounded() {
+  if (claim_ != nullptr) {
+    const auto whole = static_cast<double>(claim_->whole());
+    if (whole != std::exchange(whole_, whole)) dealt_ = {};
+  }
+  return whole_ != kUnbounded;
+}
+
+// Asks for all members as if they were one.
+double Shares::claimed(base::TimePoint now) {
+  double used = 0;
+  bool eager = false;
+  size_t members = 0;
+  for (const auto& want : wants_) {
+    if (now - want.asked > kPatience) continue;
+    ++members;
+    used += want.used;
+    eager = eager || want.eager;
+  }
+  return static_cast<double>(claim_->ask(now, used, eager, members));
 }
 
 Shares::Member Shares::join() {
@@ -85,34 +127,42 @@ Shares::Member Shares::join() {
   return member;
 }
 
-void Shares::deal(base::TimePoint now) {
+size_t Shares::deal(base::TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  return deal_locked(now);
+}
+
+size_t Shares::deal_locked(base::TimePoint now) {
   dealt_ = now;
+  if (claim_ != nullptr) capacity_ = claimed(now);
   struct Bounds {
-    double least, top;
+    double least, top, weight;
   };
   std::vector<Bounds> bounds;
   std::vector<Member::Want*> wanting;
-  double least = 0, tops = 0;
+  double least = 0, tops = 0, weights = 0;
   for (auto& want : wants_) {
     if (now - want.asked > kPatience) continue;
     const double top = std::min({want.most, want.demand, capacity_});
-    bounds.push_back({std::min(want.least, top), top});
+    bounds.push_back({std::min(want.least, top), top, want.weight});
     wanting.push_back(&want);
     least += bounds.back().least;
     tops += top;
+    weights += want.weight;
   }
-  const double left = std::max(capacity_ - tops, 0.0) / static_cast<double>(wanting.size());
+  const double left = std::max(capacity_ - tops, 0.0) / weights;
   const double level = least < capacity_ && tops > capacity_ ? level_of(bounds, capacity_) : 0;
   for (size_t i = 0; i < wanting.size(); ++i) {
-    const auto [lower, top] = bounds[i];
+    const auto [lower, top, weight] = bounds[i];
     double& rate = wanting[i]->rate;
     if (least >= capacity_)
       rate = lower * capacity_ / least;
     else if (tops <= capacity_)
-      rate = std::min(top + left, wanting[i]->most);
+      rate = std::min(top + left * weight, wanting[i]->most);
     else
-      rate = std::clamp(level, lower, top);
+      rate = std::clamp(level * weight, lower, top);
   }
+  return wanting.size();
 }
 
 }  // namespace vrdma::provisioning

@@ -8,8 +8,11 @@
 // Rates are computed again when an active member asks and they are older than kPeriod, and at once
 // when a member becomes active: there is no timer, and an idle member costs nothing.
 //
-// All calls are thread-safe: members belong to the workers of their fabrics, and each asks a
-// hundred times per second.
+// The vdevices of several processes may share a rate. Then each process divides what it may deal
+// (Claim), and control divides the capacity among the processes in the same way (Dealer).
+//
+// All calls are thread-safe: a member may belong to a thread that reaches memory for its vdevice.
+// Each asks a hundred times per second.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +22,9 @@
 
 #include "core/base/event_loop.h"
 #include "provisioning/budget_page.h"
+#include "provisioning/claim.h"
 
 namespace vrdma::provisioning {
-
-constexpr auto kPeriod = std::chrono::milliseconds(10);
 
 class Shares : public std::enable_shared_from_this<Shares> {
  public:
@@ -40,28 +42,46 @@ class Shares : public std::enable_shared_from_this<Shares> {
     // Returns the rate per second that the member may use from now on, or kUnbounded. `used`: its
     // rate since the last call; `eager`: whether it would have used more.
     [[nodiscard]] uint64_t ask(base::TimePoint now, double used, bool eager);
+    // The same in steps, for many members at once: tell() of those that ask, Shares::deal(), and
+    // rate() of each, which is 0 for a member that has not asked recently.
+    // `weight`: of a member that stands for several; at least 1.
+    void tell(base::TimePoint now, double used, bool eager, double weight);
+    [[nodiscard]] uint64_t rate(base::TimePoint now) const;
 
    private:
     friend class Shares;
     struct Want {
       double least = 0, most = 0;
-      double demand = 0;
+      double used = 0, demand = 0;
+      bool eager = false;
+      double weight = 1;
       double rate = 0;
       base::TimePoint asked{};
     };
     void leave();
+    bool note(base::TimePoint now, double used, bool eager);  // true: it was idle
     std::shared_ptr<Shares> shares_;
     std::list<Want>::iterator want_;
   };
 
-  void set_capacity(uint64_t capacity);
+  // Divides what set_capacity() says, or what the claim yields.
+  Shares() = default;
+  explicit Shares(std::unique_ptr<Claim> claim) : claim_(std::move(claim)) {}
+
+  void set_capacity(uint64_t capacity);  // not with a claim
   [[nodiscard]] Member join();
+  // Computes all rates. Returns the number of members that have asked recently.
+  size_t deal(base::TimePoint now);
 
  private:
-  void deal(base::TimePoint now);
+  [[nodiscard]] bool is_bounded();
+  size_t deal_locked(base::TimePoint now);
+  [[nodiscard]] double claimed(base::TimePoint now);
 
+  const std::unique_ptr<Claim> claim_;
   std::mutex mutex_;
-  double capacity_ = kUnbounded;
+  double whole_ = kUnbounded;     // the capacity of the budget
+  double capacity_ = kUnbounded;  // what may be dealt of it
   base::TimePoint dealt_{};
   std::list<Member::Want> wants_;
 };

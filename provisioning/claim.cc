@@ -1,0 +1,34 @@
+#include "provisioning/claim.h"
+
+#include <algorithm>
+
+namespace vrdma::provisioning {
+
+Claim::Claim(std::shared_ptr<BudgetPage> page, size_t slot, Rate rate, std::function<void()> ring)
+    : page_(std::move(page)),
+      slot_(page_->slots[slot]),
+      rate_(static_cast<size_t>(rate)),
+      ring_(std::move(ring)) {}
+
+uint64_t Claim::whole() const { return page_->capacities[rate_].get(std::memory_order_relaxed); }
+
+// A thread that has no descriptors of the daemon cannot wake the worker's loop. It asks for the
+// work of a worker, which asks soon, too.
+uint64_t Claim::ask(base::TimePoint now, double used, bool eager, size_t members) {
+  const uint64_t most = std::max<uint64_t>(whole(), 1);
+  auto& asked = slot_.asked[rate_];
+  asked.used.set(static_cast<uint64_t>(std::clamp(used, 0.0, 0x1p63)), std::memory_order_relaxed);
+  asked.eager.set(eager ? 1 : 0, std::memory_order_relaxed);
+  asked.members.set(members, std::memory_order_relaxed);
+  asked.at.set(nanoseconds(now), std::memory_order_release);
+  const auto& granted = slot_.granted[rate_];
+  const bool valid = granted.until.get(std::memory_order_acquire) > nanoseconds(now);
+  if (!valid && now - rang_ >= kPeriod && std::this_thread::get_id() == thread_) {
+    rang_ = now;
+    ring_();
+  }
+  const auto& rate = valid ? granted.rate : granted.least;
+  return std::clamp<uint64_t>(rate.get(std::memory_order_relaxed), 1, most);
+}
+
+}  // namespace vrdma::provisioning

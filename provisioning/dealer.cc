@@ -1,0 +1,101 @@
+#include "provisioning/dealer.h"
+
+#include <algorithm>
+
+namespace vrdma::provisioning {
+
+namespace {
+constexpr uint64_t kAlways = UINT64_MAX;  // a time
+}
+
+Dealer::Dealer(std::shared_ptr<BudgetPage> page) : page_(std::move(page)) {
+  for (auto& shares : shares_) shares = std::make_shared<Shares>();
+}
+
+// A reader that sees the time also sees the amount that belongs to it.
+void Dealer::grant(size_t slot, size_t rate, uint64_t amount, uint64_t until) {
+  auto& granted = page_->slots[slot].granted[rate];
+  granted.rate.set(amount, std::memory_order_relaxed);
+  granted.until.set(until, std::memory_order_release);
+}
+
+// The only process has all; of several, each rings when it asks.
+void Dealer::begin(size_t rate) {
+  const bool alone = seats_.size() == 1;
+  for (const auto& [slot, seat] : seats_)
+    grant(slot, rate, alone ? capacities_[rate] : 0, alone ? kAlways : 0);
+}
+
+void Dealer::set_capacity(Rate rate, uint64_t capacity) {
+  const auto index = static_cast<size_t>(rate);
+  if (capacities_[index] == capacity) return;
+  capacities_[index] = capacity;
+  shares_[index]->set_capacity(capacity);
+  page_->capacities[index].set(capacity);
+  begin(index);
+}
+
+void Dealer::place(size_t slot, size_t vdevices, const AllBounds& bounds) {
+  const bool is_new = !seats_.contains(slot);
+  Seat& seat = seats_[slot];
+  seat.vdevices = vdevices;
+  for (size_t rate = 0; rate < kRateCount; ++rate) {
+    auto& its = seat.rates[rate];
+    if (is_new) {
+      its.member = shares_[rate]->join();
+      grant(slot, rate, 0, 0);
+    }
+    page_->slots[slot].granted[rate].least.set(bounds[rate].least);
+    its.member.set(bounds[rate].least, bounds[rate].most);
+    its.heard = 0;  // the next deal() hears it again
+    if (is_new && seats_.size() == 1) begin(rate);
+  }
+}
+
+void Dealer::clear(size_t slot) {
+  for (size_t rate = 0; rate < kRateCount; ++rate) {
+    auto& asked = page_->slots[slot].asked[rate];
+    for (Word* word : {&asked.at, &asked.used, &asked.eager, &asked.members}) word->set(0);
+    grant(slot, rate, 0, 0);
+    page_->slots[slot].granted[rate].least.set(0);
+  }
+  if (seats_.erase(slot) == 0 || seats_.size() != 1) return;
+  for (size_t rate = 0; rate < kRateCount; ++rate) begin(rate);
+}
+
+// A time that is still to come counts as now.
+void Dealer::hear(size_t slot, Seat& seat, size_t rate, base::TimePoint now) {
+  const auto& asked = page_->slots[slot].asked[rate];
+  auto& its = seat.rates[rate];
+  const uint64_t at = asked.at.get(std::memory_order_acquire);
+  if (at == its.heard) return;
+  its.heard = at;
+  const base::TimePoint when{base::Duration(std::min(at, nanoseconds(now)))};
+  const uint64_t used = std::min(asked.used.get(std::memory_order_relaxed), capacities_[rate]);
+  const uint64_t weight = std::clamp<uint64_t>(asked.members.get(std::memory_order_relaxed), 1,
+                                               std::max<uint64_t>(seat.vdevices, 1));
+  its.member.tell(when, static_cast<double>(used), asked.eager.get(std::memory_order_relaxed) != 0,
+                  static_cast<double>(weight));
+}
+
+bool Dealer::deal(size_t rate, base::TimePoint now) {
+  if (capacities_[rate] == kUnbounded || seats_.size() < 2) return false;
+  for (auto& [slot, seat] : seats_) hear(slot, seat, rate, now);
+  const size_t asking = shares_[rate]->deal(now);
+  if (asking == 0) return false;  // the last that asked alone keeps its grant
+  const uint64_t until = asking == 1 ? kAlways : nanoseconds(now + kGrantTime);
+  for (const auto& [slot, seat] : seats_) {
+    const uint64_t amount = seat.rates[rate].member.rate(now);
+    grant(slot, rate, amount, amount > 0 ? until : 0);
+  }
+  return asking > 1;
+}
+
+bool Dealer::deal(base::TimePoint now) {
+  bool again = false;
+  for (size_t rate = 0; rate < kRateCount; ++rate)
+    if (deal(rate, now)) again = true;
+  return again;
+}
+
+}  // namespace vrdma::provisioning
