@@ -74,8 +74,8 @@ constexpr const char* kAllowedToIntake =
 // The stopper: inspect threads, stop them and wait, in threads.
 constexpr const char* kAllowedToStopper =
     "ptrace wait4 waitid set_robust_list "
-    "close close_range faccessat faccessat2 fcntl fstat getdents64 lseek newfstatat openat poll "
-    "ppoll read recvmsg sendmsg sendto statx write "
+    "close close_range faccessat faccessat2 fcntl fstat fstatfs getdents64 lseek newfstatat openat "
+    "poll ppoll read recvmsg sendmsg sendto shutdown statx write "
     "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
     "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
     "sched_getaffinity sched_yield set_tid_address tgkill timer_create timer_delete timer_settime "

@@ -10,6 +10,7 @@
 
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/child_process.h"
+#include "vrdmad/broker/helper_client.h"
 #include "vrdmad/stopper/process.h"
 
 namespace vrdma::vrdmad {
@@ -18,13 +19,14 @@ using base::Fd;
 using stopper::Order;
 using stopper::Report;
 using stopper::Stage;
+using stopper::Task;
 
 Stopper::Account::Account(Stopper* stopper)
     : stopper_(stopper), number_([] {
         static std::atomic<uint64_t> next = 1;
         return next++;
       }()) {
-  time_.set(kNanosecondsASecond, kSavedUp);
+  time_.set(stopper::kNanosecondsASecond, stopper::kSavedUp);
 }
 
 Stopper::Ticket& Stopper::Ticket::operator=(Ticket&& other) noexcept {
@@ -89,24 +91,38 @@ Stopper::Ticket Stopper::hold(const AccountRef& account, const Wish& wish, base:
       ipc::send_message(socket_.get(), &order, sizeof order, {wish.pidfd, wish.arena}))
     return ticket;
   // The socket's buffer is full, or the process has died, which on_socket() will notice.
-  Unsent unsent{order, Fd(::fcntl(wish.pidfd, F_DUPFD_CLOEXEC, 0)),
-                Fd(::fcntl(wish.arena, F_DUPFD_CLOEXEC, 0))};
-  if (unsent.pidfd.valid() && unsent.arena.valid())
-    unsent_.push_back(std::move(unsent));
-  else
+  Fd pidfd(::fcntl(wish.pidfd, F_DUPFD_CLOEXEC, 0)), arena(::fcntl(wish.arena, F_DUPFD_CLOEXEC, 0));
+  if (!pidfd.valid() || !arena.valid()) {
     refuse();
+    return ticket;
+  }
+  Unsent& unsent = unsent_.emplace_back(Unsent{order, {}});
+  unsent.fds.push_back(std::move(pidfd));
+  unsent.fds.push_back(std::move(arena));
   return ticket;
+}
+
+base::Result<Fd> Stopper::add_client() {
+  auto ends = connect_client();
+  if (!ends) return base::pass(std::move(ends).error());
+  Unsent add;
+  add.order.task = Task::kAddClient;
+  add.fds.push_back(std::move(ends->first));
+  const std::lock_guard lock(mutex_);
+  if (alive_ && !(unsent_.empty() && send(add))) unsent_.push_back(std::move(add));
+  return std::move(ends->second);
+}
+
+// False: the socket's buffer is full, or the process has died.
+bool Stopper::send(const Unsent& unsent) const {
+  std::vector<int> numbers;
+  for (const Fd& fd : unsent.fds) numbers.push_back(fd.get());
+  return ipc::send_message(socket_.get(), &unsent.order, sizeof unsent.order, numbers).has_value();
 }
 
 void Stopper::send_unsent() {
   const std::lock_guard lock(mutex_);
-  while (!unsent_.empty()) {
-    const Unsent& first = unsent_.front();
-    if (!ipc::send_message(socket_.get(), &first.order, sizeof first.order,
-                           {first.pidfd.get(), first.arena.get()}))
-      return;
-    unsent_.pop_front();
-  }
+  while (!unsent_.empty() && send(unsent_.front())) unsent_.pop_front();
 }
 
 void Stopper::on_socket() {

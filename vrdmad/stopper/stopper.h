@@ -1,4 +1,5 @@
-// The daemon's side of its stopper process (process.h): requests, accounts and results.
+// A client's side of the stopper process (process.h): requests, accounts and results. The daemon is
+// the first client, and adds others.
 #pragma once
 
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
@@ -22,8 +24,6 @@ class Stopper {
   // queued. Any thread.
   class Account {
    public:
-    static constexpr uint64_t kNanosecondsASecond = 100'000'000;
-    static constexpr uint64_t kSavedUp = 500'000'000;
     static constexpr unsigned kUnfinished = 256;
     // `stopper` must outlive the account. nullptr: there is no stopper, and all holds are refused.
     explicit Account(Stopper* stopper);
@@ -72,11 +72,16 @@ class Stopper {
   // process. Returns the socket to it.
   [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
   [[nodiscard]] static std::unique_ptr<Stopper> attach(base::Fd socket);
+  // Any thread; does not block. A socket for attach() in another process, which becomes a client
+  // that is bounded by itself (broker/helper_client.h). Only for the owner of the socket of fork():
+  // the stopper ends any other client that orders this.
+  [[nodiscard]] base::Result<base::Fd> add_client();
   Stopper(const Stopper&) = delete;
   Stopper& operator=(const Stopper&) = delete;
 
   // Reads reports on `loop` while the Watch exists. Calls `died` once when the process has ended,
-  // which it does not do by itself while the daemon lives. All later holds are refused.
+  // which it does not do by itself while the daemon lives, or has ended this client. All later
+  // holds are refused.
   [[nodiscard]] base::Result<base::EventLoop::Watch> watch(base::EventLoop& loop,
                                                            std::function<void()> died);
   // Any thread; does not block. A hold whose ticket was destroyed still takes its turn, and ends
@@ -92,10 +97,11 @@ class Stopper {
   };
   struct Unsent {
     stopper::Order order;
-    base::Fd pidfd, arena;
+    std::vector<base::Fd> fds;
   };
 
   explicit Stopper(base::Fd socket) : socket_(std::move(socket)) {}
+  [[nodiscard]] bool send(const Unsent& unsent) const;
   void send_unsent();
   void on_socket();
   void on_report(const stopper::Report& report);

@@ -1,5 +1,5 @@
-// The protocol of the daemon and its stopper process: fixed structs over one SOCK_SEQPACKET pair.
-// Both ends are the same program; no other program speaks it.
+// The protocol of the stopper process and its clients: fixed structs over a SOCK_SEQPACKET pair for
+// each client. Both ends are built together; no other program speaks it.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,22 @@
 
 namespace vrdma::vrdmad::stopper {
 
-// Sent with the pidfd of the process, and the queue arena of its session, which contains the
-// HoldWords.
+// Processor time of the stopper for an account, which the client limits, and for all accounts of a
+// client but control, which the stopper limits. Beyond it orders are refused.
+constexpr uint64_t kNanosecondsASecond = 100'000'000;
+constexpr uint64_t kSavedUp = 500'000'000;
+
+enum class Task : uint32_t {
+  kHold,  // sent with the pidfd of the process, and the queue arena of its session (HoldWords)
+  // From control only, sent with the socket of a new client. There is no report.
+  kAddClient,
+};
+
 struct Order {
-  uint64_t id = 0;
-  uint64_t account = 0;
-  uint32_t thread = 0;  // keeps running; its number in the process's own pid namespace
-  uint32_t reserved = 0;
+  uint64_t id = 0;       // chosen by the client, like
+  uint64_t account = 0;  // this
+  uint32_t thread = 0;   // keeps running; its number in the process's own pid namespace
+  Task task = Task::kHold;
   rdma::Peer peer;  // its identity when it connected
 };
 

@@ -1,8 +1,6 @@
 #include "vrdmad/stopper/stopper.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,14 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/mapping.h"
 #include "core/ipc/layout.h"
+#include "tests/unit/vrdmad/stopper/stoppers.h"
 #include "vrdmad/stopper/calls.h"
 
 namespace vrdma::vrdmad {
 namespace {
 
-using base::Fd;
 using ipc::HoldPhase;
 using ipc::Reached;
 using stopper::may_begin_again;
@@ -61,90 +58,6 @@ TEST(SystemCalls, ThatMayNotBeRepeatedAreNot) {
   for (const auto number : {SYS_close, SYS_write, SYS_sendto, SYS_execve, SYS_nanosleep})
     EXPECT_FALSE(may_begin_again(number));
 }
-
-// The stopper holds the threads of this process.
-struct Stoppers : testing::Test {
-  std::unique_ptr<Stopper> stopper = Stopper::attach(Stopper::fork([] {}).value());
-  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
-  Stopper::AccountRef account = std::make_shared<Stopper::Account>(stopper.get());
-  bool died = false;
-  base::EventLoop::Watch watch = stopper->watch(*loop, [this] { died = true; }).value();
-  Fd arena = base::make_memfd("test", ipc::kHeapOffset).value();
-  base::Mapping page = base::Mapping::shared(arena, 4096, 0, PROT_READ | PROT_WRITE).value();
-  ipc::HoldWords& words = *page.at<ipc::HoldWords>(ipc::kHoldOffset);
-  rdma::PeerHandle self = make_self();
-
-  std::atomic<uint64_t> counted = 0;
-  std::atomic<bool> over = false;
-  std::thread counter{[this] {
-    while (!over) ++counted;
-  }};
-  ~Stoppers() override {
-    over = true;
-    counter.join();
-  }
-
-  static rdma::PeerHandle make_self() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    const Fd a(ends[0]), b(ends[1]);
-    return rdma::identify_peer(a.get()).value();
-  }
-  template <class Condition>
-  bool run_until(Condition condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) {
-      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
-      loop->run();
-    }
-    return condition();
-  }
-  // The test's own thread requests the hold. On a busy machine some threads stop too late.
-  Stopper::Answer hold() {
-    Stopper::Answer answer = hold_once();
-    for (int i = 0; i < 20 && answer.reached == Reached::kDeadline; ++i) {
-      ::usleep(100'000);
-      answer = hold_once();
-    }
-    return answer;
-  }
-  Stopper::Answer hold_once() {
-    Stopper::Answer got;
-    bool came = false;
-    const Stopper::Wish wish{self.peer, static_cast<uint32_t>(::syscall(SYS_gettid)),
-                             self.pidfd.get(), arena.get()};
-    const auto ticket = stopper->hold(account, wish, *loop, [&](Stopper::Answer answer) {
-      got = answer;
-      came = true;
-    });
-    EXPECT_TRUE(run_until([&] { return came; }));
-    return got;
-  }
-  bool counts() {
-    const uint64_t before = counted;
-    ::usleep(20'000);
-    return counted != before;
-  }
-  // All threads are held, and the others have not run meanwhile. The stopper lets them go after a
-  // while; if the test was too late to observe, it repeats the hold.
-  bool all_stand_still() {
-    for (int i = 0; i < 20; ++i) {
-      const auto answer = hold();
-      if (answer.reached != Reached::kNot) return false;
-      const bool counted_on = counts();
-      if (words.state != ipc::hold_word(HoldPhase::kHeld, answer.serial)) continue;
-      let_go(answer.serial);
-      return !counted_on;
-    }
-    return false;
-  }
-  // Allows for a busy machine.
-  bool counts_again() {
-    for (int i = 0; i < 250; ++i)
-      if (counts()) return true;
-    return false;
-  }
-  void let_go(uint32_t serial) { words.state = ipc::hold_word(HoldPhase::kOver, serial); }
-};
 
 TEST_F(Stoppers, HoldAllThreadsButOne) {
   ASSERT_TRUE(counts_again());
