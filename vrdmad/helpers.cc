@@ -38,7 +38,7 @@ Result<Sockets> fork_all(const User& user, const std::string& run_dir, unsigned 
   if (!intake) return pass(std::move(intake).error());
   auto stopper = Stopper::fork([] { (void)confine_stopper(); });
   if (!stopper) return pass(std::move(stopper).error());
-  auto broker = BrokerProcess::fork({run_dir, user.uid}, requests, [] {
+  auto broker = BrokerProcess::fork({run_dir, user.uid, user.gid}, requests, [] {
     if (!keep_broker_privileges()) ::_exit(1);
     (void)confine_broker();
   });

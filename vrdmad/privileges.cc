@@ -28,8 +28,8 @@ using base::Result;
 namespace {
 
 // Not listed: what only main.cc needs, before this: CAP_SYS_RESOURCE, to raise RLIMIT_NOFILE;
-// CAP_SETUID and CAP_SETGID, to become another user; CAP_CHOWN, to give that user the daemon's
-// directories. The reader of the unit file relies on these comments, so each states a purpose.
+// CAP_CHOWN, to give the daemon's user its directories. The reader of the unit file relies on these
+// comments, so each states a purpose.
 constexpr std::array kNeeded{
     // setns(2) into a vdevice's network namespace, to create sockets there: netns/netns.cc,
     // vrdmad/broker/local_broker.cc
@@ -48,6 +48,15 @@ constexpr std::array kNeeded{
     unsigned{CAP_NET_BROADCAST},
     // packet sockets for raw packet queue pairs: vrdmad/broker/local_broker.cc
     unsigned{CAP_NET_RAW},
+    // the empty root of worker processes: vrdmad/broker/worker_child.cc, as for all below
+    unsigned{CAP_SYS_CHROOT},
+    // to make worker processes those of the daemon's user, without groups
+    unsigned{CAP_SETUID},
+    unsigned{CAP_SETGID},
+    // to empty their capability bounding set
+    unsigned{CAP_SETPCAP},
+    // to kill them, as they have another user; also for the signal at the end of their parent
+    unsigned{CAP_KILL},
 };
 
 bool is_mapped(const char* map, uint64_t id) {

@@ -1,6 +1,6 @@
 // What the daemon's processes may do after their start.
 //
-// The broker keeps a few capabilities; privileges.cc lists them, each with its reason and the files
+// The broker keeps some capabilities; privileges.cc lists them, each with its reason and the files
 // that need it. The systemd unit (packaging/systemd/vrdmad.service) allows the same set, and a test
 // compares the two. The daemon itself, which serves tenants and operators, keeps none, and changes
 // to another user.

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "vrdmad/worker_system_calls.h"
+
 namespace vrdma::vrdmad {
 
 namespace {
@@ -50,7 +52,8 @@ constexpr const char* kAllowed =
     // The identity and end of a client, and its descriptors after a restart: core/rdma/process.cc
     "kcmp pidfd_getfd pidfd_open pidfd_send_signal ";
 
-// The broker: inspect processes, make sockets in their namespaces, in threads.
+// The broker: inspect processes, make sockets in their namespaces, in threads. Also what a worker
+// process needs (worker_calls()), because it inherits the filter.
 constexpr const char* kAllowedToBroker =
     "accept4 bind getsockname getsockopt ioctl listen pidfd_getfd pidfd_open poll ppoll "
     "recvfrom recvmsg sendmsg sendto setns setsockopt socket socketpair umask "
@@ -61,7 +64,12 @@ constexpr const char* kAllowedToBroker =
     "getrandom gettid getuid madvise memfd_create mmap mprotect mremap munmap prctl "
     "restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity sched_yield "
     "set_robust_list tgkill uname "
-    "clock_gettime clock_nanosleep nanosleep ";
+    "clock_gettime clock_nanosleep nanosleep "
+    // Start and reap worker processes: vrdmad/broker/worker_child.cc
+    "capset chdir chroot dup2 dup3 execveat fchdir pidfd_send_signal pipe2 prlimit64 setgroups "
+    "setresgid setresuid wait4 waitid "
+    // The start of a program, and what a worker does before its own filter.
+    "arch_prctl seccomp set_tid_address userfaultfd ";
 
 // The intake process: receive, judge and close, in threads.
 constexpr const char* kAllowedToIntake =
@@ -116,7 +124,7 @@ base::Result<void> forbid() {
   return load(filter);
 }
 
-base::Result<void> allow(const char* calls) {
+base::Result<void> allow(const std::string& calls) {
   if (!kFilters) return {};
   // First, because it must be loaded by a call that the other need not allow.
   if (auto done = forbid(); !done) return done;
@@ -136,7 +144,7 @@ base::Result<void> allow(const char* calls) {
 
 base::Result<void> confine_system_calls() { return allow(kAllowed); }
 
-base::Result<void> confine_broker() { return allow(kAllowedToBroker); }
+base::Result<void> confine_broker() { return allow(kAllowedToBroker + worker_calls()); }
 
 base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
 

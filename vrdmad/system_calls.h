@@ -1,5 +1,5 @@
 // The system calls that the daemon may make after its start. Foreign code in it could not execute a
-// program, mount a file system, trace a process or load code into the kernel.
+// program (but in the broker), mount a file system, trace a process or load code into the kernel.
 //
 // system_calls.cc lists them by purpose. Others return ENOSYS, as on an older kernel, so that a
 // newer C library falls back to what it used before.
@@ -14,7 +14,8 @@ namespace vrdma::vrdmad {
 // a sanitizer, whose runtime needs other calls.
 [[nodiscard]] base::Result<void> confine_system_calls();
 
-// As above, for the broker (vrdmad/broker/broker_process.h).
+// As above, for the broker (vrdmad/broker/broker_process.h), which alone may execute a program, for
+// worker processes. They inherit the filter; their own: worker_system_calls.h.
 [[nodiscard]] base::Result<void> confine_broker();
 // As above, for the intake process (vrdmad/broker/intake_process.h).
 [[nodiscard]] base::Result<void> confine_intake();

@@ -36,10 +36,10 @@ struct Request {
     // text: path, number: cookie of the netns whose processes may connect -> entry; beside: the
     // listener, to poll. EPERM: the path is not in the run directory.
     kListen = 1,
-    // entry: a listener, which: 1: as kIdentify too, which then may fail with ENXIO before anything
-    // is accepted -> entry, peer (pid, ids, cookie); beside: the
-    // connection, if there is one. EXDEV: it came from another namespace. EAGAIN without a
-    // connection: there is none, or for `number` ns processes of the namespace cannot be inspected.
+    // entry: a listener, which: 1: as kIdentify too, whose ENXIO then precedes the accept -> entry,
+    // peer (pid, ids, cookie); beside: the connection, if there is one. EXDEV: it came from another
+    // namespace. EAGAIN without a connection: there is none, or for `number` ns processes of the
+    // namespace cannot be inspected.
     kAccept,
     // entry: a connection that was accepted, first: the worker that it is for, or 0, files: Rights
     // of the worker -> peer. ENXIO: there is no such worker, or it has ended.
@@ -49,8 +49,7 @@ struct Request {
     kCheck,
     // peer, text: path of a listener, as of kListen, first, files: as of kIdentify -> entry, peer:
     // the process of a session that another daemon served. ENXIO: as for kIdentify. ESRCH: it has
-    // ended. EPERM: no broker has checked it, or it has not
-    // connected to that listener.
+    // ended. EPERM: no broker has checked it, or it has not connected to that listener.
     kFind,
     // entry: of any kind; a worker is killed
     kForget,

@@ -138,6 +138,12 @@ TEST(Filters, ForbidWhatWouldGiveCapabilitiesOrATerminal) {
     EXPECT_EQ(filtered(confine, [] { return static_cast<int>(::syscall(SYS_clone3, 0, 0)); }),
               ENOSYS);
     EXPECT_EQ(filtered(confine, [] { return ::execl("/bin/true", "true", nullptr); }), ENOSYS);
+    EXPECT_EQ(filtered(confine,
+                       [] {
+                         return static_cast<int>(
+                             ::syscall(SYS_execveat, -1, "", nullptr, nullptr, AT_EMPTY_PATH));
+                       }),
+              confine == &confine_broker ? EBADF : ENOSYS);
     EXPECT_EQ(filtered(confine, [] { return ::unshare(CLONE_NEWUSER); }), ENOSYS);
   }
   for (const auto confine : {&confine_system_calls, &confine_broker})

@@ -4,19 +4,28 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/close_range.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "vrdmad/broker/broker_wire.h"
+#ifdef VRDMA_STATIC_SECCOMP
+#include "vrdmad/worker_system_calls.h"
+#endif
 
 namespace {
 
@@ -123,6 +132,39 @@ void report(int arguments, char** argument, char** variable) {
   ::send(kControl, &is, sizeof is, MSG_NOSIGNAL);
 }
 
+bool confine() {
+#ifdef VRDMA_STATIC_SECCOMP
+  return vrdma::vrdmad::confine_worker().has_value();
+#else
+  return false;
+#endif
+}
+
+// What a worker does after it is confined; the thread is as one that reaches memory.
+bool work() {
+  bool reached = false;
+  std::thread thread([&] {
+    const auto self = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
+    ::setpriority(PRIO_PROCESS, 0, 10);
+    const bool alone = ::syscall(SYS_close_range, 5u, ~0u, CLOSE_RANGE_UNSHARE) == 0;
+    const auto own = static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0));
+    reached = self >= 0 && alone && own >= 0 && ::syscall(SYS_pidfd_getfd, own, kControl, 0) >= 0;
+  });
+  ::pthread_setname_np(::pthread_self(), "vrdmad-worker");
+  thread.join();
+  const int memory = ::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const bool mapped =
+      memory >= 0 && ::ftruncate(memory, 4096) == 0 &&
+      ::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK) == 0 &&
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0) != MAP_FAILED;
+  const int loop = ::epoll_create1(EPOLL_CLOEXEC), event = ::eventfd(0, EFD_CLOEXEC),
+            timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  epoll_event wanted{};
+  const bool waits = ::epoll_ctl(loop, EPOLL_CTL_ADD, event, &wanted) == 0 &&
+                     ::epoll_wait(loop, &wanted, 1, 0) == 0 && timer >= 0;
+  return reached && mapped && waits;
+}
+
 }  // namespace
 
 int main(int arguments, char** argument, char** variable) {
@@ -144,6 +186,12 @@ int main(int arguments, char** argument, char** variable) {
       request.op = Request::Op::kCheck;
       send_with(kBroker, &request, sizeof request, 0);
       tell(broker_hangs_up());
+    } else if (order == program::kConfine) {
+      tell(confine());
+    } else if (order == program::kWork) {
+      tell(work());
+    } else if (order == program::kOpen) {
+      tell(::open("/", O_RDONLY | O_CLOEXEC) >= 0);
     } else {
       ::_exit(0);
     }

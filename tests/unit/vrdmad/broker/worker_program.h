@@ -13,9 +13,9 @@ enum Order : char {
   kReport = 'R',    // -> Report
   kNonsense = 'N',  // send half a request to the broker -> 1 byte: 1 if it ends the channel
   kBeside = 'B',    // send a descriptor beside a request -> the same
-  kConfine = 'C',   // confine_worker() -> 1 byte: 1 if it is confined
+  kConfine = 'C',   // confine_worker() -> 1 byte: 1 if it is confined; 0 without libseccomp.a
   kWork = 'W',      // use what a worker needs -> 1 byte: 1 if all of it succeeds
-  kOpen = 'O',      // open a file -> 1 byte: errno
+  kOpen = 'O',      // open the root -> 1 byte: 1 if that succeeds
   kEnd = 'E',       // end
 };
 

@@ -1,7 +1,6 @@
 // Worker processes of the broker: what they are, and what the broker answers them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -20,6 +19,7 @@
 #include "core/base/netns_cookie.h"
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/broker/pidfds.h"
 #include "tests/unit/vrdmad/broker/worker_program.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/local_broker.h"
@@ -38,23 +38,9 @@ using worker_program::Report;
 constexpr uid_t kDaemon = 64789;
 constexpr gid_t kGroup = 64790;
 
-bool ends(const base::Fd& pidfd) {
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  return ::poll(&ended, 1, 20'000) == 1;
-}
-
-pid_t pid_of(const base::Fd& pidfd) {
-  std::ifstream file("/proc/self/fdinfo/" + std::to_string(pidfd.get()));
-  for (std::string word; file >> word;)
-    if (pid_t pid = 0; word == "Pid:" && file >> pid) return pid;
-  return 0;
-}
-
-char state_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string number, name, state;
-  file >> number >> name >> state;
-  return state.empty() ? '\0' : state[0];
+// Empty: there is no such process.
+std::string state_of(pid_t pid) {
+  return word_of("/proc/" + std::to_string(pid) + "/status", "State:");
 }
 
 // A broker that starts the test's program, and connections of this process.
@@ -203,7 +189,7 @@ TEST_F(Workers, AreKilledWhenTheyAreForgotten) {
   ASSERT_GT(pid, 0);
   worker.reset();
   EXPECT_TRUE(ends(pidfd));
-  EXPECT_TRUE(eventually([pid] { return state_of(pid) == '\0'; })) << "it is a zombie";
+  EXPECT_TRUE(eventually([pid] { return state_of(pid).empty(); })) << "it is a zombie";
 }
 
 TEST_F(Workers, AreReapedWhenTheyEndByThemselves) {
@@ -212,7 +198,7 @@ TEST_F(Workers, AreReapedWhenTheyEndByThemselves) {
   const uint32_t entry = entry_for(worker);
   order(worker, worker_program::kEnd);
   EXPECT_TRUE(ends(worker.pidfd));
-  EXPECT_TRUE(eventually([pid] { return state_of(pid) == '\0'; })) << "it is a zombie";
+  EXPECT_TRUE(eventually([pid] { return state_of(pid).empty(); })) << "it is a zombie";
   EXPECT_EQ(accept(worker.worker, 0).error, ENXIO);
   EXPECT_FALSE(with[0].valid()) << "the connection is lost";
   Request find;
