@@ -43,7 +43,8 @@ Budget::Budget(uint64_t number, std::string whose, bool guarantees,
       whose_(std::move(whose)),
       guarantees_(guarantees),
       page_(std::move(page)),
-      pool_(std::make_shared<Pool>(whose_, page_.get(), kControlSlot)) {}
+      pool_(std::make_shared<Pool>(whose_, page_.get(), kControlSlot)),
+      dealer_(page_.get()) {}
 
 base::Result<std::unique_ptr<Budget>> Budget::make(uint64_t number, std::string whose,
                                                    bool guarantees) {
@@ -59,7 +60,7 @@ Budget::Grant& Budget::Grant::operator=(Grant&& other) noexcept {
   if (this != &other) {
     give_back();
     budget_ = std::exchange(other.budget_, nullptr);
-    limits_ = other.limits_;
+    granted_ = other.granted_;
   }
   return *this;
 }
@@ -67,37 +68,79 @@ Budget::Grant& Budget::Grant::operator=(Grant&& other) noexcept {
 Budget::Grant::Grant(Grant&& other) noexcept { *this = std::move(other); }
 
 void Budget::Grant::give_back() {
-  if (budget_ != nullptr) budget_->granted_.erase(limits_);
-  budget_ = nullptr;
+  if (budget_ == nullptr) return;
+  const size_t slot = granted_->slot;
+  budget_->granted_.erase(granted_);
+  std::exchange(budget_, nullptr)->seat(slot);
 }
 
 Budget::Grant Budget::grant() {
   Grant grant;
   grant.budget_ = this;
-  grant.limits_ = granted_.emplace(granted_.end());
+  grant.granted_ = granted_.emplace(granted_.end());
   return grant;
 }
 
-void Budget::Grant::change(const Limits& limits) { *limits_ = limits; }
+void Budget::Grant::change(const Limits& limits) {
+  granted_->limits = limits;
+  budget_->seat(granted_->slot);
+}
 
-void Budget::Grant::place(size_t slot) { budget_->pool_->admit(slot); }
+void Budget::Grant::place(size_t slot) {
+  budget_->pool_->admit(slot);
+  budget_->seat(std::exchange(granted_->slot, slot));
+  budget_->seat(slot);
+}
+
+// Its bounds are those of all its vdevices together. A process keeps its seat when it has none any
+// more, because programs may still have them open.
+void Budget::seat(size_t slot) {
+  if (slot == kControlSlot) return;
+  Dealer::AllBounds bounds{};
+  size_t vdevices = 0;
+  std::array<bool, kRateCount> unbounded{};
+  for (const Granted& granted : granted_) {
+    if (granted.slot != slot) continue;
+    ++vdevices;
+    const auto add = [&](Rate rate, Kind kind, uint64_t unit) {
+      const auto index = static_cast<size_t>(rate);
+      const uint64_t most = of(granted.limits, kind);
+      bounds[index].most += most * unit;
+      if (most == traits(kind).ceiling) unbounded[index] = true;
+    };
+    add(Rate::kBandwidth, Kind::kBandwidth, 1);
+    add(Rate::kMessages, Kind::kMsgRate, 1);
+    add(Rate::kCpu, Kind::kCpu, kCpuPercent);
+    bounds[static_cast<size_t>(Rate::kBandwidth)].least += of(granted.limits, Kind::kBandwidthMin);
+  }
+  for (size_t rate = 0; rate < kRateCount; ++rate)
+    if (unbounded[rate]) bounds[rate].most = kUnbounded;
+  dealer_.place(slot, vdevices, bounds);
+}
+
+void Budget::clear(size_t slot) {
+  if (!dealer_.has(slot)) return;  // its words of the page occupy no memory yet
+  pool_->clear(slot);
+  dealer_.clear(slot);
+}
 
 base::Result<void> Budget::Grant::check(const Limits& limits) const {
   if (of(limits, Kind::kBandwidthMin) > 0 && !at(budget_->ceilings_, Kind::kBandwidth) &&
       budget_->guarantees_)
     return base::fail(EINVAL, "quota bandwidth_min: a guarantee needs a ceiling: give " +
                                   budget_->whose_ + " a ceiling of bandwidth");
-  const Limits before = std::exchange(*limits_, limits);
+  const Limits before = std::exchange(granted_->limits, limits);
   auto fits = budget_->check(budget_->ceilings_, budget_->overcommit_);
-  *limits_ = before;
+  granted_->limits = before;
   return fits;
 }
 
 uint64_t Budget::given(Kind kind) const {
   uint64_t given = 0;
-  for (const Limits& limits : granted_)
-    given =
-        traits(kind).per_object() ? std::max(given, of(limits, kind)) : given + of(limits, kind);
+  for (const Granted& granted : granted_) {
+    const uint64_t limit = of(granted.limits, kind);
+    given = traits(kind).per_object() ? std::max(given, limit) : given + limit;
+  }
   return given;
 }
 
@@ -158,9 +201,9 @@ void Budget::adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t over
   overcommit_ = overcommit;
   for (const Kind kind : all_kinds())
     pool_->set_ceiling(kind, at(ceilings, kind).value_or(kCeiling));
-  bandwidth_->set_capacity(at(ceilings, Kind::kBandwidth).value_or(kUnbounded));
-  messages_->set_capacity(at(ceilings, Kind::kMsgRate).value_or(kUnbounded));
-  cpu_->set_capacity(at(ceilings, Kind::kCpu).value_or(kUnbounded) * kCpuPercent);
+  dealer_.set_capacity(Rate::kBandwidth, at(ceilings, Kind::kBandwidth).value_or(kUnbounded));
+  dealer_.set_capacity(Rate::kMessages, at(ceilings, Kind::kMsgRate).value_or(kUnbounded));
+  dealer_.set_capacity(Rate::kCpu, at(ceilings, Kind::kCpu).value_or(kUnbounded) * kCpuPercent);
 }
 
 void Budget::put_back(const BudgetSpec& spec) {

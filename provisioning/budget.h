@@ -10,7 +10,7 @@
 // ceiling of bandwidth, regardless of overcommitment. A parent without that ceiling cannot
 // guarantee anything.
 //
-// Belongs to the control thread. Workers use the page (budget_page.h) and the shares.
+// Belongs to the control thread. Workers use the page (budget_page.h).
 #pragma once
 
 #include <list>
@@ -21,9 +21,9 @@
 
 #include "core/base/shared_page.h"
 #include "provisioning/budget_page.h"
+#include "provisioning/dealer.h"
 #include "provisioning/kind.h"
 #include "provisioning/pool.h"
-#include "provisioning/shares.h"
 
 namespace vrdma::provisioning {
 
@@ -43,6 +43,11 @@ struct BudgetRow {
 };
 
 class Budget {
+  struct Granted {
+    Limits limits{};
+    size_t slot = kControlSlot;  // no worker's yet
+  };
+
  public:
   // The limits assigned to a vdevice. Move-only; the destructor returns them.
   class Grant {
@@ -63,7 +68,7 @@ class Budget {
     friend class Budget;
     void give_back();
     Budget* budget_ = nullptr;
-    std::list<Limits>::iterator limits_;
+    std::list<Granted>::iterator granted_;
   };
 
   // `number`: what messages to workers call it. `whose`: "tenant red". If `guarantees`,
@@ -92,9 +97,10 @@ class Budget {
   [[nodiscard]] const base::SharedPage<BudgetPage>& page() const { return page_; }
   // Control's: what it shows as used is the use of all processes.
   [[nodiscard]] const std::shared_ptr<Pool>& pool() const { return pool_; }
-  [[nodiscard]] Shares& bandwidth() const { return *bandwidth_; }
-  [[nodiscard]] Shares& messages() const { return *messages_; }
-  [[nodiscard]] Shares& cpu() const { return *cpu_; }  // in kCpuPercent
+  [[nodiscard]] Dealer& dealer() { return dealer_; }
+  // The process of `slot` has ended: nothing that it used is counted any more. Vdevices that go on
+  // in another process must be placed again.
+  void clear(size_t slot);
   [[nodiscard]] std::vector<BudgetRow> rows() const;
   [[nodiscard]] uint32_t overcommit() const { return overcommit_; }
   [[nodiscard]] size_t grants() const { return granted_.size(); }
@@ -105,6 +111,7 @@ class Budget {
  private:
   Budget(uint64_t number, std::string whose, bool guarantees, base::SharedPage<BudgetPage> page);
   [[nodiscard]] base::Result<void> check(const Wanted& ceilings, uint32_t overcommit) const;
+  void seat(size_t slot);
   void adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit);
   [[nodiscard]] uint64_t given(Kind kind) const;
 
@@ -114,11 +121,9 @@ class Budget {
   const base::SharedPage<BudgetPage> page_;
   Wanted defaults_, ceilings_;
   uint32_t overcommit_ = 100;
-  std::list<Limits> granted_;
+  std::list<Granted> granted_;
   std::shared_ptr<Pool> pool_;
-  std::shared_ptr<Shares> bandwidth_ = std::make_shared<Shares>();
-  std::shared_ptr<Shares> messages_ = std::make_shared<Shares>();
-  std::shared_ptr<Shares> cpu_ = std::make_shared<Shares>();
+  Dealer dealer_;
 };
 
 }  // namespace vrdma::provisioning

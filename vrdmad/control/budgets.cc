@@ -82,16 +82,6 @@ bool Budgets::Allotment::limited() const {
          !unlimited(limits_, Kind::kBandwidth) || !unlimited(limits_, Kind::kMsgRate);
 }
 
-Rates Budgets::Allotment::rates() const {
-  Rates rates;
-  for (const Budget* budget : {tenant_, parent_}) {
-    rates.bandwidth.push_back(budget->bandwidth().shared_from_this());
-    rates.messages.push_back(budget->messages().shared_from_this());
-    rates.cpu.push_back(budget->cpu().shared_from_this());
-  }
-  return rates;
-}
-
 std::vector<Limit> Budgets::Allotment::limit_list() const {
   std::vector<Limit> list;
   for (const Kind kind : provisioning::all_kinds()) list.push_back({kind, of(limits_, kind)});
@@ -112,8 +102,9 @@ Result<Budget*> Budgets::at(Scope scope, const std::string& name) {
   const bool tenant = scope == Scope::kTenant;
   auto made = Budget::make(next_number_, (tenant ? "tenant " : "parent ") + name, !tenant);
   if (!made) return pass(std::move(made).error());
-  ++next_number_;
-  return all(scope).emplace(name, std::move(*made)).first->second.get();
+  Budget* const budget = numbers_[next_number_++] = made->get();
+  all(scope).emplace(name, std::move(*made));
+  return budget;
 }
 
 Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::string& parent,
@@ -121,8 +112,10 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
   auto wanted = provisioning::understand(quota);
   if (!wanted) return pass(std::move(wanted.error()));
   // Drop tenants without vdevices and settings.
-  std::erase_if(tenants_, [](const auto& entry) {
-    return entry.second->grants() == 0 && !entry.second->is_set();
+  std::erase_if(tenants_, [this](const auto& entry) {
+    const bool unused = entry.second->grants() == 0 && !entry.second->is_set();
+    if (unused) numbers_.erase(entry.second->number());
+    return unused;
   });
   auto its_tenant = at(Scope::kTenant, tenant), its_parent = at(Scope::kParent, parent);
   for (auto* each : {&its_tenant, &its_parent})
@@ -160,6 +153,20 @@ provisioning::BudgetSpec Budgets::spec(Scope scope, const std::string& name) {
 
 void Budgets::put_back(Scope scope, const std::string& name, const provisioning::BudgetSpec& spec) {
   if (Budget* const budget = find(scope, name)) budget->put_back(spec);
+}
+
+bool Budgets::deal(uint64_t number, base::TimePoint now) {
+  const auto it = numbers_.find(number);
+  return it != numbers_.end() && it->second->dealer().deal(now);
+}
+
+bool Budgets::has(uint64_t number, size_t slot) {
+  const auto it = numbers_.find(number);
+  return it != numbers_.end() && it->second->dealer().has(slot);
+}
+
+void Budgets::clear(size_t slot) {
+  for (const auto& [number, budget] : numbers_) budget->clear(slot);
 }
 
 std::map<std::string, const Budget*> Budgets::list(Scope scope) const {

@@ -14,7 +14,6 @@
 
 #include "provisioning/budget.h"
 #include "vrdmad/worker/messages.h"
-#include "vrdmad/worker/pacer.h"
 
 namespace vrdma::vrdmad {
 
@@ -41,7 +40,6 @@ class Budgets {
     // A rate limit applies to the vdevice, its tenant or its parent, so a worker must execute all
     // of its requests.
     [[nodiscard]] bool limited() const;
-    [[nodiscard]] Rates rates() const;
     // Control's own, for a ledger of the control thread.
     [[nodiscard]] std::vector<std::shared_ptr<provisioning::Pool>> pools() const;
     // For the worker of the vdevice.
@@ -73,6 +71,14 @@ class Budgets {
   // By name: budgets with settings or vdevices.
   [[nodiscard]] std::map<std::string, const provisioning::Budget*> list(Scope scope) const;
 
+  // As Dealer::deal() of the budget of this number. False also if there is no such budget.
+  [[nodiscard]] bool deal(uint64_t number, base::TimePoint now);
+  // Whether the process of `slot` has, or had, vdevices of the budget of this number.
+  [[nodiscard]] bool has(uint64_t number, size_t slot);
+  // The worker of `slot` has ended: its use of all budgets is free. Its vdevices that go on in
+  // another process must be placed again.
+  void clear(size_t slot);
+
  private:
   using Named = std::map<std::string, std::unique_ptr<provisioning::Budget>>;
   [[nodiscard]] Named& all(Scope scope) { return scope == Scope::kTenant ? tenants_ : parents_; }
@@ -81,6 +87,7 @@ class Budgets {
   [[nodiscard]] base::Result<provisioning::Budget*> at(Scope scope, const std::string& name);
 
   Named tenants_, parents_;
+  std::map<uint64_t, provisioning::Budget*> numbers_;
   uint64_t next_number_ = 1;
 };
 

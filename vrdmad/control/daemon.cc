@@ -140,6 +140,8 @@ Worker& Daemon::worker_of(const std::string& fabric) {
 void Daemon::on(Worker& worker, const ToControl& message) {
   if (const auto* wish = std::get_if<WantKit>(&message)) return furnish(worker, *wish);
   if (const auto* ended = std::get_if<Ended>(&message)) return furnisher_.ended(ended->connection);
+  if (const auto* rung = std::get_if<WantRates>(&message))
+    return dealing_.rung(rung->budget, worker.slot());
   answers_.came(message);
 }
 
@@ -307,24 +309,23 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const provisioning::Budget& tenants = record->allotment.tenant();
   const provisioning::Budget& parents = record->allotment.parent();
   record->allotment.place(worker.slot());
-  worker.add(
-      {id,
-       name,
-       label,
-       tenant,
-       record->fabric,
-       (*parent)->ibdev(),
-       netns.cookie,
-       record->node_guid.big_endian(),
-       permissions->bits(),
-       record->allotment.limited(),
-       spec.no_direct,
-       record->share.capabilities,
-       record->allotment.limit_list(),
-       {tenants.number(), tenants.whose()},
-       {parents.number(), parents.whose()}},
-      {record->qp_numbers, record->allotment.rates(), record->gsi, record->intake, record->share.sender,
-       record->page, record->fabric_counters, tenants.page(), parents.page()});
+  worker.add({id,
+              name,
+              label,
+              tenant,
+              record->fabric,
+              (*parent)->ibdev(),
+              netns.cookie,
+              record->node_guid.big_endian(),
+              permissions->bits(),
+              record->allotment.limited(),
+              spec.no_direct,
+              record->share.capabilities,
+              record->allotment.limit_list(),
+              {tenants.number(), tenants.whose()},
+              {parents.number(), parents.whose()}},
+             {record->qp_numbers, record->gsi, record->intake, record->share.sender, record->page,
+              record->fabric_counters, tenants.page(), parents.page()});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm =
       cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),

@@ -34,6 +34,7 @@
 #include "vrdmad/control/budgets.h"
 #include "vrdmad/control/counter_files.h"
 #include "vrdmad/control/counters.h"
+#include "vrdmad/control/dealing.h"
 #include "vrdmad/control/directory.h"
 #include "vrdmad/control/owner_watch.h"
 #include "vrdmad/control/parent.h"
@@ -202,6 +203,7 @@ class Daemon final : public AdminBackend {
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   Budgets budgets_;
+  Dealing dealing_{loop_, budgets_};
   Cm cm_{loop_, settings_};
   std::unique_ptr<ReadLeases> read_leases_;  // never null
   Directory directory_;                      // of records_ and lost_

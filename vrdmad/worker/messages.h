@@ -150,7 +150,14 @@ struct Ended {
   bool operator==(const Ended&) const = default;
 };
 
-using ToControl = std::variant<Done, CgroupUse, WantKit, Ended>;
+// The worker has begun to use a rate of the budget and has no grant for it: its page tells what it
+// asks for (provisioning/claim.h).
+struct WantRates {
+  uint64_t budget = 0;  // its number
+  bool operator==(const WantRates&) const = default;
+};
+
+using ToControl = std::variant<Done, CgroupUse, WantKit, Ended, WantRates>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

@@ -182,6 +182,11 @@ void fields(A& at, Ended& message) {
 }
 
 template <class A>
+void fields(A& at, WantRates& message) {
+  at.number(message.budget);
+}
+
+template <class A>
 void fields(A& at, SetPort& message) {
   at.number(message.vdevice);
   fields(at, message.status);

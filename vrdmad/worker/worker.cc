@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -84,20 +85,23 @@ void Worker::on(const AddVdevice& message) {
   const auto permissions = provisioning::Permissions::of_bits(message.permissions);
   if (!shared || !permissions) return;
   provisioning::Ledger ledger(part(shared->page, &VdevicePage::quota));
-  for (auto pool : {budgets_.pool(message.tenant_budget, shared->tenant_budget),
-                    budgets_.pool(message.parent_budget, shared->parent_budget)})
-    if (pool != nullptr) ledger.draw_from(std::move(pool));
+  Rates rates;
+  for (const auto& [budget, page] : {std::tie(message.tenant_budget, shared->tenant_budget),
+                                     std::tie(message.parent_budget, shared->parent_budget)}) {
+    if (auto pool = budgets_.pool(budget, page)) ledger.draw_from(std::move(pool));
+    budgets_.add_rates(budget, page, &rates);
+  }
   if (!ledger.set_limits(settings_of(message.limits))) return;
   auto& entry = fabrics_[message.fabric];
   if (entry.fabric == nullptr)
     entry.fabric = std::make_unique<rdma::Fabric>(message.fabric, shared->fabric_counters);
   ++entry.vdevices;
-  std::shared_ptr<Vdevice> vdevice(new Vdevice(runner_, message.tenant, std::move(ledger),
-                                               shared->rates, std::move(shared->page)),
-                                   [this, fabric = message.fabric](Vdevice* gone) {
-                                     delete gone;
-                                     if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
-                                   });
+  std::shared_ptr<Vdevice> vdevice(
+      new Vdevice(runner_, message.tenant, std::move(ledger), rates, std::move(shared->page)),
+      [this, fabric = message.fabric](Vdevice* gone) {
+        delete gone;
+        if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
+      });
   vdevice->id = message.vdevice;
   vdevice->label = message.label;
   vdevice->permissions = *permissions;

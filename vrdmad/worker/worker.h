@@ -36,7 +36,6 @@ namespace vrdma::vrdmad {
 // What a vdevice has beside the values of AddVdevice: what it shares with control and others.
 struct VdeviceShared {
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // default-constructed: control reads none
-  Rates rates;
   std::shared_ptr<RawGsi> gsi;  // null: not allowed
   Intake::AccountRef intake;
   transport::Selector::Maker parent_sender;
@@ -91,7 +90,7 @@ class Worker {
         runner_(*loop_),
         settings_(settings),
         tell_(std::move(tell)),
-        budgets_(slot) {}
+        budgets_(slot, [this](uint64_t number) { tell_(WantRates{number}); }) {}
 
   // Runs `f` on the worker and waits for its result.
   template <class F>

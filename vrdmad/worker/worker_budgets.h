@@ -1,17 +1,22 @@
 // The budgets that the vdevices of one process draw from, by number.
 //
-// A process has one pool of a budget, because the pool is the only writer of the process's slot of
-// the page. It lives as long as a ledger or a charge refers to it.
+// A process has one pool and one Shares for each rate of a budget, because they are the only
+// writers of the process's slot of the page. They live as long as a vdevice or a charge refers to
+// them.
 //
 // Belongs to the worker's thread.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "core/base/shared_page.h"
 #include "provisioning/pool.h"
+#include "provisioning/shares.h"
 #include "vrdmad/worker/messages.h"
+#include "vrdmad/worker/pacer.h"
 
 namespace vrdma::vrdmad {
 
@@ -19,17 +24,30 @@ class WorkerBudgets {
  public:
   using Page = base::SharedPage<provisioning::BudgetPage>;
 
-  // `slot`: the process's in the page of each budget, chosen by control.
-  explicit WorkerBudgets(size_t slot) : slot_(slot) {}
+  // `slot`: the process's in the page of each budget, chosen by control. `ring` is called on the
+  // worker's thread, at most once in a provisioning::kPeriod for each rate of a budget, when the
+  // process begins to use it: control must then look at the page of the budget of this number.
+  WorkerBudgets(size_t slot, std::function<void(uint64_t number)> ring)
+      : slot_(slot), ring_(std::move(ring)) {}
 
   [[nodiscard]] size_t slot() const { return slot_; }
   // nullptr: there is no page, so the vdevice draws from no such budget.
   [[nodiscard]] std::shared_ptr<provisioning::Pool> pool(const BudgetName& budget,
                                                          const Page& page);
+  // Adds the budget's rates to those that a vdevice shares; none if there is no page.
+  void add_rates(const BudgetName& budget, const Page& page, Rates* rates);
 
  private:
+  struct Budget {
+    std::weak_ptr<provisioning::Pool> pool;
+    std::array<std::weak_ptr<provisioning::Shares>, provisioning::kRateCount> shares;
+    [[nodiscard]] bool expired() const;
+  };
+  [[nodiscard]] Budget& at(uint64_t number);
+
   const size_t slot_;
-  std::map<uint64_t, std::weak_ptr<provisioning::Pool>> pools_;
+  const std::function<void(uint64_t)> ring_;
+  std::map<uint64_t, Budget> budgets_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -45,7 +45,8 @@ std::vector<ToControl> to_control() {
           CgroupUse{3, {{"/a", {{Kind::kQp, 2}}}, {"/b", {}}}, true},
           CgroupUse{4, {}, false},
           WantKit{1, {5, 6}},
-          Ended{1}};
+          Ended{1},
+          WantRates{3}};
 }
 
 template <class Message, class Decode>

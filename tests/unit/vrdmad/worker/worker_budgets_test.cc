@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <vector>
+
+#include "provisioning/dealer.h"
 #include "provisioning/ledger.h"
 
 namespace vrdma::vrdmad {
@@ -15,7 +19,9 @@ using provisioning::Pool;
 struct BudgetsOfWorkers : testing::Test {
   WorkerBudgets::Page page = WorkerBudgets::Page::make("test").value();
   Pool control{"tenant red", page.get(), kControlSlot};
-  WorkerBudgets one{1}, other{2};
+  std::vector<uint64_t> rung;
+  WorkerBudgets one{1, [this](uint64_t number) { rung.push_back(number); }};
+  WorkerBudgets other{2, [](uint64_t) {}};
   BudgetsOfWorkers() {
     control.admit(2);
     control.set_ceiling(Kind::kQp, 3);
@@ -51,6 +57,51 @@ TEST_F(BudgetsOfWorkers, LiveAsLongAsSomethingIsCharged) {
   }
   ASSERT_TRUE(one.pool({7, "tenant red"}, page)->take(Kind::kQp, 1));
   EXPECT_EQ(control.used(Kind::kQp), 3u);
+}
+
+TEST_F(BudgetsOfWorkers, ShareTheirRates) {
+  Rates red0, red1, none;
+  one.add_rates({7, "tenant red"}, page, &red0);
+  one.add_rates({7, "tenant red"}, page, &red1);
+  one.add_rates({8, "tenant blue"}, {}, &none);
+  ASSERT_EQ(red0.bandwidth.size() * red0.messages.size() * red0.cpu.size(), 1u);
+  EXPECT_EQ(red0.bandwidth, red1.bandwidth);
+  EXPECT_EQ(red0.cpu, red1.cpu);
+  EXPECT_TRUE(none.bandwidth.empty() && none.messages.empty() && none.cpu.empty());
+}
+
+TEST_F(BudgetsOfWorkers, RingWhenARateIsFirstUsed) {
+  provisioning::Dealer dealer(page.get());
+  for (const size_t slot : {1, 2}) dealer.place(slot, 1, {});
+  dealer.set_capacity(provisioning::Rate::kMessages, 1000);
+  Rates rates;
+  one.add_rates({7, "tenant red"}, page, &rates);
+  auto bytes = rates.bandwidth[0]->join(), messages = rates.messages[0]->join();
+  auto now = base::EventLoop::now();
+  EXPECT_EQ(bytes.ask(now, 0, true), provisioning::kUnbounded);
+  EXPECT_EQ(rung, std::vector<uint64_t>());
+  EXPECT_EQ(messages.ask(now, 0, true), 1u);
+  EXPECT_EQ(rung, std::vector<uint64_t>{7});
+  EXPECT_FALSE(dealer.deal(now));
+  now += provisioning::kPeriod;
+  EXPECT_EQ(messages.ask(now, 0, true), 1000u);
+  EXPECT_EQ(rung, std::vector<uint64_t>{7});
+}
+
+// Such a thread has none of the descriptors by which it could wake the worker.
+TEST_F(BudgetsOfWorkers, RingOnTheirOwnThreadOnly) {
+  provisioning::Dealer dealer(page.get());
+  for (const size_t slot : {1, 2}) dealer.place(slot, 1, {});
+  dealer.set_capacity(provisioning::Rate::kCpu, 1000);
+  Rates rates;
+  one.add_rates({7, "tenant red"}, page, &rates);
+  auto member = rates.cpu[0]->join();
+  auto now = base::EventLoop::now();
+  std::thread([&] { EXPECT_EQ(member.ask(now, 0, true), 1u); }).join();
+  EXPECT_EQ(rung, std::vector<uint64_t>());
+  now += provisioning::kPeriod;
+  EXPECT_EQ(member.ask(now, 0, true), 1u);
+  EXPECT_EQ(rung, std::vector<uint64_t>{7});
 }
 
 }  // namespace
