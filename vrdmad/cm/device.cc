@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "vrdmad/cm/cm.h"
-#include "vrdmad/worker/raw_gsi.h"
+#include "vrdmad/cm/gsi_relay.h"
 
 namespace vrdma::vrdmad {
 

@@ -14,7 +14,7 @@
 namespace vrdma::vrdmad {
 
 class Cm;
-class RawGsi;
+class GsiRelay;
 
 struct CmDeviceSetup {
   uint64_t id = 0;
@@ -22,9 +22,9 @@ struct CmDeviceSetup {
   uint64_t netns = 0;      // its cookie
   uint64_t node_guid = 0;  // big-endian
   rdma::QpNumberReader qp_numbers;
-  provisioning::Ledger ledger;  // only its kinds cm_* are used
-  std::shared_ptr<RawGsi> gsi;  // null: not allowed
-  uint8_t ack_delay = 15;       // a code, as verbs::Capabilities::ack_delay
+  provisioning::Ledger ledger;    // only its kinds cm_* are used
+  std::shared_ptr<GsiRelay> gsi;  // null: not allowed
+  uint8_t ack_delay = 15;         // a code, as verbs::Capabilities::ack_delay
 };
 
 // The destructor reports the removal to the ids bound to the vdevice.

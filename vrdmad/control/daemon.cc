@@ -301,8 +301,13 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto qp_numbers = base::SharedPage<rdma::QpNumberTable>::make("vrdma-qp-numbers");
   if (!qp_numbers) return pass(std::move(qp_numbers.error()));
   record->qp_numbers = std::move(*qp_numbers);
-  if (permissions->has(provisioning::Permission::kQp1))
-    record->gsi = std::make_shared<RawGsi>(loop_);
+  base::Fd gsi;
+  if (permissions->has(provisioning::Permission::kQp1)) {
+    record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page);
+    auto end = record->gsi->connect();
+    if (!end) return pass(std::move(end.error()));
+    gsi = std::move(*end);
+  }
   record->intake = std::make_shared<Intake::Account>(
       settings_.intake, part(record->page, &VdevicePage::intake_unfinished));
   record->fabric_counters = counters_of(record->fabric);
@@ -324,7 +329,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
               record->allotment.limit_list(),
               {tenants.number(), tenants.whose()},
               {parents.number(), parents.whose()}},
-             {record->qp_numbers, record->gsi, record->intake, record->share.sender, record->page,
+             {record->qp_numbers, std::move(gsi), record->intake, record->share.sender, record->page,
               record->fabric_counters, tenants.page(), parents.page()});
   record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
   auto cm =

@@ -9,8 +9,8 @@
 
 #include "gid/layout.h"
 #include "gid/prefix.h"
+#include "vrdmad/cm/gsi_relay.h"
 #include "vrdmad/control/daemon.h"
-#include "vrdmad/worker/raw_gsi.h"
 
 namespace vrdma::vrdmad {
 
@@ -43,7 +43,7 @@ struct Daemon::Record {
   uint64_t downs = 0;                // how often the link went down
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
-  std::shared_ptr<RawGsi> gsi;                       // null: not allowed
+  std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
   std::shared_ptr<rdma::FabricCounters> fabric_counters;

@@ -1,81 +1,61 @@
 #include "vrdmad/worker/raw_gsi.h"
 
+#include <utility>
+
 namespace vrdma::vrdmad {
 
 using transport::AddressedMad;
 
-// The worker's end.
 class RawGsi::Desk final : public transport::MadDesk {
  public:
-  explicit Desk(std::shared_ptr<RawGsi> gsi) : gsi_(std::move(gsi)) {}
+  explicit Desk(RawGsi& gsi) : gsi_(gsi) {}
   ~Desk() override {
-    gsi_->receiver_ = nullptr;
-    gsi_->control_.post([gsi = gsi_] { gsi->change(nullptr); });
+    gsi_.receiver_ = nullptr;
+    gsi_.opening_ = 0;
+    (void)gsi_.tell();
   }
-  void send(const AddressedMad& mad) override {
-    if (!gsi_->take(gsi_->leaving_)) return;
-    gsi_->control_.post([gsi = gsi_, mad] {
-      --gsi->leaving_;
-      gsi->send(mad);
-    });
-  }
+  void send(const AddressedMad& mad) override { gsi_.send(mad); }
 
  private:
-  std::shared_ptr<RawGsi> gsi_;
+  RawGsi& gsi_;
 };
 
-std::unique_ptr<transport::MadDesk> RawGsi::open(base::EventLoop& loop, Receiver receiver) {
+RawGsi::RawGsi(base::EventLoop& loop, base::Fd socket, base::Counter& lost)
+    : lost_(lost), socket_(loop, *this) {
+  (void)socket_.begin(std::move(socket));
+}
+
+std::unique_ptr<transport::MadDesk> RawGsi::open(Receiver receiver) {
   if (receiver_) return nullptr;
   receiver_ = std::move(receiver);
-  ++opened_;
-  auto self = shared_from_this();
-  control_.post([self, &loop] { self->change(&loop); });
-  return std::make_unique<Desk>(std::move(self));
+  opening_ = ++openings_;
+  (void)tell();
+  return std::make_unique<Desk>(*this);
 }
 
-bool RawGsi::take(std::atomic<uint32_t>& under_way) {
-  if (under_way.fetch_add(1) < kInFlight) return true;
-  --under_way;
-  ++lost_;
-  return false;
+// Tells control the current state only: an opening that ended before control heard of it is not
+// news. False: there is no room, and control is told later.
+bool RawGsi::tell() {
+  if (told_opening_ == opening_) return true;
+  RawGsiMessage message;
+  message.kind = opening_ != 0 ? RawGsiMessage::Kind::kOpened : RawGsiMessage::Kind::kClosed;
+  message.opening = opening_ != 0 ? opening_ : told_opening_;
+  if (!socket_.send(message)) {
+    socket_.await_room();
+    return false;
+  }
+  told_opening_ = opening_;
+  return true;
 }
 
-void RawGsi::attach(qp1mux::Endpoint* endpoint) {
-  endpoint_ = endpoint;
-  if (endpoint == nullptr) port_.reset();
+void RawGsi::send(const AddressedMad& mad) {
+  if (!tell() || !socket_.send(RawGsiMessage::of(opening_, mad))) ++lost_;
 }
 
-// Opened there, or closed; in the order of open() and ~Desk.
-void RawGsi::change(base::EventLoop* worker) {
-  worker_ = worker;
-  port_.reset();
-  if (worker == nullptr) return;
-  ++open_;
-  if (endpoint_ == nullptr) return;
-  if (auto port = endpoint_->open_raw(this)) port_ = std::move(*port);
-}
-
-// What is refused is counted there.
-void RawGsi::send(const AddressedMad& all) {
-  qp1mux::Path path;
-  path.local = all.header.source;
-  path.remote = all.header.destination;
-  path.traffic_class = all.header.traffic_class;
-  if (all.header.hop_limit != 0) path.hop_limit = all.header.hop_limit;
-  path.flow_label = all.header.flow_label;
-  (void)port_.send(path, all.mad);
-}
-
-void RawGsi::on_mad(const qp1mux::Packet& packet) {
-  if (worker_ == nullptr || !take(arriving_)) return;
-  AddressedMad all;
-  all.header = {packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
-                packet.flow_label};
-  all.mad = packet.mad;
-  worker_->post([self = shared_from_this(), which = open_, all] {
-    --self->arriving_;
-    if (self->receiver_ && self->opened_ == which) self->receiver_(all);
-  });
+bool RawGsi::on_message(const RawGsiMessage& message) {
+  if (message.kind != RawGsiMessage::Kind::kMad) return false;
+  if (receiver_ && message.opening == opening_) receiver_(message.addressed_mad());
+  return true;
 }
 
 }  // namespace vrdma::vrdmad

@@ -1,56 +1,45 @@
-// The raw queue pair 1 of a vdevice, between the worker, where a program's queue pair is, and the
-// control thread, where the shared one is.
+// The queue pair 1 of a program, as its worker has it. Its MADs go to the shared queue pair 1 and
+// come from there by a socket (raw_gsi_socket.h), at whose other end is control's GsiRelay.
 //
-// MADs go either way by post(). At most kInFlight of a direction are under way; what is more is
-// lost and counted, as on a network, so that a program that floods fills nothing.
+// Belongs to the worker's thread, which never waits for control: what control has not read in time
+// is lost and counted.
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
-#include "core/base/event_loop.h"
-#include "qp1mux/endpoint.h"
-#include "transport/raw/mad.h"
+#include "core/base/counter.h"
+#include "vrdmad/worker/raw_gsi_socket.h"
 
 namespace vrdma::vrdmad {
 
-class RawGsi final : public std::enable_shared_from_this<RawGsi>, qp1mux::RawHandler {
+class RawGsi final : RawGsiSocket::Owner {
  public:
-  static constexpr uint32_t kInFlight = 256;
   using Receiver = std::function<void(const transport::AddressedMad&)>;
 
-  explicit RawGsi(base::EventLoop& control) : control_(control) {}
+  // `socket`: what GsiRelay::connect() returned. If it cannot be watched, or after control has
+  // closed its end, nothing arrives and all that is sent is lost. `lost`: counts MADs. `loop` and
+  // `lost` must outlive it.
+  RawGsi(base::EventLoop& loop, base::Fd socket, base::Counter& lost);
 
-  // Control thread. The endpoint has come, or goes (nullptr).
-  void attach(qp1mux::Endpoint* endpoint);
-
-  // Worker. `loop` is its own. nullptr: somebody has it.
-  [[nodiscard]] std::unique_ptr<transport::MadDesk> open(base::EventLoop& loop, Receiver receiver);
-
-  // Any thread: how many were lost for want of room.
-  [[nodiscard]] uint64_t lost() const { return lost_; }
+  // nullptr: a program has it. The desk must not outlive this.
+  [[nodiscard]] std::unique_ptr<transport::MadDesk> open(Receiver receiver);
 
  private:
   class Desk;
-  void on_mad(const qp1mux::Packet& packet) override;
-  void change(base::EventLoop* worker);
-  void send(const transport::AddressedMad& all);
-  [[nodiscard]] bool take(std::atomic<uint32_t>& under_way);
+  [[nodiscard]] bool on_message(const RawGsiMessage& message) override;
+  void on_room() override { (void)tell(); }
+  void on_end(bool) override {}
+  void send(const transport::AddressedMad& mad);
+  [[nodiscard]] bool tell();
 
-  base::EventLoop& control_;
-  std::atomic<uint32_t> leaving_ = 0, arriving_ = 0;
-  std::atomic<uint64_t> lost_ = 0;
-
-  // The worker's.
-  Receiver receiver_;
-  uint64_t opened_ = 0;  // so far: what was under way to an earlier one is not for a later one
-
-  // The control thread's.
-  qp1mux::Endpoint* endpoint_ = nullptr;
-  base::EventLoop* worker_ = nullptr;  // where it is open
-  uint64_t open_ = 0;                  // which of `opened_` that is
-  qp1mux::RawPort port_;
+  base::Counter& lost_;
+  Receiver receiver_;          // empty: no program has it open
+  uint64_t openings_ = 0;      // so far
+  uint64_t opening_ = 0;       // the current one, or 0
+  uint64_t told_opening_ = 0;  // what control knows of that
+  RawGsiSocket socket_;
 };
 
 }  // namespace vrdma::vrdmad

@@ -44,7 +44,7 @@ base::Result<Fd> SessionObjects::packet_socket(Fds proof) {
 // A vdevice has one, and one program at a time has that.
 int SessionObjects::give_gsi(rdma::Qp& qp) {
   if (vdevice_->gsi == nullptr) return EOPNOTSUPP;  // as raw packets
-  auto desk = vdevice_->gsi->open(loop(), [&qp](const transport::AddressedMad& mad) {
+  auto desk = vdevice_->gsi->open([&qp](const transport::AddressedMad& mad) {
     if (!transport::receive_mad(qp, mad)) ++qp.context->device->fabric->counters.datagrams_dropped;
   });
   if (desk == nullptr) return EBUSY;

@@ -1,6 +1,7 @@
 #include "vrdmad/worker/vdevice.h"
 
 #include "transport/shm/connected.h"
+#include "vrdmad/worker/raw_gsi.h"
 
 namespace vrdma::vrdmad {
 

@@ -44,7 +44,7 @@ struct Vdevice {
   rdma::Device device;
   provisioning::Ledger ledger;
   provisioning::Permissions permissions;
-  std::shared_ptr<RawGsi> gsi;         // none: not allowed
+  std::unique_ptr<RawGsi> gsi;         // null: not allowed
   uint64_t netns = 0;                  // cookie of the namespace that it belongs to
   std::string ibdev;                   // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;        // never null; it is the device's pace while that is limited

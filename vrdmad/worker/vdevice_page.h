@@ -34,6 +34,7 @@ struct SessionCounters {
   base::Counter unproven;  // attempts to open the vdevice by a process that could not be identified
   base::Counter foreign;   // connections of another network namespace
   base::Counter holds;     // of a program's threads, that were asked for
+  base::Counter qp1_lost;  // MADs from a program's queue pair 1 that control did not take in time
   // Regions that are reached and not in place, by ipc::Reached.
   std::array<base::Counter, static_cast<size_t>(ipc::kLastReached) + 1> reached;
 };

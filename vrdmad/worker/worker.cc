@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "vrdmad/worker/raw_gsi.h"
+
 namespace vrdma::vrdmad {
 
 namespace {
@@ -105,7 +107,9 @@ void Worker::on(const AddVdevice& message) {
   vdevice->id = message.vdevice;
   vdevice->label = message.label;
   vdevice->permissions = *permissions;
-  vdevice->gsi = std::move(shared->gsi);
+  if (shared->gsi.valid())
+    vdevice->gsi =
+        std::make_unique<RawGsi>(*loop_, std::move(shared->gsi), vdevice->counters.qp1_lost);
   vdevice->netns = message.netns;
   vdevice->intake = std::move(shared->intake);
   vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);

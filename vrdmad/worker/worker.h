@@ -36,7 +36,7 @@ namespace vrdma::vrdmad {
 // What a vdevice has beside the values of AddVdevice: what it shares with control and others.
 struct VdeviceShared {
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // default-constructed: control reads none
-  std::shared_ptr<RawGsi> gsi;  // null: not allowed
+  base::Fd gsi;  // for RawGsi; none: not allowed
   Intake::AccountRef intake;
   transport::Selector::Maker parent_sender;
   // Where the worker counts.

@@ -21,6 +21,7 @@
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/local_broker.h"
 #include "vrdmad/cm/cm.h"
+#include "vrdmad/cm/gsi_relay.h"
 #include "vrdmad/worker/raw_gsi.h"
 
 namespace vrdma::vrdmad {
@@ -37,7 +38,10 @@ struct CmRig {
   std::optional<Cm> daemon{std::in_place, *loop, settings_of(broker), network};
   Cm& cm = *daemon;
   std::array<std::shared_ptr<CmNamespace>, 2> spaces;
-  std::array<std::shared_ptr<RawGsi>, 2> gsis;
+  std::array<std::shared_ptr<GsiRelay>, 2> relays;
+  // What a worker has of each vdevice.
+  std::array<std::shared_ptr<VdevicePage>, 2> pages;
+  std::array<std::unique_ptr<RawGsi>, 2> gsis;
   std::array<std::unique_ptr<CmDevice>, 2> devices;
   // Of both.
   std::shared_ptr<rdma::QpNumberTable> qp_numbers = std::make_shared<rdma::QpNumberTable>();
@@ -57,7 +61,10 @@ struct CmRig {
       setup.netns = i + 1;
       setup.node_guid = i + 100;
       setup.qp_numbers = rdma::QpNumberReader(qp_numbers);
-      setup.gsi = gsis[i] = std::make_shared<RawGsi>(*loop);
+      pages[i] = std::make_shared<VdevicePage>();
+      setup.gsi = relays[i] = std::make_shared<GsiRelay>(*loop, setup.name, pages[i]);
+      gsis[i] = std::make_unique<RawGsi>(*loop, relays[i]->connect().value(),
+                                         pages[i]->sessions.qp1_lost);
       if (!setup.ledger.set_limits(limits)) std::abort();
       devices[i] = std::move(*cm.attach(std::move(setup)));
       devices[i]->update({gid(i)}, 4096);
