@@ -63,6 +63,7 @@ struct BudgetPage {
     Word used;
     Word eager;    // not 0: it would have used more
     Word members;  // vdevices with work
+    Word most;     // what these may use together, or kUnbounded
   };
   // Written by control.
   struct Granted {

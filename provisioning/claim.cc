@@ -14,12 +14,14 @@ uint64_t Claim::whole() const { return page_->capacities[rate_].get(std::memory_
 
 // A thread that has no descriptors of the daemon cannot wake the worker's loop. It asks for the
 // work of a worker, which asks soon, too.
-uint64_t Claim::ask(base::TimePoint now, double used, bool eager, size_t members) {
+uint64_t Claim::ask(base::TimePoint now, const Demand& demand) {
   const uint64_t most = std::max<uint64_t>(whole(), 1);
   auto& asked = slot_.asked[rate_];
-  asked.used.set(static_cast<uint64_t>(std::clamp(used, 0.0, 0x1p63)), std::memory_order_relaxed);
-  asked.eager.set(eager ? 1 : 0, std::memory_order_relaxed);
-  asked.members.set(members, std::memory_order_relaxed);
+  asked.used.set(static_cast<uint64_t>(std::clamp(demand.used, 0.0, 0x1p63)),
+                 std::memory_order_relaxed);
+  asked.eager.set(demand.eager ? 1 : 0, std::memory_order_relaxed);
+  asked.members.set(demand.members, std::memory_order_relaxed);
+  asked.most.set(demand.most, std::memory_order_relaxed);
   asked.at.set(nanoseconds(now), std::memory_order_release);
   const auto& granted = slot_.granted[rate_];
   const bool valid = granted.until.get(std::memory_order_acquire) > nanoseconds(now);

@@ -20,6 +20,14 @@ namespace vrdma::provisioning {
 
 constexpr auto kPeriod = std::chrono::milliseconds(10);
 
+// What a process asks for, on behalf of its vdevices with work.
+struct Demand {
+  double used = 0;             // their rate since the last call
+  bool eager = false;          // they would have used more
+  uint64_t members = 1;        // their number: each weighs as much as those of other processes
+  uint64_t most = kUnbounded;  // what they may use together
+};
+
 class Claim {
  public:
   // `slot`: less than kBudgetSlots. `ring` is called on the thread that made the claim, at most
@@ -28,10 +36,8 @@ class Claim {
 
   // The capacity of the whole budget, or kUnbounded.
   [[nodiscard]] uint64_t whole() const;
-  // Returns what the process may deal per second until it asks again, at least 1. `used`: its rate
-  // since the last call; `eager`: whether it would have used more; `members`: its vdevices with
-  // work, which weigh as much as those of other processes.
-  [[nodiscard]] uint64_t ask(base::TimePoint now, double used, bool eager, size_t members = 1);
+  // Returns what the process may deal per second until it asks again, at least 1.
+  [[nodiscard]] uint64_t ask(base::TimePoint now, const Demand& demand);
 
  private:
   const std::shared_ptr<BudgetPage> page_;

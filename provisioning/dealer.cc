@@ -55,7 +55,8 @@ void Dealer::place(size_t slot, size_t vdevices, const AllBounds& bounds) {
 void Dealer::clear(size_t slot) {
   for (size_t rate = 0; rate < kRateCount; ++rate) {
     auto& asked = page_->slots[slot].asked[rate];
-    for (Word* word : {&asked.at, &asked.used, &asked.eager, &asked.members}) word->set(0);
+    for (Word* word : {&asked.at, &asked.used, &asked.eager, &asked.members, &asked.most})
+      word->set(0);
     grant(slot, rate, 0, 0);
     page_->slots[slot].granted[rate].least.set(0);
   }
@@ -71,11 +72,11 @@ void Dealer::hear(size_t slot, Seat& seat, size_t rate, base::TimePoint now) {
   if (at == its.heard) return;
   its.heard = at;
   const base::TimePoint when{base::Duration(std::min(at, nanoseconds(now)))};
-  const uint64_t used = std::min(asked.used.get(std::memory_order_relaxed), capacities_[rate]);
-  const uint64_t weight = std::clamp<uint64_t>(asked.members.get(std::memory_order_relaxed), 1,
-                                               std::max<uint64_t>(seat.vdevices, 1));
-  its.member.tell(when, static_cast<double>(used), asked.eager.get(std::memory_order_relaxed) != 0,
-                  static_cast<double>(weight));
+  const auto said = [](const Word& word) { return word.get(std::memory_order_relaxed); };
+  const uint64_t members =
+      std::clamp<uint64_t>(said(asked.members), 1, std::max<uint64_t>(seat.vdevices, 1));
+  its.member.tell(when, {static_cast<double>(std::min(said(asked.used), capacities_[rate])),
+                         said(asked.eager) != 0, members, said(asked.most)});
 }
 
 bool Dealer::deal(size_t rate, base::TimePoint now) {

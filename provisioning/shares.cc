@@ -77,10 +77,12 @@ uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
   return std::max<uint64_t>(static_cast<uint64_t>(want_->rate), 1);
 }
 
-void Shares::Member::tell(base::TimePoint now, double used, bool eager, double weight) {
+void Shares::Member::tell(base::TimePoint now, const Demand& demand) {
   const std::lock_guard lock(shares_->mutex_);
-  want_->weight = weight;
-  note(now, used, eager);
+  want_->weight = static_cast<double>(demand.members);
+  note(now, demand.used, demand.eager);
+  if (demand.most != kUnbounded)
+    want_->demand = std::min(want_->demand, static_cast<double>(demand.most));
 }
 
 uint64_t Shares::Member::rate(base::TimePoint now) const {
@@ -104,18 +106,19 @@ bool Shares::is_bounded() {
   return whole_ != kUnbounded;
 }
 
-// Asks for all members as if they were one.
-double Shares::claimed(base::TimePoint now) {
-  double used = 0;
-  bool eager = false;
-  size_t members = 0;
+// Of all members that have asked recently, as if they were one.
+Demand Shares::demand(base::TimePoint now) const {
+  Demand all{0, false, 0, kUnbounded};
+  double most = 0;
   for (const auto& want : wants_) {
     if (now - want.asked > kPatience) continue;
-    ++members;
-    used += want.used;
-    eager = eager || want.eager;
+    ++all.members;
+    all.used += want.used;
+    all.eager = all.eager || want.eager;
+    most += want.most;
   }
-  return static_cast<double>(claim_->ask(now, used, eager, members));
+  if (most < whole_) all.most = std::max<uint64_t>(static_cast<uint64_t>(most), 1);
+  return all;
 }
 
 Shares::Member Shares::join() {
@@ -134,7 +137,7 @@ size_t Shares::deal(base::TimePoint now) {
 
 size_t Shares::deal_locked(base::TimePoint now) {
   dealt_ = now;
-  if (claim_ != nullptr) capacity_ = claimed(now);
+  if (claim_ != nullptr) capacity_ = static_cast<double>(claim_->ask(now, demand(now)));
   struct Bounds {
     double least, top, weight;
   };

@@ -44,8 +44,8 @@ class Shares : public std::enable_shared_from_this<Shares> {
     [[nodiscard]] uint64_t ask(base::TimePoint now, double used, bool eager);
     // The same in steps, for many members at once: tell() of those that ask, Shares::deal(), and
     // rate() of each, which is 0 for a member that has not asked recently.
-    // `weight`: of a member that stands for several; at least 1.
-    void tell(base::TimePoint now, double used, bool eager, double weight);
+    // A member may stand for several.
+    void tell(base::TimePoint now, const Demand& demand);
     [[nodiscard]] uint64_t rate(base::TimePoint now) const;
 
    private:
@@ -76,7 +76,7 @@ class Shares : public std::enable_shared_from_this<Shares> {
  private:
   [[nodiscard]] bool is_bounded();
   size_t deal_locked(base::TimePoint now);
-  [[nodiscard]] double claimed(base::TimePoint now);
+  [[nodiscard]] Demand demand(base::TimePoint now) const;
 
   const std::unique_ptr<Claim> claim_;
   std::mutex mutex_;

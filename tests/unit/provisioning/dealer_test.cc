@@ -57,7 +57,7 @@ struct Dealers : testing::Test {
       const int before = process->rings;
       if (process->wants > 0)
         process->rate = static_cast<double>(process->claim.ask(
-            now, std::min(process->rate, process->wants), process->wants > process->rate));
+            now, {std::min(process->rate, process->wants), process->wants > process->rate}));
       rings = rings || process->rings > before;
     }
     if (silent || (!rings && !again)) return;
@@ -151,7 +151,7 @@ TEST_F(Dealers, LeaveTheGuaranteesIfControlIsSilent) {
   const int rings = one.rings;
   for (int i = 0; i < 50; ++i) {
     now += kPeriod / 10;
-    (void)processes[0]->claim.ask(now, 0, true);
+    (void)processes[0]->claim.ask(now, {0, true});
   }
   EXPECT_LE(one.rings, rings + 5) << "once in a period";
   silent = false;
@@ -172,6 +172,7 @@ TEST_F(Dealers, BelieveNoLies) {
       lies.used.set(lie);
       lies.eager.set(lie);
       lies.members.set(lie);
+      lies.most.set(lie);
       lies.at.set(i % 3 == 0 ? lie : nanoseconds(now) + (lie >> i));
       step();
       if (i <= 3) continue;
@@ -193,7 +194,7 @@ TEST_F(Dealers, FreeWhatADeadProcessHad) {
   EXPECT_EQ(one.rate, 1000);
   EXPECT_EQ(page->slots[2].granted[kIndex].least.get(), 0u);
   EXPECT_EQ(page->slots[2].asked[kIndex].at.get(), 0u);
-  EXPECT_EQ(processes[1]->claim.ask(now, 0, true), 1u);
+  EXPECT_EQ(processes[1]->claim.ask(now, {0, true}), 1u);
   EXPECT_EQ(other.slot, 2u);
 }
 
@@ -208,6 +209,26 @@ TEST_F(Dealers, FollowTheCapacity) {
   dealer.set_capacity(Rate::kBandwidth, kUnbounded);
   EXPECT_EQ(processes[0]->claim.whole(), kUnbounded);
   EXPECT_FALSE(dealer.deal(now));
+}
+
+// An idle vdevice without a limit does not make the others of its process seem to want more.
+TEST_F(Dealers, ReserveNothingAboveTheLimitsOfThoseWithWork) {
+  dealer.place(1, 2, {});
+  dealer.place(2, 1, {});
+  bool rings = false;
+  const auto shares = std::make_shared<Shares>(
+      std::make_unique<Claim>(page, 1, Rate::kBandwidth, [&] { rings = true; }));
+  Claim other(page, 2, Rate::kBandwidth, [&] { rings = true; });
+  auto limited = shares->join(), idle = shares->join();
+  limited.set(0, 100);
+  uint64_t left = 0;
+  for (int i = 0; i < 60; ++i) {
+    now += kPeriod;
+    EXPECT_LE(limited.ask(now, 100, false), 1000u);
+    left = other.ask(now, {kAll, true});
+    if (std::exchange(rings, false) || again) again = dealer.deal(now);
+  }
+  EXPECT_NEAR(static_cast<double>(left), 900, 1);
 }
 
 TEST_F(Dealers, WeighNoMoreThanTheVdevicesThatThereAre) {

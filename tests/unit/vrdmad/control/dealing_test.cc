@@ -34,7 +34,9 @@ struct DealingToTwo : testing::Test {
     const auto timer = loop->after(time, [this] { loop->stop(); });
     loop->run();
   }
-  static uint64_t ask(Claim& claim) { return claim.ask(base::EventLoop::now(), 1000, true); }
+  static uint64_t ask(Claim& claim) {
+    return claim.ask(base::EventLoop::now(), {1000, true, 1, provisioning::kUnbounded});
+  }
   // Asks by both until one has what it should have, or for long.
   bool gets(Claim& claim, uint64_t least, uint64_t most) {
     const auto end = base::EventLoop::now() + std::chrono::seconds(10);
