@@ -182,6 +182,19 @@ TEST_F(Dealers, BelieveNoLies) {
   }
 }
 
+TEST_F(Dealers, ForgetAProcessThatAskedInTheFuture) {
+  add();
+  const Process& honest = add();
+  processes[0]->wants = 0;
+  for (const uint64_t lie :
+       {nanoseconds(now + std::chrono::hours(1)), UINT64_MAX, UINT64_MAX / 2}) {
+    page->slots[1].asked[kIndex].at.set(lie);
+    again = true;
+    steps(20);
+    EXPECT_EQ(honest.rate, 1000) << lie;
+  }
+}
+
 TEST_F(Dealers, FreeWhatADeadProcessHad) {
   const Process &one = add(), &other = add(200);
   steps(5);
@@ -234,9 +247,13 @@ TEST_F(Dealers, ReserveNothingAboveTheLimitsOfThoseWithWork) {
 TEST_F(Dealers, WeighNoMoreThanTheVdevicesThatThereAre) {
   add();
   const Process& honest = add();
+  processes[0]->wants = 0;
+  auto& lies = page->slots[1].asked[kIndex];
+  lies.eager.set(1);
+  lies.members.set(UINT64_MAX);
   for (int i = 0; i < 10; ++i) {
+    lies.at.set(nanoseconds(now + kPeriod));
     step();
-    page->slots[1].asked[kIndex].members.set(UINT64_MAX);
   }
   EXPECT_NEAR(honest.rate, 500, 5);
 }
