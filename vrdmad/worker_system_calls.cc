@@ -71,8 +71,8 @@ std::vector<Rule> rules() {
       {"clone", {SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, kThread | kNamespaces, kThread)}},
       {"prctl", {is(0, PR_SET_NAME)}},
       {"newfstatat", {is(3, AT_EMPTY_PATH)}},  // fstat(3) of some C libraries
-      {"prlimit64", {is(0, 0), SCMP_CMP64(2, SCMP_CMP_EQ, uint64_t{0})}},  // to read
-      {"setpriority", {is(0, PRIO_PROCESS), is(1, 0)}},                    // of the calling thread
+      {"prlimit64", {is(0, 0), scmp_arg_cmp{2, SCMP_CMP_EQ, 0, 0}}},  // to read
+      {"setpriority", {is(0, PRIO_PROCESS), is(1, 0)}},               // of the calling thread
       {"pidfd_open", {is(0, self)}},
       {"tgkill", {is(0, self)}},  // abort(3)
   };

@@ -136,10 +136,11 @@ TEST_F(ConfinedBrokers, StartConfineAndKillWorkers) {
     EXPECT_EQ(order(*worker, worker_program::kOpen), std::nullopt) << "it opens a file";
     EXPECT_TRUE(ends(worker->pidfd));
   }
-  base::Fd pidfd;
+  base::Fd pidfd, link;
   {
     const auto other = broker->start_worker();
     ASSERT_TRUE(other) << other.error().message();
+    link = other->link.duplicate().value();  // at whose end it would end itself
     pidfd = other->pidfd.duplicate().value();
   }
   EXPECT_TRUE(ends(pidfd)) << "it is not killed";

@@ -1,5 +1,6 @@
 // Worker processes of the broker: what they are, and what the broker answers them.
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -138,6 +139,8 @@ TEST_F(Workers, HaveNothingButTheirChannels) {
   sigemptyset(&some);
   sigaddset(&some, SIGTERM);
   ::pthread_sigmask(SIG_BLOCK, &some, nullptr);
+  const gid_t group = 7;
+  ASSERT_EQ(::setgroups(1, &group), 0);
   const WorkerProcess worker = start();
   const Report is = report(worker);
   for (const uint32_t uid : is.uids) EXPECT_EQ(uid, kDaemon);
@@ -164,6 +167,7 @@ TEST_F(Workers, HaveNothingButTheirChannels) {
   EXPECT_EQ(root.st_uid, 0u);
   EXPECT_EQ(root.st_mode & 07777, 0555u);
   ::pthread_sigmask(SIG_UNBLOCK, &some, nullptr);
+  ASSERT_EQ(::setgroups(0, nullptr), 0);
   ::signal(SIGUSR1, SIG_DFL);
 }
 
@@ -184,6 +188,7 @@ TEST_F(Workers, NeedNoRunDirectoryInTests) {
 
 TEST_F(Workers, AreKilledWhenTheyAreForgotten) {
   std::optional<WorkerProcess> worker{start()};
+  const base::Fd link = worker->link.duplicate().value();  // at whose end it would end itself
   const base::Fd pidfd = worker->pidfd.duplicate().value();
   const pid_t pid = pid_of(pidfd);
   ASSERT_GT(pid, 0);
