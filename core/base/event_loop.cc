@@ -174,7 +174,7 @@ bool EventLoop::wait(bool poll_only, TimePoint& looked) {
   const int count =
       ::epoll_pwait2(epoll_.get(), ready.data(), static_cast<int>(ready.size()), limit, nullptr);
   looked = now();
-  pass_began_.store(looked.time_since_epoch().count(), std::memory_order_relaxed);
+  passes_->began.store(looked.time_since_epoch().count(), std::memory_order_relaxed);
   for (int i = 0; i < count; ++i) {
     const auto& event = ready[static_cast<size_t>(i)];
     if (event.data.u64 == kWakeId) continue;
@@ -207,18 +207,18 @@ void EventLoop::run() {
     busy = poller_ && poller_(ended);
     found |= others;
     if (found && ended == begun) ended = now();
-    pass_began_.store(0, std::memory_order_relaxed);
+    passes_->began.store(0, std::memory_order_relaxed);
     const Duration took = ended - looked;
-    if (took.count() > longest_pass_.load(std::memory_order_relaxed))
-      longest_pass_.store(took.count(), std::memory_order_relaxed);
+    if (took.count() > passes_->longest.load(std::memory_order_relaxed))
+      passes_->longest.store(took.count(), std::memory_order_relaxed);
     if (found || busy) linger_.begin(ended);
     lingers = !busy && linger_.again();
   }
 }
 
-Duration EventLoop::longest_pass() const {
-  const Duration longest(longest_pass_.load(std::memory_order_relaxed));
-  const int64_t began = pass_began_.load(std::memory_order_relaxed);
+Duration EventLoop::longest_pass(const Passes& passes) {
+  const Duration longest(passes.longest.load(std::memory_order_relaxed));
+  const int64_t began = passes.began.load(std::memory_order_relaxed);
   if (began == 0) return longest;
   return std::max(longest, Duration(now().time_since_epoch().count() - began));
 }

@@ -104,10 +104,19 @@ class EventLoop {
 
   [[nodiscard]] static TimePoint now() { return std::chrono::steady_clock::now(); }
 
+  // How long this loop's passes take, where another process may read it: see longest_pass().
+  struct Passes {
+    std::atomic<int64_t> longest{0};  // nanoseconds
+    std::atomic<int64_t> began{0};    // nanoseconds of the clock; 0: no pass
+  };
+  // On the loop's thread. Never null.
+  void show_passes(std::shared_ptr<Passes> passes) { passes_ = std::move(passes); }
+
   // Any thread: the longest time between two checks of the descriptors since the loop was created,
   // including the current pass. Sleep during a check does not count; time for which the thread is
   // preempted does.
-  [[nodiscard]] Duration longest_pass() const;
+  [[nodiscard]] Duration longest_pass() const { return longest_pass(*passes_); }
+  [[nodiscard]] static Duration longest_pass(const Passes& passes);
 
  private:
   struct Entry {
@@ -134,8 +143,7 @@ class EventLoop {
 
   Linger linger_{std::chrono::microseconds(50)};
 
-  std::atomic<int64_t> longest_pass_{0};  // nanoseconds
-  std::atomic<int64_t> pass_began_{0};    // nanoseconds of the clock; 0: no pass
+  std::shared_ptr<Passes> passes_ = std::make_shared<Passes>();
 
   std::mutex mutex_;  // guards posted_ and stopped_
   std::deque<std::function<void()>> posted_;

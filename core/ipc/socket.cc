@@ -37,7 +37,7 @@ Result<void> send_message(int socket, const void* data, size_t size, const std::
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   if (!fds.empty()) {
-    if (fds.size() > kMaxFds) return fail(E2BIG, "too many file descriptors for one message");
+    if (fds.size() > kMostFds) return fail(E2BIG, "too many file descriptors for one message");
     message.msg_control = control.buffer;
     message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
     cmsghdr* header = CMSG_FIRSTHDR(&message);

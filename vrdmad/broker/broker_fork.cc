@@ -1,6 +1,5 @@
 // The broker's end of the process. What only talks to it does not link this file.
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/child_process.h"
@@ -79,7 +79,7 @@ Result<Fd> BrokerProcess::fork(const BrokerPlace& place, unsigned requests,
                                const std::function<void()>& confine) {
   std::string risk;
   (void)open_worker_program(place.worker, &risk);  // only for this warning
-  if (!risk.empty()) spdlog::warn("{}", risk);
+  if (!risk.empty()) base::log_warning(risk);
   return fork_child("broker",
                     [&](Fd life) { run_broker(std::move(life), place, requests, confine); });
 }

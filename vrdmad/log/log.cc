@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "core/base/log.h"
 #include "core/base/printable.h"
 
 namespace vrdma::vrdmad {
@@ -73,6 +74,10 @@ void start_log(LogFormat format, spdlog::level::level_enum level) {
     spdlog::set_formatter(
         text_formatter(::isatty(STDERR_FILENO) ? "%H:%M:%S %l %*" : "%Y-%m-%dT%H:%M:%S%z %l %*"));
   spdlog::set_level(level);
+  base::set_log([](base::LogLevel how, const std::string& sentence) {
+    spdlog::log(how == base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn, "{}",
+                sentence);
+  });
 }
 
 std::unique_ptr<spdlog::formatter> text_formatter(const std::string& pattern) {

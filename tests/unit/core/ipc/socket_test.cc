@@ -113,7 +113,7 @@ TEST_F(Sockets, RefuseMoreAndLeakNone) {
 }
 
 TEST_F(Sockets, RefuseToSendMore) {
-  const std::vector<int> many(kMaxFds + 1, 0);
+  const std::vector<int> many(254, 0);
   EXPECT_EQ(send_message(here.get(), "hello", 5, many).error().code(), E2BIG);
   EXPECT_EQ(send_message(here.get(), "hello", 5, {-1}).error().code(), EBADF);
   EXPECT_EQ(receive(5), EAGAIN);
