@@ -21,7 +21,14 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::create(const std::string& path,
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(const std::string& path) {
-  auto opened = RecordFile::open(path, kAnchorFormat);
+  return of(RecordFile::open(path, kAnchorFormat));
+}
+
+Result<std::unique_ptr<AnchorFile>> AnchorFile::open(base::Fd file) {
+  return of(RecordFile::open(std::move(file), kAnchorFormat));
+}
+
+Result<std::unique_ptr<AnchorFile>> AnchorFile::of(Result<std::unique_ptr<RecordFile>> opened) {
   if (!opened) return base::pass(std::move(opened).error());
   std::unique_ptr<AnchorFile> file(new AnchorFile(std::move(*opened)));
   if (const std::string reason = file->file_->forbidden(); !reason.empty())

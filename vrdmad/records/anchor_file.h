@@ -4,9 +4,10 @@
 //
 //   R/state/<n>.anchors 0600, beside <n>.session; created before it, removed after it
 //
-// Whoever serves a session's requests may be deceived or taken over by its program, and then writes
-// any image. It must not write anchors, so they are a file of their own, whose writer needs nothing
-// of the program but what the kernel says. Each change is in the file when the call returns.
+// The worker writes both files. A worker that its programs have taken over may write any image and
+// any anchors: the next daemon decodes the image like a program's bytes, and takes descriptors only
+// from a process that the broker knows to have connected to that vdevice. Each change is in the
+// file when the call returns.
 //
 // Owned by one thread.
 #pragma once
@@ -52,6 +53,7 @@ class AnchorFile {
                                                                         const Anchor& anchor);
   // Keeps the file. EPROTO: of another version.
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(const std::string& path);
+  [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(base::Fd file);
 
   void put_channel(uint32_t handle, uint64_t write_end);
   void erase_channel(uint32_t handle);
@@ -63,10 +65,14 @@ class AnchorFile {
   [[nodiscard]] const SessionAnchors& anchors() const { return anchors_; }
   // The destructor removes the file unless it is kept.
   void keep(bool kept = true) { file_->keep(kept); }
+  // See RecordFile.
+  [[nodiscard]] base::Fd release() { return file_->release(); }
 
  private:
   enum class Kind : uint16_t { kAnchor, kChannel, kDomain };
   explicit AnchorFile(std::unique_ptr<RecordFile> file) : file_(std::move(file)) {}
+  [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> of(
+      base::Result<std::unique_ptr<RecordFile>> opened);
   void put(Kind kind, uint32_t number, const void* data, size_t size);
   void erase(Kind kind, uint32_t number);
   void put_anchor() { put(Kind::kAnchor, 0, &anchors_.of, sizeof anchors_.of); }

@@ -1,7 +1,6 @@
 #include "vrdmad/records/furnisher.h"
 
 #include <fcntl.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/base/log.h"
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
 
@@ -25,14 +25,25 @@ void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last) {
   last_session_ = std::max(last_session_, last);
 }
 
-uint64_t Furnisher::add(uint64_t vdevice, std::shared_ptr<Caller> caller) {
-  connections_[++last_connection_] = {vdevice, std::move(caller)};
+uint64_t Furnisher::add(uint64_t vdevice, std::shared_ptr<Caller> caller,
+                        std::unique_ptr<Entrance::Waiting> waiting) {
+  connections_[++last_connection_] = {vdevice, std::move(caller), std::move(waiting)};
   return last_connection_;
+}
+
+void Furnisher::accepted(uint64_t connection) {
+  const auto it = connections_.find(connection);
+  if (it != connections_.end()) it->second.waiting.reset();
 }
 
 uint64_t Furnisher::vdevice_of(uint64_t connection) const {
   const auto it = connections_.find(connection);
   return it != connections_.end() ? it->second.vdevice : 0;
+}
+
+const rdma::Peer* Furnisher::peer_of(uint64_t connection) const {
+  const auto it = connections_.find(connection);
+  return it != connections_.end() ? &it->second.caller->peer() : nullptr;
 }
 
 void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
@@ -56,7 +67,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
                                       const FileId& shown) {
   const auto it = connections_.find(connection);
   if (it == connections_.end()) return fail(ENOTCONN, "there is no such connection");
-  remove_files(it->second);  // of a proof that failed
+  remove_files(it->second.session);  // of a proof that failed
   it->second.session = 0;
   const rdma::Peer& peer = it->second.caller->peer();
   SessionKit kit;
@@ -104,8 +115,8 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   anchor.events = file_id(kit.events.write).inode;
   auto files = SessionFiles::create(directory_, anchor);
   if (!files) return kit;
-  files->keep();
-  kit.files = std::move(*files);
+  kit.anchors = files->anchors->release();
+  kit.journal = files->journal->release();
   it->second.session = kit.session;
   return kit;
 }
@@ -118,6 +129,7 @@ struct Furnisher::Takeover {
 
 Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> found) {
   Takeover at{broker, {}, {}};
+  search_time_.clear();
   for (Found& one : found) {
     one.files.keep(false);  // unless it is taken over
     const std::string label = one.label;
@@ -125,8 +137,8 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> fou
     if (auto adopted = take_over(std::move(one), at))
       at.result.sessions.push_back(std::move(*adopted));
     else
-      spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label, pid,
-                   adopted.error().message());
+      base::log_warning("vdevice " + label + ": the session of process " + std::to_string(pid) +
+                        " cannot be taken over: " + adopted.error().message());
   }
   return std::move(at.result);
 }
@@ -136,7 +148,7 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto caller = at.broker.find(anchor.process, found.socket);
+  auto caller = at.broker.find(anchor.process, found.socket, found.recipient);
   if (!caller) return pass(std::move(caller).error());
   auto opened = (*caller)->open(false);
   if (!opened) return pass(std::move(opened).error());
@@ -164,28 +176,39 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
   kit.session = anchor.session;
   kit.arena_id = anchor.arena;
   kit.memory_id = anchor.memory;
-  kit.files = std::move(found.files);
-  kit.files.keep();
+  kit.anchors = found.files.anchors->release();
+  kit.journal = found.files.journal->release();
   note_arena(kit.memory_id, (*caller)->peer());
   const uint64_t connection = add(found.vdevice, *caller);
   connections_[connection].session = kit.session;
   return Adopted{connection, found.vdevice, std::move(*caller), std::move(*opened), std::move(kit)};
 }
 
-void Furnisher::remove_files(const Connection& connection) const {
-  if (connection.session == 0) return;
-  ::unlink(SessionFiles::journal_path(directory_, connection.session).c_str());
-  ::unlink(SessionFiles::anchors_path(directory_, connection.session).c_str());
+void Furnisher::remove_files(uint32_t session) const {
+  if (session == 0) return;
+  ::unlink(SessionFiles::journal_path(directory_, session).c_str());
+  ::unlink(SessionFiles::anchors_path(directory_, session).c_str());
+}
+
+uint64_t Furnisher::connection_of(uint32_t session) const {
+  for (const auto& [number, connection] : connections_)
+    if (connection.session == session) return number;
+  return 0;
+}
+
+uint32_t Furnisher::lost(uint64_t connection) {
+  const auto gone = connections_.extract(connection);
+  return gone.empty() ? 0 : gone.mapped().session;
 }
 
 void Furnisher::ended(uint64_t connection) {
   const auto gone = connections_.extract(connection);
-  if (!gone.empty()) remove_files(gone.mapped());
+  if (!gone.empty()) remove_files(gone.mapped().session);
 }
 
 void Furnisher::leave(const std::function<bool(uint64_t)>& stays) {
   for (const auto& [number, connection] : connections_)
-    if (!stays(connection.vdevice)) remove_files(connection);
+    if (!stays(connection.vdevice)) remove_files(connection.session);
   connections_.clear();
 }
 

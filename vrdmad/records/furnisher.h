@@ -17,6 +17,8 @@
 
 #include "core/base/error.h"
 #include "vrdmad/broker/broker.h"
+#include "vrdmad/broker/entrance.h"
+#include "vrdmad/records/session_files.h"
 #include "vrdmad/records/session_kit.h"
 
 namespace vrdma::vrdmad {
@@ -37,6 +39,7 @@ class Furnisher {
     SessionFiles files;
     Intake::AccountRef account;  // of the vdevice
     std::string socket = {};     // path of the vdevice's session socket
+    Recipient recipient = {};    // the worker that will serve it
   };
   struct Adopted {
     uint64_t connection = 0, vdevice = 0;
@@ -54,14 +57,28 @@ class Furnisher {
   void begin(std::string directory, uint32_t epoch, uint32_t last);
 
   // A program has connected. Returns the number of the connection, by which all below name it.
-  uint64_t add(uint64_t vdevice, std::shared_ptr<Caller> caller);
+  // `waiting`: counted until accepted(); nullptr: it is not counted.
+  uint64_t add(uint64_t vdevice, std::shared_ptr<Caller> caller,
+               std::unique_ptr<Entrance::Waiting> waiting = nullptr);
+  // The worker has taken the connection from its queue.
+  void accepted(uint64_t connection);
   // 0: there is no such connection.
   [[nodiscard]] uint64_t vdevice_of(uint64_t connection) const;
+  // That of a session with files; 0: there is none.
+  [[nodiscard]] uint64_t connection_of(uint32_t session) const;
+  // Its process; nullptr: there is no such connection.
+  [[nodiscard]] const rdma::Peer* peer_of(uint64_t connection) const;
   // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files.
   [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> found);
+  // The worker that had the connection is lost. Returns the number of its session, whose files
+  // remain; 0: it had none.
+  [[nodiscard]] uint32_t lost(uint64_t connection);
+  // Of new sessions from now on: see begin().
+  void set_epoch(uint32_t epoch) { epoch_ = epoch; }
+  void remove_files(uint32_t session) const;
   // The worker has ended the connection. Removes the files of its session.
   void ended(uint64_t connection);
   // Before the end: sessions of the vdevices for which `stays` remain for another daemon.
@@ -71,6 +88,7 @@ class Furnisher {
   struct Connection {
     uint64_t vdevice = 0;
     std::shared_ptr<Caller> caller;
+    std::unique_ptr<Entrance::Waiting> waiting;
     uint32_t session = 0;  // a session with files; 0: none
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
@@ -78,7 +96,6 @@ class Furnisher {
   [[nodiscard]] base::Result<Adopted> take_over(Found found, Takeover& at);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
   [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
-  void remove_files(const Connection& connection) const;
 
   std::string directory_;
   uint32_t epoch_ = 1;
@@ -91,7 +108,7 @@ class Furnisher {
   static constexpr size_t kMostArenas = 8;  // of a process
   std::map<Process, std::vector<FileId>> arenas_;
   size_t sweep_at_ = 64;
-  // Processor time left for searching descriptors, by vdevice.
+  // Processor time left for searching descriptors at this takeover, by vdevice.
   std::map<uint64_t, base::Duration> search_time_;
 };
 

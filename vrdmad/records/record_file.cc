@@ -81,37 +81,47 @@ Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, 
 Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, uint32_t format) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return fail_errno("open " + path);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return fail_errno("stat " + path);
   std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
-  file->keep();
+  if (auto read = file->read(format); !read) return base::pass(std::move(read).error());
+  return file;
+}
+
+Result<std::unique_ptr<RecordFile>> RecordFile::open(Fd fd, uint32_t format) {
+  std::unique_ptr<RecordFile> file(new RecordFile("its state", std::move(fd)));
+  if (auto read = file->read(format); !read) return base::pass(std::move(read).error());
+  return file;
+}
+
+Result<void> RecordFile::read(uint32_t format) {
+  keep();
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) return fail_errno("stat " + path_);
   const auto size = static_cast<uint64_t>(status.st_size);
   if (!S_ISREG(status.st_mode) || size < kFirstSize)
-    return fail(EINVAL, path + " is not a session's file");
-  if (auto mapped = file->map(size); !mapped) return base::pass(std::move(mapped).error());
-  if (file->header()->magic != kMagic) return fail(EINVAL, path + " is not a session's file");
-  if (file->header()->format != format)
-    return fail(EPROTO, "its state is of another version of vrdmad");
-  const uint64_t log = file->header()->log;
+    return fail(EINVAL, path_ + " is not a session's file");
+  if (auto mapped = map(size); !mapped) return mapped;
+  if (header()->magic != kMagic) return fail(EINVAL, path_ + " is not a session's file");
+  if (header()->format != format) return fail(EPROTO, "its state is of another version of vrdmad");
+  const uint64_t log = header()->log;
   const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
-  if (start < kRoom || end < start || end > size) return fail(EINVAL, path + " is damaged");
-  file->start_ = start;
-  for (file->end_ = start; file->end_ != end;) {
-    const RecordHeader* record = file->at(file->end_);
-    if (end - file->end_ < sizeof *record || record->length() > end - file->end_)
-      return fail(EINVAL, path + " is damaged");
+  if (start < kRoom || end < start || end > size) return fail(EINVAL, path_ + " is damaged");
+  start_ = start;
+  for (end_ = start; end_ != end;) {
+    const RecordHeader* record = at(end_);
+    if (end - end_ < sizeof *record || record->length() > end - end_)
+      return fail(EINVAL, path_ + " is damaged");
     const uint64_t name = key(record->kind, record->number);
-    if (const auto before = file->records_.find(name); before != file->records_.end()) {
-      file->live_ -= file->at(before->second)->length();
-      file->records_.erase(before);
+    if (const auto before = records_.find(name); before != records_.end()) {
+      live_ -= at(before->second)->length();
+      records_.erase(before);
     }
     if (record->erases == 0) {
-      file->records_[name] = file->end_;
-      file->live_ += record->length();
+      records_[name] = end_;
+      live_ += record->length();
     }
-    file->end_ += record->length();
+    end_ += record->length();
   }
-  return file;
+  return {};
 }
 
 RecordFile::~RecordFile() {

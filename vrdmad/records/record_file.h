@@ -22,6 +22,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -60,6 +61,9 @@ class RecordFile {
   // Keeps the file. EINVAL: not a journal, or damaged. EPROTO: another format.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
                                                                       uint32_t format);
+  // The same of a file that another process has opened.
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(base::Fd file,
+                                                                      uint32_t format);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
@@ -81,12 +85,18 @@ class RecordFile {
 
   // The destructor removes the file unless it is kept.
   void keep(bool kept = true) { kept_ = kept; }
+  // Keeps the file, and gives it to a process that opens it. This object may only be destroyed.
+  [[nodiscard]] base::Fd release() {
+    keep();
+    return std::move(fd_);
+  }
 
  private:
   struct Header;
   struct RecordHeader;
 
   RecordFile(std::string path, base::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  [[nodiscard]] base::Result<void> read(uint32_t format);
   [[nodiscard]] base::Result<void> map(uint64_t size);
   [[nodiscard]] bool grow(uint64_t size);
   [[nodiscard]] bool is_forbidden() const;

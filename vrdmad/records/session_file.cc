@@ -34,6 +34,10 @@ Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) 
   return of(RecordFile::open(path, kFormat));
 }
 
+Result<std::unique_ptr<SessionFile>> SessionFile::open(base::Fd file) {
+  return of(RecordFile::open(std::move(file), kFormat));
+}
+
 void SessionFile::put(Kind kind, uint32_t number, const void* data, size_t size,
                       uint32_t sequence) {
   file_->put(static_cast<uint16_t>(kind), number, data, size, sequence);

@@ -29,6 +29,7 @@ class SessionFile {
 
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
+  [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(base::Fd file);
 
   // The session is open, so another daemon may take it over. A new file belongs to no open session.
   void begin() { file_->permit(); }
@@ -62,6 +63,8 @@ class SessionFile {
 
   // The destructor removes the file unless it is kept; open() keeps it.
   void keep(bool kept = true) { file_->keep(kept); }
+  // See RecordFile.
+  [[nodiscard]] base::Fd release() { return file_->release(); }
 
  private:
   static constexpr const char* kNotOpen = "it is not open";

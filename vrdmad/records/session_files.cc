@@ -4,21 +4,31 @@
 
 namespace vrdma::vrdmad {
 
+namespace {
+
+base::Result<SessionFiles> both(base::Result<std::unique_ptr<AnchorFile>> anchors,
+                                base::Result<std::unique_ptr<SessionFile>> journal) {
+  if (!journal) return base::pass(std::move(journal).error());
+  if (!anchors) return base::pass(std::move(anchors).error());
+  return SessionFiles{std::move(*anchors), std::move(*journal)};
+}
+
+}  // namespace
+
 base::Result<SessionFiles> SessionFiles::create(const std::string& directory,
                                                 const Anchor& anchor) {
   auto anchors = AnchorFile::create(anchors_path(directory, anchor.session), anchor);
   if (!anchors) return base::pass(std::move(anchors).error());
-  auto journal = SessionFile::create(journal_path(directory, anchor.session));
-  if (!journal) return base::pass(std::move(journal).error());
-  return SessionFiles{std::move(*anchors), std::move(*journal)};
+  return both(std::move(anchors), SessionFile::create(journal_path(directory, anchor.session)));
 }
 
 base::Result<SessionFiles> SessionFiles::open(const std::string& directory, uint32_t number) {
-  auto journal = SessionFile::open(journal_path(directory, number));
-  if (!journal) return base::pass(std::move(journal).error());
-  auto anchors = AnchorFile::open(anchors_path(directory, number));
-  if (!anchors) return base::pass(std::move(anchors).error());
-  return SessionFiles{std::move(*anchors), std::move(*journal)};
+  return both(AnchorFile::open(anchors_path(directory, number)),
+              SessionFile::open(journal_path(directory, number)));
+}
+
+base::Result<SessionFiles> SessionFiles::open(base::Fd anchors, base::Fd journal) {
+  return both(AnchorFile::open(std::move(anchors)), SessionFile::open(std::move(journal)));
 }
 
 }  // namespace vrdma::vrdmad

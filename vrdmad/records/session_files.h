@@ -30,6 +30,8 @@ struct SessionFiles {
   // Keeps both.
   [[nodiscard]] static base::Result<SessionFiles> open(const std::string& directory,
                                                        uint32_t number);
+  // Of files that another process has opened.
+  [[nodiscard]] static base::Result<SessionFiles> open(base::Fd anchors, base::Fd journal);
   void keep(bool kept = true) {
     anchors->keep(kept);
     journal->keep(kept);

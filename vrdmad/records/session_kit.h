@@ -1,14 +1,14 @@
-// The descriptors and state files of a session. Control makes them, because a worker opens no paths
-// for a session.
+// The descriptors and state files of a session. Control makes them, because a worker opens no
+// paths.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "core/base/fd.h"
 #include "core/ipc/event_ends.h"
 #include "vrdmad/records/process_files.h"
-#include "vrdmad/records/session_files.h"
 
 namespace vrdma::vrdmad {
 
@@ -21,7 +21,9 @@ struct SessionKit {
   // The worker sends this read-only descriptor of the arena to peers.
   base::Fd arena_read_only;
   FileId arena_id, memory_id;
-  SessionFiles files;  // none: the session cannot be taken over
+  // For SessionFiles::open(); none: the session cannot be taken over.
+  base::Fd anchors, journal;
+  std::string cgroup;  // path of the control group that the process belongs to
   // At a takeover: write ends of the completion channels, by handle.
   std::map<uint32_t, base::Fd> channels;
 };

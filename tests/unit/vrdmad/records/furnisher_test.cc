@@ -72,7 +72,8 @@ TEST_F(Furnishers, MakeAllThatASessionNeeds) {
   EXPECT_EQ(file_id(kit->arena_read_only), kit->arena_id) << "the same file";
   EXPECT_FALSE(base::Mapping::shared(kit->arena_read_only, ipc::kQueueArenaSize, 0, PROT_WRITE))
       << "a peer writes the queues of another";
-  const Anchor& anchor = kit->files.anchors->anchors().of;
+  const SessionFiles files = files_of(kit->session);
+  const Anchor& anchor = files.anchors->anchors().of;
   EXPECT_STREQ(anchor.name, "red0");
   EXPECT_EQ(anchor.vdevice, kVdevice);
   EXPECT_EQ(anchor.epoch, 9u);
@@ -136,11 +137,11 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
   ASSERT_TRUE(kit);
   EXPECT_FALSE(files_of(kit->session).journal->is_open()) << "no worker has opened the session";
-  kit->files.journal->begin();
+  files_of(kit->session).journal->begin();
   EXPECT_TRUE(files_of(kit->session).journal->is_open());
   const auto channel = ipc::make_event_ends(1).value();
-  kit->files.anchors->put_channel(7, file_id(channel.write).inode);
-  kit->files.anchors->put_channel(8, 1);  // that one the program has closed
+  files_of(kit->session).anchors->put_channel(7, file_id(channel.write).inode);
+  files_of(kit->session).anchors->put_channel(8, 1);  // that one the program has closed
   Furnisher next;
   next.begin(temp.path(), 10, 101);
   auto adopted = adopt(next, kit->session);
@@ -167,7 +168,7 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
   {
     const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
     ASSERT_TRUE(kit);
-    kit->files.journal->begin();
+    files_of(kit->session).journal->begin();
     session = kit->session;
   }
   Furnisher next;
