@@ -179,7 +179,9 @@ uint64_t Runner::take_turn(Lane& lane, base::TimePoint now) {
     turn.unseen_ += std::exchange(turn.spent_, 0) - std::exchange(turn.looked_, 0);
     running_ = &runnable;
     runnable.again_ = false;
+    Runnable::session_in_hand_.store(runnable.session_, std::memory_order_relaxed);
     const bool more = runnable.run(turn);
+    Runnable::session_in_hand_.store(0, std::memory_order_relaxed);
     const bool looked = more && turn.spent_ == 0;
     if (!looked) turn.spent_ = std::max(turn.spent_, kLeastCost);
     spent += turn.spent_;

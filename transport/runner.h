@@ -18,6 +18,7 @@
 // the loop sleeps. All calls are the loop's thread's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -176,12 +177,21 @@ class Runnable : private Runner::Flow {
   // again. True without having spent anything: it only looks whether there is something.
   virtual bool run(Turn& turn) = 0;
 
+  // The session (rdma::Context::id) whose runnable this process runs now; 0: none, or it has none.
+  // For a report of a crash: any thread, and a signal handler, may read it.
+  [[nodiscard]] static uint32_t session_in_hand() {
+    return session_in_hand_.load(std::memory_order_relaxed);
+  }
+
  protected:
   [[nodiscard]] Lane& lane() const { return lane_; }
+  void set_session(uint32_t session) { session_ = session; }
 
  private:
   friend class Runner;
+  static inline std::atomic<uint32_t> session_in_hand_ = 0;
   Lane& lane_;
+  uint32_t session_ = 0;
   bool again_ = false;  // activated while it ran
 };
 

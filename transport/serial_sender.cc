@@ -7,7 +7,9 @@ namespace vrdma::transport {
 using verbs::QpState;
 using verbs::WcStatus;
 
-SerialSender::SerialSender(rdma::Qp& qp, Lane& lane) : Runnable(lane), qp_(qp), ring_(qp) {}
+SerialSender::SerialSender(rdma::Qp& qp, Lane& lane) : Runnable(lane), qp_(qp), ring_(qp) {
+  set_session(qp.context->id);
+}
 
 SerialSender::~SerialSender() {
   if (rdma::Pace* pace = qp_.context->device->pace) pace->leave(*this);

@@ -35,6 +35,9 @@ using vrdma::base::Fd;
 using vrdma::base::Result;
 using vrdma::vrdmad::User;
 
+// To the broker at a time, of this process: of its threads, each waits for one.
+constexpr unsigned kRequests = 4;
+
 struct Options {
   std::string run_dir = "/run/vrdma";
   std::string state_dir = "/var/lib/vrdma";
@@ -43,7 +46,13 @@ struct Options {
   std::string audit_log;
   std::string metrics;
   std::string user;
+  std::string isolation = "tenant";
   unsigned workers = 0;
+#ifdef VRDMA_WORKER_PROCESSES
+  bool single = false;
+#else
+  bool single = true;  // with sanitizers, or without libseccomp.a
+#endif
   double grace = 30;
 };
 
@@ -70,10 +79,17 @@ int parse(int argc, char** argv, Options* options) {
   app.add_option("--user", options->user,
                  "name or number of the user that serves tenants and operators; without it: vrdma "
                  "if there is that user, or else root without capabilities");
+  app.add_option("--isolation", options->isolation,
+                 "which vdevices share a worker process: those of a tenant, of a fabric, or all "
+                 "(none)")
+      ->check(CLI::IsMember({"tenant", "fabric", "none"}))
+      ->capture_default_str();
   app.add_option("--workers", options->workers,
-                 "data worker threads; 0: half of the processors, at least one")
+                 "worker processes with --isolation none; 0: half of the processors, at least one")
       ->check(CLI::Range(0u, 256u))
       ->capture_default_str();
+  app.add_flag("--single", options->single,
+               "workers are threads of vrdmad instead of processes: for debuggers");
   app.add_option("--daemon-grace", options->grace,
                  "seconds that mediated requests wait for the next daemon")
       ->check(CLI::Range(0.0, 3600.0))
@@ -159,12 +175,17 @@ Result<void> run(const Options& options) {
   block_signals();
   auto user = choose_user(options.user);
   if (!user) return vrdma::base::pass(std::move(user.error()));
-  const unsigned workers = options.workers != 0
-                               ? options.workers
-                               : std::max(1u, std::thread::hardware_concurrency() / 2);
+  using vrdma::vrdmad::Isolation;
+  vrdma::vrdmad::WorkerOptions workers;
+  workers.isolation = options.isolation == "tenant"   ? Isolation::kTenant
+                      : options.isolation == "fabric" ? Isolation::kFabric
+                                                      : Isolation::kNone;
+  workers.threads = options.single;
+  workers.workers = options.workers != 0 ? options.workers
+                                         : std::max(1u, std::thread::hardware_concurrency() / 2);
   auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
-  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, workers + 2);
+  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
   auto signals = catch_signals();
@@ -255,8 +276,7 @@ Result<void> run(const Options& options) {
         "instead of put in place from now on, which is slower");
   });
   if (!held) return vrdma::base::pass(std::move(held.error()));
-  spdlog::info("vrdmad {} is ready in {} with {} data workers", VRDMA_VERSION, run_dir->path(),
-               workers);
+  spdlog::info("vrdmad {} is ready in {}", VRDMA_VERSION, run_dir->path());
   ::sd_notify(0, "READY=1");
   (*loop)->run();
   if (!lame.empty()) return vrdma::base::fail(EPIPE, "the " + lame + " process has ended");

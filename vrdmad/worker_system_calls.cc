@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,7 +28,7 @@ namespace {
 constexpr const char* kWithAnyArguments =
     // Messages of control, the broker and programs; memory of programs; packets; wake-ups.
     "read write readv writev pread64 pwrite64 preadv preadv2 pwritev pwritev2 recvmsg sendmsg "
-    "recvfrom sendto recvmmsg sendmmsg shutdown getsockopt setsockopt close close_range dup "
+    "recvfrom sendto recvmmsg sendmmsg shutdown getsockopt setsockopt bind close close_range dup "
     "eventfd2 "
     // Arenas, bell files, windows onto them, malloc. No file can be named in the empty root.
     "brk munmap mremap madvise mincore msync memfd_create ftruncate fallocate fstat statx lseek "
@@ -69,6 +70,7 @@ std::vector<Rule> rules() {
       {"mmap", {without(2, PROT_EXEC)}},
       {"mprotect", {without(2, PROT_EXEC)}},
       {"clone", {SCMP_CMP64(0, SCMP_CMP_MASKED_EQ, kThread | kNamespaces, kThread)}},
+      {"socketpair", {is(0, AF_UNIX)}},  // of completion channels
       {"prctl", {is(0, PR_SET_NAME)}},
       {"newfstatat", {is(3, AT_EMPTY_PATH)}},  // fstat(3) of some C libraries
       {"prlimit64", {is(0, 0), scmp_arg_cmp{2, SCMP_CMP_EQ, 0, 0}}},  // to read

@@ -12,6 +12,7 @@
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/worker/furnished_worker.h"
+#include "tests/unit/vrdmad/worker/parts.h"
 #include "vrdmad/worker/calls.h"
 
 namespace {
@@ -32,9 +33,7 @@ vrdma::vrdmad::FurnishedWorker& worker() {
     vdevice.name = "fuzz";
     vdevice.tenant = vdevice.fabric = "red";
     vdevice.permissions = vrdma::provisioning::Permissions::of({"raw-packet"})->bits();
-    vrdma::vrdmad::VdeviceShared shared;
-    shared.intake = std::make_shared<vrdma::vrdmad::Intake::Account>(nullptr);
-    (*made)->add(std::move(vdevice), std::move(shared));
+    (*made)->send(parcel(std::move(vdevice), vrdma::vrdmad::new_parts()).value());
     vrdma::verbs::Gid gid;
     gid.bytes[0] = 0xfe;
     (*made)->send(vrdma::vrdmad::SetGids{kVdevice, {gid}});

@@ -160,7 +160,7 @@ loose_commands() { # DEV [MTU]
 # another one (io_sync). More workers give more chances of a race.
 start_daemon() { # [arguments of vrdmad]
   env -u VRDMA_RUN_DIR ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=io_sync=0 \
-    "$VRDMAD" ${VRDMA_DAEMON:+--workers 3} --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" \
+    "$VRDMAD" --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" \
     --log-level debug "$@" \
     >>"$T/vrdmad.log" 2>&1 &
   DAEMON=$!
@@ -218,6 +218,11 @@ helper() {
   for pid in $(pgrep -P "$DAEMON"); do
     if [[ $(<"/proc/$pid/comm") == "vrdmad-$1" ]]; then echo "$pid"; fi
   done
+}
+# workers: the process ids of its workers.
+workers() { pgrep -P "$(helper broker)" -x vrdmad-worker || true; }
+need_worker_processes() {
+  [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]] || skip "the workers of this build are threads"
 }
 # What vrdmad holds, one kind per line, to compare before and after.
 holdings() {

@@ -66,6 +66,12 @@ if [[ -z ${VRDMA_TEST_PRELOAD:-} ]] && as_daemon cat "/proc/$DAEMON/environ" >/d
   fail "a process of its user reads it"
 fi
 
+say "its workers have no other layout than their own"
+LIMIT=20 on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
+for worker in $(workers); do
+  [[ $(layout "$worker") != "$(layout "$(helper broker)")" ]] || fail "a worker has the layout of the broker"
+done
+
 say "without a broker the daemon ends, and the next one takes over"
 spawn server a nobody ib_write_bw -d va -D 6 --report_gbits
 wait_until 20 listens server || fail "ib_write_bw does not listen"

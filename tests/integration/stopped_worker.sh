@@ -1,25 +1,28 @@
 #!/bin/bash
 # stopped_worker.sh: while a worker does not run, the daemon answers all that does not change a vdevice.
 #
-#     netns a
-#   +------------+
-#   | va -- eth0 |   the thread worker-0 stopped
-#   +------------+
+#     netns a           netns b
+#   +------------+   +------------+
+#   | va -- eth0 |   | vb -- eth0 |   the worker of va stopped
+#   +------------+   +------------+
 . "$(dirname "$0")/lib.sh"
 setup
-start_daemon --workers 1 --metrics "unix:$T/metrics.sock"
-netns_add a
+need_worker_processes
+start_daemon --metrics "unix:$T/metrics.sock"
+netns_add a b
 loose a eth0
+loose b eth0
 ip_in a address add 10.0.0.1/24 dev eth0
 vdev_create va a eth0 --quota qp=8
+vdev_create vb b eth0
 spawn sleeper a nobody ibv_asyncwatch -d va
 has_session() { [[ $(ctl vdev show va -o json | python3 -c 'import json, sys
 print(json.load(sys.stdin)[0]["sessions"])') -eq 1 ]]; }
 wait_until 10 has_session || fail "the session is not counted"
 
-"$(dirname "$0")/stop_thread.py" "$DAEMON" worker-0 "$T/stopped" &
-PID[stop]=$!
-wait_until 10 test -e "$T/stopped" || fail "the worker is not stopped"
+worker=$(workers)
+[[ $worker == +([0-9]) ]] || fail "there are the workers '$worker'"
+kill -STOP "$worker"
 
 say "lists, counters, quotas and metrics are there at once"
 begun=${EPOCHREALTIME/./}
@@ -31,6 +34,9 @@ grep -q '^vrdma_sessions{vdevice="va".* 1$' "$T/scrape.log" || fail "Prometheus 
 took=$((${EPOCHREALTIME/./} - begun))
 [[ $took -lt 3000000 ]] || fail "that took $took us"
 
+say "the vdevice of another tenant is served"
+LIMIT=20 on b root ibv_devinfo -d vb >/dev/null || fail "vb cannot be opened"
+
 say "a change fails with one sentence, and changes nothing"
 if ctl quota set va qp=9 2>"$T/change.log"; then fail "the quota is set"; fi
 grep -q "the worker of vdevice .*va is busy: the quota is unchanged" "$T/change.log" || fail "$(<"$T/change.log")"
@@ -38,8 +44,7 @@ if ctl quota show --cgroup 2>"$T/cgroup.log"; then fail "the use of control grou
 grep -q "the worker of vdevice va is busy" "$T/cgroup.log" || fail "$(<"$T/cgroup.log")"
 
 say "then the worker goes on"
-kill "${PID[stop]}"
-reap stop 10
+kill -CONT "$worker"
 LIMIT=20 on a root ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
 ctl quota show va | grep -qE 'qp +0 +8' || fail "the quota has changed"
 ctl quota set va qp=9 || fail "the quota cannot be changed"

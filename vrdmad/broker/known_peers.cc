@@ -92,7 +92,8 @@ void KnownPeers::write_all() {
   Fd next(::openat(directory_.get(), kNext,
                    O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   const size_t size = known_.size() * sizeof(Known);
-  if (next.valid() && ::write(next.get(), kVersion.data(), kVersion.size()) == kVersion.size() &&
+  if (next.valid() &&
+      ::write(next.get(), kVersion.data(), kVersion.size()) == ssize_t{kVersion.size()} &&
       ::write(next.get(), known_.data(), size) == static_cast<ssize_t>(size) &&
       ::renameat(directory_.get(), kNext, directory_.get(), kFile) == 0)
     file_ = std::move(next);

@@ -1,17 +1,28 @@
 #include "vrdmad/control/answers.h"
 
 #include <utility>
+#include <vector>
 
 namespace vrdma::vrdmad {
 
-uint64_t Answers::expect(base::Duration limit, Then then) {
+uint64_t Answers::expect(const std::string& domain, base::Duration limit, Then then) {
   const uint64_t ticket = ++last_;
-  expected_[ticket] = {std::move(then),
+  expected_[ticket] = {domain, std::move(then),
                        loop_.after(limit, [this, ticket] { end(ticket, nullptr); })};
   return ticket;
 }
 
-void Answers::came(const ToControl& answer) { end(ticket_of(answer), &answer); }
+void Answers::came(const std::string& domain, const ToControl& answer) {
+  const auto found = expected_.find(ticket_of(answer));
+  if (found != expected_.end() && found->second.domain == domain) end(found->first, &answer);
+}
+
+void Answers::lost(const std::string& domain) {
+  std::vector<uint64_t> tickets;
+  for (const auto& [ticket, expected] : expected_)
+    if (expected.domain == domain) tickets.push_back(ticket);
+  for (const uint64_t ticket : tickets) end(ticket, nullptr);
+}
 
 void Answers::end(uint64_t ticket, const ToControl* answer) {
   auto found = expected_.extract(ticket);

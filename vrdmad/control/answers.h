@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "core/base/event_loop.h"
 #include "vrdmad/worker/messages.h"
@@ -19,13 +20,17 @@ class Answers {
   using Then = std::function<void(const ToControl* answer)>;
 
   explicit Answers(base::EventLoop& loop) : loop_(loop) {}
-  // The ticket that the answer must have. Calls `then` once, from the loop.
-  [[nodiscard]] uint64_t expect(base::Duration limit, Then then);
-  // One that comes too late is dropped.
-  void came(const ToControl& answer);
+  // The ticket that the answer must have. Calls `then` once, from the loop. `domain`: of the worker
+  // that is asked (workers.h).
+  [[nodiscard]] uint64_t expect(const std::string& domain, base::Duration limit, Then then);
+  // One that comes too late, or from another domain, is dropped.
+  void came(const std::string& domain, const ToControl& answer);
+  // The worker has ended, and answers nothing any more.
+  void lost(const std::string& domain);
 
  private:
   struct Expected {
+    std::string domain;
     Then then;
     base::EventLoop::Timer limit;
   };

@@ -111,12 +111,7 @@ Result<Budgets::Allotment> Budgets::allot(const std::string& tenant, const std::
                                           const std::vector<Setting>& quota) {
   auto wanted = provisioning::understand(quota);
   if (!wanted) return pass(std::move(wanted.error()));
-  // Drop tenants without vdevices and settings.
-  std::erase_if(tenants_, [this](const auto& entry) {
-    const bool unused = entry.second->grants() == 0 && !entry.second->is_set();
-    if (unused) numbers_.erase(entry.second->number());
-    return unused;
-  });
+  drop_unused();
   auto its_tenant = at(Scope::kTenant, tenant), its_parent = at(Scope::kParent, parent);
   for (auto* each : {&its_tenant, &its_parent})
     if (!*each) return pass(std::move(*each).error());
@@ -153,6 +148,14 @@ provisioning::BudgetSpec Budgets::spec(Scope scope, const std::string& name) {
 
 void Budgets::put_back(Scope scope, const std::string& name, const provisioning::BudgetSpec& spec) {
   if (Budget* const budget = find(scope, name)) budget->put_back(spec);
+}
+
+void Budgets::drop_unused() {
+  std::erase_if(tenants_, [this](const auto& entry) {
+    const bool unused = entry.second->grants() == 0 && !entry.second->is_set();
+    if (unused) numbers_.erase(entry.second->number());
+    return unused;
+  });
 }
 
 bool Budgets::deal(uint64_t number, base::TimePoint now) {

@@ -71,6 +71,8 @@ class Budgets {
   // By name: budgets with settings or vdevices.
   [[nodiscard]] std::map<std::string, const provisioning::Budget*> list(Scope scope) const;
 
+  // Forgets the budgets of tenants without vdevices and settings.
+  void drop_unused();
   // As Dealer::deal() of the budget of this number. False also if there is no such budget.
   [[nodiscard]] bool deal(uint64_t number, base::TimePoint now);
   // Whether the process of `slot` has, or had, vdevices of the budget of this number.

@@ -85,11 +85,13 @@ std::vector<provisioning::Setting> to_settings(const std::vector<QuotaSetting>& 
 }
 
 Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-               const SessionSettings& settings, std::vector<std::unique_ptr<Parent>> parents)
+               const SessionSettings& settings, const WorkerOptions& options,
+               std::vector<std::unique_ptr<Parent>> parents)
     : loop_(loop),
       run_dir_(run_dir),
       store_(store),
       settings_(settings),
+      options_(options),
       parents_(std::move(parents)),
       directory_([this](const std::string& text) -> std::optional<uint64_t> {
         const auto netns = settings_.broker->netns(text);
@@ -99,10 +101,10 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
-                                              unsigned workers,
+                                              const WorkerOptions& options,
                                               std::unique_ptr<netns::Monitor> monitor,
                                               std::vector<std::unique_ptr<Parent>> parents) {
-  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings, std::move(parents)));
+  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings, options, std::move(parents)));
   auto sessions = daemon->find_sessions();
   daemon->monitor_ = std::move(monitor);
   auto leases = ReadLeases::start(loop);
@@ -110,15 +112,6 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
   daemon->read_leases_ = std::move(*leases);
   if (!provisioning::has_rdma_controller())
     spdlog::info("the kernel has no rdma cgroup controller: only the limits of vrdmad apply");
-  for (unsigned i = 0; i < workers; ++i) {
-    auto worker =
-        Worker::start(daemon->settings_, i, [&loop, raw = daemon.get(), i](ToControl message) {
-          loop.post(
-              [raw, i, message = std::move(message)] { raw->on(*raw->workers_[i], message); });
-        });
-    if (!worker) return pass(std::move(worker.error()));
-    daemon->workers_.push_back(std::move(*worker));
-  }
   if (auto restored = daemon->restore_all(); !restored) return pass(std::move(restored.error()));
   daemon->adopt(std::move(sessions));
   return daemon;
@@ -126,38 +119,17 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
 
 Daemon::~Daemon() {
   cm_.leave_sessions();
-  for (auto& worker : workers_) worker->leave_sessions();
+  workers_.leave();
   furnisher_.leave([this](uint64_t vdevice) { return records_.contains(vdevice); });
   for (const auto& [id, record] : records_)
     if (record->sysfs != nullptr) record->sysfs->leave();  // programs have it mounted
   records_.clear();
 }
 
-Worker& Daemon::worker_of(const std::string& fabric) {
-  return *workers_[std::hash<std::string>()(fabric) % workers_.size()];
-}
-
-void Daemon::on(Worker& worker, const ToControl& message) {
-  if (const auto* wish = std::get_if<WantKit>(&message)) return furnish(worker, *wish);
-  if (const auto* ended = std::get_if<Ended>(&message)) return furnisher_.ended(ended->connection);
-  if (const auto* rung = std::get_if<WantRates>(&message))
-    return dealing_.rung(rung->budget, worker.slot());
-  answers_.came(message);
-}
-
-void Daemon::furnish(Worker& worker, const WantKit& wish) {
-  Kit answer{wish.connection, furnisher_.vdevice_of(wish.connection)};
-  const Record* const record = find(answer.vdevice);
-  if (record == nullptr) return worker.furnish(answer, fail(ENODEV, "the vdevice has gone"));
-  const auto begun = base::thread_cpu_time();
-  const auto allowed = provisioning::Permissions::of(record->spec.allow);
-  auto kit = furnisher_.furnish(
-      wish.connection,
-      {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
-       allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
-      wish.shown);
-  answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
-  worker.furnish(answer, std::move(kit));
+Parent* Daemon::find_parent(const std::string& name) const {
+  const auto found = std::find_if(parents_.begin(), parents_.end(),
+                                  [&](const auto& one) { return one->name() == name; });
+  return found != parents_.end() ? found->get() : nullptr;
 }
 
 Result<Daemon::Record*> Daemon::find(const std::string& reference) {
@@ -210,10 +182,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->fabric = fabric_of(spec, id);
   if (!spec.fabric.empty())
     if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
-  const auto parent = std::find_if(parents_.begin(), parents_.end(), [&](const auto& candidate) {
-    return candidate->name() == spec.parent;
-  });
-  if (parent == parents_.end())
+  Parent* const parent = find_parent(spec.parent);
+  if (parent == nullptr)
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
 
   auto allotment = budgets_.allot(tenant, spec.parent, to_settings(spec.quota));
@@ -261,18 +231,20 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->spec.netdev = record->link.name;
   if (stored != nullptr) record->stored = *stored;
 
-  auto share = (*parent)->open(record->link, record->allotment.limits());
+  auto share = parent->open(record->link, record->allotment.limits());
   if (!share) return pass(std::move(share.error()), "parent '" + spec.parent + "'");
   record->share = std::move(*share);
   record->allotment.bound(record->share.limits);
   record->spec.quota.clear();  // replaced by all limits, with the defaults of today
   for (const auto& setting : record->allotment.settings())
     record->spec.quota.push_back({setting.kind, setting.limit});
-  // The page shows the limits also before the worker's ledger has them.
-  provisioning::Ledger shown(part(record->page, &VdevicePage::quota)), cm_ledger;
-  for (auto* each : {&shown, &cm_ledger})
-    if (auto ok = each->set_limits(record->allotment.settings()); !ok)
-      return pass(std::move(ok.error()));
+  auto page = base::SharedPage<VdevicePage>::make("vrdma-vdevice");
+  if (!page) return pass(std::move(page.error()));
+  record->page = std::move(*page);
+  show_limits(*record);
+  provisioning::Ledger cm_ledger;
+  if (auto ok = cm_ledger.set_limits(record->allotment.settings()); !ok)
+    return pass(std::move(ok.error()));
   for (const auto& pool : record->allotment.pools()) cm_ledger.draw_from(pool);
 
   auto directory = run_dir_.make_netns_dir(netns.cookie);
@@ -297,41 +269,22 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->gids = std::move(*holding);
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
 
-  Worker& worker = worker_of(record->fabric);
   auto qp_numbers = base::SharedPage<rdma::QpNumberTable>::make("vrdma-qp-numbers");
   if (!qp_numbers) return pass(std::move(qp_numbers.error()));
   record->qp_numbers = std::move(*qp_numbers);
-  base::Fd gsi;
-  if (permissions->has(provisioning::Permission::kQp1)) {
-    record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page);
-    auto end = record->gsi->connect();
-    if (!end) return pass(std::move(end.error()));
-    gsi = std::move(*end);
-  }
+  record->permissions = permissions->bits();
+  if (permissions->has(provisioning::Permission::kQp1))
+    record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page.get());
   record->intake = std::make_shared<Intake::Account>(
-      settings_.intake, part(record->page, &VdevicePage::intake_unfinished));
-  record->fabric_counters = counters_of(record->fabric);
-  const provisioning::Budget& tenants = record->allotment.tenant();
-  const provisioning::Budget& parents = record->allotment.parent();
-  record->allotment.place(worker.slot());
-  worker.add({id,
-              name,
-              label,
-              tenant,
-              record->fabric,
-              (*parent)->ibdev(),
-              netns.cookie,
-              record->node_guid.big_endian(),
-              permissions->bits(),
-              record->allotment.limited(),
-              spec.no_direct,
-              record->share.capabilities,
-              record->allotment.limit_list(),
-              {tenants.number(), tenants.whose()},
-              {parents.number(), parents.whose()}},
-             {record->qp_numbers, std::move(gsi), record->intake, record->share.sender, record->page,
-              record->fabric_counters, tenants.page(), parents.page()});
-  record->in_worker = std::shared_ptr<void>(nullptr, [&worker, id](void*) { worker.remove(id); });
+      settings_.intake, part(record->page.get(), &VdevicePage::intake_unfinished));
+  auto fabric_counters = counters_of(record->fabric);
+  if (!fabric_counters) return pass(std::move(fabric_counters.error()));
+  record->fabric_counters = std::move(*fabric_counters);
+  record->domain = domain_of(*record);
+  give_to_worker(*record);
+  record->in_worker = std::shared_ptr<void>(nullptr, [this, id, domain = record->domain](void*) {
+    if (WorkerEnd* const worker = workers_.find(domain)) worker->send(RemoveVdevice{id, 0});
+  });
   auto cm =
       cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
                   rdma::QpNumberReader(record->qp_numbers.get()), std::move(cm_ledger), record->gsi,
@@ -348,17 +301,16 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
       *settings_.broker, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
       netns.cookie,
       {record->intake, record->entrance,
-       [this, &worker, id](Arrival arrival) {
-         const uint64_t connection = furnisher_.add(id, arrival.caller);
-         worker.accept(id, connection, std::move(arrival));
-       },
+       [this, raw = record.get()](Arrival arrival) { accept(*raw, std::move(arrival)); },
        [raw = record.get()] {
          // Log at powers of two: a client may retry without bound.
          if (std::has_single_bit(++raw->foreign))
            spdlog::warn(
                "vdevice {}: refused a connection from another network namespace, {} so far",
                raw->label, raw->foreign);
-       }});
+       },
+       {},
+       [this, raw = record.get()] { return recipient(*raw); }});
   if (!socket) return pass(std::move(socket.error()));
   record->socket = std::move(*socket);
   auto cm_socket = cm_.socket(netns.cookie, *directory);
@@ -381,11 +333,8 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   auto update = record.gids.update(gids);
   for (const auto& refusal : update.refusals)
     spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
-  Worker& worker = worker_of(record.fabric);
-  worker.send(SetPort{record.id, {link.up, link.mtu, link.ifindex, link.mac}});
-  const std::vector<verbs::Gid> table = record.table();
-  worker.send(SetGids{record.id, table});
-  record.cm->update(table, roce_mtu(link.mtu));
+  show_port(record);
+  record.cm->update(record.table(), roce_mtu(link.mtu));
   if (record.sysfs != nullptr) show_sysfs(record);
 }
 
@@ -444,18 +393,28 @@ void Daemon::on_owner_ended(uint64_t id) {
   });
 }
 
-void Daemon::remove(uint64_t id, const std::string& reason) {
+void Daemon::remove(uint64_t id, const std::string& reason, std::function<void()> then) {
   Record& record = *records_.at(id);
-  const VdevInfo last = info(record);
-  record.in_worker = nullptr;  // from now on its counters do not change
-  for (const auto& row : counter_rows(record))
-    if (!row.gauge) gone_.add(row);
-  take_out(id);
-  tell(WatchEvent::Type::kRemoved, last, reason);
+  record.leaving = true;
+  record.socket = nullptr;
+  ask(
+      record, kWorkerPatience,
+      [id](uint64_t ticket) {
+        return RemoveVdevice{id, ticket};
+      },
+      [this, id, reason, last = info(record), then = std::move(then)](auto*) {
+        if (const Record* const its = find(id)) {
+          for (const auto& row : counter_rows(*its))  // which do not change any more
+            if (!row.gauge) gone_.add(row);
+          take_out(id);
+          tell(WatchEvent::Type::kRemoved, last, reason);
+        }
+        then();
+      });
 }
 
 void Daemon::take_out(uint64_t id) {
-  const std::unique_ptr<Record> gone = std::move(records_.extract(id).mapped());
+  std::unique_ptr<Record> gone = std::move(records_.extract(id).mapped());
   directory_.remove(id);
   gone->owner = nullptr;
   gone->counter_files = nullptr;
@@ -465,6 +424,8 @@ void Daemon::take_out(uint64_t id) {
   gone->in_worker = nullptr;
   gone->watch = {};
   members_changed(gone->fabric);
+  gone.reset();
+  budgets_.drop_unused();
 }
 
 // Not when a tenant's last vdevice is deleted, because the next may follow at once.

@@ -38,19 +38,26 @@
 #include "vrdmad/control/directory.h"
 #include "vrdmad/control/owner_watch.h"
 #include "vrdmad/control/parent.h"
+#include "vrdmad/control/quarantine.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/sysfs_tree.h"
 #include "vrdmad/records/furnisher.h"
-#include "vrdmad/worker/worker.h"
+#include "vrdmad/control/workers.h"
 
 namespace vrdma::vrdmad {
+
+struct WorkerOptions {
+  Isolation isolation = Isolation::kTenant;
+  unsigned workers = 1;   // of Isolation::kNone
+  bool threads = true;    // of this process, instead of processes
+};
 
 class Daemon final : public AdminBackend {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
       base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
-      unsigned workers, std::unique_ptr<netns::Monitor> monitor,
+      const WorkerOptions& options, std::unique_ptr<netns::Monitor> monitor,
       std::vector<std::unique_ptr<Parent>> parents = find_parents());
   ~Daemon() override;
 
@@ -77,7 +84,8 @@ class Daemon final : public AdminBackend {
   class Subscription;
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
-         const SessionSettings& settings, std::vector<std::unique_ptr<Parent>> parents);
+         const SessionSettings& settings, const WorkerOptions& options,
+         std::vector<std::unique_ptr<Parent>> parents);
 
   template <class F>
   auto call(F f) -> decltype(f()) {
@@ -137,6 +145,7 @@ class Daemon final : public AdminBackend {
     std::vector<std::string> unusable;  // paths
   };
   FoundSessions find_sessions();
+  void begin_epoch(uint32_t last);
   void adopt(FoundSessions found);
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
@@ -147,9 +156,31 @@ class Daemon final : public AdminBackend {
   void store_again(Record& record);
   void forget_later(uint64_t id);
   void on_owner_ended(uint64_t id);
-  Worker& worker_of(const std::string& fabric);
-  void on(Worker& worker, const ToControl& message);
-  void furnish(Worker& worker, const WantKit& wish);
+  // The vdevices' workers: daemon_workers.cc.
+  [[nodiscard]] std::string domain_of(const Record& record) const;
+  [[nodiscard]] base::Result<Workers::Running> start_worker(unsigned slot,
+                                                            const Workers::Tell& tell,
+                                                            const Workers::Ended& ended);
+  void on_started(const std::string& domain);
+  void on(const std::string& domain, const ToControl& message);
+  void on_ended(const std::string& domain, unsigned slot);
+  void on_died(const std::string& domain, const std::set<uint64_t>& connections);
+  void take_over_orphans();
+  void take_over_orphan(const std::string& domain, uint32_t session);
+  // These do nothing while no worker runs for the vdevice.
+  void give_to_worker(Record& record);
+  void show_port(const Record& record);
+  using Question = std::function<ToWorker(uint64_t ticket)>;
+  // Calls `then` with what the vdevice's worker answers; with Done at once if there is no worker.
+  void ask(const Record& record, base::Duration limit, const Question& question,
+           Answers::Then then);
+  static void show_limits(const Record& record);
+  [[nodiscard]] Recipient recipient(Record& record);
+  void accept(const Record& record, Arrival arrival);
+  void furnish(const std::string& domain, const WantKit& wish);
+  // The control group of a process, which gets limits in the kernel too, if it has them.
+  [[nodiscard]] std::string cgroup_of(const Record& record, const rdma::Peer& peer) const;
+  [[nodiscard]] Parent* find_parent(const std::string& name) const;  // nullptr: there is none
   VdevInfo info(const Record& record);
   static VdevInfo info(const Lost& lost);
   struct CgroupRows;
@@ -166,7 +197,8 @@ class Daemon final : public AdminBackend {
   void after_collecting(const std::vector<uint64_t>& ids, std::function<void()> then);
   [[nodiscard]] std::vector<uint64_t> all_ids() const;
   [[nodiscard]] static VdeviceUse use_of(const Record& record);
-  [[nodiscard]] std::shared_ptr<rdma::FabricCounters> counters_of(const std::string& fabric);
+  using FabricPage = base::SharedPage<rdma::FabricCounters>;
+  [[nodiscard]] base::Result<std::shared_ptr<FabricPage>> counters_of(const std::string& fabric);
   std::vector<CounterRow> daemon_rows();
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // forgets the totals of tenants without vdevices and settings
@@ -185,7 +217,9 @@ class Daemon final : public AdminBackend {
   void show_sysfs(Record& record);
   void on_link_changed(uint64_t id, const netns::Link& link);
   void on_link_gone(uint64_t id, const std::string& reason);
-  void remove(uint64_t id, const std::string& reason);
+  // Calls `then` when its worker executes nothing of it any more, or is silent for too long.
+  void remove(
+      uint64_t id, const std::string& reason, std::function<void()> then = [] {});
   void take_out(uint64_t id);  // without an event for subscribers
   void tell(WatchEvent::Type type, const VdevInfo& vdev, const std::string& reason);
 
@@ -196,10 +230,21 @@ class Daemon final : public AdminBackend {
   // Serializes operators' changes, except creations, because their write to disk takes time.
   std::mutex changes_;
   SessionSettings settings_;
+  const WorkerOptions options_;
   std::vector<std::unique_ptr<Parent>> parents_;
   Answers answers_{loop_};
+  Quarantine quarantine_;
   Furnisher furnisher_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  Workers workers_{loop_,
+                   [this](unsigned slot, const Workers::Tell& tell, const Workers::Ended& ended) {
+                     return start_worker(slot, tell, ended);
+                   },
+                   {[this](const auto& domain) { on_started(domain); },
+                    [this](const auto& domain, const auto& message) { on(domain, message); },
+                    [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
+                    [this](const auto& domain, const auto& connections) {
+                      on_died(domain, connections);
+                    }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   Budgets budgets_;
@@ -213,8 +258,12 @@ class Daemon final : public AdminBackend {
   // Sessions of the previous daemon whose fabric has a lost vdevice with sessions; kept for half of
   // the clients' grace period.
   std::vector<SessionFiles> left_;
+  std::set<std::string> later_;  // those fabrics
   base::EventLoop::Timer patience_;
-  std::map<std::string, std::weak_ptr<rdma::FabricCounters>> fabric_counters_;  // by fabric
+  // Sessions of workers that were lost, by domain, until another worker runs there.
+  std::map<std::string, std::vector<uint32_t>> orphans_;
+  base::EventLoop::Timer orphans_again_;
+  std::map<std::string, std::weak_ptr<FabricPage>> fabric_counters_;  // by fabric
   const Joining* joining_ = nullptr;  // set while the vdevice is created
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;

@@ -97,7 +97,8 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
     }
     // Whether a rate must be shared may have changed.
     for (const auto& [id, record] : records_)
-      worker_of(record->fabric).send(SetLimits{id, 0, {}, record->allotment.limited()});
+      if (WorkerEnd* const worker = workers_.find(record->domain))
+        worker->send(SetLimits{id, 0, {}, record->allotment.limited()});
     for (auto& one : budgets(spec.scope))
       if (one.name == spec.name) return std::move(one);
     BudgetInfo nothing;
@@ -128,19 +129,20 @@ void Daemon::add_cgroups(const VdevKey& vdev, const std::string& after,
     all->done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
   };
   if (record == nullptr) return end();
-  const uint64_t ticket =
-      answers_.expect(kWorkerPatience, [this, all, vdev, end](const ToControl* answer) {
+  ask(
+      *record, kWorkerPatience,
+      [&](uint64_t ticket) {
+        return AskCgroups{vdev.id, ticket, after};
+      },
+      [this, all, vdev, end](const ToControl* answer) {
+        if (answer == nullptr) all->silent = vdev.name;
         const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
-        if (use == nullptr) {
-          all->silent = vdev.name;
-          return end();
-        }
+        if (use == nullptr) return end();
         for (const auto& group : use->groups)
           all->rows.push_back({group.path, vdev, to_rows(rows_of(group))});
         if (!use->more || use->groups.empty()) return end();
         add_cgroups(vdev, use->groups.back().path, all);
       });
-  worker_of(record->fabric).send(AskCgroups{vdev.id, ticket, after});
 }
 
 Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {

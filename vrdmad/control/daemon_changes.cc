@@ -151,26 +151,27 @@ Result<VdevKey> Daemon::delete_vdev(const std::string& name) {
   });
   if (!begun) return pass(std::move(begun.error()));
   const Result<void> erased = begun->on_disk.get();
-  return call([&]() -> Result<VdevKey> {
+  return call_later<Result<VdevKey>>([&](auto done) {
     Record* const record = find(begun->id);
     VdevKey key{begun->id, begun->info.name, begun->info.netns};
     if (!erased) {
       if (record != nullptr) record->leaving = false;
       if (record != nullptr) store_again(*record);
-      return pass(erased.error(), "vdevice '" + name + "' is not deleted");
+      return done(pass(erased.error(), "vdevice '" + name + "' is not deleted"));
     }
     if (record != nullptr) {
       spdlog::info("vdevice {}: deleted", record->label);
-      remove(begun->id, "deleted");
       if (!begun->existed) forget_later(begun->id);  // it was restored, and stored, in the meantime
-    } else if (lost_.contains(begun->id)) {
+      return remove(begun->id, "deleted", [done, key] { done(key); });
+    }
+    if (lost_.contains(begun->id)) {
       const VdevInfo last = info(take_lost(begun->id));
       spdlog::info("vdevice {}: deleted", label_of(last.netns, last.name));
       if (patience_.active()) adopt_those_that_can();
       members_changed(last.fabric);
       tell(WatchEvent::Type::kRemoved, last, "deleted");
     }
-    return key;
+    done(std::move(key));
   });
 }
 
@@ -189,8 +190,12 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     if (auto ok = record.allotment.check(settings); !ok) return done(pass(std::move(ok.error())));
     if (auto ok = record.cm->check_limits(settings); !ok) return done(pass(std::move(ok.error())));
     const uint64_t id = record.id;
-    const uint64_t ticket =
-        answers_.expect(kWorkerPatience, [&, id, done](const ToControl* answer) {
+    ask(
+        record, kWorkerPatience,
+        [&](uint64_t ticket) {
+          return CheckLimits{id, ticket, limits_of(settings)};
+        },
+        [&, id, done](const ToControl* answer) {
           Record* const its = find(id);
           if (its == nullptr)
             return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
@@ -201,7 +206,6 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           merge(settings, &its->spec.quota);
           done(Begun{id, {}, store(*its).share(), true});
         });
-    worker_of(record.fabric).send(CheckLimits{id, ticket, limits_of(settings)});
   });
   if (!begun) return pass(std::move(begun.error()));
   const Result<void> stored = begun->on_disk.get();
@@ -217,8 +221,12 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
     const bool was_limited = record->allotment.limited();
     record->allotment.change(settings);
     // More may be in use since the check.
-    const uint64_t ticket =
-        answers_.expect(kWorkerPatience, [&, had, was_limited, done](const ToControl* answer) {
+    ask(
+        *record, kWorkerPatience,
+        [&](uint64_t ticket) {
+          return SetLimits{begun->id, ticket, limits_of(settings), record->allotment.limited()};
+        },
+        [&, had, was_limited, done](const ToControl* answer) {
           Record* const its = find(begun->id);
           if (its == nullptr)
             return done(fail(ENOENT, "vdevice '" + name + "' was deleted meanwhile"));
@@ -229,7 +237,8 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
             its->spec.quota = before;
             store_again(*its);
             // A worker that was late does both; one that refused has nothing to change.
-            worker_of(its->fabric).send(SetLimits{its->id, 0, limits_of(had), was_limited});
+            if (WorkerEnd* const worker = workers_.find(its->domain))
+              worker->send(SetLimits{its->id, 0, limits_of(had), was_limited});
             return done(pass(std::move(ok.error())));
           }
           set_entrance(*its);
@@ -237,8 +246,6 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
           tell(WatchEvent::Type::kChanged, changed, "quota changed");
           done(std::move(changed));
         });
-    worker_of(record->fabric)
-        .send(SetLimits{record->id, ticket, limits_of(settings), record->allotment.limited()});
   });
 }
 

@@ -35,14 +35,17 @@ class Daemon::Subscription {
 };
 
 VdeviceUse Daemon::use_of(const Record& record) {
-  return vrdmad::use_of(*record.page, *record.fabric_counters, base::EventLoop::now());
+  return vrdmad::use_of(*record.page, **record.fabric_counters, base::EventLoop::now());
 }
 
-std::shared_ptr<rdma::FabricCounters> Daemon::counters_of(const std::string& fabric) {
+Result<std::shared_ptr<Daemon::FabricPage>> Daemon::counters_of(const std::string& fabric) {
   std::erase_if(fabric_counters_, [](const auto& entry) { return entry.second.expired(); });
   auto& known = fabric_counters_[fabric];
   auto counters = known.lock();
-  if (counters == nullptr) known = counters = std::make_shared<rdma::FabricCounters>();
+  if (counters != nullptr) return counters;
+  auto page = FabricPage::make("vrdma-fabric");
+  if (!page) return pass(std::move(page).error());
+  known = counters = std::make_shared<FabricPage>(std::move(*page));
   return counters;
 }
 
@@ -57,12 +60,15 @@ void Daemon::after_collecting(const std::vector<uint64_t>& ids, std::function<vo
   constexpr auto kPatience = std::chrono::milliseconds(100);
   if (ids.empty()) return then();
   const auto left = std::make_shared<size_t>(ids.size());
-  for (const uint64_t id : ids) {
-    const uint64_t ticket = answers_.expect(kPatience, [left, then](const ToControl*) {
-      if (--*left == 0) then();
-    });
-    worker_of(records_.at(id)->fabric).send(Collect{id, ticket});
-  }
+  for (const uint64_t id : ids)
+    ask(
+        *records_.at(id), kPatience,
+        [id](uint64_t ticket) {
+          return Collect{id, ticket};
+        },
+        [left, then](const ToControl*) {
+          if (--*left == 0) then();
+        });
 }
 
 VdevInfo Daemon::info(const Record& record) {
@@ -194,13 +200,12 @@ std::vector<CounterRow> Daemon::daemon_rows() {
   rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
   rows.push_back({"daemon", "store_commits", store_.commits(), {}, false});
   rows.push_back({"daemon", "gids_refused", gids_.refusals()});
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    const auto longest =
-        std::chrono::duration_cast<std::chrono::microseconds>(workers_[i]->longest_pass());
+  for (const auto& [domain, pass] : workers_.longest_passes()) {
+    const auto longest = std::chrono::duration_cast<std::chrono::microseconds>(pass);
     rows.push_back({"daemon",
                     "worker_longest_pass",
                     static_cast<uint64_t>(longest.count()),
-                    {"worker", std::to_string(i)},
+                    {"worker", domain},
                     true});
   }
   const CmCounters& cm = std::as_const(cm_).counters();

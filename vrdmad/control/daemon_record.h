@@ -22,7 +22,7 @@ struct Daemon::Record {
   std::vector<QuotaSetting> asked;                 // the quota of the create request
   std::shared_future<base::Result<void>> on_disk;  // invalid: created by an earlier daemon
   bool owner_ended = false;
-  std::string tenant, fabric;
+  std::string tenant, fabric, domain;
   gid::NodeGuid node_guid;
   netns::Link link;
   StoredVdev stored;                  // on disk, or queued
@@ -45,8 +45,10 @@ struct Daemon::Record {
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
-  std::shared_ptr<VdevicePage> page = std::make_shared<VdevicePage>();
-  std::shared_ptr<rdma::FabricCounters> fabric_counters;
+  uint32_t permissions = 0;  // provisioning::Permissions::bits()
+  uint64_t unserved = 0;     // how often a connection found no worker
+  base::SharedPage<VdevicePage> page;
+  std::shared_ptr<FabricPage> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();
   Intake::AccountRef intake;
   std::shared_ptr<void> in_worker;

@@ -124,6 +124,12 @@ Result<void> Daemon::restore_all() {
   return {};
 }
 
+// The next epoch is later than `last`, in which a session was served.
+void Daemon::begin_epoch(uint32_t last) {
+  settings_.epoch = std::max(settings_.epoch, last % (ipc::kEpochs - 1) + 1);
+  furnisher_.set_epoch(settings_.epoch);
+}
+
 // Reads the session files of the previous daemon and numbers new sessions after them. All files
 // remain until this daemon is certain to start; otherwise the next daemon may take them over.
 Daemon::FoundSessions Daemon::find_sessions() {
@@ -145,7 +151,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
     }
     usable.insert(number);
     const uint32_t epoch = files->anchors->anchors().of.epoch;
-    settings_.epoch = std::max(settings_.epoch, epoch % (ipc::kEpochs - 1) + 1);
+    begin_epoch(epoch);
     found.files.push_back(std::move(*files));
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
@@ -170,7 +176,7 @@ void Daemon::adopt(FoundSessions found) {
 // sessions are restored, or when no client waits any longer.
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
-  std::set<std::string> later;
+  auto& later = later_ = {};
   for (const auto& files : left_) with_sessions.insert(files.anchors->anchors().of.vdevice);
   for (const auto& [id, lost] : lost_)
     if (patience_.active() && with_sessions.contains(id)) later.insert(fabric_of(lost.vdev));
@@ -196,23 +202,36 @@ void Daemon::adopt_those_that_can() {
     if (auto found = with_vdevice(std::move(files))) now.push_back(std::move(*found));
   }
   left_ = std::move(left);
-  std::map<Worker*, std::vector<Furnisher::Adopted>> of_workers;
   auto taken = furnisher_.take_over(*settings_.broker, std::move(now));
-  for (auto& one : taken.sessions)
-    of_workers[&worker_of(find(one.vdevice)->fabric)].push_back(std::move(one));
-  for (const auto& worker : workers_)
-    worker->adopt(std::move(of_workers[worker.get()]), taken.searched, later);
+  for (const auto& [id, record] : records_) {
+    const auto searched = taken.searched.find(id);
+    const auto used = searched != taken.searched.end() ? searched->second : base::Duration(0);
+    if (WorkerEnd* const worker = workers_.find(record->domain))
+      worker->send(Await{id, static_cast<uint64_t>(used.count()), later.contains(record->fabric)});
+  }
+  std::set<WorkerEnd*> adopting;
+  for (auto& one : taken.sessions) {
+    const Record& its = *find(one.vdevice);
+    WorkerEnd* const worker = workers_.find(its.domain);
+    if (worker == nullptr) continue;  // it ended since with_vdevice()
+    one.kit.cgroup = cgroup_of(its, one.caller->peer());
+    workers_.add(its.domain, one.connection);
+    for (auto& each : parcels(std::move(one))) worker->send(std::move(each));
+    adopting.insert(worker);
+  }
+  for (WorkerEnd* const worker : adopting) worker->send(TakeOver{});
   cm_.adopt_sessions(std::move(namespaces));
   if (later.empty()) patience_.reset();
 }
 
 std::optional<Furnisher::Found> Daemon::with_vdevice(SessionFiles files) {
   const Anchor& of = files.anchors->anchors().of;
-  const Record* const record = find(of.vdevice);
+  Record* const record = find(of.vdevice);
   if (record != nullptr && record->link.netns_cookie == of.netns &&
       record->node_guid.big_endian() == of.node_guid)
     return Furnisher::Found{of.vdevice, record->label, std::move(files), record->intake,
-                            run_dir_.session_socket(of.netns, record->number)};
+                            run_dir_.session_socket(of.netns, record->number),
+                            recipient(*record)};
   spdlog::warn(
       "vdevice {}: the session of process {} cannot be taken over: the vdevice is not there",
       of.name, of.process.pid);

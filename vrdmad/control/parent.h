@@ -30,10 +30,6 @@ struct ParentShare {
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   // Of each kind at most; the vdevice's own limits may be lower.
   provisioning::Limits limits = provisioning::ceilings();
-  // Carries requests to peers that are not in the vdevice's fabric on this host; empty: the parent
-  // leads to none. Runs on the worker of the fabric. A sender may outlive the share: it then fails
-  // what it has in hand.
-  transport::Selector::Maker sender;
   GidRules gids;
   // Destroyed when the vdevice is deleted and its worker uses the share no more.
   std::shared_ptr<void> open;

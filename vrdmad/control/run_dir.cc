@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,12 +39,25 @@ base::Result<void> make_dir(const std::string& path) {
   return {};
 }
 
+// The process id of the daemon that took the lock; empty: it has not written it yet.
 std::string holder_of(const base::Fd& lock) {
   std::array<char, 16> text{};
   const ssize_t length = ::pread(lock.get(), text.data(), text.size(), 0);
   std::string_view pid(text.data(), length > 0 ? static_cast<size_t>(length) : 0);
-  pid = pid.substr(0, pid.find('\n'));
-  return pid.empty() ? "" : " (pid " + std::string(pid) + ")";
+  return std::string(pid.substr(0, pid.find('\n')));
+}
+
+// Its workers hold the lock too, and end a moment after it: until then they may still write to the
+// files of their sessions.
+bool wait_for_workers(const base::Fd& lock) {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  for (int i = 0; i < 10'000; ++i) {
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return true;
+    const std::string pid = holder_of(lock);
+    if (pid.empty() || fs::exists("/proc/" + pid)) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return false;
 }
 
 // The last holder may remove the file between our open() and flock(). Then our lock is on a file
@@ -52,10 +67,10 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
   for (;;) {
     base::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock.valid()) return base::fail_errno("open " + path);
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EWOULDBLOCK)
-        return base::fail(EBUSY, "another vrdmad" + holder_of(lock) + " already runs on " + dir);
-      return base::fail_errno("lock " + path);
+    if (!wait_for_workers(lock)) {
+      const std::string pid = holder_of(lock);
+      return base::fail(EBUSY, "another vrdmad" + (pid.empty() ? "" : " (pid " + pid + ")") +
+                                   " already runs on " + dir);
     }
     struct stat held {
     }, named{};

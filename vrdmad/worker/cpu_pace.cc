@@ -9,7 +9,7 @@ using provisioning::kCpuPercent;
 using provisioning::Kind;
 
 CpuPace::CpuPace(const Rates& rates, std::shared_ptr<Shown> shown)
-    : shown_(std::move(shown)), pace_({shown_, &shown_->rate}) {
+    : shown_(std::move(shown)), settled_(shown_->total), pace_({shown_, &shown_->rate}) {
   for (const auto& shares : rates.cpu) pace_.join(*shares);
 }
 

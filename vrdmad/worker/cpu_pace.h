@@ -47,7 +47,7 @@ class CpuPace final : public base::CpuMeter {
 
   const std::shared_ptr<Shown> shown_;
   std::mutex mutex_;
-  int64_t settled_ = 0;      // of the total, with pace_
+  int64_t settled_;          // of the total, with pace_
   provisioning::Pace pace_;  // nanoseconds
 };
 

@@ -1,4 +1,5 @@
-// What control and a worker say to each other: plain values, one variant type for each direction.
+// What control and a worker say to each other: plain values, one variant type for each direction,
+// and descriptors beside the messages of control (parcel.h).
 //
 // A message that wants an answer has a ticket, which the answer repeats; 0 wants none. Bounds are
 // those of the codec (messages_codec.h).
@@ -12,12 +13,25 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/log.h"
+#include "core/rdma/peer.h"
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "provisioning/kind.h"
 #include "vrdmad/records/process_files.h"
 
 namespace vrdma::vrdmad {
+
+// The first message. Beside it: a page of base::EventLoop::Passes, which the worker writes; with
+// `clients` the sockets of a client of the intake and of the stopper; with `lock` a descriptor of
+// the run directory's lock, which the worker keeps as long as it lives.
+struct Begin {
+  uint32_t epoch = 1;  // see SessionSettings
+  uint32_t grace_ms = 0;
+  uint32_t slot = 1;  // in the page of each budget
+  bool clients = false, lock = false;
+  bool operator==(const Begin&) const = default;
+};
 
 struct PortStatus {
   bool active = false;
@@ -40,11 +54,10 @@ struct BudgetName {
   bool operator==(const BudgetName&) const = default;
 };
 
-// Makes a vdevice. What else belongs to it is handed over under its id (Worker::add).
+// Makes a vdevice. Beside it: VdeviceParts.
 struct AddVdevice {
   uint64_t vdevice = 0;
   std::string name, label, tenant, fabric;
-  std::string ibdev;         // the kernel's device that it is carved from, or nothing
   uint64_t netns = 0;        // its cookie
   uint64_t node_guid = 0;    // big-endian
   uint32_t permissions = 0;  // provisioning::Permissions::bits()
@@ -56,19 +69,73 @@ struct AddVdevice {
   bool operator==(const AddVdevice&) const = default;
 };
 
-// A program has connected. The connection and its process are handed over under `number`.
+// No new work of it is executed from then on, and all is counted in its page. Answer: Done.
+struct RemoveVdevice {
+  uint64_t vdevice = 0, ticket = 0;
+  bool operator==(const RemoveVdevice&) const = default;
+};
+
+// A process as the broker knows it.
+struct Known {
+  uint32_t entry = 0;
+  rdma::Peer peer;
+  bool operator==(const Known&) const = default;
+};
+
+// A program has connected. Beside it: the connection. Answer: Accepted.
 struct NewConnection {
   uint64_t vdevice = 0, number = 0;
+  Known program;
   bool operator==(const NewConnection&) const = default;
 };
 
-// Answer to WantKit. The kit is handed over under the connection's number, unless there is an
-// error.
+// What a SessionKit has beside its descriptors.
+struct KitValues {
+  uint32_t session = 0;
+  FileId arena, memory;
+  std::string cgroup;
+  uint32_t has = 0;  // a bit for each descriptor that is beside the message (parcel.h)
+  bool operator==(const KitValues&) const = default;
+};
+
+// Answer to WantKit. Beside it: the kit, unless there is an error.
 struct Kit {
   uint64_t connection = 0, vdevice = 0;
   uint64_t used_ns = 0;  // processor time, which the vdevice pays
   int32_t error = 0;     // errno for the program
+  KitValues kit = {};
   bool operator==(const Kit&) const = default;
+};
+
+// A session of a worker that has ended. Beside it: the memory files and the pidfd of its process,
+// then its kit. The worker keeps it until TakeOver, because queue pairs need their peers.
+struct AdoptSession {
+  uint64_t vdevice = 0, number = 0;  // of the connection
+  Known program;
+  KitValues kit = {};
+  bool operator==(const AdoptSession&) const = default;
+};
+
+// Completion channels of that session. Beside it: their write ends, in this order.
+struct AdoptChannels {
+  static constexpr size_t kMost = 128;
+  uint64_t number = 0;
+  std::vector<uint32_t> handles;
+  bool operator==(const AdoptChannels&) const = default;
+};
+
+// Takes over all sessions of AdoptSession.
+struct TakeOver {
+  bool operator==(const TakeOver&) const = default;
+};
+
+// What a vdevice pays for the search of its processes, and whether sessions of its fabric will come
+// with another TakeOver: until then their programs are told to wait.
+struct Await {
+  uint64_t vdevice = 0;
+  uint64_t used_ns = 0;
+  bool others = false;
+  bool operator==(const Await&) const = default;
 };
 
 struct SetPort {
@@ -113,8 +180,9 @@ struct AskCgroups {
   bool operator==(const AskCgroups&) const = default;
 };
 
-using ToWorker = std::variant<AddVdevice, NewConnection, SetPort, SetGids, Collect, CheckLimits,
-                              SetLimits, AskCgroups, Kit>;
+using ToWorker =
+    std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids, Collect, CheckLimits,
+                 SetLimits, AskCgroups, Kit, AdoptSession, AdoptChannels, TakeOver, Await>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -144,6 +212,27 @@ struct WantKit {
   bool operator==(const WantKit&) const = default;
 };
 
+// The worker has taken the connection from its queue: it serves or refuses it.
+struct Accepted {
+  uint64_t connection = 0;
+  bool operator==(const Accepted&) const = default;
+};
+
+// A sentence for the operator's log, on one line.
+struct Say {
+  base::LogLevel level = base::LogLevel::kInfo;
+  std::string sentence;
+  bool operator==(const Say&) const = default;
+};
+
+// The last message of a worker that crashes. `session`: the number of that which it had in hand; 0:
+// none. A worker that is killed does not send it.
+struct Crashed {
+  int32_t signal = 0;
+  uint32_t session = 0;
+  bool operator==(const Crashed&) const = default;
+};
+
 // The worker has ended the connection and its session, if it had one.
 struct Ended {
   uint64_t connection = 0;
@@ -157,7 +246,7 @@ struct WantRates {
   bool operator==(const WantRates&) const = default;
 };
 
-using ToControl = std::variant<Done, CgroupUse, WantKit, Ended, WantRates>;
+using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

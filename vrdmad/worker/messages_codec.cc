@@ -137,10 +137,18 @@ void fields(A& at, BudgetName& budget) {
 }
 
 template <class A>
+void fields(A& at, Begin& message) {
+  at.number(message.epoch);
+  at.number(message.grace_ms);
+  at.number(message.slot);
+  flag(at, message.clients);
+  flag(at, message.lock);
+}
+
+template <class A>
 void fields(A& at, AddVdevice& message) {
   at.number(message.vdevice);
-  for (std::string* name :
-       {&message.name, &message.label, &message.tenant, &message.fabric, &message.ibdev})
+  for (std::string* name : {&message.name, &message.label, &message.tenant, &message.fabric})
     at.text(*name, name == &message.label ? kMostText : kMostName);
   at.number(message.netns);
   at.number(message.node_guid);
@@ -155,9 +163,47 @@ void fields(A& at, AddVdevice& message) {
 }
 
 template <class A>
+void fields(A& at, RemoveVdevice& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+}
+
+template <class A>
+void fields(A& at, FileId& file) {
+  at.number(file.device);
+  at.number(file.inode);
+}
+
+template <class A>
+void fields(A& at, Known& program) {
+  at.number(program.entry);
+  rdma::Peer& peer = program.peer;
+  at.number(peer.pid);
+  for (uint32_t* field : {&peer.secure, &peer.dumpable, &peer.reserved}) at.number(*field);
+  for (uint64_t* field : {&peer.start_time, &peer.program, &peer.permitted, &peer.netns_cookie})
+    at.number(*field);
+  for (rdma::Peer::Ids* ids : {&peer.uids, &peer.gids})
+    for (uint32_t& id : *ids) at.number(id);
+  for (rdma::Peer::File* file : {&peer.executable, &peer.user_namespace, &peer.network_namespace}) {
+    at.number(file->device);
+    at.number(file->inode);
+  }
+}
+
+template <class A>
 void fields(A& at, NewConnection& message) {
   at.number(message.vdevice);
   at.number(message.number);
+  fields(at, message.program);
+}
+
+template <class A>
+void fields(A& at, KitValues& kit) {
+  at.number(kit.session);
+  fields(at, kit.arena);
+  fields(at, kit.memory);
+  at.text(kit.cgroup, kMostText);
+  at.number(kit.has);
 }
 
 template <class A>
@@ -167,13 +213,43 @@ void fields(A& at, Kit& message) {
   at.number(message.used_ns);
   at.number(message.error);
   at.require(message.error >= 0);
+  fields(at, message.kit);
+}
+
+template <class A>
+void fields(A& at, AdoptSession& message) {
+  at.number(message.vdevice);
+  at.number(message.number);
+  fields(at, message.program);
+  fields(at, message.kit);
+}
+
+template <class A>
+void fields(A& at, AdoptChannels& message) {
+  at.number(message.number);
+  at.count(message.handles, AdoptChannels::kMost);
+  for (uint32_t& handle : message.handles) at.number(handle);
+}
+
+template <class A>
+void fields(A&, TakeOver&) {}
+
+template <class A>
+void fields(A& at, Await& message) {
+  at.number(message.vdevice);
+  at.number(message.used_ns);
+  flag(at, message.others);
 }
 
 template <class A>
 void fields(A& at, WantKit& message) {
   at.number(message.connection);
-  at.number(message.shown.device);
-  at.number(message.shown.inode);
+  fields(at, message.shown);
+}
+
+template <class A>
+void fields(A& at, Accepted& message) {
+  at.number(message.connection);
 }
 
 template <class A>
@@ -239,6 +315,22 @@ void fields(A& at, Done& message) {
   at.require(message.error >= 0);
   at.text(message.reason, kMostText);
   at.require(is_plain(message.reason));
+}
+
+template <class A>
+void fields(A& at, Say& message) {
+  auto level = static_cast<uint8_t>(message.level);
+  at.number(level);
+  at.require(level <= static_cast<uint8_t>(base::LogLevel::kWarning));
+  message.level = static_cast<base::LogLevel>(level);
+  at.text(message.sentence, kMostText);
+  at.require(is_plain(message.sentence));
+}
+
+template <class A>
+void fields(A& at, Crashed& message) {
+  at.number(message.signal);
+  at.number(message.session);
 }
 
 template <class A>

@@ -30,10 +30,10 @@ bool has_zero_tail(const ipc::Request& request) {
 
 }  // namespace
 
-base::Result<std::unique_ptr<Session>> Session::start(Arrival arrival,
+base::Result<std::unique_ptr<Session>> Session::start(Fd socket, std::shared_ptr<Caller> caller,
                                                       std::unique_ptr<Connection> connection,
                                                       std::shared_ptr<Vdevice> vdevice, Host host) {
-  std::unique_ptr<Session> session(new Session(std::move(arrival.socket), std::move(arrival.caller),
+  std::unique_ptr<Session> session(new Session(std::move(socket), std::move(caller),
                                                std::move(connection), std::move(vdevice),
                                                std::move(host)));
   if (!session->talk_.listen()) return base::fail(ENFILE, "watch a session");

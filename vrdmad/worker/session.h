@@ -49,8 +49,8 @@ class Session final : private transport::Runnable,
     std::function<void(Session*)> ended;
   };
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> start(
-      Arrival arrival, std::unique_ptr<Connection> connection, std::shared_ptr<Vdevice> vdevice,
-      Host host);
+      base::Fd socket, std::shared_ptr<Caller> caller, std::unique_ptr<Connection> connection,
+      std::shared_ptr<Vdevice> vdevice, Host host);
   // The session of a dead daemon (session_hello.cc). When all of its fabric are there, its journal
   // restores the links of all.
   [[nodiscard]] static base::Result<std::unique_ptr<Session>> adopt(
@@ -108,8 +108,9 @@ class Session final : private transport::Runnable,
   void answer_proof(base::Result<SessionKit> kit);
   int open(base::Result<SessionKit> made, Answer* answer);
   [[nodiscard]] int refuse_caller(const base::Error& why);
-  [[nodiscard]] base::Result<std::unique_ptr<SessionObjects>> make_objects(Caller::Opened opened);
-  [[nodiscard]] int furnish(std::unique_ptr<SessionObjects> objects, SessionKit& kit);
+  [[nodiscard]] base::Result<std::shared_ptr<rdma::Process>> watch(Caller::Opened opened);
+  // `process`: what watch() returned.
+  [[nodiscard]] int furnish(std::shared_ptr<rdma::Process> process, SessionKit& kit);
   [[nodiscard]] base::Result<void> take_over(Furnisher::Adopted from);
   [[nodiscard]] base::EventLoop& loop() const { return host_.runner.loop(); }
 
@@ -124,8 +125,8 @@ class Session final : private transport::Runnable,
   // From kHello until the answer to kProve.
   struct Greeting {
     uint64_t challenge = 0, challenge_addr = 0;
-    std::unique_ptr<SessionObjects> objects;  // from kProve on
-    Fds shown;                                // the arena that was presented
+    std::shared_ptr<rdma::Process> process;  // from kProve on
+    Fds shown;                               // the arena that was presented
     bool cheap_fence = false;
   };
   std::unique_ptr<Greeting> greeting_;

@@ -14,6 +14,16 @@ using base::Fd;
 using base::pass;
 using base::Result;
 
+namespace {
+
+// Without them the session works, but no other worker can take it over.
+Result<SessionFiles> files_of(SessionKit& kit) {
+  if (!kit.journal.valid() || !kit.anchors.valid()) return fail(ENOENT, "it has no state files");
+  return SessionFiles::open(std::move(kit.anchors), std::move(kit.journal));
+}
+
+}  // namespace
+
 int Session::probe(Answer* answer) {
   if (vdevice_->gone) return ENODEV;
   ipc::ProbeReply& reply = answer->reply.probe;
@@ -58,18 +68,17 @@ int Session::prove(Answer* answer) {
   if (vdevice_->gone) return ENODEV;
   auto opened = talk_.open();
   if (!opened) return refuse_caller(opened.error());
-  auto objects = make_objects(std::move(*opened));
-  if (!objects) {
+  auto process = watch(std::move(*opened));
+  if (!process) {
     greeting_.reset();
-    return objects.error().code();
+    return process.error().code();
   }
-  greeting_->objects = std::move(*objects);
+  greeting_->process = std::move(*process);
   answer->deferred = true;
-  greeting_->objects->context().process->confirm(greeting_->challenge_addr, greeting_->challenge,
-                                                 [this, alive = std::weak_ptr(alive_)](bool found) {
-                                                   if (!alive.expired() && !over_)
-                                                     on_confirmed(found);
-                                                 });
+  greeting_->process->confirm(greeting_->challenge_addr, greeting_->challenge,
+                              [this, alive = std::weak_ptr(alive_)](bool found) {
+                                if (!alive.expired() && !over_) on_confirmed(found);
+                              });
   return 0;
 }
 
@@ -86,7 +95,7 @@ void Session::on_confirmed(bool found) {
 // EPERM: it is not the process that it claims to be, or not the owner of the memory that it
 // presented.
 void Session::answer_proof(Result<SessionKit> kit) {
-  const auto watched = greeting_->objects->context().process;  // its pidfd outlives the watch
+  const auto watched = greeting_->process;  // its pidfd outlives the watch
   Answer late;
   if (auto who = talk_.check(); !who)
     late.reply.error = refuse_caller(who.error());
@@ -109,19 +118,17 @@ int Session::open(Result<SessionKit> made, Answer* answer) {
   if (!made) return made.error().code();
   SessionKit& kit = *made;
   if (!greeting_->shown.empty()) kit.memory = greeting_->shown.take_memory();
-  auto objects = std::move(greeting_->objects);
-  rdma::Context& context = objects->context();
-  context.events = std::move(kit.events.write);
-  context.id = kit.session;
+  auto files = files_of(kit);
+  if (const int error = furnish(greeting_->process, kit); error != 0) return error;
+  rdma::Context& context = objects_->context();
   context.epoch = host_.settings.epoch;
-  if (const int error = furnish(std::move(objects), kit); error != 0) return error;
   auto* header = context.arena->at<ipc::ArenaHeader>(0);
   header->magic = ipc::kArenaMagic;
   header->epoch = context.epoch;
   vdevice_->device.name.copy(header->vdevice, sizeof header->vdevice - 1);
   ++vdevice_->counters.opened;
-  if (kit.files.journal != nullptr) {
-    journal_ = std::make_unique<SessionJournal>(std::move(kit.files), *objects_);
+  if (files) {
+    journal_ = std::make_unique<SessionJournal>(std::move(*files), *objects_);
     journal_->begin();
   }
 
@@ -144,22 +151,27 @@ int Session::open(Result<SessionKit> made, Answer* answer) {
 }
 
 // Of a process that is what it was when it connected. The session ends with it.
-Result<std::unique_ptr<SessionObjects>> Session::make_objects(Caller::Opened opened) {
-  const auto process = rdma::Process::make(talk_.caller()->peer(), std::move(opened.pidfd),
-                                           std::move(opened.memory));
-  auto objects = SessionObjects::make(*this, vdevice_, talk_.caller(), process);
-  if (!objects) return objects;
+Result<std::shared_ptr<rdma::Process>> Session::watch(Caller::Opened opened) {
+  auto process = rdma::Process::make(talk_.caller()->peer(), std::move(opened.pidfd),
+                                     std::move(opened.memory));
   auto death = loop().watch(process->pidfd(), EPOLLIN, [this](uint32_t) { end(false); });
   if (!death) return fail(ENFILE, "watch a process");
   death_watch_ = std::move(*death);
-  return objects;
+  process->start_reach(loop(), vdevice_->reach_threads);
+  return process;
 }
 
-int Session::furnish(std::unique_ptr<SessionObjects> objects, SessionKit& kit) {
+int Session::furnish(std::shared_ptr<rdma::Process> process, SessionKit& kit) {
+  auto objects =
+      SessionObjects::make(*this, vdevice_, talk_.caller(), std::move(process), kit.cgroup);
+  if (!objects) return objects.error().code();
+  (*objects)->context().id = kit.session;
+  (*objects)->context().events = std::move(kit.events.write);
   auto ring = watch(kit.doorbell);
   if (!ring) return ENFILE;
-  if (const int error = objects->furnish(kit); error != 0) return error;
-  objects_ = std::move(objects);
+  if (const int error = (*objects)->furnish(kit); error != 0) return error;
+  objects_ = std::move(*objects);
+  set_session(kit.session);
   doorbell_watch_ = std::move(*ring);
   doorbell_ = std::move(kit.doorbell);
   return 0;
@@ -185,16 +197,15 @@ Result<std::unique_ptr<Session>> Session::adopt(Furnisher::Adopted from,
 
 Result<void> Session::take_over(Furnisher::Adopted from) {
   SessionKit& kit = from.kit;
-  auto image = SessionImage::decode(kit.files.journal->image());
+  auto files = files_of(kit);
+  if (!files) return pass(std::move(files).error());
+  auto image = SessionImage::decode(files->journal->image());
   if (!image) return pass(std::move(image).error());
-  auto made = make_objects(std::move(from.opened));
-  if (!made) return pass(std::move(made).error());
-  std::unique_ptr<SessionObjects> objects = std::move(*made);
-  objects->context().id = kit.session;
-  objects->context().events = std::move(kit.events.write);
-  if (const int error = furnish(std::move(objects), kit); error != 0)
+  auto process = watch(std::move(from.opened));
+  if (!process) return pass(std::move(process).error());
+  if (const int error = furnish(std::move(*process), kit); error != 0)
     return fail(error, "map its memory: " + std::string(std::strerror(error)));
-  journal_ = std::make_unique<SessionJournal>(std::move(kit.files), *objects_);
+  journal_ = std::make_unique<SessionJournal>(std::move(*files), *objects_);
   return journal_->take_over(std::move(*image), std::move(kit.channels), host_.settings.epoch);
 }
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <utility>
 
-#include "provisioning/cgroup.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/worker/calls.h"
 
@@ -35,36 +34,16 @@ SessionObjects::~SessionObjects() = default;
 
 base::Result<std::unique_ptr<SessionObjects>> SessionObjects::make(
     Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller,
-    std::shared_ptr<rdma::Process> process) {
+    std::shared_ptr<rdma::Process> process, const std::string& cgroup) {
   std::unique_ptr<SessionObjects> objects(
       new SessionObjects(owner, std::move(vdevice), std::move(caller)));
-  objects->attribute(*process);
+  objects->cgroup_ = objects->vdevice_->cgroup(cgroup);
   rdma::Context& context = *objects->context_;
   if (const int error = objects->charge(provisioning::Kind::kContexts, 1, &context.charges);
       error != 0)
     return base::fail(error, "the vdevice has too many contexts");
-  process->start_reach(objects->loop(), objects->vdevice_->reach_threads);
   context.process = std::move(process);
   return objects;
-}
-
-// To its cgroup, from now on.
-// By its number, which is the process's own: it lived before, and is compared again afterwards.
-void SessionObjects::attribute(const rdma::Process& process) {
-  const std::string cgroup = provisioning::cgroup_of(process.pid());
-  cgroup_ = vdevice_->cgroup(cgroup);
-  if (!vdevice_->ibdev.empty() && provisioning::has_rdma_controller()) limit_in_kernel(cgroup);
-}
-
-// Should the kernel not want it, our own limits hold all the same.
-void SessionObjects::limit_in_kernel(const std::string& cgroup) {
-  using provisioning::Kind;
-  const provisioning::Ledger& ledger = vdevice_->ledger;
-  uint64_t objects = 0;
-  for (const Kind kind :
-       {Kind::kPd, Kind::kMr, Kind::kCq, Kind::kQp, Kind::kSrq, Kind::kAh, Kind::kMw})
-    objects += ledger.limit(kind);
-  (void)provisioning::set_rdma_max(cgroup, vdevice_->ibdev, ledger.limit(Kind::kContexts), objects);
 }
 
 int SessionObjects::furnish(SessionKit& kit) {

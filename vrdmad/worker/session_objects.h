@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/ipc/messages.h"
@@ -34,11 +35,11 @@ class SessionObjects {
     // Those of the vdevice that have the queue arena; nullptr: none.
     [[nodiscard]] virtual const SessionObjects* find(const FileId& arena) const = 0;
   };
-  // A context of a process, whose memory can be reached from now on; ENOMEM: the vdevice, or the
-  // control group of the process, has too many.
+  // A context of a process in that control group. ENOMEM: the vdevice, or the control group, has
+  // too many.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionObjects>> make(
       Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller,
-      std::shared_ptr<rdma::Process> process);
+      std::shared_ptr<rdma::Process> process, const std::string& cgroup);
   ~SessionObjects();
   SessionObjects(const SessionObjects&) = delete;
   SessionObjects& operator=(const SessionObjects&) = delete;
@@ -86,8 +87,6 @@ class SessionObjects {
   using Fds = Shown;
 
   SessionObjects(Owner& owner, std::shared_ptr<Vdevice> vdevice, std::shared_ptr<Caller> caller);
-  void attribute(const rdma::Process& process);
-  void limit_in_kernel(const std::string& cgroup);
   void send_events_later();
   // Adds a charge to `charges`, or ENOMEM.
   [[nodiscard]] int charge(provisioning::Kind kind, uint64_t amount, rdma::Charges* charges);

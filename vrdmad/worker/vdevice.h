@@ -46,7 +46,6 @@ struct Vdevice {
   provisioning::Permissions permissions;
   std::unique_ptr<RawGsi> gsi;         // null: not allowed
   uint64_t netns = 0;                  // cookie of the namespace that it belongs to
-  std::string ibdev;                   // the kernel's device that it is carved from, or nothing
   std::unique_ptr<Pacer> pacer;        // never null; it is the device's pace while that is limited
   rdma::Buffers buffers;               // worker_memory
   base::TokenBucket registrations;     // mr_rate

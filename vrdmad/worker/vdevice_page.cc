@@ -34,4 +34,13 @@ VdeviceUse use_of(const VdevicePage& page, const rdma::FabricCounters& fabric,
   return use;
 }
 
+void forget_use(VdevicePage& page) {
+  for (provisioning::Use& use : page.quota) use.used = 0;
+  page.device.contexts = 0;
+  for (base::Counter& qps : page.device.qps) qps = 0;
+  page.device.links_direct = page.device.links_mediated = 0;
+  page.buffers.held = 0;
+  page.intake_unfinished = 0;
+}
+
 }  // namespace vrdma::vrdmad

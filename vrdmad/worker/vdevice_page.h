@@ -53,6 +53,9 @@ struct VdevicePage {
 };
 static_assert(std::is_standard_layout_v<VdevicePage> && sizeof(VdevicePage) <= 4096);
 
+// The worker that wrote the page has ended, and another begins: nothing is in use.
+void forget_use(VdevicePage& page);
+
 // A part of the page, which keeps all of it.
 template <class T>
 [[nodiscard]] std::shared_ptr<T> part(const std::shared_ptr<VdevicePage>& page,

@@ -1,13 +1,12 @@
 #include "vrdmad/worker/worker.h"
 
 #include <pthread.h>
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <mutex>
 #include <tuple>
 #include <utility>
 
+#include "core/base/log.h"
 #include "vrdmad/worker/raw_gsi.h"
 
 namespace vrdma::vrdmad {
@@ -53,53 +52,67 @@ std::vector<provisioning::Setting> settings_of(const std::vector<Limit>& limits)
 
 }  // namespace
 
-base::Result<std::unique_ptr<Worker>> Worker::start(const SessionSettings& settings, unsigned index,
-                                                    std::function<void(ToControl)> tell) {
-  auto loop = base::EventLoop::create();
-  if (!loop) return base::pass(std::move(loop.error()), "start a worker");
-  std::unique_ptr<Worker> worker(
-      new Worker(std::move(*loop), settings, budget_slot(index), std::move(tell)));
-  worker->thread_ = std::thread([loop = worker->loop_.get()] { loop->run(); });
-  ::pthread_setname_np(worker->thread_.native_handle(),
-                       ("worker-" + std::to_string(index)).c_str());
-  return worker;
+Worker::Worker(base::EventLoop& loop, std::shared_ptr<Broker> broker,
+               std::function<void(ToControl)> tell)
+    : loop_(loop),
+      runner_(loop),
+      tell_(std::move(tell)),
+      budgets_([this](uint64_t number) { tell_(WantRates{number}); }) {
+  settings_.broker = std::move(broker);
 }
 
-Worker::~Worker() {
-  call([this] {
-    sessions_.clear();
-    vdevices_.clear();
-  });
-  loop_->stop();
-  thread_.join();
-  // A thread that is in a program's memory for a session that is left will still post here.
-  if (left_) (void)loop_.release();
+Worker::~Worker() { end(); }
+
+void Worker::end() {
+  sessions_.clear();
+  vdevices_.clear();
 }
 
-void Worker::add(AddVdevice message, VdeviceShared shared) {
-  shared_.put(message.vdevice, std::move(shared));
-  send(std::move(message));
+void Worker::take(Parcel parcel) {
+  std::visit([&](auto& one) { on(one, std::move(parcel.beside)); }, parcel.message);
+}
+
+void Worker::on(const Begin& message, Beside beside) {
+  settings_.epoch = message.epoch;
+  settings_.grace_ms = message.grace_ms;
+  budgets_.set_slot(std::min<size_t>(message.slot, provisioning::kBudgetSlots - 1));
+  if (beside.size() != size_t{1} + (message.clients ? 2 : 0) + (message.lock ? 1 : 0)) return;
+  auto next = beside.begin();
+  if (auto passes = base::SharedPage<base::EventLoop::Passes>::map(std::move(*next++)))
+    loop_.show_passes(passes->get());
+  if (message.clients) {
+    intake_ = Intake::attach(std::move(*next++));
+    stopper_ = Stopper::attach(std::move(*next++));
+    settings_.intake = intake_.get();
+    settings_.stopper = stopper_.get();
+    // If one of them ends, control learns of it too.
+    if (auto reports = intake_->watch(loop_, [] {})) reports_[0] = std::move(*reports);
+    if (auto reports = stopper_->watch(loop_, [] {})) reports_[1] = std::move(*reports);
+  }
+  if (message.lock) lock_ = std::move(*next);
 }
 
 // A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.
-void Worker::on(const AddVdevice& message) {
-  auto shared = shared_.take(message.vdevice);
+void Worker::on(const AddVdevice& message, Beside beside) {
+  auto parts = parts_of(std::move(beside));
   const auto permissions = provisioning::Permissions::of_bits(message.permissions);
-  if (!shared || !permissions) return;
-  provisioning::Ledger ledger(part(shared->page, &VdevicePage::quota));
+  if (!parts || !permissions)
+    return base::log_warning("vdevice " + message.label + ": its worker cannot serve it: " +
+                             (parts ? "unknown permissions" : parts.error().message()));
+  provisioning::Ledger ledger(part(parts->page.get(), &VdevicePage::quota));
   Rates rates;
-  for (const auto& [budget, page] : {std::tie(message.tenant_budget, shared->tenant_budget),
-                                     std::tie(message.parent_budget, shared->parent_budget)}) {
-    if (auto pool = budgets_.pool(budget, page)) ledger.draw_from(std::move(pool));
+  for (const auto& [budget, page] : {std::tie(message.tenant_budget, parts->tenant_budget),
+                                     std::tie(message.parent_budget, parts->parent_budget)}) {
+    ledger.draw_from(budgets_.pool(budget, page));
     budgets_.add_rates(budget, page, &rates);
   }
   if (!ledger.set_limits(settings_of(message.limits))) return;
   auto& entry = fabrics_[message.fabric];
   if (entry.fabric == nullptr)
-    entry.fabric = std::make_unique<rdma::Fabric>(message.fabric, shared->fabric_counters);
+    entry.fabric = std::make_unique<rdma::Fabric>(message.fabric, parts->fabric.get());
   ++entry.vdevices;
   std::shared_ptr<Vdevice> vdevice(
-      new Vdevice(runner_, message.tenant, std::move(ledger), rates, std::move(shared->page)),
+      new Vdevice(runner_, message.tenant, std::move(ledger), rates, parts->page.get()),
       [this, fabric = message.fabric](Vdevice* gone) {
         delete gone;
         if (--fabrics_[fabric].vdevices == 0) fabrics_.erase(fabric);
@@ -107,52 +120,47 @@ void Worker::on(const AddVdevice& message) {
   vdevice->id = message.vdevice;
   vdevice->label = message.label;
   vdevice->permissions = *permissions;
-  if (shared->gsi.valid())
+  if (parts->gsi.valid())
     vdevice->gsi =
-        std::make_unique<RawGsi>(*loop_, std::move(shared->gsi), vdevice->counters.qp1_lost);
+        std::make_unique<RawGsi>(loop_, std::move(parts->gsi), vdevice->counters.qp1_lost);
   vdevice->netns = message.netns;
-  vdevice->intake = std::move(shared->intake);
+  vdevice->intake = std::make_shared<Intake::Account>(
+      settings_.intake, part(parts->page.get(), &VdevicePage::intake_unfinished));
   vdevice->stops = std::make_shared<Stopper::Account>(settings_.stopper);
   rdma::Device& device = vdevice->device;
   device.name = message.name;
   device.tenant = message.tenant;
   device.node_guid = message.node_guid;
   device.qp_numbers =
-      std::make_unique<rdma::QpNumbers>(qp_numbers_.of(message.netns), shared->qp_numbers.get());
+      std::make_unique<rdma::QpNumbers>(qp_numbers_.of(message.netns), parts->qp_numbers.get());
   device.capabilities = bounded(message.capabilities);
-  vdevice->transports.parent = std::move(shared->parent_sender);
   entry.fabric->add(&device);
-  vdevice->ibdev = message.ibdev;
   device.fabric->mediate(&device, rdma::Mediated::kNotDirect, message.no_direct);
   vdevice->apply_limits(message.limited);
   vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
-void Worker::remove(uint64_t id) {
-  Walk walk;
-  while (call([&] { return collect_some(id, &walk); })) {
+// No new work of it is executed from now on.
+void Worker::take_out(uint64_t id) {
+  const auto it = vdevices_.find(id);
+  if (it == vdevices_.end()) return;
+  const std::shared_ptr<Vdevice> vdevice = it->second;
+  vdevices_.erase(it);
+  vdevice->gone = true;
+  const auto its = sessions_.find(vdevice.get());
+  if (its != sessions_.end()) {
+    for (auto& session : its->second)
+      if (session->objects() != nullptr) session->objects()->device_gone();
+    if (its->second.empty()) sessions_.erase(its);
   }
-  call([&] {
-    const auto it = vdevices_.find(id);
-    if (it == vdevices_.end()) return;
-    const std::shared_ptr<Vdevice> vdevice = it->second;
-    vdevices_.erase(it);
-    vdevice->gone = true;
-    vdevice->transports.parent = nullptr;
-    const auto its = sessions_.find(vdevice.get());
-    if (its != sessions_.end()) {
-      for (auto& session : its->second)
-        if (session->objects() != nullptr) session->objects()->device_gone();
-      if (its->second.empty()) sessions_.erase(its);
-    }
-    vdevice->device.fabric->remove(&vdevice->device);
-    vdevice->device.gids.clear();
-  });
+  vdevice->device.fabric->remove(&vdevice->device);
+  vdevice->device.gids.clear();
 }
 
-void Worker::send(ToWorker message) {
-  loop_->post([this, message = std::move(message)]() mutable {
-    std::visit([this](auto& one) { on(std::move(one)); }, message);
+void Worker::on(const RemoveVdevice& message, Beside) {
+  collect(message.vdevice, {}, [this, message] {
+    take_out(message.vdevice);
+    answer(message.ticket, {});
   });
 }
 
@@ -166,7 +174,7 @@ void Worker::answer(uint64_t ticket, const base::Result<void>& done) const {
   tell_(done ? Done{ticket, 0, {}} : Done{ticket, done.error().code(), done.error().message()});
 }
 
-void Worker::on(const SetPort& message) {
+void Worker::on(const SetPort& message, Beside) {
   Vdevice* const vdevice = find(message.vdevice);
   if (vdevice == nullptr) return;
   const PortStatus& status = message.status;
@@ -181,11 +189,11 @@ void Worker::on(const SetPort& message) {
   for (rdma::Context* context : device.contexts) context->raise(event, 1);
 }
 
-void Worker::on(SetGids message) {
+void Worker::on(const SetGids& message, Beside) {
   Vdevice* const vdevice = find(message.vdevice);
   if (vdevice == nullptr || vdevice->device.gids == message.gids) return;
   rdma::Device& device = vdevice->device;
-  device.fabric->set_gids(&device, std::move(message.gids));
+  device.fabric->set_gids(&device, message.gids);
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
 }
 
@@ -198,85 +206,101 @@ Session::Host Worker::host_of(const Sessions& sessions) {
           [this](Session* over) { forget(over); }};
 }
 
-void Worker::furnish(Kit answer, base::Result<SessionKit> kit) {
-  if (kit)
-    kits_.put(answer.connection, std::move(*kit));
-  else
-    answer.error = kit.error().code();
-  send(answer);
-}
-
-void Worker::on(const Kit& message) {
+void Worker::on(const Kit& message, Beside beside) {
   if (const Vdevice* const vdevice = find(message.vdevice))
     vdevice->cpu->spend(std::chrono::nanoseconds(message.used_ns));
-  auto kit = kits_.take(message.connection);
   auto wanting = wanting_.extract(message.connection);
   if (wanting.empty()) return;
-  if (kit)
-    wanting.mapped()(std::move(*kit));
+  if (message.error != 0)
+    wanting.mapped()(base::fail(message.error, "control has no kit"));
   else
-    wanting.mapped()(base::fail(message.error != 0 ? message.error : EIO, "control has no kit"));
+    wanting.mapped()(kit_of(message.kit, std::move(beside)));
 }
 
-void Worker::adopt(std::vector<Furnisher::Adopted> found,
-                   const std::map<uint64_t, base::Duration>& searched,
-                   const std::set<std::string>& later) {
-  call([&] {
-    for (const auto& [id, used] : searched)
-      if (const Vdevice* const vdevice = find(id)) vdevice->cpu->spend(used);
-    for (const auto& [id, vdevice] : vdevices_)
-      vdevice->awaits_others = later.contains(vdevice->device.fabric->name());
-    std::vector<Session*> adopted;
-    for (auto& one : found) {
-      auto connection = std::make_unique<Connection>(one.connection, tell_);
-      const auto it = vdevices_.find(one.vdevice);
-      if (it == vdevices_.end()) continue;
-      const std::string& label = it->second->label;
-      const pid_t pid = one.caller->peer().pid;
-      Sessions& sessions = sessions_[it->second.get()];
-      auto session =
-          Session::adopt(std::move(one), std::move(connection), it->second, host_of(sessions));
-      if (!session) {
-        spdlog::warn("vdevice {}: the session of process {} cannot be taken over: {}", label, pid,
-                     session.error().message());
-        continue;
-      }
-      spdlog::info("vdevice {}: took over the session of process {}", label, pid);
-      if (auto room = it->second->ledger.charge(provisioning::Kind::kConns, 1))
-        (*session)->pay(std::move(*room));
-      adopted.push_back(session->get());
-      sessions.push_back(std::move(*session));
-    }
-    for (Session* session : adopted) session->journal()->restore_pairs();
-    for (Session* session : adopted) session->journal()->restore_links();
-    for (Session* session : adopted) session->journal()->go_on();
-  });
+void Worker::on(const AdoptChannels& message, Beside beside) {
+  if (beside.size() != message.handles.size()) return;
+  auto& channels = channels_[message.number];
+  for (size_t i = 0; i < beside.size(); ++i) channels[message.handles[i]] = std::move(beside[i]);
+}
+
+void Worker::on(const AdoptSession& message, Beside beside) {
+  auto session = session_of(message, *settings_.broker, std::move(beside));
+  if (!session) {
+    base::log_warning("vdevice id:" + std::to_string(message.vdevice) + ": " +
+                      session.error().message());
+    return tell_(Ended{message.number});
+  }
+  if (auto its = channels_.extract(message.number)) session->kit.channels = std::move(its.mapped());
+  adopting_.push_back(std::move(*session));
+}
+
+void Worker::on(const Await& message, Beside) {
+  Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr) return;
+  vdevice->cpu->spend(std::chrono::nanoseconds(message.used_ns));
+  vdevice->awaits_others = message.others;
+}
+
+// nullptr: the log says why.
+std::unique_ptr<Session> Worker::adopt(Furnisher::Adopted one) {
+  auto connection = std::make_unique<Connection>(one.connection, tell_);
+  const auto it = vdevices_.find(one.vdevice);
+  if (it == vdevices_.end()) return nullptr;
+  const std::shared_ptr<Vdevice>& vdevice = it->second;
+  const pid_t pid = one.caller->peer().pid;
+  auto session = Session::adopt(std::move(one), std::move(connection), vdevice,
+                                host_of(sessions_[vdevice.get()]));
+  if (!session) {
+    base::log_warning("vdevice " + vdevice->label + ": the session of process " +
+                      std::to_string(pid) +
+                      " cannot be taken over: " + session.error().message());
+    return nullptr;
+  }
+  base::log_info("vdevice " + vdevice->label + ": took over the session of process " +
+                 std::to_string(pid));
+  if (auto room = vdevice->ledger.charge(provisioning::Kind::kConns, 1))
+    (*session)->pay(std::move(*room));
+  return std::move(*session);
+}
+
+void Worker::on(const TakeOver&, Beside) {
+  channels_.clear();
+  std::vector<Session*> adopted;
+  for (auto& one : std::exchange(adopting_, {})) {
+    auto session = adopt(std::move(one));
+    if (session == nullptr) continue;
+    adopted.push_back(session.get());
+    sessions_[session->vdevice().get()].push_back(std::move(session));
+  }
+  for (Session* session : adopted) session->journal()->restore_pairs();
+  for (Session* session : adopted) session->journal()->restore_links();
+  for (Session* session : adopted) session->journal()->go_on();
 }
 
 // They stay in memory, and their descriptors open, until this process ends: nothing that undoes
 // anything is run.
-void Worker::leave_sessions() {
+bool Worker::leave_sessions() {
   static auto* const left = new std::vector<std::shared_ptr<void>>;
   static std::mutex mutex;
-  call([&] {
-    const std::lock_guard lock(mutex);
-    for (auto it = vdevices_.begin(); it != vdevices_.end();) {
-      const auto its = sessions_.find(it->second.get());
-      if (its == sessions_.end() ||
-          std::none_of(its->second.begin(), its->second.end(),
-                       [](const auto& one) { return one->journal() != nullptr; })) {
-        ++it;
-        continue;
-      }
-      const auto fabric = fabrics_.find(it->second->device.fabric->name());
-      if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
-        left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
-      left->push_back(it->second);
-      left->push_back(std::make_shared<SessionMap::node_type>(sessions_.extract(its)));
-      left_ = true;
-      it = vdevices_.erase(it);
+  const std::lock_guard lock(mutex);
+  bool any = false;
+  for (auto it = vdevices_.begin(); it != vdevices_.end();) {
+    const auto its = sessions_.find(it->second.get());
+    if (its == sessions_.end() ||
+        std::none_of(its->second.begin(), its->second.end(),
+                     [](const auto& one) { return one->journal() != nullptr; })) {
+      ++it;
+      continue;
     }
-  });
+    const auto fabric = fabrics_.find(it->second->device.fabric->name());
+    if (fabric != fabrics_.end() && fabric->second.fabric != nullptr)
+      left->push_back(std::shared_ptr<rdma::Fabric>(std::move(fabric->second.fabric)));
+    left->push_back(it->second);
+    left->push_back(std::make_shared<SessionMap::node_type>(sessions_.extract(its)));
+    any = true;
+    it = vdevices_.erase(it);
+  }
+  return any;
 }
 
 void Worker::forget(Session* over) {
@@ -287,33 +311,32 @@ void Worker::forget(Session* over) {
   if (vdevice->gone && its->second.empty()) sessions_.erase(its);
 }
 
-// Its entrance bounds how many of these a vdevice has.
+// The vdevice's entrance bounds how many of these it has.
 struct Worker::Waiting {
-  Arrival arrival;
+  base::Fd socket;
+  std::shared_ptr<Caller> caller;
   std::unique_ptr<Connection> connection;
-  const Entrance::Waiting counted;
-  Waiting(Arrival from, std::unique_ptr<Connection> of)
-      : arrival(std::move(from)), connection(std::move(of)), counted(arrival.entrance) {}
+  const Intake::AccountRef account;
+  const std::function<void(ToControl)>& tell;
+  const uint64_t number = connection->number();
   ~Waiting() {
-    if (arrival.socket.valid()) close_connection(arrival.account, std::move(arrival.socket));
+    tell(Accepted{number});
+    if (socket.valid()) close_connection(account, std::move(socket));
   }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
 };
 
-void Worker::accept(uint64_t id, uint64_t connection, Arrival arrival) {
-  connections_.put(connection,
-                   std::make_shared<Waiting>(std::move(arrival),
-                                             std::make_unique<Connection>(connection, tell_)));
-  send(NewConnection{id, connection});
-}
-
 // In the vdevice's turns: its neighbours do not wait for those who connect to it without end.
-void Worker::on(const NewConnection& message) {
-  const auto waiting = connections_.take(message.number);
+void Worker::on(const NewConnection& message, Beside beside) {
+  if (beside.size() != 1) return tell_(Ended{message.number});
   const auto it = vdevices_.find(message.vdevice);
-  if (!waiting || it == vdevices_.end()) return;
-  it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting = *waiting] {
+  const std::shared_ptr<Waiting> waiting(new Waiting{
+      std::move(beside[0]), settings_.broker->borrowed(message.program.entry, message.program.peer),
+      std::make_unique<Connection>(message.number, tell_),
+      it != vdevices_.end() ? it->second->intake
+                            : std::make_shared<Intake::Account>(settings_.intake),
+      tell_});
+  if (it == vdevices_.end()) return;
+  it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
     begin_session(vdevice.lock(), *waiting);
   });
 }
@@ -323,8 +346,8 @@ void Worker::begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& wai
   Sessions& sessions = sessions_[vdevice.get()];
   auto room = make_room(*vdevice, sessions);
   if (!room) return;
-  auto session = Session::start(std::move(waiting.arrival), std::move(waiting.connection), vdevice,
-                                host_of(sessions));
+  auto session = Session::start(std::move(waiting.socket), std::move(waiting.caller),
+                                std::move(waiting.connection), vdevice, host_of(sessions));
   if (!session) return;
   (*session)->pay(std::move(*room));
   sessions.push_back(std::move(*session));
@@ -346,20 +369,23 @@ bool Worker::collect_some(uint64_t id, Walk* walk) {
   return walk->next < walk->buckets;
 }
 
-void Worker::collect_rest(const Collect& message, Walk walk) {
-  if (!collect_some(message.vdevice, &walk)) return answer(message.ticket, {});
-  loop_->post([this, message, walk] { collect_rest(message, walk); });
+void Worker::collect(uint64_t id, Walk walk, std::function<void()> then) {
+  if (!collect_some(id, &walk)) return then();
+  loop_.post(
+      [this, id, walk, then = std::move(then)]() mutable { collect(id, walk, std::move(then)); });
 }
 
-void Worker::on(const Collect& message) { collect_rest(message, {}); }
+void Worker::on(const Collect& message, Beside) {
+  collect(message.vdevice, {}, [this, message] { answer(message.ticket, {}); });
+}
 
-void Worker::on(const CheckLimits& message) {
+void Worker::on(const CheckLimits& message, Beside) {
   const Vdevice* const vdevice = find(message.vdevice);
   answer(message.ticket,
          vdevice != nullptr ? vdevice->ledger.check_limits(settings_of(message.limits)) : gone());
 }
 
-void Worker::on(const SetLimits& message) {
+void Worker::on(const SetLimits& message, Beside) {
   Vdevice* const vdevice = find(message.vdevice);
   if (vdevice == nullptr) return answer(message.ticket, gone());
   const auto set = vdevice->ledger.set_limits(settings_of(message.limits));
@@ -367,7 +393,7 @@ void Worker::on(const SetLimits& message) {
   answer(message.ticket, set);
 }
 
-void Worker::on(const AskCgroups& message) {
+void Worker::on(const AskCgroups& message, Beside) {
   CgroupUse use;
   use.ticket = message.ticket;
   const Vdevice* const vdevice = find(message.vdevice);

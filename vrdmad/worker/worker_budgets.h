@@ -24,13 +24,13 @@ class WorkerBudgets {
  public:
   using Page = base::SharedPage<provisioning::BudgetPage>;
 
-  // `slot`: the process's in the page of each budget, chosen by control. `ring` is called on the
-  // worker's thread, at most once in a provisioning::kPeriod for each rate of a budget, when the
-  // process begins to use it: control must then look at the page of the budget of this number.
-  WorkerBudgets(size_t slot, std::function<void(uint64_t number)> ring)
-      : slot_(slot), ring_(std::move(ring)) {}
+  // `ring` is called on the worker's thread, at most once in a provisioning::kPeriod for each rate
+  // of a budget, when the process begins to use it: control must then look at the page of the
+  // budget of this number.
+  explicit WorkerBudgets(std::function<void(uint64_t number)> ring) : ring_(std::move(ring)) {}
 
-  [[nodiscard]] size_t slot() const { return slot_; }
+  // The process's slot in the page of each budget, chosen by control. Call before the others.
+  void set_slot(size_t slot) { slot_ = slot; }
   // nullptr: there is no page, so the vdevice draws from no such budget.
   [[nodiscard]] std::shared_ptr<provisioning::Pool> pool(const BudgetName& budget,
                                                          const Page& page);
@@ -45,7 +45,7 @@ class WorkerBudgets {
   };
   [[nodiscard]] Budget& at(uint64_t number);
 
-  const size_t slot_;
+  size_t slot_ = provisioning::kControlSlot + 1;
   const std::function<void(uint64_t)> ring_;
   std::map<uint64_t, Budget> budgets_;
 };

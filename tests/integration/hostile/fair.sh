@@ -7,7 +7,7 @@
 setup
 attack=$1
 program=$2
-start_daemon --workers 1 --metrics "unix:$T/metrics.sock"
+start_daemon --isolation none --workers 1 --metrics "unix:$T/metrics.sock"
 two_vdevices mediated
 cp "$program" "$T/fair"
 

@@ -35,7 +35,6 @@ using broker::get;
 using broker::put;
 using broker::Request;
 using Op = Request::Op;
-using worker_program::Report;
 constexpr uid_t kDaemon = 64789;
 constexpr gid_t kGroup = 64790;
 
@@ -68,9 +67,9 @@ struct Workers : testing::Test {
     char byte = 0;
     return ::recv(worker.link.get(), &byte, 1, 0) == 1 && byte == 1;
   }
-  static Report report(const WorkerProcess& worker) {
+  static worker_program::Report report(const WorkerProcess& worker) {
     order(worker, worker_program::kReport);
-    Report report;
+    worker_program::Report report;
     EXPECT_EQ(::recv(worker.link.get(), &report, sizeof report, 0), ssize_t{sizeof report});
     return report;
   }
@@ -142,7 +141,7 @@ TEST_F(Workers, HaveNothingButTheirChannels) {
   const gid_t group = 7;
   ASSERT_EQ(::setgroups(1, &group), 0);
   const WorkerProcess worker = start();
-  const Report is = report(worker);
+  const worker_program::Report is = report(worker);
   for (const uint32_t uid : is.uids) EXPECT_EQ(uid, kDaemon);
   for (const uint32_t gid : is.gids) EXPECT_EQ(gid, kGroup);
   EXPECT_EQ(is.groups, 0);

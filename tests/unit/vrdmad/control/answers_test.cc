@@ -15,7 +15,7 @@ struct AnswersTest : testing::Test {
   Answers answers{*loop};
   std::vector<bool> came;
   uint64_t expect(base::Duration limit) {
-    return answers.expect(limit, [this](const ToControl* answer) {
+    return answers.expect("red", limit, [this](const ToControl* answer) {
       came.push_back(answer != nullptr);
       loop->stop();
     });
@@ -25,12 +25,12 @@ struct AnswersTest : testing::Test {
 TEST_F(AnswersTest, belong_to_their_tickets) {
   const uint64_t first = expect(hours(1)), second = expect(hours(1));
   EXPECT_NE(first, second);
-  answers.came(Done{second, 0, {}});
+  answers.came("red", Done{second, 0, {}});
   EXPECT_EQ(came, std::vector{true});
-  answers.came(Done{second, 0, {}});
-  answers.came(Done{second + 1, 0, {}});
+  answers.came("red", Done{second, 0, {}});
+  answers.came("red", Done{second + 1, 0, {}});
   EXPECT_EQ(came, std::vector{true}) << "nobody expects these";
-  answers.came(Done{first, 0, {}});
+  answers.came("red", Done{first, 0, {}});
   EXPECT_EQ(came, (std::vector{true, true}));
 }
 
@@ -40,8 +40,18 @@ TEST_F(AnswersTest, have_a_time_limit) {
   loop->run();
   EXPECT_GE(base::EventLoop::now() - begun, milliseconds(20));
   EXPECT_EQ(came, std::vector{false});
-  answers.came(Done{ticket, 0, {}});
+  answers.came("red", Done{ticket, 0, {}});
   EXPECT_EQ(came, std::vector{false}) << "it is too late";
+}
+
+TEST_F(AnswersTest, come_from_the_worker_that_was_asked) {
+  const uint64_t ticket = expect(hours(1));
+  answers.came("blue", Done{ticket, 0, {}});
+  EXPECT_TRUE(came.empty()) << "another tenant's worker answers";
+  answers.lost("blue");
+  EXPECT_TRUE(came.empty());
+  answers.lost("red");
+  EXPECT_EQ(came, std::vector{false}) << "it has ended";
 }
 
 }  // namespace

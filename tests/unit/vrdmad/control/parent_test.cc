@@ -28,7 +28,7 @@ struct Seen {
   netns::Link link;
   uint64_t qp = 0;  // limit that the vdevice was to have
   size_t room = verbs::kMaxGids;
-  std::atomic<int> opened = 0, closed = 0, senders = 0;
+  std::atomic<int> opened = 0, closed = 0;
 };
 
 class FakeParent final : public Parent {
@@ -54,10 +54,6 @@ class FakeParent final : public Parent {
     share.capabilities.width = static_cast<uint32_t>(verbs::LinkWidth::k4x);
     share.capabilities.speed = static_cast<uint32_t>(verbs::LinkSpeed::kEdr);
     of(share.limits, provisioning::Kind::kQp) = 8;
-    share.sender = [seen = seen_](rdma::Qp&) {
-      ++seen->senders;
-      return std::make_unique<FakeSender>();
-    };
     share.gids.prefixes = {*gid::Prefix::parse("127.0.0.0/8")};
     share.gids.room = seen_->room;
     ++seen_->opened;
@@ -185,37 +181,6 @@ TEST_F(ParentTest, MayRefuse) {
   EXPECT_EQ(refused.error().code(), ENOSPC);
   EXPECT_THAT(refused.error().message(), HasSubstr("parent 'fake0': no 13 SRQs"));
   EXPECT_EQ(seen_->opened, 0);
-}
-
-TEST_F(ParentTest, CarriesWhatLeavesTheFabric) {
-  ASSERT_TRUE(daemon_->create_vdev(spec("fake0"), false));
-  Program one = program();
-  ipc::CreateQpRequest rc{};
-  rc.type = static_cast<uint32_t>(verbs::QpType::kRc);
-  rc.max_send_wr = rc.max_recv_wr = 1;
-  const auto to_rtr = [&](uint8_t last) {
-    const uint32_t qp = one.create_qp(rc).create_qp.handle;
-    one.to_init(qp);
-    ipc::Request rtr;
-    rtr.call = ipc::Call::kModifyQp;
-    rtr.modify_qp.handle = qp;
-    auto& wanted = rtr.modify_qp.attributes;
-    wanted.state = static_cast<uint32_t>(verbs::QpState::kRtr);
-    wanted.path_mtu = 3;
-    wanted.dest_qpn = 5;
-    wanted.av.is_global = 1;
-    wanted.av.port_num = 1;
-    wanted.av.dgid[10] = wanted.av.dgid[11] = 0xff;
-    wanted.av.dgid[12] = 127;
-    wanted.av.dgid[15] = last;
-    rtr.modify_qp.mask = verbs::kQpState | verbs::kQpAv | verbs::kQpPathMtu | verbs::kQpDestQpn |
-                         verbs::kQpRqPsn | verbs::kQpMaxDestRdAtomic | verbs::kQpMinRnrTimer;
-    EXPECT_EQ(one.call(rtr).error, 0);
-  };
-  to_rtr(1);
-  EXPECT_EQ(seen_->senders, 0) << "127.0.0.1 is in the fabric";
-  to_rtr(2);
-  EXPECT_EQ(seen_->senders, 1);
 }
 
 TEST_F(ParentTest, TakesItsShareBack) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tests/unit/vrdmad/worker/furnished_worker.h"
+#include "tests/unit/vrdmad/worker/parts.h"
 #include "tests/unit/vrdmad/worker/program.h"
 
 namespace vrdma::vrdmad {
@@ -20,9 +21,7 @@ class CapabilitiesTest : public testing::Test {
     vdevice.name = "red0";
     vdevice.tenant = vdevice.fabric = "red";
     vdevice.capabilities = capabilities;
-    VdeviceShared shared;
-    shared.intake = std::make_shared<Intake::Account>(nullptr);
-    worker_->add(std::move(vdevice), std::move(shared));
+    worker_->send(parcel(std::move(vdevice), new_parts()).value());
     verbs::Gid gid;
     gid.bytes[0] = 0xfe;
     worker_->send(SetGids{kVdevice, {gid}});

@@ -19,15 +19,24 @@ verbs::Gid gid(uint8_t first, uint8_t last) {
 
 // At least one of each alternative.
 std::vector<ToWorker> to_worker() {
-  AddVdevice add{7,    "mlx5_0", "/run/netns/a/mlx5_0", "red", "tenant/red", "", 1ull << 63, 42, 5,
+  AddVdevice add{7,    "mlx5_0", "/run/netns/a/mlx5_0", "red", "tenant/red", 1ull << 63, 42, 5,
                  true, false};
+  rdma::Peer peer;
+  peer.pid = 4711;
+  peer.start_time = 1ull << 40;
+  peer.gids = {1, 2, 3, 4};
+  peer.network_namespace = {5, 6};
+  const Known program{9, peer};
+  const KitValues kit{3, {1, 2}, {3, 4}, "/kubepods/pod7", 0x3f};
   add.capabilities.max_message = 1ull << 40;
   add.capabilities.max_mtu = 3;
   add.limits = {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}};
   add.tenant_budget = {3, "tenant red"};
   add.parent_budget = {UINT64_MAX, "parent soft"};
-  return {add,
-          NewConnection{7, 1},
+  return {Begin{5, 30'000, 7, true, false},
+          add,
+          RemoveVdevice{7, 11},
+          NewConnection{7, 1, program},
           SetPort{7, {true, 9000, 3, std::array<uint8_t, 6>{2, 0, 0, 0, 0, 255}}},
           SetPort{7, {false, 0, 0, std::nullopt}},
           SetGids{7, {gid(0xfe, 1), gid(0xfd, 2)}},
@@ -36,8 +45,12 @@ std::vector<ToWorker> to_worker() {
           CheckLimits{7, 13, {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}}},
           SetLimits{7, 14, {{Kind::kMr, 0}}, true},
           AskCgroups{7, 15, "/kubepods/pod7"},
-          Kit{1, 2, 3000, 0},
-          Kit{1, 2, 0, EPERM}};
+          Kit{1, 2, 3000, 0, kit},
+          Kit{1, 2, 0, EPERM, {}},
+          AdoptSession{7, 1, program, kit},
+          AdoptChannels{1, {1, 2, UINT32_MAX}},
+          TakeOver{},
+          Await{7, 3000, true}};
 }
 std::vector<ToControl> to_control() {
   return {Done{1, 0, {}},
@@ -45,8 +58,11 @@ std::vector<ToControl> to_control() {
           CgroupUse{3, {{"/a", {{Kind::kQp, 2}}}, {"/b", {}}}, true},
           CgroupUse{4, {}, false},
           WantKit{1, {5, 6}},
+          Accepted{1},
           Ended{1},
-          WantRates{3}};
+          Say{base::LogLevel::kWarning, "vdevice red0: a program speaks version 1"},
+          WantRates{3},
+          Crashed{11, 7}};
 }
 
 template <class Message, class Decode>
@@ -77,9 +93,12 @@ TEST(MessagesCodec, gives_each_message_back_and_refuses_what_is_cut_or_longer) {
 
 TEST(MessagesCodec, has_a_fixed_form) {
   EXPECT_EQ(encode(ToWorker(Collect{0x0102, 3})),
-            (Bytes{4, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}));
+            (Bytes{6, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(encode(ToControl(Done{1, 2, "no"})),
             (Bytes{0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 'n', 'o'}));
+  // A worker that crashes writes these bytes itself.
+  EXPECT_EQ(encode(ToControl(Crashed{11, 0x0102})),
+            (Bytes{std::variant_size_v<ToControl> - 1, 11, 0, 0, 0, 2, 1, 0, 0}));
 }
 
 TEST(MessagesCodec, does_not_write_what_is_beyond_a_bound) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/unit/vrdmad/worker/furnished_worker.h"
+#include "tests/unit/vrdmad/worker/parts.h"
 #include "tests/unit/vrdmad/worker/program.h"
 
 namespace vrdma::vrdmad {
@@ -22,11 +23,10 @@ class WorkersQpNumbers : public testing::Test {
     vdevice.name = "red" + std::to_string(id);
     vdevice.tenant = vdevice.fabric = vdevice.name;
     vdevice.netns = 5;
-    VdeviceShared shared;
-    shared.intake = std::make_shared<Intake::Account>(nullptr);
-    shared.qp_numbers = tables_.at(id);
-    if (!shared.ledger.set_limits({{"qp", qps}})) std::abort();
-    worker_->add(std::move(vdevice), std::move(shared));
+    vdevice.limits = {{provisioning::Kind::kQp, qps}};
+    VdeviceParts parts = new_parts();
+    parts.qp_numbers = tables_.at(id);
+    worker_->send(parcel(std::move(vdevice), std::move(parts)).value());
     std::array<int, 2> ends{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
     worker_.accept(id, base::Fd(ends[1]));

@@ -1,4 +1,4 @@
-#include "vrdmad/worker/worker.h"
+#include "vrdmad/worker/worker_thread.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "core/ipc/socket.h"
+#include "tests/unit/vrdmad/worker/parts.h"
+#include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -27,10 +29,8 @@ class WorkerTest : public testing::Test {
     vdevice.name = vdevice.label = "red0";
     vdevice.tenant = vdevice.fabric = "red";
     vdevice.limits = {{Kind::kQp, 8}};
-    VdeviceShared shared;
-    shared.intake = std::make_shared<Intake::Account>(nullptr);
-    shared.page = page_;
-    worker_->add(vdevice, std::move(shared));
+    worker_->send(parcel(vdevice, {parts_.page, parts_.fabric, parts_.qp_numbers, parts_.tenant_budget,
+                                   parts_.parent_budget, {}}).value());
   }
   ~WorkerTest() override {
     let_go();
@@ -39,6 +39,7 @@ class WorkerTest : public testing::Test {
   // On the worker's thread. While the gate is shut, the worker does not get past it.
   void on_answer(ToControl answer) {
     std::unique_lock lock(mutex_);
+    if (std::holds_alternative<Accepted>(answer)) return;
     answers_.push_back(std::move(answer));
     changed_.notify_all();
     changed_.wait(lock, [this] { return !shut_; });
@@ -65,16 +66,18 @@ class WorkerTest : public testing::Test {
     changed_.notify_all();
   }
   [[nodiscard]] VdeviceUse use() const {
-    return use_of(*page_, rdma::FabricCounters(), base::EventLoop::now());
+    return use_of(*parts_.page, rdma::FabricCounters(), base::EventLoop::now());
   }
 
-  std::shared_ptr<VdevicePage> page_ = std::make_shared<VdevicePage>();
+  std::shared_ptr<LocalBroker> broker_ = std::make_shared<LocalBroker>();
+  const VdeviceParts parts_ = new_parts();
   std::mutex mutex_;
   std::condition_variable changed_;
   bool shut_ = false;
   std::vector<ToControl> answers_;
-  std::unique_ptr<Worker> worker_ =
-      Worker::start({}, 0, [this](ToControl answer) { on_answer(std::move(answer)); }).value();
+  std::unique_ptr<WorkerThread> worker_ = WorkerThread::start(broker_, [this](ToControl answer) {
+                                      on_answer(std::move(answer));
+                                    }).value();
 };
 
 TEST_F(WorkerTest, says_when_it_has_collected) {
@@ -124,7 +127,7 @@ class OpeningTest : public WorkerTest {
     program_ = base::Fd(ends[0]);
     auto arrival = broker_->admit(base::Fd(ends[1])).value();
     connection_ = furnisher_.add(1, arrival.caller);
-    worker_->accept(1, connection_, std::move(arrival));
+    worker_->send(parcel(1, connection_, std::move(arrival)));
   }
   void send(ipc::Call call) {
     ipc::Request request;
@@ -158,7 +161,6 @@ class OpeningTest : public WorkerTest {
   }
   [[nodiscard]] base::Result<SessionKit> kit() { return furnisher_.furnish(connection_, {}, {}); }
 
-  std::shared_ptr<LocalBroker> broker_ = std::make_shared<LocalBroker>();
   Furnisher furnisher_;
   base::Fd program_;
   uint64_t connection_ = 0;
@@ -169,10 +171,10 @@ class OpeningTest : public WorkerTest {
 TEST_F(OpeningTest, waits_for_what_control_makes) {
   want_kit(1);
   EXPECT_FALSE(has_reply(std::chrono::milliseconds(50)));
-  worker_->furnish({connection_}, base::fail(ENODEV, "the vdevice has gone"));
+  worker_->send(parcel(Kit{connection_}, base::fail(ENODEV, "the vdevice has gone")));
   EXPECT_EQ(reply().error, ENODEV);
   want_kit(2);
-  worker_->furnish({connection_}, kit());
+  worker_->send(parcel(Kit{connection_}, kit()));
   const ipc::Reply opened = reply();
   EXPECT_EQ(opened.error, 0);
   EXPECT_EQ(opened.hello.session, 0u) << "nobody takes it over";
@@ -193,7 +195,7 @@ TEST_F(OpeningTest, asks_for_nothing_without_the_proof) {
 TEST_F(OpeningTest, ends_a_program_that_presents_memory_of_another) {
   for (size_t attempt = 1; attempt <= 3; ++attempt) {
     want_kit(attempt);
-    worker_->furnish({connection_}, base::fail(EPERM, "it is another's"));
+    worker_->send(parcel(Kit{connection_}, base::fail(EPERM, "it is another's")));
     EXPECT_EQ(reply().error, EPERM);
   }
   ASSERT_TRUE(wait_for(4, std::chrono::seconds(10)));
@@ -206,7 +208,7 @@ TEST_F(OpeningTest, lets_the_vdevice_pay_for_the_kit) {
   program_.reset();
   ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
   constexpr std::chrono::nanoseconds kUsed = std::chrono::hours(1);
-  worker_->furnish({connection_, 1, static_cast<uint64_t>(kUsed.count())}, kit());
+  worker_->send(parcel(Kit{connection_, 1, static_cast<uint64_t>(kUsed.count())}, kit()));
   worker_->send(Collect{1, 17});
   ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
   EXPECT_GE(use().cpu - before, kUsed) << "though nobody wants it any more";
@@ -217,8 +219,8 @@ TEST_F(OpeningTest, drops_a_kit_that_comes_too_late) {
   program_.reset();
   ASSERT_TRUE(wait_for(2, std::chrono::seconds(10)));
   EXPECT_EQ(last(), ToControl(Ended{connection_}));
-  worker_->furnish({connection_}, kit());
-  worker_->furnish({connection_ + 1}, base::fail(EPERM, "for nobody"));
+  worker_->send(parcel(Kit{connection_}, kit()));
+  worker_->send(parcel(Kit{connection_ + 1}, base::fail(EPERM, "for nobody")));
   worker_->send(Collect{1, 17});
   ASSERT_TRUE(wait_for(3, std::chrono::seconds(10)));
 }

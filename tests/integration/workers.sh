@@ -1,0 +1,142 @@
+#!/bin/bash
+# workers.sh: a worker for each tenant that programs use, and what is left of its sessions when it is killed.
+#
+#   +-----------+           +-----------+
+#   | va -- eth0|           |eth0 -- vb |   of tenant red
+#   | wa -- eth0|===========|eth0 -- wb |   of tenant blue
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+setup
+need_worker_processes
+[[ $DAEMON_USER != root ]] || skip "the daemon runs as root here"
+start_daemon
+netns_add c
+loose c eth0
+vdev_create vc c eth0
+[[ -z $(workers) ]] || fail "a vdevice that no program uses has a worker"
+two_vdevices direct --no-direct
+vdev_create wa a eth0 --tenant blue --no-direct
+vdev_create wb b eth0 --tenant blue --no-direct
+
+count() { workers | wc -l; }
+# traffic NAME DEVICE_A DEVICE_B PORT SECONDS
+traffic() {
+  spawn "$1-server" a nobody ib_write_lat -d "$2" -x "$(gid_index a "$2" 10.0.0.1)" -p "$4" -D "$5"
+  wait_until 20 listens "$1-server" "$4" || fail "ib_write_lat does not listen"
+  spawn "$1-client" b nobody ib_write_lat -d "$3" -x "$(gid_index b "$3" 10.0.0.2)" -p "$4" -D "$5" 10.0.0.1
+}
+ends_well() {
+  local end
+  for end in client server; do
+    reap "$1-$end" 60
+    [[ $REAPED -eq 0 ]] || { tail -5 "$T/$1-$end.log"; fail "the $end of $1 ends with status $REAPED"; }
+  done
+}
+# worker_of PROGRAM: the worker that has a descriptor of the program's memory.
+worker_of() {
+  local worker
+  for worker in $(workers); do
+    if [[ -n $(find "/proc/$worker/fd" -lname "/proc/${PID[$1]}/mem" 2>/dev/null) ]]; then echo "$worker"; fi
+  done
+}
+sessions() { ctl vdev show "$1" -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["sessions"])'; }
+has_sessions() { [[ $(sessions va) -eq $1 && $(sessions wa) -eq $2 ]]; }
+
+say "each tenant has a worker of its own"
+traffic red va vb 18515 12
+wait_until 20 has_sessions 1 0 || fail "red has no session"
+red=$(worker_of red-client)
+traffic blue wa wb 18516 12
+wait_until 20 has_sessions 1 1 || fail "blue has no session"
+[[ $(count) -eq 2 ]] || fail "there are $(count) workers for two tenants"
+blue=$(worker_of blue-client)
+[[ -n $red && -n $blue && $red != "$blue" ]] || fail "red has the worker '$red', blue '$blue'"
+
+say "what a worker may do"
+status() { awk -v key="$2:" '$1 == key { print $2 }' "/proc/$1/status"; }
+for worker in $red $blue; do
+  printf '%-14s uid %-6s CapEff %s CapBnd %s Seccomp %s NoNewPrivs %s %s root: %s\n' "$(<"/proc/$worker/comm")" \
+    "$(status "$worker" Uid)" "$(status "$worker" CapEff)" "$(status "$worker" CapBnd)" "$(status "$worker" Seccomp)" \
+    "$(status "$worker" NoNewPrivs)" "$(readlink "/proc/$worker/ns/net")" "$(ls -A "/proc/$worker/root" | wc -l) entries"
+  [[ $(readlink "/proc/$worker/ns/net") != "$(readlink /proc/self/ns/net)" ]] || fail "it is in the host's network"
+  [[ $(readlink "/proc/$worker/ns/net") == "$(readlink "/proc/$blue/ns/net")" ]] || fail "it has a network namespace"
+  [[ -z $(ls -A "/proc/$worker/root") ]] || fail "it sees files"
+  [[ $(status "$worker" Groups) == "" ]] || fail "it has groups"
+  [[ $(status "$worker" CapBnd) == 0000000000000000 ]] || fail "it may get capabilities"
+  for task in "/proc/$worker/task"/*; do
+    task=${task#/proc/}
+    [[ $(status "$task" Uid) == "$DAEMON_USER" ]] || fail "a thread has the uid $(status "$task" Uid)"
+    [[ $(status "$task" CapEff) == 0000000000000000 && $(status "$task" CapPrm) == 0000000000000000 ]] ||
+      fail "a thread has capabilities"
+    [[ $(status "$task" NoNewPrivs) == 1 && $(status "$task" Seccomp) == 2 ]] || fail "a thread is not confined"
+  done
+  # Sockets, memory, and the files of its sessions and their programs: nothing else.
+  strange=$(for fd in "/proc/$worker/fd"/*; do readlink "$fd"; done |
+    grep -vE "^(socket:|/memfd:vrdma|anon_inode:|/dev/null|$R/vrdmad.lock|$R/state/[0-9]+\.(anchors|session)|/proc/[0-9]+/(mem|maps))" || true)
+  [[ -z $strange ]] || fail "it has the descriptors $strange"
+done
+
+say "a worker that is killed is replaced beneath its programs, and no other is"
+for signal in KILL KILL SEGV; do
+  kill -"$signal" "$red"
+  replaced() { [[ -n $(worker_of red-client) && $(worker_of red-client) != "$red" ]]; }
+  wait_until 10 replaced || fail "no other worker takes over the sessions of red"
+  red=$(worker_of red-client)
+  wait_until 10 has_sessions 1 1 || fail "the sessions are not counted"
+  sleep 0.3
+done
+[[ $(worker_of blue-client) == "$blue" ]] || fail "the worker of blue is another one"
+ends_well red
+ends_well blue
+grep -q "the worker of tenant/red crashes: Segmentation fault" "$T/vrdmad.log" || fail "the log does not tell of the crash"
+[[ $(ctl stats va | awk '$1 == "sessions" { print $2 }') -eq 0 ]] || fail "va has sessions"
+
+say "how long 8-byte writes stop when their worker is killed"
+for round in 1 2 3; do
+  spawn server a nobody ib_write_lat -d va -x "$(gid_index a va 10.0.0.1)" -n 60000 -s 8
+  wait_until 20 listens server || fail "ib_write_lat does not listen"
+  spawn client b nobody ib_write_lat -d vb -x "$(gid_index b vb 10.0.0.2)" -n 60000 -s 8 10.0.0.1
+  wait_until 20 has_sessions 1 0 || fail "red has no session"
+  sleep 0.3
+  kill -9 "$(worker_of client)" || fail "the writes were over"
+  for end in client server; do
+    reap "$end" 60
+    [[ $REAPED -eq 0 ]] || fail "the $end ends with status $REAPED"
+  done
+  awk -v round="$round" '/^ *8 / { print "   " round ": " $4 " us, without " $5 " us" }' "$T/client.log"
+done
+
+say "a worker that crashes again and again ends the sessions of its tenant"
+traffic red va vb 18517 30
+traffic blue wa wb 18518 8
+wait_until 20 has_sessions 1 1 || fail "there are no sessions"
+for _ in 1 2 3; do
+  red=$(worker_of red-client)
+  [[ -n $red ]] || break  # one of the crashes above was less than a minute ago
+  kill -SEGV "$red"
+  wait_until 10 ended "$red" || fail "the worker goes on"
+  sleep 0.5
+done
+wait_until 10 grep -q "of tenant/red ends: its worker crashed three times within a minute" "$T/vrdmad.log" ||
+  fail "its sessions go on"
+for end in client server; do
+  kill "${PID[red-$end]}" 2>/dev/null || true
+  reap "red-$end" 30
+done
+ends_well blue
+LIMIT=20 on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened any more"
+
+say "workers end with the daemon"
+spawn sleeper a nobody ibv_asyncwatch -d va
+wait_until 10 has_sessions 1 0 || fail "there is no session"
+worker=$(workers | head -1)
+kill_daemon
+wait_until 10 ended "$worker" || fail "a worker is left"
+start_daemon
+wait_until 10 has_sessions 1 0 || fail "the session is not taken over"
+kill "${PID[sleeper]}"
+reap sleeper 5
+
+say "a worker ends when no program is connected"
+no_workers() { [[ $(count) -eq 0 ]]; }
+wait_until 20 no_workers || fail "there are $(count)"

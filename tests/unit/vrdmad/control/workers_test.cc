@@ -1,0 +1,104 @@
+#include "vrdmad/control/workers.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace vrdma::vrdmad {
+namespace {
+
+// Workers that are started and ended by the test.
+struct WorkersTest : testing::Test {
+  struct Fake final : WorkerEnd {
+    explicit Fake(unsigned& alive) : living(alive) { ++living; }
+    ~Fake() override { --living; }
+    void send(Parcel) override {}
+    void leave() override {}
+    unsigned& living;
+  };
+  struct Started {
+    unsigned slot = 0;
+    Workers::Tell tell;
+    Workers::Ended ended;
+  };
+
+  std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
+  unsigned living = 0;
+  bool fails = false;
+  std::vector<Started> starts;
+  std::vector<std::string> log;
+  Workers workers{
+      *loop,
+      [this](unsigned slot, const Workers::Tell& tell,
+             const Workers::Ended& ended) -> base::Result<Workers::Running> {
+        if (fails) return base::fail(ENOMEM, "no memory");
+        starts.push_back({slot, tell, ended});
+        return Workers::Running{std::make_unique<Fake>(living),
+                                base::SharedPage<base::EventLoop::Passes>::make("test").value()};
+      },
+      {[this](const auto& domain) { log.push_back("started " + domain); },
+       [this](const auto& domain, const auto&) { log.push_back("came " + domain); },
+       [this](const auto& domain, unsigned slot) {
+         log.push_back("ended " + domain + " of slot " + std::to_string(slot));
+       },
+       [this](const auto& domain, const auto& connections) {
+         log.push_back("died " + domain + " with " + std::to_string(connections.size()));
+       }}};
+};
+
+TEST_F(WorkersTest, AreStartedOnceForEachDomain) {
+  EXPECT_EQ(workers.find("red"), nullptr);
+  const auto red = workers.need("red");
+  ASSERT_TRUE(red);
+  EXPECT_EQ(workers.need("red").value(), *red);
+  EXPECT_NE(workers.need("blue").value(), *red);
+  EXPECT_EQ(log, (std::vector<std::string>{"started red", "started blue"}));
+  EXPECT_EQ(workers.slot_of("red"), 1u);
+  EXPECT_EQ(workers.slot_of("blue"), 2u);
+  EXPECT_EQ(workers.longest_passes().size(), 2u);
+}
+
+TEST_F(WorkersTest, SayWhyTheyCannotBeStarted) {
+  fails = true;
+  EXPECT_EQ(workers.need("red").error().message(), "start a worker: no memory");
+  EXPECT_EQ(workers.find("red"), nullptr);
+  EXPECT_TRUE(log.empty());
+}
+
+TEST_F(WorkersTest, HaveTheConnectionsOfTheirOwnDomain) {
+  ASSERT_TRUE(workers.need("red") && workers.need("blue"));
+  workers.add("red", 7);
+  EXPECT_TRUE(workers.has("red", 7));
+  EXPECT_FALSE(workers.has("blue", 7));
+  EXPECT_FALSE(workers.has("green", 7));
+  workers.ended("red", 7);
+  EXPECT_FALSE(workers.has("red", 7));
+}
+
+TEST_F(WorkersTest, TellWhatWasLostWhenTheyDie) {
+  ASSERT_TRUE(workers.need("red"));
+  workers.add("red", 7);
+  workers.add("red", 8);
+  log.clear();
+  starts[0].tell(Ended{9});
+  starts[0].ended("it has ended");
+  EXPECT_EQ(log, (std::vector<std::string>{"came red", "ended red of slot 1", "died red with 2"}));
+  EXPECT_EQ(living, 0u);
+  log.clear();
+  starts[0].tell(Ended{7});
+  starts[0].ended("it has ended");
+  EXPECT_TRUE(log.empty()) << "a worker speaks after its end";
+}
+
+TEST_F(WorkersTest, UseTheSlotsOfThoseThatHaveEnded) {
+  ASSERT_TRUE(workers.need("red") && workers.need("blue"));
+  starts[0].ended("it has ended");
+  ASSERT_TRUE(workers.need("green"));
+  EXPECT_EQ(workers.slot_of("green"), 1u);
+  starts[0].ended("again");
+  EXPECT_NE(workers.find("green"), nullptr);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,269 @@
+// The vdevices' workers: what they get when they start, what they say, and their replacement.
+#include <spdlog/spdlog.h>
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "provisioning/cgroup.h"
+#include "vrdmad/control/daemon_record.h"
+#include "vrdmad/control/worker_process_end.h"
+#include "vrdmad/worker/worker_thread.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+// A fabric that the operator named may get vdevices of several tenants at any time.
+std::string Daemon::domain_of(const Record& record) const {
+  switch (options_.isolation) {
+    case Isolation::kTenant:
+      if (record.spec.fabric.empty()) return "tenant/" + record.tenant;
+      [[fallthrough]];
+    case Isolation::kFabric:
+      return "fabric/" + record.fabric;
+    case Isolation::kNone:
+      break;
+  }
+  return "worker/" + std::to_string(std::hash<std::string>()(record.fabric) % options_.workers);
+}
+
+Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell& tell,
+                                              const Workers::Ended& ended) {
+  auto passes = base::SharedPage<base::EventLoop::Passes>::make("vrdma-passes");
+  if (!passes) return pass(std::move(passes).error());
+  Begin begin;
+  begin.epoch = settings_.epoch;
+  begin.grace_ms = settings_.grace_ms;
+  begin.slot = slot;
+  std::vector<Result<base::Fd>> files;
+  files.push_back(passes->file().duplicate());
+  if (settings_.intake != nullptr && settings_.stopper != nullptr) {
+    begin.clients = true;
+    files.push_back(settings_.intake->add_client());
+    files.push_back(settings_.stopper->add_client());
+  }
+  Workers::Running worker{nullptr, std::move(*passes)};
+  if (options_.threads) {
+    auto thread = WorkerThread::start(settings_.broker, [this, tell](const ToControl& message) {
+      loop_.post([tell, message] { tell(message); });
+    });
+    if (!thread) return pass(std::move(thread).error());
+    worker.end = std::move(*thread);
+  } else {
+    begin.lock = true;
+    files.push_back(run_dir_.lock().duplicate());
+    auto process = WorkerProcessEnd::start(loop_, *settings_.broker, tell, ended);
+    if (!process) return pass(std::move(process).error());
+    worker.end = std::move(*process);
+  }
+  Beside beside;
+  for (auto& file : files) {
+    if (!file) return pass(std::move(file).error());
+    beside.push_back(std::move(*file));
+  }
+  worker.end->send(Parcel{begin, std::move(beside)});
+  return worker;
+}
+
+Recipient Daemon::recipient(Record& record) {
+  auto worker = workers_.need(record.domain);
+  const auto allowed = provisioning::Permissions::of_bits(record.permissions);
+  const bool packets = allowed && allowed->has(provisioning::Permission::kRawPacket);
+  if (worker) return {(*worker)->entry(), packets ? broker::Request::kMayPacketSocket : 0u};
+  // The connection waits, and this is called again.
+  if (std::has_single_bit(++record.unserved))
+    spdlog::error("vdevice {}: {}", record.label, worker.error().message());
+  return {UINT32_MAX, 0};
+}
+
+void Daemon::accept(const Record& record, Arrival arrival) {
+  WorkerEnd* const worker = workers_.find(record.domain);
+  if (worker == nullptr)  // it died since recipient()
+    return close_connection(record.intake, std::move(arrival.socket));
+  const uint64_t connection =
+      furnisher_.add(record.id, arrival.caller,
+                     std::make_unique<Entrance::Waiting>(std::move(arrival.entrance)));
+  workers_.add(record.domain, connection);
+  worker->send(parcel(record.id, connection, std::move(arrival)));
+}
+
+void Daemon::on_started(const std::string& domain) {
+  for (const auto& [id, record] : records_)
+    if (record->domain == domain) give_to_worker(*record);
+}
+
+void Daemon::give_to_worker(Record& record) {
+  WorkerEnd* const worker = workers_.find(record.domain);
+  if (worker == nullptr) return;
+  AddVdevice message;
+  message.vdevice = record.id;
+  message.name = record.spec.name;
+  message.label = record.label;
+  message.tenant = record.tenant;
+  message.fabric = record.fabric;
+  message.netns = record.link.netns_cookie;
+  message.node_guid = record.node_guid.big_endian();
+  message.permissions = record.permissions;
+  message.limited = record.allotment.limited();
+  message.no_direct = record.spec.no_direct;
+  message.capabilities = record.share.capabilities;
+  message.limits = record.allotment.limit_list();
+  const provisioning::Budget& tenant = record.allotment.tenant();
+  const provisioning::Budget& parent = record.allotment.parent();
+  message.tenant_budget = {tenant.number(), tenant.whose()};
+  message.parent_budget = {parent.number(), parent.whose()};
+  VdeviceParts parts{record.page, *record.fabric_counters, record.qp_numbers,
+                     tenant.page(), parent.page(), {}};
+  if (record.gsi != nullptr)
+    if (auto end = record.gsi->connect()) parts.gsi = std::move(*end);
+  record.allotment.place(workers_.slot_of(record.domain));
+  auto made = parcel(std::move(message), std::move(parts));
+  if (!made) return spdlog::error("vdevice {}: {}", record.label, made.error().message());
+  worker->send(std::move(*made));
+  worker->send(Await{record.id, 0, later_.contains(record.fabric)});
+  show_port(record);
+}
+
+void Daemon::show_port(const Record& record) {
+  WorkerEnd* const worker = workers_.find(record.domain);
+  if (worker == nullptr) return;
+  const netns::Link& link = record.link;
+  worker->send(SetPort{record.id, {link.up, link.mtu, link.ifindex, link.mac}});
+  worker->send(SetGids{record.id, record.table()});
+}
+
+// Without a worker there is nothing that could object, and the worker that starts gets the present
+// state.
+void Daemon::ask(const Record& record, base::Duration limit, const Question& question,
+                 Answers::Then then) {
+  WorkerEnd* const worker = workers_.find(record.domain);
+  if (worker == nullptr) {
+    show_limits(record);
+    const ToControl nothing = Done{};
+    return then(&nothing);
+  }
+  worker->send(question(answers_.expect(record.domain, limit, std::move(then))));
+}
+
+// What the ledger of a worker shows while there is one.
+void Daemon::show_limits(const Record& record) {
+  provisioning::Ledger shown(part(record.page.get(), &VdevicePage::quota));
+  (void)shown.set_limits(record.allotment.settings());
+}
+
+// What comes from a worker is about its own connections, budgets and tickets, or is ignored.
+void Daemon::on(const std::string& domain, const ToControl& message) {
+  if (const auto* say = std::get_if<Say>(&message)) {
+    if (!workers_.may_say(domain)) return;
+    spdlog::log(say->level == base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn,
+                "{}", say->sentence);
+  } else if (const auto* crash = std::get_if<Crashed>(&message)) {
+    spdlog::error("the worker of {} crashes: {}", domain, ::strsignal(crash->signal));
+    const bool its_own = workers_.has(domain, furnisher_.connection_of(crash->session));
+    quarantine_.crashed(domain, its_own ? crash->session : 0, base::EventLoop::now());
+  } else if (const auto* rung = std::get_if<WantRates>(&message)) {
+    dealing_.rung(rung->budget, workers_.slot_of(domain));
+  } else if (const auto* wish = std::get_if<WantKit>(&message)) {
+    if (workers_.has(domain, wish->connection)) furnish(domain, *wish);
+  } else if (const auto* taken = std::get_if<Accepted>(&message)) {
+    if (workers_.has(domain, taken->connection)) furnisher_.accepted(taken->connection);
+  } else if (const auto* over = std::get_if<Ended>(&message)) {
+    if (!workers_.has(domain, over->connection)) return;
+    furnisher_.ended(over->connection);
+    workers_.ended(domain, over->connection);
+  } else {
+    answers_.came(domain, message);
+  }
+}
+
+void Daemon::furnish(const std::string& domain, const WantKit& wish) {
+  WorkerEnd& worker = *workers_.find(domain);
+  Kit answer;
+  answer.connection = wish.connection;
+  answer.vdevice = furnisher_.vdevice_of(wish.connection);
+  const Record* const record = find(answer.vdevice);
+  if (record == nullptr)
+    return worker.send(parcel(std::move(answer), fail(ENODEV, "the vdevice has gone")));
+  const auto begun = base::thread_cpu_time();
+  const auto allowed = provisioning::Permissions::of_bits(record->permissions);
+  auto kit = furnisher_.furnish(
+      wish.connection,
+      {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
+       allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
+      wish.shown);
+  if (kit) kit->cgroup = cgroup_of(*record, *furnisher_.peer_of(wish.connection));
+  answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
+  worker.send(parcel(std::move(answer), std::move(kit)));
+}
+
+// By the number of the process, which is its own: it lived before, and is compared again afterwards.
+// Should the kernel not want the limits, those of vrdmad hold all the same.
+std::string Daemon::cgroup_of(const Record& record, const rdma::Peer& peer) const {
+  std::string cgroup = provisioning::cgroup_of(peer.pid);
+  const std::string ibdev = find_parent(record.spec.parent)->ibdev();
+  if (ibdev.empty() || !provisioning::has_rdma_controller()) return cgroup;
+  using provisioning::Kind;
+  const provisioning::Limits& limits = record.allotment.limits();
+  uint64_t objects = 0;
+  for (const Kind kind :
+       {Kind::kPd, Kind::kMr, Kind::kCq, Kind::kQp, Kind::kSrq, Kind::kAh, Kind::kMw})
+    objects += of(limits, kind);
+  (void)provisioning::set_rdma_max(cgroup, ibdev, of(limits, Kind::kContexts), objects);
+  return cgroup;
+}
+
+void Daemon::on_ended(const std::string& domain, unsigned slot) {
+  budgets_.clear(slot);
+  answers_.lost(domain);
+  for (const auto& [id, record] : records_) {
+    if (record->domain != domain) continue;
+    forget_use(*record->page);
+    record->qp_numbers->clear();
+    show_limits(*record);
+  }
+}
+
+// The next worker takes over the sessions, as a daemon takes over those of the daemon before it.
+void Daemon::on_died(const std::string& domain, const std::set<uint64_t>& connections) {
+  for (const uint64_t connection : connections)
+    if (const uint32_t session = furnisher_.lost(connection); session != 0)
+      orphans_[domain].push_back(session);
+  if (!orphans_.empty()) take_over_orphans();
+}
+
+// While no worker can be started, the files stay for a later attempt, or for the next daemon: the
+// broker may have ended, and its workers with it.
+void Daemon::take_over_orphans() {
+  constexpr auto kPause = std::chrono::milliseconds(500);
+  orphans_again_.reset();
+  begin_epoch(settings_.epoch);
+  for (auto it = orphans_.begin(); it != orphans_.end();) {
+    if (auto worker = workers_.need(it->first); !worker) {
+      spdlog::error("{}: {}", it->first, worker.error().message());
+      if (!orphans_again_.active())
+        orphans_again_ = loop_.after(kPause, [this] { take_over_orphans(); });
+      ++it;
+      continue;
+    }
+    for (const uint32_t session : it->second) take_over_orphan(it->first, session);
+    it = orphans_.erase(it);
+  }
+  adopt_those_that_can();
+}
+
+void Daemon::take_over_orphan(const std::string& domain, uint32_t session) {
+  auto reason = quarantine_.reason_to_end(domain, session, base::EventLoop::now());
+  if (reason.empty()) {
+    auto files = SessionFiles::open(settings_.state_dir, session);
+    if (files && files->journal->is_open()) return left_.push_back(std::move(*files));
+    reason = files ? "its program had not opened it yet" : files.error().message();
+  }
+  spdlog::warn("session {} of {} ends: {}", session, domain, reason);
+  quarantine_.forget(session);
+  furnisher_.remove_files(session);
+}
+
+}  // namespace vrdma::vrdmad

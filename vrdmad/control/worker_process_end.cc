@@ -1,0 +1,39 @@
+#include "vrdmad/control/worker_process_end.h"
+
+#include <spdlog/spdlog.h>
+
+#include "vrdmad/worker/messages_codec.h"
+
+namespace vrdma::vrdmad {
+
+base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::EventLoop& loop,
+                                                                        Broker& broker,
+                                                                        Workers::Tell tell,
+                                                                        Workers::Ended ended) {
+  auto process = broker.start_worker();
+  if (!process) return base::pass(std::move(process).error());
+  std::unique_ptr<WorkerProcessEnd> end(new WorkerProcessEnd(std::move(*process)));
+  auto link = Link::start(
+      loop, std::move(end->process_->link),
+      [tell = std::move(tell)](std::span<const uint8_t> bytes, const Beside& beside) {
+        const auto message = decode_to_control(bytes);
+        if (!message || !beside.empty()) return false;
+        tell(*message);
+        return true;
+      },
+      std::move(ended));
+  if (!link) return base::pass(std::move(link).error());
+  end->link_ = std::move(*link);
+  return end;
+}
+
+void WorkerProcessEnd::send(Parcel parcel) {
+  if (!process_) return;
+  auto bytes = encode(parcel.message);
+  if (!bytes)
+    return spdlog::error("a message to a worker is beyond its bounds (kind {})",
+                         parcel.message.index());
+  link_->send(std::move(*bytes), std::move(parcel.beside));
+}
+
+}  // namespace vrdma::vrdmad

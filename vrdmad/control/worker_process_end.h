@@ -1,0 +1,35 @@
+// A worker that is a process of its own (vrdmad/worker/main.cc), started by the broker.
+//
+// Its socket hangs up when it ends, also while a thread of it is stuck in a program's memory and the
+// kernel cannot end the process yet.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "vrdmad/broker/broker.h"
+#include "vrdmad/control/workers.h"
+#include "vrdmad/worker/link.h"
+
+namespace vrdma::vrdmad {
+
+class WorkerProcessEnd final : public WorkerEnd {
+ public:
+  // The callbacks run on `loop`; `ended` may destroy this.
+  [[nodiscard]] static base::Result<std::unique_ptr<WorkerProcessEnd>> start(
+      base::EventLoop& loop, Broker& broker, Workers::Tell tell, Workers::Ended ended);
+
+  using WorkerEnd::send;
+  void send(Parcel parcel) override;
+  void leave() override { process_.reset(); }  // a process that is killed undoes nothing
+  [[nodiscard]] uint32_t entry() const override { return process_ ? process_->worker : 0; }
+
+ private:
+  explicit WorkerProcessEnd(WorkerProcess process) : process_(std::move(process)) {}
+
+  std::optional<WorkerProcess> process_;  // killed with this
+  std::unique_ptr<Link> link_;
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,102 @@
+#include "vrdmad/control/workers.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace vrdma::vrdmad {
+
+using base::pass;
+using base::Result;
+
+namespace {
+constexpr uint64_t kSentences = 50;  // a second, and at once
+}  // namespace
+
+WorkerEnd* Workers::find(const std::string& domain) const {
+  const auto it = places_.find(domain);
+  return it != places_.end() ? it->second.end.get() : nullptr;
+}
+
+Result<WorkerEnd*> Workers::need(const std::string& domain) {
+  if (WorkerEnd* const running = find(domain)) return running;
+  Place place;
+  place.number = ++last_number_;
+  while (slots_.contains(place.slot)) ++place.slot;
+  auto worker = start_(
+      place.slot,
+      [this, domain, number = place.number](const ToControl& message) {
+        const auto it = places_.find(domain);
+        if (it != places_.end() && it->second.number == number) events_.came(domain, message);
+      },
+      [this, domain, number = place.number](const std::string& why) {
+        const auto it = places_.find(domain);
+        if (it != places_.end() && it->second.number == number) died(domain, why);
+      });
+  if (!worker) return pass(std::move(worker).error(), "start a worker");
+  place.end = std::move(worker->end);
+  place.passes = std::move(worker->passes);
+  place.sentences.set(kSentences, kSentences);
+  slots_.insert(place.slot);
+  WorkerEnd* const running = place.end.get();
+  places_[domain] = std::move(place);
+  events_.started(domain);
+  end_if_idle(domain);
+  return running;
+}
+
+unsigned Workers::slot_of(const std::string& domain) const { return places_.at(domain).slot; }
+
+bool Workers::may_say(const std::string& domain) {
+  return places_.at(domain).sentences.take(base::EventLoop::now());
+}
+
+void Workers::add(const std::string& domain, uint64_t connection) {
+  Place& place = places_.at(domain);
+  place.connections.insert(connection);
+  place.idle.reset();
+}
+
+bool Workers::has(const std::string& domain, uint64_t connection) const {
+  const auto it = places_.find(domain);
+  return it != places_.end() && it->second.connections.contains(connection);
+}
+
+void Workers::ended(const std::string& domain, uint64_t connection) {
+  places_.at(domain).connections.erase(connection);
+  end_if_idle(domain);
+}
+
+void Workers::end_if_idle(const std::string& domain) {
+  Place& place = places_.at(domain);
+  if (!place.connections.empty()) return;
+  place.idle = loop_.after(kIdle, [this, domain] { (void)take_out(domain); });
+}
+
+// What the worker took of budgets goes with it.
+std::set<uint64_t> Workers::take_out(const std::string& domain) {
+  Place place = std::move(places_.extract(domain).mapped());
+  place.end.reset();
+  slots_.erase(place.slot);
+  events_.ended(domain, place.slot);
+  return std::move(place.connections);
+}
+
+void Workers::died(const std::string& domain, const std::string& why) {
+  spdlog::error("the worker of {} is lost: {}", domain, why);
+  auto connections = take_out(domain);
+  events_.died(domain, std::move(connections));
+}
+
+void Workers::leave() {
+  for (auto& [domain, place] : places_) place.end->leave();
+}
+
+std::map<std::string, base::Duration> Workers::longest_passes() const {
+  std::map<std::string, base::Duration> all;
+  for (const auto& [domain, place] : places_)
+    all[domain] = base::EventLoop::longest_pass(*place.passes);
+  return all;
+}
+
+}  // namespace vrdma::vrdmad

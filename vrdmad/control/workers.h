@@ -1,0 +1,97 @@
+// The workers of this daemon: one for each domain, as long as programs use it.
+//
+// A domain is what a taken-over worker can reach: a tenant with the fabrics that belong to it alone,
+// or a fabric that the operator named, which several tenants may share. The first program that
+// connects to a vdevice of the domain starts its worker; when no program has been connected for
+// kIdle, the worker ends. So an idle vdevice costs no process.
+//
+// A worker is trusted in nothing but its own domain: each connection and each ticket belongs to one
+// domain, and messages about another's are ignored.
+//
+// Belongs to the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "core/base/event_loop.h"
+#include "core/base/shared_page.h"
+#include "core/base/token_bucket.h"
+#include "vrdmad/worker/worker_end.h"
+
+namespace vrdma::vrdmad {
+
+enum class Isolation : uint8_t { kTenant, kFabric, kNone };
+
+class Workers {
+ public:
+  static constexpr auto kIdle = std::chrono::seconds(10);
+  using Tell = std::function<void(const ToControl&)>;
+  using Ended = std::function<void(const std::string& why)>;
+  struct Running {
+    std::unique_ptr<WorkerEnd> end;
+    base::SharedPage<base::EventLoop::Passes> passes;
+  };
+  // Starts a worker that has this slot in the pages of budgets. The callbacks run on the control
+  // thread; `ended` at most once, and only if control did not end the worker.
+  using Start = std::function<base::Result<Running>(unsigned slot, Tell tell, Ended ended)>;
+  struct Events {
+    // A worker runs for the domain, and knows nothing yet.
+    std::function<void(const std::string& domain)> started;
+    std::function<void(const std::string& domain, const ToControl& message)> came;
+    // No worker runs for the domain any more.
+    std::function<void(const std::string& domain, unsigned slot)> ended;
+    // After `ended`, if the worker was lost. `connections`: those that it had.
+    std::function<void(const std::string& domain, const std::set<uint64_t>& connections)> died;
+  };
+
+  Workers(base::EventLoop& loop, Start start, Events events)
+      : loop_(loop), start_(std::move(start)), events_(std::move(events)) {}
+
+  // nullptr: none runs for the domain.
+  [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
+  // Starts one if none runs.
+  [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
+  // The process's own place in the pages of budgets; never 0, which is control's.
+  [[nodiscard]] unsigned slot_of(const std::string& domain) const;
+
+  // Whether a sentence of the domain's worker may go to the log: a few each second.
+  [[nodiscard]] bool may_say(const std::string& domain);
+
+  // The connection belongs to the domain until it has ended.
+  void add(const std::string& domain, uint64_t connection);
+  [[nodiscard]] bool has(const std::string& domain, uint64_t connection) const;
+  void ended(const std::string& domain, uint64_t connection);
+
+  // Before the destructor: sessions are left for the next daemon.
+  void leave();
+  // For the metrics.
+  [[nodiscard]] std::map<std::string, base::Duration> longest_passes() const;
+
+ private:
+  struct Place {
+    std::unique_ptr<WorkerEnd> end;
+    uint64_t number = 0;  // of all that were started
+    unsigned slot = 1;
+    base::SharedPage<base::EventLoop::Passes> passes;
+    std::set<uint64_t> connections;
+    base::EventLoop::Timer idle;
+    base::TokenBucket sentences;
+  };
+  void end_if_idle(const std::string& domain);
+  [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain);
+  void died(const std::string& domain, const std::string& why);
+
+  base::EventLoop& loop_;
+  const Start start_;
+  const Events events_;
+  uint64_t last_number_ = 0;
+  std::set<unsigned> slots_;
+  std::map<std::string, Place> places_;
+};
+
+}  // namespace vrdma::vrdmad
