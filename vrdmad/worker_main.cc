@@ -24,10 +24,10 @@
 #include "core/base/log.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/broker/broker_process.h"
-#include "vrdmad/worker_system_calls.h"
 #include "vrdmad/worker/link.h"
 #include "vrdmad/worker/messages_codec.h"
 #include "vrdmad/worker/worker.h"
+#include "vrdmad/worker_system_calls.h"
 
 namespace {
 

@@ -13,8 +13,9 @@
 
 namespace vrdma::ipc {
 
-// Sends `size` bytes and duplicates of `fds` (at most 253, SCM_MAX_FD) as one message, without SIGPIPE.
-// Errors: EAGAIN if a non-blocking socket is full, EPIPE or ECONNRESET if the peer is gone.
+// Sends `size` bytes and duplicates of `fds` (at most 253, SCM_MAX_FD) as one message, without
+// SIGPIPE. Errors: EAGAIN if a non-blocking socket is full, EPIPE or ECONNRESET if the peer is
+// gone.
 [[nodiscard]] base::Result<void> send_message(int socket, const void* data, size_t size,
                                               const std::vector<int>& fds = {});
 

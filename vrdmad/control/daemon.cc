@@ -104,7 +104,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
                                               const WorkerOptions& options,
                                               std::unique_ptr<netns::Monitor> monitor,
                                               std::vector<std::unique_ptr<Parent>> parents) {
-  std::unique_ptr<Daemon> daemon(new Daemon(loop, run_dir, store, settings, options, std::move(parents)));
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(loop, run_dir, store, settings, options, std::move(parents)));
   auto sessions = daemon->find_sessions();
   daemon->monitor_ = std::move(monitor);
   auto leases = ReadLeases::start(loop);
@@ -300,7 +301,8 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto socket = SessionSocket::listen(
       *settings_.broker, loop_, *directory + "/" + std::to_string(record->number) + ".sock",
       netns.cookie,
-      {record->intake, record->entrance,
+      {record->intake,
+       record->entrance,
        [this, raw = record.get()](Arrival arrival) { accept(*raw, std::move(arrival)); },
        [raw = record.get()] {
          // Log at powers of two: a client may retry without bound.

@@ -42,15 +42,15 @@
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/sysfs_tree.h"
-#include "vrdmad/records/furnisher.h"
 #include "vrdmad/control/workers.h"
+#include "vrdmad/records/furnisher.h"
 
 namespace vrdma::vrdmad {
 
 struct WorkerOptions {
   Isolation isolation = Isolation::kTenant;
-  unsigned workers = 1;   // of Isolation::kNone
-  bool threads = true;    // of this process, instead of processes
+  unsigned workers = 1;  // of Isolation::kNone
+  bool threads = true;   // of this process, instead of processes
 };
 
 class Daemon final : public AdminBackend {
@@ -235,16 +235,15 @@ class Daemon final : public AdminBackend {
   Answers answers_{loop_};
   Quarantine quarantine_;
   Furnisher furnisher_;
-  Workers workers_{loop_,
-                   [this](unsigned slot, const Workers::Tell& tell, const Workers::Ended& ended) {
-                     return start_worker(slot, tell, ended);
-                   },
-                   {[this](const auto& domain) { on_started(domain); },
-                    [this](const auto& domain, const auto& message) { on(domain, message); },
-                    [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
-                    [this](const auto& domain, const auto& connections) {
-                      on_died(domain, connections);
-                    }}};
+  Workers workers_{
+      loop_,
+      [this](unsigned slot, const Workers::Tell& tell, const Workers::Ended& ended) {
+        return start_worker(slot, tell, ended);
+      },
+      {[this](const auto& domain) { on_started(domain); },
+       [this](const auto& domain, const auto& message) { on(domain, message); },
+       [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
+       [this](const auto& domain, const auto& connections) { on_died(domain, connections); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   Budgets budgets_;

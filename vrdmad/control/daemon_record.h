@@ -45,8 +45,8 @@ struct Daemon::Record {
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
-  uint32_t permissions = 0;  // provisioning::Permissions::bits()
-  uint64_t unserved = 0;     // how often a connection found no worker
+  uint32_t permissions = 0;                          // provisioning::Permissions::bits()
+  uint64_t unserved = 0;                             // how often a connection found no worker
   base::SharedPage<VdevicePage> page;
   std::shared_ptr<FabricPage> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();

@@ -229,7 +229,10 @@ std::optional<Furnisher::Found> Daemon::with_vdevice(SessionFiles files) {
   Record* const record = find(of.vdevice);
   if (record != nullptr && record->link.netns_cookie == of.netns &&
       record->node_guid.big_endian() == of.node_guid)
-    return Furnisher::Found{of.vdevice, record->label, std::move(files), record->intake,
+    return Furnisher::Found{of.vdevice,
+                            record->label,
+                            std::move(files),
+                            record->intake,
                             run_dir_.session_socket(of.netns, record->number),
                             recipient(*record)};
   spdlog::warn(

@@ -83,9 +83,8 @@ void Daemon::accept(const Record& record, Arrival arrival) {
   WorkerEnd* const worker = workers_.find(record.domain);
   if (worker == nullptr)  // it died since recipient()
     return close_connection(record.intake, std::move(arrival.socket));
-  const uint64_t connection =
-      furnisher_.add(record.id, arrival.caller,
-                     std::make_unique<Entrance::Waiting>(std::move(arrival.entrance)));
+  const uint64_t connection = furnisher_.add(
+      record.id, arrival.caller, std::make_unique<Entrance::Waiting>(std::move(arrival.entrance)));
   workers_.add(record.domain, connection);
   worker->send(parcel(record.id, connection, std::move(arrival)));
 }
@@ -115,8 +114,8 @@ void Daemon::give_to_worker(Record& record) {
   const provisioning::Budget& parent = record.allotment.parent();
   message.tenant_budget = {tenant.number(), tenant.whose()};
   message.parent_budget = {parent.number(), parent.whose()};
-  VdeviceParts parts{record.page, *record.fabric_counters, record.qp_numbers,
-                     tenant.page(), parent.page(), {}};
+  VdeviceParts parts{record.page,   *record.fabric_counters, record.qp_numbers,
+                     tenant.page(), parent.page(),           {}};
   if (record.gsi != nullptr)
     if (auto end = record.gsi->connect()) parts.gsi = std::move(*end);
   record.allotment.place(workers_.slot_of(record.domain));
@@ -199,8 +198,8 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
   worker.send(parcel(std::move(answer), std::move(kit)));
 }
 
-// By the number of the process, which is its own: it lived before, and is compared again afterwards.
-// Should the kernel not want the limits, those of vrdmad hold all the same.
+// By the number of the process, which is its own: it lived before, and is compared again
+// afterwards. Should the kernel not want the limits, those of vrdmad hold all the same.
 std::string Daemon::cgroup_of(const Record& record, const rdma::Peer& peer) const {
   std::string cgroup = provisioning::cgroup_of(peer.pid);
   const std::string ibdev = find_parent(record.spec.parent)->ibdev();

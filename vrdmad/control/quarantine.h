@@ -32,7 +32,7 @@ class Quarantine {
   void forget(uint32_t session) { in_hand_.erase(session); }  // it has ended
 
  private:
-  std::map<uint32_t, size_t> in_hand_;                         // crashes, by session
+  std::map<uint32_t, size_t> in_hand_;                          // crashes, by session
   std::map<std::string, std::deque<base::TimePoint>> crashes_;  // the latest, by domain
 };
 

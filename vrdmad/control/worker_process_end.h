@@ -1,7 +1,7 @@
 // A worker that is a process of its own (vrdmad/worker/main.cc), started by the broker.
 //
-// Its socket hangs up when it ends, also while a thread of it is stuck in a program's memory and the
-// kernel cannot end the process yet.
+// Its socket hangs up when it ends, also while a thread of it is stuck in a program's memory and
+// the kernel cannot end the process yet.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,10 @@ namespace vrdma::vrdmad {
 class WorkerProcessEnd final : public WorkerEnd {
  public:
   // The callbacks run on `loop`; `ended` may destroy this.
-  [[nodiscard]] static base::Result<std::unique_ptr<WorkerProcessEnd>> start(
-      base::EventLoop& loop, Broker& broker, Workers::Tell tell, Workers::Ended ended);
+  [[nodiscard]] static base::Result<std::unique_ptr<WorkerProcessEnd>> start(base::EventLoop& loop,
+                                                                             Broker& broker,
+                                                                             Workers::Tell tell,
+                                                                             Workers::Ended ended);
 
   using WorkerEnd::send;
   void send(Parcel parcel) override;

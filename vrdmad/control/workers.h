@@ -1,9 +1,9 @@
 // The workers of this daemon: one for each domain, as long as programs use it.
 //
-// A domain is what a taken-over worker can reach: a tenant with the fabrics that belong to it alone,
-// or a fabric that the operator named, which several tenants may share. The first program that
-// connects to a vdevice of the domain starts its worker; when no program has been connected for
-// kIdle, the worker ends. So an idle vdevice costs no process.
+// A domain is what a taken-over worker can reach: a tenant with the fabrics that belong to it
+// alone, or a fabric that the operator named, which several tenants may share. The first program
+// that connects to a vdevice of the domain starts its worker; when no program has been connected
+// for kIdle, the worker ends. So an idle vdevice costs no process.
 //
 // A worker is trusted in nothing but its own domain: each connection and each ticket belongs to one
 // domain, and messages about another's are ignored.

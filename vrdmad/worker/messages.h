@@ -180,9 +180,9 @@ struct AskCgroups {
   bool operator==(const AskCgroups&) const = default;
 };
 
-using ToWorker =
-    std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids, Collect, CheckLimits,
-                 SetLimits, AskCgroups, Kit, AdoptSession, AdoptChannels, TakeOver, Await>;
+using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
+                              Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
+                              AdoptChannels, TakeOver, Await>;
 
 struct Done {
   uint64_t ticket = 0;

@@ -1,6 +1,7 @@
 #include "vrdmad/worker/worker.h"
 
 #include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
 #include <tuple>
@@ -252,8 +253,7 @@ std::unique_ptr<Session> Worker::adopt(Furnisher::Adopted one) {
                                 host_of(sessions_[vdevice.get()]));
   if (!session) {
     base::log_warning("vdevice " + vdevice->label + ": the session of process " +
-                      std::to_string(pid) +
-                      " cannot be taken over: " + session.error().message());
+                      std::to_string(pid) + " cannot be taken over: " + session.error().message());
     return nullptr;
   }
   base::log_info("vdevice " + vdevice->label + ": took over the session of process " +

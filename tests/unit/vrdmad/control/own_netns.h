@@ -55,9 +55,8 @@ class OwnNetns : public testing::Test {
     settings.broker = std::make_shared<LocalBroker>();
     auto monitor = netns::Monitor::create(loop_.get());
     ASSERT_TRUE(monitor) << monitor.error().message();
-    auto started =
-        Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1, true},
-                      std::move(*monitor), parents());
+    auto started = Daemon::start(*loop_, run_dir_, *store_, settings, {Isolation::kTenant, 1, true},
+                                 std::move(*monitor), parents());
     ASSERT_TRUE(started) << started.error().message();
     daemon_ = std::move(*started);
     thread_ = std::thread([this] { loop_->run(); });

@@ -1,5 +1,3 @@
-#include "vrdmad/worker/worker_thread.h"
-
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,6 +12,7 @@
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/worker/parts.h"
 #include "vrdmad/broker/local_broker.h"
+#include "vrdmad/worker/worker_thread.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -29,8 +28,13 @@ class WorkerTest : public testing::Test {
     vdevice.name = vdevice.label = "red0";
     vdevice.tenant = vdevice.fabric = "red";
     vdevice.limits = {{Kind::kQp, 8}};
-    worker_->send(parcel(vdevice, {parts_.page, parts_.fabric, parts_.qp_numbers, parts_.tenant_budget,
-                                   parts_.parent_budget, {}}).value());
+    worker_->send(parcel(vdevice, {parts_.page,
+                                   parts_.fabric,
+                                   parts_.qp_numbers,
+                                   parts_.tenant_budget,
+                                   parts_.parent_budget,
+                                   {}})
+                      .value());
   }
   ~WorkerTest() override {
     let_go();
@@ -76,8 +80,8 @@ class WorkerTest : public testing::Test {
   bool shut_ = false;
   std::vector<ToControl> answers_;
   std::unique_ptr<WorkerThread> worker_ = WorkerThread::start(broker_, [this](ToControl answer) {
-                                      on_answer(std::move(answer));
-                                    }).value();
+                                            on_answer(std::move(answer));
+                                          }).value();
 };
 
 TEST_F(WorkerTest, says_when_it_has_collected) {
