@@ -60,6 +60,14 @@ box --vdevices 3 -- ping -c1 -W2 -I eth0 10.0.0.3 >/dev/null 2>&1 || true  # whe
 equals "the quota" "$(box --quota qp=7 -- ibv_devinfo -v | sed -nE 's/^\s*max_qp:\s*//p')" 7
 box -- vrdmactl vdev list | grep -q '^vrdma0 *ACTIVE' || fail "vrdmactl does not work in the sandbox"
 
+if [[ -x $BUILD/sbin/vrdmad-worker ]]; then
+  say "the worker of a sandbox has no capability, may gain none, and makes few system calls"
+  # shellcheck disable=SC2016
+  equals "what it may do" "$(box -- sh -c 'ibv_asyncwatch -d vrdma0 >/dev/null & sleep 1
+    awk "/^(CapEff|CapBnd|NoNewPrivs|Seccomp):/ { print \$2 }" "/proc/$(pgrep -x vrdmad-worker)/status"
+    kill $!' | xargs)" "0000000000000000 0000000000000000 1 2"
+fi
+
 say "streams, statuses, mistakes"
 equals "stdin to stdout" "$(echo hello | box -- cat)" hello
 ends_with 7 box -- sh -c 'exit 7'
