@@ -43,10 +43,10 @@ sessions() { ctl vdev show "$1" -o json | python3 -c 'import json, sys; print(js
 has_sessions() { [[ $(sessions va) -eq $1 && $(sessions wa) -eq $2 ]]; }
 
 say "each tenant has a worker of its own"
-traffic red va vb 18515 12
+traffic red va vb 18515 20
 wait_until 20 has_sessions 1 0 || fail "red has no session"
 red=$(worker_of red-client)
-traffic blue wa wb 18516 12
+traffic blue wa wb 18516 20
 wait_until 20 has_sessions 1 1 || fail "blue has no session"
 [[ $(count) -eq 2 ]] || fail "there are $(count) workers for two tenants"
 blue=$(worker_of blue-client)

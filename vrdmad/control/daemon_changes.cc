@@ -239,6 +239,8 @@ Result<VdevInfo> Daemon::set_quota(const std::string& name,
             // A worker that was late does both; one that refused has nothing to change.
             if (WorkerEnd* const worker = workers_.find(its->domain))
               worker->send(SetLimits{its->id, 0, limits_of(had), was_limited});
+            else
+              show_limits(*its);
             return done(pass(std::move(ok.error())));
           }
           set_entrance(*its);

@@ -1,7 +1,5 @@
 #include "vrdmad/worker/worker.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <mutex>
 #include <tuple>
