@@ -215,14 +215,15 @@ std::string Daemon::cgroup_of(const Record& record, const rdma::Peer& peer) cons
 }
 
 void Daemon::on_ended(const std::string& domain, unsigned slot) {
-  budgets_.clear(slot);
   answers_.lost(domain);
   for (const auto& [id, record] : records_) {
     if (record->domain != domain) continue;
+    record->allotment.place(provisioning::kControlSlot);  // the slot may be another domain's next
     forget_use(*record->page);
     record->qp_numbers->clear();
     show_limits(*record);
   }
+  budgets_.clear(slot);
 }
 
 // The next worker takes over the sessions, as a daemon takes over those of the daemon before it.

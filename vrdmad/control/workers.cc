@@ -23,6 +23,7 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
   Place place;
   place.number = ++last_number_;
   while (slots_.contains(place.slot)) ++place.slot;
+  if (place.slot > kMost) return base::fail(EUSERS, "start a worker: there are as many as can be");
   auto worker = start_(
       place.slot,
       [this, domain, number = place.number](const ToControl& message) {

@@ -21,6 +21,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/shared_page.h"
 #include "core/base/token_bucket.h"
+#include "provisioning/budget_page.h"
 #include "vrdmad/worker/worker_end.h"
 
 namespace vrdma::vrdmad {
@@ -30,6 +31,7 @@ enum class Isolation : uint8_t { kTenant, kFabric, kNone };
 class Workers {
  public:
   static constexpr auto kIdle = std::chrono::seconds(10);
+  static constexpr size_t kMost = provisioning::kBudgetSlots - 1;  // at a time
   using Tell = std::function<void(const ToControl&)>;
   using Ended = std::function<void(const std::string& why)>;
   struct Running {
@@ -54,7 +56,7 @@ class Workers {
 
   // nullptr: none runs for the domain.
   [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
-  // Starts one if none runs.
+  // Starts one if none runs. EUSERS: there are kMost.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
   // The process's own place in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;

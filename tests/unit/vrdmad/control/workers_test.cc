@@ -66,6 +66,15 @@ TEST_F(WorkersTest, SayWhyTheyCannotBeStarted) {
   EXPECT_TRUE(log.empty());
 }
 
+TEST_F(WorkersTest, HaveNoMoreSlotsThanThePagesOfBudgets) {
+  for (size_t i = 0; i < Workers::kMost; ++i) ASSERT_TRUE(workers.need("t" + std::to_string(i)));
+  EXPECT_EQ(workers.slot_of("t" + std::to_string(Workers::kMost - 1)),
+            provisioning::kBudgetSlots - 1);
+  EXPECT_EQ(workers.need("red").error().code(), EUSERS);
+  starts[7].ended("it has ended");
+  EXPECT_TRUE(workers.need("red"));
+}
+
 TEST_F(WorkersTest, HaveTheConnectionsOfTheirOwnDomain) {
   ASSERT_TRUE(workers.need("red") && workers.need("blue"));
   workers.add("red", 7);
