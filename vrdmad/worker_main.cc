@@ -7,6 +7,7 @@
 //
 // When control closes its socket, it ends at once: its sessions are left to the next worker.
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -79,6 +80,9 @@ int main() {
     if (::fcntl(socket, F_SETFD, FD_CLOEXEC) != 0) give_up("it is started by vrdmad");
   ::signal(SIGPIPE, SIG_IGN);
   (void)::prctl(PR_SET_NAME, "vrdmad-worker");
+  // Otherwise malloc(3) opens a file to count the processors when a thread begins.
+  (void)::mallopt(M_ARENA_MAX, 2);
+  ::signal(SIGXFSZ, SIG_IGN);  // a journal that cannot grow is forbidden (record_file.h)
   report_crashes();
   const bool guarded = transport::HoleGuard::start().has_value();
   auto loop = base::EventLoop::create();

@@ -188,6 +188,11 @@ stop_daemon() {
     echo "FAILED: vrdmad's log has a sanitizer's report" >&2
     return 1
   fi
+  # A call that its filter does not allow ends a worker, and the next one may hide that.
+  if [[ -z ${WORKERS_END:-} ]] && grep ' the worker of .* is lost:' "$T/vrdmad.log" >&2; then
+    echo "FAILED: a worker ended" >&2
+    return 1
+  fi
   [[ $status -eq 0 ]] || { echo "FAILED: vrdmad ends with status $status" >&2; return 1; }
   if [[ -d $R ]] && find "$R" -type s | grep .; then
     echo "FAILED: vrdmad left sockets in its run directory" >&2

@@ -6,6 +6,7 @@
 #   +-----------+           +-----------+
 . "$(dirname "$0")/lib.sh"
 setup
+WORKERS_END=1  # because they are killed
 [[ $DAEMON_USER != root ]] || skip "the daemon runs as root here"
 
 # status PID KEY: a value of its status.

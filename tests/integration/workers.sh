@@ -7,6 +7,7 @@
 #   +-----------+           +-----------+
 . "$(dirname "$0")/lib.sh"
 setup
+WORKERS_END=1  # because they are killed
 need_worker_processes
 [[ $DAEMON_USER != root ]] || skip "the daemon runs as root here"
 start_daemon

@@ -200,7 +200,9 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
                                                    : take(request, into, &look->beside);
   };
   if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
+  const uint32_t entry = answer->entry;  // of kAccept, also if its process cannot be identified
   *answer = look->answer;
+  if (answer->entry == 0) answer->entry = entry;
   for (size_t i = 0; i < beside->size(); ++i)
     if (look->beside[i].valid()) (*beside)[i] = std::move(look->beside[i]);
   return look->done;

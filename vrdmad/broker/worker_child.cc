@@ -163,6 +163,16 @@ bool become_user(uid_t uid, gid_t gid) {
   check(Step::kFiles, move_descriptors(null, &has));
   const rlimit none{0, 0};
   check(Step::kLimits, ::setrlimit(RLIMIT_CORE, &none) == 0);
+  // The journal of a session: more than the largest quotas need.
+  constexpr rlimit kJournal{256u << 20, 256u << 20};
+  check(Step::kLimits, ::setrlimit(RLIMIT_FSIZE, &kJournal) == 0);
+  // Beyond this number a user has no more descriptors under way in sockets (unix(7)). Control has
+  // the same user and twice the limit, so workers cannot keep it from sending.
+  rlimit files{};
+  (void)::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_max = std::max<rlim_t>(files.rlim_max / 2, 64);
+  files.rlim_cur = std::min(files.rlim_cur, files.rlim_max);
+  check(Step::kLimits, ::setrlimit(RLIMIT_NOFILE, &files) == 0);
   check(Step::kBounds, drop_bounds());
   check(Step::kUser, become_user(has.uid, has.gid));
   // After the change of the user, which undoes it. The broker may have ended before.

@@ -1,7 +1,7 @@
 // A worker process, as the broker starts it.
 //
 // It executes the program `vrdmad-worker`, which is static and opens no file, with
-//   0, 1  /dev/null                    2  the broker's
+//   0, 1  /dev/null                    2  the broker's, which is /dev/null too
 //   3     a socket to control          4  a channel to the broker (broker_wire.h)
 // and no other descriptor. Its root is an empty directory of root's, and its network namespace is
 // an empty one, which all workers share. It has the daemon's user, no groups, no capabilities and

@@ -166,7 +166,7 @@ class Daemon final : public AdminBackend {
   void on_ended(const std::string& domain, unsigned slot);
   void on_died(const std::string& domain, const std::set<uint64_t>& connections);
   void take_over_orphans();
-  void take_over_orphan(const std::string& domain, uint32_t session);
+  void take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan);
   // These do nothing while no worker runs for the vdevice.
   void give_to_worker(Record& record);
   void show_port(const Record& record);
@@ -260,7 +260,7 @@ class Daemon final : public AdminBackend {
   std::set<std::string> later_;  // those fabrics
   base::EventLoop::Timer patience_;
   // Sessions of workers that were lost, by domain, until another worker runs there.
-  std::map<std::string, std::vector<uint32_t>> orphans_;
+  std::map<std::string, std::vector<Furnisher::Lost>> orphans_;
   base::EventLoop::Timer orphans_again_;
   std::map<std::string, std::weak_ptr<FabricPage>> fabric_counters_;  // by fabric
   const Joining* joining_ = nullptr;  // set while the vdevice is created

@@ -1,6 +1,7 @@
 // Budgets of tenants and parents: sets, stores and shows them. Use by vdevices and cgroups.
 #include <algorithm>
 
+#include "core/base/printable.h"
 #include "vrdmad/control/daemon_record.h"
 
 namespace vrdma::vrdmad {
@@ -134,13 +135,17 @@ void Daemon::add_cgroups(const VdevKey& vdev, const std::string& after,
       [&](uint64_t ticket) {
         return AskCgroups{vdev.id, ticket, after};
       },
-      [this, all, vdev, end](const ToControl* answer) {
+      [this, all, vdev, end, after](const ToControl* answer) {
         if (answer == nullptr) all->silent = vdev.name;
         const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
         if (use == nullptr) return end();
         for (const auto& group : use->groups)
-          all->rows.push_back({group.path, vdev, to_rows(rows_of(group))});
-        if (!use->more || use->groups.empty()) return end();
+          all->rows.push_back({base::printable(group.path), vdev, to_rows(rows_of(group))});
+        // A worker that does not get on, or to an end, is not asked again.
+        constexpr size_t kMostRows = 65'536;
+        if (!use->more || use->groups.empty() || use->groups.back().path <= after ||
+            all->rows.size() > kMostRows)
+          return end();
         add_cgroups(vdev, use->groups.back().path, all);
       });
 }

@@ -47,6 +47,7 @@ struct Daemon::Record {
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   uint32_t permissions = 0;                          // provisioning::Permissions::bits()
   uint64_t unserved = 0;                             // how often a connection found no worker
+  uint64_t without_files = 0;                        // sessions that cannot be taken over
   base::SharedPage<VdevicePage> page;
   std::shared_ptr<FabricPage> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();

@@ -53,9 +53,8 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
     if (!thread) return pass(std::move(thread).error());
     worker.end = std::move(*thread);
   } else {
-    begin.lock = true;
-    files.push_back(run_dir_.lock().duplicate());
-    auto process = WorkerProcessEnd::start(loop_, *settings_.broker, tell, ended);
+    auto process = WorkerProcessEnd::start(loop_, *settings_.broker, tell, ended,
+                                           std::make_shared<Intake::Account>(settings_.intake));
     if (!process) return pass(std::move(process).error());
     worker.end = std::move(*process);
   }
@@ -160,13 +159,15 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
     spdlog::log(say->level == base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn,
                 "{}", say->sentence);
   } else if (const auto* crash = std::get_if<Crashed>(&message)) {
+    if (!workers_.may_say(domain)) return;
     spdlog::error("the worker of {} crashes: {}", domain, ::strsignal(crash->signal));
     const bool its_own = workers_.has(domain, furnisher_.connection_of(crash->session));
     quarantine_.crashed(domain, its_own ? crash->session : 0, base::EventLoop::now());
   } else if (const auto* rung = std::get_if<WantRates>(&message)) {
     dealing_.rung(rung->budget, workers_.slot_of(domain));
   } else if (const auto* wish = std::get_if<WantKit>(&message)) {
-    if (workers_.has(domain, wish->connection)) furnish(domain, *wish);
+    if (workers_.has(domain, wish->connection) && furnisher_.may_want(wish->connection))
+      furnish(domain, *wish);
   } else if (const auto* taken = std::get_if<Accepted>(&message)) {
     if (workers_.has(domain, taken->connection)) furnisher_.accepted(taken->connection);
   } else if (const auto* over = std::get_if<Ended>(&message)) {
@@ -183,7 +184,7 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
   Kit answer;
   answer.connection = wish.connection;
   answer.vdevice = furnisher_.vdevice_of(wish.connection);
-  const Record* const record = find(answer.vdevice);
+  Record* const record = find(answer.vdevice);
   if (record == nullptr)
     return worker.send(parcel(std::move(answer), fail(ENODEV, "the vdevice has gone")));
   const auto begun = base::thread_cpu_time();
@@ -193,6 +194,9 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
       {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
        allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
       wish.shown);
+  if (kit && !kit->journal.valid() && std::has_single_bit(++record->without_files))
+    spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over",
+                 record->label);
   if (kit) kit->cgroup = cgroup_of(*record, *furnisher_.peer_of(wish.connection));
   answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
   worker.send(parcel(std::move(answer), std::move(kit)));
@@ -229,8 +233,7 @@ void Daemon::on_ended(const std::string& domain, unsigned slot) {
 // The next worker takes over the sessions, as a daemon takes over those of the daemon before it.
 void Daemon::on_died(const std::string& domain, const std::set<uint64_t>& connections) {
   for (const uint64_t connection : connections)
-    if (const uint32_t session = furnisher_.lost(connection); session != 0)
-      orphans_[domain].push_back(session);
+    if (auto session = furnisher_.lost(connection)) orphans_[domain].push_back(*session);
   if (!orphans_.empty()) take_over_orphans();
 }
 
@@ -248,18 +251,24 @@ void Daemon::take_over_orphans() {
       ++it;
       continue;
     }
-    for (const uint32_t session : it->second) take_over_orphan(it->first, session);
+    for (const auto& orphan : it->second) take_over_orphan(it->first, orphan);
     it = orphans_.erase(it);
   }
   adopt_those_that_can();
 }
 
-void Daemon::take_over_orphan(const std::string& domain, uint32_t session) {
+void Daemon::take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan) {
+  const uint32_t session = orphan.session;
   auto reason = quarantine_.reason_to_end(domain, session, base::EventLoop::now());
   if (reason.empty()) {
     auto files = SessionFiles::open(settings_.state_dir, session);
-    if (files && files->journal->is_open()) return left_.push_back(std::move(*files));
-    reason = files ? "its program had not opened it yet" : files.error().message();
+    const Anchor* const of = files ? &files->anchors->anchors().of : nullptr;
+    // What the worker wrote must be what control knows.
+    const bool same = of != nullptr && of->vdevice == orphan.vdevice && of->process == orphan.peer;
+    if (same && files->journal->is_open()) return left_.push_back(std::move(*files));
+    reason = !files ? files.error().message()
+             : same ? "its program had not opened it yet"
+                    : "its anchors name another program or vdevice";
   }
   spdlog::warn("session {} of {} ends: {}", session, domain, reason);
   quarantine_.forget(session);

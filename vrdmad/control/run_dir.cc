@@ -5,10 +5,8 @@
 #include <sys/stat.h>
 
 #include <array>
-#include <chrono>
 #include <filesystem>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,19 +45,6 @@ std::string holder_of(const base::Fd& lock) {
   return std::string(pid.substr(0, pid.find('\n')));
 }
 
-// Its workers hold the lock too, and end a moment after it: until then they may still write to the
-// files of their sessions.
-bool wait_for_workers(const base::Fd& lock) {
-  constexpr auto kPause = std::chrono::milliseconds(1);
-  for (int i = 0; i < 10'000; ++i) {
-    if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return true;
-    const std::string pid = holder_of(lock);
-    if (pid.empty() || fs::exists("/proc/" + pid)) return false;
-    std::this_thread::sleep_for(kPause);
-  }
-  return false;
-}
-
 // The last holder may remove the file between our open() and flock(). Then our lock is on a file
 // that no other process can find, and we try again.
 base::Result<base::Fd> take_lock(const std::string& dir) {
@@ -67,7 +52,8 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
   for (;;) {
     base::Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock.valid()) return base::fail_errno("open " + path);
-    if (!wait_for_workers(lock)) {
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return base::fail_errno("lock " + path);
       const std::string pid = holder_of(lock);
       return base::fail(EBUSY, "another vrdmad" + (pid.empty() ? "" : " (pid " + pid + ")") +
                                    " already runs on " + dir);

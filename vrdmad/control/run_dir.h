@@ -44,8 +44,6 @@ class RunDir {
 
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
   [[nodiscard]] std::string state_dir() const { return path_ + "/state"; }
-  // Held as long as a duplicate is open.
-  [[nodiscard]] const base::Fd& lock() const { return lock_; }
   [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
 
   // Makes the directories of a netns for session sockets and sysfs trees, if missing. Returns the

@@ -9,7 +9,8 @@ namespace vrdma::vrdmad {
 base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::EventLoop& loop,
                                                                         Broker& broker,
                                                                         Workers::Tell tell,
-                                                                        Workers::Ended ended) {
+                                                                        Workers::Ended ended,
+                                                                        Intake::AccountRef closer) {
   auto process = broker.start_worker();
   if (!process) return base::pass(std::move(process).error());
   std::unique_ptr<WorkerProcessEnd> end(new WorkerProcessEnd(std::move(*process)));
@@ -21,7 +22,7 @@ base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::Ev
         tell(*message);
         return true;
       },
-      std::move(ended));
+      std::move(ended), std::move(closer));
   if (!link) return base::pass(std::move(link).error());
   end->link_ = std::move(*link);
   return end;

@@ -16,11 +16,10 @@ namespace vrdma::vrdmad {
 
 class WorkerProcessEnd final : public WorkerEnd {
  public:
-  // The callbacks run on `loop`; `ended` may destroy this.
-  [[nodiscard]] static base::Result<std::unique_ptr<WorkerProcessEnd>> start(base::EventLoop& loop,
-                                                                             Broker& broker,
-                                                                             Workers::Tell tell,
-                                                                             Workers::Ended ended);
+  // The callbacks run on `loop`; `ended` may destroy this. `closer`: see Link::start().
+  [[nodiscard]] static base::Result<std::unique_ptr<WorkerProcessEnd>> start(
+      base::EventLoop& loop, Broker& broker, Workers::Tell tell, Workers::Ended ended,
+      Intake::AccountRef closer);
 
   using WorkerEnd::send;
   void send(Parcel parcel) override;

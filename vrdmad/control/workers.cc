@@ -20,6 +20,10 @@ WorkerEnd* Workers::find(const std::string& domain) const {
 
 Result<WorkerEnd*> Workers::need(const std::string& domain) {
   if (WorkerEnd* const running = find(domain)) return running;
+  const auto now = base::EventLoop::now();
+  std::erase_if(deaths_, [now](const auto& one) { return now - one.second.back() > kPause; });
+  if (const auto its = deaths_.find(domain); its != deaths_.end() && its->second.size() >= kDeaths)
+    return base::fail(EAGAIN, "its workers end again and again: the next starts in a moment");
   Place place;
   place.number = ++last_number_;
   while (slots_.contains(place.slot)) ++place.slot;
@@ -85,6 +89,9 @@ std::set<uint64_t> Workers::take_out(const std::string& domain) {
 
 void Workers::died(const std::string& domain, const std::string& why) {
   spdlog::error("the worker of {} is lost: {}", domain, why);
+  auto& deaths = deaths_[domain];
+  deaths.push_back(base::EventLoop::now());
+  while (deaths.back() - deaths.front() > kWithin) deaths.pop_front();
   auto connections = take_out(domain);
   events_.died(domain, std::move(connections));
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -56,7 +57,12 @@ class Workers {
 
   // nullptr: none runs for the domain.
   [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
-  // Starts one if none runs. EUSERS: there are kMost.
+  // A domain whose worker is lost kDeaths times within kWithin gets no other for kPause.
+  static constexpr size_t kDeaths = 10;
+  static constexpr auto kWithin = std::chrono::seconds(10);
+  static constexpr auto kPause = std::chrono::seconds(2);
+
+  // Starts one if none runs. EUSERS: there are kMost. EAGAIN: the last ones ended too soon.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
   // The process's own place in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;
@@ -93,6 +99,7 @@ class Workers {
   const Events events_;
   uint64_t last_number_ = 0;
   std::set<unsigned> slots_;
+  std::map<std::string, std::deque<base::TimePoint>> deaths_;  // the latest, by domain
   std::map<std::string, Place> places_;
 };
 

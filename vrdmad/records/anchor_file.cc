@@ -21,7 +21,7 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::create(const std::string& path,
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(const std::string& path) {
-  return of(RecordFile::open(path, kAnchorFormat));
+  return of(RecordFile::copy(path, kAnchorFormat, true));
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(base::Fd file) {

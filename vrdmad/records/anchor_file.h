@@ -51,7 +51,7 @@ class AnchorFile {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> create(const std::string& path,
                                                                         const Anchor& anchor);
-  // Keeps the file. EPROTO: of another version.
+  // A copy for control (RecordFile::copy()). Keeps the file. EPROTO: of another version.
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(base::Fd file);
 

@@ -27,7 +27,7 @@ void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last) {
 
 uint64_t Furnisher::add(uint64_t vdevice, std::shared_ptr<Caller> caller,
                         std::unique_ptr<Entrance::Waiting> waiting) {
-  connections_[++last_connection_] = {vdevice, std::move(caller), std::move(waiting)};
+  connections_[++last_connection_] = {vdevice, std::move(caller), std::move(waiting), 0, 0};
   return last_connection_;
 }
 
@@ -196,9 +196,17 @@ uint64_t Furnisher::connection_of(uint32_t session) const {
   return 0;
 }
 
-uint32_t Furnisher::lost(uint64_t connection) {
+std::optional<Furnisher::Lost> Furnisher::lost(uint64_t connection) {
   const auto gone = connections_.extract(connection);
-  return gone.empty() ? 0 : gone.mapped().session;
+  if (gone.empty() || gone.mapped().session == 0) return std::nullopt;
+  const Connection& was = gone.mapped();
+  return Lost{was.session, was.vdevice, was.caller->peer()};
+}
+
+bool Furnisher::may_want(uint64_t connection) {
+  constexpr unsigned kMost = 8;
+  const auto it = connections_.find(connection);
+  return it != connections_.end() && ++it->second.kits <= kMost;
 }
 
 void Furnisher::ended(uint64_t connection) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,9 +74,16 @@ class Furnisher {
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files.
   [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> found);
-  // The worker that had the connection is lost. Returns the number of its session, whose files
-  // remain; 0: it had none.
-  [[nodiscard]] uint32_t lost(uint64_t connection);
+  // The worker that had the connection is lost. Returns its session, whose files remain, if it had
+  // one.
+  struct Lost {
+    uint32_t session = 0;
+    uint64_t vdevice = 0;
+    rdma::Peer peer;
+  };
+  [[nodiscard]] std::optional<Lost> lost(uint64_t connection);
+  // Whether the connection may get one more kit: a program has a few attempts to prove itself.
+  [[nodiscard]] bool may_want(uint64_t connection);
   // Of new sessions from now on: see begin().
   void set_epoch(uint32_t epoch) { epoch_ = epoch; }
   void remove_files(uint32_t session) const;
@@ -90,6 +98,7 @@ class Furnisher {
     std::shared_ptr<Caller> caller;
     std::unique_ptr<Entrance::Waiting> waiting;
     uint32_t session = 0;  // a session with files; 0: none
+    unsigned kits = 0;     // so far
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
   struct Takeover;

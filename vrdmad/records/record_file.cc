@@ -92,6 +92,35 @@ Result<std::unique_ptr<RecordFile>> RecordFile::open(Fd fd, uint32_t format) {
   return file;
 }
 
+Result<std::unique_ptr<RecordFile>> RecordFile::copy(const std::string& path, uint32_t format,
+                                                     bool records) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return fail_errno("open " + path);
+  std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
+  file->keep();
+  struct stat status {};
+  if (::fstat(file->fd_.get(), &status) != 0) return fail_errno("stat " + path);
+  const auto all = static_cast<uint64_t>(status.st_size);
+  if (!S_ISREG(status.st_mode) || all < kFirstSize)
+    return fail(EINVAL, path + " is not a session's file");
+  if (records && all > kMostCopied) return fail(EFBIG, path + " is too large");
+  const uint64_t size = records ? all : kFirstSize;
+  void* const room =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return fail_errno("copy " + path);
+  file->base_ = static_cast<uint8_t*>(room);
+  file->size_ = size;
+  for (uint64_t got = 0; got < size;) {
+    const ssize_t more =
+        ::pread(file->fd_.get(), file->base_ + got, size - got, static_cast<off_t>(got));
+    if (more <= 0) break;
+    got += static_cast<uint64_t>(more);
+  }
+  if (auto parsed = file->parse(format, records); !parsed)
+    return base::pass(std::move(parsed).error());
+  return file;
+}
+
 Result<void> RecordFile::read(uint32_t format) {
   keep();
   struct stat status {};
@@ -100,16 +129,22 @@ Result<void> RecordFile::read(uint32_t format) {
   if (!S_ISREG(status.st_mode) || size < kFirstSize)
     return fail(EINVAL, path_ + " is not a session's file");
   if (auto mapped = map(size); !mapped) return mapped;
+  return parse(format, true);
+}
+
+Result<void> RecordFile::parse(uint32_t format, bool records) {
+  const uint64_t size = size_;
   if (header()->magic != kMagic) return fail(EINVAL, path_ + " is not a session's file");
   if (header()->format != format) return fail(EPROTO, "its state is of another version of vrdmad");
+  if (!records) return {};
   const uint64_t log = header()->log;
   const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
   if (start < kRoom || end < start || end > size) return fail(EINVAL, path_ + " is damaged");
   start_ = start;
   for (end_ = start; end_ != end;) {
     const RecordHeader* record = at(end_);
-    if (end - end_ < sizeof *record || record->length() > end - end_)
-      return fail(EINVAL, path_ + " is damaged");
+    const uint64_t length = end - end_ < sizeof *record ? 0 : record->length();
+    if (length == 0 || length > end - end_) return fail(EINVAL, path_ + " is damaged");
     const uint64_t name = key(record->kind, record->number);
     if (const auto before = records_.find(name); before != records_.end()) {
       live_ -= at(before->second)->length();
@@ -117,9 +152,9 @@ Result<void> RecordFile::read(uint32_t format) {
     }
     if (record->erases == 0) {
       records_[name] = end_;
-      live_ += record->length();
+      live_ += length;
     }
-    end_ += record->length();
+    end_ += length;
   }
   return {};
 }

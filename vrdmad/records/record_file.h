@@ -61,7 +61,14 @@ class RecordFile {
   // Keeps the file. EINVAL: not a journal, or damaged. EPROTO: another format.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(const std::string& path,
                                                                       uint32_t format);
-  // The same of a file that another process has opened.
+  // A file that a worker writes, or wrote: control reads a copy of it, of at most kMostCopied
+  // bytes, because its writer may shorten or change it at any time. `records`: false: only what
+  // precedes them. Nothing may be changed, but release() gives the file itself.
+  static constexpr uint64_t kMostCopied = 16u << 20;
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> copy(const std::string& path,
+                                                                      uint32_t format,
+                                                                      bool records);
+  // A file that another process has opened.
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open(base::Fd file,
                                                                       uint32_t format);
   ~RecordFile();
@@ -97,6 +104,7 @@ class RecordFile {
 
   RecordFile(std::string path, base::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
   [[nodiscard]] base::Result<void> read(uint32_t format);
+  [[nodiscard]] base::Result<void> parse(uint32_t format, bool records);
   [[nodiscard]] base::Result<void> map(uint64_t size);
   [[nodiscard]] bool grow(uint64_t size);
   [[nodiscard]] bool is_forbidden() const;

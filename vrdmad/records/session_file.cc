@@ -31,7 +31,7 @@ Result<std::unique_ptr<SessionFile>> SessionFile::create(const std::string& path
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::open(const std::string& path) {
-  return of(RecordFile::open(path, kFormat));
+  return of(RecordFile::copy(path, kFormat, false));
 }
 
 Result<std::unique_ptr<SessionFile>> SessionFile::open(base::Fd file) {

@@ -28,6 +28,7 @@ class SessionFile {
   using Record = RecordFile::Record;
 
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> create(const std::string& path);
+  // For control: a copy (RecordFile::copy()) that tells whether it is open or forbidden.
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<SessionFile>> open(base::Fd file);
 

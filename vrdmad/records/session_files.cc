@@ -23,8 +23,12 @@ base::Result<SessionFiles> SessionFiles::create(const std::string& directory,
 }
 
 base::Result<SessionFiles> SessionFiles::open(const std::string& directory, uint32_t number) {
-  return both(AnchorFile::open(anchors_path(directory, number)),
-              SessionFile::open(journal_path(directory, number)));
+  auto files = both(AnchorFile::open(anchors_path(directory, number)),
+                    SessionFile::open(journal_path(directory, number)));
+  // A worker wrote the anchors, but control named the files.
+  if (files && files->anchors->anchors().of.session != number)
+    return base::fail(EINVAL, "its anchors name another session");
+  return files;
 }
 
 base::Result<SessionFiles> SessionFiles::open(base::Fd anchors, base::Fd journal) {

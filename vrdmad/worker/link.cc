@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <cerrno>
 #include <utility>
@@ -32,19 +33,31 @@ bool is_full(const base::Error& error) {
 }  // namespace
 
 Link::Link(base::EventLoop& loop, Fd socket, Came came,
-           std::function<void(const std::string&)> ended)
+           std::function<void(const std::string&)> ended, Intake::AccountRef closer)
     : loop_(loop),
       socket_(std::move(socket)),
       came_(std::move(came)),
       ended_(std::move(ended)),
+      closer_(std::move(closer)),
       buffer_(std::make_unique_for_overwrite<uint8_t[]>(kMostMessage)) {}
 
+Link::~Link() {
+  watch_.reset();
+  if (closer_ != nullptr) close_connection(closer_, std::move(socket_));
+}
+
 Result<std::unique_ptr<Link>> Link::start(base::EventLoop& loop, Fd socket, Came came,
-                                          std::function<void(const std::string&)> ended) {
+                                          std::function<void(const std::string&)> ended,
+                                          Intake::AccountRef closer) {
   const int flags = ::fcntl(socket.get(), F_GETFL);
   if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     return base::fail_errno("prepare the socket of a worker");
-  std::unique_ptr<Link> link(new Link(loop, std::move(socket), std::move(came), std::move(ended)));
+  constexpr int kOn = 1;
+  if (closer != nullptr &&  // as look_at_next() needs it
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0)
+    return base::fail_errno("prepare the socket of a worker");
+  std::unique_ptr<Link> link(
+      new Link(loop, std::move(socket), std::move(came), std::move(ended), std::move(closer)));
   auto watch = loop.watch(link->socket_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                           [raw = link.get()](uint32_t) { raw->on_socket(); });
   if (!watch) return pass(std::move(watch).error());
@@ -59,9 +72,10 @@ void Link::send(std::vector<uint8_t> bytes, Beside beside) {
     if (sent) return;
     if (!is_full(sent.error())) return;  // the end comes by the socket
   }
+  queued_fds_ += beside.size();
   queue_.push_back({std::move(bytes), std::move(beside)});
   if (queue_.size() == 1) flush();
-  if (queue_.size() > kMostQueued)
+  if (queue_.size() > kMostQueued || queued_fds_ > kMostQueuedFds)
     loop_.post([this, alive = std::weak_ptr(alive_)] {
       if (!alive.expired()) end("it does not read");
     });
@@ -76,11 +90,16 @@ void Link::flush() {
         flush();
       });
     if (!sent && is_full(sent.error())) return;
+    queued_fds_ -= queue_.front().beside.size();
     queue_.pop_front();
   }
 }
 
 bool Link::receive() {
+  if (closer_ != nullptr && look_at_next(socket_.get()) == Next::kDescriptors) {
+    end("it sends descriptors");
+    return true;
+  }
   auto received = ipc::receive_any(socket_.get(), buffer_.get(), kMostMessage, MSG_DONTWAIT);
   if (received.error == EAGAIN) return false;
   const auto length = static_cast<size_t>(received.length);

@@ -23,13 +23,12 @@
 namespace vrdma::vrdmad {
 
 // The first message. Beside it: a page of base::EventLoop::Passes, which the worker writes; with
-// `clients` the sockets of a client of the intake and of the stopper; with `lock` a descriptor of
-// the run directory's lock, which the worker keeps as long as it lives.
+// `clients` the sockets of a client of the intake and of the stopper.
 struct Begin {
   uint32_t epoch = 1;  // see SessionSettings
   uint32_t grace_ms = 0;
   uint32_t slot = 1;  // in the page of each budget
-  bool clients = false, lock = false;
+  bool clients = false;
   bool operator==(const Begin&) const = default;
 };
 

@@ -142,7 +142,6 @@ void fields(A& at, Begin& message) {
   at.number(message.grace_ms);
   at.number(message.slot);
   flag(at, message.clients);
-  flag(at, message.lock);
 }
 
 template <class A>

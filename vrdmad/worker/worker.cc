@@ -75,7 +75,7 @@ void Worker::on(const Begin& message, Beside beside) {
   settings_.epoch = message.epoch;
   settings_.grace_ms = message.grace_ms;
   budgets_.set_slot(std::min<size_t>(message.slot, provisioning::kBudgetSlots - 1));
-  if (beside.size() != size_t{1} + (message.clients ? 2 : 0) + (message.lock ? 1 : 0)) return;
+  if (beside.size() != size_t{1} + (message.clients ? 2 : 0)) return;
   auto next = beside.begin();
   if (auto passes = base::SharedPage<base::EventLoop::Passes>::map(std::move(*next++)))
     loop_.show_passes(passes->get());
@@ -88,7 +88,6 @@ void Worker::on(const Begin& message, Beside beside) {
     if (auto reports = intake_->watch(loop_, [] {})) reports_[0] = std::move(*reports);
     if (auto reports = stopper_->watch(loop_, [] {})) reports_[1] = std::move(*reports);
   }
-  if (message.lock) lock_ = std::move(*next);
 }
 
 // A fabric stays as long as a Vdevice of it does, which may be longer than the vdevice is listed.

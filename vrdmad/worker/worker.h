@@ -86,7 +86,6 @@ class Worker {
   std::unique_ptr<Intake> intake_;    // null: in tests
   std::unique_ptr<Stopper> stopper_;  // the same
   std::array<base::EventLoop::Watch, 2> reports_;
-  base::Fd lock_;
   WorkerBudgets budgets_;
   struct FabricEntry {
     std::unique_ptr<rdma::Fabric> fabric;

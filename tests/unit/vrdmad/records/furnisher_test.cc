@@ -47,6 +47,11 @@ struct Furnishers : testing::Test {
     EXPECT_TRUE(found) << found.error().message();
     return found ? std::move(*found) : SessionFiles{};
   }
+  // As the worker has them, which may write.
+  [[nodiscard]] static SessionFiles of_worker(const SessionKit& kit) {
+    return SessionFiles::open(kit.anchors.duplicate().value(), kit.journal.duplicate().value())
+        .value();
+  }
   [[nodiscard]] std::vector<Furnisher::Adopted> adopt(Furnisher& next, uint32_t session) {
     std::vector<Furnisher::Found> found;
     found.push_back({kVdevice, "red0", files_of(session), account});
@@ -137,11 +142,11 @@ TEST_F(Furnishers, FindAKitAgainInTheProcessThatHasIt) {
   const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
   ASSERT_TRUE(kit);
   EXPECT_FALSE(files_of(kit->session).journal->is_open()) << "no worker has opened the session";
-  files_of(kit->session).journal->begin();
+  of_worker(*kit).journal->begin();
   EXPECT_TRUE(files_of(kit->session).journal->is_open());
   const auto channel = ipc::make_event_ends(1).value();
-  files_of(kit->session).anchors->put_channel(7, file_id(channel.write).inode);
-  files_of(kit->session).anchors->put_channel(8, 1);  // that one the program has closed
+  of_worker(*kit).anchors->put_channel(7, file_id(channel.write).inode);
+  of_worker(*kit).anchors->put_channel(8, 1);  // that one the program has closed
   Furnisher next;
   next.begin(temp.path(), 10, 101);
   auto adopted = adopt(next, kit->session);
@@ -168,7 +173,7 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
   {
     const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
     ASSERT_TRUE(kit);
-    files_of(kit->session).journal->begin();
+    of_worker(*kit).journal->begin();
     session = kit->session;
   }
   Furnisher next;

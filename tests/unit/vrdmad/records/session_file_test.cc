@@ -21,7 +21,7 @@ std::unique_ptr<SessionFile> made(const std::string& path) {
 std::unique_ptr<SessionFile> reopened(std::unique_ptr<SessionFile> file, const std::string& path) {
   file->keep();
   file.reset();
-  auto again = SessionFile::open(path);
+  auto again = SessionFile::open(base::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC)));
   EXPECT_TRUE(again) << again.error().message();
   return again ? std::move(*again) : nullptr;
 }

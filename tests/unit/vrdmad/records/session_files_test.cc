@@ -1,7 +1,9 @@
 // A session's two files: what is in which, and what is left of them.
 #include "vrdmad/records/session_files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -38,6 +40,14 @@ struct BothFiles : testing::Test {
   [[nodiscard]] base::Result<SessionFiles> opened() const {
     return SessionFiles::open(temp.path(), kNumber);
   }
+  // As a worker opens them, which may write.
+  [[nodiscard]] base::Result<SessionFiles> writable() const {
+    const auto file = [](const std::string& path) {
+      return base::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    };
+    return SessionFiles::open(file(SessionFiles::anchors_path(temp.path(), kNumber)),
+                              file(SessionFiles::journal_path(temp.path(), kNumber)));
+  }
   [[nodiscard]] size_t count() const {
     namespace fs = std::filesystem;
     return static_cast<size_t>(
@@ -67,7 +77,11 @@ TEST_F(BothFiles, GiveTheNextDaemonAnImageAndItsAnchors) {
   EXPECT_EQ(anchors.of.packet_socket, 1u);
   EXPECT_EQ(anchors.channels, (std::map<uint32_t, uint64_t>{{1, 99}}));
   EXPECT_EQ(anchors.domains.at(5), (FileId{6, 7}));
-  const auto image = SessionImage::decode(files->journal->image());
+  EXPECT_TRUE(files->journal->is_open());
+  EXPECT_TRUE(files->journal->image().size() < 2048) << "control reads no object";
+  const auto by_worker = writable();
+  ASSERT_TRUE(by_worker) << by_worker.error().message();
+  const auto image = SessionImage::decode(by_worker->journal->image());
   ASSERT_TRUE(image) << image.error().message();
   EXPECT_TRUE(image->served.at(Stored::kPd).contains(1));
   EXPECT_TRUE(image->channels.contains(1));
@@ -82,6 +96,34 @@ TEST_F(BothFiles, HaveNoAnchorInTheImage) {
   const uint64_t inode = 0x1122334455667788;
   const auto* const bytes = reinterpret_cast<const uint8_t*>(&inode);
   EXPECT_EQ(std::search(image.begin(), image.end(), bytes, bytes + sizeof inode), image.end());
+}
+
+// A worker that was taken over writes what it likes while control reads.
+TEST_F(BothFiles, AreReadAsCopies) {
+  created().keep();
+  auto files = opened();
+  ASSERT_TRUE(files) << files.error().message();
+  ASSERT_EQ(::truncate(SessionFiles::anchors_path(temp.path(), kNumber).c_str(), 0), 0);
+  ASSERT_EQ(::truncate(SessionFiles::journal_path(temp.path(), kNumber).c_str(), 0), 0);
+  EXPECT_EQ(files->anchors->anchors().of.process.pid, 4711);
+  EXPECT_TRUE(files->journal->is_open());
+  EXPECT_FALSE(opened()) << "there is nothing left";
+}
+
+TEST_F(BothFiles, AreNotReadIfTheyAreTooLarge) {
+  created().keep();
+  ASSERT_EQ(::truncate(SessionFiles::journal_path(temp.path(), kNumber).c_str(), 1ll << 34), 0);
+  EXPECT_TRUE(opened()) << "its beginning tells what control needs";
+  ASSERT_EQ(::truncate(SessionFiles::anchors_path(temp.path(), kNumber).c_str(), 1ll << 34), 0);
+  EXPECT_EQ(opened().error().code(), EFBIG);
+}
+
+TEST_F(BothFiles, NameTheirOwnSession) {
+  created().keep();
+  for (const char* suffix : {SessionFiles::kAnchors, SessionFiles::kJournal})
+    std::filesystem::rename(temp.path() + "/" + std::to_string(kNumber) + suffix,
+                            temp.path() + "/8" + suffix);
+  EXPECT_EQ(SessionFiles::open(temp.path(), 8).error().code(), EINVAL);
 }
 
 TEST_F(BothFiles, BothGoWithTheSession) {

@@ -98,6 +98,30 @@ TEST_F(Links, EndsAtNonsense) {
   EXPECT_EQ(why, "it sends nonsense");
 }
 
+// Closing them may take as long as their maker likes.
+TEST_F(Links, ReceivesNoDescriptorsOfAWorker) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const base::Fd worker(ends[1]);
+  link = Link::start(
+             *loop, base::Fd(ends[0]),
+             [this](std::span<const uint8_t> bytes, const Beside& beside) {
+               came.emplace_back(bytes.begin(), bytes.end());
+               descriptors += beside.size();
+               return true;
+             },
+             [this](const std::string& reason) { why = reason; },
+             std::make_shared<Intake::Account>(nullptr))
+             .value();
+  EXPECT_TRUE(ipc::send_message(worker.get(), "one", 3));
+  EXPECT_TRUE(ipc::send_message(worker.get(), "two", 3, {worker.get()}));
+  EXPECT_TRUE(ipc::send_message(worker.get(), "three", 5));
+  run();
+  EXPECT_EQ(came, std::vector<std::string>{"one"});
+  EXPECT_EQ(descriptors, 0u);
+  EXPECT_EQ(why, "it sends descriptors");
+}
+
 TEST_F(Links, GivesUpAnEndThatDoesNotRead) {
   for (size_t i = 0; i < Link::kMostQueued + 2000; ++i) link->send(bytes("x"), {});
   run();

@@ -33,7 +33,7 @@ std::vector<ToWorker> to_worker() {
   add.limits = {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}};
   add.tenant_budget = {3, "tenant red"};
   add.parent_budget = {UINT64_MAX, "parent soft"};
-  return {Begin{5, 30'000, 7, true, false},
+  return {Begin{5, 30'000, 7, true},
           add,
           RemoveVdevice{7, 11},
           NewConnection{7, 1, program},
