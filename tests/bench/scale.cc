@@ -48,14 +48,37 @@ int64_t status_of(const std::string& folder, const std::string& name) {
   return 0;
 }
 
+// A process with all that descend from it: the daemon with its helpers and workers.
 class Process {
  public:
   explicit Process(std::string pid) : folder_("/proc/" + std::move(pid)), rss_before_(rss()) {}
   // KiB resident, above those at the beginning.
   int64_t grown() const { return rss() - rss_before_; }
   // Ticks of CPU, in user and kernel mode, so far.
-  int64_t ticks() const {
-    std::ifstream file(folder_ + "/stat");
+  int64_t ticks() const { return sum(folder_, ticks_of); }
+  // How often its threads went to sleep so far.
+  int64_t switches() const { return sum(folder_, switches_of); }
+
+ private:
+  static int64_t sum(const std::string& folder, int64_t (*of)(const std::string& folder)) {
+    int64_t all = of(folder);
+    for (const std::string& task : tasks(folder)) {
+      std::ifstream children(task + "/children");
+      for (std::string child; children >> child;) all += sum("/proc/" + child, of);
+    }
+    return all;
+  }
+  static std::vector<std::string> tasks(const std::string& folder) {
+    std::vector<std::string> found;
+    DIR* tasks = opendir((folder + "/task").c_str());
+    if (tasks == nullptr) return found;  // it has ended
+    while (const dirent* task = readdir(tasks))
+      if (task->d_name[0] != '.') found.push_back(folder + "/task/" + task->d_name);
+    closedir(tasks);
+    return found;
+  }
+  static int64_t ticks_of(const std::string& folder) {
+    std::ifstream file(folder + "/stat");
     std::string text((std::istreambuf_iterator<char>(file)), {});
     std::istringstream fields(text.substr(text.rfind(')') + 1));
     std::string skipped;
@@ -64,20 +87,13 @@ class Process {
     fields >> user >> kernel;
     return user + kernel;
   }
-  // How often its threads went to sleep so far.
-  int64_t switches() const {
-    int64_t sum = 0;
-    DIR* tasks = opendir((folder_ + "/task").c_str());
-    if (tasks == nullptr) fail("the daemon's threads");
-    while (const dirent* task = readdir(tasks))
-      if (task->d_name[0] != '.')
-        sum += status_of(folder_ + "/task/" + task->d_name, "voluntary_ctxt_switches");
-    closedir(tasks);
-    return sum;
+  static int64_t switches_of(const std::string& folder) {
+    int64_t all = 0;
+    for (const std::string& task : tasks(folder)) all += status_of(task, "voluntary_ctxt_switches");
+    return all;
   }
-
- private:
-  int64_t rss() const { return status_of(folder_, "VmRSS"); }
+  static int64_t rss_of(const std::string& folder) { return status_of(folder, "VmRSS"); }
+  int64_t rss() const { return sum(folder_, rss_of); }
 
   std::string folder_;
   int64_t rss_before_;

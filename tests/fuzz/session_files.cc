@@ -4,6 +4,7 @@
 // Two clients of rdma_cm connect, their daemon dies, the input changes bytes of both files, and
 // another daemon adopts what it can. The same bytes are then read as the file of a verbs session,
 // of which the records are walked, replaced and compacted.
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -94,7 +95,11 @@ void read_objects(const Directory& directory, const uint8_t* data, size_t size) 
     (*made)->keep();
   }
   damage(path, data, size);
-  auto opened = File::open(path);
+  if (const auto copied = File::open(path)) {  // as control reads it
+    (void)(*copied)->is_open();
+    require((*copied)->forbidden().size() < 4096);
+  }
+  auto opened = File::open(base::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC)));
   if (opened) {
     File& file = **opened;
     (void)vrdmad::SessionImage::decode(file.image());

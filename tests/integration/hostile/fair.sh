@@ -12,7 +12,7 @@ two_vdevices mediated
 cp "$program" "$T/fair"
 
 cat >"$T/watch.py" <<'END'
-# watch.py METRICS DAEMON SECONDS FAMILY[LABEL=VALUE]...: growth of each family of va and vb,
+# watch.py METRICS PID,... SECONDS FAMILY[LABEL=VALUE]...: growth of each family of va and vb,
 # processor time of the worker and the reach threads as the kernel counts it, and the elapsed time,
 # all in microseconds.
 import re, socket, sys, time, pathlib
@@ -31,13 +31,14 @@ def families():
     return values
 def threads():
     used = 0
-    for task in pathlib.Path(f"/proc/{sys.argv[2]}/task").iterdir():
-        try:
-            name, times = (task.joinpath(file).read_text() for file in ("comm", "schedstat"))
-        except OSError:
-            continue  # it has ended
-        if name.startswith(("worker-", "reach")):  # stat has ticks, which miss short turns
-            used += int(times.split()[0]) // 1000
+    for pid in sys.argv[2].split(","):
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            try:
+                name, times = (task.joinpath(file).read_text() for file in ("comm", "schedstat"))
+            except OSError:
+                continue  # it has ended
+            if name.strip() in ("worker", "vrdmad-worker", "reach"):
+                used += int(times.split()[0]) // 1000  # stat has ticks, which miss short turns
     return [used]
 def look():
     began = time.monotonic_ns()
@@ -48,7 +49,7 @@ before = look()
 time.sleep(float(sys.argv[3]))
 print(*(now - then for now, then in zip(look(), before)))
 END
-watch() { timeout 60 python3 "$T/watch.py" "$T/metrics.sock" "$DAEMON" "$@"; } # SECONDS FAMILY...
+watch() { timeout 60 python3 "$T/watch.py" "$T/metrics.sock" "$(paste -sd, <(echo "$DAEMON"; workers))" "$@"; } # SECONDS FAMILY...
 begins() { ended "${PID[$1]}" && fail "$1 ended: $(cat "$T/$1.log")"; grep -q '^begins$' "$T/$1.log"; }
 # begin NAME a|b ARGUMENTS...: starts a program on va or vb and waits until it runs.
 begin() {
