@@ -66,7 +66,7 @@ void adopt_connections(const Directory& directory, const uint8_t* data, size_t s
     require(one.resolve(id, vrdmad::CmRig::address(1, vrdmad::kPort)) == 0);
     rig.settle();
     require(one.call(ipc::CmCall::kResolveRoute, id) == 0);
-    require(one.with_qp(ipc::CmCall::kConnect, id, 1) == 0);
+    require(one.with_qp(ipc::CmCall::kConnect, id, 5) == 0);
     rig.settle();  // the listener's CONNECT_REQUEST is unread
     rig.cm.leave_sessions();
     rig.spaces = {};
