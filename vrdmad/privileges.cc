@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/fd.h"
+
 namespace vrdma::vrdmad {
 
 namespace fs = std::filesystem;
