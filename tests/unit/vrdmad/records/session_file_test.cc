@@ -1,5 +1,7 @@
 #include "vrdmad/records/session_file.h"
 
+#include <fcntl.h>
+
 #include <filesystem>
 #include <string>
 
