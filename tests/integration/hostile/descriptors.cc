@@ -1,5 +1,4 @@
 // Descriptors beside requests, and misuse of descriptors that the daemon sent.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include "core/ipc/socket.h"
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
+#include "tests/unit/vrdmad/broker/lingering_socket.h"
 
 namespace vrdma::hostile {
 
@@ -47,37 +47,15 @@ void too_many_descriptors(const Target& target) {
   }
 }
 
-// A socket whose last close blocks until its data is read, which never happens.
-Fd lingering_socket() {
-  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  ::listen(listener.get(), 1);
-  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
-         "connect to ourselves");
-  // Never read. The oldest are closed, which ends the daemon's close of them: it accepts no
-  // connection while too many are unfinished.
-  static std::vector<Fd> peers;
-  if (peers.size() == 2) peers.erase(peers.begin());
-  peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const linger wait{1, 30};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
-  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
-  std::vector<char> data(1 << 20);
-  while (::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) {
-  }
-  return socket;
-}
-
 // Another process sends the socket and exits, behind so much data that the daemon's descriptor is
 // the last: a process that exits does not wait.
 void leave_behind(const Target& target, size_t size, ipc::Request request, size_t count) {
-  Fd socket = lingering_socket();
+  // The daemon accepts no connection while too many closes are unfinished, so only the last two
+  // last.
+  static std::vector<Fd> others;
+  if (others.size() == 2) others.erase(others.begin());
+  Fd socket = test::lingering_socket(30, &others.emplace_back());
+  expect(socket.valid(), "connect to ourselves");
   std::array<int, 2> gate{};
   expect(::pipe2(gate.data(), O_CLOEXEC) == 0, "a pipe");
   Fd closed(gate[0]), close(gate[1]);

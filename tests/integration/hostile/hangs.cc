@@ -12,7 +12,6 @@
 //
 // Writes "sent" or "held" when the daemon has all of it. Without FUSE it says so and omits that
 // part.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -35,39 +34,13 @@
 
 #include "tests/integration/hostile/attack.h"
 #include "tests/integration/hostile/client.h"
+#include "tests/unit/vrdmad/broker/lingering_socket.h"
 
 namespace vrdma::hostile {
 namespace {
 
 using base::Fd;
 using ipc::Call;
-
-// Its last close blocks until its data is read, which never happens, or for `seconds`.
-Fd lingering_socket(int seconds) {
-  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const int small = 4096;
-  ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-  ::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
-  ::listen(listener.get(), 1);
-  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-  expect(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
-         "connect to ourselves");
-  static std::vector<Fd> peers;  // open while this process lives, and never read
-  peers.emplace_back(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  const linger wait{1, seconds};
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait);
-  ::fcntl(socket.get(), F_SETFL, O_NONBLOCK);
-  const std::vector<char> data(1 << 16);
-  while (::send(socket.get(), data.data(), data.size(), MSG_NOSIGNAL) > 0) {
-  }
-  return socket;
-}
 
 Fd full_pipe() {
   std::array<int, 2> ends{};
@@ -119,6 +92,7 @@ void send(const char* path, int sessions, int seconds) {
   const SilentFile file = make_silent_file();
   raise_descriptor_limit();
   std::vector<Fd> fds;
+  std::vector<Fd> others;  // are never read
   for (int i = 0; i < sessions; ++i) {
     switch (i % 5) {
       case 0:
@@ -132,7 +106,7 @@ void send(const char* path, int sessions, int seconds) {
         fds.push_back(nested_epolls());
         break;
       default:
-        fds.push_back(lingering_socket(seconds));
+        fds.push_back(test::lingering_socket(seconds, &others.emplace_back()));
     }
     expect(fds.back().valid(), "a descriptor");
   }

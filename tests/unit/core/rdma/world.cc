@@ -51,21 +51,6 @@ std::vector<Message> drain(const base::Fd& pipe) {
 
 }  // namespace
 
-bool run_until(base::EventLoop& loop, const std::function<bool()>& condition,
-               std::chrono::milliseconds limit) {
-  const auto end = base::EventLoop::now() + limit;
-  bool holds = false;
-  base::EventLoop::Timer timer;
-  std::function<void()> look = [&] {
-    holds = condition();
-    if (holds || base::EventLoop::now() >= end) return loop.stop();
-    timer = loop.after(std::chrono::microseconds(200), look);
-  };
-  timer = loop.after(base::Duration(0), look);
-  loop.run();
-  return holds;
-}
-
 void run_for(base::EventLoop& loop, std::chrono::milliseconds time) {
   int passes = 32;  // at least: on a busy machine the time may go by between two
   base::EventLoop::Timer timer;

@@ -12,12 +12,10 @@
 
 #include "core/base/event_loop.h"
 #include "core/rdma/device.h"
+#include "tests/unit/core/base/run_until.h"
 
 namespace vrdma::test {
 
-// Runs `loop` until `condition` holds; false if it does not within `limit`.
-bool run_until(base::EventLoop& loop, const std::function<bool()>& condition,
-               std::chrono::milliseconds limit = std::chrono::seconds(10));
 // Runs `loop` for `time` and as many passes as any queue needs to come to rest.
 void run_for(base::EventLoop& loop, std::chrono::milliseconds time);
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/ipc/socket.h"
+#include "tests/unit/core/base/run_until.h"
 #include "tests/unit/vrdmad/broker/before_fork.h"
 #include "tests/unit/vrdmad/broker/slow_sockets.h"
 #include "vrdmad/broker/helper_client.h"
@@ -120,13 +121,8 @@ struct IntakeClients : testing::Test {
     const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(process) + "/task");
     return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
   }
-  template <class Condition>
-  bool run_until(Condition condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) {
-      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
-      loop->run();
-    }
-    return condition();
+  bool run_until(const std::function<bool()>& condition) {
+    return test::run_until(*loop, condition);
   }
 
   std::unique_ptr<Intake> intake = start();

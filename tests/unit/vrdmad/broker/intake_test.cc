@@ -16,6 +16,7 @@
 #include "core/base/mapping.h"
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
+#include "tests/unit/core/base/run_until.h"
 #include "tests/unit/vrdmad/broker/before_fork.h"
 #include "tests/unit/vrdmad/broker/slow_sockets.h"
 #include "vrdmad/broker/conversation.h"
@@ -45,13 +46,8 @@ struct Intakes : testing::Test {
 
   base::EventLoop::Watch watch = intake->watch(*loop, [this] { died = true; }).value();
 
-  template <class Condition>
-  bool run_until(Condition condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) {
-      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
-      loop->run();
-    }
-    return condition();
+  bool run_until(const std::function<bool()>& condition) {
+    return test::run_until(*loop, condition);
   }
   // The intake's report on a message with these descriptors.
   Intake::Received pass(const std::vector<int>& fds) {

@@ -9,13 +9,14 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <thread>
 
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
 #include "core/rdma/peer.h"
+#include "tests/unit/core/base/run_until.h"
 #include "vrdmad/stopper/stopper.h"
 
 namespace vrdma::vrdmad {
@@ -48,13 +49,8 @@ struct Stoppers : testing::Test {
     const base::Fd a(ends[0]), b(ends[1]);
     return rdma::identify_peer(a.get()).value();
   }
-  template <class Condition>
-  bool run_until(Condition condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) {
-      const auto timer = loop->after(std::chrono::milliseconds(10), [this] { loop->stop(); });
-      loop->run();
-    }
-    return condition();
+  bool run_until(const std::function<bool()>& condition) {
+    return test::run_until(*loop, condition);
   }
   // The test's own thread requests the hold. On a busy machine some threads stop too late.
   Stopper::Answer hold() {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <vector>
+
+#include "tests/unit/core/base/run_until.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -56,12 +59,7 @@ struct Pacers : testing::Test {
     pacer.spend(1'000'000, 0);
   }
   void run_until(const std::function<bool()>& condition) {
-    const auto end = base::EventLoop::now() + std::chrono::seconds(10);
-    while (!condition() && base::EventLoop::now() < end) {
-      const auto timer = loop->after(std::chrono::milliseconds(1), [this] { loop->stop(); });
-      loop->run();
-    }
-    EXPECT_TRUE(condition());
+    EXPECT_TRUE(test::run_until(*loop, condition));
   }
 };
 
