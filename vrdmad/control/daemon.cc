@@ -273,7 +273,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto qp_numbers = base::SharedPage<rdma::QpNumberTable>::make("vrdma-qp-numbers");
   if (!qp_numbers) return pass(std::move(qp_numbers.error()));
   record->qp_numbers = std::move(*qp_numbers);
-  record->permissions = permissions->bits();
+  record->permissions = *permissions;
   if (permissions->has(provisioning::Permission::kQp1))
     record->gsi = std::make_shared<GsiRelay>(loop_, label, record->page.get());
   record->intake = std::make_shared<Intake::Account>(

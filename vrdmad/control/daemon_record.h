@@ -9,6 +9,7 @@
 
 #include "gid/layout.h"
 #include "gid/prefix.h"
+#include "provisioning/permission.h"
 #include "vrdmad/cm/gsi_relay.h"
 #include "vrdmad/control/daemon.h"
 
@@ -45,9 +46,9 @@ struct Daemon::Record {
   netns::Monitor::LinkWatch watch;
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
-  uint32_t permissions = 0;                          // provisioning::Permissions::bits()
-  uint64_t unserved = 0;                             // how often a connection found no worker
-  uint64_t without_files = 0;                        // sessions that cannot be taken over
+  provisioning::Permissions permissions;
+  uint64_t unserved = 0;       // how often a connection found no worker
+  uint64_t without_files = 0;  // sessions that cannot be taken over
   base::SharedPage<VdevicePage> page;
   std::shared_ptr<FabricPage> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();

@@ -69,8 +69,7 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
 
 Recipient Daemon::recipient(Record& record) {
   auto worker = workers_.need(record.domain);
-  const auto allowed = provisioning::Permissions::of_bits(record.permissions);
-  const bool packets = allowed && allowed->has(provisioning::Permission::kRawPacket);
+  const bool packets = record.permissions.has(provisioning::Permission::kRawPacket);
   if (worker) return {(*worker)->entry(), packets ? broker::Request::kMayPacketSocket : 0u};
   // The connection waits, and this is called again.
   if (std::has_single_bit(++record.unserved))
@@ -104,7 +103,7 @@ void Daemon::give_to_worker(Record& record) {
   message.fabric = record.fabric;
   message.netns = record.link.netns_cookie;
   message.node_guid = record.node_guid.big_endian();
-  message.permissions = record.permissions;
+  message.permissions = record.permissions.bits();
   message.limited = record.allotment.limited();
   message.no_direct = record.spec.no_direct;
   message.capabilities = record.share.capabilities;
@@ -188,11 +187,10 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
   if (record == nullptr)
     return worker.send(parcel(std::move(answer), fail(ENODEV, "the vdevice has gone")));
   const auto begun = base::thread_cpu_time();
-  const auto allowed = provisioning::Permissions::of_bits(record->permissions);
   auto kit = furnisher_.furnish(
       wish.connection,
       {record->spec.name, record->node_guid.big_endian(), record->link.netns_cookie,
-       allowed && allowed->has(provisioning::Permission::kUserfaultfd)},
+       record->permissions.has(provisioning::Permission::kUserfaultfd)},
       wish.shown);
   if (kit && !kit->journal.valid() && std::has_single_bit(++record->without_files))
     spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over",
