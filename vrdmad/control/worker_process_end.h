@@ -1,4 +1,4 @@
-// A worker that is a process of its own (vrdmad/worker/main.cc), started by the broker.
+// A worker that is a process of its own (vrdmad/worker_main.cc), started by the broker.
 //
 // Its socket hangs up when it ends, also while a thread of it is stuck in a program's memory and
 // the kernel cannot end the process yet.

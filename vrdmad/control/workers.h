@@ -33,6 +33,10 @@ class Workers {
  public:
   static constexpr auto kIdle = std::chrono::seconds(10);
   static constexpr size_t kMost = provisioning::kBudgetSlots - 1;  // at a time
+  // A domain whose worker is lost kDeaths times within kWithin gets no other for kPause.
+  static constexpr size_t kDeaths = 10;
+  static constexpr auto kWithin = std::chrono::seconds(10);
+  static constexpr auto kPause = std::chrono::seconds(2);
   using Tell = std::function<void(const ToControl&)>;
   using Ended = std::function<void(const std::string& why)>;
   struct Running {
@@ -57,14 +61,9 @@ class Workers {
 
   // nullptr: none runs for the domain.
   [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
-  // A domain whose worker is lost kDeaths times within kWithin gets no other for kPause.
-  static constexpr size_t kDeaths = 10;
-  static constexpr auto kWithin = std::chrono::seconds(10);
-  static constexpr auto kPause = std::chrono::seconds(2);
-
   // Starts one if none runs. EUSERS: there are kMost. EAGAIN: the last ones ended too soon.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
-  // The process's own place in the pages of budgets; never 0, which is control's.
+  // The slot of its worker in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;
 
   // Whether a sentence of the domain's worker may go to the log: a few each second.

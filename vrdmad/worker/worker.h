@@ -74,6 +74,7 @@ class Worker {
   void answer(uint64_t ticket, const base::Result<void>& done) const;
   [[nodiscard]] Vdevice* find(uint64_t id) const;
 
+  [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& waiting);
   void forget(Session* over);
@@ -99,7 +100,6 @@ class Worker {
   // Until TakeOver.
   std::vector<Furnisher::Adopted> adopting_;
   std::map<uint64_t, std::map<uint32_t, base::Fd>> channels_;  // by connection
-  [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
   // By vdevice; also of those that are deleted and that programs still have open.
   using SessionMap = std::map<const Vdevice*, Sessions>;
   SessionMap sessions_;
