@@ -158,7 +158,7 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
     spdlog::log(say->level == base::LogLevel::kInfo ? spdlog::level::info : spdlog::level::warn,
                 "{}", say->sentence);
   } else if (const auto* crash = std::get_if<Crashed>(&message)) {
-    if (!workers_.may_say(domain)) return;
+    if (!workers_.crashes(domain)) return;
     spdlog::error("the worker of {} crashes: {}", domain, ::strsignal(crash->signal));
     const bool its_own = workers_.has(domain, furnisher_.connection_of(crash->session));
     quarantine_.crashed(domain, its_own ? crash->session : 0, base::EventLoop::now());
@@ -269,7 +269,6 @@ void Daemon::take_over_orphan(const std::string& domain, const Furnisher::Lost& 
                     : "its anchors name another program or vdevice";
   }
   spdlog::warn("session {} of {} ends: {}", session, domain, reason);
-  quarantine_.forget(session);
   furnisher_.remove_files(session);
 }
 

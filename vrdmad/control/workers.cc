@@ -56,6 +56,10 @@ bool Workers::may_say(const std::string& domain) {
   return places_.at(domain).sentences.take(base::EventLoop::now());
 }
 
+bool Workers::crashes(const std::string& domain) {
+  return !std::exchange(places_.at(domain).crashes, true);
+}
+
 void Workers::add(const std::string& domain, uint64_t connection) {
   Place& place = places_.at(domain);
   place.connections.insert(connection);

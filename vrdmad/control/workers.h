@@ -69,6 +69,10 @@ class Workers {
   // Whether a sentence of the domain's worker may go to the log: a few each second.
   [[nodiscard]] bool may_say(const std::string& domain);
 
+  // Whether this is the first report that the domain's worker crashes: it ends then, so it has only
+  // one to make.
+  [[nodiscard]] bool crashes(const std::string& domain);
+
   // The connection belongs to the domain until it has ended.
   void add(const std::string& domain, uint64_t connection);
   [[nodiscard]] bool has(const std::string& domain, uint64_t connection) const;
@@ -88,6 +92,7 @@ class Workers {
     std::set<uint64_t> connections;
     base::EventLoop::Timer idle;
     base::TokenBucket sentences;
+    bool crashes = false;
   };
   void end_if_idle(const std::string& domain);
   [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain);

@@ -100,6 +100,15 @@ TEST_F(WorkersTest, TellWhatWasLostWhenTheyDie) {
   EXPECT_TRUE(log.empty()) << "a worker speaks after its end";
 }
 
+TEST_F(WorkersTest, CrashOnce) {
+  ASSERT_TRUE(workers.need("red"));
+  EXPECT_TRUE(workers.crashes("red"));
+  EXPECT_FALSE(workers.crashes("red")) << "it reports what it likes";
+  starts[0].ended("it has ended");
+  ASSERT_TRUE(workers.need("red"));
+  EXPECT_TRUE(workers.crashes("red")) << "another worker";
+}
+
 TEST_F(WorkersTest, UseTheSlotsOfThoseThatHaveEnded) {
   ASSERT_TRUE(workers.need("red") && workers.need("blue"));
   starts[0].ended("it has ended");
