@@ -114,8 +114,13 @@ void Daemon::give_to_worker(Record& record) {
   message.parent_budget = {parent.number(), parent.whose()};
   VdeviceParts parts{record.page,   *record.fabric_counters, record.qp_numbers,
                      tenant.page(), parent.page(),           {}};
-  if (record.gsi != nullptr)
-    if (auto end = record.gsi->connect()) parts.gsi = std::move(*end);
+  if (record.gsi != nullptr) {
+    if (auto end = record.gsi->connect())
+      parts.gsi = std::move(*end);
+    else
+      spdlog::error("vdevice {}: no program can open queue pair 1: {}", record.label,
+                    end.error().message());
+  }
   record.allotment.place(workers_.slot_of(record.domain));
   auto made = parcel(std::move(message), std::move(parts));
   if (!made) return spdlog::error("vdevice {}: {}", record.label, made.error().message());
