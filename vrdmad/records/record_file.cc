@@ -78,68 +78,80 @@ Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, 
   return file;
 }
 
-Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, uint32_t format) {
+Result<std::unique_ptr<RecordFile>> RecordFile::open_unread(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) return fail_errno("open " + path);
   std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
-  if (auto read = file->read(format); !read) return base::pass(std::move(read).error());
+  file->keep();
+  return file;
+}
+
+Result<std::unique_ptr<RecordFile>> RecordFile::open(const std::string& path, uint32_t format) {
+  auto file = open_unread(path);
+  if (!file) return file;
+  if (auto read = (*file)->read(format); !read) return base::pass(std::move(read).error());
   return file;
 }
 
 Result<std::unique_ptr<RecordFile>> RecordFile::open(Fd fd, uint32_t format) {
   std::unique_ptr<RecordFile> file(new RecordFile("its state", std::move(fd)));
+  file->keep();
   if (auto read = file->read(format); !read) return base::pass(std::move(read).error());
   return file;
 }
 
 Result<std::unique_ptr<RecordFile>> RecordFile::copy(const std::string& path, uint32_t format,
                                                      bool records) {
-  Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (!fd.valid()) return fail_errno("open " + path);
-  std::unique_ptr<RecordFile> file(new RecordFile(path, std::move(fd)));
-  file->keep();
-  struct stat status {};
-  if (::fstat(file->fd_.get(), &status) != 0) return fail_errno("stat " + path);
-  const auto all = static_cast<uint64_t>(status.st_size);
-  if (!S_ISREG(status.st_mode) || all < kFirstSize)
-    return fail(EINVAL, path + " is not a session's file");
-  if (records && all > kMostCopied) return fail(EFBIG, path + " is too large");
-  const uint64_t size = records ? all : kFirstSize;
-  void* const room =
-      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) return fail_errno("copy " + path);
-  file->base_ = static_cast<uint8_t*>(room);
-  file->size_ = size;
-  for (uint64_t got = 0; got < size;) {
-    const ssize_t more =
-        ::pread(file->fd_.get(), file->base_ + got, size - got, static_cast<off_t>(got));
-    if (more <= 0) break;
-    got += static_cast<uint64_t>(more);
-  }
-  if (auto parsed = file->parse(format, records); !parsed)
+  auto file = open_unread(path);
+  if (!file) return file;
+  const auto all = (*file)->size_of_file();
+  if (!all) return base::pass(all.error());
+  if (records && *all > kMostCopied) return fail(EFBIG, path + " is too large");
+  if (auto copied = (*file)->copy_bytes(records ? *all : kFirstSize); !copied)
+    return base::pass(std::move(copied).error());
+  if (auto parsed = (*file)->parse(format, records); !parsed)
     return base::pass(std::move(parsed).error());
   return file;
 }
 
 Result<void> RecordFile::read(uint32_t format) {
-  keep();
+  const auto size = size_of_file();
+  if (!size) return base::pass(size.error());
+  if (auto mapped = map(*size); !mapped) return mapped;
+  return parse(format, true);
+}
+
+Result<uint64_t> RecordFile::size_of_file() const {
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) return fail_errno("stat " + path_);
   const auto size = static_cast<uint64_t>(status.st_size);
   if (!S_ISREG(status.st_mode) || size < kFirstSize)
     return fail(EINVAL, path_ + " is not a session's file");
-  if (auto mapped = map(size); !mapped) return mapped;
-  return parse(format, true);
+  return size;
+}
+
+// What the file does not have any more reads as zeros.
+Result<void> RecordFile::copy_bytes(uint64_t size) {
+  void* const room =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return fail_errno("copy " + path_);
+  base_ = static_cast<uint8_t*>(room);
+  size_ = size;
+  for (uint64_t got = 0; got < size;) {
+    const ssize_t more = ::pread(fd_.get(), base_ + got, size - got, static_cast<off_t>(got));
+    if (more <= 0) break;
+    got += static_cast<uint64_t>(more);
+  }
+  return {};
 }
 
 Result<void> RecordFile::parse(uint32_t format, bool records) {
-  const uint64_t size = size_;
   if (header()->magic != kMagic) return fail(EINVAL, path_ + " is not a session's file");
   if (header()->format != format) return fail(EPROTO, "its state is of another version of vrdmad");
   if (!records) return {};
   const uint64_t log = header()->log;
   const uint64_t start = (log >> 32) * 8, end = (log & UINT32_MAX) * 8;
-  if (start < kRoom || end < start || end > size) return fail(EINVAL, path_ + " is damaged");
+  if (start < kRoom || end < start || end > size_) return fail(EINVAL, path_ + " is damaged");
   start_ = start;
   for (end_ = start; end_ != end;) {
     const RecordHeader* record = at(end_);

@@ -7,10 +7,13 @@
 //
 // A mapped file. Kind and number identify a record; a new put() replaces it. When most of the log
 // is obsolete, it is compacted into free space; one header word holds its position. commit()
-// applies all puts and erases since the last one atomically, even if the process is killed. Only
-// the daemon can write the file (mode 0600), so its content is trusted. Only a file of the same
-// `format` is read. A file that cannot grow is forbidden: the next daemon reads the reason and
-// takes nothing over.
+// applies all puts and erases since the last one atomically, even if the process is killed. Only a
+// file of the same `format` is read. A file that cannot grow is forbidden: the next daemon reads
+// the reason and takes nothing over.
+//
+// A worker writes the files of its sessions, so no reader trusts them: this class checks the
+// positions in the log, its user checks the data of the records. Control reads a copy(). A worker
+// maps the file: a process that shortens it meanwhile harms the sessions of its own domain only.
 //
 // Owned by one thread.
 #pragma once
@@ -103,6 +106,10 @@ class RecordFile {
   struct RecordHeader;
 
   RecordFile(std::string path, base::Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open_unread(
+      const std::string& path);                               // keeps the file
+  [[nodiscard]] base::Result<uint64_t> size_of_file() const;  // EINVAL: it is too short
+  [[nodiscard]] base::Result<void> copy_bytes(uint64_t size);
   [[nodiscard]] base::Result<void> read(uint32_t format);
   [[nodiscard]] base::Result<void> parse(uint32_t format, bool records);
   [[nodiscard]] base::Result<void> map(uint64_t size);
