@@ -71,7 +71,7 @@ void Budget::Grant::give_back() {
   if (budget_ == nullptr) return;
   const size_t slot = granted_->slot;
   budget_->granted_.erase(granted_);
-  std::exchange(budget_, nullptr)->seat(slot);
+  std::exchange(budget_, nullptr)->update_process(slot);
 }
 
 Budget::Grant Budget::grant() {
@@ -83,18 +83,18 @@ Budget::Grant Budget::grant() {
 
 void Budget::Grant::change(const Limits& limits) {
   granted_->limits = limits;
-  budget_->seat(granted_->slot);
+  budget_->update_process(granted_->slot);
 }
 
 void Budget::Grant::place(size_t slot) {
   budget_->pool_->admit(slot);
-  budget_->seat(std::exchange(granted_->slot, slot));
-  budget_->seat(slot);
+  budget_->update_process(std::exchange(granted_->slot, slot));
+  budget_->update_process(slot);
 }
 
-// Its bounds are those of all its vdevices together. A process keeps its seat when it has none any
-// more, because programs may still have them open.
-void Budget::seat(size_t slot) {
+// Its bounds are those of all its vdevices together. A process remains one when it has no vdevice
+// any more, because programs may still have some open.
+void Budget::update_process(size_t slot) {
   if (slot == kControlSlot) return;
   Dealer::AllBounds bounds{};
   size_t vdevices = 0;
@@ -115,7 +115,7 @@ void Budget::seat(size_t slot) {
   }
   for (size_t rate = 0; rate < kRateCount; ++rate)
     if (unbounded[rate]) bounds[rate].most = kUnbounded;
-  dealer_.place(slot, vdevices, bounds);
+  dealer_.set_process(slot, vdevices, bounds);
 }
 
 void Budget::clear(size_t slot) {

@@ -111,7 +111,7 @@ class Budget {
  private:
   Budget(uint64_t number, std::string whose, bool guarantees, base::SharedPage<BudgetPage> page);
   [[nodiscard]] base::Result<void> check(const Wanted& ceilings, uint32_t overcommit) const;
-  void seat(size_t slot);
+  void update_process(size_t slot);
   void adopt(const Wanted& defaults, const Wanted& ceilings, uint32_t overcommit);
   [[nodiscard]] uint64_t given(Kind kind) const;
 

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -31,6 +32,8 @@ constexpr size_t kControlSlot = 0;
 enum class Rate : uint8_t { kBandwidth, kMessages, kCpu };
 constexpr size_t kRateCount = 3;
 constexpr uint64_t kUnbounded = 0;  // a capacity or a most
+// How long rates are used until they are computed again.
+constexpr auto kPeriod = std::chrono::milliseconds(10);
 
 // As the page has it.
 [[nodiscard]] inline uint64_t nanoseconds(base::TimePoint time) {

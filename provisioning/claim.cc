@@ -12,8 +12,8 @@ Claim::Claim(std::shared_ptr<BudgetPage> page, size_t slot, Rate rate, std::func
 
 uint64_t Claim::whole() const { return page_->capacities[rate_].get(std::memory_order_relaxed); }
 
-// A thread that has no descriptors of the daemon cannot wake the worker's loop. It asks for the
-// work of a worker, which asks soon, too.
+// Only the thread of the worker rings. A reach thread has no descriptor by which it could; it works
+// on a request of that thread, which soon asks too.
 uint64_t Claim::ask(base::TimePoint now, const Demand& demand) {
   const uint64_t most = std::max<uint64_t>(whole(), 1);
   auto& asked = slot_.asked[rate_];

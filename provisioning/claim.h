@@ -18,8 +18,6 @@
 
 namespace vrdma::provisioning {
 
-constexpr auto kPeriod = std::chrono::milliseconds(10);
-
 // What a process asks for, on behalf of its vdevices with work.
 struct Demand {
   double used = 0;             // their rate since the last call

@@ -21,8 +21,8 @@ void Dealer::grant(size_t slot, size_t rate, uint64_t amount, uint64_t until) {
 
 // The only process has all; of several, each rings when it asks.
 void Dealer::begin(size_t rate) {
-  const bool alone = seats_.size() == 1;
-  for (const auto& [slot, seat] : seats_)
+  const bool alone = processes_.size() == 1;
+  for (const auto& [slot, process] : processes_)
     grant(slot, rate, alone ? capacities_[rate] : 0, alone ? kAlways : 0);
 }
 
@@ -35,20 +35,20 @@ void Dealer::set_capacity(Rate rate, uint64_t capacity) {
   begin(index);
 }
 
-void Dealer::place(size_t slot, size_t vdevices, const AllBounds& bounds) {
-  const bool is_new = !seats_.contains(slot);
-  Seat& seat = seats_[slot];
-  seat.vdevices = vdevices;
+void Dealer::set_process(size_t slot, size_t vdevices, const AllBounds& bounds) {
+  const bool is_new = !processes_.contains(slot);
+  Process& process = processes_[slot];
+  process.vdevices = vdevices;
   for (size_t rate = 0; rate < kRateCount; ++rate) {
-    auto& its = seat.rates[rate];
+    auto& its = process.rates[rate];
     if (is_new) {
       its.member = shares_[rate]->join();
       grant(slot, rate, 0, 0);
     }
     page_->slots[slot].granted[rate].least.set(bounds[rate].least);
     its.member.set(bounds[rate].least, bounds[rate].most);
-    its.heard = 0;  // the next deal() hears it again
-    if (is_new && seats_.size() == 1) begin(rate);
+    its.read_at = 0;  // the next deal() reads its demand again
+    if (is_new && processes_.size() == 1) begin(rate);
   }
 }
 
@@ -60,33 +60,33 @@ void Dealer::clear(size_t slot) {
     grant(slot, rate, 0, 0);
     page_->slots[slot].granted[rate].least.set(0);
   }
-  if (seats_.erase(slot) == 0 || seats_.size() != 1) return;
+  if (processes_.erase(slot) == 0 || processes_.size() != 1) return;
   for (size_t rate = 0; rate < kRateCount; ++rate) begin(rate);
 }
 
 // A time that is still to come counts as now.
-void Dealer::hear(size_t slot, Seat& seat, size_t rate, base::TimePoint now) {
+void Dealer::read_demand(size_t slot, Process& process, size_t rate, base::TimePoint now) {
   const auto& asked = page_->slots[slot].asked[rate];
-  auto& its = seat.rates[rate];
+  auto& its = process.rates[rate];
   const uint64_t at = asked.at.get(std::memory_order_acquire);
-  if (at == its.heard) return;
-  its.heard = at;
+  if (at == its.read_at) return;
+  its.read_at = at;
   const base::TimePoint when{base::Duration(std::min(at, nanoseconds(now)))};
-  const auto said = [](const Word& word) { return word.get(std::memory_order_relaxed); };
+  const auto word = [](const Word& of) { return of.get(std::memory_order_relaxed); };
   const uint64_t members =
-      std::clamp<uint64_t>(said(asked.members), 1, std::max<uint64_t>(seat.vdevices, 1));
-  its.member.tell(when, {static_cast<double>(std::min(said(asked.used), capacities_[rate])),
-                         said(asked.eager) != 0, members, said(asked.most)});
+      std::clamp<uint64_t>(word(asked.members), 1, std::max<uint64_t>(process.vdevices, 1));
+  its.member.report(when, {static_cast<double>(std::min(word(asked.used), capacities_[rate])),
+                           word(asked.eager) != 0, members, word(asked.most)});
 }
 
 bool Dealer::deal(size_t rate, base::TimePoint now) {
-  if (capacities_[rate] == kUnbounded || seats_.size() < 2) return false;
-  for (auto& [slot, seat] : seats_) hear(slot, seat, rate, now);
+  if (capacities_[rate] == kUnbounded || processes_.size() < 2) return false;
+  for (auto& [slot, process] : processes_) read_demand(slot, process, rate, now);
   const size_t asking = shares_[rate]->deal(now);
   if (asking == 0) return false;  // the last that asked alone keeps its grant
   const uint64_t until = asking == 1 ? kAlways : nanoseconds(now + kGrantTime);
-  for (const auto& [slot, seat] : seats_) {
-    const uint64_t amount = seat.rates[rate].member.rate(now);
+  for (const auto& [slot, process] : processes_) {
+    const uint64_t amount = process.rates[rate].member.rate(now);
     grant(slot, rate, amount, amount > 0 ? until : 0);
   }
   return asking > 1;

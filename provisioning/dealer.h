@@ -42,10 +42,10 @@ class Dealer {
 
   void set_capacity(Rate rate, uint64_t capacity);  // or kUnbounded
   // The process of `slot`, less than kBudgetSlots, has so many vdevices of the budget.
-  void place(size_t slot, size_t vdevices, const AllBounds& bounds);
+  void set_process(size_t slot, size_t vdevices, const AllBounds& bounds);
   // The process of `slot` has ended, or never begun.
   void clear(size_t slot);
-  [[nodiscard]] bool has(size_t slot) const { return seats_.contains(slot); }
+  [[nodiscard]] bool has(size_t slot) const { return processes_.contains(slot); }
 
   // Grants anew. True: several processes ask for the same rate, so call it again after kPeriod.
   [[nodiscard]] bool deal(base::TimePoint now);
@@ -53,21 +53,21 @@ class Dealer {
  private:
   struct Asking {
     Shares::Member member;
-    uint64_t heard = 0;  // BudgetPage::Asked::at
+    uint64_t read_at = 0;  // BudgetPage::Asked::at when it was read last
   };
-  struct Seat {
+  struct Process {
     size_t vdevices = 0;
     std::array<Asking, kRateCount> rates;
   };
   [[nodiscard]] bool deal(size_t rate, base::TimePoint now);
-  void hear(size_t slot, Seat& seat, size_t rate, base::TimePoint now);
+  void read_demand(size_t slot, Process& process, size_t rate, base::TimePoint now);
   void grant(size_t slot, size_t rate, uint64_t amount, uint64_t until);
   void begin(size_t rate);
 
   const std::shared_ptr<BudgetPage> page_;
   std::array<uint64_t, kRateCount> capacities_{};
   std::array<std::shared_ptr<Shares>, kRateCount> shares_;
-  std::map<size_t, Seat> seats_;  // by slot
+  std::map<size_t, Process> processes_;  // by slot
 };
 
 }  // namespace vrdma::provisioning

@@ -72,12 +72,13 @@ bool Shares::Member::note(base::TimePoint now, double used, bool eager) {
 
 uint64_t Shares::Member::ask(base::TimePoint now, double used, bool eager) {
   const std::lock_guard lock(shares_->mutex_);
-  if (!shares_->is_bounded()) return kUnbounded;
+  shares_->follow_claim();
+  if (shares_->whole_ == kUnbounded) return kUnbounded;
   if (note(now, used, eager) || now - shares_->dealt_ >= kPeriod) shares_->deal_locked(now);
   return std::max<uint64_t>(static_cast<uint64_t>(want_->rate), 1);
 }
 
-void Shares::Member::tell(base::TimePoint now, const Demand& demand) {
+void Shares::Member::report(base::TimePoint now, const Demand& demand) {
   const std::lock_guard lock(shares_->mutex_);
   want_->weight = static_cast<double>(demand.members);
   note(now, demand.used, demand.eager);
@@ -97,13 +98,11 @@ void Shares::set_capacity(uint64_t capacity) {
   dealt_ = {};
 }
 
-// Follows the capacity of a claim's budget.
-bool Shares::is_bounded() {
-  if (claim_ != nullptr) {
-    const auto whole = static_cast<double>(claim_->whole());
-    if (whole != std::exchange(whole_, whole)) dealt_ = {};
-  }
-  return whole_ != kUnbounded;
+// Control may have changed the capacity of the budget.
+void Shares::follow_claim() {
+  if (claim_ == nullptr) return;
+  const auto whole = static_cast<double>(claim_->whole());
+  if (whole != std::exchange(whole_, whole)) dealt_ = {};
 }
 
 // Of all members that have asked recently, as if they were one.

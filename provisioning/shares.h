@@ -42,10 +42,10 @@ class Shares : public std::enable_shared_from_this<Shares> {
     // Returns the rate per second that the member may use from now on, or kUnbounded. `used`: its
     // rate since the last call; `eager`: whether it would have used more.
     [[nodiscard]] uint64_t ask(base::TimePoint now, double used, bool eager);
-    // The same in steps, for many members at once: tell() of those that ask, Shares::deal(), and
-    // rate() of each, which is 0 for a member that has not asked recently.
-    // A member may stand for several.
-    void tell(base::TimePoint now, const Demand& demand);
+    // The same in steps, for many members at once: report() of those that ask, Shares::deal(), and
+    // rate() of each, which is 0 for a member that has not asked recently. Such a member may be a
+    // process with several vdevices.
+    void report(base::TimePoint now, const Demand& demand);
     [[nodiscard]] uint64_t rate(base::TimePoint now) const;
 
    private:
@@ -74,7 +74,7 @@ class Shares : public std::enable_shared_from_this<Shares> {
   size_t deal(base::TimePoint now);
 
  private:
-  [[nodiscard]] bool is_bounded();
+  void follow_claim();
   size_t deal_locked(base::TimePoint now);
   [[nodiscard]] Demand demand(base::TimePoint now) const;
 

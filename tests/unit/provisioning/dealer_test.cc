@@ -37,7 +37,7 @@ struct Dealers : testing::Test {
   Dealers() { dealer.set_capacity(Rate::kBandwidth, 1000); }
   Process& add(uint64_t least = 0, uint64_t most = kUnbounded) {
     processes.push_back(std::make_unique<Process>(page, processes.size() + 1));
-    dealer.place(processes.back()->slot, 1, {{{least, most}, {}, {}}});
+    dealer.set_process(processes.back()->slot, 1, {{{least, most}, {}, {}}});
     return *processes.back();
   }
   [[nodiscard]] uint64_t granted(size_t slot) const {
@@ -122,7 +122,7 @@ TEST_F(Dealers, KeepToTheLeastAndTheMostOfEach) {
   EXPECT_NEAR(one.rate, 600, 6);
   EXPECT_NEAR(other.rate, 100, 1);
   EXPECT_NEAR(third.rate, 300, 3);
-  dealer.place(1, 1, {{{0, kUnbounded}, {}, {}}});
+  dealer.set_process(1, 1, {{{0, kUnbounded}, {}, {}}});
   steps(3);
   EXPECT_NEAR(one.rate, 450, 5);
   EXPECT_NEAR(third.rate, 450, 5);
@@ -226,8 +226,8 @@ TEST_F(Dealers, FollowTheCapacity) {
 
 // An idle vdevice without a limit does not make the others of its process seem to want more.
 TEST_F(Dealers, ReserveNothingAboveTheLimitsOfThoseWithWork) {
-  dealer.place(1, 2, {});
-  dealer.place(2, 1, {});
+  dealer.set_process(1, 2, {});
+  dealer.set_process(2, 1, {});
   bool rings = false;
   const auto shares = std::make_shared<Shares>(
       std::make_unique<Claim>(page, 1, Rate::kBandwidth, [&] { rings = true; }));
@@ -262,7 +262,7 @@ TEST_F(Dealers, WeighNoMoreThanTheVdevicesThatThereAre) {
 TEST_F(Dealers, WeighAProcessByItsMembersWithWork) {
   bool rings = false;
   const auto shares_of = [&](size_t slot, size_t vdevices) {
-    dealer.place(slot, vdevices, {});
+    dealer.set_process(slot, vdevices, {});
     return std::make_shared<Shares>(
         std::make_unique<Claim>(page, slot, Rate::kBandwidth, [&] { rings = true; }));
   };
