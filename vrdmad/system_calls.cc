@@ -1,5 +1,6 @@
 #include "vrdmad/system_calls.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
@@ -104,9 +105,10 @@ base::Result<void> load(const Filter& filter) {
   return {};
 }
 
-// What some of the calls above must not be used for: to type on a terminal as its owner, and to
-// enter namespaces in which the process has capabilities. The kernel applies both filters.
-base::Result<void> forbid() {
+// What some of the calls above must not be used for: to type on a terminal as its owner, to enter
+// namespaces in which the process has capabilities, and, if it `only_reads`, to open a file for
+// writing. The kernel applies both filters.
+base::Result<void> forbid(bool only_reads) {
   const Filter filter(::seccomp_init(SCMP_ACT_ALLOW), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
   constexpr uint64_t kCommand = 0xffffffff;  // the kernel ignores the rest
@@ -118,16 +120,20 @@ base::Result<void> forbid() {
                               CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
     error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
                                 SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag));
+  if (only_reads)
+    for (const uint64_t flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC})
+      error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(openat), 1,
+                                  SCMP_A2(SCMP_CMP_MASKED_EQ, flag, flag));
   // Its flags are in memory. The C library uses clone(2) then.
   error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
   if (error != 0) return base::fail(EINVAL, "make a filter of system calls");
   return load(filter);
 }
 
-base::Result<void> allow(const std::string& calls) {
+base::Result<void> allow(const std::string& calls, bool only_reads = false) {
   if (!kFilters) return {};
   // First, because it must be loaded by a call that the other need not allow.
-  if (auto done = forbid(); !done) return done;
+  if (auto done = forbid(only_reads); !done) return done;
   const Filter filter(::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
   std::istringstream names(calls);
@@ -148,6 +154,6 @@ base::Result<void> confine_broker() { return allow(kAllowedToBroker + worker_cal
 
 base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
 
-base::Result<void> confine_stopper() { return allow(kAllowedToStopper); }
+base::Result<void> confine_stopper() { return allow(kAllowedToStopper, true); }
 
 }  // namespace vrdma::vrdmad

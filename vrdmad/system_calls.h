@@ -19,7 +19,8 @@ namespace vrdma::vrdmad {
 [[nodiscard]] base::Result<void> confine_broker();
 // As above, for the intake process (vrdmad/broker/intake_process.h).
 [[nodiscard]] base::Result<void> confine_intake();
-// As above, for the stopper (vrdmad/stopper/process.h), the only process that may trace.
+// As above, for the stopper (vrdmad/stopper/process.h), the only process that may trace. It may
+// open files for reading only.
 [[nodiscard]] base::Result<void> confine_stopper();
 
 }  // namespace vrdma::vrdmad

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -155,6 +158,34 @@ TEST(Filters, ForbidWhatWouldGiveCapabilitiesOrATerminal) {
                              ::syscall(SYS_ioctl, 0, uint64_t{1} << 32 | TIOCSTI, &key));
                        }),
               EPERM);
+}
+
+TEST(Filters, ForbidWhatOtherProcessesDo) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(VRDMA_COVERAGE)
+  GTEST_SKIP() << "there are no filters with a sanitizer";
+#endif
+  const auto trace = [] {
+    return static_cast<int>(::syscall(SYS_ptrace, PTRACE_TRACEME, 0, nullptr, nullptr));
+  };
+  const auto mount = [] { return ::mount("none", "/proc/none", "tmpfs", 0, nullptr); };
+  const auto make_socket = [] { return ::socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? -1 : 0; };
+  const auto read_file = [] { return ::open("/dev/null", O_RDONLY) < 0 ? -1 : 0; };
+  for (const auto confine :
+       {&confine_system_calls, &confine_broker, &confine_intake, &confine_stopper}) {
+    EXPECT_EQ(filtered(confine, trace), confine == &confine_stopper ? 0 : ENOSYS);
+    EXPECT_EQ(filtered(confine, mount), ENOSYS);
+  }
+  for (const auto confine : {&confine_intake, &confine_stopper})
+    EXPECT_EQ(filtered(confine, make_socket), ENOSYS);
+  EXPECT_EQ(filtered(confine_intake, read_file), ENOSYS);
+  EXPECT_EQ(filtered(confine_stopper, read_file), 0);
+  EXPECT_EQ(filtered(confine_stopper, [] { return ::open("/dev/null", O_WRONLY) < 0 ? -1 : 0; }),
+            EPERM);
+  EXPECT_EQ(filtered(confine_stopper, [] { return ::open("/dev/null", O_RDWR) < 0 ? -1 : 0; }),
+            EPERM);
+  EXPECT_EQ(filtered(confine_stopper,
+                     [] { return ::open("/tmp", O_TMPFILE | O_WRONLY, 0600) < 0 ? -1 : 0; }),
+            EPERM);
 }
 
 }  // namespace
