@@ -10,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <set>
 
 #include "client/device/complaint.h"
+#include "client/device/device_names.h"
 #include "client/device/memory/table.h"
 #include "client/device/objects.h"
 #include "client/verbs/device_list.h"
@@ -83,6 +85,20 @@ int say_hello(Context* context, const VirtualDevice& device) {
   return 0;
 }
 
+// Asks at a session socket.
+int probe(const std::string& path, ipc::CmDeviceName* device) {
+  Session session;
+  if (const int error = session.open(path); error != 0) return error;
+  ipc::Request request;
+  ipc::Reply reply;
+  request.call = ipc::Call::kProbe;
+  const int error = session.call(request, &reply);
+  static_assert(sizeof device->name >= sizeof reply.probe.name);
+  device->node_guid = reply.probe.node_guid;
+  std::copy(std::begin(reply.probe.name), std::end(reply.probe.name), device->name);
+  return error;
+}
+
 }  // namespace
 
 void scan_devices(std::vector<FoundDevice>* found) {
@@ -92,28 +108,24 @@ void scan_devices(std::vector<FoundDevice>* found) {
     if (!directory.empty() && errno == EACCES) complain(EACCES);
     return;
   }
+  DeviceNames names(directory);
   constexpr std::string_view kSuffix = ".sock";
   while (const dirent* entry = ::readdir(listing)) {
     const std::string_view file = entry->d_name;
     if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) continue;
     FoundDevice device;
     device.session = directory + "/" + std::string(file);
-    // The request returns name and GUID, and shows that a daemon serves the socket. The socket of a
-    // dead daemon is not a device.
-    Session session;
-    if (const int refused = session.open(device.session); refused != 0) {
-      complain(refused);
-      continue;
-    }
-    ipc::Request request;
-    ipc::Reply reply;
-    request.call = ipc::Call::kProbe;
-    const int error = session.call(request, &reply);
+    // The answer has name and GUID, and shows that a daemon serves the socket. The socket of a dead
+    // daemon is not a device.
+    const auto number = static_cast<uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
+    ipc::CmDeviceName its{};
+    int error = names.ask(number, &its);
+    if (error != 0 && error != ENODEV) error = probe(device.session, &its);
     complain(error);
     if (error != 0) continue;
-    device.name.assign(reply.probe.name, ::strnlen(reply.probe.name, sizeof reply.probe.name));
+    device.name.assign(its.name, ::strnlen(its.name, sizeof its.name));
     if (device.name.empty() || device.name.size() >= IBV_SYSFS_NAME_MAX) continue;
-    device.node_guid = reply.probe.node_guid;
+    device.node_guid = its.node_guid;
     struct stat status {};
     if (::stat(device.session.c_str(), &status) == 0) device.generation = status.st_ino;
     found->push_back(std::move(device));

@@ -57,6 +57,8 @@ enum class CmCall : uint32_t {
   kResume,          // param.data: the secret -> count: sequence of the last request that took
                     // effect; grace_ms. ESTALE: no such session
   kDestroyChannel,  // handle; for a channel whose fd was the previous daemon's
+  kDevice,          // value: the number of a session socket -> device. ENODEV: no vdevice has it.
+                    // EINVAL also from a daemon that does not know this call
 };
 
 // The program numbers its ids, with this bit set; the daemon numbers channels and connection
@@ -132,6 +134,11 @@ struct CmAttributes {
   verbs::QpAttributes attributes;
 };
 
+struct CmDeviceName {
+  uint64_t node_guid;  // big-endian
+  char name[64];
+};
+
 struct CmReply {
   uint32_t magic = kCmMagic;
   uint32_t version = kCmVersion;
@@ -145,7 +152,10 @@ struct CmReply {
   uint32_t reserved = 0;
   CmWhere where{};
   verbs::QpAttributes attributes{};
-  uint64_t guids[kCmDevices]{};
+  union {
+    uint64_t guids[kCmDevices]{};
+    CmDeviceName device;  // kDevice
+  };
 };
 constexpr size_t kCmUnsizedReplyLength = sizeof(CmReply) - 8;  // of version 4 and older
 

@@ -52,7 +52,7 @@ constexpr size_t kUnsizedReplyLength = 256;  // of version 3 and older
 constexpr uint32_t kTargetHandle = 1u << 31;
 
 enum class Call : uint32_t {
-  kProbe = 1,  // which vdevice it is; creates no session
+  kProbe = 1,  // which vdevice it is; creates no session. CmCall::kDevice needs no worker for that
   kHello,
   kGoodbye,
   kQueryDevice,

@@ -14,6 +14,7 @@ start_daemon
 netns_add c
 loose c eth0
 vdev_create vc c eth0
+LIMIT=20 on c nobody ibv_devices | grep -q vc || fail "vc is not listed"
 [[ -z $(workers) ]] || fail "a vdevice that no program uses has a worker"
 two_vdevices direct --no-direct
 vdev_create wa a eth0 --tenant blue --no-direct
@@ -46,6 +47,7 @@ has_sessions() { [[ $(sessions va) -eq $1 && $(sessions wa) -eq $2 ]]; }
 say "each tenant has a worker of its own"
 traffic red va vb 18515 20
 wait_until 20 has_sessions 1 0 || fail "red has no session"
+[[ $(count) -eq 1 ]] || fail "programs that list all vdevices start the workers of all tenants"
 red=$(worker_of red-client)
 traffic blue wa wb 18516 20
 wait_until 20 has_sessions 1 1 || fail "blue has no session"

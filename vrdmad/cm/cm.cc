@@ -310,6 +310,12 @@ CmDevice* Cm::device(uint64_t netns, uint64_t node_guid) const {
   return nullptr;
 }
 
+const CmDevice* Cm::numbered(uint64_t netns, uint32_t number) const {
+  for (const CmDevice* device : in(netns))
+    if (device->number() == number) return device;
+  return nullptr;
+}
+
 std::vector<uint64_t> Cm::guids(uint64_t netns) const {
   std::vector<uint64_t> all;
   for (const CmDevice* device : in(netns)) all.push_back(device->node_guid());

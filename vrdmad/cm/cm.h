@@ -142,6 +142,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // The vdevice of the namespace with that GUID (big-endian), or nullptr.
   [[nodiscard]] CmDevice* device(uint64_t netns, uint64_t node_guid) const;
   [[nodiscard]] std::vector<uint64_t> guids(uint64_t netns) const;
+  // The vdevice of the namespace whose session socket has that number, or nullptr.
+  [[nodiscard]] const CmDevice* numbered(uint64_t netns, uint32_t number) const;
   // Replaces 127.0.0.0/8 and ::1 by an address of a vdevice of the namespace, if it has one.
   [[nodiscard]] verbs::Gid meant(uint64_t netns, const verbs::Gid& gid) const;
 

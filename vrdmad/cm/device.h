@@ -25,6 +25,7 @@ struct CmDeviceSetup {
   provisioning::Ledger ledger;    // only its kinds cm_* are used
   std::shared_ptr<GsiRelay> gsi;  // null: not allowed
   uint8_t ack_delay = 15;         // a code, as verbs::Capabilities::ack_delay
+  uint32_t number = 0;            // of its session socket
 };
 
 // The destructor reports the removal to the ids bound to the vdevice.
@@ -58,6 +59,8 @@ class CmDevice {
   [[nodiscard]] uint64_t netns() const { return setup_.netns; }
   [[nodiscard]] uint8_t ack_delay() const { return setup_.ack_delay; }
   [[nodiscard]] uint64_t node_guid() const { return setup_.node_guid; }
+  [[nodiscard]] const std::string& name() const { return setup_.name; }
+  [[nodiscard]] uint32_t number() const { return setup_.number; }
   [[nodiscard]] const std::vector<verbs::Gid>& gids() const { return gids_; }
   // The first index of `gid`, or 0 if it is not in the table.
   [[nodiscard]] uint8_t sgid_index(const verbs::Gid& gid) const;

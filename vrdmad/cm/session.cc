@@ -68,7 +68,7 @@ base::Duration patience(uint32_t milliseconds) {
 }
 
 bool changes_nothing(CmCall call) {
-  return call == CmCall::kQpAttributes || call == CmCall::kDevices;
+  return call == CmCall::kQpAttributes || call == CmCall::kDevices || call == CmCall::kDevice;
 }
 
 }  // namespace
@@ -252,6 +252,13 @@ int CmSession::dispatch(const ipc::CmRequest& request, ipc::CmReply* reply, Fd* 
       const auto guids = cm_.guids(netns());
       reply->count = static_cast<uint32_t>(std::min<size_t>(guids.size(), ipc::kCmDevices));
       std::copy_n(guids.begin(), reply->count, reply->guids);
+      return 0;
+    }
+    case CmCall::kDevice: {
+      const CmDevice* const device = cm_.numbered(netns(), request.value);
+      if (device == nullptr) return ENODEV;
+      reply->device.node_guid = device->node_guid();
+      device->name().copy(reply->device.name, sizeof reply->device.name - 1);
       return 0;
     }
     default:

@@ -289,7 +289,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   auto cm =
       cm_.attach({id, name, tenant, record->fabric, netns.cookie, record->node_guid.big_endian(),
                   rdma::QpNumberReader(record->qp_numbers.get()), std::move(cm_ledger), record->gsi,
-                  static_cast<uint8_t>(record->share.capabilities.ack_delay)});
+                  static_cast<uint8_t>(record->share.capabilities.ack_delay), record->number});
   if (!cm) return pass(std::move(cm.error()));
   record->cm = std::move(*cm);
   if (stored != nullptr)  // a GID that it did not have may belong to a vdevice restored later

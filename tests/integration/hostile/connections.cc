@@ -125,7 +125,7 @@ void cm_every_handle(const Target& target) {
   for (int call = 1; call < kCalls; ++call) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId ||
-        which == CmCall::kDevices || which == CmCall::kNudge)
+        which == CmCall::kDevices || which == CmCall::kDevice || which == CmCall::kNudge)
       continue;
     const int refusal = which == CmCall::kResume ? ESTALE : EINVAL;
     for (const uint32_t handle : {0u, channel, id, id + 1, 1000u, 1u << 31, ~0u}) {

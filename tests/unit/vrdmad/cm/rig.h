@@ -46,6 +46,8 @@ struct CmRig {
   // Of both.
   std::shared_ptr<rdma::QpNumberTable> qp_numbers = std::make_shared<rdma::QpNumberTable>();
 
+  static constexpr uint32_t kFirstNumber = 3;  // of their session sockets
+
   explicit CmRig(CmNetwork* to_others = nullptr) : network(to_others) {
     for (uint32_t qpn = 2; qpn < 64; ++qpn) qp_numbers->slot(qpn - 2) = qpn;
     qp_numbers->end() = 62;
@@ -60,6 +62,7 @@ struct CmRig {
       setup.tenant = setup.fabric = "red";
       setup.netns = i + 1;
       setup.node_guid = i + 100;
+      setup.number = kFirstNumber + static_cast<uint32_t>(i);
       setup.qp_numbers = rdma::QpNumberReader(qp_numbers);
       pages[i] = std::make_shared<VdevicePage>();
       setup.gsi = relays[i] = std::make_shared<GsiRelay>(*loop, setup.name, pages[i]);

@@ -237,6 +237,20 @@ TEST_F(CmSessions, RefuseAnotherVersion) {
   EXPECT_EQ(one.call(CmCall::kDevices), 0);
 }
 
+TEST_F(CmSessions, NameTheVdevicesOfTheirNamespace) {
+  ipc::CmRequest request;
+  request.call = CmCall::kDevice;
+  request.value = CmRig::kFirstNumber;
+  EXPECT_EQ(one.call(request), 0);
+  EXPECT_EQ(one.reply.device.node_guid, 100u);
+  EXPECT_STREQ(one.reply.device.name, "va");
+  request.value = CmRig::kFirstNumber + 1;
+  EXPECT_EQ(one.call(request), ENODEV) << "it is in another namespace";
+  CmClient other(rig, 1);
+  EXPECT_EQ(other.call(request), 0);
+  EXPECT_STREQ(other.reply.device.name, "vb");
+}
+
 TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
   const auto [id, request] = establish();
   CmClient stranger(rig, 0);
@@ -245,6 +259,7 @@ TEST_F(CmSessions, KnowOnlyTheirOwnIdsAndChannels) {
     const auto which = static_cast<CmCall>(call);
     if (which == CmCall::kCreateChannel || which == CmCall::kCreateId || which == CmCall::kDevices)
       continue;
+    if (which == CmCall::kDevice) continue;                                     // has no handle
     if (which == CmCall::kNudge || which == CmCall::kDestroyChannel) continue;  // takes a channel
     if (which == CmCall::kResume) continue;                                     // takes a session
     for (const uint32_t handle : {0u, own, id, id + 1, request, 1u << 31, ~0u})
