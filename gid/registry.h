@@ -3,7 +3,7 @@
 // A GID has at most one holder in a fabric. Fabrics are independent, so the same address in two of
 // them is normal. A vdevice claims all its GIDs or none when it is created. When its netdev gets an
 // address later that another vdevice of the fabric holds, the GID is omitted from the table and
-// reported to the caller, who may claim it again after its holder released it.
+// reported to the caller, which may claim it again after its holder released it.
 //
 // Owned by the control thread, as are its holdings.
 #pragma once

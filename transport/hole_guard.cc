@@ -24,8 +24,8 @@ namespace {
 int userfaultfd = -1;  // of the process, kept until it ends
 thread_local jmp_buf* recovery = nullptr;
 
-// Of an access in run(), where to go on; any other is a fault of ours, which the same access raises
-// again.
+// Of an access in run(), where to go on; any other is a fault of the daemon, which the same access
+// raises again.
 void on_bus_error(int, siginfo_t*, void* context) {
   if (recovery != nullptr) {
     // The handler does not return, so it restores the signal mask itself.

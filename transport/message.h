@@ -23,8 +23,8 @@ class MessageSender : public SerialSender {
   // Before anything is read. False: a request that no queue pair of this type has.
   [[nodiscard]] virtual bool admit(const rdma::WorkRequest& request) = 0;
   [[nodiscard]] virtual uint64_t max_length() const = 0;
-  // `message` is the request's, headroom included. kDone, or kAgain: to be called again with the
-  // same message, until it has gone to all who are to receive it.
+  // `message` is the request's, headroom included. kDone, or kAgain: call again with the same
+  // message, until all members of the group have received it.
   [[nodiscard]] virtual Progress send(const rdma::WorkRequest& request, const Message& message) = 0;
   // The request is done or forgotten.
   virtual void forget() {}

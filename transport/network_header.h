@@ -15,7 +15,7 @@ struct NetworkHeader {
   uint8_t hop_limit = 0;  // 0: 64
   uint32_t flow_label = 0;
 
-  // The kind of header, which a completion is to tell (annex A17.4.5.1). ibv_wc has no field for
+  // The kind of header, which a completion must tell (annex A17.4.5.1). ibv_wc has no field for
   // that; programs (UCX) look for it where mlx5 puts it, in `sl`, which has no meaning of its own
   // with RoCE: bit 3 for UDP, then the kind.
   [[nodiscard]] uint8_t kind() const;

@@ -2,7 +2,7 @@
 // memory, whoever brings it, a sender on this host or a network.
 //
 // For a connected queue pair, a Receiver has one request in hand: prepare() checks it and finds
-// where its bytes are to go, or to come from; the bytes are moved (rdma::perform, move.h, or
+// the memory that its bytes go to, or come from; the bytes are moved (rdma::perform, move.h, or
 // change()); then complete() or refuse(). Where a request must wait or go in slices, prepare() is
 // called again before each, so that memory that was deregistered meanwhile is not touched.
 #pragma once

@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kQuantum = static_cast<int64_t>(kTurnBytes);
 // What one turn costs at most by the time that it took. Other threads may have had the processor
-// meanwhile, for which nobody is to wait for long.
+// meanwhile, which must not delay the others for long.
 constexpr uint64_t kMaxTimeCost = 16 * kTurnBytes;
 // Of a runnable that found nothing to do.
 constexpr uint64_t kLeastCost = 128;  // bytes

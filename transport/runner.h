@@ -147,7 +147,7 @@ class Lane : private Runner::Flow {
 
   // Makes what was stored before `since`, in the past, visible to all processors, and what they
   // stored visible here (base::AsymmetricFence::heavy), unless that was done since. It interrupts
-  // every processor that runs a program of ours, so a lane may do it once in fence_interval();
+  // every processor that runs a client, so a lane may do it once in fence_interval();
   // false: it may not yet.
   [[nodiscard]] bool fence_since(base::TimePoint since);
   [[nodiscard]] base::Duration fence_interval() const { return fence_interval_; }

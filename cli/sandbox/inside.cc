@@ -75,7 +75,7 @@ class Inside {
     if (space_.own_pids) {
       if (auto done = mount_own_proc(); !done) return done;
     } else {
-      ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what the command leaves behind is to be ended here
+      ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what the command leaves behind is ended here
     }
     if (auto done = add_infiniband_to_dev(); !done) return done;
     if (space_.uid != 0 && !options_.stay_root) {

@@ -36,8 +36,8 @@
 //                     has named the slot in its QpBlock.claiming, and the daemon gives it back.
 //   0                 never posted
 //
-// Ordering: publish is a release store, look is an acquire load. Who may not miss the other's
-// word after storing its own uses AsymmetricFence (named at each place) or a full fence.
+// Ordering: publish is a release store, look is an acquire load. A side that must not miss the
+// other's word after storing its own uses AsymmetricFence (named at each place) or a full fence.
 #pragma once
 
 #include <atomic>
@@ -331,7 +331,7 @@ static_assert(sizeof(KeyEntry) == 64);
 static_assert(kKeyOffset + uint64_t{kMaxKeys} * sizeof(KeyEntry) <= kHeapOffset);
 
 // --- bell file ---
-// When a completion channel is to be told. Set by the owner, taken by the producer that tells.
+// When a completion channel gets an event. Set by the owner, taken by the producer that tells.
 enum class Arm : uint32_t { kNone = 0, kNext = 1, kSolicited = 2 };
 
 // In a CQ of many queue pairs, whoever publishes a completion also marks the queue pair, so that a

@@ -54,7 +54,7 @@ base::Result<void> Srq::make(Context& owner, Pd& in, bool with_inbox, Places at)
 }
 
 Outcome Srq::claim(Receive* receive, const Qp* receiver) {
-  // Each failure is another's success. Who fails for ever is made to by the owner.
+  // Each failure is another's success. Only the owner of the queue can make it fail without end.
   constexpr int kAttempts = 1000;
   for (int i = 0; i < kAttempts; ++i) {
     Candidate candidate;

@@ -57,8 +57,8 @@ class Sender {
   [[nodiscard]] virtual bool may_begin_anew() const { return true; }
 };
 
-// How fast a device's work requests may be carried out; vrdmad implements it. Who may not go on
-// stands in a line, and is kicked when its turn has come.
+// How fast a device's work requests may be carried out; vrdmad implements it. A sender that may
+// not go on waits in a line, and is kicked when its turn has come.
 class Pace {
  public:
   virtual ~Pace() = default;
@@ -68,7 +68,7 @@ class Pace {
   virtual void leave(Sender& sender) = 0;                     // the line, before it goes
 };
 
-// Which Ethernet frames a raw packet queue pair is to receive: those whose first bytes are `value`
+// Which Ethernet frames a raw packet queue pair receives: those whose first bytes are `value`
 // wherever `mask` has a bit. A frame that ends before the mask does is none of them.
 struct Flow {
   uint32_t handle = 0;
@@ -264,7 +264,7 @@ struct Srq {
   void give_back(uint32_t slot);
   // For those that may outlive it.
   [[nodiscard]] std::weak_ptr<Srq> weak() { return std::shared_ptr<Srq>(alive, this); }
-  // A daemon died while it did so: it is to be done again.
+  // A daemon died while it did so: it must be done again.
   [[nodiscard]] bool is_half_returned(uint32_t slot) const;
   // Arms the limit event, or disarms it with 0. It is raised at a claim, not by what is the case
   // already.
@@ -397,7 +397,7 @@ struct Context final : Imports {
   base::Fd events;                         // write end (core/ipc/event_ends.h)
   static constexpr size_t kMostUnsentEvents = 8192;
   std::deque<ipc::EventMessage> unsent_events;  // for which there was no room
-  // send_events() is to be called again, soon.
+  // send_events() must be called again, soon.
   std::function<void()> on_unsent_events;
   Handles<Pd> pds;
   Handles<Mr> mrs;
@@ -527,9 +527,8 @@ class Fabric {
   // Replaces the device's GIDs; queue pairs that use one that went are moved to ERR.
   void set_gids(Device* device, std::vector<verbs::Gid> gids);
   // Takes the direct links from and to the device to a worker, or gives them back when there is no
-  // reason any more, at either end. While a port is down, links from and to it carry nothing: what
-  // is to go there waits until it is up again, or as long as a peer that does not answer is waited
-  // for.
+  // reason any more, at either end. While a port is down, links from and to it carry nothing: a
+  // request waits until the port is up again, or as long as for a peer that does not answer.
   void mediate(Device* device, Mediated reason, bool holds);
   [[nodiscard]] Device* find(const verbs::Gid& gid) const;
   [[nodiscard]] Qp* find(const verbs::Gid& gid, uint32_t qpn) const;

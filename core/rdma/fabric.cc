@@ -10,7 +10,7 @@ using verbs::QpType;
 
 namespace {
 
-// An XRC initiator sends to a target; everybody else to his like.
+// An XRC initiator sends to a target, every other queue pair to one of its own type.
 bool reaches(QpType initiator, QpType responder) {
   if (initiator == QpType::kXrcInitiator) return responder == QpType::kXrcTarget;
   return initiator == responder && initiator != QpType::kXrcTarget;

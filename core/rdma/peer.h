@@ -80,7 +80,7 @@ struct Connected {
 
 // The process that another daemon had identified. ESRCH: it has ended or is not the same.
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer);
-// The same, of which somebody has the pidfd.
+// The same, by a pidfd of the process.
 [[nodiscard]] base::Result<PeerHandle> find_peer(const Peer& peer, base::Fd pidfd);
 
 // EPERM unless the process is alive and in every respect as it was when it was identified.

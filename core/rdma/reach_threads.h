@@ -60,7 +60,7 @@ class ReachThreads {
  private:
   struct Shared;
   static void work(const std::shared_ptr<Shared>& shared);
-  // Waits for the next turn and until it may begin. false: the thread is to end.
+  // Waits for the next turn and until it may begin. false: the thread must end.
   [[nodiscard]] static bool take(Shared& shared, Turn* turn);
   std::shared_ptr<Shared> shared_;
 };

@@ -79,7 +79,7 @@ bool claim(const SharedReceives& queue, const Candidate& candidate, uint64_t cla
   uint64_t word = candidate.word;
   if (!queue.claims->words()[candidate.receive.slot].compare_exchange_strong(word, claimer))
     return false;
-  // If the hint has changed, somebody else has moved it, or a receive before it was given back.
+  // If the hint has changed, another claimer has moved it, or a receive before it was given back.
   uint32_t hint = candidate.hint_was;
   candidate.hint->compare_exchange_strong(hint, candidate.index + 1);
   return true;

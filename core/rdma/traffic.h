@@ -2,7 +2,7 @@
 //
 // What a worker carries out the worker counts. What a program executes by itself on a direct link
 // it counts in the queue pair's block, without an atomic operation, in a cache line that it writes
-// anyway; the daemon reads that when somebody asks, and once more before the block goes. Such a
+// anyway; the daemon reads that when an operator asks, and once more before the block goes. Such a
 // number is the program's word: it is believed as far as it only grows, and by no more than a
 // machine could do in the time.
 #pragma once

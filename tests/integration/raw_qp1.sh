@@ -34,7 +34,7 @@ if on b nobody rping -c -C 1 -a 10.0.0.1 >"$T/client.log" 2>&1; then fail "nobod
 grep -q 'REJECTED' "$T/client.log" || fail "it was not refused: $(<"$T/client.log")"
 reap server 10
 [[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"
-grep -q 'a REQ' "$T/server.log" || fail "somebody else has refused"
+grep -q 'a REQ' "$T/server.log" || fail "another vdevice has refused"
 
 say "when it has gone, all is as before"
 if on b nobody rping -c -C 1 -a 10.0.0.1 >"$T/client.log" 2>&1; then fail "nobody listens"; fi

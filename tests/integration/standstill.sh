@@ -64,7 +64,7 @@ if [[ -c /dev/userfaultfd ]]; then
 fi
 
 runs() { ! ended "${PID[race]}"; }
-race() { # begins one, and names one of its threads that are to be held
+race() { # begins one, and names one of the threads that it wants held
   spawn race a nobody "$T/standstill" race va 3000 16777216
   wait_until 20 has_threads || fail "the program makes no threads: $(<"$T/race.log")"
   HELD=$(ls "/proc/${PID[race]}/task" | grep -vx "${PID[race]}" | head -n 1)

@@ -40,7 +40,7 @@ start_flow() {
 # both_succeed: both end, and found all data.
 both_succeed() {
   for side in client server; do
-    reap $side 20  # less than the grace, for which nobody is to wait
+    reap $side 20  # less than the grace, which must not be waited for
     [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED"
     no_sanitizer "$side" "$T/$side.log"
   done

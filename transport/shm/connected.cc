@@ -289,7 +289,7 @@ bool touch_ends(const rdma::PieceList& list) {
   return true;
 }
 
-// The end of a WRITE, where it is in place: what is to be stored, and where.
+// The end of a WRITE, where it is in place: what must be stored, and where.
 struct End {
   uint8_t bytes[sizeof(uint64_t)];
   uint64_t length = 0;
@@ -334,7 +334,7 @@ bool ConnectedSender::perform(const rdma::WorkRequest& request, const Plan& plan
   return true;
 }
 
-// Where the end is as it was to be, it was written, or is not to be.
+// If the end has the value that the request stores, it was written, or need not be.
 bool ConnectedSender::written(rdma::WorkRequest& request) {
   Plan plan;
   End end;

@@ -44,7 +44,7 @@ class Parent {
   [[nodiscard]] virtual std::string detail() const = 0;  // for people
   // The kernel's device, or empty.
   [[nodiscard]] virtual std::string ibdev() const { return {}; }
-  // A share for a vdevice on `link` that is to have `limits`, unless the share's are lower. The
+  // A share for a vdevice on `link` that wants `limits`, unless the share's are lower. The
   // error says why the netdev or the limits are impossible.
   [[nodiscard]] virtual base::Result<ParentShare> open(const netns::Link& link,
                                                        const provisioning::Limits& limits) = 0;

@@ -1,7 +1,7 @@
 // Descriptors of a living process that an earlier vrdmad shared with it.
 //
 // The broker takes them from the process and verifies that the kernel gave them these numbers
-// (vrdmad/broker/held_files.h). A memory file must also have the form of ours.
+// (vrdmad/broker/held_files.h). A memory file must also have the form of the daemon's own.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ struct BindingRecord {
 };
 // A receive of an SRQ that a worker holds, or is about to hold: see claim_number().
 struct ClaimRecord {
-  uint32_t qp;                  // that it is to be completed to; 0: to the inbox of an XRC SRQ
+  uint32_t qp;                  // that gets its completion; 0: to the inbox of an XRC SRQ
   uint32_t inbox, peer_outbox;  // how many entries were published there
 };
 [[nodiscard]] inline uint32_t claim_number(const rdma::Srq& srq, uint32_t slot) {

@@ -1,7 +1,7 @@
 // How fast a limited vdevice may be: what stands between its send queues and its rates.
 //
-// Who may not go on stands in a line. When there is something to spend again, the first one is
-// called, has a turn, and if it still has work it lines up behind the others; so the queues of a
+// A queue that may not go on waits in a line. When there is something to spend again, the first one
+// is called, has a turn, and if it still has work it lines up behind the others; so the queues of a
 // vdevice share its rate, whatever the size of their messages. Nobody goes past the line.
 //
 // Belongs to the worker of the vdevice's fabric.

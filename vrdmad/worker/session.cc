@@ -67,7 +67,7 @@ void Session::end(bool malformed) {
   talk_.stop();
   death_watch_.reset();
   doorbell_watch_.reset();
-  // Not here: a queue of ours may be running. And to take all apart may be work.
+  // Not here: a queue of this session may be running, and it may take long to destroy everything.
   vdevice_->backlog.add([this, alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;
     const auto ended = host_.ended;  // it destroys this session, and with it host_
@@ -171,8 +171,8 @@ bool Session::comes_too_soon(const ipc::Request& request) {
   return true;
 }
 
-// What is reached ignores page protection, so the process's own mappings must permit what the
-// region is to be used for. They may take long to read: the answer waits, the worker does not.
+// What is reached ignores page protection, so the process's own mappings must permit the
+// access of the region. They may take long to read: the answer waits, the worker does not.
 // Memory on demand need not be there yet.
 bool Session::asks_mappings(const ipc::Request& request) {
   if (objects_ == nullptr || vdevice_->gone ||

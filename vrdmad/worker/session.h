@@ -2,7 +2,7 @@
 //
 // States: connected (the process is identified; only kProbe, kHello and kProve are answered), open
 // (kProve succeeded, there is a Context), ended. A session ends when its process dies (pidfd), its
-// socket is closed, it says kGoodbye, or it sends or writes what no client of ours
+// socket is closed, it says kGoodbye, or it sends or writes what no client library
 // would. All it made goes with it. If it ended without kGoodbye, the queue pairs that were linked
 // to its own go to ERR a moment later (kBereavement).
 //

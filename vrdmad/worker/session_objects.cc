@@ -238,7 +238,7 @@ void SessionObjects::leave_survivors() {
   });
 }
 
-// The program published work in a queue that nobody executed, or a receive that somebody waits
+// The program published work in a queue that nobody executed, or a receive that a sender waits
 // for. The bits say where; what they say is only a hint.
 void SessionObjects::scan_doorbells() {
   auto* kicks =

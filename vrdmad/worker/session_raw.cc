@@ -1,4 +1,5 @@
-// Raw packet queue pairs of a session, and queue pair 1: who may have one, and what it receives.
+// Raw packet queue pairs of a session, and queue pair 1: which program gets one, and what it
+// receives.
 #include <algorithm>
 
 #include "transport/raw/mad.h"

@@ -15,8 +15,8 @@ namespace {
 // Of a vdevice: connections that have not said who they are.
 constexpr size_t kMaxStrangers = 1024;
 
-// The right of one more connection to be there. If there are too many, who has said nothing for
-// longest has to go; if all have opened the vdevice, there is none.
+// The right to one more connection. If there are too many, the one that has been silent for longest
+// ends; if all have opened the vdevice, there is no such right.
 base::Result<provisioning::Charge> make_room(Vdevice& vdevice, Sessions& sessions) {
   const auto is_stranger = [](const auto& session) { return session->objects() == nullptr; };
   for (;;) {

@@ -110,7 +110,7 @@ TEST_F(Datagrams, CannotBreakTheirReceiver) {
   EXPECT_THAT(b.received(*to), SizeIs(1));
 }
 
-// Who may join a group is not asked, so its Q_Key is what keeps it private.
+// Any queue pair may join a group, so only its Q_Key keeps it private.
 TEST_F(Datagrams, ToAGroupReachOnlyMembersWithItsKey) {
   const verbs::Gid group = gid_of("ff0e::7");
   rdma::Qp* other = add_datagrams(b);

@@ -1,4 +1,4 @@
-// What a transport to other hosts is to be built on: SendRing on one side, Receiver on the other.
+// What a transport to other hosts can be built on: SendRing on one side, Receiver on the other.
 #include <mutex>
 #include <numeric>
 

@@ -118,7 +118,7 @@ TEST_F(Runners, DoABacklogPieceByPiece) {
   backlog.add([&] { done.push_back(10); });  // and goes before it is done
 }
 
-// ---- shares, with a clock that goes on only when somebody works -------------------------------
+// ---- shares, with a clock that goes on only when a sender works -------------------------------
 
 base::TimePoint clock_now{};
 base::TimePoint read_clock() { return clock_now; }

@@ -22,7 +22,7 @@ namespace {
 
 using base::Fd;
 
-// A child that made its end of a socket pair, so that it is the peer of ours.
+// A child that made its end of a socket pair, so that it is the peer of the test's end.
 struct Child {
   Fd socket;
   pid_t pid = 0;

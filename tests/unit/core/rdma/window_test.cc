@@ -1,4 +1,4 @@
-// Memory windows: what may be bound, who may use it, what may be invalidated.
+// Memory windows: what may be bound, used and invalidated, and by which queue pair.
 #include "core/rdma/window.h"
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@
 namespace vrdma::vrdmad {
 namespace {
 
-// Files whose content is how often somebody has wanted to know, and a program that reads them.
+// Files whose content is how often they were refreshed, and a program that reads them.
 class CounterFilesTest : public testing::Test {
  protected:
   static constexpr base::Duration kShort = std::chrono::milliseconds(50);
