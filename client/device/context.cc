@@ -115,6 +115,10 @@ void scan_devices(std::vector<FoundDevice>* found) {
     if (!file.ends_with(kSuffix) || file.size() == kSuffix.size()) continue;
     FoundDevice device;
     device.session = directory + "/" + std::string(file);
+    if (::access(device.session.c_str(), W_OK) != 0) {  // connect(2) would fail
+      complain(errno);
+      continue;
+    }
     // The answer has name and GUID, and shows that a daemon serves the socket. The socket of a dead
     // daemon is not a device.
     const auto number = static_cast<uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
