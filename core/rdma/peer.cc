@@ -225,7 +225,6 @@ Result<void> is_unchanged(const PeerHandle& handle) {
 }
 
 Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
-  if (auto before = is_unchanged(handle); !before) return base::pass(std::move(before).error());
   MemoryFiles files;
   files.writable = writable;
   files.memory =

@@ -91,7 +91,8 @@ struct MemoryFiles {
   base::Fd maps;          // /proc/PID/maps
   bool writable = false;  // `memory` is for writing also
 };
-// Of a process that is_unchanged() before and after. Both stay bound to the address space.
+// Of a process that was found unchanged just before, and is_unchanged() after. Both stay bound to
+// the address space.
 [[nodiscard]] base::Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable);
 
 // Why the process may have no session: a sentence about "it"; empty if it may. Its memory is more

@@ -28,6 +28,11 @@ Request request_of(Op op, uint32_t entry = 0) {
   return request;
 }
 
+// Beside an answer that gives the memory of a process.
+Caller::Opened opened(Broker::Beside& beside, bool writable) {
+  return {{std::move(beside[0]), std::move(beside[1]), writable}, std::move(beside[2])};
+}
+
 void put_recipient(const Recipient& recipient, Request* request) {
   request->first = recipient.worker;
   request->files = recipient.rights;
@@ -121,16 +126,16 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
       [listener] { return listener->closed_for(); });
 }
 
-Result<std::shared_ptr<Caller>> Broker::find(const rdma::Peer& peer, const std::string& path,
-                                             Recipient recipient) {
+Result<Broker::Found> Broker::find(const rdma::Peer& peer, const std::string& path,
+                                   Recipient recipient) {
   Request request = request_of(Op::kFind);
   request.peer = peer;
   put_recipient(recipient, &request);
   if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
-  Beside none;
-  auto answer = ask(request, &none);
+  Beside beside;
+  auto answer = ask(request, &beside);
   if (!answer) return pass(std::move(answer).error());
-  return caller(answer->entry, answer->peer);
+  return Found{caller(answer->entry, answer->peer), opened(beside, false)};
 }
 
 Result<netns::Netns> Broker::netns(const std::string& spec) {
@@ -216,7 +221,7 @@ Result<Caller::Opened> Caller::open(bool writable, const ipc::Sender* sender) co
   asked.files = writable ? Request::kWritableMemory : Request::kMemory;
   auto answer = broker_->ask(asked, &beside);
   if (!answer) return pass(std::move(answer).error());
-  return Opened{{std::move(beside[0]), std::move(beside[1]), writable}, std::move(beside[2])};
+  return opened(beside, writable);
 }
 
 Result<Fd> Caller::userfaultfd() const {
@@ -237,17 +242,26 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
   return std::move(beside[0]);
 }
 
-Result<Fd> Caller::take(WantedFile kind, uint64_t id, base::Duration time,
-                        base::Duration* used) const {
-  Broker::Beside beside;
-  Request asked = request(Op::kTake);
-  asked.which = static_cast<uint32_t>(kind);
-  asked.number = id;
-  asked.time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
-  const Answer answer = broker_->serve(asked, &beside);  // also an error has the time that was used
-  *used += std::chrono::nanoseconds(answer.number);
-  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
-  return std::move(beside[0]);
+Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,
+                                     base::Duration* used) const {
+  std::vector<Fd> taken;
+  while (taken.size() < wanted.size()) {
+    Broker::Beside beside;
+    Request asked = request(Op::kTake);
+    asked.which =
+        static_cast<uint32_t>(std::min(wanted.size() - taken.size(), size_t{Request::kMostWanted}));
+    std::copy_n(wanted.begin() + static_cast<ptrdiff_t>(taken.size()), asked.which,
+                asked.wanted.begin());
+    asked.time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
+    const Answer answer = broker_->serve(asked, &beside);  // an error has the time too
+    *used += std::chrono::nanoseconds(answer.number);
+    if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
+    auto next = beside.begin();
+    for (uint32_t i = 0; i < asked.which; ++i)
+      taken.push_back((answer.found >> i & 1) != 0 && next != beside.end() ? std::move(*next++)
+                                                                           : Fd());
+  }
+  return taken;
 }
 
 }  // namespace vrdma::vrdmad

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/event_loop.h"
 #include "core/base/fd.h"
@@ -26,7 +27,6 @@
 #include "vrdmad/broker/acceptor.h"
 #include "vrdmad/broker/broker_wire.h"
 #include "vrdmad/broker/entrance.h"
-#include "vrdmad/broker/held_files.h"
 #include "vrdmad/broker/intake.h"
 
 namespace vrdma::vrdmad {
@@ -87,7 +87,7 @@ class Broker : public std::enable_shared_from_this<Broker> {
  public:
   using Request = broker::Request;
   using Answer = broker::Answer;
-  using Beside = std::array<base::Fd, 3>;
+  using Beside = std::array<base::Fd, Request::kMostWanted>;
 
   Broker() = default;
   virtual ~Broker() = default;
@@ -107,11 +107,11 @@ class Broker : public std::enable_shared_from_this<Broker> {
                                                                Reception reception);
   // Starts a worker process, and waits until it has executed its program.
   [[nodiscard]] base::Result<WorkerProcess> start_worker();
-  // The process of a session that another daemon served. `path`: of the listener to which it
-  // connected. Errors: see broker::Request::Op.
-  [[nodiscard]] base::Result<std::shared_ptr<Caller>> find(const rdma::Peer& peer,
-                                                           const std::string& path,
-                                                           Recipient recipient = {});
+  // The process of a session that another daemon served, and its memory for reading. `path`: of the
+  // listener to which it connected. Errors: see broker::Request::Op.
+  struct Found;
+  [[nodiscard]] base::Result<Found> find(const rdma::Peer& peer, const std::string& path,
+                                         Recipient recipient = {});
   // An entry that control owns and has given to this process, which is the worker that it is for.
   // The Caller does not forget it.
   [[nodiscard]] std::shared_ptr<Caller> borrowed(uint32_t entry, const rdma::Peer& peer);
@@ -131,6 +131,7 @@ class Broker : public std::enable_shared_from_this<Broker> {
 // An entry of a Broker: the process of one connection. Any thread.
 class Caller {
  public:
+  using Request = broker::Request;
   // `owned`: it forgets the entry at the end.
   Caller(std::shared_ptr<Broker> broker, uint32_t entry, const rdma::Peer& peer, bool owned = true)
       : broker_(std::move(broker)), entry_(entry), peer_(peer), owned_(owned) {}
@@ -152,16 +153,25 @@ class Caller {
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
-  // Searches the process at the first call, for at most `time`. Adds the processor time to `used`.
-  [[nodiscard]] base::Result<base::Fd> take(WantedFile kind, uint64_t id, base::Duration time,
-                                            base::Duration* used) const;
+  // Descriptors that the process has, in the order of `wanted`; those that it does not have are
+  // invalid. Searches the process at the first call, for at most `time`. Adds the processor time to
+  // `used`. EMFILE: some were not found in that time.
+  using Wanted = Request::Wanted;
+  [[nodiscard]] base::Result<std::vector<base::Fd>> take(const std::vector<Wanted>& wanted,
+                                                         base::Duration time,
+                                                         base::Duration* used) const;
 
  private:
-  [[nodiscard]] broker::Request request(broker::Request::Op op) const;
+  [[nodiscard]] Request request(Request::Op op) const;
   const std::shared_ptr<Broker> broker_;
   const uint32_t entry_;
   const rdma::Peer peer_;
   const bool owned_;
+};
+
+struct Broker::Found {
+  std::shared_ptr<Caller> caller;
+  Caller::Opened opened;
 };
 
 }  // namespace vrdma::vrdmad

@@ -10,6 +10,7 @@
 
 #include "core/ipc/socket.h"
 #include "core/rdma/peer.h"
+#include "vrdmad/broker/held_files.h"
 
 namespace vrdma::vrdmad::broker {
 
@@ -48,8 +49,9 @@ struct Request {
     // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
     kCheck,
     // peer, text: path of a listener, as of kListen, first, files: as of kIdentify -> entry, peer:
-    // the process of a session that another daemon served. ENXIO: as for kIdentify. ESRCH: it has
-    // ended. EPERM: no broker has checked it, or it has not connected to that listener.
+    // the process of a session that another daemon served; beside: as for kCheck with kMemory.
+    // ENXIO: as for kIdentify. ESRCH: it has ended. EPERM: no broker has checked it, or it has not
+    // connected to that listener. EACCES: as for kCheck.
     kFind,
     // entry: of any kind; a worker is killed
     kForget,
@@ -62,9 +64,9 @@ struct Request {
     // entry, which: index of a netdev; beside: a packet socket of no protocol in the namespace from
     // which the process of the entry connected
     kPacketSocket,
-    // entry, which: WantedFile, number: its id, time_ns: for the search, if it is the first of the
-    // entry -> number: processor time used, in ns; beside: a descriptor of that kind and
-    // number. EMFILE: the time is over.
+    // entry, wanted, which: how many, time_ns: for the search, if it is the first of the entry ->
+    // number: processor time used, in ns, found: bit i: the process has wanted[i]; beside: those,
+    // in this order. EMFILE: the time is over, and the process may have more of them.
     kTake,
     // -> entry: a worker process that has executed its program; beside: a socket whose other end is
     // its descriptor 3, and its pidfd. EAGAIN: there are too many.
@@ -81,6 +83,13 @@ struct Request {
   enum Rights : uint32_t {
     kMayPacketSocket = 1,  // kPacketSocket
   };
+  // A descriptor that a process has.
+  struct Wanted {
+    uint64_t id = 0;  // HeldFiles::take()
+    WantedFile kind{};
+    uint32_t reserved = 0;
+  };
+  static constexpr size_t kMostWanted = 8;
   Op op{};
   uint32_t entry = 0;
   ipc::Sender sender;
@@ -88,9 +97,10 @@ struct Request {
   rdma::Peer peer;
   uint64_t number = 0, time_ns = 0;
   uint32_t which = 0, first = 0;
+  std::array<Wanted, kMostWanted> wanted{};
   char text[1024]{};
 };
-static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 1024);
+static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 8 * 16 + 1024);
 
 struct Answer {
   // netns/link.h, with some of the addresses.
@@ -107,9 +117,10 @@ struct Answer {
   uint32_t entry = 0;
   rdma::Peer peer;
   uint64_t number = 0;
+  uint32_t found = 0, reserved = 0;
   Link link;
   char reason[512]{};  // a sentence, if there is an error
 };
-static_assert(sizeof(Answer) == 16 + sizeof(rdma::Peer) + 40 + 512 + 512);
+static_assert(sizeof(Answer) == 24 + sizeof(rdma::Peer) + 40 + 512 + 512);
 
 }  // namespace vrdma::vrdmad::broker

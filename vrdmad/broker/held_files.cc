@@ -139,6 +139,7 @@ Result<Fd> HeldFiles::take(int pidfd, WantedFile kind, uint64_t id) const {
   if (it == numbers_.end() || id == 0)
     return fail(ended_early_ ? EMFILE : ENOENT, "the process has no such descriptor");
   Fd fd(static_cast<int>(::syscall(SYS_pidfd_getfd, pidfd, it->second, 0)));
+  if (!fd.valid() && errno == EBADF) return fail(ENOENT, "the process has closed it by now");
   if (!fd.valid()) return fail_errno("take a descriptor");
   if (!is(fd, kind, id)) return fail(ENOENT, "the process has another file there by now");
   return fd;

@@ -76,10 +76,15 @@ broker::Request with_entry(broker::Request request, Op op, uint32_t entry) {
   return request;
 }
 
-Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) {
-  const rdma::Peer& peer = handle.peer;
+Result<void> may_have_session(const rdma::Peer& peer) {
   if (const std::string reason = rdma::reason_to_refuse(peer); !reason.empty())
     return fail(EACCES, "process " + std::to_string(peer.pid) + ": " + reason);
+  return {};
+}
+
+Result<void> compare(const rdma::PeerHandle& handle, const ipc::Sender* sender) {
+  const rdma::Peer& peer = handle.peer;
+  if (auto may = may_have_session(peer); !may) return may;
   if (sender != nullptr &&
       (sender->pid != peer.pid || sender->uid != peer.uid() || sender->gid != peer.gid()))
     return fail(EPERM, "process " + std::to_string(sender->pid) + " of uid " +
@@ -195,7 +200,7 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
     Answer* const into = &look->answer;
     look->done = request.op == Op::kIdentify       ? identify(request, into)
                  : request.op == Op::kCheck        ? check(request, &look->beside)
-                 : request.op == Op::kFind         ? find(request, into)
+                 : request.op == Op::kFind         ? find(request, into, &look->beside)
                  : request.op == Op::kPacketSocket ? packet_socket(request, &look->beside)
                                                    : take(request, into, &look->beside);
   };
@@ -321,6 +326,16 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   return {};
 }
 
+// Of a process that was found unchanged just now.
+Result<void> LocalBroker::open(const rdma::PeerHandle& handle, bool writable, Beside* beside) {
+  auto memory = rdma::open_memory(handle, writable);
+  if (!memory) return pass(std::move(memory).error());
+  auto pidfd = handle.pidfd.duplicate();
+  if (!pidfd) return fail(ENFILE, pidfd.error().message());
+  *beside = {std::move(memory->memory), std::move(memory->maps), std::move(*pidfd)};
+  return {};
+}
+
 Result<void> LocalBroker::check(const Request& request, Beside* beside) {
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
@@ -335,14 +350,8 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
     case Request::kNone:
       break;
     case Request::kMemory:
-    case Request::kWritableMemory: {
-      auto memory = rdma::open_memory(handle, request.files == Request::kWritableMemory);
-      if (!memory) return pass(std::move(memory).error());
-      auto pidfd = handle.pidfd.duplicate();
-      if (!pidfd) return fail(ENFILE, pidfd.error().message());
-      *beside = {std::move(memory->memory), std::move(memory->maps), std::move(*pidfd)};
-      break;
-    }
+    case Request::kWritableMemory:
+      return open(handle, request.files == Request::kWritableMemory, beside);
     case Request::kUserfaultfd:
       (*beside)[0] = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
       if (!(*beside)[0].valid()) return fail_errno("open /dev/userfaultfd");
@@ -353,7 +362,7 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
   return {};
 }
 
-Result<void> LocalBroker::find(const Request& request, Answer* answer) {
+Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* beside) {
   const auto listener = name(request);
   if (!listener) return fail(listener.error().code(), listener.error().message());
   if (auto known = known_.find(request.peer, *listener); !known) return known;
@@ -361,6 +370,8 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer) {
   if (!whose) return pass(std::move(whose).error());
   auto handle = rdma::find_peer(request.peer);
   if (!handle) return pass(std::move(handle).error());
+  if (auto may = may_have_session(handle->peer); !may) return may;
+  if (auto opened = open(*handle, false, beside); !opened) return opened;
   answer->peer = handle->peer;
   auto entry = add(std::make_shared<Process>(std::move(*handle), *listener, *whose));
   if (!entry) return pass(std::move(entry).error());
@@ -437,9 +448,15 @@ Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* b
     held = std::move(*searched);
     answer->number = static_cast<uint64_t>(held->time_used().count());
   }
-  auto fd = held->take(handle.pidfd.get(), static_cast<WantedFile>(request.which), request.number);
-  if (!fd) return pass(std::move(fd).error());
-  (*beside)[0] = std::move(*fd);
+  size_t taken = 0;
+  for (uint32_t i = 0; i < std::min<size_t>(request.which, request.wanted.size()); ++i) {
+    const Request::Wanted& wanted = request.wanted[i];
+    auto fd = held->take(handle.pidfd.get(), wanted.kind, wanted.id);
+    if (!fd && fd.error().code() != ENOENT) return pass(std::move(fd).error());
+    if (!fd) continue;
+    answer->found |= 1u << i;
+    (*beside)[taken++] = std::move(*fd);
+  }
   return {};
 }
 

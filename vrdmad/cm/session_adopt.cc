@@ -32,14 +32,12 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
-  auto caller = cm.settings().broker->find(who->process, cm.socket_path(who->netns));
-  if (!caller) return pass(std::move(caller).error());
-  auto opened = (*caller)->open(false);
-  if (!opened) return pass(std::move(opened).error());
+  auto process = cm.settings().broker->find(who->process, cm.socket_path(who->netns));
+  if (!process) return pass(std::move(process).error());
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), *who, Fd(), nullptr, std::move(ended)));
   session->file_ = std::move(file);
-  session->pidfd_ = std::move(opened->pidfd);
+  session->pidfd_ = std::move(process->opened.pidfd);
   auto death = cm.loop().watch(session->pidfd_.get(), EPOLLIN,
                                [raw = session.get()](uint32_t) { raw->end(); });
   if (!death) return pass(std::move(death).error());

@@ -121,6 +121,22 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   return kit;
 }
 
+namespace {
+
+std::vector<Caller::Wanted> wanted(const SessionAnchors& anchors) {
+  const Anchor& of = anchors.of;
+  std::vector<Caller::Wanted> all{{of.arena.inode, WantedFile::kMemory},
+                                  {of.bells.inode, WantedFile::kMemory},
+                                  {of.memory.inode, WantedFile::kMemory},
+                                  {of.doorbell, WantedFile::kEventfd},
+                                  {of.events, WantedFile::kSocket}};
+  for (const auto& [handle, write_end] : anchors.channels)
+    all.push_back({write_end, WantedFile::kSocket});
+  return all;
+}
+
+}  // namespace
+
 struct Furnisher::Takeover {
   Broker& broker;
   std::map<pid_t, std::shared_ptr<Caller>> callers;  // by which each process is searched
@@ -148,14 +164,16 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto caller = at.broker.find(anchor.process, found.socket, found.recipient);
-  if (!caller) return pass(std::move(caller).error());
-  auto opened = (*caller)->open(false);
-  if (!opened) return pass(std::move(opened).error());
-  auto& searched = at.callers.try_emplace(anchor.process.pid, *caller).first->second;
+  auto process = at.broker.find(anchor.process, found.socket, found.recipient);
+  if (!process) return pass(std::move(process).error());
+  const auto& searched = at.callers.try_emplace(anchor.process.pid, process->caller).first->second;
   base::Duration& left =
       search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
-  const ProcessFiles files(searched, found.account, &left, &at.result.searched[found.vdevice]);
+  ProcessFiles files(found.account);
+  if (auto taken =
+          files.take(*searched, wanted(anchors), &left, &at.result.searched[found.vdevice]);
+      !taken)
+    return pass(std::move(taken).error());
 
   SessionKit kit;
   std::pair<Fd*, Result<Fd>> has[] = {
@@ -178,10 +196,11 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
   kit.memory_id = anchor.memory;
   kit.anchors = found.files.anchors->release();
   kit.journal = found.files.journal->release();
-  note_arena(kit.memory_id, (*caller)->peer());
-  const uint64_t connection = add(found.vdevice, *caller);
+  note_arena(kit.memory_id, process->caller->peer());
+  const uint64_t connection = add(found.vdevice, process->caller);
   connections_[connection].session = kit.session;
-  return Adopted{connection, found.vdevice, std::move(*caller), std::move(*opened), std::move(kit)};
+  return Adopted{connection, found.vdevice, std::move(process->caller), std::move(process->opened),
+                 std::move(kit)};
 }
 
 void Furnisher::remove_files(uint32_t session) const {

@@ -29,17 +29,22 @@ uint64_t memory_device() {
   return uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev);
 }
 
-// A memory file that may be another one, whose last close frees as much memory as it has.
-struct Taken {
-  Taken(Intake::AccountRef whose, Fd taken) : account(std::move(whose)), fd(std::move(taken)) {}
-  Taken(const Taken&) = delete;
-  Taken& operator=(const Taken&) = delete;
-  ~Taken() {
-    if (account->intake() != nullptr) account->intake()->close(account, std::move(fd));
-  }
-  const Intake::AccountRef account;
-  Fd fd;
-};
+tl::unexpected<base::Error> missing(const char* what) {
+  return fail(ENOENT, std::string("its process no longer has ") + what);
+}
+
+// The last close of another file may take long.
+void close_by(const Intake::AccountRef& account, Fd fd) {
+  if (fd.valid() && account->intake() != nullptr) account->intake()->close(account, std::move(fd));
+}
+
+// Its name proves nothing, and reading fdinfo does not block on a lock of the file.
+bool is_ours(const Fd& fd, const FileId& id, uint64_t size) {
+  const auto own = file_id(fd) == id ? fd.reopen(O_RDWR) : Result<Fd>(Fd());
+  return own && ::fcntl(fd.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
+         ::lseek(own->get(), 0, SEEK_END) == static_cast<off_t>(size) &&
+         (::fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
+}
 
 }  // namespace
 
@@ -50,42 +55,43 @@ FileId file_id(const Fd& fd) {
 
 uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 
-tl::unexpected<base::Error> ProcessFiles::missing(const char* what) {
-  return fail(ENOENT, std::string("its process no longer has ") + what);
+ProcessFiles::~ProcessFiles() {
+  for (auto& [wanted, fd] : taken_) close_by(account_, std::move(fd));
 }
 
-Result<Fd> ProcessFiles::take(WantedFile kind, uint64_t id, const char* what) const {
-  base::Duration used{};
-  auto fd = process_->take(kind, id, *left_, &used);
-  *left_ -= used;
-  *used_ += used;
-  if (fd) return fd;
-  if (fd.error().code() == EMFILE)
+Result<void> ProcessFiles::take(const Caller& process, const std::vector<Caller::Wanted>& wanted,
+                                base::Duration* left, base::Duration* used) {
+  base::Duration now{};
+  auto fds = process.take(wanted, *left, &now);
+  *left -= now;
+  *used += now;
+  if (!fds && fds.error().code() == EMFILE)
     return fail(EMFILE, "its process has too many descriptors to search them all");
-  if (fd.error().code() == ENOENT) return missing(what);
-  return pass(std::move(fd).error());
+  if (!fds) return pass(std::move(fds).error());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if ((*fds)[i].valid()) taken_[{wanted[i].kind, wanted[i].id}] = std::move((*fds)[i]);
+  return {};
 }
 
-Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) const {
-  auto file = take(WantedFile::kMemory, id.inode, kMemory);
-  if (!file) return file;
-  Taken taken(account_, std::move(*file));
-  // Its name proves nothing, and reading fdinfo does not block on a lock of the file.
-  Fd& fd = taken.fd;
-  const auto own = file_id(fd) == id ? fd.reopen(O_RDWR) : Result<Fd>(Fd());
-  if (own && ::fcntl(fd.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
-      ::lseek(own->get(), 0, SEEK_END) == static_cast<off_t>(size) &&
-      (::fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDWR)
-    return std::move(fd);
+Result<Fd> ProcessFiles::give(WantedFile kind, uint64_t id, const char* what) {
+  auto taken = taken_.extract({kind, id});
+  if (taken.empty()) return missing(what);
+  return std::move(taken.mapped());
+}
+
+Result<Fd> ProcessFiles::memory_file(const FileId& id, uint64_t size) {
+  auto fd = give(WantedFile::kMemory, id.inode, kMemory);
+  if (!fd || is_ours(*fd, id, size)) return fd;
+  close_by(account_, std::move(*fd));
   return missing(kMemory);
 }
 
-Result<Fd> ProcessFiles::eventfd(uint64_t id) const {
-  return take(WantedFile::kEventfd, id, "its doorbell");
+Result<Fd> ProcessFiles::eventfd(uint64_t id) {
+  return give(WantedFile::kEventfd, id, "its doorbell");
 }
 
-Result<Fd> ProcessFiles::event_end(uint64_t inode) const {
-  return take(WantedFile::kSocket, inode, "an end of its events");
+Result<Fd> ProcessFiles::event_end(uint64_t inode) {
+  return give(WantedFile::kSocket, inode, "an end of its events");
 }
 
 }  // namespace vrdma::vrdmad

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/event_loop.h"
@@ -30,27 +32,31 @@ class ProcessFiles {
   // Of processor time, in which the processes of a vdevice are searched: for some hundred thousand
   // descriptors.
   static constexpr base::Duration kSearchTime = std::chrono::seconds(1);
-  // The intake of `account` closes memory files that turn out to be others. `left`: processor time
-  // that may be used, from which the time that was used is taken; it is added to `used`.
-  ProcessFiles(std::shared_ptr<Caller> process, Intake::AccountRef account, base::Duration* left,
-               base::Duration* used)
-      : process_(std::move(process)), account_(std::move(account)), left_(left), used_(used) {}
+  // The intake of `account` closes memory files that turn out to be others, or that nobody uses.
+  explicit ProcessFiles(Intake::AccountRef account) : account_(std::move(account)) {}
+  ProcessFiles(const ProcessFiles&) = delete;
+  ProcessFiles& operator=(const ProcessFiles&) = delete;
+  ~ProcessFiles();
 
-  // ENOENT: the process no longer has it. EMFILE: it was not found in time.
+  // Takes those that the process has, all at once. `left`: processor time that may be used, from
+  // which the time that was used is taken; it is added to `used`. EMFILE: some were not found in
+  // that time.
+  [[nodiscard]] base::Result<void> take(const Caller& process,
+                                        const std::vector<Caller::Wanted>& wanted,
+                                        base::Duration* left, base::Duration* used);
+
+  // Each gives what was taken, once. ENOENT: the process no longer had it.
   // With the seals of base::make_memfd() and `size` bytes.
-  [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size) const;
-  [[nodiscard]] base::Result<base::Fd> eventfd(uint64_t id) const;
+  [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size);
+  [[nodiscard]] base::Result<base::Fd> eventfd(uint64_t id);
   // The write end of core/ipc/event_ends.h, which the process shares.
-  [[nodiscard]] base::Result<base::Fd> event_end(uint64_t inode) const;
+  [[nodiscard]] base::Result<base::Fd> event_end(uint64_t inode);
 
  private:
-  [[nodiscard]] base::Result<base::Fd> take(WantedFile kind, uint64_t id, const char* what) const;
-  [[nodiscard]] static tl::unexpected<base::Error> missing(const char* what);
+  [[nodiscard]] base::Result<base::Fd> give(WantedFile kind, uint64_t id, const char* what);
 
-  const std::shared_ptr<Caller> process_;
   const Intake::AccountRef account_;
-  base::Duration* const left_;
-  base::Duration* const used_;
+  std::map<std::pair<WantedFile, uint64_t>, base::Fd> taken_;
 };
 
 }  // namespace vrdma::vrdmad

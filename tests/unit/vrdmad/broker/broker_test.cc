@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -94,6 +95,10 @@ struct Brokers : testing::Test {
     EXPECT_TRUE(put(path, request.text));
     return ask(request);
   }
+  [[nodiscard]] ptrdiff_t given() const {
+    return std::count_if(beside.begin(), beside.end(),
+                         [](const base::Fd& fd) { return fd.valid(); });
+  }
   const ipc::Sender self{::getpid(), ::getuid(), ::getgid()};
 
   const TempDir temp;
@@ -131,7 +136,7 @@ TEST_F(Brokers, TellWhoConnected) {
   open.entry = entry;
   open.files = Request::kMemory;
   EXPECT_EQ(ask(open).error, 0);
-  for (const base::Fd& fd : beside) EXPECT_TRUE(fd.valid());
+  EXPECT_EQ(given(), 3) << "memory, maps, pidfd";
   open.which = 1;
   EXPECT_EQ(ask(open).error, EPERM) << "without a sender";
   ask(Op::kForget, entry);
@@ -181,6 +186,7 @@ TEST_F(Brokers, FindOnlyProcessesThatABrokerHasChecked) {
   EXPECT_EQ(find(peer).error, EPERM) << "it may have gained ids by exec";
   EXPECT_EQ(check(entry, self).error, 0);
   EXPECT_EQ(find(peer).error, 0);
+  EXPECT_EQ(given(), 3) << "its memory, maps and pidfd";
   broker = std::make_shared<LocalBroker>(BrokerPlace{temp.path(), 0});
   EXPECT_EQ(find(peer).error, 0) << "the list is lost";
   rdma::Peer changed = peer;

@@ -298,8 +298,8 @@ TEST_F(Workers, AreRecipientsOfWhatIsFound) {
   const WorkerProcess next = start();
   const auto found = broker->find(peer, path("1.sock"), {next.worker, 0});
   ASSERT_TRUE(found) << found.error().message();
-  EXPECT_EQ(ask(next, Op::kCheck, (*found)->entry()).error, 0);
-  EXPECT_EQ(ask(worker, Op::kCheck, (*found)->entry()).error, EPERM);
+  EXPECT_EQ(ask(next, Op::kCheck, found->caller->entry()).error, 0);
+  EXPECT_EQ(ask(worker, Op::kCheck, found->caller->entry()).error, EPERM);
   EXPECT_EQ(ask(next, Op::kCheck, entry).error, EPERM);
 }
 
