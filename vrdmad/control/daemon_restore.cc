@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "netns/netns.h"
 #include "vrdmad/control/daemon_record.h"
@@ -176,7 +177,8 @@ void Daemon::adopt(FoundSessions found) {
 // sessions are restored, or when no client waits any longer.
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
-  auto& later = later_ = {};
+  const std::set<std::string> before = std::exchange(later_, {});
+  auto& later = later_;
   for (const auto& files : left_) with_sessions.insert(files.anchors->anchors().of.vdevice);
   for (const auto& [id, lost] : lost_)
     if (patience_.active() && with_sessions.contains(id)) later.insert(fabric_of(lost.vdev));
@@ -206,8 +208,10 @@ void Daemon::adopt_those_that_can() {
   for (const auto& [id, record] : records_) {
     const auto searched = taken.searched.find(id);
     const auto used = searched != taken.searched.end() ? searched->second : base::Duration(0);
+    const bool waits = later.contains(record->fabric);
+    if (used.count() == 0 && waits == before.contains(record->fabric)) continue;
     if (WorkerEnd* const worker = workers_.find(record->domain))
-      worker->send(Await{id, static_cast<uint64_t>(used.count()), later.contains(record->fabric)});
+      worker->send(Await{id, static_cast<uint64_t>(used.count()), waits});
   }
   std::set<WorkerEnd*> adopting;
   for (auto& one : taken.sessions) {
