@@ -1,0 +1,66 @@
+// What container runtimes' hooks say to vrdmad: R/hook.sock, SOCK_SEQPACKET, mode 0666.
+//
+// One request and one answer of fixed size each, without pointers. Text is shorter than its array,
+// and padded with zeros. A hook of another build is refused by the sizes and the version.
+//
+//   hook                              vrdmad
+//   kSetUp + netns, pidfd    ->       makes the container's vdevices, or joins it to those that
+//                            <-       its pod has
+//   (mounts what it got)
+//   kDone                    ->       from now on the container owns them
+//                            <-
+//   kEnded                   ->       the container has ended: it owns nothing any more
+//                            <-
+//
+// If the connection ends between kSetUp and kDone, vrdmad undoes the kSetUp. The owner of a vdevice
+// is a set of processes, the inits of its containers: when the last of them has ended, vrdmad
+// deletes the vdevice, whether or not there was a kEnded.
+//
+// Anybody on the host may connect. vrdmad asks the kernel who the caller is (SO_PEERCRED), and who
+// owns the network namespace (NS_GET_OWNER_UID, ioctl_ns(2)); a caller that is not root must be
+// that user. What the annotations of a container ask for is granted only as far as the class of its
+// vdevice allows (/etc/vrdma/classes.conf): images carry annotations too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace vrdma::hook {
+
+constexpr uint32_t kVersion = 1;
+constexpr size_t kMostVdevices = 8;  // of a container
+
+struct Request {
+  enum class Op : uint32_t {
+    // All fields; beside: a network namespace, and a pidfd of the container's init in it.
+    kSetUp = 1,
+    kDone,   // no fields: of the kSetUp on this connection
+    kEnded,  // container
+  };
+  uint32_t version = kVersion;
+  Op op{};
+  char container[128]{};  // the runtime's id of the container
+  char pod[128]{};        // that of its pod or sandbox; empty: none
+  char device_class[64]{};
+  // Annotations; empty: there is none.
+  char netdev[16]{};
+  char name[64]{};
+  char quota[256]{};
+};
+static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 16 + 64 + 256);
+
+struct Answer {
+  struct Vdevice {
+    char name[64]{};   // in the container
+    char tree[256]{};  // path of its sysfs tree: vrdmad/control/sysfs_tree.h
+  };
+  int32_t error = 0;  // errno
+  uint32_t vdevices = 0;
+  char run_dir[256]{};  // R
+  char sockets[256]{};  // path of the directory R/netns/<cookie>
+  Vdevice vdevice[kMostVdevices]{};
+  char reason[512]{};  // a sentence without a newline, if there is an error
+};
+static_assert(sizeof(Answer) == 8 + 256 + 256 + kMostVdevices * 320 + 512);
+
+}  // namespace vrdma::hook
