@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 namespace vrdma::vrdmad {
 
@@ -20,6 +21,9 @@ struct BrokerPlace {
   // The program of worker processes. Empty: `vrdmad-worker` in the directory of this process's own
   // executable, or in ../lib/vrdma from there.
   std::string worker = {};
+  // The directories of the control groups below which worker processes get theirs. None: they get
+  // none.
+  std::vector<std::string> groups = {};
 };
 
 }  // namespace vrdma::vrdmad

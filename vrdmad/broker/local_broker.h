@@ -32,8 +32,10 @@ class LocalBroker final : public Broker {
 
   [[nodiscard]] Answer serve(const Request& request, Beside* beside) override;
 
-  // Before the process ends; other threads may still use the broker. See KnownPeers::end().
-  void end() { known_.end(); }
+  // Before the process ends; other threads may still use the broker. Kills the workers, closes the
+  // listeners, so that programs try the next broker, and waits a moment until the workers have been
+  // reaped and their control groups removed. See KnownPeers::end().
+  void end();
 
   // Identifies the process of a connection, as listen() does after the accept. For tests.
   [[nodiscard]] base::Result<Arrival> admit(base::Fd socket);

@@ -3,7 +3,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <variant>
 
 #include "vrdmad/broker/local_broker.h"
 #include "vrdmad/broker/local_broker_process.h"
@@ -50,6 +56,27 @@ Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
   (*beside)[0] = std::move(ours);
   (*beside)[1] = std::move(*pidfd);
   return {};
+}
+
+void LocalBroker::end() {
+  std::map<uint32_t, Entry> entries;
+  std::unique_lock lock(mutex_);
+  entries.swap(entries_);
+  const auto ground = ground_;
+  lock.unlock();
+  std::erase_if(entries, [](const auto& entry) {
+    return std::holds_alternative<std::shared_ptr<WorkerChild>>(entry.second);
+  });
+  try {
+    // To close a listener may take as long as the sender of a descriptor in its queue likes.
+    std::thread([rest = std::move(entries)] {}).detach();
+  } catch (const std::system_error&) {
+  }
+  known_.end();
+  if (ground == nullptr) return;
+  // A worker of which a thread hangs is not waited for: the next broker removes its group.
+  for (int tries = 0; ground->living > 0 && tries < 100; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 Result<Recipient> LocalBroker::recipient(const Request& request) {

@@ -60,10 +60,23 @@ Result<Fd> make_empty_netns(uint64_t* cookie) {
 }
 
 // What the new process does before its program, in the order of execution.
-enum class Step : uint32_t { kNone, kNetns, kRoot, kFiles, kLimits, kBounds, kUser, kDeath, kExec };
+enum class Step : uint32_t {
+  kNone,
+  kGroup,
+  kNetns,
+  kRoot,
+  kFiles,
+  kLimits,
+  kBounds,
+  kUser,
+  kDeath,
+  kExec
+};
 
 constexpr const char* name_of(Step step) {
   switch (step) {
+    case Step::kGroup:
+      return "enter its control group";
     case Step::kNetns:
       return "enter the network namespace of workers";
     case Step::kRoot:
@@ -91,6 +104,7 @@ struct Failure {
 };
 
 struct ForChild {
+  const WorkerGroup* group;
   int program, netns, root, link, channel, status;
   uid_t uid;
   gid_t gid;
@@ -156,6 +170,7 @@ bool become_user(uid_t uid, gid_t gid) {
     ::_exit(1);
   };
   reset_signals();
+  check(Step::kGroup, has.group->enter());
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   check(Step::kFiles, null >= 0);
   check(Step::kNetns, ::setns(has.netns, CLONE_NEWNET) == 0);
@@ -242,7 +257,8 @@ WorkerGround::WorkerGround(const BrokerPlace& place)
     : program(open_worker_program(place.worker)),
       netns(make_empty_netns(&netns_cookie)),
       uid(place.daemon),
-      gid(place.group) {}
+      gid(place.group),
+      groups(place.groups) {}
 
 struct WorkerChild::Start {
   std::shared_ptr<Life> life;
@@ -255,8 +271,8 @@ struct WorkerChild::Start {
 namespace {
 
 // Forks. Returns the pidfd when the child has executed its program.
-Result<Fd> fork_worker(const WorkerGround& ground, const Fd& root, const Fd& link,
-                       const Fd& channel) {
+Result<Fd> fork_worker(const WorkerGround& ground, const WorkerGroup& group, const Fd& root,
+                       const Fd& link, const Fd& channel) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_errno("make a pipe for a worker");
   const Fd status(ends[0]);
@@ -264,7 +280,7 @@ Result<Fd> fork_worker(const WorkerGround& ground, const Fd& root, const Fd& lin
   const pid_t broker = ::getpid();
   const pid_t child = ::fork();
   if (child == 0)
-    become_worker({ground.program->get(), ground.netns->get(), root.get(), link.get(),
+    become_worker({&group, ground.program->get(), ground.netns->get(), root.get(), link.get(),
                    channel.get(), its_status.get(), ground.uid, ground.gid, broker});
   if (child < 0) return fail_errno("fork a worker");
   its_status = Fd();
@@ -292,7 +308,9 @@ void WorkerChild::run(Start start) {
     return start.started.set_value(fail_errno("make a channel for a worker"));
   Fd channel(ends[0]), its(ends[1]);
   (void)::fcntl(channel.get(), F_SETFL, O_NONBLOCK);
-  auto pidfd = fork_worker(*start.ground, start.root, start.link, its);
+  const auto group = start.ground->groups.make();
+  if (!group) return start.started.set_value(fail(group.error().code(), group.error().message()));
+  auto pidfd = fork_worker(*start.ground, *group, start.root, start.link, its);
   its = Fd();
   start.root = Fd();
   start.link = Fd();

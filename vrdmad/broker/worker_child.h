@@ -5,8 +5,9 @@
 //   3     a socket to control          4  a channel to the broker (broker_wire.h)
 // and no other descriptor. Its root is an empty directory of root's, and its network namespace is
 // an empty one, which all workers share. It has the daemon's user, no groups, no capabilities and
-// no way to gain any, and no core file. It inherits the broker's filter of system calls, and
-// replaces it by a narrower one (vrdmad/worker_system_calls.h).
+// no way to gain any, and no core file. It has a control group (worker_groups.h). It inherits the
+// broker's filter of system calls, and replaces it by a narrower one
+// (vrdmad/worker_system_calls.h).
 //
 // A thread of the broker forks each worker, serves its channel, and reaps it. The kernel kills the
 // worker when that thread ends, and so with the broker. A worker can thus delay or end only its own
@@ -24,13 +25,14 @@
 #include "core/base/fd.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/broker_place.h"
+#include "vrdmad/broker/worker_groups.h"
 
 namespace vrdma::vrdmad {
 
 // What all workers of a broker share.
 struct WorkerGround {
-  // Makes the namespace, and finds the program. Call before the broker's system calls are confined.
-  // What fails is reported when a worker is started.
+  // Makes the namespace, finds the program, and removes groups that are left. Call before the
+  // broker's system calls are confined. What fails is reported when a worker is started.
   explicit WorkerGround(const BrokerPlace& place);
 
   base::Result<base::Fd> program;  // O_PATH
@@ -38,6 +40,7 @@ struct WorkerGround {
   base::Result<base::Fd> netns;
   const uid_t uid;
   const gid_t gid;
+  WorkerGroups groups;
   std::atomic<unsigned> living = 0;  // workers that have not been reaped
 };
 

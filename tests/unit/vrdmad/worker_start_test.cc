@@ -17,13 +17,16 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "tests/unit/vrdmad/broker/before_fork.h"
 #include "tests/unit/vrdmad/broker/pidfds.h"
 #include "tests/unit/vrdmad/broker/worker_program.h"
+#include "tests/unit/vrdmad/parent_group.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/system_calls.h"
@@ -102,9 +105,10 @@ struct ConfinedBrokers : testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, as the broker does";
     wait_before_fork();
-    auto socket = BrokerProcess::fork({temp.path(), 64789, 64790, VRDMA_WORKER_PROGRAM}, 1, [] {
-      if (!keep_broker_privileges() || !confine_broker()) ::_exit(1);
-    });
+    auto socket = BrokerProcess::fork(
+        {temp.path(), 64789, 64790, VRDMA_WORKER_PROGRAM, parent.directories()}, 1, [] {
+          if (!keep_broker_privileges() || !confine_broker()) ::_exit(1);
+        });
     ASSERT_TRUE(socket);
     broker = BrokerProcess::attach(std::move(*socket), 1).value_or(nullptr);
     ASSERT_NE(broker, nullptr);
@@ -116,6 +120,7 @@ struct ConfinedBrokers : testing::Test {
     return byte;
   }
   const TempDir temp;
+  const TestParentGroup parent;
   std::shared_ptr<BrokerProcess> broker;
 };
 
@@ -144,6 +149,42 @@ TEST_F(ConfinedBrokers, StartConfineAndKillWorkers) {
     pidfd = other->pidfd.duplicate().value();
   }
   EXPECT_TRUE(ends(pidfd)) << "it is not killed";
+}
+
+TEST_F(ConfinedBrokers, GiveEachWorkerAGroup) {
+  if (parent.directories().empty()) GTEST_SKIP() << parent.why_none();
+  const auto group_of = [](const WorkerProcess& worker) {
+    std::ifstream file("/proc/" + std::to_string(pid_of(worker.pidfd)) + "/cgroup");
+    std::set<std::string> names;
+    for (std::string line; std::getline(file, line);)
+      if (const size_t at = line.find("/worker-"); at != std::string::npos)
+        names.insert(line.substr(at + 1));
+    EXPECT_EQ(names.size(), 1u) << "it is not the same group in each hierarchy";
+    return names.empty() ? std::string() : *names.begin();
+  };
+  const auto one = broker->start_worker();
+  ASSERT_TRUE(one) << one.error().message();
+  {
+    const auto other = broker->start_worker();
+    ASSERT_TRUE(other) << other.error().message();
+    const std::set<std::string> both{group_of(*one), group_of(*other)};
+    EXPECT_EQ(both.size(), 2u);
+    EXPECT_EQ(parent.children(), both);
+  }
+  const std::set<std::string> first{group_of(*one)};
+  EXPECT_TRUE(eventually([&] { return parent.children() == first; })) << "one that ended has one";
+}
+
+TEST_F(ConfinedBrokers, LeaveNoGroups) {
+  if (parent.directories().empty()) GTEST_SKIP() << parent.why_none();
+  Broker::Request request;
+  request.op = Broker::Request::Op::kStartWorker;
+  Broker::Beside beside;
+  ASSERT_EQ(broker->serve(request, &beside).error, 0);
+  EXPECT_EQ(parent.children().size(), 1u);
+  broker.reset();  // at the end of its socket the broker ends
+  EXPECT_TRUE(eventually([&] { return parent.children().empty(); }));
+  EXPECT_TRUE(ends(beside[1]));
 }
 
 TEST_F(ConfinedBrokers, TakeTheirWorkersWithThem) {
