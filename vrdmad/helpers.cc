@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "vrdmad/parent_groups.h"
 #include "vrdmad/system_calls.h"
 
 namespace vrdma::vrdmad {
@@ -30,7 +31,11 @@ constexpr const char* kVariable = "VRDMAD_HELPERS";
 // The sockets of intake, stopper and broker.
 using Sockets = std::array<Fd, 3>;
 
-Result<Sockets> fork_all(const User& user, const std::string& run_dir, unsigned requests) {
+Result<Sockets> fork_all(const User& user, const std::string& run_dir, const std::string& cgroup,
+                         unsigned requests) {
+  // First, because it may move this process, and so the helpers.
+  auto groups = prepare_parent_groups(cgroup, own_hierarchies());
+  if (!groups) return pass(std::move(groups).error());
   auto intake = Intake::fork([&] {
     if (!drop_privileges(user)) ::_exit(1);
     (void)confine_intake();
@@ -38,7 +43,7 @@ Result<Sockets> fork_all(const User& user, const std::string& run_dir, unsigned 
   if (!intake) return pass(std::move(intake).error());
   auto stopper = Stopper::fork([] { (void)confine_stopper(); });
   if (!stopper) return pass(std::move(stopper).error());
-  auto broker = BrokerProcess::fork({run_dir, user.uid, user.gid}, requests, [] {
+  auto broker = BrokerProcess::fork({run_dir, user.uid, user.gid, {}, *groups}, requests, [] {
     if (!keep_broker_privileges()) ::_exit(1);
     (void)confine_broker();
   });
@@ -92,9 +97,10 @@ Result<Sockets> inherited() {
 
 bool have_helpers() { return std::getenv(kVariable) != nullptr; }
 
-Result<Helpers> start_helpers(const User& user, const std::string& run_dir, unsigned requests) {
+Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
+                              const std::string& cgroup, unsigned requests) {
   if (!have_helpers()) {
-    auto sockets = fork_all(user, run_dir, requests);
+    auto sockets = fork_all(user, run_dir, cgroup, requests);
     if (!sockets) return pass(std::move(sockets).error());
     return tl::unexpected(execute_again(*sockets));
   }

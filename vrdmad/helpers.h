@@ -23,10 +23,10 @@ struct Helpers {
 };
 // Call first, with the standard streams open and nothing else, and without threads. Does not return
 // from the first call; returns in the program that it executes, where the environment names the
-// helpers' sockets. `user`: of the intake. `run_dir`: see LocalBroker. `requests`: how many the
-// broker serves at a time.
+// helpers' sockets. `user`: of the intake. `run_dir`: see LocalBroker. `cgroup`: see
+// prepare_parent_groups(). `requests`: how many the broker serves at a time.
 [[nodiscard]] base::Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
-                                                  unsigned requests);
+                                                  const std::string& cgroup, unsigned requests);
 // Whether this is the program that was executed again.
 [[nodiscard]] bool have_helpers();
 

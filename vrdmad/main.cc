@@ -26,6 +26,7 @@
 #include "vrdmad/helpers.h"
 #include "vrdmad/log/audit.h"
 #include "vrdmad/log/log.h"
+#include "vrdmad/parent_groups.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/system_calls.h"
 
@@ -47,6 +48,7 @@ struct Options {
   std::string metrics;
   std::string user;
   std::string isolation = "tenant";
+  std::string cgroup;
   unsigned workers = 0;
 #ifdef VRDMA_WORKER_PROCESSES
   bool single = false;
@@ -84,6 +86,15 @@ int parse(int argc, char** argv, Options* options) {
                  "(none)")
       ->check(CLI::IsMember({"tenant", "fabric", "none"}))
       ->capture_default_str();
+  app.add_option("--cgroup", options->cgroup,
+                 "the control group below which worker processes get theirs, or none; without it: "
+                 "that of vrdmad if it is delegated")
+      ->check(CLI::Validator(
+          [](const std::string& group) {
+            const bool valid = group == "none" || vrdma::vrdmad::is_group_path(group);
+            return valid ? "" : "'" + group + "' is neither the path of a control group nor none";
+          },
+          "PATH|none"));
   app.add_option("--workers", options->workers,
                  "worker processes with --isolation none; 0: half of the processors, at least one")
       ->check(CLI::Range(0u, 256u))
@@ -185,7 +196,8 @@ Result<void> run(const Options& options) {
                                          : std::max(1u, std::thread::hardware_concurrency() / 2);
   auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
-  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, kRequests);
+  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path,
+                                              options.single ? "none" : options.cgroup, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
   auto signals = catch_signals();

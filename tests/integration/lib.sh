@@ -226,6 +226,13 @@ helper() {
 }
 # workers: the process ids of its workers.
 workers() { pgrep -P "$(helper broker)" -x vrdmad-worker || true; }
+# worker_of PROGRAM: the worker that has a descriptor of the program's memory.
+worker_of() {
+  local worker
+  for worker in $(workers); do
+    if [[ -n $(find "/proc/$worker/fd" -lname "/proc/${PID[$1]}/mem" 2>/dev/null) ]]; then echo "$worker"; fi
+  done
+}
 need_worker_processes() {
   [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]] || skip "the workers of this build are threads"
 }
@@ -374,6 +381,13 @@ two_vdevices() {
   vdev_create vb b eth0 "${of_b[@]}" "${@:2}"
   INDEX_A=$(gid_index a va 10.0.0.1)
   INDEX_B=$(gid_index b vb 10.0.0.2)
+}
+
+# spawn_writes NAME DEVICE_A DEVICE_B PORT SECONDS: NAME-server in a and NAME-client in b write to each other.
+spawn_writes() {
+  spawn "$1-server" a nobody ib_write_lat -d "$2" -x "$(gid_index a "$2" 10.0.0.1)" -p "$4" -D "$5"
+  wait_until 20 listens "$1-server" "$4" || fail "ib_write_lat does not listen"
+  spawn "$1-client" b nobody ib_write_lat -d "$3" -x "$(gid_index b "$3" 10.0.0.2)" -p "$4" -D "$5" 10.0.0.1
 }
 
 # add_ipv6: adds fd00::1 and fd00::2.

@@ -21,12 +21,6 @@ vdev_create wa a eth0 --tenant blue --no-direct
 vdev_create wb b eth0 --tenant blue --no-direct
 
 count() { workers | wc -l; }
-# traffic NAME DEVICE_A DEVICE_B PORT SECONDS
-traffic() {
-  spawn "$1-server" a nobody ib_write_lat -d "$2" -x "$(gid_index a "$2" 10.0.0.1)" -p "$4" -D "$5"
-  wait_until 20 listens "$1-server" "$4" || fail "ib_write_lat does not listen"
-  spawn "$1-client" b nobody ib_write_lat -d "$3" -x "$(gid_index b "$3" 10.0.0.2)" -p "$4" -D "$5" 10.0.0.1
-}
 ends_well() {
   local end
   for end in client server; do
@@ -34,22 +28,15 @@ ends_well() {
     [[ $REAPED -eq 0 ]] || { tail -5 "$T/$1-$end.log"; fail "the $end of $1 ends with status $REAPED"; }
   done
 }
-# worker_of PROGRAM: the worker that has a descriptor of the program's memory.
-worker_of() {
-  local worker
-  for worker in $(workers); do
-    if [[ -n $(find "/proc/$worker/fd" -lname "/proc/${PID[$1]}/mem" 2>/dev/null) ]]; then echo "$worker"; fi
-  done
-}
 sessions() { ctl vdev show "$1" -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["sessions"])'; }
 has_sessions() { [[ $(sessions va) -eq $1 && $(sessions wa) -eq $2 ]]; }
 
 say "each tenant has a worker of its own"
-traffic red va vb 18515 20
+spawn_writes red va vb 18515 20
 wait_until 20 has_sessions 1 0 || fail "red has no session"
 [[ $(count) -eq 1 ]] || fail "programs that list all vdevices start the workers of all tenants"
 red=$(worker_of red-client)
-traffic blue wa wb 18516 20
+spawn_writes blue wa wb 18516 20
 wait_until 20 has_sessions 1 1 || fail "blue has no session"
 [[ $(count) -eq 2 ]] || fail "there are $(count) workers for two tenants"
 blue=$(worker_of blue-client)
@@ -110,8 +97,8 @@ for round in 1 2 3; do
 done
 
 say "a worker that crashes again and again ends the sessions of its tenant"
-traffic red va vb 18517 30
-traffic blue wa wb 18518 8
+spawn_writes red va vb 18517 30
+spawn_writes blue wa wb 18518 8
 wait_until 20 has_sessions 1 1 || fail "there are no sessions"
 for _ in 1 2 3; do
   red=$(worker_of red-client)
