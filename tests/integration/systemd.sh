@@ -16,8 +16,10 @@ mkdir "$group" 2>/dev/null || skip "there is no control group for systemd here"
 remove_group() {
   [[ ! -s $T/init ]] || kill -9 "$(<"$T/init")" 2>/dev/null
   wait 2>/dev/null
-  find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
+  groups -exec rmdir {} + 2>/dev/null
 }
+# groups EXPRESSION: find(1) in the groups of systemd and its units, which are in each hierarchy.
+groups() { find /sys/fs/cgroup -depth -type d -path "*/vrdma-$$*" "$@"; }
 trap 'status=$?; command=$BASH_COMMAND; remove_group; finish "$status" "$command"' EXIT
 unshare --mount --pid --fork --propagation private true 2>/dev/null ||
   skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
@@ -90,6 +92,10 @@ wait_until 20 waits || fail "ib_write_bw does not listen: $(<"$T/server.log")"
 program client blue0 ib_write_bw -d blue0 -D 14 -s 8 --report_gbits 10.0.0.1
 wait_until 20 sessions || fail "there are no sessions: $(<"$T/client.log")"
 
+say "its worker has a control group below that of the service"
+worker=$(inside pgrep -xo vrdmad-worker)
+inside grep 'vrdmad.service/worker-' "/proc/$worker/cgroup" || fail "it is in $(inside cat "/proc/$worker/cgroup" | xargs)"
+
 say "a restart, and the death of the daemon and of its broker, cost no session"
 replaced() { active && [[ $(main) != "$old" ]] && sessions; }
 for how in restart daemon broker; do
@@ -112,4 +118,6 @@ say "stop"
 inside systemctl stop vrdmad
 [[ $(inside systemctl show -p Result --value vrdmad) == success ]] || fail "it does not end well"
 inside pgrep vrdmad && fail "processes are left"
+no_groups() { [[ -z $(groups -name 'worker-*') ]]; }
+wait_until 10 no_groups || fail "control groups are left: $(groups -name 'worker-*' | xargs)"
 if grep -i 'vrdmad.*\(warn\|fail\|unknown\)' "$T/boot.log"; then fail "systemd complains"; fi
