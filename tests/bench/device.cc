@@ -75,11 +75,11 @@ void to_init(ibv_qp* qp) {
     fail("ibv_modify_qp to INIT");
 }
 
-void to_rtr(ibv_qp* qp, const ibv_qp* peer) {
+void to_rtr(ibv_qp* qp, uint32_t peer) {
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_RTR;
   to.path_mtu = IBV_MTU_4096;
-  to.dest_qp_num = peer->qp_num;
+  to.dest_qp_num = peer;
   to.ah_attr.is_global = 1;
   to.ah_attr.grh.dgid = device().gid;
   to.ah_attr.grh.hop_limit = 1;
@@ -106,11 +106,12 @@ void to_rts(ibv_qp* qp) {
 
 }  // namespace
 
-void join_itself(ibv_qp* qp) {
+void join(ibv_qp* qp, uint32_t peer) {
   to_init(qp);
-  to_rtr(qp, qp);
+  to_rtr(qp, peer);
   to_rts(qp);
 }
+void join_itself(ibv_qp* qp) { join(qp, qp->qp_num); }
 
 Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{make_cq(4096), {}} {
   for (size_t i = 0; i < count; ++i) {
@@ -118,8 +119,8 @@ Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{ma
       side->qps.push_back(make_qp(side->cq, depth));
       to_init(side->qps.back());
     }
-    to_rtr(at(i), far_at(i));
-    to_rtr(far_at(i), at(i));
+    to_rtr(at(i), far_at(i)->qp_num);
+    to_rtr(far_at(i), at(i)->qp_num);
     to_rts(at(i));
     to_rts(far_at(i));
   }

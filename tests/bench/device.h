@@ -60,7 +60,9 @@ class Queues {
   Side near_, far_;
 };
 
-// An RC queue pair joined to itself, ready to send.
+// An RC queue pair joined to that of the vdevice which has the number `peer`, ready to send.
+void join(ibv_qp* qp, uint32_t peer);
+// The same with itself.
 void join_itself(ibv_qp* qp);
 
 ibv_cq* make_cq(int entries, ibv_comp_channel* channel = nullptr);

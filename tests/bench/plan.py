@@ -2,7 +2,8 @@
 
 A Metric is ours, some peers, and goals for their ratio or (no peer) for ours. A Point is one size of
 the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count. Neighbours
-is a victim's times beside attacks.
+is a victim's times beside attacks. Gaps are how long WRITEs stop at restarts, Starts how long workers
+take to start.
 """
 
 from dataclasses import dataclass, field
@@ -43,6 +44,19 @@ class Neighbours:
     key: str
     attacks: list  # names of neighbours.ATTACKS
     seconds: float  # for each of a victim's two kinds of times
+
+
+@dataclass
+class Gaps:
+    key: str
+    sessions: list  # numbers of sessions
+    kills: int  # of each process
+
+
+@dataclass
+class Starts:
+    key: str
+    count: int
 
 
 SIZES = [2, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
@@ -162,6 +176,8 @@ def metrics(quick):
         Growth("scale_mrs", "mrs", [100, 1000] if quick else [1000, 5000, 10000, 50000, 100000]),
         Neighbours("neighbours", ["turns", "connects"] if quick else list(neighbours.ATTACKS),
                    0.2 if quick else 3),
+        Starts("worker_start", 5 if quick else 200),
+        Gaps("restart_gaps", [2, 4] if quick else [2, 256], 1 if quick else 9),
     ]
 
 

@@ -116,6 +116,28 @@ def victims_table(entry):
               "took includes the attackers.\n")
 
 
+STARTS = {"first": "the connection starts the worker", "later": "the worker runs"}
+
+
+def starts_table(entry):
+    rows = [[title] + [figure(entry["starts"][what][column]) for column in VICTIM_COLUMNS]
+            for what, title in STARTS.items()]
+    return ("### first answer of a worker (us)\n\n"
+            + table(["after connecting", *VICTIM_COLUMNS.values()], rows)
+            + f"\n\n{entry['starts']['first']['count']} starts. "
+            + f"{load_of(entry['loads']).capitalize()}.\n")
+
+
+def gaps_table(entry):
+    killed = [name for name in entry["gaps"][0] if name != "sessions"]
+    rows = [[f"{row['sessions']:,}"] + [spread(row[name]) for name in killed]
+            for row in entry["gaps"]]
+    return ("### longest gap of mediated 8-byte WRITEs (ms)\n\n"
+            + table(["sessions"] + [f"{name} killed" for name in killed], rows)
+            + f"\n\n{len(entry['gaps'][0][killed[0]])} kills for each. "
+            + f"{load_of(entry['loads']).capitalize()}.\n")
+
+
 def sizes_table(kind, points):
     names = list(points[0]["values"])
     rows = [[f"{point['size']:,}"] + [spread(point["values"][name]) for name in names]
@@ -178,6 +200,8 @@ class Results:
                 parts.append(sizes_table(kind, points))
         parts += [growth_table(growth) for growth in growths]
         parts += [victims_table(entry) for entry in entries if "victims" in entry]
+        parts += [starts_table(entry) for entry in entries if "starts" in entry]
+        parts += [gaps_table(entry) for entry in entries if "gaps" in entry]
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def write(self, order):

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
-           "latency_2", "latency_4096", "scale_qps", "neighbours"]
+           "latency_2", "latency_4096", "scale_qps", "neighbours", "worker_start", "restart_gaps"]
 FAULTS = []
 
 
@@ -55,6 +55,13 @@ def check_json(folder):
             times = [row[what][name] for name in ("median", "p99", "p999", "max")]
             expect(row[what]["count"] > 0 and 0 < times[0] and times == sorted(times),
                    f"neighbours: {what} beside {row['attack']} is not whole")
+    starts = entries["worker_start"]["starts"]
+    for what in ("first", "later"):
+        times = [starts[what][name] for name in ("median", "p99", "p999", "max")]
+        expect(0 < times[0] and times == sorted(times), f"worker_start: {what} is not whole")
+    for row in entries["restart_gaps"]["gaps"]:
+        expect(all(numbers(row[killed], 1) for killed in ("worker", "control", "broker")),
+               f"restart_gaps: not one number for each kill with {row['sessions']} sessions")
     expect(all(row["count"] > 0 and row["median_us"] > 0 for row in entries["scale_qps"]["rows"]),
            "scale_qps: a row is not whole")
 
@@ -63,10 +70,13 @@ def check_table(text):
     for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB"):
         expect(re.search(rf"^\| {title}.* (yes|no) \| \d+ % \|$", text, re.MULTILINE),
                f"the table has no verdict on: {title}")
-    expect(text.count("load average") + text.count("Load average") == 4, "the loads are not told")
+    expect(text.count("load average") + text.count("Load average") == 6, "the loads are not told")
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
     expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|endless connections[^|]*) \| (?:–|same|other) "
                           r"\|( [\d.,]+ \|){8}$", text, re.MULTILINE)) == 5, "no row of neighbours")
+    expect(re.search(r"^\| the connection starts the worker \|( [\d.,]+ \|){4}$", text, re.MULTILINE),
+           "no row of starts of workers")
+    expect(re.search(r"^\| 4 \|( [\d.,]+ \|){3}$", text, re.MULTILINE), "no row of gaps")
     expect(re.search(r"^\| 256 \|( [\d.,-]+ \|){4}$", text, re.MULTILINE), "no row of 256 qps")
 
 

@@ -18,6 +18,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -25,7 +26,7 @@ import time
 PREFIX = "vrbench"
 SIDES = {"direct": ("a", "b"), "mediated": ("c", "d"), "guarded": ("k", "l")}
 TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue", "k": "red", "l": "red"}
-SECONDS = "bdfhjl"  # of each pair
+SECONDS = "bdfhjln"  # of each pair
 
 
 class Trouble(Exception):
@@ -53,6 +54,15 @@ def remove_namespace(name):
         except ProcessLookupError:
             pass
     sh("ip", "netns", "delete", name, ok=True)
+
+
+def ended(pid):
+    """The process has ended, reaped or not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
 
 
 class Stage:
@@ -172,17 +182,30 @@ class Stage:
             self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev", "eth0",
                      "--tenant", "neighbour-" + side, "--fabric", fabric, "--no-direct")
 
+    def restarts(self):
+        """Namespace m with a mediated vdevice of a tenant of its own."""
+        if self.name("m") not in self.namespaces:
+            self._join("m", "n")
+            self.ctl("vdev", "create", "vm", "--netns", self.name("m"), "--netdev", "eth0",
+                     "--tenant", "restarts", "--no-direct")
+        return "m"
+
     def without_stopper(self):
         """A stage whose daemon cannot hold threads, so that it reaches the memory of programs that
         have several."""
         if self.without is None:
             self.without = Stage(self.build, self.of + "reached-", self.programs).__enter__()
-            children = sh("pgrep", "-P", str(self.without.daemon.pid), "vrdmad-stopper").split()
-            if len(children) != 1:
+            stoppers = self.children(self.without.daemon.pid, "vrdmad-stopper")
+            if len(stoppers) != 1:
                 raise Trouble("there is no stopper to end")
-            os.kill(int(children[0]), signal.SIGKILL)
+            os.kill(stoppers[0], signal.SIGKILL)
             self.beside.append(self.without)
         return self.without
+
+    @staticmethod
+    def children(pid, name):
+        """Process ids of the children of that name."""
+        return [int(child) for child in sh("pgrep", "-P", str(pid), "-x", name, ok=True).split()]
 
     def address(self, side):
         return "10.0.0.2" if side in SECONDS else "10.0.0.1"
@@ -222,14 +245,26 @@ class Stage:
 
     def _start_daemon(self):
         self.log = open(os.path.join(self.folder, "vrdmad.log"), "w+", encoding="utf-8")
+        self.launch()
+        self.wait_until(self.answers, 20, "vrdmad does not answer on its admin socket")
+
+    def launch(self):
+        """Starts vrdmad, the first one or the next, and does not wait for it."""
         self.daemon = subprocess.Popen(
             [f"{self.build}/sbin/vrdmad", "--run-dir", self.run_dir, "--state-dir",
              os.path.join(self.folder, "state"), "--log-level", "warning"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             preexec_fn=lambda: die_with_parent(None))
-        self.wait_until(lambda: os.path.exists(os.path.join(self.run_dir, "admin.sock")), 20,
-                        "vrdmad does not make its admin socket")
+
+    def answers(self):
+        """Whether vrdmad listens on its admin socket."""
+        with socket.socket(socket.AF_UNIX) as admin:
+            try:
+                admin.connect(os.path.join(self.run_dir, "admin.sock"))
+            except OSError:
+                return False
         self.ctl("vdev", "list")
+        return True
 
     def wait_until(self, true, seconds, else_say):
         end = time.monotonic() + seconds

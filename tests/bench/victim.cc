@@ -1,9 +1,14 @@
-// A neighbour's times, in microseconds, as one line of JSON:
+// Times that a worker or the daemon determines, in microseconds, as lines of JSON:
 //
 //   bench_victim write SECONDS   an 8-byte WRITE to itself by a worker, from ibv_post_send until
 //   its
 //                                completion was polled; it sleeps on its completion channel
 //   bench_victim open SECONDS    ibv_open_device
+//   bench_victim start NETNS NETDEV COUNT
+//                                ibv_get_device_list with one vdevice, which connects to it and has
+//                                an answer of its worker: a line of the COUNT times when the
+//                                connection starts the worker, then one when the worker runs.
+//                                Creates a vdevice of another tenant for each.
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +17,11 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "api/client.h"
 #include "tests/bench/device.h"
 
 namespace vrdma::bench {
@@ -69,6 +77,46 @@ std::vector<double> openings(double seconds) {
       seconds);
 }
 
+double listing() {
+  const auto began = Clock::now();
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  const double time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+  if (list == nullptr || count != 1) fail("ibv_get_device_list does not find the vdevice");
+  ibv_free_device_list(list);
+  return time;
+}
+
+template <typename T>
+T value_of(base::Result<T> result) {
+  if (!result) {
+    std::fprintf(stderr, "bench_victim: %s\n", result.error().message().c_str());
+    std::exit(1);
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+struct Starts {
+  std::vector<double> first, later;
+};
+
+Starts starts(const std::string& netns, const std::string& netdev, size_t count) {
+  auto client = value_of(api::Client::connect(api::default_run_dir()));
+  Starts times;
+  for (size_t i = 0; i < count; ++i) {
+    v1::CreateVdevRequest request;
+    request.set_name("start");
+    request.set_netns(netns);
+    request.set_netdev(netdev);
+    request.set_tenant("start" + std::to_string(i));
+    (void)value_of(client.create_vdev(request));
+    times.first.push_back(listing());
+    times.later.push_back(listing());
+    value_of(client.delete_vdev("start"));
+  }
+  return times;
+}
+
 void print(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const auto part = [&](double share) {
@@ -85,8 +133,17 @@ void print(std::vector<double> times) {
 
 int main(int argc, char** argv) {
   using namespace vrdma::bench;
-  if (argc != 3) return 2;
-  const double seconds = std::atof(argv[2]);
-  print(std::string(argv[1]) == "write" ? writes(seconds) : openings(seconds));
+  const std::string what = argc > 1 ? argv[1] : "";
+  if (what == "start" && argc == 5) {
+    const Starts times = starts(argv[2], argv[3], std::strtoull(argv[4], nullptr, 10));
+    print(times.first);
+    print(times.later);
+  } else if (what == "write" && argc == 3) {
+    print(writes(std::atof(argv[2])));
+  } else if (what == "open" && argc == 3) {
+    print(openings(std::atof(argv[2])));
+  } else {
+    return 2;
+  }
   return 0;
 }
