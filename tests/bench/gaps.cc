@@ -92,10 +92,10 @@ volatile std::sig_atomic_t g_asked = 0;
     drain(cq, 1);
     longest = std::max(longest, Clock::now() - began);
     if (!asked) continue;
+    g_asked = 0;  // before the answer, because the next signal may follow it at once
+    ::alarm(kPatience);
     std::printf("%.1f\n", std::chrono::duration<double, std::micro>(longest).count());
     longest = {};
-    g_asked = 0;
-    ::alarm(kPatience);
   }
 }
 
