@@ -33,7 +33,11 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
   auto process = cm.settings().broker->find(who->process, cm.socket_path(who->netns));
-  if (!process) return pass(std::move(process).error());
+  if (!process) {
+    // If the broker has ended, this daemon ends, and the next one adopts the session.
+    if (process.error().code() == EPIPE) file.leave();
+    return pass(std::move(process).error());
+  }
   std::unique_ptr<CmSession> session(
       new CmSession(cm, cm.space(who->netns), *who, Fd(), nullptr, std::move(ended)));
   session->file_ = std::move(file);

@@ -147,19 +147,20 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> fou
   Takeover at{broker, {}, {}};
   search_time_.clear();
   for (Found& one : found) {
-    one.files.keep(false);  // unless it is taken over
-    const std::string label = one.label;
     const pid_t pid = one.files.anchors->anchors().of.process.pid;
-    if (auto adopted = take_over(std::move(one), at))
+    auto adopted = take_over(one, at);
+    if (adopted) {
       at.result.sessions.push_back(std::move(*adopted));
-    else
-      base::log_warning("vdevice " + label + ": the session of process " + std::to_string(pid) +
-                        " cannot be taken over: " + adopted.error().message());
+      continue;
+    }
+    one.files.keep(adopted.error().code() == EPIPE);  // the broker has ended
+    base::log_warning("vdevice " + one.label + ": the session of process " + std::to_string(pid) +
+                      " cannot be taken over: " + adopted.error().message());
   }
   return std::move(at.result);
 }
 
-Result<Furnisher::Adopted> Furnisher::take_over(Found found, Takeover& at) {
+Result<Furnisher::Adopted> Furnisher::take_over(Found& found, Takeover& at) {
   if (const std::string reason = found.files.journal->forbidden(); !reason.empty())
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();

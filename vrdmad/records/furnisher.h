@@ -72,7 +72,8 @@ class Furnisher {
   // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);
-  // Searches each process once. Logs why a session is left out, and removes its files.
+  // Searches each process once. Logs why a session is left out, and removes its files; they remain
+  // if the broker has ended, because then this daemon ends and the next one takes the session over.
   [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> found);
   // The worker that had the connection is lost. Returns its session, whose files remain, if it had
   // one.
@@ -102,7 +103,7 @@ class Furnisher {
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
   struct Takeover;
-  [[nodiscard]] base::Result<Adopted> take_over(Found found, Takeover& at);
+  [[nodiscard]] base::Result<Adopted> take_over(Found& found, Takeover& at);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
   [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
 

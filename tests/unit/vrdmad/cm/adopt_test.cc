@@ -3,6 +3,8 @@
 
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "tests/unit/vrdmad/cm/rig.h"
+#include "vrdmad/broker/broker_process.h"
+#include "vrdmad/broker/helper_client.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -197,6 +199,21 @@ TEST_F(CmAdopted, TellThatTheVdeviceDidNotSurvive) {
   EXPECT_EQ(next(one), CmEventType::kDeviceRemoval);
   EXPECT_EQ(one.call(CmCall::kListen, id, 1), ENODEV);
   EXPECT_EQ(one.call(CmCall::kDestroyId, id), 0);
+}
+
+TEST_F(CmAdopted, AreLeftToTheNextDaemonIfTheBrokerHasEnded) {
+  one.channel();
+  two.channel();
+  rig.cm.leave_sessions();
+  rig.spaces = {};
+  rig.devices = {};
+  const auto ended = BrokerProcess::over(std::move(connect_client()->first));
+  rig.daemon.emplace(*rig.loop, CmRig::settings_of(ended), rig.network);
+  rig.attach();
+  rig.cm.keep_sessions(state_dir);
+  rig.cm.adopt_sessions({});
+  EXPECT_EQ(files(), 2u);
+  resume_both();
 }
 
 TEST_F(CmAdopted, AreNotForWhoDoesNotKnowTheSecret) {

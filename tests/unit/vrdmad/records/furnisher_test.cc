@@ -12,6 +12,8 @@
 
 #include "core/ipc/layout.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "vrdmad/broker/broker_process.h"
+#include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
@@ -184,6 +186,20 @@ TEST_F(Furnishers, RemoveTheFilesOfASessionThatIsNotFound) {
   EXPECT_TRUE(taken.sessions.empty()) << "its process has closed all";
   EXPECT_GT(taken.searched.at(kVdevice).count(), 0) << "the search is paid for";
   EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
+  const auto kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {});
+  ASSERT_TRUE(kit);
+  of_worker(*kit).journal->begin();
+  Furnisher next;
+  next.begin(temp.path(), 10, 101);
+  std::vector<Furnisher::Found> found;
+  found.push_back({kVdevice, "red0", files_of(kit->session), account});
+  const auto ended = BrokerProcess::over(std::move(connect_client()->first));
+  EXPECT_TRUE(next.take_over(*ended, std::move(found)).sessions.empty());
+  EXPECT_EQ(files(), 2u);
+  EXPECT_EQ(adopt(next, kit->session).size(), 1u);
 }
 
 }  // namespace
