@@ -159,12 +159,15 @@ loose_commands() { # DEV [MTU]
 # ThreadSanitizer must judge our locks alone: a write to one socket does not order a read from
 # another one (io_sync). More workers give more chances of a race.
 start_daemon() { # [arguments of vrdmad]
+  launch_daemon "$@"
+  wait_until 20 daemon_answers || fail "vrdmad does not answer on its admin socket"
+}
+launch_daemon() { # the same, without a wait
   env -u VRDMA_RUN_DIR ASAN_OPTIONS=detect_leaks=1 TSAN_OPTIONS=io_sync=0 \
     "$VRDMAD" --user "$DAEMON_USER" --run-dir "$R" --state-dir "$S" \
     --log-level debug "$@" \
     >>"$T/vrdmad.log" 2>&1 &
   DAEMON=$!
-  wait_until 20 daemon_answers || fail "vrdmad does not answer on its admin socket"
 }
 daemon_answers() {
   ended "$DAEMON" && fail "vrdmad ended while it started"
@@ -217,16 +220,15 @@ import socket, struct
 print(struct.unpack("Q", socket.socket(socket.AF_UNIX).getsockopt(socket.SOL_SOCKET, 71, 8))[0])'
 }
 
-# helper NAME: the process id of the daemon's broker, intake or stopper.
-helper() {
-  local pid
-  for pid in $(pgrep -P "$DAEMON"); do
-    if [[ $(<"/proc/$pid/comm") == "vrdmad-$1" ]]; then echo "$pid"; fi
-  done
-}
+# helper NAME: the process id of the daemon's broker, intake or stopper; nothing if it has ended.
+helper() { pgrep -P "$DAEMON" -x "vrdmad-$1" || true; }
 # workers: the process ids of its workers.
-workers() { pgrep -P "$(helper broker)" -x vrdmad-worker || true; }
-# worker_of PROGRAM: the worker that has a descriptor of the program's memory.
+workers() {
+  local broker
+  broker=$(helper broker)
+  [[ -z $broker ]] || pgrep -P "$broker" -x vrdmad-worker || true
+}
+# worker_of NAME: the worker that has a descriptor of the background program's memory.
 worker_of() {
   local worker
   for worker in $(workers); do

@@ -1,11 +1,17 @@
 // Two processes that send each other numbered messages for some seconds and check that each arrives
 // once, in order and complete, and that each send completes once and in order. `shared`: the
-// receives are in an SRQ; none may be missing at the end.
+// receives are in an SRQ; none may be missing at the end. `all`: with events, in a process with two
+// threads; before each message the process also writes to the memory of the other one, reads there
+// what it wrote, or adds 1 to a number there, which must be as large as the additions before.
 //
-//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS poll|events|shared [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS|/FILE poll|events|shared|all [SERVER_ADDRESS]
+//
+// With a FILE it goes on until SIGTERM, and two 8-byte words in FILE tell how many messages have
+// been sent and received.
 //
 // Exits with 0 on success; otherwise prints what failed.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -13,16 +19,24 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <thread>
 
 namespace {
 
 constexpr uint32_t kDepth = 32;
 constexpr uint32_t kSize = 8192;
+// The memory: received messages, messages, what the other side writes, what is read or found by
+// adding, and a number that the other side adds to. A write may arrive before as many messages
+// before it as there are receives have been checked.
+constexpr uint32_t kMessages = kDepth, kWritten = 2 * kDepth, kResults = 4 * kDepth,
+                   kNumber = 5 * kDepth, kSlots = kNumber + 1;
 
 [[noreturn]] void fail(const char* what, uint64_t got = 0, uint64_t wanted = 0) {
   std::fprintf(stderr, "%s: %llu, wanted %llu\n", what, static_cast<unsigned long long>(got),
@@ -37,6 +51,8 @@ T* made(T* object, const char* what) {
 
 struct Address {
   uint32_t qpn;
+  uint32_t rkey;
+  uint64_t memory;
   ibv_gid gid;
 };
 
@@ -68,6 +84,8 @@ int meet(uint16_t port, const char* server) {
   return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
 }
 
+volatile std::sig_atomic_t g_over = 0;
+
 class Flow {
  public:
   Flow(const char* device, uint8_t gid_index, const std::string& how) : gid_index_(gid_index) {
@@ -78,15 +96,19 @@ class Flow {
         context_ = ibv_open_device(devices[i]);
     made(context_, "open the device");
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
-    if (how == "events") channel_ = made(ibv_create_comp_channel(context_), "make a channel");
+    all_ = how == "all";
+    expected_ = all_ ? 0 : 1;
+    if (all_) std::thread([] { ::pause(); }).detach();
+    if (how == "events" || all_)
+      channel_ = made(ibv_create_comp_channel(context_), "make a channel");
     cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, channel_, 0), "make a CQ");
     // Shared memory is reached, so that a worker holds a receive most of the time.
-    constexpr size_t kBytes = 2 * kDepth * kSize;
+    constexpr size_t kBytes = kSlots * kSize;
     void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                           MAP_ANONYMOUS | (how == "shared" ? MAP_SHARED : MAP_PRIVATE), -1, 0);
     if (memory == MAP_FAILED) fail("map memory", static_cast<uint64_t>(errno));
     memory_ = static_cast<char*>(memory);
-    mr_ = made(ibv_reg_mr(pd_, memory_, kBytes, IBV_ACCESS_LOCAL_WRITE), "register");
+    mr_ = made(ibv_reg_mr(pd_, memory_, kBytes, kAccess), "register");
     if (how == "shared") {
       ibv_srq_init_attr shared{};
       shared.attr.max_wr = kDepth;
@@ -96,7 +118,7 @@ class Flow {
     ibv_qp_init_attr attr{};
     attr.srq = srq_;
     attr.send_cq = attr.recv_cq = cq_;
-    attr.cap = {kDepth, kDepth, 1, 1, 0};
+    attr.cap = {2 * kDepth, kDepth, 1, 1, 0};
     attr.qp_type = IBV_QPT_RC;
     attr.sq_sig_all = 1;
     qp_ = made(ibv_create_qp(pd_, &attr), "make a QP");
@@ -104,23 +126,25 @@ class Flow {
   }
 
   void connect(int socket) {
-    Address mine{qp_->qp_num, {}}, theirs{};
+    Address mine{qp_->qp_num, mr_->rkey, reinterpret_cast<uint64_t>(memory_), {}};
     if (ibv_query_gid(context_, 1, gid_index_, &mine.gid) != 0) fail("query the GID");
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
+    attr.qp_access_flags = kAccess;
     modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     for (uint32_t i = 0; i < kDepth; ++i) post_receive(i);
     move_all(socket, &mine, sizeof mine, true);
-    move_all(socket, &theirs, sizeof theirs, false);
+    move_all(socket, &theirs_, sizeof theirs_, false);
     attr = {};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = theirs.qpn;
+    attr.dest_qp_num = theirs_.qpn;
     attr.min_rnr_timer = 12;
+    attr.max_dest_rd_atomic = 1;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
-    attr.ah_attr.grh.dgid = theirs.gid;
+    attr.ah_attr.grh.dgid = theirs_.gid;
     attr.ah_attr.grh.sgid_index = gid_index_;
     attr.ah_attr.grh.hop_limit = 64;
     modify(attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -130,6 +154,7 @@ class Flow {
     attr.timeout = 14;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
+    attr.max_rd_atomic = 1;
     modify(attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     char ready = 0;
@@ -137,17 +162,21 @@ class Flow {
     move_all(socket, &ready, 1, false);
   }
 
-  void run(std::chrono::seconds duration) {
-    const auto end = std::chrono::steady_clock::now() + duration;
+  // `over`: whether to send the last message. `progress`: see above.
+  void run(const std::function<bool()>& over, volatile uint64_t* progress) {
     bool sending = true;
     while (sending || sent_ < posted_ || received_ < total_) {
-      sending = sending && std::chrono::steady_clock::now() < end;
+      sending = sending && !over();
       while (!last_posted_ && posted_ - sent_ < kDepth) {
         post_send(!sending);
         if (posted_ % 4 == 0) break;  // small posts, so that queues run empty too
       }
       take();
+      progress[0] = sent_;
+      progress[1] = received_;
       if (++rounds_ % 64 == 0) register_something();
+      // Leaves the processor to the daemon, and queues that run empty.
+      if (all_ && rounds_ % 16 == 0) ::usleep(1000);
     }
   }
 
@@ -177,6 +206,12 @@ class Flow {
   }
 
  private:
+  static constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  // What is done before a message, by its number.
+  enum class Beside { kWrite, kRead, kAdd };
+  static Beside beside(uint64_t index) { return static_cast<Beside>(index % 3); }
+
   void modify(ibv_qp_attr& attr, int mask) {
     if (const int error = ibv_modify_qp(qp_, &attr, mask); error != 0)
       fail("modify the QP", static_cast<uint64_t>(error));
@@ -192,20 +227,46 @@ class Flow {
         srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad) : ibv_post_recv(qp_, &wr, &bad);
     if (error != 0) fail("post a receive", static_cast<uint64_t>(error));
   }
+  // The next request is 2 * index, what is done beside message `index`, or 2 * index + 1, the
+  // message.
+  void post(uint64_t id, ibv_send_wr wr, const uint64_t* words, uint32_t length) {
+    ibv_sge sge{reinterpret_cast<uint64_t>(words), length, mr_->lkey};
+    ibv_send_wr* bad = nullptr;
+    wr.wr_id = id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (const int error = ibv_post_send(qp_, &wr, &bad); error != 0)
+      fail("post a request", static_cast<uint64_t>(error));
+  }
+  void post_beside(uint64_t index) {
+    ibv_send_wr wr{};
+    const auto their_slot = [&](uint64_t slot) { return theirs_.memory + slot * kSize; };
+    const uint64_t* result = slot(kResults + index % kDepth);
+    switch (beside(index)) {
+      case Beside::kWrite:
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.wr.rdma = {their_slot(kWritten + index % (2 * kDepth)), theirs_.rkey};
+        return post(2 * index, wr, slot(kMessages + index % kDepth), kSize);
+      case Beside::kRead:
+        wr.opcode = IBV_WR_RDMA_READ;
+        wr.wr.rdma = {their_slot(kWritten + (index - 1) % (2 * kDepth)), theirs_.rkey};
+        return post(2 * index, wr, result, kSize);
+      case Beside::kAdd:
+        wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        wr.wr.atomic = {their_slot(kNumber), 1, 0, theirs_.rkey};
+        return post(2 * index, wr, result, 8);
+    }
+  }
   void post_send(bool last) {
     const uint64_t index = posted_;
-    uint64_t* words = slot(kDepth + index % kDepth);
+    uint64_t* words = slot(kMessages + index % kDepth);
     for (uint32_t i = 0; i < kSize / 8; i += 8) words[i] = index * 1000003 + i;
     words[0] = index;
     words[1] = last ? index + 1 : 0;
-    ibv_sge sge{reinterpret_cast<uint64_t>(words), kSize, mr_->lkey};
-    ibv_send_wr wr{}, *bad = nullptr;
-    wr.wr_id = index;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
+    if (all_) post_beside(index);
+    ibv_send_wr wr{};
     wr.opcode = IBV_WR_SEND;
-    if (const int error = ibv_post_send(qp_, &wr, &bad); error != 0)
-      fail("post a send", static_cast<uint64_t>(error));
+    post(2 * index + 1, wr, words, kSize);
     ++posted_;
     last_posted_ = last;
   }
@@ -224,9 +285,26 @@ class Flow {
       if (wc[i].status != IBV_WC_SUCCESS) fail(ibv_wc_status_str(wc[i].status), wc[i].wr_id);
       if (wc[i].opcode == IBV_WC_RECV)
         check(wc[i]);
-      else if (wc[i].wr_id != sent_++)
-        fail("a send completes out of its turn", wc[i].wr_id, sent_ - 1);
+      else
+        completed(wc[i].wr_id);
     }
+  }
+  void completed(uint64_t id) {
+    if (id != expected_) fail("a request completes out of its turn", id, expected_);
+    expected_ += all_ ? 1 : 2;
+    const uint64_t index = id / 2;
+    const uint64_t* result = slot(kResults + index % kDepth);
+    if (id % 2 != 0)
+      ++sent_;
+    else if (beside(index) == Beside::kRead)
+      check_words(result, index - 1);
+    else if (beside(index) == Beside::kAdd && result[0] != added_++)
+      fail("an addition finds another number", result[0], added_ - 1);
+  }
+  static void check_words(const uint64_t* words, uint64_t index) {
+    if (words[0] != index) fail("another message", words[0], index);
+    for (uint32_t i = 8; i < kSize / 8; i += 8)
+      if (words[i] != index * 1000003 + i) fail("other data", words[i], index * 1000003 + i);
   }
   void check(const ibv_wc& wc) {
     const uint64_t index = received_++;
@@ -235,9 +313,9 @@ class Flow {
     if (wc.wr_id != index && srq_ == nullptr)
       fail("a receive completes out of its turn", wc.wr_id, index);
     if (wc.byte_len != kSize) fail("a message of another length", wc.byte_len, kSize);
-    if (words[0] != index) fail("another message", words[0], index);
-    for (uint32_t i = 8; i < kSize / 8; i += 8)
-      if (words[i] != index * 1000003 + i) fail("other data", words[i], index * 1000003 + i);
+    check_words(words, index);
+    if (all_ && beside(index) == Beside::kWrite)
+      check_words(slot(kWritten + index % (2 * kDepth)), index);
     if (words[1] != 0) total_ = words[1];
     if (!using_up_) post_receive(wc.wr_id + kDepth);
   }
@@ -251,6 +329,8 @@ class Flow {
   }
 
   uint8_t gid_index_;
+  bool all_ = false;
+  Address theirs_{};
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
@@ -260,8 +340,30 @@ class Flow {
   ibv_qp* qp_ = nullptr;
   char* memory_ = nullptr;
   uint64_t posted_ = 0, sent_ = 0, received_ = 0, total_ = UINT64_MAX, rounds_ = 0;
+  uint64_t expected_ = 0;  // the request that completes next
+  uint64_t added_ = 0;
   bool last_posted_ = false, using_up_ = false;
 };
+
+volatile uint64_t* words_in(const char* path) {
+  const int file = ::open(path, O_RDWR | O_CLOEXEC);
+  void* words = file < 0 || ::ftruncate(file, 16) != 0
+                    ? MAP_FAILED
+                    : ::mmap(nullptr, 16, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (words == MAP_FAILED) fail("map the file", static_cast<uint64_t>(errno));
+  return static_cast<volatile uint64_t*>(words);
+}
+
+void run(Flow& flow, const std::string& how_long) {
+  if (how_long.starts_with('/')) {
+    std::signal(SIGTERM, [](int) { g_over = 1; });
+    return flow.run([] { return g_over != 0; }, words_in(how_long.c_str()));
+  }
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(how_long.c_str()));
+  uint64_t unseen[2];
+  flow.run([end] { return std::chrono::steady_clock::now() >= end; }, unseen);
+}
 
 }  // namespace
 
@@ -271,7 +373,7 @@ int main(int argc, char** argv) {
   const int socket = meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr);
   if (socket < 0) fail("meet");
   flow.connect(socket);
-  flow.run(std::chrono::seconds(std::atoi(argv[4])));
+  run(flow, argv[4]);
   uint64_t mine = flow.posted(), theirs = 0;
   move_all(socket, &mine, sizeof mine, true);
   move_all(socket, &theirs, sizeof theirs, false);

@@ -1,0 +1,52 @@
+# shellcheck shell=bash
+# Functions for tests that source lib.sh before: pairs of vrdma_takeover_flow that exchange data and check it, of all
+# kinds, until the test ends them. $T/lib/flow is the program, 10.0.0.1 and 10.0.0.2 are in the namespaces a and b.
+FLOWS=()  # names of their programs
+
+# begin_flow NAME DEVICE_A DEVICE_B PORT: the programs NAME-a and NAME-b.
+begin_flow() {
+  begin_flow_end "$1-a" a "$2" 10.0.0.1 "$4"
+  wait_until 20 listens "$1-a" "$4" || fail "$1-a does not listen"
+  begin_flow_end "$1-b" b "$3" 10.0.0.2 "$4" 10.0.0.1
+}
+begin_flow_end() { # NAME NAMESPACE DEVICE ADDRESS PORT [PEER]
+  head -c 16 /dev/zero >"$T/$1.progress"
+  chown 65534 "$T/$1.progress"
+  spawn "$1" "$2" nobody "$T/lib/flow" "$3" "$(gid_index "$2" "$3" "$4")" "$5" "$T/$1.progress" all "${@:6}"
+  FLOWS+=("$1")
+}
+# flow_counts: how many messages each has sent and received.
+flow_counts() {
+  local name
+  for name in "${FLOWS[@]}"; do od -An -v -t u8 "$T/$name.progress"; done | xargs
+}
+# flows_go_on WHEN: each sends and receives more than can be in flight at once.
+flows_go_on() {
+  local before
+  read -ra before <<<"$(flow_counts)"
+  wait_until 60 flows_went_on "$1" "${before[@]}" ||
+    fail "$1: not all programs go on: $(flow_counts), before: ${before[*]}"
+}
+flows_went_on() { # WHEN COUNTS
+  local name i now when=$1
+  shift
+  for name in "${FLOWS[@]}"; do
+    ended "${PID[$name]}" && fail "$when: $name ended: $(tail -n 1 "$T/$name.log")"
+  done
+  read -ra now <<<"$(flow_counts)"
+  for i in "${!now[@]}"; do
+    [[ ${now[i]} -gt $((${@:i + 1:1} + 64)) ]] || return 1
+  done
+}
+# end_flows WHEN: they end, and have found all right.
+end_flows() {
+  local name
+  for name in "${FLOWS[@]}"; do kill -TERM "${PID[$name]}" || fail "$1: $name ended: $(tail -n 1 "$T/$name.log")"; done
+  for name in "${FLOWS[@]}"; do
+    reap "$name" 30
+    [[ $REAPED -eq 0 ]] || fail "$1: $name ends with status $REAPED: $(tail -n 1 "$T/$name.log")"
+    no_sanitizer "$name" "$T/$name.log"
+    say "$name: $(tail -n 1 "$T/$name.log")"
+  done
+  FLOWS=()
+}
