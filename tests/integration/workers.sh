@@ -107,7 +107,7 @@ for _ in 1 2 3; do
   wait_until 10 ended "$red" || fail "the worker goes on"
   sleep 0.5
 done
-wait_until 10 grep -q "of tenant/red ends: its worker crashed three times within a minute" "$T/vrdmad.log" ||
+wait_until 10 grep -q "all sessions of tenant/red end: its worker crashed three times within a minute" "$T/vrdmad.log" ||
   fail "its sessions go on"
 for end in client server; do
   kill "${PID[red-$end]}" 2>/dev/null || true

@@ -247,6 +247,13 @@ void Daemon::take_over_orphans() {
   orphans_again_.reset();
   begin_epoch(settings_.epoch);
   for (auto it = orphans_.begin(); it != orphans_.end();) {
+    if (const auto reason = quarantine_.reason_to_end(it->first, base::EventLoop::now());
+        !reason.empty()) {
+      spdlog::warn("all sessions of {} end: {}", it->first, reason);
+      for (const auto& orphan : it->second) furnisher_.remove_files(orphan.session);
+      it = orphans_.erase(it);
+      continue;
+    }
     if (auto worker = workers_.need(it->first); !worker) {
       spdlog::error("{}: {}", it->first, worker.error().message());
       if (!orphans_again_.active())
@@ -262,7 +269,7 @@ void Daemon::take_over_orphans() {
 
 void Daemon::take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan) {
   const uint32_t session = orphan.session;
-  auto reason = quarantine_.reason_to_end(domain, session, base::EventLoop::now());
+  auto reason = quarantine_.reason_to_end(session, base::EventLoop::now());
   if (reason.empty()) {
     auto files = SessionFiles::open(settings_.state_dir, session);
     const Anchor* const of = files ? &files->anchors->anchors().of : nullptr;

@@ -22,9 +22,10 @@ class Quarantine {
  public:
   // `session`: what the worker had in hand; 0: nothing.
   void crashed(const std::string& domain, uint32_t session, base::TimePoint now);
-  // Whether the session must not be taken over. A sentence for the log, or empty.
-  [[nodiscard]] std::string reason_to_end(const std::string& domain, uint32_t session,
-                                          base::TimePoint now) const;
+  // Whether the session, or all sessions of the domain, must not be taken over. A sentence for the
+  // log, or empty.
+  [[nodiscard]] std::string reason_to_end(uint32_t session, base::TimePoint now) const;
+  [[nodiscard]] std::string reason_to_end(const std::string& domain, base::TimePoint now) const;
 
  private:
   // Of each session or domain that crashed within `time`: when the last `most` crashes were.

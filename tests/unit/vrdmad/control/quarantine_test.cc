@@ -15,7 +15,8 @@ struct Quarantines : testing::Test {
     quarantine.crashed(domain, session, now);
   }
   [[nodiscard]] bool ends(const std::string& domain, uint32_t session) const {
-    return !quarantine.reason_to_end(domain, session, now).empty();
+    return !quarantine.reason_to_end(session, now).empty() ||
+           !quarantine.reason_to_end(domain, now).empty();
   }
 };
 
