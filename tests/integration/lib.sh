@@ -15,7 +15,7 @@ BUILD=$(realpath -m "${VRDMA_BUILD:?is not set: the build directory to test}")
 VRDMAD=${VRDMA_DAEMON:-$BUILD/sbin/vrdmad}
 LIBRARIES=${VRDMA_LIBRARIES:-$BUILD/lib/vrdma}
 NAME=$(basename "$0" .sh)
-readonly BUILD VRDMAD LIBRARIES NAME
+readonly BUILD LIBRARIES NAME
 PORT=18515  # where perftest and ibv_*_pingpong meet
 DAEMON=     # process id of vrdmad
 # A user of no other program, where the user namespace has it.

@@ -1,0 +1,72 @@
+#!/bin/bash
+# poison.sh WORKER FLOW: a request that crashes each worker that executes it ends its own session and nothing else,
+# until it has crashed too many.
+#
+#   +-----------+           +-----------+
+#   | ra -- eth0|           |eth0 -- rb |   of tenant red
+#   | ba -- eth0|===========|eth0 -- bb |   of tenant blue
+#   +-----------+           +-----------+
+#
+# WORKER is vrdmad-worker-poisoned (poison.cc). Beside a flow, red has programs that write 48,879 bytes, the poison.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/flows.sh"
+setup
+WORKERS_END=1  # because they crash
+cp "$2" "$T/lib/flow"
+# The broker takes the worker's program from the directory of its own.
+mkdir "$T/poisoned"
+cp "$VRDMAD" "$T/poisoned/vrdmad"
+cp "$1" "$T/poisoned/vrdmad-worker"
+VRDMAD=$T/poisoned/vrdmad
+start_daemon --daemon-grace 5
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+for tenant in red blue; do
+  vdev_create "${tenant:0:1}a" a eth0 --tenant $tenant --no-direct
+  vdev_create "${tenant:0:1}b" b eth0 --tenant $tenant --no-direct
+done
+
+logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
+has_logged() { [[ $(logged "$2") -eq $1 ]]; }
+crashes=' the worker of tenant/red crashes: Segmentation fault$'
+# poison NUMBER PORT: a pair of programs, the second of which writes the poison once.
+poison() {
+  spawn "target$1" a nobody ib_write_bw -d ra -x "$(gid_index a ra 10.0.0.1)" -p "$2" -s 48879 -n 5
+  wait_until 20 listens "target$1" "$2" || fail "ib_write_bw does not listen"
+  spawn "poison$1" b nobody ib_write_bw -d rb -x "$(gid_index b rb 10.0.0.2)" -p "$2" -s 48879 -n 5 10.0.0.1
+}
+
+begin_flow red ra rb 18520
+begin_flow blue ba bb 18521
+flows_go_on "before the poison"
+blue=$(worker_of blue-a)
+
+say "a request crashes two workers, and its session ends"
+poison 1 18522
+wait_until 20 has_logged 1 '^.* warning session [0-9]+ of tenant/red ends: its worker crashed twice while it served this session$' ||
+  fail "no session ends"
+has_logged 2 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
+flows_go_on "after two crashes"
+has_logged 1 ' session [0-9]+ of tenant/red ends: ' || fail "another session ends with it"
+reap poison1 30
+[[ $REAPED -ne 0 ]] || fail "the poison was written"
+[[ $(worker_of blue-a) == "$blue" ]] || fail "the worker of blue is another one"
+
+say "the third crash within a minute ends the sessions of the tenant, and says so once"
+poison 2 18523
+wait_until 20 has_logged 1 '^.* warning all sessions of tenant/red end: its worker crashed three times within a minute$' ||
+  fail "the sessions do not end"
+has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
+for name in target1 target2 poison2 red-a red-b; do
+  reap $name 30
+  [[ $REAPED -ne 0 ]] || fail "$name ends as if nothing had happened"
+done
+
+say "blue has noticed nothing, and red can begin anew"
+FLOWS=(blue-a blue-b)
+flows_go_on "after the sessions of red"
+[[ $(worker_of blue-a) == "$blue" ]] || fail "the worker of blue is another one"
+LIMIT=20 on a nobody ibv_devinfo -d ra >/dev/null || fail "ra cannot be opened any more"
+has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
+end_flows "after all"
+has_logged 0 'tenant/blue (crashes|is lost|ends?)' || fail "blue is harmed"
