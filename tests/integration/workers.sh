@@ -1,12 +1,14 @@
 #!/bin/bash
-# workers.sh: a worker for each tenant that programs use, and what is left of its sessions when it is killed.
+# workers.sh FLOW: a worker for each tenant that programs use, and what is left of its sessions when it is killed.
 #
 #   +-----------+           +-----------+
 #   | va -- eth0|           |eth0 -- vb |   of tenant red
 #   | wa -- eth0|===========|eth0 -- wb |   of tenant blue
 #   +-----------+           +-----------+
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/flows.sh"
 setup
+cp "$1" "$T/lib/flow"
 WORKERS_END=1  # because they are killed
 need_worker_processes
 [[ $DAEMON_USER != root ]] || skip "the daemon runs as root here"
@@ -21,25 +23,18 @@ vdev_create wa a eth0 --tenant blue --no-direct
 vdev_create wb b eth0 --tenant blue --no-direct
 
 count() { workers | wc -l; }
-ends_well() {
-  local end
-  for end in client server; do
-    reap "$1-$end" 60
-    [[ $REAPED -eq 0 ]] || { tail -5 "$T/$1-$end.log"; fail "the $end of $1 ends with status $REAPED"; }
-  done
-}
 sessions() { ctl vdev show "$1" -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["sessions"])'; }
 has_sessions() { [[ $(sessions va) -eq $1 && $(sessions wa) -eq $2 ]]; }
 
 say "each tenant has a worker of its own"
-spawn_writes red va vb 18515 20
+begin_flow red va vb 18515
 wait_until 20 has_sessions 1 0 || fail "red has no session"
 [[ $(count) -eq 1 ]] || fail "programs that list all vdevices start the workers of all tenants"
-red=$(worker_of red-client)
-spawn_writes blue wa wb 18516 20
+red=$(worker_of red-b)
+begin_flow blue wa wb 18516
 wait_until 20 has_sessions 1 1 || fail "blue has no session"
 [[ $(count) -eq 2 ]] || fail "there are $(count) workers for two tenants"
-blue=$(worker_of blue-client)
+blue=$(worker_of blue-b)
 [[ -n $red && -n $blue && $red != "$blue" ]] || fail "red has the worker '$red', blue '$blue'"
 
 say "what a worker may do"
@@ -69,39 +64,23 @@ done
 say "a worker that is killed is replaced beneath its programs, and no other is"
 for signal in KILL KILL SEGV; do
   kill -"$signal" "$red"
-  replaced() { [[ -n $(worker_of red-client) && $(worker_of red-client) != "$red" ]]; }
+  replaced() { [[ -n $(worker_of red-b) && $(worker_of red-b) != "$red" ]]; }
   wait_until 10 replaced || fail "no other worker takes over the sessions of red"
-  red=$(worker_of red-client)
+  red=$(worker_of red-b)
   wait_until 10 has_sessions 1 1 || fail "the sessions are not counted"
-  sleep 0.3
+  flows_go_on "after SIG$signal"
 done
-[[ $(worker_of blue-client) == "$blue" ]] || fail "the worker of blue is another one"
-ends_well red
-ends_well blue
+[[ $(worker_of blue-b) == "$blue" ]] || fail "the worker of blue is another one"
+end_flows "after three ends of a worker"
 grep -q "the worker of tenant/red crashes: Segmentation fault" "$T/vrdmad.log" || fail "the log does not tell of the crash"
 [[ $(ctl stats va | awk '$1 == "sessions" { print $2 }') -eq 0 ]] || fail "va has sessions"
 
-say "how long 8-byte writes stop when their worker is killed"
-for round in 1 2 3; do
-  spawn server a nobody ib_write_lat -d va -x "$(gid_index a va 10.0.0.1)" -n 60000 -s 8
-  wait_until 20 listens server || fail "ib_write_lat does not listen"
-  spawn client b nobody ib_write_lat -d vb -x "$(gid_index b vb 10.0.0.2)" -n 60000 -s 8 10.0.0.1
-  wait_until 20 has_sessions 1 0 || fail "red has no session"
-  sleep 0.3
-  kill -9 "$(worker_of client)" || fail "the writes were over"
-  for end in client server; do
-    reap "$end" 60
-    [[ $REAPED -eq 0 ]] || fail "the $end ends with status $REAPED"
-  done
-  awk -v round="$round" '/^ *8 / { print "   " round ": " $4 " us, without " $5 " us" }' "$T/client.log"
-done
-
 say "a worker that crashes again and again ends the sessions of its tenant"
-spawn_writes red va vb 18517 30
-spawn_writes blue wa wb 18518 8
+begin_flow red va vb 18517
+begin_flow blue wa wb 18518
 wait_until 20 has_sessions 1 1 || fail "there are no sessions"
 for _ in 1 2 3; do
-  red=$(worker_of red-client)
+  red=$(worker_of red-b)
   [[ -n $red ]] || break  # one of the crashes above was less than a minute ago
   kill -SEGV "$red"
   wait_until 10 ended "$red" || fail "the worker goes on"
@@ -109,11 +88,12 @@ for _ in 1 2 3; do
 done
 wait_until 10 grep -q "all sessions of tenant/red end: its worker crashed three times within a minute" "$T/vrdmad.log" ||
   fail "its sessions go on"
-for end in client server; do
-  kill "${PID[red-$end]}" 2>/dev/null || true
-  reap "red-$end" 30
+for end in a b; do
+  kill -9 "${PID[red-$end]}" 2>/dev/null || true
+  reap "red-$end" 5
 done
-ends_well blue
+FLOWS=(blue-a blue-b)
+end_flows "after the end of red's sessions"
 LIMIT=20 on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened any more"
 
 say "workers end with the daemon"
