@@ -87,7 +87,7 @@ def rows(stage, counts, rounds, say):
 
 
 def starts(stage, count):
-    """Times of a connection that starts a worker, and of one to a worker that runs."""
+    """Times of listing and opening a device when that starts a worker, and when the worker runs."""
     words = [os.path.join(stage.programs, "tests/bench/bench_victim"), "start",
              stage.crowd(2), "d0", str(count)]
     lines = stage.finish(stage.start(words, "crowd2", 1, ours=True)).splitlines()

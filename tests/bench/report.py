@@ -116,14 +116,14 @@ def victims_table(entry):
               "took includes the attackers.\n")
 
 
-STARTS = {"first": "the connection starts the worker", "later": "the worker runs"}
+STARTS = {"first": "no worker runs: it is started", "later": "the worker runs"}
 
 
 def starts_table(entry):
     rows = [[title] + [figure(entry["starts"][what][column]) for column in VICTIM_COLUMNS]
             for what, title in STARTS.items()]
-    return ("### first answer of a worker (us)\n\n"
-            + table(["after connecting", *VICTIM_COLUMNS.values()], rows)
+    return ("### listing and opening a device (us)\n\n"
+            + table(["before", *VICTIM_COLUMNS.values()], rows)
             + f"\n\n{entry['starts']['first']['count']} starts. "
             + f"{load_of(entry['loads']).capitalize()}.\n")
 

@@ -74,7 +74,7 @@ def check_table(text):
     expect(re.search(r"^\| 4,096 \|( [\d.,]+ \|){8}$", text, re.MULTILINE), "no row of 4,096 bytes")
     expect(len(re.findall(r"^\| (?:no attack|[^|]*1 MiB[^|]*|endless connections[^|]*) \| (?:–|same|other) "
                           r"\|( [\d.,]+ \|){8}$", text, re.MULTILINE)) == 5, "no row of neighbours")
-    expect(re.search(r"^\| the connection starts the worker \|( [\d.,]+ \|){4}$", text, re.MULTILINE),
+    expect(re.search(r"^\| no worker runs: it is started \|( [\d.,]+ \|){4}$", text, re.MULTILINE),
            "no row of starts of workers")
     expect(re.search(r"^\| 4 \|( [\d.,]+ \|){3}$", text, re.MULTILINE), "no row of gaps")
     expect(re.search(r"^\| 256 \|( [\d.,-]+ \|){4}$", text, re.MULTILINE), "no row of 256 qps")

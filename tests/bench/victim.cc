@@ -5,10 +5,10 @@
 //                                completion was polled; it sleeps on its completion channel
 //   bench_victim open SECONDS    ibv_open_device
 //   bench_victim start NETNS NETDEV COUNT
-//                                ibv_get_device_list with one vdevice, which connects to it and has
-//                                an answer of its worker: a line of the COUNT times when the
-//                                connection starts the worker, then one when the worker runs.
-//                                Creates a vdevice of another tenant for each.
+//                                ibv_get_device_list and ibv_open_device with one vdevice: a line
+//                                of the COUNT times in which the program that connects starts the
+//                                worker, then one of those in which the worker runs. Creates a
+//                                vdevice of another tenant for each.
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,12 +77,15 @@ std::vector<double> openings(double seconds) {
       seconds);
 }
 
-double listing() {
+double list_and_open() {
   const auto began = Clock::now();
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
-  const double time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
   if (list == nullptr || count != 1) fail("ibv_get_device_list does not find the vdevice");
+  ibv_context* const context = ibv_open_device(list[0]);
+  const double time = std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+  if (context == nullptr) fail("ibv_open_device");
+  ibv_close_device(context);
   ibv_free_device_list(list);
   return time;
 }
@@ -110,8 +113,8 @@ Starts starts(const std::string& netns, const std::string& netdev, size_t count)
     request.set_netdev(netdev);
     request.set_tenant("start" + std::to_string(i));
     (void)value_of(client.create_vdev(request));
-    times.first.push_back(listing());
-    times.later.push_back(listing());
+    times.first.push_back(list_and_open());
+    times.later.push_back(list_and_open());
     value_of(client.delete_vdev("start"));
   }
   return times;
