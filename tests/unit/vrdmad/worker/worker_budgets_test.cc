@@ -72,7 +72,7 @@ TEST_F(BudgetsOfWorkers, ShareTheirRates) {
 
 TEST_F(BudgetsOfWorkers, RingWhenARateIsFirstUsed) {
   provisioning::Dealer dealer(page.get());
-  for (const size_t slot : {1, 2}) dealer.place(slot, 1, {});
+  for (const size_t slot : {1, 2}) dealer.set_process(slot, 1, {});
   dealer.set_capacity(provisioning::Rate::kMessages, 1000);
   Rates rates;
   one.add_rates({7, "tenant red"}, page, &rates);
@@ -91,7 +91,7 @@ TEST_F(BudgetsOfWorkers, RingWhenARateIsFirstUsed) {
 // Such a thread has none of the descriptors by which it could wake the worker.
 TEST_F(BudgetsOfWorkers, RingOnTheirOwnThreadOnly) {
   provisioning::Dealer dealer(page.get());
-  for (const size_t slot : {1, 2}) dealer.place(slot, 1, {});
+  for (const size_t slot : {1, 2}) dealer.set_process(slot, 1, {});
   dealer.set_capacity(provisioning::Rate::kCpu, 1000);
   Rates rates;
   one.add_rates({7, "tenant red"}, page, &rates);
