@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -84,7 +85,7 @@ constexpr const char* name_of(Step step) {
     case Step::kFiles:
       return "put its descriptors in order";
     case Step::kLimits:
-      return "forbid core files";
+      return "set its limits";
     case Step::kBounds:
       return "drop its capabilities";
     case Step::kUser:
