@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace vrdma::vrdmad {
 
@@ -39,6 +40,13 @@ void put_recipient(const Recipient& recipient, Request* request) {
 }
 
 }  // namespace
+
+Result<void> broker::send_answer(const Fd& socket, const Answer& answer, const Beside& beside) {
+  std::vector<int> fds;
+  for (const Fd& fd : beside)
+    if (fd.valid()) fds.push_back(fd.get());
+  return ipc::send_message(socket.get(), &answer, sizeof answer, fds);
+}
 
 Result<Answer> Broker::ask(const Request& request, Beside* beside) {
   Answer answer = serve(request, beside);

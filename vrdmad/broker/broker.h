@@ -34,6 +34,14 @@ namespace vrdma::vrdmad {
 class Broker;
 class Caller;
 
+namespace broker {
+// The descriptors beside an answer.
+using Beside = std::array<base::Fd, Request::kMostWanted>;
+// Sends the answer to a request with the valid descriptors, on the broker's side.
+[[nodiscard]] base::Result<void> send_answer(const base::Fd& socket, const Answer& answer,
+                                             const Beside& beside);
+}  // namespace broker
+
 struct Arrival {
   base::Fd socket;  // non-blocking
   std::shared_ptr<Caller> caller;
@@ -87,7 +95,7 @@ class Broker : public std::enable_shared_from_this<Broker> {
  public:
   using Request = broker::Request;
   using Answer = broker::Answer;
-  using Beside = std::array<base::Fd, Request::kMostWanted>;
+  using Beside = broker::Beside;
 
   Broker() = default;
   virtual ~Broker() = default;

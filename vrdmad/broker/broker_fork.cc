@@ -31,10 +31,7 @@ void serve_channel(LocalBroker& broker, const Fd& channel) {
     if (!received || !none.empty()) return;
     Broker::Beside beside;
     const broker::Answer answer = broker.serve(request, &beside);
-    std::vector<int> fds;
-    for (const Fd& fd : beside)
-      if (fd.valid()) fds.push_back(fd.get());
-    if (!ipc::send_message(channel.get(), &answer, sizeof answer, fds)) return;
+    if (!broker::send_answer(channel, answer, beside)) return;
   }
 }
 

@@ -215,11 +215,8 @@ bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
   if (length != sizeof request || (header.msg_flags & MSG_CTRUNC) != 0) return false;
   Broker::Beside beside;
   const broker::Answer answer = serve(request, &beside);
-  std::vector<int> fds;
-  for (const Fd& fd : beside)
-    if (fd.valid()) fds.push_back(fd.get());
   // Does not wait for a worker that takes no answers.
-  return ipc::send_message(channel.get(), &answer, sizeof answer, fds).has_value();
+  return broker::send_answer(channel, answer, beside).has_value();
 }
 
 }  // namespace

@@ -382,10 +382,7 @@ TEST_F(Workers, BorrowTheEntriesOfControl) {
     std::vector<base::Fd> none;
     while (ipc::receive_message(other.get(), &request, sizeof request, &none)) {
       const Answer answer = ask(request);
-      std::vector<int> fds;
-      for (const base::Fd& fd : with)
-        if (fd.valid()) fds.push_back(fd.get());
-      if (!ipc::send_message(other.get(), &answer, sizeof answer, fds)) return;
+      if (!broker::send_answer(other, answer, with)) return;
     }
   });
   const uint32_t entry = accept(0, 0).entry;
