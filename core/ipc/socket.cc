@@ -30,6 +30,13 @@ union Control {
 };
 }  // namespace
 
+Result<std::pair<Fd, Fd>> make_socket_pair(int flags) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0, ends.data()) != 0)
+    return fail_errno("create a pair of sockets");
+  return std::pair(Fd(ends[0]), Fd(ends[1]));
+}
+
 Result<void> send_message(int socket, const void* data, size_t size, const std::vector<int>& fds) {
   iovec piece{const_cast<void*>(data), size};
   Control control{};

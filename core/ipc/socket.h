@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/base/fd.h"
@@ -12,6 +13,9 @@
 #include "core/ipc/messages.h"
 
 namespace vrdma::ipc {
+
+// Two connected SOCK_SEQPACKET sockets, close-on-exec. `flags`: in addition, SOCK_NONBLOCK.
+[[nodiscard]] base::Result<std::pair<base::Fd, base::Fd>> make_socket_pair(int flags = 0);
 
 // Sends `size` bytes and duplicates of `fds` (at most 253, SCM_MAX_FD) as one message, without
 // SIGPIPE. Errors: EAGAIN if a non-blocking socket is full, EPIPE or ECONNRESET if the peer is

@@ -1,7 +1,6 @@
 // What a tenant can send to a session socket: a vdevice on a real worker, and a client that says
 // hello and then whatever the input makes of it. The worker answers or ends the session.
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -59,10 +58,7 @@ bool converse(int socket, Request& request, Reply* answer = nullptr) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) std::abort();
-  const Fd client(ends[0]);
-  Fd daemon(ends[1]);
+  auto [client, daemon] = vrdma::ipc::make_socket_pair().value();
   worker().accept(kVdevice, std::move(daemon));
   Request hello, prove;
   Reply asked;

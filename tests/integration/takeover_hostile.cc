@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <cerrno>
 #include <iostream>
 
+#include "core/ipc/socket.h"
 #include "tests/integration/hostile/looped.h"
 
 namespace vrdma::hostile {
@@ -116,9 +116,7 @@ void memory(const Target& target) {
 
 void events(const Target& target) {
   Looped session(target);
-  std::array<int, 2> ends{};
-  expect(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "socketpair");
-  session.client.events_end = base::Fd(ends[0]);
+  session.client.events_end = ipc::make_socket_pair().value().first;
   wait_for_the_next(session, target, false);
 }
 

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <utility>
@@ -14,7 +13,6 @@
 
 namespace vrdma::vrdmad {
 
-using base::fail_errno;
 using base::Fd;
 using base::pass;
 using base::Result;
@@ -36,15 +34,14 @@ void linger_for_answer(const Fd& channel) {
 Result<std::shared_ptr<BrokerProcess>> BrokerProcess::attach(Fd socket, unsigned requests) {
   std::shared_ptr<BrokerProcess> process(new BrokerProcess(std::move(socket)));
   for (unsigned i = 0; i < requests; ++i) {
-    std::array<int, 2> ends{};
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-      return fail_errno("make a socket for the broker process");
-    Fd ours(ends[0]);
-    const Fd its(ends[1]);
+    auto ends = ipc::make_socket_pair();
+    if (!ends) return pass(std::move(ends).error(), "start the broker process");
     const uint8_t byte = 0;
-    if (auto sent = ipc::send_message(process->life_.get(), &byte, sizeof byte, {its.get()}); !sent)
+    if (auto sent =
+            ipc::send_message(process->life_.get(), &byte, sizeof byte, {ends->second.get()});
+        !sent)
       return pass(std::move(sent).error(), "start the broker process");
-    process->idle_.push_back(std::move(ours));
+    process->idle_.push_back(std::move(ends->first));
   }
   return process;
 }

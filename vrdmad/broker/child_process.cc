@@ -4,7 +4,6 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +11,8 @@
 #include <cerrno>
 #include <string>
 #include <utility>
+
+#include "core/ipc/socket.h"
 
 namespace vrdma::vrdmad {
 
@@ -37,17 +38,16 @@ void keep_capabilities(uint64_t kept) {
 }  // namespace
 
 base::Result<Fd> fork_child(const char* name, const std::function<void(Fd)>& serve) {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return base::fail_errno(std::string("make a socket for the ") + name + " process");
-  Fd ours(ends[0]), its(ends[1]);
+  auto ends = ipc::make_socket_pair();
+  if (!ends)
+    return base::pass(std::move(ends).error(), std::string("start the ") + name + " process");
   const pid_t child = ::fork();
   if (child < 0) return base::fail_errno(std::string("make the ") + name + " process");
   if (child == 0) {
-    serve(std::move(its));
+    serve(std::move(ends->second));
     ::_exit(1);
   }
-  return ours;
+  return std::move(ends->first);
 }
 
 Fd open_parent() { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0))); }

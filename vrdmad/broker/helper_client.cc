@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <iterator>
 
@@ -11,13 +10,6 @@
 namespace vrdma::vrdmad {
 
 using base::Fd;
-
-base::Result<std::pair<Fd, Fd>> connect_client() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return base::fail_errno("make a socket for a client of a helper process");
-  return std::pair(Fd(ends[0]), Fd(ends[1]));
-}
 
 void take_unread(const Fd& socket, std::vector<Fd>* taken) {
   constexpr int kMost = 100'000;  // more than a receive buffer holds

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/base/fd.h"
 
 namespace vrdma::vrdmad {
@@ -44,9 +43,6 @@ struct HelperClient {
   // Descriptors to be closed at its end, by a thread. Only the main thread and then that thread.
   std::vector<base::Fd> doomed;
 };
-
-// Two connected sockets: for the helper process and for its new client.
-[[nodiscard]] base::Result<std::pair<base::Fd, base::Fd>> connect_client();
 
 // Takes the descriptors of all unread messages out of a socket.
 void take_unread(const base::Fd& socket, std::vector<base::Fd>* taken);

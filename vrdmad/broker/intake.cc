@@ -64,8 +64,8 @@ std::unique_ptr<Intake> Intake::attach(Fd socket) {
 }
 
 base::Result<Fd> Intake::add_client() {
-  auto ends = connect_client();
-  if (!ends) return base::pass(std::move(ends).error());
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return base::pass(std::move(ends).error(), "add a client of the intake");
   Order add;
   add.task = Task::kAddClient;
   const std::lock_guard lock(mutex_);

@@ -1,7 +1,4 @@
 // Worker processes, and what they may ask.
-#include <sys/socket.h>
-
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <map>
@@ -11,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "core/ipc/socket.h"
 #include "vrdmad/broker/local_broker.h"
 #include "vrdmad/broker/local_broker_process.h"
 #include "vrdmad/broker/worker_child.h"
@@ -18,8 +16,6 @@
 namespace vrdma::vrdmad {
 
 using base::fail;
-using base::fail_errno;
-using base::Fd;
 using base::pass;
 using base::Result;
 using Op = broker::Request::Op;
@@ -33,15 +29,13 @@ std::shared_ptr<WorkerGround> LocalBroker::ground() {
 Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
   auto root = known_.empty_root();
   if (!root) return pass(std::move(root).error(), "start a worker");
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return fail_errno("make a socket for a worker");
-  Fd ours(ends[0]), its(ends[1]);
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return pass(std::move(ends).error(), "start a worker");
   const auto child = std::make_shared<WorkerChild>();
   auto entry = add(child);
   if (!entry) return pass(std::move(entry).error());
   auto started = child->start(
-      ground(), std::move(*root), std::move(its),
+      ground(), std::move(*root), std::move(ends->second),
       [weak = weak_from_this(), worker = *entry](const auto& request, Beside* with) -> Answer {
         const auto broker = std::static_pointer_cast<LocalBroker>(weak.lock());
         if (broker == nullptr) return refusal({EPIPE, "the broker ends"});
@@ -53,7 +47,7 @@ Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
     return pass(std::move(pidfd).error());
   }
   answer->entry = *entry;
-  (*beside)[0] = std::move(ours);
+  (*beside)[0] = std::move(ends->first);
   (*beside)[1] = std::move(*pidfd);
   return {};
 }

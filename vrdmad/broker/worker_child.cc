@@ -301,10 +301,10 @@ Result<Fd> fork_worker(const WorkerGround& ground, const WorkerGroup& group, con
 
 void WorkerChild::run(Start start) {
   ::pthread_setname_np(::pthread_self(), "worker");
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return start.started.set_value(fail_errno("make a channel for a worker"));
-  Fd channel(ends[0]), its(ends[1]);
+  auto ends = ipc::make_socket_pair();
+  if (!ends)
+    return start.started.set_value(pass(std::move(ends).error(), "make a channel for a worker"));
+  auto& [channel, its] = *ends;
   (void)::fcntl(channel.get(), F_SETFL, O_NONBLOCK);
   const auto group = start.ground->groups.make();
   if (!group) return start.started.set_value(fail(group.error().code(), group.error().message()));

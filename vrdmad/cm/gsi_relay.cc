@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#include <array>
+#include "core/ipc/socket.h"
 
 namespace vrdma::vrdmad {
 
@@ -40,10 +40,9 @@ Result<void> bound_messages(const Fd& socket, uint32_t most, int cost) {
 
 Result<Fd> GsiRelay::connect() {
   open(0);
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
-    return base::fail_errno("make the socket of queue pair 1");
-  Fd own(ends[0]), worker(ends[1]);
+  auto ends = ipc::make_socket_pair(SOCK_NONBLOCK);
+  if (!ends) return base::pass(std::move(ends).error(), "make the socket of queue pair 1");
+  auto& [own, worker] = *ends;
   const auto cost = cost_of_message(own, worker);
   if (!cost) return base::pass(cost.error());
   for (const Fd* end : {&own, &worker})
@@ -51,7 +50,7 @@ Result<Fd> GsiRelay::connect() {
       return base::pass(std::move(bounded.error()));
   if (auto begun = socket_.begin(std::move(own)); !begun)
     return base::pass(std::move(begun.error()));
-  return worker;
+  return std::move(worker);
 }
 
 void GsiRelay::attach(qp1mux::Endpoint* endpoint) {

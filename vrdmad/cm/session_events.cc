@@ -3,10 +3,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
+#include "core/ipc/socket.h"
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/cm/session.h"
 
@@ -63,15 +63,15 @@ int CmSession::create_channel(const ipc::CmRequest& request, ipc::CmReply* reply
 // A socket pair for a new channel, or for a channel of an adopted session.
 int CmSession::open_channel(uint32_t handle, ipc::CmReply* reply, Fd* beside) {
   if (!channels_.contains(handle)) return EINVAL;
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return ENFILE;
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return ENFILE;
   // Programs cannot send to the daemon's end, so it never holds a tenant's descriptors.
-  ::shutdown(ends[0], SHUT_RD);
+  ::shutdown(ends->first.get(), SHUT_RD);
   Channel& channel = channels_.at(handle);
   channel.watch.reset();
-  channel.socket = Fd(ends[0]);
+  channel.socket = std::move(ends->first);
   channel.full = false;
-  *beside = Fd(ends[1]);
+  *beside = std::move(ends->second);
   watch_channel(handle, channel, 0);
   touched_.push_back(handle);
   reply->handle = handle;

@@ -103,8 +103,8 @@ Stopper::Ticket Stopper::hold(const AccountRef& account, const Wish& wish, base:
 }
 
 base::Result<Fd> Stopper::add_client() {
-  auto ends = connect_client();
-  if (!ends) return base::pass(std::move(ends).error());
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return base::pass(std::move(ends).error(), "add a client of the stopper");
   Unsent add;
   add.order.task = Task::kAddClient;
   add.fds.push_back(std::move(ends->first));

@@ -125,17 +125,17 @@ void foreign_arenas(const Target& target) {
 
 // Another process's memory arena, which that process passed on.
 void anothers_arena(const Target& target) {
-  std::array<int, 2> ends{};
-  ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data());
+  const auto ends = ipc::make_socket_pair().value();
   char byte = 0;
   if (::fork() == 0) {
     Client client(target.socket);
     client.open();
-    (void)ipc::send_message(ends[1], &byte, 1, {client.memory_fd.get()});
+    (void)ipc::send_message(ends.second.get(), &byte, 1, {client.memory_fd.get()});
     ::pause();
   }
   std::vector<Fd> fds;
-  expect(ipc::receive_message(ends[0], &byte, 1, &fds).has_value() && fds.size() == 1, "helper");
+  expect(ipc::receive_message(ends.first.get(), &byte, 1, &fds).has_value() && fds.size() == 1,
+         "helper");
   Client client(target.socket);
   expect(client.hello({fds[0].get()}).error == EPERM, "another process's memory is taken");
 }

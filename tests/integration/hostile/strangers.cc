@@ -303,8 +303,7 @@ void imported_by_guess(const Target& target) {
 // The exporter dies while the imported objects are written to.
 void imports_of_the_dead(const Target& target) {
   for (int round = 0; round < 10; ++round) {
-    std::array<int, 2> ends{};
-    expect(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "socketpair");
+    const auto ends = ipc::make_socket_pair().value();
     struct Offer {
       uint32_t pd, mr;
     } offer{};
@@ -312,11 +311,12 @@ void imports_of_the_dead(const Target& target) {
     if (exporter == 0) {
       Looped own(target);
       offer = {own.pd, own.mr.handle};
-      (void)ipc::send_message(ends[1], &offer, sizeof offer, {own.client.arena_fd.get()});
+      (void)ipc::send_message(ends.second.get(), &offer, sizeof offer, {own.client.arena_fd.get()});
       ::pause();
     }
     std::vector<Fd> fds;
-    expect(ipc::receive_message(ends[0], &offer, sizeof offer, &fds).has_value() && fds.size() == 1,
+    expect(ipc::receive_message(ends.first.get(), &offer, sizeof offer, &fds).has_value() &&
+               fds.size() == 1,
            "an exporter");
     Looped it(target);
     ipc::Request request = request_of(Call::kImportDevice);
@@ -336,8 +336,6 @@ void imports_of_the_dead(const Target& target) {
       expect(it.client.settled(qp), "work on what the dead exported stands still");
     }
     ::kill(exporter, SIGKILL);
-    ::close(ends[0]);
-    ::close(ends[1]);
     it.still_works();
   }
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/transport/rig.h"
 
 namespace vrdma::transport {
@@ -35,15 +36,13 @@ struct Packets : Rig {
   }
 
   rdma::Qp* make(base::Fd* end) {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-              0);
-    *end = base::Fd(ends[0]);
+    auto ends = ipc::make_socket_pair(SOCK_NONBLOCK).value();
+    *end = std::move(ends.first);
     test::Party::QpOptions options;
     options.type = verbs::QpType::kRawPacket;
     world.make_sender = [&](rdma::Qp& qp) {
       auto port =
-          std::make_unique<PacketPort>(qp, *world.loop, base::Fd(ends[1]), 1, [](base::Fd) {});
+          std::make_unique<PacketPort>(qp, *world.loop, std::move(ends.second), 1, [](base::Fd) {});
       auto queue = std::make_unique<PacketSender>(qp, a_lane, *port);
       qp.frames = std::move(port);
       return queue;

@@ -8,9 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstddef>
 #include <cstring>
+#include <tuple>
 
 #include "core/ipc/messages.h"
 
@@ -29,11 +29,7 @@ int open_fds() {
 
 struct Sockets : testing::Test {
   Sockets() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-              0);
-    here = Fd(ends[0]);
-    there = Fd(ends[1]);
+    std::tie(here, there) = make_socket_pair(SOCK_NONBLOCK).value();
     before = open_fds();
   }
   int receive(size_t size) {

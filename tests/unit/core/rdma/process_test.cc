@@ -1,26 +1,21 @@
 #include "core/rdma/process.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
+#include <tuple>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/core/rdma/world.h"
 
 namespace vrdma::rdma {
 namespace {
 
 struct Processes : testing::Test {
-  std::array<int, 2> ends{};
   base::Fd here, there;
   uint64_t challenge = 0x1122334455667788;
 
-  Processes() {
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    here = base::Fd(ends[0]);
-    there = base::Fd(ends[1]);
-  }
+  Processes() { std::tie(here, there) = ipc::make_socket_pair().value(); }
   std::shared_ptr<Process> identified() {
     auto handle = identify_peer(here.get()).value();
     auto memory = open_memory(handle, false).value();

@@ -4,13 +4,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
 #include "core/ipc/event_ends.h"
+#include "core/ipc/socket.h"
 
 namespace vrdma::test {
 
@@ -32,10 +32,7 @@ std::pair<base::Fd, base::Fd> make_ends() {
 }
 
 std::shared_ptr<rdma::Process> ourselves() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    throw std::runtime_error("socketpair");
-  const base::Fd here(ends[0]), there(ends[1]);
+  const auto [here, there] = must(ipc::make_socket_pair());
   auto handle = must(rdma::identify_peer(here.get()));
   auto memory = must(rdma::open_memory(handle, true));
   return rdma::Process::make(handle.peer, std::move(handle.pidfd), std::move(memory));

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <utility>
 
 #include "core/base/fd.h"
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/broker/lingering_socket.h"
 
 namespace vrdma::vrdmad {
@@ -15,12 +15,10 @@ namespace vrdma::vrdmad {
 using test::lingering_socket;
 
 inline std::pair<base::Fd, base::Fd> connection() {
-  std::array<int, 2> ends{};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-            0);
+  auto ends = ipc::make_socket_pair(SOCK_NONBLOCK).value();
   const int on = 1;
-  ::setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
-  return {base::Fd(ends[0]), base::Fd(ends[1])};
+  ::setsockopt(ends.first.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+  return ends;
 }
 
 }  // namespace vrdma::vrdmad

@@ -373,11 +373,9 @@ TEST_F(Workers, SayWhyTheyDoNotStart) {
 
 // In a worker: the broker over one channel, and an entry that control owns.
 TEST_F(Workers, BorrowTheEntriesOfControl) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-  const base::Fd other(ends[1]);
-  const auto channel = BrokerProcess::over(base::Fd(ends[0]));
-  std::thread serving([&] {
+  auto [own, other] = ipc::make_socket_pair().value();
+  const auto channel = BrokerProcess::over(std::move(own));
+  std::thread serving([&, &other = other] {
     Request request;
     std::vector<base::Fd> none;
     while (ipc::receive_message(other.get(), &request, sizeof request, &none)) {

@@ -115,11 +115,9 @@ class CmClient {
  public:
   CmClient(CmRig& rig, size_t vdevice) : rig_(rig), vdevice_(vdevice) { connect(); }
   void connect() {
-    std::array<int, 2> ends{};
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
-      std::abort();
-    socket_ = base::Fd(ends[0]);
-    rig_.cm.accept(rig_.spaces[vdevice_], *rig_.broker->admit(base::Fd(ends[1])));
+    auto [own, daemons] = ipc::make_socket_pair(SOCK_NONBLOCK).value();
+    socket_ = std::move(own);
+    rig_.cm.accept(rig_.spaces[vdevice_], *rig_.broker->admit(std::move(daemons)));
   }
   // Returns the errno; `reply` has the sequence of the last completed request.
   int resume() {

@@ -4,13 +4,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <filesystem>
 #include <iterator>
 
 #include "core/ipc/layout.h"
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/helper_client.h"
@@ -26,10 +25,8 @@ struct Furnishers : testing::Test {
   Furnishers() { furnisher.begin(temp.path(), 9, 100); }
   // The caller of a connection that this process made.
   [[nodiscard]] std::shared_ptr<Caller> caller() const {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    const base::Fd other(ends[0]);
-    auto arrival = broker->admit(base::Fd(ends[1]));
+    auto [other, daemons] = ipc::make_socket_pair().value();
+    auto arrival = broker->admit(std::move(daemons));
     EXPECT_TRUE(arrival);
     return arrival->caller;
   }

@@ -3,13 +3,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <vector>
 
 #include "core/base/mapping.h"
 #include "core/ipc/event_ends.h"
+#include "core/ipc/socket.h"
 #include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
@@ -20,10 +19,8 @@ constexpr uint64_t kSize = 4096;
 // The test's own process, as another daemon's client.
 struct Files : testing::Test {
   [[nodiscard]] std::shared_ptr<Caller> admit() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    const base::Fd other(ends[0]);
-    return broker->admit(base::Fd(ends[1])).value().caller;
+    auto [other, daemons] = ipc::make_socket_pair().value();
+    return broker->admit(std::move(daemons)).value().caller;
   }
   [[nodiscard]] static Caller::Wanted in_memory(const base::Fd& file) {
     return {file_id(file).inode, WantedFile::kMemory};

@@ -211,9 +211,7 @@ TEST_F(StopperClients, EndByNonsense) {
 
 TEST_F(StopperClients, AddNoOthers) {
   const Fd client = add();
-  std::array<int, 2> pair{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair.data()), 0);
-  Fd ours(pair[0]), theirs(pair[1]);
+  auto [ours, theirs] = ipc::make_socket_pair().value();
   Order add_client;
   add_client.task = Task::kAddClient;
   ASSERT_TRUE(ipc::send_message(client.get(), &add_client, sizeof add_client, {theirs.get()}));

@@ -3,11 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
+#include "core/ipc/socket.h"
 #include "core/rdma/peer.h"
 #include "tests/unit/core/base/run_until.h"
 #include "vrdmad/stopper/stopper.h"
@@ -44,10 +43,8 @@ struct Stoppers : testing::Test {
   }
 
   static rdma::PeerHandle make_self() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    const base::Fd a(ends[0]), b(ends[1]);
-    return rdma::identify_peer(a.get()).value();
+    const auto ends = ipc::make_socket_pair().value();
+    return rdma::identify_peer(ends.first.get()).value();
   }
   bool run_until(const std::function<bool()>& condition) {
     return test::run_until(*loop, condition);

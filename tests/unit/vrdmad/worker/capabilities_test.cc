@@ -1,9 +1,9 @@
 // What a session is told of its device, and what the worker makes of it.
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <array>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/worker/furnished_worker.h"
 #include "tests/unit/vrdmad/worker/parts.h"
 #include "tests/unit/vrdmad/worker/program.h"
@@ -28,10 +28,9 @@ class CapabilitiesTest : public testing::Test {
     worker_->send(SetPort{kVdevice, {true, 4200, 1, std::array<uint8_t, 6>{2}}});
   }
   Program program() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    worker_.accept(kVdevice, base::Fd(ends[1]));
-    return Program(base::Fd(ends[0]));
+    auto [own, workers] = ipc::make_socket_pair().value();
+    worker_.accept(kVdevice, std::move(workers));
+    return Program(std::move(own));
   }
   static ipc::CreateQpRequest rc(uint32_t sge, uint32_t inline_bytes) {
     ipc::CreateQpRequest qp{};

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <string>
 
 #include "core/ipc/socket.h"
@@ -16,11 +15,10 @@ namespace {
 // A link, and the other end of its socket.
 struct Links : testing::Test {
   Links() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    other = base::Fd(ends[1]);
+    auto ends = ipc::make_socket_pair().value();
+    other = std::move(ends.second);
     link = Link::start(
-               *loop, base::Fd(ends[0]),
+               *loop, std::move(ends.first),
                [this](std::span<const uint8_t> bytes, Beside beside) {
                  came.emplace_back(bytes.begin(), bytes.end());
                  descriptors += beside.size();
@@ -100,11 +98,9 @@ TEST_F(Links, EndsAtNonsense) {
 
 // Closing them may take as long as their maker likes.
 TEST_F(Links, ReceivesNoDescriptorsOfAWorker) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-  const base::Fd worker(ends[1]);
+  auto [own, worker] = ipc::make_socket_pair().value();
   link = Link::start(
-             *loop, base::Fd(ends[0]),
+             *loop, std::move(own),
              [this](std::span<const uint8_t> bytes, const Beside& beside) {
                came.emplace_back(bytes.begin(), bytes.end());
                descriptors += beside.size();

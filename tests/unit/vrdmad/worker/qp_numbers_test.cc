@@ -1,10 +1,10 @@
 // Queue pair numbers of the vdevices of a worker, and what control sees of them.
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <set>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/worker/furnished_worker.h"
 #include "tests/unit/vrdmad/worker/parts.h"
 #include "tests/unit/vrdmad/worker/program.h"
@@ -27,10 +27,9 @@ class WorkersQpNumbers : public testing::Test {
     VdeviceParts parts = new_parts();
     parts.qp_numbers = tables_.at(id);
     worker_->send(parcel(std::move(vdevice), std::move(parts)).value());
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    worker_.accept(id, base::Fd(ends[1]));
-    return Program(base::Fd(ends[0]));
+    auto [own, workers] = ipc::make_socket_pair().value();
+    worker_.accept(id, std::move(workers));
+    return Program(std::move(own));
   }
   [[nodiscard]] bool control_sees(size_t vdevice, uint32_t qpn) const {
     return rdma::QpNumberReader(tables_.at(vdevice).get()).contains(qpn);

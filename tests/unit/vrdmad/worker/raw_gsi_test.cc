@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/cm/rig.h"
 
 namespace vrdma::vrdmad {
@@ -122,11 +122,9 @@ struct AWorkersGsi : testing::Test {
   std::vector<uint64_t> arrived;  // transactions
 
   AWorkersGsi() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
-              0);
-    control = base::Fd(ends[0]);
-    gsi.emplace(*loop, base::Fd(ends[1]), lost);
+    auto ends = ipc::make_socket_pair(SOCK_NONBLOCK).value();
+    control = std::move(ends.first);
+    gsi.emplace(*loop, std::move(ends.second), lost);
   }
   auto open() {
     return gsi->open(

@@ -1,8 +1,6 @@
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -126,10 +124,9 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
 class OpeningTest : public WorkerTest {
  protected:
   OpeningTest() {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    program_ = base::Fd(ends[0]);
-    auto arrival = broker_->admit(base::Fd(ends[1])).value();
+    auto ends = ipc::make_socket_pair().value();
+    program_ = std::move(ends.first);
+    auto arrival = broker_->admit(std::move(ends.second)).value();
     connection_ = furnisher_.add(1, arrival.caller);
     worker_->send(parcel(1, connection_, std::move(arrival)));
   }
