@@ -11,6 +11,8 @@ WORKERS_END=1  # because they are killed
 
 # status PID KEY: a value of its status.
 status() { awk -v key="$2:" '$1 == key { print $2 }' "/proc/$1/status"; }
+# thread KEY: a value of the status that holds() has copied.
+thread() { awk -v key="$1:" '$1 == key { print $2 }' "$T/thread"; }
 capabilities() { capsh --decode="$(status "$1" CapEff)" | sed 's/.*=//' | tr , '\n' | tr a-z A-Z | sort; }
 listed=$(sed -n 's/.*unsigned{\(CAP_[A-Z_]*\)}.*/\1/p' "$(dirname "$0")/../../vrdmad/privileges.cc" | sort)
 
@@ -24,17 +26,17 @@ holds() {
   [[ $(capabilities "$pid") == "$wanted" ]] || fail "it has the capabilities $(capabilities "$pid")"
   [[ $(readlink "/proc/$pid/root") == / ]] || fail "it has another root"
   for task in "/proc/$pid/task"/*; do
-    task=${task#/proc/}
-    [[ $(sed -n 's/^Uid:\t//p' "/proc/$task/status") == "$user"$'\t'"$user"$'\t'"$user"$'\t'"$user" ]] ||
-      fail "a thread has other ids: $(grep ^Uid "/proc/$task/status")"
-    [[ -z $(sed -n 's/^Groups:[[:space:]]*//p' "/proc/$task/status") || $user == 0 ]] || fail "a thread has groups"
-    [[ $(status "$task" CapEff) == $(status "$pid" CapEff) && $(status "$task" CapPrm) == $(status "$pid" CapEff) ]] ||
+    cp "$task/status" "$T/thread" 2>/dev/null || continue  # it has ended
+    [[ $(sed -n 's/^Uid:\t//p' "$T/thread") == "$user"$'\t'"$user"$'\t'"$user"$'\t'"$user" ]] ||
+      fail "a thread has other ids: $(grep ^Uid "$T/thread")"
+    [[ -z $(sed -n 's/^Groups:[[:space:]]*//p' "$T/thread") || $user == 0 ]] || fail "a thread has groups"
+    [[ $(thread CapEff) == $(status "$pid" CapEff) && $(thread CapPrm) == $(status "$pid" CapEff) ]] ||
       fail "a thread has other capabilities"
-    [[ $(status "$task" CapInh) == 0000000000000000 && $(status "$task" CapAmb) == 0000000000000000 ]] ||
+    [[ $(thread CapInh) == 0000000000000000 && $(thread CapAmb) == 0000000000000000 ]] ||
       fail "a thread passes capabilities on"
-    [[ $(status "$task" NoNewPrivs) == 1 ]] || fail "a thread may gain privileges"
+    [[ $(thread NoNewPrivs) == 1 ]] || fail "a thread may gain privileges"
     # Sanitizers need more system calls than the daemon.
-    [[ -n ${VRDMA_TEST_PRELOAD:-} || $(status "$task" Seccomp) == 2 ]] || fail "a thread may make any system call"
+    [[ -n ${VRDMA_TEST_PRELOAD:-} || $(thread Seccomp) == 2 ]] || fail "a thread may make any system call"
   done
 }
 
