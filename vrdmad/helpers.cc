@@ -1,20 +1,18 @@
 #include "vrdmad/helpers.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
+#include <spawn.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/broker/program.h"
 #include "vrdmad/parent_groups.h"
-#include "vrdmad/system_calls.h"
 
 namespace vrdma::vrdmad {
 
@@ -26,90 +24,70 @@ using base::Result;
 
 namespace {
 
-constexpr const char* kVariable = "VRDMAD_HELPERS";
+constexpr const char* kProgram = "vrdmad-helper";
+constexpr int kSocket = 3;  // of the new process
 
-// The sockets of intake, stopper and broker.
-using Sockets = std::array<Fd, 3>;
-
-Result<Sockets> fork_all(const User& user, const std::string& run_dir, const std::string& cgroup,
-                         unsigned requests) {
-  // First, because it may move this process, and so the helpers.
-  auto groups = prepare_parent_groups(cgroup, own_hierarchies());
-  if (!groups) return pass(std::move(groups).error());
-  auto intake = Intake::fork([&] {
-    if (!drop_privileges(user)) ::_exit(1);
-    (void)confine_intake();
-  });
-  if (!intake) return pass(std::move(intake).error());
-  auto stopper = Stopper::fork([] { (void)confine_stopper(); });
-  if (!stopper) return pass(std::move(stopper).error());
-  auto broker = BrokerProcess::fork({run_dir, user.uid, user.gid, {}, *groups}, requests, [] {
-    if (!keep_broker_privileges()) ::_exit(1);
-    (void)confine_broker();
-  });
-  if (!broker) return pass(std::move(broker).error());
-  return Sockets{std::move(*intake), std::move(*stopper), std::move(*broker)};
+Result<Fd> open_helper() {
+  std::string risk;
+  auto program = open_program(kProgram, &risk);
+  if (!program) return program;
+  if (!risk.empty()) base::log_warning(risk);
+  // Away from the number that the socket gets in the new process.
+  Fd moved(::fcntl(program->get(), F_DUPFD_CLOEXEC, kSocket + 1));
+  if (!moved.valid()) return fail_errno("open vrdmad-helper");
+  return moved;
 }
 
-// The arguments with which this process was executed. main() gets others if the process is a loader
-// that loads vrdmad.
-std::vector<std::string> own_arguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> all;
-  for (std::string each; std::getline(file, each, '\0');) all.push_back(each);
-  return all;
-}
-
-base::Error execute_again(const Sockets& sockets) {
-  std::string names;
-  for (const Fd& socket : sockets) {
-    ::fcntl(socket.get(), F_SETFD, 0);
-    names += std::to_string(socket.get()) + " ";
-  }
-  std::array<char, 16> name{};  // which would be that of the link
-  (void)::prctl(PR_GET_NAME, name.data());
-  ::setenv(kVariable, (names + name.data()).c_str(), 1);
-  auto words = own_arguments();
-  std::vector<char*> arguments;
+// Executes the program with `words`, the first of which is the role. Returns the socket to it when
+// it serves.
+Result<Fd> start(const Fd& program, std::vector<std::string> words) {
+  const std::string process = "the " + words[0] + " process";
+  auto ends = ipc::make_socket_pair();
+  if (!ends) return pass(std::move(ends).error(), "start " + process);
+  auto& [ours, its] = *ends;
+  std::string name = kProgram;
+  std::vector<char*> arguments{name.data()};
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  ::execv("/proc/self/exe", arguments.data());
-  return {errno, "execute vrdmad again"};
-}
-
-Result<Sockets> inherited() {
-  std::istringstream names(std::getenv(kVariable));
-  Sockets sockets;
-  for (Fd& socket : sockets) {
-    int number = -1;
-    names >> number;
-    if (!names || ::fcntl(number, F_SETFD, FD_CLOEXEC) != 0)
-      return fail(EBADF, std::string(kVariable) + " is for vrdmad itself");
-    socket = Fd(number);
-  }
-  std::string name;
-  if (names >> name) (void)::prctl(PR_SET_NAME, name.c_str());
-  ::unsetenv(kVariable);
-  return sockets;
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, its.get(), kSocket);
+  pid_t child = 0;
+  const std::string path = "/proc/self/fd/" + std::to_string(program.get());
+  const int error =
+      ::posix_spawn(&child, path.c_str(), &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return fail_errno("execute vrdmad-helper for " + process, error);
+  its.reset();
+  std::array<char, 1024> reason{};
+  const auto message = ipc::receive_any(ours.get(), reason.data(), reason.size() - 1, 0);
+  if (message.length <= 0) return fail(EPIPE, process + " has ended at its start");
+  if (reason[0] != '\0') return fail(EPERM, "start " + process + ": " + reason.data());
+  return std::move(ours);
 }
 
 }  // namespace
 
-bool have_helpers() { return std::getenv(kVariable) != nullptr; }
-
 Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
                               const std::string& cgroup, unsigned requests) {
-  if (!have_helpers()) {
-    auto sockets = fork_all(user, run_dir, cgroup, requests);
-    if (!sockets) return pass(std::move(sockets).error());
-    return tl::unexpected(execute_again(*sockets));
-  }
-  auto sockets = inherited();
-  if (!sockets) return pass(std::move(sockets).error());
-  auto broker = BrokerProcess::attach(std::move((*sockets)[2]), requests);
+  // First, because it may move this process, and so the helpers.
+  auto groups = prepare_parent_groups(cgroup, own_hierarchies());
+  if (!groups) return pass(std::move(groups).error());
+  auto program = open_helper();
+  if (!program) return pass(std::move(program).error());
+  const std::string uid = std::to_string(user.uid), gid = std::to_string(user.gid);
+  auto intake = start(*program, {"intake", uid, gid});
+  if (!intake) return pass(std::move(intake).error());
+  auto stopper = start(*program, {"stopper"});
+  if (!stopper) return pass(std::move(stopper).error());
+  std::vector<std::string> words{"broker", run_dir, uid, gid, std::to_string(requests)};
+  words.insert(words.end(), groups->begin(), groups->end());
+  auto broker = start(*program, std::move(words));
   if (!broker) return pass(std::move(broker).error());
-  return Helpers{Intake::attach(std::move((*sockets)[0])),
-                 Stopper::attach(std::move((*sockets)[1])), std::move(*broker)};
+  auto process = BrokerProcess::attach(std::move(*broker), requests);
+  if (!process) return pass(std::move(process).error());
+  return Helpers{Intake::attach(std::move(*intake)), Stopper::attach(std::move(*stopper)),
+                 std::move(*process)};
 }
 
 }  // namespace vrdma::vrdmad

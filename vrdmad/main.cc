@@ -23,6 +23,7 @@
 #include "vrdmad/control/daemon.h"
 #include "vrdmad/control/run_dir.h"
 #include "vrdmad/control/store.h"
+#include "vrdmad/daemon_user.h"
 #include "vrdmad/helpers.h"
 #include "vrdmad/log/audit.h"
 #include "vrdmad/log/log.h"
@@ -168,7 +169,7 @@ void raise_descriptor_limit() {
 Result<User> choose_user(const std::string& asked) {
   auto user = vrdma::vrdmad::find_user(asked.empty() ? "vrdma" : asked);
   if (user || !asked.empty()) return user;
-  if (user.error().code() == ENOENT && vrdma::vrdmad::have_helpers())
+  if (user.error().code() == ENOENT)
     spdlog::warn(
         "there is no user 'vrdma', so vrdmad remains root, without capabilities: make that user, "
         "or choose another with --user");
@@ -268,7 +269,7 @@ Result<void> run(const Options& options) {
     admin->stop([&] { (*loop)->stop(); });
   });
   if (!stop) return vrdma::base::pass(std::move(stop.error()));
-  // New ones cannot be forked safely with threads running. The next daemon takes over all sessions.
+  // New ones need root's privileges. The next daemon takes over all sessions.
   std::string lame;
   const auto stop_without = [&](const std::string& process) {
     spdlog::error("the {} process has ended: stopping, so that the next vrdmad takes over",

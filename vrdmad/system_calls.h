@@ -14,7 +14,7 @@ namespace vrdma::vrdmad {
 // a sanitizer, whose runtime needs other calls.
 [[nodiscard]] base::Result<void> confine_system_calls();
 
-// As above, for the broker (vrdmad/broker/broker_process.h), which alone may execute a program, for
+// As above, for the broker (vrdmad/broker/broker_serve.h), which alone may execute a program, for
 // worker processes. They inherit the filter; their own: worker_system_calls.h.
 [[nodiscard]] base::Result<void> confine_broker();
 // As above, for the intake process (vrdmad/broker/intake_process.h).

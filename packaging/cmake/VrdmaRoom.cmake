@@ -7,6 +7,24 @@ function(vrdma_target target)
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR})
 endfunction()
 
+# vrdma_archive(LIBRARY archive.a): VRDMA_LIBRARY is what to link instead of PkgConfig::LIBRARY: the
+# archive in static programs, which have the property VRDMA_STATIC, and the shared library in others.
+# VRDMA_LIBRARY_ARCHIVE is false if there is no archive.
+function(vrdma_archive library archive)
+  find_library(VRDMA_${library}_ARCHIVE ${archive})
+  set(VRDMA_${library} "$<IF:$<BOOL:$<TARGET_PROPERTY:VRDMA_STATIC>>,\
+${VRDMA_${library}_ARCHIVE},PkgConfig::${library}>" PARENT_SCOPE)
+endfunction()
+
+# vrdma_static(target): makes it a static program. Archives contain functions that look names up by shared
+# libraries, of which the linker warns; the daemon's programs do not call them.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -Wl,--no-warnings VRDMA_LINKER_HAS_NO_WARNINGS)
+function(vrdma_static target)
+  set_target_properties(${target} PROPERTIES VRDMA_STATIC ON)
+  target_link_options(${target} PRIVATE -static-pie $<$<BOOL:${VRDMA_LINKER_HAS_NO_WARNINGS}>:-Wl,--no-warnings>)
+endfunction()
+
 function(vrdma_room room)
   cmake_parse_arguments(ROOM "" "" "SOURCES;LINK" ${ARGN})
   set(target vrdma_${room})

@@ -54,12 +54,13 @@ grep -qvx 'CAP_SYS_PTRACE\|CAP_DAC_OVERRIDE\|CAP_DAC_READ_SEARCH' <(capabilities
   fail "the stopper has the capabilities $(capabilities "$stopper")"
 [[ $(pgrep -P "$DAEMON" | wc -l) -eq 3 ]] || fail "it has other processes"
 
-say "no process has the address layout of the daemon, which executed its program again"
+say "each helper process executes vrdmad-helper, and no process has the address layout of another"
 layout() { awk '/vrdmad/ { print $1; exit }' "/proc/$1/maps"; }
 for name in broker intake stopper; do
-  [[ -n $(layout "$DAEMON") && $(layout "$(helper "$name")") != "$(layout "$DAEMON")" ]] ||
-    fail "the $name has the layout of the daemon: $(layout "$DAEMON")"
+  [[ $(readlink "/proc/$(helper "$name")/exe") == */vrdmad-helper ]] || fail "the $name executes another program"
 done
+for process in "$DAEMON" "$(helper broker)" "$(helper intake)" "$(helper stopper)"; do layout "$process"; done >"$T/layouts"
+[[ $(grep . "$T/layouts" | sort -u | wc -l) -eq 4 ]] || fail "the layouts are" $(<"$T/layouts")
 
 say "the daemon cannot read what belongs to root"
 as_daemon() { setpriv --reuid "$DAEMON_USER" --regid "$DAEMON_USER" --clear-groups "$@"; }
@@ -98,6 +99,23 @@ broker=$(helper broker)
 kill_daemon
 wait_until 10 ended "$broker" || fail "the broker is left"
 start_daemon
+
+say "it executes no helper program that other users can change, and none that is missing or ends"
+mkdir "$T/copy"
+cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/copy"
+# refuses REASON: the copy does not start, and says so. It is executed with the standard streams alone.
+refuses() {
+  if "$T/copy/vrdmad" --run-dir "$T/other" --state-dir "$T/none" 2>"$T/err" 3>&-; then fail "it starts"; fi
+  grep -qF "$1" "$T/err" || { cat "$T/err"; fail "it does not say: $1"; }
+}
+chmod o+w "$T/copy/vrdmad-helper"
+refuses "other users than root can change the program $T/copy/vrdmad-helper"
+rm "$T/copy/vrdmad-helper"
+refuses "a program is missing: $T/copy/vrdmad-helper"
+cp "$(type -P false)" "$T/copy/vrdmad-helper"
+refuses "the intake process has ended at its start"
+if "$(dirname "$VRDMAD")/vrdmad-helper" broker 2>"$T/err"; then fail "a helper starts without vrdmad"; fi
+grep -q 'it is started by vrdmad' "$T/err" || fail "the helper does not say who starts it"
 
 say "a directory of others is not given away"
 mkdir "$T/full"

@@ -18,8 +18,8 @@ struct BrokerPlace {
   // such check. Worker processes have the same uid.
   uid_t daemon = 0;
   gid_t group = 0;  // of worker processes
-  // The program of worker processes. Empty: `vrdmad-worker` in the directory of this process's own
-  // executable, or in ../lib/vrdma from there.
+  // The program of worker processes. Empty: `vrdmad-worker`, where open_program() finds it
+  // (program.h).
   std::string worker = {};
   // The directories of the control groups below which worker processes get theirs. None: they get
   // none.

@@ -14,17 +14,14 @@
 #include <string>
 #include <vector>
 
-#include "vrdmad/broker/local_broker.h"
+#include "vrdmad/broker/broker.h"
 
 namespace vrdma::vrdmad {
 
 // Any thread.
 class BrokerProcess final : public Broker {
  public:
-  // Forks the broker. Call before the daemon has threads; `confine` runs in the new process.
-  // `requests`: how many it serves at a time. Returns the socket to it.
-  [[nodiscard]] static base::Result<base::Fd> fork(const BrokerPlace& place, unsigned requests,
-                                                   const std::function<void()>& confine);
+  // `socket`: to broker::serve() (broker_serve.h). `requests`: how many it serves at a time.
   [[nodiscard]] static base::Result<std::shared_ptr<BrokerProcess>> attach(base::Fd socket,
                                                                            unsigned requests);
   // In a worker process: over the channel to the broker that it was started with, for one request

@@ -9,10 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <string>
-#include <utility>
-
-#include "core/ipc/socket.h"
 
 namespace vrdma::vrdmad {
 
@@ -36,19 +32,6 @@ void keep_capabilities(uint64_t kept) {
 }
 
 }  // namespace
-
-base::Result<Fd> fork_child(const char* name, const std::function<void(Fd)>& serve) {
-  auto ends = ipc::make_socket_pair();
-  if (!ends)
-    return base::pass(std::move(ends).error(), std::string("start the ") + name + " process");
-  const pid_t child = ::fork();
-  if (child < 0) return base::fail_errno(std::string("make the ") + name + " process");
-  if (child == 0) {
-    serve(std::move(ends->second));
-    ::_exit(1);
-  }
-  return std::move(ends->first);
-}
 
 Fd open_parent() { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, ::getppid(), 0))); }
 

@@ -1,5 +1,4 @@
-// A helper process that the daemon forks at its start. It runs the same program with fewer
-// privileges.
+// What each helper process of the daemon (vrdmad/helper_main.cc) does at its start.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +8,18 @@
 
 namespace vrdma::vrdmad {
 
-// Forks. The child calls `serve`, which does not return, with one end of a pair of sockets
-// (SOCK_SEQPACKET). Returns the other end. `name`: of the process, for an error.
-[[nodiscard]] base::Result<base::Fd> fork_child(const char* name,
-                                                const std::function<void(base::Fd)>& serve);
+// Called when the process has opened all that it cannot open later: drops what privileges it has
+// too many, confines its system calls, and may tell the daemon, at the other end of `socket`.
+using Confine = std::function<void(const base::Fd& socket)>;
 
-// A pidfd of the parent. Call in the child before its system calls are confined.
+// A pidfd of the daemon, the parent. Call before the system calls are confined.
 [[nodiscard]] base::Fd open_parent();
 // Waits until there is a message on `socket`, or its end. False: the parent has ended, even if
 // another process has its socket by now.
 [[nodiscard]] bool wait_for_message(const base::Fd& socket, const base::Fd& parent);
 
-// Call in the child before it has threads. Names the process `name`, keeps only `socket` open,
-// under the returned number, and redirects the standard streams to /dev/null, so that no tenant's
+// Call before the process has threads. Names it `name`, keeps only `socket` open, under the
+// returned number, and redirects the standard streams to /dev/null, so that no tenant's
 // file can get their numbers. Keeps only the capabilities in the bit mask `capabilities` (bit =
 // number) and cannot gain others.
 [[nodiscard]] base::Fd become_child(const char* name, base::Fd socket, uint64_t capabilities);

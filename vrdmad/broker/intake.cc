@@ -10,9 +10,7 @@
 #include <utility>
 
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/child_process.h"
 #include "vrdmad/broker/helper_client.h"
-#include "vrdmad/broker/intake_process.h"
 
 namespace vrdma::vrdmad {
 
@@ -52,10 +50,6 @@ void Intake::Ticket::reset() {
   if (it == from->pending_.end()) return;
   it->second.loop = nullptr;
   dropped.swap(it->second.done);
-}
-
-base::Result<Fd> Intake::fork(const std::function<void()>& confine) {
-  return fork_child("intake", [&](Fd socket) { intake::serve(std::move(socket), confine); });
 }
 
 std::unique_ptr<Intake> Intake::attach(Fd socket) {

@@ -74,13 +74,11 @@ class Intake {
     uint64_t id_ = 0;
   };
 
-  // Forks the intake process. Call before the daemon has threads; `confine` runs in the new
-  // process. Returns the socket to it.
-  [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
+  // `socket`: to intake::serve() (intake_process.h).
   [[nodiscard]] static std::unique_ptr<Intake> attach(base::Fd socket);
   // Any thread; does not block. A socket for attach() in another process, which becomes a client
-  // that is bounded by itself (helper_client.h). Only for the owner of the socket of fork(): the
-  // intake ends any other client that orders this.
+  // that is bounded by itself (helper_client.h). Only for control: the intake ends any other
+  // client that orders this.
   [[nodiscard]] base::Result<base::Fd> add_client();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/child_process.h"
 #include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/intake_wire.h"
 
@@ -328,9 +327,9 @@ class Process {
 
 }  // namespace
 
-void serve(Fd socket, const std::function<void()>& confine) {
+void serve(Fd socket, const Confine& confine) {
   Fd kept = become_child("vrdmad-intake", std::move(socket), kForTheStart);
-  confine();
+  confine(kept);
   Process(std::move(kept)).run();
   ::_exit(0);
 }

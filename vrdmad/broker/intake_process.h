@@ -12,9 +12,8 @@
 // connections are shut down, and the client is forgotten when its threads end.
 #pragma once
 
-#include <functional>
-
 #include "core/base/fd.h"
+#include "vrdmad/broker/child_process.h"
 
 namespace vrdma::vrdmad::intake {
 
@@ -23,6 +22,6 @@ constexpr unsigned kThreads = 2048;  // a client alone has half of them
 
 // Serves orders (intake_wire.h) until the end of control's `socket`. Calls `confine` first, with
 // only `socket` open and the capabilities to become another user, which `confine` drops.
-[[noreturn]] void serve(base::Fd socket, const std::function<void()>& confine);
+[[noreturn]] void serve(base::Fd socket, const Confine& confine);
 
 }  // namespace vrdma::vrdmad::intake

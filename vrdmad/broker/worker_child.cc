@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
 #include <future>
 #include <system_error>
 #include <thread>
@@ -25,6 +23,7 @@
 
 #include "core/base/netns_cookie.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/program.h"
 
 namespace vrdma::vrdmad {
 
@@ -35,11 +34,6 @@ using base::pass;
 using base::Result;
 
 namespace {
-
-// Whether only root can change the file.
-bool is_safe(const struct stat& status) {
-  return status.st_uid == 0 && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
 
 // A temporary thread makes it, so that this one stays where it is.
 Result<Fd> make_empty_netns(uint64_t* cookie) {
@@ -221,38 +215,8 @@ bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
 
 }  // namespace
 
-Result<Fd> open_worker_program(const std::string& path, std::string* risk) {
-  constexpr const char* kName = "vrdmad-worker";
-  std::array<std::string, 2> candidates{path, {}};
-  struct stat own {};
-  if (path.empty()) {
-    std::error_code error;
-    const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-    candidates = {folder / kName, folder / ".." / "lib" / "vrdma" / kName};
-    if (::stat("/proc/self/exe", &own) != 0) return fail_errno("find the program of vrdmad");
-  }
-  for (const std::string& each : candidates) {
-    if (each.empty()) continue;
-    Fd program(::open(each.c_str(), O_PATH | O_CLOEXEC));
-    struct stat status {};
-    if (!program.valid() || ::fstat(program.get(), &status) != 0) {
-      if (errno == ENOENT) continue;
-      return fail_errno("open the worker's program " + each);
-    }
-    if (!S_ISREG(status.st_mode)) return fail(EACCES, each + " is not the program of a worker");
-    if (path.empty() && !is_safe(status)) {
-      if (is_safe(own))
-        return fail(EPERM, "other users than root can change the worker's program " + each);
-      if (risk != nullptr) *risk = "other users than root can change vrdmad and " + each;
-    }
-    return program;
-  }
-  return fail(ENOENT, "the worker's program is missing: " + candidates[0] +
-                          (path.empty() ? " or " + candidates[1] : std::string()));
-}
-
 WorkerGround::WorkerGround(const BrokerPlace& place)
-    : program(open_worker_program(place.worker)),
+    : program(place.worker.empty() ? open_program("vrdmad-worker") : open_program_at(place.worker)),
       netns(make_empty_netns(&netns_cookie)),
       uid(place.daemon),
       gid(place.group),

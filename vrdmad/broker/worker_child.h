@@ -44,11 +44,6 @@ struct WorkerGround {
   std::atomic<unsigned> living = 0;  // workers that have not been reaped
 };
 
-// The program of BrokerPlace. Found beside the broker's own executable, it must be as safe as that
-// from changes by other users than root. `risk` gets a warning if neither is, as in a build tree.
-[[nodiscard]] base::Result<base::Fd> open_worker_program(const std::string& path,
-                                                         std::string* risk = nullptr);
-
 // Any thread.
 class WorkerChild {
  public:

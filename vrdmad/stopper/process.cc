@@ -32,7 +32,6 @@
 
 #include "core/base/token_bucket.h"
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/child_process.h"
 #include "vrdmad/broker/helper_client.h"
 #include "vrdmad/stopper/hold.h"
 #include "vrdmad/stopper/wire.h"
@@ -419,10 +418,10 @@ uint64_t needed_capabilities() {
 
 }  // namespace
 
-void serve(Fd socket, const std::function<void()>& confine) {
+void serve(Fd socket, const Confine& confine) {
   Fd kept = become_child("vrdmad-stopper", std::move(socket), needed_capabilities());
   Fd daemon = open_parent();
-  confine();
+  confine(kept);
   Process(std::move(kept), std::move(daemon)).run();
   ::_exit(0);
 }

@@ -15,9 +15,8 @@
 // its client ends. A client that sends what it may not is ended.
 #pragma once
 
-#include <functional>
-
 #include "core/base/fd.h"
+#include "vrdmad/broker/child_process.h"
 
 namespace vrdma::vrdmad::stopper {
 
@@ -26,6 +25,6 @@ constexpr unsigned kHolds = 1024;  // a client alone has half of them
 
 // Serves orders (wire.h) until the end of control's `socket`. Calls `confine` first, with only
 // `socket` open.
-[[noreturn]] void serve(base::Fd socket, const std::function<void()>& confine);
+[[noreturn]] void serve(base::Fd socket, const Confine& confine);
 
 }  // namespace vrdma::vrdmad::stopper

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/child_process.h"
 #include "vrdmad/broker/helper_client.h"
-#include "vrdmad/stopper/process.h"
 
 namespace vrdma::vrdmad {
 
@@ -47,10 +45,6 @@ void Stopper::Ticket::reset() {
   if (it == from->pending_.end()) return;
   it->second.loop = nullptr;
   dropped.swap(it->second.done);
-}
-
-base::Result<Fd> Stopper::fork(const std::function<void()>& confine) {
-  return fork_child("stopper", [&](Fd socket) { stopper::serve(std::move(socket), confine); });
 }
 
 std::unique_ptr<Stopper> Stopper::attach(Fd socket) {

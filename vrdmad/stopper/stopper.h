@@ -68,13 +68,11 @@ class Stopper {
   // For all accounts together; each holds two descriptors of the daemon.
   static constexpr size_t kUnfinished = 16'384;
 
-  // Forks the stopper process. Call before the daemon has threads; `confine` runs in the new
-  // process. Returns the socket to it.
-  [[nodiscard]] static base::Result<base::Fd> fork(const std::function<void()>& confine);
+  // `socket`: to stopper::serve() (process.h).
   [[nodiscard]] static std::unique_ptr<Stopper> attach(base::Fd socket);
   // Any thread; does not block. A socket for attach() in another process, which becomes a client
-  // that is bounded by itself (broker/helper_client.h). Only for the owner of the socket of fork():
-  // the stopper ends any other client that orders this.
+  // that is bounded by itself (broker/helper_client.h). Only for control: the stopper ends
+  // any other client that orders this.
   [[nodiscard]] base::Result<base::Fd> add_client();
   Stopper(const Stopper&) = delete;
   Stopper& operator=(const Stopper&) = delete;

@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "vrdmad/daemon_user.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/system_calls.h"
 

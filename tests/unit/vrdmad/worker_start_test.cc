@@ -23,11 +23,12 @@
 #include <string>
 
 #include "tests/unit/vrdmad/admin/fixture.h"
-#include "tests/unit/vrdmad/broker/before_fork.h"
+#include "tests/unit/vrdmad/broker/fork_helper.h"
 #include "tests/unit/vrdmad/broker/pidfds.h"
 #include "tests/unit/vrdmad/broker/worker_program.h"
 #include "tests/unit/vrdmad/parent_group.h"
 #include "vrdmad/broker/broker_process.h"
+#include "vrdmad/broker/broker_serve.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/system_calls.h"
 #include "vrdmad/worker_system_calls.h"
@@ -104,13 +105,14 @@ TEST(WorkerFilters, AllowWhatWorkersDo) {
 struct ConfinedBrokers : testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, as the broker does";
-    wait_before_fork();
-    auto socket = BrokerProcess::fork(
-        {temp.path(), 64789, 64790, VRDMA_WORKER_PROGRAM, parent.directories()}, 1, [] {
-          if (!keep_broker_privileges() || !confine_broker()) ::_exit(1);
-        });
-    ASSERT_TRUE(socket);
-    broker = BrokerProcess::attach(std::move(*socket), 1).value_or(nullptr);
+    auto socket = fork_helper([this](base::Fd life) {
+      const BrokerPlace place{temp.path(), 64789, 64790, VRDMA_WORKER_PROGRAM,
+                              parent.directories()};
+      broker::serve(std::move(life), place, 1, [](const base::Fd&) {
+        if (!keep_broker_privileges() || !confine_broker()) ::_exit(1);
+      });
+    });
+    broker = BrokerProcess::attach(std::move(socket), 1).value_or(nullptr);
     ASSERT_NE(broker, nullptr);
   }
   static std::optional<char> order(const WorkerProcess& worker, char what) {

@@ -21,8 +21,9 @@
 
 #include "core/base/netns_cookie.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
-#include "tests/unit/vrdmad/broker/before_fork.h"
+#include "tests/unit/vrdmad/broker/fork_helper.h"
 #include "vrdmad/broker/broker_process.h"
+#include "vrdmad/broker/broker_serve.h"
 #include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
@@ -346,8 +347,9 @@ pid_t child_of_this() {
 // The same in a process of its own.
 struct BrokerProcesses : testing::Test {
   [[nodiscard]] base::Fd fork(unsigned requests) const {
-    wait_before_fork();
-    return BrokerProcess::fork({temp.path(), 0}, requests, [] {}).value();
+    return fork_helper([&](base::Fd life) {
+      broker::serve(std::move(life), {temp.path(), 0}, requests, [](const base::Fd&) {});
+    });
   }
   const TempDir temp;
   std::shared_ptr<BrokerProcess> broker = BrokerProcess::attach(fork(2), 2).value_or(nullptr);

@@ -20,7 +20,7 @@
 
 #include "core/ipc/socket.h"
 #include "tests/unit/core/base/run_until.h"
-#include "tests/unit/vrdmad/broker/before_fork.h"
+#include "tests/unit/vrdmad/broker/fork_helper.h"
 #include "tests/unit/vrdmad/broker/slow_sockets.h"
 #include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/intake.h"
@@ -87,8 +87,8 @@ struct IntakeClients : testing::Test {
   }
 
   static std::unique_ptr<Intake> start() {
-    wait_before_fork();
-    return Intake::attach(Intake::fork([] {}).value());
+    return Intake::attach(
+        fork_helper([](Fd socket) { intake::serve(std::move(socket), [](const Fd&) {}); }));
   }
   [[nodiscard]] Raw add() const { return {intake->add_client().value()}; }
   // Whether control and a new client are served.

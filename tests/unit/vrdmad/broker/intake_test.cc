@@ -17,7 +17,7 @@
 #include "core/ipc/messages.h"
 #include "core/ipc/socket.h"
 #include "tests/unit/core/base/run_until.h"
-#include "tests/unit/vrdmad/broker/before_fork.h"
+#include "tests/unit/vrdmad/broker/fork_helper.h"
 #include "tests/unit/vrdmad/broker/slow_sockets.h"
 #include "vrdmad/broker/conversation.h"
 #include "vrdmad/broker/intake_process.h"
@@ -34,8 +34,8 @@ int open_descriptors() {
 }
 
 std::unique_ptr<Intake> start_intake() {
-  wait_before_fork();
-  return Intake::attach(Intake::fork([] {}).value());
+  return Intake::attach(
+      fork_helper([](Fd socket) { intake::serve(std::move(socket), [](const Fd&) {}); }));
 }
 
 struct Intakes : testing::Test {

@@ -10,19 +10,23 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
 #include "core/ipc/socket.h"
 #include "core/rdma/peer.h"
 #include "tests/unit/core/base/run_until.h"
+#include "tests/unit/vrdmad/broker/fork_helper.h"
+#include "vrdmad/stopper/process.h"
 #include "vrdmad/stopper/stopper.h"
 
 namespace vrdma::vrdmad {
 
 // The stopper holds the threads of this process.
 struct Stoppers : testing::Test {
-  std::unique_ptr<Stopper> stopper = Stopper::attach(Stopper::fork([] {}).value());
+  std::unique_ptr<Stopper> stopper = Stopper::attach(fork_helper(
+      [](base::Fd socket) { stopper::serve(std::move(socket), [](const base::Fd&) {}); }));
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   Stopper::AccountRef account = std::make_shared<Stopper::Account>(stopper.get());
   bool died = false;

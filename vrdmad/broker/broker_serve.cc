@@ -1,4 +1,5 @@
-// The broker's end of the process. What only talks to it does not link this file.
+#include "vrdmad/broker/broker_serve.h"
+
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,16 +8,13 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/log.h"
 #include "core/ipc/socket.h"
-#include "vrdmad/broker/broker_process.h"
-#include "vrdmad/broker/child_process.h"
+#include "vrdmad/broker/local_broker.h"
 #include "vrdmad/broker/worker_child.h"
 
-namespace vrdma::vrdmad {
+namespace vrdma::vrdmad::broker {
 
 using base::Fd;
-using base::Result;
 
 namespace {
 
@@ -25,25 +23,25 @@ constexpr uint64_t kAllCapabilities = ~uint64_t{0};  // that the daemon has kept
 // Until the daemon closes its end.
 void serve_channel(LocalBroker& broker, const Fd& channel) {
   for (;;) {
-    broker::Request request;
+    Request request;
     std::vector<Fd> none;
     const auto received = ipc::receive_message(channel.get(), &request, sizeof request, &none);
     if (!received || !none.empty()) return;
-    Broker::Beside beside;
-    const broker::Answer answer = broker.serve(request, &beside);
-    if (!broker::send_answer(channel, answer, beside)) return;
+    Beside beside;
+    const Answer answer = broker.serve(request, &beside);
+    if (!send_answer(channel, answer, beside)) return;
   }
 }
 
 // Until the daemon, which started this process, has ended, or says something that it should not.
-void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
+void wait_for_channels(const Fd& life, const Fd& daemon, unsigned channels,
                        const std::shared_ptr<LocalBroker>& broker) {
-  while (wait_for_message(life, daemon) && requests > 0) {
+  while (wait_for_message(life, daemon) && channels > 0) {
     uint8_t byte = 0;
     std::vector<Fd> channel;
     if (!ipc::receive_message(life.get(), &byte, sizeof byte, &channel) || channel.size() != 1)
       return;
-    --requests;
+    --channels;
     try {
       std::thread([broker, fd = std::make_shared<Fd>(std::move(channel[0]))] {
         serve_channel(*broker, *fd);
@@ -54,31 +52,20 @@ void wait_for_channels(const Fd& life, const Fd& daemon, unsigned requests,
   }
 }
 
-// Each message of `life` has a channel.
-[[noreturn]] void run_broker(Fd life, const BrokerPlace& place, unsigned requests,
-                             const std::function<void()>& confine) {
+}  // namespace
+
+void serve(Fd life, const BrokerPlace& place, unsigned channels, const Confine& confine) {
   life = become_child("vrdmad-broker", std::move(life), kAllCapabilities);
   const Fd daemon = open_parent();
   ::umask(0);  // session sockets are for everybody in their namespace
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);  // workers are reaped
   const auto ground = std::make_shared<WorkerGround>(place);
-  confine();
+  confine(life);
   const auto broker = std::make_shared<LocalBroker>(place, ground);
-  if (daemon.valid()) wait_for_channels(life, daemon, requests, broker);
+  if (daemon.valid()) wait_for_channels(life, daemon, channels, broker);
   broker->end();
   ::_exit(0);
 }
 
-}  // namespace
-
-Result<Fd> BrokerProcess::fork(const BrokerPlace& place, unsigned requests,
-                               const std::function<void()>& confine) {
-  std::string risk;
-  (void)open_worker_program(place.worker, &risk);  // only for this warning
-  if (!risk.empty()) base::log_warning(risk);
-  return fork_child("broker",
-                    [&](Fd life) { run_broker(std::move(life), place, requests, confine); });
-}
-
-}  // namespace vrdma::vrdmad
+}  // namespace vrdma::vrdmad::broker
