@@ -193,7 +193,7 @@ TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
   next.begin(temp.path(), 10, 101);
   std::vector<Furnisher::Found> found;
   found.push_back({kVdevice, "red0", files_of(kit->session), account});
-  const auto ended = BrokerProcess::over(std::move(connect_client()->first));
+  const auto ended = BrokerProcess::over(std::move(ipc::make_socket_pair()->first));
   EXPECT_TRUE(next.take_over(*ended, std::move(found)).sessions.empty());
   EXPECT_EQ(files(), 2u);
   EXPECT_EQ(adopt(next, kit->session).size(), 1u);
