@@ -1,10 +1,10 @@
 // rdma_cm sessions that the next daemon adopts.
 #include <filesystem>
 
+#include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "tests/unit/vrdmad/cm/rig.h"
 #include "vrdmad/broker/broker_process.h"
-#include "vrdmad/broker/helper_client.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -207,7 +207,7 @@ TEST_F(CmAdopted, AreLeftToTheNextDaemonIfTheBrokerHasEnded) {
   rig.cm.leave_sessions();
   rig.spaces = {};
   rig.devices = {};
-  const auto ended = BrokerProcess::over(std::move(connect_client()->first));
+  const auto ended = BrokerProcess::over(std::move(ipc::make_socket_pair()->first));
   rig.daemon.emplace(*rig.loop, CmRig::settings_of(ended), rig.network);
   rig.attach();
   rig.cm.keep_sessions(state_dir);

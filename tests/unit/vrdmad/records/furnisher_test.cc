@@ -12,7 +12,6 @@
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
 #include "vrdmad/broker/broker_process.h"
-#include "vrdmad/broker/helper_client.h"
 #include "vrdmad/broker/local_broker.h"
 
 namespace vrdma::vrdmad {
