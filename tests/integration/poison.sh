@@ -15,7 +15,7 @@ WORKERS_END=1  # because they crash
 cp "$2" "$T/lib/flow"
 # The broker takes the worker's program from the directory of its own.
 mkdir "$T/poisoned"
-cp "$VRDMAD" "$T/poisoned/vrdmad"
+cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/poisoned"
 cp "$1" "$T/poisoned/vrdmad-worker"
 VRDMAD=$T/poisoned/vrdmad
 start_daemon --daemon-grace 5

@@ -2,6 +2,8 @@
 
 #include <cerrno>
 #include <chrono>
+#include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,22 @@ Request request_of(Op op, uint32_t entry = 0) {
   request.op = op;
   request.entry = entry;
   return request;
+}
+
+// As many as a request can have.
+void put_wanted(std::span<const Request::Wanted> wanted, base::Duration time, Request* request) {
+  request->which = static_cast<uint32_t>(std::min(wanted.size(), Request::kMostWanted));
+  std::copy_n(wanted.begin(), request->which, request->wanted.begin());
+  request->time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
+}
+
+// Those that the process does not have are invalid.
+void get_files(const Request& request, const Answer& answer, Fd* next, const Fd* end,
+               std::vector<Fd>* files) {
+  for (uint32_t i = 0; i < request.which; ++i) {
+    const bool found = (answer.found >> i & 1) != 0 && next != end;
+    files->push_back(found ? std::move(*next++) : Fd());
+  }
 }
 
 // Beside an answer that gives the memory of a process.
@@ -135,15 +153,26 @@ Result<std::unique_ptr<Acceptor>> Broker::listen(base::EventLoop& loop, const st
 }
 
 Result<Broker::Found> Broker::find(const rdma::Peer& peer, const std::string& path,
-                                   Recipient recipient) {
+                                   Recipient recipient, const Search& search) {
   Request request = request_of(Op::kFind);
   request.peer = peer;
   put_recipient(recipient, &request);
   if (!put(path, request.text)) return fail(ENAMETOOLONG, "the path is too long: " + path);
+  if (search.earlier != nullptr) request.entry = search.earlier->entry();
+  put_wanted(search.wanted, search.time, &request);
   Beside beside;
-  auto answer = ask(request, &beside);
-  if (!answer) return pass(std::move(answer).error());
-  return Found{caller(answer->entry, answer->peer), opened(beside, false)};
+  const Answer answer = serve(request, &beside);
+  if (search.used != nullptr) *search.used += std::chrono::nanoseconds(answer.number);
+  if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
+  Found found{caller(answer.entry, answer.peer), opened(beside, false), {}};
+  get_files(request, answer, beside.begin() + 3, beside.end(), &found.files);
+  if (search.wanted.size() > request.which) {
+    auto rest = found.caller->take({search.wanted.begin() + request.which, search.wanted.end()},
+                                   search.time, search.used);
+    if (!rest) return pass(std::move(rest).error());
+    std::move(rest->begin(), rest->end(), std::back_inserter(found.files));
+  }
+  return found;
 }
 
 Result<netns::Netns> Broker::netns(const std::string& spec) {
@@ -256,18 +285,11 @@ Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Du
   while (taken.size() < wanted.size()) {
     Broker::Beside beside;
     Request asked = request(Op::kTake);
-    asked.which =
-        static_cast<uint32_t>(std::min(wanted.size() - taken.size(), size_t{Request::kMostWanted}));
-    std::copy_n(wanted.begin() + static_cast<ptrdiff_t>(taken.size()), asked.which,
-                asked.wanted.begin());
-    asked.time_ns = static_cast<uint64_t>(std::max<base::Duration::rep>(time.count(), 0));
+    put_wanted(std::span(wanted).subspan(taken.size()), time, &asked);
     const Answer answer = broker_->serve(asked, &beside);  // an error has the time too
-    *used += std::chrono::nanoseconds(answer.number);
+    if (used != nullptr) *used += std::chrono::nanoseconds(answer.number);
     if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
-    auto next = beside.begin();
-    for (uint32_t i = 0; i < asked.which; ++i)
-      taken.push_back((answer.found >> i & 1) != 0 && next != beside.end() ? std::move(*next++)
-                                                                           : Fd());
+    get_files(asked, answer, beside.begin(), beside.end(), &taken);
   }
   return taken;
 }

@@ -36,7 +36,8 @@ class Caller;
 
 namespace broker {
 // The descriptors beside an answer.
-using Beside = std::array<base::Fd, Request::kMostWanted>;
+using Beside = std::array<base::Fd, 3 + Request::kMostWanted>;
+static_assert(std::tuple_size_v<Beside> <= ipc::kMaxFds);
 // Sends the answer to a request with the valid descriptors, on the broker's side.
 [[nodiscard]] base::Result<void> send_answer(const base::Fd& socket, const Answer& answer,
                                              const Beside& beside);
@@ -115,11 +116,12 @@ class Broker : public std::enable_shared_from_this<Broker> {
                                                                Reception reception);
   // Starts a worker process, and waits until it has executed its program.
   [[nodiscard]] base::Result<WorkerProcess> start_worker();
-  // The process of a session that another daemon served, and its memory for reading. `path`: of the
-  // listener to which it connected. Errors: see broker::Request::Op.
+  // The process of a session that another daemon served, its memory for reading, and descriptors of
+  // it. `path`: of the listener to which it connected. Errors: see broker::Request::Op.
+  struct Search;
   struct Found;
   [[nodiscard]] base::Result<Found> find(const rdma::Peer& peer, const std::string& path,
-                                         Recipient recipient = {});
+                                         Recipient recipient, const Search& search);
   // An entry that control owns and has given to this process, which is the worker that it is for.
   // The Caller does not forget it.
   [[nodiscard]] std::shared_ptr<Caller> borrowed(uint32_t entry, const rdma::Peer& peer);
@@ -177,9 +179,19 @@ class Caller {
   const bool owned_;
 };
 
+// What to search for in a process that find() finds: as for Caller::take().
+struct Broker::Search {
+  std::vector<Caller::Wanted> wanted;
+  base::Duration time{};
+  base::Duration* used = nullptr;
+  // One that was found earlier. If it is the same process, it is not searched again; nullptr: none.
+  const Caller* earlier = nullptr;
+};
+
 struct Broker::Found {
   std::shared_ptr<Caller> caller;
   Caller::Opened opened;
+  std::vector<base::Fd> files;  // as of Caller::take()
 };
 
 }  // namespace vrdma::vrdmad

@@ -48,10 +48,12 @@ struct Request {
     // entry, which, sender, files: EPERM unless the process of the entry is unchanged and, if
     // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
     kCheck,
-    // peer, text: path of a listener, as of kListen, first, files: as of kIdentify -> entry, peer:
-    // the process of a session that another daemon served; beside: as for kCheck with kMemory.
-    // ENXIO: as for kIdentify. ESRCH: it has ended. EPERM: no broker has checked it, or it has not
-    // connected to that listener. EACCES: as for kCheck.
+    // peer, text: path of a listener, as of kListen, first, files: as of kIdentify, wanted, which,
+    // time_ns: as of kTake, entry: an earlier one, whose search serves this one too if it has the
+    // same process, or 0 -> entry, peer: the process of a session that another daemon served,
+    // number, found: as of kTake; beside: as for kCheck with kMemory, then as for kTake. ENXIO: as
+    // for kIdentify. ESRCH: it has ended. EPERM: no broker has checked it, or it has not connected
+    // to that listener. EACCES: as for kCheck. EMFILE: as for kTake.
     kFind,
     // entry: of any kind; a worker is killed
     kForget,
@@ -89,7 +91,8 @@ struct Request {
     WantedFile kind{};
     uint32_t reserved = 0;
   };
-  static constexpr size_t kMostWanted = 8;
+  // As many as each session has without event channels.
+  static constexpr size_t kMostWanted = 5;
   Op op{};
   uint32_t entry = 0;
   ipc::Sender sender;
@@ -100,7 +103,7 @@ struct Request {
   std::array<Wanted, kMostWanted> wanted{};
   char text[1024]{};
 };
-static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 8 * 16 + 1024);
+static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 5 * 16 + 1024);
 
 struct Answer {
   // netns/link.h, with some of the addresses.

@@ -373,7 +373,12 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* b
   if (auto may = may_have_session(handle->peer); !may) return may;
   if (auto opened = open(*handle, false, beside); !opened) return opened;
   answer->peer = handle->peer;
-  auto entry = add(std::make_shared<Process>(std::move(*handle), *listener, *whose));
+  const auto process = std::make_shared<Process>(std::move(*handle), *listener, *whose);
+  if (const auto earlier = at<Process>(request.entry);
+      earlier && (*earlier)->handle.peer == process->handle.peer)
+    process->search = (*earlier)->search;
+  if (auto taken = take_from(*process, request, answer, beside->begin() + 3); !taken) return taken;
+  auto entry = add(process);
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
   return {};
@@ -437,25 +442,31 @@ Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) 
 Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* beside) {
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
-  const rdma::PeerHandle& handle = (*process)->handle;
-  const std::lock_guard lock((*process)->mutex);
-  auto& held = (*process)->held;
+  if (auto same = compare((*process)->handle, nullptr); !same) return same;
+  return take_from(**process, request, answer, beside->begin());
+}
+
+// Of a process that was found unchanged just now.
+Result<void> LocalBroker::take_from(const Process& process, const Request& request, Answer* answer,
+                                    Fd* next) {
+  if (request.which == 0) return {};
+  const rdma::PeerHandle& handle = process.handle;
+  const std::lock_guard lock(process.search->mutex);
+  auto& held = process.search->held;
   if (!held) {
-    if (auto same = compare(handle, nullptr); !same) return same;
     auto searched =
         HeldFiles::of(handle.peer.pid, base::Duration(static_cast<int64_t>(request.time_ns)));
     if (!searched) return pass(std::move(searched).error());
     held = std::move(*searched);
     answer->number = static_cast<uint64_t>(held->time_used().count());
   }
-  size_t taken = 0;
   for (uint32_t i = 0; i < std::min<size_t>(request.which, request.wanted.size()); ++i) {
     const Request::Wanted& wanted = request.wanted[i];
     auto fd = held->take(handle.pidfd.get(), wanted.kind, wanted.id);
     if (!fd && fd.error().code() != ENOENT) return pass(std::move(fd).error());
     if (!fd) continue;
     answer->found |= 1u << i;
-    (*beside)[taken++] = std::move(*fd);
+    *next++ = std::move(*fd);
   }
   return {};
 }

@@ -17,9 +17,14 @@ struct LocalBroker::Process {
   const rdma::PeerHandle handle;
   const ListenerName listener;
   const Recipient recipient;
-  std::mutex mutex;               // guards all below
-  std::optional<HeldFiles> held;  // when they have been searched
-  bool noted = false;             // as known
+  // Entries of one process may share it.
+  struct Search {
+    std::mutex mutex;               // guards all below
+    std::optional<HeldFiles> held;  // when the process has been searched
+  };
+  std::shared_ptr<Search> search = std::make_shared<Search>();
+  std::mutex mutex;    // guards all below
+  bool noted = false;  // as known
 };
 
 template <class T>

@@ -32,7 +32,7 @@ Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());
-  auto process = cm.settings().broker->find(who->process, cm.socket_path(who->netns));
+  auto process = cm.settings().broker->find(who->process, cm.socket_path(who->netns), {}, {});
   if (!process) {
     // If the broker has ended, this daemon ends, and the next one adopts the session.
     if (process.error().code() == EPIPE) file.leave();

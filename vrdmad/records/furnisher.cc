@@ -123,7 +123,7 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
 
 namespace {
 
-std::vector<Caller::Wanted> wanted(const SessionAnchors& anchors) {
+std::vector<Caller::Wanted> files_of(const SessionAnchors& anchors) {
   const Anchor& of = anchors.of;
   std::vector<Caller::Wanted> all{{of.arena.inode, WantedFile::kMemory},
                                   {of.bells.inode, WantedFile::kMemory},
@@ -165,16 +165,20 @@ Result<Furnisher::Adopted> Furnisher::take_over(Found& found, Takeover& at) {
     return fail(ENOTSUP, reason);
   const SessionAnchors& anchors = found.files.anchors->anchors();
   const Anchor& anchor = anchors.of;
-  auto process = at.broker.find(anchor.process, found.socket, found.recipient);
-  if (!process) return pass(std::move(process).error());
-  const auto& searched = at.callers.try_emplace(anchor.process.pid, process->caller).first->second;
   base::Duration& left =
       search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
-  ProcessFiles files(found.account);
-  if (auto taken =
-          files.take(*searched, wanted(anchors), &left, &at.result.searched[found.vdevice]);
-      !taken)
-    return pass(std::move(taken).error());
+  base::Duration used{};
+  auto& earlier = at.callers[anchor.process.pid];
+  const auto wanted = files_of(anchors);
+  auto process = at.broker.find(anchor.process, found.socket, found.recipient,
+                                {wanted, left, &used, earlier.get()});
+  left -= used;
+  at.result.searched[found.vdevice] += used;
+  if (!process && process.error().code() == EMFILE)
+    return fail(EMFILE, "its process has too many descriptors to search them all");
+  if (!process) return pass(std::move(process).error());
+  earlier = process->caller;
+  ProcessFiles files(found.account, wanted, std::move(process->files));
 
   SessionKit kit;
   std::pair<Fd*, Result<Fd>> has[] = {

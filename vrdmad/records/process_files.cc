@@ -55,22 +55,15 @@ FileId file_id(const Fd& fd) {
 
 uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 
-ProcessFiles::~ProcessFiles() {
-  for (auto& [wanted, fd] : taken_) close_by(account_, std::move(fd));
+ProcessFiles::ProcessFiles(Intake::AccountRef account, const std::vector<Caller::Wanted>& wanted,
+                           std::vector<Fd> taken)
+    : account_(std::move(account)) {
+  for (size_t i = 0; i < taken.size(); ++i)
+    if (taken[i].valid()) taken_[{wanted[i].kind, wanted[i].id}] = std::move(taken[i]);
 }
 
-Result<void> ProcessFiles::take(const Caller& process, const std::vector<Caller::Wanted>& wanted,
-                                base::Duration* left, base::Duration* used) {
-  base::Duration now{};
-  auto fds = process.take(wanted, *left, &now);
-  *left -= now;
-  *used += now;
-  if (!fds && fds.error().code() == EMFILE)
-    return fail(EMFILE, "its process has too many descriptors to search them all");
-  if (!fds) return pass(std::move(fds).error());
-  for (size_t i = 0; i < wanted.size(); ++i)
-    if ((*fds)[i].valid()) taken_[{wanted[i].kind, wanted[i].id}] = std::move((*fds)[i]);
-  return {};
+ProcessFiles::~ProcessFiles() {
+  for (auto& [wanted, fd] : taken_) close_by(account_, std::move(fd));
 }
 
 Result<Fd> ProcessFiles::give(WantedFile kind, uint64_t id, const char* what) {

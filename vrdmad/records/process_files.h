@@ -32,20 +32,15 @@ class ProcessFiles {
   // Of processor time, in which the processes of a vdevice are searched: for some hundred thousand
   // descriptors.
   static constexpr base::Duration kSearchTime = std::chrono::seconds(1);
-  // The intake of `account` closes memory files that turn out to be others, or that nobody uses.
-  explicit ProcessFiles(Intake::AccountRef account) : account_(std::move(account)) {}
+  // `taken`: of Caller::take(). The intake of `account` closes memory files that turn out to be
+  // others, or that nobody uses.
+  ProcessFiles(Intake::AccountRef account, const std::vector<Caller::Wanted>& wanted,
+               std::vector<base::Fd> taken);
   ProcessFiles(const ProcessFiles&) = delete;
   ProcessFiles& operator=(const ProcessFiles&) = delete;
   ~ProcessFiles();
 
-  // Takes those that the process has, all at once. `left`: processor time that may be used, from
-  // which the time that was used is taken; it is added to `used`. EMFILE: some were not found in
-  // that time.
-  [[nodiscard]] base::Result<void> take(const Caller& process,
-                                        const std::vector<Caller::Wanted>& wanted,
-                                        base::Duration* left, base::Duration* used);
-
-  // Each gives what was taken, once. ENOENT: the process no longer had it.
+  // Each gives a file, once. ENOENT: the process no longer had it.
   // With the seals of base::make_memfd() and `size` bytes.
   [[nodiscard]] base::Result<base::Fd> memory_file(const FileId& id, uint64_t size);
   [[nodiscard]] base::Result<base::Fd> eventfd(uint64_t id);

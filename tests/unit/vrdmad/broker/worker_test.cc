@@ -296,7 +296,7 @@ TEST_F(Workers, AreRecipientsOfWhatIsFound) {
   const uint32_t entry = entry_for(worker);
   EXPECT_EQ(ask(worker, Op::kCheck, entry).error, 0);
   const WorkerProcess next = start();
-  const auto found = broker->find(peer, path("1.sock"), {next.worker, 0});
+  const auto found = broker->find(peer, path("1.sock"), {next.worker, 0}, {});
   ASSERT_TRUE(found) << found.error().message();
   EXPECT_EQ(ask(next, Op::kCheck, found->caller->entry()).error, 0);
   EXPECT_EQ(ask(worker, Op::kCheck, found->caller->entry()).error, EPERM);

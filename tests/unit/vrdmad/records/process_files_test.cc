@@ -25,14 +25,11 @@ struct Files : testing::Test {
   [[nodiscard]] static Caller::Wanted in_memory(const base::Fd& file) {
     return {file_id(file).inode, WantedFile::kMemory};
   }
-  // 0, or the error. `process`: each searches once.
-  int take(ProcessFiles& files, const Caller& process, const std::vector<Caller::Wanted>& wanted) {
-    const auto taken = files.take(process, wanted, &left, &used);
-    return taken ? 0 : taken.error().code();
-  }
-  int take(const Caller::Wanted& wanted) {
-    ProcessFiles files(account);
-    return take(files, *admit(), {wanted});
+  // Each process is searched once.
+  ProcessFiles take(const Caller& process, const std::vector<Caller::Wanted>& wanted) {
+    auto taken = process.take(wanted, time, &used);
+    EXPECT_TRUE(taken);
+    return {account, wanted, std::move(*taken)};
   }
 
   base::Fd memory = *base::make_memfd("vrdma-queues", kSize);
@@ -40,16 +37,15 @@ struct Files : testing::Test {
   ipc::EventEnds events = *ipc::make_event_ends(1);
   Intake::AccountRef account = std::make_shared<Intake::Account>(nullptr);
   std::shared_ptr<LocalBroker> broker = std::make_shared<LocalBroker>();
-  base::Duration left = ProcessFiles::kSearchTime, used{};
+  base::Duration time = ProcessFiles::kSearchTime, used{};
 };
 
 TEST_F(Files, AreFoundByWhatTheKernelCallsThem) {
-  ProcessFiles found(account);
   std::vector<Caller::Wanted> wanted(Broker::Request::kMostWanted, in_memory(memory));
   wanted.push_back({eventfd_id(doorbell), WantedFile::kEventfd});  // more than one request takes
   wanted.push_back({1, WantedFile::kSocket});
   wanted.push_back({file_id(events.write).inode, WantedFile::kSocket});
-  ASSERT_EQ(take(found, *admit(), wanted), 0);
+  auto found = take(*admit(), wanted);
   const auto file = found.memory_file(file_id(memory), kSize);
   ASSERT_TRUE(file) << file.error().message();
   EXPECT_EQ(file_id(*file), file_id(memory));
@@ -59,15 +55,14 @@ TEST_F(Files, AreFoundByWhatTheKernelCallsThem) {
   EXPECT_TRUE(found.event_end(file_id(events.write).inode));
   EXPECT_EQ(found.event_end(1).error().code(), ENOENT) << "it has none of that number";
   EXPECT_FALSE(found.memory_file(file_id(memory), kSize)) << "it is given once";
-  ASSERT_EQ(take(found, *admit(), wanted), 0);
-  EXPECT_FALSE(found.memory_file(file_id(memory), kSize + 1)) << "it has another size";
+  auto again = take(*admit(), {in_memory(memory)});
+  EXPECT_FALSE(again.memory_file(file_id(memory), kSize + 1)) << "it has another size";
 }
 
 TEST_F(Files, AreThoseThatMayBeWritten) {
   const base::Fd read_only = *memory.reopen(O_RDONLY);
   memory = base::Fd(::fcntl(memory.get(), F_DUPFD_CLOEXEC, read_only.get() + 1));  // behind it
-  ProcessFiles found(account);
-  ASSERT_EQ(take(found, *admit(), {in_memory(memory)}), 0);
+  auto found = take(*admit(), {in_memory(memory)});
   const auto file = found.memory_file(file_id(memory), kSize);
   ASSERT_TRUE(file);
   EXPECT_EQ(::fcntl(file->get(), F_GETFL) & O_ACCMODE, O_RDWR);
@@ -77,9 +72,7 @@ TEST_F(Files, AreNotFoundWhenTheyHaveGone) {
   const Caller::Wanted bell{eventfd_id(doorbell), WantedFile::kEventfd};
   const auto process = admit();
   const auto has = [&](const Caller& whose) {
-    ProcessFiles found(account);
-    EXPECT_EQ(take(found, whose, {bell}), 0);
-    return found.eventfd(bell.id).has_value();
+    return take(whose, {bell}).eventfd(bell.id).has_value();
   };
   EXPECT_TRUE(has(*process));
   doorbell = base::Fd();
@@ -94,11 +87,28 @@ TEST_F(Files, AreSearchedUntilTheTimeIsOver) {
   for (int i = 0; i < 500; ++i) crowd.emplace_back(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 0));
   doorbell = base::Fd(::fcntl(doorbell.get(), F_DUPFD_CLOEXEC, crowd.back().get()));
   const Caller::Wanted bell{eventfd_id(doorbell), WantedFile::kEventfd};
-  EXPECT_EQ(take(bell), 0) << "it is behind many others";
+  EXPECT_TRUE(take(*admit(), {bell}).eventfd(bell.id)) << "it is behind many others";
   EXPECT_GT(used.count(), 0);
-  EXPECT_EQ(left + used, ProcessFiles::kSearchTime);
-  left = {};
-  EXPECT_EQ(take(bell), EMFILE);
+  EXPECT_EQ(admit()->take({bell}, {}, &used).error().code(), EMFILE);
+}
+
+// At a takeover, the sessions of a process.
+TEST_F(Files, AreSearchedOnceForAllEntriesOfAProcess) {
+  const Caller::Wanted bell{eventfd_id(doorbell), WantedFile::kEventfd};
+  const auto first = admit();
+  const auto find = [&](const Caller* earlier) {
+    used = {};
+    Broker& all = *broker;
+    auto found = all.find(first->peer(), {}, {}, {{bell}, time, &used, earlier});
+    EXPECT_TRUE(found && found->files.size() == 1 && found->files[0].valid());
+    return found->caller;
+  };
+  const auto second = find(nullptr);
+  EXPECT_GT(used.count(), 0);
+  find(second.get());
+  EXPECT_EQ(used.count(), 0) << "it is searched again";
+  find(nullptr);
+  EXPECT_GT(used.count(), 0);
 }
 
 }  // namespace
