@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "vrdmad/worker/descriptors.h"
 #include "vrdmad/worker/raw_gsi.h"
 
 namespace vrdma::vrdmad {
@@ -198,6 +199,8 @@ void Worker::on(const SetGids& message, Beside) {
 Session::Host Worker::host_of(const Sessions& sessions) {
   return {runner_, settings_, sessions,
           [this](const WantKit& wish, std::function<void(base::Result<SessionKit>)> then) {
+            if (!has_descriptors_for(kSessionDescriptors * (wanting_.size() + 1)))
+              return then(base::fail(ENOMEM, "the worker has no descriptors for one more session"));
             wanting_[wish.connection] = std::move(then);
             tell_(wish);
           },
@@ -332,7 +335,7 @@ void Worker::on(const NewConnection& message, Beside beside) {
       it != vdevices_.end() ? it->second->intake
                             : std::make_shared<Intake::Account>(settings_.intake),
       tell_});
-  if (it == vdevices_.end()) return;
+  if (it == vdevices_.end() || !has_descriptors_for(0)) return;
   it->second->backlog.add([this, vdevice = std::weak_ptr(it->second), waiting] {
     begin_session(vdevice.lock(), *waiting);
   });

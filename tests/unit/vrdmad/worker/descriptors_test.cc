@@ -1,0 +1,36 @@
+#include "vrdmad/worker/descriptors.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/fd.h"
+
+namespace vrdma::vrdmad {
+namespace {
+
+TEST(Descriptors, LeaveRoomForWhatControlSends) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{std::min<rlim_t>(before.rlim_max, 1000), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<base::Fd> all;
+  do {
+    all.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  } while (all.back().valid());
+  ASSERT_GT(all.size(), kSpareDescriptors + kSessionDescriptors);
+  all.resize(all.size() - 1 - kSpareDescriptors - kSessionDescriptors);
+  EXPECT_TRUE(has_descriptors_for(kSessionDescriptors));
+  all.emplace_back(::eventfd(0, EFD_CLOEXEC));
+  EXPECT_FALSE(has_descriptors_for(kSessionDescriptors));
+  EXPECT_TRUE(has_descriptors_for(2));
+  all.pop_back();
+  EXPECT_TRUE(has_descriptors_for(kSessionDescriptors)) << "those of the answer before are closed";
+  ::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+}  // namespace
+}  // namespace vrdma::vrdmad
