@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/name.h"
 #include "core/base/printable.h"
 #include "gid/interface.h"
 #include "netns/netns.h"
@@ -22,8 +23,6 @@ using base::pass;
 using base::Result;
 
 namespace {
-
-constexpr size_t kMaxName = 63;  // IBV_SYSFS_NAME_MAX without the terminating zero
 
 // In the order of `had`.
 std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
@@ -43,17 +42,8 @@ uint32_t roce_mtu(uint32_t netdev_mtu) {
 }
 
 Result<void> check_name(const std::string& what, const std::string& name) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  };
-  const bool starts_well = !name.empty() && fits(name[0]) && name[0] != '-' && name[0] != '.';
-  if (!starts_well || name.size() > kMaxName || !std::all_of(name.begin(), name.end(), fits))
-    return fail(EINVAL,
-                what + " '" + base::printable(name) +
-                    "' is not a valid name: it needs 1 to 63 letters, digits, '_', '-' or '.', and "
-                    "begins with a letter, a digit or '_'");
-  return {};
+  if (base::is_name(name)) return {};
+  return fail(EINVAL, what + " '" + base::printable(name) + "' " + std::string(base::kNameRule));
 }
 
 // check_name() rejects a slash, so no operator can give such a name to another vdevice, and two
