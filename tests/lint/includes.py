@@ -37,7 +37,7 @@ TABLE = {
     "client/rdmacm": ["client/verbs", "core/rdma"],
     "client/rsocket": ["client/rdmacm"],
     "client/rspreload": ["client/rsocket"],
-    "api": ["core/base"],
+    "api": ["core/base", "provisioning"],
     "pvrdma": ["client/device"],
     "vrdmad/broker": ["core/rdma", "netns"],
     "vrdmad/stopper": ["vrdmad/broker"],

@@ -1,0 +1,251 @@
+#include "api/classes.h"
+
+#include <net/if.h>
+#include <pwd.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "core/base/name.h"
+#include "core/base/printable.h"
+#include "provisioning/permission.h"
+
+namespace vrdma::api {
+
+using base::fail;
+using base::pass;
+using base::printable;
+using base::Result;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr const char* kByUser = "user";  // in the keys `tenant` and `fabric`
+constexpr std::array<const char*, 3> kAnnotations{"quota", "netdev", "name"};
+
+std::string user_name(uid_t owner) { return "uid" + std::to_string(owner); }
+
+std::string in_quotes(const std::string& text) { return "'" + printable(text) + "'"; }
+
+std::string joined(const Words& words) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+Result<std::string> one_word(const Words& words) {
+  if (words.size() != 1 || words[0].empty())
+    return fail(EINVAL, "it has one value, not " + in_quotes(joined(words)));
+  return words[0];
+}
+
+Result<void> set_name(const Words& words, std::string* name) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  if (!base::is_name(*word))
+    return fail(EINVAL, in_quotes(*word) + " " + std::string(base::kNameRule));
+  *name = *word;
+  return {};
+}
+
+// A name, or the word that stands for the user.
+Result<void> set_domain(const Words& words, std::string* name, bool* by_user) {
+  if (auto set = set_name(words, name); !set) return set;
+  *by_user = *name == kByUser;
+  return {};
+}
+
+Result<void> set_flag(const Words& words, bool* flag) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  const std::string lower = CLI::detail::to_lower(*word);
+  for (const auto& [text, value] : {std::pair{"yes", true},
+                                    {"true", true},
+                                    {"on", true},
+                                    {"no", false},
+                                    {"false", false},
+                                    {"off", false}})
+    if (lower == text) {
+      *flag = value;
+      return {};
+    }
+  return fail(EINVAL, in_quotes(*word) + " is neither yes nor no");
+}
+
+Result<void> set_quota(const Words& words, std::vector<provisioning::Setting>* quota) {
+  auto settings = provisioning::parse_settings(joined(words));
+  if (!settings) return pass(std::move(settings.error()));
+  if (auto known = provisioning::understand(*settings); !known)
+    return pass(std::move(known.error()));
+  *quota = std::move(*settings);
+  return {};
+}
+
+Result<void> set_netdev(const Words& words, std::string* netdev) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  if (word->size() >= IFNAMSIZ || word->find('/') != std::string::npos)
+    return fail(EINVAL, in_quotes(*word) + " is not the name of a network interface");
+  *netdev = *word;
+  return {};
+}
+
+Result<void> set_allow(const Words& words, std::vector<std::string>* allow) {
+  auto known = provisioning::Permissions::of(words);
+  if (!known) return pass(std::move(known.error()));
+  *allow = words;
+  return {};
+}
+
+Result<uid_t> find_user(const std::string& user) {
+  uid_t uid = 0;
+  const char* const last = user.data() + user.size();
+  const auto [end, error] = std::from_chars(user.data(), last, uid);
+  if (!user.empty() && error == std::errc() && end == last) return uid;
+  std::array<char, 4096> buffer;
+  passwd entry{}, *found = nullptr;
+  if (::getpwnam_r(user.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr)
+    return fail(EINVAL, "there is no user " + in_quotes(user) + ": use a name, a number or *");
+  return found->pw_uid;
+}
+
+Result<void> set_users(const Words& words, Class* of) {
+  for (const auto& word : words) {
+    if (word == "*") {
+      of->all_users = true;
+      continue;
+    }
+    auto user = find_user(word);
+    if (!user) return pass(std::move(user.error()));
+    of->users.insert(*user);
+  }
+  return {};
+}
+
+Result<void> set_annotations(const Words& words, std::set<std::string>* annotations) {
+  for (const auto& word : words) {
+    if (std::find(kAnnotations.begin(), kAnnotations.end(), word) == kAnnotations.end())
+      return fail(EINVAL, "there is no annotation " + in_quotes(word) +
+                              ": containers may choose quota, netdev and name");
+    annotations->insert(word);
+  }
+  return {};
+}
+
+using Setter = std::function<Result<void>(const Words&, Class*)>;
+
+const std::map<std::string, Setter>& setters() {
+  static const std::map<std::string, Setter> all{
+      {"tenant", [](const Words& words,
+                    Class* of) { return set_domain(words, &of->tenant, &of->tenant_by_user); }},
+      {"fabric", [](const Words& words,
+                    Class* of) { return set_domain(words, &of->fabric, &of->fabric_by_user); }},
+      {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
+      {"max_quota", [](const Words& words, Class* of) { return set_quota(words, &of->max_quota); }},
+      {"parent", [](const Words& words, Class* of) { return set_name(words, &of->parent); }},
+      {"netdev", [](const Words& words, Class* of) { return set_netdev(words, &of->netdev); }},
+      {"allow", [](const Words& words, Class* of) { return set_allow(words, &of->allow); }},
+      {"name", [](const Words& words, Class* of) { return set_name(words, &of->device); }},
+      {"users", set_users},
+      {"host_network",
+       [](const Words& words, Class* of) { return set_flag(words, &of->host_network); }},
+      {"per_container",
+       [](const Words& words, Class* of) { return set_flag(words, &of->per_container); }},
+      {"annotations",
+       [](const Words& words, Class* of) { return set_annotations(words, &of->annotations); }},
+  };
+  return all;
+}
+
+Result<void> set(const CLI::ConfigItem& item, std::set<std::string>* seen, Class* of) {
+  const auto setter = setters().find(item.name);
+  if (setter == setters().end()) {
+    Words keys;
+    for (const auto& [key, its] : setters()) keys.push_back(key);
+    return fail(EINVAL, "there is no key " + in_quotes(item.name) + "; there are " + joined(keys));
+  }
+  if (!seen->insert(item.name).second) return fail(EINVAL, item.name + ": it is set twice");
+  // A list may have spaces beside its commas.
+  Words words;
+  for (const auto& input : item.inputs)
+    for (auto& word : CLI::detail::split_up(input)) words.push_back(std::move(word));
+  if (auto done = setter->second(words, of); !done) return pass(std::move(done.error()), item.name);
+  return {};
+}
+
+// A name in a CDI device begins with a letter or digit too.
+Result<void> check_class_name(const std::string& name) {
+  if (base::is_name(name) && name[0] != '_') return {};
+  return fail(EINVAL, "class " + in_quotes(name) +
+                          " is not a valid name: it needs 1 to 63 letters, digits, '_', '-' or "
+                          "'.', and begins with a letter or a digit");
+}
+
+}  // namespace
+
+std::string Class::tenant_of(uid_t owner) const {
+  return tenant_by_user ? user_name(owner) : tenant;
+}
+
+std::string Class::fabric_of(uid_t owner) const {
+  return fabric_by_user ? user_name(owner) : fabric;
+}
+
+Result<Classes> Classes::parse(const std::string& text, const std::string& path) {
+  Classes classes;
+  classes.path_ = path;
+  classes.all_[kDefaultClass].name = kDefaultClass;
+  CLI::ConfigTOML file;
+  file.parentSeparator('\n');  // names have dots
+  std::istringstream input(text);
+  std::map<std::string, std::set<std::string>> seen;
+  for (const auto& item : file.from_config(input)) {
+    if (item.name == "--") continue;  // the end of a section
+    const std::string name = item.parents.empty() ? kDefaultClass : item.parents.front();
+    if (auto valid = check_class_name(name); !valid) return pass(std::move(valid.error()), path);
+    if (item.name == "++") {
+      if (classes.all_.contains(name))
+        return fail(EINVAL, path + ": class '" + name + "' appears twice");
+      classes.all_[name].name = name;
+      continue;
+    }
+    if (auto done = set(item, &seen[name], &classes.all_[name]); !done)
+      return pass(std::move(done.error()), path + ": class '" + name + "'");
+  }
+  return classes;
+}
+
+Result<Classes> Classes::read(const std::string& path) {
+  constexpr std::streamoff kMost = 1 << 20;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return parse("", path);
+    return base::fail_errno("read " + path);
+  }
+  if (!S_ISREG(status.st_mode) || status.st_size > kMost)
+    return fail(EINVAL, path + " is not a file of at most 1 MiB");
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return fail(EACCES, "read " + path + ": it cannot be opened");
+  return parse(text.str(), path);
+}
+
+Result<Class> Classes::find(const std::string& name) const {
+  const auto found = all_.find(name);
+  if (found == all_.end())
+    return fail(ENOENT, "there is no class " + in_quotes(name) + " in " + path_);
+  return found->second;
+}
+
+}  // namespace vrdma::api
