@@ -113,6 +113,7 @@ Plan plan_devices(const Look& look, std::vector<ShownVdevice> vdevices) {
              "../../devices/virtual/vrdma/" + vdevice.name + "/infiniband/" + vdevice.name));
     ++number;
     plan.push_back(step(Mount::Kind::kBind, kDevices + "/" + vdevice.name, "/dev/null"));
+    plan.back().own = true;
     plan.back().file = true;
   }
   return plan;

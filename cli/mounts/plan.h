@@ -6,8 +6,8 @@
 //   /dev/infiniband/<vdevice>                a null device: some programs use verbs only if they
 //                                            may open the node of that name
 //
-// beside everything that was there before. A plan is data: `vrdmactl exec`, a container's hook and
-// a CDI specification each carry the same list out in their own way. Directories cannot be made in
+// beside everything that was there before. A plan is data: `vrdmactl exec` and a container's hook
+// (cli/hook) each carry the same list out in their own way. Directories cannot be made in
 // sysfs, so a class directory that must hold more is covered by a tmpfs with the previous contents.
 #pragma once
 
