@@ -51,6 +51,7 @@ TABLE = {
     "vrdmad": ["vrdmad/control", "vrdmad/log", "transport/tcp", "transport/roce",
                "transport/hca"],
     "cli/mounts": ["core/base"],
+    "cli/hook": ["cli/mounts", "api"],
     "cli/rdma": [],
     "cli": ["cli/mounts", "api", "core/base"],
     "docs": ["api"],  # examples

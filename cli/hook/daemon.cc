@@ -1,0 +1,108 @@
+#include "cli/hook/daemon.h"
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+namespace vrdma::cli::hook {
+
+namespace {
+
+using base::Fd;
+using base::Result;
+using std::chrono::steady_clock;
+using vrdma::hook::Answer;
+using vrdma::hook::Request;
+
+constexpr timeval kMostWait{4, 0};  // for an answer; runtimes kill the hook after 5 s
+constexpr auto kPause = std::chrono::milliseconds(50);
+constexpr size_t kMostFds = 2;
+
+Result<Fd> connect_once(const sockaddr_un& address) {
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return base::fail_errno("make a socket");
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})  // the latter also limits connect()
+    (void)::setsockopt(socket.get(), SOL_SOCKET, option, &kMostWait, sizeof kMostWait);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return base::fail_errno(std::string("connect to ") + address.sun_path);
+  return socket;
+}
+
+Result<void> send(const Fd& socket, const Request& request, const std::vector<int>& fds) {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFds * sizeof(int))> control{};
+  iovec bytes{const_cast<Request*>(&request), sizeof request};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  if (!fds.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  }
+  if (::sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0)
+    return base::fail_errno("send a request to vrdmad");
+  return {};
+}
+
+template <size_t kSize>
+bool is_terminated(const char (&text)[kSize]) {
+  return ::strnlen(text, kSize) < kSize;
+}
+
+bool is_valid(const Answer& answer) {
+  if (!is_terminated(answer.run_dir) || !is_terminated(answer.sockets) ||
+      !is_terminated(answer.reason) || answer.vdevices > vrdma::hook::kMostVdevices)
+    return false;
+  for (uint32_t i = 0; i < answer.vdevices; ++i) {
+    const auto& [name, tree] = answer.vdevice[i];
+    if (!is_terminated(name) || !is_terminated(tree) || *name == '\0' || *name == '.' ||
+        std::strchr(name, '/') != nullptr)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<Daemon> Daemon::connect(const std::string& run_dir, std::chrono::milliseconds patience) {
+  sockaddr_un address{AF_UNIX, {}};
+  const std::string path = run_dir + "/hook.sock";
+  if (auto fits = put_text(path, address.sun_path, "the path " + path); !fits)
+    return base::pass(std::move(fits).error());
+  for (const auto end = steady_clock::now() + patience;; std::this_thread::sleep_for(kPause)) {
+    auto socket = connect_once(address);
+    if (socket) return Daemon(std::move(*socket));
+    const int code = socket.error().code();
+    if (code != ENOENT && code != ECONNREFUSED) return base::pass(std::move(socket).error());
+    if (steady_clock::now() >= end)
+      return base::fail(code, "vrdmad does not run: nothing listens on " + path +
+                                  "; start vrdmad, then the container");
+  }
+}
+
+Result<Answer> Daemon::ask(const Request& request, const std::vector<int>& fds) const {
+  if (auto sent = send(socket_, request, fds); !sent) return base::pass(std::move(sent).error());
+  Answer answer;
+  const ssize_t size = ::recv(socket_.get(), &answer, sizeof answer, MSG_TRUNC);
+  if (size == 0)
+    return base::fail(ECONNRESET, "vrdmad ended before it answered; start the container again");
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    return base::fail(ETIMEDOUT, "vrdmad does not answer; see its log");
+  if (size < 0) return base::fail_errno("receive an answer of vrdmad");
+  if (size != ssize_t{sizeof answer} || !is_valid(answer))
+    return base::fail(EBADMSG,
+                      "vrdmad answers in a way that this hook does not understand: "
+                      "install both from the same build");
+  if (answer.error != 0) return base::fail(answer.error, answer.reason);
+  return answer;
+}
+
+}  // namespace vrdma::cli::hook

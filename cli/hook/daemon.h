@@ -1,0 +1,43 @@
+// The conversation of a hook with vrdmad (api/hook_wire.h).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "api/hook_wire.h"
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::cli::hook {
+
+constexpr char kDefaultRunDir[] = "/run/vrdma";
+
+// Copies a text into an array of a message. ENAMETOOLONG: the sentence begins with `what`.
+template <size_t kSize>
+[[nodiscard]] base::Result<void> put_text(const std::string& text, char (&array)[kSize],
+                                          const std::string& what) {
+  if (text.size() >= kSize)
+    return base::fail(ENAMETOOLONG,
+                      what + " is longer than " + std::to_string(kSize - 1) + " characters");
+  text.copy(array, text.size());
+  return {};
+}
+
+class Daemon {
+ public:
+  // While there is no vrdmad, tries for `patience`: it may be restarting.
+  [[nodiscard]] static base::Result<Daemon> connect(const std::string& run_dir,
+                                                    std::chrono::milliseconds patience);
+
+  // An answer without an error, whose texts are terminated and whose names are file names. Waits
+  // for at most 4 s.
+  [[nodiscard]] base::Result<vrdma::hook::Answer> ask(const vrdma::hook::Request& request,
+                                                      const std::vector<int>& fds = {}) const;
+
+ private:
+  explicit Daemon(base::Fd socket) : socket_(std::move(socket)) {}
+  base::Fd socket_;
+};
+
+}  // namespace vrdma::cli::hook

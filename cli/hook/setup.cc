@@ -1,0 +1,289 @@
+#include "cli/hook/setup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+
+#include "cli/hook/copies.h"
+#include "cli/hook/daemon.h"
+#include "cli/hook/init.h"
+#include "cli/hook/loader_cache.h"
+#include "cli/hook/show.h"
+#include "cli/hook/tree.h"
+
+namespace vrdma::cli::hook {
+
+namespace {
+
+using base::Fd;
+using base::Result;
+using vrdma::hook::Answer;
+using vrdma::hook::Request;
+using Op = Request::Op;
+
+constexpr auto kPatience = std::chrono::milliseconds(3000);
+constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
+const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
+const std::string kCachePlace = kPlace + "/ld.so.cache", kLoaderCache = "/etc/ld.so.cache";
+// Beside those of kLibraries; optional, because the program that needs it names its path.
+const std::string kPreload = "librspreload.so";
+
+Result<Request> request_of(const Container& container, const std::string& device_class) {
+  Request request;
+  request.op = Op::kSetUp;
+  for (auto put : {put_text(container.id, request.container, "the id of the container"),
+                   put_text(container.pod, request.pod, "the id of the pod"),
+                   put_text(device_class, request.device_class, "the class of the vdevice"),
+                   put_text(container.netdev, request.netdev, "the annotation vrdma.io/netdev"),
+                   put_text(container.name, request.name, "the annotation vrdma.io/name"),
+                   put_text(container.quota, request.quota, "the annotation vrdma.io/quota")})
+    if (!put) return base::pass(std::move(put).error());
+  return request;
+}
+
+Result<Config> read_config(const std::string& bundle) {
+  const std::string path = bundle + "/config.json";
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return base::fail_errno("open " + path);
+  const auto text = read_all(file, kMostConfig);
+  if (!text) return base::pass(text.error(), path);
+  return parse_config(*text, bundle);
+}
+
+// Everything of the host that is shown in the container.
+struct Host {
+  Fd sockets;
+  Sources libraries;  // by soname
+  Sources trees;
+};
+
+Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
+  Host host;
+  auto sockets = clone_path(answer.sockets, kReadOnlyData);
+  if (!sockets) return base::pass(std::move(sockets).error());
+  host.sockets = std::move(*sockets);
+  const auto add = [](Sources& sources, const std::string& key, const std::string& path,
+                      uint64_t attributes) -> Result<void> {
+    auto tree = clone_path(path, attributes);
+    if (!tree) return base::pass(std::move(tree).error());
+    sources[key] = std::move(*tree);
+    return {};
+  };
+  std::vector<std::string> names{kPreload};
+  for (const auto& library : kLibraries) names.emplace_back(library.soname);
+  for (const auto& name : names)
+    if (auto done = add(host.libraries, name, libraries + "/" + name, kReadOnlyCode); !done)
+      return base::pass(std::move(done).error());
+  for (uint32_t i = 0; i < answer.vdevices; ++i)
+    for (const char* const part : {"/device", "/infiniband_verbs"}) {
+      const std::string path = std::string(answer.vdevice[i].tree) + part;
+      if (auto done = add(host.trees, path, path, kReadOnlyData); !done)
+        return base::pass(std::move(done).error());
+    }
+  return host;
+}
+
+// Of the container's mounts, all but those in sysfs and /dev.
+class Place {
+ public:
+  Place(const Root& root, const Config& config, const Answer& answer)
+      : root_(root),
+        config_(config),
+        sockets_(kPlace + "/netns" +
+                 std::string(answer.sockets).substr(std::string(answer.sockets).rfind('/'))) {}
+
+  // An earlier hook has done it all: only a hook can have mounted the sockets there.
+  [[nodiscard]] bool exists() const {
+    const auto place = root_.find(kPlace), sockets = root_.find(sockets_);
+    struct statx status {};
+    struct statfs system {};
+    return place && sockets && ::fstatfs(place->get(), &system) == 0 && system.f_type == kTmpfs &&
+           ::statx(sockets->get(), "", AT_EMPTY_PATH, 0, &status) == 0 &&
+           (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  }
+
+  Result<void> make(const Host& host) {
+    if (auto done = mount_place(); !done) return done;
+    if (auto done = put(host.sockets, sockets_, false); !done) return done;
+    if (auto done = put_libraries(host.libraries); !done) return done;
+    auto cache = read_cache();
+    const auto copies = find_copies(root_, cache.value_or(LoaderCache()), config_.library_path);
+    if (!copies.complete)
+      note("the search for copies of libibverbs and librdmacm in the image stopped after " +
+           std::to_string(kMostNames) + " names; set LD_LIBRARY_PATH=" + kLibraryPlace +
+           " if a program sees no device");
+    if (has_adapters())
+      if (auto done = keep_originals(copies); !done) return done;
+    if (auto done = cover_copies(copies); !done) return done;
+    if (cache) cover_cache(std::move(*cache));
+    return close();
+  }
+
+ private:
+  Result<void> mount_place() {
+    auto target = root_.directory(kPlace);
+    if (!target) return base::pass(std::move(target).error());
+    auto mount = new_tmpfs();
+    if (!mount) return base::pass(std::move(mount).error());
+    place_ = std::move(*mount);
+    return root_.attach(place_, *target, kPlace);
+  }
+
+  Result<void> put(const Fd& tree, const std::string& path, bool file) const {
+    if (file) {  // its directory first
+      auto parent = root_.directory(path.substr(0, path.rfind('/')));
+      if (!parent) return base::pass(std::move(parent).error());
+    }
+    const auto target = file ? root_.file(path) : root_.directory(path);
+    if (!target) return base::pass(target.error());
+    return root_.attach(tree, *target, path);
+  }
+
+  Result<void> put_libraries(const Sources& libraries) const {
+    for (const auto& [name, tree] : libraries)
+      if (auto done = put(tree, kLibraryPlace + "/" + name, true); !done) return done;
+    for (const auto& library : kLibraries)
+      if (auto done = root_.link(kLibraryPlace + "/" + library.link, library.soname); !done)
+        return done;
+    return {};
+  }
+
+  // None: the image has one that cannot be replaced, as noted.
+  std::optional<LoaderCache> read_cache() {
+    const auto bytes = root_.read(kLoaderCache, kMostCache);
+    if (!bytes && bytes.error().code() == ENOENT) return LoaderCache();
+    auto cache = bytes ? read_loader_cache(*bytes) : base::pass(bytes.error());
+    if (cache) return std::move(*cache);
+    note(kLoaderCache + " stays as it is: " + cache.error().message());
+    return {};
+  }
+
+  // Programs of the kernel's devices are in the container.
+  [[nodiscard]] bool has_adapters() const {
+    const auto nodes = root_.list("/dev/infiniband", kMostNames);
+    return nodes && std::any_of(nodes->begin(), nodes->end(),
+                                [](const Entry& node) { return node.name.starts_with("uverbs"); });
+  }
+
+  // For the drop-in libraries, which pass calls for the kernel's devices on to them.
+  Result<void> keep_originals(const Copies& copies) const {
+    for (const auto& library : kLibraries) {
+      const auto original =
+          std::find_if(copies.found.begin(), copies.found.end(),
+                       [&library](const Copy& copy) { return copy.library == &library; });
+      if (original == copies.found.end()) continue;
+      const auto tree = clone_whole(original->file, original->path);
+      if (!tree) return base::pass(tree.error());
+      if (auto done = put(*tree, kPlace + "/real/" + library.soname, true); !done) return done;
+    }
+    return {};
+  }
+
+  Result<void> cover_copies(const Copies& copies) {
+    for (const auto& copy : copies.found) {
+      const std::string own = kLibraryPlace + "/" + copy.library->soname;
+      const auto source = root_.find_file(own);
+      if (!source) return base::pass(source.error());
+      const auto tree = clone_whole(*source, own);
+      if (!tree) return base::pass(tree.error());
+      const auto done = root_.attach(*tree, copy.file, copy.path);
+      if (done) continue;
+      if (done.error().code() != EXDEV) return done;
+      note(done.error().message());
+    }
+    return {};
+  }
+
+  // Without it, programs still find the copies that were covered.
+  void cover_cache(LoaderCache cache) {
+    for (const auto& library : kLibraries)
+      for (const char* const name : {library.soname, library.link})
+        cache.redirect(name, kLibraryPlace + "/" + name);
+    if (auto done = bind_cache(write_loader_cache(std::move(cache))); !done)
+      note(kLoaderCache + " stays as it is: " + done.error().message());
+  }
+
+  Result<void> bind_cache(const std::string& bytes) const {
+    if (auto done = root_.write(kCachePlace, bytes); !done) return done;
+    const auto source = root_.find_file(kCachePlace);
+    if (!source) return base::pass(source.error());
+    const auto tree = clone_whole(*source, kCachePlace);
+    if (!tree) return base::pass(tree.error());
+    if (auto done = make_read_only(*tree, kLoaderCache); !done) return done;
+    return put(*tree, kLoaderCache, true);
+  }
+
+  Result<void> close() const {
+    if (!notes_.empty())
+      if (auto done = root_.write(kPlace + "/notes", notes_); !done) return done;
+    return make_read_only(place_, kPlace);
+  }
+
+  void note(const std::string& sentence) { notes_ += sentence + "\n"; }
+
+  const Root& root_;
+  const Config& config_;
+  const std::string sockets_;
+  Fd place_;
+  std::string notes_;
+};
+
+Result<void> show_devices(const Root& root, const Answer& answer, const Sources& trees) {
+  std::vector<ShownVdevice> vdevices;
+  for (uint32_t i = 0; i < answer.vdevices; ++i) {
+    const auto& [name, tree] = answer.vdevice[i];
+    if (!root.find("/sys/class/infiniband/" + std::string(name))) vdevices.push_back({name, tree});
+  }
+  if (vdevices.empty()) return {};
+  const Look look = [&root](const std::string& path) { return root.list(path); };
+  return show(root, plan_devices(look, std::move(vdevices)), trees);
+}
+
+Result<void> mount_all(const Config& config, const Answer& answer, const Host& host) {
+  const auto root = Root::open(config.root);
+  if (!root) return base::pass(root.error());
+  Place place(*root, config, answer);
+  if (!place.exists())
+    if (auto made = place.make(host); !made) return made;
+  return show_devices(*root, answer, host.trees);
+}
+
+}  // namespace
+
+Result<void> set_up(const Container& container, const std::string& device_class,
+                    const Installation& installation) {
+  if (container.sandbox) return {};
+  const auto request = request_of(container, device_class);
+  if (!request) return base::pass(request.error());
+  const auto config = read_config(container.bundle);
+  if (!config) return base::pass(config.error());
+  const auto init = open_init(container.pid);
+  if (!init) return base::pass(init.error());
+  const auto daemon = Daemon::connect(installation.run_dir, kPatience);
+  if (!daemon) return base::pass(daemon.error());
+  const auto answer = daemon->ask(*request, {init->net.get(), init->process.get()});
+  if (!answer) return base::pass(answer.error());
+  const auto host = clone_host(*answer, installation.libraries);
+  if (!host) return base::pass(host.error());
+  if (auto entered = enter_mounts(*init); !entered) return entered;
+  if (auto mounted = mount_all(*config, *answer, *host); !mounted) return mounted;
+  Request done;
+  done.op = Op::kDone;
+  if (const auto ended = daemon->ask(done); !ended) return base::pass(ended.error());
+  return {};
+}
+
+Result<void> end(const Container& container, const std::string& run_dir) {
+  Request request;
+  request.op = Op::kEnded;
+  if (auto put = put_text(container.id, request.container, "the id of the container"); !put)
+    return put;
+  const auto daemon = Daemon::connect(run_dir, {});
+  if (!daemon) return base::pass(daemon.error());
+  if (const auto ended = daemon->ask(request); !ended) return base::pass(ended.error());
+  return {};
+}
+
+}  // namespace vrdma::cli::hook

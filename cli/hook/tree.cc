@@ -1,0 +1,58 @@
+#include "cli/hook/tree.h"
+
+#include <fcntl.h>
+
+namespace vrdma::cli::hook {
+
+namespace {
+
+using base::Fd;
+using base::Result;
+
+constexpr char kMostBytes[] = "4m";  // of a tmpfs: names, links and a loader's cache
+
+Result<void> set_attributes(const Fd& mount, uint64_t attributes, const std::string& path) {
+  mount_attr attr{};
+  attr.attr_set = attributes;
+  attr.propagation = MS_PRIVATE;
+  if (::mount_setattr(mount.get(), "", AT_EMPTY_PATH, &attr, sizeof attr) != 0)
+    return base::fail_errno("set the mount options of " + path);
+  return {};
+}
+
+}  // namespace
+
+Result<Fd> clone_path(const std::string& path, uint64_t attributes) {
+  Fd tree(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  if (!tree.valid()) return base::fail_errno("clone the mount of " + path);
+  if (auto done = set_attributes(tree, attributes, path); !done)
+    return base::pass(std::move(done).error());
+  return tree;
+}
+
+Result<Fd> clone_whole(const Fd& fd, const std::string& path) {
+  Fd tree(::open_tree(
+      fd.get(), "",
+      OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | static_cast<unsigned>(AT_EMPTY_PATH | AT_RECURSIVE)));
+  if (!tree.valid()) return base::fail_errno("clone the mount of " + path);
+  return tree;
+}
+
+Result<Fd> new_tmpfs() {
+  const Fd context(::fsopen("tmpfs", FSOPEN_CLOEXEC));
+  if (!context.valid()) return base::fail_errno("open a tmpfs");
+  for (const auto& [key, value] : {std::pair{"mode", "755"}, {"size", kMostBytes}})
+    if (::fsconfig(context.get(), FSCONFIG_SET_STRING, key, value, 0) != 0)
+      return base::fail_errno(std::string("set the option ") + key + " of a tmpfs");
+  if (::fsconfig(context.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
+    return base::fail_errno("make a tmpfs");
+  Fd mount(::fsmount(context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV));
+  if (!mount.valid()) return base::fail_errno("mount a tmpfs");
+  return mount;
+}
+
+Result<void> make_read_only(const Fd& mount, const std::string& path) {
+  return set_attributes(mount, MOUNT_ATTR_RDONLY, path + " of the container");
+}
+
+}  // namespace vrdma::cli::hook

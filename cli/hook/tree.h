@@ -1,0 +1,34 @@
+// Mounts that are not attached to any path: open_tree(2), fsmount(2), move_mount(2).
+//
+// Each is a descriptor. Closed before it was attached, it is gone. So a hook clones what it needs
+// of the host, enters the container's mount namespace, and attaches the clones there
+// (cli/hook/root.h).
+#pragma once
+
+#include <sys/mount.h>
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+
+namespace vrdma::cli::hook {
+
+// MOUNT_ATTR_* of mount_setattr(2).
+constexpr uint64_t kReadOnlyData =
+    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+constexpr uint64_t kReadOnlyCode = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr uint64_t kDeviceNode = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+
+// A private clone of what is at a path of this process, without the mounts below it, with
+// `attributes`.
+[[nodiscard]] base::Result<base::Fd> clone_path(const std::string& path, uint64_t attributes);
+// A clone of what a descriptor names, with the mounts below it. `path` is for the error.
+[[nodiscard]] base::Result<base::Fd> clone_whole(const base::Fd& fd, const std::string& path);
+// An empty tmpfs, mode 0755, without set-user-id programs and devices.
+[[nodiscard]] base::Result<base::Fd> new_tmpfs();
+
+[[nodiscard]] base::Result<void> make_read_only(const base::Fd& mount, const std::string& path);
+
+}  // namespace vrdma::cli::hook

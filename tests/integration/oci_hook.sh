@@ -1,0 +1,353 @@
+#!/bin/bash
+# oci_hook.sh: vrdma-oci-hook without a container runtime: what it mounts, which images it resists, how it
+# fails. oci_container.py makes the containers, oci_server.py answers for vrdmad.
+#
+#     netns a                                    netns b
+#   +------------------------------------+     +------------------+
+#   | container: own root, /sys, /dev     |     | container        |
+#   |   va ---- eth0 =====================|veth=|= eth0 ---- vb    |
+#   +------------------------------------+     +------------------+
+here=$(realpath "$(dirname "$0")")
+. "$here/lib.sh"
+setup
+hook_program=$BUILD/lib/vrdma/vrdma-oci-hook
+[[ -x $hook_program ]] || skip "the hook is not built with a sanitizer"
+start_daemon
+two_vdevices mediated
+multiarch=$(gcc -print-multiarch)
+
+# ---- an installation, and a server in place of vrdmad ---------------------------------------------
+
+installed=$T/installed
+mkdir "$installed" "$T/hooks"
+cp -L "$hook_program" "$LIBRARIES"/lib*.so* "$installed"
+ln -s vrdma-oci-hook "$installed/vrdma-runtime"
+answer() { printf '%s' "$1" >"$T/answer.json"; }
+# answer_for NAMESPACE VDEVICE: as vrdmad answers for that vdevice.
+answer_for() {
+  ctl exec "$2" -- true  # makes its sysfs tree
+  local cookie
+  cookie=$(cookie_of "$1")
+  answer "{\"sockets\": \"$R/netns/$cookie\", \"vdevices\": [[\"$2\", \"$R/sysfs/$cookie/$2\"]]}"
+}
+requests() { cat "$T/requests.log" 2>/dev/null || true; }
+: >"$T/requests.log"
+"$here/oci_server.py" "$T/hooks/hook.sock" "$T/answer.json" "$T/requests.log" >"$T/server.log" 2>&1 &
+PID[server]=$!
+wait_until 5 test -S "$T/hooks/hook.sock" || fail "the server does not start"
+hook=("$installed/vrdma-oci-hook" --run-dir "$T/hooks")
+
+# ---- images -------------------------------------------------------------------------------------
+
+# image NAME: a root file system with the programs of this host, at $T/NAME, in $IMAGE.
+image() {
+  IMAGE=$T/image-$1
+  mkdir -p "$IMAGE"/{etc,opt,run,tmp,usr,var}
+  mount --bind -o ro /usr "$IMAGE/usr"
+  mount --make-private "$IMAGE/usr"
+  IMAGES+=("$IMAGE")
+  local name
+  for name in bin sbin lib lib64; do ln -s "usr/$name" "$IMAGE/$name"; done
+  cp /etc/ld.so.cache /etc/passwd "$IMAGE/etc/"
+}
+IMAGES=()
+remove_images() { local i; for i in "${IMAGES[@]}"; do umount -R "$i/usr" || true; done; }
+trap 'status=$? command=$BASH_COMMAND; remove_images; finish $status "$command"' EXIT
+
+# run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE.
+run_in() {
+  local space=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  $(enter "$space") timeout -k 5 60 "$here/oci_container.py" "${options[@]}" "$IMAGE" "${hook[@]}" createRuntime small "$@"
+}
+# refused SENTENCE [OPTION]...: the container is not started, and the hook says that.
+refused() {
+  local sentence=$1
+  shift
+  if run_in a "$@" -- true >"$T/refused.log" 2>"$T/refused.err"; then fail "a container starts: $sentence"; fi
+  grep -q "^vrdma: .*$sentence" "$T/refused.log" || fail "stdout does not say '$sentence'"
+  grep -q "^vrdma: .*$sentence" "$T/refused.err" || fail "stderr does not say '$sentence'"
+  [[ $(wc -l <"$T/refused.log") -eq 1 ]] || fail "not one line: $sentence"
+}
+# own_library PATH [LIBRARY]: words for a shell in a container, which complain unless PATH is that drop-in library.
+own_library() {
+  echo "[ \$(stat -L -c %d:%i $1) = \$(stat -L -c %d:%i /run/vrdma/lib/${2:-libibverbs.so.1}) ] || echo 'not replaced: $1'"
+}
+nothing() { [[ -z $2 ]] || fail "$1: $2"; }  # WHAT OUTPUT
+
+# What a hook that left a container's root would change.
+host_state() {
+  md5sum /etc/ld.so.cache
+  ls -d /tmp/vrdma-evil* /run/vrdma-evil* 2>/dev/null || true
+  cut -d ' ' -f 4-5 /proc/self/mountinfo | grep -E " (/etc|/opt|/usr|/run/vrdma|/dev/infiniband|/sys/class|$T/volume|$T/installed)" | sort || true
+}
+before=$(host_state)
+
+# ---- what a container sees ----------------------------------------------------------------------
+
+say "a container sees its vdevice: verbs, sysfs, /dev, without a change of its environment"
+image plain
+answer_for a va
+run_in a -- env >"$T/env.log"
+grep -q LD_LIBRARY_PATH "$T/env.log" && fail "LD_LIBRARY_PATH is set"
+[[ $(run_in a -- ibv_devices | sed 1,2d | awk '{ print $1 }' | xargs) == va ]] || fail "ibv_devices does not list va alone"
+run_in a -- ibv_devinfo -v >"$T/devinfo.log" || fail "ibv_devinfo"
+grep -q '::ffff:10.0.0.1' "$T/devinfo.log" || fail "ibv_devinfo has no GID of 10.0.0.1"
+run_in a -- sh -c 'cat /sys/class/infiniband/va/ports/1/state && ls /sys/class/net && : <>/dev/infiniband/va' >"$T/sysfs.log" ||
+  fail "sysfs or /dev"
+[[ $(xargs <"$T/sysfs.log") == "4: ACTIVE eth0 lo" ]] || fail "sysfs: $(xargs <"$T/sysfs.log")"
+classes=$(run_in a -- ls /sys/class | wc -l)
+[[ $classes -eq $(($(ls /sys/class | grep -vc infiniband) + 2)) ]] || fail "/sys/class has $classes entries"
+nothing "notes" "$(run_in a -- sh -c 'cat /run/vrdma/notes 2>&1 | grep -v "No such file"')"
+grep -q '^set up c1 pod= class=small wishes=,,: same netns$' "$T/requests.log" || fail "the request is $(head -1 "$T/requests.log")"
+grep -q '^undone' "$T/requests.log" && fail "a successful set-up is undone"
+
+say "all of it is read-only"
+for path in /run/vrdma /run/vrdma/lib /run/vrdma/netns/* /sys/class /sys/class/infiniband/va /sys/devices/virtual /dev/infiniband \
+  /run/vrdma/lib/libibverbs.so.1 /etc/ld.so.cache; do
+  # shellcheck disable=SC2016
+  run_in a -- sh -c 'for p in $0; do if [ -d $p ]; then p=$p/new; fi; if (: >>$p) 2>/dev/null; then exit 1; fi; done' "$path" ||
+    fail "$path can be written"
+done
+
+say "the loader's cache names the drop-in libraries, and all else that the image's names"
+run_in a -- cat /etc/ld.so.cache >"$T/cache"
+listed() { ldconfig -p -C "$1" | grep '=>' | grep -vE 'lib(ibverbs|rdmacm)\.so' | sort; }
+cmp <(listed "$T/cache") <(listed /etc/ld.so.cache) || fail "the cache is changed"
+ldconfig -p -C "$T/cache" >"$T/listed.log"
+for name in libibverbs.so.1 libibverbs.so librdmacm.so.1 librdmacm.so; do
+  grep -q "[[:space:]]$name .*=> /run/vrdma/lib/$name$" "$T/listed.log" || fail "the cache does not name $name"
+done
+
+say "private and renamed copies are replaced, and what is not for this processor is not"
+image copies
+original=/usr/lib/$multiarch/libibverbs.so.1
+libs=$IMAGE/opt/venv/lib/python3.11/site-packages/x.libs
+mkdir -p "$libs" "$IMAGE"/opt/{conda/lib,conda/pkgs/rdma-core/lib,own,foreign/lib}
+cp -L "$original" "$libs/libibverbs-1de1263b.so.1.14.48.0"
+cp -L "$original" "$IMAGE/opt/conda/lib/libibverbs.so.1"
+cp -L "$original" "$IMAGE/opt/conda/pkgs/rdma-core/lib/libibverbs.so.1"
+cp -L "$original" "$IMAGE/opt/own/libibverbs.so.1"
+echo text >"$IMAGE/opt/foreign/lib/libibverbs.so.1"
+nothing "copies" "$(run_in a --env LD_LIBRARY_PATH=/x:/opt/own -- sh -c "
+  $(own_library /opt/venv/lib/python3.11/site-packages/x.libs/libibverbs-1de1263b.so.1.14.48.0)
+  $(own_library /opt/conda/lib/libibverbs.so.1)
+  $(own_library /opt/conda/pkgs/rdma-core/lib/libibverbs.so.1)
+  $(own_library /opt/own/libibverbs.so.1)
+  $(own_library "$original")
+  $(own_library "/usr/lib/$multiarch/librdmacm.so.1" librdmacm.so.1)
+  [ \"\$LD_LIBRARY_PATH\" = /x:/opt/own ] || echo LD_LIBRARY_PATH is changed
+  grep -qx text /opt/foreign/lib/libibverbs.so.1 || echo a text is replaced")"
+nothing "a copy with its own name" "$(run_in a -- /usr/bin/python3 -c '
+import ctypes
+verbs = ctypes.CDLL("/opt/venv/lib/python3.11/site-packages/x.libs/libibverbs-1de1263b.so.1.14.48.0")
+count = ctypes.c_int()
+verbs.ibv_get_device_list(ctypes.byref(count))
+if count.value != 1: print(count.value, "devices")')"
+
+say "an image without a loader's cache gets one"
+image bare
+rm "$IMAGE/etc/ld.so.cache"
+run_in a -- ldconfig -p | grep 'libibverbs.so.1 .*=> /run/vrdma/lib' >/dev/null || fail "no cache"
+
+say "the programs of two containers reach each other"
+image plain2
+run_in a -- ibv_rc_pingpong -d va -g "$INDEX_A" -n 100 >"$T/pingpong.log" 2>&1 &
+PID[pingpong]=$!
+listens_in_a() { $(enter a) cat /proc/net/tcp /proc/net/tcp6 | grep -E ':4853 [0-9A-F]+:0000 0A ' >/dev/null; }
+wait_until 20 listens_in_a || fail "the server in a does not listen"
+answer_for b vb
+IMAGE=$T/image-plain
+run_in b --id c2 -- ibv_rc_pingpong -d vb -g "$INDEX_B" -n 100 10.0.0.1 >"$T/client.log" || fail "ibv_rc_pingpong"
+reap pingpong 10
+[[ $REAPED -eq 0 ]] || fail "the server of ibv_rc_pingpong ends with $REAPED"
+answer_for a va
+
+say "a container with a user namespace"
+image user
+chown -R 100000:100000 "$IMAGE"/{etc,opt,run,tmp,var} && chown 100000:100000 "$IMAGE"
+run_in a --user -- sh -c 'ibv_devinfo -d va >/dev/null && test -d /sys/class/infiniband/va/ports/1 && : <>/dev/infiniband/va' ||
+  fail "with a user namespace"
+
+say "a second run finds all there"
+IMAGE=$T/image-plain
+count='wc -l </proc/self/mountinfo'
+[[ $(run_in a --twice -- sh -c "$count") -eq $(run_in a -- sh -c "$count") ]] || fail "a second run mounts again"
+
+say "a container with adapters of the host keeps the image's libraries for them"
+adapters=$T/adapters.sh
+cat >"$adapters" <<END
+#!/bin/bash
+pid=\$(python3 -c 'import json, sys; state = sys.stdin.read(); open("$T/state.json", "w").write(state); print(json.loads(state)["pid"])')
+nsenter -t "\$pid" -m sh -c 'mkdir -p $IMAGE/dev/infiniband && : >$IMAGE/dev/infiniband/uverbs0'
+exec "\$@" <"$T/state.json"
+END
+chmod 755 "$adapters"
+plain_hook=("${hook[@]}")
+hook=("$adapters" "${plain_hook[@]}")
+run_in a -- sh -c "cmp /run/vrdma/real/libibverbs.so.1 - && test -e /dev/infiniband/uverbs0" <"$original" || fail "no original"
+nothing "beside an adapter" "$(run_in a -- sh -c "$(own_library "$original")")"
+hook=("${plain_hook[@]}")
+[[ $(run_in a -- ls /run/vrdma | xargs) == "ld.so.cache lib netns" ]] || fail "originals without an adapter"
+
+# ---- hostile images -----------------------------------------------------------------------------
+
+say "links of an image do not lead the hook out of it"
+image links
+rm "$IMAGE/etc/ld.so.cache"
+ln -s /proc/1/root/tmp/vrdma-evil1 "$IMAGE/etc/ld.so.cache"
+mkdir -p "$IMAGE/opt/a/lib" "$IMAGE/opt/b"
+ln -s /proc/1/root/usr/lib "$IMAGE/opt/b/lib"
+ln -s "/proc/1/root$original" "$IMAGE/opt/a/lib/libibverbs.so.1"
+ln -s . "$IMAGE/opt/loop"
+run_in a -- cat /run/vrdma/notes >"$T/notes.log" || fail "the container does not start"
+grep -q '^/etc/ld.so.cache stays as it is: ' "$T/notes.log" || fail "no note about the cache"
+image linked_run
+rmdir "$IMAGE/run"
+ln -s /proc/1/root/run "$IMAGE/run"
+refused "open /run/vrdma of the container"
+image dots
+ln -s ../../../../../../tmp/vrdma-evil2 "$IMAGE/run/vrdma"
+refused "open /run/vrdma of the container"
+mkdir "$IMAGE/tmp/vrdma-evil2"
+run_in a -- test -d /tmp/vrdma-evil2/lib || fail "a link with .. is not taken as inside of the root"
+
+say "FIFOs, devices and long files of an image neither block the hook nor fill its memory"
+image fifos
+rm "$IMAGE/etc/ld.so.cache"
+mkfifo "$IMAGE/etc/ld.so.cache"
+mkdir -p "$IMAGE"/opt/{a,b,c}/lib
+mkfifo "$IMAGE/opt/a/lib/libibverbs.so.1"
+mknod "$IMAGE/opt/b/lib/libibverbs.so.1" c 1 5
+truncate -s 1T "$IMAGE/opt/c/lib/libibverbs.so.1"
+run_in a -- busybox grep -q 'no regular file' /run/vrdma/notes || fail "a FIFO"  # busybox: no loader, which would wait
+rm "$IMAGE/etc/ld.so.cache"
+truncate -s 1T "$IMAGE/etc/ld.so.cache"
+run_in a -- grep -q 'longer than' /run/vrdma/notes || fail "a long cache"
+rm "$IMAGE/etc/ld.so.cache"
+echo nonsense >"$IMAGE/etc/ld.so.cache"
+run_in a -- grep -q 'its format is unknown' /run/vrdma/notes || fail "a damaged cache"
+
+say "the search in an image has a limit"
+image many
+mkdir -p "$IMAGE/opt/venv/lib/python3.11/site-packages"
+(cd "$IMAGE/opt/venv/lib/python3.11/site-packages" && seq 20000 | xargs touch)
+run_in a -- grep -q 'stopped after 5000 names' /run/vrdma/notes || fail "the search has no limit"
+
+say "nothing is mounted in volumes that would carry it to the host"
+mkdir -p "$T/volume/lib"
+cp -L "$original" "$T/volume/lib/libibverbs.so.1"
+image shared
+run_in a --shared "$T/volume" --env "LD_LIBRARY_PATH=$T/volume/lib" -- grep -q 'shared propagation' /run/vrdma/notes ||
+  fail "a shared volume"
+
+say "the program loads nothing and ignores its environment"
+if readelf -l "$hook_program" | grep INTERP >/dev/null; then fail "the hook needs a loader"; fi
+nothing "LD_DEBUG" "$(LD_PRELOAD=/nonexistent LD_DEBUG=all "${hook[@]}" poststop </dev/null 2>&1)"
+
+say "annotations are wishes; none names a tenant, a fabric or permissions"
+IMAGE=$T/image-plain
+: >"$T/requests.log"
+run_in a --annotation vrdma.io/quota=qp=8 --annotation vrdma.io/netdev=eth7 --annotation vrdma.io/name=mlx5_0 \
+  --annotation vrdma.io/tenant=evil --annotation vrdma.io/fabric=evil --annotation vrdma.io/allow=evil --annotation vrdma.io/device=evil \
+  --annotation io.kubernetes.cri.sandbox-id=pod7 -- true
+grep -q '^set up c1 pod=pod7 class=small wishes=eth7,mlx5_0,qp=8: same netns$' "$T/requests.log" || fail "annotations: $(requests)"
+grep -q evil "$T/requests.log" && fail "an annotation that is no wish is sent"
+refused "annotation vrdma.io/netdev is longer than 15 characters" --annotation vrdma.io/netdev=0123456789abcdef
+refused "not printable" --annotation vrdma.io/name=$'a\nb'
+
+say "the sandbox of a pod gets nothing"
+for annotation in io.kubernetes.cri-o.ContainerType=sandbox io.kubernetes.cri.container-type=sandbox; do
+  : >"$T/requests.log"
+  run_in a --annotation $annotation -- test ! -e /run/vrdma/lib || fail "a sandbox has /run/vrdma"
+  nothing "a sandbox" "$(requests)"
+done
+
+# ---- failures -----------------------------------------------------------------------------------
+
+say "a refusal of vrdmad is what the user sees"
+answer '{"error": 1, "reason": "class small is not for user 1001"}'
+refused "class small is not for user 1001"
+answer '{"sockets": "/nonexistent/7", "vdevices": [["va", "/nonexistent"]]}'
+: >"$T/requests.log"
+refused "clone the mount of /nonexistent/7"
+is_undone() { grep -q '^undone c1$' "$T/requests.log"; }
+wait_until 5 is_undone || fail "a failed set-up is not undone"
+answer '{"sockets": "/tmp", "vdevices": [["../evil", "/tmp"]]}'
+refused "does not understand"
+answer '{"end": true}'
+refused "vrdmad ended before it answered"
+answer '{"silent": true}'
+refused "vrdmad does not answer"
+
+say "a container that has ended tells vrdmad"
+answer '{}'
+: >"$T/requests.log"
+state='{"id": "c1", "bundle": "/nonexistent", "status": "stopped"}'
+"${hook[@]}" poststop <<<"$state" || fail "poststop"
+[[ $(requests) == "ended c1" ]] || fail "poststop says '$(requests)'"
+
+say "without vrdmad, createRuntime says so and poststop succeeds"
+kill "${PID[server]}"
+wait "${PID[server]}" 2>/dev/null || true
+unset 'PID[server]'
+refused "vrdmad does not run: nothing listens on $T/hooks/hook.sock"
+"${hook[@]}" poststop <<<"$state" || fail "poststop without vrdmad"
+"${hook[@]}" poststop <<<"nonsense" || fail "poststop with nonsense"
+
+say "wrong states and command lines"
+says() { # SENTENCE STATUS INPUT ARGUMENTS...
+  local status=0
+  "${hook[@]}" "${@:4}" <<<"$3" >"$T/says.log" 2>/dev/null || status=$?
+  [[ $status -eq $2 ]] && grep -q "$1" "$T/says.log" || fail "$1: status $status, $(<"$T/says.log")"
+}
+says "is no JSON object" 1 "[]" createRuntime small
+says "has no valid id" 1 "{}" createRuntime small
+says "has no bundle" 1 '{"id": "x", "bundle": "b"}' createRuntime small
+says "open /nonexistent/config.json" 1 "$state" createRuntime small
+says "longer than" 1 "$(head -c 1100000 /dev/zero | tr '\0' ' ')" createRuntime small
+for words in "" "createRuntime" "createContainer small" "createRuntime small more"; do
+  # shellcheck disable=SC2086
+  says "usage: vrdma-oci-hook" 2 "$state" $words
+done
+
+# ---- the runtime --------------------------------------------------------------------------------
+
+say "vrdma-runtime adds the hooks once, and becomes the runtime"
+cat >"$T/runc" <<END
+#!/bin/sh
+printf '%s\n' "\$*" >$T/runc.log
+END
+chmod 755 "$T/runc"
+printf '# of a test\nclass = "small"\nruntime = "%s"\nrun-dir = "%s"\n' "$T/runc" "$T/hooks" >"$T/runtime.conf"
+bundle=$T/bundle
+mkdir "$bundle"
+config='{"ociVersion":"1.0.2","process":{"env":["VRDMA_DEVICE=evil"]},"hooks":{"createRuntime":[{"path":"/other"}]},"annotations":{"vrdma.io/class":"evil"}}'
+runtime=("$installed/vrdma-runtime" --vrdma-config "$T/runtime.conf")
+entry() { python3 -c 'import json, sys; print(json.dumps(json.load(open(sys.argv[1]))["hooks"][sys.argv[2]]))' "$bundle/config.json" "$1"; }
+echo "$config" >"$bundle/config.json"
+chmod 640 "$bundle/config.json"
+for _ in 1 2; do "${runtime[@]}" --root run --log x create --bundle "$bundle" c1 || fail "vrdma-runtime"; done
+[[ $(<"$T/runc.log") == "--root run --log x create --bundle $bundle c1" ]] || fail "the runtime gets '$(<"$T/runc.log")'"
+[[ $(entry createRuntime) == "[{\"path\": \"/other\"}, {\"path\": \"$installed/vrdma-oci-hook\", \"args\": [\"vrdma-oci-hook\", \
+\"--run-dir\", \"$T/hooks\", \"createRuntime\", \"small\"], \"env\": [\"PATH=/usr/bin\"], \"timeout\": 5}]" ]] || fail "$(entry createRuntime)"
+[[ $(entry poststop) == *'"poststop"]'* ]] || fail "$(entry poststop)"
+[[ $(stat -c %a "$bundle/config.json") == 640 ]] || fail "config.json has another mode"
+echo "$config" >"$bundle/config.json"
+(cd "$bundle" && "${runtime[@]}" --vrdma-class=large run c1) || fail "vrdma-runtime run"
+[[ $(entry createRuntime) == *'"createRuntime", "large"]'* ]] || fail "$(entry createRuntime)"
+[[ $(<"$T/runc.log") == "run c1" ]] || fail "the runtime gets '$(<"$T/runc.log")'"
+for other in '{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}' '{}'; do
+  echo "$other" >"$bundle/config.json"
+  word=create
+  [[ $other != '{}' ]] || word=delete
+  "${runtime[@]}" $word --bundle "$bundle" c1
+  [[ $(<"$bundle/config.json") == "$other" ]] || fail "vrdma-runtime $word changes $other"
+done
+echo 'kind = "x"' >"$T/runtime.conf"
+if "${runtime[@]}" create --bundle "$bundle" c1 >"$T/says.log" 2>&1; then fail "a wrong configuration"; fi
+grep -q "runtime.conf, line 1: 'kind' is none of" "$T/says.log" || fail "$(<"$T/says.log")"
+
+say "the host is as before"
+[[ $(host_state) == "$before" ]] || { diff <(echo "$before") <(host_state); fail "the host is changed"; }

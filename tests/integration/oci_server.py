@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Answers hooks as vrdmad does, or as the test wants: oci_server.py SOCKET ANSWER LOG
+
+ANSWER is a JSON file, read for each request: sockets, vdevices ([name, tree] each), error, reason; or
+"silent", or "end" (the connection). LOG gets a line for each request, and one for each connection that ends
+before its kDone.
+"""
+
+import json
+import os
+import socket
+import struct
+import sys
+
+REQUEST = struct.Struct("=II128s128s64s16s64s256s")
+VDEVICE = struct.Struct("=64s256s")
+SET_UP, DONE, ENDED = 1, 2, 3
+path, answer_path, log_path = sys.argv[1:]
+
+
+def log(line):
+    with open(log_path, "a", encoding="ascii") as file:
+        file.write(line + "\n")
+
+
+def text(field):
+    return field.rstrip(b"\0").decode("ascii")
+
+
+def answer_of(spec):
+    vdevices = [VDEVICE.pack(name.encode(), tree.encode()) for name, tree in spec.get("vdevices", [])]
+    vdevices += [bytes(VDEVICE.size)] * (8 - len(vdevices))
+    return struct.pack("=iI256s256s", spec.get("error", 0), len(spec.get("vdevices", [])), b"",
+                       spec.get("sockets", "").encode()) + b"".join(vdevices) + struct.pack(
+                           "512s", spec.get("reason", "").encode())
+
+
+def describe(fds):
+    """Whether they are a network namespace and a process in it."""
+    with open(f"/proc/self/fdinfo/{fds[1]}", encoding="ascii") as info:
+        pid = next(line.split()[1] for line in info if line.startswith("Pid:"))
+    same = os.stat(f"/proc/{pid}/ns/net").st_ino == os.fstat(fds[0]).st_ino
+    return "same netns" if same else "another netns"
+
+
+def serve(connection):
+    pending = None
+    while True:
+        message, fds, _, _ = socket.recv_fds(connection, 4096, 8)
+        if not message:
+            break
+        version, op, container, pod, device_class, netdev, name, quota = REQUEST.unpack(message)
+        assert version == 1
+        with open(answer_path, encoding="ascii") as file:
+            spec = json.load(file)
+        if op == SET_UP:
+            pending = text(container)
+            wishes = ",".join(text(field) for field in (netdev, name, quota))
+            log(f"set up {pending} pod={text(pod)} class={text(device_class)} wishes={wishes}: {describe(fds)}")
+        elif op == DONE:
+            log(f"done {pending}")
+            pending = None
+        else:
+            log(f"ended {text(container)}")
+        for fd in fds:
+            os.close(fd)
+        if spec.get("end"):
+            break
+        if not spec.get("silent"):
+            connection.send(answer_of(spec))
+    if pending:
+        log(f"undone {pending}")
+
+
+def main():
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(16)
+    while True:
+        with listener.accept()[0] as connection:
+            try:
+                serve(connection)
+            except ConnectionError:
+                pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+#include "cli/hook/state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace vrdma::cli::hook {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const json kState = {{"ociVersion", "1.0.2"},
+                     {"id", "c1"},
+                     {"status", "creating"},
+                     {"pid", 4711},
+                     {"bundle", "/run/bundle"}};
+
+json with_annotation(const std::string& name, const std::string& value) {
+  json state = kState;
+  state["annotations"] = {{name, value}};
+  return state;
+}
+
+TEST(State, of_a_container_that_is_created) {
+  const auto container = parse_state(kState.dump());
+  ASSERT_TRUE(container) << container.error().message();
+  EXPECT_EQ(container->id, "c1");
+  EXPECT_EQ(container->bundle, "/run/bundle");
+  EXPECT_EQ(container->pid, 4711);
+  EXPECT_EQ(container->pod, "");
+  EXPECT_FALSE(container->sandbox);
+}
+
+TEST(State, of_a_container_that_has_ended_names_no_process) {
+  for (const json& pid :
+       {json(0), json(-1), json("1"), json(1ULL << 40), json(1.5), json(nullptr)}) {
+    json state = kState;
+    state["pid"] = pid;
+    const auto container = parse_state(state.dump());
+    ASSERT_TRUE(container) << pid;
+    EXPECT_EQ(container->pid, 0) << pid;
+  }
+}
+
+TEST(State, pods_of_podman_and_of_containerd) {
+  for (const char* const name : {"io.kubernetes.cri-o.SandboxID", "io.kubernetes.cri.sandbox-id"})
+    EXPECT_EQ(parse_state(with_annotation(name, "pod1").dump())->pod, "pod1");
+  for (const char* const name :
+       {"io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri.container-type"}) {
+    EXPECT_TRUE(parse_state(with_annotation(name, "sandbox").dump())->sandbox);
+    EXPECT_FALSE(parse_state(with_annotation(name, "container").dump())->sandbox);
+  }
+}
+
+TEST(State, wishes_are_three_annotations) {
+  json state = kState;
+  state["annotations"] = {{"vrdma.io/quota", "qp=8"},
+                          {"vrdma.io/netdev", "eth1"},
+                          {"vrdma.io/name", "mlx5_0"},
+                          {"vrdma.io/tenant", "evil"}};
+  const auto container = parse_state(state.dump());
+  ASSERT_TRUE(container);
+  EXPECT_EQ(container->quota, "qp=8");
+  EXPECT_EQ(container->netdev, "eth1");
+  EXPECT_EQ(container->name, "mlx5_0");
+}
+
+TEST(State, annotations_of_other_types_are_none) {
+  json state = kState;
+  for (const json& annotations : {json(7), json::array({"vrdma.io/name"}),
+                                  json({{"vrdma.io/name", {{"a", 1}}}}), json(nullptr)}) {
+    state["annotations"] = annotations;
+    const auto container = parse_state(state.dump());
+    ASSERT_TRUE(container) << annotations;
+    EXPECT_EQ(container->name, "");
+  }
+}
+
+TEST(State, texts_that_are_not_printable_are_refused) {
+  for (const std::string& bad : {std::string("a\nb"), std::string("a\0b", 3),
+                                 std::string("\x1b[2J"), std::string("\u00e4")}) {
+    EXPECT_FALSE(parse_state(with_annotation("vrdma.io/name", bad).dump()));
+    json state = kState;
+    state["id"] = bad;
+    EXPECT_FALSE(parse_state(state.dump()));
+  }
+}
+
+TEST(State, nonsense_is_refused_in_one_sentence) {
+  for (const char* const text : {"", "{", "7", "[]", "null", R"({"id": 1})", R"({"id": "c"})",
+                                 R"({"id": "c", "bundle": "relative"})"}) {
+    const auto container = parse_state(text);
+    ASSERT_FALSE(container) << text;
+    EXPECT_THAT(container.error().message(), HasSubstr("the state of "));
+  }
+}
+
+TEST(State, deep_nesting_does_not_exhaust_the_stack) {
+  EXPECT_FALSE(parse_state(std::string(kMostState, '[')));
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_TRUE(parse_state(R"({"id": "c", "bundle": "/b", "x": )" + deep + "}"));
+}
+
+TEST(ContainerConfig, a_relative_root_is_below_the_bundle) {
+  EXPECT_EQ(parse_config(R"({"root": {"path": "rootfs"}})", "/b")->root, "/b/rootfs");
+  EXPECT_EQ(parse_config(R"({"root": {"path": "/r"}})", "/b")->root, "/r");
+  for (const char* const text : {"{}", R"({"root": "/r"})", R"({"root": {"path": ""}})", "[]",
+                                 R"({"root": {"path": "/r\u0000x"}})"})
+    EXPECT_FALSE(parse_config(text, "/b")) << text;
+}
+
+TEST(ContainerConfig, directories_of_the_library_path) {
+  const auto config = parse_config(
+      R"({"root": {"path": "/r"}, "process": {"env":
+        ["A=/a", "LD_LIBRARY_PATH=/x::relative:/y/z:", 7, "XLD_LIBRARY_PATH=/n"]}})",
+      "/b");
+  ASSERT_TRUE(config);
+  EXPECT_THAT(config->library_path, ElementsAre("/x", "/y/z"));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += "/d:";
+  EXPECT_EQ(parse_config(R"({"root": {"path": "/r"}, "process": {"env": ["LD_LIBRARY_PATH=)" +
+                             many + "\"]}}",
+                         "/b")
+                ->library_path.size(),
+            32U);
+}
+
+const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", "small", ""};
+
+TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
+  const auto changed = add_hooks(
+      R"({"b": 1, "a": 2, "hooks": {"createRuntime": [{"path": "/first"}], "poststart": []}})",
+      kCommand);
+  ASSERT_TRUE(changed && *changed);
+  EXPECT_EQ(
+      **changed,
+      R"({"b":1,"a":2,"hooks":{"createRuntime":[{"path":"/first"},)"
+      R"({"path":"/usr/lib/vrdma/vrdma-oci-hook","args":["vrdma-oci-hook","createRuntime","small"],)"
+      R"("env":["PATH=/usr/bin"],"timeout":5}],"poststart":[],"poststop":[)"
+      R"({"path":"/usr/lib/vrdma/vrdma-oci-hook","args":["vrdma-oci-hook","poststop"],)"
+      R"("env":["PATH=/usr/bin"],"timeout":5}]}})");
+}
+
+TEST(AddHooks, another_run_directory_is_an_argument) {
+  const auto changed = add_hooks("{}", {"/hook", "small", "/r"});
+  ASSERT_TRUE(changed && *changed);
+  EXPECT_THAT(**changed,
+              HasSubstr(R"(["vrdma-oci-hook","--run-dir","/r","createRuntime","small"])"));
+  EXPECT_THAT(**changed, HasSubstr(R"(["vrdma-oci-hook","--run-dir","/r","poststop"])"));
+}
+
+TEST(AddHooks, once_only_and_not_to_the_sandbox_of_a_pod) {
+  const auto changed = add_hooks("{}", kCommand);
+  ASSERT_TRUE(changed && *changed);
+  EXPECT_FALSE(*add_hooks(**changed, kCommand));
+  EXPECT_FALSE(
+      *add_hooks(R"({"annotations": {"io.kubernetes.cri.container-type": "sandbox"}})", kCommand));
+  EXPECT_FALSE(add_hooks("nonsense", kCommand));
+}
+
+}  // namespace
+}  // namespace vrdma::cli::hook
