@@ -1,9 +1,13 @@
 #include "cli/commands.h"
 
+#include <unistd.h>
+
 #include <iostream>
 #include <optional>
 
+#include "api/classes.h"
 #include "api/client.h"
+#include "cli/cdi.h"
 #include "cli/completion.h"
 #include "cli/exec.h"
 #include "cli/quota_argument.h"
@@ -260,6 +264,22 @@ Outcome exec(const Options& options, Output&) {
   });
   if (!asked) return asked;
   return base::pass(exec_in(*found, options.run_dir, options.command));
+}
+
+Outcome cdi_generate(const Options& options, Output&) {
+  const auto classes = api::Classes::read(options.classes);
+  if (!classes) return base::pass(classes.error());
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : classes->all()) names.push_back(name);
+  auto libraries = library_dir();
+  if (!libraries) return base::pass(std::move(libraries).error());
+  const std::string hook = *libraries + "/vrdma-oci-hook";
+  if (::access(hook.c_str(), X_OK) != 0) return base::fail_errno("find the hook " + hook);
+  const auto text = cdi_specification(names, {hook, options.run_dir});
+  if (!text) return base::pass(text.error());
+  if (options.file != "-") return replace_file(options.file, *text);
+  std::cout << *text;
+  return {};
 }
 
 Outcome version(const Options& options, Output& output) {

@@ -33,6 +33,7 @@ struct Options {
   std::vector<std::string> command;             // for exec and doctor
   bool once = false;                            // for top
   double interval = 1;                          // for top, in seconds
+  std::string file, classes;                    // for cdi generate: paths
 };
 
 using Outcome = base::Result<void>;
@@ -59,6 +60,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome exec(const Options& options, Output& output);
 // Prints the findings; returns an error if one is a problem.
 [[nodiscard]] Outcome diagnose(const Options& options, Output& output);
+// Writes the CDI specification; needs no daemon.
+[[nodiscard]] Outcome cdi_generate(const Options& options, Output& output);
 [[nodiscard]] Outcome version(const Options& options, Output& output);
 // Prints the bash completion, packaging/completion/vrdmactl.bash; needs no daemon.
 [[nodiscard]] Outcome completion_bash(const Options& options, Output& output);

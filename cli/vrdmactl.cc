@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <iostream>
 
+#include "api/classes.h"
 #include "api/client.h"
+#include "cli/cdi.h"
 #include "cli/commands.h"
 #include "cli/quota_argument.h"
 
@@ -170,8 +172,19 @@ class Grammar {
     sick.add_option("PID", options_.name, "process id")->type_name("");
     text(sick, "--netns", options_.netns, "NS", "a network namespace: name, path or pid:N");
     sick.footer("Or a program after --, which is not run: vrdmactl doctor -- CMD...");
+    add_cdi();
     leaf(app_, "version", "show the versions of vrdmactl and the daemon", version);
     leaf(group("completion", "shell completion"), "bash", "print the script", completion_bash);
+  }
+
+  void add_cdi() {
+    CLI::App& generate = leaf(group("cdi", "classes of vdevices for container engines"), "generate",
+                              "write the CDI specification", cdi_generate);
+    // Instead of the global option of that name.
+    text(generate, "-o,--output", options_.file, "FILE", "where to; - is standard output")
+        .capture_default_str();
+    text(generate, "--classes", options_.classes, "FILE", "the classes of vdevices")
+        .capture_default_str();
   }
 
   CLI::App app_{"drives vrdmad, the daemon of virtual RDMA devices"};
@@ -206,6 +219,8 @@ int complain(std::string sentence, int status) {
 int run(int argc, char** argv) {
   Options options;
   options.run_dir = api::default_run_dir();
+  options.file = kCdiFile;
+  options.classes = api::kClassesFile;
   options.command = cut_command(argc, argv);
   Grammar grammar(options);
   try {

@@ -11,8 +11,6 @@
 
 namespace vrdma::cli::hook {
 
-constexpr char kDefaultRunDir[] = "/run/vrdma";
-
 // Copies a text into an array of a message. ENAMETOOLONG: the sentence begins with `what`.
 template <size_t kSize>
 [[nodiscard]] base::Result<void> put_text(const std::string& text, char (&array)[kSize],

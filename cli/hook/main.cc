@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/hook/daemon.h"
+#include "cli/hook/call.h"
 #include "cli/hook/root.h"
 #include "cli/hook/runtime.h"
 #include "cli/hook/setup.h"

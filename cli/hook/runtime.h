@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/hook/call.h"
 #include "core/base/error.h"
 
 namespace vrdma::cli::hook {
@@ -23,7 +24,7 @@ constexpr char kRuntimeFile[] = "/etc/vrdma/runtime.conf";
 struct RuntimeSettings {
   std::string device_class = "default";
   std::string runtime = "runc";
-  std::string run_dir;  // empty: the default
+  std::string run_dir = kDefaultRunDir;
 };
 // Errors name the line. `path` is for them.
 [[nodiscard]] base::Result<RuntimeSettings> parse_runtime_settings(const std::string& text,

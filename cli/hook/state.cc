@@ -12,7 +12,6 @@ using base::Result;
 using Json = nlohmann::ordered_json;  // keeps the order of what add_hooks() returns
 
 constexpr size_t kMostLibraryPaths = 32;
-constexpr int kTimeout = 5;  // seconds, after which the runtime kills a hook
 
 // nullptr: `object` is no object, or has no such member.
 const Json* member(const Json& object, const char* name) {
@@ -69,13 +68,9 @@ std::vector<std::string> library_path_in(const Json& config) {
 }
 
 Json entry_of(const HookCommand& command, const char* stage) {
-  Json arguments = {"vrdma-oci-hook"};
-  if (!command.run_dir.empty()) arguments.insert(arguments.end(), {"--run-dir", command.run_dir});
-  arguments.push_back(stage);
-  if (stage == std::string_view("createRuntime")) arguments.push_back(command.device_class);
   return {{"path", command.program},
-          {"args", arguments},
-          {"env", {"PATH=/usr/bin"}},
+          {"args", arguments_of(command, stage)},
+          {"env", {kEnvironment}},
           {"timeout", kTimeout}};
 }
 
@@ -137,7 +132,7 @@ Result<std::optional<std::string>> add_hooks(std::string_view json, const HookCo
     return std::nullopt;
   Json& hooks = (*config)["hooks"];
   if (!hooks.is_object()) hooks = Json::object();
-  for (const char* const stage : {"createRuntime", "poststop"}) {
+  for (const char* const stage : kStages) {
     Json& entries = hooks[stage];
     if (!entries.is_array()) entries = Json::array();
     entries.push_back(entry_of(command, stage));

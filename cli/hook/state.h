@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/hook/call.h"
 #include "core/base/error.h"
 
 namespace vrdma::cli::hook {
@@ -38,12 +39,6 @@ struct Config {
 // `bundle` is the directory that holds the file.
 [[nodiscard]] base::Result<Config> parse_config(std::string_view json, const std::string& bundle);
 
-// How the hooks of an installation are called.
-struct HookCommand {
-  std::string program;  // absolute path
-  std::string device_class;
-  std::string run_dir;  // of vrdmad; empty: the default
-};
 // The text of a config.json that calls the hooks too. None: leave it as it is, because it calls
 // `program` already or is a sandbox's.
 [[nodiscard]] base::Result<std::optional<std::string>> add_hooks(std::string_view json,

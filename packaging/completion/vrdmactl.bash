@@ -39,7 +39,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label)
+            -o | --output | --run-dir | --classes | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label)
                 ((i++))
                 ;;
             -*) ;;
@@ -49,7 +49,17 @@ _vrdmactl() {
     done
 
     case $prev in
-        -o | --output) choices="table json" ;;
+        -o | --output)
+            choices="table json"
+            if [[ ${words[*]} == "cdi generate" ]]; then
+                mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+                return
+            fi
+            ;;
+        --classes)
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return
+            ;;
         --run-dir)
             mapfile -t COMPREPLY < <(compgen -d -- "$cur")
             return
@@ -67,7 +77,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant gid parent conn stats top watch exec doctor version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant gid parent conn stats top watch exec doctor cdi version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
@@ -77,6 +87,8 @@ _vrdmactl() {
         parent) choices="list show set" ;;
         "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;
+        cdi) choices="generate" ;;
+        "cdi generate") options+=" --classes" ;;
         completion) choices="bash" ;;
         "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | exec)
             choices=$(_vrdmactl_names)

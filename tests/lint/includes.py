@@ -53,7 +53,7 @@ TABLE = {
     "cli/mounts": ["core/base"],
     "cli/hook": ["cli/mounts", "api"],
     "cli/rdma": [],
-    "cli": ["cli/mounts", "api", "core/base"],
+    "cli": ["cli/mounts", "cli/hook", "api", "core/base"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.

@@ -162,6 +162,27 @@ TEST_F(Vrdmactl, helps_without_a_daemon) {
   EXPECT_THAT(run({"completion", "bash"}).out, HasSubstr("complete -F _vrdmactl vrdmactl"));
 }
 
+// Without a sanitizer, the hook is built beside the libraries.
+#ifdef HOOK
+TEST_F(Vrdmactl, generates_the_cdi_specification_without_a_daemon) {
+  const std::string classes = temp_ + "/classes.conf";
+  std::ofstream(classes) << "[small]\nquota = \"qp=8\"\n";
+  const Ran ran = run({"cdi", "generate", "-o", "-", "--classes", classes});
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_THAT(ran.out, HasSubstr("\"cdiVersion\": \"0.3.0\""));
+  EXPECT_THAT(ran.out, HasSubstr("\"name\": \"default\""));
+  EXPECT_THAT(ran.out, HasSubstr("\"name\": \"small\""));
+  EXPECT_THAT(ran.out, HasSubstr(fs::canonical(HOOK).string()));
+  const std::string file = temp_ + "/cdi/vrdma.json";
+  EXPECT_EQ(run({"cdi", "generate", "--output", file, "--classes", classes}).out, "");
+  EXPECT_EQ(content_of(file), ran.out);
+  std::ofstream(classes) << "[small]\ncolour = red\n";
+  EXPECT_EQ(run({"cdi", "generate", "-o", file, "--classes", classes}).status, 1);
+  EXPECT_EQ(content_of(file), ran.out);
+}
+#endif
+
 TEST_F(Vrdmactl, drives_the_daemon) {
   start_daemon();
   create("red0");
@@ -418,6 +439,8 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"-o", ""}), "table json\n");
   EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
   EXPECT_EQ(complete({"conn", ""}), "list stats\n");
+  EXPECT_EQ(complete({"cdi", "generate", "--cl"}), "--classes\n");
+  EXPECT_EQ(complete({"cdi", "generate", "-o", temp_ + "/complete.b"}), script + "\n");
   EXPECT_EQ(complete({"conn", "stats", "d"}), "daemon\n");
   EXPECT_EQ(complete({"vdev", "create", "x", "--parent", ""}), "soft\n");
   EXPECT_EQ(complete({"--run-dir", "/nowhere", "vdev", "show", ""}), "\n");

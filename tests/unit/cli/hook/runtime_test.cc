@@ -14,7 +14,7 @@ TEST(RuntimeSettings, the_defaults_are_without_a_file) {
   ASSERT_TRUE(settings);
   EXPECT_EQ(settings->device_class, "default");
   EXPECT_EQ(settings->runtime, "runc");
-  EXPECT_EQ(settings->run_dir, "");
+  EXPECT_EQ(settings->run_dir, "/run/vrdma");
 }
 
 TEST(RuntimeSettings, values_with_and_without_quotes_and_comments) {

@@ -8,18 +8,18 @@
 namespace vrdma::cli::hook {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const json kState = {{"ociVersion", "1.0.2"},
+const Json kState = {{"ociVersion", "1.0.2"},
                      {"id", "c1"},
                      {"status", "creating"},
                      {"pid", 4711},
                      {"bundle", "/run/bundle"}};
 
-json with_annotation(const std::string& name, const std::string& value) {
-  json state = kState;
+Json with_annotation(const std::string& name, const std::string& value) {
+  Json state = kState;
   state["annotations"] = {{name, value}};
   return state;
 }
@@ -35,9 +35,9 @@ TEST(State, of_a_container_that_is_created) {
 }
 
 TEST(State, of_a_container_that_has_ended_names_no_process) {
-  for (const json& pid :
-       {json(0), json(-1), json("1"), json(1ULL << 40), json(1.5), json(nullptr)}) {
-    json state = kState;
+  for (const Json& pid :
+       {Json(0), Json(-1), Json("1"), Json(1ULL << 40), Json(1.5), Json(nullptr)}) {
+    Json state = kState;
     state["pid"] = pid;
     const auto container = parse_state(state.dump());
     ASSERT_TRUE(container) << pid;
@@ -56,7 +56,7 @@ TEST(State, pods_of_podman_and_of_containerd) {
 }
 
 TEST(State, wishes_are_three_annotations) {
-  json state = kState;
+  Json state = kState;
   state["annotations"] = {{"vrdma.io/quota", "qp=8"},
                           {"vrdma.io/netdev", "eth1"},
                           {"vrdma.io/name", "mlx5_0"},
@@ -69,9 +69,9 @@ TEST(State, wishes_are_three_annotations) {
 }
 
 TEST(State, annotations_of_other_types_are_none) {
-  json state = kState;
-  for (const json& annotations : {json(7), json::array({"vrdma.io/name"}),
-                                  json({{"vrdma.io/name", {{"a", 1}}}}), json(nullptr)}) {
+  Json state = kState;
+  for (const Json& annotations : {Json(7), Json::array({"vrdma.io/name"}),
+                                  Json({{"vrdma.io/name", {{"a", 1}}}}), Json(nullptr)}) {
     state["annotations"] = annotations;
     const auto container = parse_state(state.dump());
     ASSERT_TRUE(container) << annotations;
@@ -83,7 +83,7 @@ TEST(State, texts_that_are_not_printable_are_refused) {
   for (const std::string& bad : {std::string("a\nb"), std::string("a\0b", 3),
                                  std::string("\x1b[2J"), std::string("\u00e4")}) {
     EXPECT_FALSE(parse_state(with_annotation("vrdma.io/name", bad).dump()));
-    json state = kState;
+    Json state = kState;
     state["id"] = bad;
     EXPECT_FALSE(parse_state(state.dump()));
   }
@@ -128,7 +128,7 @@ TEST(ContainerConfig, directories_of_the_library_path) {
             32U);
 }
 
-const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", "small", ""};
+const HookCommand kCommand{"/usr/lib/vrdma/vrdma-oci-hook", "small"};
 
 TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
   const auto changed = add_hooks(

@@ -1,0 +1,35 @@
+// How container runtimes are told to call vrdma-oci-hook: in config.json and in a CDI
+// specification.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace vrdma::cli::hook {
+
+// createRuntime, because the process is the runtime's there; createContainer would be in the
+// container's namespaces, and some runtimes give it the container's environment.
+constexpr const char* kStages[] = {"createRuntime", "poststop"};
+// Never empty: without it, some runtimes pass another process's environment.
+constexpr char kEnvironment[] = "PATH=/usr/bin";
+constexpr int kTimeout = 5;  // seconds, after which the runtime kills a hook
+constexpr char kDefaultRunDir[] = "/run/vrdma";
+
+struct HookCommand {
+  std::string program;  // absolute path
+  std::string device_class;
+  std::string run_dir = kDefaultRunDir;  // of vrdmad
+};
+
+[[nodiscard]] inline std::vector<std::string> arguments_of(const HookCommand& command,
+                                                           std::string_view stage) {
+  std::vector<std::string> arguments{"vrdma-oci-hook"};
+  if (command.run_dir != kDefaultRunDir)
+    arguments.insert(arguments.end(), {"--run-dir", command.run_dir});
+  arguments.emplace_back(stage);
+  if (stage == "createRuntime") arguments.push_back(command.device_class);
+  return arguments;
+}
+
+}  // namespace vrdma::cli::hook
