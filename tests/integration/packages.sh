@@ -40,7 +40,15 @@ rm -f /var/lib/man-db/auto-update  # its index takes longer than all the rest
 dpkg --force-unsafe-io -i /tmp/*.deb >/tmp/dpkg.log 2>&1 || fail "dpkg -i"
 [[ $(dpkg-query -W -f '${db:Status-Status}\n' vrdma vrdma-libraries libvrdma1 libvrdma-dev | uniq) == installed ]] || fail "not installed"
 ldconfig -p | grep 'libvrdma.so.1 .*=> /' >/dev/null || fail "the loader does not find libvrdma.so.1"
-for page in vrdmad vrdmactl vrdma-sandbox vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
+for page in vrdmad vrdmactl vrdma-oci-hook vrdma-sandbox vrdma ibv_provision_resources; do man -w "$page" >/dev/null || fail "no manual page $page"; done
+
+say "container engines know the class default, and its hook is there"
+[[ $(python3 -c 'import json; print(*(d["name"] for d in json.load(open("/etc/cdi/vrdma.json"))["devices"]))') == default ]] ||
+  fail "/etc/cdi/vrdma.json"
+hook=$(sed -n 's/.*"path": "\(.*\)",/\1/p' /etc/cdi/vrdma.json | sort -u)
+[[ $hook == /usr/lib/vrdma/vrdma-oci-hook ]] || fail "the hook is '$hook'"
+"$hook" poststop <<<'{}' || fail "$hook poststop"
+[[ $(realpath /usr/sbin/vrdma-runtime) == "$hook" ]] || fail "vrdma-runtime is no second name of the hook"
 
 say "the unit: sound, and its capabilities are those of privileges.cc and of the start"
 unit=/usr/lib/systemd/system/vrdmad.service
@@ -103,7 +111,7 @@ grep -q '^ended ([0-9]*, 0)' /tmp/vrdmad.log || fail "vrdmad does not end well"
 say "remove: the configuration and the state stay; purge: nothing stays"
 dpkg --force-unsafe-io -r libvrdma-dev libvrdma1 vrdma-libraries vrdma >/tmp/remove.log 2>&1 || fail "dpkg -r"
 [[ -e /etc/vrdma/vrdmad.conf && -d /var/lib/vrdma ]] || fail "the configuration or the state is gone"
-[[ ! -e /usr/sbin/vrdmad && ! -e /usr/lib/vrdma && ! -e $unit ]] || fail "something is left"
+[[ ! -e /usr/sbin/vrdmad && ! -e /usr/sbin/vrdma-runtime && ! -e /etc/cdi/vrdma.json && ! -e /usr/lib/vrdma && ! -e $unit ]] || fail "something is left"
 dpkg --force-unsafe-io -P vrdma vrdma-libraries libvrdma1 libvrdma-dev >/tmp/purge.log 2>&1 || fail "dpkg -P"
 INSIDE
 chroot "$root" /usr/bin/env -i /bin/bash /tmp/inside
