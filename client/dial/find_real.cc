@@ -54,15 +54,31 @@ void* load(const char* path) {
   return nullptr;
 }
 
+// Where the hook of container runtimes puts the image's library (cli/hook/setup.h), after it has
+// bound the drop-in over that. On a host the directory may belong to the daemon's user, which must
+// not choose what a program loads.
+constexpr char kContainerPlace[] = "/run/vrdma", kContainerDirectory[] = "/run/vrdma/real";
+
+bool is_in_prepared_container() {
+  struct stat place;
+  return ::stat(kContainerPlace, &place) == 0 && place.st_uid == 0 &&
+         (place.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+void* load_from(const char* directory, const char* soname) {
+  char path[64];
+  (void)std::snprintf(path, sizeof path, "%s/%s", directory, soname);
+  return load(path);
+}
+
 }  // namespace
 
 void* find_real(const char* soname, const char* variable) {
   if (const char* path = ::secure_getenv(variable); path != nullptr) return load(path);
-  for (const char* directory : kDirectories) {
-    char path[64];
-    (void)std::snprintf(path, sizeof path, "%s/%s", directory, soname);
-    if (void* handle = load(path); handle != nullptr) return handle;
-  }
+  if (is_in_prepared_container())
+    if (void* handle = load_from(kContainerDirectory, soname); handle != nullptr) return handle;
+  for (const char* directory : kDirectories)
+    if (void* handle = load_from(directory, soname); handle != nullptr) return handle;
   return nullptr;
 }
 

@@ -188,6 +188,8 @@ plain_hook=("${hook[@]}")
 hook=("$adapters" "${plain_hook[@]}")
 run_in a -- sh -c "cmp /run/vrdma/real/libibverbs.so.1 - && test -e /dev/infiniband/uverbs0" <"$original" || fail "no original"
 nothing "beside an adapter" "$(run_in a -- sh -c "$(own_library "$original")")"
+run_in a --env LD_DEBUG=files -- ibv_devices >"$T/adapters.log" 2>&1 || fail "ibv_devices beside an adapter"
+grep -q 'calling init: /run/vrdma/real/libibverbs.so.1' "$T/adapters.log" || fail "the image's library does not serve the adapters"
 hook=("${plain_hook[@]}")
 [[ $(run_in a -- ls /run/vrdma | xargs) == "ld.so.cache lib netns" ]] || fail "originals without an adapter"
 
