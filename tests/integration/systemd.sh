@@ -92,6 +92,7 @@ wait_until 20 waits || fail "ib_write_bw does not listen: $(<"$T/server.log")"
 program client blue0 ib_write_bw -d blue0 -D 14 -s 8 --report_gbits 10.0.0.1
 wait_until 20 sessions || fail "there are no sessions: $(<"$T/client.log")"
 
+inside rm /etc/cdi/vrdma.json
 say "its worker has a control group below that of the service"
 worker=$(inside pgrep -xo vrdmad-worker)
 inside grep 'vrdmad.service/worker-' "/proc/$worker/cgroup" || fail "it is in $(inside cat "/proc/$worker/cgroup" | xargs)"
@@ -112,6 +113,7 @@ for side in client server; do
   reap $side 40
   [[ $REAPED -eq 0 ]] || fail "the $side ends with status $REAPED: $(<"$T/$side.log")"
 done
+inside test -s /etc/cdi/vrdma.json || fail "the unit does not write the CDI specification"
 [[ $(inside stat -c %U /run/vrdma /run/vrdma/broker | xargs) == "vrdma root" ]] || fail "the run directory is another user's"
 
 say "stop"
