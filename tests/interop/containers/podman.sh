@@ -1,0 +1,137 @@
+#!/bin/bash
+# podman.sh runc|crun: containers of podman get vdevices by one option.
+#
+#     container               podman's bridge              container
+#   +---------------------+                              +---------------------+
+#   | vrdma0 ---- eth0 ===|=============================|== eth0 ---- vrdma0  |
+#   | ib_write_lat        |                              | ib_write_lat IP      |
+#   +---------------------+                              +---------------------+
+#
+# With VRDMA_EVERY (tests/run --all) also in images of other releases.
+here=$(realpath "$(dirname "$0")")
+. "$here/lib.sh"
+need podman
+need "$1"
+[[ -x /usr/lib/podman/netavark ]] || skip "netavark is not installed"
+apart "$@"
+setup
+[[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
+trap 'status=$? command=$BASH_COMMAND; podman_stop; finish "$status" "$command"' EXIT
+RUNTIME=$1
+own_etc
+podman_start
+start_daemon
+printf '[red]\ntenant = red\n' >/etc/vrdma/classes.conf
+ctl cdi generate
+make_image plain bookworm 'ldconfig -r .'
+podman network create --disable-dns lab >"$T/network.log" 2>&1 || skip "podman cannot make a network here: $(tail -1 "$T/network.log")"
+
+# run CLASS [OPTION]... -- COMMAND...: in a container of $IMAGE.
+IMAGE=localhost/plain
+run() {
+  local device=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  podman run --rm --network lab --device "vrdma.io/device=$device" "${options[@]}" "$IMAGE" "${@:2}"
+}
+address() { podman inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$1"; }
+# listens_in CONTAINER: the program in it waits for a TCP connection.
+listens_in() {
+  local pid
+  pid=$(podman inspect -f '{{.State.Pid}}' "$1")
+  [[ $pid -ne 0 ]] || fail "$1 ended before its client came: $(podman logs "$1" 2>&1)"
+  printf -v hex %04X "$PORT"
+  cat "/proc/$pid/net/tcp" "/proc/$pid/net/tcp6" | grep -E ":$hex [0-9A-F]+:0000 0A " >/dev/null
+}
+# pair CLASS CLASS [OPTION]...: ib_write_lat in two containers, both with the options.
+containers_pair() {
+  local server=$1 client=$2 ip
+  shift 2
+  run "$server" "$@" -d --name server -- ib_write_lat -F -x 1 >"$T/server.log" || fail "the server is not started: $(<"$T/server.log")"
+  wait_until 20 listens_in server || fail "the server does not listen: $(podman logs server 2>&1)"
+  ip=$(address server)
+  run "$client" "$@" -- ib_write_lat -F -x 1 "$ip" >"$T/client.log" 2>&1 || fail "ib_write_lat $ip: $(<"$T/client.log")"
+  podman wait server >/dev/null 2>&1 || true
+  say "ib_write_lat: $(awk '$1 == 2 { print $6 }' "$T/client.log") us"
+}
+no_vdevices() { [[ $(ctl vdev list | wc -l) -eq 1 ]]; }
+
+say "podman $(podman version -f '{{.Client.Version}}'), $("$RUNTIME" --version | head -1), image $(podman image inspect -f '{{.Digest}}' "$IMAGE")"
+say "a container sees one vdevice, with the address of its bridge"
+run default -- ibv_devinfo -v >"$T/devinfo.log" 2>&1 || fail "ibv_devinfo: $(<"$T/devinfo.log")"
+grep -q 'hca_id:.vrdma0' "$T/devinfo.log" && grep -q 'GID.*::ffff:10\.' "$T/devinfo.log" || fail "ibv_devinfo: $(<"$T/devinfo.log")"
+run default -- bash -c 'cat /sys/class/infiniband/vrdma0/ports/1/state && : <>/dev/infiniband/vrdma0 && ! env | grep LD_' >"$T/sysfs.log" 2>&1 ||
+  fail "sysfs: $(<"$T/sysfs.log")"
+wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
+
+say "two containers, each a tenant of its own"
+containers_pair default default
+say "two containers of one tenant"
+containers_pair red red
+say "without any privilege"
+hardened=(--cap-drop=ALL --security-opt no-new-privileges --ulimit memlock=0 --ulimit nofile=1024 --ulimit nproc=1024 --read-only --user 1000)
+containers_pair default default "${hardened[@]}"
+
+say "the environment and the links of an image do nothing on the host"
+make_image evil bookworm 'ldconfig -r . && rm etc/ld.so.cache && ln -s /proc/1/root/tmp/vrdma-evil etc/ld.so.cache'
+IMAGE=localhost/evil
+run default -e LD_PRELOAD=/evil.so -e VRDMA_RUN_DIR=/evil -e VRDMA_DEVICE=evil -- cat /run/vrdma/notes >"$T/evil.log" 2>&1 ||
+  fail "a container of a hostile image: $(<"$T/evil.log")"
+grep -q '^/etc/ld.so.cache stays as it is' "$T/evil.log" || fail "the hook says nothing of the link: $(<"$T/evil.log")"
+[[ ! -e /tmp/vrdma-evil ]] || fail "the hook wrote on the host"
+IMAGE=localhost/plain
+
+say "a volume with shared propagation stays as it is"
+mkdir -p "$T/volume/lib"
+mount --bind "$T/volume" "$T/volume"
+mount --make-shared "$T/volume"
+library=$(ls -d "$("$IMAGES_OF_RELEASES/root" bookworm small)"/usr/lib/*-linux-gnu/libibverbs.so.1)
+cp -L "$library" "$T/volume/lib/libibverbs.so.1"
+run default -v "$T/volume:/opt/volume:rshared" -- cat /run/vrdma/notes >"$T/shared.log" 2>&1 || fail "a shared volume: $(<"$T/shared.log")"
+grep -q 'shared propagation' "$T/shared.log" || fail "no note about the volume: $(<"$T/shared.log")"
+cmp "$library" "$T/volume/lib/libibverbs.so.1" || fail "the hook covered a file of the host"
+umount "$T/volume"
+
+say "the host's network is refused"
+if podman run --rm --network host --device vrdma.io/device=default "$IMAGE" true >"$T/host.log" 2>&1; then fail "a container with the host's network starts"; fi
+
+say "vrdma-runtime in place of the option, and beside it"
+hook=$BUILD/lib/vrdma/vrdma-oci-hook
+printf 'class = "red"\nruntime = "%s"\nrun-dir = "%s"\n' "$(type -P "$RUNTIME")" "$R" >/etc/vrdma/runtime.conf
+real=$RUNTIME
+RUNTIME=$BUILD/sbin/vrdma-runtime
+podman run --rm --network lab -e VRDMA_DEVICE=evil "$IMAGE" ibv_devinfo -d vrdma0 >"$T/runtime.log" 2>&1 ||
+  fail "vrdma-runtime: $(<"$T/runtime.log")"
+run default -- bash -c '[[ $(ls /sys/class/infiniband) == vrdma0 ]]' >"$T/runtime.log" 2>&1 || fail "both ways: $(<"$T/runtime.log")"
+RUNTIME=$real
+
+say "how long the hook takes"
+cat >"$T/timed" <<END
+#!/bin/bash
+began=\${EPOCHREALTIME/./}
+"$hook" "\$@"
+status=\$?
+echo \$((\${EPOCHREALTIME/./} - began)) >>$T/times
+exit \$status
+END
+chmod 755 "$T/timed"
+sed -i "s#\"path\": \"$hook\"#\"path\": \"$T/timed\"#" /etc/cdi/vrdma.json
+for _ in {1..20}; do run default -- true >/dev/null 2>&1 || fail "a container for the measurement"; done
+[[ $(wc -l <"$T/times") -eq 40 ]] || fail "$(wc -l <"$T/times") calls of the hook instead of 40"
+say "createRuntime: $(sed -n 'p;n' "$T/times" | sort -n | awk '{ t[NR] = $1 / 1000 } END { printf "p50 %.1f ms, max %.1f ms, of %d", t[int((NR + 1) / 2)], t[NR], NR }')"
+ctl cdi generate
+
+if [[ -n ${VRDMA_EVERY:-} ]]; then
+  for release in bullseye trixie; do
+    say "an image of $release"
+    make_image "$release" "$release" 'ldconfig -r .'
+    IMAGE=localhost/$release
+    containers_pair default default "${hardened[@]}"
+  done
+  say "an image without a loader's cache"
+  make_image bare bookworm
+  IMAGE=localhost/bare
+  containers_pair default default "${hardened[@]}"
+fi
+
+wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
