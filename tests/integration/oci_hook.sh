@@ -191,6 +191,13 @@ nothing "beside an adapter" "$(run_in a -- sh -c "$(own_library "$original")")"
 run_in a --env LD_DEBUG=files -- ibv_devices >"$T/adapters.log" 2>&1 || fail "ibv_devices beside an adapter"
 grep -q 'calling init: /run/vrdma/real/libibverbs.so.1' "$T/adapters.log" || fail "the image's library does not serve the adapters"
 hook=("${plain_hook[@]}")
+# A host's /run/vrdma belongs to the daemon's user, which must not choose what programs of root load.
+real_is_loaded() { # OWNER of /run/vrdma
+  unshare --mount --propagation private sh -c "mount -t tmpfs tmpfs /run && mkdir -p /run/vrdma/real && cp -L $original /run/vrdma/real &&
+    chown $1 /run/vrdma && LD_DEBUG=files LD_LIBRARY_PATH=$T/lib ibv_devices; true" 2>&1 | grep 'calling init: /run/vrdma/real/' >/dev/null
+}
+real_is_loaded 0 || fail "root's /run/vrdma/real is not used"
+if real_is_loaded 64789; then fail "/run/vrdma/real of another user is used"; fi
 [[ $(run_in a -- ls /run/vrdma | xargs) == "ld.so.cache lib netns" ]] || fail "originals without an adapter"
 
 for _ in {1..20}; do run_in a --times "$T/times" -- true; done
