@@ -1,5 +1,8 @@
 #include "vrdmad/records/anchor_file.h"
 
+#include <algorithm>
+#include <cerrno>
+
 namespace vrdma::vrdmad {
 
 using base::fail;
@@ -21,7 +24,9 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::create(const std::string& path,
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(const std::string& path) {
-  return of(RecordFile::copy(path, kAnchorFormat, true));
+  auto file = of(RecordFile::copy(path, kAnchorFormat, true));
+  if (file) (*file)->file_->drop_copy();
+  return file;
 }
 
 Result<std::unique_ptr<AnchorFile>> AnchorFile::open(base::Fd file) {
@@ -41,6 +46,9 @@ Result<std::unique_ptr<AnchorFile>> AnchorFile::of(Result<std::unique_ptr<Record
     if (uint64_t inode = 0; record.read(&inode)) anchors.channels[record.number] = inode;
   for (const auto& record : file->file_->all(static_cast<uint16_t>(Kind::kDomain)))
     if (FileId id; record.read(&id)) anchors.domains[record.number] = id;
+  if (std::max(anchors.channels.size(), anchors.domains.size()) > SessionAnchors::kMost)
+    return fail(E2BIG, "it has more than " + std::to_string(SessionAnchors::kMost) +
+                           " completion channels or XRC domains");
   return file;
 }
 

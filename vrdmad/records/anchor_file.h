@@ -42,6 +42,8 @@ struct Anchor {
 };
 
 struct SessionAnchors {
+  // Of channels, and of XRC domains. Control looks for each channel when a session is taken over.
+  static constexpr size_t kMost = 4'096;
   Anchor of{};
   std::map<uint32_t, uint64_t> channels;  // inodes of their write ends, by handle
   std::map<uint32_t, FileId> domains;     // the files that name XRC domains, by handle
@@ -51,7 +53,8 @@ class AnchorFile {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> create(const std::string& path,
                                                                         const Anchor& anchor);
-  // A copy for control (RecordFile::copy()). Keeps the file. EPROTO: of another version.
+  // For control, which keeps only anchors() in memory (RecordFile::copy()). Keeps the file. EPROTO:
+  // of another version. E2BIG: it has more than SessionAnchors::kMost of a kind.
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(const std::string& path);
   [[nodiscard]] static base::Result<std::unique_ptr<AnchorFile>> open(base::Fd file);
 

@@ -172,8 +172,13 @@ Result<void> RecordFile::parse(uint32_t format, bool records) {
 }
 
 RecordFile::~RecordFile() {
-  if (base_ != nullptr) ::munmap(base_, size_);
+  drop_copy();
   if (!kept_) ::unlink(path_.c_str());
+}
+
+void RecordFile::drop_copy() {
+  if (base_ != nullptr) ::munmap(std::exchange(base_, nullptr), size_);
+  records_ = {};
 }
 
 uint8_t* RecordFile::area() const { return header()->area; }

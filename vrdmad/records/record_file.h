@@ -67,7 +67,7 @@ class RecordFile {
   // A file that a worker writes, or wrote: control reads a copy of it, of at most kMostCopied
   // bytes, because its writer may shorten or change it at any time. `records`: false: only what
   // precedes them. Nothing may be changed, but release() gives the file itself.
-  static constexpr uint64_t kMostCopied = 16u << 20;
+  static constexpr uint64_t kMostCopied = 1u << 20;
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> copy(const std::string& path,
                                                                       uint32_t format,
                                                                       bool records);
@@ -95,6 +95,8 @@ class RecordFile {
 
   // The destructor removes the file unless it is kept.
   void keep(bool kept = true) { kept_ = kept; }
+  // Frees the memory of a copy with its records. Only release() may follow.
+  void drop_copy();
   // Keeps the file, and gives it to a process that opens it. This object may only be destroyed.
   [[nodiscard]] base::Fd release() {
     keep();

@@ -118,6 +118,33 @@ TEST_F(BothFiles, AreNotReadIfTheyAreTooLarge) {
   EXPECT_EQ(opened().error().code(), EFBIG);
 }
 
+// Control asks the broker about each.
+TEST_F(BothFiles, HaveABoundedNumberOfChannelsAndDomains) {
+  constexpr uint32_t kMost = SessionAnchors::kMost;
+  created().keep();
+  const auto worker = writable();
+  ASSERT_TRUE(worker) << worker.error().message();
+  AnchorFile& anchors = *worker->anchors;
+  for (uint32_t i = 0; i < kMost; ++i) {
+    anchors.put_channel(i, i);
+    anchors.put_domain(i, {i, i});
+  }
+  for (uint32_t i = 0; i < 5 * kMost; ++i) {
+    anchors.erase_channel(i % kMost);
+    anchors.put_channel(i % kMost, i);
+  }
+  const auto files = opened();
+  ASSERT_TRUE(files) << files.error().message();
+  EXPECT_EQ(files->anchors->anchors().channels.size(), kMost);
+  EXPECT_EQ(files->anchors->anchors().domains.size(), kMost);
+  anchors.put_channel(kMost, 1);
+  EXPECT_EQ(opened().error().code(), E2BIG);
+  anchors.erase_channel(kMost);
+  EXPECT_TRUE(opened());
+  anchors.put_domain(kMost, {1, 1});
+  EXPECT_EQ(opened().error().code(), E2BIG);
+}
+
 TEST_F(BothFiles, NameTheirOwnSession) {
   created().keep();
   for (const char* suffix : {SessionFiles::kAnchors, SessionFiles::kJournal})
