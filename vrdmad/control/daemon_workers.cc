@@ -45,7 +45,7 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
     files.push_back(settings_.intake->add_client());
     files.push_back(settings_.stopper->add_client());
   }
-  Workers::Running worker{nullptr, std::move(*passes)};
+  Workers::Running worker{nullptr, std::move(*passes), {}};
   if (options_.threads) {
     auto thread = WorkerThread::start(settings_.broker, [this, tell](const ToControl& message) {
       loop_.post([tell, message] { tell(message); });
@@ -62,6 +62,11 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
   for (auto& file : files) {
     if (!file) return pass(std::move(file).error());
     beside.push_back(std::move(*file));
+  }
+  for (size_t i = 1; i < beside.size(); ++i) {  // behind that of the passes
+    auto helper = beside[i].duplicate();
+    if (!helper) return pass(std::move(helper).error());
+    worker.helpers.push_back(std::move(*helper));
   }
   worker.end->send(Parcel{begin, std::move(beside)});
   return worker;

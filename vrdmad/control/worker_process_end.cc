@@ -1,6 +1,9 @@
 #include "vrdmad/control/worker_process_end.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+
+#include <utility>
 
 #include "vrdmad/worker/messages_codec.h"
 
@@ -25,6 +28,10 @@ base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::Ev
       std::move(ended), std::move(closer));
   if (!link) return base::pass(std::move(link).error());
   end->link_ = std::move(*link);
+  auto died = loop.watch(end->process_->pidfd.get(), EPOLLIN | EPOLLET,
+                         [link = end->link_.get()](uint32_t) { link->hang_up(); });
+  if (!died) return base::pass(std::move(died).error());
+  end->died_ = std::move(*died);
   return end;
 }
 

@@ -1,7 +1,8 @@
 // A worker that is a process of its own (vrdmad/worker_main.cc), started by the broker.
 //
 // Its socket hangs up when it ends, also while a thread of it is stuck in a program's memory and
-// the kernel cannot end the process yet.
+// the kernel cannot end the process yet. If the worker has sent a duplicate of the socket to a
+// program, the pidfd tells the end.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,10 @@ class WorkerProcessEnd final : public WorkerEnd {
 
   using WorkerEnd::send;
   void send(Parcel parcel) override;
-  void leave() override { process_.reset(); }  // a process that is killed undoes nothing
+  void leave() override {  // a process that is killed undoes nothing
+    died_.reset();
+    process_.reset();
+  }
   [[nodiscard]] uint32_t entry() const override { return process_ ? process_->worker : 0; }
 
  private:
@@ -31,6 +35,7 @@ class WorkerProcessEnd final : public WorkerEnd {
 
   std::optional<WorkerProcess> process_;  // killed with this
   std::unique_ptr<Link> link_;
+  base::EventLoop::Watch died_;
 };
 
 }  // namespace vrdma::vrdmad

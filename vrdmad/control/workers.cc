@@ -1,6 +1,7 @@
 #include "vrdmad/control/workers.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/socket.h>
 
 #include <utility>
 
@@ -41,6 +42,7 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
   if (!worker) return pass(std::move(worker).error(), "start a worker");
   place.end = std::move(worker->end);
   place.passes = std::move(worker->passes);
+  place.helpers = std::move(worker->helpers);
   place.sentences.set(kSentences, kSentences);
   slots_.insert(place.slot);
   WorkerEnd* const running = place.end.get();
@@ -86,6 +88,7 @@ void Workers::end_if_idle(const std::string& domain) {
 std::set<uint64_t> Workers::take_out(const std::string& domain) {
   Place place = std::move(places_.extract(domain).mapped());
   place.end.reset();
+  for (const base::Fd& helper : place.helpers) ::shutdown(helper.get(), SHUT_RDWR);
   slots_.erase(place.slot);
   events_.ended(domain, place.slot);
   return std::move(place.connections);

@@ -42,6 +42,9 @@ class Workers {
   struct Running {
     std::unique_ptr<WorkerEnd> end;
     base::SharedPage<base::EventLoop::Passes> passes;
+    // Duplicates of its sockets to the intake and the stopper. They are shut down with the worker,
+    // which may have sent others to its programs.
+    std::vector<base::Fd> helpers = {};
   };
   // Starts a worker that has this slot in the pages of budgets. The callbacks run on the control
   // thread; `ended` at most once, and only if control did not end the worker.
@@ -89,6 +92,7 @@ class Workers {
     uint64_t number = 0;  // of all that were started
     unsigned slot = 1;
     base::SharedPage<base::EventLoop::Passes> passes;
+    std::vector<base::Fd> helpers;
     std::set<uint64_t> connections;
     base::EventLoop::Timer idle;
     base::TokenBucket sentences;

@@ -81,6 +81,8 @@ void Link::send(std::vector<uint8_t> bytes, Beside beside) {
     });
 }
 
+void Link::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
+
 void Link::flush() {
   while (!queue_.empty()) {
     const auto sent = send_now(socket_, queue_.front().bytes, queue_.front().beside);

@@ -44,6 +44,9 @@ class Link {
 
   // At most 253 descriptors (SCM_MAX_FD). After the end of the link it does nothing.
   void send(std::vector<uint8_t> bytes, Beside beside);
+  // The other process has ended, but another may have a duplicate of its socket. Receives what was
+  // sent before; then the link ends.
+  void hang_up();
 
  private:
   struct Queued {

@@ -1,9 +1,13 @@
 #include "vrdmad/control/workers.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "core/ipc/socket.h"
 
 namespace vrdma::vrdmad {
 namespace {
@@ -26,6 +30,7 @@ struct WorkersTest : testing::Test {
   std::unique_ptr<base::EventLoop> loop = base::EventLoop::create().value();
   unsigned living = 0;
   bool fails = false;
+  std::vector<base::Fd> helpers;  // of the next that starts
   std::vector<Started> starts;
   std::vector<std::string> log;
   Workers workers{
@@ -35,7 +40,8 @@ struct WorkersTest : testing::Test {
         if (fails) return base::fail(ENOMEM, "no memory");
         starts.push_back({slot, tell, ended});
         return Workers::Running{std::make_unique<Fake>(living),
-                                base::SharedPage<base::EventLoop::Passes>::make("test").value()};
+                                base::SharedPage<base::EventLoop::Passes>::make("test").value(),
+                                std::move(helpers)};
       },
       {[this](const auto& domain) { log.push_back("started " + domain); },
        [this](const auto& domain, const auto&) { log.push_back("came " + domain); },
@@ -98,6 +104,17 @@ TEST_F(WorkersTest, TellWhatWasLostWhenTheyDie) {
   starts[0].tell(Ended{7});
   starts[0].ended("it has ended");
   EXPECT_TRUE(log.empty()) << "a worker speaks after its end";
+}
+
+TEST_F(WorkersTest, AreNoClientsOfTheHelpersAnyMore) {
+  auto [of_helper, of_worker] = ipc::make_socket_pair(SOCK_NONBLOCK).value();
+  const base::Fd of_a_program = of_worker.duplicate().value();
+  helpers.push_back(std::move(of_worker));
+  ASSERT_TRUE(workers.need("red"));
+  char byte = 0;
+  EXPECT_EQ(::recv(of_helper.get(), &byte, 1, 0), -1);
+  starts[0].ended("it has ended");
+  EXPECT_EQ(::recv(of_helper.get(), &byte, 1, 0), 0);
 }
 
 TEST_F(WorkersTest, CrashOnce) {

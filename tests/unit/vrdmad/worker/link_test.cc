@@ -87,6 +87,16 @@ TEST_F(Links, EndsWithTheOtherEnd) {
   EXPECT_EQ(why, "it has ended");
 }
 
+TEST_F(Links, EndsBehindTheLastMessageWhenItIsHungUp) {
+  const base::Fd of_a_program = other.duplicate().value();
+  say("last");
+  link->hang_up();
+  EXPECT_FALSE(ipc::send_message(of_a_program.get(), "more", 4));
+  run();
+  EXPECT_EQ(came, (std::vector<std::string>{"last"}));
+  EXPECT_EQ(why, "it has ended");
+}
+
 TEST_F(Links, EndsAtNonsense) {
   say("one");
   say("nonsense");
