@@ -35,6 +35,11 @@ base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::Ev
   return end;
 }
 
+base::Fd WorkerProcessEnd::process() const {
+  auto pidfd = process_ ? process_->pidfd.duplicate() : base::Fd();
+  return pidfd ? std::move(*pidfd) : base::Fd();
+}
+
 void WorkerProcessEnd::send(Parcel parcel) {
   if (!process_) return;
   auto bytes = encode(parcel.message);

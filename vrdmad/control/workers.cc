@@ -1,8 +1,12 @@
 #include "vrdmad/control/workers.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -25,6 +29,10 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
   std::erase_if(deaths_, [now](const auto& one) { return now - one.second.back() > kPause; });
   if (const auto its = deaths_.find(domain); its != deaths_.end() && its->second.size() >= kDeaths)
     return base::fail(EAGAIN, "its workers end again and again: the next starts in a moment");
+  if (has_too_many_ending(domain))
+    return base::fail(EBUSY, "its last " + std::to_string(kMostEnding) +
+                                 " workers cannot end, because the memory of a program of its "
+                                 "tenant hangs: end that program");
   Place place;
   place.number = ++last_number_;
   while (slots_.contains(place.slot)) ++place.slot;
@@ -50,6 +58,20 @@ Result<WorkerEnd*> Workers::need(const std::string& domain) {
   events_.started(domain);
   end_if_idle(domain);
   return running;
+}
+
+bool Workers::has_too_many_ending(const std::string& domain) const {
+  const auto its = [&](const auto& one) { return one.second.domain == domain; };
+  return std::count_if(ending_.begin(), ending_.end(), its) >= ptrdiff_t{kMostEnding};
+}
+
+void Workers::wait_for_end(const std::string& domain, const Place& place) {
+  base::Fd process = place.end->process();
+  if (!process.valid()) return;
+  auto watch = loop_.watch(process.get(), EPOLLIN,
+                           [this, number = place.number](uint32_t) { ending_.erase(number); });
+  if (!watch) return;
+  ending_[place.number] = {domain, std::move(process), std::move(*watch)};
 }
 
 unsigned Workers::slot_of(const std::string& domain) const { return places_.at(domain).slot; }
@@ -87,6 +109,7 @@ void Workers::end_if_idle(const std::string& domain) {
 // What the worker took of budgets goes with it.
 std::set<uint64_t> Workers::take_out(const std::string& domain) {
   Place place = std::move(places_.extract(domain).mapped());
+  wait_for_end(domain, place);
   place.end.reset();
   for (const base::Fd& helper : place.helpers) ::shutdown(helper.get(), SHUT_RDWR);
   slots_.erase(place.slot);

@@ -18,8 +18,10 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/event_loop.h"
+#include "core/base/fd.h"
 #include "core/base/shared_page.h"
 #include "core/base/token_bucket.h"
 #include "provisioning/budget_page.h"
@@ -37,6 +39,9 @@ class Workers {
   static constexpr size_t kDeaths = 10;
   static constexpr auto kWithin = std::chrono::seconds(10);
   static constexpr auto kPause = std::chrono::seconds(2);
+  // Processes of a domain that were ended and have not: a thread that hangs in a program's memory
+  // keeps each, with its place at the broker. With so many, the domain gets no other.
+  static constexpr size_t kMostEnding = 8;
   using Tell = std::function<void(const ToControl&)>;
   using Ended = std::function<void(const std::string& why)>;
   struct Running {
@@ -64,7 +69,8 @@ class Workers {
 
   // nullptr: none runs for the domain.
   [[nodiscard]] WorkerEnd* find(const std::string& domain) const;
-  // Starts one if none runs. EUSERS: there are kMost. EAGAIN: the last ones ended too soon.
+  // Starts one if none runs. EUSERS: there are kMost. EAGAIN: the last ones ended too soon. EBUSY:
+  // kMostEnding have not ended.
   [[nodiscard]] base::Result<WorkerEnd*> need(const std::string& domain);
   // The slot of its worker in the pages of budgets; never 0, which is control's.
   [[nodiscard]] unsigned slot_of(const std::string& domain) const;
@@ -98,6 +104,8 @@ class Workers {
     base::TokenBucket sentences;
     bool crashes = false;
   };
+  [[nodiscard]] bool has_too_many_ending(const std::string& domain) const;
+  void wait_for_end(const std::string& domain, const Place& place);
   void end_if_idle(const std::string& domain);
   [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain);
   void died(const std::string& domain, const std::string& why);
@@ -108,6 +116,12 @@ class Workers {
   uint64_t last_number_ = 0;
   std::set<unsigned> slots_;
   std::map<std::string, std::deque<base::TimePoint>> deaths_;  // the latest, by domain
+  struct Ending {
+    std::string domain;
+    base::Fd process;
+    base::EventLoop::Watch watch;
+  };
+  std::map<uint64_t, Ending> ending_;  // by Place::number
   std::map<std::string, Place> places_;
 };
 

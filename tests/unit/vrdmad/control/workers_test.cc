@@ -1,7 +1,11 @@
 #include "vrdmad/control/workers.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -19,6 +23,10 @@ struct WorkersTest : testing::Test {
     ~Fake() override { --living; }
     void send(Parcel) override {}
     void leave() override {}
+    [[nodiscard]] base::Fd process() const override {
+      return pidfd.valid() ? pidfd.duplicate().value() : base::Fd();
+    }
+    base::Fd pidfd;
     unsigned& living;
   };
   struct Started {
@@ -115,6 +123,29 @@ TEST_F(WorkersTest, AreNoClientsOfTheHelpersAnyMore) {
   EXPECT_EQ(::recv(of_helper.get(), &byte, 1, 0), -1);
   starts[0].ended("it has ended");
   EXPECT_EQ(::recv(of_helper.get(), &byte, 1, 0), 0);
+}
+
+// The last has a thread that hangs in the memory of a program.
+TEST_F(WorkersTest, AreNotReplacedWithoutEndWhileTheyCannotEnd) {
+  const pid_t hung = ::fork();
+  if (hung == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const base::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, hung, 0)));
+  for (size_t i = 0; i < Workers::kMostEnding; ++i) {
+    const auto worker = workers.need("red");
+    ASSERT_TRUE(worker) << worker.error().message();
+    static_cast<Fake*>(*worker)->pidfd = pidfd.duplicate().value();
+    starts.back().ended("it has ended");
+  }
+  EXPECT_EQ(workers.need("red").error().code(), EBUSY);
+  EXPECT_TRUE(workers.need("blue"));
+  ::kill(hung, SIGKILL);
+  ::waitpid(hung, nullptr, 0);
+  loop->post([this] { loop->stop(); });
+  loop->run();
+  EXPECT_TRUE(workers.need("red"));
 }
 
 TEST_F(WorkersTest, CrashOnce) {
