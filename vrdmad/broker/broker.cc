@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/cpu_meter.h"
+
 namespace vrdma::vrdmad {
 
 using base::fail;
@@ -162,13 +164,15 @@ Result<Broker::Found> Broker::find(const rdma::Peer& peer, const std::string& pa
   put_wanted(search.wanted, search.time, &request);
   Beside beside;
   const Answer answer = serve(request, &beside);
-  if (search.used != nullptr) *search.used += std::chrono::nanoseconds(answer.number);
+  base::Duration none{};
+  base::Duration* const used = search.used != nullptr ? search.used : &none;
+  *used += std::chrono::nanoseconds(answer.number);
   if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
   Found found{caller(answer.entry, answer.peer), opened(beside, false), {}};
   get_files(request, answer, beside.begin() + 3, beside.end(), &found.files);
   if (search.wanted.size() > request.which) {
     auto rest = found.caller->take({search.wanted.begin() + request.which, search.wanted.end()},
-                                   search.time, search.used);
+                                   search.time, used);
     if (!rest) return pass(std::move(rest).error());
     std::move(rest->begin(), rest->end(), std::back_inserter(found.files));
   }
@@ -282,12 +286,17 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
 Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,
                                      base::Duration* used) const {
   std::vector<Fd> taken;
+  const base::Duration before = *used, begun = base::thread_cpu_time();
+  base::Duration of_broker{};
   while (taken.size() < wanted.size()) {
+    if (!taken.empty() && *used - before > time)
+      return fail(EMFILE, "the time for the search is over");
     Broker::Beside beside;
     Request asked = request(Op::kTake);
     put_wanted(std::span(wanted).subspan(taken.size()), time, &asked);
     const Answer answer = broker_->serve(asked, &beside);  // an error has the time too
-    if (used != nullptr) *used += std::chrono::nanoseconds(answer.number);
+    of_broker += std::chrono::nanoseconds(answer.number);
+    *used = before + of_broker + (base::thread_cpu_time() - begun);
     if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
     get_files(asked, answer, beside.begin(), beside.end(), &taken);
   }

@@ -164,8 +164,8 @@ class Caller {
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
   // Descriptors that the process has, in the order of `wanted`; those that it does not have are
-  // invalid. Searches the process at the first call, for at most `time`. Adds the processor time to
-  // `used`. EMFILE: some were not found in that time.
+  // invalid. Searches the process at the first call. Makes no further request when `time` is over.
+  // Adds the processor time of both processes to `used`. EMFILE: some were not found in that time.
   using Wanted = Request::Wanted;
   [[nodiscard]] base::Result<std::vector<base::Fd>> take(const std::vector<Wanted>& wanted,
                                                          base::Duration time,

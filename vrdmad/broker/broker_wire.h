@@ -67,8 +67,9 @@ struct Request {
     // which the process of the entry connected
     kPacketSocket,
     // entry, wanted, which: how many, time_ns: for the search, if it is the first of the entry ->
-    // number: processor time used, in ns, found: bit i: the process has wanted[i]; beside: those,
-    // in this order. EMFILE: the time is over, and the process may have more of them.
+    // number: processor time of the request, in ns, found: bit i: the process has wanted[i];
+    // beside: those, in this order. EMFILE: the time is over, and the process may have more of
+    // them.
     kTake,
     // -> entry: a worker process that has executed its program; beside: a socket whose other end is
     // its descriptor 3, and its pidfd. EAGAIN: there are too many.

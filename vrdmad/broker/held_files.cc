@@ -99,17 +99,15 @@ Result<HeldFiles> HeldFiles::of(pid_t pid, base::Duration time) {
   Directory fds(process + "/fd"), infos(process + "/fdinfo");
   if (!fds.valid() || !infos.valid()) return fail_errno("inspect process " + std::to_string(pid));
   const base::Duration begun = base::thread_cpu_time();
-  const auto used = [&] { return base::thread_cpu_time() - begun; };
   HeldFiles files;
   unsigned count = 0;
   while (const char* name = fds.next()) {
-    if (++count % kAtOnce == 0 && used() > time) {
+    if (++count % kAtOnce == 0 && base::thread_cpu_time() - begun > time) {
       files.ended_early_ = true;
       break;
     }
     if (name[0] != '.') files.look_at(fds.fd(), infos.fd(), name);
   }
-  files.time_used_ = used();
   return files;
 }
 

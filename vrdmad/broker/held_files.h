@@ -39,7 +39,6 @@ class HeldFiles {
   // Searches for at most `time` of processor time: a process may have as many descriptors as it
   // likes, and others wait meanwhile.
   [[nodiscard]] static base::Result<HeldFiles> of(pid_t pid, base::Duration time);
-  [[nodiscard]] base::Duration time_used() const { return time_used_; }
   // A memory file, an eventfd or a Unix socket of that number. May hang, closing another file.
   // ENOENT: the process has none. EMFILE: none was found before the time was over.
   [[nodiscard]] base::Result<base::Fd> take(int pidfd, WantedFile kind, uint64_t id) const;
@@ -47,7 +46,6 @@ class HeldFiles {
  private:
   void look_at(int fds, int infos, const char* name);
   std::map<std::pair<WantedFile, uint64_t>, int> numbers_;
-  base::Duration time_used_{};
   bool ended_early_ = false;
 };
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/cpu_meter.h"
 #include "core/base/netns_cookie.h"
 #include "netns/route_socket.h"
 #include "vrdmad/broker/local_broker_process.h"
@@ -450,6 +451,14 @@ Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* b
 Result<void> LocalBroker::take_from(const Process& process, const Request& request, Answer* answer,
                                     Fd* next) {
   if (request.which == 0) return {};
+  const base::Duration begun = base::thread_cpu_time();
+  auto taken = take_held(process, request, answer, next);
+  answer->number = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
+  return taken;
+}
+
+Result<void> LocalBroker::take_held(const Process& process, const Request& request, Answer* answer,
+                                    Fd* next) {
   const rdma::PeerHandle& handle = process.handle;
   const std::lock_guard lock(process.search->mutex);
   auto& held = process.search->held;
@@ -458,7 +467,6 @@ Result<void> LocalBroker::take_from(const Process& process, const Request& reque
         HeldFiles::of(handle.peer.pid, base::Duration(static_cast<int64_t>(request.time_ns)));
     if (!searched) return pass(std::move(searched).error());
     held = std::move(*searched);
-    answer->number = static_cast<uint64_t>(held->time_used().count());
   }
   for (uint32_t i = 0; i < std::min<size_t>(request.which, request.wanted.size()); ++i) {
     const Request::Wanted& wanted = request.wanted[i];

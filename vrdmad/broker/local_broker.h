@@ -68,6 +68,8 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] static base::Result<void> take_from(const Process& process, const Request& request,
                                                     Answer* answer, base::Fd* next);
+  [[nodiscard]] static base::Result<void> take_held(const Process& process, const Request& request,
+                                                    Answer* answer, base::Fd* next);
   [[nodiscard]] base::Result<void> start_worker(Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
