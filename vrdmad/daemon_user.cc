@@ -28,10 +28,10 @@ using base::Result;
 
 namespace {
 
-bool is_mapped(const char* map, uint64_t id) {
+bool has_range(const char* map, uint64_t first, uint64_t wanted) {
   std::ifstream file(map);
   for (uint64_t inside = 0, outside = 0, count = 0; file >> inside >> outside >> count;)
-    if (id >= inside && id - inside < count) return true;
+    if (first >= inside && first + wanted <= inside + count) return true;
   return false;
 }
 
@@ -62,6 +62,11 @@ bool matches(const std::string& pattern, const std::string& name) {
 
 }  // namespace
 
+bool are_mapped(uid_t first, unsigned count) {
+  return has_range("/proc/self/uid_map", first, count) &&
+         has_range("/proc/self/gid_map", first, count);
+}
+
 Result<User> find_user(const std::string& name) {
   User user;
   const passwd* entry = ::getpwnam(name.c_str());
@@ -74,7 +79,8 @@ Result<User> find_user(const std::string& name) {
     entry = ::getpwuid(user.uid);
   }
   if (entry != nullptr) user = {entry->pw_uid, entry->pw_gid};
-  if (!is_mapped("/proc/self/uid_map", user.uid) || !is_mapped("/proc/self/gid_map", user.gid))
+  if (!has_range("/proc/self/uid_map", user.uid, 1) ||
+      !has_range("/proc/self/gid_map", user.gid, 1))
     return fail(EINVAL, "this user namespace has no user " + std::to_string(user.uid));
   return user;
 }

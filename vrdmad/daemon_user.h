@@ -15,6 +15,9 @@ namespace vrdma::vrdmad {
 // number, as in a container of one user.
 [[nodiscard]] base::Result<User> find_user(const std::string& name);
 
+// Whether this user namespace has the users and groups with these numbers (user_namespaces(7)).
+[[nodiscard]] bool are_mapped(uid_t first, unsigned count);
+
 // Makes a directory with its parents if it is missing, and gives it to the user. Gives it with all
 // that root has in it, unless that is more than `ours` (names, or their beginnings before a '*'):
 // then it is another program's directory, and nothing is changed. `kept` stays root's. Does nothing

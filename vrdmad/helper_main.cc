@@ -1,6 +1,6 @@
 // vrdmad-helper: the broker, the intake or the stopper. vrdmad starts each; no user does.
 //
-//   vrdmad-helper broker RUN_DIR UID GID CHANNELS [DIRECTORY OF A CONTROL GROUP]...
+//   vrdmad-helper broker RUN_DIR UID GID WORKER_UID CHANNELS [DIRECTORY OF A CONTROL GROUP]...
 //   vrdmad-helper intake UID GID
 //   vrdmad-helper stopper
 //
@@ -59,10 +59,11 @@ int main(int count, char** words) {
   const std::string_view role = count > 1 ? words[1] : "";
   base::Fd daemon(kDaemon);
   if (::fcntl(kDaemon, F_SETFD, FD_CLOEXEC) != 0) give_up();
-  if (role == "broker" && count >= 6) {
+  if (role == "broker" && count >= 7) {
     BrokerPlace place{words[2], number(words[3]), number(words[4])};
-    place.groups.assign(words + 6, words + count);
-    broker::serve(std::move(daemon), place, number(words[5]), [](const base::Fd& socket) {
+    place.first_worker_user = number(words[5]);
+    place.groups.assign(words + 7, words + count);
+    broker::serve(std::move(daemon), place, number(words[6]), [](const base::Fd& socket) {
       const auto dropped = keep_broker_privileges();
       (void)confine_broker();
       tell(socket, dropped);

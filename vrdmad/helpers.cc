@@ -11,7 +11,9 @@
 
 #include "core/base/log.h"
 #include "core/ipc/socket.h"
+#include "vrdmad/broker/broker_place.h"
 #include "vrdmad/broker/program.h"
+#include "vrdmad/daemon_user.h"
 #include "vrdmad/parent_groups.h"
 
 namespace vrdma::vrdmad {
@@ -66,12 +68,21 @@ Result<Fd> start(const Fd& program, std::vector<std::string> words) {
   return std::move(ours);
 }
 
+// 0: they would be users that this user namespace has not.
+uid_t usable_worker_users(uid_t first) {
+  if (first == 0 || are_mapped(first, BrokerPlace::kMostWorkers)) return first;
+  base::log_info("workers have the daemon's user, because this user namespace has no users from " +
+                 std::to_string(first) + " on: name " + std::to_string(BrokerPlace::kMostWorkers) +
+                 " others with --worker-users");
+  return 0;
+}
+
 }  // namespace
 
 Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
-                              const std::string& cgroup, unsigned requests) {
+                              const WorkerBounds& workers, unsigned requests) {
   // First, because it may move this process, and so the helpers.
-  auto groups = prepare_parent_groups(cgroup, own_hierarchies());
+  auto groups = prepare_parent_groups(workers.cgroup, own_hierarchies());
   if (!groups) return pass(std::move(groups).error());
   auto program = open_helper();
   if (!program) return pass(std::move(program).error());
@@ -80,7 +91,12 @@ Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
   if (!intake) return pass(std::move(intake).error());
   auto stopper = start(*program, {"stopper"});
   if (!stopper) return pass(std::move(stopper).error());
-  std::vector<std::string> words{"broker", run_dir, uid, gid, std::to_string(requests)};
+  std::vector<std::string> words{"broker",
+                                 run_dir,
+                                 uid,
+                                 gid,
+                                 std::to_string(usable_worker_users(workers.first_user)),
+                                 std::to_string(requests)};
   words.insert(words.end(), groups->begin(), groups->end());
   auto broker = start(*program, std::move(words));
   if (!broker) return pass(std::move(broker).error());

@@ -19,10 +19,14 @@ struct Helpers {
   std::unique_ptr<Stopper> stopper;
   std::shared_ptr<BrokerProcess> broker;
 };
-// Call with the privileges of root. Returns when all of them serve. `user`: of the intake, and of
-// the workers that the broker starts. `run_dir`: see BrokerPlace. `requests`: how many the broker
-// serves at a time. `cgroup`: see prepare_parent_groups().
+// What the kernel isolates worker processes by, beside their namespaces.
+struct WorkerBounds {
+  std::string cgroup;    // see prepare_parent_groups()
+  uid_t first_user = 0;  // see BrokerPlace
+};
+// Call with the privileges of root. Returns when all of them serve. `user`: of the daemon, and so
+// of the intake. `run_dir`: see BrokerPlace. `requests`: how many the broker serves at a time.
 [[nodiscard]] base::Result<Helpers> start_helpers(const User& user, const std::string& run_dir,
-                                                  const std::string& cgroup, unsigned requests);
+                                                  const WorkerBounds& workers, unsigned requests);
 
 }  // namespace vrdma::vrdmad

@@ -50,6 +50,9 @@ struct Options {
   std::string user;
   std::string isolation = "tenant";
   std::string cgroup;
+  // systemd leaves 1879048192 to 2147483647 unused (UIDS-GIDS in its documentation), and so do
+  // distributions and container engines.
+  uid_t worker_users = 0x70000000;
   unsigned workers = 0;
 #ifdef VRDMA_WORKER_PROCESSES
   bool single = false;
@@ -96,6 +99,11 @@ int parse(int argc, char** argv, Options* options) {
             return valid ? "" : "'" + group + "' is neither the path of a control group nor none";
           },
           "PATH|none"));
+  app.add_option(
+         "--worker-users", options->worker_users,
+         "the first of the 4096 user and group numbers that worker processes have, each one "
+         "of its own; 0: they have those of --user")
+      ->capture_default_str();
   app.add_option("--workers", options->workers,
                  "worker processes with --isolation none; 0: half of the processors, at least one")
       ->check(CLI::Range(0u, 256u))
@@ -197,8 +205,9 @@ Result<void> run(const Options& options) {
                                          : std::max(1u, std::thread::hardware_concurrency() / 2);
   auto run_path = vrdma::vrdmad::RunDir::absolute(options.run_dir);
   if (!run_path) return vrdma::base::pass(std::move(run_path.error()));
-  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path,
-                                              options.single ? "none" : options.cgroup, kRequests);
+  vrdma::vrdmad::WorkerBounds bounds{options.cgroup, options.worker_users};
+  if (options.single) bounds = {"none", 0};
+  auto helpers = vrdma::vrdmad::start_helpers(*user, *run_path, bounds, kRequests);
   if (!helpers) return vrdma::base::pass(std::move(helpers.error()));
   const auto& [intake, stopper, broker] = *helpers;
   auto signals = catch_signals();

@@ -39,7 +39,7 @@ constexpr std::array kNeeded{
     unsigned{CAP_NET_RAW},
     // the empty root of worker processes: vrdmad/broker/worker_child.cc, as for all below
     unsigned{CAP_SYS_CHROOT},
-    // to make worker processes those of the daemon's user, without groups
+    // to give each worker process its own user, without groups
     unsigned{CAP_SETUID},
     unsigned{CAP_SETGID},
     // to empty their capability bounding set

@@ -39,6 +39,8 @@ blue=$(worker_of blue-b)
 
 say "what a worker may do"
 status() { awk -v key="$2:" '$1 == key { print $2 }' "/proc/$1/status"; }
+[[ $(status "$red" Uid) -ge 1879048192 && $(status "$blue" Uid) -ge 1879048192 ]] || fail "they have users of the host"
+[[ $(status "$red" Uid) != "$(status "$blue" Uid)" ]] || fail "they have the same user"
 for worker in $red $blue; do
   printf '%-14s uid %-6s CapEff %s CapBnd %s Seccomp %s NoNewPrivs %s %s root: %s\n' "$(<"/proc/$worker/comm")" \
     "$(status "$worker" Uid)" "$(status "$worker" CapEff)" "$(status "$worker" CapBnd)" "$(status "$worker" Seccomp)" \
@@ -50,7 +52,7 @@ for worker in $red $blue; do
   [[ $(status "$worker" CapBnd) == 0000000000000000 ]] || fail "it may get capabilities"
   for task in "/proc/$worker/task"/*; do
     task=${task#/proc/}
-    [[ $(status "$task" Uid) == "$DAEMON_USER" ]] || fail "a thread has the uid $(status "$task" Uid)"
+    [[ $(status "$task" Uid) == "$(status "$worker" Uid)" ]] || fail "a thread has the uid $(status "$task" Uid)"
     [[ $(status "$task" CapEff) == 0000000000000000 && $(status "$task" CapPrm) == 0000000000000000 ]] ||
       fail "a thread has capabilities"
     [[ $(status "$task" NoNewPrivs) == 1 && $(status "$task" Seccomp) == 2 ]] || fail "a thread is not confined"

@@ -106,12 +106,11 @@ LocalBroker::LocalBroker(BrokerPlace place, std::shared_ptr<WorkerGround> ground
 LocalBroker::~LocalBroker() = default;
 
 bool LocalBroker::is_daemon(const rdma::Peer& peer) {
-  if (place_.daemon == 0 ||
-      std::find(peer.uids.begin(), peer.uids.end(), place_.daemon) == peer.uids.end())
-    return false;
+  const bool has_its_user = place_.daemon != 0 && std::find(peer.uids.begin(), peer.uids.end(),
+                                                            place_.daemon) != peer.uids.end();
   const std::lock_guard lock(mutex_);
-  return peer.netns_cookie == own_netns_ ||
-         (ground_ != nullptr && peer.netns_cookie == ground_->netns_cookie);
+  return (ground_ != nullptr && peer.netns_cookie == ground_->netns_cookie) ||
+         (has_its_user && peer.netns_cookie == own_netns_);
 }
 
 Result<uint32_t> LocalBroker::add(Entry entry) {

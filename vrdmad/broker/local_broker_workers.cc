@@ -69,7 +69,7 @@ void LocalBroker::end() {
   known_.end();
   if (ground == nullptr) return;
   // A worker of which a thread hangs is not waited for: the next broker removes its group.
-  for (int tries = 0; ground->living > 0 && tries < 100; ++tries)
+  for (int tries = 0; !ground->places.empty() && tries < 100; ++tries)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 

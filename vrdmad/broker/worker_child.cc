@@ -83,7 +83,7 @@ constexpr const char* name_of(Step step) {
     case Step::kBounds:
       return "drop its capabilities";
     case Step::kUser:
-      return "become the daemon's user";
+      return "become its user";
     case Step::kDeath:
       return "tie its life to the broker's";
     case Step::kExec:
@@ -101,8 +101,8 @@ struct Failure {
 struct ForChild {
   const WorkerGroup* group;
   int program, netns, root, link, channel, status;
-  uid_t uid;
-  gid_t gid;
+  WorkerGround::User user;
+  bool own_user;
   pid_t broker;
 };
 
@@ -176,15 +176,15 @@ bool become_user(uid_t uid, gid_t gid) {
   // The journal of a session: more than the largest quotas need.
   constexpr rlimit kJournal{256u << 20, 256u << 20};
   check(Step::kLimits, ::setrlimit(RLIMIT_FSIZE, &kJournal) == 0);
-  // Beyond this number a user has no more descriptors under way in sockets (unix(7)). Control has
-  // the same user and twice the limit, so workers cannot keep it from sending.
+  // Beyond this number a user has no more descriptors under way in sockets (unix(7)). If control
+  // has the same user, it has twice the limit, so workers cannot keep it from sending.
   rlimit files{};
   (void)::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_max = std::max<rlim_t>(files.rlim_max / 2, 64);
+  if (!has.own_user) files.rlim_max = std::max<rlim_t>(files.rlim_max / 2, 64);
   files.rlim_cur = std::min(files.rlim_cur, files.rlim_max);
   check(Step::kLimits, ::setrlimit(RLIMIT_NOFILE, &files) == 0);
   check(Step::kBounds, drop_bounds());
-  check(Step::kUser, become_user(has.uid, has.gid));
+  check(Step::kUser, become_user(has.user.uid, has.user.gid));
   // After the change of the user, which undoes it. The broker may have ended before.
   check(Step::kDeath,
         ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 && ::getppid() == has.broker);
@@ -218,13 +218,38 @@ bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
 WorkerGround::WorkerGround(const BrokerPlace& place)
     : program(place.worker.empty() ? open_program("vrdmad-worker") : open_program_at(place.worker)),
       netns(make_empty_netns(&netns_cookie)),
-      uid(place.daemon),
-      gid(place.group),
-      groups(place.groups) {}
+      groups(place.groups),
+      daemon_{place.daemon, place.group},
+      first_user_(place.first_worker_user) {}
+
+WorkerGround::User WorkerGround::user_of(unsigned place) const {
+  return has_users() ? User{first_user_ + place, first_user_ + place} : daemon_;
+}
+
+Result<unsigned> WorkerPlaces::take() {
+  const std::lock_guard lock(mutex_);
+  if (taken_.size() >= kMost)
+    return fail(EAGAIN, "there are " + std::to_string(kMost) + " workers: no more are possible");
+  unsigned place = 0;
+  while (taken_.contains(place)) ++place;
+  taken_.insert(place);
+  return place;
+}
+
+void WorkerPlaces::give_back(unsigned place) {
+  const std::lock_guard lock(mutex_);
+  taken_.erase(place);
+}
+
+bool WorkerPlaces::empty() {
+  const std::lock_guard lock(mutex_);
+  return taken_.empty();
+}
 
 struct WorkerChild::Start {
   std::shared_ptr<Life> life;
   std::shared_ptr<WorkerGround> ground;
+  unsigned place = 0;
   Fd root, link;
   Serve serve;
   std::promise<Result<void>> started;
@@ -233,8 +258,8 @@ struct WorkerChild::Start {
 namespace {
 
 // Forks. Returns the pidfd when the child has executed its program.
-Result<Fd> fork_worker(const WorkerGround& ground, const WorkerGroup& group, const Fd& root,
-                       const Fd& link, const Fd& channel) {
+Result<Fd> fork_worker(const WorkerGround& ground, unsigned place, const WorkerGroup& group,
+                       const Fd& root, const Fd& link, const Fd& channel) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail_errno("make a pipe for a worker");
   const Fd status(ends[0]);
@@ -243,7 +268,8 @@ Result<Fd> fork_worker(const WorkerGround& ground, const WorkerGroup& group, con
   const pid_t child = ::fork();
   if (child == 0)
     become_worker({&group, ground.program->get(), ground.netns->get(), root.get(), link.get(),
-                   channel.get(), its_status.get(), ground.uid, ground.gid, broker});
+                   channel.get(), its_status.get(), ground.user_of(place), ground.has_users(),
+                   broker});
   if (child < 0) return fail_errno("fork a worker");
   its_status = Fd();
   Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
@@ -272,7 +298,7 @@ void WorkerChild::run(Start start) {
   (void)::fcntl(channel.get(), F_SETFL, O_NONBLOCK);
   const auto group = start.ground->groups.make();
   if (!group) return start.started.set_value(fail(group.error().code(), group.error().message()));
-  auto pidfd = fork_worker(*start.ground, *group, start.root, start.link, its);
+  auto pidfd = fork_worker(*start.ground, start.place, *group, start.root, start.link, its);
   its = Fd();
   start.root = Fd();
   start.link = Fd();
@@ -301,19 +327,17 @@ Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, F
                                 Serve serve) {
   for (const auto* has : {&ground->program, &ground->netns})
     if (!*has) return fail(has->error().code(), has->error().message());
-  if (ground->living.fetch_add(1) >= kMost) {
-    --ground->living;
-    return fail(EAGAIN, "there are " + std::to_string(kMost) + " workers: no more are possible");
-  }
-  Start start{life_, ground, std::move(root), std::move(link), std::move(serve), {}};
+  const auto place = ground->places.take();
+  if (!place) return fail(place.error().code(), place.error().message());
+  Start start{life_, ground, *place, std::move(root), std::move(link), std::move(serve), {}};
   auto started = start.started.get_future();
   try {
-    std::thread([ground, start = std::move(start)]() mutable {
+    std::thread([ground, number = *place, start = std::move(start)]() mutable {
       run(std::move(start));
-      --ground->living;
+      ground->places.give_back(number);
     }).detach();
   } catch (const std::system_error&) {
-    --ground->living;
+    ground->places.give_back(*place);
     return fail(EAGAIN, "cannot create a thread for a worker");
   }
   return started.get();

@@ -4,10 +4,11 @@
 //   0, 1  /dev/null                    2  the broker's, which is /dev/null too
 //   3     a socket to control          4  a channel to the broker (broker_wire.h)
 // and no other descriptor. Its root is an empty directory of root's, and its network namespace is
-// an empty one, which all workers share. It has the daemon's user, no groups, no capabilities and
-// no way to gain any, and no core file. It has a control group (worker_groups.h). It inherits the
-// broker's filter of system calls, and replaces it by a narrower one
-// (vrdmad/worker_system_calls.h).
+// an empty one, which all workers share. It has no groups, no capabilities and no way to gain any,
+// and no core file. It has a control group (worker_groups.h), and a user of its own: the kernel
+// counts some things only for each user, such as the descriptors that are on their way in sockets
+// (unix(7)) and the files that epoll watches (epoll(7)). It inherits the broker's filter of system
+// calls, and replaces it by a narrower one (vrdmad/worker_system_calls.h).
 //
 // A thread of the broker forks each worker, serves its channel, and reaps it. The kernel kills the
 // worker when that thread ends, and so with the broker. A worker can thus delay or end only its own
@@ -20,6 +21,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
@@ -28,6 +31,20 @@
 #include "vrdmad/broker/worker_groups.h"
 
 namespace vrdma::vrdmad {
+
+// The numbers, from 0, of workers that have not been reaped: no two have the same one. Any thread.
+class WorkerPlaces {
+ public:
+  static constexpr unsigned kMost = BrokerPlace::kMostWorkers;
+  // EAGAIN: all are taken.
+  [[nodiscard]] base::Result<unsigned> take();
+  void give_back(unsigned place);
+  [[nodiscard]] bool empty();
+
+ private:
+  std::mutex mutex_;
+  std::set<unsigned> taken_;
+};
 
 // What all workers of a broker share.
 struct WorkerGround {
@@ -38,16 +55,25 @@ struct WorkerGround {
   base::Result<base::Fd> program;  // O_PATH
   uint64_t netns_cookie = 0;       // 0: there is none; set while the next is made
   base::Result<base::Fd> netns;
-  const uid_t uid;
-  const gid_t gid;
+  // Each worker's user; none: they have the daemon's.
+  struct User {
+    uid_t uid;
+    gid_t gid;
+  };
+  [[nodiscard]] User user_of(unsigned place) const;
+  [[nodiscard]] bool has_users() const { return first_user_ != 0; }
+
   WorkerGroups groups;
-  std::atomic<unsigned> living = 0;  // workers that have not been reaped
+  WorkerPlaces places;
+
+ private:
+  const User daemon_;
+  const uid_t first_user_;
 };
 
 // Any thread.
 class WorkerChild {
  public:
-  static constexpr unsigned kMost = 4'096;
   // Answers a request of the worker; runs on the worker's thread of the broker.
   using Serve = std::function<broker::Answer(const broker::Request&, Broker::Beside*)>;
 

@@ -106,8 +106,8 @@ struct ConfinedBrokers : testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root, as the broker does";
     auto socket = fork_helper([this](base::Fd life) {
-      const BrokerPlace place{temp.path(), 64789, 64790, VRDMA_WORKER_PROGRAM,
-                              parent.directories()};
+      const BrokerPlace place{temp.path(),          64789,  64790, VRDMA_WORKER_PROGRAM,
+                              parent.directories(), 200'000};
       broker::serve(std::move(life), place, 1, [](const base::Fd&) {
         if (!keep_broker_privileges() || !confine_broker()) ::_exit(1);
       });
@@ -130,7 +130,7 @@ TEST_F(ConfinedBrokers, StartConfineAndKillWorkers) {
   auto worker = broker->start_worker();
   ASSERT_TRUE(worker) << worker.error().message();
   const std::string status = "/proc/" + std::to_string(pid_of(worker->pidfd)) + "/status";
-  EXPECT_EQ(word_of(status, "Uid:"), "64789");
+  EXPECT_EQ(word_of(status, "Uid:"), "200000");
   EXPECT_EQ(word_of(status, "Gid:"), "64790");
   for (const char* set : {"CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"})
     EXPECT_EQ(word_of(status, set), "0000000000000000") << set;

@@ -35,7 +35,7 @@ using broker::get;
 using broker::put;
 using broker::Request;
 using Op = Request::Op;
-constexpr uid_t kDaemon = 64789;
+constexpr uid_t kDaemon = 64789, kFirst = 200'000;
 constexpr gid_t kGroup = 64790;
 
 // Empty: there is no such process.
@@ -123,7 +123,7 @@ struct Workers : testing::Test {
 
   const TempDir temp;
   const uint64_t cookie = base::own_netns_cookie().value();
-  const BrokerPlace place{temp.path(), kDaemon, kGroup, VRDMA_WORKER_PROGRAM};
+  const BrokerPlace place{temp.path(), kDaemon, kGroup, VRDMA_WORKER_PROGRAM, {}, kFirst};
   std::shared_ptr<Broker> broker;
   Broker::Beside with;
   std::vector<base::Fd> beside;  // the answer to a worker
@@ -142,8 +142,8 @@ TEST_F(Workers, HaveNothingButTheirChannels) {
   ASSERT_EQ(::setgroups(1, &group), 0);
   const WorkerProcess worker = start();
   const worker_program::Report is = report(worker);
-  for (const uint32_t uid : is.uids) EXPECT_EQ(uid, kDaemon);
-  for (const uint32_t gid : is.gids) EXPECT_EQ(gid, kGroup);
+  for (const uint32_t uid : is.uids) EXPECT_EQ(uid, kFirst);
+  for (const uint32_t gid : is.gids) EXPECT_EQ(gid, kFirst);
   EXPECT_EQ(is.groups, 0);
   EXPECT_EQ(is.permitted | is.effective | is.inheritable | is.bounds, 0u);
   EXPECT_EQ(is.no_new_privs, 1);
@@ -168,6 +168,32 @@ TEST_F(Workers, HaveNothingButTheirChannels) {
   ::pthread_sigmask(SIG_UNBLOCK, &some, nullptr);
   ASSERT_EQ(::setgroups(0, nullptr), 0);
   ::signal(SIGUSR1, SIG_DFL);
+}
+
+TEST_F(Workers, HaveUsersOfTheirOwn) {
+  const WorkerProcess one = start();
+  {
+    const WorkerProcess other = start();
+    EXPECT_EQ(report(one).uids[0], kFirst);
+    EXPECT_EQ(report(other).uids[0], kFirst + 1);
+    EXPECT_EQ(report(other).gids[0], kFirst + 1);
+  }
+  const auto has_user = [&](uid_t uid) { return report(start()).uids[0] == uid; };
+  for (int tries = 0; !has_user(kFirst + 1); ++tries) {  // until the other has been reaped
+    ASSERT_LT(tries, 1000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// In a user namespace that has no others.
+TEST_F(Workers, HaveTheDaemonsUserOtherwise) {
+  BrokerPlace without = place;
+  without.first_worker_user = 0;
+  broker = std::make_shared<LocalBroker>(without);
+  const WorkerProcess worker = start();
+  const auto is = report(worker);
+  EXPECT_EQ(is.uids[0], kDaemon);
+  EXPECT_EQ(is.gids[0], kGroup);
 }
 
 TEST_F(Workers, ShareAnEmptyNetwork) {
