@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct BrokerPlace {
   // The first of kMostWorkers uids and gids of worker processes, of which each has one by itself.
   // 0: they have the daemon's.
   uid_t first_worker_user = 0;
+  // What the requests of a worker may cost: ns in a second. It may save some seconds' worth, for
+  // the sessions that are opened at once.
+  uint64_t worker_time = 250'000'000;
 };
 
 }  // namespace vrdma::vrdmad

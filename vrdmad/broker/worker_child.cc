@@ -16,12 +16,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <future>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "core/base/event_loop.h"
 #include "core/base/netns_cookie.h"
+#include "core/base/token_bucket.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/broker/program.h"
 
@@ -34,6 +37,8 @@ using base::pass;
 using base::Result;
 
 namespace {
+
+constexpr uint64_t kSavedSeconds = 8;
 
 // A temporary thread makes it, so that this one stays where it is.
 Result<Fd> make_empty_netns(uint64_t* cookie) {
@@ -218,6 +223,7 @@ bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
 WorkerGround::WorkerGround(const BrokerPlace& place)
     : program(place.worker.empty() ? open_program("vrdmad-worker") : open_program_at(place.worker)),
       netns(make_empty_netns(&netns_cookie)),
+      worker_time(place.worker_time),
       groups(place.groups),
       daemon_{place.daemon, place.group},
       first_user_(place.first_worker_user) {}
@@ -306,12 +312,23 @@ void WorkerChild::run(Start start) {
   start.life->pidfd = std::move(*pidfd);
   start.life->lives = true;
   start.started.set_value({});
+  // Of a thread that looks into a process, so it is elapsed time that counts.
+  base::TokenBucket time;
+  time.set(start.ground->worker_time, kSavedSeconds * start.ground->worker_time);
   for (;;) {
+    const auto wait =
+        std::chrono::ceil<std::chrono::milliseconds>(time.wait(base::EventLoop::now()));
+    const bool may = wait.count() == 0;
     std::array<pollfd, 2> either{
-        {{start.life->pidfd.get(), POLLIN, 0}, {channel.get(), POLLIN, 0}}};
-    if (::poll(either.data(), either.size(), -1) < 0) continue;
+        {{start.life->pidfd.get(), POLLIN, 0}, {may ? channel.get() : -1, POLLIN, 0}}};
+    if (::poll(either.data(), either.size(), may ? -1 : static_cast<int>(wait.count())) < 0)
+      continue;
     if (either[0].revents != 0) break;
-    if (either[1].revents != 0 && !serve_request(channel, start.serve)) channel = Fd();
+    if (either[1].revents == 0) continue;
+    const auto begun = base::EventLoop::now();
+    if (!serve_request(channel, start.serve)) channel = Fd();
+    const auto ended = base::EventLoop::now();
+    time.spend(ended, static_cast<uint64_t>((ended - begun).count()));
   }
   start.life->lives = false;
   siginfo_t ended{};

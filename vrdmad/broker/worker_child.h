@@ -12,7 +12,7 @@
 //
 // A thread of the broker forks each worker, serves its channel, and reaps it. The kernel kills the
 // worker when that thread ends, and so with the broker. A worker can thus delay or end only its own
-// channel.
+// channel. What its requests cost is bounded: beyond that they wait.
 #pragma once
 
 #include <sys/types.h>
@@ -63,6 +63,7 @@ struct WorkerGround {
   [[nodiscard]] User user_of(unsigned place) const;
   [[nodiscard]] bool has_users() const { return first_user_ != 0; }
 
+  const uint64_t worker_time;  // see BrokerPlace
   WorkerGroups groups;
   WorkerPlaces places;
 

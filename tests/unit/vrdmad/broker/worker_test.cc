@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -185,6 +186,20 @@ TEST_F(Workers, HaveUsersOfTheirOwn) {
   }
 }
 
+TEST_F(Workers, WaitWhenTheirRequestsHaveCostTooMuch) {
+  BrokerPlace poor = place;
+  poor.worker_time = 1;
+  broker = std::make_shared<LocalBroker>(poor);
+  const WorkerProcess one = start(), other = start();
+  EXPECT_EQ(ask(one, Op::kCheck, 1).error, EPERM);
+  Request request;
+  request.op = Op::kCheck;
+  EXPECT_TRUE(ipc::send_message(one.link.get(), &request, sizeof request));
+  pollfd answer{one.link.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&answer, 1, 100), 0) << "it is answered without end";
+  EXPECT_EQ(ask(other, Op::kCheck, 1).error, EPERM) << "another worker pays for it";
+}
+
 // In a user namespace that has no others.
 TEST_F(Workers, HaveTheDaemonsUserOtherwise) {
   BrokerPlace without = place;
@@ -349,7 +364,7 @@ TEST_F(Workers, AreNotTenants) {
   EXPECT_TRUE(put(path("77.sock"), request.text));
   request.entry = ask(request).entry;
   ::chmod(path("77.sock").c_str(), 0666);
-  for (const uid_t uid : {kDaemon, kDaemon + 1}) {
+  for (const uid_t uid : {kDaemon, kFirst}) {
     const pid_t child = ::fork();
     if (child == 0) {
       const int in = ::open(netns.c_str(), O_RDONLY | O_CLOEXEC);
@@ -369,7 +384,7 @@ TEST_F(Workers, AreNotTenants) {
     do {
       came = ask(request);
     } while (came.error == EAGAIN);
-    EXPECT_EQ(came.error, uid == kDaemon ? EPERM : 0) << get(came.reason);
+    EXPECT_EQ(came.error, EPERM) << get(came.reason);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }
