@@ -72,6 +72,56 @@ say "without any privilege"
 hardened=(--cap-drop=ALL --security-opt no-new-privileges --ulimit memlock=0 --ulimit nofile=1024 --ulimit nproc=1024 --read-only --user 1000)
 containers_pair default default "${hardened[@]}"
 
+say "every way in which a program finds libibverbs"
+# In an image: programs, and private copies of the image's library. A wheel's copy has a hash in its name.
+add_programs() {
+  local renamed=libibverbs-1de1263b.so.1.14.48.0 original wheel=opt/venv/lib/python3.11/site-packages/app.libs
+  original=$(realpath usr/lib/*-linux-gnu/libibverbs.so.1)
+  mkdir -p opt/rpath/lib opt/runpath/lib opt/preset "$wheel"
+  cp "$original" opt/rpath/lib/libibverbs.so.1
+  cp "$original" opt/runpath/lib/libibverbs.so.1
+  cp "$original" opt/preset/libibverbs.so.1
+  cp "$original" "$wheel/$renamed"
+  echo 'IBVERBS_1.1 { ibv_get_device_list; };' >"$T/renamed.map"
+  echo 'void** ibv_get_device_list(int* n) { return n ? 0 : 0; }' |
+    gcc -shared -fPIC -Wl,-soname,$renamed -Wl,--version-script,"$T/renamed.map" -o "$T/renamed.so" -x c -
+  gcc -o opt/finds "$here/finds.c"
+  gcc -DLINKED -o opt/linked "$here/finds.c" -l:libibverbs.so.1
+  gcc -DLINKED -Wl,--disable-new-dtags,-rpath,/opt/rpath/lib -o opt/by_rpath "$here/finds.c" -l:libibverbs.so.1
+  gcc -DLINKED -Wl,--enable-new-dtags,-rpath,/opt/runpath/lib -o opt/by_runpath "$here/finds.c" -l:libibverbs.so.1
+  gcc -DLINKED -Wl,--disable-new-dtags,-rpath,"/$wheel" -o opt/by_wheel "$here/finds.c" "$T/renamed.so"
+}
+# finds_all: in $IMAGE.
+finds_all() {
+  run default -e LD_LIBRARY_PATH=/opt/preset -- /opt/linked >"$T/finds.log" 2>&1 || fail "LD_LIBRARY_PATH: $(<"$T/finds.log")"
+  grep -q ^/opt/preset/ "$T/finds.log" || fail "LD_LIBRARY_PATH does not count: $(<"$T/finds.log")"
+  run default -- bash -c '/opt/linked && /opt/finds libibverbs.so && /opt/finds libibverbs.so.1 && /opt/by_rpath && /opt/by_runpath && /opt/by_wheel' \
+    >"$T/finds.log" 2>&1 || fail "a program finds no device: $(<"$T/finds.log")"
+  [[ $(cut -d / -f 2,3 "$T/finds.log" | xargs) == "run/vrdma run/vrdma run/vrdma opt/rpath opt/runpath opt/venv" ]] ||
+    fail "programs find other files: $(<"$T/finds.log")"
+}
+make_image programs bookworm 'add_programs; ldconfig -r .'
+make_image programs_without_cache bookworm add_programs
+for IMAGE in localhost/programs localhost/programs_without_cache; do finds_all; done
+make_image no_libibverbs bookworm 'add_programs; rm usr/lib/*-linux-gnu/lib{ibverbs,rdmacm}.so*'
+IMAGE=localhost/no_libibverbs
+run default -- bash -c '/opt/linked && /opt/finds libibverbs.so' >"$T/finds.log" 2>&1 || fail "an image without libibverbs: $(<"$T/finds.log")"
+IMAGE=localhost/plain
+
+say "the containers of a pod share a vdevice"
+podman pod create --name pod --network lab >"$T/pod.log" 2>&1 || fail "podman pod: $(<"$T/pod.log")"
+for name in first second; do
+  podman run -d --pod pod --name $name --device vrdma.io/device=default "$IMAGE" sleep 100 >"$T/pod.log" 2>&1 || fail "$name of a pod: $(<"$T/pod.log")"
+done
+for name in first second; do
+  podman exec $name ibv_devinfo -d vrdma0 >"$T/pod.log" 2>&1 || fail "ibv_devinfo in $name: $(<"$T/pod.log")"
+done
+[[ $(ctl vdev list | wc -l) -eq 2 ]] || fail "not one vdevice: $(ctl vdev list)"
+podman rm -f -t 0 first >/dev/null
+podman exec second ibv_devinfo -d vrdma0 >"$T/pod.log" 2>&1 || fail "ibv_devinfo after the first has ended: $(<"$T/pod.log")"
+podman pod rm -f pod >"$T/pod.log" 2>&1 || true
+wait_until 10 no_vdevices || fail "a vdevice outlives its pod: $(ctl vdev list)"
+
 say "the environment and the links of an image do nothing on the host"
 make_image evil bookworm 'ldconfig -r . && rm etc/ld.so.cache && ln -s /proc/1/root/tmp/vrdma-evil etc/ld.so.cache'
 IMAGE=localhost/evil
