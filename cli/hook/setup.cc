@@ -57,7 +57,11 @@ struct Host {
   Fd sockets;
   Sources libraries;  // by soname
   Sources trees;
+  std::string notes;
 };
+
+// The directories of a vdevice's sysfs tree.
+const std::vector<std::string> kTreeParts{"/device", "/infiniband_verbs"};
 
 Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
   Host host;
@@ -77,10 +81,12 @@ Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
     if (auto done = add(host.libraries, name, libraries + "/" + name, kReadOnlyCode); !done)
       return base::pass(std::move(done).error());
   for (uint32_t i = 0; i < answer.vdevices; ++i)
-    for (const char* const part : {"/device", "/infiniband_verbs"}) {
-      const std::string path = std::string(answer.vdevice[i].tree) + part;
-      if (auto done = add(host.trees, path, path, kReadOnlyData); !done)
-        return base::pass(std::move(done).error());
+    for (const auto& part : kTreeParts) {
+      const std::string path = answer.vdevice[i].tree + part;
+      const auto done = add(host.trees, path, path, kReadOnlyData);
+      if (!done && done.error().code() != EACCES) return base::pass(done.error());
+      // The hook of a user who may not read vrdmad's files. Verbs needs none of them.
+      if (!done) host.notes = "no vdevice is in sysfs: " + done.error().message() + "\n";
     }
   return host;
 }
@@ -105,6 +111,7 @@ class Place {
   }
 
   Result<void> make(const Host& host) {
+    notes_ = host.notes;
     if (auto done = mount_place(); !done) return done;
     if (auto done = put(host.sockets, sockets_, false); !done) return done;
     if (auto done = put_libraries(host.libraries); !done) return done;
@@ -234,7 +241,9 @@ Result<void> show_devices(const Root& root, const Answer& answer, const Sources&
   std::vector<ShownVdevice> vdevices;
   for (uint32_t i = 0; i < answer.vdevices; ++i) {
     const auto& [name, tree] = answer.vdevice[i];
-    if (!root.find("/sys/class/infiniband/" + std::string(name))) vdevices.push_back({name, tree});
+    const bool readable = trees.contains(tree + kTreeParts.back());
+    if (readable && !root.find("/sys/class/infiniband/" + std::string(name)))
+      vdevices.push_back({name, tree});
   }
   if (vdevices.empty()) return {};
   const Look look = [&root](const std::string& path) { return root.list(path); };

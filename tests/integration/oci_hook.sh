@@ -175,6 +175,15 @@ IMAGE=$T/image-plain
 count='wc -l </proc/self/mountinfo'
 [[ $(run_in a --twice -- sh -c "$count") -eq $(run_in a -- sh -c "$count") ]] || fail "a second run mounts again"
 
+if [[ $DAEMON_USER != root ]]; then
+  say "a hook that may not read vrdmad's files shows the vdevice to verbs alone"
+  plain_hook=("${hook[@]}")
+  hook=(setpriv --bounding-set=-dac_override,-dac_read_search "${plain_hook[@]}")
+  run_in a -- sh -c 'ibv_devinfo -d va >/dev/null && grep -q "^no vdevice is in sysfs: " /run/vrdma/notes && ! test -e /sys/class/infiniband/va' ||
+    fail "without the right to read"
+  hook=("${plain_hook[@]}")
+fi
+
 say "a container with adapters of the host keeps the image's libraries for them"
 adapters=$T/adapters.sh
 cat >"$adapters" <<END
