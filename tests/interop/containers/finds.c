@@ -1,5 +1,5 @@
-// finds [LIBRARY]: prints which libibverbs this program has, and how many devices that lists. The library is
-// that which the program is linked with, or else loaded by dlopen(3).
+// finds [LIBRARY]: prints which libibverbs this program has, and how many devices that lists. The
+// library is that which the program is linked with, or else loaded by dlopen(3).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
