@@ -302,6 +302,22 @@ refused "vrdmad ended before it answered"
 answer '{"silent": true}'
 refused "vrdmad does not answer"
 
+say "a hook that is killed at any moment leaves nothing"
+answer_for a va
+: >"$T/requests.log"
+plain_hook=("${hook[@]}")
+killed=0
+for delay in {1..20}; do
+  hook=(timeout --signal=KILL "$(printf '0.%04d' $((delay * 5)))" "${plain_hook[@]}")
+  run_in a -- true >"$T/killed.log" 2>&1 || killed=$((killed + 1))
+done
+hook=("${plain_hook[@]}")
+[[ $killed -gt 0 ]] || fail "no hook was killed: nothing is tested"
+# vrdmad learns the end of each set-up: done or undone.
+all_ended() { [[ $(grep -c '^set up' "$T/requests.log") -eq $(grep -cE '^(done|undone)' "$T/requests.log") ]]; }
+wait_until 5 all_ended || fail "a set-up has no end: $(requests)"
+run_in a -- ibv_devinfo -d va >"$T/devinfo.log" || fail "after the killed ones"
+
 say "a container that has ended tells vrdmad"
 answer '{}'
 : >"$T/requests.log"
