@@ -85,7 +85,7 @@ Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
       const std::string path = answer.vdevice[i].tree + part;
       const auto done = add(host.trees, path, path, kReadOnlyData);
       if (!done && done.error().code() != EACCES) return base::pass(done.error());
-      // The hook of a user who may not read vrdmad's files. Verbs needs none of them.
+      // This process may not read vrdmad's files if it is a user's. Verbs needs none of them.
       if (!done) host.notes = "no vdevice is in sysfs: " + done.error().message() + "\n";
     }
   return host;

@@ -9,6 +9,12 @@
 #   +------------------------------------+     +------------------+
 here=$(realpath "$(dirname "$0")")
 . "$here/lib.sh"
+# The images' mounts end with the test, also if it is killed.
+if [[ -z ${VRDMA_APART:-} ]]; then
+  unshare --mount --propagation private true 2>/dev/null ||
+    skip "/ is no mount point (a chroot), so that mounts could not be kept to the test"
+  VRDMA_APART=1 exec unshare --mount --propagation private "$0"
+fi
 setup
 hook_program=$BUILD/lib/vrdma/vrdma-oci-hook
 [[ -x $hook_program ]] || skip "the hook is not built with a sanitizer"
@@ -44,7 +50,6 @@ image() {
   IMAGE=$T/image-$1
   mkdir -p "$IMAGE"/{etc,opt,run,tmp,usr,var}
   mount --bind -o ro /usr "$IMAGE/usr"
-  mount --make-private "$IMAGE/usr"
   IMAGES+=("$IMAGE")
   local name
   for name in bin sbin lib lib64; do ln -s "usr/$name" "$IMAGE/$name"; done

@@ -39,37 +39,47 @@ def describe(fds):
     """Whether they are a network namespace and a process in it."""
     with open(f"/proc/self/fdinfo/{fds[1]}", encoding="ascii") as info:
         pid = next(line.split()[1] for line in info if line.startswith("Pid:"))
-    same = os.stat(f"/proc/{pid}/ns/net").st_ino == os.fstat(fds[0]).st_ino
+    try:
+        same = os.stat(f"/proc/{pid}/ns/net").st_ino == os.fstat(fds[0]).st_ino
+    except FileNotFoundError:
+        return "the process has ended"
     return "same netns" if same else "another netns"
 
 
-def serve(connection):
-    pending = None
-    while True:
-        message, fds, _, _ = socket.recv_fds(connection, 4096, 8)
-        if not message:
-            break
+class Conversation:
+    """With the hook of one container."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.pending = None  # the container whose set-up has not ended
+
+    def answer_all(self):
+        while True:
+            message, fds, _, _ = socket.recv_fds(self.connection, 4096, 8)
+            if not message:
+                return
+            self.note(message, fds)
+            for fd in fds:
+                os.close(fd)
+            with open(answer_path, encoding="ascii") as file:
+                spec = json.load(file)
+            if spec.get("end"):
+                return
+            if not spec.get("silent"):
+                self.connection.send(answer_of(spec))
+
+    def note(self, message, fds):
         version, op, container, pod, device_class, netdev, name, quota = REQUEST.unpack(message)
         assert version == 1
-        with open(answer_path, encoding="ascii") as file:
-            spec = json.load(file)
         if op == SET_UP:
-            pending = text(container)
+            self.pending = text(container)
             wishes = ",".join(text(field) for field in (netdev, name, quota))
-            log(f"set up {pending} pod={text(pod)} class={text(device_class)} wishes={wishes}: {describe(fds)}")
+            log(f"set up {self.pending} pod={text(pod)} class={text(device_class)} wishes={wishes}: {describe(fds)}")
         elif op == DONE:
-            log(f"done {pending}")
-            pending = None
+            log(f"done {self.pending}")
+            self.pending = None
         else:
             log(f"ended {text(container)}")
-        for fd in fds:
-            os.close(fd)
-        if spec.get("end"):
-            break
-        if not spec.get("silent"):
-            connection.send(answer_of(spec))
-    if pending:
-        log(f"undone {pending}")
 
 
 def main():
@@ -78,10 +88,13 @@ def main():
     listener.listen(16)
     while True:
         with listener.accept()[0] as connection:
+            conversation = Conversation(connection)
             try:
-                serve(connection)
-            except ConnectionError:
+                conversation.answer_all()
+            except ConnectionError:  # the hook was killed
                 pass
+            if conversation.pending:
+                log(f"undone {conversation.pending}")
 
 
 if __name__ == "__main__":
