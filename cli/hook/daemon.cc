@@ -61,6 +61,7 @@ bool is_valid(const Answer& answer) {
   if (!is_terminated(answer.run_dir) || !is_terminated(answer.sockets) ||
       !is_terminated(answer.reason) || answer.vdevices > vrdma::hook::kMostVdevices)
     return false;
+  if (*answer.sockets != '\0' && *answer.sockets != '/') return false;
   for (uint32_t i = 0; i < answer.vdevices; ++i) {
     const auto& [name, tree] = answer.vdevice[i];
     if (!is_terminated(name) || !is_terminated(tree) || *name == '\0' || *name == '.' ||

@@ -28,8 +28,8 @@ class Daemon {
   [[nodiscard]] static base::Result<Daemon> connect(const std::string& run_dir,
                                                     std::chrono::milliseconds patience);
 
-  // An answer without an error, whose texts are terminated and whose names are file names. Waits
-  // for at most 4 s.
+  // An answer without an error, whose texts are terminated, whose names are file names, and whose
+  // path of sockets is absolute or, except after kSetUp, empty. Waits for at most 4 s.
   [[nodiscard]] base::Result<vrdma::hook::Answer> ask(const vrdma::hook::Request& request,
                                                       const std::vector<int>& fds = {}) const;
 

@@ -302,6 +302,10 @@ is_undone() { grep -q '^undone c1$' "$T/requests.log"; }
 wait_until 5 is_undone || fail "a failed set-up is not undone"
 answer '{"sockets": "/tmp", "vdevices": [["../evil", "/tmp"]]}'
 refused "does not understand"
+answer '{"sockets": "tmp"}'
+refused "does not understand"
+answer '{}'
+refused "clone the mount of "
 answer '{"end": true}'
 refused "vrdmad ended before it answered"
 answer '{"silent": true}'
