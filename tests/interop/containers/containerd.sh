@@ -15,7 +15,7 @@ setup
 trap 'status=$? command=$BASH_COMMAND; containerd_stop; podman_stop; finish "$status" "$command"' EXIT
 own_etc
 podman_start
-start_daemon
+start_hooks_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
 ip_in a route add default via 10.0.0.2

@@ -12,6 +12,11 @@ apart() {
 }
 
 need() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
+# start_hooks_daemon: a daemon that answers the hooks of container runtimes.
+start_hooks_daemon() {
+  start_daemon
+  [[ -S $R/hook.sock ]] || skip "this vrdmad has no socket for the hooks of container runtimes"
+}
 
 # own_etc: what is written in /etc is the test's.
 own_etc() {

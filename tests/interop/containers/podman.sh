@@ -20,7 +20,7 @@ trap 'status=$? command=$BASH_COMMAND; podman_stop; finish "$status" "$command"'
 RUNTIME=$1
 own_etc
 podman_start
-start_daemon
+start_hooks_daemon
 printf '[red]\ntenant = red\n' >/etc/vrdma/classes.conf
 ctl cdi generate
 make_image plain bookworm 'ldconfig -r .'

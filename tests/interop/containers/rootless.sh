@@ -20,7 +20,7 @@ trap 'status=$? command=$BASH_COMMAND; user_stop; podman_stop; finish "$status" 
 RUNTIME=$1
 own_etc
 podman_start
-start_daemon
+start_hooks_daemon
 printf '[mine]\ntenant = user\nusers = *\n' >/etc/vrdma/classes.conf
 # Where the user may read, which a build directory need not permit.
 mkdir "$T/installed"
