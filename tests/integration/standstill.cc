@@ -245,7 +245,11 @@ std::vector<Call> all_calls(std::atomic<uint32_t>& futex) {
                    nothing});
   calls.push_back(
       {"futex",
-       [&futex] { return ::syscall(SYS_futex, &futex, FUTEX_WAIT, 0, nullptr, nullptr, 0) == 0; },
+       [&futex] {
+         // EAGAIN: it was restarted after the value had changed (futex(2)).
+         return ::syscall(SYS_futex, &futex, FUTEX_WAIT, 0, nullptr, nullptr, 0) == 0 ||
+                (errno == EAGAIN && futex == 1);
+       },
        [&futex] {
          futex = 1;
          ::syscall(SYS_futex, &futex, FUTEX_WAKE, 100, nullptr, nullptr, 0);
