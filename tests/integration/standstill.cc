@@ -243,17 +243,16 @@ std::vector<Call> all_calls(std::atomic<uint32_t>& futex) {
                             Clock::now() - begun >= std::chrono::milliseconds(1990);
                    },
                    nothing});
-  calls.push_back(
-      {"futex",
-       [&futex] {
-         // EAGAIN: it was restarted after the value had changed (futex(2)).
-         return ::syscall(SYS_futex, &futex, FUTEX_WAIT, 0, nullptr, nullptr, 0) == 0 ||
-                (errno == EAGAIN && futex == 1);
-       },
-       [&futex] {
-         futex = 1;
-         ::syscall(SYS_futex, &futex, FUTEX_WAKE, 100, nullptr, nullptr, 0);
-       }});
+  calls.push_back({"futex",
+                   [&futex] {
+                     // EAGAIN: it was restarted after the value had changed (futex(2)).
+                     return ::syscall(SYS_futex, &futex, FUTEX_WAIT, 0, nullptr, nullptr, 0) == 0 ||
+                            (errno == EAGAIN && futex == 1);
+                   },
+                   [&futex] {
+                     futex = 1;
+                     ::syscall(SYS_futex, &futex, FUTEX_WAKE, 100, nullptr, nullptr, 0);
+                   }});
   const Pipe polled, read, selected;
   calls.push_back({"poll",
                    [polled] {
