@@ -40,7 +40,7 @@ std::optional<Entry> entry_of(int directory, const dirent& found) {
   struct stat status {};
   if (type == DT_UNKNOWN) {  // the file system does not tell
     if (::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) != 0) return {};
-    type = IFTODT(status.st_mode);
+    type = static_cast<unsigned char>(IFTODT(status.st_mode));
   }
   Entry entry{name, Entry::Kind::kFile, ""};
   if (type == DT_DIR) entry.kind = Entry::Kind::kDirectory;
