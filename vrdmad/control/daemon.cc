@@ -109,12 +109,27 @@ Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDi
 }
 
 Daemon::~Daemon() {
+  leaves_ = true;
   cm_.leave_sessions();
   workers_.leave();
   furnisher_.leave([this](uint64_t vdevice) { return records_.contains(vdevice); });
   for (const auto& [id, record] : records_)
     if (record->sysfs != nullptr) record->sysfs->leave();  // programs have it mounted
   records_.clear();
+}
+
+// The directories of a namespace, which exist: removed with the last vdevice that holds them, unless
+// the daemon ends. Lost vdevices hold them too, because containers have them mounted.
+std::shared_ptr<void> Daemon::hold_netns_dir(uint64_t cookie) {
+  std::erase_if(netns_dirs_, [](const auto& entry) { return entry.second.expired(); });
+  std::shared_ptr<void> held = netns_dirs_[cookie].lock();
+  if (held != nullptr) return held;
+  // Not the null pointer, which lock() would take for an expired one.
+  held = std::shared_ptr<void>(this, [this, cookie](void*) {
+    if (!leaves_) run_dir_.remove_netns_dir(cookie);
+  });
+  netns_dirs_[cookie] = held;
+  return held;
 }
 
 Parent* Daemon::find_parent(const std::string& name) const {
@@ -240,8 +255,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 
   auto directory = run_dir_.make_netns_dir(netns.cookie);
   if (!directory) return pass(std::move(directory.error()));
-  record->netns_dir = std::shared_ptr<void>(
-      nullptr, [this, cookie = netns.cookie](void*) { run_dir_.remove_netns_dir(cookie); });
+  record->netns_dir = hold_netns_dir(netns.cookie);
   record->number = free_number(netns.cookie, stored != nullptr ? stored->number : 0);
 
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();

@@ -111,6 +111,7 @@ class Daemon final : public AdminBackend {
     StoredVdev vdev;
     std::string reason;
     std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
+    std::shared_ptr<void> netns_dir;    // null: of another boot
   };
   struct Joining {
     std::string fabric, tenant;
@@ -149,6 +150,7 @@ class Daemon final : public AdminBackend {
   void adopt(FoundSessions found);
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
+  [[nodiscard]] std::shared_ptr<void> hold_netns_dir(uint64_t cookie);
   void adopt_those_that_can();
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
@@ -245,6 +247,8 @@ class Daemon final : public AdminBackend {
        [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); }}};
   std::unique_ptr<netns::Monitor> monitor_;
+  // The same if it had one before it was restored, because programs may have it mounted.
+  void show_sysfs_again(Record& record);
   gid::Registry gids_;
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
@@ -273,3 +277,5 @@ class Daemon final : public AdminBackend {
 };
 
 }  // namespace vrdma::vrdmad
+  bool leaves_ = false;                      // the destructor runs
+  std::map<uint64_t, std::weak_ptr<void>> netns_dirs_;  // by cookie

@@ -66,7 +66,10 @@ Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
   const bool same_boot = vdev.boot_id == boot_id_;
   directory_.add(id, {vdev.spec.name, vdev.spec.netns, same_boot ? vdev.netns_cookie : 0,
                       vdev.number, fabric_of(vdev), tenant_of(vdev.spec, id)});
-  Lost& lost = lost_.insert_or_assign(id, Lost{std::move(vdev), reason, nullptr}).first->second;
+  std::shared_ptr<void> directory = same_boot ? hold_netns_dir(vdev.netns_cookie) : nullptr;
+  Lost& lost =
+      lost_.insert_or_assign(id, Lost{std::move(vdev), reason, nullptr, std::move(directory)})
+          .first->second;
   if (lost.vdev.spec.owner.pid == 0) return lost;
   // Without the watch, the next retry notices the owner's end.
   if (auto owner = OwnerWatch::start(loop_, lost.vdev.spec.owner, boot_id_,
@@ -107,19 +110,16 @@ Result<void> Daemon::restore_all() {
     enter(std::move(*record));
   }
   // First each gets the GIDs that it had; a new GID that another vdevice owns is refused as usual.
-  std::set<std::string> directories;
+  std::map<uint64_t, std::set<std::string>> trees;
   for (const auto& [id, record] : records_) {
     apply(*record);
-    const std::string of_netns = run_dir_.sysfs_dir(record->link.netns_cookie);
-    const std::string tree = of_netns + "/" + record->spec.name;
-    directories.insert(of_netns);
-    if (::access(tree.c_str(), F_OK) == 0) {  // programs may have it mounted
-      show_sysfs(*record);
-      directories.insert(tree);
-    }
+    show_sysfs_again(*record);
+    trees[record->link.netns_cookie].insert(record->spec.name);
     store_again(*record);
   }
-  run_dir_.keep_sysfs(directories);
+  for (const auto& [id, lost] : lost_)
+    if (lost.netns_dir != nullptr) trees[lost.vdev.netns_cookie].insert(lost.vdev.spec.name);
+  run_dir_.keep(trees);
   retry_delay_ = std::chrono::seconds(1);
   retry_later();
   return {};
@@ -268,6 +268,7 @@ void Daemon::restore_lost(uint64_t id) {
   Record& made = enter(std::move(*record));
   spdlog::info("vdevice {}: restored", made.label);
   apply(made);
+  show_sysfs_again(made);
   store_again(made);
   tell(WatchEvent::Type::kChanged, info(made), "restored");
 }

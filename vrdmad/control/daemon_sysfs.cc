@@ -1,5 +1,6 @@
 // The files of vdevices that programs see below /sys.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <utility>
@@ -40,6 +41,11 @@ void Daemon::show_sysfs(Record& record) {
           then(sysfs_counters(its->spec.name, use.device.traffic, quota_rows(*its, use)));
         });
       });
+}
+
+void Daemon::show_sysfs_again(Record& record) {
+  const std::string tree = run_dir_.sysfs_dir(record.link.netns_cookie) + "/" + record.spec.name;
+  if (::access(tree.c_str(), F_OK) == 0) show_sysfs(record);
 }
 
 }  // namespace vrdma::vrdmad

@@ -104,7 +104,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   auto lock = take_lock(*whole);
   if (!lock) return base::pass(std::move(lock).error());
   RunDir dir(*whole, std::move(*lock));
-  dir.remove_leftovers();
+  dir.remove_sockets();
   if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
   if (auto set = set_mode(dir.state_dir(), 0700); !set) return base::pass(std::move(set).error());
   for (const auto& [name, mode] : {std::pair{"/netns", 0711}, {"/sysfs", 0700}}) {
@@ -117,7 +117,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
 
 RunDir::~RunDir() {
   if (!lock_.valid()) return;
-  remove_leftovers();
+  remove_sockets();
   for (const auto& dir : entries_of(path_ + "/sysfs")) ::rmdir(dir.c_str());
   ::rmdir((path_ + "/sysfs").c_str());
   ::rmdir(state_dir().c_str());
@@ -125,14 +125,18 @@ RunDir::~RunDir() {
 }
 
 base::Result<std::string> RunDir::make_netns_dir(uint64_t cookie) const {
-  std::string path = path_ + "/netns/" + std::to_string(cookie);
+  std::string path = netns_dir(cookie);
   for (const auto& each : {path, sysfs_dir(cookie)})
     if (auto made = make_dir(each); !made) return base::pass(std::move(made).error());
   return path;
 }
 
 std::string RunDir::session_socket(uint64_t cookie, uint64_t number) const {
-  return path_ + "/netns/" + std::to_string(cookie) + "/" + std::to_string(number) + ".sock";
+  return netns_dir(cookie) + "/" + std::to_string(number) + ".sock";
+}
+
+std::string RunDir::netns_dir(uint64_t cookie) const {
+  return path_ + "/netns/" + std::to_string(cookie);
 }
 
 std::string RunDir::sysfs_dir(uint64_t cookie) const {
@@ -141,27 +145,30 @@ std::string RunDir::sysfs_dir(uint64_t cookie) const {
 
 void RunDir::remove_netns_dir(uint64_t cookie) const {
   // A namespace that still has a vdevice has its socket; its trees may not be shown yet.
-  if (::rmdir((path_ + "/netns/" + std::to_string(cookie)).c_str()) == 0)
+  if (::rmdir(netns_dir(cookie).c_str()) == 0)
     ::rmdir(sysfs_dir(cookie).c_str());
 }
 
-// Removes only sockets, sysfs trees and directories that become empty. Other files belong to the
-// operator.
-void RunDir::remove_leftovers() const {
+// Other files belong to the operator.
+void RunDir::remove_sockets() const {
   remove_socket(admin_socket());
-  for (const auto& dir : entries_of(path_ + "/netns")) {
+  for (const auto& dir : entries_of(path_ + "/netns"))
     for (const auto& entry : entries_of(dir)) remove_socket(entry);
-    ::rmdir(dir.c_str());
-  }
 }
 
-void RunDir::keep_sysfs(const std::set<std::string>& directories) const {
+void RunDir::keep(const std::map<uint64_t, std::set<std::string>>& trees) const {
+  std::map<std::string, const std::set<std::string>*> kept;  // by the name of the directory
+  for (const auto& [cookie, names] : trees) kept[std::to_string(cookie)] = &names;
+  for (const auto& dir : entries_of(path_ + "/netns"))
+    if (!kept.contains(dir.filename())) ::rmdir(dir.c_str());
   for (const auto& dir : entries_of(path_ + "/sysfs")) {
+    const auto its = kept.find(dir.filename());
     for (const auto& tree : entries_of(dir)) {
       std::error_code ignored;
-      if (!directories.contains(tree.string())) fs::remove_all(tree, ignored);
+      if (its == kept.end() || !its->second->contains(tree.filename()))
+        fs::remove_all(tree, ignored);
     }
-    if (!directories.contains(dir.string())) ::rmdir(dir.c_str());
+    if (its == kept.end()) ::rmdir(dir.c_str());
   }
 }
 

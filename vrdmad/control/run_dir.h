@@ -11,6 +11,9 @@
 //                           <number>.sock, and rdma_cm, the socket for connections
 //   R/sysfs/         0700  for `vrdmactl exec`: in <cookie>/<name>/ the sysfs tree of a vdevice
 //
+// A container may have only its own R/netns/<cookie>/ and R/sysfs/<cookie>/<name>/ mounted. So the
+// directories of a namespace that has vdevices remain over a restart; only their content changes.
+//
 // Tenants see R/netns, some of them as root, so nothing in it contains a name, address or GUID. A
 // tenant that lists it or guesses cookies learns how many namespaces have vdevices, and how many
 // each has.
@@ -20,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 
@@ -38,8 +42,7 @@ class RunDir {
   [[nodiscard]] static base::Result<RunDir> open(const std::string& path);
   RunDir(RunDir&&) noexcept = default;
   RunDir& operator=(RunDir&&) = delete;
-  // Removes the sockets, the content of R/netns, the lock, and R/sysfs and R/state if they are
-  // empty.
+  // Removes the sockets, the lock, and R/sysfs and R/state if they are empty.
   ~RunDir();
 
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
@@ -50,16 +53,17 @@ class RunDir {
   // path of the first.
   [[nodiscard]] base::Result<std::string> make_netns_dir(uint64_t cookie) const;
   [[nodiscard]] std::string session_socket(uint64_t cookie, uint64_t number) const;
+  [[nodiscard]] std::string netns_dir(uint64_t cookie) const;
   [[nodiscard]] std::string sysfs_dir(uint64_t cookie) const;
   // Removes those that are empty, after the last vdevice of that netns.
   void remove_netns_dir(uint64_t cookie) const;
-  // Removes from R/sysfs everything that the previous daemon left, except these trees and
-  // directories of a netns.
-  void keep_sysfs(const std::set<std::string>& directories) const;
+  // Removes from R/netns and R/sysfs what the previous daemon left, except the directories of these
+  // namespaces, by cookie, with these sysfs trees, by name.
+  void keep(const std::map<uint64_t, std::set<std::string>>& trees) const;
 
  private:
   RunDir(std::string path, base::Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
-  void remove_leftovers() const;
+  void remove_sockets() const;
 
   std::string path_;
   base::Fd lock_;  // invalid: moved from

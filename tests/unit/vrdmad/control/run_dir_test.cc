@@ -29,6 +29,12 @@ unsigned mode_of(const std::string& path) {
   return status.st_mode & 07777;
 }
 
+uint64_t inode_of(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status.st_ino;
+}
+
 TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
   const TempDir temp;
   const std::string path = temp.path() + "/a/b";
@@ -58,11 +64,29 @@ TEST(RunDir, makes_its_directories_and_leaves_only_what_containers_mount) {
   }
   ::umask(before);
   for (const auto& entry : fs::directory_iterator(path)) EXPECT_EQ(entry.path(), path + "/netns");
-  ASSERT_TRUE(fs::is_empty(path + "/netns"));
+  EXPECT_TRUE(fs::is_empty(path + "/netns/77"));
   const base::Fd held(::open((path + "/netns").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   const auto next = RunDir::open(path);
   ASSERT_TRUE(next && next->make_netns_dir(79));
   EXPECT_EQ(::faccessat(held.get(), "79", F_OK, 0), 0) << "another directory remains";
+}
+
+TEST(RunDir, keeps_the_directories_of_a_namespace_over_a_restart) {
+  const TempDir temp;
+  const std::string netns = temp.path() + "/netns/5", sysfs = temp.path() + "/sysfs/5/red0";
+  {
+    const auto dir = RunDir::open(temp.path());
+    ASSERT_TRUE(dir && dir->make_netns_dir(5));
+    fs::create_directory(sysfs);
+  }
+  const uint64_t before = inode_of(netns), tree = inode_of(sysfs);
+  make_socket(netns + "/0.sock");  // of a daemon that was killed
+  const auto next = RunDir::open(temp.path());
+  ASSERT_TRUE(next && next->make_netns_dir(5));
+  next->keep({{5, {"red0"}}});
+  EXPECT_TRUE(fs::is_empty(netns));
+  EXPECT_EQ(inode_of(netns), before) << "a container has it mounted";
+  EXPECT_EQ(inode_of(sysfs), tree);
 }
 
 TEST(RunDir, a_second_daemon_is_refused_and_harms_nothing) {
@@ -93,16 +117,18 @@ TEST(RunDir, replaces_what_a_dead_daemon_left) {
     const auto dir = RunDir::open(temp.path());
     ASSERT_TRUE(dir) << dir.error().message();
     EXPECT_FALSE(fs::exists(temp.path() + "/admin.sock"));
-    EXPECT_FALSE(fs::exists(temp.path() + "/netns/5"));
+    EXPECT_TRUE(fs::is_empty(temp.path() + "/netns/5"));
     EXPECT_EQ(mode_of(temp.path() + "/netns"), 0711U);
-    dir->keep_sysfs({temp.path() + "/sysfs/5", temp.path() + "/sysfs/5/red0"});
+    dir->keep({{5, {"red0"}}});
     EXPECT_TRUE(fs::exists(temp.path() + "/sysfs/5/red0/infiniband"));
     EXPECT_FALSE(fs::exists(temp.path() + "/sysfs/5/red1~"));
     EXPECT_FALSE(fs::exists(temp.path() + "/sysfs/6"));
-    dir->keep_sysfs({temp.path() + "/sysfs/5"});
+    dir->keep({{5, {}}});
     EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs/5")) << "its vdevices may be shown later";
-    dir->keep_sysfs({});
+    EXPECT_TRUE(fs::exists(temp.path() + "/netns/5"));
+    dir->keep({});
     EXPECT_TRUE(fs::is_empty(temp.path() + "/sysfs"));
+    EXPECT_TRUE(fs::is_empty(temp.path() + "/netns"));
   }
   EXPECT_TRUE(fs::exists(temp.path() + "/notes")) << "only sockets are removed";
   EXPECT_FALSE(fs::exists(temp.path() + "/vrdmad.lock"));
