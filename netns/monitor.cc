@@ -115,14 +115,26 @@ base::Result<Monitor::LinkWatch> Monitor::watch_link(const Netns& netns, uint32_
   return watch;
 }
 
+base::Result<int> Monitor::nsid_of(const Netns& netns) {
+  if (netns.cookie == own_.cookie) return kOwnNetns;
+  return queries_->nsid_of(netns.fd, true);
+}
+
+base::Result<std::shared_ptr<void>> Monitor::watch_netns(const Netns& netns,
+                                                         std::function<void()> changed) {
+  auto nsid = nsid_of(netns);
+  if (!nsid) return base::pass(std::move(nsid).error());
+  const uint64_t id = next_id_++;
+  namespaces_.emplace(
+      id, std::make_shared<WatchedNetns>(WatchedNetns{*nsid, std::move(changed), false}));
+  return std::shared_ptr<void>(this, [this, id](void*) { namespaces_.erase(id); });
+}
+
 base::Result<Monitor::LinkWatch> Monitor::watch(const Netns& netns, const std::string& netdev,
                                                 uint32_t ifindex, LinkObserver observer) {
-  int nsid = kOwnNetns;
-  if (netns.cookie != own_.cookie) {
-    auto assigned = queries_->nsid_of(netns.fd, true);
-    if (!assigned) return base::pass(std::move(assigned).error());
-    nsid = *assigned;
-  }
+  auto assigned = nsid_of(netns);
+  if (!assigned) return base::pass(std::move(assigned).error());
+  const int nsid = *assigned;
   // Nsids are reused. Process all pending events of the former namespace, which is gone, before the
   // number gets its new meaning here. The descriptor keeps the new namespace alive.
   receive();
@@ -200,6 +212,8 @@ void Monitor::on_link_event(int nsid, nlmsghdr* message) {
     default:
       return;
   }
+  for (const auto& [id, watched] : namespaces_)
+    if (watched->nsid == nsid) watched->unsettled = true;
   for_each_of({nsid, ifindex}, {nsid, ifindex}, [&](uint64_t id, Watched& watched) {
     if (gone && !watched.gone) watched.gone = gone;
     unsettled_.insert(id);
@@ -219,6 +233,7 @@ void Monitor::learn_own_nsid() {
 
 void Monitor::read_all_anew(bool doubt_nsids) {
   learn_own_nsid();
+  for (const auto& [id, watched] : namespaces_) watched->unsettled = true;
   for (const auto& [key, id] : by_key_) {
     unsettled_.insert(id);
     if (doubt_nsids && key.first != kOwnNetns) watched_.at(id)->doubted = true;
@@ -232,7 +247,19 @@ void Monitor::settle() {
   receive();
   const auto ids = std::exchange(unsettled_, {});
   for (const uint64_t id : ids) settle(id);
+  settle_namespaces();
   if (!unsettled_.empty() && !later_.active()) settle_later(kSoon);
+}
+
+void Monitor::settle_namespaces() {
+  std::vector<uint64_t> changed;  // a callback may end watches
+  for (const auto& [id, watched] : namespaces_)
+    if (std::exchange(watched->unsettled, false)) changed.push_back(id);
+  for (const uint64_t id : changed)
+    if (const auto it = namespaces_.find(id); it != namespaces_.end()) {
+      const std::shared_ptr<WatchedNetns> watched = it->second;
+      watched->changed();
+    }
 }
 
 void Monitor::settle(uint64_t id) {

@@ -86,6 +86,12 @@ class Monitor {
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, uint32_t ifindex,
                                                    LinkObserver observer);
 
+  // Calls `changed` after a link or an address of the namespace may have changed, until the returned
+  // token is destroyed; once for several events. Needs no netdev there. The token must not outlive
+  // the monitor.
+  [[nodiscard]] base::Result<std::shared_ptr<void>> watch_netns(const Netns& netns,
+                                                                std::function<void()> changed);
+
   // How many times events were lost and all links were read again.
   [[nodiscard]] uint64_t overflows() const { return overflows_; }
 
@@ -99,12 +105,20 @@ class Monitor {
     bool doubted = false;      // the nsid may belong to another namespace by now
   };
 
+  struct WatchedNetns {
+    int nsid = 0;
+    std::function<void()> changed;
+    bool unsettled = false;  // `changed` must be called
+  };
+
   Monitor(base::EventLoop* loop, Netns own) : loop_(loop), own_(std::move(own)) {}
+  base::Result<int> nsid_of(const Netns& netns);
   base::Result<LinkWatch> watch(const Netns& netns, const std::string& netdev, uint32_t ifindex,
                                 LinkObserver observer);
   void receive();
   void settle();
   void settle(uint64_t id);
+  void settle_namespaces();
   bool read_anew(uint64_t id, Watched* watched, Link* now);
   void forget(uint64_t id, Key key);
   void settle_later(base::Duration delay);
@@ -131,6 +145,7 @@ class Monitor {
   std::map<uint64_t, std::shared_ptr<Watched>> watched_;
   std::multimap<Key, uint64_t> by_key_;  // those that are not gone
   std::set<uint64_t> unsettled_;         // to be read again, or to be reported as gone
+  std::map<uint64_t, std::shared_ptr<WatchedNetns>> namespaces_;
   uint64_t overflows_ = 0;
 };
 
