@@ -1,6 +1,7 @@
 #include "vrdmad/system_calls.h"
 
 #include <fcntl.h>
+#include <linux/nsfs.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
@@ -72,9 +73,11 @@ constexpr const char* kAllowedToBroker =
     // The start of a program, and what a worker does before its own filter.
     "arch_prctl seccomp set_tid_address userfaultfd ";
 
-// The intake process: receive, judge and close, in threads.
+// The intake process: receive, judge and close, in threads. forbid() limits ioctl and
+// pidfd_send_signal.
 constexpr const char* kAllowedToIntake =
-    "close close_range fcntl getsockopt poll ppoll recvmsg sendmsg shutdown statx write "
+    "close close_range fcntl getsockopt ioctl pidfd_send_signal poll ppoll recvmsg sendmsg shutdown "
+    "statx write "
     "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
     "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
     "sched_getaffinity sched_yield set_robust_list tgkill "
@@ -105,10 +108,16 @@ base::Result<void> load(const Filter& filter) {
   return {};
 }
 
+enum class Limit : uint8_t {
+  kNone,
+  kOnlyReads,   // opens no file for writing
+  kOnlyJudges,  // asks for the type of a namespace and whether a process exists, and sends no signal
+};
+
 // What some of the calls above must not be used for: to type on a terminal as its owner, to enter
-// namespaces in which the process has capabilities, and, if it `only_reads`, to open a file for
-// writing. The kernel applies both filters.
-base::Result<void> forbid(bool only_reads) {
+// namespaces in which the process has capabilities, and what `limit` says. The kernel applies both
+// filters.
+base::Result<void> forbid(Limit limit) {
   const Filter filter(::seccomp_init(SCMP_ACT_ALLOW), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
   constexpr uint64_t kCommand = 0xffffffff;  // the kernel ignores the rest
@@ -120,7 +129,13 @@ base::Result<void> forbid(bool only_reads) {
                               CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET})
     error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
                                 SCMP_A0(SCMP_CMP_MASKED_EQ, flag, flag));
-  if (only_reads)
+  if (limit == Limit::kOnlyJudges) {
+    error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                                SCMP_A1(SCMP_CMP_NE, uint64_t{NS_GET_NSTYPE}));
+    error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(pidfd_send_signal), 1,
+                                SCMP_A1(SCMP_CMP_NE, uint64_t{0}));
+  }
+  if (limit == Limit::kOnlyReads)
     for (const uint64_t flag : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC})
       error |= ::seccomp_rule_add(filter.get(), SCMP_ACT_ERRNO(EPERM), SCMP_SYS(openat), 1,
                                   SCMP_A2(SCMP_CMP_MASKED_EQ, flag, flag));
@@ -130,10 +145,10 @@ base::Result<void> forbid(bool only_reads) {
   return load(filter);
 }
 
-base::Result<void> allow(const std::string& calls, bool only_reads = false) {
+base::Result<void> allow(const std::string& calls, Limit limit = Limit::kNone) {
   if (!kFilters) return {};
   // First, because it must be loaded by a call that the other need not allow.
-  if (auto done = forbid(only_reads); !done) return done;
+  if (auto done = forbid(limit); !done) return done;
   const Filter filter(::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
   if (filter == nullptr) return base::fail(ENOMEM, "make a filter of system calls");
   std::istringstream names(calls);
@@ -152,8 +167,8 @@ base::Result<void> confine_system_calls() { return allow(kAllowed); }
 
 base::Result<void> confine_broker() { return allow(kAllowedToBroker + worker_calls()); }
 
-base::Result<void> confine_intake() { return allow(kAllowedToIntake); }
+base::Result<void> confine_intake() { return allow(kAllowedToIntake, Limit::kOnlyJudges); }
 
-base::Result<void> confine_stopper() { return allow(kAllowedToStopper, true); }
+base::Result<void> confine_stopper() { return allow(kAllowedToStopper, Limit::kOnlyReads); }
 
 }  // namespace vrdma::vrdmad

@@ -87,11 +87,21 @@ void Intake::close(const AccountRef& account, Fd fd) {
 
 Intake::Ticket Intake::receive(const AccountRef& account, const Fd& socket, base::EventLoop& loop,
                                std::function<void(Received)> done) {
+  return receive(Task::kReceive, account, socket, loop, std::move(done));
+}
+
+Intake::Ticket Intake::receive_process(const AccountRef& account, const Fd& socket,
+                                       base::EventLoop& loop, std::function<void(Received)> done) {
+  return receive(Task::kReceiveProcess, account, socket, loop, std::move(done));
+}
+
+Intake::Ticket Intake::receive(Task task, const AccountRef& account, const Fd& socket,
+                               base::EventLoop& loop, std::function<void(Received)> done) {
   Ticket ticket;
   auto duplicate = socket.duplicate();
   if (!duplicate) return ticket;
   Order receive;
-  receive.task = Task::kReceive;
+  receive.task = task;
   receive.account = account->number_;
   ++*account->unfinished_;
   const std::lock_guard lock(mutex_);

@@ -53,8 +53,8 @@ class Intake {
   using AccountRef = std::shared_ptr<Account>;
 
   // A message that the intake received. `passed`: the memfds among its descriptors with the seals
-  // of base::make_memfd(), in the order of their verdicts. Return those that the daemon did not
-  // make with close().
+  // of base::make_memfd(), or the network namespaces and pidfds, as ordered, in the order of their
+  // verdicts. Return memfds that the daemon did not make with close().
   struct Received {
     intake::Report report;
     std::vector<base::Fd> passed;
@@ -94,6 +94,10 @@ class Intake {
   void close(const AccountRef& account, base::Fd fd);
   [[nodiscard]] Ticket receive(const AccountRef& account, const base::Fd& socket,
                                base::EventLoop& loop, std::function<void(Received)> done);
+  // The same, but only for the owner of the socket of fork(): passes on network namespaces and
+  // pidfds, whose close(2) never waits for another process.
+  [[nodiscard]] Ticket receive_process(const AccountRef& account, const base::Fd& socket,
+                                       base::EventLoop& loop, std::function<void(Received)> done);
 
  private:
   struct Pending {
@@ -107,6 +111,8 @@ class Intake {
   };
 
   explicit Intake(base::Fd socket) : socket_(std::move(socket)) {}
+  [[nodiscard]] Ticket receive(intake::Task task, const AccountRef& account, const base::Fd& socket,
+                               base::EventLoop& loop, std::function<void(Received)> done);
   void order(const intake::Order& order, base::Fd subject);
   [[nodiscard]] bool send(const intake::Order& order, const base::Fd& subject) const;
   void send_unsent();

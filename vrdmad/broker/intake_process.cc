@@ -3,9 +3,14 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/if_packet.h>
+#include <linux/nsfs.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,20 +66,50 @@ bool is_permitted(const Client& client, const ipc::Received& message, const Orde
     case Task::kClose:
       return true;
     case Task::kAddClient:
+    case Task::kReceiveProcess:
       return client.control;
   }
   return false;
 }
 
-Verdict judge(const Fd& fd) {
+uint64_t device_of(uint32_t major, uint32_t minor) { return uint64_t{major} << 32 | minor; }
+
+// The device number of all namespaces' files, by which they are recognized without a request to a
+// file's server, which ioctl(2) may be. Found before this process loses the file system.
+uint64_t nsfs_device = 0;
+
+void find_nsfs() {
+  struct stat status {};
+  if (::stat("/proc/self/ns/net", &status) == 0)
+    nsfs_device = device_of(major(status.st_dev), minor(status.st_dev));
+}
+
+// Signal 0 is sent to no process. A directory of /proc is taken for a pidfd too.
+bool is_pidfd(const Fd& fd, uint16_t mode) {
+  if (S_ISDIR(mode)) return false;
+  return ::syscall(SYS_pidfd_send_signal, fd.get(), 0, nullptr, 0) == 0 || errno == EPERM ||
+         errno == ESRCH;
+}
+
+Verdict judge(const Fd& fd, Task task) {
   Verdict verdict;
   struct statx status {};
   // AT_STATX_DONT_SYNC returns what the kernel has cached, without a request to a FUSE server.
-  if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO, &status) == 0) {
-    verdict.device = uint64_t{status.stx_dev_major} << 32 | status.stx_dev_minor;
+  if (::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_TYPE,
+              &status) == 0) {
+    verdict.device = device_of(status.stx_dev_major, status.stx_dev_minor);
     verdict.inode = status.stx_ino;
   } else {
     verdict.error = static_cast<uint32_t>(errno);
+  }
+  if (task == Task::kReceiveProcess) {
+    if (verdict.error == 0 && nsfs_device != 0 && verdict.device == nsfs_device &&
+        ::ioctl(fd.get(), NS_GET_NSTYPE) == CLONE_NEWNET)
+      verdict.kind = Kind::kNetns;
+    else if (is_pidfd(fd, status.stx_mode))
+      verdict.kind = Kind::kPidfd;
+    verdict.passed = verdict.kind != Kind::kOther ? 1 : 0;
+    return verdict;
   }
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals >= 0) {
@@ -132,7 +167,7 @@ void receive(int client, Job& job) {
   report.count = static_cast<uint32_t>(received.fds.size());
   std::vector<int> passed;
   for (size_t i = 0; i < std::min(received.fds.size(), kMostVerdicts); ++i) {
-    report.verdicts[i] = judge(received.fds[i]);
+    report.verdicts[i] = judge(received.fds[i], job.order.task);
     if (report.verdicts[i].passed != 0) passed.push_back(received.fds[i].get());
   }
   // Fails only if the client has ended.
@@ -303,7 +338,7 @@ class Process {
         count(client, -1);
       }
       std::vector<Fd> taken;
-      if (job.order.task == Task::kReceive)
+      if (job.order.task == Task::kReceive || job.order.task == Task::kReceiveProcess)
         receive(client.socket.get(), job);
       else
         drain(job.subject, &taken);
@@ -329,6 +364,7 @@ class Process {
 
 void serve(Fd socket, const Confine& confine) {
   Fd kept = become_child("vrdmad-intake", std::move(socket), kForTheStart);
+  find_nsfs();
   confine(kept);
   Process(std::move(kept)).run();
   ::_exit(0);

@@ -19,6 +19,8 @@ enum class Task : uint32_t {
   kClose,    // close the descriptor beside the order
   // From control only: the socket beside the order is that of a new client. There is no report.
   kAddClient,
+  // From control only: as kReceive, but passes on network namespaces and pidfds, and no memory.
+  kReceiveProcess,
 };
 
 // Sent with one descriptor, of a socket or a file whose last close may take long.
@@ -29,7 +31,7 @@ struct Order {
   uint32_t reserved = 0;
 };
 
-enum class Kind : uint32_t { kOther, kMemory, kPacketSocket };
+enum class Kind : uint32_t { kOther, kMemory, kPacketSocket, kNetns, kPidfd };
 
 // What the kernel knows about a descriptor without a request to its file's server.
 struct Verdict {
@@ -37,13 +39,14 @@ struct Verdict {
   uint32_t error = 0;  // errno of statx(2); then device and inode are 0
   uint64_t device = 0, inode = 0;
   uint64_t netns_cookie = 0;  // of a packet socket
-  // 1: kMemory with the seals of base::make_memfd(); the report carries the descriptor.
+  // 1: kMemory with the seals of base::make_memfd(), or what kReceiveProcess passes on; the report
+  // carries the descriptor.
   uint32_t passed = 0;
   uint32_t reserved = 0;
 };
 
 enum class Stage : uint32_t {
-  kReceived,  // the message of kReceive; kFinished follows when its descriptors are closed
+  kReceived,  // the message of kReceive or kReceiveProcess; kFinished follows when its descriptors are closed
   kFinished,
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -51,13 +52,19 @@ struct Intakes : testing::Test {
   }
   // The intake's report on a message with these descriptors.
   Intake::Received pass(const std::vector<int>& fds) {
+    return pass(fds, [this](auto&&... order) {
+      return intake->receive(std::forward<decltype(order)>(order)...);
+    });
+  }
+  template <class Receive>
+  Intake::Received pass(const std::vector<int>& fds, Receive receive) {
     auto [ours, theirs] = connection();
     const uint64_t word = 4711;
     EXPECT_TRUE(ipc::send_message(theirs.get(), &word, sizeof word, fds));
     EXPECT_EQ(look_at_next(ours.get()), Next::kDescriptors);
     Intake::Received got;
     bool came = false;
-    const auto ticket = intake->receive(account, ours, *loop, [&](Intake::Received received) {
+    const auto ticket = receive(account, ours, *loop, [&](Intake::Received received) {
       got = std::move(received);
       came = true;
     });
@@ -127,6 +134,31 @@ TEST_F(Intakes, LookWithoutReceiving) {
   char read = 0;
   ASSERT_TRUE(ipc::receive_message(ours.get(), &read, 1, &fds));
   EXPECT_EQ(fds.size(), 3u);
+}
+
+// As a hook sends them: a namespace, a pidfd, and what may be neither.
+TEST_F(Intakes, PassOnNamespacesAndPidfdsOnlyWhenThatIsOrdered) {
+  const Fd netns(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
+  const Fd other(::open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC));
+  const Fd process(::open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  const Fd sealed = base::make_memfd("test", 4096).value();
+  const std::vector<int> all{netns.get(), other.get(), process.get(), pidfd.get(), sealed.get()};
+  const auto got = pass(all, [&](auto&&... order) {
+    return intake->receive_process(std::forward<decltype(order)>(order)...);
+  });
+  ASSERT_EQ(got.passed.size(), 2u);
+  using intake::Kind;
+  const std::array kinds{Kind::kNetns, Kind::kOther, Kind::kOther, Kind::kPidfd, Kind::kOther};
+  for (size_t i = 0; i < kinds.size(); ++i)
+    EXPECT_EQ(got.report.verdicts[i].kind, kinds[i]) << "descriptor " << i;
+  struct stat wanted {
+  }, passed{};
+  ASSERT_EQ(::fstat(netns.get(), &wanted), 0);
+  ASSERT_EQ(::fstat(got.passed[0].get(), &passed), 0);
+  EXPECT_EQ(passed.st_ino, wanted.st_ino);
+  EXPECT_EQ(got.report.verdicts[0].inode, wanted.st_ino);
+  EXPECT_EQ(pass(all).passed.size(), 1u) << "a session may show memory only";
 }
 
 TEST_F(Intakes, PassOnMemoryFilesThatAreSealedAsOurs) {
