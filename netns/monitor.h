@@ -86,9 +86,9 @@ class Monitor {
   [[nodiscard]] base::Result<LinkWatch> watch_link(const Netns& netns, uint32_t ifindex,
                                                    LinkObserver observer);
 
-  // Calls `changed` after a link or an address of the namespace may have changed, until the returned
-  // token is destroyed; once for several events. Needs no netdev there. The token must not outlive
-  // the monitor.
+  // Calls `changed` after a link or an address of the namespace may have changed, until the
+  // returned token is destroyed; once for several events. Needs no netdev there. The token must not
+  // outlive the monitor.
   [[nodiscard]] base::Result<std::shared_ptr<void>> watch_netns(const Netns& netns,
                                                                 std::function<void()> changed);
 

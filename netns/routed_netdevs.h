@@ -15,7 +15,7 @@
 namespace vrdma::netns {
 
 struct RoutedNetdevs {
-  std::string of_default;      // of the default route with the lowest metric, IPv4 first; or empty
+  std::string of_default;     // of the default route with the lowest metric, IPv4 first; or empty
   std::set<std::string> all;  // without the loopback device, and without link-local addresses
 
   // The netdev for a device in the namespace: `wanted`, or if that is empty, the one of the default

@@ -76,7 +76,8 @@ constexpr const char* kAllowedToBroker =
 // The intake process: receive, judge and close, in threads. forbid() limits ioctl and
 // pidfd_send_signal.
 constexpr const char* kAllowedToIntake =
-    "close close_range fcntl getsockopt ioctl pidfd_send_signal poll ppoll recvmsg sendmsg shutdown "
+    "close close_range fcntl getsockopt ioctl pidfd_send_signal poll ppoll recvmsg sendmsg "
+    "shutdown "
     "statx write "
     "brk clone clone3 exit exit_group futex get_robust_list getpid getrandom gettid madvise mmap "
     "mprotect mremap munmap prctl restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn "
@@ -111,7 +112,8 @@ base::Result<void> load(const Filter& filter) {
 enum class Limit : uint8_t {
   kNone,
   kOnlyReads,   // opens no file for writing
-  kOnlyJudges,  // asks for the type of a namespace and whether a process exists, and sends no signal
+  kOnlyJudges,  // asks for the type of a namespace and whether a process exists, and sends no
+                // signal
 };
 
 // What some of the calls above must not be used for: to type on a terminal as its owner, to enter

@@ -46,7 +46,8 @@ struct Verdict {
 };
 
 enum class Stage : uint32_t {
-  kReceived,  // the message of kReceive or kReceiveProcess; kFinished follows when its descriptors are closed
+  kReceived,  // the message of kReceive or kReceiveProcess; kFinished follows when its descriptors
+              // are closed
   kFinished,
 };
 

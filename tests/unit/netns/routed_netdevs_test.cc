@@ -12,8 +12,7 @@ using testing::IsEmpty;
 
 constexpr const char* kTitles =
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
-constexpr const char* kOwnPrefix =
-    "eth0\t0000580A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+constexpr const char* kOwnPrefix = "eth0\t0000580A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
 constexpr const char* kLinkLocal =
     "fe800000000000000000000000000000 40 00000000000000000000000000000000 00 "
     "00000000000000000000000000000000 00000100 00000002 00000000 00000001     eth1\n"
