@@ -29,7 +29,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr const char* kByUser = "user";  // in the keys `tenant` and `fabric`
+constexpr const char* kByUser = "user";      // in the keys `tenant` and `fabric`
+constexpr const char* kByTenant = "tenant";  // in the key `fabric`
 constexpr std::array<const char*, 3> kAnnotations{"quota", "netdev", "name"};
 
 std::string user_name(uid_t owner) { return "uid" + std::to_string(owner); }
@@ -148,8 +149,12 @@ const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> all{
       {"tenant", [](const Words& words,
                     Class* of) { return set_domain(words, &of->tenant, &of->tenant_by_user); }},
-      {"fabric", [](const Words& words,
-                    Class* of) { return set_domain(words, &of->fabric, &of->fabric_by_user); }},
+      {"fabric",
+       [](const Words& words, Class* of) {
+         auto set = set_domain(words, &of->fabric, &of->fabric_by_user);
+         if (of->fabric == kByTenant) of->fabric.clear();
+         return set;
+       }},
       {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
       {"max_quota", [](const Words& words, Class* of) { return set_quota(words, &of->max_quota); }},
       {"parent", [](const Words& words, Class* of) { return set_name(words, &of->parent); }},

@@ -5,7 +5,7 @@
 //   uid<N>, N is
 //                                  the user that owns the container's network namespace.
 //                                  Absent: each vdevice is a tenant of its own
-//   fabric = containers            or `user`: uid<N>
+//   fabric = containers            or `user`: uid<N>; or `tenant`: that of its tenant alone
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
 //   netdev = eth0                  absent: see docs/containers.md
@@ -41,7 +41,7 @@ struct Class {
   std::string name;
   std::string tenant;  // empty: each vdevice is a tenant of its own
   bool tenant_by_user = false;
-  std::string fabric = "containers";
+  std::string fabric = "containers";  // empty: the tenant's own
   bool fabric_by_user = false;
   std::vector<provisioning::Setting> quota, max_quota;
   std::string parent = "soft";

@@ -57,6 +57,7 @@ TEST(Classes, sections_are_classes) {
       "annotations = [quota, name]\n"
       "max_quota = qp=256\n"
       "[empty.1]\n"
+      "fabric = tenant\n"
       "[by-user]\n"
       "tenant = user\n"
       "fabric = user\n"
@@ -82,6 +83,7 @@ TEST(Classes, sections_are_classes) {
   ASSERT_EQ(small.max_quota.size(), 1U);
   EXPECT_EQ(small.max_quota[0].limit, 256U);
   EXPECT_EQ(classes->find("empty.1")->device, "vrdma0");
+  EXPECT_EQ(classes->find("empty.1")->fabric_of(7), "") << "the tenant's own";
   const Class by_user = *classes->find("by-user");
   EXPECT_EQ(by_user.tenant_of(1001), "uid1001");
   EXPECT_EQ(by_user.fabric_of(0), "uid0");
