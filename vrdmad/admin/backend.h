@@ -80,6 +80,13 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
+// A container to which a hook gave a vdevice (vrdmad/hooks), by its first process.
+struct Container {
+  std::string id;  // as its runtime calls it
+  Owner init;
+  bool operator==(const Container&) const = default;
+};
+
 struct VdevSpec {
   std::string name;                    // unique in its network namespace
   std::string netns;                   // network namespace: a name, absolute path, or "pid:N"
@@ -92,7 +99,9 @@ struct VdevSpec {
   bool no_direct = false;              // a worker executes all of its requests
   std::vector<std::string> addresses;  // prefixes that its GIDs must be in; see CreateVdevRequest
   Owner owner;
-  bool end_with_owner = false;                // delete the vdevice when the owner has ended
+  bool end_with_owner = false;  // delete the vdevice when the owner has ended
+  // Those that have it. It is deleted when the last of them has ended. Operators name none.
+  std::vector<Container> containers;
   std::map<std::string, std::string> labels;  // see vrdmad/control/same_spec.h
   std::string gid_layout;                     // "dense", "mlx5"; empty: dense. See gid/layout.h
   bool operator==(const VdevSpec&) const = default;
@@ -112,8 +121,8 @@ struct VdevInfo {
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
-  std::string port_state;   // "ACTIVE", "DOWN" or "LOST"
-  std::string lost;         // why it could not be restored; then the fields below are empty
+  std::string port_state;   // "ACTIVE", "DOWN", "LOST" or "PENDING"
+  std::string lost;         // why it is lost or pending; then the fields below are empty
   uint32_t active_mtu = 0;  // bytes
   std::string socket;       // path of the session socket
   uint32_t sessions = 0;    // processes that have it open
@@ -130,6 +139,7 @@ struct VdevInfo {
   Owner owner;
   bool owner_ended = false;
   bool end_with_owner = false;
+  std::vector<Container> containers;
   std::map<std::string, std::string> labels;
 };
 

@@ -115,11 +115,13 @@ Daemon::~Daemon() {
   furnisher_.leave([this](uint64_t vdevice) { return records_.contains(vdevice); });
   for (const auto& [id, record] : records_)
     if (record->sysfs != nullptr) record->sysfs->leave();  // programs have it mounted
+  for (const auto& [id, lost] : lost_)
+    if (lost.sysfs != nullptr) lost.sysfs->leave();
   records_.clear();
 }
 
-// The directories of a namespace, which exist: removed with the last vdevice that holds them, unless
-// the daemon ends. Lost vdevices hold them too, because containers have them mounted.
+// The directories of a namespace, which exist: removed with the last vdevice that holds them,
+// unless the daemon ends. Lost vdevices hold them too, because containers have them mounted.
 std::shared_ptr<void> Daemon::hold_netns_dir(uint64_t cookie) {
   std::erase_if(netns_dirs_, [](const auto& entry) { return entry.second.expired(); });
   std::shared_ptr<void> held = netns_dirs_[cookie].lock();
@@ -218,6 +220,10 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
       return pass(std::move(owner.error()), "the owner");
     if (owner) record->owner = std::move(*owner);
   }
+
+  auto containers = watch_containers(id, &record->spec);
+  if (!containers) return pass(std::move(containers.error()));
+  record->containers = std::move(*containers);
 
   const std::string& name = spec.name;
   const std::string& label = record->label;
@@ -387,16 +393,22 @@ void Daemon::on_owner_ended(uint64_t id) {
       return tell(WatchEvent::Type::kChanged, found != nullptr ? info(*found) : info(lost->second),
                   reason);
     }
-    spdlog::info("vdevice {}: {}, so it is deleted", label, reason);
-    if (found != nullptr) {
-      remove(id, reason);
-    } else {
-      const VdevInfo last = info(take_lost(id));
-      tell(WatchEvent::Type::kRemoved, last, reason);
-      members_changed(last.fabric);
-    }
-    forget_later(id);
+    end_by_itself(id, reason);
   });
+}
+
+// Deletes a vdevice of which the owner or the last container has ended.
+void Daemon::end_by_itself(uint64_t id, const std::string& reason) {
+  const VdevSpec& spec = *spec_of(id);
+  spdlog::info("vdevice {}: {}, so it is deleted", label_of(spec.netns, spec.name), reason);
+  if (find(id) != nullptr) {
+    remove(id, reason);
+  } else {
+    const VdevInfo last = info(take_lost(id));
+    tell(WatchEvent::Type::kRemoved, last, reason);
+    members_changed(last.fabric);
+  }
+  forget_later(id);
 }
 
 void Daemon::remove(uint64_t id, const std::string& reason, std::function<void()> then) {
@@ -423,6 +435,7 @@ void Daemon::take_out(uint64_t id) {
   std::unique_ptr<Record> gone = std::move(records_.extract(id).mapped());
   directory_.remove(id);
   gone->owner = nullptr;
+  gone->containers.clear();
   gone->counter_files = nullptr;
   gone->socket = nullptr;
   gone->cm_socket = nullptr;

@@ -9,7 +9,8 @@
 // with the reason, and the daemon retries with a back-off until it is restored, deleted or
 // replaced. A vdevice whose netdev ends while the daemon runs is deleted. So is one whose namespace
 // has ended since the boot, or whose owner has ended with `end_with_owner`, when the daemon notices
-// it.
+// it. A vdevice of a container whose namespace has no netdev with an address yet is *pending*: as a
+// lost one, but it is completed as soon as there is one.
 //
 // Inside the daemon an id identifies a vdevice. Directory maps the names that operators use to ids.
 #pragma once
@@ -43,6 +44,7 @@
 #include "vrdmad/control/store_thread.h"
 #include "vrdmad/control/sysfs_tree.h"
 #include "vrdmad/control/workers.h"
+#include "vrdmad/hooks/backend.h"
 #include "vrdmad/records/furnisher.h"
 
 namespace vrdma::vrdmad {
@@ -53,7 +55,7 @@ struct WorkerOptions {
   bool threads = true;   // of this process, instead of processes
 };
 
-class Daemon final : public AdminBackend {
+class Daemon final : public AdminBackend, public HookBackend {
  public:
   [[nodiscard]] static base::Result<std::unique_ptr<Daemon>> start(
       base::EventLoop& loop, const RunDir& run_dir, Store& store, const SessionSettings& settings,
@@ -75,6 +77,10 @@ class Daemon final : public AdminBackend {
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
   std::shared_ptr<void> watch(WatchCallback callback) override;
+
+  // HookBackend; the first as AdminBackend. daemon_containers.cc.
+  base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns, bool shared) override;
+  void take_back(uint64_t vdevice, const Container& container) override;
 
   // All of counters(); on the control thread. Calls `then` from the loop.
   void all_counters(std::function<void(std::vector<CounterRow>)> then);
@@ -111,7 +117,12 @@ class Daemon final : public AdminBackend {
     StoredVdev vdev;
     std::string reason;
     std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
+    OwnerWatches containers;            // as Record::containers
     std::shared_ptr<void> netns_dir;    // null: of another boot
+    // Of a pending vdevice: its empty sysfs tree, which containers mount; tells when the links of
+    // its namespace change.
+    std::unique_ptr<SysfsTree> sysfs;
+    std::shared_ptr<void> netns_watch;
   };
   struct Joining {
     std::string fabric, tenant;
@@ -127,12 +138,18 @@ class Daemon final : public AdminBackend {
   Lost take_lost(uint64_t id);
   static constexpr uint64_t kIdsAtOnce = 1000;
   [[nodiscard]] uint64_t new_id();
+  // A creation: the caller waits for Begun::on_disk between both. `replaced`: lost vdevices of that
+  // name. `spec` must be canonical().
+  base::Result<Begun> begin(VdevSpec spec, const netns::Netns& netns, std::vector<Lost>* replaced);
+  base::Result<VdevInfo> finish(const Begun& begun, const VdevSpec& spec,
+                                std::vector<Lost> replaced);
   // EEXIST: it differs from `wanted`.
   base::Result<Begun> existing(uint64_t id, const VdevSpec& wanted);
   // Resolves an operator's reference. ENODEV with the reason: the vdevice is lost.
   base::Result<Record*> find(const std::string& reference);
   [[nodiscard]] Record* find(uint64_t id);
   static std::string boot_id();
+  [[nodiscard]] std::shared_ptr<void> hold_netns_dir(uint64_t cookie);
   [[nodiscard]] uint32_t free_number(uint64_t cookie, uint32_t wanted) const;
   base::Result<netns::Netns> locate(const StoredVdev& stored);
   base::Result<void> restore_budgets();
@@ -150,7 +167,6 @@ class Daemon final : public AdminBackend {
   void adopt(FoundSessions found);
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
-  [[nodiscard]] std::shared_ptr<void> hold_netns_dir(uint64_t cookie);
   void adopt_those_that_can();
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
@@ -158,6 +174,19 @@ class Daemon final : public AdminBackend {
   void store_again(Record& record);
   void forget_later(uint64_t id);
   void on_owner_ended(uint64_t id);
+  void end_by_itself(uint64_t id, const std::string& reason);
+  // The containers that have a vdevice: daemon_containers.cc. ESTALE: all have ended.
+  base::Result<OwnerWatches> watch_containers(uint64_t id, VdevSpec* spec);
+  [[nodiscard]] std::optional<uint64_t> shared_by_pod(uint64_t cookie, const std::string& of) const;
+  base::Result<Begun> join(uint64_t id, const Container& container);
+  void leave(uint64_t id, const Container& container, const std::string& reason);
+  [[nodiscard]] VdevSpec* spec_of(uint64_t id);  // nullptr: there is no such vdevice
+  // A vdevice that waits for its netdev. ENODEV, ENOTUNIQ: it does.
+  [[nodiscard]] static base::Result<std::string> netdev_for(const VdevSpec& spec);
+  base::Result<Lost*> make_pending(uint64_t id, const VdevSpec& spec, const netns::Netns& netns,
+                                   const std::string& reason);
+  void await_netdev(Lost& lost, const netns::Netns& netns);
+  void complete_soon();
   // The vdevices' workers: daemon_workers.cc.
   [[nodiscard]] std::string domain_of(const Record& record) const;
   [[nodiscard]] base::Result<Workers::Running> start_worker(unsigned slot,
@@ -217,6 +246,8 @@ class Daemon final : public AdminBackend {
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
   // Makes or updates its sysfs tree in the run directory.
   void show_sysfs(Record& record);
+  // The same if it had one before it was restored, because programs may have it mounted.
+  void show_sysfs_again(Record& record);
   void on_link_changed(uint64_t id, const netns::Link& link);
   void on_link_gone(uint64_t id, const std::string& reason);
   // Calls `then` when its worker executes nothing of it any more, or is silent for too long.
@@ -247,14 +278,14 @@ class Daemon final : public AdminBackend {
        [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); }}};
   std::unique_ptr<netns::Monitor> monitor_;
-  // The same if it had one before it was restored, because programs may have it mounted.
-  void show_sysfs_again(Record& record);
   gid::Registry gids_;
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
   Cm cm_{loop_, settings_};
-  std::unique_ptr<ReadLeases> read_leases_;  // never null
-  Directory directory_;                      // of records_ and lost_
+  std::unique_ptr<ReadLeases> read_leases_;             // never null
+  Directory directory_;                                 // of records_ and lost_
+  bool leaves_ = false;                                 // the destructor runs
+  std::map<uint64_t, std::weak_ptr<void>> netns_dirs_;  // by cookie
   std::map<uint64_t, std::unique_ptr<Record>> records_;
   std::map<uint64_t, Lost> lost_;
   uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last reserved id
@@ -271,11 +302,10 @@ class Daemon final : public AdminBackend {
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
-  TenantTotals gone_;  // totals of deleted vdevices, for known tenants
+  base::EventLoop::Timer complete_;  // pending vdevices
+  TenantTotals gone_;                // totals of deleted vdevices, for known tenants
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
 };
 
 }  // namespace vrdma::vrdmad
-  bool leaves_ = false;                      // the destructor runs
-  std::map<uint64_t, std::weak_ptr<void>> netns_dirs_;  // by cookie

@@ -44,13 +44,6 @@ Result<void> result_of(const ToControl* answer, const std::string& label) {
 
 }  // namespace
 
-struct Daemon::Begun {
-  uint64_t id = 0;
-  VdevInfo info;
-  std::shared_future<Result<void>> on_disk;
-  bool existed = false;  // and was in use
-};
-
 Result<Daemon::Begun> Daemon::existing(uint64_t id, const VdevSpec& wanted) {
   const Record* record = find(id);
   if (record == nullptr) {  // lost: what was missing may exist by now
@@ -94,46 +87,75 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
     if (there && records_.contains(*there))
       return fail(EEXIST, "there is a vdevice '" + spec->name + "' in netns '" +
                               records_.at(*there)->spec.netns + "' already");
-    std::set<uint64_t> others = directory_.created_as(spec->netns, spec->name);
-    if (there) others.insert(*there);
-    std::erase_if(others, [&](uint64_t other) { return !lost_.contains(other); });
-    if (if_absent && !others.empty()) return existing(*others.begin(), *spec);
-
-    const uint64_t id = new_id();
-    const Joining joining{fabric_of(*spec, id), tenant_of(*spec, id)};
-    // The new vdevice is a member from now on; members give up GIDs beyond their own addresses.
-    for (const uint64_t other : others) replaced.push_back(take_lost(other));
-    joining_ = &joining;
-    members_changed(joining.fabric);
-    auto record = make(id, *spec, *netns, nullptr);
-    joining_ = nullptr;
-    if (!record) {
-      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
-      members_changed(joining.fabric);
-      return pass(std::move(record.error()));
-    }
-    Record& made = enter(std::move(*record));
-    made.stored = stored_form(made);
-    made.on_disk =
-        writer_.write(Store::Replacement{made.stored, {others.begin(), others.end()}}).share();
-    return Begun{id, info(made), made.on_disk, false};
+    if (if_absent)
+      for (const uint64_t other : directory_.created_as(spec->netns, spec->name))
+        if (lost_.contains(other)) return existing(other, *spec);
+    return begin(*spec, *netns, &replaced);
   });
   if (!begun) return pass(std::move(begun.error()));
-  // A vdevice of an earlier daemon is on disk.
-  const Result<void> stored = begun->on_disk.valid() ? begun->on_disk.get() : Result<void>();
-  if (begun->existed && stored) return begun->info;
-  return call([&]() -> Result<VdevInfo> {
-    const bool there = find(begun->id) != nullptr;
-    if (!stored) {
-      if (there && !begun->existed) take_out(begun->id);
-      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
-      return pass(stored.error(), "vdevice '" + spec->name + "' is not created");
+  return finish(*begun, *spec, std::move(replaced));
+}
+
+Result<Daemon::Begun> Daemon::begin(VdevSpec spec, const netns::Netns& netns,
+                                    std::vector<Lost>* replaced) {
+  std::set<uint64_t> others = directory_.created_as(spec.netns, spec.name);
+  if (const auto there = directory_.at(netns.cookie, spec.name)) others.insert(*there);
+  std::erase_if(others, [&](uint64_t other) { return !lost_.contains(other); });
+  const uint64_t id = new_id();
+  const Joining joining{fabric_of(spec, id), tenant_of(spec, id)};
+  // The new vdevice is a member from now on; members give up GIDs beyond their own addresses.
+  for (const uint64_t other : others) replaced->push_back(take_lost(other));
+  const auto put_back = [&] {
+    for (auto& lost : *replaced) enter(std::move(lost.vdev), lost.reason);
+    replaced->clear();
+    members_changed(joining.fabric);
+  };
+  const std::vector<uint64_t> gone(others.begin(), others.end());
+  if (!spec.containers.empty()) {
+    auto netdev = netdev_for(spec);
+    if (!netdev) {
+      auto pending = make_pending(id, spec, netns, netdev.error().message());
+      if (!pending) {
+        put_back();
+        return pass(std::move(pending.error()));
+      }
+      return Begun{id, info(**pending),
+                   writer_.write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
     }
-    const VdevInfo& made = begun->info;
+    spec.netdev = *netdev;
+  }
+  joining_ = &joining;
+  members_changed(joining.fabric);
+  auto record = make(id, spec, netns, nullptr);
+  joining_ = nullptr;
+  if (!record) {
+    put_back();
+    return pass(std::move(record.error()));
+  }
+  Record& made = enter(std::move(*record));
+  made.stored = stored_form(made);
+  made.on_disk = writer_.write(Store::Replacement{made.stored, gone}).share();
+  return Begun{id, info(made), made.on_disk, false};
+}
+
+Result<VdevInfo> Daemon::finish(const Begun& begun, const VdevSpec& spec,
+                                std::vector<Lost> replaced) {
+  // A vdevice of an earlier daemon is on disk.
+  const Result<void> stored = begun.on_disk.valid() ? begun.on_disk.get() : Result<void>();
+  if (begun.existed && stored) return begun.info;
+  return call([&]() -> Result<VdevInfo> {
+    const bool there = spec_of(begun.id) != nullptr;
+    if (!stored) {
+      if (find(begun.id) != nullptr && !begun.existed) take_out(begun.id);
+      if (lost_.contains(begun.id) && !begun.existed) (void)take_lost(begun.id);
+      for (auto& lost : replaced) enter(std::move(lost.vdev), lost.reason);
+      return pass(stored.error(), "vdevice '" + spec.name + "' is not created");
+    }
+    const VdevInfo& made = begun.info;
     if (patience_.active()) adopt_those_that_can();
     forget_tenants();
-    spdlog::info("vdevice {}: created on {}, id {}", label_of(made.netns, made.name), made.netdev,
-                 made.id);
+    spdlog::info("vdevice {}: created on {}, id {}", label_of(made.netns, made.name),
+                 made.netdev.empty() ? "no netdev yet" : made.netdev, made.id);
     if (there) tell(WatchEvent::Type::kAdded, made, "created");
     return made;
   });

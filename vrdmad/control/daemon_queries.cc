@@ -103,6 +103,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.owner = record.spec.owner;
   info.owner_ended = record.owner_ended;
   info.end_with_owner = record.spec.end_with_owner;
+  info.containers = record.spec.containers;
   info.labels = record.spec.labels;
   return info;
 }

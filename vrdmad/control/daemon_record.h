@@ -39,6 +39,7 @@ struct Daemon::Record {
   Budgets::Allotment allotment;
   ParentShare share;
   std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
+  OwnerWatches containers;            // those of spec.containers that have not ended
   std::shared_ptr<void> netns_dir;
   std::unique_ptr<SysfsTree> sysfs;  // none: no operator has wanted to see it
   uint64_t downs = 0;                // how often the link went down
@@ -61,6 +62,14 @@ struct Daemon::Record {
 
   // The GID table, by index.
   [[nodiscard]] std::vector<verbs::Gid> table() const { return gid::lay_out(gids.gids(), layout); }
+};
+
+// A change of which the caller waits for the disk.
+struct Daemon::Begun {
+  uint64_t id = 0;
+  VdevInfo info;
+  std::shared_future<base::Result<void>> on_disk;
+  bool existed = false;  // and was in use
 };
 
 // Names become file names and words of a command line. `what` begins the error: "the vdevice".

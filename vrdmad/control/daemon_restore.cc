@@ -17,6 +17,9 @@ using base::Result;
 
 namespace {
 
+// Of a pending vdevice, until the daemon looks at its namespace.
+constexpr const char* kWaits = "it waits for a netdev with an address";
+
 // The namespace of a process; after a reboot the pid has no meaning.
 bool is_of_process(const std::string& netns) {
   return netns.rfind("pid:", 0) == 0 || netns.rfind("/proc/", 0) == 0;
@@ -53,12 +56,20 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
     if (auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [] {});
         !owner && owner.error().code() == ESRCH)
       return fail(ESTALE, "its owner: " + owner.error().message());
-  auto netns = locate(stored);
+  // Its namespace is found by a container that has not ended.
+  StoredVdev now = stored;
+  if (auto living = watch_containers(now.id, &now.spec); !living)
+    return pass(std::move(living.error()));
+  auto netns = locate(now);
   if (!netns) return pass(std::move(netns.error()));
   if (const auto other = directory_.at(netns->cookie, spec.name))
     return fail(EEXIST, "there is another vdevice '" + spec.name +
                             "' in its namespace (id:" + std::to_string(*other) + ")");
-  return make(stored.id, spec, *netns, &stored);
+  if (!now.pending()) return make(now.id, now.spec, *netns, &now);
+  auto netdev = netdev_for(now.spec);
+  if (!netdev) return pass(std::move(netdev.error()));
+  now.spec.netdev = *netdev;
+  return make(now.id, now.spec, *netns, nullptr);
 }
 
 Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
@@ -66,10 +77,14 @@ Daemon::Lost& Daemon::enter(StoredVdev vdev, const std::string& reason) {
   const bool same_boot = vdev.boot_id == boot_id_;
   directory_.add(id, {vdev.spec.name, vdev.spec.netns, same_boot ? vdev.netns_cookie : 0,
                       vdev.number, fabric_of(vdev), tenant_of(vdev.spec, id)});
-  std::shared_ptr<void> directory = same_boot ? hold_netns_dir(vdev.netns_cookie) : nullptr;
-  Lost& lost =
-      lost_.insert_or_assign(id, Lost{std::move(vdev), reason, nullptr, std::move(directory)})
-          .first->second;
+  Lost& lost = lost_.insert_or_assign(id, Lost()).first->second;
+  lost.vdev = std::move(vdev);
+  lost.reason = reason;
+  if (same_boot) lost.netns_dir = hold_netns_dir(lost.vdev.netns_cookie);
+  if (auto containers = watch_containers(id, &lost.vdev.spec))
+    lost.containers = std::move(*containers);
+  if (lost.vdev.pending() && same_boot)
+    if (const auto netns = locate(lost.vdev)) await_netdev(lost, *netns);
   if (lost.vdev.spec.owner.pid == 0) return lost;
   // Without the watch, the next retry notices the owner's end.
   if (auto owner = OwnerWatch::start(loop_, lost.vdev.spec.owner, boot_id_,
@@ -95,8 +110,14 @@ Result<void> Daemon::restore_all() {
     const std::string label = label_of(stored.spec.netns, stored.spec.name);
     const Joining joining{fabric_of(stored), tenant_of(stored.spec, stored.id)};
     joining_ = &joining;
-    auto record = make_again(stored);
+    // A pending vdevice has no GIDs yet, so it is completed when all others have theirs.
+    auto record = stored.pending() ? fail(ENODEV, kWaits) : make_again(stored);
     joining_ = nullptr;
+    if (!record && stored.pending()) {
+      enter(std::move(stored), kWaits);
+      complete_soon();
+      continue;
+    }
     if (!record && record.error().code() == ESTALE) {
       forget(stored, record.error().message());
       continue;
@@ -255,6 +276,7 @@ void Daemon::retry_later() {
 
 void Daemon::restore_lost(uint64_t id) {
   Lost lost = take_lost(id);  // frees its name and number for the restored vdevice
+  if (lost.sysfs != nullptr) lost.sysfs->leave();
   auto record = make_again(lost.vdev);
   if (!record && record.error().code() == ESTALE) {
     const VdevInfo last = info(lost);
@@ -266,11 +288,11 @@ void Daemon::restore_lost(uint64_t id) {
     return;
   }
   Record& made = enter(std::move(*record));
-  spdlog::info("vdevice {}: restored", made.label);
+  spdlog::info("vdevice {}: {}", made.label, lost.vdev.pending() ? "completed" : "restored");
   apply(made);
   show_sysfs_again(made);
   store_again(made);
-  tell(WatchEvent::Type::kChanged, info(made), "restored");
+  tell(WatchEvent::Type::kChanged, info(made), lost.vdev.pending() ? "completed" : "restored");
 }
 
 void Daemon::restore_lost() {
@@ -328,7 +350,8 @@ VdevInfo Daemon::info(const Lost& lost) {
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();
-  info.port_state = "LOST";
+  info.netns_cookie = lost.netns_dir != nullptr ? lost.vdev.netns_cookie : 0;
+  info.port_state = lost.vdev.pending() ? "PENDING" : "LOST";
   info.no_direct = spec.no_direct;
   info.addresses = spec.addresses;
   info.gid_layout = spec.gid_layout;
@@ -336,6 +359,7 @@ VdevInfo Daemon::info(const Lost& lost) {
   info.owner = spec.owner;
   info.owner_ended = spec.owner.pid != 0 && lost.owner == nullptr;
   info.end_with_owner = spec.end_with_owner;
+  info.containers = spec.containers;
   info.labels = spec.labels;
   return info;
 }

@@ -109,6 +109,14 @@ std::set<uint64_t> Directory::created_as(const std::string& netns, const std::st
   return found != by_text_.end() ? found->second : std::set<uint64_t>();
 }
 
+std::set<uint64_t> Directory::in_netns(uint64_t cookie) const {
+  std::set<uint64_t> ids;
+  const auto space = spaces_.find(cookie);
+  if (space == spaces_.end()) return ids;
+  for (const auto& [name, id] : space->second.by_name) ids.insert(id);
+  return ids;
+}
+
 const std::set<uint32_t>& Directory::numbers(uint64_t cookie) const {
   static const std::set<uint32_t> kNone;
   const auto space = spaces_.find(cookie);

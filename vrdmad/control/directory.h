@@ -51,6 +51,8 @@ class Directory {
   [[nodiscard]] std::set<uint64_t> created_as(const std::string& netns,
                                               const std::string& name) const;
 
+  // The vdevices of the namespace.
+  [[nodiscard]] std::set<uint64_t> in_netns(uint64_t cookie) const;
   // Socket numbers in use in the namespace.
   [[nodiscard]] const std::set<uint32_t>& numbers(uint64_t cookie) const;
   [[nodiscard]] const std::set<uint64_t>& in_fabric(const std::string& fabric) const;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -41,5 +42,7 @@ class OwnerWatch {
   base::Fd pidfd_;
   base::EventLoop::Watch watch_;
 };
+
+using OwnerWatches = std::map<uint32_t, std::unique_ptr<OwnerWatch>>;  // by pid
 
 }  // namespace vrdma::vrdmad

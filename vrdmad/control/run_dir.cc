@@ -145,13 +145,13 @@ std::string RunDir::sysfs_dir(uint64_t cookie) const {
 
 void RunDir::remove_netns_dir(uint64_t cookie) const {
   // A namespace that still has a vdevice has its socket; its trees may not be shown yet.
-  if (::rmdir(netns_dir(cookie).c_str()) == 0)
-    ::rmdir(sysfs_dir(cookie).c_str());
+  if (::rmdir(netns_dir(cookie).c_str()) == 0) ::rmdir(sysfs_dir(cookie).c_str());
 }
 
 // Other files belong to the operator.
 void RunDir::remove_sockets() const {
   remove_socket(admin_socket());
+  remove_socket(hook_socket());
   for (const auto& dir : entries_of(path_ + "/netns"))
     for (const auto& entry : entries_of(dir)) remove_socket(entry);
 }

@@ -3,6 +3,7 @@
 //   R/               0755  made with its parents if missing
 //   R/vrdmad.lock    0600  flock(2)ed while the daemon lives; holds its pid as text
 //   R/admin.sock     0600  made by AdminServer
+//   R/hook.sock      0666  made by HookServer
 //   R/broker/        0700  of root; made by the broker: known_peers.h
 //   R/state/         0700  a file for each open session, for the next daemon: session_file.h
 //   R/netns/         0711  mounted by containers; remains without a daemon, so that they see the
@@ -48,6 +49,7 @@ class RunDir {
   [[nodiscard]] const std::string& path() const { return path_; }  // absolute
   [[nodiscard]] std::string state_dir() const { return path_ + "/state"; }
   [[nodiscard]] std::string admin_socket() const { return path_ + "/admin.sock"; }
+  [[nodiscard]] std::string hook_socket() const { return path_ + "/hook.sock"; }
 
   // Makes the directories of a netns for session sockets and sysfs trees, if missing. Returns the
   // path of the first.

@@ -132,6 +132,8 @@ std::optional<std::string> difference(const VdevSpec& made, const VdevSpec& want
   if (made.end_with_owner != wanted.end_with_owner)
     return std::string(made.end_with_owner ? "an end with its owner, not without one"
                                            : "no end with its owner, not with one");
+  if (made.containers.empty() != wanted.containers.empty())
+    return made.containers.empty() ? "no containers" : "containers, which a hook set up";
   return difference_of("label", made.labels, wanted.labels);
 }
 

@@ -96,6 +96,10 @@ constexpr std::array kMigrations{
     "CREATE TABLE vdev_label (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (vdev, key)) WITHOUT ROWID;",
     "ALTER TABLE vdev ADD COLUMN gid_layout TEXT NOT NULL DEFAULT 'dense';",
+
+    "CREATE TABLE vdev_container (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
+    "  place INTEGER NOT NULL, id TEXT NOT NULL, pid INTEGER NOT NULL, start INTEGER NOT NULL,"
+    "  boot TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
 };
 
 int errno_of(int code) {
@@ -363,6 +367,17 @@ Result<std::vector<StoredVdev>> Store::vdevs() {
       if (!*more) break;
       spec.labels.emplace(labels.text_at(0), labels.text_at(1));
     }
+    Statement containers(*this,
+                         "SELECT id, pid, start, boot FROM vdev_container WHERE vdev = ?"
+                         " ORDER BY place");
+    containers.number(vdev.id);
+    for (auto more = containers.step();; more = containers.step()) {
+      if (!more) return pass(std::move(more).error());
+      if (!*more) break;
+      spec.containers.push_back({containers.text_at(0),
+                                 {static_cast<uint32_t>(containers.number_at(1)),
+                                  containers.number_at(2), containers.text_at(3)}});
+    }
     Statement permissions(*this, "SELECT name FROM vdev_permission WHERE vdev = ?");
     permissions.number(vdev.id);
     for (auto more = permissions.step();; more = permissions.step()) {
@@ -481,6 +496,13 @@ Result<void> Store::make(const StoredVdev& vdev) {
   for (const auto& [key, value] : spec.labels) {
     Statement row(*this, "INSERT INTO vdev_label VALUES (?, ?, ?)");
     if (auto done = row.number(vdev.id).text(key).text(value).run(); !done) return done;
+  }
+  for (size_t place = 0; place < spec.containers.size(); ++place) {
+    const Container& container = spec.containers[place];
+    Statement row(*this, "INSERT INTO vdev_container VALUES (?, ?, ?, ?, ?, ?)");
+    row.number(vdev.id).number(place).text(container.id).number(container.init.pid);
+    row.number(container.init.start_time).text(container.init.boot_id);
+    if (auto done = row.run(); !done) return done;
   }
   for (const auto& permission : spec.allow) {
     Statement row(*this, "INSERT INTO vdev_permission VALUES (?, ?)");

@@ -46,6 +46,9 @@ struct StoredVdev {
   std::vector<verbs::Gid> first_addresses;
   std::vector<QuotaSetting> asked;  // the quota of the create request, by kind
 
+  // It waits for a netdev with an address. Until then it has no netdev, GIDs and addresses.
+  [[nodiscard]] bool pending() const { return ifindex == 0; }
+
   bool operator==(const StoredVdev&) const = default;
 };
 

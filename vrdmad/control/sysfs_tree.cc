@@ -291,7 +291,8 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   parent("current_link_speed", "8.0 GT/s PCIe");
   parent("max_link_width", "16");
   parent("current_link_width", "16");
-  files["device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
+  if (!view.netdev.empty())
+    files["device/net/" + view.netdev] = {true, "/sys/class/net/" + view.netdev};
   files[ibdev_dir(view.name) + "device"] = {true, "../../../" + view.name};
 
   device("ports/1/state", view.up ? "4: ACTIVE" : "1: DOWN");

@@ -41,7 +41,7 @@ struct SysfsView {
   std::string name;
   std::string node_guid;  // "0211:22ff:fe33:4455"
   std::string firmware;
-  std::string netdev;
+  std::string netdev;  // empty: it has none yet
   bool up = false;
   std::vector<verbs::Gid> gids;  // the table, by index
   std::string cpus;              // of the host, as a list: "0-3,8"

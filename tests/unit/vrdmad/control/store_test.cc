@@ -20,6 +20,7 @@ StoredVdev red() {
   vdev.asked = {{"qp", 7}};
   vdev.spec.owner = {4711, 99, "b"};
   vdev.spec.end_with_owner = true;
+  vdev.spec.containers = {{"c0ffee", {12, 13, "b"}}, {"beef", {7, 8, "b"}}};
   vdev.spec.labels = {{"container", "c0ffee"}, {"pod", "red-0"}};
   vdev.spec.name = "red0";
   vdev.spec.netns = "red";

@@ -1,0 +1,217 @@
+// Containers: a hook gives them vdevices (vrdmad/hooks), and their end takes them back.
+//
+// The containers of a pod share a network namespace and, by default, a vdevice. The daemon finds
+// the namespace by a process of a container that has not ended. A runtime may make the netdev after
+// all hooks, so a vdevice may be pending.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "netns/routed_netdevs.h"
+#include "vrdmad/control/daemon_record.h"
+#include "vrdmad/control/same_spec.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+namespace {
+
+std::string netns_of(const Container& container) {
+  return "pid:" + std::to_string(container.init.pid);
+}
+
+// `name` with the next number: vrdma0, vrdma1, ...
+std::string next_name(const std::string& name) {
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  unsigned number = 0;
+  std::from_chars(name.data() + digits, name.data() + name.size(), number);
+  return name.substr(0, digits) + std::to_string(number + 1);
+}
+
+}  // namespace
+
+VdevSpec* Daemon::spec_of(uint64_t id) {
+  if (Record* const record = find(id)) return &record->spec;
+  const auto lost = lost_.find(id);
+  return lost != lost_.end() ? &lost->second.vdev.spec : nullptr;
+}
+
+// Removes those that have ended from `spec`.
+Result<OwnerWatches> Daemon::watch_containers(uint64_t id, VdevSpec* spec) {
+  OwnerWatches watches;
+  if (spec->containers.empty()) return watches;
+  std::string reason;
+  std::vector<Container> living;
+  for (const auto& container : spec->containers) {
+    auto watch = OwnerWatch::start(loop_, container.init, boot_id_, [this, id, container] {
+      // Deferred: the watch must not be destroyed inside its own callback.
+      loop_.post([this, id, container] { leave(id, container, "has ended"); });
+    });
+    if (!watch && watch.error().code() != ESRCH) return pass(std::move(watch.error()));
+    if (!watch) {
+      reason = "container " + container.id + ": " + watch.error().message();
+      continue;
+    }
+    watches[container.init.pid] = std::move(*watch);
+    living.push_back(container);
+  }
+  if (living.empty()) return fail(ESTALE, reason);
+  spec->containers = std::move(living);
+  spec->netns = netns_of(spec->containers.front());
+  return watches;
+}
+
+std::optional<uint64_t> Daemon::shared_by_pod(uint64_t cookie, const std::string& of) const {
+  for (const uint64_t id : directory_.in_netns(cookie)) {
+    const auto record = records_.find(id);
+    const VdevSpec& spec = record != records_.end() ? record->second->spec : lost_.at(id).vdev.spec;
+    const auto label = spec.labels.find(kClassLabel);
+    if (!spec.containers.empty() && label != spec.labels.end() && label->second == of) return id;
+  }
+  return {};
+}
+
+Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
+  Record* const record = find(id);
+  if (record != nullptr && record->leaving)
+    return fail(EAGAIN, "vdevice " + record->label + " is being deleted: try again");
+  VdevSpec& spec = *spec_of(id);
+  auto& watches = record != nullptr ? record->containers : lost_.at(id).containers;
+  Begun begun{id, record != nullptr ? info(*record) : info(lost_.at(id)), {}, true};
+  if (std::find(spec.containers.begin(), spec.containers.end(), container) != spec.containers.end())
+    return begun;
+  VdevSpec joined;
+  joined.containers = {container};
+  auto watch = watch_containers(id, &joined);
+  if (!watch) return pass(std::move(watch.error()));
+  watches.merge(*watch);
+  spec.containers.push_back(container);
+  begun.existed = false;
+  begun.on_disk =
+      record != nullptr ? store(*record).share() : writer_.write(lost_.at(id).vdev).share();
+  return begun;
+}
+
+Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
+                                        bool shared) {
+  auto spec = canonical(wanted);
+  if (!spec) return pass(std::move(spec.error()));
+  Container& container = spec->containers.front();
+  container.init.boot_id = boot_id_;
+  std::vector<Lost> replaced;
+  bool joined = false;
+  auto begun = call([&]() -> Result<Begun> {
+    if (shared)
+      if (const auto its = shared_by_pod(netns.cookie, spec->labels[kClassLabel])) {
+        joined = true;
+        return join(*its, container);
+      }
+    while (directory_.at(netns.cookie, spec->name)) spec->name = next_name(spec->name);
+    return begin(*spec, netns, &replaced);
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  if (!joined) {
+    if (auto made = finish(*begun, *spec, std::move(replaced)); !made)
+      return pass(std::move(made.error()));
+  } else if (!begun->existed) {
+    if (const Result<void> stored = begun->on_disk.get(); !stored) {
+      take_back(begun->id, container);
+      return pass(stored.error());
+    }
+  }
+  return call([&]() -> Result<Given> {
+    if (spec_of(begun->id) == nullptr)
+      return fail(ESRCH, "container " + container.id + " has ended");
+    if (Record* const record = find(begun->id)) show_sysfs(*record);
+    const std::string& name = begun->info.name;
+    return Given{begun->id, name, run_dir_.sysfs_dir(netns.cookie) + "/" + name,
+                 run_dir_.netns_dir(netns.cookie), !begun->existed};
+  });
+}
+
+void Daemon::take_back(uint64_t vdevice, const Container& container) {
+  loop_.post([this, vdevice, container = Container(container)]() mutable {
+    container.init.boot_id = boot_id_;
+    leave(vdevice, container, "was not set up");
+  });
+}
+
+// The last one takes the vdevice with it.
+void Daemon::leave(uint64_t id, const Container& container, const std::string& reason) {
+  VdevSpec* const spec = spec_of(id);
+  if (spec == nullptr) return;  // deleted in the meantime
+  Record* const record = find(id);
+  auto& watches = record != nullptr ? record->containers : lost_.at(id).containers;
+  if (std::erase(spec->containers, container) == 0) return;
+  watches.erase(container.init.pid);
+  const std::string what = "its container " + container.id + " " + reason;
+  if (spec->containers.empty()) return end_by_itself(id, what);
+  spec->netns = netns_of(spec->containers.front());
+  spdlog::info("vdevice {}: {}", label_of(spec->netns, spec->name), what);
+  if (record == nullptr) return writer_.write_later(lost_.at(id).vdev);
+  record->label = label_of(spec->netns, spec->name);
+  directory_.add(id, {spec->name, spec->netns, record->link.netns_cookie, record->number,
+                      record->fabric, record->tenant});
+  store_again(*record);
+  tell(WatchEvent::Type::kChanged, info(*record), what);
+}
+
+Result<std::string> Daemon::netdev_for(const VdevSpec& spec) {
+  auto routed = netns::routed_netdevs(static_cast<pid_t>(spec.containers.front().init.pid));
+  if (!routed) return pass(std::move(routed.error()));
+  return routed->choose(spec.netdev);
+}
+
+Result<Daemon::Lost*> Daemon::make_pending(uint64_t id, const VdevSpec& spec,
+                                           const netns::Netns& netns, const std::string& reason) {
+  VdevSpec living = spec;
+  if (auto watches = watch_containers(id, &living); !watches)
+    return pass(std::move(watches.error()));
+  if (auto directory = run_dir_.make_netns_dir(netns.cookie); !directory)
+    return pass(std::move(directory.error()));
+  StoredVdev vdev;
+  vdev.id = id;
+  vdev.spec = living;
+  vdev.asked = spec.quota;
+  vdev.node_guid = gid::make_node_guid();
+  vdev.boot_id = boot_id_;
+  vdev.netns_cookie = netns.cookie;
+  vdev.number = free_number(netns.cookie, 0);
+  return &enter(std::move(vdev), reason);
+}
+
+// The netdev may have come just before.
+void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
+  const StoredVdev& vdev = lost.vdev;
+  lost.sysfs =
+      std::make_unique<SysfsTree>(run_dir_.sysfs_dir(vdev.netns_cookie) + "/" + vdev.spec.name);
+  SysfsView view;
+  view.name = vdev.spec.name;
+  view.node_guid = vdev.node_guid.text();
+  view.firmware = "vrdma-" VRDMA_VERSION;
+  if (auto shown = lost.sysfs->show(view); !shown)
+    spdlog::warn("vdevice {}: cannot make its sysfs files: {}",
+                 label_of(vdev.spec.netns, vdev.spec.name), shown.error().message());
+  auto watch = monitor_->watch_netns(netns, [this] { complete_soon(); });
+  if (watch) lost.netns_watch = std::move(*watch);
+  // Without the watch, the next retry finds the netdev.
+  if (!retry_.active()) retry_later();
+}
+
+// Not at once: a runtime gives a netdev several addresses and a route, one after the other.
+void Daemon::complete_soon() {
+  constexpr auto kSettled = std::chrono::milliseconds(50);
+  complete_ = loop_.after(kSettled, [this] {
+    std::vector<uint64_t> ids;
+    for (const auto& [id, lost] : lost_)
+      if (lost.vdev.pending()) ids.push_back(id);
+    for (const uint64_t id : ids) restore_lost(id);
+  });
+}
+
+}  // namespace vrdma::vrdmad

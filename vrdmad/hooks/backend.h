@@ -1,0 +1,37 @@
+// What the hooks' socket needs of the registry of vdevices. Errors are as in AdminBackend.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/error.h"
+#include "netns/netns.h"
+#include "vrdmad/admin/backend.h"
+
+namespace vrdma::vrdmad {
+
+class HookBackend {
+ public:
+  struct Given {
+    uint64_t vdevice = 0;
+    std::string name;
+    std::string tree;     // path of its sysfs tree
+    std::string sockets;  // path of the directory of its namespace
+    bool added = false;   // false: the container had it before
+  };
+  virtual ~HookBackend() = default;
+
+  // Gives a vdevice to the one container in `spec`, and has that on disk. If `shared`, one of the
+  // same namespace and of the same label kClassLabel, if there is one; otherwise a new one. The
+  // name in `spec` is changed if it is taken in the namespace. Without a netdev in `spec`, the
+  // vdevice is on that of the default route, or on the only one that has an address; it is pending
+  // until there is such a netdev. Any thread but the control thread; blocks.
+  [[nodiscard]] virtual base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
+                                                 bool shared) = 0;
+  // The container has it no more. Any thread; does not wait.
+  virtual void take_back(uint64_t vdevice, const Container& container) = 0;
+
+  static constexpr const char* kClassLabel = "class";
+};
+
+}  // namespace vrdma::vrdmad
