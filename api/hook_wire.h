@@ -9,12 +9,15 @@
 //   (mounts what it got)
 //   kDone                    ->       from now on the container owns them
 //                            <-
-//   kEnded                   ->       the container has ended: it owns nothing any more
+//   kEnded                   ->       the container has ended; vrdmad believes its pidfd alone
 //                            <-
 //
-// If the connection ends between kSetUp and kDone, vrdmad undoes the kSetUp. The owner of a vdevice
-// is a set of processes, the inits of its containers: when the last of them has ended, vrdmad
-// deletes the vdevice, whether or not there was a kEnded.
+// After a refusal vrdmad ends the connection; EAGAIN: the hook may try again. A connection has 30
+// seconds. If it ends between kSetUp and kDone, vrdmad undoes the kSetUp. The sysfs tree and the
+// directory of sockets are there when vrdmad answers, also if the netdev comes later, and keep
+// their inodes until the vdevice is deleted. The owner of a vdevice is a set of processes, the
+// inits of its containers: when the last of them has ended, vrdmad deletes the vdevice, whether or
+// not there was a kEnded.
 //
 // Anybody on the host may connect. vrdmad asks the kernel who the caller is (SO_PEERCRED), and who
 // owns the network namespace (NS_GET_OWNER_UID, ioctl_ns(2)); a caller that is not root must be

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/classes.h"
 #include "core/base/event_loop.h"
 #include "core/rdma/peer.h"
 #include "transport/hole_guard.h"
@@ -25,6 +26,7 @@
 #include "vrdmad/control/store.h"
 #include "vrdmad/daemon_user.h"
 #include "vrdmad/helpers.h"
+#include "vrdmad/hooks/server.h"
 #include "vrdmad/log/audit.h"
 #include "vrdmad/log/log.h"
 #include "vrdmad/parent_groups.h"
@@ -46,6 +48,7 @@ struct Options {
   std::string log_level = "info";
   std::string log_format = "text";
   std::string audit_log;
+  std::string classes = vrdma::api::kClassesFile;
   std::string metrics;
   std::string user;
   std::string isolation = "tenant";
@@ -80,6 +83,9 @@ int parse(int argc, char** argv, Options* options) {
       ->capture_default_str();
   app.add_option("--audit-log", options->audit_log,
                  "a file for one JSON line for each change by an operator, in addition to the log");
+  app.add_option("--classes", options->classes,
+                 "what containers get: a file, read whenever a container starts")
+      ->capture_default_str();
   app.add_option("--metrics", options->metrics,
                  "serve Prometheus: unix:PATH, 127.0.0.1:PORT or [::1]:PORT");
   app.add_option("--user", options->user,
@@ -153,7 +159,7 @@ std::vector<vrdma::vrdmad::OwnDirectory> directories_of(const std::string& run_d
   std::vector<vrdma::vrdmad::OwnDirectory> all{
       {run_dir,
        0755,
-       {"vrdmad.lock", "admin.sock", "metrics.sock", "state", "netns", "sysfs"},
+       {"vrdmad.lock", "admin.sock", "hook.sock", "metrics.sock", "state", "netns", "sysfs"},
        "broker"},
       {state_dir, 0700, {"state.db*"}, {}}};
   // LogsDirectory= of systemd.exec(5), where the audit log is replaced while the daemon runs.
@@ -269,13 +275,19 @@ Result<void> run(const Options& options) {
                                                      std::move(*audit));
   if (!welcoming) return vrdma::base::pass(std::move(welcoming.error()));
   admin = std::move(*welcoming);
+  auto hooks = vrdma::vrdmad::HookServer::start(
+      *daemon, {run_dir->path(), run_dir->hook_socket(), options.classes, intake.get(), broker});
+  if (!hooks) return vrdma::base::pass(std::move(hooks.error()));
+  const auto stop_all = [&] {
+    (*hooks)->stop(**loop, [&] { admin->stop([&] { (*loop)->stop(); }); });
+  };
 
   auto stop = (*loop)->watch(signals->get(), EPOLLIN, [&](uint32_t) {
     signalfd_siginfo info{};
     if (::read(signals->get(), &info, sizeof info) != sizeof info) return;
     spdlog::info("stopping");
     ::sd_notify(0, "STOPPING=1");
-    admin->stop([&] { (*loop)->stop(); });
+    stop_all();
   });
   if (!stop) return vrdma::base::pass(std::move(stop.error()));
   // New ones need root's privileges. The next daemon takes over all sessions.
@@ -284,7 +296,7 @@ Result<void> run(const Options& options) {
     spdlog::error("the {} process has ended: stopping, so that the next vrdmad takes over",
                   process);
     lame = process;
-    admin->stop([&] { (*loop)->stop(); });
+    stop_all();
   };
   auto attentive = intake->watch(**loop, [&] { stop_without("intake"); });
   if (!attentive) return vrdma::base::pass(std::move(attentive.error()));

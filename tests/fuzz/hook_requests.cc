@@ -1,0 +1,47 @@
+// Requests of container runtimes' hooks, of any user: whatever a container asks for, it gets
+// nothing that its class does not name.
+#include <algorithm>
+#include <cstdlib>
+
+#include "vrdmad/hooks/policy.h"
+
+namespace {
+
+using namespace vrdma;          // NOLINT(google-build-using-namespace): a fuzz target
+using namespace vrdma::vrdmad;  // NOLINT(google-build-using-namespace)
+
+const api::Classes& classes() {
+  static const api::Classes all = *api::Classes::parse(
+      "users = *\n"
+      "[named]\ntenant = red\nfabric = f\nusers = *\nannotations = quota netdev name\n"
+      "max_quota = qp=100\n"
+      "[by-user]\ntenant = user\nfabric = user\nusers = 1001\nallow = qp1\nannotations = name\n"
+      "[root]\nfabric = tenant\nparent = rxe0\n",
+      "classes.conf");
+  return all;
+}
+
+void check(const api::Class& its, const VdevSpec& spec, const HookCaller& caller) {
+  const bool as_named = spec.tenant == its.tenant_of(caller.owner) &&
+                        spec.fabric == its.fabric_of(caller.owner) && spec.parent == its.parent &&
+                        spec.allow == its.allow && spec.labels.at("class") == its.name;
+  if (!as_named || !its.is_for(caller.uid)) std::abort();
+  if (caller.uid != 0 && caller.uid != caller.owner) std::abort();
+  for (const auto& setting : spec.quota)
+    if (setting.kind == "qp" && its.name == "named" && setting.limit > 100) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto request = read_request(data, size, size);
+  if (!request || request->op != hook::Request::Op::kSetUp) return 0;
+  const auto its = classes().find(request->device_class);
+  if (!its) return 0;
+  for (const uid_t uid : {0u, 1001u, 1002u})
+    for (const uid_t owner : {0u, 1001u}) {
+      const HookCaller caller{uid, owner, (size & 1) != 0};
+      if (const auto spec = grant(*its, *request, caller)) check(*its, *spec, caller);
+    }
+  return 0;
+}

@@ -1,0 +1,213 @@
+#!/bin/bash
+# hook_socket.sh: what hooks of container runtimes get from vrdmad, and what they do not get.
+#
+#     netns a (two containers of a pod)     netns b               netns c             netns u: of user 1001
+#   +----------------------------------+  +------------+   +-------------------+   +-----------------------+
+#   | eth0 10.0.0.1                    |==| 10.0.0.2   |   | eth0 comes later  |   | eth0, made by the user |
+#   +----------------------------------+  +------------+   +-------------------+   +-----------------------+
+. "$(dirname "$0")/lib.sh"
+setup
+mkdir -m 1777 "$T/holds"
+cat >"$T/classes.conf" <<'END'
+users = 1001
+[small]
+tenant = red
+quota = qp=64
+annotations = quota name
+max_quota = qp=128
+[alone]
+per_container = yes
+fabric = tenant
+[private]
+END
+options=(--classes "$T/classes.conf")
+start_daemon "${options[@]}"
+cp "$(dirname "$0")/hook_client.py" "$T/"
+netns_add a b c
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+
+hook() { timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "$@"; }
+as_user() { setpriv --reuid 1001 --regid 1001 --clear-groups "$@"; }
+container() { spawn "$1" "$2" root sleep 1000; wait_until 5 in_netns "$1" "$2" || fail "$1 does not start"; }
+in_netns() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") == "$(stat -Lc %i "/run/netns/$(ns "$2")")" ]]; }
+dies() { kill -9 "${PID[$1]}"; reap "$1" 5; }
+count() { ctl vdev list -o json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))'; }
+has() { [[ $(count) -eq $1 ]]; }
+field() { # VDEVICE FIELD
+  ctl vdev show "$1" -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][sys.argv[1]])' "$2"
+}
+refused() { # PATTERN WORD...: by hook
+  local pattern=$1 before
+  before=$(count)
+  shift
+  if "$@" >"$T/out" 2>"$T/err"; then fail "it is not refused: $(cat "$T/out")"; fi
+  grep -qE "^refused .*$pattern" "$T/out" || fail "it does not say '$pattern': $(cat "$T/out" "$T/err")"
+  say "$(cat "$T/out")"
+  wait_until 5 has "$before" || fail "what was refused made a vdevice"
+}
+logged() { grep -qE -- "$1" "$T/vrdmad.log"; }
+
+say "a container gets a vdevice, which ends with it"
+container one a
+got=$(hook setup c1 "${PID[one]}" class=small pod=p quota=qp=100 -- done) || fail "refused: $got"
+read -r ok name tree sockets <<<"${got%%$'\n'*}"
+[[ $ok == ok && $name == vrdma0 ]] || fail "the answer is $got"
+[[ -f $tree/device/infiniband/vrdma0/node_guid && -S $sockets/0.sock ]] || fail "there is no $tree, or no socket"
+[[ $(field vrdma0 tenant) == red && $(field vrdma0 fabric) == containers && $(field vrdma0 netdev) == eth0 ]] ||
+  fail "it is not of its class: $(ctl vdev show vrdma0)"
+[[ $(field vrdma0 quota) == *"'qp', 'used': 0, 'limit': 100"* ]] || fail "the quota is $(field vrdma0 quota)"
+on a root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
+
+say "a second container of the pod shares it"
+container two a
+got=$(hook setup c2 "${PID[two]}" class=small pod=p -- done) || fail "refused: $got"
+[[ $got == "ok vrdma0 "* ]] && has 1 || fail "the answer is $got"
+got=$(hook setup c2 "${PID[two]}" class=small pod=p) || fail "asking again is refused: $got"
+has 1 || fail "asking again makes another"
+dies one
+sleep 0.3
+has 1 && on a root ibv_devinfo -d vrdma0 >/dev/null || fail "it ends with the first of two containers"
+say "also when vrdmad is killed meanwhile"
+kill_daemon
+start_daemon "${options[@]}"
+has 1 && [[ $(field vrdma0 port_state) == ACTIVE ]] || fail "it is not restored: $(ctl vdev list)"
+dies two
+wait_until 5 has 0 || fail "it outlives its containers: $(ctl vdev list)"
+logged "its container c2 has ended, so it is deleted" || fail "the log does not say why"
+[[ -z $(ls "$R/netns" "$R/sysfs" | grep -v :) ]] || fail "directories are left: $(ls "$R/netns" "$R/sysfs")"
+
+say "a container that ends while no vrdmad runs"
+container one a
+hook setup c1 "${PID[one]}" -- done >/dev/null || fail "refused"
+kill_daemon
+dies one
+start_daemon "${options[@]}"
+has 0 || fail "it outlives its container: $(ctl vdev list)"
+
+say "a hook that ends before it has finished leaves nothing"
+container one a
+container two a
+hook setup c1 "${PID[one]}" >/dev/null || fail "refused"
+wait_until 5 has 0 || fail "a vdevice is left"
+hook setup c1 "${PID[one]}" -- hold "$T/held" >"$T/hook.log" &
+PID[hook]=$!
+wait_until 10 test -e "$T/held" || fail "the hook gets no answer: $(cat "$T/hook.log")"
+hook setup c2 "${PID[two]}" -- done >/dev/null || fail "refused"
+has 1 || fail "the pod does not share it"
+rm "$T/held"
+reap hook 5
+has 1 && on a root ibv_devinfo -d vrdma0 >/dev/null || fail "the end of one hook takes the other's vdevice"
+dies one
+sleep 0.3
+has 1 || fail "a container that was taken back still counts"
+dies two
+wait_until 5 has 0 || fail "a vdevice is left"
+
+say "one for each container of a pod, if the class says so"
+container one a
+container two a
+hook setup c1 "${PID[one]}" class=alone -- done >/dev/null || fail "refused"
+got=$(hook setup c2 "${PID[two]}" class=alone -- done) || fail "refused: $got"
+[[ $got == "ok vrdma1 "* ]] && has 2 || fail "the answer is $got"
+dies one
+wait_until 5 has 1 || fail "the first outlives its container"
+dies two
+wait_until 5 has 0 || fail "the second outlives its container"
+
+say "a netdev that comes after the hook"
+container one c
+got=$(hook setup c1 "${PID[one]}" -- done) || fail "refused: $got"
+read -r ok name tree sockets <<<"${got%%$'\n'*}"
+[[ $(field vrdma0 port_state) == PENDING && $(field vrdma0 lost) == *"no netdev with an address"* ]] ||
+  fail "it does not wait: $(ctl vdev show vrdma0 -o json)"
+inode=$(stat -c %i "$tree" "$sockets")
+kill_daemon
+start_daemon "${options[@]}"
+[[ $(field vrdma0 port_state) == PENDING ]] || fail "it does not wait after a restart: $(ctl vdev list)"
+loose c eth0
+ip_in c address add 10.0.0.9/24 dev eth0
+is_active() { [[ $(field vrdma0 port_state) == ACTIVE ]]; }
+wait_until 5 is_active || fail "it is not completed: $(ctl vdev list)"
+[[ $(stat -c %i "$tree" "$sockets") == "$inode" ]] || fail "the directories are others"
+gid() { grep -q 0a00:0009 "$tree/device/infiniband/vrdma0/ports/1/gids/1"; }
+wait_until 5 gid || fail "the tree does not show its address"
+on c root ibv_devinfo -d vrdma0 >/dev/null || fail "it does not work"
+dies one
+wait_until 5 has 0 || fail "a vdevice is left"
+
+say "equal addresses"
+netns_add d
+loose d eth0
+ip_in d address add 10.0.0.1/24 dev eth0
+container one a
+container two d
+hook setup c1 "${PID[one]}" -- done >/dev/null || fail "refused"
+refused 'podman network create' hook setup c2 "${PID[two]}"
+logged 'container c2 of user 0 is refused: .*podman network create' || fail "the log does not say so"
+hook setup c2 "${PID[two]}" class=alone -- done >/dev/null || fail "refused in a fabric of its own"
+dies two
+wait_until 5 has 1 || fail "a vdevice is left"
+
+say "what is refused"
+container two b
+refused "there is no class 'x'" hook setup c2 "${PID[two]}" class=x
+refused "lets no container choose it" hook setup c2 "${PID[two]}" name=mlx5_0
+refused "at most qp=128" hook setup c2 "${PID[two]}" class=small quota=qp=129
+refused "at most pd=" hook setup c2 "${PID[two]}" class=small quota=pd=65536
+refused "not that of the container's first process" hook setup c2 "${PID[two]}" netns="/run/netns/$(ns a)"
+refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" netns=/dev/null
+refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" netns="/proc/self/ns/mnt"
+refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" pidfd=/proc/self
+refused "has characters that it may not have" hook setup "c 2" "${PID[two]}"
+refused "names no container" hook setup "" "${PID[two]}"
+refused "uses the host's network" hook setup c2 $$
+for length in 1 663 665 1024 4000; do refused "of another version" hook raw "$length"; done
+refused "speaks version 4294967295" hook raw 664
+refused "did not begin" hook "done"
+refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
+echo "qouta = 1" >>"$T/classes.conf"
+refused "class 'private': there is no key 'qouta'" hook setup c2 "${PID[two]}"
+sed -i '$d' "$T/classes.conf"
+hook setup c2 "${PID[two]}" -- done >/dev/null || fail "the file is not read again"
+dies two
+wait_until 5 has 1 || fail "a vdevice is left"
+
+say "another user"
+user_hook() { as_user timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" "$@"; }
+container two b
+refused "belongs to user 0, not to user 1001" user_hook setup c2 "${PID[two]}" netns="/run/netns/$(ns b)"
+refused "may not use class 'private'" user_hook setup c2 "${PID[two]}" netns="/run/netns/$(ns b)" class=private
+dies two
+as_user unshare --user --net true 2>/dev/null || skip "users cannot make namespaces here"
+setpriv --reuid 1001 --regid 1001 --clear-groups unshare --user --map-root-user --net sleep 1000 &
+PID[theirs]=$!
+theirs() { [[ $(stat -Lc %i "/proc/${PID[theirs]}/ns/net" 2>/dev/null) != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[theirs]}/comm") == sleep ]]; }
+wait_until 5 theirs || fail "the user's container does not start"
+loose_commands eth0 1500 | nsenter --net="/proc/${PID[theirs]}/ns/net" ip -batch -
+nsenter --net="/proc/${PID[theirs]}/ns/net" ip address add 10.0.2.100/24 dev eth0
+got=$(user_hook setup c3 "${PID[theirs]}" -- done) || fail "refused: $got"
+has 2 || fail "there is no vdevice for the user: $(ctl vdev list)"
+[[ $(ctl vdev list -o json) == *'"container": "c3"'* ]] || fail "it has no label"
+
+say "floods, and descriptors that take long to close"
+user_hook crowd 200 -- hold "$T/holds/crowd" >"$T/crowd.log" 2>&1 &
+PID[crowd]=$!
+wait_until 10 test -e "$T/holds/crowd" || fail "the crowd does not come: $(cat "$T/crowd.log")"
+refused "too many hooks" user_hook ended c3
+setpriv --reuid 1002 --regid 1002 --clear-groups timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" \
+  slow 20 -- hold "$T/holds/slow" >"$T/slow.log" 2>&1 &
+PID[slow]=$!
+wait_until 20 test -e "$T/holds/slow" || fail "the slow ones do not come: $(cat "$T/slow.log")"
+container two b
+got=$(hook setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
+dies two
+wait_until 5 has 2 || fail "a vdevice is left"
+rm "$T/holds/crowd" "$T/holds/slow"
+reap crowd 10
+reap slow 10
+served() { user_hook ended c3 >/dev/null; }
+wait_until 10 served || fail "the user is refused after the crowd has gone"
+dies one
+kill -9 "${PID[theirs]}"
+wait_until 5 has 0 || fail "vdevices are left: $(ctl vdev list)"
+unset "PID[theirs]"

@@ -1,0 +1,98 @@
+#include "vrdmad/hooks/policy.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/base/name.h"
+#include "provisioning/kind.h"
+#include "vrdmad/hooks/backend.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+using provisioning::Setting;
+
+namespace {
+
+Result<void> may_use(const api::Class& its, const HookCaller& caller) {
+  const std::string name = "class '" + its.name + "'";
+  if (!its.is_for(caller.uid))
+    return fail(EPERM, "user " + std::to_string(caller.uid) + " may not use " + name +
+                           ": add the user to its key `users` in classes.conf");
+  if (caller.uid != 0 && caller.uid != caller.owner)
+    return fail(EPERM, "the network namespace belongs to user " + std::to_string(caller.owner) +
+                           ", not to user " + std::to_string(caller.uid) +
+                           ": start the container as the user that owns it");
+  if (caller.host_network && !its.host_network)
+    return fail(EPERM, "the container uses the host's network, which " + name +
+                           " does not allow: give it a network of its own, or set host_network in "
+                           "classes.conf");
+  return {};
+}
+
+Result<void> may_choose(const api::Class& its, const std::string& annotation,
+                        const std::string& value) {
+  if (value.empty() || its.annotations.contains(annotation)) return {};
+  return fail(EPERM, "annotation vrdma.io/" + annotation + ": class '" + its.name +
+                         "' lets no container choose it; remove the annotation, or allow it with "
+                         "`annotations` in classes.conf");
+}
+
+uint64_t limit_in(const std::vector<Setting>& settings, const std::string& kind,
+                  uint64_t otherwise) {
+  for (const auto& setting : settings)
+    if (setting.kind == kind) return setting.limit;
+  return otherwise;
+}
+
+// What the container chooses replaces the class's limits. Without a maximum it may only choose less
+// than it would get.
+Result<std::vector<Setting>> quota_of(const api::Class& its, const std::string& chosen) {
+  auto settings = provisioning::parse_settings(chosen);
+  if (!settings) return pass(std::move(settings.error()), "annotation vrdma.io/quota");
+  if (auto known = provisioning::understand(*settings); !known)
+    return pass(std::move(known.error()), "annotation vrdma.io/quota");
+  std::vector<Setting> quota = its.quota;
+  for (const auto& setting : *settings) {
+    const uint64_t initial = provisioning::traits(*provisioning::find_kind(setting.kind)).initial;
+    const uint64_t most =
+        limit_in(its.max_quota, setting.kind, limit_in(its.quota, setting.kind, initial));
+    if (setting.limit > most)
+      return fail(EPERM, "annotation vrdma.io/quota: class '" + its.name + "' allows at most " +
+                             setting.kind + "=" + std::to_string(most) +
+                             ": ask for less, or set max_quota in classes.conf");
+    std::erase_if(quota, [&](const auto& one) { return one.kind == setting.kind; });
+    quota.push_back(setting);
+  }
+  return quota;
+}
+
+}  // namespace
+
+Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const HookCaller& caller) {
+  if (auto may = may_use(its, caller); !may) return pass(std::move(may.error()));
+  for (const auto& [annotation, value] :
+       {std::pair{"quota", &asked.quota}, {"netdev", &asked.netdev}, {"name", &asked.name}})
+    if (auto may = may_choose(its, annotation, *value); !may) return pass(std::move(may.error()));
+  if (!asked.name.empty() && !base::is_name(asked.name))
+    return fail(EINVAL,
+                "annotation vrdma.io/name: '" + asked.name + "' " + std::string(base::kNameRule));
+  auto quota = quota_of(its, asked.quota);
+  if (!quota) return pass(std::move(quota.error()));
+  VdevSpec spec;
+  spec.name = asked.name.empty() ? its.device : asked.name;
+  spec.netdev = asked.netdev.empty() ? its.netdev : asked.netdev;
+  spec.parent = its.parent;
+  spec.tenant = its.tenant_of(caller.owner);
+  spec.fabric = its.fabric_of(caller.owner);
+  for (const auto& setting : *quota) spec.quota.push_back({setting.kind, setting.limit});
+  spec.allow = its.allow;
+  spec.labels = {{"container", asked.container}, {HookBackend::kClassLabel, its.name}};
+  if (!asked.pod.empty()) spec.labels["pod"] = asked.pod;
+  return spec;
+}
+
+}  // namespace vrdma::vrdmad

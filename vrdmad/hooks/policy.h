@@ -1,0 +1,28 @@
+// What a container gets: its class, and what its annotations may change.
+//
+// Images carry annotations, so they are never trusted: a container may choose only what its class
+// names in `annotations`, and no limit above `max_quota`. Tenant, fabric, parent and permissions
+// are the class's alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include "api/classes.h"
+#include "core/base/error.h"
+#include "vrdmad/admin/backend.h"
+#include "vrdmad/hooks/request.h"
+
+namespace vrdma::vrdmad {
+
+// Who asks, of what the kernel says.
+struct HookCaller {
+  uid_t uid = 0;              // of the hook
+  uid_t owner = 0;            // of the network namespace
+  bool host_network = false;  // the namespace is the daemon's own
+};
+
+// EPERM, EINVAL: a sentence that says what to do.
+[[nodiscard]] base::Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked,
+                                           const HookCaller& caller);
+
+}  // namespace vrdma::vrdmad

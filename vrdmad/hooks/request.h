@@ -1,0 +1,26 @@
+// A hook's request (api/hook_wire.h), checked and with text in strings. Anybody on the host can
+// send one.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "api/hook_wire.h"
+#include "core/base/error.h"
+
+namespace vrdma::vrdmad {
+
+struct HookRequest {
+  hook::Request::Op op{};
+  std::string container, pod, device_class;
+  std::string netdev, name, quota;  // annotations; empty: there is none
+};
+
+// `length`: of the message, of which `bytes` has at most `size`. EPROTO: of another build, or not a
+// request; EINVAL: a text has no end, or what it may not contain.
+[[nodiscard]] base::Result<HookRequest> read_request(const void* bytes, size_t size, size_t length);
+
+// A text without its end or with lines is cut or made printable.
+[[nodiscard]] hook::Answer refusal(const base::Error& why);
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,261 @@
+#include "vrdmad/hooks/server.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/printable.h"
+#include "core/ipc/socket.h"
+#include "vrdmad/hooks/witness.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+using intake::Kind;
+
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr auto kLookAway = std::chrono::milliseconds(10);  // while there are kMost connections
+
+template <size_t kSize>
+bool put(const std::string& text, char (&to)[kSize]) {
+  if (text.size() >= kSize) return false;
+  text.copy(to, text.size());
+  return true;
+}
+
+Result<Fd> bind_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return fail(ENAMETOOLONG, path + ": too long for a socket path");
+  path.copy(address.sun_path, path.size());
+  Fd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener.valid()) return base::fail_errno("create a socket");
+  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::chmod(path.c_str(), 0666) != 0 || ::listen(listener.get(), kBacklog) != 0)
+    return base::fail_errno("listen on " + path);
+  return listener;
+}
+
+// Containers of two networks may have the same address, as all of rootless slirp4netns have.
+base::Error explained(base::Error error) {
+  if (error.code() != EADDRINUSE) return error;
+  return {error.code(), error.message() +
+                            "; give the container a network of its own (`podman network create`), "
+                            "or use a class with `fabric = tenant`"};
+}
+
+}  // namespace
+
+struct HookServer::Connection {
+  Fd socket;
+  uid_t uid = 0;
+  Intake::AccountRef account;
+  base::EventLoop::Watch readable;  // not while the intake receives
+  Intake::Ticket at_intake;
+  base::EventLoop::Timer patience;
+  // What the end of the connection takes back.
+  std::optional<std::pair<uint64_t, Container>> given;
+  bool set_up = false;
+  std::string container = "?";  // of the last request that named one
+};
+
+HookServer::HookServer(HookBackend& backend, Settings settings,
+                       std::unique_ptr<base::EventLoop> loop)
+    : backend_(backend), settings_(std::move(settings)), loop_(std::move(loop)) {
+  constexpr uint64_t kLogged = 10;  // a second
+  refusals_.set(kLogged, kLogged);
+}
+
+Result<std::unique_ptr<HookServer>> HookServer::start(HookBackend& backend, Settings settings) {
+  auto loop = base::EventLoop::create();
+  if (!loop) return pass(std::move(loop.error()));
+  auto listener = bind_socket(settings.path);
+  if (!listener) return pass(std::move(listener.error()));
+  if (auto classes = api::Classes::read(settings.classes); !classes)
+    spdlog::warn("no container gets a vdevice: {}", classes.error().message());
+  std::unique_ptr<HookServer> server(
+      new HookServer(backend, std::move(settings), std::move(*loop)));
+  auto acceptor = Acceptor::start(
+      *server->loop_, std::move(*listener),
+      Acceptor::accept([raw = server.get()](Fd socket) { raw->welcome(std::move(socket)); }),
+      [raw = server.get()]() -> base::Duration {
+        return raw->connections_.size() < kMost ? base::Duration(0) : kLookAway;
+      });
+  if (!acceptor) return pass(std::move(acceptor.error()));
+  server->acceptor_ = std::move(*acceptor);
+  server->thread_ = std::thread([raw = server.get()] { raw->loop_->run(); });
+  return server;
+}
+
+HookServer::~HookServer() {
+  ::unlink(settings_.path.c_str());
+  if (thread_.joinable()) {
+    loop_->stop();
+    thread_.join();
+  }
+}
+
+void HookServer::stop(base::EventLoop& loop, std::function<void()> done) {
+  loop_->post([this, &loop, done = std::move(done)] {
+    acceptor_.reset();
+    end_all();
+    loop.post(done);
+  });
+}
+
+Intake::AccountRef HookServer::account_of(uid_t uid) {
+  std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
+  auto account = accounts_[uid].lock();
+  if (account == nullptr)
+    accounts_[uid] = account = std::make_shared<Intake::Account>(settings_.intake);
+  return account;
+}
+
+void HookServer::welcome(Fd socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  auto connection = std::make_unique<Connection>();
+  connection->uid = peer.uid;
+  connection->account = account_of(peer.uid);
+  connection->socket = std::move(socket);
+  const auto of_user = std::count_if(connections_.begin(), connections_.end(),
+                                     [&](const auto& one) { return one.second->uid == peer.uid; });
+  if (peer.uid != 0 &&
+      (static_cast<size_t>(of_user) >= kMostOfUser || connection->account->crowded())) {
+    const hook::Answer answer =
+        refusal({EAGAIN, "user " + std::to_string(peer.uid) +
+                             " has too many hooks connected to vrdmad: try again"});
+    (void)ipc::send_message(connection->socket.get(), &answer, sizeof answer);
+    return close_connection(connection->account, std::move(connection->socket));
+  }
+  const uint64_t id = next_id_++;
+  Connection& kept = *connections_.emplace(id, std::move(connection)).first->second;
+  kept.patience = loop_->after(kPatience, [this, id] { end(id); });
+  receive(id);
+}
+
+// Waits for the next message, which the intake receives.
+void HookServer::receive(uint64_t id) {
+  Connection& connection = *connections_.at(id);
+  auto readable = loop_->watch(connection.socket.get(), EPOLLIN | EPOLLRDHUP, [this, id](uint32_t) {
+    Connection& its = *connections_.at(id);
+    its.readable.reset();
+    its.at_intake = settings_.intake->receive_process(its.account, its.socket, *loop_,
+                                                      [this, id](Intake::Received received) {
+                                                        if (connections_.contains(id))
+                                                          on_message(id, std::move(received));
+                                                      });
+  });
+  if (!readable) return end(id);
+  connection.readable = std::move(*readable);
+}
+
+void HookServer::on_message(uint64_t id, Intake::Received received) {
+  Connection& connection = *connections_.at(id);
+  const intake::Report& report = received.report;
+  if (report.error != 0 || report.length == 0) return end(id);
+  auto request = report.truncated == 0
+                     ? read_request(report.bytes.data(), report.bytes.size(), report.length)
+                     : fail(EPROTO, "the hook sent too many descriptors");
+  if (request && !request->container.empty()) connection.container = request->container;
+  auto answer =
+      request ? serve(connection, *request, received) : Result<hook::Answer>(pass(request.error()));
+  if (!answer) {
+    const base::Error why = explained(answer.error());
+    log_refusal(connection, why);
+    answer = refusal(why);
+  }
+  if (!ipc::send_message(connection.socket.get(), &*answer, sizeof *answer) || answer->error != 0)
+    return end(id);
+  receive(id);
+}
+
+Result<hook::Answer> HookServer::serve(Connection& connection, const HookRequest& request,
+                                       const Intake::Received& received) {
+  using Op = hook::Request::Op;
+  switch (request.op) {
+    case Op::kSetUp:
+      return set_up(connection, request, received);
+    case Op::kDone:
+      if (!connection.set_up)
+        return fail(EPROTO,
+                    "the hook has finished what it did not begin: install hook and vrdmad "
+                    "of one version");
+      connection.given.reset();
+      return hook::Answer();
+    case Op::kEnded:  // the daemon's pidfd of the container has told it so already
+      return hook::Answer();
+  }
+  return fail(EPROTO, "there is no such request");
+}
+
+Result<hook::Answer> HookServer::set_up(Connection& connection, const HookRequest& request,
+                                        const Intake::Received& received) {
+  const intake::Report& report = received.report;
+  if (connection.set_up)
+    return fail(EALREADY, "the hook asked for its container before: it must ask once");
+  if (report.count != 2 || received.passed.size() != 2 || report.verdicts[0].kind != Kind::kNetns ||
+      report.verdicts[1].kind != Kind::kPidfd)
+    return fail(EINVAL, "the hook must pass a network namespace and a pidfd, and nothing else");
+  auto its = find_class(request.device_class.empty() ? api::kDefaultClass : request.device_class);
+  if (!its) return pass(std::move(its.error()));
+  auto seen = witness(*settings_.broker, received.passed[0], received.passed[1]);
+  if (!seen) return pass(std::move(seen.error()));
+  auto spec = grant(*its, request, {connection.uid, seen->owner, seen->own});
+  if (!spec) return pass(std::move(spec.error()));
+  const Container container{request.container, seen->init};
+  spec->containers = {container};
+  spec->netns = "pid:" + std::to_string(seen->init.pid);
+  auto given = backend_.give(*spec, seen->netns, !its->per_container);
+  if (!given) return pass(std::move(given.error()));
+  connection.set_up = true;
+  if (given->added) connection.given.emplace(given->vdevice, container);
+  hook::Answer answer;
+  answer.vdevices = 1;
+  if (!put(settings_.run_dir, answer.run_dir) || !put(given->sockets, answer.sockets) ||
+      !put(given->name, answer.vdevice[0].name) || !put(given->tree, answer.vdevice[0].tree))
+    return fail(ENAMETOOLONG,
+                "the path of the run directory is too long for a hook: choose a "
+                "shorter one with --run-dir");
+  return answer;
+}
+
+Result<api::Class> HookServer::find_class(const std::string& name) {
+  auto classes = api::Classes::read(settings_.classes);
+  if (!classes) return pass(std::move(classes.error()));
+  return classes->find(name);
+}
+
+// A user could fill the log.
+void HookServer::log_refusal(const Connection& connection, const base::Error& why) {
+  if (connection.uid != 0 && !refusals_.take(base::EventLoop::now())) return;
+  spdlog::warn("container {} of user {} is refused: {}", connection.container, connection.uid,
+               base::printable(why.message()));
+}
+
+void HookServer::end(uint64_t id) {
+  const std::unique_ptr<Connection> ended = std::move(connections_.extract(id).mapped());
+  if (ended->given) backend_.take_back(ended->given->first, ended->given->second);
+  ended->readable.reset();
+  ended->at_intake.reset();
+  close_connection(ended->account, std::move(ended->socket));
+}
+
+void HookServer::end_all() {
+  while (!connections_.empty()) end(connections_.begin()->first);
+}
+
+}  // namespace vrdma::vrdmad

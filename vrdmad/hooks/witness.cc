@@ -1,0 +1,84 @@
+#include "vrdmad/hooks/witness.h"
+
+#include <linux/nsfs.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "core/base/netns_cookie.h"
+#include "core/rdma/peer.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+namespace {
+
+// proc_pid_fdinfo(5); 0: it has ended, or is not in the daemon's pid namespace.
+uint32_t pid_of(const Fd& pidfd) {
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd.get()));
+  std::string word;
+  while (info >> word)
+    if (long pid = 0; word == "Pid:" && info >> pid)
+      return pid > 0 ? static_cast<uint32_t>(pid) : 0;
+  return 0;
+}
+
+bool lives(const Fd& pidfd) {
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  return ::poll(&ended, 1, 0) == 0;
+}
+
+bool is_same_file(const Fd& one, const Fd& other) {
+  struct stat a {
+  }, b{};
+  return ::fstat(one.get(), &a) == 0 && ::fstat(other.get(), &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
+Result<uid_t> owner_of(const Fd& netns) {
+  const Fd user(::ioctl(netns.get(), NS_GET_USERNS));
+  uid_t uid = 0;
+  if (!user.valid() || ::ioctl(user.get(), NS_GET_OWNER_UID, &uid) != 0)
+    return fail(EPERM,
+                "the owner of the network namespace is unknown: it is outside of vrdmad's "
+                "user namespace");
+  return uid;
+}
+
+}  // namespace
+
+Result<Witness> witness(Broker& broker, const Fd& netns, const Fd& pidfd) {
+  const auto ended = fail(ESRCH,
+                          "the container's first process has ended, or vrdmad cannot see "
+                          "it: start the container again");
+  Witness seen;
+  seen.init.pid = pid_of(pidfd);
+  if (seen.init.pid == 0) return ended;
+  seen.init.start_time = rdma::start_time_of(static_cast<pid_t>(seen.init.pid));
+  auto found = broker.netns("pid:" + std::to_string(seen.init.pid));
+  if (!found && !lives(pidfd)) return ended;
+  if (!found) return pass(std::move(found.error()));
+  // While the process lives, its number means no other.
+  if (seen.init.start_time == 0 || !lives(pidfd)) return ended;
+  if (!is_same_file(found->fd, netns))
+    return fail(EPERM,
+                "the network namespace is not that of the container's first process: a hook "
+                "must pass its own container's");
+  auto owner = owner_of(found->fd);
+  if (!owner) return pass(std::move(owner.error()));
+  seen.owner = *owner;
+  const auto own = base::own_netns_cookie();
+  seen.own = own && *own == found->cookie;
+  seen.netns = std::move(*found);
+  return seen;
+}
+
+}  // namespace vrdma::vrdmad
