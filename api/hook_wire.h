@@ -12,7 +12,9 @@
 //   kEnded                   ->       the container has ended; vrdmad believes its pidfd alone
 //                            <-
 //
-// After a refusal vrdmad ends the connection; EAGAIN: the hook may try again. A connection has 30
+// After a refusal vrdmad ends the connection; EAGAIN: the hook may try again. A user
+// with too many connections is refused before the request, so the answer may be there although
+// sending fails (EPIPE). A connection has 30
 // seconds. If it ends between kSetUp and kDone, vrdmad undoes the kSetUp. The sysfs tree and the
 // directory of sockets are there when vrdmad answers, also if the netdev comes later, and keep
 // their inodes until the vdevice is deleted. The owner of a vdevice is a set of processes, the

@@ -89,6 +89,9 @@ std::string padded(std::string text, size_t width) {
   return text;
 }
 
+// Its container has no netdev with an address yet.
+bool is_pending(const v1::Vdev& vdev) { return vdev.port_state() == "PENDING"; }
+
 }  // namespace
 
 void Output::created(const v1::Vdev& vdev) {
@@ -118,7 +121,9 @@ void Output::list(const std::vector<v1::Vdev>& vdevs) {
   const auto names = names_of(vdevs);
   for (const auto& vdev : vdevs)
     if (!vdev.lost().empty())
-      out_ << names.of(vdev.name(), vdev.netns()) << " cannot be restored: " << vdev.lost() << '\n';
+      out_ << names.of(vdev.name(), vdev.netns())
+           << (is_pending(vdev) ? " is not complete yet: " : " cannot be restored: ") << vdev.lost()
+           << '\n';
 }
 
 void Output::show(const std::vector<v1::Vdev>& vdevs) {
@@ -131,7 +136,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
   };
   for (const auto& vdev : vdevs) {
     out_ << vdev.name() << '\n';
-    if (!vdev.lost().empty()) line("lost", vdev.lost());
+    if (!vdev.lost().empty()) line(is_pending(vdev) ? "pending" : "lost", vdev.lost());
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());

@@ -25,7 +25,7 @@ constexpr const char* kAllowed =
     "link linkat lseek lstat mkdir mkdirat newfstatat open openat "
     "openat2 pipe pipe2 pread64 preadv pwrite64 pwritev read readlink "
     "readlinkat readv rename renameat renameat2 rmdir stat statfs statx "
-    "symlink symlinkat umask unlink unlinkat utimensat write writev "
+    "setxattr symlink symlinkat umask unlink unlinkat utimensat write writev "
     // Arenas, bell files, windows onto them (core/base/mapping.h), and malloc.
     "brk madvise memfd_create mincore mlock mmap mprotect mremap msync "
     "munlock munmap "

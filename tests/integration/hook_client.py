@@ -39,7 +39,10 @@ def connect():
 
 def ask(link, message, fds=()):
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-    link.sendmsg([message], ancillary)
+    try:
+        link.sendmsg([message], ancillary)
+    except BrokenPipeError:  # refused at once: the answer is there
+        pass
     answer = link.recv(ANSWER.size + 1)
     if not answer:
         sys.exit("the connection ends")

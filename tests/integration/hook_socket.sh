@@ -120,6 +120,7 @@ got=$(hook setup c1 "${PID[one]}" -- done) || fail "refused: $got"
 read -r ok name tree sockets <<<"${got%%$'\n'*}"
 [[ $(field vrdma0 port_state) == PENDING && $(field vrdma0 lost) == *"no netdev with an address"* ]] ||
   fail "it does not wait: $(ctl vdev show vrdma0 -o json)"
+[[ $(ctl vdev list) == *"is not complete yet: its namespace has no netdev"* ]] || fail "the list does not say why"
 inode=$(stat -c %i "$tree" "$sockets")
 kill_daemon
 start_daemon "${options[@]}"
@@ -188,6 +189,15 @@ nsenter --net="/proc/${PID[theirs]}/ns/net" ip address add 10.0.2.100/24 dev eth
 got=$(user_hook setup c3 "${PID[theirs]}" -- done) || fail "refused: $got"
 has 2 || fail "there is no vdevice for the user: $(ctl vdev list)"
 [[ $(ctl vdev list -o json) == *'"container": "c3"'* ]] || fail "it has no label"
+read -r ok name tree sockets <<<"${got%%$'\n'*}"
+as_user cat "$tree/device/infiniband/vrdma0/node_guid" >/dev/null || fail "the user cannot read its tree"
+for path in "$R/sysfs" "$R/sysfs/$(cookie_of a)"; do
+  if as_user ls "$path" >/dev/null 2>&1; then fail "the user can list $path"; fi
+done
+if setpriv --reuid 1002 --regid 1002 --clear-groups ls "${tree%/*}" >/dev/null 2>&1; then fail "others can list $tree"; fi
+kill_daemon
+start_daemon "${options[@]}"
+as_user cat "$tree/device/infiniband/vrdma0/node_guid" >/dev/null || fail "the user cannot read its tree after a restart"
 
 say "floods, and descriptors that take long to close"
 user_hook crowd 200 -- hold "$T/holds/crowd" >"$T/crowd.log" 2>&1 &

@@ -79,7 +79,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
   // HookBackend; the first as AdminBackend. daemon_containers.cc.
-  base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns, bool shared) override;
+  base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns, bool shared,
+                           uid_t reader) override;
   void take_back(uint64_t vdevice, const Container& container) override;
 
   // All of counters(); on the control thread. Calls `then` from the loop.

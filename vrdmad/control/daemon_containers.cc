@@ -98,7 +98,7 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
 }
 
 Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
-                                        bool shared) {
+                                        bool shared, uid_t reader) {
   auto spec = canonical(wanted);
   if (!spec) return pass(std::move(spec.error()));
   Container& container = spec->containers.front();
@@ -128,6 +128,9 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
     if (spec_of(begun->id) == nullptr)
       return fail(ESRCH, "container " + container.id + " has ended");
     if (Record* const record = find(begun->id)) show_sysfs(*record);
+    if (reader != 0)
+      if (auto may = run_dir_.let_read(netns.cookie, reader); !may)
+        spdlog::warn("container {}: {}", container.id, may.error().message());
     const std::string& name = begun->info.name;
     return Given{begun->id, name, run_dir_.sysfs_dir(netns.cookie) + "/" + name,
                  run_dir_.netns_dir(netns.cookie), !begun->existed};

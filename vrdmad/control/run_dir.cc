@@ -1,8 +1,12 @@
 #include "vrdmad/control/run_dir.h"
 
+#include <endian.h>
 #include <fcntl.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include <array>
 #include <filesystem>
@@ -70,6 +74,11 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
   }
 }
 
+bool is_open_to_others(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && (status.st_mode & S_IRWXO) != 0;
+}
+
 void remove_socket(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_socket(fs::symlink_status(path, ignored))) fs::remove(path, ignored);
@@ -107,7 +116,7 @@ base::Result<RunDir> RunDir::open(const std::string& path) {
   dir.remove_sockets();
   if (auto state = make_dir(dir.state_dir()); !state) return base::pass(std::move(state).error());
   if (auto set = set_mode(dir.state_dir(), 0700); !set) return base::pass(std::move(set).error());
-  for (const auto& [name, mode] : {std::pair{"/netns", 0711}, {"/sysfs", 0700}}) {
+  for (const auto& [name, mode] : {std::pair{"/netns", 0711}, {"/sysfs", 0711}}) {
     if (auto made = make_dir(dir.path_ + name); !made) return base::pass(std::move(made).error());
     if (auto set = set_mode(dir.path_ + name, static_cast<mode_t>(mode)); !set)
       return base::pass(std::move(set).error());
@@ -128,7 +137,29 @@ base::Result<std::string> RunDir::make_netns_dir(uint64_t cookie) const {
   std::string path = netns_dir(cookie);
   for (const auto& each : {path, sysfs_dir(cookie)})
     if (auto made = make_dir(each); !made) return base::pass(std::move(made).error());
+  // Not again, which would take the rights of let_read() away.
+  if (is_open_to_others(sysfs_dir(cookie)))
+    if (auto set = set_mode(sysfs_dir(cookie), 0700); !set)
+      return base::pass(std::move(set).error());
   return path;
+}
+
+base::Result<void> RunDir::let_read(uint64_t cookie, uid_t user) const {
+  constexpr uint16_t kRead = ACL_READ | ACL_EXECUTE;
+  const auto entry = [](uint16_t tag, uint16_t permissions, uint32_t id = ~uint32_t{0}) {
+    return posix_acl_xattr_entry{htole16(tag), htole16(permissions), htole32(id)};
+  };
+  struct {
+    posix_acl_xattr_header header;
+    std::array<posix_acl_xattr_entry, 5> entries;
+  } acl{{htole32(POSIX_ACL_XATTR_VERSION)},
+        {entry(ACL_USER_OBJ, kRead | ACL_WRITE), entry(ACL_USER, kRead, user),
+         entry(ACL_GROUP_OBJ, 0), entry(ACL_MASK, kRead), entry(ACL_OTHER, 0)}};
+  static_assert(sizeof acl == 4 + 5 * 8);
+  const std::string path = sysfs_dir(cookie);
+  if (::setxattr(path.c_str(), "system.posix_acl_access", &acl, sizeof acl, 0) != 0)
+    return base::fail_errno("let user " + std::to_string(user) + " read " + path);
+  return {};
 }
 
 std::string RunDir::session_socket(uint64_t cookie, uint64_t number) const {

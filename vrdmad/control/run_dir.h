@@ -10,18 +10,23 @@
 //                          sockets of the next one
 //   R/netns/<cookie>/ 0755  made by make_netns_dir(); the session sockets of that netns' vdevices,
 //                           <number>.sock, and rdma_cm, the socket for connections
-//   R/sysfs/         0700  for `vrdmactl exec`: in <cookie>/<name>/ the sysfs tree of a vdevice
+//   R/sysfs/         0711
+//   R/sysfs/<cookie>/ 0700  for `vrdmactl exec` and hooks: in <name>/ the sysfs tree of a vdevice.
+//   An
+//                           ACL lets the user that owns the namespace read it: let_read()
 //
 // A container may have only its own R/netns/<cookie>/ and R/sysfs/<cookie>/<name>/ mounted. So the
 // directories of a namespace that has vdevices remain over a restart; only their content changes.
 //
 // Tenants see R/netns, some of them as root, so nothing in it contains a name, address or GUID. A
-// tenant that lists it or guesses cookies learns how many namespaces have vdevices, and how many
+// tenant that lists it, or guesses cookies learns how many namespaces have vdevices, and how many
 // each has.
 //
 // The holder of the lock owns R: it may remove every socket and tree found there, because their
 // daemon has ended. Used by the control thread only.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <map>
@@ -57,6 +62,8 @@ class RunDir {
   [[nodiscard]] std::string session_socket(uint64_t cookie, uint64_t number) const;
   [[nodiscard]] std::string netns_dir(uint64_t cookie) const;
   [[nodiscard]] std::string sysfs_dir(uint64_t cookie) const;
+  // Lets a user read the sysfs trees of a netns, so that a hook without root can mount them.
+  [[nodiscard]] base::Result<void> let_read(uint64_t cookie, uid_t user) const;
   // Removes those that are empty, after the last vdevice of that netns.
   void remove_netns_dir(uint64_t cookie) const;
   // Removes from R/netns and R/sysfs what the previous daemon left, except the directories of these

@@ -1,6 +1,8 @@
 // What the hooks' socket needs of the registry of vdevices. Errors are as in AdminBackend.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 
@@ -25,9 +27,10 @@ class HookBackend {
   // same namespace and of the same label kClassLabel, if there is one; otherwise a new one. The
   // name in `spec` is changed if it is taken in the namespace. Without a netdev in `spec`, the
   // vdevice is on that of the default route, or on the only one that has an address; it is pending
-  // until there is such a netdev. Any thread but the control thread; blocks.
+  // until there is such a netdev. `reader`: the user that may read its tree, beside root. Any
+  // thread but the control thread; blocks.
   [[nodiscard]] virtual base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
-                                                 bool shared) = 0;
+                                                 bool shared, uid_t reader) = 0;
   // The container has it no more. Any thread; does not wait.
   virtual void take_back(uint64_t vdevice, const Container& container) = 0;
 

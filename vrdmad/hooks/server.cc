@@ -219,7 +219,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   const Container container{request.container, seen->init};
   spec->containers = {container};
   spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given = backend_.give(*spec, seen->netns, !its->per_container);
+  auto given = backend_.give(*spec, seen->netns, !its->per_container, seen->owner);
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);
