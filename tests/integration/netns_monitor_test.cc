@@ -380,6 +380,35 @@ TEST_F(NetnsMonitor, IsNotConfusedByAnNsidThatIsUsedAgain) {
   }
 }
 
+TEST_F(NetnsMonitor, TellsThatSomethingChangedInANamespaceWithoutWatchedLinks) {
+  add("b");
+  std::atomic<unsigned> changes{0};
+  auto token =
+      on_loop([&] { return monitor->watch_netns(*resolve(ns("b")), [&] { ++changes; }).value(); });
+  must(in("b") + "address add 10.9.9.9/24 dev lo");
+  EXPECT_TRUE(wait_until([&] { return changes > 0; }));
+  on_loop([&] {
+    token.reset();
+    return true;
+  });
+  const unsigned before = changes;
+  must(in("b") + "address delete 10.9.9.9/24 dev lo");
+  Log log;
+  auto watch =
+      on_loop([&] { return monitor->watch_link(*resolve(ns("b")), "lo", log.observer()); });
+  ASSERT_TRUE(watch);
+  must(in("b") + "address add 10.9.9.8/24 dev lo");
+  EXPECT_TRUE(log.sees([](const Link& link) {
+    return std::find(link.addresses.begin(), link.addresses.end(), v4(10, 9, 9, 8)) !=
+           link.addresses.end();
+  }));
+  EXPECT_EQ(changes, before) << "its token is gone";
+  on_loop([&] {
+    watch->reset();
+    return true;
+  });
+}
+
 TEST_F(NetnsMonitor, WatchesItsOwnNamespaceToo) {
   must("ip link add own0 type veth peer name own1");
   Log of_lo, of_own;
