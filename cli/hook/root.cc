@@ -81,6 +81,14 @@ Result<std::string> read_all(const Fd& file, size_t most) {
   }
 }
 
+Result<std::string> read_file(const std::string& path, size_t most) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return base::fail_errno("open " + path);
+  auto text = read_all(file, most);
+  if (!text) return base::pass(std::move(text).error(), path);
+  return text;
+}
+
 Result<Root> Root::open(const std::string& path) {
   Fd own_files(::open("/proc/self/fd", O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!own_files.valid()) return base::fail_errno("open /proc/self/fd");

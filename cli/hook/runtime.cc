@@ -63,14 +63,6 @@ Result<std::string> bundle_in(const std::vector<std::string>& words) {
   return bundle;
 }
 
-Result<std::string> read_file(const std::string& path, size_t most) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return base::fail_errno("open " + path);
-  auto text = read_all(file, most);
-  if (!text) return base::pass(std::move(text).error(), path);
-  return text;
-}
-
 // With the mode of the file that it replaces.
 Result<void> replace_file(const std::string& path, const std::string& text) {
   struct stat before {};

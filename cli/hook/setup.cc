@@ -44,11 +44,8 @@ Result<Request> request_of(const Container& container, const std::string& device
 }
 
 Result<Config> read_config(const std::string& bundle) {
-  const std::string path = bundle + "/config.json";
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return base::fail_errno("open " + path);
-  const auto text = read_all(file, kMostConfig);
-  if (!text) return base::pass(text.error(), path);
+  const auto text = read_file(bundle + "/config.json", kMostConfig);
+  if (!text) return base::pass(text.error());
   return parse_config(*text, bundle);
 }
 
