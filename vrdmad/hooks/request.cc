@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/printable.h"
+#include "vrdmad/broker/broker_wire.h"
 
 namespace vrdma::vrdmad {
 
@@ -27,10 +28,6 @@ Result<std::string> text_of(const char (&from)[kSize], const char* what) {
     return fail(EINVAL, std::string(what) + " '" + base::printable(text) +
                             "' has characters that it may not have: use letters and digits");
   return std::string(text);
-}
-
-void put(std::string_view text, char* to, size_t size) {
-  text.copy(to, std::min(text.size(), size - 1));
 }
 
 }  // namespace
@@ -69,7 +66,8 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
 hook::Answer refusal(const base::Error& why) {
   hook::Answer answer;
   answer.error = why.code();
-  put(base::printable(why.message()), answer.reason, sizeof answer.reason);
+  const std::string reason = base::printable(why.message());
+  (void)broker::put(std::string_view(reason).substr(0, sizeof answer.reason - 1), answer.reason);
   return answer;
 }
 

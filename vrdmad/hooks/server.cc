@@ -20,19 +20,13 @@ using base::fail;
 using base::Fd;
 using base::pass;
 using base::Result;
+using broker::put;
 using intake::Kind;
 
 namespace {
 
 constexpr int kBacklog = 128;
 constexpr auto kLookAway = std::chrono::milliseconds(10);  // while there are kMost connections
-
-template <size_t kSize>
-bool put(const std::string& text, char (&to)[kSize]) {
-  if (text.size() >= kSize) return false;
-  text.copy(to, text.size());
-  return true;
-}
 
 Result<Fd> bind_socket(const std::string& path) {
   sockaddr_un address{};
