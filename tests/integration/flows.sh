@@ -3,6 +3,16 @@
 # kinds, until the test ends them. $T/lib/flow is the program, 10.0.0.1 and 10.0.0.2 are in the namespaces a and b.
 FLOWS=()  # names of their programs
 
+# red_and_blue: the namespaces, with mediated vdevices ra and rb of tenant red, and ba and bb of tenant blue.
+red_and_blue() {
+  local tenant
+  netns_add a b
+  join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+  for tenant in red blue; do
+    vdev_create "${tenant:0:1}a" a eth0 --tenant $tenant --no-direct
+    vdev_create "${tenant:0:1}b" b eth0 --tenant $tenant --no-direct
+  done
+}
 # begin_flow NAME DEVICE_A DEVICE_B PORT: the programs NAME-a and NAME-b.
 begin_flow() {
   begin_flow_end "$1-a" a "$2" 10.0.0.1 "$4"

@@ -19,12 +19,7 @@ cp "$VRDMAD" "$(dirname "$VRDMAD")/vrdmad-helper" "$T/poisoned"
 cp "$1" "$T/poisoned/vrdmad-worker"
 VRDMAD=$T/poisoned/vrdmad
 start_daemon --daemon-grace 5
-netns_add a b
-join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-for tenant in red blue; do
-  vdev_create "${tenant:0:1}a" a eth0 --tenant $tenant --no-direct
-  vdev_create "${tenant:0:1}b" b eth0 --tenant $tenant --no-direct
-done
+red_and_blue
 
 logged() { grep -cE "$1" "$T/vrdmad.log" || true; }
 has_logged() { [[ $(logged "$2") -eq $1 ]]; }

@@ -17,12 +17,7 @@ cp "$2" "$T/lib/flow"
 
 VRDMAD=${builds[1]}
 start_daemon
-netns_add a b
-join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-for tenant in red blue; do
-  vdev_create "${tenant:0:1}a" a eth0 --tenant $tenant --no-direct
-  vdev_create "${tenant:0:1}b" b eth0 --tenant $tenant --no-direct
-done
+red_and_blue
 libraries=("${ENVIRONMENT[@]}")
 ENVIRONMENT+=(LD_LIBRARY_PATH="$T/old")
 begin_flow red ra rb 18520
