@@ -121,11 +121,6 @@ Result<Peer> look_at(const Fd& directory) {
   return peer;
 }
 
-bool is_alive(const Fd& pidfd) {
-  pollfd state{pidfd.get(), POLLIN, 0};
-  return ::poll(&state, 1, 0) == 0;
-}
-
 Fd pidfd_of(pid_t pid) { return Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 Fd pidfd_of_peer(int socket, pid_t pid) {
@@ -241,6 +236,11 @@ std::string reason_to_refuse(const Peer& peer) {
     return "its real, effective, saved and file-system ids are not all equal";
   if (peer.secure != 0) return "it gained ids or capabilities by exec (AT_SECURE)";
   return {};
+}
+
+bool is_alive(const Fd& pidfd) {
+  pollfd state{pidfd.get(), POLLIN, 0};
+  return ::poll(&state, 1, 0) == 0;
 }
 
 bool exists(pid_t pid) { return pidfd_of(pid).valid() || errno != ESRCH; }

@@ -99,6 +99,8 @@ struct MemoryFiles {
 // than the user who started it may touch.
 [[nodiscard]] std::string reason_to_refuse(const Peer& peer);
 
+// Whether the process of a pidfd has not ended.
+[[nodiscard]] bool is_alive(const base::Fd& pidfd);
 // Whether there is a process of that number, perhaps another one by now: the start time tells.
 [[nodiscard]] bool exists(pid_t pid);
 // 0: there is no such process.

@@ -1,6 +1,5 @@
 #include "vrdmad/control/owner_watch.h"
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -36,8 +35,7 @@ Result<Living> open_process(const Owner& owner) {
     return base::fail_errno("watch " + process_of(owner));
   }
   living.start_time = rdma::start_time_of(static_cast<pid_t>(owner.pid));
-  pollfd ended{living.pidfd.get(), POLLIN, 0};
-  if (living.start_time == 0 || ::poll(&ended, 1, 0) != 0)
+  if (living.start_time == 0 || !rdma::is_alive(living.pidfd))
     return fail(ESRCH, process_of(owner) + " has ended");
   return living;
 }

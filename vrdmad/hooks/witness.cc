@@ -1,7 +1,6 @@
 #include "vrdmad/hooks/witness.h"
 
 #include <linux/nsfs.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
@@ -29,11 +28,6 @@ uint32_t pid_of(const Fd& pidfd) {
     if (long pid = 0; word == "Pid:" && info >> pid)
       return pid > 0 ? static_cast<uint32_t>(pid) : 0;
   return 0;
-}
-
-bool lives(const Fd& pidfd) {
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  return ::poll(&ended, 1, 0) == 0;
 }
 
 bool is_same_file(const Fd& one, const Fd& other) {
@@ -64,10 +58,10 @@ Result<Witness> witness(Broker& broker, const Fd& netns, const Fd& pidfd) {
   if (seen.init.pid == 0) return ended;
   seen.init.start_time = rdma::start_time_of(static_cast<pid_t>(seen.init.pid));
   auto found = broker.netns("pid:" + std::to_string(seen.init.pid));
-  if (!found && !lives(pidfd)) return ended;
+  if (!found && !rdma::is_alive(pidfd)) return ended;
   if (!found) return pass(std::move(found.error()));
   // While the process lives, its number means no other.
-  if (seen.init.start_time == 0 || !lives(pidfd)) return ended;
+  if (seen.init.start_time == 0 || !rdma::is_alive(pidfd)) return ended;
   if (!is_same_file(found->fd, netns))
     return fail(EPERM,
                 "the network namespace is not that of the container's first process: a hook "

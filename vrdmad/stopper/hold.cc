@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -345,11 +344,11 @@ void Hold::keep(const std::function<bool()>& hurry) {
                                                 ipc::hold_word(HoldPhase::kOver, serial_)))
         break;
     }
-    pollfd ended{process_.pidfd.get(), POLLIN, 0};
     // The program wakes this futex when it is done, but not when an exchange begins or ends.
     const uint32_t now = words().state.load();
     const bool may_end = now != ipc::hold_word(HoldPhase::kMoving, serial_);
-    if ((lasted >= kHardest && may_end) || ::poll(&ended, 1, 0) != 0 || one_has_ended()) break;
+    if ((lasted >= kHardest && may_end) || !rdma::is_alive(process_.pidfd) || one_has_ended())
+      break;
     if (now != ipc::hold_word(HoldPhase::kOver, serial_))
       wait_while(words().state, now, std::chrono::milliseconds(1));
   }
