@@ -7,35 +7,25 @@
 #include <cstring>
 #include <set>
 
+#include "core/base/loader_directories.h"
+
 namespace vrdma::cli::hook {
 
 namespace {
 
 #if defined(__x86_64__)
-#define VRDMA_MULTIARCH "x86_64-linux-gnu"
 constexpr Elf64_Half kMachine = EM_X86_64;
 #elif defined(__aarch64__)
-#define VRDMA_MULTIARCH "aarch64-linux-gnu"
 constexpr Elf64_Half kMachine = EM_AARCH64;
 #endif
 
-// Directories with a library under its own name. The most frequent places are first.
+// Directories with a library under its own name, beside those of the loader. The most frequent
+// places are first.
 constexpr const char* kDirectories[] = {
-    "/usr/lib/" VRDMA_MULTIARCH,
-    "/lib/" VRDMA_MULTIARCH,
-    "/usr/lib64",
-    "/lib64",
-    "/usr/lib",
-    "/lib",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-    "/usr/local/lib/" VRDMA_MULTIARCH,
+    "/usr/local/lib", "/usr/local/lib64",  "/usr/local/lib/" VRDMA_MULTIARCH,
     "/opt/*/lib",  // /opt/conda/lib
-    "/opt/*/lib64",
-    "/opt/*/envs/*/lib",
-    "/opt/*/pkgs/*/lib",
-    "/opt/*/*/lib",
-    "/usr/local/*/lib",
+    "/opt/*/lib64",   "/opt/*/envs/*/lib", "/opt/*/pkgs/*/lib",
+    "/opt/*/*/lib",   "/usr/local/*/lib",
 };
 
 // Directories with libraries of wheels, whose names contain a hash.
@@ -137,6 +127,7 @@ Copies find_copies(const Root& root, const LoaderCache& cache,
     for (const auto& path : cache.paths_of({library.soname, library.link}))
       search.add(path, library);
   for (const auto& directory : library_path) search.add_directory(directory);
+  for (const char* const directory : base::kLoaderDirectories) search.add_directory(directory);
   for (const char* const pattern : kDirectories)
     search.expand("", pattern, [&search](const auto& path) { search.add_directory(path); });
   for (const char* const pattern : kWheelDirectories)

@@ -7,23 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/base/loader_directories.h"
+
 namespace vrdma::client {
 namespace {
-
-#if defined(__x86_64__)
-#define VRDMA_MULTIARCH "x86_64-linux-gnu"
-#elif defined(__aarch64__)
-#define VRDMA_MULTIARCH "aarch64-linux-gnu"
-#endif
-
-constexpr const char* kDirectories[] = {
-    "/usr/lib/" VRDMA_MULTIARCH,
-    "/lib/" VRDMA_MULTIARCH,
-    "/usr/lib64",
-    "/lib64",
-    "/usr/lib",
-    "/lib",
-};
 
 // The object that this code was loaded from. Not a static variable: its guard would be a lock held
 // across a call into the loader.
@@ -77,7 +64,7 @@ void* find_real(const char* soname, const char* variable) {
   if (const char* path = ::secure_getenv(variable); path != nullptr) return load(path);
   if (is_in_prepared_container())
     if (void* handle = load_from(kContainerDirectory, soname); handle != nullptr) return handle;
-  for (const char* directory : kDirectories)
+  for (const char* directory : base::kLoaderDirectories)
     if (void* handle = load_from(directory, soname); handle != nullptr) return handle;
   return nullptr;
 }
