@@ -4,9 +4,10 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
-#include <array>
 #include <cstring>
 #include <thread>
+
+#include "core/ipc/socket.h"
 
 namespace vrdma::cli::hook {
 
@@ -20,7 +21,6 @@ using vrdma::hook::Request;
 
 constexpr timeval kMostWait{4, 0};  // for an answer; runtimes kill the hook after 5 s
 constexpr auto kPause = std::chrono::milliseconds(50);
-constexpr size_t kMostFds = 2;
 
 Result<Fd> connect_once(const sockaddr_un& address) {
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -30,26 +30,6 @@ Result<Fd> connect_once(const sockaddr_un& address) {
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno(std::string("connect to ") + address.sun_path);
   return socket;
-}
-
-Result<void> send(const Fd& socket, const Request& request, const std::vector<int>& fds) {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostFds * sizeof(int))> control{};
-  iovec bytes{const_cast<Request*>(&request), sizeof request};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-    std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  }
-  if (::sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0)
-    return base::fail_errno("send a request to vrdmad");
-  return {};
 }
 
 template <size_t kSize>
@@ -90,7 +70,8 @@ Result<Daemon> Daemon::connect(const std::string& run_dir, std::chrono::millisec
 }
 
 Result<Answer> Daemon::ask(const Request& request, const std::vector<int>& fds) const {
-  if (auto sent = send(socket_, request, fds); !sent) return base::pass(std::move(sent).error());
+  if (auto sent = ipc::send_message(socket_.get(), &request, sizeof request, fds); !sent)
+    return base::pass(std::move(sent).error(), "send a request to vrdmad");
   Answer answer;
   const ssize_t size = ::recv(socket_.get(), &answer, sizeof answer, MSG_TRUNC);
   if (size == 0)

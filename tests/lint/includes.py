@@ -52,7 +52,7 @@ TABLE = {
     "vrdmad": ["vrdmad/control", "vrdmad/log", "transport/tcp", "transport/roce",
                "transport/hca"],
     "cli/mounts": ["core/base"],
-    "cli/hook": ["cli/mounts", "api"],
+    "cli/hook": ["cli/mounts", "api", "core/ipc"],
     "cli/rdma": [],
     "cli": ["cli/mounts", "cli/hook", "api", "core/base"],
     "docs": ["api"],  # examples
