@@ -169,7 +169,7 @@ Result<Broker::Found> Broker::find(const rdma::Peer& peer, const std::string& pa
   *used += std::chrono::nanoseconds(answer.number);
   if (answer.error != 0) return fail(answer.error, std::string(get(answer.reason)));
   Found found{caller(answer.entry, answer.peer), opened(beside, false), {}};
-  get_files(request, answer, beside.begin() + 3, beside.end(), &found.files);
+  get_files(request, answer, beside.begin() + Request::kMemoryFiles, beside.end(), &found.files);
   if (search.wanted.size() > request.which) {
     auto rest = found.caller->take({search.wanted.begin() + request.which, search.wanted.end()},
                                    search.time, used);

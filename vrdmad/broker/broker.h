@@ -36,7 +36,7 @@ class Caller;
 
 namespace broker {
 // The descriptors beside an answer.
-using Beside = std::array<base::Fd, 3 + Request::kMostWanted>;
+using Beside = std::array<base::Fd, Request::kMemoryFiles + Request::kMostWanted>;
 static_assert(std::tuple_size_v<Beside> <= ipc::kMaxFds);
 // Sends the answer to a request with the valid descriptors, on the broker's side.
 [[nodiscard]] base::Result<void> send_answer(const base::Fd& socket, const Answer& answer,

@@ -78,10 +78,11 @@ struct Request {
   // Beside the answer to kCheck.
   enum Files : uint32_t {
     kNone,
-    kMemory,          // for reading: memory, maps, pidfd
+    kMemory,          // for reading: kMemoryFiles: memory, maps, pidfd
     kWritableMemory,  // the same
     kUserfaultfd,     // /dev/userfaultfd
   };
+  static constexpr size_t kMemoryFiles = 3;
   // What a worker may ask about an entry in addition to kCheck.
   enum Rights : uint32_t {
     kMayPacketSocket = 1,  // kPacketSocket

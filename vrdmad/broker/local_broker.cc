@@ -377,7 +377,9 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* b
   if (const auto earlier = at<Process>(request.entry);
       earlier && (*earlier)->handle.peer == process->handle.peer)
     process->search = (*earlier)->search;
-  if (auto taken = take_from(*process, request, answer, beside->begin() + 3); !taken) return taken;
+  if (auto taken = take_from(*process, request, answer, beside->begin() + Request::kMemoryFiles);
+      !taken)
+    return taken;
   auto entry = add(process);
   if (!entry) return pass(std::move(entry).error());
   answer->entry = *entry;
