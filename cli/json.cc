@@ -40,6 +40,12 @@ Json owner_of(const v1::Vdev& vdev) {
           {"ended", owner.ended()}};
 }
 
+Json container_rows(const v1::Vdev& vdev) {
+  Json rows = Json::array();
+  for (const auto& row : vdev.containers()) rows.push_back({{"id", row.id()}, {"pid", row.pid()}});
+  return rows;
+}
+
 Json labels_of(const v1::Vdev& vdev) {
   Json labels = Json::object();
   for (const auto& [key, value] : sorted_labels(vdev)) labels[key] = value;
@@ -71,6 +77,7 @@ Json object_of(const v1::Vdev& vdev) {
           {"id", vdev.id()},
           {"owner", owner_of(vdev)},
           {"end_with_owner", vdev.end_with_owner()},
+          {"containers", container_rows(vdev)},
           {"labels", labels_of(vdev)},
           {"lost", vdev.lost()},
           {"gid_layout", vdev.gid_layout()}};

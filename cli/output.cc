@@ -160,6 +160,8 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
                         (vdev.owner().ended()    ? ", which has ended"
                          : vdev.end_with_owner() ? "; the vdevice ends with it"
                                                  : ""));
+    for (const auto& container : vdev.containers())
+      line("container", container.id() + " (process " + std::to_string(container.pid()) + ")");
     for (const auto& [key, value] : sorted_labels(vdev)) line("label", key + "=" + value);
     std::string reached;
     for (const auto& row : vdev.reached())

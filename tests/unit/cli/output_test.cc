@@ -43,6 +43,9 @@ v1::Vdev red0() {
   vdev.mutable_owner()->set_start_time(99);
   vdev.mutable_owner()->set_boot_id("b");
   vdev.mutable_owner()->set_ended(true);
+  auto& container = *vdev.add_containers();
+  container.set_id("4d2f");
+  container.set_pid(4712);
   (*vdev.mutable_labels())["pod"] = "red-0";
   (*vdev.mutable_labels())["app"] = "red";
   return vdev;
@@ -115,6 +118,12 @@ TEST(Output, json_has_every_field) {
     "ended": true
   },
   "end_with_owner": false,
+  "containers": [
+    {
+      "id": "4d2f",
+      "pid": 4712
+    }
+  ],
   "labels": {
     "app": "red",
     "pod": "red-0"
@@ -145,6 +154,7 @@ TEST(Output, show) {
             "    traffic        mediated, because it is limited\n"
             "    allowed        raw-packet\n"
             "    owner          process 4711, which has ended\n"
+            "    container      4d2f (process 4712)\n"
             "    label          app=red\n"
             "    label          pod=red-0\n"
             "    gid 0          fe80::1 (RoCE v2)\n"

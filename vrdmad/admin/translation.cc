@@ -1,0 +1,131 @@
+#include "vrdmad/admin/translation.h"
+
+#include "core/base/printable.h"
+
+namespace vrdma::vrdmad {
+
+using base::printable;
+
+void fill(v1::Vdev& out, const VdevInfo& vdev) {
+  out.set_id(vdev.id);
+  out.set_name(vdev.name);
+  out.set_parent(vdev.parent);
+  out.set_tenant(vdev.tenant);
+  out.set_fabric(vdev.fabric);
+  out.set_netns(vdev.netns);
+  out.set_netns_cookie(vdev.netns_cookie);
+  out.set_netdev(printable(vdev.netdev));
+  out.set_ifindex(vdev.ifindex);
+  out.set_node_guid(vdev.node_guid);
+  out.set_port_state(vdev.port_state);
+  out.set_active_mtu(vdev.active_mtu);
+  out.set_socket(vdev.socket);
+  out.set_sessions(vdev.sessions);
+  for (const auto& gid : vdev.gids) {
+    auto& row = *out.add_gids();
+    row.set_index(gid.index);
+    row.set_gid(gid.gid);
+    row.set_type(gid.type);
+  }
+  for (const auto& quota : vdev.quota) {
+    auto& row = *out.add_quota();
+    row.set_kind(quota.kind);
+    row.set_used(quota.used);
+    row.set_limit(quota.limit);
+  }
+  for (const auto& permission : vdev.allowed) out.add_allowed(permission);
+  out.set_lost(printable(vdev.lost));
+  out.set_limited(vdev.limited);
+  out.set_no_direct(vdev.no_direct);
+  out.set_gid_layout(vdev.gid_layout);
+  for (const auto& prefix : vdev.addresses) out.add_addresses(prefix);
+  out.set_addresses_ignored(vdev.addresses_ignored);
+  for (const auto& [reason, regions] : vdev.reached) {
+    auto& row = *out.add_reached();
+    row.set_reason(reason);
+    row.set_regions(regions);
+  }
+  if (vdev.owner.pid != 0) {
+    auto& owner = *out.mutable_owner();
+    owner.set_pid(vdev.owner.pid);
+    owner.set_start_time(vdev.owner.start_time);
+    owner.set_boot_id(vdev.owner.boot_id);
+    owner.set_ended(vdev.owner_ended);
+  }
+  out.set_end_with_owner(vdev.end_with_owner);
+  for (const auto& [key, value] : vdev.labels) (*out.mutable_labels())[key] = value;
+  for (const auto& container : vdev.containers) {
+    auto& row = *out.add_containers();
+    row.set_id(container.id);
+    row.set_pid(container.init.pid);
+  }
+}
+
+namespace {
+
+v1::Scope scope_of(BudgetSpec::Scope scope) {
+  return scope == BudgetSpec::Scope::kTenant ? v1::TENANT : v1::PARENT;
+}
+
+}  // namespace
+
+BudgetSpec::Scope scope_of(v1::Scope scope) {
+  return scope == v1::TENANT ? BudgetSpec::Scope::kTenant : BudgetSpec::Scope::kParent;
+}
+
+void fill(v1::Budget& out, const BudgetInfo& budget) {
+  out.set_scope(scope_of(budget.scope));
+  out.set_name(budget.name);
+  out.set_overcommit(budget.overcommit);
+  out.set_vdevices(budget.vdevices);
+  for (const auto& from : budget.rows) {
+    auto& row = *out.add_rows();
+    row.set_kind(from.kind);
+    if (from.initial) row.set_default_(*from.initial);
+    if (from.ceiling) row.set_ceiling(*from.ceiling);
+    row.set_given(from.given);
+    row.set_used(from.used);
+  }
+}
+
+void fill(v1::WatchEvent& out, const WatchEvent& event) {
+  switch (event.type) {
+    case WatchEvent::Type::kAdded:
+      out.set_type(v1::WatchEvent::ADDED);
+      break;
+    case WatchEvent::Type::kChanged:
+      out.set_type(v1::WatchEvent::CHANGED);
+      break;
+    case WatchEvent::Type::kRemoved:
+      out.set_type(v1::WatchEvent::REMOVED);
+      break;
+  }
+  fill(*out.mutable_vdev(), event.vdev);
+  out.set_reason(printable(event.reason));
+}
+
+void fill(v1::Connection& out, const ConnectionRow& row) {
+  out.set_vdev(row.vdev.name);
+  out.set_vdev_id(row.vdev.id);
+  out.set_netns(row.vdev.netns);
+  out.set_tenant(row.tenant);
+  out.set_fabric(row.fabric);
+  out.set_transport(row.transport);
+  out.set_state(row.state);
+  out.set_active(row.active);
+  out.set_service(row.service);
+  out.set_service_id(row.service_id);
+  out.set_local(row.local);
+  out.set_local_port(row.local_port);
+  out.set_remote(row.remote);
+  out.set_remote_port(row.remote_port);
+  out.set_local_qpn(row.local_qpn);
+  out.set_remote_qpn(row.remote_qpn);
+  out.set_local_id(row.local_id);
+  out.set_remote_id(row.remote_id);
+  out.set_age_ms(row.age_ms);
+  out.set_waiting(row.waiting);
+  out.set_backlog(row.backlog);
+}
+
+}  // namespace vrdma::vrdmad

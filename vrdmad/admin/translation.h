@@ -1,0 +1,20 @@
+// Between the structs of AdminBackend and the messages of vrdma.v1.
+//
+// A tenant chooses the names of its netdevs and cgroups, but protobuf requires UTF-8: one invalid
+// name would make the whole reply unreadable. Such names go through base::printable(), also because
+// they end on an operator's terminal.
+#pragma once
+
+#include <vrdma/v1/admin.pb.h>
+
+#include "vrdmad/admin/backend.h"
+
+namespace vrdma::vrdmad {
+
+void fill(v1::Vdev& out, const VdevInfo& vdev);
+void fill(v1::Budget& out, const BudgetInfo& budget);
+void fill(v1::WatchEvent& out, const WatchEvent& event);
+void fill(v1::Connection& out, const ConnectionRow& row);
+[[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);
+
+}  // namespace vrdma::vrdmad
