@@ -9,6 +9,8 @@
 //   (mounts what it got)
 //   kDone                    ->       from now on the container owns them
 //                            <-
+//   kFailed                  ->       instead of kDone, or of all: vrdmad logs why, and ends the
+//                            <-       connection
 //   kEnded                   ->       the container has ended; vrdmad believes its pidfd alone
 //                            <-
 //
@@ -39,8 +41,9 @@ struct Request {
   enum class Op : uint32_t {
     // All fields; beside: a network namespace, and a pidfd of the container's init in it.
     kSetUp = 1,
-    kDone,   // no fields: of the kSetUp on this connection
-    kEnded,  // container
+    kDone,    // no fields: of the kSetUp on this connection
+    kEnded,   // container
+    kFailed,  // container, reason
   };
   uint32_t version = kVersion;
   Op op{};
@@ -51,8 +54,10 @@ struct Request {
   char netdev[16]{};
   char name[64]{};
   char quota[256]{};
+
+  char reason[256]{};  // a sentence without a newline
 };
-static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 16 + 64 + 256);
+static_assert(sizeof(Request) == 8 + 128 + 128 + 64 + 16 + 64 + 256 + 256);
 
 struct Answer {
   struct Vdevice {

@@ -87,4 +87,12 @@ Result<Answer> Daemon::ask(const Request& request, const std::vector<int>& fds) 
   return answer;
 }
 
+void Daemon::report(const std::string& container, const std::string& reason) const {
+  Request request;
+  request.op = Request::Op::kFailed;
+  (void)put_text(container, request.container, "");
+  reason.copy(request.reason, sizeof request.reason - 1);
+  (void)ipc::send_message(socket_.get(), &request, sizeof request);
+}
+
 }  // namespace vrdma::cli::hook

@@ -33,6 +33,10 @@ class Daemon {
   [[nodiscard]] base::Result<vrdma::hook::Answer> ask(const vrdma::hook::Request& request,
                                                       const std::vector<int>& fds = {}) const;
 
+  // Has vrdmad log why the hook of `container` failed, because some runtimes hide what a hook
+  // prints. Ends the conversation. Without effect where vrdmad has refused the container.
+  void report(const std::string& container, const std::string& reason) const;
+
  private:
   explicit Daemon(base::Fd socket) : socket_(std::move(socket)) {}
   base::Fd socket_;

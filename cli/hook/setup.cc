@@ -256,29 +256,36 @@ Result<void> mount_all(const Config& config, const Answer& answer, const Host& h
   return show_devices(*root, answer, host.trees);
 }
 
-}  // namespace
-
-Result<void> set_up(const Container& container, const std::string& device_class,
-                    const Installation& installation) {
-  if (container.sandbox) return {};
+Result<void> set_up_by(const Daemon& daemon, const Container& container,
+                       const std::string& device_class, const std::string& libraries) {
   const auto request = request_of(container, device_class);
   if (!request) return base::pass(request.error());
   const auto config = read_config(container.bundle);
   if (!config) return base::pass(config.error());
   const auto init = open_init(container.pid);
   if (!init) return base::pass(init.error());
-  const auto daemon = Daemon::connect(installation.run_dir, kPatience);
-  if (!daemon) return base::pass(daemon.error());
-  const auto answer = daemon->ask(*request, {init->net.get(), init->process.get()});
+  const auto answer = daemon.ask(*request, {init->net.get(), init->process.get()});
   if (!answer) return base::pass(answer.error());
-  const auto host = clone_host(*answer, installation.libraries);
+  const auto host = clone_host(*answer, libraries);
   if (!host) return base::pass(host.error());
   if (auto entered = enter_mounts(*init); !entered) return entered;
   if (auto mounted = mount_all(*config, *answer, *host); !mounted) return mounted;
   Request done;
   done.op = Op::kDone;
-  if (const auto ended = daemon->ask(done); !ended) return base::pass(ended.error());
+  if (const auto ended = daemon.ask(done); !ended) return base::pass(ended.error());
   return {};
+}
+
+}  // namespace
+
+Result<void> set_up(const Container& container, const std::string& device_class,
+                    const Installation& installation) {
+  if (container.sandbox) return {};
+  const auto daemon = Daemon::connect(installation.run_dir, kPatience);
+  if (!daemon) return base::pass(daemon.error());
+  auto done = set_up_by(*daemon, container, device_class, installation.libraries);
+  if (!done) daemon->report(container.id, done.error().message());
+  return done;
 }
 
 Result<void> end(const Container& container, const std::string& run_dir) {

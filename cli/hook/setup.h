@@ -1,6 +1,6 @@
 // The hook createRuntime: gives a container its vdevices.
 //
-//   1. opens the container's init (a pidfd) and its namespaces
+//   1. connects to vrdmad, and opens the container's init (a pidfd) and its namespaces
 //   2. asks vrdmad for the vdevices of a class: kSetUp
 //   3. clones what the container needs of the host: sockets, sysfs trees, libraries
 //   4. enters the container's user namespace, if that is another one, and its mount namespace,
@@ -16,8 +16,8 @@
 //   7. sysfs and /dev (cli/mounts/plan.h)
 //   8. makes /run/vrdma read-only: kDone
 //
-// The mounts end with the container. If a step fails, the connection to vrdmad ends, which undoes
-// the kSetUp, and the runtime removes the container. A second run in the same container, for
+// The mounts end with the container. If a step fails, the hook tells vrdmad why, which undoes the
+// kSetUp, and the runtime removes the container. A second run in the same container, for
 // example because two hooks name a class, adds only the vdevices that are not shown yet.
 #pragma once
 

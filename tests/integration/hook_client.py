@@ -9,6 +9,7 @@ Carries the commands out on one connection, and prints one line for each answer:
                                   own: netns=FILE, pidfd=FILE
     done
     ended ID
+    failed ID REASON
     hold FILE                     makes FILE and waits until it is removed
     raw LENGTH                    a message of that many bytes, all 255
     crowd N                       opens N more connections
@@ -21,10 +22,10 @@ import struct
 import sys
 import time
 
-REQUEST = struct.Struct("=II128s128s64s16s64s256s")
+REQUEST = struct.Struct("=II128s128s64s16s64s256s256s")
 ANSWER = struct.Struct("=iI256s256s" + "64s256s" * 8 + "512s")
-assert REQUEST.size == 664 and ANSWER.size == 3592
-SET_UP, DONE, ENDED = 1, 2, 3
+assert REQUEST.size == 920 and ANSWER.size == 3592
+SET_UP, DONE, ENDED, FAILED = 1, 2, 3, 4
 
 
 def text(raw):
@@ -56,7 +57,8 @@ def ask(link, message, fds=()):
 def request(op, container="", keys=None):
     keys = keys or {}
     of = lambda key: keys.get(key, "").encode()
-    return REQUEST.pack(1, op, container.encode(), of("pod"), of("class"), of("netdev"), of("name"), of("quota"))
+    return REQUEST.pack(1, op, container.encode(), of("pod"), of("class"), of("netdev"), of("name"), of("quota"),
+                        of("reason"))
 
 
 def set_up(link, container, pid, *words):
@@ -123,6 +125,8 @@ def main():
             ask(link, request(DONE))
         elif name == "ended":
             ask(link, request(ENDED, words[0]))
+        elif name == "failed":
+            ask(link, request(FAILED, words[0], {"reason": words[1]}))
         elif name == "hold":
             hold(words[0])
         elif name == "raw":

@@ -62,6 +62,8 @@ say "a second container of the pod shares it"
 container two a
 got=$(hook setup c2 "${PID[two]}" class=small pod=p -- done) || fail "refused: $got"
 [[ $got == "ok vrdma0 "* ]] && has 1 || fail "the answer is $got"
+[[ $(ctl vdev show vrdma0) == *"container      c1 (process ${PID[one]})"*"container      c2 (process ${PID[two]})"* ]] ||
+  fail "it does not show its containers: $(ctl vdev show vrdma0)"
 got=$(hook setup c2 "${PID[two]}" class=small pod=p) || fail "asking again is refused: $got"
 has 1 || fail "asking again makes another"
 dies one
@@ -89,6 +91,10 @@ container one a
 container two a
 hook setup c1 "${PID[one]}" >/dev/null || fail "refused"
 wait_until 5 has 0 || fail "a vdevice is left"
+say "a hook that fails says why in the log"
+refused "its hook failed: no space" hook setup c1 "${PID[one]}" -- failed c1 $'no space\nleft'
+wait_until 5 has 0 || fail "a vdevice is left"
+logged 'container c1 of user 0 gets no vdevice: its hook failed: no space.x0aleft' || fail "the log does not say so"
 hook setup c1 "${PID[one]}" -- hold "$T/held" >"$T/hook.log" &
 PID[hook]=$!
 wait_until 10 test -e "$T/held" || fail "the hook gets no answer: $(cat "$T/hook.log")"
@@ -144,7 +150,7 @@ container one a
 container two d
 hook setup c1 "${PID[one]}" -- done >/dev/null || fail "refused"
 refused 'podman network create' hook setup c2 "${PID[two]}"
-logged 'container c2 of user 0 is refused: .*podman network create' || fail "the log does not say so"
+logged 'container c2 of user 0 gets no vdevice: .*podman network create' || fail "the log does not say so"
 hook setup c2 "${PID[two]}" class=alone -- done >/dev/null || fail "refused in a fabric of its own"
 dies two
 wait_until 5 has 1 || fail "a vdevice is left"
@@ -162,8 +168,8 @@ refused "a network namespace and a pidfd" hook setup c2 "${PID[two]}" pidfd=/pro
 refused "has characters that it may not have" hook setup "c 2" "${PID[two]}"
 refused "names no container" hook setup "" "${PID[two]}"
 refused "uses the host's network" hook setup c2 $$
-for length in 1 663 665 1024 4000; do refused "of another version" hook raw "$length"; done
-refused "speaks version 4294967295" hook raw 664
+for length in 1 919 921 1024 4000; do refused "of another version" hook raw "$length"; done
+refused "speaks version 4294967295" hook raw 920
 refused "did not begin" hook "done"
 refused "must ask once" hook setup c2 "${PID[two]}" -- setup c2 "${PID[two]}"
 echo "qouta = 1" >>"$T/classes.conf"

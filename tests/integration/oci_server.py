@@ -12,9 +12,9 @@ import socket
 import struct
 import sys
 
-REQUEST = struct.Struct("=II128s128s64s16s64s256s")
+REQUEST = struct.Struct("=II128s128s64s16s64s256s256s")
 VDEVICE = struct.Struct("=64s256s")
-SET_UP, DONE, ENDED = 1, 2, 3
+SET_UP, DONE, ENDED, FAILED = 1, 2, 3, 4
 path, answer_path, log_path = sys.argv[1:]
 
 
@@ -69,7 +69,7 @@ class Conversation:
                 self.connection.send(answer_of(spec))
 
     def note(self, message, fds):
-        version, op, container, pod, device_class, netdev, name, quota = REQUEST.unpack(message)
+        version, op, container, pod, device_class, netdev, name, quota, reason = REQUEST.unpack(message)
         assert version == 1
         if op == SET_UP:
             self.pending = text(container)
@@ -78,6 +78,8 @@ class Conversation:
         elif op == DONE:
             log(f"done {self.pending}")
             self.pending = None
+        elif op == FAILED:
+            log(f"failed {text(container)}: {text(reason)}")
         else:
             log(f"ended {text(container)}")
 

@@ -45,7 +45,7 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
   HookRequest request;
   request.op = wire.op;
   if (wire.op == Op::kDone) return request;
-  if (wire.op != Op::kSetUp && wire.op != Op::kEnded)
+  if (wire.op != Op::kSetUp && wire.op != Op::kEnded && wire.op != Op::kFailed)
     return fail(EPROTO,
                 "the hook asks for what vrdmad does not know: install hook and vrdmad of "
                 "one version");
@@ -58,6 +58,8 @@ Result<HookRequest> read_request(const void* bytes, size_t size, size_t length) 
     if (!text) return base::pass(text.error());
     *into = *text;
   }
+  request.reason =
+      base::printable(std::string_view(wire.reason, strnlen(wire.reason, sizeof wire.reason)));
   if (request.container.empty())
     return fail(EINVAL, "the hook names no container: its runtime must pass an id");
   return request;

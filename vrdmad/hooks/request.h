@@ -14,6 +14,7 @@ struct HookRequest {
   hook::Request::Op op{};
   std::string container, pod, device_class;
   std::string netdev, name, quota;  // annotations; empty: there is none
+  std::string reason;               // why the hook failed: printable, without lines
 };
 
 // `length`: of the message, of which `bytes` has at most `size`. EPROTO: of another build, or not a

@@ -192,6 +192,8 @@ Result<hook::Answer> HookServer::serve(Connection& connection, const HookRequest
       return hook::Answer();
     case Op::kEnded:  // the daemon's pidfd of the container has told it so already
       return hook::Answer();
+    case Op::kFailed:
+      return fail(ECANCELED, "its hook failed: " + request.reason);
   }
   return fail(EPROTO, "there is no such request");
 }
@@ -236,7 +238,7 @@ Result<api::Class> HookServer::find_class(const std::string& name) {
 // A user could fill the log.
 void HookServer::log_refusal(const Connection& connection, const base::Error& why) {
   if (connection.uid != 0 && !refusals_.take(base::EventLoop::now())) return;
-  spdlog::warn("container {} of user {} is refused: {}", connection.container, connection.uid,
+  spdlog::warn("container {} of user {} gets no vdevice: {}", connection.container, connection.uid,
                base::printable(why.message()));
 }
 

@@ -46,10 +46,20 @@ TEST(HookRequests, of_another_build_are_refused) {
             "the hook speaks version 2, and vrdmad version 1: install hook and "
             "vrdmad of one version");
   wire.version = 1;
-  wire.op = static_cast<Op>(4);
+  wire.op = static_cast<Op>(5);
   EXPECT_EQ(error_of(wire),
             "the hook asks for what vrdmad does not know: install hook and vrdmad "
             "of one version");
+}
+
+TEST(HookRequests, say_why_a_hook_failed) {
+  hook::Request wire = set_up();
+  wire.op = Op::kFailed;
+  std::memset(wire.reason, '\n', sizeof wire.reason);  // without an end
+  std::memcpy(wire.reason, "no space", 8);
+  const auto request = read_request(&wire, sizeof wire, sizeof wire);
+  ASSERT_TRUE(request) << request.error().message();
+  EXPECT_TRUE(request->reason.starts_with("no space\\x0a\\x0a")) << request->reason;
 }
 
 TEST(HookRequests, have_texts_that_end_and_can_be_logged) {
