@@ -283,6 +283,16 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
   return std::move(beside[0]);
 }
 
+Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifindex) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kRoceSockets);
+  asked.address = address.bytes;
+  asked.which = ifindex;
+  auto answer = broker_->ask(asked, &beside);
+  if (!answer) return pass(std::move(answer).error());
+  return RoceSockets{std::move(beside[0]), std::move(beside[1])};
+}
+
 Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,
                                      base::Duration* used) const {
   std::vector<Fd> taken;

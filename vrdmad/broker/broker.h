@@ -28,6 +28,7 @@
 #include "vrdmad/broker/broker_wire.h"
 #include "vrdmad/broker/entrance.h"
 #include "vrdmad/broker/intake.h"
+#include "vrdmad/broker/roce_sockets.h"
 
 namespace vrdma::vrdmad {
 
@@ -163,6 +164,9 @@ class Caller {
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
+  // make_roce_sockets() in the namespace from which the process connected; only for control.
+  [[nodiscard]] base::Result<RoceSockets> roce_sockets(const verbs::Gid& address,
+                                                       uint32_t ifindex) const;
   // Descriptors that the process has, in the order of `wanted`; those that it does not have are
   // invalid. Searches the process at the first call. Makes no further request when `time` is over.
   // Adds the processor time of both processes to `used`. EMFILE: some were not found in that time.

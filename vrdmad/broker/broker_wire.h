@@ -66,6 +66,11 @@ struct Request {
     // entry, which: index of a netdev; beside: a packet socket of no protocol in the namespace from
     // which the process of the entry connected
     kPacketSocket,
+    // entry, address, which: index of its netdev, if the address is link-local; beside: two UDP
+    // sockets at the address in the namespace from which the process of the entry connected
+    // (roce_sockets.h). EADDRINUSE: the port is taken. EADDRNOTAVAIL: the namespace does not have
+    // the address.
+    kRoceSockets,
     // entry, wanted, which: how many, time_ns: for the search, if it is the first of the entry ->
     // number: processor time of the request, in ns, found: bit i: the process has wanted[i];
     // beside: those, in this order. EMFILE: the time is over, and the process may have more of
@@ -102,10 +107,11 @@ struct Request {
   rdma::Peer peer;
   uint64_t number = 0, time_ns = 0;
   uint32_t which = 0, first = 0;
+  std::array<uint8_t, 16> address{};  // a GID
   std::array<Wanted, kMostWanted> wanted{};
   char text[1024]{};
 };
-static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 24 + 5 * 16 + 1024);
+static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 40 + 5 * 16 + 1024);
 
 struct Answer {
   // netns/link.h, with some of the addresses.

@@ -41,34 +41,42 @@ std::string cannot_be_inspected(pid_t pid) {
   return "process " + std::to_string(pid) + " cannot be inspected now";
 }
 
-// In the namespace that `directory`, /proc/PID of a process, has now.
-Result<Fd> packet_socket_in(const Fd& directory, uint64_t cookie, uint32_t ifindex) {
-  const netns::Netns netns{Fd(::openat(directory.get(), "ns/net", O_RDONLY | O_CLOEXEC)), cookie};
+// Runs `make` in the namespace that the process has now, which must be that from which it
+// connected.
+Result<void> run_in_netns(const rdma::PeerHandle& process,
+                          const std::function<Result<void>()>& make) {
+  const uint64_t cookie = process.peer.netns_cookie;
+  const netns::Netns netns{Fd(::openat(process.directory.get(), "ns/net", O_RDONLY | O_CLOEXEC)),
+                           cookie};
   if (!netns.fd.valid()) return fail_errno("open the netns of a process");
-  Result<Fd> made = fail(EAGAIN, "cannot create a thread to enter a netns");
-  const auto make = [&]() -> Result<Fd> {
-    if (auto done = netns::enter(netns); !done) return pass(std::move(done).error());
+  Result<void> made = fail(EAGAIN, "cannot create a thread to enter a netns");
+  const auto enter_and_make = [&]() -> Result<void> {
+    if (auto done = netns::enter(netns); !done) return done;
     const auto entered = base::own_netns_cookie();
     if (!entered || *entered != cookie)
       return fail(EPERM, "the process has another netns than when it connected");
-    // Of no protocol: it receives nothing.
-    Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.valid()) return fail_errno("make a packet socket");
-    const int on = 1;
-    sockaddr_ll address{};
-    address.sll_family = AF_PACKET;
-    address.sll_ifindex = static_cast<int>(ifindex);
-    if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
-        ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
-        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      return fail_errno("bind a packet socket");
-    return socket;
+    return make();
   };
   try {
-    std::thread([&] { made = make(); }).join();
+    std::thread([&] { made = enter_and_make(); }).join();
   } catch (const std::system_error&) {
   }
   return made;
+}
+
+Result<Fd> make_packet_socket(uint32_t ifindex) {
+  // Of no protocol: it receives nothing.
+  Fd socket(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return fail_errno("make a packet socket");
+  const int on = 1;
+  sockaddr_ll address{};
+  address.sll_family = AF_PACKET;
+  address.sll_ifindex = static_cast<int>(ifindex);
+  if (::setsockopt(socket.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
+      ::setsockopt(socket.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return fail_errno("bind a packet socket");
+  return socket;
 }
 
 broker::Request with_entry(broker::Request request, Op op, uint32_t entry) {
@@ -170,6 +178,7 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     case Op::kCheck:
     case Op::kFind:
     case Op::kPacketSocket:
+    case Op::kRoceSockets:
     case Op::kTake:
       return inspect(request, answer, beside);
     default:
@@ -202,6 +211,7 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
                  : request.op == Op::kCheck        ? check(request, &look->beside)
                  : request.op == Op::kFind         ? find(request, into, &look->beside)
                  : request.op == Op::kPacketSocket ? packet_socket(request, &look->beside)
+                 : request.op == Op::kRoceSockets  ? roce_sockets(request, &look->beside)
                                                    : take(request, into, &look->beside);
   };
   if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
@@ -435,10 +445,26 @@ Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) 
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
   if (auto same = compare(handle, nullptr); !same) return same;
-  auto socket = packet_socket_in(handle.directory, handle.peer.netns_cookie, request.which);
-  if (!socket) return pass(std::move(socket).error());
-  (*beside)[0] = std::move(*socket);
-  return {};
+  return run_in_netns(handle, [&]() -> Result<void> {
+    auto socket = make_packet_socket(request.which);
+    if (!socket) return pass(std::move(socket).error());
+    (*beside)[0] = std::move(*socket);
+    return {};
+  });
+}
+
+Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
+  auto process = at<Process>(request.entry);
+  if (!process) return pass(std::move(process).error());
+  const rdma::PeerHandle& handle = (*process)->handle;
+  if (auto same = compare(handle, nullptr); !same) return same;
+  return run_in_netns(handle, [&]() -> Result<void> {
+    auto sockets = make_roce_sockets(verbs::Gid{request.address}, request.which);
+    if (!sockets) return pass(std::move(sockets).error());
+    (*beside)[0] = std::move(sockets->gsi);
+    (*beside)[1] = std::move(sockets->data);
+    return {};
+  });
 }
 
 Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* beside) {

@@ -65,6 +65,7 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
+  [[nodiscard]] base::Result<void> roce_sockets(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] static base::Result<void> take_from(const Process& process, const Request& request,
                                                     Answer* answer, base::Fd* next);

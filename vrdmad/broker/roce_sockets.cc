@@ -1,0 +1,110 @@
+#include "vrdmad/broker/roce_sockets.h"
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#ifndef UDP_NO_CHECK6_RX  // linux/udp.h, which does not go with netinet/udp.h
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::fail_errno;
+using base::Fd;
+using base::pass;
+using base::Result;
+
+namespace {
+
+constexpr uint16_t kRocePort = 4791;
+// What is on its way from the kernel to a worker that does something else, or has just been killed.
+constexpr int kBuffer = 4 << 20;
+
+struct Option {
+  int level, name, value;
+};
+
+// Of a packet, from the base transport header on: 0 of queue pair 1, 1 of others. Sockets count in
+// the order in which they were bound; a packet for one that is not there goes to any.
+sock_filter kToGsiOrData[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),  // a reserved byte, and the destination queue pair
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, 0),
+    BPF_STMT(BPF_RET | BPF_K, 1),
+};
+const sock_fprog kChoice{std::size(kToGsiOrData), kToGsiOrData};
+
+bool is_link_local(const verbs::Gid& gid) {
+  return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
+}
+
+Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
+  const bool ipv4 = address.is_ipv4_mapped();
+  Fd socket(::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return fail_errno("make a UDP socket");
+  const Option of_ipv4[] = {{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO},
+                            {IPPROTO_IP, IP_RECVTOS, 1},
+                            {IPPROTO_IP, IP_RECVTTL, 1}};
+  // Native peers send no UDP checksum: the invariant CRC is in its place.
+  const Option of_ipv6[] = {{IPPROTO_IPV6, IPV6_V6ONLY, 1},
+                            {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO},
+                            {IPPROTO_IPV6, IPV6_RECVTCLASS, 1},
+                            {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},
+                            {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1}};
+  const Option of_both[] = {{SOL_SOCKET, SO_REUSEPORT, 1}};
+  const Option of_data[] = {{IPPROTO_UDP, UDP_GRO, 1}};
+  const auto set = [&socket](const auto& options) {
+    for (const Option& one : options)
+      if (::setsockopt(socket.get(), one.level, one.name, &one.value, sizeof one.value) != 0)
+        return false;
+    return true;
+  };
+  if (!set(of_both) || !(ipv4 ? set(of_ipv4) : set(of_ipv6)) || (data && !set(of_data)))
+    return fail_errno("set the options of a socket for RoCE v2");
+  // The first has the filter of both; a socket with one of its own could not share the address.
+  if (!data && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
+                            sizeof kChoice) != 0)
+    return fail_errno("attach a filter to a socket for RoCE v2");
+  for (const auto& [forced, plain] :
+       {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
+    if (::setsockopt(socket.get(), SOL_SOCKET, forced, &kBuffer, sizeof kBuffer) != 0)
+      (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &kBuffer, sizeof kBuffer);
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(kRocePort);
+  std::memcpy(&in.sin_addr, address.bytes.data() + 12, sizeof in.sin_addr);
+  sockaddr_in6 in6{};
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = htons(kRocePort);
+  std::memcpy(&in6.sin6_addr, address.bytes.data(), sizeof in6.sin6_addr);
+  in6.sin6_scope_id = is_link_local(address) ? ifindex : 0;
+  const int bound = ipv4
+                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&in), sizeof in)
+                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&in6), sizeof in6);
+  if (bound != 0 && errno == EADDRINUSE)
+    return fail(EADDRINUSE, "another program has UDP port 4791 of " + address.text() +
+                                ", for example the kernel's rxe");
+  if (bound != 0) return fail_errno("bind UDP port 4791 of " + address.text());
+  return socket;
+}
+
+}  // namespace
+
+Result<RoceSockets> make_roce_sockets(const verbs::Gid& address, uint32_t ifindex) {
+  auto gsi = make_socket(address, ifindex, false);
+  if (!gsi) return pass(std::move(gsi).error());
+  auto data = make_socket(address, ifindex, true);
+  if (!data) return pass(std::move(data).error());
+  return RoceSockets{std::move(*gsi), std::move(*data)};
+}
+
+}  // namespace vrdma::vrdmad

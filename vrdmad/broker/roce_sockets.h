@@ -1,0 +1,28 @@
+// The sockets of RoCE v2 (UDP port 4791) at one address of a network namespace.
+//
+// Two sockets share the address and the port (SO_REUSEPORT). A filter gives packets to queue pair 1
+// to the first, which is control's, and all others to the second, which is that of the worker that
+// serves the address. Both send only from this address. They are not connected, and do not let
+// packets be fragmented: then the identification of an IPv4 header is 0, or the number of a segment
+// (UDP_SEGMENT), so that the sender can compute the invariant CRC.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/error.h"
+#include "core/base/fd.h"
+#include "core/verbs/gid.h"
+
+namespace vrdma::vrdmad {
+
+struct RoceSockets {
+  base::Fd gsi, data;
+};
+
+// In the network namespace of the calling thread. `ifindex`: of the netdev of a link-local address.
+// Receiving, the type of service and the time to live come with a packet, and several packets of
+// one flow at once on `data` (UDP_GRO). EADDRINUSE, EADDRNOTAVAIL.
+[[nodiscard]] base::Result<RoceSockets> make_roce_sockets(const verbs::Gid& address,
+                                                          uint32_t ifindex);
+
+}  // namespace vrdma::vrdmad
