@@ -1,7 +1,7 @@
 // The IP headers of RoCE v2 on the wire, and how a receiver of datagrams finds them.
 //
-// Source: RFC 791, RFC 8200, IBTA annex A17.4.5: the first 40 bytes of a UD receive are the IPv6
-// header or, for IPv4, 20 undefined bytes and the IPv4 header.
+// Source: RFC 791, RFC 768, RFC 8200, IBTA annex A17.4.5: the first 40 bytes of a UD receive are
+// the IPv6 header or, for IPv4, 20 undefined bytes and the IPv4 header.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,14 @@ struct Ipv6Header {
   uint8_t destination[16];
 };
 static_assert(sizeof(Ipv6Header) == 40 && alignof(Ipv6Header) == 1);
+
+struct UdpHeader {
+  base::ub16 source;
+  base::ub16 destination;
+  base::ub16 length;
+  base::ub16 checksum;
+};
+static_assert(sizeof(UdpHeader) == 8 && alignof(UdpHeader) == 1);
 
 constexpr uint8_t kIpv4NoOptions = 0x45;  // version 4, five words
 constexpr uint8_t kProtocolUdp = 17;
