@@ -62,6 +62,7 @@ struct AddVdevice {
   uint32_t permissions = 0;  // provisioning::Permissions::bits()
   bool limited = false;
   bool no_direct = false;
+  bool network = false;  // as SetReach
   verbs::Capabilities capabilities = verbs::kSoftCapabilities;
   std::vector<Limit> limits{};  // other kinds have their initial limit
   BudgetName tenant_budget{}, parent_budget{};
@@ -179,9 +180,16 @@ struct AskCgroups {
   bool operator==(const AskCgroups&) const = default;
 };
 
+// Whether its fabric reaches peers to which only a network leads, or those on this host alone.
+struct SetReach {
+  uint64_t vdevice = 0;
+  bool network = false;
+  bool operator==(const SetReach&) const = default;
+};
+
 using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
                               Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
-                              AdoptChannels, TakeOver, Await>;
+                              AdoptChannels, TakeOver, Await, SetReach>;
 
 struct Done {
   uint64_t ticket = 0;

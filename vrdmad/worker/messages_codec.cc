@@ -155,6 +155,7 @@ void fields(A& at, AddVdevice& message) {
   at.require(provisioning::Permissions::of_bits(message.permissions).has_value());
   flag(at, message.limited);
   flag(at, message.no_direct);
+  flag(at, message.network);
   fields(at, message.capabilities);
   fields(at, message.limits);
   fields(at, message.tenant_budget);
@@ -300,6 +301,12 @@ void fields(A& at, AskCgroups& message) {
   at.number(message.vdevice);
   at.number(message.ticket);
   at.text(message.after, kMostText);
+}
+
+template <class A>
+void fields(A& at, SetReach& message) {
+  at.number(message.vdevice);
+  flag(at, message.network);
 }
 
 // The sentence goes to an operator's terminal.

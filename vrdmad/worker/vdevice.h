@@ -59,6 +59,8 @@ struct Vdevice {
   Intake::AccountRef intake;  // never null
   Stopper::AccountRef stops;  // never null
   bool gone = false;
+  // Queue pairs may have peers to which only a network leads, not on this host alone.
+  bool reaches_network = false;
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Selector transports;
   transport::Lane lane;

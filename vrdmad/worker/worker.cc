@@ -119,6 +119,7 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   vdevice->id = message.vdevice;
   vdevice->label = message.label;
   vdevice->permissions = *permissions;
+  vdevice->reaches_network = message.network;
   if (parts->gsi.valid())
     vdevice->gsi =
         std::make_unique<RawGsi>(loop_, std::move(parts->gsi), vdevice->counters.qp1_lost);
@@ -194,6 +195,10 @@ void Worker::on(const SetGids& message, Beside) {
   rdma::Device& device = vdevice->device;
   device.fabric->set_gids(&device, message.gids);
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
+}
+
+void Worker::on(const SetReach& message, Beside) {
+  if (Vdevice* const vdevice = find(message.vdevice)) vdevice->reaches_network = message.network;
 }
 
 Session::Host Worker::host_of(const Sessions& sessions) {

@@ -46,6 +46,8 @@ class Worker {
   // Before the end: sessions are left as they are, for another worker. True: there are some, so
   // that threads which are in a program's memory will still post to the loop.
   [[nodiscard]] bool leave_sessions();
+  // nullptr: it is not on this worker.
+  [[nodiscard]] Vdevice* find(uint64_t id) const;
 
  private:
   struct Walk {  // over the queue pairs of a vdevice
@@ -71,8 +73,8 @@ class Worker {
   void on(const AdoptChannels& message, Beside beside);
   void on(const TakeOver& message, Beside beside);
   void on(const Await& message, Beside beside);
+  void on(const SetReach& message, Beside beside);
   void answer(uint64_t ticket, const base::Result<void>& done) const;
-  [[nodiscard]] Vdevice* find(uint64_t id) const;
 
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
   struct Waiting;  // a connection that the worker has not taken yet

@@ -19,8 +19,9 @@ verbs::Gid gid(uint8_t first, uint8_t last) {
 
 // At least one of each alternative.
 std::vector<ToWorker> to_worker() {
-  AddVdevice add{7,    "mlx5_0", "/run/netns/a/mlx5_0", "red", "tenant/red", 1ull << 63, 42, 5,
-                 true, false};
+  AddVdevice add{
+      7,     "mlx5_0", "/run/netns/a/mlx5_0", "red", "tenant/red", 1ull << 63, 42, 5, true,
+      false, true};
   rdma::Peer peer;
   peer.pid = 4711;
   peer.start_time = 1ull << 40;
@@ -50,7 +51,8 @@ std::vector<ToWorker> to_worker() {
           AdoptSession{7, 1, program, kit},
           AdoptChannels{1, {1, 2, UINT32_MAX}},
           TakeOver{},
-          Await{7, 3000, true}};
+          Await{7, 3000, true},
+          SetReach{7, true}};
 }
 std::vector<ToControl> to_control() {
   return {Done{1, 0, {}},
@@ -138,9 +140,12 @@ TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
   EXPECT_FALSE(with(SetPort{1, {}}, 9, 7)) << "a flag";
   const AddVdevice add;
   constexpr size_t kBehind = sizeof(verbs::Capabilities) + 4 + 2 * (8 + 2);  // limits, budgets
-  const size_t permissions = encode(ToWorker(add))->size() - kBehind - 6;
+  const size_t permissions = encode(ToWorker(add))->size() - kBehind - 7;
   EXPECT_TRUE(with(add, permissions, 7));
   EXPECT_FALSE(with(add, permissions, 8)) << "there is no such permission";
+  EXPECT_TRUE(with(add, permissions + 6, 1));
+  EXPECT_FALSE(with(add, permissions + 6, 2)) << "a flag";
+  EXPECT_FALSE(with(SetReach{1, true}, 9, 2)) << "a flag";
 }
 
 // The sentence goes to an operator's terminal.

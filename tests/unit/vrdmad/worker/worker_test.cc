@@ -1,3 +1,5 @@
+#include "vrdmad/worker/worker.h"
+
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -118,6 +120,39 @@ TEST_F(WorkerTest, answers_what_becomes_of_limits) {
   EXPECT_EQ(answers_[4], ToControl(CgroupUse{5, {}, false}));
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kQp)].limit, 7u);
   EXPECT_EQ(use().quota[static_cast<size_t>(Kind::kMr)].limit, 3u);
+}
+
+// On its own thread, without the control thread's end.
+TEST(Worker, knows_what_its_vdevices_reach) {
+  const auto loop = base::EventLoop::create().value();
+  Worker worker(*loop, nullptr, [](const ToControl&) {});
+  const auto add = [&](uint64_t id, bool network) {
+    const VdeviceParts parts = new_parts();
+    AddVdevice vdevice;
+    vdevice.vdevice = id;
+    vdevice.name = vdevice.label = "red" + std::to_string(id);
+    vdevice.tenant = vdevice.fabric = "red";
+    vdevice.network = network;
+    worker.take(parcel(vdevice, {parts.page,
+                                 parts.fabric,
+                                 parts.qp_numbers,
+                                 parts.tenant_budget,
+                                 parts.parent_budget,
+                                 {}})
+                    .value());
+  };
+  const auto reaches = [&](uint64_t id) { return worker.find(id)->reaches_network; };
+  add(1, false);
+  add(2, true);
+  EXPECT_FALSE(reaches(1));
+  EXPECT_TRUE(reaches(2));
+  worker.take({SetReach{1, true}, {}});
+  worker.take({SetReach{3, true}, {}});
+  EXPECT_TRUE(reaches(1));
+  EXPECT_EQ(worker.find(3), nullptr);
+  worker.take({SetReach{2, false}, {}});
+  EXPECT_FALSE(reaches(2));
+  EXPECT_TRUE(reaches(1)) << "the other vdevice";
 }
 
 // A program that connects to vdevice 1.
