@@ -171,6 +171,16 @@ base::Result<std::vector<v1::Budget>> Client::list_budgets(v1::Scope scope) {
   return std::vector(response->budgets().begin(), response->budgets().end());
 }
 
+base::Result<v1::Fabric> Client::set_fabric(const v1::SetFabricRequest& request) {
+  return connection_->call(&v1::Admin::Stub::SetFabric, request);
+}
+
+base::Result<std::vector<v1::Fabric>> Client::list_fabrics() {
+  auto response = connection_->call(&v1::Admin::Stub::ListFabrics, v1::ListFabricsRequest());
+  if (!response) return base::pass(std::move(response).error());
+  return std::vector(response->fabrics().begin(), response->fabrics().end());
+}
+
 base::Result<std::vector<v1::CgroupUse>> Client::list_cgroups(const std::string& vdev) {
   v1::ListCgroupsRequest request;
   request.set_vdev(vdev);

@@ -42,6 +42,8 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::Parent>> list_parents();
   [[nodiscard]] base::Result<v1::Budget> set_budget(const v1::SetBudgetRequest& request);
   [[nodiscard]] base::Result<std::vector<v1::Budget>> list_budgets(v1::Scope scope);
+  [[nodiscard]] base::Result<v1::Fabric> set_fabric(const v1::SetFabricRequest& request);
+  [[nodiscard]] base::Result<std::vector<v1::Fabric>> list_fabrics();
   [[nodiscard]] base::Result<std::vector<v1::CgroupUse>> list_cgroups(const std::string& vdev);
   // `scope`: "daemon", "tenant/" and a name, a reference to a vdevice, or empty for all.
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);

@@ -206,6 +206,32 @@ Outcome parent_set(const Options& options, Output& output) {
   return set_budget(options, output, v1::PARENT);
 }
 
+Outcome fabric_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto fabrics = client.list_fabrics();
+    if (!fabrics) return base::pass(std::move(fabrics).error());
+    if (!options.name.empty()) {
+      std::erase_if(*fabrics, [&](const v1::Fabric& one) { return one.name() != options.name; });
+      if (fabrics->empty())
+        return base::fail(ENOENT, "fabric '" + options.name + "' has no settings and no vdevices");
+    }
+    output.fabrics(*fabrics);
+    return {};
+  });
+}
+
+Outcome fabric_set(const Options& options, Output& output) {
+  v1::SetFabricRequest request;
+  request.set_name(options.name);
+  request.set_reach(options.reach);
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto fabric = client.set_fabric(request);
+    if (!fabric) return base::pass(std::move(fabric).error());
+    output.changed(*fabric);
+    return {};
+  });
+}
+
 Outcome stats(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto counters = client.counters(options.name);

@@ -13,7 +13,7 @@ namespace vrdma::cli {
 struct Options {
   std::string run_dir;
   Format format = Format::kTable;
-  // Names a vdevice (NAME, NETNS/NAME, id:N), tenant or parent; for stats also "daemon" or
+  // Names a vdevice (NAME, NETNS/NAME, id:N), tenant, fabric or parent; for stats also "daemon" or
   // "tenant/NAME"; for doctor a process id.
   std::string name;
   std::vector<std::string> names;                     // of vdevices
@@ -27,6 +27,7 @@ struct Options {
   std::vector<std::string> labels;  // KEY=VALUE
   bool if_absent = false;
   std::string gid_layout;
+  std::string reach;                            // for fabric set
   std::vector<std::string> defaults, ceilings;  // for a tenant or a parent, like `quota`
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // for quota show
@@ -50,6 +51,8 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome parent_set(const Options& options, Output& output);
 [[nodiscard]] Outcome tenant_show(const Options& options, Output& output);
 [[nodiscard]] Outcome tenant_set(const Options& options, Output& output);
+[[nodiscard]] Outcome fabric_list(const Options& options, Output& output);
+[[nodiscard]] Outcome fabric_set(const Options& options, Output& output);
 [[nodiscard]] Outcome stats(const Options& options, Output& output);
 [[nodiscard]] Outcome top(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_list(const Options& options, Output& output);

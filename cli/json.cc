@@ -80,7 +80,8 @@ Json object_of(const v1::Vdev& vdev) {
           {"containers", container_rows(vdev)},
           {"labels", labels_of(vdev)},
           {"lost", vdev.lost()},
-          {"gid_layout", vdev.gid_layout()}};
+          {"gid_layout", vdev.gid_layout()},
+          {"reach", vdev.reach()}};
 }
 
 // Invalid UTF-8, for example in a netns path, becomes U+FFFD instead of an exception.
@@ -141,6 +142,15 @@ std::string json_of(const std::vector<v1::Budget>& budgets) {
             {"overcommit", budget.overcommit()},
             {"vdevices", budget.vdevices()},
             {"rows", rows}};
+  });
+}
+
+std::string json_of(const std::vector<v1::Fabric>& fabrics) {
+  return array_of(fabrics, [](const v1::Fabric& fabric) -> Json {
+    return {{"name", fabric.name()},
+            {"reach", fabric.reach()},
+            {"vdevices", fabric.vdevices()},
+            {"gids", fabric.gids()}};
   });
 }
 

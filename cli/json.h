@@ -18,6 +18,7 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of_gids(const std::vector<v1::Vdev>& vdevs);
 [[nodiscard]] std::string json_of(const std::vector<v1::Parent>& parents);
 [[nodiscard]] std::string json_of(const std::vector<v1::Budget>& budgets);
+[[nodiscard]] std::string json_of(const std::vector<v1::Fabric>& fabrics);
 [[nodiscard]] std::string json_of(const std::vector<v1::CgroupUse>& uses);
 [[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
 [[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);

@@ -140,6 +140,7 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
     line("parent", vdev.parent());
     line("tenant", vdev.tenant());
     line("fabric", vdev.fabric());
+    line("reach", vdev.reach());
     line("id", std::to_string(vdev.id()));
     line("netns", vdev.netns() + " (cookie " + std::to_string(vdev.netns_cookie()) + ")");
     line("netdev", vdev.netdev() + " (index " + std::to_string(vdev.ifindex()) + ")");
@@ -246,6 +247,22 @@ void Output::budgets(const std::vector<v1::Budget>& budgets) {
 
 void Output::changed(const v1::Budget& budget) {
   if (format_ == Format::kJson) out_ << json_of(std::vector{budget}) << '\n';
+}
+
+void Output::fabrics(const std::vector<v1::Fabric>& fabrics) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(fabrics) << '\n';
+    return;
+  }
+  Table table({{"NAME"}, {"REACH"}, {"VDEVICES", kRight}, {"GIDS", kRight}});
+  for (const auto& fabric : fabrics)
+    table.add({fabric.name(), fabric.reach(), std::to_string(fabric.vdevices()),
+               std::to_string(fabric.gids())});
+  table.print(out_);
+}
+
+void Output::changed(const v1::Fabric& fabric) {
+  if (format_ == Format::kJson) out_ << json_of(std::vector{fabric}) << '\n';
 }
 
 void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {

@@ -27,6 +27,8 @@ class Output {
   // The table contains only kinds with a setting.
   void budgets(const std::vector<v1::Budget>& budgets);
   void changed(const v1::Budget& budget);  // prints no table
+  void fabrics(const std::vector<v1::Fabric>& fabrics);
+  void changed(const v1::Fabric& fabric);  // prints no table
   void cgroups(const std::vector<v1::CgroupUse>& uses);
   void connections(const std::vector<v1::Connection>& connections);
   void counters(const std::vector<v1::Counter>& counters);

@@ -150,6 +150,16 @@ class Grammar {
          "only this vdevice");
     add_budget(group("tenant", "defaults and ceilings of tenants"), "tenant", tenant_show,
                tenant_set);
+    CLI::App& fabric = group("fabric", "domains of addresses");
+    name(leaf(fabric, "list", "list the fabrics", fabric_list), "only this fabric");
+    CLI::App& change = leaf(fabric, "set", "change the reach of a fabric", fabric_set);
+    name(change, "fabric").required();
+    change
+        .add_option("--reach", options_.reach,
+                    "the peers that its vdevices may have: those on this host, or also others")
+        ->check(CLI::IsMember({"host", "network"}))
+        ->type_name("host|network")
+        ->required();
     CLI::App& parent = group("parent", "resources that vdevices are carved from");
     leaf(parent, "list", "list the parents", parent_list);
     add_budget(parent, "parent", parent_show, parent_set);

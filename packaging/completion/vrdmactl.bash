@@ -20,6 +20,10 @@ _vrdmactl_names() {
             }'
 }
 
+_vrdmactl_fabrics() {
+    "${COMP_WORDS[0]/#\~/$HOME}" fabric list 2>/dev/null | awk 'NR > 1 { print $1 }'
+}
+
 _vrdmactl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
     local words=() options="-o --output --run-dir --help" choices="" i=1
@@ -39,7 +43,7 @@ _vrdmactl() {
                 fi
                 return
                 ;;
-            -o | --output | --run-dir | --classes | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label)
+            -o | --output | --run-dir | --classes | --netns | --netdev | --parent | --tenant | --fabric | --quota | --allow | --addresses | --gid-layout | --default | --ceiling | --overcommit | --owner | --label | --reach)
                 ((i++))
                 ;;
             -*) ;;
@@ -68,6 +72,7 @@ _vrdmactl() {
         --parent) choices=$("${COMP_WORDS[0]}" parent list 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
         --allow) choices="qp1 raw-packet userfaultfd" ;;
         --gid-layout) choices="dense mlx5" ;;
+        --reach) choices="host network" ;;
         --label) choices="container= namespace= pod=" ;;
         --netdev | --tenant | --fabric | --quota | --addresses | --default | --ceiling | --overcommit | --owner) return ;;
     esac
@@ -77,13 +82,17 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant gid parent conn stats top watch exec doctor cdi version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant fabric gid parent conn stats top watch exec doctor cdi version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         quota) choices="show set" ;;
         gid) choices="list" ;;
         tenant) choices="show set" ;;
+        fabric) choices="list set" ;;
+        "fabric list") choices=$(_vrdmactl_fabrics) ;;
+        "fabric set") choices=$(_vrdmactl_fabrics) options+=" --reach" ;;
+        "fabric set "*) options+=" --reach" ;;
         parent) choices="list show set" ;;
         "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;

@@ -65,6 +65,33 @@ struct BudgetInfo {
   std::vector<BudgetRow> rows;
 };
 
+// Which peers the members of a fabric may have: its members on this host, or also those to which
+// only a network leads.
+enum class Reach { kHost, kNetwork };
+
+// "host", "network"
+[[nodiscard]] inline std::string text_of(Reach reach) {
+  return reach == Reach::kNetwork ? "network" : "host";
+}
+[[nodiscard]] inline std::optional<Reach> reach_of(const std::string& text) {
+  for (const Reach reach : {Reach::kHost, Reach::kNetwork})
+    if (text == text_of(reach)) return reach;
+  return std::nullopt;
+}
+
+// The settings of a fabric.
+struct FabricSpec {
+  std::string name;
+  Reach reach = Reach::kHost;
+  bool operator==(const FabricSpec&) const = default;
+};
+
+struct FabricInfo {
+  std::string name;
+  Reach reach = Reach::kHost;
+  uint32_t vdevices = 0, gids = 0;  // of all its vdevices
+};
+
 // Use of a vdevice by the processes of a cgroup; kinds without use are omitted.
 struct CgroupRow {
   std::string cgroup;
@@ -116,8 +143,9 @@ struct GidRow {
 struct VdevInfo {
   uint64_t id = 0;  // never reused
   std::string name, parent, tenant, fabric;
-  std::string netns;          // as given at creation
-  uint64_t netns_cookie = 0;  // names the directory of the session socket
+  Reach reach = Reach::kHost;  // of its fabric
+  std::string netns;           // as given at creation
+  uint64_t netns_cookie = 0;   // names the directory of the session socket
   std::string netdev;
   uint32_t ifindex = 0;
   std::string node_guid;    // "0211:22ff:fe33:4455"
@@ -204,6 +232,10 @@ class AdminBackend {
   virtual base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) = 0;
   // By name. A tenant or parent without vdevices and settings has none.
   virtual std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) = 0;
+  // EADDRINUSE: two vdevices of a namespace would have the same address on the network.
+  virtual base::Result<FabricInfo> set_fabric(const FabricSpec& spec) = 0;
+  // By name. A fabric without vdevices and settings is not listed.
+  virtual std::vector<FabricInfo> list_fabrics() = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;

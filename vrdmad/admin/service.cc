@@ -290,6 +290,22 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     return grpc::Status::OK;
   }
 
+  grpc::Status SetFabric(grpc::ServerContext* context, const v1::SetFabricRequest* request,
+                         v1::Fabric* response) override {
+    const auto set =
+        audited(*context, "fabric set", request->name(),
+                Words().add("reach", printable(request->reach())), set_fabric(*request));
+    if (!set) return status_of(*context, set.error());
+    fill(*response, *set);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListFabrics(grpc::ServerContext*, const v1::ListFabricsRequest*,
+                           v1::ListFabricsResponse* response) override {
+    for (const auto& fabric : backend_.list_fabrics()) fill(*response->add_fabrics(), fabric);
+    return grpc::Status::OK;
+  }
+
   grpc::Status ListCgroups(grpc::ServerContext* context, const v1::ListCgroupsRequest* request,
                            v1::ListCgroupsResponse* response) override {
     const auto rows = backend_.list_cgroups(request->vdev());
@@ -380,6 +396,14 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     if (!result) record.sentence = result.error().message();
     audit_(record);
     return result;
+  }
+
+  base::Result<FabricInfo> set_fabric(const v1::SetFabricRequest& request) {
+    const auto reach = reach_of(request.reach());
+    if (!reach)
+      return base::fail(EINVAL, "the reach of a fabric is host or network, not '" +
+                                    printable(request.reach()) + "'");
+    return backend_.set_fabric({request.name(), *reach});
   }
 
   AdminBackend& backend_;

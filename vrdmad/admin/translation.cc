@@ -12,6 +12,7 @@ void fill(v1::Vdev& out, const VdevInfo& vdev) {
   out.set_parent(vdev.parent);
   out.set_tenant(vdev.tenant);
   out.set_fabric(vdev.fabric);
+  out.set_reach(text_of(vdev.reach));
   out.set_netns(vdev.netns);
   out.set_netns_cookie(vdev.netns_cookie);
   out.set_netdev(printable(vdev.netdev));
@@ -86,6 +87,13 @@ void fill(v1::Budget& out, const BudgetInfo& budget) {
     row.set_given(from.given);
     row.set_used(from.used);
   }
+}
+
+void fill(v1::Fabric& out, const FabricInfo& fabric) {
+  out.set_name(fabric.name);
+  out.set_reach(text_of(fabric.reach));
+  out.set_vdevices(fabric.vdevices);
+  out.set_gids(fabric.gids);
 }
 
 void fill(v1::WatchEvent& out, const WatchEvent& event) {

@@ -13,6 +13,7 @@ namespace vrdma::vrdmad {
 
 void fill(v1::Vdev& out, const VdevInfo& vdev);
 void fill(v1::Budget& out, const BudgetInfo& budget);
+void fill(v1::Fabric& out, const FabricInfo& fabric);
 void fill(v1::WatchEvent& out, const WatchEvent& event);
 void fill(v1::Connection& out, const ConnectionRow& row);
 [[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);

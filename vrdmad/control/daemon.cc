@@ -190,6 +190,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   record->fabric = fabric_of(spec, id);
   if (!spec.fabric.empty())
     if (auto ok = check_name("the fabric", spec.fabric); !ok) return pass(std::move(ok.error()));
+  record->reaches_network = reach_of(record->fabric) == Reach::kNetwork;
   Parent* const parent = find_parent(spec.parent);
   if (parent == nullptr)
     return fail(ENODEV, "there is no parent '" + spec.parent + "': see `vrdmactl parent list`");
@@ -267,15 +268,11 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
   const std::vector<verbs::Gid> had = stored != nullptr ? stored->gids : std::vector<verbs::Gid>();
   record->first_addresses = stored != nullptr ? stored->first_addresses : all_gids(record->link);
   const auto gids = gid::derive_gids(interface_of(*record), had, room_of(*record)).gids;
-  auto holding = gids_.claim(record->fabric, label,
-                             stored != nullptr ? std::vector<verbs::Gid>() : gids, [this, id] {
-                               loop_.post([this, id] {
-                                 Record* const found = find(id);
-                                 if (found == nullptr) return;
-                                 apply(*found);
-                                 store_again(*found);
-                               });
-                             });
+  if (stored == nullptr && record->reaches_network)
+    if (auto ok = check_network(*record, gids); !ok) return pass(std::move(ok.error()));
+  auto holding =
+      gids_.claim(record->fabric, label, stored != nullptr ? std::vector<verbs::Gid>() : gids,
+                  [this, id] { loop_.post([this, id] { apply_again(id); }); });
   if (!holding) return pass(std::move(holding.error()));
   record->gids = std::move(*holding);
   record->node_guid = stored != nullptr ? stored->node_guid : gid::make_node_guid();
@@ -342,12 +339,20 @@ void Daemon::apply(Record& record) {
 
 void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
   const netns::Link& link = record.link;
-  auto update = record.gids.update(gids);
+  auto update = record.gids.update(without_conflicts(record, gids));
   for (const auto& refusal : update.refusals)
     spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
+  if (!update.change.removed.empty()) retry_conflicts(link.netns_cookie);
   show_port(record);
   record.cm->update(record.table(), roce_mtu(link.mtu));
   if (record.sysfs != nullptr) show_sysfs(record);
+}
+
+void Daemon::apply_again(uint64_t id) {
+  Record* const found = find(id);
+  if (found == nullptr) return;
+  apply(*found);
+  store_again(*found);
 }
 
 void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
@@ -443,6 +448,7 @@ void Daemon::take_out(uint64_t id) {
   gone->in_worker = nullptr;
   gone->watch = {};
   members_changed(gone->fabric);
+  retry_conflicts(gone->link.netns_cookie);
   gone.reset();
   budgets_.drop_unused();
 }

@@ -72,6 +72,8 @@ class Daemon final : public AdminBackend, public HookBackend {
                                    const std::vector<QuotaSetting>& quota) override;
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
+  base::Result<FabricInfo> set_fabric(const FabricSpec& spec) override;
+  std::vector<FabricInfo> list_fabrics() override;
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
@@ -214,7 +216,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] std::string cgroup_of(const Record& record, const rdma::Peer& peer) const;
   [[nodiscard]] Parent* find_parent(const std::string& name) const;  // nullptr: there is none
   VdevInfo info(const Record& record);
-  static VdevInfo info(const Lost& lost);
+  [[nodiscard]] VdevInfo info(const Lost& lost) const;
   struct CgroupRows;
   // Adds what the vdevice's control groups use, after this path.
   void add_cgroups(const VdevKey& vdev, const std::string& after,
@@ -234,6 +236,25 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::vector<CounterRow> daemon_rows();
   std::vector<BudgetInfo> budgets(BudgetSpec::Scope scope);
   void forget_tenants();  // forgets the totals of tenants without vdevices and settings
+  // What fabrics reach, and whose addresses conflict on the network: daemon_fabrics.cc.
+  base::Result<void> restore_fabrics();
+  [[nodiscard]] Reach reach_of(const std::string& fabric) const;
+  [[nodiscard]] std::map<std::string, FabricInfo> fabrics() const;
+  void show_reach(const std::string& fabric);  // to its members and their workers
+  // What the vdevices of its namespace have in other fabrics that reach the network.
+  using Holders = std::map<verbs::Gid, const Record*>;
+  [[nodiscard]] Holders others_on_network(const Record& record) const;
+  [[nodiscard]] static std::string conflict(const Record& record, const verbs::Gid& gid,
+                                            const Record& other);
+  // EADDRINUSE: the vdevice cannot have one of these on the network.
+  [[nodiscard]] base::Result<void> check_network(const Record& record,
+                                                 const std::vector<verbs::Gid>& gids) const;
+  // Leaves out those that it cannot have, if its fabric reaches the network; counts each once,
+  // until the vdevice can have it or does not want it any more.
+  [[nodiscard]] std::vector<verbs::Gid> without_conflicts(Record& record,
+                                                          const std::vector<verbs::Gid>& gids);
+  // GIDs of this namespace are free on the network: applies the records that could not have them.
+  void retry_conflicts(uint64_t netns_cookie);
   // The addresses that a vdevice may use: daemon_addresses.cc.
   [[nodiscard]] bool is_shared(const std::string& fabric) const;
   [[nodiscard]] std::vector<gid::Prefix> prefixes_of(const Record& record) const;
@@ -245,6 +266,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // `gids`.
   void apply(Record& record);
   void apply(Record& record, const std::vector<verbs::Gid>& gids);
+  void apply_again(uint64_t id);  // and stores what changed
   // Makes or updates its sysfs tree in the run directory.
   void show_sysfs(Record& record);
   // The same if it had one before it was restored, because programs may have it mounted.
@@ -280,6 +302,8 @@ class Daemon final : public AdminBackend, public HookBackend {
        [this](const auto& domain, const auto& connections) { on_died(domain, connections); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
+  std::set<std::string> networked_;    // fabrics of Reach::kNetwork
+  uint64_t conflicts_on_network_ = 0;  // GIDs that without_conflicts() left out so far
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
   Cm cm_{loop_, settings_};

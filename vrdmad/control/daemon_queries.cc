@@ -79,6 +79,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.parent = record.spec.parent;
   info.tenant = record.tenant;
   info.fabric = record.fabric;
+  info.reach = reach_of(record.fabric);
   info.netns = record.spec.netns;
   info.netns_cookie = record.link.netns_cookie;
   info.netdev = record.link.name;
@@ -200,7 +201,7 @@ std::vector<CounterRow> Daemon::daemon_rows() {
   rows.push_back({"daemon", "vdevices", records_.size(), {}, true});
   rows.push_back({"daemon", "vdevices_lost", lost_.size(), {}, true});
   rows.push_back({"daemon", "store_commits", store_.commits(), {}, false});
-  rows.push_back({"daemon", "gids_refused", gids_.refusals()});
+  rows.push_back({"daemon", "gids_refused", gids_.refusals() + conflicts_on_network_});
   for (const auto& [domain, pass] : workers_.longest_passes()) {
     const auto longest = std::chrono::duration_cast<std::chrono::microseconds>(pass);
     rows.push_back({"daemon",

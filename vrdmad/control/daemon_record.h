@@ -34,8 +34,10 @@ struct Daemon::Record {
   std::vector<verbs::Gid> first_addresses;  // of the netdev when the vdevice was created
   std::set<verbs::Gid> ignored;             // addresses of the netdev that it may not use
   uint64_t ignored_so_far = 0;
-  uint64_t foreign = 0;  // connections from another netns
-  bool crowded = false;  // the log says that addresses have no GID
+  bool reaches_network = false;      // as its fabric, and as its worker knows
+  std::set<verbs::Gid> conflicting;  // wanted GIDs that others_on_network() has
+  uint64_t foreign = 0;              // connections from another netns
+  bool crowded = false;              // the log says that addresses have no GID
   Budgets::Allotment allotment;
   ParentShare share;
   std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended

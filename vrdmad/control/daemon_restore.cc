@@ -100,6 +100,7 @@ Daemon::Lost Daemon::take_lost(uint64_t id) {
 
 Result<void> Daemon::restore_all() {
   if (auto restored = restore_budgets(); !restored) return restored;
+  if (auto restored = restore_fabrics(); !restored) return restored;
   auto all = store_.vdevs();
   if (!all) return pass(std::move(all.error()));
   auto first = store_.reserve_ids(kIdsAtOnce);
@@ -339,7 +340,7 @@ void Daemon::store_again(Record& record) {
 
 void Daemon::forget_later(uint64_t id) { writer_.write_later(Store::Forgotten{id}); }
 
-VdevInfo Daemon::info(const Lost& lost) {
+VdevInfo Daemon::info(const Lost& lost) const {
   const VdevSpec& spec = lost.vdev.spec;
   VdevInfo info;
   info.id = lost.vdev.id;
@@ -347,6 +348,7 @@ VdevInfo Daemon::info(const Lost& lost) {
   info.parent = spec.parent;
   info.tenant = tenant_of(spec, info.id);
   info.fabric = fabric_of(spec, info.id);
+  info.reach = reach_of(info.fabric);
   info.netns = spec.netns;
   info.netdev = spec.netdev;
   info.node_guid = lost.vdev.node_guid.text();

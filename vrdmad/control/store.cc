@@ -100,6 +100,8 @@ constexpr std::array kMigrations{
     "CREATE TABLE vdev_container (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
     "  place INTEGER NOT NULL, id TEXT NOT NULL, pid INTEGER NOT NULL, start INTEGER NOT NULL,"
     "  boot TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
+
+    "CREATE TABLE fabric (name TEXT PRIMARY KEY, reach TEXT NOT NULL) WITHOUT ROWID;",
 };
 
 int errno_of(int code) {
@@ -432,6 +434,21 @@ Result<std::vector<BudgetSpec>> Store::budgets() {
   }
 }
 
+Result<std::vector<FabricSpec>> Store::fabrics() {
+  std::vector<FabricSpec> all;
+  Statement fabrics(*this, "SELECT name, reach FROM fabric ORDER BY name");
+  for (;;) {
+    auto row = fabrics.step();
+    if (!row) return pass(std::move(row).error());
+    if (!*row) return all;
+    const auto reach = reach_of(fabrics.text_at(1));
+    if (!reach)
+      return fail(EIO, "the state in " + path_ + " is damaged: fabric '" + fabrics.text_at(0) +
+                           "' has the reach '" + fabrics.text_at(1) + "'");
+    all.push_back({fabrics.text_at(0), *reach});
+  }
+}
+
 std::vector<Result<void>> Store::write(const std::vector<Change>& changes) {
   if (changes.size() > 1 && commit(changes.data(), changes.size()))
     return std::vector<Result<void>>(changes.size());
@@ -464,6 +481,14 @@ Result<void> Store::make(const BudgetSpec& budget) {
       if (auto done = row.run(); !done) return done;
     }
   return {};
+}
+
+Result<void> Store::make(const FabricSpec& fabric) {
+  Statement forget(*this, "DELETE FROM fabric WHERE name = ?");
+  if (auto done = forget.text(fabric.name).run(); !done || fabric.reach == Reach::kHost)
+    return done;
+  Statement add(*this, "INSERT INTO fabric VALUES (?, ?)");
+  return add.text(fabric.name).text(text_of(fabric.reach)).run();
 }
 
 Result<void> Store::make(const StoredVdev& vdev) {

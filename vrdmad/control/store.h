@@ -66,6 +66,8 @@ class Store {
   [[nodiscard]] base::Result<std::vector<StoredVdev>> vdevs();
   // All settings of tenants and parents.
   [[nodiscard]] base::Result<std::vector<BudgetSpec>> budgets();
+  // The fabrics with another reach than Reach::kHost, by name.
+  [[nodiscard]] base::Result<std::vector<FabricSpec>> fabrics();
 
   // Reserves `count` ids on disk and returns the first. No daemon on this store has used them, and
   // none but this one ever will, however it ends.
@@ -84,8 +86,9 @@ class Store {
   struct Reserved {
     uint64_t last = 0;
   };
-  // A StoredVdev or BudgetSpec is added, or replaces the one of the same id or name.
-  using Change = std::variant<StoredVdev, BudgetSpec, Forgotten, Replacement, Reserved>;
+  // A StoredVdev, BudgetSpec or FabricSpec is added, or replaces the one of the same id or name. A
+  // fabric of Reach::kHost, the default, is deleted.
+  using Change = std::variant<StoredVdev, BudgetSpec, FabricSpec, Forgotten, Replacement, Reserved>;
   // Makes the changes in order: in one transaction if all succeed, else each in its own. Returns
   // the result of each.
   [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
@@ -103,6 +106,7 @@ class Store {
   [[nodiscard]] tl::unexpected<base::Error> failure() const;
   [[nodiscard]] base::Result<void> commit(const Change* changes, size_t count);
   [[nodiscard]] base::Result<void> make(const BudgetSpec& budget);
+  [[nodiscard]] base::Result<void> make(const FabricSpec& fabric);
   [[nodiscard]] base::Result<void> make(const StoredVdev& vdev);
   [[nodiscard]] base::Result<void> make(const Forgotten& forgotten);
   [[nodiscard]] base::Result<void> make(const Replacement& replacement);

@@ -94,6 +94,8 @@ TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
             "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,fabric,"
             "host_network,max_quota,name,netdev,parent,per_container,quota,tenant,users");
+  EXPECT_THAT(error_of("[a]\nreach = network\n"), testing::HasSubstr("there is no key 'reach'"))
+      << "an operator alone sets what a fabric reaches";
   EXPECT_EQ(error_of("[a]\nquota = qp=-1\n"),
             "c.conf: class 'a': quota: quota qp: '-1' is not a number such as 64, 16k or max");
   EXPECT_EQ(error_of("name = a/b\n"),

@@ -97,6 +97,34 @@ TEST_F(ClientTest, set_quota_changes_what_is_named) {
   expect_error(client_.set_quota(request), EBUSY, "vdevice red0 has 2 qp in use, more than 1");
 }
 
+TEST_F(ClientTest, the_reach_of_a_fabric_is_set_and_seen) {
+  create("red0");
+  const std::string name = client_.get_vdev("red0")->fabric();
+  EXPECT_EQ(client_.get_vdev("red0")->reach(), "host");
+  v1::SetFabricRequest request;
+  request.set_name(name);
+  request.set_reach("network");
+  const auto set = client_.set_fabric(request);
+  ASSERT_TRUE(set) << set.error().message();
+  EXPECT_EQ(set->name(), name);
+  EXPECT_EQ(set->reach(), "network");
+  EXPECT_EQ(client_.get_vdev("red0")->reach(), "network");
+  const auto fabrics = client_.list_fabrics();
+  ASSERT_TRUE(fabrics);
+  ASSERT_EQ(fabrics->size(), 1U);
+  EXPECT_EQ(fabrics->front().name(), name);
+  EXPECT_EQ(fabrics->front().reach(), "network");
+  EXPECT_EQ(fabrics->front().vdevices(), 1U);
+  EXPECT_EQ(fabrics->front().gids(), 2U);
+  request.set_reach("");
+  expect_error(client_.set_fabric(request), EINVAL,
+               "the reach of a fabric is host or network, not ''");
+  request.set_reach("moon");
+  expect_error(client_.set_fabric(request), EINVAL,
+               "the reach of a fabric is host or network, not 'moon'");
+  EXPECT_EQ(client_.list_fabrics()->front().reach(), "network") << "it is unchanged";
+}
+
 // As many as a host may have. The answer exceeds gRPC's default limit of 4 MiB.
 TEST_F(ClientTest, thousands_of_vdevices_are_answered_for) {
   constexpr size_t kVdevices = 4096;

@@ -38,6 +38,7 @@ v1::Vdev red0() {
   vdev.add_allowed("raw-packet");
   vdev.set_limited(true);
   vdev.set_gid_layout("dense");
+  vdev.set_reach("network");
   vdev.set_id(41);
   vdev.mutable_owner()->set_pid(4711);
   vdev.mutable_owner()->set_start_time(99);
@@ -129,7 +130,8 @@ TEST(Output, json_has_every_field) {
     "pod": "red-0"
   },
   "lost": "",
-  "gid_layout": "dense"
+  "gid_layout": "dense",
+  "reach": "network"
 }
 )");
 }
@@ -144,6 +146,7 @@ TEST(Output, show) {
             "    parent         soft\n"
             "    tenant         red\n"
             "    fabric         shared\n"
+            "    reach          network\n"
             "    id             41\n"
             "    netns          pid:7 (cookie 4026532000)\n"
             "    netdev         eth0 (index 2)\n"
@@ -172,6 +175,33 @@ TEST(Output, show) {
   guaranteed.add_quota()->set_kind("bandwidth_min");
   EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({guaranteed}); }),
               HasSubstr("\n    bandwidth_min  0 of 0\n"));
+}
+
+TEST(Output, fabrics) {
+  v1::Fabric shared;
+  shared.set_name("shared");
+  shared.set_reach("network");
+  shared.set_vdevices(2);
+  shared.set_gids(14);
+  EXPECT_EQ(printed(Format::kTable,
+                    [&](Output& o) {
+                      o.fabrics({shared, v1::Fabric()});
+                    }),
+            "NAME    REACH    VDEVICES  GIDS\n"
+            "shared  network         2    14\n"
+            "-       -               0     0\n");
+  const std::string json = printed(Format::kJson, [&](Output& o) { o.fabrics({shared}); });
+  EXPECT_EQ(json, R"([
+  {
+    "name": "shared",
+    "reach": "network",
+    "vdevices": 2,
+    "gids": 14
+  }
+]
+)");
+  EXPECT_EQ(printed(Format::kJson, [&](Output& o) { o.changed(shared); }), json);
+  EXPECT_EQ(printed(Format::kTable, [&](Output& o) { o.changed(shared); }), "");
 }
 
 TEST(Output, quota_and_gids) {

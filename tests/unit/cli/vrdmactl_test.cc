@@ -332,6 +332,27 @@ TEST_F(Vrdmactl, sets_and_shows_budgets) {
   EXPECT_EQ(run({"tenant", "set", "red", "--default", "qp"}).status, 2);
 }
 
+TEST_F(Vrdmactl, sets_and_lists_fabrics) {
+  start_daemon();
+  create("red0");
+  EXPECT_EQ(run({"fabric", "set", "far", "--reach", "network"}).out, "");
+  EXPECT_EQ(run({"fabric", "list"}).out,
+            "NAME    REACH    VDEVICES  GIDS\n"
+            "far     network         0     0\n"
+            "vdev/1  host            1     2\n");
+  EXPECT_EQ(run({"fabric", "list", "far"}).out,
+            "NAME  REACH    VDEVICES  GIDS\n"
+            "far   network         0     0\n");
+  EXPECT_THAT(run({"fabric", "set", "far", "--reach", "host", "-o", "json"}).out,
+              HasSubstr("\"reach\": \"host\""));
+  expect_failure({"fabric", "list", "blue"}, 1, "fabric 'blue' has no settings and no vdevices");
+  expect_failure({"fabric", "set", "taken", "--reach", "network"}, 1,
+                 "GID fd00::1 is held by vdevice a/red0 in fabric red");
+  EXPECT_EQ(run({"fabric", "set", "far", "--reach", "moon"}).status, 2);
+  EXPECT_EQ(run({"fabric", "set", "far"}).status, 2);
+  EXPECT_EQ(run({"fabric", "set", "--reach", "host"}).status, 2);
+}
+
 TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can enter a network namespace";
   start_daemon();
@@ -439,6 +460,11 @@ TEST_F(Vrdmactl, bash_completes_words_and_names) {
   EXPECT_EQ(complete({"-o", ""}), "table json\n");
   EXPECT_EQ(complete({"stats", "d"}), "daemon\n");
   EXPECT_EQ(complete({"conn", ""}), "list stats\n");
+  EXPECT_EQ(complete({"fabric", ""}), "list set\n");
+  EXPECT_EQ(complete({"fabric", "set", "v"}), "vdev/1 vdev/2 vdev/3\n");
+  EXPECT_EQ(complete({"fabric", "set", "red", "--r"}), "--run-dir --reach\n");
+  EXPECT_EQ(complete({"fabric", "set", "red", "--reach", ""}), "host network\n");
+  EXPECT_EQ(complete({"fabric", "set", "--reach", "host", "vdev/1"}), "vdev/1\n");
   EXPECT_EQ(complete({"cdi", "generate", "--cl"}), "--classes\n");
   EXPECT_EQ(complete({"cdi", "generate", "-o", temp_ + "/complete.b"}), script + "\n");
   EXPECT_EQ(complete({"conn", "stats", "d"}), "daemon\n");

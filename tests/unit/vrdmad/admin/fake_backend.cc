@@ -159,6 +159,37 @@ std::vector<BudgetInfo> FakeBackend::list_budgets(BudgetSpec::Scope scope) {
   });
 }
 
+std::map<std::string, FabricInfo> FakeBackend::fabrics() const {
+  std::map<std::string, FabricInfo> all;
+  for (const auto& [name, reach] : reaches_) all[name].reach = reach;
+  for (const auto& [id, vdev] : vdevs_) {
+    ++all[vdev.fabric].vdevices;
+    all[vdev.fabric].gids += static_cast<uint32_t>(vdev.gids.size());
+  }
+  for (auto& [name, fabric] : all) fabric.name = name;
+  return all;
+}
+
+base::Result<FabricInfo> FakeBackend::set_fabric(const FabricSpec& spec) {
+  return on_loop([&]() -> base::Result<FabricInfo> {
+    if (failure_.code() != 0) return base::pass(failure_);
+    if (spec.name == "taken" && spec.reach == Reach::kNetwork)
+      return base::fail(EADDRINUSE, "GID fd00::1 is held by vdevice a/red0 in fabric red");
+    reaches_[spec.name] = spec.reach;
+    for (auto& [id, vdev] : vdevs_)
+      if (vdev.fabric == spec.name) vdev.reach = spec.reach;
+    return fabrics().at(spec.name);
+  });
+}
+
+std::vector<FabricInfo> FakeBackend::list_fabrics() {
+  return on_loop([&] {
+    std::vector<FabricInfo> all;
+    for (const auto& [name, fabric] : fabrics()) all.push_back(fabric);
+    return all;
+  });
+}
+
 base::Result<std::vector<CgroupRow>> FakeBackend::list_cgroups(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<CgroupRow>> {
     auto only = vdev.empty() ? VdevInfo() : find(vdev);

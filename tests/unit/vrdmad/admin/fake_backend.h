@@ -29,6 +29,9 @@ class FakeBackend final : public AdminBackend {
   // One row for each setting; a ceiling of "qp" below 2 is EBUSY.
   base::Result<BudgetInfo> set_budget(const BudgetSpec& spec) override;
   std::vector<BudgetInfo> list_budgets(BudgetSpec::Scope scope) override;
+  // Counts the vdevices of the fabric. The reach of fabric "taken" cannot be Reach::kNetwork.
+  base::Result<FabricInfo> set_fabric(const FabricSpec& spec) override;
+  std::vector<FabricInfo> list_fabrics() override;
   // One cgroup for each vdevice, named after its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
@@ -58,12 +61,14 @@ class FakeBackend final : public AdminBackend {
   }
   void tell(const WatchEvent& event);
   base::Result<VdevInfo> find(const std::string& name) const;
+  [[nodiscard]] std::map<std::string, FabricInfo> fabrics() const;
 
   base::EventLoop& loop_;
   // Only on the loop's thread:
   std::map<uint64_t, VdevInfo> vdevs_;
   uint64_t next_id_ = 1;
   std::map<std::pair<BudgetSpec::Scope, std::string>, BudgetInfo> budgets_;
+  std::map<std::string, Reach> reaches_;
   std::map<uint64_t, WatchCallback> watches_;
   uint64_t next_watch_ = 1;
   int more_counters_ = 0;

@@ -286,6 +286,40 @@ TEST(Store, keeps_what_tenants_and_parents_have) {
   EXPECT_EQ((*budgets)[1].overcommit, 150U);
 }
 
+TEST(Store, keeps_the_fabrics_that_reach_the_network) {
+  const TempDir temp;
+  {
+    const auto store = opened(temp.path());
+    ASSERT_TRUE(put(*store, FabricSpec{"tenant/red", Reach::kNetwork}));
+    ASSERT_TRUE(put(*store, FabricSpec{"far", Reach::kNetwork}));
+    ASSERT_TRUE(put(*store, FabricSpec{"far", Reach::kNetwork})) << "once more";
+    ASSERT_TRUE(put(*store, FabricSpec{"near", Reach::kNetwork}));
+    ASSERT_TRUE(put(*store, FabricSpec{"near", Reach::kHost}));
+    ASSERT_TRUE(put(*store, FabricSpec{"unheard", Reach::kHost}));
+  }
+  const auto store = opened(temp.path());
+  const auto fabrics = store->fabrics();
+  ASSERT_TRUE(fabrics) << fabrics.error().message();
+  EXPECT_EQ(*fabrics,
+            (std::vector<FabricSpec>{{"far", Reach::kNetwork}, {"tenant/red", Reach::kNetwork}}));
+}
+
+TEST(Store, a_reach_that_it_does_not_know_is_damage) {
+  const TempDir temp;
+  opened(temp.path()).reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(::sqlite3_open((temp.path() + "/state.db").c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(
+      ::sqlite3_exec(db, "INSERT INTO fabric VALUES ('far', 'moon')", nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  ::sqlite3_close(db);
+  const auto fabrics = opened(temp.path())->fabrics();
+  ASSERT_FALSE(fabrics);
+  EXPECT_EQ(fabrics.error().code(), EIO);
+  EXPECT_NE(fabrics.error().message().find("fabric 'far' has the reach 'moon'"), std::string::npos)
+      << fabrics.error().message();
+}
+
 // A namespace that was identified by its inode is searched for by name, as after a reboot.
 TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   const TempDir temp;
@@ -347,6 +381,8 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_TRUE(put(*store, red()));
   EXPECT_TRUE(forget(*store, 2));
   EXPECT_EQ(store->vdevs()->size(), 2U);
+  EXPECT_TRUE(store->fabrics().value().empty());
+  EXPECT_TRUE(put(*store, FabricSpec{"f", Reach::kNetwork}));
 }
 
 TEST(Store, refuses_a_newer_form) {

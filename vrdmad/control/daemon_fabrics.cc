@@ -1,0 +1,179 @@
+// Fabrics: what they reach, and whose addresses conflict on the network.
+//
+// On the network a vdevice is the address of its netdev, and UDP port 4791 there (RoCE v2, IBTA
+// annex A17) belongs to one vdevice of a network namespace. So two vdevices of a namespace cannot
+// have the same GID in two fabrics that both reach the network. Such a vdevice is not created, and
+// such a fabric is not set to reach the network; an address that appears later gives no GID, and is
+// tried again when the other vdevice does not have it any more. Within a fabric GIDs are unique
+// anyway (gid/registry.h). Equal addresses in two namespaces of one segment cannot be seen here.
+#include <spdlog/spdlog.h>
+
+#include "core/base/name.h"
+#include "core/base/printable.h"
+#include "vrdmad/control/daemon_record.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::pass;
+using base::Result;
+
+namespace {
+
+// A fabric that an operator named, or that of a tenant. That of a vdevice without either ends with
+// it.
+Result<void> check_fabric(const std::string& name) {
+  static const std::string kTenant = "tenant/", kVdevice = "vdev/";
+  if (name.starts_with(kVdevice))
+    return fail(EINVAL, "fabric '" + base::printable(name) +
+                            "' is that of one vdevice: create the vdevice with --fabric or "
+                            "--tenant");
+  if (name.starts_with(kTenant) && base::is_name(name.substr(kTenant.size()))) return {};
+  return check_name("the fabric", name);
+}
+
+}  // namespace
+
+Result<void> Daemon::restore_fabrics() {
+  auto all = store_.fabrics();
+  if (!all) return pass(std::move(all.error()));
+  for (const auto& spec : *all)
+    if (spec.reach == Reach::kNetwork) networked_.insert(spec.name);
+  return {};
+}
+
+Reach Daemon::reach_of(const std::string& fabric) const {
+  return networked_.contains(fabric) ? Reach::kNetwork : Reach::kHost;
+}
+
+std::map<std::string, FabricInfo> Daemon::fabrics() const {
+  std::map<std::string, FabricInfo> all;
+  const auto at = [&](const std::string& name) -> FabricInfo& {
+    FabricInfo& one = all[name];
+    one.name = name;
+    one.reach = reach_of(name);
+    return one;
+  };
+  for (const auto& name : networked_) at(name);
+  for (const auto& [id, record] : records_) {
+    FabricInfo& one = at(record->fabric);
+    ++one.vdevices;
+    one.gids += static_cast<uint32_t>(record->gids.gids().size());
+  }
+  for (const auto& [id, lost] : lost_) ++at(fabric_of(lost.vdev)).vdevices;
+  return all;
+}
+
+std::vector<FabricInfo> Daemon::list_fabrics() {
+  return call([&] {
+    std::vector<FabricInfo> list;
+    for (auto& [name, fabric] : fabrics()) list.push_back(fabric);
+    return list;
+  });
+}
+
+Result<FabricInfo> Daemon::set_fabric(const FabricSpec& spec) {
+  const std::lock_guard one_at_a_time(changes_);
+  auto before = Reach::kHost;
+  auto begun = call([&]() -> Result<std::future<Result<void>>> {
+    if (auto ok = check_fabric(spec.name); !ok) return pass(std::move(ok.error()));
+    before = reach_of(spec.name);
+    if (spec.reach == Reach::kNetwork) {
+      for (const uint64_t id : directory_.in_fabric(spec.name))
+        if (const Record* const record = find(id))
+          if (auto ok = check_network(*record, record->gids.gids()); !ok)
+            return pass(std::move(ok.error()));
+      // No vdevice gets a conflicting address while the setting is written.
+      networked_.insert(spec.name);
+    }
+    return writer_.write(spec);
+  });
+  if (!begun) return pass(std::move(begun.error()));
+  auto stored = begun->get();
+  return call([&]() -> Result<FabricInfo> {
+    if ((stored ? spec.reach : before) == Reach::kHost) networked_.erase(spec.name);
+    show_reach(spec.name);
+    if (!stored)
+      return pass(std::move(stored.error()),
+                  "the reach of fabric '" + spec.name + "' is unchanged");
+    spdlog::info("fabric {}: its reach is {}", spec.name, text_of(spec.reach));
+    const auto all = fabrics();
+    const auto set = all.find(spec.name);
+    return set != all.end() ? set->second : FabricInfo{spec.name, spec.reach};
+  });
+}
+
+void Daemon::show_reach(const std::string& fabric) {
+  const bool network = reach_of(fabric) == Reach::kNetwork;
+  std::set<uint64_t> namespaces;
+  for (const uint64_t id : directory_.in_fabric(fabric)) {
+    Record* const record = find(id);
+    if (record == nullptr) continue;
+    namespaces.insert(record->link.netns_cookie);
+    if (std::exchange(record->reaches_network, network) == network) continue;
+    if (WorkerEnd* const worker = workers_.find(record->domain))
+      worker->send(SetReach{id, network});
+    tell(WatchEvent::Type::kChanged, info(*record), "reach changed");
+  }
+  if (network) return;
+  for (const uint64_t cookie : namespaces) retry_conflicts(cookie);
+}
+
+Daemon::Holders Daemon::others_on_network(const Record& record) const {
+  Holders holders;
+  for (const uint64_t id : directory_.in_netns(record.link.netns_cookie)) {
+    const auto other = records_.find(id);
+    if (other == records_.end() || other->second->fabric == record.fabric) continue;
+    if (reach_of(other->second->fabric) == Reach::kHost) continue;
+    for (const auto& gid : other->second->gids.gids()) holders.emplace(gid, other->second.get());
+  }
+  return holders;
+}
+
+std::string Daemon::conflict(const Record& record, const verbs::Gid& gid, const Record& other) {
+  return "GID " + gid.text() + " of vdevice " + record.label + " in fabric " + record.fabric +
+         " is held by vdevice " + other.label + " in fabric " + other.fabric +
+         " of the same network namespace, and on the network an address belongs to one vdevice: "
+         "use an interface with other addresses, or `vrdmactl fabric set " +
+         other.fabric + " --reach host`";
+}
+
+Result<void> Daemon::check_network(const Record& record,
+                                   const std::vector<verbs::Gid>& gids) const {
+  const Holders others = others_on_network(record);
+  for (const auto& gid : gids)
+    if (const auto other = others.find(gid); other != others.end())
+      return fail(EADDRINUSE, conflict(record, gid, *other->second));
+  return {};
+}
+
+std::vector<verbs::Gid> Daemon::without_conflicts(Record& record,
+                                                  const std::vector<verbs::Gid>& gids) {
+  Holders others;
+  if (reach_of(record.fabric) == Reach::kNetwork) others = others_on_network(record);
+  std::vector<verbs::Gid> allowed;
+  std::set<verbs::Gid> conflicting;
+  for (const auto& gid : gids) {
+    const auto other = others.find(gid);
+    if (other == others.end()) {
+      allowed.push_back(gid);
+      continue;
+    }
+    conflicting.insert(gid);
+    if (record.conflicting.contains(gid)) continue;
+    ++conflicts_on_network_;
+    spdlog::warn("vdevice {}: {}", record.label, conflict(record, gid, *other->second));
+  }
+  record.conflicting = std::move(conflicting);
+  return allowed;
+}
+
+void Daemon::retry_conflicts(uint64_t netns_cookie) {
+  for (const uint64_t id : directory_.in_netns(netns_cookie)) {
+    const Record* const record = find(id);
+    if (record != nullptr && !record->conflicting.empty())
+      loop_.post([this, id] { apply_again(id); });
+  }
+}
+
+}  // namespace vrdma::vrdmad
