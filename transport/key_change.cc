@@ -36,20 +36,21 @@ void KeyChange::after_crash(const rdma::WorkRequest& request, const rdma::Qp& qp
                                 : rdma::invalidatable(qp, request.wqe.imm) == nullptr;
 }
 
-Progress KeyChange::execute(const rdma::WorkRequest& request, rdma::Qp& qp, SerialSender& sender,
-                            SendRing& ring) {
+Progress KeyChange::execute(const rdma::WorkRequest& request, rdma::Qp& qp, SendRing& ring,
+                            std::function<void()> resume) {
   if (begun_ == nullptr) {
     if (!std::exchange(carried_out_, false))
       if (const WcStatus status = change(request, qp, ring); status != WcStatus::kSuccess)
         return done(status);
     rdma::Qp* const only = binds(request) ? nullptr : &qp;
     begun_ = std::make_shared<Begun>(Begun{rdma::KeyUsers(*qp.context, only)});
-    qp.context->process->reach()->barrier([&sender, waits = std::weak_ptr(begun_)] {
-      const auto begun = waits.lock();
-      if (begun == nullptr) return;
-      begun->reached_gone = true;
-      sender.resume();
-    });
+    qp.context->process->reach()->barrier(
+        [resume = std::move(resume), waits = std::weak_ptr(begun_)] {
+          const auto begun = waits.lock();
+          if (begun == nullptr) return;
+          begun->reached_gone = true;
+          resume();
+        });
   }
   if (!begun_->users.gone()) return {Progress::Kind::kYield};
   if (!begun_->reached_gone) return {Progress::Kind::kPending};

@@ -4,6 +4,7 @@
 // link nor a reach thread. It is not undone when a link goes.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "core/rdma/window.h"
@@ -13,10 +14,10 @@ namespace vrdma::transport {
 
 class KeyChange {
  public:
-  // Carries it out, or goes on waiting. `sender`, whose ring it is, is resumed when there is
-  // something to look at.
-  [[nodiscard]] Progress execute(const rdma::WorkRequest& request, rdma::Qp& qp,
-                                 SerialSender& sender, SendRing& ring);
+  // Carries it out, or goes on waiting. `resume` is called when there is something to look at, if
+  // this object is still there and has not forgotten the request.
+  [[nodiscard]] Progress execute(const rdma::WorkRequest& request, rdma::Qp& qp, SendRing& ring,
+                                 std::function<void()> resume);
   // A dead worker had begun with `request`. If it was carried out, what is left is to wait.
   void after_crash(const rdma::WorkRequest& request, const rdma::Qp& qp);
   // It was carried out, and is not complete.

@@ -104,7 +104,8 @@ Outcome ConnectedSender::prepare(rdma::WorkRequest& request, Plan* plan) {
 
 Progress ConnectedSender::execute(rdma::WorkRequest& request) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
-  if (verbs::is_local(opcode)) return key_change_.execute(request, qp_, *this, ring_);
+  if (verbs::is_local(opcode))
+    return key_change_.execute(request, qp_, ring_, [this] { resume(); });
   // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
   if ((opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(opcode)) &&
       qp_.attributes.max_rd_atomic == 0)
