@@ -1,0 +1,403 @@
+// Two queue pairs of two devices, connected by memory in place of a network.
+#include "transport/net/sender.h"
+
+#include <random>
+
+#include "tests/unit/transport/rig.h"
+#include "transport/net/datagram.h"
+
+namespace vrdma::transport::net {
+namespace {
+
+using test::rdma_wqe;
+using test::wqe_of;
+using testing::Each;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+struct Net;
+
+// Gives packets to the other end, in a later pass of the loop.
+class MemoryPort final : public Port {
+ public:
+  MemoryPort(Net& net, bool to_b) : net_(net), to_b_(to_b) {}
+  bool send(const Burst& burst) override;
+
+ private:
+  Net& net_;
+  bool to_b_;
+};
+
+struct Net : Rig {
+  // Reached memory of each.
+  std::vector<uint8_t> a_own = pattern(100'000), b_own = pattern(100'000);
+  uint32_t a_own_key = a.register_memory(at(a_own), a_own.size(), kAllAccess, ipc::Way::kReached);
+  uint32_t b_own_key = b.register_memory(at(b_own), b_own.size(), kAllAccess, ipc::Way::kReached);
+  rdma::Qp* qp_a = nullptr;
+  rdma::Qp* qp_b = nullptr;
+  Counters a_counters, b_counters;
+  std::mt19937 random{5};
+  double loss = 0;
+  int refuse = 0;  // bursts
+  uint64_t packets = 0;
+  std::shared_ptr<int> alive = std::make_shared<int>(0);
+
+  Net() { world.make_sender = nullptr; }
+  ~Net() override { alive.reset(); }
+
+  static std::vector<uint8_t> pattern(size_t size) {
+    std::vector<uint8_t> bytes(size);
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 7 + i / 251);
+    return bytes;
+  }
+  static uint64_t at(const std::vector<uint8_t>& memory) {
+    return reinterpret_cast<uint64_t>(memory.data());
+  }
+  void connect(test::Party::QpOptions a_options = {}, test::Party::QpOptions b_options = {}) {
+    qp_a = world.add_qp(a, a_options);
+    qp_b = world.add_qp(b, b_options);
+    world.name(*qp_a, *qp_b);
+    world.name(*qp_b, *qp_a);
+    for (rdma::Qp* qp : {qp_a, qp_b}) {
+      qp->attributes.path_mtu = 3;
+      qp->attributes.max_rd_atomic = qp->attributes.max_dest_rd_atomic = 4;
+      qp->set_state(QpState::kInit);
+      qp->set_state(QpState::kRtr);
+      rdma::Qp* const peer = qp == qp_a ? qp_b : qp_a;
+      qp->link.remote = rdma::RemoteEnd{peer->context->device->gids[0], peer->qpn,
+                                        qp->attributes.sq_psn, qp->attributes.rq_psn};
+      qp->sender = std::make_unique<NetSender>(
+          *qp, qp == qp_a ? a_lane : b_lane, std::make_unique<MemoryPort>(*this, qp == qp_a),
+          qp == qp_a ? a_counters : b_counters, NetSender::Options{});
+    }
+    for (rdma::Qp* qp : {qp_a, qp_b}) {
+      qp->set_state(QpState::kRts);
+      qp->sender->link_changed();
+    }
+  }
+  NetSender& sender(rdma::Qp* qp) { return static_cast<NetSender&>(*qp->sender); }
+  ipc::SendWqe remote(Opcode opcode, uint64_t addr, uint32_t key) {
+    return rdma_wqe(opcode, addr, key);
+  }
+};
+
+bool MemoryPort::send(const Burst& burst) {
+  if (net_.refuse > 0) {
+    --net_.refuse;
+    NetSender& self = net_.sender(to_b_ ? net_.qp_a : net_.qp_b);
+    net_.world.loop->post([&self, alive = std::weak_ptr(net_.alive)] {
+      if (!alive.expired()) self.resume();
+    });
+    return false;
+  }
+  for (uint32_t i = 0; i < burst.count; ++i) {
+    const wire::Packet& packet = burst.packets[i];
+    ++net_.packets;
+    if (std::uniform_real_distribution<>(0, 1)(net_.random) < net_.loss) continue;
+    std::vector<uint8_t> frame(wire::packet_bytes(packet));
+    const size_t headers = wire::encode(packet, frame.data());
+    if (packet.payload_length > 0)
+      std::memcpy(&frame[headers], packet.payload, packet.payload_length);
+    net_.world.loop->post([&net = net_, to_b = to_b_, frame, alive = std::weak_ptr(net_.alive)] {
+      if (alive.expired()) return;
+      const auto decoded = wire::decode(frame);
+      ASSERT_TRUE(decoded);
+      net.sender(to_b ? net.qp_b : net.qp_a).receive(*decoded, base::EventLoop::now());
+    });
+  }
+  return true;
+}
+
+TEST_F(Net, SendsToReceives) {
+  connect();
+  std::memcpy(a.memory(), "one two", 7);
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 100, b_key}}));
+  ASSERT_TRUE(b.post_receive(*qp_b, 2, {{kBase + 100, 2, b_key}, {at(b_own), 100, b_own_key}}));
+  ASSERT_TRUE(b.post_receive(*qp_b, 3, {}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
+  ipc::SendWqe with_imm = wqe_of(Opcode::kSendWithImm, ipc::kSignaled | ipc::kSolicited);
+  with_imm.imm = 77;
+  ASSERT_TRUE(a.post_send(*qp_a, with_imm, {{kBase + 4, 3, a_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {}));
+  EXPECT_THAT(statuses(*qp_a, 3), Each(WcStatus::kSuccess));
+  const auto received = b.received(*qp_b);
+  ASSERT_THAT(received, SizeIs(3));
+  EXPECT_EQ(std::memcmp(b.memory(), "one", 3), 0);
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 100), "tw", 2), 0);
+  EXPECT_EQ(b_own[0], 'o');
+  EXPECT_EQ(received[0].byte_len, 3u);
+  EXPECT_EQ(received[1].imm, 77u);
+  EXPECT_EQ(received[1].opcode, static_cast<uint8_t>(Opcode::kSendWithImm));
+  EXPECT_EQ(received[1].flags & ipc::kRecvSolicited, ipc::kRecvSolicited);
+  EXPECT_EQ(received[2].byte_len, 0u);
+  EXPECT_EQ(token(*qp_a), ipc::Token::kFree);
+  EXPECT_TRUE(qp_a->sender->drained());
+}
+
+// In place and reached, at both ends.
+TEST_F(Net, WritesAndReads) {
+  connect();
+  size_t done = 0;
+  for (const auto& [own, key] : {std::pair{kBase, a_key}, std::pair{at(a_own), a_own_key}})
+    for (const auto& [addr, rkey] :
+         {std::pair{kBase + 4096, b_key}, std::pair{at(b_own), b_own_key}}) {
+      const auto bytes = pattern(70'000 + done);
+      auto* const mine = key == a_key ? a.memory() : a_own.data();
+      auto* const theirs = rkey == b_key ? b.memory(kBase + 4096) : b_own.data();
+      const auto length = static_cast<uint32_t>(bytes.size());
+      std::memcpy(mine, bytes.data(), length);
+      std::memset(theirs, 0, length);
+      ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, addr, rkey), {{own, length, key}}));
+      EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() > done; }));
+      EXPECT_EQ(std::memcmp(theirs, bytes.data(), length), 0);
+      std::memset(mine, 0, length);
+      ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaRead, addr, rkey), {{own, length, key}}));
+      done += 2;
+      EXPECT_THAT(statuses(*qp_a, done), Each(WcStatus::kSuccess));
+      EXPECT_EQ(std::memcmp(mine, bytes.data(), length), 0);
+      EXPECT_EQ(a.results(*qp_a).back().byte_len, length);
+    }
+  EXPECT_THAT(b.received(*qp_b), IsEmpty());
+  EXPECT_EQ(a_counters.retransmitted, 0u);
+}
+
+TEST_F(Net, ChangesOperands) {
+  connect();
+  const uint64_t reached = (at(b_own) + 7) / 8 * 8;
+  size_t done = 0;
+  for (const auto& [addr, key] : {std::pair{kBase + 8, b_key}, std::pair{reached, b_own_key}}) {
+    uint8_t* const operand =
+        key == b_key ? b.memory(kBase + 8) : b_own.data() + (reached - at(b_own));
+    std::memset(operand, 0, 8);
+    ipc::SendWqe add = remote(Opcode::kFetchAdd, addr, key);
+    add.rdma.compare_add = 5;
+    ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+    ASSERT_TRUE(a.post_send(*qp_a, add, {{at(a_own), 8, a_own_key}}));
+    ipc::SendWqe stored = remote(Opcode::kAtomicWrite, addr + 8, key);
+    stored.rdma.compare_add = 42;
+    ASSERT_TRUE(a.post_send(*qp_a, stored, {}));
+    done += 3;
+    EXPECT_THAT(statuses(*qp_a, done), Each(WcStatus::kSuccess));
+    EXPECT_EQ(operand[0], 10);
+    EXPECT_EQ(operand[8], 42);
+    EXPECT_EQ(*a.memory(), 0);
+    EXPECT_EQ(a_own[0], 5);
+  }
+}
+
+TEST_F(Net, WaitsForAReceiveThatIsPostedLater) {
+  connect();
+  qp_b->attributes.min_rnr_timer = 0;  // its sender does not send again soon
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3000, a_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
+  settle(20);
+  EXPECT_THAT(a.results(*qp_a), IsEmpty());
+  EXPECT_GE(b_counters.out_of_buffer, 1u);
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 4000, b_key}}));
+  ASSERT_TRUE(b.post_receive(*qp_b, 2, {{kBase, 4000, b_key}}));
+  ring(*qp_b);
+  EXPECT_THAT(statuses(*qp_a, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(qp_b->block->rq_waiter, 0u);
+}
+
+TEST_F(Net, TakesReceivesOfASharedQueue) {
+  test::Party::QpOptions shared;
+  shared.srq = b.add_srq(8);
+  connect({}, shared);
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3000, a_key}}));
+  settle();
+  for (const uint32_t slot : {3u, 5u})
+    ASSERT_TRUE(b.post_receive(*shared.srq, slot, {{kBase, 4000, b_key}}));
+  ring(*qp_b);
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  ASSERT_THAT(b.received(*qp_b), SizeIs(1));
+  EXPECT_EQ(b.received(*qp_b)[0].slot, 3u);
+  EXPECT_EQ(rdma::count_waiting(shared.srq->receives), 1u);
+}
+
+TEST_F(Net, CompletesWithErrorsInOrder) {
+  connect();
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 100, b_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key ^ 1}}));
+  EXPECT_THAT(statuses(*qp_a, 2), ElementsAre(WcStatus::kSuccess, WcStatus::kLocalProtectionError));
+  EXPECT_EQ(qp_a->state(), QpState::kErr);
+  EXPECT_EQ(token(*qp_a), ipc::Token::kFree) << "so that the program can flush";
+}
+
+TEST_F(Net, TellsWhyAPeerRefuses) {
+  connect();
+  ASSERT_TRUE(
+      a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key ^ 1), {{kBase, 5000, a_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 5, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteAccessError));
+  EXPECT_EQ(qp_a->state(), QpState::kErr);
+  EXPECT_EQ(qp_b->state(), QpState::kErr);
+  settle();
+  EXPECT_THAT(a.results(*qp_a), SizeIs(1)) << "the program flushes the other one";
+  EXPECT_EQ(b_counters.resp_remote_access_errors, 1u);
+}
+
+TEST_F(Net, EndsAMessageThatDoesNotFit) {
+  connect();
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 2000, b_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3000, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteInvalidRequest));
+  ASSERT_THAT(b.received(*qp_b), SizeIs(1));
+  EXPECT_EQ(b.received(*qp_b)[0].status, static_cast<uint8_t>(WcStatus::kLocalLengthError));
+}
+
+TEST_F(Net, FailsWithMemoryThatIsNotThere) {
+  connect();
+  const uint32_t gone = a.register_memory(4096, 4096, kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{4096, 100, gone}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kLocalProtectionError));
+}
+
+TEST_F(Net, FailsWithMemoryThatIsNotThereAtThePeer) {
+  connect();
+  const uint32_t gone = b.register_memory(4096, 4096, kAllAccess, ipc::Way::kReached);
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaRead, 4096, gone), {{kBase, 100, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteAccessError));
+}
+
+TEST_F(Net, GoesOnWhenThePortHasRoomAgain) {
+  connect();
+  refuse = 3;
+  ASSERT_TRUE(
+      a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 200'000, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(refuse, 0);
+}
+
+TEST_F(Net, LosesNothingOverALossyNetwork) {
+  connect();
+  loss = 0.03;
+  uint32_t posted = 0, receives = 0;
+  constexpr uint32_t kCount = 100;
+  while (posted < kCount) {
+    while (receives < kCount / 2 &&
+           b.post_receive(*qp_b, receives, {{kBase + (1u << 20), 20'000, b_key}}))
+      ++receives;
+    ring(*qp_b);
+    while (posted < 2 * receives && posted - qp_a->block->sq_tail < qp_a->sq_depth) {
+      const uint32_t length = 100 * posted % 20'000;
+      const bool sends = posted % 2 == 0;
+      ASSERT_TRUE(a.post_send(
+          *qp_a, sends ? wqe_of(Opcode::kSend) : remote(Opcode::kRdmaRead, kBase, b_key),
+          {{kBase, length, a_key}}));
+      ++posted;
+    }
+    ASSERT_TRUE(wait_for([&] { return posted - qp_a->block->sq_tail < qp_a->sq_depth / 2; }));
+  }
+  EXPECT_TRUE(wait_for([&] { return qp_a->block->sq_tail == kCount; }));
+  EXPECT_THAT(statuses(*qp_a, qp_a->sq_depth), Each(WcStatus::kSuccess));
+  EXPECT_EQ(qp_b->inbox->head, kCount / 2);
+  EXPECT_GT(a_counters.retransmitted, 0u);
+}
+
+TEST_F(Net, GivesUpOnAPeerThatIsGone) {
+  connect();
+  qp_a->attributes.timeout = 1;
+  qp_a->attributes.retry_cnt = 1;
+  loss = 1;
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 100, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRetryExceeded));
+}
+
+TEST_F(Net, DropsWhatIsNotForItsConnection) {
+  connect();
+  wire::Packet packet;
+  packet.operation = wire::Operation::kWriteOnly;
+  packet.psn = qp_b->attributes.rq_psn;
+  packet.service = wire::Service::kUc;
+  sender(qp_b).receive(packet, base::EventLoop::now());
+  packet.service = wire::Service::kRc;
+  packet.pkey = 0x8001;
+  sender(qp_b).receive(packet, base::EventLoop::now());
+  packet.pkey = 0xffff;
+  qp_b->fail();
+  sender(qp_b).receive(packet, base::EventLoop::now());
+  settle();
+  EXPECT_EQ(b_counters.bad_service, 1u);
+  EXPECT_EQ(b_counters.bad_pkey, 1u);
+  EXPECT_EQ(b_counters.bad_state, 1u);
+  EXPECT_EQ(packets, 0u) << "nothing is answered";
+}
+
+struct NetUnreliable : Net {};
+
+TEST_F(NetUnreliable, SendsAndRefusesWhatItDoesNotHave) {
+  test::Party::QpOptions uc;
+  uc.type = verbs::QpType::kUc;
+  connect(uc, uc);
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 4000, b_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3000, a_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaRead, kBase, b_key), {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 2),
+              ElementsAre(WcStatus::kSuccess, WcStatus::kLocalQpOperationError));
+  EXPECT_EQ(qp_a->state(), QpState::kSqe);
+  settle();
+  EXPECT_THAT(b.received(*qp_b), SizeIs(1));
+}
+
+// --- UD ---
+
+struct NetDatagrams : Net {
+  struct Sent final : DatagramPort {
+    explicit Sent(NetDatagrams& net) : net_(net) {}
+    void send(const wire::Packet& packet, const NetworkHeader& way) override {
+      std::vector<uint8_t> frame(wire::packet_bytes(packet));
+      const size_t headers = wire::encode(packet, frame.data());
+      if (packet.payload_length > 0)
+        std::memcpy(&frame[headers], packet.payload, packet.payload_length);
+      const auto decoded = wire::decode(frame);
+      ASSERT_TRUE(decoded);
+      net_.last = *decoded;
+      (void)receive_datagram(*net_.to, *decoded, way, net_.b_counters);
+    }
+    NetDatagrams& net_;
+  };
+  rdma::Qp* from = add_datagrams(a);
+  rdma::Qp* to = add_datagrams(b);
+  wire::Packet last;
+  NetDatagrams() {
+    from->sender =
+        std::make_unique<NetDatagramSender>(*from, a_lane, std::make_unique<Sent>(*this));
+  }
+};
+
+TEST_F(NetDatagrams, ArriveBehindTheirNetworkHeader) {
+  ASSERT_TRUE(b.post_receive(*to, 1, {{kBase, 200, b_key}}));
+  std::memcpy(a.memory(), "hello", 5);
+  ASSERT_TRUE(a.post_send(*from, datagram_to("fe80::b", to->qpn), {{kBase, 5, a_key}}));
+  EXPECT_THAT(statuses(*from, 1), ElementsAre(WcStatus::kSuccess));
+  ASSERT_THAT(b.received(*to), SizeIs(1));
+  const ipc::RecvEntry entry = b.received(*to)[0];
+  EXPECT_EQ(entry.byte_len, 45u);
+  EXPECT_EQ(entry.src_qpn, from->qpn);
+  EXPECT_EQ(entry.flags & ipc::kRecvGrh, ipc::kRecvGrh);
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 40), "hello", 5), 0);
+  EXPECT_EQ(std::memcmp(b.memory(kBase + 8), test::gid_of("fe80::a").bytes.data(), 16), 0);
+  EXPECT_EQ(last.service, wire::Service::kUd);
+  EXPECT_EQ(last.qkey, kQkey);
+}
+
+TEST_F(NetDatagrams, AreDroppedWithoutAReceiveOrTheRightKey) {
+  ASSERT_TRUE(a.post_send(*from, datagram_to("fe80::b", to->qpn), {{kBase, 5, a_key}}));
+  EXPECT_THAT(statuses(*from, 1), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(b_counters.out_of_buffer, 1u);
+  ASSERT_TRUE(b.post_receive(*to, 1, {{kBase, 200, b_key}}));
+  to->attributes.qkey = 5;
+  ASSERT_TRUE(a.post_send(*from, datagram_to("fe80::b", to->qpn), {{kBase, 5, a_key}}));
+  EXPECT_THAT(statuses(*from, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(b_counters.bad_qkey, 1u);
+  EXPECT_THAT(b.received(*to), IsEmpty());
+}
+
+}  // namespace
+}  // namespace vrdma::transport::net

@@ -1,0 +1,415 @@
+// Two ends of a connection on a simulated network: a clock that only the test moves, and a wire in
+// memory that loses, doubles, delays and damages packets by a seed.
+//
+// Packets go as bytes, with their ICRC, so a damaged one is dropped as a transport does it. The
+// "memory" of an end is a vector; what it answers can be delayed, as that of reached memory is.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "core/wire/icrc.h"
+#include "transport/net/requester.h"
+#include "transport/net/responder.h"
+
+namespace vrdma::transport::net {
+
+using Blob = std::vector<uint8_t>;
+using Frame = std::vector<uint8_t>;
+
+constexpr uint64_t kMemoryAt = 0x10000;
+constexpr uint32_t kKey = 0x1234;
+constexpr uint32_t kWrongKey = 0x4321;
+
+// A packet from its BTH to its ICRC, in an IPv4 packet that is not there.
+inline wire::Icrc icrc_of(const wire::Bth& bth, size_t size) {
+  wire::Ipv4Header ip{};
+  ip.version_and_words = wire::kIpv4NoOptions;
+  ip.total_length = static_cast<uint16_t>(size + sizeof ip + sizeof(wire::UdpHeader));
+  ip.protocol = wire::kProtocolUdp;
+  wire::UdpHeader udp{};
+  udp.destination = wire::kRocePort;
+  udp.length = static_cast<uint16_t>(size + sizeof udp);
+  return {ip, udp, bth};
+}
+inline void seal(Frame& frame) {
+  wire::Bth bth;
+  std::memcpy(&bth, frame.data(), sizeof bth);
+  wire::Icrc icrc = icrc_of(bth, frame.size());
+  icrc.add(frame.data() + sizeof bth, frame.size() - sizeof bth - wire::kIcrcBytes);
+  icrc.write(&frame[frame.size() - wire::kIcrcBytes]);
+}
+inline bool is_sealed(const Frame& frame) {
+  Frame copy = frame;
+  seal(copy);
+  return copy == frame;
+}
+inline Frame frame_of(const wire::Packet& packet) {
+  Frame frame(wire::packet_bytes(packet));
+  const size_t headers = wire::encode(packet, frame.data());
+  if (packet.payload_length > 0)
+    std::memcpy(&frame[headers], packet.payload, packet.payload_length);
+  seal(frame);
+  return frame;
+}
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed = 1) : random(seed) {}
+
+  void at(base::TimePoint when, std::function<void()> what) {
+    events_.emplace(when, std::move(what));
+  }
+  void after(base::Duration delay, std::function<void()> what) { at(now + delay, std::move(what)); }
+  // The next thing happens. False: nothing is going to.
+  bool step() {
+    if (events_.empty()) return false;
+    const auto first = events_.begin();
+    now = std::max(now, first->first);
+    const auto what = std::move(first->second);
+    events_.erase(first);
+    what();
+    return true;
+  }
+  bool chance(double of) { return std::uniform_real_distribution<>(0, 1)(random) < of; }
+  uint32_t below(uint32_t end) { return static_cast<uint32_t>(random() % end); }
+
+  base::TimePoint now = base::TimePoint(std::chrono::seconds(1));
+  std::mt19937_64 random;
+
+ private:
+  std::multimap<base::TimePoint, std::function<void()>> events_;
+};
+
+struct Conditions {
+  double loss = 0, burst_loss = 0, twice = 0, late = 0, damage = 0;
+  base::Duration latency = std::chrono::microseconds(20);
+  double bytes_per_ns = 1.25;  // 10 Gbit/s
+};
+
+// One direction.
+struct Way {
+  Conditions conditions;
+  std::function<bool(const wire::Packet&)> drops = nullptr;  // a packet that the test chose
+  std::function<void(const wire::Packet&)> arrives;
+  base::TimePoint free_at{};
+  uint64_t packets = 0, bytes = 0;
+
+  void send(Simulation& simulation, const wire::Packet& packet) {
+    Frame frame = frame_of(packet);
+    ++packets;
+    bytes += frame.size();
+    constexpr double kOverhead = 14 + 20 + 8 + 4 + 20;
+    const auto takes = base::Duration(static_cast<int64_t>(
+        (static_cast<double>(frame.size()) + kOverhead) / conditions.bytes_per_ns));
+    free_at = std::max(free_at, simulation.now) + takes;
+    if (drops && drops(packet)) return;
+    if (simulation.chance(conditions.loss)) return;
+    if (simulation.chance(conditions.damage))
+      frame[simulation.below(static_cast<uint32_t>(frame.size()))] ^=
+          static_cast<uint8_t>(1u << simulation.below(8));
+    for (int copies = simulation.chance(conditions.twice) ? 2 : 1; copies > 0; --copies) {
+      base::TimePoint when = free_at + conditions.latency;
+      if (simulation.chance(conditions.late)) when += base::Duration(simulation.below(100'000));
+      simulation.at(when, [this, frame] {
+        const auto decoded = is_sealed(frame) ? wire::decode(frame) : std::nullopt;
+        if (decoded) arrives(*decoded);
+      });
+    }
+  }
+};
+
+struct Completion {
+  uint32_t number;
+  verbs::WcStatus status;
+  uint32_t byte_len;
+  bool operator==(const Completion&) const = default;
+};
+
+struct Received {
+  Blob bytes;
+  verbs::Opcode opcode;
+  uint32_t imm;
+  bool solicited;
+};
+
+class End final : public Requester::Memory, public Responder::Target {
+ public:
+  End(Simulation& sim, const Path& path)
+      : simulation(sim), requester(path, *this, counters), responder(path, *this, counters) {}
+
+  struct Posted {
+    Request request;
+    Blob bytes;  // to be sent, or that came
+  };
+
+  void post(Request request, Blob bytes) {
+    request.length = bytes.size();
+    queue.push_back({request, std::move(bytes)});
+    pump();
+  }
+  // Sends all that there is to send.
+  void pump() {
+    Burst burst;
+    bool more = true;
+    while (more) {
+      more = responder.next(&burst) || next_request(&burst);
+      for (uint32_t i = 0; i < burst.count; ++i) way->send(simulation, burst.packets[i]);
+    }
+    watch();
+  }
+  void arrive(const wire::Packet& packet) {
+    if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse)
+      requester.receive(packet, simulation.now);
+    else
+      responder.receive(packet);
+    pump();
+  }
+
+  // Requester::Memory.
+  Access gather(uint32_t number, uint64_t offset, uint32_t length, rdma::Buffer* bytes) override {
+    const Blob& all = posted.at(number).bytes;
+    if (fail_gather_at && number == *fail_gather_at) return Access::kFailed;
+    auto part = std::make_shared<std::vector<uint8_t>>(
+        all.begin() + static_cast<ptrdiff_t>(offset),
+        all.begin() + static_cast<ptrdiff_t>(offset + length));
+    if (!is_slow()) {
+      *bytes = part;
+      return Access::kDone;
+    }
+    simulation.after(slowness(), [this, part] {
+      requester.gathered(part);
+      pump();
+    });
+    return Access::kPending;
+  }
+  Access scatter(uint32_t number, uint64_t offset, const uint8_t* bytes, uint32_t length) override {
+    if (fail_scatter) return Access::kFailed;
+    const Blob part(bytes, bytes + length);
+    const auto store = [this, number, offset, part] {
+      std::memcpy(&posted.at(number).bytes.at(offset), part.data(), part.size());
+    };
+    if (!is_slow()) return store(), Access::kDone;
+    simulation.after(slowness(), [this, number, store] {
+      store();
+      requester.scattered(number, true);
+      pump();
+    });
+    return Access::kPending;
+  }
+  void complete(uint32_t number, verbs::WcStatus status, uint32_t byte_len) override {
+    completions.push_back({number, status, byte_len});
+  }
+
+  // Responder::Target.
+  Verdict place(const Incoming& message, uint64_t offset, std::span<const Responder::Bytes> parts,
+                bool last) override {
+    Blob bytes;
+    for (const auto& part : parts) bytes.insert(bytes.end(), part.begin(), part.end());
+    const Verdict verdict = admit(message, offset, bytes.size());
+    if (verdict != Verdict::kDone) return verdict;
+    const auto store = [this, message, offset, bytes, last] {
+      if (verbs::is_write(message.opcode) && !bytes.empty())
+        std::memcpy(&memory.at(message.remote_addr - kMemoryAt + offset), bytes.data(),
+                    bytes.size());
+      if (verbs::is_send(message.opcode)) {
+        coming.resize(offset);
+        coming.insert(coming.end(), bytes.begin(), bytes.end());
+      }
+      if (!last || !verbs::consumes_receive(message.opcode)) return;
+      receives.pop_front();
+      received.push_back(
+          {std::exchange(coming, {}), message.opcode, message.imm, message.solicited});
+    };
+    if (!is_slow()) return store(), Verdict::kDone;
+    simulation.after(slowness(), [this, store] {
+      store();
+      responder.placed(Verdict::kDone);
+      pump();
+    });
+    return Verdict::kPending;
+  }
+  Verdict change(const Incoming& atomic, uint64_t* original) override {
+    if (atomic.rkey != kKey) return Verdict::kRemoteAccess;
+    if (atomic.remote_addr % 8 != 0) return Verdict::kInvalidRequest;
+    uint8_t* const at = &memory.at(atomic.remote_addr - kMemoryAt);
+    std::memcpy(original, at, sizeof *original);
+    const uint64_t changed = atomic.opcode == verbs::Opcode::kFetchAdd
+                                 ? *original + atomic.compare_add
+                             : *original == atomic.compare_add ? atomic.swap
+                                                               : *original;
+    std::memcpy(at, &changed, sizeof changed);
+    if (!is_slow()) return Verdict::kDone;
+    simulation.after(slowness(), [this, was = *original] {
+      responder.placed(Verdict::kDone, was);
+      pump();
+    });
+    return Verdict::kPending;
+  }
+  Verdict check(const Incoming& read) override { return admit(read, 0, read.length); }
+  Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+                rdma::Buffer* bytes) override {
+    if (revoked) return Verdict::kRemoteAccess;
+    const auto from =
+        memory.begin() + static_cast<ptrdiff_t>(read.remote_addr - kMemoryAt + offset);
+    auto part = std::make_shared<std::vector<uint8_t>>(from, from + length);
+    if (!is_slow()) {
+      *bytes = part;
+      return Verdict::kDone;
+    }
+    simulation.after(slowness(), [this, part] {
+      responder.brought(Verdict::kDone, part);
+      pump();
+    });
+    return Verdict::kPending;
+  }
+  void forget() override {
+    ++forgotten;
+    coming.clear();
+  }
+  rdma::Buffer hold(size_t length) override {
+    return no_buffers ? nullptr : std::make_shared<std::vector<uint8_t>>(length);
+  }
+
+  void post_receives(size_t count, size_t capacity = 1u << 24) {
+    receives.insert(receives.end(), count, capacity);
+    responder.resume();
+    pump();
+  }
+
+  Simulation& simulation;
+  Counters counters;
+  Requester requester;
+  Responder responder;
+  Way* way = nullptr;
+  std::deque<Posted> queue;    // not given to the requester yet
+  std::vector<Posted> posted;  // by number
+  std::vector<Completion> completions;
+  Blob memory = Blob(1u << 20);
+  std::deque<size_t> receives;  // their capacities
+  std::vector<Received> received;
+  Blob coming;
+  double slow = 0;  // the part of accesses that is answered later
+  bool fail_scatter = false, revoked = false, no_buffers = false;
+  std::optional<uint32_t> fail_gather_at;
+  int forgotten = 0;
+
+ private:
+  bool next_request(Burst* burst) {
+    while (requester.wants_request() && !queue.empty()) {
+      posted.push_back(std::move(queue.front()));
+      queue.pop_front();
+      requester.post(posted.back().request);
+    }
+    return requester.next(burst, simulation.now);
+  }
+  Verdict admit(const Incoming& message, uint64_t offset, uint64_t length) const {
+    const bool names =
+        verbs::is_write(message.opcode) || message.opcode == verbs::Opcode::kRdmaRead;
+    if (names && message.length > 0 &&
+        (message.rkey != kKey || message.remote_addr < kMemoryAt ||
+         message.remote_addr - kMemoryAt > memory.size() ||
+         message.length > memory.size() - (message.remote_addr - kMemoryAt)))
+      return Verdict::kRemoteAccess;
+    if (names && offset + length > message.length) return Verdict::kInvalidRequest;
+    if (!verbs::consumes_receive(message.opcode)) return Verdict::kDone;
+    if (receives.empty()) return Verdict::kNoReceive;
+    return verbs::is_send(message.opcode) && offset + length > receives.front()
+               ? Verdict::kInvalidRequest
+               : Verdict::kDone;
+  }
+  bool is_slow() { return slow > 0 && simulation.chance(slow); }
+  base::Duration slowness() { return std::chrono::microseconds(1 + simulation.below(200)); }
+  void watch() {
+    const auto deadline = requester.deadline();
+    if (!deadline || (watched_ && *watched_ <= *deadline)) return;
+    watched_ = deadline;
+    simulation.at(*deadline, [this, when = *deadline] {
+      if (watched_ != when) return;
+      watched_.reset();
+      requester.tick(simulation.now);
+      pump();
+    });
+  }
+
+  std::optional<base::TimePoint> watched_;
+};
+
+inline Path default_path() {
+  Path path;
+  path.dest_qpn = 0x11;
+  path.sq_psn = 0xfffff0;  // it wraps soon
+  path.rq_psn = 0xfffff0;
+  path.max_rd_atomic = path.max_dest_rd_atomic = 4;
+  return path;
+}
+
+// `a` sends requests to `b`; both may.
+struct Connection {
+  explicit Connection(const Path& path = default_path(), uint64_t seed = 1)
+      : Connection(path, path, seed) {}
+  Connection(const Path& a_path, const Path& b_path, uint64_t seed)
+      : simulation(seed), a(simulation, a_path), b(simulation, b_path) {
+    a.way = &to_b;
+    b.way = &to_a;
+    to_b.arrives = [this](const wire::Packet& packet) { b.arrive(packet); };
+    to_a.arrives = [this](const wire::Packet& packet) { a.arrive(packet); };
+  }
+  void set(const Conditions& conditions) { to_a.conditions = to_b.conditions = conditions; }
+  // Until `count` requests of `a` are complete, or nothing happens for a long time.
+  bool run(size_t count, base::Duration longest = std::chrono::seconds(20)) {
+    const base::TimePoint end = simulation.now + longest;
+    while (a.completions.size() < count && simulation.now < end && simulation.step()) {
+    }
+    return a.completions.size() >= count;
+  }
+  void settle() {
+    while (simulation.step()) {
+    }
+  }
+
+  Simulation simulation;
+  Way to_a, to_b;
+  End a, b;
+};
+
+inline Request write_to(uint64_t offset, uint32_t key = kKey) {
+  Request request;
+  request.opcode = verbs::Opcode::kRdmaWrite;
+  request.remote_addr = kMemoryAt + offset;
+  request.rkey = key;
+  return request;
+}
+inline Request read_from(uint64_t offset, uint32_t key = kKey) {
+  Request request = write_to(offset, key);
+  request.opcode = verbs::Opcode::kRdmaRead;
+  return request;
+}
+inline Request add_to(uint64_t offset, uint64_t value) {
+  Request request = write_to(offset);
+  request.opcode = verbs::Opcode::kFetchAdd;
+  request.compare_add = value;
+  return request;
+}
+inline Request send(verbs::Opcode opcode = verbs::Opcode::kSend, uint32_t imm = 0) {
+  Request request;
+  request.opcode = opcode;
+  request.imm = imm;
+  return request;
+}
+inline Blob pattern(size_t size, uint32_t seed = 0) {
+  Blob bytes(size);
+  for (size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<uint8_t>((i * 2654435761u + seed * 40503u) >> 13);
+  return bytes;
+}
+
+}  // namespace vrdma::transport::net

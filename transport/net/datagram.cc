@@ -1,0 +1,100 @@
+#include "transport/net/datagram.h"
+
+#include <cstring>
+
+#include "transport/receiver.h"
+
+namespace vrdma::transport::net {
+
+using verbs::WcStatus;
+
+wire::Packet datagram_of(const rdma::Qp& qp, const rdma::WorkRequest& request,
+                         const Message& message, uint32_t psn) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  wire::Packet packet;
+  packet.service = wire::Service::kUd;
+  packet.operation =
+      verbs::has_immediate(opcode) ? wire::Operation::kSendOnlyImm : wire::Operation::kSendOnly;
+  packet.solicited = (request.wqe.flags & ipc::kSolicited) != 0;
+  packet.dest_qpn = request.wqe.ud.qpn & verbs::kQpnMask;
+  packet.psn = psn & verbs::kPsnMask;
+  packet.imm = request.wqe.imm;
+  // The high bit of the Q_Key in a request stands for that of the queue pair (IBTA 10.2.5).
+  packet.qkey = (request.wqe.ud.qkey >> 31) != 0 ? qp.attributes.qkey : request.wqe.ud.qkey;
+  packet.source_qpn = qp.qpn;
+  packet.payload = message->data();
+  packet.payload_length = static_cast<uint32_t>(message->size());
+  return packet;
+}
+
+NetworkHeader way_of(const rdma::WorkRequest& request, const verbs::Gid& source) {
+  NetworkHeader way;
+  way.source = source;
+  std::memcpy(way.destination.bytes.data(), request.wqe.ud.dgid, way.destination.bytes.size());
+  way.traffic_class = request.wqe.ud.traffic_class;
+  way.hop_limit = request.wqe.ud.hop_limit;
+  way.flow_label = request.wqe.ud.flow_label;
+  return way;
+}
+
+bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHeader& way,
+                      Counters& counters) {
+  if (packet.service != wire::Service::kUd || qp.type != verbs::QpType::kUd) {
+    ++counters.bad_service;
+    return false;
+  }
+  if (!wire::pkeys_match(packet.pkey, Path().pkey)) {
+    ++counters.bad_pkey;
+    return false;
+  }
+  if (packet.qkey != qp.attributes.qkey) {
+    ++counters.bad_qkey;
+    return false;
+  }
+  if (!qp.can_receive() || !qp.context->device->port_active() ||
+      packet.payload_length > qp.context->device->roce_mtu()) {
+    ++counters.bad_state;
+    return false;
+  }
+  const Message message = rdma::make_buffer(qp.context->device->buffers,
+                                            verbs::kGrhBytes + size_t{packet.payload_length});
+  if (message == nullptr) {
+    ++counters.dropped_no_memory;
+    return false;
+  }
+  way.write(message->data(), packet.payload_length);
+  if (packet.payload_length > 0)
+    std::memcpy(message->data() + verbs::kGrhBytes, packet.payload, packet.payload_length);
+  const bool imm = wire::info(packet.operation).has(wire::OperationInfo::kImmDt);
+  ipc::RecvEntry entry{};
+  entry.imm = packet.imm;
+  entry.src_qpn = packet.source_qpn;
+  entry.opcode = static_cast<uint8_t>(imm ? verbs::Opcode::kSendWithImm : verbs::Opcode::kSend);
+  entry.flags = static_cast<uint8_t>(ipc::kRecvGrh | (packet.solicited ? ipc::kRecvSolicited : 0));
+  entry.sl = way.kind();
+  if (!receive_message(qp, message, entry)) {
+    ++counters.out_of_buffer;
+    return false;
+  }
+  qp.context->device->counters.traffic.port.receive(packet.payload_length,
+                                                    way.destination.is_multicast());
+  return true;
+}
+
+bool NetDatagramSender::admit(const rdma::WorkRequest& request) {
+  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
+  return verbs::is_send(opcode) && opcode != verbs::Opcode::kSendWithInvalidate &&
+         qp_.context->device->has_gid(request.wqe.ud.sgid_index);
+}
+
+uint64_t NetDatagramSender::max_length() const { return qp_.context->device->roce_mtu(); }
+
+Progress NetDatagramSender::send(const rdma::WorkRequest& request, const Message& message) {
+  const rdma::Device& device = *qp_.context->device;
+  if (device.port_active())
+    port_->send(datagram_of(qp_, request, message, psn_++),
+                way_of(request, device.gids[request.wqe.ud.sgid_index]));
+  return done(WcStatus::kSuccess, 0, message->size());
+}
+
+}  // namespace vrdma::transport::net

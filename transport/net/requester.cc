@@ -1,0 +1,334 @@
+#include "transport/net/requester.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace vrdma::transport::net {
+
+using verbs::Opcode;
+using verbs::WcStatus;
+using wire::Operation;
+using wire::packets_of;
+using wire::psn_add;
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t kAskEvery = 32;  // packets
+
+uint32_t least(uint32_t a, uint32_t b, uint32_t c) { return std::min(a, std::min(b, c)); }
+
+}  // namespace
+
+Requester::Requester(const Path& path, Memory& memory, Counters& counters)
+    : path_(path),
+      memory_(memory),
+      counters_(counters),
+      post_psn_(path.sq_psn & verbs::kPsnMask),
+      oldest_(post_psn_),
+      executed_(post_psn_),
+      next_(post_psn_) {
+  set_window(path.window);
+}
+
+void Requester::set_window(uint32_t packets) {
+  most_window_ = std::clamp(packets, 1u, kSpan / 2);
+  window_ = most_window_;
+}
+
+void Requester::restore(const Record& record) {
+  post_psn_ = record.request_psn & verbs::kPsnMask;
+  oldest_ = executed_ = next_ = record.oldest_psn & verbs::kPsnMask;
+  const uint32_t sent = (record.next_psn - oldest_) & verbs::kPsnMask;
+  if (sent > 0) restored_end_ = psn_add(oldest_, std::min(sent, kSpan / 2));
+}
+
+void Requester::clear() {
+  messages_.clear();
+  begin_ = 0;
+  again_.clear();
+  answered_.clear();
+  answering_.clear();
+  slice_ = {};
+  oldest_ = executed_ = post_psn_ = next_;
+  recovering_ = asking_ = false;
+  rnr_until_.reset();
+}
+
+bool Requester::wants_request() const {
+  return !failed_ && begin_ == messages_.size() && messages_.size() < kMostRequests &&
+         unanswered() < window_;
+}
+
+void Requester::post(const Request& request) {
+  Message& message = messages_.emplace_back();
+  message.request = request;
+  message.number = next_number_++;
+  message.psn = post_psn_;
+  message.count = packets_of(request.length, path_.mtu);
+  post_psn_ = message.end();
+  // What a requester before us had sent of it.
+  if (!restored_end_ || !message.contains(next_)) return;
+  const uint32_t count = std::min((message.end() - next_) & verbs::kPsnMask,
+                                  (*restored_end_ - next_) & verbs::kPsnMask);
+  again_.insert(next_, psn_add(next_, count));
+  if (message.has_answer()) answering_.push_back({next_, count});
+  next_ = psn_add(next_, count);
+  if (next_ == message.end()) ++begin_;
+  if (next_ == *restored_end_) restored_end_.reset();
+}
+
+Requester::Message* Requester::find(uint32_t psn) {
+  for (Message& message : messages_)
+    if (message.contains(psn)) return &message;
+  return nullptr;
+}
+
+// --- sending ---
+
+bool Requester::next(Burst* burst, base::TimePoint now) {
+  burst->count = 0;
+  burst->bytes = nullptr;
+  if (failed_ || rnr_until_) return false;
+  return send_again(burst, now) || send_new(burst, now);
+}
+
+bool Requester::send_again(Burst* burst, base::TimePoint now) {
+  while (!failed_ && !again_.empty()) {
+    const uint32_t psn = again_.first(oldest_, next_);
+    Message* const message = psn != next_ ? find(psn) : nullptr;
+    if (message == nullptr) {
+      again_.clear();
+      return false;
+    }
+    const bool answers = message->has_answer();
+    const uint32_t limit = answers ? kSpan : Burst::kMost;
+    uint32_t most = 0;
+    for (uint32_t at = psn; most < limit && again_.contains(at) && message->contains(at) &&
+                            !(answers && answered_.contains(at));
+         at = psn_add(at, 1))
+      ++most;
+    if (most == 0) {
+      again_.erase(psn);  // it was answered meanwhile
+      continue;
+    }
+    const uint32_t count = fill(burst, *message, psn, most);
+    if (count == 0) return false;
+    again_.erase(psn, psn_add(psn, count));
+    burst->packets[burst->count - 1].ack_request = true;
+    unasked_ = 0;
+    round_trip_.disturbed();
+    counters_.retransmitted += burst->count;
+    again_at_ = sent_at_ = now;
+    if (progress_at_ == base::TimePoint{}) progress_at_ = now;  // the first after a takeover
+    const uint32_t end = psn_add(psn, count);
+    if (recovering_ && psn_distance(again_end_, end) > 0) again_end_ = end;
+    return true;
+  }
+  return false;
+}
+
+bool Requester::may_begin(const Message& message) const {
+  if (message.has_answer() && answering_.size() >= std::max<size_t>(path_.max_rd_atomic, 1))
+    return false;
+  if (!message.request.fence || next_ != message.psn) return true;
+  for (size_t i = 0; i < begin_; ++i)
+    if (messages_[i].has_answer()) return false;
+  return true;
+}
+
+bool Requester::send_new(Burst* burst, base::TimePoint now) {
+  if (failed_ || asking_ || begin_ >= messages_.size()) return false;
+  Message& message = messages_[begin_];
+  if (message.failure != WcStatus::kSuccess || !may_begin(message)) return false;
+  const uint32_t waiting = unanswered();
+  if (path_.reliable && waiting >= window_) return false;
+  const uint32_t room = path_.reliable ? window_ - waiting : Burst::kMost;
+  // Not less of a READ than can be asked for with a larger window, if answers are going to open it.
+  if (message.request.opcode == Opcode::kRdmaRead && waiting > 0 && room < window_ / 4 &&
+      room < ((message.end() - next_) & verbs::kPsnMask))
+    return false;
+  const uint32_t count = fill(burst, message, next_, room);
+  if (count == 0) return false;
+  if (message.has_answer()) answering_.push_back({next_, count});
+  sent(next_, count, now);
+  for (uint32_t i = 0; i < burst->count; ++i) {
+    wire::Packet& packet = burst->packets[i];
+    const bool last = i + 1 == burst->count;
+    const bool full = last && path_.reliable && unanswered() >= window_;
+    if (!path_.reliable) {
+      packet.ack_request = false;
+      continue;
+    }
+    ++unasked_;
+    if (wire::info(packet.operation).ends || full ||
+        unasked_ >= std::clamp(window_ / 4, 1u, kAskEvery))
+      packet.ack_request = true;
+    if (!packet.ack_request) continue;
+    unasked_ = 0;
+    round_trip_.sent(packet.psn, now);
+  }
+  if (!path_.reliable) {
+    oldest_ = executed_ = next_;
+    settle();
+  }
+  return true;
+}
+
+void Requester::sent(uint32_t from, uint32_t count, base::TimePoint now) {
+  if (unanswered() == 0) {
+    progress_at_ = now;
+    probes_ = 0;
+  }
+  next_ = psn_add(from, count);
+  sent_at_ = now;
+  if (next_ == messages_[begin_].end()) ++begin_;
+}
+
+uint32_t Requester::fill(Burst* burst, Message& message, uint32_t psn, uint32_t most) {
+  burst->count = 0;
+  burst->bytes = nullptr;
+  const Opcode opcode = message.request.opcode;
+  const uint32_t index = (psn - message.psn) & verbs::kPsnMask;
+  const uint32_t left = message.count - index;
+  if (opcode == Opcode::kRdmaRead || verbs::is_atomic(opcode)) {
+    const uint32_t count = least(most, left, kReadPiece / path_.mtu);
+    fill_question(burst, message, psn, count);
+    return count;
+  }
+  uint32_t count = least(std::min(most, Burst::kMost), left, kSlice / path_.mtu);
+  const uint64_t offset = uint64_t{index} * path_.mtu;
+  const uint64_t rest = message.request.length - offset;
+  const uint64_t wanted = std::min<uint64_t>(uint64_t{count} * path_.mtu, rest);
+  if (wanted > 0) {
+    if (!bring(message, offset, static_cast<uint32_t>(wanted))) return 0;
+    const uint64_t there = slice_.offset + slice_.length - offset;
+    count = std::min(count, packets_of(there, path_.mtu));
+    burst->bytes = slice_.bytes;
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    wire::Packet& packet = burst->add();
+    fill_data(&packet, message, index + i);
+    packet.psn = psn_add(psn, i);
+    const uint64_t at = offset + uint64_t{i} * path_.mtu;
+    packet.payload_length =
+        static_cast<uint32_t>(std::min<uint64_t>(path_.mtu, message.request.length - at));
+    if (packet.payload_length > 0) packet.payload = slice_.bytes->data() + (at - slice_.offset);
+  }
+  const uint64_t end = offset + uint64_t{count} * path_.mtu;
+  if (slice_.state == Slice::State::kReady && end >= slice_.offset + slice_.length) slice_ = {};
+  return count;
+}
+
+// A READ request or an atomic: one packet, which stands for `count` answers.
+void Requester::fill_question(Burst* burst, const Message& message, uint32_t psn,
+                              uint32_t count) const {
+  const Request& request = message.request;
+  wire::Packet& packet = burst->add();
+  packet.pkey = path_.pkey;
+  packet.dest_qpn = path_.dest_qpn;
+  packet.psn = psn;
+  packet.rkey = request.rkey;
+  packet.va = request.remote_addr;
+  packet.ack_request = true;
+  if (verbs::is_atomic(request.opcode)) {
+    const bool swaps = request.opcode == Opcode::kCompareSwap;
+    packet.operation = swaps ? Operation::kCompareSwap : Operation::kFetchAdd;
+    packet.swap_add = swaps ? request.swap : request.compare_add;
+    packet.compare = swaps ? request.compare_add : 0;
+    return;
+  }
+  const uint64_t offset = uint64_t{(psn - message.psn) & verbs::kPsnMask} * path_.mtu;
+  packet.operation = Operation::kReadRequest;
+  packet.va += offset;
+  packet.dma_length = static_cast<uint32_t>(
+      std::min<uint64_t>(uint64_t{count} * path_.mtu, request.length - offset));
+}
+
+void Requester::fill_data(wire::Packet* packet, const Message& message, uint32_t index) const {
+  const Request& request = message.request;
+  const bool first = index == 0, last = index + 1 == message.count;
+  packet->service = path_.reliable ? wire::Service::kRc : wire::Service::kUc;
+  packet->pkey = path_.pkey;
+  packet->dest_qpn = path_.dest_qpn;
+  packet->imm = request.imm;
+  packet->solicited = last && request.solicited && verbs::consumes_receive(request.opcode);
+  if (first) {
+    packet->va = request.remote_addr;
+    packet->rkey = request.rkey;
+    packet->dma_length = static_cast<uint32_t>(request.length);
+  }
+  if (request.opcode == Opcode::kAtomicWrite) {
+    packet->operation = Operation::kAtomicWrite;
+    return;
+  }
+  const bool imm = verbs::has_immediate(request.opcode);
+  if (verbs::is_write(request.opcode)) {
+    packet->operation = first && last ? (imm ? Operation::kWriteOnlyImm : Operation::kWriteOnly)
+                        : first       ? Operation::kWriteFirst
+                        : !last       ? Operation::kWriteMiddle
+                        : imm         ? Operation::kWriteLastImm
+                                      : Operation::kWriteLast;
+    return;
+  }
+  const bool invalidates = request.opcode == Opcode::kSendWithInvalidate;
+  packet->operation = first && last ? (imm           ? Operation::kSendOnlyImm
+                                       : invalidates ? Operation::kSendOnlyInvalidate
+                                                     : Operation::kSendOnly)
+                      : first       ? Operation::kSendFirst
+                      : !last       ? Operation::kSendMiddle
+                      : imm         ? Operation::kSendLastImm
+                      : invalidates ? Operation::kSendLastInvalidate
+                                    : Operation::kSendLast;
+}
+
+// True: slice_ has at least the first packet's bytes. `message` may be gone if false.
+bool Requester::bring(Message& message, uint64_t offset, uint32_t length) {
+  if (slice_.state == Slice::State::kAsked) return false;
+  if (slice_.state == Slice::State::kReady && slice_.number == message.number &&
+      slice_.offset <= offset && offset < slice_.offset + slice_.length)
+    return true;
+  slice_ = {Slice::State::kAsked, message.number, offset, length, nullptr};
+  rdma::Buffer bytes;
+  switch (memory_.gather(message.number, offset, length, &bytes)) {
+    case Access::kDone:
+      slice_.bytes = std::move(bytes);
+      slice_.state = Slice::State::kReady;
+      return true;
+    case Access::kPending:
+      return false;
+    case Access::kBusy:
+      slice_ = {};
+      return false;
+    case Access::kFailed:
+      slice_ = {};
+      message.failure = WcStatus::kLocalProtectionError;
+      settle();
+      return false;
+  }
+  return false;
+}
+
+void Requester::gathered(const rdma::Buffer& bytes) {
+  if (slice_.state != Slice::State::kAsked) return;
+  slice_.bytes = bytes;
+  slice_.state = Slice::State::kReady;
+  if (bytes != nullptr) return;
+  const uint32_t number = slice_.number;
+  slice_ = {};
+  for (Message& message : messages_)
+    if (message.number == number) message.failure = WcStatus::kLocalProtectionError;
+  settle();
+}
+
+void Requester::scattered(uint32_t number, bool ok) {
+  for (Message& message : messages_) {
+    if (message.number != number || message.storing == 0) continue;
+    --message.storing;
+    if (!ok) message.failure = WcStatus::kLocalProtectionError;
+    return settle();
+  }
+}
+
+}  // namespace vrdma::transport::net

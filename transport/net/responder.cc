@@ -1,0 +1,511 @@
+#include "transport/net/responder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace vrdma::transport::net {
+
+using verbs::Opcode;
+using wire::Operation;
+using wire::packets_of;
+using wire::psn_add;
+using wire::psn_distance;
+
+namespace {
+
+constexpr uint32_t kMostRepeated = 16;  // of the last NAK
+constexpr size_t kMostParts = 64;
+
+Opcode opcode_of(const wire::Packet& packet) {
+  const wire::OperationInfo& about = wire::info(packet.operation);
+  const bool imm = about.has(wire::OperationInfo::kImmDt);
+  switch (about.family) {
+    case wire::OperationInfo::Family::kSend:
+      return imm                                     ? Opcode::kSendWithImm
+             : about.has(wire::OperationInfo::kIeth) ? Opcode::kSendWithInvalidate
+                                                     : Opcode::kSend;
+    case wire::OperationInfo::Family::kWrite:
+      return imm ? Opcode::kRdmaWriteWithImm : Opcode::kRdmaWrite;
+    case wire::OperationInfo::Family::kRead:
+      return Opcode::kRdmaRead;
+    default:
+      return packet.operation == Operation::kCompareSwap ? Opcode::kCompareSwap
+             : packet.operation == Operation::kFetchAdd  ? Opcode::kFetchAdd
+                                                         : Opcode::kAtomicWrite;
+  }
+}
+
+uint8_t syndrome_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kRemoteAccess:
+      return wire::kNakRemoteAccess;
+    case Verdict::kOperational:
+      return wire::kNakOperational;
+    default:
+      return wire::kNakInvalidRequest;
+  }
+}
+
+}  // namespace
+
+Responder::Responder(const Path& path, Target& target, Counters& counters)
+    : path_(path), target_(target), counters_(counters), expected_(path.rq_psn & verbs::kPsnMask) {
+  path_.max_dest_rd_atomic =
+      static_cast<uint8_t>(std::min<uint32_t>(path.max_dest_rd_atomic, kMostResources));
+}
+
+Responder::Record Responder::record() const {
+  Record record;
+  record.next_psn = expected_;
+  record.msn = msn_;
+  record.open = open_;
+  record.message = message_;
+  record.offset = offset_;
+  for (const Resource& resource : resources_) record.resource[record.resources++] = resource;
+  return record;
+}
+
+void Responder::restore(const Record& record) {
+  expected_ = record.next_psn & verbs::kPsnMask;
+  msn_ = record.msn;
+  open_ = record.open;
+  message_ = record.message;
+  offset_ = record.offset;
+  for (uint32_t i = 0; i < std::min(record.resources, kMostResources); ++i)
+    resources_.push_back(record.resource[i]);
+}
+
+// --- receiving ---
+
+void Responder::receive(const wire::Packet& packet) {
+  if (!path_.reliable) return receive_unreliable(packet);
+  if (over_) {
+    if (psn_distance(over_->psn, packet.psn) >= 0 && repeated_++ < kMostRepeated) nak_ = over_;
+    return;
+  }
+  const int32_t ahead = psn_distance(expected_, packet.psn);
+  if (ahead < 0) return repeat(packet);
+  if (ahead == 0 && !busy_) {
+    lacks_receive_ = false;
+    const wire::Packet* const only = &packet;
+    execute({&only, 1});
+    if (lacks_receive_) hold(packet, 0);
+    return drain();
+  }
+  if (ahead > 0) ++counters_.out_of_sequence;
+  if (path_.keeps_early || busy_) hold(packet, static_cast<uint32_t>(ahead));
+  if (is_stuck() || said_gap_) return;
+  said_gap_ = true;
+  nak_ = {expected_, wire::kNakSequence};
+}
+
+// A message with a gap is lost (IBTA 9.8.2.2), and its sender does not learn of it.
+void Responder::receive_unreliable(const wire::Packet& packet) {
+  const int32_t ahead = psn_distance(expected_, packet.psn);
+  if (busy_) {
+    if (ahead >= 0) hold(packet, static_cast<uint32_t>(ahead));
+    return;
+  }
+  if (ahead != 0) {
+    ++counters_.out_of_sequence;
+    drop_message();
+    expected_ = packet.psn;
+  }
+  const wire::Packet* const only = &packet;
+  execute({&only, 1});
+  drain();
+}
+
+void Responder::hold(const wire::Packet& packet, uint32_t ahead) {
+  if (ahead >= kMostHeld || held_.size() >= kMostHeld || held_.contains(turn_ + ahead)) return;
+  Held held{packet, nullptr};
+  if (packet.payload_length > 0) {
+    held.payload = target_.hold(packet.payload_length);
+    if (held.payload == nullptr) {
+      ++counters_.dropped_no_memory;
+      return;
+    }
+    std::memcpy(held.payload->data(), packet.payload, packet.payload_length);
+    held.packet.payload = held.payload->data();
+  }
+  held_.emplace(turn_ + ahead, std::move(held));
+  ++counters_.held;
+}
+
+// Executes what was kept, as far as there is no gap.
+void Responder::drain() {
+  while (!over_) {
+    held_.erase(held_.begin(), held_.lower_bound(turn_));
+    if (is_stuck() || held_.empty()) return;
+    if (held_.begin()->first != turn_ && !drain_gap()) return;
+    std::array<const wire::Packet*, kMostParts> packets;
+    size_t count = 0;
+    for (auto at = held_.begin();
+         at != held_.end() && at->first == turn_ + count && count < kMostParts; ++at)
+      packets[count++] = &at->second.packet;
+    const uint64_t before = turn_;
+    execute(std::span(packets).first(count));
+    if (turn_ == before && !is_stuck()) return;
+  }
+}
+
+// False: the peer must send what is missing.
+bool Responder::drain_gap() {
+  if (path_.reliable) {
+    if (!said_gap_) nak_ = {expected_, wire::kNakSequence};
+    said_gap_ = true;
+    return false;
+  }
+  ++counters_.out_of_sequence;
+  drop_message();
+  expected_ = psn_add(expected_, static_cast<uint32_t>(held_.begin()->first - turn_));
+  turn_ = held_.begin()->first;
+  return true;
+}
+
+void Responder::resume() {
+  if (lacks_receive_ && (held_.empty() || held_.begin()->first != turn_)) return;
+  lacks_receive_ = false;
+  drain();
+}
+
+// A packet that was executed before (IBTA 9.7.5.1.4 and 9.7.7.1).
+void Responder::repeat(const wire::Packet& packet) {
+  ++counters_.duplicate_request;
+  const Family family = wire::info(packet.operation).family;
+  if (family == Family::kSend || family == Family::kWrite) {
+    // If the peer asks where the responder stands, its NAK may be lost.
+    if (packet.ack_request && !held_.empty() && !is_stuck())
+      nak_ = {expected_, wire::kNakSequence};
+    else
+      ack_due_ = true;
+    return;
+  }
+  for (const Resource& resource : resources_)
+    if (((packet.psn - resource.psn) & verbs::kPsnMask) < resource.count)
+      return answer_again(resource, packet);
+}
+
+void Responder::answer_again(const Resource& resource, const wire::Packet& packet) {
+  if (opcode_of(packet) != resource.request.opcode || packet.rkey != resource.request.rkey) return;
+  if (answers_.size() > 2u * path_.max_dest_rd_atomic) return;
+  Answer answer{resource.request, packet.psn, 1, 0, resource.original};
+  if (resource.request.opcode == Opcode::kRdmaRead) {
+    // A part of what was asked for before.
+    const uint64_t skipped = uint64_t{(packet.psn - resource.psn) & verbs::kPsnMask} * path_.mtu;
+    if (packet.va != resource.request.remote_addr + skipped ||
+        packet.dma_length > resource.request.length - skipped)
+      return;
+    answer.request.remote_addr = packet.va;
+    answer.request.length = packet.dma_length;
+    answer.count = packets_of(packet.dma_length, path_.mtu);
+  }
+  for (const Answer& each : answers_)
+    if (each.psn == answer.psn && each.count == answer.count && each.sent == 0) return;
+  answers_.push_back(answer);
+}
+
+// --- executing ---
+
+bool Responder::is_in_order(const wire::Packet& packet) const {
+  const wire::OperationInfo& about = wire::info(packet.operation);
+  if (about.begins) return !open_;
+  return open_ && (about.family == Family::kSend) == (message_.opcode == Opcode::kSend);
+}
+
+void Responder::execute(std::span<const wire::Packet* const> packets) {
+  const wire::Packet& first = *packets.front();
+  const Family family = wire::info(first.operation).family;
+  step_ = {family, 1, 0, true, first.ack_request};
+  if (!path_.reliable && wire::info(first.operation).begins) drop_message();
+  if (!is_in_order(first)) return finish(Verdict::kInvalidRequest, 0);
+  switch (family) {
+    case Family::kSend:
+    case Family::kWrite:
+      return execute_data(packets);
+    case Family::kRead:
+      return execute_read(first);
+    case Family::kAtomic:
+      return execute_atomic(first);
+    default:
+      return finish(Verdict::kInvalidRequest, 0);
+  }
+}
+
+void Responder::execute_data(std::span<const wire::Packet* const> packets) {
+  const wire::Packet& first = *packets.front();
+  const bool begins = wire::info(first.operation).begins;
+  const bool writes = step_.family == Family::kWrite;
+  Incoming message = message_;
+  uint64_t offset = offset_;
+  if (begins) {
+    message = {};
+    message.opcode = writes ? Opcode::kRdmaWrite : Opcode::kSend;
+    message.remote_addr = first.va;
+    message.rkey = first.rkey;
+    message.length = writes ? first.dma_length : 0;
+    offset = 0;
+    if (message.length > verbs::kMaxMessage) return finish(Verdict::kInvalidRequest, 0);
+  }
+  std::array<Bytes, kMostParts> parts;
+  step_.psns = 0;
+  step_.ends = step_.ack_request = false;
+  Incoming whole = message;
+  for (const wire::Packet* packet : packets) {
+    const wire::OperationInfo& about = wire::info(packet->operation);
+    if (step_.psns > 0 && (step_.ends || about.begins || about.family != step_.family)) break;
+    const uint64_t end = offset + step_.length + packet->payload_length;
+    const bool in_bounds = writes ? (about.ends ? end == message.length : end < message.length)
+                           : about.ends ? end <= verbs::kMaxMessage
+                                        : end < verbs::kMaxMessage;
+    if (!wire::length_fits(packet->operation, packet->payload_length, path_.mtu) || !in_bounds) {
+      if (step_.psns > 0) break;
+      return finish(Verdict::kInvalidRequest, 0);
+    }
+    parts[step_.psns++] = {packet->payload, packet->payload_length};
+    step_.length += packet->payload_length;
+    step_.ends = about.ends;
+    step_.ack_request |= packet->ack_request;
+    if (!about.ends) continue;
+    whole.opcode = opcode_of(*packet);
+    whole.imm = packet->imm;
+    whole.solicited = packet->solicited;
+  }
+  if (!writes) whole.length = offset + step_.length;
+  message_ = message;
+  offset_ = offset;
+  busy_ = true;
+  const Verdict verdict =
+      target_.place(whole, offset, std::span(parts).first(step_.psns), step_.ends);
+  if (verdict != Verdict::kPending) finish(verdict, 0);
+}
+
+void Responder::placed(Verdict verdict, uint64_t original) {
+  if (!busy_) return;
+  finish(verdict, original);
+  drain();
+}
+
+// Whether one more READ or atomic can be remembered. Those that are answered may be forgotten: the
+// peer does not have more on its way than it was told (IBTA 9.7.7.1.4).
+bool Responder::has_room() {
+  if (path_.max_dest_rd_atomic == 0) return false;
+  while (resources_.size() >= path_.max_dest_rd_atomic) {
+    const Resource& oldest = resources_.front();
+    for (const Answer& answer : answers_)
+      if (((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count) return false;
+    resources_.pop_front();
+  }
+  return true;
+}
+
+void Responder::execute_read(const wire::Packet& packet) {
+  Incoming read;
+  read.opcode = Opcode::kRdmaRead;
+  read.remote_addr = packet.va;
+  read.rkey = packet.rkey;
+  read.length = packet.dma_length;
+  if (!path_.reliable || read.length > verbs::kMaxMessage || !has_room())
+    return finish(Verdict::kInvalidRequest, 0);
+  message_ = read;
+  step_.psns = packets_of(read.length, path_.mtu);
+  step_.ack_request = false;
+  const Verdict verdict = target_.check(read);
+  finish(verdict, 0);
+}
+
+void Responder::execute_atomic(const wire::Packet& packet) {
+  Incoming atomic;
+  atomic.opcode = opcode_of(packet);
+  atomic.remote_addr = packet.va;
+  atomic.rkey = packet.rkey;
+  atomic.length = sizeof(uint64_t);
+  const bool swaps = atomic.opcode == Opcode::kCompareSwap;
+  atomic.compare_add = swaps ? packet.compare : packet.swap_add;
+  atomic.swap = packet.swap_add;
+  if (!path_.reliable || !has_room() ||
+      !wire::length_fits(packet.operation, packet.payload_length, path_.mtu))
+    return finish(Verdict::kInvalidRequest, 0);
+  message_ = atomic;
+  step_.ack_request = false;
+  busy_ = true;
+  uint64_t original = 0;
+  Verdict verdict;
+  if (atomic.opcode == Opcode::kAtomicWrite) {
+    const Bytes word(packet.payload, packet.payload_length);
+    verdict = packet.dma_length == sizeof(uint64_t) ? target_.place(atomic, 0, {&word, 1}, true)
+                                                    : Verdict::kInvalidRequest;
+  } else {
+    verdict = target_.change(atomic, &original);
+  }
+  if (verdict != Verdict::kPending) finish(verdict, original);
+}
+
+// step_ was executed, or could not be.
+void Responder::finish(Verdict verdict, uint64_t original) {
+  busy_ = false;
+  switch (verdict) {
+    case Verdict::kDone:
+      break;
+    case Verdict::kPending:
+      busy_ = true;
+      return;
+    case Verdict::kBusy:
+      ++counters_.dropped_no_memory;
+      if (!path_.reliable) break;
+      return;
+    case Verdict::kNoReceive:
+      ++counters_.out_of_buffer;
+      if (!path_.reliable) break;
+      lacks_receive_ = true;
+      nak_ = {expected_, static_cast<uint8_t>(wire::kRnrNak | (path_.min_rnr_timer & 31))};
+      return;
+    default:
+      if (!path_.reliable) break;
+      return refuse(syndrome_of(verdict));
+  }
+  const uint32_t psn = expected_;
+  expected_ = psn_add(expected_, step_.psns);
+  turn_ += step_.psns;
+  said_gap_ = false;
+  if (nak_ && psn_distance(nak_->psn, expected_) > 0) {
+    nak_.reset();
+    ack_due_ = true;
+  }
+  if (verdict != Verdict::kDone) return drop_message();
+  ack_due_ |= step_.ack_request;
+  if (step_.ends) msn_ = psn_add(msn_, 1);
+  switch (step_.family) {
+    case Family::kSend:
+    case Family::kWrite:
+      offset_ += step_.length;
+      open_ = !step_.ends;
+      if (step_.ends && step_.family == Family::kWrite) ++counters_.rx_write_requests;
+      return;
+    case Family::kRead:
+      ++counters_.rx_read_requests;
+      break;
+    default:
+      ++counters_.rx_atomic_requests;
+  }
+  resources_.push_back({message_, psn, step_.psns, original});
+  answers_.push_back({message_, psn, step_.psns, 0, original});
+}
+
+// Of an unreliable connection.
+void Responder::drop_message() {
+  if (std::exchange(open_, false)) target_.forget();
+}
+
+void Responder::refuse(uint8_t syndrome) {
+  switch (syndrome) {
+    case wire::kNakRemoteAccess:
+      ++counters_.resp_remote_access_errors;
+      break;
+    case wire::kNakOperational:
+      ++counters_.resp_operation_errors;
+      break;
+    default:
+      ++counters_.resp_invalid_request;
+  }
+  nak_ = over_ = Nak{expected_, syndrome};
+  held_.clear();
+  target_.forget();
+}
+
+// --- answering ---
+
+void Responder::fill(wire::Packet* packet, Operation operation, uint32_t psn,
+                     uint8_t syndrome) const {
+  packet->operation = operation;
+  packet->pkey = path_.pkey;
+  packet->dest_qpn = path_.dest_qpn;
+  packet->psn = psn;
+  packet->syndrome = syndrome;
+  packet->msn = msn_;
+}
+
+bool Responder::next(Burst* burst) {
+  burst->count = 0;
+  burst->bytes = nullptr;
+  if (!answers_.empty()) {
+    if (next_answer(burst)) return true;
+    if (!answers_.empty()) return false;  // an ACK must not overtake it
+  }
+  if (nak_) {
+    fill(&burst->add(), Operation::kAcknowledge, nak_->psn, nak_->syndrome);
+    nak_.reset();
+    ack_due_ = false;  // a NAK acknowledges what is before it
+    return true;
+  }
+  if (!std::exchange(ack_due_, false)) return false;
+  fill(&burst->add(), Operation::kAcknowledge, psn_add(expected_, verbs::kPsnMask),
+       wire::kAckWithoutCredits);
+  return true;
+}
+
+bool Responder::next_answer(Burst* burst) {
+  Answer& answer = answers_.front();
+  const Incoming& request = answer.request;
+  if (verbs::is_atomic(request.opcode)) {
+    wire::Packet& packet = burst->add();
+    fill(&packet, Operation::kAtomicAcknowledge, answer.psn, wire::kAckWithoutCredits);
+    packet.original = answer.original;
+    answers_.pop_front();
+    return true;
+  }
+  const bool reads = request.opcode == Opcode::kRdmaRead;
+  const uint64_t offset = uint64_t{answer.sent} * path_.mtu;
+  const uint32_t count =
+      std::min(answer.count - answer.sent, std::min(Burst::kMost, kSlice / path_.mtu));
+  const uint64_t rest = reads ? request.length - offset : 0;
+  const auto length = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{count} * path_.mtu, rest));
+  if (length > 0) {
+    if (bringing_ == Bringing::kAsked) return false;
+    if (bringing_ == Bringing::kNo)
+      brought_verdict_ = target_.bring(request, offset, length, &brought_);
+    bringing_ = Bringing::kNo;
+    switch (brought_verdict_) {
+      case Verdict::kDone:
+        break;
+      case Verdict::kPending:
+        bringing_ = Bringing::kAsked;
+        return false;
+      case Verdict::kBusy:
+        return false;
+      default:
+        expected_ = psn_add(answer.psn, answer.sent);
+        refuse(syndrome_of(brought_verdict_));
+        answers_.clear();
+        return false;
+    }
+    burst->bytes = std::exchange(brought_, nullptr);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t index = answer.sent + i;
+    const bool first = index == 0, last = index + 1 == answer.count;
+    wire::Packet& packet = burst->add();
+    fill(&packet,
+         first && last ? Operation::kReadResponseOnly
+         : first       ? Operation::kReadResponseFirst
+         : last        ? Operation::kReadResponseLast
+                       : Operation::kReadResponseMiddle,
+         psn_add(answer.psn, index), wire::kAckWithoutCredits);
+    if (length == 0) continue;
+    packet.payload_length = std::min(path_.mtu, length - i * path_.mtu);
+    packet.payload = burst->bytes->data() + size_t{i} * path_.mtu;
+  }
+  answer.sent += count;
+  if (answer.sent == answer.count) answers_.pop_front();
+  return true;
+}
+
+void Responder::brought(Verdict verdict, const rdma::Buffer& bytes) {
+  if (bringing_ != Bringing::kAsked) return;
+  bringing_ = Bringing::kReady;
+  brought_verdict_ = verdict;
+  brought_ = bytes;
+}
+
+}  // namespace vrdma::transport::net

@@ -1,0 +1,196 @@
+// The responder of a connected queue pair (RC, UC): executes the requests that packets bring, in
+// order and once, and answers them. It knows packets, and neither a clock nor a socket.
+//
+// How to drive it: give received requests to receive(), then call next() until it returns false,
+// and send the bursts. Between two calls of next() any number of packets may be received: what is
+// acknowledged at the end is acknowledged once.
+//
+// Packets that come before their turn are kept, up to kMostHeld, and executed when the gap is
+// filled. The peer learns of a gap by one NAK, as of any responder; when it is filled and there is
+// another one, by another. So a requester that sends only what is missing gets on, and one that
+// knows go-back-N meets duplicates (requester.h has the other half of this). Packets that come
+// while memory is busy, or no receive is posted, are kept in the same way. So after an RNR NAK the
+// responder goes on as soon as a receive is posted, without the peer's sending again.
+//
+// READ data are read from memory when they are sent, under a key that is checked again. Answers go
+// out in the order of their requests, because a peer takes an answer behind a missing one as a
+// loss.
+//
+// Everything in a packet is the peer's word. Lengths, keys and the order of opcodes are checked
+// before anything is touched; what is kept is bounded by kMostHeld packets, and by the buffers of
+// the vdevice; what is saved for repetition, by max_dest_rd_atomic.
+//
+// Takeover. Another process can go on with record(), if that is stored after each change of it and
+// before the answer is sent. A packet whose execution was not recorded is sent again by the peer
+// and executed again. That is harmless for a WRITE that nobody has seen, and must be prevented for
+// what completes a receive or changes an operand: store the record with `next_psn` behind the
+// packet before the target publishes the receive's completion, together with the number of that
+// completion; if the next process finds that it was not published, it publishes it first.
+//
+// Source: IBTA 9.7.3, 9.7.4, 9.7.5, 9.7.7, 9.9.3.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "transport/net/connection.h"
+
+namespace vrdma::transport::net {
+
+// What the peer asks for.
+struct Incoming {
+  verbs::Opcode opcode{};
+  uint64_t length = 0;  // of a SEND: as far as it has come
+  uint64_t remote_addr = 0;
+  uint64_t compare_add = 0, swap = 0;
+  uint32_t rkey = 0;
+  uint32_t imm = 0;  // as in ipc::SendWqe
+  bool solicited = false;
+};
+
+enum class Verdict : uint8_t {
+  kDone,
+  kPending,         // the verdict comes later
+  kBusy,            // no buffer is left: as if the packet had been lost
+  kNoReceive,       // RNR NAK
+  kInvalidRequest,  // the others: a NAK, and the connection is over
+  kRemoteAccess,
+  kOperational,
+};
+
+class Responder {
+ public:
+  using Bytes = std::span<const uint8_t>;
+
+  // The queue pair's receives and memory. One access at a time is pending.
+  class Target {
+   public:
+    virtual ~Target() = default;
+    // Stores the bytes of `parts` from `offset` of the message on. `last`: then the message is
+    // complete, and with it its receive. kPending: placed() follows, `parts` were copied.
+    virtual Verdict place(const Incoming& message, uint64_t offset, std::span<const Bytes> parts,
+                          bool last) = 0;
+    // Changes the operand of an atomic. kPending: placed() follows.
+    virtual Verdict change(const Incoming& atomic, uint64_t* original) = 0;
+    // Whether a READ may be answered.
+    virtual Verdict check(const Incoming& read) = 0;
+    // Brings bytes that answer a READ. kPending: brought() follows. kBusy: next() must be called
+    // again when there may be a buffer.
+    virtual Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+                          rdma::Buffer* bytes) = 0;
+    // The message that was begun will not be finished.
+    virtual void forget() = 0;
+    // A buffer to keep a packet in; nullptr: there is none.
+    virtual rdma::Buffer hold(size_t length) = 0;
+  };
+
+  static constexpr uint32_t kMostHeld = kSpan / 2;
+  static constexpr uint32_t kMostResources = 128;
+
+  Responder(const Path& path, Target& target, Counters& counters);
+
+  // A request, of the right service.
+  void receive(const wire::Packet& packet);
+  [[nodiscard]] bool next(Burst* burst);
+  // Answers of Target. `original`: of an atomic.
+  void placed(Verdict verdict, uint64_t original = 0);
+  void brought(Verdict verdict, const rdma::Buffer& bytes);
+  // A receive was posted, or a buffer came free.
+  void resume();
+  [[nodiscard]] bool lacks_receive() const { return lacks_receive_; }
+  // It has refused a request: it executes nothing more, and only repeats its NAK.
+  [[nodiscard]] bool is_over() const { return over_.has_value(); }
+
+  struct Resource {  // a READ or an atomic that was executed
+    Incoming request;
+    uint32_t psn = 0, count = 0;
+    uint64_t original = 0;
+  };
+  struct Record {
+    uint32_t next_psn = 0, msn = 0;
+    bool open = false;  // a message has begun and not ended
+    Incoming message;
+    uint64_t offset = 0;
+    uint32_t resources = 0;
+    std::array<Resource, kMostResources> resource;
+  };
+  [[nodiscard]] Record record() const;
+  void restore(const Record& record);  // before any packet
+
+ private:
+  using Family = wire::OperationInfo::Family;
+  struct Held {
+    wire::Packet packet;
+    rdma::Buffer payload;
+  };
+  struct Answer {
+    Incoming request;  // of a READ: its rest
+    uint32_t psn = 0, count = 0;
+    uint32_t sent = 0;  // packets
+    uint64_t original = 0;
+  };
+  struct Step {  // packets in execution
+    Family family = Family::kNone;
+    uint32_t psns = 0;
+    uint64_t length = 0;
+    bool ends = false;
+    bool ack_request = false;
+  };
+  struct Nak {
+    uint32_t psn = 0;
+    uint8_t syndrome = 0;
+  };
+
+  void receive_unreliable(const wire::Packet& packet);
+  // Executes the first of these packets, and those behind it that go on with its message.
+  void execute(std::span<const wire::Packet* const> packets);
+  void execute_data(std::span<const wire::Packet* const> packets);
+  void execute_read(const wire::Packet& packet);
+  void execute_atomic(const wire::Packet& packet);
+  [[nodiscard]] bool is_in_order(const wire::Packet& packet) const;
+  [[nodiscard]] bool has_room();
+  void finish(Verdict verdict, uint64_t original);
+  void repeat(const wire::Packet& packet);
+  void answer_again(const Resource& resource, const wire::Packet& packet);
+  void drain();
+  [[nodiscard]] bool drain_gap();
+  void hold(const wire::Packet& packet, uint32_t ahead);
+  void refuse(uint8_t syndrome);
+  void drop_message();
+  [[nodiscard]] bool next_answer(Burst* burst);
+  void fill(wire::Packet* packet, wire::Operation operation, uint32_t psn, uint8_t syndrome) const;
+  [[nodiscard]] bool is_stuck() const { return busy_ || lacks_receive_; }
+
+  Path path_;
+  Target& target_;
+  Counters& counters_;
+
+  uint32_t expected_;
+  uint64_t turn_ = 0;  // of the expected packet, counted without wrapping
+  uint32_t msn_ = 0;
+  bool open_ = false;
+  Incoming message_;
+  uint64_t offset_ = 0;
+  Step step_;
+  bool busy_ = false;              // with step_
+  bool lacks_receive_ = false;     // the expected packet waits for one
+  bool said_gap_ = false;          // by a NAK
+  std::map<uint64_t, Held> held_;  // by turn
+
+  std::deque<Resource> resources_;
+  std::deque<Answer> answers_;
+  enum class Bringing : uint8_t { kNo, kAsked, kReady };
+  Bringing bringing_ = Bringing::kNo;
+  Verdict brought_verdict_ = Verdict::kDone;
+  rdma::Buffer brought_;
+  bool ack_due_ = false;
+  std::optional<Nak> nak_;   // due
+  std::optional<Nak> over_;  // the last one
+  uint32_t repeated_ = 0;
+};
+
+}  // namespace vrdma::transport::net

@@ -1,0 +1,528 @@
+#include "transport/net/sender.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace vrdma::transport::net {
+
+using rdma::Outcome;
+using rdma::Plan;
+using rdma::WorkRequest;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+NetSender::NetSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<Port> port, Counters& counters,
+                     const Options& options)
+    : Runnable(lane),
+      qp_(qp),
+      ring_(qp),
+      counters_(counters),
+      options_(options),
+      port_(std::move(port)),
+      responder_(path(options), *this, counters) {
+  set_session(qp.context->id);
+}
+
+NetSender::~NetSender() {
+  if (rdma::Pace* pace = qp_.context->device->pace) pace->leave(*this);
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
+  stop_waiting_for_receive();
+  lane().runner().remove(this);
+}
+
+Path NetSender::path(const Options& options) const {
+  const verbs::QpAttributes& attributes = qp_.attributes;
+  Path path;
+  path.reliable = verbs::is_reliable(qp_.type);
+  path.mtu = 128u << std::clamp(attributes.path_mtu, 1u, 5u);
+  path.dest_qpn = qp_.link.remote ? qp_.link.remote->qpn : attributes.dest_qpn;
+  path.sq_psn = qp_.link.remote ? qp_.link.remote->sq_psn : attributes.sq_psn;
+  path.rq_psn = qp_.link.remote ? qp_.link.remote->rq_psn : attributes.rq_psn;
+  path.timeout = attributes.timeout;
+  path.retry_cnt = attributes.retry_cnt;
+  path.rnr_retry = attributes.rnr_retry;
+  path.min_rnr_timer = attributes.min_rnr_timer;
+  path.max_rd_atomic = attributes.max_rd_atomic;
+  path.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+  path.window = options.window;
+  path.keeps_early = options.keeps_early;
+  return path;
+}
+
+void NetSender::receive(const wire::Packet& packet, base::TimePoint now) {
+  const auto service = verbs::is_reliable(qp_.type) ? wire::Service::kRc : wire::Service::kUc;
+  if (packet.service != service) {
+    ++counters_.bad_service;
+    return;
+  }
+  if (!wire::pkeys_match(packet.pkey, Path().pkey)) {
+    ++counters_.bad_pkey;
+    return;
+  }
+  if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
+    if (requester_ && qp_.can_send()) requester_->receive(packet, now);
+  } else if (qp_.can_receive() || responder_.is_over()) {
+    responder_.receive(packet);
+  } else {
+    ++counters_.bad_state;
+    return;
+  }
+  resume();
+}
+
+void NetSender::link_changed() {
+  resume();
+  if (!qp_.can_receive()) {
+    receiving_ = std::make_shared<int>(0);
+    stop_waiting_for_receive();
+    receiver_.abandon();
+  }
+  if (qp_.can_send()) return;
+  sending_ = std::make_shared<int>(0);
+  if (requester_) requester_->clear();
+  window_.clear();
+  waiting_.reset();
+  key_change_.forget();
+  if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
+  ring_.put_back();
+  if (ring_.ours()) (void)ring_.let_go();  // before the program is told, so that it can flush
+}
+
+// --- turns ---
+
+bool NetSender::run(Turn& turn) {
+  // Not one for each queue pair: it is large.
+  static thread_local Burst scratch;
+  if (std::exchange(look_again_, false)) responder_.resume();
+  if (!responder_.lacks_receive()) stop_waiting_for_receive();
+  do {
+    Burst& burst = refused_ ? *refused_ : scratch;
+    if (!refused_) {
+      switch (next(&burst)) {
+        case Next::kBurst:
+          break;
+        case Next::kAgain:
+          turn.spend(kRequestCost);
+          continue;
+        case Next::kYield:
+          return true;
+        case Next::kNothing:
+          watch(turn.now());
+          return false;
+      }
+    }
+    // Out of a port that is down comes nothing.
+    if (qp_.context->device->port_active() && !port_->send(burst)) {
+      if (!refused_) refused_ = std::make_unique<Burst>(burst);
+      watch(turn.now());
+      return false;
+    }
+    const uint64_t bytes = burst.payload_bytes();
+    burst.bytes = nullptr;
+    refused_.reset();
+    turn.spend(bytes + kRequestCost);
+    if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(bytes, 0);
+  } while (!turn.over());
+  watch(turn.now());
+  return true;
+}
+
+NetSender::Next NetSender::next(Burst* burst) {
+  if (responder_.next(burst)) return Next::kBurst;
+  if (!qp_.can_send()) {
+    if (ring_.ours()) (void)ring_.let_go();
+    return Next::kNothing;
+  }
+  if (!requester_) {
+    Requester::Memory& memory = *this;
+    requester_.emplace(path(options_), memory, counters_);
+  }
+  if (waiting_ && window_.empty()) return finish_waiting();
+  // The pace is asked for each burst, also for one that is sent again.
+  rdma::Pace* const pace = qp_.context->device->pace;
+  if (pace != nullptr && (ring_.in_hand() > 0 || ring_.ours()) && !pace->admit(*this))
+    return Next::kNothing;
+  if (requester_->next(burst, base::EventLoop::now())) return Next::kBurst;
+  if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
+    return Next::kNothing;
+  return fetch();
+}
+
+NetSender::Next NetSender::fetch() {
+  if (!ring_.ours()) return Next::kNothing;
+  WorkRequest request;
+  switch (ring_.fetch(&request)) {
+    case SendRing::Fetched::kNothing:
+      return idle();
+    case SendRing::Fetched::kGiven:
+    case SendRing::Fetched::kCorrupt:
+      return Next::kNothing;
+    case SendRing::Fetched::kRequest:
+      break;
+  }
+  idle_since_ = {};
+  begin(request);
+  return Next::kAgain;
+}
+
+// As SerialSender::idle(): the token is kept for a moment.
+NetSender::Next NetSender::idle() {
+  if (ring_.in_hand() > 0) return Next::kNothing;
+  if (lane().runner().spin().count() > 0) {
+    const base::TimePoint now = base::EventLoop::now();
+    if (idle_since_ == base::TimePoint{}) idle_since_ = now;
+    if (now - idle_since_ < lane().runner().spin()) return Next::kYield;
+  }
+  idle_since_ = {};
+  return ring_.let_go() ? Next::kAgain : Next::kNothing;
+}
+
+namespace {
+
+// What a queue pair of an unreliable connection has (IBTA table 91).
+bool is_unreliable_operation(Opcode opcode) {
+  return opcode == Opcode::kSend || opcode == Opcode::kSendWithImm ||
+         opcode == Opcode::kRdmaWrite || opcode == Opcode::kRdmaWriteWithImm;
+}
+
+}  // namespace
+
+void NetSender::begin(WorkRequest& request) {
+  const auto opcode = static_cast<Opcode>(request.wqe.opcode);
+  const bool answers =
+      opcode == Opcode::kRdmaRead || verbs::is_atomic(opcode) || opcode == Opcode::kAtomicWrite;
+  const auto wait = [&](WcStatus status) {
+    waiting_ = request;
+    waiting_status_ = status;
+  };
+  if (verbs::is_local(opcode)) return wait(WcStatus::kSuccess);
+  // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
+  if ((answers && qp_.attributes.max_rd_atomic == 0) ||
+      (!verbs::is_reliable(qp_.type) && !is_unreliable_operation(opcode)))
+    return wait(WcStatus::kLocalQpOperationError);
+  Plan plan;
+  const Outcome outcome = rdma::prepare_requester(request, {qp_.memory(), qp_.pd->handle}, &plan);
+  if (outcome != Outcome::kDone)
+    return wait(outcome == Outcome::kLocalLength ? WcStatus::kLocalLengthError
+                                                 : WcStatus::kLocalProtectionError);
+  window_.push_back({request, next_number_++});
+  Request made;
+  made.opcode = opcode;
+  made.length = plan.length;
+  made.remote_addr = request.wqe.rdma.remote_addr;
+  made.rkey = request.wqe.rdma.rkey;
+  made.compare_add = request.wqe.rdma.compare_add;
+  made.swap = request.wqe.rdma.swap;
+  made.imm = request.wqe.imm;
+  made.solicited = (request.wqe.flags & ipc::kSolicited) != 0;
+  made.fence = (request.wqe.flags & ipc::kFence) != 0;
+  requester_->post(made);
+}
+
+NetSender::Next NetSender::finish_waiting() {
+  WcStatus status = waiting_status_;
+  if (verbs::is_local(static_cast<Opcode>(waiting_->wqe.opcode))) {
+    const Progress progress = key_change_.execute(*waiting_, qp_, ring_, [this] { resume(); });
+    if (progress.kind == Progress::Kind::kYield) return Next::kYield;
+    if (progress.kind != Progress::Kind::kDone) return Next::kNothing;
+    status = progress.status;
+  }
+  const WorkRequest request = *std::exchange(waiting_, std::nullopt);
+  ring_.complete(request, status, 0);
+  return Next::kAgain;
+}
+
+void NetSender::watch(base::TimePoint now) {
+  if (!requester_) return;
+  const auto deadline = requester_->deadline();
+  if (!deadline || (timer_.active() && timer_at_ <= *deadline)) return;
+  timer_at_ = *deadline;
+  timer_ =
+      lane().loop().after(std::max(base::Duration(0), base::Duration(*deadline - now)), [this] {
+        timer_.reset();
+        requester_->tick(base::EventLoop::now());
+        resume();
+      });
+}
+
+template <class F>
+std::function<void(bool)> NetSender::when_done(const Half& half, F then) {
+  return [this, then, waits = std::weak_ptr(half)](bool ok) {
+    if (waits.expired()) return;
+    then(ok);
+    resume();
+  };
+}
+
+// --- the requester's memory ---
+
+NetSender::InHand* NetSender::find(uint32_t number) {
+  const uint32_t index = window_.empty() ? 0 : number - window_.front().number;
+  return index < window_.size() ? &window_[index] : nullptr;
+}
+
+// Keys are looked up again, so that memory that was deregistered meanwhile is not touched.
+Access NetSender::gather(uint32_t number, uint64_t offset, uint32_t length, rdma::Buffer* bytes) {
+  InHand* const in_hand = find(number);
+  Plan plan;
+  if (in_hand == nullptr ||
+      rdma::prepare_requester(in_hand->request, {qp_.memory(), qp_.pd->handle}, &plan) !=
+          Outcome::kDone)
+    return Access::kFailed;
+  rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
+  if (buffer == nullptr) return Access::kBusy;
+  *bytes = buffer;
+  const bool moved = move(rdma::slice(plan.source, offset, length), *qp_.context->process, false,
+                          buffer, 0, nullptr, when_done(sending_, [this, buffer](bool ok) {
+                            requester_->gathered(ok ? buffer : nullptr);
+                          }));
+  return moved ? Access::kDone : Access::kPending;
+}
+
+Access NetSender::scatter(uint32_t number, uint64_t offset, const uint8_t* bytes, uint32_t length) {
+  InHand* const in_hand = find(number);
+  Plan plan;
+  if (in_hand == nullptr ||
+      rdma::prepare_requester(in_hand->request, {qp_.memory(), qp_.pd->handle}, &plan) !=
+          Outcome::kDone)
+    return Access::kFailed;
+  rdma::Process& process = *qp_.context->process;
+  rdma::Reach::Job job;
+  job.write = true;
+  // Only read.
+  job.parts = move_in_place(rdma::slice(plan.target, offset, length), process, true,
+                            const_cast<uint8_t*>(bytes));
+  if (job.parts.empty()) return Access::kDone;
+  job.buffer = rdma::make_buffer(qp_.context->device->buffers, length);
+  if (job.buffer == nullptr) return Access::kBusy;
+  std::memcpy(job.buffer->data(), bytes, length);
+  job.done = when_done(sending_, [this, number](bool ok) { requester_->scattered(number, ok); });
+  process.reach()->submit(std::move(job));
+  return Access::kPending;
+}
+
+// A completion with an error calls link_changed() on its way.
+void NetSender::complete(uint32_t, WcStatus status, uint32_t byte_len) {
+  const WorkRequest request = window_.front().request;
+  window_.pop_front();
+  ring_.complete(request, status, byte_len);
+  resume();
+}
+
+// --- the responder's target ---
+
+WorkRequest NetSender::request_of(const Incoming& message) {
+  WorkRequest request;
+  request.wqe = {};
+  request.wqe.opcode = static_cast<uint8_t>(message.opcode);
+  request.wqe.flags = message.solicited ? ipc::kSolicited : 0;
+  request.wqe.imm = message.imm;
+  request.wqe.rdma.remote_addr = message.remote_addr;
+  request.wqe.rdma.rkey = message.rkey;
+  request.wqe.rdma.compare_add = message.compare_add;
+  request.wqe.rdma.swap = message.swap;
+  return request;
+}
+
+Outcome NetSender::prepare(const Incoming& message, WorkRequest* request, Plan* plan) {
+  *request = request_of(message);
+  plan->opcode = message.opcode;
+  plan->length = message.length;
+  plan->reached = false;
+  plan->source.count = plan->target.count = 0;
+  return receiver_.prepare(qp_, *request, plan);
+}
+
+Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const Plan& plan) {
+  const bool reliable = verbs::is_reliable(qp_.type);
+  switch (outcome) {
+    case Outcome::kDone:
+      return Verdict::kDone;
+    case Outcome::kNoReceive:
+      if (reliable) wait_for_receive();
+      return Verdict::kNoReceive;
+    case Outcome::kPeerBroken:
+      ++qp_.context->device->fabric->counters.rings_corrupt;
+      if (qp_.context->on_corrupt) qp_.context->on_corrupt();
+      return Verdict::kBusy;
+    default:
+      break;
+  }
+  if (!reliable) {
+    receiver_.abandon();
+    return Verdict::kInvalidRequest;
+  }
+  switch (receiver_.refuse(outcome, request, plan)) {
+    case WcStatus::kRemoteAccessError:
+      return Verdict::kRemoteAccess;
+    case WcStatus::kRemoteOperationError:
+      return Verdict::kOperational;
+    default:
+      return Verdict::kInvalidRequest;
+  }
+}
+
+Verdict NetSender::place(const Incoming& message, uint64_t offset,
+                         std::span<const Responder::Bytes> parts, bool last) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(message, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  rdma::Process& process = *receiver_.home().process;
+  size_t size = 0;
+  for (const auto& part : parts) size += part.size();
+  rdma::Reach::Job job;
+  uint64_t done = 0;
+  for (const auto& part : parts) {
+    if (part.empty()) continue;
+    auto left = move_in_place(rdma::slice(plan.target, offset + done, part.size()), process, true,
+                              const_cast<uint8_t*>(part.data()));
+    for (rdma::Reach::Part& each : left) {
+      each.offset += done;
+      job.parts.push_back(std::move(each));
+    }
+    done += part.size();
+  }
+  if (job.parts.empty()) return placed_all(true, request, plan, last);
+  job.buffer = rdma::make_buffer(qp_.context->device->buffers, size);
+  if (job.buffer == nullptr) return Verdict::kBusy;
+  uint8_t* to = job.buffer->data();
+  for (const auto& part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+  job.write = true;
+  job.done = when_done(receiving_, [this, request, plan, last](bool ok) {
+    responder_.placed(placed_all(ok, request, plan, last));
+  });
+  process.reach()->submit(std::move(job));
+  return Verdict::kPending;
+}
+
+Verdict NetSender::placed_all(bool ok, const WorkRequest& request, const Plan& plan, bool last) {
+  if (!ok)
+    return verdict_of(
+        verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess, request,
+        plan);
+  if (!last) return Verdict::kDone;
+  receiver_.complete(request, plan);
+  qp_.context->device->counters.traffic.port.receive(plan.length);
+  return Verdict::kDone;
+}
+
+Verdict NetSender::change(const Incoming& atomic, uint64_t* original) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(atomic, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  return try_change(request, plan, original, true);
+}
+
+// An operand in place may be on a page that is missing: its owner brings it, once.
+Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint64_t* original,
+                              bool bring_page) {
+  const rdma::Buffer word = rdma::make_buffer(qp_.context->device->buffers, sizeof *original);
+  if (word == nullptr) return Verdict::kBusy;
+  const rdma::Piece& operand = plan.source.pieces[0];
+  const auto value = [word] {
+    uint64_t was = 0;
+    std::memcpy(&was, word->data(), sizeof was);
+    return was;
+  };
+  const auto done = [this, request, plan, value](bool ok) {
+    responder_.placed(ok ? Verdict::kDone : verdict_of(Outcome::kRemoteAccess, request, plan),
+                      ok ? value() : 0);
+  };
+  bool ok = false;
+  if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok))
+    return Verdict::kPending;
+  if (ok) {
+    *original = value();
+    return Verdict::kDone;
+  }
+  if (!bring_page || operand.space == nullptr)
+    return verdict_of(Outcome::kRemoteAccess, request, plan);
+  rdma::Reach::Job job;
+  rdma::Process& process = *receiver_.home().process;
+  job.parts.push_back(rdma::part_of(operand, 0, process));
+  job.buffer = word;
+  job.done = when_done(receiving_, [this, request, plan](bool there) {
+    uint64_t was = 0;
+    const Verdict verdict = there ? try_change(request, plan, &was, false)
+                                  : verdict_of(Outcome::kRemoteAccess, request, plan);
+    if (verdict != Verdict::kPending) responder_.placed(verdict, was);
+  });
+  process.reach()->submit(std::move(job));
+  return Verdict::kPending;
+}
+
+Verdict NetSender::check(const Incoming& read) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(read, &request, &plan);
+  if (outcome == Outcome::kDone) qp_.context->device->counters.traffic.port.send(read.length);
+  return verdict_of(outcome, request, plan);
+}
+
+Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
+                         rdma::Buffer* bytes) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(read, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
+  if (buffer == nullptr) return Verdict::kBusy;
+  *bytes = buffer;
+  const bool moved =
+      move(rdma::slice(plan.source, offset, length), *receiver_.home().process, false, buffer, 0,
+           nullptr, when_done(receiving_, [this, buffer, request, plan](bool ok) {
+             responder_.brought(
+                 ok ? Verdict::kDone : verdict_of(Outcome::kRemoteAccess, request, plan), buffer);
+           }));
+  return moved ? Verdict::kDone : Verdict::kPending;
+}
+
+rdma::Buffer NetSender::hold(size_t length) {
+  return rdma::make_buffer(qp_.context->device->buffers, length);
+}
+
+// --- waiting for a receive ---
+
+void NetSender::receive_posted() {
+  stop_waiting_for_receive();
+  look_again_ = true;
+  resume();
+}
+
+// The program rings when it posts a receive. It may have posted one just now.
+void NetSender::wait_for_receive() {
+  if (waiters_ != nullptr) return;
+  waiters_ = &qp_.receive_waiters();
+  waiter_word_ = qp_.srq != nullptr ? &qp_.srq->block->waiter : &qp_.block->rq_waiter;
+  waiters_->push_back(this);
+  waiter_word_->store(1, std::memory_order_relaxed);
+  const base::TimePoint now = base::EventLoop::now();
+  if (lane().fence_since(now)) {
+    look_again_ = true;
+    return resume();
+  }
+  recheck_ = lane().loop().after(lane().fence_interval(), [this, now] {
+    recheck_.reset();
+    if (waiters_ == nullptr) return;
+    (void)lane().fence_since(now);
+    look_again_ = true;
+    resume();
+  });
+}
+
+void NetSender::stop_waiting_for_receive() {
+  if (waiters_ == nullptr) return;
+  waiters_->remove(this);
+  if (waiters_->empty()) waiter_word_->store(0);
+  waiters_ = nullptr;
+  recheck_.reset();
+}
+
+}  // namespace vrdma::transport::net

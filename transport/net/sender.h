@@ -1,0 +1,146 @@
+// A queue pair (RC, UC) whose peer is beyond a network: its requests from the ring to packets, and
+// the peer's packets to its receives and memory.
+//
+// The engine is requester.h and responder.h; this connects them with SendRing, Receiver and the
+// memory of processes, and gives them turns in the lane of the vdevice. A Port carries the packets.
+//
+// How a transport drives it: make one from Selector::network, with a Port; find the queue pair of
+// each packet that comes (its destination QPN, and addresses that are those of the path), verify
+// the ICRC, and call receive(). The sender answers in its next turn, so packets that came at once
+// are acknowledged at once. Call resume() when the Port, having refused a burst, has room again.
+//
+// A queue pair that a refused request of its peer has moved to ERR still repeats its NAK, until it
+// is destroyed or RESET.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+
+#include "transport/key_change.h"
+#include "transport/net/requester.h"
+#include "transport/net/responder.h"
+#include "transport/receiver.h"
+
+namespace vrdma::transport::net {
+
+// Where packets go; transport/roce has a socket behind it, a test memory.
+class Port {
+ public:
+  virtual ~Port() = default;
+  // Sends the packets of `burst`, in order. False: there is no room now, and nothing was sent. What
+  // gets lost later gets lost.
+  [[nodiscard]] virtual bool send(const Burst& burst) = 0;
+};
+
+class NetSender final : public rdma::Sender,
+                        public Runnable,
+                        private Requester::Memory,
+                        private Responder::Target {
+ public:
+  struct Options {
+    uint32_t window = 256;    // packets
+    bool keeps_early = true;  // see Path
+  };
+
+  // At RTR or later. `counters` are the device's.
+  NetSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<Port> port, Counters& counters,
+            const Options& options);
+  ~NetSender() override;
+
+  // A packet of the peer, whose ICRC is right. Its payload is not needed after that.
+  void receive(const wire::Packet& packet, base::TimePoint now);
+  void resume() { lane().runner().activate(this); }
+
+  void kick() override { resume(); }
+  void link_changed() override;
+  void receive_posted() override;
+  void port_changed() override { resume(); }
+  [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
+  // What was sent may have been executed.
+  [[nodiscard]] bool may_begin_anew() const override { return ring_.in_hand() == 0; }
+  bool run(Turn& turn) override;
+
+  // For congestion control and takeover; null before RTS.
+  [[nodiscard]] Requester* requester() { return requester_ ? &*requester_ : nullptr; }
+  [[nodiscard]] Responder& responder() { return responder_; }
+
+ private:
+  struct InHand {
+    rdma::WorkRequest request;
+    uint32_t number = 0;
+  };
+  enum class Next : uint8_t { kBurst, kAgain, kYield, kNothing };
+
+  // Requester::Memory.
+  Access gather(uint32_t number, uint64_t offset, uint32_t length, rdma::Buffer* bytes) override;
+  Access scatter(uint32_t number, uint64_t offset, const uint8_t* bytes, uint32_t length) override;
+  void complete(uint32_t number, verbs::WcStatus status, uint32_t byte_len) override;
+  // Responder::Target.
+  Verdict place(const Incoming& message, uint64_t offset, std::span<const Responder::Bytes> parts,
+                bool last) override;
+  Verdict change(const Incoming& atomic, uint64_t* original) override;
+  Verdict check(const Incoming& read) override;
+  Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
+                rdma::Buffer* bytes) override;
+  void forget() override { receiver_.abandon(); }
+  rdma::Buffer hold(size_t length) override;
+
+  [[nodiscard]] Path path(const Options& options) const;
+  Next next(Burst* burst);
+  Next fetch();
+  Next idle();
+  // Checks a request and gives it to the requester, or says how it ends when all before it have.
+  void begin(rdma::WorkRequest& request);
+  [[nodiscard]] Next finish_waiting();
+  [[nodiscard]] InHand* find(uint32_t number);
+  void watch(base::TimePoint now);
+
+  [[nodiscard]] static rdma::WorkRequest request_of(const Incoming& message);
+  [[nodiscard]] rdma::Outcome prepare(const Incoming& message, rdma::WorkRequest* request,
+                                      rdma::Plan* plan);
+  // What the peer learns of an outcome; one that ends the connection does it here.
+  [[nodiscard]] Verdict verdict_of(rdma::Outcome outcome, const rdma::WorkRequest& request,
+                                   const rdma::Plan& plan);
+  Verdict placed_all(bool ok, const rdma::WorkRequest& request, const rdma::Plan& plan, bool last);
+  Verdict try_change(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
+                     bool bring_page);
+  void wait_for_receive();
+  void stop_waiting_for_receive();
+  // Runs `then(ok)` when a job of a reach has ended, if `half` still waits for it.
+  using Half = std::shared_ptr<int>;
+  template <class F>
+  [[nodiscard]] std::function<void(bool)> when_done(const Half& half, F then);
+
+  rdma::Qp& qp_;
+  SendRing ring_;
+  Counters& counters_;
+  Options options_;
+  std::unique_ptr<Port> port_;
+  std::optional<Requester> requester_;  // from RTS on
+  Receiver receiver_;
+  Responder responder_;
+
+  std::deque<InHand> window_;
+  uint32_t next_number_ = 0;
+  // The last request in hand, which must wait until all before it are complete: a change of keys,
+  // or one that ends with an error.
+  std::optional<rdma::WorkRequest> waiting_;
+  verbs::WcStatus waiting_status_{};
+  KeyChange key_change_;
+  std::unique_ptr<Burst> refused_;  // by the port
+  base::EventLoop::Timer timer_;
+  base::TimePoint timer_at_{};
+  base::TimePoint idle_since_{};
+
+  // While the peer's request waits for a receive.
+  std::list<rdma::Sender*>* waiters_ = nullptr;
+  ipc::Word* waiter_word_ = nullptr;
+  bool look_again_ = false;
+  base::EventLoop::Timer recheck_;
+  // Jobs that began before one of these was replaced are not heard.
+  Half sending_ = std::make_shared<int>(0), receiving_ = std::make_shared<int>(0);
+};
+
+}  // namespace vrdma::transport::net
