@@ -207,6 +207,7 @@ before=$(everything)
 changed_nothing 'the disk is full' ctl vdev create vd --netns "$(ns a)" --netdev eth0 --tenant other
 changed_nothing 'the disk is full' ctl quota set va qp=999
 changed_nothing 'the disk is full' ctl vdev delete vc
+changed_nothing 'the disk is full' ctl fabric set f --reach network
 [[ -z $(find "$R" -name 'vd*') ]] || fail "vd left something in the run directory"
 rm "$S/full"
 restart

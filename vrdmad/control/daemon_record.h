@@ -28,13 +28,13 @@ struct Daemon::Record {
   netns::Link link;
   StoredVdev stored;                  // on disk, or queued
   bool leaving = false;               // being deleted: not stored any more
+  bool reaches_network = false;       // as its fabric, and as its worker knows
   uint32_t number = 0;                // of its session socket
   std::vector<gid::Prefix> prefixes;  // given by the operator
   gid::Layout layout = gid::Layout::kDense;
   std::vector<verbs::Gid> first_addresses;  // of the netdev when the vdevice was created
   std::set<verbs::Gid> ignored;             // addresses of the netdev that it may not use
   uint64_t ignored_so_far = 0;
-  bool reaches_network = false;      // as its fabric, and as its worker knows
   std::set<verbs::Gid> conflicting;  // wanted GIDs that others_on_network() has
   uint64_t foreign = 0;              // connections from another netns
   bool crowded = false;              // the log says that addresses have no GID
