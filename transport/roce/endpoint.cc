@@ -1,0 +1,122 @@
+#include "transport/roce/endpoint.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace vrdma::transport::roce {
+
+namespace {
+
+// Large, and used from one call to the next only.
+Outgoing& outgoing() {
+  static thread_local Outgoing all;
+  return all;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming,
+                   EndpointCounters& counters, Handler handler)
+    : Runnable(lane),
+      address_(address),
+      incoming_(incoming),
+      counters_(counters),
+      handler_(std::move(handler)) {}
+
+Endpoint::~Endpoint() { lane().runner().remove(this); }
+
+base::Result<void> Endpoint::open(base::Fd socket, uint32_t ifindex) {
+  watch_.reset();
+  // Edges: packets wait in the socket until the lane has its turn.
+  auto watch = lane().loop().watch(socket.get(), EPOLLIN | EPOLLOUT | EPOLLET,
+                                   [this](uint32_t events) { on_ready(events); });
+  if (!watch) return base::pass(std::move(watch).error());
+  watch_ = std::move(*watch);
+  socket_ = std::move(socket);
+  ifindex_ = ifindex;
+  full_ = false;
+  on_ready(EPOLLIN | EPOLLOUT);
+  return {};
+}
+
+void Endpoint::lose() {
+  lost_ = true;
+  wake();
+}
+
+void Endpoint::on_ready(uint32_t events) {
+  if ((events & EPOLLIN) != 0) lane().runner().activate(this);
+  if ((events & EPOLLOUT) != 0) wake();
+}
+
+void Endpoint::wake() {
+  full_ = false;
+  for (net::NetSender* const each : std::exchange(waiting_, {})) each->resume();
+}
+
+bool Endpoint::run(Turn& turn) {
+  while (socket_.valid()) {
+    const int count = incoming_.receive(socket_);
+    // An error that an ICMP message has left behind is of a packet that was sent.
+    if (count == -EAGAIN || count == 0) return false;
+    if (count < 0) {
+      turn.spend(kRequestCost);
+    } else {
+      turn.spend(incoming_.bytes() + static_cast<uint64_t>(count) * kRequestCost);
+      incoming_.each(address_, counters_,
+                     [this](const wire::Packet& packet, const NetworkHeader& header) {
+                       ++counters_.received_packets;
+                       handler_(packet, header);
+                     });
+    }
+    if (turn.over()) return true;
+  }
+  return false;
+}
+
+bool Endpoint::send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again) {
+  if (lost_) return true;
+  if (socket_.valid() && !full_) {
+    outgoing().fill(burst, way, ifindex_, segments_);
+    if (send_messages()) return true;
+    full_ = true;
+  }
+  if (std::find(waiting_.begin(), waiting_.end(), again) == waiting_.end())
+    waiting_.push_back(again);
+  return false;
+}
+
+void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
+  if (!socket_.valid()) return;
+  static thread_local net::Burst one;
+  one.count = 1;
+  one.packets[0] = packet;
+  outgoing().fill(one, way, ifindex_, false);
+  (void)send_messages();
+}
+
+void Endpoint::leave(net::NetSender* waiting) { std::erase(waiting_, waiting); }
+
+bool Endpoint::send_messages() {
+  Outgoing& all = outgoing();
+  for (uint32_t next = 0; next < all.count();) {
+    const int sent =
+        ::sendmmsg(socket_.get(), all.messages(next), all.count() - next, MSG_DONTWAIT);
+    if (sent > 0) {
+      for (int i = 0; i < sent; ++i) counters_.sent_packets += all.packets_of(next++);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    // Of a burst that was begun the rest is lost: the peer misses it, and it is sent again.
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return next > 0;
+    // A netdev without checksum offload cannot have segments (udp_send_skb() of the kernel).
+    if (errno == EIO && all.packets_of(next) > 1) segments_ = false;
+    counters_.send_errors += all.packets_of(next++);
+  }
+  return true;
+}
+
+}  // namespace vrdma::transport::roce

@@ -1,0 +1,67 @@
+// The socket of one address of a vdevice: UDP port 4791.
+//
+// It sends the bursts of the address's queue pairs, and receives all packets that come for them in
+// the turns of the vdevice's lane, which pays for the time. The socket comes from outside, when it
+// is first needed and again after it was lost. Without one, nothing is received, and senders wait.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/base/event_loop.h"
+#include "transport/net/sender.h"
+#include "transport/roce/incoming.h"
+#include "transport/roce/outgoing.h"
+#include "transport/runner.h"
+
+namespace vrdma::transport::roce {
+
+struct EndpointCounters : IncomingCounters {
+  base::Counter sent_packets, received_packets;
+  base::Counter send_errors;  // packets that the kernel did not take: no route, or forbidden
+};
+
+class Endpoint final : private Runnable {
+ public:
+  using Handler = std::function<void(const wire::Packet&, const NetworkHeader&)>;
+
+  // `incoming`, `counters` and what `handler` uses outlive it.
+  Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming, EndpointCounters& counters,
+           Handler handler);
+  ~Endpoint() override;
+
+  [[nodiscard]] const verbs::Gid& address() const { return address_; }
+  // A UDP socket that is bound to the address, as of vrdmad/broker/roce_sockets.h. `ifindex`: of
+  // its netdev.
+  [[nodiscard]] base::Result<void> open(base::Fd socket, uint32_t ifindex);
+  // There will be no socket: all packets are lost, as in a network without a route.
+  void lose();
+
+  // False: there is no room, or no socket yet, and nothing was sent; `again` is resumed once when
+  // there may be. It must leave() before it goes.
+  [[nodiscard]] bool send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again);
+  // One packet, which is lost if there is no room.
+  void send(const wire::Packet& packet, const NetworkHeader& way);
+  void leave(net::NetSender* waiting);
+
+ private:
+  bool run(Turn& turn) override;
+  void on_ready(uint32_t events);
+  void wake();
+  // False: the socket took none of the messages.
+  [[nodiscard]] bool send_messages();
+
+  const verbs::Gid address_;
+  Incoming& incoming_;
+  EndpointCounters& counters_;
+  const Handler handler_;
+  base::Fd socket_;
+  uint32_t ifindex_ = 0;
+  base::EventLoop::Watch watch_;
+  bool lost_ = false;
+  bool segments_ = true;
+  bool full_ = false;  // the socket's buffer
+  std::vector<net::NetSender*> waiting_;
+};
+
+}  // namespace vrdma::transport::roce

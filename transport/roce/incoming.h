@@ -1,0 +1,84 @@
+// Packets of RoCE v2 out of the messages of recvmmsg(2).
+//
+// A message may have several packets of one flow, each as long as the first but the last (UDP_GRO,
+// udp(7)). The ICRC of each is verified. Its IPv4 identification is not visible to a UDP socket:
+// any is accepted for which the ICRC fits (core/wire/icrc.h), which leaves 16 bits to detect
+// errors, in addition to the UDP checksum if the sender computes one. Of IPv6 all 32 bits are
+// verified.
+//
+// Everything in a packet is a stranger's word. What it does not say of itself, its addresses, is
+// the kernel's.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/counter.h"
+#include "core/base/fd.h"
+#include "core/verbs/gid.h"
+#include "core/wire/roce.h"
+#include "transport/network_header.h"
+
+namespace vrdma::transport::roce {
+
+// Packets that no queue pair has seen, by reason.
+struct IncomingCounters {
+  base::Counter icrc_error;  // rx_icrc_encapsulated of mlx5
+  base::Counter malformed;   // no packet of RoCE v2
+};
+
+// The room for one call of recvmmsg(2); the endpoints of a worker share it.
+class Incoming {
+ public:
+  static constexpr unsigned kMessages = 8;
+  static constexpr size_t kMessageBytes = 65536;
+
+  Incoming();
+
+  // Receives from a socket at `local`. Returns how many messages came, or a negative errno.
+  [[nodiscard]] int receive(const base::Fd& socket);
+  // Calls `on_packet(packet, header)` for each packet of the last call, in order.
+  template <class F>
+  void each(const verbs::Gid& local, IncomingCounters& counters, F on_packet) {
+    for (int i = 0; i < received_; ++i) {
+      Message message = open(static_cast<size_t>(i), local);
+      for (wire::Packet packet; next(message, counters, &packet);)
+        on_packet(packet, message.header);
+    }
+  }
+  // Of the last call.
+  [[nodiscard]] uint64_t bytes() const;
+
+ private:
+  struct Message {
+    const uint8_t* bytes = nullptr;
+    size_t left = 0, segment = 0;
+    uint16_t source_port = 0;
+    NetworkHeader header;
+  };
+  [[nodiscard]] Message open(size_t index, const verbs::Gid& local) const;
+  // False: there is no other packet in it.
+  [[nodiscard]] static bool next(Message& message, IncomingCounters& counters,
+                                 wire::Packet* packet);
+
+  struct alignas(cmsghdr) Control {
+    std::array<uint8_t, 3 * CMSG_SPACE(sizeof(int))> bytes;
+  };
+  int received_ = 0;
+  std::vector<uint8_t> room_;
+  std::array<mmsghdr, kMessages> messages_{};
+  std::array<iovec, kMessages> pieces_{};
+  std::array<sockaddr_in6, kMessages> from_{};  // or sockaddr_in
+  std::array<Control, kMessages> control_{};
+};
+
+// Whether the ICRC of a packet is right: `bytes` from its BTH to the ICRC, at least 16.
+[[nodiscard]] bool icrc_is_right(const uint8_t* bytes, size_t size, const verbs::Gid& source,
+                                 const verbs::Gid& destination, uint16_t source_port);
+
+}  // namespace vrdma::transport::roce

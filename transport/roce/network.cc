@@ -1,0 +1,81 @@
+#include "transport/roce/network.h"
+
+#include <utility>
+
+namespace vrdma::transport::roce {
+
+// From a queue pair to its peer.
+class Network::Path final : public net::Port {
+ public:
+  Path(Network& network, const rdma::Qp& qp)
+      : network_(network), qpn_(qp.qpn), endpoint_(network.endpoint(qp.sgid)) {
+    way_.source = qp.sgid;
+    way_.destination = qp.dgid();
+    way_.traffic_class = qp.attributes.av.traffic_class;
+    way_.hop_limit = qp.attributes.av.hop_limit;
+    way_.flow_label = qp.attributes.av.flow_label;
+    network_.paths_[qpn_] = this;
+  }
+  ~Path() override {
+    endpoint_->leave(sender_);
+    const auto it = network_.paths_.find(qpn_);
+    if (it != network_.paths_.end() && it->second == this) network_.paths_.erase(it);
+  }
+  void set_sender(net::NetSender* sender) { sender_ = sender; }
+
+  bool send(const net::Burst& burst) override { return endpoint_->send(burst, way_, sender_); }
+  // False: it is from another host than the peer, or to another address.
+  [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header) {
+    if (header.source != way_.destination || header.destination != way_.source) return false;
+    sender_->receive(packet, base::EventLoop::now());
+    return true;
+  }
+
+ private:
+  Network& network_;
+  const uint32_t qpn_;
+  const std::shared_ptr<Endpoint> endpoint_;
+  NetworkHeader way_;
+  net::NetSender* sender_ = nullptr;
+};
+
+Network::~Network() = default;
+
+std::unique_ptr<rdma::Sender> Network::make_sender(rdma::Qp& qp) {
+  auto path = std::make_unique<Path>(*this, qp);
+  Path* const its = path.get();
+  auto sender = std::make_unique<net::NetSender>(qp, lane_, std::move(path), counters_.protocol,
+                                                 net::NetSender::Options{});
+  its->set_sender(sender.get());
+  return sender;
+}
+
+void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
+  const auto it = endpoints_.find(address);
+  const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
+  if (endpoint == nullptr) return;  // nobody needs it any more
+  if (!socket || !endpoint->open(std::move(*socket), device_.ifindex)) endpoint->lose();
+}
+
+std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
+  std::erase_if(endpoints_, [](const auto& one) { return one.second.expired(); });
+  auto& known = endpoints_[address];
+  auto endpoint = known.lock();
+  if (endpoint != nullptr) return endpoint;
+  known = endpoint = std::make_shared<Endpoint>(
+      lane_, address, *incoming_, counters_.endpoint,
+      [this](const wire::Packet& packet, const NetworkHeader& header) { receive(packet, header); });
+  want_(address);
+  return endpoint;
+}
+
+void Network::receive(const wire::Packet& packet, const NetworkHeader& header) {
+  const auto it = paths_.find(packet.dest_qpn);
+  if (it == paths_.end()) {
+    ++counters_.unknown_qp;
+  } else if (!it->second->receive(packet, header)) {
+    ++counters_.wrong_source;
+  }
+}
+
+}  // namespace vrdma::transport::roce

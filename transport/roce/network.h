@@ -1,0 +1,62 @@
+// A vdevice on the network: its addresses' sockets, and the queue pairs that have peers there.
+//
+// How to use it: give make_sender() to the vdevice's Selector, for queue pairs with a remote link.
+// The first queue pair of an address asks for the address's socket (`want`), which open() brings.
+// A packet reaches a queue pair only from the address of its peer.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "core/rdma/device.h"
+#include "transport/net/sender.h"
+#include "transport/roce/endpoint.h"
+
+namespace vrdma::transport::roce {
+
+struct Counters {
+  net::Counters protocol;
+  EndpointCounters endpoint;
+  base::Counter unknown_qp;    // packets to a queue pair that has no peer on the network
+  base::Counter wrong_source;  // from another host than its peer
+};
+
+class Network {
+ public:
+  using Want = std::function<void(const verbs::Gid& address)>;
+
+  // `device`, `lane` and `counters` outlive it, and it outlives the senders. `want` is called when
+  // an address needs a socket.
+  Network(rdma::Device& device, Lane& lane, std::shared_ptr<Incoming> incoming, Counters& counters,
+          Want want)
+      : device_(device),
+        lane_(lane),
+        incoming_(std::move(incoming)),
+        counters_(counters),
+        want_(std::move(want)) {}
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  // Of a connected queue pair, at RTR or later.
+  [[nodiscard]] std::unique_ptr<rdma::Sender> make_sender(rdma::Qp& qp);
+  // An answer to `want`. Without a socket all packets of the address are lost.
+  void open(const verbs::Gid& address, base::Result<base::Fd> socket);
+
+ private:
+  class Path;
+  void receive(const wire::Packet& packet, const NetworkHeader& header);
+  [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
+
+  rdma::Device& device_;
+  Lane& lane_;
+  const std::shared_ptr<Incoming> incoming_;
+  Counters& counters_;
+  const Want want_;
+  std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
+  std::unordered_map<uint32_t, Path*> paths_;  // by the QPN of this side
+};
+
+}  // namespace vrdma::transport::roce
