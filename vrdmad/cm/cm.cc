@@ -192,9 +192,17 @@ void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
   sessions_.push_back(std::move(*session));
 }
 
+bool Cm::is_used(uint64_t netns) const {
+  const auto it = spaces_.find(netns);
+  const auto space = it != spaces_.end() ? it->second.lock() : nullptr;
+  return space != nullptr && space->sessions > 0;
+}
+
 void Cm::forget(CmSession* over) {
-  loop_.post([this, over, alive = std::weak_ptr(alive_)] {
-    if (!alive.expired()) sessions_.remove_if([over](const auto& s) { return s.get() == over; });
+  loop_.post([this, over, netns = over->netns(), alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    sessions_.remove_if([over](const auto& s) { return s.get() == over; });
+    if (network_ != nullptr) network_->left(netns);
   });
 }
 

@@ -40,6 +40,10 @@ class CmNetwork : public qp1mux::Wire {
   // As qp1mux::Routes::look_up().
   virtual std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
                                         qp1mux::Routes::Answer answer) = 0;
+  // A process of the namespace has begun to use rdma_cm.
+  virtual void arrived(uint64_t /*netns*/, const Caller& /*caller*/) {}
+  // One has ended.
+  virtual void left(uint64_t /*netns*/) {}
 };
 
 // Never reset.
@@ -122,7 +126,13 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   [[nodiscard]] const qp1mux::Mux& mux() const { return mux_; }
   [[nodiscard]] const CmCounters& counters() const { return counters_; }
 
+  // Hands over a MAD that came from a network.
+  void receive(const qp1mux::Packet& packet) { mux_.receive(packet); }
+  // Whether a process of the namespace uses rdma_cm.
+  [[nodiscard]] bool is_used(uint64_t netns) const;
+
   // For CmSession.
+  [[nodiscard]] CmNetwork* network() const { return network_; }
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
   [[nodiscard]] std::string new_file();  // an unused path
   // The path of the namespace's socket.

@@ -31,6 +31,7 @@
 #include "vrdmad/admin/backend.h"
 #include "vrdmad/broker/session_socket.h"
 #include "vrdmad/cm/cm.h"
+#include "vrdmad/cm/gsi_network.h"
 #include "vrdmad/control/answers.h"
 #include "vrdmad/control/budgets.h"
 #include "vrdmad/control/counter_files.h"
@@ -203,7 +204,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   void take_over_orphan(const std::string& domain, const Furnisher::Lost& orphan);
   // These do nothing while no worker runs for the vdevice.
   void give_to_worker(Record& record);
-  void show_port(const Record& record);
+  void show_port(Record& record);
   using Question = std::function<ToWorker(uint64_t ticket)>;
   // Calls `then` with what the vdevice's worker answers; with Done at once if there is no worker.
   void ask(const Record& record, base::Duration limit, const Question& question,
@@ -212,6 +213,18 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] Recipient recipient(Record& record);
   void accept(const Record& record, Arrival arrival);
   void furnish(const std::string& domain, const WantKit& wish);
+
+  // daemon_network.cc
+  using Callers = std::vector<const Caller*>;
+  // A duplicate of the socket for data. `callers`: processes in the namespace of the vdevice.
+  [[nodiscard]] base::Result<base::Fd> join_network(Record& record, const verbs::Gid& address,
+                                                    const Callers& callers);
+  void give_socket(Record& record, const verbs::Gid& address);
+  void on_cm_user(uint64_t netns, const Caller& caller);
+  void on_cm_user_left(uint64_t netns);
+  void warn_of_network(Record& record, const base::Error& why);
+  void leave_network(Record& record);
+
   // The control group of a process, which gets limits in the kernel too, if it has them.
   [[nodiscard]] std::string cgroup_of(const Record& record, const rdma::Peer& peer) const;
   [[nodiscard]] Parent* find_parent(const std::string& name) const;  // nullptr: there is none
@@ -306,7 +319,13 @@ class Daemon final : public AdminBackend, public HookBackend {
   uint64_t conflicts_on_network_ = 0;  // GIDs that without_conflicts() left out so far
   Budgets budgets_;
   Dealing dealing_{loop_, budgets_};
-  Cm cm_{loop_, settings_};
+  GsiNetwork gsi_network_{
+      loop_,
+      {[this](const std::string& fabric) { return reach_of(fabric) == Reach::kNetwork; },
+       [this](const qp1mux::Packet& packet) { cm_.receive(packet); },
+       [this](uint64_t netns, const Caller& caller) { on_cm_user(netns, caller); },
+       [this](uint64_t netns) { on_cm_user_left(netns); }}};
+  Cm cm_{loop_, settings_, &gsi_network_};
   std::unique_ptr<ReadLeases> read_leases_;             // never null
   Directory directory_;                                 // of records_ and lost_
   bool leaves_ = false;                                 // the destructor runs

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <future>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -47,9 +48,16 @@ struct Daemon::Record {
   uint64_t downs = 0;                // how often the link went down
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
+  // An address on the network.
+  struct OnNetwork {
+    base::Fd data;  // the worker has duplicates
+    std::shared_ptr<void> gsi;
+  };
+  std::map<verbs::Gid, OnNetwork> on_network;        // while a process uses it
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   provisioning::Permissions permissions;
+  uint64_t off_network = 0;    // how often an address could not be on the network
   uint64_t unserved = 0;       // how often a connection found no worker
   uint64_t without_files = 0;  // sessions that cannot be taken over
   base::SharedPage<VdevicePage> page;

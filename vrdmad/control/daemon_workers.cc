@@ -135,7 +135,11 @@ void Daemon::give_to_worker(Record& record) {
   show_port(record);
 }
 
-void Daemon::show_port(const Record& record) {
+void Daemon::show_port(Record& record) {
+  const std::vector<verbs::Gid>& gids = record.gids.gids();
+  std::erase_if(record.on_network, [&gids](const auto& one) {
+    return std::find(gids.begin(), gids.end(), one.first) == gids.end();
+  });
   WorkerEnd* const worker = workers_.find(record.domain);
   if (worker == nullptr) return;
   const netns::Link& link = record.link;
@@ -180,10 +184,15 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
       furnish(domain, *wish);
   } else if (const auto* taken = std::get_if<Accepted>(&message)) {
     if (workers_.has(domain, taken->connection)) furnisher_.accepted(taken->connection);
+  } else if (const auto* address = std::get_if<WantRoceSocket>(&message)) {
+    Record* const record = find(address->vdevice);
+    if (record != nullptr && record->domain == domain) give_socket(*record, address->address);
   } else if (const auto* over = std::get_if<Ended>(&message)) {
     if (!workers_.has(domain, over->connection)) return;
+    Record* const record = find(furnisher_.vdevice_of(over->connection));
     furnisher_.ended(over->connection);
     workers_.ended(domain, over->connection);
+    if (record != nullptr) leave_network(*record);
   } else {
     answers_.came(domain, message);
   }

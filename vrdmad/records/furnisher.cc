@@ -46,6 +46,13 @@ const rdma::Peer* Furnisher::peer_of(uint64_t connection) const {
   return it != connections_.end() ? &it->second.caller->peer() : nullptr;
 }
 
+std::vector<std::shared_ptr<Caller>> Furnisher::callers_of(uint64_t vdevice) const {
+  std::vector<std::shared_ptr<Caller>> callers;
+  for (auto it = connections_.rbegin(); it != connections_.rend(); ++it)
+    if (it->second.vdevice == vdevice) callers.push_back(it->second.caller);
+  return callers;
+}
+
 void Furnisher::note_arena(const FileId& arena, const rdma::Peer& owner) {
   if (arenas_.size() >= sweep_at_) {
     std::erase_if(arenas_, [](const auto& entry) { return !rdma::exists(entry.first.first); });

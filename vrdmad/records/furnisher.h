@@ -69,6 +69,8 @@ class Furnisher {
   [[nodiscard]] uint64_t connection_of(uint32_t session) const;
   // Its process; nullptr: there is no such connection.
   [[nodiscard]] const rdma::Peer* peer_of(uint64_t connection) const;
+  // The processes that use the vdevice, the latest first.
+  [[nodiscard]] std::vector<std::shared_ptr<Caller>> callers_of(uint64_t vdevice) const;
   // `shown`: the memory arena that the program presented; zero: none. EPERM: it is another's.
   [[nodiscard]] base::Result<SessionKit> furnish(uint64_t connection, const Opened& opened,
                                                  const FileId& shown);

@@ -187,9 +187,18 @@ struct SetReach {
   bool operator==(const SetReach&) const = default;
 };
 
+// Answer to WantRoceSocket. Beside it: the socket (vrdmad/broker/roce_sockets.h), unless there is
+// an error.
+struct RoceSocket {
+  uint64_t vdevice = 0;
+  verbs::Gid address;
+  int32_t error = 0;  // errno
+  bool operator==(const RoceSocket&) const = default;
+};
+
 using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
                               Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
-                              AdoptChannels, TakeOver, Await, SetReach>;
+                              AdoptChannels, TakeOver, Await, SetReach, RoceSocket>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -253,7 +262,16 @@ struct WantRates {
   bool operator==(const WantRates&) const = default;
 };
 
-using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates, Crashed>;
+// A queue pair of the vdevice has a peer on another host, and its address has no socket yet.
+// Answer: RoceSocket.
+struct WantRoceSocket {
+  uint64_t vdevice = 0;
+  verbs::Gid address;
+  bool operator==(const WantRoceSocket&) const = default;
+};
+
+using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates, Crashed,
+                               WantRoceSocket>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

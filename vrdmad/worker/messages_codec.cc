@@ -242,6 +242,25 @@ void fields(A& at, Await& message) {
 }
 
 template <class A>
+void fields(A& at, verbs::Gid& gid) {
+  at.raw(gid.bytes.data(), gid.bytes.size());
+}
+
+template <class A>
+void fields(A& at, RoceSocket& message) {
+  at.number(message.vdevice);
+  fields(at, message.address);
+  at.number(message.error);
+  at.require(message.error >= 0);
+}
+
+template <class A>
+void fields(A& at, WantRoceSocket& message) {
+  at.number(message.vdevice);
+  fields(at, message.address);
+}
+
+template <class A>
 void fields(A& at, WantKit& message) {
   at.number(message.connection);
   fields(at, message.shown);
@@ -272,7 +291,7 @@ template <class A>
 void fields(A& at, SetGids& message) {
   at.number(message.vdevice);
   at.count(message.gids, kMostGids);
-  for (verbs::Gid& gid : message.gids) at.raw(gid.bytes.data(), gid.bytes.size());
+  for (verbs::Gid& gid : message.gids) fields(at, gid);
 }
 
 template <class A>

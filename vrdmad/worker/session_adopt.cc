@@ -294,6 +294,8 @@ void SessionJournal::go_on(rdma::Qp& qp) {
   qp.block->state.store(qp.attributes.state, std::memory_order_release);
   qp.note_drained();  // nothing is in hand
   keep_state(qp, qp.handle);
+  // How far it had come with a peer on another host is not known.
+  if (qp.state() > verbs::QpState::kInit && objects_.vdevice().is_beyond(qp)) qp.fail();
   if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
   if (qp.sender) qp.sender->adopted();
   // Before the program looks, as in Qp::fail().

@@ -306,6 +306,7 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
         break;
       }
       if (to != QpState::kSqd) now.sq_draining = 0;
+      if (qp->link.remote && has(verbs::kQpSqPsn)) qp->link.remote->sq_psn = now.sq_psn;
       context_->device->fabric->relink(*qp);
       if (qp->sender) qp->sender->kick();  // a new link it has been told of
   }
@@ -316,8 +317,13 @@ int SessionObjects::change_qp(rdma::Qp& changed, QpState to, uint32_t mask,
 // Chooses who executes its requests, and tells the program what it needs to do so by itself, if the
 // peer is one that trusts it.
 int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer) {
-  rdma::Qp* peer = context_->device->fabric->pair(qp);
-  if (verbs::is_connected(qp.type)) qp.choose_sender();
+  rdma::Fabric& fabric = *context_->device->fabric;
+  rdma::Qp* peer = fabric.pair(qp);
+  const verbs::QpAttributes& its = qp.attributes;
+  if (vdevice_->is_beyond(qp))
+    (void)fabric.move_to(qp, {qp.dgid(), its.dest_qpn, its.sq_psn, its.rq_psn});
+  else if (verbs::is_connected(qp.type))
+    qp.choose_sender();
   return peer != nullptr ? tell_direct(qp, *peer, request, answer) : 0;
 }
 

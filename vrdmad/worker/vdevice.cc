@@ -41,6 +41,20 @@ void Vdevice::apply_limits(bool limited) {
   if (!limited) pacer->dismiss();
 }
 
+void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
+                            transport::roce::Network::Want want) {
+  reaches_network = true;
+  if (network != nullptr) return;
+  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming), roce,
+                                                       std::move(want));
+  transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
+}
+
+bool Vdevice::is_beyond(const rdma::Qp& qp) const {
+  const bool may = qp.type == verbs::QpType::kRc || qp.type == verbs::QpType::kUc;
+  return reaches_network && may && device.fabric->find(qp.dgid()) == nullptr;
+}
+
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {
   std::erase_if(cgroups, [](const auto& entry) { return entry.second.expired(); });
   auto& known = cgroups[path];

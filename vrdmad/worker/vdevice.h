@@ -12,6 +12,7 @@
 #include "provisioning/permission.h"
 #include "provisioning/request_rate.h"
 #include "transport/backlog.h"
+#include "transport/roce/network.h"
 #include "transport/runner.h"
 #include "transport/selector.h"
 #include "vrdmad/broker/broker.h"
@@ -64,6 +65,8 @@ struct Vdevice {
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Selector transports;
   transport::Lane lane;
+  transport::roce::Counters roce;
+  std::unique_ptr<transport::roce::Network> network;  // null: see reach_network()
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 
   // `limits` counts in the quota of `shown`.
@@ -72,6 +75,12 @@ struct Vdevice {
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
+  // From now on its queue pairs may have peers on other hosts. Queue pairs that have some keep them
+  // when `reaches_network` becomes false.
+  void reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
+                     transport::roce::Network::Want want);
+  // Whether a queue pair that is about to be RTR gets a remote link.
+  [[nodiscard]] bool is_beyond(const rdma::Qp& qp) const;
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
   Vdevice(const Vdevice&) = delete;
   Vdevice& operator=(const Vdevice&) = delete;

@@ -119,7 +119,6 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   vdevice->id = message.vdevice;
   vdevice->label = message.label;
   vdevice->permissions = *permissions;
-  vdevice->reaches_network = message.network;
   if (parts->gsi.valid())
     vdevice->gsi =
         std::make_unique<RawGsi>(loop_, std::move(parts->gsi), vdevice->counters.qp1_lost);
@@ -137,6 +136,7 @@ void Worker::on(const AddVdevice& message, Beside beside) {
   entry.fabric->add(&device);
   device.fabric->mediate(&device, rdma::Mediated::kNotDirect, message.no_direct);
   vdevice->apply_limits(message.limited);
+  set_reach(*vdevice, message.network);
   vdevices_.emplace(message.vdevice, std::move(vdevice));
 }
 
@@ -198,7 +198,25 @@ void Worker::on(const SetGids& message, Beside) {
 }
 
 void Worker::on(const SetReach& message, Beside) {
-  if (Vdevice* const vdevice = find(message.vdevice)) vdevice->reaches_network = message.network;
+  if (Vdevice* const vdevice = find(message.vdevice)) set_reach(*vdevice, message.network);
+}
+
+void Worker::set_reach(Vdevice& vdevice, bool network) {
+  vdevice.reaches_network = network;
+  if (!network) return;
+  if (incoming_ == nullptr) incoming_ = std::make_shared<transport::roce::Incoming>();
+  vdevice.reach_network(incoming_, [this, id = vdevice.id](const verbs::Gid& address) {
+    tell_(WantRoceSocket{id, address});
+  });
+}
+
+void Worker::on(const RoceSocket& message, Beside beside) {
+  Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr || vdevice->network == nullptr) return;
+  if (message.error == 0 && beside.size() == 1)
+    vdevice->network->open(message.address, std::move(beside[0]));
+  else
+    vdevice->network->open(message.address, base::fail(message.error, "no socket"));
 }
 
 Session::Host Worker::host_of(const Sessions& sessions) {

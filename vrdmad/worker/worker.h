@@ -73,7 +73,9 @@ class Worker {
   void on(const AdoptChannels& message, Beside beside);
   void on(const TakeOver& message, Beside beside);
   void on(const Await& message, Beside beside);
+  void on(const RoceSocket& message, Beside beside);
   void on(const SetReach& message, Beside beside);
+  void set_reach(Vdevice& vdevice, bool network);
   void answer(uint64_t ticket, const base::Result<void>& done) const;
 
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
@@ -90,6 +92,8 @@ class Worker {
   std::unique_ptr<Stopper> stopper_;  // the same
   std::array<base::EventLoop::Watch, 2> reports_;
   WorkerBudgets budgets_;
+  std::shared_ptr<transport::roce::Incoming>
+      incoming_;  // made for the first vdevice with a network
   struct FabricEntry {
     std::unique_ptr<rdma::Fabric> fabric;
     size_t vdevices = 0;

@@ -1,0 +1,92 @@
+#!/bin/bash
+# Two tenants in fabrics that reach the network: their vdevices talk by packets of RoCE v2 on the wire between their
+# namespaces, as on two hosts.
+. "$(dirname "$0")/lib.sh"
+here=$(realpath "$(dirname "$0")")
+setup
+start_daemon
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.accept_dad=0; done
+ip_in a address add fd00::1/64 dev eth0
+ip_in b address add fd00::2/64 dev eth0
+vdev_create va a eth0 --tenant red --fabric left
+vdev_create vb b eth0 --tenant blue --fabric right
+
+# index VDEVICE ADDRESS: of that GID.
+index() { ctl vdev show "$1" -o json | python3 -c '
+import json, sys
+print(next(g["index"] for g in json.load(sys.stdin)[0]["gids"] if g["gid"] == sys.argv[1]))' "$2"; }
+# meet ADDRESS COMMAND...: a server in b, and its client in a.
+meet() {
+  spawn server b root "${@:2}"
+  wait_until 10 listens server || fail "the server does not listen: $(<"$T/server.log")"
+  on a root "${@:2}" "$1" >"$T/client.log" 2>&1 || fail "${*:2}: $(<"$T/client.log")"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "the server of ${*:2}: $(<"$T/server.log")"
+}
+pingpong() { meet "$1" "ibv_${2}_pingpong" -p $PORT -n 200 "${@:3}"; }
+
+say "a fabric stays on its host unless the operator wants it otherwise"
+if on a root ibv_rc_pingpong -p $PORT -g "$(index va ::ffff:10.0.0.1)" -n 1 -t 1 10.0.0.2 >"$T/client.log" 2>&1; then
+  fail "there is no server"
+fi
+spawn server b root ibv_rc_pingpong -p $PORT -g "$(index vb ::ffff:10.0.0.2)" -n 20
+wait_until 10 listens server
+LIMIT=3 on a root ibv_rc_pingpong -p $PORT -g "$(index va ::ffff:10.0.0.1)" -n 20 10.0.0.2 >"$T/client.log" 2>&1 &&
+  fail "two tenants meet on a network that they may not reach"
+kill -9 "${PID[server]}"
+reap server 5
+for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+
+"$here/roce_capture.py" "/run/netns/$(ns b)" eth0 >"$T/capture.log" 2>&1 &
+PID[capture]=$!
+wait_until 5 grep -q ready "$T/capture.log" || fail "the capture does not start"
+# The kernel makes segments before the capture sees them, not behind it.
+for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
+for version in 4 6; do
+  say "IPv$version: the pingpong programs, with data that is compared"
+  near=::ffff:10.0.0.1 far=::ffff:10.0.0.2
+  [[ $version -eq 4 ]] || near=fd00::1 far=fd00::2
+  gid=$(index va $near)
+  [[ $gid == "$(index vb $far)" ]] || fail "the tables differ"
+  for mtu in 256 1024 4096; do pingpong 10.0.0.2 rc -c -g "$gid" -m $mtu -s 20000; done
+  pingpong 10.0.0.2 rc -c -e -g "$gid"
+  pingpong 10.0.0.2 uc -g "$gid" -s 8000
+  pingpong 10.0.0.2 srq -g "$gid" -s 8000
+done
+kill -INT "${PID[capture]}"
+reap capture 10
+say "$(tail -n 1 "$T/capture.log")"
+[[ $REAPED -eq 0 ]] || fail "packets on the wire are damaged: $(<"$T/capture.log")"
+grep -qE '^[1-9][0-9]{3,} packets' "$T/capture.log" || fail "few packets were on the wire"
+for space in a b; do ip_in $space link set eth0 gso_max_segs 64; done
+
+say "perftest: all operations, large messages"
+for command in "ib_write_bw -s 1048576 -n 50" "ib_read_bw -s 1048576 -n 50" "ib_send_bw -s 65536 -n 100" \
+  "ib_write_lat -n 100" "ib_send_lat -n 100" "ib_read_lat -n 100" "ib_atomic_lat -n 100" "ib_atomic_bw -n 100"; do
+  # shellcheck disable=SC2086  # words
+  meet 10.0.0.2 $command -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+done
+
+say "rdma_cm: MADs of queue pair 1 on the wire, both ways"
+cm() { # NAMESPACE-OF-SERVER NAMESPACE-OF-CLIENT SERVER CLIENT
+  local from=$1 to=$2 server=$3 client=$4
+  # shellcheck disable=SC2086
+  spawn server "$from" root $server
+  sleep 0.5
+  # shellcheck disable=SC2086
+  on "$to" root $client >"$T/client.log" 2>&1 || fail "$client: $(<"$T/client.log")"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "$server: $(<"$T/server.log")"
+}
+cm b a "rping -s -a 10.0.0.2 -C 20 -V" "rping -c -a 10.0.0.2 -C 20 -V"
+cm a b "rping -s -a 10.0.0.1 -C 20 -V" "rping -c -a 10.0.0.1 -C 20 -V"
+cm b a "rping -s -a fd00::2 -C 20 -V" "rping -c -a fd00::2 -C 20 -V"
+cm b a "ucmatose" "ucmatose -s 10.0.0.2"
+cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
+
+say "sockets end with the programs that need them"
+ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
+free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }
+wait_until 15 free_of_ports || fail "UDP port 4791 is still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"

@@ -1,0 +1,86 @@
+// Queue pair 1 on the wire: MADs of rdma_cm as datagrams of RoCE v2, to other hosts and from them.
+//
+// Each address of a vdevice whose fabric reaches the network has a socket (gsi of
+// vrdmad/broker/roce_sockets.h) while a process uses the vdevice. What arrives there is a
+// stranger's word: a packet that is no MAD to queue pair 1, or has a wrong ICRC, is counted and
+// dropped, and so is what exceeds kMadsPerSecond of an address. The multiplexer checks the rest.
+//
+// Belongs to the control thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/base/token_bucket.h"
+#include "transport/roce/incoming.h"
+#include "transport/roce/outgoing.h"
+#include "vrdmad/cm/cm.h"
+
+namespace vrdma::vrdmad {
+
+struct GsiNetworkCounters : transport::roce::IncomingCounters {
+  base::Counter sent, received;
+  base::Counter lost;     // no socket, or the kernel did not take it
+  base::Counter no_mad;   // packets to queue pair 1 that are none
+  base::Counter delayed;  // how often an address was not read because of its rate
+};
+
+class GsiNetwork final : public CmNetwork {
+ public:
+  static constexpr uint64_t kMadsPerSecond = 4096;
+
+  struct Host {
+    std::function<bool(const std::string& fabric)> reaches_network;
+    std::function<void(const qp1mux::Packet&)> received;
+    // A process of the namespace uses rdma_cm. Adds addresses.
+    std::function<void(uint64_t netns, const Caller&)> arrived;
+    std::function<void(uint64_t netns)> left;
+  };
+  GsiNetwork(base::EventLoop& loop, Host host) : loop_(loop), host_(std::move(host)) {}
+
+  // The fabric's address sends and receives, until the result is destroyed.
+  [[nodiscard]] base::Result<std::shared_ptr<void>> add(const std::string& fabric,
+                                                        const verbs::Gid& address, base::Fd socket,
+                                                        uint32_t ifindex);
+  [[nodiscard]] const GsiNetworkCounters& counters() const { return counters_; }
+
+  void send(const qp1mux::Packet& packet) override;
+  [[nodiscard]] bool leads_to(const CmDevice& from, const verbs::Gid& remote) const override;
+  // At once: the kernel finds route and neighbour when the first MAD is sent, and a peer that does
+  // not answer is unreachable.
+  std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
+                                qp1mux::Routes::Answer answer) override;
+  void arrived(uint64_t netns, const Caller& caller) override { host_.arrived(netns, caller); }
+  void left(uint64_t netns) override { host_.left(netns); }
+
+ private:
+  struct Address {
+    std::string fabric;
+    verbs::Gid gid;
+    base::Fd socket;
+    uint32_t ifindex = 0;
+    uint32_t psn = 0;
+    base::TokenBucket rate;
+    base::EventLoop::Watch watch;
+    base::EventLoop::Timer pause;
+  };
+  using Key = std::pair<std::string, verbs::Gid>;
+
+  [[nodiscard]] base::Result<void> watch(const std::shared_ptr<Address>& address);
+  void receive(const std::shared_ptr<Address>& address);
+  void take(const Address& address, const wire::Packet& packet,
+            const transport::NetworkHeader& header);
+
+  base::EventLoop& loop_;
+  const Host host_;
+  GsiNetworkCounters counters_;
+  std::map<Key, std::weak_ptr<Address>> addresses_;
+  // Large, so made when first used.
+  std::unique_ptr<transport::roce::Incoming> incoming_;
+  std::unique_ptr<transport::roce::Outgoing> outgoing_;
+};
+
+}  // namespace vrdma::vrdmad

@@ -1,0 +1,87 @@
+// The addresses of vdevices on the network.
+//
+// An address has its sockets while a process uses its vdevice, whose fabric reaches the network:
+// from the first queue pair with a peer on another host, or from the first process that uses
+// rdma_cm. The broker opens them in the namespace of such a process. They remain when the worker
+// ends: the next one gets the same, with what came meanwhile.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "vrdmad/control/daemon_record.h"
+
+namespace vrdma::vrdmad {
+
+using base::fail;
+using base::Fd;
+using base::pass;
+using base::Result;
+using verbs::Gid;
+
+Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Callers& callers) {
+  if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
+  const auto& gids = record.gids.gids();
+  if (std::find(gids.begin(), gids.end(), address) == gids.end())
+    return fail(EADDRNOTAVAIL, "it has no GID " + address.text());
+  if (const auto known = record.on_network.find(address); known != record.on_network.end())
+    return known->second.data.duplicate();
+  Result<RoceSockets> made = fail(ESRCH, "no process uses it");
+  for (const Caller* const caller : callers) {
+    made = caller->roce_sockets(address, record.link.ifindex);
+    if (made || made.error().code() == EADDRINUSE) break;  // another process may have ended
+  }
+  if (!made) return pass(std::move(made).error());
+  auto gsi = gsi_network_.add(record.fabric, address, std::move(made->gsi), record.link.ifindex);
+  if (!gsi) return pass(std::move(gsi).error());
+  Record::OnNetwork joined{std::move(made->data), std::move(*gsi)};
+  return record.on_network.emplace(address, std::move(joined)).first->second.data.duplicate();
+}
+
+void Daemon::give_socket(Record& record, const Gid& address) {
+  const auto users = furnisher_.callers_of(record.id);
+  Callers callers;
+  for (const auto& user : users) callers.push_back(user.get());
+  RoceSocket answer{record.id, address, 0};
+  Beside beside;
+  if (auto socket = join_network(record, address, callers)) {
+    beside.push_back(std::move(*socket));
+  } else {
+    answer.error = socket.error().code();
+    warn_of_network(record, socket.error());
+  }
+  workers_.find(record.domain)->send(Parcel{answer, std::move(beside)});
+}
+
+void Daemon::on_cm_user(uint64_t netns, const Caller& caller) {
+  for (const uint64_t id : directory_.in_netns(netns)) {
+    Record* const record = find(id);
+    if (record == nullptr || !record->reaches_network) continue;
+    for (const Gid& gid : record->gids.gids()) {
+      const auto joined = join_network(*record, gid, {&caller});
+      // The GID that is derived from the MAC need not be an address.
+      if (!joined && joined.error().code() != EADDRNOTAVAIL)
+        warn_of_network(*record, joined.error());
+    }
+  }
+}
+
+void Daemon::on_cm_user_left(uint64_t netns) {
+  for (const uint64_t id : directory_.in_netns(netns))
+    if (Record* const record = find(id)) leave_network(*record);
+}
+
+// A program may ask without bound.
+void Daemon::warn_of_network(Record& record, const base::Error& why) {
+  if (std::has_single_bit(++record.off_network))
+    spdlog::warn("vdevice {}: no packets from other hosts and to them: {}", record.label,
+                 why.message());
+}
+
+void Daemon::leave_network(Record& record) {
+  if (furnisher_.callers_of(record.id).empty() && !cm_.is_used(record.link.netns_cookie))
+    record.on_network.clear();
+}
+
+}  // namespace vrdma::vrdmad
