@@ -238,7 +238,7 @@ class End final : public Requester::Memory, public Responder::Target {
     return Verdict::kPending;
   }
   Verdict change(const Incoming& atomic, uint64_t* original) override {
-    if (atomic.rkey != kKey) return Verdict::kRemoteAccess;
+    if (atomic.rkey != kKey || !is_inside(atomic)) return Verdict::kRemoteAccess;
     if (atomic.remote_addr % 8 != 0) return Verdict::kInvalidRequest;
     uint8_t* const at = &memory.at(atomic.remote_addr - kMemoryAt);
     std::memcpy(original, at, sizeof *original);
@@ -311,13 +311,15 @@ class End final : public Requester::Memory, public Responder::Target {
     }
     return requester.next(burst, simulation.now);
   }
+  [[nodiscard]] bool is_inside(const Incoming& message) const {
+    const uint64_t at = message.remote_addr - kMemoryAt;
+    return message.remote_addr >= kMemoryAt && at <= memory.size() &&
+           message.length <= memory.size() - at;
+  }
   Verdict admit(const Incoming& message, uint64_t offset, uint64_t length) const {
     const bool names =
         verbs::is_write(message.opcode) || message.opcode == verbs::Opcode::kRdmaRead;
-    if (names && message.length > 0 &&
-        (message.rkey != kKey || message.remote_addr < kMemoryAt ||
-         message.remote_addr - kMemoryAt > memory.size() ||
-         message.length > memory.size() - (message.remote_addr - kMemoryAt)))
+    if (names && message.length > 0 && (message.rkey != kKey || !is_inside(message)))
       return Verdict::kRemoteAccess;
     if (names && offset + length > message.length) return Verdict::kInvalidRequest;
     if (!verbs::consumes_receive(message.opcode)) return Verdict::kDone;
