@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/wire/mad.h"
 #include "transport/receiver.h"
 
 namespace vrdma::transport::net {
@@ -43,7 +44,7 @@ bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHea
     ++counters.bad_service;
     return false;
   }
-  if (!wire::pkeys_match(packet.pkey, Path().pkey)) {
+  if (!wire::pkeys_match(packet.pkey, wire::kDefaultPkey)) {
     ++counters.bad_pkey;
     return false;
   }

@@ -30,6 +30,7 @@ Requester::Requester(const Path& path, Memory& memory, Counters& counters)
       executed_(post_psn_),
       next_(post_psn_) {
   set_window(path.window);
+  read_piece_ = std::clamp(most_window_ / 2, 1u, kReadPiece / path.mtu);
 }
 
 void Requester::set_window(uint32_t packets) {
@@ -73,10 +74,23 @@ void Requester::post(const Request& request) {
   const uint32_t count = std::min((message.end() - next_) & verbs::kPsnMask,
                                   (*restored_end_ - next_) & verbs::kPsnMask);
   again_.insert(next_, psn_add(next_, count));
-  if (message.has_answer()) answering_.push_back({next_, count});
+  for (uint32_t at = next_, end = psn_add(next_, count); message.has_answer() && at != end;) {
+    const uint32_t piece = piece_end(message, at);
+    const uint32_t to = psn_distance(piece, end) < 0 ? end : piece;
+    answering_.push_back({at, (to - at) & verbs::kPsnMask});
+    at = to;
+  }
   next_ = psn_add(next_, count);
   if (next_ == message.end()) ++begin_;
   if (next_ == *restored_end_) restored_end_.reset();
+}
+
+// The end of what one request asks for. It depends on nothing but the message, so that a request
+// that is sent again never goes beyond one that the responder knows.
+uint32_t Requester::piece_end(const Message& message, uint32_t psn) const {
+  if (message.request.opcode != Opcode::kRdmaRead) return psn_add(psn, 1);
+  const uint32_t index = (psn - message.psn) & verbs::kPsnMask;
+  return psn_add(message.psn, std::min(message.count, (index / read_piece_ + 1) * read_piece_));
 }
 
 Requester::Message* Requester::find(uint32_t psn) {
@@ -102,13 +116,15 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
       again_.clear();
       return false;
     }
-    const bool answers = message->has_answer();
-    const uint32_t limit = answers ? kSpan : Burst::kMost;
     uint32_t most = 0;
-    for (uint32_t at = psn; most < limit && again_.contains(at) && message->contains(at) &&
-                            !(answers && answered_.contains(at));
-         at = psn_add(at, 1))
-      ++most;
+    if (message->has_answer()) {
+      // All that one request asks for, up to what has come of it: the responder may not know it.
+      most = (end_of_hole(psn) - psn) & verbs::kPsnMask;
+    } else {
+      while (most < Burst::kMost && again_.contains(psn_add(psn, most)) &&
+             message->contains(psn_add(psn, most)))
+        ++most;
+    }
     if (most == 0) {
       again_.erase(psn);  // it was answered meanwhile
       continue;
@@ -143,12 +159,16 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   Message& message = messages_[begin_];
   if (message.failure != WcStatus::kSuccess || !may_begin(message)) return false;
   const uint32_t waiting = unanswered();
-  if (path_.reliable && waiting >= window_) return false;
-  const uint32_t room = path_.reliable ? window_ - waiting : Burst::kMost;
-  // Not less of a READ than can be asked for with a larger window, if answers are going to open it.
-  if (message.request.opcode == Opcode::kRdmaRead && waiting > 0 && room < window_ / 4 &&
-      room < ((message.end() - next_) & verbs::kPsnMask))
-    return false;
+  uint32_t room = Burst::kMost;
+  if (path_.reliable) {
+    if (waiting >= window_) return false;
+    room = window_ - waiting;
+  }
+  if (message.request.opcode == Opcode::kRdmaRead) {
+    const uint32_t piece = (piece_end(message, next_) - next_) & verbs::kPsnMask;
+    if (piece > room && waiting > 0) return false;
+    room = piece;
+  }
   const uint32_t count = fill(burst, message, next_, room);
   if (count == 0) return false;
   if (message.has_answer()) answering_.push_back({next_, count});
@@ -193,7 +213,7 @@ uint32_t Requester::fill(Burst* burst, Message& message, uint32_t psn, uint32_t 
   const uint32_t index = (psn - message.psn) & verbs::kPsnMask;
   const uint32_t left = message.count - index;
   if (opcode == Opcode::kRdmaRead || verbs::is_atomic(opcode)) {
-    const uint32_t count = least(most, left, kReadPiece / path_.mtu);
+    const uint32_t count = std::min(most, (piece_end(message, psn) - psn) & verbs::kPsnMask);
     fill_question(burst, message, psn, count);
     return count;
   }

@@ -161,6 +161,7 @@ class Requester {
   };
 
   [[nodiscard]] Message* find(uint32_t psn);
+  [[nodiscard]] uint32_t piece_end(const Message& message, uint32_t psn) const;
   [[nodiscard]] bool may_begin(const Message& message) const;
   [[nodiscard]] bool send_again(Burst* burst, base::TimePoint now);
   [[nodiscard]] bool send_new(Burst* burst, base::TimePoint now);
@@ -186,6 +187,7 @@ class Requester {
   [[nodiscard]] uint32_t end_of_hole(uint32_t psn);
   enum class Cause : uint8_t { kNak, kSilence, kNoReceive };
   void recover(uint32_t psn, Cause cause);
+  void add_again(uint32_t psn);
   void go_back(uint32_t psn);
   void judge_peer(uint32_t executed);
   [[nodiscard]] base::TimePoint silent_at() const;
@@ -214,7 +216,8 @@ class Requester {
 
   uint32_t unasked_ = 0;  // packets since an acknowledgement was asked for
   uint32_t window_, most_window_;
-  uint32_t grown_ = 0;  // packets answered since the window grew
+  uint32_t read_piece_ = 1;  // packets that answer one READ request
+  uint32_t grown_ = 0;       // packets answered since the window grew
 
   // A recovery: since something was found missing, until all that was sent before is answered.
   Peer peer_ = Peer::kUnknown;

@@ -226,12 +226,10 @@ void Requester::lost_answer(base::TimePoint now) {
   again_.insert(psn, end_of_hole(psn));
 }
 
-// Up to where answers are missing from `psn` on; no further than the request went.
+// Up to where answers are missing from `psn` on; no further than the request goes.
 uint32_t Requester::end_of_hole(uint32_t psn) {
-  uint32_t end = psn_add(psn, 1);
-  for (const Answering& each : answering_)
-    if (((psn - each.psn) & verbs::kPsnMask) < each.count) end = psn_add(each.psn, each.count);
-  return answered_.first(psn, end);
+  const Message* const message = find(psn);
+  return answered_.first(psn, message != nullptr ? piece_end(*message, psn) : psn_add(psn, 1));
 }
 
 // --- recovery ---
@@ -252,12 +250,17 @@ void Requester::recover(uint32_t psn, Cause cause) {
   }
   if (peer_ == Peer::kGoesBack && cause == Cause::kNak) return go_back(psn);
   asking_ = peer_ != Peer::kKeeps;
-  const uint32_t left = (next_ - psn) & verbs::kPsnMask;
+  add_again(psn);
+}
+
+// From `psn` on, what is lacking is sent again: hole_ packets, or the rest of a request for
+// answers.
+void Requester::add_again(uint32_t psn) {
   const Message* const message = find(psn);
-  const uint32_t end = message != nullptr && message->has_answer()
-                           ? end_of_hole(psn)
-                           : psn_add(psn, std::min(hole_, left));
-  again_.insert(psn, end);
+  if (message == nullptr) return;
+  const uint32_t left = (next_ - psn) & verbs::kPsnMask;
+  again_.insert(psn,
+                message->has_answer() ? end_of_hole(psn) : psn_add(psn, std::min(hole_, left)));
 }
 
 void Requester::go_back(uint32_t psn) {
@@ -298,8 +301,7 @@ void Requester::judge_peer(uint32_t executed) {
     if (proves_) peer_ = Peer::kGoesBack;
     return go_back(executed);
   }
-  const uint32_t left = (next_ - executed) & verbs::kPsnMask;
-  again_.insert(executed, psn_add(executed, std::min(hole_, left)));
+  add_again(executed);
 }
 
 // Of a peer that goes back all that is on its way is lost with one packet.

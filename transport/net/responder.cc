@@ -166,8 +166,19 @@ bool Responder::drain_gap() {
 
 void Responder::resume() {
   if (lacks_receive_ && (held_.empty() || held_.begin()->first != turn_)) return;
-  lacks_receive_ = false;
+  lacks_receive_ = asked_ = false;
   drain();
+  asked_ = true;
+}
+
+void Responder::forget_pending() {
+  busy_ = false;
+  held_.clear();
+  // What follows an answer that cannot be given cannot either.
+  if (bringing_ == Bringing::kAsked) {
+    bringing_ = Bringing::kNo;
+    answers_.clear();
+  }
 }
 
 // A packet that was executed before (IBTA 9.7.5.1.4 and 9.7.7.1).
@@ -190,7 +201,7 @@ void Responder::repeat(const wire::Packet& packet) {
 void Responder::answer_again(const Resource& resource, const wire::Packet& packet) {
   if (opcode_of(packet) != resource.request.opcode || packet.rkey != resource.request.rkey) return;
   if (answers_.size() > 2u * path_.max_dest_rd_atomic) return;
-  Answer answer{resource.request, packet.psn, 1, 0, resource.original};
+  Answer answer{resource.request, packet.psn, 1, 0, resource.original, true};
   if (resource.request.opcode == Opcode::kRdmaRead) {
     // A part of what was asked for before.
     const uint64_t skipped = uint64_t{(packet.psn - resource.psn) & verbs::kPsnMask} * path_.mtu;
@@ -294,7 +305,8 @@ bool Responder::has_room() {
   while (resources_.size() >= path_.max_dest_rd_atomic) {
     const Resource& oldest = resources_.front();
     for (const Answer& answer : answers_)
-      if (((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count) return false;
+      if (!answer.again && ((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count)
+        return false;
     resources_.pop_front();
   }
   return true;
@@ -359,6 +371,7 @@ void Responder::finish(Verdict verdict, uint64_t original) {
       ++counters_.out_of_buffer;
       if (!path_.reliable) break;
       lacks_receive_ = true;
+      if (std::exchange(lacking_, expected_) == expected_ && !asked_) return;
       nak_ = {expected_, static_cast<uint8_t>(wire::kRnrNak | (path_.min_rnr_timer & 31))};
       return;
     default:
@@ -390,7 +403,7 @@ void Responder::finish(Verdict verdict, uint64_t original) {
       ++counters_.rx_atomic_requests;
   }
   resources_.push_back({message_, psn, step_.psns, original});
-  answers_.push_back({message_, psn, step_.psns, 0, original});
+  answers_.push_back({message_, psn, step_.psns, 0, original, false});
 }
 
 // Of an unreliable connection.
@@ -462,6 +475,7 @@ bool Responder::next_answer(Burst* burst) {
   const uint64_t rest = reads ? request.length - offset : 0;
   const auto length = static_cast<uint32_t>(std::min<uint64_t>(uint64_t{count} * path_.mtu, rest));
   if (length > 0) {
+    const uint32_t psn = psn_add(answer.psn, answer.sent);
     if (bringing_ == Bringing::kAsked) return false;
     if (bringing_ == Bringing::kNo)
       brought_verdict_ = target_.bring(request, offset, length, &brought_);
@@ -475,7 +489,8 @@ bool Responder::next_answer(Burst* burst) {
       case Verdict::kBusy:
         return false;
       default:
-        expected_ = psn_add(answer.psn, answer.sent);
+        // The answer may be gone, if the queue pair went to an error state.
+        expected_ = psn;
         refuse(syndrome_of(brought_verdict_));
         answers_.clear();
         return false;

@@ -101,6 +101,9 @@ class Responder {
   void brought(Verdict verdict, const rdma::Buffer& bytes);
   // A receive was posted, or a buffer came free.
   void resume();
+  // The target will not answer any more what is pending: the queue pair is in an error state. What
+  // was refused is still said.
+  void forget_pending();
   [[nodiscard]] bool lacks_receive() const { return lacks_receive_; }
   // It has refused a request: it executes nothing more, and only repeats its NAK.
   [[nodiscard]] bool is_over() const { return over_.has_value(); }
@@ -132,6 +135,7 @@ class Responder {
     uint32_t psn = 0, count = 0;
     uint32_t sent = 0;  // packets
     uint64_t original = 0;
+    bool again = false;  // it was given before
   };
   struct Step {  // packets in execution
     Family family = Family::kNone;
@@ -190,6 +194,9 @@ class Responder {
   bool ack_due_ = false;
   std::optional<Nak> nak_;   // due
   std::optional<Nak> over_;  // the last one
+  // The packet for which a receive was found missing; it is said once, if the peer does not ask.
+  std::optional<uint32_t> lacking_;
+  bool asked_ = true;
   uint32_t repeated_ = 0;
 };
 

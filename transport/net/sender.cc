@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/wire/mad.h"
+
 namespace vrdma::transport::net {
 
 using rdma::Outcome;
@@ -57,13 +59,13 @@ void NetSender::receive(const wire::Packet& packet, base::TimePoint now) {
     ++counters_.bad_service;
     return;
   }
-  if (!wire::pkeys_match(packet.pkey, Path().pkey)) {
+  if (!wire::pkeys_match(packet.pkey, wire::kDefaultPkey)) {
     ++counters_.bad_pkey;
     return;
   }
   if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
-  } else if (qp_.can_receive() || responder_.is_over()) {
+  } else if (qp_.can_receive() || (responder_.is_over() && qp_.state() == QpState::kErr)) {
     responder_.receive(packet);
   } else {
     ++counters_.bad_state;
@@ -78,6 +80,7 @@ void NetSender::link_changed() {
     receiving_ = std::make_shared<int>(0);
     stop_waiting_for_receive();
     receiver_.abandon();
+    responder_.forget_pending();
   }
   if (qp_.can_send()) return;
   sending_ = std::make_shared<int>(0);
@@ -335,6 +338,20 @@ Outcome NetSender::prepare(const Incoming& message, WorkRequest* request, Plan* 
   return receiver_.prepare(qp_, *request, plan);
 }
 
+namespace {
+
+// What Receiver::refuse() returns.
+Verdict refusal(Outcome outcome) {
+  if (outcome == Outcome::kRemoteAccess) return Verdict::kRemoteAccess;
+  return outcome == Outcome::kReceiveProtection ? Verdict::kOperational : Verdict::kInvalidRequest;
+}
+
+Outcome memory_outcome(const Plan& plan) {
+  return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
+}
+
+}  // namespace
+
 Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const Plan& plan) {
   const bool reliable = verbs::is_reliable(qp_.type);
   switch (outcome) {
@@ -354,14 +371,16 @@ Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const
     receiver_.abandon();
     return Verdict::kInvalidRequest;
   }
-  switch (receiver_.refuse(outcome, request, plan)) {
-    case WcStatus::kRemoteAccessError:
-      return Verdict::kRemoteAccess;
-    case WcStatus::kRemoteOperationError:
-      return Verdict::kOperational;
-    default:
-      return Verdict::kInvalidRequest;
-  }
+  (void)receiver_.refuse(outcome, request, plan);
+  return refusal(outcome);
+}
+
+// The same of what was pending: the responder hears of it before the queue pair goes to ERR.
+template <class F>
+void NetSender::fail_pending(Outcome outcome, const WorkRequest& request, const Plan& plan,
+                             F tell) {
+  tell(verbs::is_reliable(qp_.type) ? refusal(outcome) : Verdict::kInvalidRequest);
+  (void)verdict_of(outcome, request, plan);
 }
 
 Verdict NetSender::place(const Incoming& message, uint64_t offset,
@@ -385,7 +404,7 @@ Verdict NetSender::place(const Incoming& message, uint64_t offset,
     }
     done += part.size();
   }
-  if (job.parts.empty()) return placed_all(true, request, plan, last);
+  if (job.parts.empty()) return placed_all(request, plan, last);
   job.buffer = rdma::make_buffer(qp_.context->device->buffers, size);
   if (job.buffer == nullptr) return Verdict::kBusy;
   uint8_t* to = job.buffer->data();
@@ -395,17 +414,15 @@ Verdict NetSender::place(const Incoming& message, uint64_t offset,
   }
   job.write = true;
   job.done = when_done(receiving_, [this, request, plan, last](bool ok) {
-    responder_.placed(placed_all(ok, request, plan, last));
+    const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
+    if (!ok) return fail_pending(memory_outcome(plan), request, plan, tell);
+    tell(placed_all(request, plan, last));
   });
   process.reach()->submit(std::move(job));
   return Verdict::kPending;
 }
 
-Verdict NetSender::placed_all(bool ok, const WorkRequest& request, const Plan& plan, bool last) {
-  if (!ok)
-    return verdict_of(
-        verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess, request,
-        plan);
+Verdict NetSender::placed_all(const WorkRequest& request, const Plan& plan, bool last) {
   if (!last) return Verdict::kDone;
   receiver_.complete(request, plan);
   qp_.context->device->counters.traffic.port.receive(plan.length);
@@ -431,9 +448,10 @@ Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint
     std::memcpy(&was, word->data(), sizeof was);
     return was;
   };
-  const auto done = [this, request, plan, value](bool ok) {
-    responder_.placed(ok ? Verdict::kDone : verdict_of(Outcome::kRemoteAccess, request, plan),
-                      ok ? value() : 0);
+  const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
+  const auto done = [this, request, plan, value, tell](bool changed) {
+    if (!changed) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
+    responder_.placed(Verdict::kDone, value());
   };
   bool ok = false;
   if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok))
@@ -442,16 +460,16 @@ Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint
     *original = value();
     return Verdict::kDone;
   }
-  if (!bring_page || operand.space == nullptr)
-    return verdict_of(Outcome::kRemoteAccess, request, plan);
+  if (!bring_page) return Verdict::kBusy;  // it was taken away again: as if the packet were lost
+  if (operand.space == nullptr) return verdict_of(Outcome::kRemoteAccess, request, plan);
   rdma::Reach::Job job;
   rdma::Process& process = *receiver_.home().process;
   job.parts.push_back(rdma::part_of(operand, 0, process));
   job.buffer = word;
-  job.done = when_done(receiving_, [this, request, plan](bool there) {
+  job.done = when_done(receiving_, [this, request, plan, tell](bool there) {
+    if (!there) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
     uint64_t was = 0;
-    const Verdict verdict = there ? try_change(request, plan, &was, false)
-                                  : verdict_of(Outcome::kRemoteAccess, request, plan);
+    const Verdict verdict = try_change(request, plan, &was, false);
     if (verdict != Verdict::kPending) responder_.placed(verdict, was);
   });
   process.reach()->submit(std::move(job));
@@ -475,11 +493,12 @@ Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
   rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
   if (buffer == nullptr) return Verdict::kBusy;
   *bytes = buffer;
+  const auto tell = [this, buffer](Verdict verdict) { responder_.brought(verdict, buffer); };
   const bool moved =
       move(rdma::slice(plan.source, offset, length), *receiver_.home().process, false, buffer, 0,
-           nullptr, when_done(receiving_, [this, buffer, request, plan](bool ok) {
-             responder_.brought(
-                 ok ? Verdict::kDone : verdict_of(Outcome::kRemoteAccess, request, plan), buffer);
+           nullptr, when_done(receiving_, [this, request, plan, tell](bool ok) {
+             if (!ok) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
+             tell(Verdict::kDone);
            }));
   return moved ? Verdict::kDone : Verdict::kPending;
 }

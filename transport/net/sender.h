@@ -9,6 +9,8 @@
 // the ICRC, and call receive(). The sender answers in its next turn, so packets that came at once
 // are acknowledged at once. Call resume() when the Port, having refused a burst, has room again.
 //
+// An initiator or target of XRC has no packets here: a Selector must not choose this for one.
+//
 // A queue pair that a refused request of its peer has moved to ERR still repeats its NAK, until it
 // is destroyed or RESET.
 #pragma once
@@ -103,7 +105,10 @@ class NetSender final : public rdma::Sender,
   // What the peer learns of an outcome; one that ends the connection does it here.
   [[nodiscard]] Verdict verdict_of(rdma::Outcome outcome, const rdma::WorkRequest& request,
                                    const rdma::Plan& plan);
-  Verdict placed_all(bool ok, const rdma::WorkRequest& request, const rdma::Plan& plan, bool last);
+  template <class F>
+  void fail_pending(rdma::Outcome outcome, const rdma::WorkRequest& request, const rdma::Plan& plan,
+                    F tell);
+  Verdict placed_all(const rdma::WorkRequest& request, const rdma::Plan& plan, bool last);
   Verdict try_change(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                      bool bring_page);
   void wait_for_receive();

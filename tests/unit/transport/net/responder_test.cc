@@ -259,6 +259,34 @@ TEST_F(Responders, SayThatTheyLackAReceive) {
   EXPECT_THAT(c.b.received, SizeIs(2));
 }
 
+TEST_F(Responders, SayOnceThatTheyStillLackAReceive) {
+  EXPECT_THAT(give(packet(Operation::kSendOnly, 0, 10)), ElementsAre("rnr 0 25"));
+  (void)give(packet(Operation::kSendOnly, 1, 10));
+  answers.clear();
+  c.b.post_receives(0);  // another queue pair has taken it
+  c.settle();
+  EXPECT_THAT(answers, IsEmpty()) << "a peer counts what it is told";
+  c.b.post_receives(1);
+  c.settle();
+  ASSERT_THAT(answers, SizeIs(1));
+  EXPECT_EQ(answers[0].psn, kPsn + 1);
+  EXPECT_EQ(answers[0].syndrome, 0x25) << "for the next one";
+}
+
+TEST_F(Responders, StillSayWhatTheyRefusedWhenMemoryHangs) {
+  c.b.slow = 1;
+  c.b.responder.receive(read(0, 3000));
+  Burst burst;
+  EXPECT_FALSE(c.b.responder.next(&burst));
+  Packet wrong = packet(Operation::kWriteOnly, 3, 10);
+  wrong.rkey = kWrongKey;
+  c.b.responder.receive(wrong);
+  EXPECT_FALSE(c.b.responder.next(&burst)) << "an answer is before it";
+  c.b.responder.forget_pending();
+  ASSERT_TRUE(c.b.responder.next(&burst));
+  EXPECT_EQ(burst.packets[0].syndrome, wire::kNakRemoteAccess);
+}
+
 TEST_F(Responders, EndAMessageThatIsTooLong) {
   c.b.post_receives(1, 1500);
   EXPECT_THAT(give(packet(Operation::kSendFirst, 0, 1024)), ElementsAre("ack 0"));

@@ -150,7 +150,7 @@ struct Schedule {
 };
 
 class Schedules : public testing::TestWithParam<uint64_t> {};
-INSTANTIATE_TEST_SUITE_P(Seeds, Schedules, testing::Range<uint64_t>(0, 40));
+INSTANTIATE_TEST_SUITE_P(Seeds, Schedules, testing::Range<uint64_t>(0, 100));
 
 TEST_P(Schedules, DoWhatTheModelDoes) { Schedule(GetParam()).run(); }
 
