@@ -264,6 +264,82 @@ TEST_F(Net, FailsWithMemoryThatIsNotThereAtThePeer) {
   EXPECT_THAT(statuses(*qp_a, 1), ElementsAre(WcStatus::kRemoteAccessError));
 }
 
+// Requests that change keys wait for those before them, and the peer's key is invalidated with the
+// message.
+TEST_F(Net, ChangesKeysInOrder) {
+  connect();
+  auto region = std::make_unique<rdma::Mr>();
+  region->key = b.context.take_key({region.get(), nullptr});
+  region->pd = b.pd;
+  region->region.pd = b.pd->handle;
+  region->region.access = kAllAccess | verbs::kMwBind;
+  region->region.addr = region->region.iova = kBase;
+  region->region.length = 4096;
+  region->region.way = ipc::Way::kInPlace;
+  const rdma::Mr& mr = *b.context.mrs.add(std::move(region));
+  auto window = std::make_unique<rdma::Mw>();
+  window->key = b.context.take_key({nullptr, window.get()});
+  window->type_2 = true;
+  window->pd = b.pd;
+  const rdma::Mw& mw = *b.context.mws.add(std::move(window));
+
+  ipc::SendWqe bind = wqe_of(Opcode::kBindWindow);
+  const uint32_t key = (mw.key & ~0xffu) | ((mw.key + 1) & 0xff);
+  bind.bind = {kBase, 64, mr.handle, verbs::kRemoteWrite, mw.handle, key};
+  ASSERT_TRUE(b.post_send(*qp_b, remote(Opcode::kRdmaWrite, kBase, a_key), {{kBase, 5000, b_key}}));
+  ASSERT_TRUE(b.post_send(*qp_b, bind, {}));
+  EXPECT_THAT(statuses(*qp_b, 2), Each(WcStatus::kSuccess));
+
+  std::memcpy(a.memory(kBase + 8192), "window", 6);
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {}));
+  ASSERT_TRUE(
+      a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, key), {{kBase + 8192, 6, a_key}}));
+  ipc::SendWqe invalidates = wqe_of(Opcode::kSendWithInvalidate);
+  invalidates.imm = key;
+  ASSERT_TRUE(a.post_send(*qp_a, invalidates, {}));
+  EXPECT_THAT(statuses(*qp_a, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory(), "window", 6), 0);
+  ASSERT_THAT(b.received(*qp_b), SizeIs(1));
+  EXPECT_EQ(b.received(*qp_b)[0].imm, key);
+  ASSERT_TRUE(
+      a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, key), {{kBase + 8192, 6, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 3).back(), WcStatus::kRemoteAccessError);
+}
+
+TEST_F(Net, LeavesWhatIsOnItsWayToTheProgramWhenItFails) {
+  connect();
+  loss = 1;
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(
+        a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 100, a_key}}));
+  settle();
+  EXPECT_FALSE(qp_a->sender->drained());
+  EXPECT_FALSE(qp_a->sender->may_begin_anew());
+  qp_a->fail();
+  EXPECT_TRUE(qp_a->sender->drained());
+  EXPECT_EQ(token(*qp_a), ipc::Token::kFree);
+  EXPECT_THAT(a.results(*qp_a), IsEmpty());
+}
+
+TEST_F(Net, EndsWhatItHasBegunWhenItIsDrained) {
+  connect();
+  ASSERT_TRUE(b.post_receive(*qp_b, 1, {{kBase, 100, b_key}}));
+  ASSERT_TRUE(b.post_receive(*qp_b, 2, {{kBase, 100, b_key}}));
+  loss = 1;
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
+  settle();
+  qp_a->set_state(QpState::kSqd);
+  qp_a->sender->link_changed();
+  loss = 0;
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 3, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  settle();
+  EXPECT_THAT(a.results(*qp_a), SizeIs(1));
+  qp_a->set_state(QpState::kRts);
+  qp_a->sender->link_changed();
+  EXPECT_THAT(statuses(*qp_a, 2), Each(WcStatus::kSuccess));
+}
+
 TEST_F(Net, GoesOnWhenThePortHasRoomAgain) {
   connect();
   refuse = 3;
