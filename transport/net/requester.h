@@ -19,7 +19,8 @@
 //   * Of a peer that is known to keep, only what is missing is sent, while new requests go on. If
 //   the
 //     next NAK names the packet right behind what was sent again, the hole is longer: the next part
-//     is twice as long. A hole that grows to kGoBackAfter packets makes the requester go back.
+//     is twice as long, and the next recovery begins with that: networks lose bursts whole. A hole
+//     that grows to kGoBackAfter packets makes the requester go back.
 //   * Of a peer that is known to go back, everything is sent again from p. Should an answer prove
 //     that it had kept packets, it is known to keep from then on; if none does, it is tried anew
 //     after some recoveries. The window is smaller, because each loss costs all that is in it.
@@ -229,6 +230,8 @@ class Requester {
   uint32_t again_end_ = 0;        // of what was sent again since
   base::TimePoint again_at_{};    // the last time
   uint32_t hole_ = 1;             // packets that are sent again at once
+  uint32_t usual_hole_ = 1;       // with which a recovery begins, of a peer that keeps packets
+  bool grew_ = false;             // the last one had to send more
   uint32_t believed_ = 0;         // recoveries since the peer was found to go back
   std::optional<uint32_t> lost_;  // the last answer that was missed
   uint32_t lost_end_ = 0;         // and the end of its hole

@@ -241,7 +241,13 @@ void Requester::recover(uint32_t psn, Cause cause) {
   seen_keeping_ = false;
   recovering_ = true;
   recovered_end_ = next_;
-  hole_ = longer ? std::min(2 * hole_, kGoBackAfter) : 1;
+  if (longer) {
+    hole_ = usual_hole_ = std::min(2 * hole_, kGoBackAfter);
+    grew_ = true;
+  } else {
+    if (!std::exchange(grew_, false)) usual_hole_ = std::max(usual_hole_ / 2, 1u);
+    hole_ = cause == Cause::kNak && peer_ == Peer::kKeeps ? usual_hole_ : 1;
+  }
   again_end_ = psn;
   if (peer_ == Peer::kKeeps && hole_ >= kGoBackAfter) peer_ = Peer::kGoesBack;
   if (peer_ == Peer::kGoesBack && cause == Cause::kNak && ++believed_ >= kBelieved) {

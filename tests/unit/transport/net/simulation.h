@@ -90,7 +90,8 @@ class Simulation {
 };
 
 struct Conditions {
-  double loss = 0, burst_loss = 0, twice = 0, late = 0, damage = 0;
+  double loss = 0, twice = 0, late = 0, damage = 0;
+  uint32_t lost_at_once = 1;  // packets, as where a network loses bursts whole
   base::Duration latency = std::chrono::microseconds(20);
   double bytes_per_ns = 1.25;  // 10 Gbit/s
 };
@@ -102,6 +103,7 @@ struct Way {
   std::function<void(const wire::Packet&)> arrives;
   base::TimePoint free_at{};
   uint64_t packets = 0, bytes = 0;
+  uint32_t lost = 0;  // of those that come
 
   void send(Simulation& simulation, const wire::Packet& packet) {
     Frame frame = frame_of(packet);
@@ -112,7 +114,10 @@ struct Way {
         (static_cast<double>(frame.size()) + kOverhead) / conditions.bytes_per_ns));
     free_at = std::max(free_at, simulation.now) + takes;
     if (drops && drops(packet)) return;
-    if (simulation.chance(conditions.loss)) return;
+    if (lost > 0 || simulation.chance(conditions.loss)) {
+      lost = (lost > 0 ? lost : conditions.lost_at_once) - 1;
+      return;
+    }
     if (simulation.chance(conditions.damage))
       frame[simulation.below(static_cast<uint32_t>(frame.size()))] ^=
           static_cast<uint8_t>(1u << simulation.below(8));
