@@ -46,7 +46,7 @@ TABLE = {
     "vrdmad/admin": ["vrdmad/broker", "vrdmad/log", "api"],
     "vrdmad/records": ["vrdmad/broker", "qp1mux"],
     "vrdmad/worker": ["vrdmad/records", "vrdmad/stopper", "provisioning", "qp1mux",
-                      "transport/shm", "transport/raw"],
+                      "transport/shm", "transport/raw", "transport/roce"],
     "vrdmad/cm": ["vrdmad/worker", "vrdmad/admin"],
     "vrdmad/hooks": ["vrdmad/admin", "provisioning"],
     "vrdmad/control": ["vrdmad/cm", "vrdmad/hooks", "gid"],
