@@ -1,0 +1,119 @@
+// Two vdevices in one namespace, with sockets at two addresses, as on two hosts.
+#include "transport/roce/network.h"
+
+#include <map>
+
+#include "tests/unit/transport/rig.h"
+#include "tests/unit/transport/roce/sockets.h"
+
+namespace vrdma::transport::roce {
+namespace {
+
+using test::rdma_wqe;
+using test::wqe_of;
+using testing::Each;
+using testing::SizeIs;
+using verbs::Opcode;
+using verbs::QpState;
+using verbs::WcStatus;
+
+struct Networked : Rig {
+  std::shared_ptr<Incoming> incoming = std::make_shared<Incoming>();
+  Counters a_counters, b_counters;
+  std::vector<verbs::Gid> wanted;
+  Network a_network{world.a_device, a_lane, incoming, a_counters,
+                    [this](const verbs::Gid& gid) { wanted.push_back(gid); }};
+  Network b_network{world.b_device, b_lane, incoming, b_counters,
+                    [this](const verbs::Gid& gid) { wanted.push_back(gid); }};
+  rdma::Qp* qp_a = nullptr;
+  rdma::Qp* qp_b = nullptr;
+
+  void SetUp() override {
+    if (!vrdmad::enter_own_netns()) GTEST_SKIP() << "no network namespace";
+    world.make_sender = nullptr;
+    world.fabric.set_gids(&world.a_device, {kA});
+    world.fabric.set_gids(&world.b_device, {kB});
+    qp_a = world.add_qp(a, {});
+    qp_b = world.add_qp(b, {});
+    world.name(*qp_a, *qp_b);
+    world.name(*qp_b, *qp_a);
+    for (rdma::Qp* qp : {qp_a, qp_b}) {
+      rdma::Qp* const peer = qp == qp_a ? qp_b : qp_a;
+      qp->sgid = qp->context->device->gids[0];
+      qp->attributes.path_mtu = 3;
+      qp->attributes.timeout = 10;
+      qp->attributes.retry_cnt = 2;
+      qp->set_state(QpState::kInit);
+      qp->set_state(QpState::kRtr);
+      qp->link.remote = rdma::RemoteEnd{peer->context->device->gids[0], peer->qpn,
+                                        qp->attributes.sq_psn, qp->attributes.rq_psn};
+      qp->sender = (qp == qp_a ? a_network : b_network).make_sender(*qp);
+      qp->set_state(QpState::kRts);
+      qp->sender->link_changed();
+    }
+  }
+  void open_both() {
+    a_network.open(kA, socket_at(kA));
+    b_network.open(kB, socket_at(kB));
+  }
+  void write(uint64_t length) {
+    ASSERT_TRUE(a.post_send(*qp_a, rdma_wqe(Opcode::kRdmaWrite, kBase, b_key),
+                            {{kBase, static_cast<uint32_t>(length), a_key}}));
+    ring(*qp_a);
+  }
+};
+
+TEST_F(Networked, WaitForTheirSocketsAndCarryRequests) {
+  EXPECT_THAT(wanted, SizeIs(2));
+  const std::string text = "by the network";
+  std::memcpy(a.memory(), text.data(), text.size());
+  write(text.size());
+  EXPECT_THAT(a.results(*qp_a), SizeIs(0));
+  open_both();
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  EXPECT_EQ(std::memcmp(b.memory(), text.data(), text.size()), 0);
+  EXPECT_GT(b_counters.endpoint.received_packets, 0u);
+  EXPECT_EQ(b_counters.unknown_qp + b_counters.wrong_source, 0u);
+}
+
+TEST_F(Networked, LoseEverythingWithoutASocket) {
+  write(4);
+  a_network.open(kA, base::fail(EADDRINUSE, "another has it"));
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kRetryExceeded));
+  EXPECT_EQ(qp_a->state(), QpState::kErr);
+}
+
+TEST_F(Networked, HearOnlyTheirPeer) {
+  open_both();
+  const base::Fd stranger = socket_at(gid_of("::ffff:127.0.0.3"));
+  net::Burst burst;
+  wire::Packet& packet = burst.add();
+  packet.operation = wire::Operation::kWriteOnly;
+  packet.va = kBase;
+  packet.rkey = b_key;
+  packet.psn = qp_b->attributes.rq_psn;
+  const auto out = std::make_unique<Outgoing>();
+  for (const uint32_t qpn : {qp_b->qpn, qp_b->qpn ^ 1}) {
+    packet.dest_qpn = qpn;
+    out->fill(burst, {gid_of("::ffff:127.0.0.3"), kB}, 0, true);
+    ASSERT_EQ(::sendmmsg(stranger.get(), out->messages(), out->count(), 0), 1);
+  }
+  EXPECT_TRUE(wait_for([&] { return b_counters.wrong_source == 1 && b_counters.unknown_qp == 1; }));
+  uint8_t answer[64];
+  EXPECT_LT(::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT), 0) << "it was answered";
+  write(4);
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+}
+
+// The socket of an address that no queue pair has any more is closed.
+TEST_F(Networked, CloseWhatNobodyNeeds) {
+  open_both();
+  qp_b->sender.reset();
+  EXPECT_NO_FATAL_FAILURE((void)socket_at(kB));
+}
+
+}  // namespace
+}  // namespace vrdma::transport::roce
