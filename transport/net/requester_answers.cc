@@ -302,7 +302,7 @@ void Requester::judge_peer(uint32_t executed) {
   // The peer has got exactly what was sent again. Either what follows is lost too, of which a peer
   // that keeps packets tells by a NAK if something stands behind it, or it was dropped.
   if (!asking_ && proves_) return;
-  hole_ *= 2;
+  hole_ = std::min(2 * hole_, kSpan);
   if (asking_ && hole_ > kDoubtfulHole) {
     if (proves_) peer_ = Peer::kGoesBack;
     return go_back(executed);

@@ -66,7 +66,7 @@ TEST(Icrc, IsThatOfAdapters) {
 }
 
 TEST(Icrc, DoesNotDependOnThePiecesThatAreAdded) {
-  for (const size_t piece : {1, 3, 7, 64})
+  for (const size_t piece : {1u, 3u, 7u, 64u})
     EXPECT_EQ(icrc_of<Ipv4Header>(bytes_of(kWrite), piece), bytes_of("623bb6fd"));
 }
 
@@ -93,7 +93,7 @@ TEST(Icrc, LeavesOutWhatRoutersChange) {
 
 TEST(Ipv4Id, IsFoundFromTheIcrc) {
   std::mt19937 random(7);
-  for (const size_t payload : {0, 1, 4, 100, 1024, 4096}) {
+  for (const size_t payload : {0u, 1u, 4u, 100u, 1024u, 4096u}) {
     Blob packet = bytes_of(kWrite);
     packet.resize(packet.size() + payload / 4 * 4);
     for (size_t i = 60; i < packet.size(); ++i) packet[i] = static_cast<uint8_t>(random());

@@ -73,7 +73,7 @@ TEST_P(Mtus, CarryWritesAndReadsOfAllLengths) {
 TEST(Connections, WriteWithImmediateCompletesAReceive) {
   Connection c;
   c.b.post_receives(3);
-  for (const size_t length : {0, 10, 5000}) {
+  for (const size_t length : {0u, 10u, 5000u}) {
     Request request = write_to(0);
     request.opcode = Opcode::kRdmaWriteWithImm;
     request.imm = 0xbeef;
