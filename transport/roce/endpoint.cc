@@ -66,7 +66,7 @@ bool Endpoint::run(Turn& turn) {
       turn.spend(kRequestCost);
     } else {
       turn.spend(incoming_.bytes() + static_cast<uint64_t>(count) * kRequestCost);
-      incoming_.each(address_, counters_,
+      incoming_.each(address_, counters_.incoming,
                      [this](const wire::Packet& packet, const NetworkHeader& header) {
                        ++counters_.received_packets;
                        handler_(packet, header);

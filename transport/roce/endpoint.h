@@ -10,16 +10,12 @@
 
 #include "core/base/event_loop.h"
 #include "transport/net/sender.h"
+#include "transport/roce/counters.h"
 #include "transport/roce/incoming.h"
 #include "transport/roce/outgoing.h"
 #include "transport/runner.h"
 
 namespace vrdma::transport::roce {
-
-struct EndpointCounters : IncomingCounters {
-  base::Counter sent_packets, received_packets;
-  base::Counter send_errors;  // packets that the kernel did not take: no route, or forbidden
-};
 
 class Endpoint final : private Runnable {
  public:

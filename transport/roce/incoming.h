@@ -18,19 +18,13 @@
 #include <memory>
 #include <vector>
 
-#include "core/base/counter.h"
 #include "core/base/fd.h"
 #include "core/verbs/gid.h"
 #include "core/wire/roce.h"
 #include "transport/network_header.h"
+#include "transport/roce/counters.h"
 
 namespace vrdma::transport::roce {
-
-// Packets that no queue pair has seen, by reason.
-struct IncomingCounters {
-  base::Counter icrc_error;  // rx_icrc_encapsulated of mlx5
-  base::Counter malformed;   // no packet of RoCE v2
-};
 
 // The room for one call of recvmmsg(2); the endpoints of a worker share it.
 class Incoming {

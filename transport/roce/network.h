@@ -12,16 +12,10 @@
 
 #include "core/rdma/device.h"
 #include "transport/net/sender.h"
+#include "transport/roce/counters.h"
 #include "transport/roce/endpoint.h"
 
 namespace vrdma::transport::roce {
-
-struct Counters {
-  net::Counters protocol;
-  EndpointCounters endpoint;
-  base::Counter unknown_qp;    // packets to a queue pair that has no peer on the network
-  base::Counter wrong_source;  // from another host than its peer
-};
 
 class Network {
  public:

@@ -52,7 +52,7 @@ void GsiNetwork::receive(const std::shared_ptr<Address>& address) {
   }
   const int count = incoming_->receive(address->socket);
   for (int i = 1; i < count; ++i) (void)address->rate.take(base::EventLoop::now());
-  incoming_->each(address->gid, counters_,
+  incoming_->each(address->gid, counters_.incoming,
                   [&](const wire::Packet& packet, const NetworkHeader& header) {
                     take(*address, packet, header);
                   });

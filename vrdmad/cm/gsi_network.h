@@ -21,7 +21,8 @@
 
 namespace vrdma::vrdmad {
 
-struct GsiNetworkCounters : transport::roce::IncomingCounters {
+struct GsiNetworkCounters {
+  transport::roce::IncomingCounters incoming;
   base::Counter sent, received;
   base::Counter lost;     // no socket, or the kernel did not take it
   base::Counter no_mad;   // packets to queue pair 1 that are none

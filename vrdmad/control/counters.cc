@@ -33,6 +33,34 @@ constexpr std::array<const char*, static_cast<size_t>(ipc::kLastReached) + 1> kR
 
 }  // namespace
 
+std::vector<std::pair<const char*, uint64_t>> network_events(
+    const transport::roce::Counters& network) {
+  const transport::net::Counters& protocol = network.protocol;
+  return {{"out_of_sequence", protocol.out_of_sequence},
+          {"packet_seq_err", protocol.packet_seq_err},
+          {"implied_nak_seq_err", protocol.implied_nak_seq_err},
+          {"local_ack_timeout_err", protocol.local_ack_timeout_err},
+          {"rnr_nak_retry_err", protocol.rnr_nak_retry_err},
+          {"duplicate_request", protocol.duplicate_request},
+          {"out_of_buffer", protocol.out_of_buffer},
+          {"resp_remote_access_errors", protocol.resp_remote_access_errors},
+          {"resp_invalid_request", protocol.resp_invalid_request},
+          {"rx_write_requests", protocol.rx_write_requests},
+          {"rx_read_requests", protocol.rx_read_requests},
+          {"rx_atomic_requests", protocol.rx_atomic_requests},
+          {"rx_icrc_encapsulated", network.endpoint.incoming.icrc_error},
+          {"rx_malformed", network.endpoint.incoming.malformed},
+          {"rx_unknown_qp", network.unknown_qp},
+          {"rx_wrong_source", network.wrong_source},
+          {"rx_bad_pkey", protocol.bad_pkey},
+          {"rx_bad_service", protocol.bad_service},
+          {"rx_bad_state", protocol.bad_state},
+          {"rx_no_memory", protocol.dropped_no_memory},
+          {"retransmitted", protocol.retransmitted},
+          {"probes", protocol.probes},
+          {"tx_errors", network.endpoint.send_errors}};
+}
+
 std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse& use,
                                      const std::vector<provisioning::Row>& quota, uint64_t foreign,
                                      const qp1mux::Counters& cm) {
@@ -74,6 +102,10 @@ std::vector<CounterRow> vdevice_rows(const CounterScope& scope, const VdeviceUse
   gauge("links", use.device.links_direct, {"mode", "direct"});
   gauge("links", use.device.links_mediated, {"mode", "mediated"});
 
+  add("network_packets", use.network.endpoint.sent_packets, {"direction", "sent"});
+  add("network_packets", use.network.endpoint.received_packets, {"direction", "received"});
+  for (const auto& [event, count] : network_events(use.network))
+    add("network_events", count, {"event", event});
   add("fabric_datagrams_dropped", use.fabric.datagrams_dropped);
   add("fabric_rings_corrupt", use.fabric.rings_corrupt);
   add("fabric_requests_in_doubt", use.fabric.requests_in_doubt);

@@ -27,6 +27,11 @@ struct CounterScope {
                                                    const std::vector<provisioning::Row>& quota,
                                                    uint64_t foreign, const qp1mux::Counters& cm);
 
+// Events of packets, by the names of hw_counters in the kernel's drivers (rxe, mlx5) where these
+// have one.
+[[nodiscard]] std::vector<std::pair<const char*, uint64_t>> network_events(
+    const transport::roce::Counters& network);
+
 // How many of its regions are reached instead of put in place, for each reason that occurred.
 [[nodiscard]] std::vector<std::pair<std::string, uint64_t>> reached_by_reason(
     const VdeviceUse& use);

@@ -38,7 +38,8 @@ void Daemon::show_sysfs(Record& record) {
           const Record* const its = find(id);
           if (its == nullptr) return;
           const VdeviceUse use = use_of(*its);
-          then(sysfs_counters(its->spec.name, use.device.traffic, quota_rows(*its, use)));
+          then(sysfs_counters(its->spec.name, use.device.traffic, use.network,
+                              quota_rows(*its, use)));
         });
       });
 }

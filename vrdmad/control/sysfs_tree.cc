@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "vrdmad/control/counter_files.h"
+#include "vrdmad/control/counters.h"
 
 namespace vrdma::vrdmad {
 
@@ -216,6 +217,7 @@ std::string cpu_mask(const std::string& cpus) {
 
 std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
                                                const rdma::TrafficCounters& traffic,
+                                               const transport::roce::Counters& network,
                                                const std::vector<provisioning::Row>& rows) {
   using provisioning::Kind;
   const auto& [sent, received] = std::pair{traffic.port.sent, traffic.port.received};
@@ -246,6 +248,8 @@ std::map<std::string, uint64_t> sysfs_counters(const std::string& name,
            {"hw_counters/req_remote_invalid_request",
             failed(verbs::WcStatus::kRemoteInvalidRequest)}})
     counters[port + file] = value;
+  for (const auto& [event, count] : network_events(network))
+    counters[port + "hw_counters/" + event] = count;
   // As rdma-resource(8) calls them.
   for (const auto& [file, kind] :
        std::initializer_list<std::pair<const char*, Kind>>{{"pd", Kind::kPd},
@@ -316,7 +320,7 @@ SysfsFiles sysfs_files(const SysfsView& view) {
   for (size_t i = view.gids.size(); i < kGidTable; ++i)
     device("ports/1/gids/" + std::to_string(i), gid_text(verbs::Gid()));
 
-  for (const auto& [path, value] : sysfs_counters(view.name, {}, {})) {
+  for (const auto& [path, value] : sysfs_counters(view.name, {}, {}, {})) {
     files[path] = {false, std::to_string(value) + "\n", true};
   }
   // What cannot happen.

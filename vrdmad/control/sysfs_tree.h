@@ -34,6 +34,7 @@
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
 #include "provisioning/ledger.h"
+#include "transport/roce/counters.h"
 
 namespace vrdma::vrdmad {
 
@@ -65,7 +66,7 @@ using SysfsFiles = std::map<std::string, SysfsFile>;  // by path below DIR
 // The values of the counters, by path. `rows`: what the vdevice uses; 0 of a kind without a row.
 [[nodiscard]] std::map<std::string, uint64_t> sysfs_counters(
     const std::string& name, const rdma::TrafficCounters& traffic,
-    const std::vector<provisioning::Row>& rows);
+    const transport::roce::Counters& network, const std::vector<provisioning::Row>& rows);
 
 // Owns DIR, and DIR~ while the first show() builds it. The destructor removes it. The first show()
 // takes over a DIR that the previous daemon left, with all of its directories: they may be mounted.

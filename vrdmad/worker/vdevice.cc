@@ -45,8 +45,8 @@ void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
                             transport::roce::Network::Want want) {
   reaches_network = true;
   if (network != nullptr) return;
-  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming), roce,
-                                                       std::move(want));
+  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
+                                                       page->network, std::move(want));
   transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
 }
 

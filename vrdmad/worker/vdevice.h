@@ -65,7 +65,6 @@ struct Vdevice {
   bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
   transport::Selector transports;
   transport::Lane lane;
-  transport::roce::Counters roce;
   std::unique_ptr<transport::roce::Network> network;  // null: see reach_network()
   transport::Backlog backlog{lane};  // connections to be accepted, sessions that have ended
 

@@ -10,6 +10,7 @@ VdeviceUse use_of(const VdevicePage& page, const rdma::FabricCounters& fabric,
   use.device = page.device;
   use.counters = page.sessions;
   use.fabric = fabric;
+  use.network = page.network;
   for (const Kind kind : provisioning::all_kinds()) {
     const provisioning::Use& its = page.quota[static_cast<size_t>(kind)];
     use.quota.push_back({kind, its.used, its.limit, its.refused});

@@ -20,6 +20,7 @@
 #include "core/rdma/traffic.h"
 #include "provisioning/ledger.h"
 #include "provisioning/request_rate.h"
+#include "transport/roce/counters.h"
 #include "vrdmad/worker/cpu_pace.h"
 #include "vrdmad/worker/pacer.h"
 
@@ -48,6 +49,7 @@ struct VdevicePage {
   CpuPace::Shown cpu;
   provisioning::RequestUse requests;
   rdma::BufferCounters buffers;
+  transport::roce::Counters network;
   // Where the accounts of the vdevice count (Intake::Account), in the worker and in control.
   std::atomic<uint32_t> intake_unfinished = 0;
 };
@@ -71,6 +73,7 @@ struct VdeviceUse {
   std::vector<provisioning::Row> quota;          // in the order of Kind
   uint64_t paced_bytes = 0, paced_messages = 0;  // while it was limited
   base::Duration cpu{};                          // the daemon's for it
+  transport::roce::Counters network;
 };
 [[nodiscard]] VdeviceUse use_of(const VdevicePage& page, const rdma::FabricCounters& fabric,
                                 base::TimePoint now);

@@ -111,7 +111,7 @@ TEST(SysfsTree, counts_in_the_units_of_the_kernel) {
   traffic.port.receive(8);
   traffic.count_failed(verbs::WcStatus::kRetryExceeded);
   traffic.count_failed(verbs::WcStatus::kFlushed);
-  const auto counters = sysfs_counters("red0", traffic, {});
+  const auto counters = sysfs_counters("red0", traffic, {}, {});
   const auto value = [&](const char* name) {
     return counters.at(std::string("device/infiniband/red0/ports/1/") + name);
   };
