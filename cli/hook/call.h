@@ -13,7 +13,9 @@ namespace vrdma::cli::hook {
 constexpr const char* kStages[] = {"createRuntime", "poststop"};
 // Never empty: without it, some runtimes pass another process's environment.
 constexpr char kEnvironment[] = "PATH=/usr/bin";
-constexpr int kTimeout = 5;  // seconds, after which the runtime kills a hook
+// Seconds after which the runtime kills a hook. Long, because vrdmad serves one hook after another,
+// and a hundred containers may start at once on a busy machine.
+constexpr int kTimeout = 30;
 constexpr char kDefaultRunDir[] = "/run/vrdma";
 
 struct HookCommand {

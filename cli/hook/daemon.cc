@@ -19,14 +19,14 @@ using std::chrono::steady_clock;
 using vrdma::hook::Answer;
 using vrdma::hook::Request;
 
-constexpr timeval kMostWait{4, 0};  // for an answer; runtimes kill the hook after 5 s
 constexpr auto kPause = std::chrono::milliseconds(50);
 
-Result<Fd> connect_once(const sockaddr_un& address) {
+Result<Fd> connect_once(const sockaddr_un& address, std::chrono::seconds wait) {
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return base::fail_errno("make a socket");
+  const timeval limit{wait.count(), 0};
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})  // the latter also limits connect()
-    (void)::setsockopt(socket.get(), SOL_SOCKET, option, &kMostWait, sizeof kMostWait);
+    (void)::setsockopt(socket.get(), SOL_SOCKET, option, &limit, sizeof limit);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return base::fail_errno(std::string("connect to ") + address.sun_path);
   return socket;
@@ -53,13 +53,14 @@ bool is_valid(const Answer& answer) {
 
 }  // namespace
 
-Result<Daemon> Daemon::connect(const std::string& run_dir, std::chrono::milliseconds patience) {
+Result<Daemon> Daemon::connect(const std::string& run_dir, std::chrono::milliseconds patience,
+                               std::chrono::seconds wait) {
   sockaddr_un address{AF_UNIX, {}};
   const std::string path = run_dir + "/hook.sock";
   if (auto fits = put_text(path, address.sun_path, "the path " + path); !fits)
     return base::pass(std::move(fits).error());
   for (const auto end = steady_clock::now() + patience;; std::this_thread::sleep_for(kPause)) {
-    auto socket = connect_once(address);
+    auto socket = connect_once(address, wait);
     if (socket) return Daemon(std::move(*socket));
     const int code = socket.error().code();
     if (code != ENOENT && code != ECONNREFUSED) return base::pass(std::move(socket).error());

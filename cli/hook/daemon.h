@@ -24,12 +24,14 @@ template <size_t kSize>
 
 class Daemon {
  public:
-  // While there is no vrdmad, tries for `patience`: it may be restarting.
+  // While there is no vrdmad, tries for `patience`: it may be restarting. ask() waits for at most
+  // `wait`, which must be less than kTimeout (cli/hook/call.h).
   [[nodiscard]] static base::Result<Daemon> connect(const std::string& run_dir,
-                                                    std::chrono::milliseconds patience);
+                                                    std::chrono::milliseconds patience,
+                                                    std::chrono::seconds wait);
 
   // An answer without an error, whose texts are terminated, whose names are file names, and whose
-  // path of sockets is absolute or, except after kSetUp, empty. Waits for at most 4 s.
+  // path of sockets is absolute or, except after kSetUp, empty.
   [[nodiscard]] base::Result<vrdma::hook::Answer> ask(const vrdma::hook::Request& request,
                                                       const std::vector<int>& fds = {}) const;
 

@@ -24,6 +24,8 @@ using vrdma::hook::Request;
 using Op = Request::Op;
 
 constexpr auto kPatience = std::chrono::milliseconds(3000);
+// For an answer. vrdmad may have many hooks in hand, but the end of a container must not wait long.
+constexpr std::chrono::seconds kSetUpWait{25}, kEndWait{4};
 constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
 const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
 const std::string kCachePlace = kPlace + "/ld.so.cache", kLoaderCache = "/etc/ld.so.cache";
@@ -281,7 +283,7 @@ Result<void> set_up_by(const Daemon& daemon, const Container& container,
 Result<void> set_up(const Container& container, const std::string& device_class,
                     const Installation& installation) {
   if (container.sandbox) return {};
-  const auto daemon = Daemon::connect(installation.run_dir, kPatience);
+  const auto daemon = Daemon::connect(installation.run_dir, kPatience, kSetUpWait);
   if (!daemon) return base::pass(daemon.error());
   auto done = set_up_by(*daemon, container, device_class, installation.libraries);
   if (!done) daemon->report(container.id, done.error().message());
@@ -293,7 +295,7 @@ Result<void> end(const Container& container, const std::string& run_dir) {
   request.op = Op::kEnded;
   if (auto put = put_text(container.id, request.container, "the id of the container"); !put)
     return put;
-  const auto daemon = Daemon::connect(run_dir, {});
+  const auto daemon = Daemon::connect(run_dir, {}, kEndWait);
   if (!daemon) return base::pass(daemon.error());
   if (const auto ended = daemon->ask(request); !ended) return base::pass(ended.error());
   return {};

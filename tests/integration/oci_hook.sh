@@ -379,7 +379,7 @@ chmod 640 "$bundle/config.json"
 for _ in 1 2; do "${runtime[@]}" --root run --log x create --bundle "$bundle" c1 || fail "vrdma-runtime"; done
 [[ $(<"$T/runc.log") == "--root run --log x create --bundle $bundle c1" ]] || fail "the runtime gets '$(<"$T/runc.log")'"
 [[ $(entry createRuntime) == "[{\"path\": \"/other\"}, {\"path\": \"$installed/vrdma-oci-hook\", \"args\": [\"vrdma-oci-hook\", \
-\"--run-dir\", \"$T/hooks\", \"createRuntime\", \"small\"], \"env\": [\"PATH=/usr/bin\"], \"timeout\": 5}]" ]] || fail "$(entry createRuntime)"
+\"--run-dir\", \"$T/hooks\", \"createRuntime\", \"small\"], \"env\": [\"PATH=/usr/bin\"], \"timeout\": 30}]" ]] || fail "$(entry createRuntime)"
 [[ $(entry poststop) == *'"poststop"]'* ]] || fail "$(entry poststop)"
 [[ $(stat -c %a "$bundle/config.json") == 640 ]] || fail "config.json has another mode"
 echo "$config" >"$bundle/config.json"

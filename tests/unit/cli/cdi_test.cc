@@ -33,9 +33,9 @@ TEST(Cdi, a_class_is_a_device_with_two_hooks_and_nothing_else) {
     "containerEdits": {"hooks": [
       {"hookName": "createRuntime", "path": "/usr/lib/vrdma/vrdma-oci-hook",
        "args": ["vrdma-oci-hook", "createRuntime", "small"], "env": ["PATH=/usr/bin"],
-       "timeout": 5},
+       "timeout": 30},
       {"hookName": "poststop", "path": "/usr/lib/vrdma/vrdma-oci-hook",
-       "args": ["vrdma-oci-hook", "poststop"], "env": ["PATH=/usr/bin"], "timeout": 5}]}})"));
+       "args": ["vrdma-oci-hook", "poststop"], "env": ["PATH=/usr/bin"], "timeout": 30}]}})"));
 }
 
 TEST(Cdi, the_version_is_the_lowest_that_the_names_need) {

@@ -139,9 +139,9 @@ TEST(AddHooks, both_hooks_are_behind_those_that_are_there) {
       **changed,
       R"({"b":1,"a":2,"hooks":{"createRuntime":[{"path":"/first"},)"
       R"({"path":"/usr/lib/vrdma/vrdma-oci-hook","args":["vrdma-oci-hook","createRuntime","small"],)"
-      R"("env":["PATH=/usr/bin"],"timeout":5}],"poststart":[],"poststop":[)"
+      R"("env":["PATH=/usr/bin"],"timeout":30}],"poststart":[],"poststop":[)"
       R"({"path":"/usr/lib/vrdma/vrdma-oci-hook","args":["vrdma-oci-hook","poststop"],)"
-      R"("env":["PATH=/usr/bin"],"timeout":5}]}})");
+      R"("env":["PATH=/usr/bin"],"timeout":30}]}})");
 }
 
 TEST(AddHooks, another_run_directory_is_an_argument) {
