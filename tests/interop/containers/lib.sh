@@ -12,9 +12,9 @@ apart() {
 }
 
 need() { command -v "$1" >/dev/null || skip "$1 is not installed"; }
-# start_hooks_daemon: a daemon that answers the hooks of container runtimes.
+# start_hooks_daemon [ARGUMENT]...: a daemon that answers the hooks of container runtimes.
 start_hooks_daemon() {
-  start_daemon
+  start_daemon "$@"
   [[ -S $R/hook.sock ]] || skip "this vrdmad has no socket for the hooks of container runtimes"
 }
 
@@ -67,17 +67,85 @@ podman_stop() {
   awk -v top="$T/" 'index($5, top) == 1 { print $5 }' /proc/self/mountinfo | tac | xargs -r umount -l || true
 }
 
+# root_of RELEASE: $ROOT is a directory with programs of that release. It may come from the mirror, which only the
+# network of the process that started the test reaches.
+root_of() {
+  local status=0
+  ROOT=$(nsenter --net="/proc/$PPID/ns/net" -- "$IMAGES_OF_RELEASES/root" "$1" small 2>"$T/root.log") || status=$?
+  [[ $status -ne 77 ]] || skip "$(<"$T/root.log")"
+  [[ $status -eq 0 ]] || fail "no root of $1: $(<"$T/root.log")"
+}
+
 # make_image NAME RELEASE [COMMAND]: localhost/NAME, of programs of that release; COMMAND changes its files, which
 # are in the present directory.
 make_image() {
-  local root status=0 copy=$T/image-$1
-  root=$("$IMAGES_OF_RELEASES/root" "$2" small 2>"$T/root.log") || status=$?
-  [[ $status -ne 77 ]] || skip "$(<"$T/root.log")"
-  [[ $status -eq 0 ]] || fail "no root of $2: $(<"$T/root.log")"
+  local root copy=$T/image-$1
+  root_of "$2"
+  root=$ROOT
   mkdir "$copy"{,-upper,-work}
   mount -t overlay -o "lowerdir=$root,upperdir=$copy-upper,workdir=$copy-work" overlay "$copy"
   (cd "$copy" && eval "${3:-true}")
   tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | podman import - "localhost/$1" >/dev/null 2>"$T/import.log" ||
     fail "podman import: $(<"$T/import.log")"
   umount "$copy"
+}
+
+# remove_groups STATUS: the control groups below /vrPID, when the test ends with that exit status.
+remove_groups() {
+  [[ $1 -eq 0 || -z $DAEMON ]] || kill -9 "$DAEMON"
+  wait_until 5 groups_are_removed || true
+}
+groups_are_removed() {
+  find /sys/fs/cgroup -depth -type d -path "*/vr$$*" -exec rmdir {} + 2>/dev/null
+  [[ -z $(find /sys/fs/cgroup -type d -path "*/vr$$*" -print -quit 2>/dev/null) ]]
+}
+
+# ---- what is left -------------------------------------------------------------------------------
+
+# remains: what vrdma and the runtimes have made, in lines to compare before and after: control groups below /vrPID,
+# mounts of the test, files of the run directory, rows of the store, descriptors of the daemon's processes.
+remains() {
+  find /sys/fs/cgroup -type d -path "*/vr$$*" -printf 'group %p\n' 2>/dev/null | sort
+  awk '{ print "mount", $5 }' /proc/self/mountinfo | sort
+  find "$R" -mindepth 1 -printf 'file %P\n' | sort
+  # The daemon keeps its database locked.
+  rm -rf "$T/store-copy"
+  cp -r "$S" "$T/store-copy"
+  python3 - "$T/store-copy" <<'PYTHON'
+import glob, sqlite3, sys
+for path in glob.glob(sys.argv[1] + "/*.db"):
+    store = sqlite3.connect(path)
+    tables = [name for name, in store.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    for table in tables:
+        print("rows", table, *store.execute(f"SELECT count(*) FROM {table}").fetchone())
+PYTHON
+  local name
+  echo "descriptors control $(ls "/proc/$DAEMON/fd" | wc -l)"
+  for name in broker intake stopper; do echo "descriptors $name $(ls "/proc/$(helper $name)/fd" | wc -l)"; done
+  echo "workers $(workers | wc -l)"
+}
+# remember FILE VDEVICES: writes what `remains` to FILE, when the store has that many vdevices.
+remember() {
+  wait_until 20 remains_with "$1" "$2" || fail "there are not $2 vdevices: $(grep ^rows "$1")"
+}
+remains_with() {
+  remains >"$1"
+  grep -qx "rows vdev $2" "$1"
+}
+# remains_as FILE: nothing more is there than what `remains` wrote to FILE. Descriptors may have become fewer.
+remains_as() {
+  remains >"$T/remains-now" 2>/dev/null
+  join_remains "$1" "$T/remains-now" >"$T/remains-diff"
+  [[ ! -s $T/remains-diff ]]
+}
+join_remains() { # BEFORE AFTER: the lines that tell a difference
+  awk 'FNR == 1 { file++ }
+    { number = $1 ~ /^(rows|descriptors|workers)$/ ? $NF : 1; key = $0; if ($1 ~ /^(rows|descriptors|workers)$/) sub(/ [0-9]+$/, "", key) }
+    file == 1 { before[key] += number }
+    file == 2 { after[key] += number }
+    END {
+      for (key in before) if (!(key in after)) after[key] = 0
+      for (key in after)
+        if (after[key] > before[key] || (after[key] < before[key] && key !~ /^descriptors/)) print key ": " before[key] + 0 " before, " after[key] " after"
+    }' "$1" "$2" | sort
 }

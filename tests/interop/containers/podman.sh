@@ -135,7 +135,8 @@ say "a volume with shared propagation stays as it is"
 mkdir -p "$T/volume/lib"
 mount --bind "$T/volume" "$T/volume"
 mount --make-shared "$T/volume"
-library=$(ls -d "$("$IMAGES_OF_RELEASES/root" bookworm small)"/usr/lib/*-linux-gnu/libibverbs.so.1)
+root_of bookworm
+library=$(ls -d "$ROOT"/usr/lib/*-linux-gnu/libibverbs.so.1)
 cp -L "$library" "$T/volume/lib/libibverbs.so.1"
 run default -v "$T/volume:/opt/volume:rshared" -- cat /run/vrdma/notes >"$T/shared.log" 2>&1 || fail "a shared volume: $(<"$T/shared.log")"
 grep -q 'shared propagation' "$T/shared.log" || fail "no note about the volume: $(<"$T/shared.log")"
