@@ -22,26 +22,7 @@ ip_in a route add default via 10.0.0.2
 ip_in b route add default via 10.0.0.1
 printf 'run-dir = "%s"\n' "$R" >/etc/vrdma/runtime.conf
 
-cat >"$T/containerd.toml" <<END
-version = 2
-root = "$T/containerd/root"
-state = "$T/containerd/state"
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
-[grpc]
-  address = "$T/containerd.sock"
-[ttrpc]
-  address = "$T/containerd.ttrpc"
-END
-containerd --log-level warn --config "$T/containerd.toml" >"$T/containerd.log" 2>&1 &
-PID[containerd]=$!
-ctr_() { timeout 60 ctr --address "$T/containerd.sock" --namespace "vr$$" "$@"; }
-# Shims, which are no children of containerd, end with their containers.
-containerd_stop() {
-  local task
-  for task in $(ctr_ task list -q 2>/dev/null || true); do ctr_ task delete -f "$task" >/dev/null 2>&1 || true; done
-}
-answers() { ctr_ version >/dev/null 2>&1; }
-wait_until 20 answers || fail "containerd does not answer"
+containerd_start 'disabled_plugins = ["io.containerd.grpc.v1.cri"]'
 make_image plain bookworm 'ldconfig -r .'
 podman save -q -o "$T/plain.tar" localhost/plain >"$T/save.log" 2>&1 || fail "podman save: $(<"$T/save.log")"
 ctr_ images import "$T/plain.tar" >"$T/import.log" 2>&1 || fail "ctr images import: $(<"$T/import.log")"

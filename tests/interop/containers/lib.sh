@@ -57,26 +57,29 @@ END
   mkdir "$T"/{storage,runroot,networks,podman}
 }
 RUNTIME=runc
+ENGINE=podman
 podman() {
   CONTAINERS_CONF=$T/containers.conf timeout 120 "$(type -P podman)" --root "$T/storage" --runroot "$T/runroot" --storage-driver overlay \
     --network-config-dir "$T/networks" --tmpdir "$T/podman" --runtime "$RUNTIME" "$@"
 }
 podman_stop() {
   podman rm -f -t 0 -a >/dev/null 2>&1 || true
-  # The deepest first.
+  unmount_all
+}
+unmount_all() { # of the test; the deepest first
   awk -v top="$T/" 'index($5, top) == 1 { print $5 }' /proc/self/mountinfo | tac | xargs -r umount -l || true
 }
 
-# root_of RELEASE: $ROOT is a directory with programs of that release. It may come from the mirror, which only the
+# root_of RELEASE [SIZE]: $ROOT is a directory with programs of that release: images/root. It may come from the mirror, which only the
 # network of the process that started the test reaches.
 root_of() {
   local status=0
-  ROOT=$(nsenter --net="/proc/$PPID/ns/net" -- "$IMAGES_OF_RELEASES/root" "$1" small 2>"$T/root.log") || status=$?
+  ROOT=$(nsenter --net="/proc/$PPID/ns/net" -- "$IMAGES_OF_RELEASES/root" "$1" "${2:-small}" 2>"$T/root.log") || status=$?
   [[ $status -ne 77 ]] || skip "$(<"$T/root.log")"
   [[ $status -eq 0 ]] || fail "no root of $1: $(<"$T/root.log")"
 }
 
-# make_image NAME RELEASE [COMMAND]: localhost/NAME, of programs of that release; COMMAND changes its files, which
+# make_image NAME RELEASE [COMMAND]: localhost/NAME of podman or of $ENGINE, of programs of that release; COMMAND changes its files, which
 # are in the present directory.
 make_image() {
   local root copy=$T/image-$1
@@ -85,14 +88,17 @@ make_image() {
   mkdir "$copy"{,-upper,-work}
   mount -t overlay -o "lowerdir=$root,upperdir=$copy-upper,workdir=$copy-work" overlay "$copy"
   (cd "$copy" && eval "${3:-true}")
-  tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | podman import - "localhost/$1" >/dev/null 2>"$T/import.log" ||
-    fail "podman import: $(<"$T/import.log")"
+  tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | "$ENGINE" import - "localhost/$1" >/dev/null 2>"$T/import.log" ||
+    fail "import: $(<"$T/import.log")"
   umount "$copy"
 }
 
 # remove_groups STATUS: the control groups below /vrPID, when the test ends with that exit status.
 remove_groups() {
-  [[ $1 -eq 0 || -z $DAEMON ]] || kill -9 "$DAEMON"
+  if [[ $1 -ne 0 && -n $DAEMON ]]; then
+    kill -9 "$DAEMON" 2>/dev/null
+    find /sys/fs/cgroup -path "*/vr$$*/cgroup.procs" -exec cat {} + 2>/dev/null | xargs -r kill -9 2>/dev/null
+  fi
   wait_until 5 groups_are_removed || true
 }
 groups_are_removed() {
@@ -100,12 +106,33 @@ groups_are_removed() {
   [[ -z $(find /sys/fs/cgroup -type d -path "*/vr$$*" -print -quit 2>/dev/null) ]]
 }
 
+# ---- containerd -----------------------------------------------------------------------------------
+
+# containerd_start [LINE]...: a containerd of the test, with these lines of configuration besides.
+containerd_start() {
+  {
+    printf '%s\n' 'version = 2' "root = \"$T/containerd/root\"" "state = \"$T/containerd/state\"" "$@"
+    printf '%s\n' '[grpc]' "  address = \"$T/containerd.sock\"" '[ttrpc]' "  address = \"$T/containerd.ttrpc\""
+  } >"$T/containerd.toml"
+  containerd --log-level warn --config "$T/containerd.toml" >"$T/containerd.log" 2>&1 &
+  PID[containerd]=$!
+  wait_until 20 containerd_answers || fail "containerd does not answer"
+}
+NAMESPACE=vr$$  # of containerd
+ctr_() { timeout 60 ctr --address "$T/containerd.sock" --namespace "$NAMESPACE" "$@"; }
+containerd_answers() { ctr_ version >/dev/null 2>&1; }
+# Shims, which are no children of containerd, end with their containers.
+containerd_stop() {
+  local task
+  for task in $(ctr_ task list -q 2>/dev/null || true); do ctr_ task delete -f "$task" >/dev/null 2>&1 || true; done
+}
+
 # ---- what is left -------------------------------------------------------------------------------
 
 # remains: what vrdma and the runtimes have made, in lines to compare before and after: control groups below /vrPID,
 # mounts of the test, files of the run directory, rows of the store, descriptors of the daemon's processes.
 remains() {
-  find /sys/fs/cgroup -type d -path "*/vr$$*" -printf 'group %p\n' 2>/dev/null | sort
+  find /sys/fs/cgroup -type d -path "*/vr$$*" -printf 'group %p\n' 2>/dev/null | sed -E 's/worker-[0-9-]+$/worker/' | sort
   awk '{ print "mount", $5 }' /proc/self/mountinfo | sort
   find "$R" -mindepth 1 -printf 'file %P\n' | sort
   # The daemon keeps its database locked.
