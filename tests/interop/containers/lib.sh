@@ -88,7 +88,7 @@ make_image() {
   mkdir "$copy"{,-upper,-work}
   mount -t overlay -o "lowerdir=$root,upperdir=$copy-upper,workdir=$copy-work" overlay "$copy"
   (cd "$copy" && eval "${3:-true}")
-  tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | "$ENGINE" import - "localhost/$1" >/dev/null 2>"$T/import.log" ||
+  tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | "$ENGINE" import -c 'ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin' -c 'CMD ["sleep", "1000"]' - "localhost/$1" >/dev/null 2>"$T/import.log" ||
     fail "import: $(<"$T/import.log")"
   umount "$copy"
 }
