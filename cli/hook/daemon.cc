@@ -71,11 +71,16 @@ Result<Daemon> Daemon::connect(const std::string& run_dir, std::chrono::millisec
 }
 
 Result<Answer> Daemon::ask(const Request& request, const std::vector<int>& fds) const {
-  if (auto sent = ipc::send_message(socket_.get(), &request, sizeof request, fds); !sent)
+  // EPIPE: vrdmad has closed the connection, perhaps after a refusal, which is the answer.
+  if (auto sent = ipc::send_message(socket_.get(), &request, sizeof request, fds);
+      !sent && sent.error().code() != EPIPE)
     return base::pass(std::move(sent).error(), "send a request to vrdmad");
   Answer answer;
-  const ssize_t size = ::recv(socket_.get(), &answer, sizeof answer, MSG_TRUNC);
-  if (size == 0)
+  ssize_t size = 0;
+  do {
+    size = ::recv(socket_.get(), &answer, sizeof answer, MSG_TRUNC);
+  } while (size < 0 && errno == EINTR);  // also when the hook is stopped and continued
+  if (size == 0 || (size < 0 && errno == ECONNRESET))
     return base::fail(ECONNRESET, "vrdmad ended before it answered; start the container again");
   if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
     return base::fail(ETIMEDOUT, "vrdmad does not answer; see its log");
