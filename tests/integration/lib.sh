@@ -102,8 +102,8 @@ wait_until() {
 }
 # Kills every process of a network namespace; some may end by themselves meanwhile.
 kill_all_in() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
-# ended PID: the process has ended, reaped or not.
-ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+# ended PID: the process has ended, reaped or not. The shell may reap it while grep runs.
+ended() { [[ ! -e /proc/$1/stat ]] || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null || [[ ! -e /proc/$1/stat ]]; }
 
 # ---- namespaces ---------------------------------------------------------------------------------
 

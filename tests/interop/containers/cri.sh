@@ -24,7 +24,7 @@ cri_stop() {
   [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
   podman_stop
 }
-trap 'status=$? command=$BASH_COMMAND; set +e; cri_stop 2>/dev/null; remove_groups "$status"; finish "$status" "$command"' EXIT
+trap 'status=$? command=$BASH_COMMAND; set +e; cri_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
 mount -t tmpfs tmpfs /run/netns
 own_etc
 podman_start

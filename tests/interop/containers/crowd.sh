@@ -21,7 +21,7 @@ crowd_stop() {
   for id in $(runc_ list -q 2>/dev/null); do runc_ delete -f "$id" >/dev/null 2>&1 || true; done
   podman_stop
 }
-trap 'status=$? command=$BASH_COMMAND; set +e; crowd_stop; remove_groups "$status"; finish "$status" "$command"' EXIT
+trap 'status=$? command=$BASH_COMMAND; set +e; crowd_stop; remove_groups; finish "$status" "$command"' EXIT
 own_etc
 podman_start
 # Like /run.

@@ -23,7 +23,7 @@ docker_stop() {
   [[ -z ${PID[containerd]:-} ]] || { kill "${PID[containerd]}" && wait_until 20 ended "${PID[containerd]}"; }
   unmount_all
 }
-trap 'status=$? command=$BASH_COMMAND; set +e; docker_stop 2>/dev/null; remove_groups "$status"; finish "$status" "$command"' EXIT
+trap 'status=$? command=$BASH_COMMAND; set +e; docker_stop 2>/dev/null; remove_groups; finish "$status" "$command"' EXIT
 ip link set lo up
 mount -t tmpfs -o mode=755 tmpfs /run  # where dockerd writes besides
 mkdir /run/netns

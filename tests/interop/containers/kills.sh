@@ -18,7 +18,7 @@ apart "$@"
 setup
 [[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
 WORKERS_END=1  # with their broker, and later with vrdmad
-trap 'status=$? command=$BASH_COMMAND; set +e; podman_stop; remove_groups "$status"; finish "$status" "$command"' EXIT
+trap 'status=$? command=$BASH_COMMAND; set +e; podman_stop; remove_groups; finish "$status" "$command"' EXIT
 moments=$1
 seed=${2:-$SRANDOM}
 RANDOM=$seed
@@ -107,7 +107,9 @@ outcome() { # after its start, in a sentence
   local init=$VICTIM
   if ended "$init"; then
     [[ $STATUS -ne 0 ]] || fail "$AT: podman says that the container runs, and it does not"
-    echo "the container does not start"
+    ! grep -E 'vrdma: .*(Interrupted system call|Broken pipe)' "$T/engine.log" || fail "$AT: the hook's sentence explains nothing"
+    # The sentence of the hook, or else the runtime's or podman's own.
+    echo "the container does not start$(grep -o 'vrdma: [^\\]*' "$T/engine.log" | sed -E '1!d; s/^vrdma: /: /; s/[0-9]+/N/g')"
   else
     wait_until 5 has_device "$init" || fail "$AT: a container runs without its device: $(<"$T/devinfo.log")"
     if [[ $STATUS -eq 0 ]]; then echo "the container runs and has its device"; else echo "podman fails; the container is there, with its device, until it is removed"; fi

@@ -93,9 +93,12 @@ make_image() {
   umount "$copy"
 }
 
-# remove_groups STATUS: the control groups below /vrPID, when the test ends with that exit status.
+# remove_groups: the control groups below /vrPID, when the test ends with the exit status $status. Workers end with the
+# daemon.
 remove_groups() {
-  if [[ $1 -ne 0 && -n $DAEMON ]]; then
+  if [[ $status -eq 0 && -n $DAEMON ]]; then
+    stop_daemon || status=1
+  elif [[ -n $DAEMON ]]; then
     kill -9 "$DAEMON" 2>/dev/null
     find /sys/fs/cgroup -path "*/vr$$*/cgroup.procs" -exec cat {} + 2>/dev/null | xargs -r kill -9 2>/dev/null
   fi
