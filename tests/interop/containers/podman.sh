@@ -83,7 +83,7 @@ add_programs() {
   cp "$original" opt/preset/libibverbs.so.1
   cp "$original" "$wheel/$renamed"
   echo 'IBVERBS_1.1 { ibv_get_device_list; };' >"$T/renamed.map"
-  echo 'void** ibv_get_device_list(int* n) { return n ? 0 : 0; }' |
+  echo 'void** ibv_get_device_list(int* n) { (void)n; return 0; }' |
     gcc -shared -fPIC -Wl,-soname,$renamed -Wl,--version-script,"$T/renamed.map" -o "$T/renamed.so" -x c -
   gcc -o opt/finds "$here/finds.c"
   gcc -DLINKED -o opt/linked "$here/finds.c" -l:libibverbs.so.1
@@ -121,6 +121,26 @@ podman rm -f -t 0 first >/dev/null
 podman exec second ibv_devinfo -d vrdma0 >"$T/pod.log" 2>&1 || fail "ibv_devinfo after the first has ended: $(<"$T/pod.log")"
 podman pod rm -f pod >"$T/pod.log" 2>&1 || true
 wait_until 10 no_vdevices || fail "a vdevice outlives its pod: $(ctl vdev list)"
+
+say "a user namespace, where podman makes the network after all hooks: the vdevice waits for it"
+mapped=(--uidmap 0:100000:65536 --gidmap 0:100000:65536)
+run default "${mapped[@]}" -d --name mapped -- sleep 100 >"$T/mapped.log" 2>&1 || fail "a container with a user namespace: $(<"$T/mapped.log")"
+mapped_has_device() { podman exec mapped ibv_devinfo -v -d vrdma0 >"$T/mapped.log" 2>&1 && grep -q 'GID.*::ffff:10\.' "$T/mapped.log"; }
+wait_until 10 mapped_has_device || fail "ibv_devinfo in a user namespace: $(<"$T/mapped.log")"
+init=$(podman inspect -f '{{.State.Pid}}' mapped)
+for event in "created on no netdev yet" completed; do
+  grep -q "vdevice pid:$init/vrdma0: $event" "$T/vrdmad.log" || fail "the log does not say '$event': $(grep "pid:$init/" "$T/vrdmad.log")"
+done
+podman rm -f -t 0 mapped >/dev/null
+wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
+podman pod create --name pod "${mapped[@]}" --network lab >"$T/pod.log" 2>&1 || fail "podman pod: $(<"$T/pod.log")"
+for name in first second; do
+  podman run -d --pod pod --name $name --device vrdma.io/device=default "$IMAGE" sleep 100 >"$T/pod.log" 2>&1 || fail "$name of a pod: $(<"$T/pod.log")"
+  podman exec $name ibv_devinfo -d vrdma0 >"$T/pod.log" 2>&1 || fail "ibv_devinfo in $name: $(<"$T/pod.log")"
+done
+[[ $(ctl vdev list | wc -l) -eq 2 ]] || fail "not one vdevice: $(ctl vdev list)"
+podman pod rm -f pod >"$T/pod.log" 2>&1 || true
+wait_until 10 no_vdevices || fail "a vdevice outlives its container: $(ctl vdev list)"
 
 say "the environment and the links of an image do nothing on the host"
 make_image evil bookworm 'ldconfig -r . && rm etc/ld.so.cache && ln -s /proc/1/root/tmp/vrdma-evil etc/ld.so.cache'
