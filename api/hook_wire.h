@@ -14,6 +14,8 @@
 //   kEnded                   ->       the container has ended; vrdmad believes its pidfd alone
 //                            <-
 //
+// A hook whose connection ends before the answer to kSetUp, because vrdmad is restarted, may ask
+// again: the container gets what it was given before.
 // After a refusal vrdmad ends the connection; EAGAIN: the hook may try again. A user
 // with too many connections is refused before the request, so the answer may be there although
 // sending fails (EPIPE). A connection has 30

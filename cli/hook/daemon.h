@@ -31,7 +31,7 @@ class Daemon {
                                                     std::chrono::seconds wait);
 
   // An answer without an error, whose texts are terminated, whose names are file names, and whose
-  // path of sockets is absolute or, except after kSetUp, empty.
+  // path of sockets is absolute or, except after kSetUp, empty. ECONNRESET: vrdmad has ended.
   [[nodiscard]] base::Result<vrdma::hook::Answer> ask(const vrdma::hook::Request& request,
                                                       const std::vector<int>& fds = {}) const;
 

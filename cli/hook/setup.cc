@@ -258,17 +258,30 @@ Result<void> mount_all(const Config& config, const Answer& answer, const Host& h
   return show_devices(*root, answer, host.trees);
 }
 
-Result<void> set_up_by(const Daemon& daemon, const Container& container,
-                       const std::string& device_class, const std::string& libraries) {
+// vrdmad may be restarted while it has the request. The next one gives the container what the one
+// before has given it.
+Result<Answer> ask_for_vdevices(Daemon& daemon, const Request& request, const Init& init,
+                                const std::string& run_dir) {
+  const std::vector<int> fds{init.net.get(), init.process.get()};
+  auto answer = daemon.ask(request, fds);
+  if (answer || answer.error().code() != ECONNRESET) return answer;
+  auto next = Daemon::connect(run_dir, kPatience, kSetUpWait);
+  if (!next) return base::pass(std::move(next).error());
+  daemon = std::move(*next);
+  return daemon.ask(request, fds);
+}
+
+Result<void> set_up_by(Daemon& daemon, const Container& container, const std::string& device_class,
+                       const Installation& installation) {
   const auto request = request_of(container, device_class);
   if (!request) return base::pass(request.error());
   const auto config = read_config(container.bundle);
   if (!config) return base::pass(config.error());
   const auto init = open_init(container.pid);
   if (!init) return base::pass(init.error());
-  const auto answer = daemon.ask(*request, {init->net.get(), init->process.get()});
+  const auto answer = ask_for_vdevices(daemon, *request, *init, installation.run_dir);
   if (!answer) return base::pass(answer.error());
-  const auto host = clone_host(*answer, libraries);
+  const auto host = clone_host(*answer, installation.libraries);
   if (!host) return base::pass(host.error());
   if (auto entered = enter_mounts(*init); !entered) return entered;
   if (auto mounted = mount_all(*config, *answer, *host); !mounted) return mounted;
@@ -283,9 +296,9 @@ Result<void> set_up_by(const Daemon& daemon, const Container& container,
 Result<void> set_up(const Container& container, const std::string& device_class,
                     const Installation& installation) {
   if (container.sandbox) return {};
-  const auto daemon = Daemon::connect(installation.run_dir, kPatience, kSetUpWait);
+  auto daemon = Daemon::connect(installation.run_dir, kPatience, kSetUpWait);
   if (!daemon) return base::pass(daemon.error());
-  auto done = set_up_by(*daemon, container, device_class, installation.libraries);
+  auto done = set_up_by(*daemon, container, device_class, installation);
   if (!done) daemon->report(container.id, done.error().message());
   return done;
 }

@@ -115,6 +115,8 @@ container two a
 hook setup c1 "${PID[one]}" class=alone -- done >/dev/null || fail "refused"
 got=$(hook setup c2 "${PID[two]}" class=alone -- done) || fail "refused: $got"
 [[ $got == "ok vrdma1 "* ]] && has 2 || fail "the answer is $got"
+got=$(hook setup c2 "${PID[two]}" class=alone) || fail "asking again is refused: $got"
+[[ $got == "ok vrdma1 "* ]] && has 2 || fail "asking again makes another: $got"
 dies one
 wait_until 5 has 1 || fail "the first outlives its container"
 dies two

@@ -181,7 +181,9 @@ class Daemon final : public AdminBackend, public HookBackend {
   void end_by_itself(uint64_t id, const std::string& reason);
   // The containers that have a vdevice: daemon_containers.cc. ESTALE: all have ended.
   base::Result<OwnerWatches> watch_containers(uint64_t id, VdevSpec* spec);
-  [[nodiscard]] std::optional<uint64_t> shared_by_pod(uint64_t cookie, const std::string& of) const;
+  // The vdevice of that class in the namespace, which `container` has; nullptr: any container.
+  [[nodiscard]] std::optional<uint64_t> given_in(uint64_t cookie, const std::string& of,
+                                                 const Container* container) const;
   base::Result<Begun> join(uint64_t id, const Container& container);
   void leave(uint64_t id, const Container& container, const std::string& reason);
   [[nodiscard]] VdevSpec* spec_of(uint64_t id);  // nullptr: there is no such vdevice

@@ -66,12 +66,16 @@ Result<OwnerWatches> Daemon::watch_containers(uint64_t id, VdevSpec* spec) {
   return watches;
 }
 
-std::optional<uint64_t> Daemon::shared_by_pod(uint64_t cookie, const std::string& of) const {
+std::optional<uint64_t> Daemon::given_in(uint64_t cookie, const std::string& of,
+                                         const Container* container) const {
   for (const uint64_t id : directory_.in_netns(cookie)) {
     const auto record = records_.find(id);
     const VdevSpec& spec = record != records_.end() ? record->second->spec : lost_.at(id).vdev.spec;
     const auto label = spec.labels.find(kClassLabel);
-    if (!spec.containers.empty() && label != spec.labels.end() && label->second == of) return id;
+    if (spec.containers.empty() || label == spec.labels.end() || label->second != of) continue;
+    if (container == nullptr || std::find(spec.containers.begin(), spec.containers.end(),
+                                          *container) != spec.containers.end())
+      return id;
   }
   return {};
 }
@@ -106,11 +110,12 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
   std::vector<Lost> replaced;
   bool joined = false;
   auto begun = call([&]() -> Result<Begun> {
-    if (shared)
-      if (const auto its = shared_by_pod(netns.cookie, spec->labels[kClassLabel])) {
-        joined = true;
-        return join(*its, container);
-      }
+    // A hook asks again when the daemon was restarted before it answered.
+    const Container* const only = shared ? nullptr : &container;
+    if (const auto its = given_in(netns.cookie, spec->labels[kClassLabel], only)) {
+      joined = true;
+      return join(*its, container);
+    }
     while (directory_.at(netns.cookie, spec->name)) spec->name = next_name(spec->name);
     return begin(*spec, netns, &replaced);
   });

@@ -24,7 +24,8 @@ class HookBackend {
   virtual ~HookBackend() = default;
 
   // Gives a vdevice to the one container in `spec`, and has that on disk. If `shared`, one of the
-  // same namespace and of the same label kClassLabel, if there is one; otherwise a new one. The
+  // same namespace and of the same label kClassLabel, if there is one; otherwise one that the
+  // container has already, or a new one. The
   // name in `spec` is changed if it is taken in the namespace. Without a netdev in `spec`, the
   // vdevice is on that of the default route, or on the only one that has an address; it is pending
   // until there is such a netdev. `reader`: the user that may read its tree, beside root. Any
