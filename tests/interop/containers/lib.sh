@@ -79,8 +79,10 @@ root_of() {
   [[ $status -eq 0 ]] || fail "no root of $1: $(<"$T/root.log")"
 }
 
-# make_image NAME RELEASE [COMMAND]: localhost/NAME of podman or of $ENGINE, of programs of that release; COMMAND changes its files, which
-# are in the present directory.
+# make_image NAME RELEASE [COMMAND]: localhost/NAME of podman or of $ENGINE, of programs of that release; COMMAND changes
+# its files, which are in the present directory, and the words CHANGES its configuration. The same files give a layer of
+# the same digest.
+CHANGES=()
 make_image() {
   local root copy=$T/image-$1
   root_of "$2"
@@ -88,7 +90,7 @@ make_image() {
   mkdir "$copy"{,-upper,-work}
   mount -t overlay -o "lowerdir=$root,upperdir=$copy-upper,workdir=$copy-work" overlay "$copy"
   (cd "$copy" && eval "${3:-true}")
-  tar -C "$copy" -c --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | "$ENGINE" import -c 'ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin' -c 'CMD ["sleep", "1000"]' - "localhost/$1" >/dev/null 2>"$T/import.log" ||
+  tar -C "$copy" -c --sort=name --mtime=@0 --exclude=./var/cache/ldconfig --exclude='./proc/*' --exclude='./sys/*' --exclude='./dev/*' . | "$ENGINE" import -c 'ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin' -c 'CMD ["sleep", "1000"]' "${CHANGES[@]}" - "localhost/$1" >/dev/null 2>"$T/import.log" ||
     fail "import: $(<"$T/import.log")"
   umount "$copy"
 }
@@ -107,6 +109,37 @@ remove_groups() {
 groups_are_removed() {
   find /sys/fs/cgroup -depth -type d -path "*/vr$$*" -exec rmdir {} + 2>/dev/null
   [[ -z $(find /sys/fs/cgroup -type d -path "*/vr$$*" -print -quit 2>/dev/null) ]]
+}
+
+# ---- containers of podman -------------------------------------------------------------------------
+
+# run CLASS [OPTION]... -- COMMAND...: in a container of $IMAGE.
+IMAGE=localhost/plain
+run() {
+  local device=$1 options=()
+  shift
+  while [[ $1 != -- ]]; do options+=("$1"); shift; done
+  podman run --rm --network lab --device "vrdma.io/device=$device" "${options[@]}" "$IMAGE" "${@:2}"
+}
+address() { podman inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$1"; }
+# listens_in CONTAINER: the program in it waits for a TCP connection.
+listens_in() {
+  local pid
+  pid=$(podman inspect -f '{{.State.Pid}}' "$1")
+  [[ $pid -ne 0 ]] || fail "$1 ended before its client came: $(podman logs "$1" 2>&1)"
+  printf -v hex %04X "$PORT"
+  cat "/proc/$pid/net/tcp" "/proc/$pid/net/tcp6" | grep -E ":$hex [0-9A-F]+:0000 0A " >/dev/null
+}
+# pair CLASS CLASS [OPTION]...: ib_write_lat in two containers, both with the options.
+containers_pair() {
+  local server=$1 client=$2 ip
+  shift 2
+  run "$server" "$@" -d --name server -- ib_write_lat -F -x 1 >"$T/server.log" || fail "the server is not started: $(<"$T/server.log")"
+  wait_until 20 listens_in server || fail "the server does not listen: $(podman logs server 2>&1)"
+  ip=$(address server)
+  run "$client" "$@" -- ib_write_lat -F -x 1 "$ip" >"$T/client.log" 2>&1 || fail "ib_write_lat $ip: $(<"$T/client.log")"
+  podman wait server >/dev/null 2>&1 || true
+  say "ib_write_lat: $(awk '$1 == 2 { print $6 }' "$T/client.log") us"
 }
 
 # ---- containerd -----------------------------------------------------------------------------------
@@ -132,11 +165,15 @@ containerd_stop() {
 
 # ---- what is left -------------------------------------------------------------------------------
 
+# mounts: where there are any. Those of tests that run meanwhile, which were copied when this one began, may end.
+mounts() {
+  awk -v own="$T/" '$5 !~ "^/(tmp|run/netns/vr)" || index($5, own) == 1 { print $5 }' /proc/self/mountinfo | sort
+}
 # remains: what vrdma and the runtimes have made, in lines to compare before and after: control groups below /vrPID,
 # mounts of the test, files of the run directory, rows of the store, descriptors of the daemon's processes.
 remains() {
   find /sys/fs/cgroup -type d -path "*/vr$$*" -printf 'group %p\n' 2>/dev/null | sed -E 's/worker-[0-9-]+$/worker/' | sort
-  awk '{ print "mount", $5 }' /proc/self/mountinfo | sort
+  mounts | sed 's/^/mount /'
   find "$R" -mindepth 1 -printf 'file %P\n' | sort
   # The daemon keeps its database locked.
   rm -rf "$T/store-copy"
