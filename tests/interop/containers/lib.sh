@@ -104,8 +104,10 @@ remove_groups() {
     kill -9 "$DAEMON" 2>/dev/null
     find /sys/fs/cgroup -path "*/vr$$*/cgroup.procs" -exec cat {} + 2>/dev/null | xargs -r kill -9 2>/dev/null
   fi
+  wait_until 10 no_engines || true  # podman cleans up after a container in the background, and makes its groups again
   wait_until 5 groups_are_removed || true
 }
+no_engines() { ! pgrep -f "^[^ ]*(podman|conmon|runc|containerd-shim).* $T/" >/dev/null; }
 groups_are_removed() {
   find /sys/fs/cgroup -depth -type d -path "*/vr$$*" -exec rmdir {} + 2>/dev/null
   [[ -z $(find /sys/fs/cgroup -type d -path "*/vr$$*" -print -quit 2>/dev/null) ]]
