@@ -3,12 +3,13 @@
 A Metric is ours, some peers, and goals for their ratio or (no peer) for ours. A Point is one size of
 the plots: several probes, ours named "vrdma ...". A Growth is time and memory over a count. Neighbours
 is a victim's times beside attacks. Gaps are how long WRITEs stop at restarts, Starts how long workers
-take to start.
+take to start. Containers are two containers that communicate in several ways.
 """
 
 from dataclasses import dataclass, field
 from typing import Callable
 
+import containers
 import neighbours
 import probes as p
 
@@ -57,6 +58,12 @@ class Gaps:
 class Starts:
     key: str
     count: int
+
+
+@dataclass
+class Containers:
+    key: str
+    tests: list  # of containers.Test
 
 
 SIZES = [2, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
@@ -176,6 +183,11 @@ def metrics(quick):
         Growth("scale_mrs", "mrs", [100, 1000] if quick else [1000, 5000, 10000, 50000, 100000]),
         Neighbours("neighbours", ["turns", "connects"] if quick else list(neighbours.ATTACKS),
                    0.2 if quick else 3),
+        Containers("containers", [
+            containers.Test("8 B tag, half round trip", "us", "tag_lat", 8, 20000 // n, 1, ("<=", 1.4)),
+            containers.Test("64 KiB tags", "MiB/s", "tag_bw", 1 << 16, 10000 // n, 5, (">=", 1.0)),
+            containers.Test("1 MiB tags", "MiB/s", "tag_bw", 1 << 20, 2000 // n, 5, (">=", 1.0)),
+        ]),
         Starts("worker_start", 5 if quick else 200),
         Gaps("restart_gaps", [2, 4] if quick else [2, 256], 1 if quick else 9),
     ]

@@ -7,6 +7,7 @@ import statistics
 import time
 
 import plot
+from containers import ONE_TENANT, POSIX, TCP
 
 
 def figure(value):
@@ -47,6 +48,24 @@ def rows_of(metric):
                    "yes" if reached(statistics.median(ratios), goal) else "no"] if goal else ["", ""]
         yield [title, spread(ours) + unit, f"{peer}: {spread(theirs)}{unit}", spread(ratios),
                *verdict, others]
+
+
+def containers_table(entry):
+    """Each way of communication beside posix shared memory and beside TCP."""
+    rows = []
+    for test in entry["containers"]:
+        values, goal = test["values"], test["goal"]
+        others = statistics.median([load["others"] for load in test["loads"]])
+        for way, numbers in values.items():
+            ratios = {peer: [a / b for a, b in zip(numbers, values[peer])] for peer in (POSIX, TCP)}
+            verdict = [f"{goal[0]} {goal[1]}", "yes" if reached(statistics.median(ratios[POSIX]), goal) else "no"]
+            rows.append([test["title"], way, f"{spread(numbers)} {test['unit']}",
+                         *(spread(ratios[peer]) if way != peer else "" for peer in (POSIX, TCP)),
+                         *(verdict if way in ONE_TENANT else ["", ""]), f"{others:.0f} %"])
+    return ("### UCX between two containers\n\n"
+            + table(["test", "over", "result", "ratio to posix", "ratio to TCP", "goal, to posix", "reached", "others"],
+                    rows)
+            + f"\n\nRounds: {len(numbers)}. {load_of(entry['loads']).capitalize()}.\n")
 
 
 def each(row):
@@ -200,6 +219,7 @@ class Results:
                 parts.append(sizes_table(kind, points))
         parts += [growth_table(growth) for growth in growths]
         parts += [victims_table(entry) for entry in entries if "victims" in entry]
+        parts += [containers_table(entry) for entry in entries if "containers" in entry]
         parts += [starts_table(entry) for entry in entries if "starts" in entry]
         parts += [gaps_table(entry) for entry in entries if "gaps" in entry]
         return "\n\n".join(part.strip() for part in parts) + "\n"

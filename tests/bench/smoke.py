@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""The driver works: some metrics with few iterations, and what it writes is whole. No time is judged."""
+"""The driver works: some metrics with few iterations, and what it writes is whole. No time is judged.
+
+    smoke.py             most kinds of metrics
+    smoke.py containers  two containers
+"""
 
 import json
 import os
@@ -10,6 +14,11 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+sys.dont_write_bytecode = True
+sys.path.insert(0, HERE)
+
+import containers
+
 METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
            "latency_2", "latency_4096", "scale_qps", "neighbours", "worker_start", "restart_gaps"]
 FAULTS = []
@@ -90,7 +99,40 @@ def check_svg(path, curves, points):
     expect(len(labels) > curves and all(labels), f"{path}: the labels are not whole")
 
 
+def check_containers():
+    reason = containers.missing()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        done = driver("--quick", "--rounds", "2", "--out", folder, "--only", "containers")
+        if done.returncode:
+            print(done.stdout, done.stderr)
+            sys.exit(f"FAILED: tests/bench/run ends with status {done.returncode}")
+        with open(f"{folder}/results.json", encoding="utf-8") as file:
+            tests = json.load(file)["entries"]["containers"]["containers"]
+    expect(len(tests) == 3, f"{len(tests)} tests instead of 3")
+    for test in tests:
+        expect(list(test["values"]) == list(containers.WAYS), f"{test['title']}: not every way")
+        for way, values in test["values"].items():
+            expect(numbers(values, 2), f"{test['title']}: not two numbers of {way}")
+        expect(len(test["loads"]) == 2, f"{test['title']}: the loads are not whole")
+    verdicts = re.findall(r"^\| .* \| (?:<=|>=) [\d.]+ \| (?:yes|no) \| \d+ % \|$", done.stdout, re.MULTILINE)
+    expect(len(verdicts) == 6, f"{len(verdicts)} verdicts instead of 6: {done.stdout}")
+    rows = re.findall(r"^\| [^|]+B tags?[^|]* \|", done.stdout, re.MULTILINE)
+    expect(len(rows) == 18, f"{len(rows)} rows instead of 18: {done.stdout}")
+
+
+def report():
+    for fault in FAULTS:
+        print(f"FAILED: {fault}")
+    sys.exit(1 if FAULTS else 0)
+
+
 def main():
+    if sys.argv[1:] == ["containers"]:
+        check_containers()
+        report()
     expect(driver("--only", "no_such_metric").returncode == 1, "an unknown metric is not refused")
     with tempfile.TemporaryDirectory() as folder:
         # In two runs: the second one adds.
@@ -116,9 +158,7 @@ def main():
             opened = json.load(file)["entries"].get("open_device", {"ours": [], "peers": {}})
         expect(done.returncode == 0 and numbers(opened["ours"], 2) and
                numbers(opened["peers"].get("before", []), 2), "no other build is compared with")
-    for fault in FAULTS:
-        print(f"FAILED: {fault}")
-    sys.exit(1 if FAULTS else 0)
+    report()
 
 
 if __name__ == "__main__":

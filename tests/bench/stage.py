@@ -56,6 +56,15 @@ def remove_namespace(name):
     sh("ip", "netns", "delete", name, ok=True)
 
 
+def listens(pid, port):
+    """Whether a TCP socket of that port listens in the network namespace of the process."""
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as lines:
+            if re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", lines.read()):
+                return True
+    return False
+
+
 def ended(pid):
     """The process has ended, reaped or not."""
     try:
@@ -83,6 +92,7 @@ class Stage:
             # In memory, as vrdmad's own run directory is.
             self.folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-", dir="/dev/shm")
             self.run_dir = os.path.join(self.folder, "run")
+            self.classes = os.path.join(self.folder, "classes.conf")  # vrdmad reads it for each container
             self._start_daemon()
             for mode in SIDES:
                 self._join(*SIDES[mode])
@@ -131,14 +141,28 @@ class Stage:
         for path in glob.glob(f"/dev/shm/{PREFIX}-*"):
             if not os.path.exists(f"/proc/{path.split('-')[1]}"):
                 shutil.rmtree(path, ignore_errors=True)
+        for version in ("", "*/"):  # of control groups: those of containers
+            for path in glob.glob(f"/sys/fs/cgroup/{version}{PREFIX}-*"):
+                if not os.path.exists(f"/proc/{os.path.basename(path).split('-')[1]}"):
+                    os.rmdir(path)
 
     def used(self):
-        """Seconds of CPU of this driver and all it started, as far as it has ended, and the daemons."""
-        seconds = 0
-        for stage in [self, *self.beside]:
-            with open(f"/proc/{stage.daemon.pid}/stat", encoding="ascii") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-            seconds += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of CPU of this driver and all it started, as far as it has ended, and the daemons with
+        their processes."""
+        children, ticks = {}, {}
+        for path in glob.glob("/proc/[0-9]*/stat"):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                continue
+            pid = int(path.split("/")[2])
+            children.setdefault(int(fields[1]), []).append(pid)
+            ticks[pid] = sum(map(int, fields[11:15]))  # and of its children that have ended
+        pids = [stage.daemon.pid for stage in [self, *self.beside]]
+        for pid in pids:
+            pids += children.get(pid, [])
+        seconds = sum(ticks.get(pid, 0) for pid in pids) / os.sysconf("SC_CLK_TCK")
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
             usage = resource.getrusage(who)
             seconds += usage.ru_utime + usage.ru_stime
@@ -160,6 +184,21 @@ class Stage:
            "name", "eth0", "netns", self.name(b), "mtu", "4200")
         for side, address in ((a, "10.0.0.1/24"), (b, "10.0.0.2/24")):
             sh(*self.enter(side), "ip", "address", "add", address, "dev", "eth0")
+            sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
+
+    def bridge(self, middle, sides):
+        """A namespace with a bridge, and one for each side that is attached to it, with a mtu of 1500."""
+        for side in (middle, *sides):
+            sh("ip", "netns", "add", self.name(side))
+            self.namespaces.append(self.name(side))
+            sh(*self.enter(side), "ip", "link", "set", "lo", "up")
+        sh(*self.enter(middle), "ip", "link", "add", "br0", "type", "bridge")
+        sh(*self.enter(middle), "ip", "link", "set", "br0", "up")
+        for i, side in enumerate(sides, 1):
+            sh(*self.enter(side), "ip", "link", "add", "eth0", "type", "veth", "peer", "name", side, "netns",
+               self.name(middle))
+            sh(*self.enter(middle), "ip", "link", "set", side, "master", "br0", "up")
+            sh(*self.enter(side), "ip", "address", "add", f"10.0.0.{i}/24", "dev", "eth0")
             sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
 
     def ample(self):
@@ -244,6 +283,9 @@ class Stage:
         return name
 
     def _start_daemon(self):
+        # An older build has no classes.
+        known = "--classes" in sh(f"{self.build}/sbin/vrdmad", "--help", ok=True)
+        self.options = ["--classes", self.classes] if known else []
         self.log = open(os.path.join(self.folder, "vrdmad.log"), "w+", encoding="utf-8")
         self.launch()
         self.wait_until(self.answers, 20, "vrdmad does not answer on its admin socket")
@@ -252,7 +294,7 @@ class Stage:
         """Starts vrdmad, the first one or the next, and does not wait for it."""
         self.daemon = subprocess.Popen(
             [f"{self.build}/sbin/vrdmad", "--run-dir", self.run_dir, "--state-dir",
-             os.path.join(self.folder, "state"), "--log-level", "warning"],
+             os.path.join(self.folder, "state"), "--log-level", "warning", *self.options],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             preexec_fn=lambda: die_with_parent(None))
 
@@ -314,13 +356,9 @@ class Stage:
         self.running.remove(program)
 
     def listening(self, program, port):
-        def listens():
+        def ready():
             if program.poll() is not None:
                 raise Trouble(f"{' '.join(program.args)}: ended before its client came: "
                               f"{program.stdout.read()[-500:]}")
-            for table in ("tcp", "tcp6"):
-                with open(f"/proc/{program.pid}/net/{table}", encoding="ascii") as lines:
-                    if re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", lines.read()):
-                        return True
-            return False
-        self.wait_until(listens, 20, f"{program.args}: the server does not listen")
+            return listens(program.pid, port)
+        self.wait_until(ready, 20, f"{program.args}: the server does not listen")
