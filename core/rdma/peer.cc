@@ -132,7 +132,7 @@ Fd pidfd_of_peer(int socket, pid_t pid) {
 
 // The number cannot get another owner while the process of the pidfd is not reaped, so a directory
 // that was opened before the process was seen alive is that process's.
-Result<PeerHandle> hold(Fd pidfd, pid_t pid) {
+Result<PeerHandle> bind(Fd pidfd, pid_t pid) {
   if (!pidfd.valid()) return fail(EPERM, "process " + std::to_string(pid) + " has ended");
   PeerHandle handle;
   handle.pidfd = std::move(pidfd);
@@ -140,10 +140,27 @@ Result<PeerHandle> hold(Fd pidfd, pid_t pid) {
       Fd(::open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!handle.directory.valid()) return fail_errno("open /proc/" + std::to_string(pid));
   if (!is_alive(handle.pidfd)) return fail(EPERM, "process " + std::to_string(pid) + " has ended");
-  auto peer = look_at(handle.directory);
-  if (!peer) return base::pass(std::move(peer).error());
-  handle.peer = *peer;
   return handle;
+}
+
+Result<PeerHandle> hold(Fd pidfd, pid_t pid) {
+  auto handle = bind(std::move(pidfd), pid);
+  if (!handle) return handle;
+  auto peer = look_at(handle->directory);
+  if (!peer) return base::pass(std::move(peer).error());
+  handle->peer = *peer;
+  return handle;
+}
+
+Result<MemoryFiles> open_files(const PeerHandle& handle, bool writable) {
+  MemoryFiles files;
+  files.writable = writable;
+  files.memory =
+      Fd(::openat(handle.directory.get(), "mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+  files.maps = Fd(::openat(handle.directory.get(), "maps", O_RDONLY | O_CLOEXEC));
+  if (!files.memory.valid() || !files.maps.valid())
+    return fail_errno("open the memory of process " + std::to_string(handle.peer.pid));
+  return files;
 }
 
 bool all_equal(const Peer::Ids& ids) {
@@ -220,15 +237,23 @@ Result<void> is_unchanged(const PeerHandle& handle) {
 }
 
 Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable) {
-  MemoryFiles files;
-  files.writable = writable;
-  files.memory =
-      Fd(::openat(handle.directory.get(), "mem", (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
-  files.maps = Fd(::openat(handle.directory.get(), "maps", O_RDONLY | O_CLOEXEC));
-  if (!files.memory.valid() || !files.maps.valid())
-    return fail_errno("open the memory of process " + std::to_string(handle.peer.pid));
+  auto files = open_files(handle, writable);
+  if (!files) return files;
   if (auto after = is_unchanged(handle); !after) return base::pass(std::move(after).error());
   return files;
+}
+
+Result<FoundPeer> find_peer_and_open(const Peer& peer, bool writable) {
+  const auto other = [&] {
+    return fail(ESRCH, "process " + std::to_string(peer.pid) + " is not what it was");
+  };
+  auto handle = bind(pidfd_of(peer.pid), peer.pid);
+  if (!handle) return other();
+  handle->peer = peer;
+  auto files = open_files(*handle, writable);
+  if (!is_unchanged(*handle)) return other();
+  if (!files) return base::pass(std::move(files).error());
+  return FoundPeer{std::move(*handle), std::move(*files)};
 }
 
 std::string reason_to_refuse(const Peer& peer) {

@@ -95,6 +95,14 @@ struct MemoryFiles {
 // the address space.
 [[nodiscard]] base::Result<MemoryFiles> open_memory(const PeerHandle& handle, bool writable);
 
+// Both for the process that another daemon had identified. Opens the files first, and then compares
+// the process once: its start time and program never return to what they were.
+struct FoundPeer {
+  PeerHandle handle;
+  MemoryFiles memory;
+};
+[[nodiscard]] base::Result<FoundPeer> find_peer_and_open(const Peer& peer, bool writable);
+
 // Why the process may have no session: a sentence about "it"; empty if it may. Its memory is more
 // than the user who started it may touch.
 [[nodiscard]] std::string reason_to_refuse(const Peer& peer);

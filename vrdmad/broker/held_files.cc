@@ -74,8 +74,7 @@ bool is(const Fd& fd, WantedFile kind, uint64_t id) {
 }  // namespace
 
 FdInfo FdInfo::own(const Fd& fd) {
-  const Fd fdinfo(::open("/proc/self/fdinfo", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  return of(fdinfo.get(), std::to_string(fd.get()).c_str());
+  return of(AT_FDCWD, ("/proc/self/fdinfo/" + std::to_string(fd.get())).c_str());
 }
 
 FdInfo FdInfo::of(int fdinfo, const char* name) {

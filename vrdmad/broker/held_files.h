@@ -25,7 +25,7 @@ enum class WantedFile : uint32_t {
   kSocket,      // by inode
 };
 
-// A value of fdinfo (proc(5)) of one descriptor. `fdinfo`: the directory.
+// A value of fdinfo (proc(5)) of one descriptor. `fdinfo`: the directory; `name`: as for openat(2).
 struct FdInfo {
   uint64_t inode = 0;
   uint64_t eventfd = 0;  // the id plus 1; 0: it is no eventfd, or the kernel reports no id

@@ -336,13 +336,11 @@ Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
   return {};
 }
 
-// Of a process that was found unchanged just now.
-Result<void> LocalBroker::open(const rdma::PeerHandle& handle, bool writable, Beside* beside) {
-  auto memory = rdma::open_memory(handle, writable);
-  if (!memory) return pass(std::move(memory).error());
+Result<void> LocalBroker::give(const rdma::PeerHandle& handle, rdma::MemoryFiles memory,
+                               Beside* beside) {
   auto pidfd = handle.pidfd.duplicate();
   if (!pidfd) return fail(ENFILE, pidfd.error().message());
-  *beside = {std::move(memory->memory), std::move(memory->maps), std::move(*pidfd)};
+  *beside = {std::move(memory.memory), std::move(memory.maps), std::move(*pidfd)};
   return {};
 }
 
@@ -360,8 +358,11 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
     case Request::kNone:
       break;
     case Request::kMemory:
-    case Request::kWritableMemory:
-      return open(handle, request.files == Request::kWritableMemory, beside);
+    case Request::kWritableMemory: {
+      auto memory = rdma::open_memory(handle, request.files == Request::kWritableMemory);
+      if (!memory) return pass(std::move(memory).error());
+      return give(handle, std::move(*memory), beside);
+    }
     case Request::kUserfaultfd:
       (*beside)[0] = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
       if (!(*beside)[0].valid()) return fail_errno("open /dev/userfaultfd");
@@ -378,12 +379,12 @@ Result<void> LocalBroker::find(const Request& request, Answer* answer, Beside* b
   if (auto known = known_.find(request.peer, *listener); !known) return known;
   auto whose = recipient(request);
   if (!whose) return pass(std::move(whose).error());
-  auto handle = rdma::find_peer(request.peer);
-  if (!handle) return pass(std::move(handle).error());
-  if (auto may = may_have_session(handle->peer); !may) return may;
-  if (auto opened = open(*handle, false, beside); !opened) return opened;
-  answer->peer = handle->peer;
-  const auto process = std::make_shared<Process>(std::move(*handle), *listener, *whose);
+  auto found = rdma::find_peer_and_open(request.peer, false);
+  if (!found) return pass(std::move(found).error());
+  if (auto may = may_have_session(found->handle.peer); !may) return may;
+  if (auto given = give(found->handle, std::move(found->memory), beside); !given) return given;
+  answer->peer = found->handle.peer;
+  const auto process = std::make_shared<Process>(std::move(found->handle), *listener, *whose);
   if (const auto earlier = at<Process>(request.entry);
       earlier && (*earlier)->handle.peer == process->handle.peer)
     process->search = (*earlier)->search;

@@ -59,8 +59,8 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> accept(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> identify(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> check(const Request& request, Beside* beside);
-  [[nodiscard]] static base::Result<void> open(const rdma::PeerHandle& handle, bool writable,
-                                               Beside* beside);
+  [[nodiscard]] static base::Result<void> give(const rdma::PeerHandle& handle,
+                                               rdma::MemoryFiles memory, Beside* beside);
   [[nodiscard]] base::Result<void> find(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
