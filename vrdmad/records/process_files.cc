@@ -21,12 +21,17 @@ namespace {
 
 constexpr const char* kMemory = "a memory file";
 
-// The device number of all memory files.
-uint64_t memory_device() {
+uint64_t find_device_of_memory() {
   struct stat status {};
   const auto file = base::make_memfd("vrdma-none", 0);
   if (!file || ::fstat(file->get(), &status) != 0) return 0;
   return uint64_t{major(status.st_dev)} << 32 | minor(status.st_dev);
+}
+
+// The device number of all memory files.
+uint64_t device_of_memory() {
+  static const uint64_t device = find_device_of_memory();
+  return device;
 }
 
 tl::unexpected<base::Error> missing(const char* what) {
@@ -38,9 +43,10 @@ void close_by(const Intake::AccountRef& account, Fd fd) {
   if (fd.valid() && account->intake() != nullptr) account->intake()->close(account, std::move(fd));
 }
 
-// Its name proves nothing, and reading fdinfo does not block on a lock of the file.
+// The broker has compared its inode.
 bool is_ours(const Fd& fd, const FileId& id, uint64_t size) {
-  const auto own = file_id(fd) == id ? fd.reopen(O_RDWR) : Result<Fd>(Fd());
+  if (id.device != device_of_memory()) return false;
+  const auto own = fd.reopen(O_RDWR);
   return own && ::fcntl(fd.get(), F_GET_SEALS) == (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) &&
          ::lseek(own->get(), 0, SEEK_END) == static_cast<off_t>(size) &&
          (::fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDWR;
@@ -48,10 +54,7 @@ bool is_ours(const Fd& fd, const FileId& id, uint64_t size) {
 
 }  // namespace
 
-FileId file_id(const Fd& fd) {
-  static const uint64_t device = memory_device();
-  return {device, FdInfo::own(fd).inode};
-}
+FileId file_id(const Fd& fd) { return {device_of_memory(), FdInfo::own(fd).inode}; }
 
 uint64_t eventfd_id(const Fd& fd) { return FdInfo::own(fd).eventfd; }
 

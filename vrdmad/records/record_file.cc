@@ -107,7 +107,7 @@ Result<std::unique_ptr<RecordFile>> RecordFile::copy(const std::string& path, ui
   const auto all = (*file)->size_of_file();
   if (!all) return base::pass(all.error());
   if (records && *all > kMostCopied) return fail(EFBIG, path + " is too large");
-  if (auto copied = (*file)->copy_bytes(records ? *all : kFirstSize); !copied)
+  if (auto copied = (*file)->copy_bytes(records ? *all : kRoom, records); !copied)
     return base::pass(std::move(copied).error());
   if (auto parsed = (*file)->parse(format, records); !parsed)
     return base::pass(std::move(parsed).error());
@@ -130,18 +130,23 @@ Result<uint64_t> RecordFile::size_of_file() const {
   return size;
 }
 
-// What the file does not have any more reads as zeros.
-Result<void> RecordFile::copy_bytes(uint64_t size) {
+// What the file does not have any more reads as zeros, and so does what follows the log, because
+// every page that is copied must be allocated first.
+Result<void> RecordFile::copy_bytes(uint64_t size, bool records) {
   void* const room =
       ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) return fail_errno("copy " + path_);
   base_ = static_cast<uint8_t*>(room);
   size_ = size;
-  for (uint64_t got = 0; got < size;) {
-    const ssize_t more = ::pread(fd_.get(), base_ + got, size - got, static_cast<off_t>(got));
-    if (more <= 0) break;
-    got += static_cast<uint64_t>(more);
-  }
+  const auto copy_until = [this](uint64_t got, uint64_t end) {
+    while (got < end) {
+      const ssize_t more = ::pread(fd_.get(), base_ + got, end - got, static_cast<off_t>(got));
+      if (more <= 0) break;
+      got += static_cast<uint64_t>(more);
+    }
+  };
+  copy_until(0, kRoom);
+  if (records) copy_until(kRoom, std::min(size, (header()->log & UINT32_MAX) * 8));
   return {};
 }
 

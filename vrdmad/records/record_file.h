@@ -111,7 +111,7 @@ class RecordFile {
   [[nodiscard]] static base::Result<std::unique_ptr<RecordFile>> open_unread(
       const std::string& path);                               // keeps the file
   [[nodiscard]] base::Result<uint64_t> size_of_file() const;  // EINVAL: it is too short
-  [[nodiscard]] base::Result<void> copy_bytes(uint64_t size);
+  [[nodiscard]] base::Result<void> copy_bytes(uint64_t size, bool records);
   [[nodiscard]] base::Result<void> read(uint32_t format);
   [[nodiscard]] base::Result<void> parse(uint32_t format, bool records);
   [[nodiscard]] base::Result<void> map(uint64_t size);
