@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/mapping.h"
 #include "core/ipc/layout.h"
+#include "vrdmad/records/session_search.h"
 
 namespace vrdma::vrdmad {
 
@@ -144,47 +145,47 @@ std::vector<Caller::Wanted> files_of(const SessionAnchors& anchors) {
 
 }  // namespace
 
-struct Furnisher::Takeover {
-  Broker& broker;
-  std::map<pid_t, std::shared_ptr<Caller>> callers;  // by which each process is searched
-  TakenOver result;
-};
-
-Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> found) {
-  Takeover at{broker, {}, {}};
-  search_time_.clear();
-  for (Found& one : found) {
-    const pid_t pid = one.files.anchors->anchors().of.process.pid;
-    auto adopted = take_over(one, at);
-    if (adopted) {
-      at.result.sessions.push_back(std::move(*adopted));
+Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all) {
+  std::vector<Found> found;
+  std::vector<SessionSearch::Wanted> wanted;
+  for (Found& one : all) {
+    const SessionAnchors& anchors = one.files.anchors->anchors();
+    if (const std::string reason = one.files.journal->forbidden(); !reason.empty()) {
+      leave_out(one, base::Error(ENOTSUP, reason));
       continue;
     }
-    one.files.keep(adopted.error().code() == EPIPE);  // the broker has ended
-    base::log_warning("vdevice " + one.label + ": the session of process " + std::to_string(pid) +
-                      " cannot be taken over: " + adopted.error().message());
+    wanted.push_back(
+        {one.vdevice, anchors.of.process, one.socket, one.recipient, files_of(anchors)});
+    found.push_back(std::move(one));
   }
-  return std::move(at.result);
+
+  TakenOver result;
+  SessionSearch search(broker, wanted);
+  for (size_t i = 0; i < found.size(); ++i) {
+    auto adopted = adopt(found[i], wanted[i].files, search.take(i));
+    if (adopted)
+      result.sessions.push_back(std::move(*adopted));
+    else
+      leave_out(found[i], adopted.error());
+  }
+  result.searched = search.used();
+  return result;
 }
 
-Result<Furnisher::Adopted> Furnisher::take_over(Found& found, Takeover& at) {
-  if (const std::string reason = found.files.journal->forbidden(); !reason.empty())
-    return fail(ENOTSUP, reason);
-  const SessionAnchors& anchors = found.files.anchors->anchors();
-  const Anchor& anchor = anchors.of;
-  base::Duration& left =
-      search_time_.try_emplace(found.vdevice, ProcessFiles::kSearchTime).first->second;
-  base::Duration used{};
-  auto& earlier = at.callers[anchor.process.pid];
-  const auto wanted = files_of(anchors);
-  auto process = at.broker.find(anchor.process, found.socket, found.recipient,
-                                {wanted, left, &used, earlier.get()});
-  left -= used;
-  at.result.searched[found.vdevice] += used;
+void Furnisher::leave_out(Found& one, const base::Error& why) {
+  one.files.keep(why.code() == EPIPE);  // the broker has ended
+  base::log_warning("vdevice " + one.label + ": the session of process " +
+                    std::to_string(one.files.anchors->anchors().of.process.pid) +
+                    " cannot be taken over: " + why.message());
+}
+
+Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
+                                            Result<Broker::Found> process) {
   if (!process && process.error().code() == EMFILE)
     return fail(EMFILE, "its process has too many descriptors to search them all");
   if (!process) return pass(std::move(process).error());
-  earlier = process->caller;
+  const SessionAnchors& anchors = found.files.anchors->anchors();
+  const Anchor& anchor = anchors.of;
   ProcessFiles files(found.account, wanted, std::move(process->files));
 
   SessionKit kit;

@@ -76,7 +76,7 @@ class Furnisher {
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files; they remain
   // if the broker has ended, because then this daemon ends and the next one takes the session over.
-  [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> found);
+  [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> all);
   // The worker that had the connection is lost. Returns its session, whose files remain, if it had
   // one.
   struct Lost {
@@ -104,8 +104,9 @@ class Furnisher {
     unsigned kits = 0;     // so far
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
-  struct Takeover;
-  [[nodiscard]] base::Result<Adopted> take_over(Found& found, Takeover& at);
+  static void leave_out(Found& one, const base::Error& why);
+  [[nodiscard]] base::Result<Adopted> adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
+                                            base::Result<Broker::Found> process);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
   [[nodiscard]] bool has_arena(const rdma::Peer& owner, const FileId& arena) const;
 
@@ -120,8 +121,6 @@ class Furnisher {
   static constexpr size_t kMostArenas = 8;  // of a process
   std::map<Process, std::vector<FileId>> arenas_;
   size_t sweep_at_ = 64;
-  // Processor time left for searching descriptors at this takeover, by vdevice.
-  std::map<uint64_t, base::Duration> search_time_;
 };
 
 }  // namespace vrdma::vrdmad
