@@ -53,6 +53,7 @@ for version in 4 6; do
   for mtu in 256 1024 4096; do pingpong 10.0.0.2 rc -c -g "$gid" -m $mtu -s 20000; done
   pingpong 10.0.0.2 rc -c -e -g "$gid"
   pingpong 10.0.0.2 uc -g "$gid" -s 8000
+  pingpong 10.0.0.2 ud -g "$gid" -s 900
   pingpong 10.0.0.2 srq -g "$gid" -s 8000
 done
 kill -INT "${PID[capture]}"
@@ -84,6 +85,8 @@ cm b a "rping -s -a 10.0.0.2 -C 20 -V" "rping -c -a 10.0.0.2 -C 20 -V"
 cm a b "rping -s -a 10.0.0.1 -C 20 -V" "rping -c -a 10.0.0.1 -C 20 -V"
 cm b a "rping -s -a fd00::2 -C 20 -V" "rping -c -a fd00::2 -C 20 -V"
 cm b a "ucmatose" "ucmatose -s 10.0.0.2"
+cm b a "udaddy" "udaddy -s 10.0.0.2"
+cm a b "udaddy" "udaddy -s 10.0.0.1"
 cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
 
 say "sockets end with the programs that need them"

@@ -10,7 +10,7 @@ namespace vrdma::transport::net {
 using verbs::WcStatus;
 
 wire::Packet datagram_of(const rdma::Qp& qp, const rdma::WorkRequest& request,
-                         const Message& message, uint32_t psn) {
+                         std::span<const uint8_t> payload, uint32_t psn) {
   const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
   wire::Packet packet;
   packet.service = wire::Service::kUd;
@@ -23,19 +23,9 @@ wire::Packet datagram_of(const rdma::Qp& qp, const rdma::WorkRequest& request,
   // The high bit of the Q_Key in a request stands for that of the queue pair (IBTA 10.2.5).
   packet.qkey = (request.wqe.ud.qkey >> 31) != 0 ? qp.attributes.qkey : request.wqe.ud.qkey;
   packet.source_qpn = qp.qpn;
-  packet.payload = message->data();
-  packet.payload_length = static_cast<uint32_t>(message->size());
+  packet.payload = payload.data();
+  packet.payload_length = static_cast<uint32_t>(payload.size());
   return packet;
-}
-
-NetworkHeader way_of(const rdma::WorkRequest& request, const verbs::Gid& source) {
-  NetworkHeader way;
-  way.source = source;
-  std::memcpy(way.destination.bytes.data(), request.wqe.ud.dgid, way.destination.bytes.size());
-  way.traffic_class = request.wqe.ud.traffic_class;
-  way.hop_limit = request.wqe.ud.hop_limit;
-  way.flow_label = request.wqe.ud.flow_label;
-  return way;
 }
 
 bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHeader& way,
@@ -57,8 +47,8 @@ bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHea
     ++counters.bad_state;
     return false;
   }
-  const Message message = rdma::make_buffer(qp.context->device->buffers,
-                                            verbs::kGrhBytes + size_t{packet.payload_length});
+  const rdma::Buffer message = rdma::make_buffer(qp.context->device->buffers,
+                                                 verbs::kGrhBytes + size_t{packet.payload_length});
   if (message == nullptr) {
     ++counters.dropped_no_memory;
     return false;
@@ -80,22 +70,6 @@ bool receive_datagram(rdma::Qp& qp, const wire::Packet& packet, const NetworkHea
   qp.context->device->counters.traffic.port.receive(packet.payload_length,
                                                     way.destination.is_multicast());
   return true;
-}
-
-bool NetDatagramSender::admit(const rdma::WorkRequest& request) {
-  const auto opcode = static_cast<verbs::Opcode>(request.wqe.opcode);
-  return verbs::is_send(opcode) && opcode != verbs::Opcode::kSendWithInvalidate &&
-         qp_.context->device->has_gid(request.wqe.ud.sgid_index);
-}
-
-uint64_t NetDatagramSender::max_length() const { return qp_.context->device->roce_mtu(); }
-
-Progress NetDatagramSender::send(const rdma::WorkRequest& request, const Message& message) {
-  const rdma::Device& device = *qp_.context->device;
-  if (device.port_active())
-    port_->send(datagram_of(qp_, request, message, psn_++),
-                way_of(request, device.gids[request.wqe.ud.sgid_index]));
-  return done(WcStatus::kSuccess, 0, message->size());
 }
 
 }  // namespace vrdma::transport::net

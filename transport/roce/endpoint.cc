@@ -38,12 +38,17 @@ base::Result<void> Endpoint::open(base::Fd socket, uint32_t ifindex) {
   socket_ = std::move(socket);
   ifindex_ = ifindex;
   full_ = false;
+  for (Early& each : std::exchange(early_, {})) {
+    each.packet.payload = each.payload.data();
+    send(each.packet, each.way);
+  }
   on_ready(EPOLLIN | EPOLLOUT);
   return {};
 }
 
 void Endpoint::lose() {
   lost_ = true;
+  early_.clear();
   wake();
 }
 
@@ -58,6 +63,7 @@ void Endpoint::wake() {
 }
 
 bool Endpoint::run(Turn& turn) {
+  const auto keep = shared_from_this();  // a packet may end the session that needs it
   while (socket_.valid()) {
     const int count = incoming_.receive(socket_);
     // An error that an ICMP message has left behind is of a packet that was sent.
@@ -90,7 +96,11 @@ bool Endpoint::send(const net::Burst& burst, const NetworkHeader& way, net::NetS
 }
 
 void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
-  if (!socket_.valid()) return;
+  if (!socket_.valid()) {
+    if (!lost_ && early_.size() < kMostEarly)
+      early_.push_back({packet, way, {packet.payload, packet.payload + packet.payload_length}});
+    return;
+  }
   static thread_local net::Burst one;
   one.count = 1;
   one.packets[0] = packet;

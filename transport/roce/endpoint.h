@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -17,8 +18,9 @@
 
 namespace vrdma::transport::roce {
 
-class Endpoint final : private Runnable {
+class Endpoint final : private Runnable, public std::enable_shared_from_this<Endpoint> {
  public:
+  static constexpr size_t kMostEarly = 64;
   using Handler = std::function<void(const wire::Packet&, const NetworkHeader&)>;
 
   // `incoming`, `counters` and what `handler` uses outlive it.
@@ -36,7 +38,8 @@ class Endpoint final : private Runnable {
   // False: there is no room, or no socket yet, and nothing was sent; `again` is resumed once when
   // there may be. It must leave() before it goes.
   [[nodiscard]] bool send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again);
-  // One packet, which is lost if there is no room.
+  // One packet, which is lost if there is no room. Until the socket comes, kMostEarly wait for it:
+  // programs send their first datagram as soon as they may.
   void send(const wire::Packet& packet, const NetworkHeader& way);
   void leave(net::NetSender* waiting);
 
@@ -58,6 +61,12 @@ class Endpoint final : private Runnable {
   bool segments_ = true;
   bool full_ = false;  // the socket's buffer
   std::vector<net::NetSender*> waiting_;
+  struct Early {
+    wire::Packet packet;
+    NetworkHeader way;
+    std::vector<uint8_t> payload;
+  };
+  std::vector<Early> early_;
 };
 
 }  // namespace vrdma::transport::roce

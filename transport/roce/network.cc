@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "transport/net/datagram.h"
+
 namespace vrdma::transport::roce {
 
 // From a queue pair to its peer.
@@ -50,6 +52,20 @@ std::unique_ptr<rdma::Sender> Network::make_sender(rdma::Qp& qp) {
   return sender;
 }
 
+void Network::receive_datagrams() {
+  for (const verbs::Gid& gid : device_.gids)
+    if (!gid.is_unspecified()) held_.try_emplace(gid, endpoint(gid));
+}
+
+bool Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
+                            const NetworkHeader& way, std::span<const uint8_t> payload) {
+  auto& held = held_[way.source];
+  if (held == nullptr) held = endpoint(way.source);
+  held->send(net::datagram_of(qp, request, payload, psn_), way);
+  psn_ = wire::psn_add(psn_, 1);
+  return true;
+}
+
 void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
@@ -70,6 +86,14 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
 }
 
 void Network::receive(const wire::Packet& packet, const NetworkHeader& header) {
+  if (packet.service == wire::Service::kUd) {
+    const auto its = device_.qps.find(packet.dest_qpn);
+    if (its == device_.qps.end())
+      ++counters_.unknown_qp;
+    else
+      (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
+    return;
+  }
   const auto it = paths_.find(packet.dest_qpn);
   if (it == paths_.end()) {
     ++counters_.unknown_qp;

@@ -1,13 +1,15 @@
 // A vdevice on the network: its addresses' sockets, and the queue pairs that have peers there.
 //
 // How to use it: give make_sender() to the vdevice's Selector, for queue pairs with a remote link.
-// The first queue pair of an address asks for the address's socket (`want`), which open() brings.
-// A packet reaches a queue pair only from the address of its peer.
+// Datagrams leave by send_datagram(). The first queue pair of an address asks for the address's
+// socket (`want`), which open() brings. A packet reaches a queue pair only from the address of its
+// peer.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "core/rdma/device.h"
@@ -36,6 +38,13 @@ class Network {
 
   // Of a connected queue pair, at RTR or later.
   [[nodiscard]] std::unique_ptr<rdma::Sender> make_sender(rdma::Qp& qp);
+  // From now on datagrams arrive for its UD queue pairs, at all of its addresses, until release().
+  void receive_datagrams();
+  // No process uses the vdevice.
+  void release() { held_.clear(); }
+  // As DatagramSender::Beyond.
+  [[nodiscard]] bool send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
+                                   const NetworkHeader& way, std::span<const uint8_t> payload);
   // An answer to `want`. Without a socket all packets of the address are lost.
   void open(const verbs::Gid& address, base::Result<base::Fd> socket);
 
@@ -50,7 +59,9 @@ class Network {
   Counters& counters_;
   const Want want_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
-  std::unordered_map<uint32_t, Path*> paths_;  // by the QPN of this side
+  std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
+  std::unordered_map<uint32_t, Path*> paths_;             // by the QPN of this side
+  uint32_t psn_ = 0;                                      // of the next datagram
 };
 
 }  // namespace vrdma::transport::roce

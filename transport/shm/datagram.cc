@@ -56,6 +56,10 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   }
   if (!destination.is_multicast()) {
     rdma::Qp* target = fabric.find(destination, request.wqe.ud.qpn);
+    const bool is_here = fabric.find(destination) != nullptr;
+    if (!is_here && beyond_ &&
+        beyond_(qp_, request, header, std::span(*message).subspan(kGrhBytes)))
+      return done(WcStatus::kSuccess, 0, length);
     if (target == nullptr) {
       ++fabric.counters.datagrams_dropped;
     } else {

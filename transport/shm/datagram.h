@@ -6,6 +6,9 @@
 // whether the message was sent to it or to a group (IBTA 10.2.5).
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "transport/message.h"
 #include "transport/network_header.h"
 
@@ -13,7 +16,13 @@ namespace vrdma::transport {
 
 class DatagramSender final : public MessageSender {
  public:
-  DatagramSender(rdma::Qp& qp, Lane& lane) : MessageSender(qp, lane, verbs::kGrhBytes) {}
+  // Sends a datagram to a vdevice that the fabric does not have on this host. False: nothing leads
+  // there.
+  using Beyond = std::function<bool(const rdma::Qp& qp, const rdma::WorkRequest& request,
+                                    const NetworkHeader& way, std::span<const uint8_t> payload)>;
+
+  DatagramSender(rdma::Qp& qp, Lane& lane, Beyond beyond = {})
+      : MessageSender(qp, lane, verbs::kGrhBytes), beyond_(std::move(beyond)) {}
   ~DatagramSender() override { abandon(); }
 
  private:
@@ -27,6 +36,7 @@ class DatagramSender final : public MessageSender {
   bool deliver(rdma::Qp& target, const rdma::WorkRequest& request, const NetworkHeader& header,
                const Message& message);
 
+  const Beyond beyond_;
   verbs::Gid source_{};
   size_t served_ = 0;  // of the group's members
 };

@@ -133,7 +133,13 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
   } else if (type == QpType::kGsi) {
     if (const int error = give_gsi(*qp); error != 0) return error;
   } else if (type == QpType::kUd) {
-    qp->sender = std::make_unique<transport::DatagramSender>(*qp, vdevice_->lane);
+    qp->sender = std::make_unique<transport::DatagramSender>(
+        *qp, vdevice_->lane,
+        [its = vdevice_.get()](const rdma::Qp& from, const rdma::WorkRequest& datagram,
+                               const transport::NetworkHeader& way,
+                               std::span<const uint8_t> payload) {
+          return its->reaches_network && its->network->send_datagram(from, datagram, way, payload);
+        });
   }
   ++pd->users;
   ++send_cq->users;
@@ -320,6 +326,7 @@ int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, An
   rdma::Fabric& fabric = *context_->device->fabric;
   rdma::Qp* peer = fabric.pair(qp);
   const verbs::QpAttributes& its = qp.attributes;
+  if (qp.type == QpType::kUd && vdevice_->reaches_network) vdevice_->network->receive_datagrams();
   if (vdevice_->is_beyond(qp))
     (void)fabric.move_to(qp, {qp.dgid(), its.dest_qpn, its.sq_psn, its.rq_psn});
   else if (verbs::is_connected(qp.type))

@@ -331,7 +331,9 @@ void Worker::forget(Session* over) {
   const auto its = sessions_.find(vdevice.get());
   if (its == sessions_.end()) return;  // it is left for another daemon
   its->second.remove_if([over](const auto& session) { return session.get() == over; });
-  if (vdevice->gone && its->second.empty()) sessions_.erase(its);
+  if (!its->second.empty()) return;
+  if (vdevice->network != nullptr) vdevice->network->release();
+  if (vdevice->gone) sessions_.erase(its);
 }
 
 // The vdevice's entrance bounds how many of these it has.

@@ -5,6 +5,7 @@
 
 #include "tests/unit/transport/rig.h"
 #include "transport/net/datagram.h"
+#include "transport/shm/datagram.h"
 
 namespace vrdma::transport::net {
 namespace {
@@ -423,26 +424,24 @@ TEST_F(NetUnreliable, SendsAndRefusesWhatItDoesNotHave) {
 // --- UD ---
 
 struct NetDatagrams : Net {
-  struct Sent final : DatagramPort {
-    explicit Sent(NetDatagrams& net) : net_(net) {}
-    void send(const wire::Packet& packet, const NetworkHeader& way) override {
-      std::vector<uint8_t> frame(wire::packet_bytes(packet));
-      const size_t headers = wire::encode(packet, frame.data());
-      if (packet.payload_length > 0)
-        std::memcpy(&frame[headers], packet.payload, packet.payload_length);
-      const auto decoded = wire::decode(frame);
-      ASSERT_TRUE(decoded);
-      net_.last = *decoded;
-      (void)receive_datagram(*net_.to, *decoded, way, net_.b_counters);
-    }
-    NetDatagrams& net_;
-  };
   rdma::Qp* from = add_datagrams(a);
   rdma::Qp* to = add_datagrams(b);
   wire::Packet last;
   NetDatagrams() {
-    from->sender =
-        std::make_unique<NetDatagramSender>(*from, a_lane, std::make_unique<Sent>(*this));
+    world.fabric.remove(&world.b_device);  // it is on another host
+    from->sender = std::make_unique<DatagramSender>(
+        *from, a_lane,
+        [this](const rdma::Qp& qp, const rdma::WorkRequest& request, const NetworkHeader& way,
+               std::span<const uint8_t> payload) {
+          const wire::Packet packet = datagram_of(qp, request, payload, 7);
+          std::vector<uint8_t> frame(wire::packet_bytes(packet));
+          const size_t headers = wire::encode(packet, frame.data());
+          if (packet.payload_length > 0)
+            std::memcpy(&frame[headers], packet.payload, packet.payload_length);
+          last = wire::decode(frame).value();
+          (void)receive_datagram(*to, last, way, b_counters);
+          return true;
+        });
   }
 };
 
