@@ -1,0 +1,35 @@
+#!/bin/bash
+# exchange.sh direct|mediated|network PROGRAM: tests/interop/rxe/exchange.cc between two vdevices, which compares
+# data of all kinds of requests, and what fails and how. SEED and SECONDS_OF_EACH test may be set.
+#
+#     netns a                 netns b
+#   +-----------+           +-----------+
+#   | server    |   veth    |    client |   va, vb: one tenant (direct), two tenants in one fabric
+#   | va -- eth0|===========|eth0 -- vb |   (mediated), or two in two fabrics, which send packets
+#   | 10.0.0.1  |           | 10.0.0.2  |   of RoCE v2 to each other (network)
+#   +-----------+           +-----------+
+. "$(dirname "$0")/lib.sh"
+mode=$1
+setup
+install -m 755 "$2" "$T/exchange"
+start_daemon
+tests=
+if [[ $mode == network ]]; then
+  netns_add a b
+  join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+  vdev_create va a eth0 --tenant red --fabric left
+  vdev_create vb b eth0 --tenant blue --fabric right
+  for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+  tests=-ud
+else
+  two_vdevices "$mode"
+fi
+seed=${SEED:-$RANDOM}
+spawn server a nobody "$T/exchange" --device va --port $PORT
+wait_until 20 listens server || fail "the server does not listen"
+LIMIT=280 on b nobody "$T/exchange" --device vb --port $PORT --seed "$seed" --seconds "${SECONDS_OF_EACH:-0}" \
+  --tests "$tests" 10.0.0.1 >"$T/client.log" 2>&1 || STATUS=$?
+cat "$T/client.log"
+reap server 20
+[[ ${STATUS:-0} -eq 0 && $REAPED -eq 0 ]] || fail "seed $seed: the server says: $(<"$T/server.log")"
+no_sanitizer "exchange" "$T/server.log" "$T/client.log"
