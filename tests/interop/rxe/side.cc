@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 namespace exchange {
 
@@ -129,6 +130,7 @@ Side::Side(const Options& wanted, int fd, bool client, uint64_t seed)
   if (options.gid_index < 0) options.gid_index = choose_gid(context, port_attr.gid_tbl_len);
   must(ibv_query_gid(context, 1, options.gid_index, &mine.gid), "ibv_query_gid");
   mine.mtu = bytes_of(port_attr.active_mtu);
+  mine.is_rxe = std::string_view(ibv_get_device_name(context->device)).starts_with("rxe");
   constexpr unsigned kWindows =
       IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   mine.has_windows = (device_attr.device_cap_flags & kWindows) != 0 &&

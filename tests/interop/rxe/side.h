@@ -94,6 +94,8 @@ struct DeviceInfo {  // what both must know of each other's
   uint32_t mtu;  // active, bytes
   uint32_t max_inline;
   uint32_t has_windows, has_atomics;
+  // The kernel's rxe (by its name), some of whose completions deviate from the specification.
+  uint32_t is_rxe, reserved;
 };
 
 class Side {
