@@ -201,7 +201,7 @@ void invalidate(Side& side) {
     } else {
       const ibv_wc wc = qp.expect_received(1);
       // rxe's library hands on the kernel's flags, of which this is another one.
-      const unsigned flag = side.mine.is_rxe != 0 ? 1U << 2 : IBV_WC_WITH_INV;
+      const unsigned flag = side.mine.is_rxe != 0 ? 1U << 2 : unsigned{IBV_WC_WITH_INV};
       if ((wc.wc_flags & flag) == 0 || wc.invalidated_rkey != here.rkey)
         fail("the receive says flags %x, key %x instead of %x", wc.wc_flags, wc.invalidated_rkey,
              here.rkey);

@@ -163,9 +163,16 @@ Memory::~Memory() {
 }
 void Memory::compare(std::span<const uint8_t> expected, const char* what) const {
   if (std::memcmp(data, expected.data(), expected.size()) == 0) return;
-  size_t at = 0;
-  while (data[at] == expected[at]) ++at;
-  fail("%s: byte %zu is %02x and should be %02x", what, at, data[at], expected[at]);
+  size_t first = expected.size(), last = 0, count = 0;
+  for (size_t at = 0; at < expected.size(); ++at) {
+    if (data[at] == expected[at]) continue;
+    first = std::min(first, at);
+    last = at;
+    ++count;
+  }
+  if (count == 0) fail("%s has changed while it was compared", what);
+  fail("%s: %zu bytes from %zu to %zu differ; the first is %02x and should be %02x", what, count,
+       first, last, data[first], expected[first]);
 }
 
 Qp::Qp(Side& side, const QpOptions& options) : side_(side) {
