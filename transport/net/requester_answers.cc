@@ -88,6 +88,7 @@ bool Requester::advance(uint32_t psn, base::TimePoint now) {
     answering_.pop_front();
   if (oldest_ != before) {
     progress_at_ = now;
+    if (probes_ > 0) round_trip_.doubt();
     probes_ = retries_ = rnr_retries_ = 0;
     if (rnr_until_ && psn_distance(rnr_psn_, oldest_) > 0) rnr_until_.reset();
     round_trip_.answered(oldest_, now);
@@ -352,11 +353,13 @@ void Requester::tick(base::TimePoint now) {
     ++counters_.local_ack_timeout_err;
     if (retries_ >= path_.retry_cnt) return fail(WcStatus::kRetryExceeded);
     ++retries_;
-    progress_at_ = now;
+    progress_at_ = sent_at_ = now;
     probes_ = 0;
+    round_trip_.doubt();
     shrink_window();
-    proves_ = false;
-    return go_back(oldest_);
+    // The peer may only be slow, and all that is on its way, sent again, would keep it from
+    // answering until the retries are used up.
+    return recover(oldest_, Cause::kSilence);
   }
   if (now < silent_at()) return;
   ++counters_.probes;

@@ -149,6 +149,33 @@ TEST(Recovery, FindsALostEndBeforeTheTimeout) {
   }
 }
 
+// What is sent again without need makes such a peer slower still.
+TEST(Recovery, WaitsForAPeerThatIsSlow) {
+  Path path = default_path();
+  path.timeout = 18;  // a second
+  Connection c(path);
+  c.to_b.conditions.bytes_per_ns = 0.001;  // a packet in a millisecond
+  constexpr uint64_t kWrites = 20;
+  for (uint64_t i = 0; i < kWrites; ++i) c.a.post(write_to(0), pattern(kBytes));
+  ASSERT_TRUE(c.run(kWrites));
+  EXPECT_EQ(c.a.counters.local_ack_timeout_err, 0u);
+  EXPECT_LE(c.a.counters.retransmitted, kWrites * kPackets / 100);
+}
+
+// It answers later than the timeout, but takes what comes.
+TEST(Recovery, LeavesASlowPeerTimeAfterATimeout) {
+  Path path = default_path();
+  path.timeout = 12;  // 17 ms
+  Connection c(path);
+  c.to_b.conditions.bytes_per_ns = 0.001;
+  constexpr uint64_t kWrites = 20;
+  for (uint64_t i = 0; i < kWrites; ++i) c.a.post(write_to(0), pattern(kBytes));
+  ASSERT_TRUE(c.run(kWrites));
+  EXPECT_THAT(c.a.completions, Each(Field(&Completion::status, WcStatus::kSuccess)));
+  EXPECT_GE(c.a.counters.local_ack_timeout_err, 1u);
+  EXPECT_LE(c.a.counters.retransmitted, kWrites * kPackets / 10);
+}
+
 TEST(Recovery, SurvivesALostNakAndALostRepetition) {
   for (const bool keeps : {true, false}) {
     Path path = default_path();

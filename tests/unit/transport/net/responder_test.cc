@@ -420,5 +420,18 @@ TEST(RoundTrips, AreMeasuredOnceAtATime) {
   EXPECT_EQ(trip.smoothed(), std::chrono::milliseconds(10));
 }
 
+TEST(RoundTrips, LastLongerInDoubt) {
+  RoundTrip trip;
+  const base::TimePoint begin{std::chrono::seconds(1)};
+  trip.doubt();
+  trip.doubt();
+  EXPECT_EQ(trip.silence(), 4 * RoundTrip::kUnknown);
+  for (int i = 0; i < 100; ++i) trip.doubt();
+  EXPECT_EQ(trip.silence(), RoundTrip::kMost);
+  trip.sent(5, begin);
+  trip.answered(6, begin + std::chrono::milliseconds(10));
+  EXPECT_EQ(trip.silence(), std::chrono::milliseconds(40));
+}
+
 }  // namespace
 }  // namespace vrdma::transport::net
