@@ -26,7 +26,7 @@ namespace {
 
 constexpr uint16_t kRocePort = 4791;
 // What is on its way from the kernel to a worker that does something else, or has just been killed.
-constexpr int kBuffer = 4 << 20;
+constexpr int kDataBuffer = 4 << 20, kGsiBuffer = 256 << 10;
 
 struct Option {
   int level, name, value;
@@ -74,10 +74,11 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
   if (!data && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
                             sizeof kChoice) != 0)
     return fail_errno("attach a filter to a socket for RoCE v2");
+  const int buffer = data ? kDataBuffer : kGsiBuffer;
   for (const auto& [forced, plain] :
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
-    if (::setsockopt(socket.get(), SOL_SOCKET, forced, &kBuffer, sizeof kBuffer) != 0)
-      (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &kBuffer, sizeof kBuffer);
+    if (::setsockopt(socket.get(), SOL_SOCKET, forced, &buffer, sizeof buffer) != 0)
+      (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &buffer, sizeof buffer);
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(kRocePort);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <string>
 
 #include "vrdmad/control/daemon_record.h"
 
@@ -20,6 +21,14 @@ using base::pass;
 using base::Result;
 using verbs::Gid;
 
+namespace {
+// Each has two sockets with buffers, which strangers can fill.
+constexpr size_t kMostAddresses = 16;
+constexpr size_t kMostTries = 4;  // by processes, which may have ended
+// Between two attempts of a worker that failed: each asks the broker.
+constexpr auto kPause = std::chrono::seconds(1);
+}  // namespace
+
 Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Callers& callers) {
   if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
   const auto& gids = record.gids.gids();
@@ -27,10 +36,12 @@ Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Caller
     return fail(EADDRNOTAVAIL, "it has no GID " + address.text());
   if (const auto known = record.on_network.find(address); known != record.on_network.end())
     return known->second.data.duplicate();
+  if (record.on_network.size() >= kMostAddresses)
+    return fail(ENFILE, std::to_string(kMostAddresses) + " of its addresses are on the network");
   Result<RoceSockets> made = fail(ESRCH, "no process uses it");
-  for (const Caller* const caller : callers) {
-    made = caller->roce_sockets(address, record.link.ifindex);
-    if (made || made.error().code() == EADDRINUSE) break;  // another process may have ended
+  for (size_t i = 0; i < std::min(callers.size(), kMostTries); ++i) {
+    made = callers[i]->roce_sockets(address, record.link.ifindex);
+    if (made || made.error().code() == EADDRINUSE || made.error().code() == EADDRNOTAVAIL) break;
   }
   if (!made) return pass(std::move(made).error());
   auto gsi = gsi_network_.add(record.fabric, address, std::move(made->gsi), record.link.ifindex);
@@ -45,7 +56,13 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   for (const auto& user : users) callers.push_back(user.get());
   RoceSocket answer{record.id, address, 0};
   Beside beside;
-  if (auto socket = join_network(record, address, callers)) {
+  const auto now = base::EventLoop::now();
+  Result<Fd> socket = fail(EAGAIN, "it failed a moment ago");
+  if (now >= record.try_network_at) {
+    socket = join_network(record, address, callers);
+    if (!socket) record.try_network_at = now + kPause;
+  }
+  if (socket) {
     beside.push_back(std::move(*socket));
   } else {
     answer.error = socket.error().code();
