@@ -339,6 +339,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   // the clients' grace period.
   std::vector<SessionFiles> left_;
   std::set<std::string> later_;  // those fabrics
+  std::set<uint64_t> cm_later_;  // the namespaces of their vdevices
   base::EventLoop::Timer patience_;
   // Sessions of workers that were lost, by domain, until another worker runs there.
   std::map<std::string, std::vector<Furnisher::Lost>> orphans_;

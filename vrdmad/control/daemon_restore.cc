@@ -19,6 +19,7 @@ namespace {
 
 // Of a pending vdevice, until the daemon looks at its namespace.
 constexpr const char* kWaits = "it waits for a netdev with an address";
+constexpr auto kPatienceOfCm = std::chrono::seconds(1);  // with workers that take sessions over
 
 // The namespace of a process; after a reboot the pid has no meaning.
 bool is_of_process(const std::string& netns) {
@@ -235,7 +236,8 @@ void Daemon::adopt_those_that_can() {
     if (WorkerEnd* const worker = workers_.find(record->domain))
       worker->send(Await{id, static_cast<uint64_t>(used.count()), waits});
   }
-  std::set<WorkerEnd*> adopting;
+  std::map<WorkerEnd*, const Record*> adopting;
+  cm_later_ = namespaces;
   for (auto& one : taken.sessions) {
     const Record& its = *find(one.vdevice);
     WorkerEnd* const worker = workers_.find(its.domain);
@@ -243,10 +245,23 @@ void Daemon::adopt_those_that_can() {
     one.kit.cgroup = cgroup_of(its, one.caller->peer());
     workers_.add(its.domain, one.connection);
     for (auto& each : parcels(std::move(one))) worker->send(std::move(each));
-    adopting.insert(worker);
+    adopting.emplace(worker, &its);
+    namespaces.insert(its.link.netns_cookie);
   }
-  for (WorkerEnd* const worker : adopting) worker->send(TakeOver{});
+  // A program may repeat rdma_accept() as soon as its session of rdma_cm is there, and the queue
+  // pair that it names must be there then: when the worker has answered.
   cm_.adopt_sessions(std::move(namespaces));
+  const auto unanswered = std::make_shared<size_t>(adopting.size());
+  for (const auto& [worker, its] : adopting) {
+    worker->send(TakeOver{});
+    worker->send(CheckLimits{its->id,
+                             answers_.expect(its->domain, kPatienceOfCm,
+                                             [this, unanswered](const ToControl*) {
+                                               if (--*unanswered == 0)
+                                                 cm_.adopt_sessions(cm_later_);
+                                             }),
+                             {}});
+  }
   if (later.empty()) patience_.reset();
 }
 

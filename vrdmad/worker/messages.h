@@ -270,8 +270,9 @@ struct WantRoceSocket {
   bool operator==(const WantRoceSocket&) const = default;
 };
 
-using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates, Crashed,
-                               WantRoceSocket>;
+// Crashed is the last one: a handler of signals writes it without the codec (worker_main.cc).
+using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates,
+                               WantRoceSocket, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

@@ -102,7 +102,8 @@ TEST(MessagesCodec, has_a_fixed_form) {
   EXPECT_EQ(encode(ToControl(Done{1, 2, "no"})),
             (Bytes{0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 'n', 'o'}));
   // A worker that crashes writes these bytes itself.
-  EXPECT_EQ(encode(ToControl(Crashed{11, 0x0102})), (Bytes{7, 11, 0, 0, 0, 2, 1, 0, 0}));
+  EXPECT_EQ(encode(ToControl(Crashed{11, 0x0102})),
+            (Bytes{std::variant_size_v<ToControl> - 1, 11, 0, 0, 0, 2, 1, 0, 0}));
 }
 
 TEST(MessagesCodec, does_not_write_what_is_beyond_a_bound) {
