@@ -101,6 +101,14 @@ Result<Root> Root::open(const std::string& path) {
   return Root(std::move(root), std::move(own_files), shared_mounts(*mountinfo));
 }
 
+Result<Root> Root::inside(const Fd& mount) const {
+  auto top = mount.duplicate();
+  auto files = own_files_.duplicate();
+  if (!top) return base::pass(std::move(top).error());
+  if (!files) return base::pass(std::move(files).error());
+  return Root(std::move(*top), std::move(*files), shared_);
+}
+
 Result<Fd> Root::resolve(const std::string& path, uint64_t flags, uint64_t mode) const {
   open_how how{};
   how.flags = flags | O_CLOEXEC;

@@ -25,6 +25,10 @@ class Root {
   // `path` in this process's mount namespace, which must be the container's.
   [[nodiscard]] static base::Result<Root> open(const std::string& path);
 
+  // Of a file system that this process has mounted, by a descriptor of its top: paths begin there,
+  // whatever becomes of the place where it is mounted.
+  [[nodiscard]] base::Result<Root> inside(const base::Fd& mount) const;
+
   // All paths are absolute in the container. The descriptors are O_PATH.
   [[nodiscard]] base::Result<base::Fd> find(const std::string& path) const;
   [[nodiscard]] base::Result<base::Fd> find_file(const std::string& path) const;  // regular

@@ -28,7 +28,10 @@ constexpr auto kPatience = std::chrono::milliseconds(3000);
 constexpr std::chrono::seconds kSetUpWait{25}, kEndWait{4};
 constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
 const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
-const std::string kCachePlace = kPlace + "/ld.so.cache", kLoaderCache = "/etc/ld.so.cache";
+const std::string kLoaderCache = "/etc/ld.so.cache";
+// In the file system that is mounted on kPlace.
+const std::string kOwnLibraries = "/lib", kOriginals = "/real", kCache = "/ld.so.cache",
+                  kNotes = "/notes";
 // Beside those of kLibraries; optional, because the program that needs it names its path.
 const std::string kPreload = "librspreload.so";
 
@@ -91,17 +94,20 @@ Result<Host> clone_host(const Answer& answer, const std::string& libraries) {
 }
 
 // Of the container's mounts, all but those in sysfs and /dev.
+//
+// /run of the container may be on a volume that others write, who can put something else in the
+// place of /run/vrdma at any moment. So what is in it is reached from its own top (inside_).
 class Place {
  public:
   Place(const Root& root, const Config& config, const Answer& answer)
       : root_(root),
         config_(config),
-        sockets_(kPlace + "/netns" +
+        sockets_("/netns" +
                  std::string(answer.sockets).substr(std::string(answer.sockets).rfind('/'))) {}
 
   // An earlier hook has done it all: only a hook can have mounted the sockets there.
   [[nodiscard]] bool exists() const {
-    const auto place = root_.find(kPlace), sockets = root_.find(sockets_);
+    const auto place = root_.find(kPlace), sockets = root_.find(kPlace + sockets_);
     struct statx status {};
     struct statfs system {};
     return place && sockets && ::fstatfs(place->get(), &system) == 0 && system.f_type == kTmpfs &&
@@ -112,7 +118,7 @@ class Place {
   Result<void> make(const Host& host) {
     notes_ = host.notes;
     if (auto done = mount_place(); !done) return done;
-    if (auto done = put(host.sockets, sockets_, false); !done) return done;
+    if (auto done = put(*inside_, host.sockets, sockets_, false); !done) return done;
     if (auto done = put_libraries(host.libraries); !done) return done;
     auto cache = read_cache();
     const auto copies = find_copies(root_, cache.value_or(LoaderCache()), config_.library_path);
@@ -134,24 +140,28 @@ class Place {
     auto mount = new_tmpfs();
     if (!mount) return base::pass(std::move(mount).error());
     place_ = std::move(*mount);
-    return root_.attach(place_, *target, kPlace);
+    if (auto attached = root_.attach(place_, *target, kPlace); !attached) return attached;
+    auto inside = root_.inside(place_);
+    if (!inside) return base::pass(std::move(inside).error());
+    inside_ = std::move(*inside);
+    return {};
   }
 
-  Result<void> put(const Fd& tree, const std::string& path, bool file) const {
-    if (file) {  // its directory first
-      auto parent = root_.directory(path.substr(0, path.rfind('/')));
+  static Result<void> put(const Root& in, const Fd& tree, const std::string& path, bool file) {
+    if (const size_t slash = path.rfind('/'); file && slash > 0) {  // its directory first
+      auto parent = in.directory(path.substr(0, slash));
       if (!parent) return base::pass(std::move(parent).error());
     }
-    const auto target = file ? root_.file(path) : root_.directory(path);
+    const auto target = file ? in.file(path) : in.directory(path);
     if (!target) return base::pass(target.error());
-    return root_.attach(tree, *target, path);
+    return in.attach(tree, *target, path);
   }
 
   Result<void> put_libraries(const Sources& libraries) const {
     for (const auto& [name, tree] : libraries)
-      if (auto done = put(tree, kLibraryPlace + "/" + name, true); !done) return done;
+      if (auto done = put(*inside_, tree, kOwnLibraries + "/" + name, true); !done) return done;
     for (const auto& library : kLibraries)
-      if (auto done = root_.link(kLibraryPlace + "/" + library.link, library.soname); !done)
+      if (auto done = inside_->link(kOwnLibraries + "/" + library.link, library.soname); !done)
         return done;
     return {};
   }
@@ -182,15 +192,16 @@ class Place {
       if (original == copies.found.end()) continue;
       const auto tree = clone_whole(original->file, original->path);
       if (!tree) return base::pass(tree.error());
-      if (auto done = put(*tree, kPlace + "/real/" + library.soname, true); !done) return done;
+      if (auto done = put(*inside_, *tree, kOriginals + "/" + library.soname, true); !done)
+        return done;
     }
     return {};
   }
 
   Result<void> cover_copies(const Copies& copies) {
     for (const auto& copy : copies.found) {
-      const std::string own = kLibraryPlace + "/" + copy.library->soname;
-      const auto source = root_.find_file(own);
+      const std::string own = kOwnLibraries + "/" + copy.library->soname;
+      const auto source = inside_->find_file(own);
       if (!source) return base::pass(source.error());
       const auto tree = clone_whole(*source, own);
       if (!tree) return base::pass(tree.error());
@@ -212,18 +223,18 @@ class Place {
   }
 
   Result<void> bind_cache(const std::string& bytes) const {
-    if (auto done = root_.write(kCachePlace, bytes); !done) return done;
-    const auto source = root_.find_file(kCachePlace);
+    if (auto done = inside_->write(kCache, bytes); !done) return done;
+    const auto source = inside_->find_file(kCache);
     if (!source) return base::pass(source.error());
-    const auto tree = clone_whole(*source, kCachePlace);
+    const auto tree = clone_whole(*source, kCache);
     if (!tree) return base::pass(tree.error());
     if (auto done = make_read_only(*tree, kLoaderCache); !done) return done;
-    return put(*tree, kLoaderCache, true);
+    return put(root_, *tree, kLoaderCache, true);
   }
 
   Result<void> close() const {
     if (!notes_.empty())
-      if (auto done = root_.write(kPlace + "/notes", notes_); !done) return done;
+      if (auto done = inside_->write(kNotes, notes_); !done) return done;
     return make_read_only(place_, kPlace);
   }
 
@@ -231,8 +242,9 @@ class Place {
 
   const Root& root_;
   const Config& config_;
-  const std::string sockets_;
+  const std::string sockets_;  // in kPlace
   Fd place_;
+  std::optional<Root> inside_;  // of place_, when it is mounted
   std::string notes_;
 };
 

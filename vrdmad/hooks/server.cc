@@ -111,9 +111,12 @@ void HookServer::stop(base::EventLoop& loop, std::function<void()> done) {
 
 Intake::AccountRef HookServer::account_of(uid_t uid) {
   std::erase_if(accounts_, [](const auto& one) { return one.second.expired(); });
-  auto account = accounts_[uid].lock();
+  // A person may have 65,536 of them (subuid(5)).
+  constexpr uid_t kOfUsers = 8;
+  const uid_t whose = uid == 0 ? 0 : 1 + uid % kOfUsers;
+  auto account = accounts_[whose].lock();
   if (account == nullptr)
-    accounts_[uid] = account = std::make_shared<Intake::Account>(settings_.intake);
+    accounts_[whose] = account = std::make_shared<Intake::Account>(settings_.intake);
   return account;
 }
 
@@ -127,8 +130,11 @@ void HookServer::welcome(Fd socket) {
   connection->socket = std::move(socket);
   const auto of_user = std::count_if(connections_.begin(), connections_.end(),
                                      [&](const auto& one) { return one.second->uid == peer.uid; });
+  const auto of_users = std::count_if(connections_.begin(), connections_.end(),
+                                      [](const auto& one) { return one.second->uid != 0; });
   if (peer.uid != 0 &&
-      (static_cast<size_t>(of_user) >= kMostOfUser || connection->account->crowded())) {
+      (static_cast<size_t>(of_user) >= kMostOfUser ||
+       static_cast<size_t>(of_users) >= kMostOfUsers || connection->account->crowded())) {
     const hook::Answer answer =
         refusal({EAGAIN, "user " + std::to_string(peer.uid) +
                              " has too many hooks connected to vrdmad: try again"});
@@ -137,7 +143,8 @@ void HookServer::welcome(Fd socket) {
   }
   const uint64_t id = next_id_++;
   Connection& kept = *connections_.emplace(id, std::move(connection)).first->second;
-  kept.patience = loop_->after(kPatience, [this, id] { end(id); });
+  kept.patience =
+      loop_->after(peer.uid == 0 ? kPatience : kPatienceOfUsers, [this, id] { end(id); });
   receive(id);
 }
 
@@ -174,6 +181,8 @@ void HookServer::on_message(uint64_t id, Intake::Received received) {
   }
   if (!ipc::send_message(connection.socket.get(), &*answer, sizeof *answer) || answer->error != 0)
     return end(id);
+  if (request->op == hook::Request::Op::kSetUp)
+    connection.patience = loop_->after(kPatience, [this, id] { end(id); });
   receive(id);
 }
 

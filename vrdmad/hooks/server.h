@@ -33,9 +33,11 @@ namespace vrdma::vrdmad {
 
 class HookServer {
  public:
-  static constexpr size_t kMost = 512;       // connections
-  static constexpr size_t kMostOfUser = 32;  // of them, of a user that is not root
+  static constexpr size_t kMost = 512;         // connections
+  static constexpr size_t kMostOfUser = 32;    // of them, of a user that is not root
+  static constexpr size_t kMostOfUsers = 384;  // of all that are not root
   static constexpr std::chrono::seconds kPatience{30};
+  static constexpr std::chrono::seconds kPatienceOfUsers{2};  // with the first message
 
   struct Settings {
     std::string run_dir;
