@@ -11,6 +11,7 @@ in ROOT. Exits with the status of the hook if that fails, else with that of COMM
     --annotation KEY=VALUE  of the container
     --env NAME=VALUE        of the container
     --twice                 calls the hook a second time
+    --volume DIR:PLACE      binds DIR of the host on PLACE in ROOT, which exists
     --shared DIR            binds DIR of the host on DIR in ROOT, with shared propagation
 """
 
@@ -58,6 +59,9 @@ def mount_all(options):
     for name in ("null", "zero", "urandom"):
         open(f"{root}/dev/{name}", "w").close()
         mount(f"/dev/{name}", f"{root}/dev/{name}", None, BIND)
+    for volume in options.volume:
+        source, place = volume.split(":")
+        mount(source, root + place, None, BIND)
     if options.shared:
         os.makedirs(root + options.shared, exist_ok=True)
         mount(options.shared, root + options.shared, None, BIND)
@@ -145,6 +149,7 @@ def main():
     parser.add_argument("--annotation", action="append", default=[])
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--twice", action="store_true")
+    parser.add_argument("--volume", action="append", default=[])
     parser.add_argument("--shared")
     parser.add_argument("--id", default="c1")
     parser.add_argument("--times", help="a file to which the hook's milliseconds are appended")

@@ -290,6 +290,23 @@ for annotation in io.kubernetes.cri-o.ContainerType=sandbox io.kubernetes.cri.co
   nothing "a sandbox" "$(requests)"
 done
 
+say "a volume under /run whose other writers change it meanwhile"
+image volume
+mkdir "$IMAGE/config"
+mkdir -m 777 "$T/run-volume"
+mkdir -m 700 "$T/secrets"
+for try in {1..10}; do
+  rm -rf "$T/run-volume"/*
+  echo secret >"$T/secrets/secret"
+  "$here/hook_racer.py" "$T/run-volume" $((400 + try * 200)) &
+  PID[racer]=$!
+  wait_until 5 test -e "$T/run-volume/fake/lib" || fail "the racer does not start"
+  run_in a --volume "$T/run-volume:/run" --volume "$T/secrets:/config" -- true >"$T/raced.log" 2>&1 || true
+  reap racer 15
+  [[ $REAPED -eq 0 ]] || fail "nothing was raced for: $(<"$T/raced.log")"
+  [[ $(<"$T/secrets/secret") == secret ]] || fail "the hook writes where a link of another volume leads"
+done
+
 # ---- failures -----------------------------------------------------------------------------------
 
 say "a refusal of vrdmad is what the user sees"

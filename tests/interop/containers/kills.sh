@@ -152,7 +152,8 @@ moment() {
   wait_until 5 test -s "$T/strike/struck" || fail "$AT: nothing was killed"
   struck=$(<"$T/strike/struck")
   wait_until 5 bystander_is_well || fail "$AT: the bystander has no device: $(ctl vdev list)"
-  wait_until 5 remains_as "$T/before" || fail "$AT ($struck): something is left: $(<"$T/remains-diff")"
+  # Descriptors too: vrdmad gives a connection of a hook up to 30 s.
+  wait_until 40 remains_as "$T/before" || fail "$AT ($struck): something is left: $(<"$T/remains-diff")"
   ! pgrep -f "$hook --run-dir $R" >/dev/null || fail "$AT: a hook is left"
   struck="${struck//|/ | } | $said"
   TABLE[$struck]=$((${TABLE[$struck]:-0} + 1))
