@@ -5,23 +5,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tests/fuzz/input.h"
 #include "tests/unit/qp1mux/rig.h"
 
 namespace {
 
+using vrdma::fuzz::Input;
 using namespace vrdma::qp1mux;  // NOLINT(google-build-using-namespace): a fuzz target of this room
-
-// Hands the input out piece by piece; zeros when it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), left_(size) {}
-  uint8_t byte() { return left_ > 0 ? (--left_, *data_++) : uint8_t{0}; }
-  [[nodiscard]] bool empty() const { return left_ == 0; }
-
- private:
-  const uint8_t* data_;
-  size_t left_;
-};
 
 struct Target : TwoHosts {
   Listener datagrams = std::move(b.listen(kDatagramService, std::nullopt, 8, &server).value());
@@ -73,13 +63,13 @@ struct Target : TwoHosts {
   // Something that was sent before, or nothing known, with some bytes changed.
   void forge(Input& input) {
     if (rig.letters.empty()) return;
-    Letter letter = rig.letters[rig.letters.size() - 1 - input.byte() % rig.letters.size()];
+    Letter letter = rig.letters[rig.letters.size() - 1 - input.take() % rig.letters.size()];
     auto* bytes = reinterpret_cast<uint8_t*>(&letter.mad);
-    for (uint8_t i = input.byte() % 8; i > 0; --i) {
-      const uint8_t at = input.byte();
-      bytes[at] = input.byte();
+    for (uint8_t i = input.take() % 8; i > 0; --i) {
+      const uint8_t at = input.take();
+      bytes[at] = input.take();
     }
-    const uint8_t how = input.byte();
+    const uint8_t how = input.take();
     if ((how & 1) != 0) letter.mad.header.attribute_id = static_cast<uint16_t>(0x10 + how / 2 % 11);
     if ((how & 2) != 0) std::swap(letter.source, letter.destination);
     if ((how & 12) == 12) letter.source = gid("10.0.0.3");
@@ -88,8 +78,8 @@ struct Target : TwoHosts {
   void feed(Input input) {
     server.answer = [this](Side& side) { command(side, mood); };
     while (!input.empty()) {
-      const uint8_t what = input.byte();
-      mood = input.byte();
+      const uint8_t what = input.take();
+      mood = input.take();
       switch (what % 6) {
         case 0:
           begin(mood);
@@ -102,11 +92,11 @@ struct Target : TwoHosts {
           rig.run(milliseconds(mood % 2 == 0 ? mood : mood * 100));
           break;
         case 4:
-          if (!clients.empty()) command(*clients[input.byte() % clients.size()], mood);
+          if (!clients.empty()) command(*clients[input.take() % clients.size()], mood);
           break;
         default:
           if (!server.sides.empty())
-            command(*server.sides[input.byte() % server.sides.size()], mood);
+            command(*server.sides[input.take() % server.sides.size()], mood);
       }
     }
     server.answer = nullptr;

@@ -1,36 +1,17 @@
 // What a tenant can write into its queue arena, in front of a worker that executes it: work
 // requests, receives, keys, indices. Whatever stands there, the worker neither crashes nor touches
 // memory that is not the tenants' own, and its queues go on or end the session.
-#include <algorithm>
 #include <cstring>
 
+#include "tests/fuzz/input.h"
 #include "tests/unit/transport/rig.h"
 
 namespace {
 
+using vrdma::fuzz::Input;
 using vrdma::ipc::Token;
 using vrdma::transport::kBase;
 using vrdma::transport::Rig;
-
-// Hands the input out piece by piece; zeros when it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), left_(size) {}
-  template <class T>
-  T take() {
-    T value{};
-    const size_t count = std::min(sizeof value, left_);
-    std::memcpy(&value, data_, count);
-    data_ += count;
-    left_ -= count;
-    return value;
-  }
-  [[nodiscard]] bool empty() const { return left_ == 0; }
-
- private:
-  const uint8_t* data_;
-  size_t left_;
-};
 
 struct Target : Rig {
   vrdma::test::World::Pair pair = world.connected();

@@ -1,32 +1,10 @@
 // Packets that a peer of a queue pair could send, made of a fuzz target's input.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-
+#include "tests/fuzz/input.h"
 #include "tests/unit/transport/net/simulation.h"
 
 namespace vrdma::fuzz {
-
-// Hands the input out piece by piece; zeros when it is used up.
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), left_(size) {}
-  template <class T = uint8_t>
-  T take() {
-    T value{};
-    const size_t count = std::min(sizeof value, left_);
-    std::memcpy(&value, data_, count);
-    data_ += count;
-    left_ -= count;
-    return value;
-  }
-  [[nodiscard]] bool empty() const { return left_ == 0; }
-
- private:
-  const uint8_t* data_;
-  size_t left_;
-};
 
 // Numbers near those that are expected come more often than chance would have it.
 inline wire::Packet take_packet(Input& input, uint32_t near, uint32_t mtu) {
