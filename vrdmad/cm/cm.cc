@@ -103,8 +103,13 @@ void Cm::gone(CmDevice& device) {
   for (const auto& session : sessions_) session->device_removed(device.endpoint());
 }
 
+std::shared_ptr<CmNamespace> Cm::known_space(uint64_t netns) const {
+  const auto it = spaces_.find(netns);
+  return it != spaces_.end() ? it->second.lock() : nullptr;
+}
+
 std::shared_ptr<CmNamespace> Cm::space(uint64_t netns) {
-  if (auto known = spaces_[netns].lock(); known != nullptr) return known;
+  if (auto known = known_space(netns); known != nullptr) return known;
   std::shared_ptr<CmNamespace> made(new CmNamespace,
                                     [this, alive = std::weak_ptr(alive_)](CmNamespace* gone) {
                                       if (!alive.expired()) spaces_.erase(gone->cookie);
@@ -133,8 +138,7 @@ uint64_t Cm::rate_of(uint64_t netns, Kind kind) const {
 
 void Cm::set_rates(uint64_t netns) {
   constexpr uint64_t kUsers = 4;  // that may use their full rate at once
-  const auto known = spaces_.find(netns);
-  const auto space = known != spaces_.end() ? known->second.lock() : nullptr;
+  const auto space = known_space(netns);
   if (space == nullptr) return;
   const uint64_t arrivals = rate_of(netns, Kind::kConnRate);
   space->entrance->set_rate(now(), arrivals * kUsers);
@@ -193,8 +197,7 @@ void Cm::accept(std::shared_ptr<CmNamespace> space, Arrival arrival) {
 }
 
 bool Cm::is_used(uint64_t netns) const {
-  const auto it = spaces_.find(netns);
-  const auto space = it != spaces_.end() ? it->second.lock() : nullptr;
+  const auto space = known_space(netns);
   return space != nullptr && space->sessions > 0;
 }
 

@@ -170,6 +170,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   base::Result<std::shared_ptr<void>> charge(const qp1mux::Endpoint& endpoint) override;
   void gone(CmDevice& device);
   [[nodiscard]] const std::vector<CmDevice*>& in(uint64_t netns) const;
+  // nullptr: no socket and no session has it.
+  [[nodiscard]] std::shared_ptr<CmNamespace> known_space(uint64_t netns) const;
   // Sets the rates of the namespace's users after a change of a vdevice's limits.
   void set_rates(uint64_t netns);
   [[nodiscard]] uint64_t rate_of(uint64_t netns, provisioning::Kind kind) const;
