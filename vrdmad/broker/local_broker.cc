@@ -441,12 +441,17 @@ Result<void> LocalBroker::link(const Request& request, Answer* answer) {
   return {};
 }
 
-Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) {
-  auto process = at<Process>(request.entry);
+// In the namespace of the process of the entry, which must be unchanged.
+Result<void> LocalBroker::make_in_netns(uint32_t entry, const std::function<Result<void>()>& make) {
+  auto process = at<Process>(entry);
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
   if (auto same = compare(handle, nullptr); !same) return same;
-  return run_in_netns(handle, [&]() -> Result<void> {
+  return run_in_netns(handle, make);
+}
+
+Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) {
+  return make_in_netns(request.entry, [&]() -> Result<void> {
     auto socket = make_packet_socket(request.which);
     if (!socket) return pass(std::move(socket).error());
     (*beside)[0] = std::move(*socket);
@@ -455,11 +460,7 @@ Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) 
 }
 
 Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
-  auto process = at<Process>(request.entry);
-  if (!process) return pass(std::move(process).error());
-  const rdma::PeerHandle& handle = (*process)->handle;
-  if (auto same = compare(handle, nullptr); !same) return same;
-  return run_in_netns(handle, [&]() -> Result<void> {
+  return make_in_netns(request.entry, [&]() -> Result<void> {
     auto sockets = make_roce_sockets(verbs::Gid{request.address}, request.which);
     if (!sockets) return pass(std::move(sockets).error());
     (*beside)[0] = std::move(sockets->gsi);

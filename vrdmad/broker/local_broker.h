@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,8 @@ class LocalBroker final : public Broker {
   [[nodiscard]] base::Result<void> find(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
+  [[nodiscard]] base::Result<void> make_in_netns(uint32_t entry,
+                                                 const std::function<base::Result<void>()>& make);
   [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> roce_sockets(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
