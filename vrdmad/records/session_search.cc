@@ -31,11 +31,8 @@ SessionSearch::SessionSearch(Broker& broker, const std::vector<Wanted>& wanted)
   }
 }
 
-SessionSearch::~SessionSearch() { join(); }
-
-void SessionSearch::join() {
+SessionSearch::~SessionSearch() {
   for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
 }
 
 SessionSearch::Budget& SessionSearch::budget_of(size_t index) {

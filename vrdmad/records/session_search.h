@@ -60,7 +60,6 @@ class SessionSearch {
   void run();
   [[nodiscard]] Budget& budget_of(size_t index);
   [[nodiscard]] Result find(size_t index, base::Duration share, std::unique_lock<std::mutex>& lock);
-  void join();
 
   Broker& broker_;
   const std::vector<Wanted>& wanted_;
