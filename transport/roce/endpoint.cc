@@ -101,10 +101,7 @@ void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
       early_.push_back({packet, way, {packet.payload, packet.payload + packet.payload_length}});
     return;
   }
-  static thread_local net::Burst one;
-  one.count = 1;
-  one.packets[0] = packet;
-  outgoing().fill(one, way, ifindex_, false);
+  outgoing().fill(packet, way, ifindex_);
   (void)send_messages();
 }
 

@@ -1,8 +1,8 @@
 // The socket of one address of a vdevice: UDP port 4791.
 //
 // It sends the bursts of the address's queue pairs, and receives all packets that come for them in
-// the turns of the vdevice's lane, which pays for the time. The socket comes from outside, when it
-// is first needed and again after it was lost. Without one, nothing is received, and senders wait.
+// the turns of the vdevice's lane, which pays for the time. The socket comes from outside: open().
+// Until then, nothing is received and senders wait. If it cannot be made, lose() ends the waiting.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,6 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
            Handler handler);
   ~Endpoint() override;
 
-  [[nodiscard]] const verbs::Gid& address() const { return address_; }
   // A UDP socket that is bound to the address, as of vrdmad/broker/roce_sockets.h. `ifindex`: of
   // its netdev.
   [[nodiscard]] base::Result<void> open(base::Fd socket, uint32_t ifindex);

@@ -57,13 +57,12 @@ void Network::receive_datagrams() {
     if (!gid.is_unspecified()) held_.try_emplace(gid, endpoint(gid));
 }
 
-bool Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
+void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
                             const NetworkHeader& way, std::span<const uint8_t> payload) {
   auto& held = held_[way.source];
   if (held == nullptr) held = endpoint(way.source);
   held->send(net::datagram_of(qp, request, payload, psn_), way);
   psn_ = wire::psn_add(psn_, 1);
-  return true;
 }
 
 void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {

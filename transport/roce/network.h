@@ -42,9 +42,8 @@ class Network {
   void receive_datagrams();
   // No process uses the vdevice.
   void release() { held_.clear(); }
-  // As DatagramSender::Beyond.
-  [[nodiscard]] bool send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request,
-                                   const NetworkHeader& way, std::span<const uint8_t> payload);
+  void send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request, const NetworkHeader& way,
+                     std::span<const uint8_t> payload);
   // An answer to `want`. Without a socket all packets of the address are lost.
   void open(const verbs::Gid& address, base::Result<base::Fd> socket);
 

@@ -61,22 +61,33 @@ void Outgoing::fill(const net::Burst& burst, const NetworkHeader& way, uint32_t 
       bytes += next;
       full = next == size;
     }
-    mmsghdr& message = messages_[count_];
-    message = {};
-    message.msg_hdr.msg_name = &to_.ipv6;
-    message.msg_hdr.msg_namelen = to_.size;
-    message.msg_hdr.msg_iov = pieces_[i].data();
-    message.msg_hdr.msg_iovlen = 3 * (end - i);
-    packets_[count_] = end - i;
-    put_control(message.msg_hdr, way, end - i > 1 ? static_cast<uint16_t>(size) : 0);
-    for (uint16_t id = 0; i < end; ++i, ++id) put_packet(burst, i, id, way);
-    ++count_;
+    put_message(i, end - i, size, way);
+    for (uint16_t id = 0; i < end; ++i, ++id) put_packet(burst.packets[i], i, id, way);
   }
 }
 
-void Outgoing::put_packet(const net::Burst& burst, uint32_t index, uint16_t id,
+void Outgoing::fill(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex) {
+  to_ = SocketAddress(way.destination, ifindex);
+  count_ = 0;
+  put_message(0, 1, 0, way);
+  put_packet(packet, 0, 0, way);
+}
+
+void Outgoing::put_message(uint32_t index, uint32_t count, size_t segment,
+                           const NetworkHeader& way) {
+  mmsghdr& message = messages_[count_];
+  message = {};
+  message.msg_hdr.msg_name = &to_.ipv6;
+  message.msg_hdr.msg_namelen = to_.size;
+  message.msg_hdr.msg_iov = pieces_[index].data();
+  message.msg_hdr.msg_iovlen = size_t{3} * count;
+  packets_[count_] = count;
+  put_control(message.msg_hdr, way, count > 1 ? static_cast<uint16_t>(segment) : 0);
+  ++count_;
+}
+
+void Outgoing::put_packet(const wire::Packet& packet, uint32_t index, uint16_t id,
                           const NetworkHeader& way) {
-  const wire::Packet& packet = burst.packets[index];
   Edge& edge = edges_[index];
   const size_t headers = wire::encode(packet, edge.headers);
   const size_t pad = wire::pad_bytes(packet.payload_length);

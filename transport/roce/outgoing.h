@@ -40,6 +40,8 @@ class Outgoing {
   // The messages of `burst`, which stays as it is until they are sent. `way.source` is the address
   // of the socket.
   void fill(const net::Burst& burst, const NetworkHeader& way, uint32_t ifindex, bool segments);
+  // The message of one packet.
+  void fill(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex);
   // Those from `first` on.
   [[nodiscard]] mmsghdr* messages(uint32_t first = 0) { return &messages_[first]; }
   [[nodiscard]] uint32_t count() const { return count_; }
@@ -53,7 +55,11 @@ class Outgoing {
   };
   static constexpr size_t kControl = 3 * CMSG_SPACE(sizeof(int));
 
-  void put_packet(const net::Burst& burst, uint32_t index, uint16_t id, const NetworkHeader& way);
+  // The message of `count` packets, whose pieces are those from `index` on, each `segment` bytes
+  // long but the last.
+  void put_message(uint32_t index, uint32_t count, size_t segment, const NetworkHeader& way);
+  void put_packet(const wire::Packet& packet, uint32_t index, uint16_t id,
+                  const NetworkHeader& way);
   void put_control(msghdr& message, const NetworkHeader& way, uint16_t segment);
 
   SocketAddress to_{{}, 0};

@@ -8,7 +8,6 @@ namespace vrdma::vrdmad {
 
 using base::Result;
 using transport::NetworkHeader;
-using transport::net::Burst;
 using verbs::Gid;
 
 Result<std::shared_ptr<void>> GsiNetwork::add(const std::string& fabric, const Gid& address,
@@ -82,8 +81,7 @@ void GsiNetwork::send(const qp1mux::Packet& packet) {
     return;
   }
   Address& address = *found;
-  Burst burst;
-  wire::Packet& datagram = burst.add();
+  wire::Packet datagram;
   datagram.service = wire::Service::kUd;
   datagram.operation = wire::Operation::kSendOnly;
   datagram.pkey = wire::kDefaultPkey;
@@ -95,7 +93,7 @@ void GsiNetwork::send(const qp1mux::Packet& packet) {
   address.psn = wire::psn_add(address.psn, 1);
   const NetworkHeader way{packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
                           packet.flow_label};
-  outgoing_->fill(burst, way, address.ifindex, false);
+  outgoing_->fill(datagram, way, address.ifindex);
   const bool sent =
       ::sendmmsg(address.socket.get(), outgoing_->messages(), outgoing_->count(), MSG_DONTWAIT) > 0;
   ++(sent ? counters_.sent : counters_.lost);

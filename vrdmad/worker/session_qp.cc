@@ -138,7 +138,9 @@ int SessionObjects::make_qp(const ipc::CreateQpRequest& request, Fds fds, Answer
         [its = vdevice_.get()](const rdma::Qp& from, const rdma::WorkRequest& datagram,
                                const transport::NetworkHeader& way,
                                std::span<const uint8_t> payload) {
-          return its->reaches_network && its->network->send_datagram(from, datagram, way, payload);
+          if (!its->reaches_network) return false;
+          its->network->send_datagram(from, datagram, way, payload);
+          return true;
         });
   }
   ++pd->users;

@@ -43,7 +43,6 @@ void Vdevice::apply_limits(bool limited) {
 
 void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
                             transport::roce::Network::Want want) {
-  reaches_network = true;
   if (network != nullptr) return;
   network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
                                                        page->network, std::move(want));

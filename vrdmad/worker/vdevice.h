@@ -74,8 +74,8 @@ struct Vdevice {
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
-  // From now on its queue pairs may have peers on other hosts. Queue pairs that have some keep them
-  // when `reaches_network` becomes false.
+  // Needed before `reaches_network` becomes true for the first time. Queue pairs with peers on
+  // other hosts keep them when that becomes false.
   void reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
                      transport::roce::Network::Want want);
   // Whether a queue pair that is about to be RTR gets a remote link.
