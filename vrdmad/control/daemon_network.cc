@@ -97,6 +97,7 @@ void Daemon::warn_of_network(Record& record, const base::Error& why) {
 }
 
 void Daemon::leave_network(Record& record) {
+  if (record.on_network.empty()) return;  // of most vdevices, whenever a session ends
   if (furnisher_.callers_of(record.id).empty() && !cm_.is_used(record.link.netns_cookie))
     record.on_network.clear();
 }
