@@ -28,6 +28,8 @@ struct Gid {
     static constexpr std::array<uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(bytes.data(), kPrefix.data(), kPrefix.size()) == 0;
   }
+  // fe80::/10: valid on one link only.
+  [[nodiscard]] bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
   // :: or ::ffff:0.0.0.0, the wildcards of the two families.
   [[nodiscard]] bool is_unspecified() const {
     return *this == unspecified(true) || *this == unspecified(false);

@@ -15,11 +15,12 @@
 #include <span>
 
 #include "core/base/endian.h"
+#include "core/verbs/socket_address.h"
 #include "core/verbs/types.h"
 
 namespace vrdma::wire {
 
-constexpr uint16_t kRocePort = 4791;
+using verbs::kRocePort;
 
 struct Bth {
   uint8_t opcode;

@@ -12,10 +12,6 @@ namespace {
 
 constexpr uint8_t kDefaultHops = 64;
 
-bool is_link_local(const verbs::Gid& gid) {
-  return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
-}
-
 void put_option(msghdr& message, size_t* used, int level, int type, const void* value,
                 size_t size) {
   auto* const header =
@@ -29,26 +25,9 @@ void put_option(msghdr& message, size_t* used, int level, int type, const void* 
 
 }  // namespace
 
-SocketAddress::SocketAddress(const verbs::Gid& gid, uint32_t ifindex) {
-  if (gid.is_ipv4_mapped()) {
-    ipv4 = {};
-    ipv4.sin_family = AF_INET;
-    ipv4.sin_port = htons(wire::kRocePort);
-    std::memcpy(&ipv4.sin_addr, gid.bytes.data() + 12, sizeof ipv4.sin_addr);
-    size = sizeof ipv4;
-    return;
-  }
-  ipv6 = {};
-  ipv6.sin6_family = AF_INET6;
-  ipv6.sin6_port = htons(wire::kRocePort);
-  std::memcpy(&ipv6.sin6_addr, gid.bytes.data(), sizeof ipv6.sin6_addr);
-  if (is_link_local(gid)) ipv6.sin6_scope_id = ifindex;
-  size = sizeof ipv6;
-}
-
 void Outgoing::fill(const net::Burst& burst, const NetworkHeader& way, uint32_t ifindex,
                     bool segments) {
-  to_ = SocketAddress(way.destination, ifindex);
+  to_ = verbs::SocketAddress(way.destination, wire::kRocePort, ifindex);
   count_ = 0;
   for (uint32_t i = 0; i < burst.count;) {
     const size_t size = wire::packet_bytes(burst.packets[i]);
@@ -67,7 +46,7 @@ void Outgoing::fill(const net::Burst& burst, const NetworkHeader& way, uint32_t 
 }
 
 void Outgoing::fill(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex) {
-  to_ = SocketAddress(way.destination, ifindex);
+  to_ = verbs::SocketAddress(way.destination, wire::kRocePort, ifindex);
   count_ = 0;
   put_message(0, 1, 0, way);
   put_packet(packet, 0, 0, way);

@@ -9,27 +9,16 @@
 // Source: IBTA annex A17; net/ipv4/udp_offload.c and ip_output.c of Linux.
 #pragma once
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cstdint>
 
-#include "core/verbs/gid.h"
+#include "core/verbs/socket_address.h"
 #include "transport/net/connection.h"
 #include "transport/network_header.h"
 
 namespace vrdma::transport::roce {
-
-// The socket address of a GID at the port of RoCE v2. `ifindex`: for link-local addresses.
-struct SocketAddress {
-  SocketAddress(const verbs::Gid& gid, uint32_t ifindex);
-  union {
-    sockaddr_in ipv4;
-    sockaddr_in6 ipv6;
-  };
-  socklen_t size;
-};
 
 class Outgoing {
  public:
@@ -62,7 +51,7 @@ class Outgoing {
                   const NetworkHeader& way);
   void put_control(msghdr& message, const NetworkHeader& way, uint16_t segment);
 
-  SocketAddress to_{{}, 0};
+  verbs::SocketAddress to_{{}, 0, 0};
   uint32_t count_ = 0;
   std::array<mmsghdr, net::Burst::kMost> messages_;
   std::array<uint32_t, net::Burst::kMost> packets_;

@@ -6,9 +6,10 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 #include <string>
+
+#include "core/verbs/socket_address.h"
 
 #ifndef UDP_NO_CHECK6_RX  // linux/udp.h, which does not go with netinet/udp.h
 #define UDP_NO_CHECK6_RX 102
@@ -24,7 +25,6 @@ using base::Result;
 
 namespace {
 
-constexpr uint16_t kRocePort = 4791;
 // What is on its way from the kernel to a worker that does something else, or has just been killed.
 constexpr int kDataBuffer = 4 << 20, kGsiBuffer = 256 << 10;
 
@@ -42,10 +42,6 @@ sock_filter kToGsiOrData[] = {
     BPF_STMT(BPF_RET | BPF_K, 1),
 };
 const sock_fprog kChoice{std::size(kToGsiOrData), kToGsiOrData};
-
-bool is_link_local(const verbs::Gid& gid) {
-  return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80;
-}
 
 Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
   const bool ipv4 = address.is_ipv4_mapped();
@@ -79,18 +75,8 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
     if (::setsockopt(socket.get(), SOL_SOCKET, forced, &buffer, sizeof buffer) != 0)
       (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &buffer, sizeof buffer);
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_port = htons(kRocePort);
-  std::memcpy(&in.sin_addr, address.bytes.data() + 12, sizeof in.sin_addr);
-  sockaddr_in6 in6{};
-  in6.sin6_family = AF_INET6;
-  in6.sin6_port = htons(kRocePort);
-  std::memcpy(&in6.sin6_addr, address.bytes.data(), sizeof in6.sin6_addr);
-  in6.sin6_scope_id = is_link_local(address) ? ifindex : 0;
-  const int bound = ipv4
-                        ? ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&in), sizeof in)
-                        : ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&in6), sizeof in6);
+  const verbs::SocketAddress at(address, verbs::kRocePort, ifindex);
+  const int bound = ::bind(socket.get(), at.get(), at.size);
   if (bound != 0 && errno == EADDRINUSE)
     return fail(EADDRINUSE, "another program has UDP port 4791 of " + address.text() +
                                 ", for example the kernel's rxe");

@@ -27,8 +27,6 @@ constexpr const char* kCmFile = ".cm";
 // Less than the first retransmission timeout of a request.
 constexpr std::chrono::milliseconds kPatience(30);
 
-bool is_link_local(const Gid& gid) { return gid.bytes[0] == 0xfe && (gid.bytes[1] & 0xc0) == 0x80; }
-
 bool is_loopback(const Gid& gid) {
   if (gid.is_ipv4_mapped()) return gid.bytes[12] == 127;
   Gid one;
@@ -40,7 +38,7 @@ bool is_loopback(const Gid& gid) {
 // any scope.
 bool alike(const Gid& own, const Gid& other) {
   return own.is_ipv4_mapped() == other.is_ipv4_mapped() &&
-         (is_link_local(own) == is_link_local(other) || other.is_multicast());
+         (own.is_link_local() == other.is_link_local() || other.is_multicast());
 }
 
 int common_bits(const Gid& a, const Gid& b) {

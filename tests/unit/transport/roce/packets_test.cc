@@ -145,10 +145,9 @@ TEST_F(Sockets, DropWhatIsDamagedOrNoPacket) {
   const net::Burst burst = write_of(bytes);
   out->fill(burst, {kA, kB}, 0, false);
   const Bytes good = flat(out->messages()->msg_hdr);
-  const SocketAddress to(kB, 0);
+  const verbs::SocketAddress to(kB, wire::kRocePort, 0);
   const auto send_bytes = [&](const Bytes& datagram) {
-    EXPECT_EQ(::sendto(sender.get(), datagram.data(), datagram.size(), 0,
-                       reinterpret_cast<const sockaddr*>(&to.ipv6), to.size),
+    EXPECT_EQ(::sendto(sender.get(), datagram.data(), datagram.size(), 0, to.get(), to.size),
               static_cast<ssize_t>(datagram.size()));
     return receive(receiver, kB).size();
   };

@@ -32,8 +32,8 @@ inline base::Fd socket_at(const verbs::Gid& gid) {
        {ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, ipv4 ? IP_RECVTTL : IPV6_RECVHOPLIMIT})
     EXPECT_EQ(::setsockopt(socket.get(), level, option, &on, sizeof on), 0);
   EXPECT_EQ(::setsockopt(socket.get(), IPPROTO_UDP, UDP_GRO, &on, sizeof on), 0);
-  const SocketAddress at(gid, 0);
-  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at.ipv6), at.size), 0);
+  const verbs::SocketAddress at(gid, wire::kRocePort, 0);
+  EXPECT_EQ(::bind(socket.get(), at.get(), at.size), 0);
   return socket;
 }
 

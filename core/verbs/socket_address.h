@@ -1,0 +1,44 @@
+// The socket address of a GID (ip(7), ipv6(7)).
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/verbs/gid.h"
+
+namespace vrdma::verbs {
+
+// Of UDP, for RoCE v2 (annex A17.3).
+constexpr uint16_t kRocePort = 4791;
+
+struct SocketAddress {
+  // `ifindex`: of the netdev of a link-local address.
+  SocketAddress(const Gid& gid, uint16_t port, uint32_t ifindex) {
+    if (gid.is_ipv4_mapped()) {
+      ipv4 = {};
+      ipv4.sin_family = AF_INET;
+      ipv4.sin_port = htons(port);
+      std::memcpy(&ipv4.sin_addr, gid.bytes.data() + 12, sizeof ipv4.sin_addr);
+      size = sizeof ipv4;
+      return;
+    }
+    ipv6 = {};
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_port = htons(port);
+    std::memcpy(&ipv6.sin6_addr, gid.bytes.data(), sizeof ipv6.sin6_addr);
+    if (gid.is_link_local()) ipv6.sin6_scope_id = ifindex;
+    size = sizeof ipv6;
+  }
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&ipv6); }
+
+  union {
+    sockaddr_in ipv4;
+    sockaddr_in6 ipv6;
+  };
+  socklen_t size;
+};
+
+}  // namespace vrdma::verbs
