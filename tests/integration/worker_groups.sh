@@ -95,6 +95,7 @@ wait_until 10 two_groups || fail "after $old there are the groups $(groups | xar
 
 say "the next daemon removes what killed ones have left"
 mapfile -t processes < <(echo "$DAEMON"; pgrep -P "$DAEMON"; workers)
+kill -STOP "${processes[@]}"  # so that none of them removes what another leaves
 kill -9 "${processes[@]}"
 wait "$DAEMON" 2>/dev/null || true
 DAEMON=
