@@ -48,6 +48,8 @@
 // (Config::fast_resend), then after twice that, and so on up to the interval of the specification
 // (response timeout plus twice the packet life time); after max_cm_retries + 1 of these it fails.
 // So a lost REQ costs little, and a slow peer sees few duplicates, which it must tolerate anyway.
+// To another host, a REP is repeated at most kMostUnasked times, and not after 30 s: that host may
+// know nothing of the REQ that came in its name.
 //
 // The Mux answers duplicates, late and stale messages without an event. When a REQ or REP shows
 // that the peer has lost an established connection, the Mux sends a DREQ for that connection, which

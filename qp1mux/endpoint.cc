@@ -49,12 +49,21 @@ bool EndpointState::take(base::TokenBucket& bucket) {
   return false;
 }
 
-// A full bucket carries no information, so unused ones are dropped from time to time.
-bool EndpointState::take_incoming(const EndpointState* sender) {
-  constexpr size_t kFew = 16;
+std::string requester_name(const EndpointState* sender, const verbs::Gid& source) {
+  if (sender != nullptr) return sender->setup.tenant;
+  verbs::Gid host = source;
+  if (!host.is_ipv4_mapped()) std::fill(host.bytes.begin() + 8, host.bytes.end(), uint8_t{0});
+  return "[" + host.text() + "]";  // no tenant has such a name
+}
+
+// A full bucket carries no information, so unused ones are dropped from time to time. When very
+// many hosts have one that is in use, all others share one.
+bool EndpointState::take_incoming(const EndpointState* sender, const verbs::Gid& source) {
+  constexpr size_t kFew = 16, kMany = 4096;
   const base::TimePoint now = mux->clock.now();
-  const auto [bucket, made] =
-      incoming.try_emplace(sender != nullptr ? sender->setup.tenant : std::string());
+  std::string name = requester_name(sender, source);
+  if (sender == nullptr && incoming.size() >= kMany && !incoming.contains(name)) name.clear();
+  const auto [bucket, made] = incoming.try_emplace(std::move(name));
   if (made) {
     bucket->second.set(setup.limits.requests_per_second, setup.limits.burst);
     if (incoming.size() >= kFew && std::has_single_bit(incoming.size()))

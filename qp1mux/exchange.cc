@@ -99,8 +99,9 @@ std::shared_ptr<Exchange> Exchange::restore(std::shared_ptr<EndpointState> endpo
 // `one`: 1, or -1 as an unsigned number.
 void Exchange::count(State at, uint32_t one) const {
   if (listener && is_waiting(at)) {
+    const EndpointState* const sender = asker ? asker.get() : remote ? nullptr : endpoint.get();
     const auto waiting =
-        listener->waiting_of.try_emplace(asker ? asker->setup.tenant : std::string()).first;
+        listener->waiting_of.try_emplace(requester_name(sender, path.remote)).first;
     listener->waiting += one;
     if ((waiting->second += one) == 0) listener->waiting_of.erase(waiting);
   }
@@ -109,7 +110,9 @@ void Exchange::count(State at, uint32_t one) const {
     return;
   }
   if (is_counted(at)) endpoint->connections += one;
-  if (is_pending(at)) endpoint->pending += one;
+  if (!is_pending(at)) return;
+  endpoint->pending += one;
+  if (remote && !active) endpoint->strangers += one;
 }
 
 void Exchange::enter(State next) {
@@ -138,11 +141,16 @@ void Exchange::post_repeated() {
   const base::TimePoint now = mux().clock.now();
   interval = std::min(mux().config.fast_resend, response);
   give_up = now + response * (max_retries + 1);
+  if (is_answer_to_stranger()) give_up = std::min(give_up, now + kMostOfStranger);
+  unasked = 0;
   retries_left = max_retries;
   mux().due.set(this, now + interval);
   post();
   mux().keep_time();
 }
+
+// Any host may have sent a REQ in the name of a third one, which the repeated answers then reach.
+bool Exchange::is_answer_to_stranger() const { return remote && state == State::kRepSent; }
 
 void Exchange::repeat() {
   ++counters().repeated[Counters::index(
@@ -275,6 +283,7 @@ void Exchange::on_due() {
   if (now < give_up) {
     interval = std::min(2 * interval, response);
     mux().due.set(this, std::min(now + interval, give_up));
+    if (is_answer_to_stranger() && ++unasked > kMostUnasked) return;
     return repeat();
   }
   switch (state) {

@@ -16,6 +16,11 @@ namespace vrdma::qp1mux {
 // A code: never wait longer than 69 s for an answer, whatever a message or a caller requests.
 constexpr uint8_t kMaxResponse = 24;
 
+// How often, and how long, a REP is repeated to another host that answers nothing. Its own REQ,
+// repeated, brings one more each time.
+constexpr uint32_t kMostUnasked = 8;
+constexpr base::Duration kMostOfStranger = std::chrono::seconds(30);
+
 [[nodiscard]] constexpr bool is_pending(State state) {
   return state == State::kReqSent || state == State::kReqReceived || state == State::kRepReceived ||
          state == State::kRepSent || state == State::kSidrReqSent ||
@@ -36,6 +41,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   base::Duration interval{};
   base::TimePoint give_up{};
   uint8_t retries_left = 0;  // that MRAs may still use up
+  uint32_t unasked = 0;      // repetitions to a stranger
 
   // Creates an exchange in kIdle with a new id.
   static std::shared_ptr<Exchange> make(std::shared_ptr<EndpointState> endpoint);
@@ -70,6 +76,7 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   }
   void post() { mux().send(*endpoint, path, sent); }
   void post_repeated();
+  [[nodiscard]] bool is_answer_to_stranger() const;
   void repeat();
 
   void compose_rej(const Rej& rej);

@@ -25,13 +25,17 @@ namespace vrdma::qp1mux {
 
 class MuxState;
 
+// In whose name requests are counted: the tenant of `sender`; null: of another host, its address,
+// or of IPv6 the network of 64 bits, in which a host may have any address.
+[[nodiscard]] std::string requester_name(const EndpointState* sender, const verbs::Gid& source);
+
 struct ListenerState {
   EndpointState* endpoint = nullptr;  // null after it has stopped
   uint64_t service_id = 0;
   std::optional<verbs::Gid> gid;
   uint32_t backlog = 0;
   uint32_t waiting = 0;
-  std::map<std::string, uint32_t> waiting_of;  // by requesting tenant; empty name: other hosts
+  std::map<std::string, uint32_t> waiting_of;  // by the name of requester_name()
   ListenHandler* handler = nullptr;
 };
 
@@ -41,11 +45,12 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   std::vector<verbs::Gid> gids;
   Counters counters;
   base::TokenBucket outgoing;
-  std::map<std::string, base::TokenBucket> incoming;  // by requesting tenant, as above
+  std::map<std::string, base::TokenBucket> incoming;  // by the name of requester_name()
   uint32_t connections = 0;
   uint32_t pending = 0;
   uint32_t half_open = 0;  // charged here for requests at peers
   uint32_t early = 0;
+  uint32_t strangers = 0;  // of those pending, requests of other hosts
   RawHandler* raw = nullptr;
   std::map<std::pair<uint64_t, std::optional<verbs::Gid>>, std::shared_ptr<ListenerState>>
       listeners;
@@ -56,8 +61,8 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
                                                         const verbs::Gid& gid) const;
   // False, and counted, if the bucket has no token.
   [[nodiscard]] bool take(base::TokenBucket& bucket);
-  // Takes a token for a request from `sender`'s tenant; null: other hosts.
-  [[nodiscard]] bool take_incoming(const EndpointState* sender);
+  // Takes a token for a request from `sender`; null: from the host at `source`.
+  [[nodiscard]] bool take_incoming(const EndpointState* sender, const verbs::Gid& source);
   [[nodiscard]] bool has_room();
   // False if the private data of rdma_cm names an address other than `gid`.
   [[nodiscard]] static bool named_rightly(uint64_t service_id, const uint8_t* private_data,
@@ -147,10 +152,10 @@ class MuxState {
   // For a request without a listener: true if the request waits for one.
   bool wait_for_listener(EndpointState& endpoint, const Packet& packet);
   void look_again(const Packet& packet);
-  // False, and counted, if `listener` has no room for another request from `sender` (null: other
-  // hosts).
+  // False, and counted, if `listener` has no room for another request from `sender` (null: from the
+  // host at `source`).
   static bool has_room(EndpointState& endpoint, const ListenerState& listener,
-                       EndpointState* sender);
+                       EndpointState* sender, const verbs::Gid& source);
   // True if the vdevice has raw access, which then gets the packet.
   static bool hand_to_raw(EndpointState& endpoint, const Packet& packet);
 

@@ -39,18 +39,20 @@ Req turned_round(const wire::CmReq& message, const Path& path) {
 }  // namespace
 
 bool MuxState::has_room(EndpointState& endpoint, const ListenerState& listener,
-                        EndpointState* sender) {
+                        EndpointState* sender, const verbs::Gid& source) {
   if (sender != nullptr && sender != &endpoint &&
       sender->half_open >= sender->setup.limits.connections) {
     ++sender->counters.crowded;
     ++sender->counters.limited;
     return false;
   }
-  const auto waiting =
-      listener.waiting_of.find(sender != nullptr ? sender->setup.tenant : std::string());
+  const auto waiting = listener.waiting_of.find(requester_name(sender, source));
   const bool has_backlog =
       (waiting == listener.waiting_of.end() ? 0 : waiting->second) < listener.backlog;
-  if (has_backlog && endpoint.has_room()) return true;
+  // Tenants of this host keep half of the room, however many other hosts there are.
+  const bool is_crowd =
+      sender == nullptr && endpoint.strangers >= endpoint.setup.limits.pending / 2;
+  if (has_backlog && !is_crowd && endpoint.has_room()) return true;
   ++endpoint.counters.overloaded;
   return false;
 }
@@ -110,7 +112,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
     reject(endpoint, packet, 0, message.local_id, reason, wire::Answered::kReq);
   };
   EndpointState* const sender = sender_of(packet);
-  if (!last_look_ && !endpoint.take_incoming(sender)) {
+  if (!last_look_ && !endpoint.take_incoming(sender, packet.source)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -140,7 +142,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
       message.primary.local_gid != packet.source)
     return refuse(wire::RejectReason::kInvalidGid);
   if (message.mtu() < 1 || message.mtu() > 5) return refuse(wire::RejectReason::kInvalidMtu);
-  if (!has_room(endpoint, *listener, sender)) return;
+  if (!has_room(endpoint, *listener, sender, packet.source)) return;
 
   auto exchange = Exchange::make(endpoint.shared_from_this());
   exchange->active = false;
@@ -169,7 +171,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
 void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
   const auto& message = packet.mad.as<wire::CmSidrReq>();
   EndpointState* const sender = sender_of(packet);
-  if (!last_look_ && !endpoint.take_incoming(sender)) {
+  if (!last_look_ && !endpoint.take_incoming(sender, packet.source)) {
     ++endpoint.counters.overloaded;
     return;
   }
@@ -186,7 +188,7 @@ void MuxState::on_sidr_req(EndpointState& endpoint, const Packet& packet) {
     rep.service_id = message.service_id;
     return send(endpoint, way_back(packet), mad);
   }
-  if (!has_room(endpoint, *listener, sender)) return;
+  if (!has_room(endpoint, *listener, sender, packet.source)) return;
 
   auto exchange = Exchange::make(endpoint.shared_from_this());
   exchange->active = false;

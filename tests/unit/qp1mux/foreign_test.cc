@@ -2,6 +2,7 @@
 // numbers and addresses, meaningless messages.
 #include <cstring>
 
+#include "qp1mux/exchange.h"
 #include "tests/unit/qp1mux/rig.h"
 
 namespace vrdma::qp1mux {
@@ -243,6 +244,56 @@ TEST_F(Foreign, DreqForAnotherQueuePairIsIgnored) {
   rig.inject(letter);
   EXPECT_EQ(server.last().state(), State::kEstablished);
   EXPECT_THAT(rig.letters, IsEmpty());
+}
+
+// A REQ in the name of a host that knows nothing of it brings that host few MADs.
+TEST_F(Foreign, AnswersToSilenceAreFew) {
+  Letter letter = letter_of_req();
+  letter.mad.as<wire::CmReq>().set_max_cm_retries(15);
+  letter.source = gid("10.0.0.66");
+  letter.mad.as<wire::CmReq>().primary.local_gid = letter.source;
+  server.answer = [this](Side& side) { EXPECT_TRUE(side.connection.send_rep(rep())); };
+  rig.inject(letter);
+  EXPECT_EQ(rig.sent(CmAttribute::kRep), 1u);
+  rig.inject(letter);  // it asks again
+  EXPECT_EQ(rig.sent(CmAttribute::kRep), 2u);
+  rig.run(kMostOfStranger);
+  EXPECT_EQ(rig.sent(CmAttribute::kRep), 2u + kMostUnasked);
+  EXPECT_EQ(rig.sent(CmAttribute::kRej), 1u);
+  rig.run(kMinute);
+  EXPECT_THAT(states(host_b.mux), IsEmpty());
+  EXPECT_EQ(rig.letters.size(), 3u + kMostUnasked);
+}
+
+// Another host neither fills the backlog for others nor uses up their rate.
+TEST_F(Foreign, EachHostIsCountedByItself) {
+  b.set_limits({.pending = 12, .requests_per_second = 10, .burst = 9});
+  const Letter pattern = letter_of_req();
+  uint32_t asked = 0;
+  const auto ask_from = [&](const std::string& address) {
+    Letter letter = pattern;
+    letter.source = gid(address);
+    auto& message = letter.mad.as<wire::CmReq>();
+    message.primary.local_gid = letter.source;
+    message.local_id = message.local_id + ++asked;
+    message.qpn = message.qpn + asked;
+    letter.mad.header.transaction_id = letter.mad.header.transaction_id + asked;
+    const size_t before = server.sides.size();
+    rig.inject(letter);
+    return server.sides.size() > before;
+  };
+  listener.set_backlog(3);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ask_from("10.0.0.66"));
+  for (int i = 0; i < 20; ++i) EXPECT_FALSE(ask_from("10.0.0.66"));
+  EXPECT_TRUE(ask_from("fd00::1"));
+  EXPECT_TRUE(ask_from("fd00::2"));
+  EXPECT_TRUE(ask_from("fd00::3"));
+  EXPECT_FALSE(ask_from("fd00::4"));  // of the same network of 64 bits
+  // All other hosts together have half of the room for pending requests.
+  EXPECT_FALSE(ask_from("10.0.0.67"));
+  server.sides.clear();
+  rig.run(kMinute);
+  EXPECT_TRUE(ask_from("10.0.0.67"));
 }
 
 TEST_F(Foreign, MadsOfOtherClassesAreCounted) {

@@ -135,8 +135,8 @@ INSTANTIATE_TEST_SUITE_P(Weathers, Storm,
                          testing::Values(Weather{"calm", 1, 0, 0, 0},
                                          Weather{"reordering", 2, 0, 0, 30},
                                          Weather{"repeating", 3, 0, 40, 30},
-                                         Weather{"losing", 4, 30, 0, 2},
-                                         Weather{"all", 5, 30, 40, 60}),
+                                         Weather{"losing", 4, 15, 0, 2},
+                                         Weather{"all", 5, 15, 40, 60}),
                          [](const auto& weather) { return std::string(weather.param.name); });
 
 // An id is reused only after TIMEWAIT, on a host where ids are scarce.
