@@ -13,14 +13,12 @@ mode=$1
 setup
 install -m 755 "$2" "$T/exchange"
 start_daemon
-tests=
 if [[ $mode == network ]]; then
   netns_add a b
   join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
   vdev_create va a eth0 --tenant red --fabric left
   vdev_create vb b eth0 --tenant blue --fabric right
   for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
-  tests=-ud
 else
   two_vdevices "$mode"
 fi
@@ -28,7 +26,7 @@ seed=${SEED:-$RANDOM}
 spawn server a nobody "$T/exchange" --device va --port $PORT
 wait_until 20 listens server || fail "the server does not listen"
 LIMIT=280 on b nobody "$T/exchange" --device vb --port $PORT --seed "$seed" --seconds "${SECONDS_OF_EACH:-0}" \
-  --tests "$tests" 10.0.0.1 >"$T/client.log" 2>&1 || STATUS=$?
+  10.0.0.1 >"$T/client.log" 2>&1 || STATUS=$?
 cat "$T/client.log"
 reap server 20
 [[ ${STATUS:-0} -eq 0 && $REAPED -eq 0 ]] || fail "seed $seed: the server says: $(<"$T/server.log")"

@@ -33,6 +33,7 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   [[nodiscard]] base::Result<void> open(base::Fd socket, uint32_t ifindex);
   // There will be no socket: all packets are lost, as in a network without a route.
   void lose();
+  [[nodiscard]] bool is_awaited() const { return !socket_.valid() && !lost_; }
 
   // False: there is no room, or no socket yet, and nothing was sent; `again` is resumed once when
   // there may be. It must leave() before it goes.

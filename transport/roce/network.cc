@@ -1,5 +1,6 @@
 #include "transport/roce/network.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/net/datagram.h"
@@ -68,8 +69,24 @@ void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request
 void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
-  if (endpoint == nullptr) return;  // nobody needs it any more
-  if (!socket || !endpoint->open(std::move(*socket), device_.ifindex)) endpoint->lose();
+  if (endpoint != nullptr &&  // somebody still needs it
+      (!socket || !endpoint->open(std::move(*socket), device_.ifindex)))
+    endpoint->lose();
+  if (awaits_socket()) return;
+  for (const auto& then : std::exchange(when_open_, {})) then();
+}
+
+bool Network::awaits_socket() const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(), [](const auto& one) {
+    const auto endpoint = one.second.lock();
+    return endpoint != nullptr && endpoint->is_awaited();
+  });
+}
+
+bool Network::when_open(std::function<void()> then) {
+  if (!awaits_socket()) return false;
+  when_open_.push_back(std::move(then));
+  return true;
 }
 
 std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {

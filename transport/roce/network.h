@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "core/rdma/device.h"
 #include "transport/net/sender.h"
@@ -46,11 +47,15 @@ class Network {
                      std::span<const uint8_t> payload);
   // An answer to `want`. Without a socket all packets of the address are lost.
   void open(const verbs::Gid& address, base::Result<base::Fd> socket);
+  // Calls `then` when no socket is awaited any more: a peer's packets would be lost before that.
+  // False: none is awaited now, and `then` is not kept.
+  [[nodiscard]] bool when_open(std::function<void()> then);
 
  private:
   class Path;
   void receive(const wire::Packet& packet, const NetworkHeader& header);
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
+  [[nodiscard]] bool awaits_socket() const;
 
   rdma::Device& device_;
   Lane& lane_;
@@ -60,6 +65,7 @@ class Network {
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
   std::unordered_map<uint32_t, Path*> paths_;             // by the QPN of this side
+  std::vector<std::function<void()>> when_open_;
   uint32_t psn_ = 0;                                      // of the next datagram
 };
 

@@ -133,6 +133,7 @@ class SessionObjects {
   [[nodiscard]] bool are_valid(const verbs::QpAttributes& wanted, uint32_t mask) const;
   int change_qp(rdma::Qp& qp, verbs::QpState to, uint32_t mask, const ipc::ModifyQpRequest& request,
                 Answer* answer);
+  void answer_when_open(Answer* answer);
   int to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, Answer* answer);
   int tell_direct(rdma::Qp& qp, rdma::Qp& peer, const ipc::ModifyQpRequest& request,
                   Answer* answer);

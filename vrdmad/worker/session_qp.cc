@@ -198,7 +198,24 @@ int SessionObjects::modify_qp(const ipc::ModifyQpRequest& request, Answer* answe
   // All of it is checked before any of it is done.
   if (!are_valid(wanted, request.mask | request.rts_mask)) return EINVAL;
   if (const int error = change_qp(*qp, to, request.mask, request, answer); error != 0) return error;
-  return goes_on ? change_qp(*qp, QpState::kRts, request.rts_mask, request, answer) : 0;
+  if (goes_on)
+    if (const int error = change_qp(*qp, QpState::kRts, request.rts_mask, request, answer);
+        error != 0)
+      return error;
+  if (to == QpState::kRtr && vdevice_->reaches_network) answer_when_open(answer);
+  return 0;
+}
+
+// A peer on another host may send as soon as the program knows that it is ready to receive.
+void SessionObjects::answer_when_open(Answer* answer) {
+  if (!answer->fds.empty()) return;  // the peer is on this host
+  answer->deferred =
+      vdevice_->network->when_open([this, reply = answer->reply, alive = std::weak_ptr(alive_)] {
+        if (alive.expired()) return;
+        Answer late;
+        late.reply = reply;
+        owner_.answer(std::move(late));
+      });
 }
 
 // What may be done from where it leads to is done once more: the dead daemon may have died within.

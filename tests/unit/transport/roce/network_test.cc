@@ -85,6 +85,28 @@ TEST_F(Networked, LoseEverythingWithoutASocket) {
   EXPECT_EQ(qp_a->state(), QpState::kErr);
 }
 
+// A program that is told before that its queue pair can receive has its peer send too early.
+TEST_F(Networked, TellWhenNoSocketIsAwaited) {
+  int told = 0;
+  EXPECT_TRUE(a_network.when_open([&] { ++told; }));
+  EXPECT_TRUE(b_network.when_open([&] { ++told; }));
+  a_network.open(kA, socket_at(kA));
+  EXPECT_EQ(told, 1);
+  EXPECT_FALSE(a_network.when_open([&] { ++told; }));
+  b_network.open(kB, base::fail(EADDRINUSE, "another has it"));
+  EXPECT_EQ(told, 2);
+  EXPECT_FALSE(b_network.when_open([&] { ++told; }));
+}
+
+// As does one whose queue pair went meanwhile.
+TEST_F(Networked, TellWhenASocketIsNotNeededAnyMore) {
+  int told = 0;
+  EXPECT_TRUE(a_network.when_open([&] { ++told; }));
+  qp_a->sender.reset();
+  a_network.open(kA, socket_at(kA));
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(Networked, HearOnlyTheirPeer) {
   open_both();
   const base::Fd stranger = socket_at(gid_of("::ffff:127.0.0.3"));
