@@ -2,6 +2,7 @@
 // what is counted.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -39,10 +40,16 @@ struct Burst {
   rdma::Buffer bytes;  // null: there is no payload
 
   wire::Packet& add() { return packets[count++] = {}; }
-  [[nodiscard]] uint64_t payload_bytes() const {
+  // Of the first `of` packets.
+  [[nodiscard]] uint64_t payload_bytes(uint32_t of) const {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < count; ++i) sum += packets[i].payload_length;
+    for (uint32_t i = 0; i < of; ++i) sum += packets[i].payload_length;
     return sum;
+  }
+  // Drops the first `sent` packets.
+  void drop(uint32_t sent) {
+    std::copy(packets.begin() + sent, packets.begin() + count, packets.begin());
+    count -= sent;
   }
 };
 // The most payload of a burst, and so the most that is read ahead of a message.

@@ -117,16 +117,19 @@ bool NetSender::run(Turn& turn) {
       }
     }
     // Out of a port that is down comes nothing.
-    if (qp_.context->device->port_active() && !port_->send(burst)) {
+    const uint32_t taken = qp_.context->device->port_active() ? port_->send(burst) : burst.count;
+    const uint64_t bytes = burst.payload_bytes(taken);
+    turn.spend(bytes + kRequestCost);
+    if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(bytes, 0);
+    if (taken < burst.count) {
       if (!refused_) refused_ = std::make_unique<Burst>(burst);
+      refused_->drop(taken);
+      scratch.bytes = nullptr;
       watch(turn.now());
       return false;
     }
-    const uint64_t bytes = burst.payload_bytes();
     burst.bytes = nullptr;
     refused_.reset();
-    turn.spend(bytes + kRequestCost);
-    if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(bytes, 0);
   } while (!turn.over());
   watch(turn.now());
   return true;

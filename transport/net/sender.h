@@ -7,7 +7,7 @@
 // How a transport drives it: make one from Selector::network, with a Port; find the queue pair of
 // each packet that comes (its destination QPN, and addresses that are those of the path), verify
 // the ICRC, and call receive(). The sender answers in its next turn, so packets that came at once
-// are acknowledged at once. Call resume() when the Port, having refused a burst, has room again.
+// are acknowledged at once. Call resume() when the Port, having refused packets, has room again.
 //
 // An initiator or target of XRC has no packets here: a Selector must not choose this for one.
 //
@@ -31,9 +31,9 @@ namespace vrdma::transport::net {
 class Port {
  public:
   virtual ~Port() = default;
-  // Sends the packets of `burst`, in order. False: there is no room now, and nothing was sent. What
-  // gets lost later gets lost.
-  [[nodiscard]] virtual bool send(const Burst& burst) = 0;
+  // Sends the packets of `burst`, in order, and returns how many. For the rest there is no room
+  // now. What gets lost later gets lost.
+  [[nodiscard]] virtual uint32_t send(const Burst& burst) = 0;
 };
 
 class NetSender final : public rdma::Sender,

@@ -83,16 +83,18 @@ bool Endpoint::run(Turn& turn) {
   return false;
 }
 
-bool Endpoint::send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again) {
-  if (lost_) return true;
+uint32_t Endpoint::send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again) {
+  if (lost_) return burst.count;
+  uint32_t sent = 0;
   if (socket_.valid() && !full_) {
     outgoing().fill(burst, way, ifindex_, segments_);
-    if (send_messages()) return true;
+    sent = send_messages();
+    if (sent == burst.count) return sent;
     full_ = true;
   }
   if (std::find(waiting_.begin(), waiting_.end(), again) == waiting_.end())
     waiting_.push_back(again);
-  return false;
+  return sent;
 }
 
 void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
@@ -102,28 +104,29 @@ void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
     return;
   }
   outgoing().fill(packet, way, ifindex_);
-  (void)send_messages();
+  send_messages();
 }
 
 void Endpoint::leave(net::NetSender* waiting) { std::erase(waiting_, waiting); }
 
-bool Endpoint::send_messages() {
+uint32_t Endpoint::send_messages() {
   Outgoing& all = outgoing();
+  uint32_t done = 0;
   for (uint32_t next = 0; next < all.count();) {
     const int sent =
         ::sendmmsg(socket_.get(), all.messages(next), all.count() - next, MSG_DONTWAIT);
-    if (sent > 0) {
-      for (int i = 0; i < sent; ++i) counters_.sent_packets += all.packets_of(next++);
-      continue;
+    for (int i = 0; i < sent; ++i) {
+      counters_.sent_packets += all.packets_of(next);
+      done += all.packets_of(next++);
     }
-    if (errno == EINTR) continue;
-    // Of a burst that was begun the rest is lost: the peer misses it, and it is sent again.
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return next > 0;
+    if (sent > 0 || errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     // A netdev without checksum offload cannot have segments (udp_send_skb() of the kernel).
     if (errno == EIO && all.packets_of(next) > 1) segments_ = false;
-    counters_.send_errors += all.packets_of(next++);
+    counters_.send_errors += all.packets_of(next);
+    done += all.packets_of(next++);
   }
-  return true;
+  return done;
 }
 
 }  // namespace vrdma::transport::roce

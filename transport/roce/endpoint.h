@@ -35,9 +35,10 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   void lose();
   [[nodiscard]] bool is_awaited() const { return !socket_.valid() && !lost_; }
 
-  // False: there is no room, or no socket yet, and nothing was sent; `again` is resumed once when
-  // there may be. It must leave() before it goes.
-  [[nodiscard]] bool send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again);
+  // Returns how many packets went out. For the rest there is no room, or no socket yet; `again` is
+  // resumed once when there may be. It must leave() before it goes.
+  [[nodiscard]] uint32_t send(const net::Burst& burst, const NetworkHeader& way,
+                              net::NetSender* again);
   // One packet, which is lost if there is no room. Until the socket comes, kMostEarly wait for it:
   // programs send their first datagram as soon as they may.
   void send(const wire::Packet& packet, const NetworkHeader& way);
@@ -47,8 +48,8 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   bool run(Turn& turn) override;
   void on_ready(uint32_t events);
   void wake();
-  // False: the socket took none of the messages.
-  [[nodiscard]] bool send_messages();
+  // Returns how many packets went out, or were lost.
+  uint32_t send_messages();
 
   const verbs::Gid address_;
   Incoming& incoming_;

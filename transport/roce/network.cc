@@ -26,7 +26,7 @@ class Network::Path final : public net::Port {
   }
   void set_sender(net::NetSender* sender) { sender_ = sender; }
 
-  bool send(const net::Burst& burst) override { return endpoint_->send(burst, way_, sender_); }
+  uint32_t send(const net::Burst& burst) override { return endpoint_->send(burst, way_, sender_); }
   // False: it is from another host than the peer, or to another address.
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header) {
     if (header.source != way_.destination || header.destination != way_.source) return false;

@@ -66,7 +66,7 @@ class Network {
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
   std::unordered_map<uint32_t, Path*> paths_;             // by the QPN of this side
   std::vector<std::function<void()>> when_open_;
-  uint32_t psn_ = 0;                                      // of the next datagram
+  uint32_t psn_ = 0;  // of the next datagram
 };
 
 }  // namespace vrdma::transport::roce
