@@ -66,7 +66,7 @@ bool has(Service service, Operation operation) {
     case Service::kUd:
       return operation == Operation::kSendOnly || operation == Operation::kSendOnlyImm;
     case Service::kCnp:
-      return operation == static_cast<Operation>(kCnpOpcode & ~kServiceMask);
+      return operation == kCnpOperation;
   }
   return false;
 }

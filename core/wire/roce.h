@@ -111,7 +111,7 @@ enum class Operation : uint8_t {
   kSendOnlyInvalidate = 0x17,
   kAtomicWrite = 0x1d,
 };
-constexpr uint8_t kCnpOpcode = 0x81;
+constexpr auto kCnpOperation = static_cast<Operation>(0x01);  // the only one of its service
 
 // What the table of opcodes says of an operation.
 struct OperationInfo {

@@ -89,6 +89,23 @@ cm b a "udaddy" "udaddy -s 10.0.0.2"
 cm a b "udaddy" "udaddy -s 10.0.0.1"
 cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
 
+say "a congested router marks packets: the receiver tells the sender, and the sender sends more slowly"
+counted() { ctl stats "$1" | awk -v event="$2" '$2 ~ event "$" { print $3 }'; }
+$(enter b) nft -f - <<'EOF'
+table ip router {
+  chain congested {
+    type filter hook prerouting priority 0
+    udp dport 4791 ip ecn ect0 numgen random mod 50 == 0 ip ecn set ce
+  }
+}
+EOF
+meet 10.0.0.2 ib_write_bw -s 1048576 -n 100 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+pingpong 10.0.0.2 rc -c -g "$(index va ::ffff:10.0.0.1)" -m 1024 -s 100000
+marked=$(counted vb np_ecn_marked_roce_packets) told=$(counted vb np_cnp_sent) heard=$(counted va rp_cnp_handled)
+say "   $marked packets were marked, $told notifications sent, $heard heard"
+[[ $marked -gt 100 && $told -gt 10 && $told -le $marked && $heard -eq $told ]] || fail "marks go unheard"
+$(enter b) nft delete table ip router
+
 say "sockets end with the programs that need them"
 ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
 free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }

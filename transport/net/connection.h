@@ -76,6 +76,8 @@ struct Counters {
   base::Counter resp_invalid_request, resp_remote_access_errors, resp_operation_errors;
   base::Counter dropped_no_memory;  // packets for which no buffer was left
   base::Counter rx_write_requests, rx_read_requests, rx_atomic_requests;
+  // Congestion: of the notification point (receiver) and of the reaction point (sender).
+  base::Counter np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled;
   // Of a packet that reached the queue pair and was dropped before either side saw it.
   base::Counter bad_pkey, bad_qkey, bad_state, bad_service;
 };

@@ -121,7 +121,7 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
       // All that one request asks for, up to what has come of it: the responder may not know it.
       most = (end_of_hole(psn) - psn) & verbs::kPsnMask;
     } else {
-      while (most < Burst::kMost && again_.contains(psn_add(psn, most)) &&
+      while (most < most_burst_ && again_.contains(psn_add(psn, most)) &&
              message->contains(psn_add(psn, most)))
         ++most;
     }
@@ -159,7 +159,7 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
   Message& message = messages_[begin_];
   if (message.failure != WcStatus::kSuccess || !may_begin(message)) return false;
   const uint32_t waiting = unanswered();
-  uint32_t room = Burst::kMost;
+  uint32_t room = kSpan;
   if (path_.reliable) {
     if (waiting >= window_) return false;
     room = window_ - waiting;
@@ -168,6 +168,8 @@ bool Requester::send_new(Burst* burst, base::TimePoint now) {
     const uint32_t piece = (piece_end(message, next_) - next_) & verbs::kPsnMask;
     if (piece > room && waiting > 0) return false;
     room = piece;
+  } else {
+    room = std::min(room, most_burst_);
   }
   const uint32_t count = fill(burst, message, next_, room);
   if (count == 0) return false;

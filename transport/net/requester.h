@@ -112,8 +112,10 @@ class Requester {
 
   // Forgets all requests without completing them.
   void clear();
-  // The most packets without an answer, at most kSpan / 2: for congestion control.
+  // The most packets without an answer, at most kSpan / 2.
   void set_window(uint32_t packets);
+  // The most packets of one call of next(), at least 1.
+  void set_burst(uint32_t packets) { most_burst_ = packets; }
   [[nodiscard]] uint32_t window() const { return window_; }
   [[nodiscard]] const RoundTrip& round_trip() const { return round_trip_; }
   [[nodiscard]] size_t in_hand() const { return messages_.size(); }
@@ -217,6 +219,7 @@ class Requester {
 
   uint32_t unasked_ = 0;  // packets since an acknowledgement was asked for
   uint32_t window_, most_window_;
+  uint32_t most_burst_ = Burst::kMost;
   uint32_t read_piece_ = 1;  // packets that answer one READ request
   uint32_t grown_ = 0;       // packets answered since the window grew
 

@@ -38,7 +38,7 @@ Path NetSender::path(const Options& options) const {
   const verbs::QpAttributes& attributes = qp_.attributes;
   Path path;
   path.reliable = verbs::is_reliable(qp_.type);
-  path.mtu = 128u << std::clamp(attributes.path_mtu, 1u, 5u);
+  path.mtu = mtu();
   path.dest_qpn = qp_.link.remote ? qp_.link.remote->qpn : attributes.dest_qpn;
   path.sq_psn = qp_.link.remote ? qp_.link.remote->sq_psn : attributes.sq_psn;
   path.rq_psn = qp_.link.remote ? qp_.link.remote->rq_psn : attributes.rq_psn;
@@ -53,9 +53,9 @@ Path NetSender::path(const Options& options) const {
   return path;
 }
 
-void NetSender::receive(const wire::Packet& packet, base::TimePoint now) {
+void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint now) {
   const auto service = verbs::is_reliable(qp_.type) ? wire::Service::kRc : wire::Service::kUc;
-  if (packet.service != service) {
+  if (packet.service != service && packet.service != wire::Service::kCnp) {
     ++counters_.bad_service;
     return;
   }
@@ -63,6 +63,11 @@ void NetSender::receive(const wire::Packet& packet, base::TimePoint now) {
     ++counters_.bad_pkey;
     return;
   }
+  if (packet.service == wire::Service::kCnp) {
+    ++counters_.rp_cnp_handled;
+    return congestion_.notified(now);
+  }
+  if (marked) note_mark(packet, now);
   if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
   } else if (qp_.can_receive() || (responder_.is_over() && qp_.state() == QpState::kErr)) {
@@ -72,6 +77,29 @@ void NetSender::receive(const wire::Packet& packet, base::TimePoint now) {
     return;
   }
   resume();
+}
+
+// Of acknowledgements the peer sends no more than it must anyway.
+void NetSender::note_mark(const wire::Packet& packet, base::TimePoint now) {
+  ++counters_.np_ecn_marked_roce_packets;
+  if (packet.payload_length == 0 || now - cnp_at_ < Congestion::kCnpInterval) return;
+  cnp_at_ = now;
+  cnp_due_ = true;
+}
+
+void NetSender::fill_cnp(Burst* burst) {
+  static constexpr uint8_t kReserved[wire::kCnpReserved] = {};
+  burst->count = 0;
+  burst->bytes = nullptr;
+  wire::Packet& packet = burst->add();
+  packet.service = wire::Service::kCnp;
+  packet.operation = wire::kCnpOperation;
+  packet.becn = true;
+  packet.pkey = wire::kDefaultPkey;
+  packet.dest_qpn = path(options_).dest_qpn;
+  packet.payload = kReserved;
+  packet.payload_length = sizeof kReserved;
+  ++counters_.np_cnp_sent;
 }
 
 void NetSender::link_changed() {
@@ -119,6 +147,7 @@ bool NetSender::run(Turn& turn) {
     // Out of a port that is down comes nothing.
     const uint32_t taken = qp_.context->device->port_active() ? port_->send(burst) : burst.count;
     const uint64_t bytes = burst.payload_bytes(taken);
+    congestion_.sent(bytes, turn.now());
     turn.spend(bytes + kRequestCost);
     if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(bytes, 0);
     if (taken < burst.count) {
@@ -136,7 +165,13 @@ bool NetSender::run(Turn& turn) {
 }
 
 NetSender::Next NetSender::next(Burst* burst) {
-  if (responder_.next(burst)) return Next::kBurst;
+  if (std::exchange(cnp_due_, false)) {
+    fill_cnp(burst);
+    return Next::kBurst;
+  }
+  const base::TimePoint now = base::EventLoop::now();
+  const bool may_send = congestion_.may_send(now);
+  if (may_send && responder_.next(burst)) return Next::kBurst;
   if (!qp_.can_send()) {
     if (ring_.ours()) (void)ring_.let_go();
     return Next::kNothing;
@@ -146,11 +181,13 @@ NetSender::Next NetSender::next(Burst* burst) {
     requester_.emplace(path(options_), memory, counters_);
   }
   if (waiting_ && window_.empty()) return finish_waiting();
+  if (!may_send) return Next::kNothing;
+  requester_->set_burst(congestion_.burst(mtu(), Burst::kMost));
   // The pace is asked for each burst, also for one that is sent again.
   rdma::Pace* const pace = qp_.context->device->pace;
   if (pace != nullptr && (ring_.in_hand() > 0 || ring_.ours()) && !pace->admit(*this))
     return Next::kNothing;
-  if (requester_->next(burst, base::EventLoop::now())) return Next::kBurst;
+  if (requester_->next(burst, now)) return Next::kBurst;
   if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
     return Next::kNothing;
   return fetch();
@@ -241,14 +278,15 @@ NetSender::Next NetSender::finish_waiting() {
 }
 
 void NetSender::watch(base::TimePoint now) {
-  if (!requester_) return;
-  const auto deadline = requester_->deadline();
+  auto deadline = requester_ ? requester_->deadline() : std::nullopt;
+  if (!congestion_.may_send(now))
+    deadline = std::min(deadline.value_or(base::TimePoint::max()), congestion_.free_at());
   if (!deadline || (timer_.active() && timer_at_ <= *deadline)) return;
   timer_at_ = *deadline;
   timer_ =
       lane().loop().after(std::max(base::Duration(0), base::Duration(*deadline - now)), [this] {
         timer_.reset();
-        requester_->tick(base::EventLoop::now());
+        if (requester_) requester_->tick(base::EventLoop::now());
         resume();
       });
 }

@@ -21,6 +21,7 @@
 #include <optional>
 
 #include "transport/key_change.h"
+#include "transport/net/congestion.h"
 #include "transport/net/requester.h"
 #include "transport/net/responder.h"
 #include "transport/receiver.h"
@@ -51,8 +52,9 @@ class NetSender final : public rdma::Sender,
             const Options& options);
   ~NetSender() override;
 
-  // A packet of the peer, whose ICRC is right. Its payload is not needed after that.
-  void receive(const wire::Packet& packet, base::TimePoint now);
+  // A packet of the peer, whose ICRC is right. Its payload is not needed after that. `marked`: by a
+  // router, which was congested.
+  void receive(const wire::Packet& packet, bool marked, base::TimePoint now);
   void resume() { lane().runner().activate(this); }
 
   void kick() override { resume(); }
@@ -64,9 +66,10 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] bool may_begin_anew() const override { return ring_.in_hand() == 0; }
   bool run(Turn& turn) override;
 
-  // For congestion control and takeover; null before RTS.
+  // For takeover; null before RTS.
   [[nodiscard]] Requester* requester() { return requester_ ? &*requester_ : nullptr; }
   [[nodiscard]] Responder& responder() { return responder_; }
+  [[nodiscard]] const Congestion& congestion() const { return congestion_; }
 
  private:
   struct InHand {
@@ -90,6 +93,11 @@ class NetSender final : public rdma::Sender,
   rdma::Buffer hold(size_t length) override;
 
   [[nodiscard]] Path path(const Options& options) const;
+  [[nodiscard]] uint32_t mtu() const {  // bytes
+    return 128u << std::clamp(qp_.attributes.path_mtu, 1u, 5u);
+  }
+  void note_mark(const wire::Packet& packet, base::TimePoint now);
+  void fill_cnp(Burst* burst);
   Next next(Burst* burst);
   Next fetch();
   Next idle();
@@ -135,6 +143,9 @@ class NetSender final : public rdma::Sender,
   verbs::WcStatus waiting_status_{};
   KeyChange key_change_;
   std::unique_ptr<Burst> refused_;  // by the port
+  Congestion congestion_;
+  base::TimePoint cnp_at_{};  // the last one
+  bool cnp_due_ = false;
   base::EventLoop::Timer timer_;
   base::TimePoint timer_at_{};
   base::TimePoint idle_since_{};

@@ -7,6 +7,14 @@
 
 namespace vrdma::transport::roce {
 
+namespace {
+
+// The traffic class, or type of service: RFC 3168 section 5. Adapters send CNPs at priority 48.
+constexpr uint8_t kDscp = 0xfc, kEcn = 0x03, kEct0 = 0x02, kCongestionExperienced = 0x03;
+constexpr uint8_t kCnpTrafficClass = 48 << 2 | kEct0;
+
+}  // namespace
+
 // From a queue pair to its peer.
 class Network::Path final : public net::Port {
  public:
@@ -14,7 +22,7 @@ class Network::Path final : public net::Port {
       : network_(network), qpn_(qp.qpn), endpoint_(network.endpoint(qp.sgid)) {
     way_.source = qp.sgid;
     way_.destination = qp.dgid();
-    way_.traffic_class = qp.attributes.av.traffic_class;
+    way_.traffic_class = (qp.attributes.av.traffic_class & kDscp) | kEct0;
     way_.hop_limit = qp.attributes.av.hop_limit;
     way_.flow_label = qp.attributes.av.flow_label;
     network_.paths_[qpn_] = this;
@@ -26,11 +34,18 @@ class Network::Path final : public net::Port {
   }
   void set_sender(net::NetSender* sender) { sender_ = sender; }
 
-  uint32_t send(const net::Burst& burst) override { return endpoint_->send(burst, way_, sender_); }
+  uint32_t send(const net::Burst& burst) override {
+    if (burst.packets[0].service != wire::Service::kCnp)
+      return endpoint_->send(burst, way_, sender_);
+    NetworkHeader way = way_;
+    way.traffic_class = kCnpTrafficClass;
+    return endpoint_->send(burst, way, sender_);
+  }
   // False: it is from another host than the peer, or to another address.
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header) {
     if (header.source != way_.destination || header.destination != way_.source) return false;
-    sender_->receive(packet, base::EventLoop::now());
+    const bool marked = (header.traffic_class & kEcn) == kCongestionExperienced;
+    sender_->receive(packet, marked, base::EventLoop::now());
     return true;
   }
 
@@ -69,7 +84,7 @@ void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request
 void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
-  if (endpoint != nullptr &&  // somebody still needs it
+  if (endpoint != nullptr &&  // a queue pair still needs it
       (!socket || !endpoint->open(std::move(*socket), device_.ifindex)))
     endpoint->lose();
   if (awaits_socket()) return;

@@ -56,6 +56,9 @@ std::vector<std::pair<const char*, uint64_t>> network_events(
           {"rx_bad_service", protocol.bad_service},
           {"rx_bad_state", protocol.bad_state},
           {"rx_no_memory", protocol.dropped_no_memory},
+          {"np_ecn_marked_roce_packets", protocol.np_ecn_marked_roce_packets},
+          {"np_cnp_sent", protocol.np_cnp_sent},
+          {"rp_cnp_handled", protocol.rp_cnp_handled},
           {"retransmitted", protocol.retransmitted},
           {"probes", protocol.probes},
           {"tx_errors", network.endpoint.send_errors}};

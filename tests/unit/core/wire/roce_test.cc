@@ -168,14 +168,14 @@ TEST(RocePackets, KnowCongestionNotifications) {
   const uint8_t reserved[kCnpReserved] = {};
   Packet packet;
   packet.service = Service::kCnp;
-  packet.operation = static_cast<Operation>(kCnpOpcode & 0x1f);
+  packet.operation = kCnpOperation;
   packet.becn = true;
   packet.dest_qpn = 0x118;
   packet.payload = reserved;
   packet.payload_length = kCnpReserved;
   const Blob bytes = frame_of(packet);
   EXPECT_EQ(bytes.size(), 12u + 16 + 4);
-  EXPECT_EQ(bytes[0], kCnpOpcode);
+  EXPECT_EQ(bytes[0], 0x81);
   EXPECT_EQ(bytes[4], 0x40);
   const auto read = decode(bytes);
   ASSERT_TRUE(read);

@@ -42,7 +42,7 @@ struct Net : Rig {
   rdma::Qp* qp_b = nullptr;
   Counters a_counters, b_counters;
   std::mt19937 random{5};
-  double loss = 0;
+  double loss = 0, marks = 0;
   int refuse = 0;  // bursts
   uint64_t packets = 0;
   std::shared_ptr<int> alive = std::make_shared<int>(0);
@@ -104,12 +104,14 @@ uint32_t MemoryPort::send(const Burst& burst) {
     const size_t headers = wire::encode(packet, frame.data());
     if (packet.payload_length > 0)
       std::memcpy(&frame[headers], packet.payload, packet.payload_length);
-    net_.world.loop->post([&net = net_, to_b = to_b_, frame, alive = std::weak_ptr(net_.alive)] {
-      if (alive.expired()) return;
-      const auto decoded = wire::decode(frame);
-      ASSERT_TRUE(decoded);
-      net.sender(to_b ? net.qp_b : net.qp_a).receive(*decoded, base::EventLoop::now());
-    });
+    const bool marked = std::uniform_real_distribution<>(0, 1)(net_.random) < net_.marks;
+    net_.world.loop->post(
+        [&net = net_, to_b = to_b_, frame, marked, alive = std::weak_ptr(net_.alive)] {
+          if (alive.expired()) return;
+          const auto decoded = wire::decode(frame);
+          ASSERT_TRUE(decoded);
+          net.sender(to_b ? net.qp_b : net.qp_a).receive(*decoded, marked, base::EventLoop::now());
+        });
   }
   return count;
 }
@@ -368,6 +370,23 @@ TEST_F(Net, SendsEachPacketOfABurstOnce) {
   EXPECT_EQ(std::memcmp(b.memory(), pattern(50'000).data(), 50'000), 0);
 }
 
+// What is marked reaches the peer; the sender hears of it, and sends more slowly.
+TEST_F(Net, SlowsDownWhenItsPacketsAreMarked) {
+  connect();
+  marks = 1;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(
+        a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 200'000, a_key}}));
+    EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+    settle();
+  }
+  EXPECT_GT(b_counters.np_ecn_marked_roce_packets, 3u);
+  EXPECT_GE(b_counters.np_cnp_sent, 3u);
+  EXPECT_EQ(a_counters.rp_cnp_handled, b_counters.np_cnp_sent);
+  EXPECT_GT(sender(qp_a).congestion().rate(), 0);
+  EXPECT_EQ(sender(qp_b).congestion().rate(), 0);
+}
+
 TEST_F(Net, LosesNothingOverALossyNetwork) {
   connect();
   loss = 0.03;
@@ -409,13 +428,13 @@ TEST_F(Net, DropsWhatIsNotForItsConnection) {
   packet.operation = wire::Operation::kWriteOnly;
   packet.psn = qp_b->attributes.rq_psn;
   packet.service = wire::Service::kUc;
-  sender(qp_b).receive(packet, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::EventLoop::now());
   packet.service = wire::Service::kRc;
   packet.pkey = 0x8001;
-  sender(qp_b).receive(packet, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::EventLoop::now());
   packet.pkey = 0xffff;
   qp_b->fail();
-  sender(qp_b).receive(packet, base::EventLoop::now());
+  sender(qp_b).receive(packet, false, base::EventLoop::now());
   settle();
   EXPECT_EQ(b_counters.bad_service, 1u);
   EXPECT_EQ(b_counters.bad_pkey, 1u);
