@@ -197,17 +197,34 @@ base::Result<std::vector<v1::Counter>> Client::counters(const std::string& scope
   return std::vector(response->counters().begin(), response->counters().end());
 }
 
+namespace {
+
+// All that a call streams.
+template <class T>
+base::Result<std::vector<T>> read_all(grpc::ClientContext& context,
+                                      const std::unique_ptr<grpc::ClientReader<T>>& reader) {
+  std::vector<T> all;
+  T one;
+  while (reader->Read(&one)) all.push_back(std::move(one));
+  if (const grpc::Status status = reader->Finish(); !status.ok())
+    return base::pass(error_of(status, context));
+  return all;
+}
+
+}  // namespace
+
 base::Result<std::vector<v1::Connection>> Client::list_connections(const std::string& vdev) {
   grpc::ClientContext context;
   v1::ListConnectionsRequest request;
   request.set_vdev(vdev);
-  auto reader = connection_->stub->ListConnections(&context, request);
-  std::vector<v1::Connection> all;
-  v1::Connection connection;
-  while (reader->Read(&connection)) all.push_back(std::move(connection));
-  if (const grpc::Status status = reader->Finish(); !status.ok())
-    return base::pass(error_of(status, context));
-  return all;
+  return read_all(context, connection_->stub->ListConnections(&context, request));
+}
+
+base::Result<std::vector<v1::QueuePair>> Client::list_queue_pairs(const std::string& vdev) {
+  grpc::ClientContext context;
+  v1::ListQueuePairsRequest request;
+  request.set_vdev(vdev);
+  return read_all(context, connection_->stub->ListQueuePairs(&context, request));
 }
 
 base::Result<v1::VersionResponse> Client::version() {

@@ -49,6 +49,7 @@ class Client {
   [[nodiscard]] base::Result<std::vector<v1::Counter>> counters(const std::string& scope);
   // The connections of one vdevice, or of all if the reference is empty.
   [[nodiscard]] base::Result<std::vector<v1::Connection>> list_connections(const std::string& vdev);
+  [[nodiscard]] base::Result<std::vector<v1::QueuePair>> list_queue_pairs(const std::string& vdev);
   [[nodiscard]] base::Result<v1::VersionResponse> version();
 
   // Calls `on_event` on this thread for each event until it returns false (success) or the stream

@@ -256,6 +256,15 @@ Outcome conn_list(const Options& options, Output& output) {
   });
 }
 
+Outcome qp_list(const Options& options, Output& output) {
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto queue_pairs = client.list_queue_pairs(options.name);
+    if (!queue_pairs) return base::pass(std::move(queue_pairs).error());
+    output.queue_pairs(*queue_pairs);
+    return {};
+  });
+}
+
 // The counters whose names begin with "cm_".
 Outcome conn_stats(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {

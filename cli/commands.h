@@ -56,6 +56,7 @@ using Outcome = base::Result<void>;
 [[nodiscard]] Outcome stats(const Options& options, Output& output);
 [[nodiscard]] Outcome top(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_list(const Options& options, Output& output);
+[[nodiscard]] Outcome qp_list(const Options& options, Output& output);
 [[nodiscard]] Outcome conn_stats(const Options& options, Output& output);
 // Runs until the output cannot be written, or the daemon ends (an error).
 [[nodiscard]] Outcome watch(const Options& options, Output& output);

@@ -191,6 +191,31 @@ std::string json_of(const std::vector<v1::Connection>& connections) {
   });
 }
 
+std::string json_of(const std::vector<v1::QueuePair>& queue_pairs) {
+  return array_of(queue_pairs, [](const v1::QueuePair& row) -> Json {
+    return {{"vdev", row.vdev()},
+            {"vdev_id", row.vdev_id()},
+            {"netns", row.netns()},
+            {"qpn", row.qpn()},
+            {"pid", row.pid()},
+            {"type", row.type()},
+            {"state", row.state()},
+            {"transport", row.transport()},
+            {"local", row.local()},
+            {"remote", row.remote()},
+            {"remote_qpn", row.remote_qpn()},
+            {"round_trip_us", row.round_trip_us()},
+            {"window", row.window()},
+            {"unanswered", row.unanswered()},
+            {"rate", row.rate()},
+            {"packet_seq_err", row.packet_seq_err()},
+            {"implied_nak_seq_err", row.implied_nak_seq_err()},
+            {"local_ack_timeout_err", row.local_ack_timeout_err()},
+            {"rnr_nak_retry_err", row.rnr_nak_retry_err()},
+            {"retransmitted", row.retransmitted()}};
+  });
+}
+
 std::string json_of(const v1::WatchEvent& event) {
   return text_of({{"type", event_name(event.type())},
                   {"reason", event.reason()},

@@ -22,6 +22,7 @@ namespace vrdma::cli {
 [[nodiscard]] std::string json_of(const std::vector<v1::CgroupUse>& uses);
 [[nodiscard]] std::string json_of(const std::vector<v1::Counter>& counters);
 [[nodiscard]] std::string json_of(const std::vector<v1::Connection>& connections);
+[[nodiscard]] std::string json_of(const std::vector<v1::QueuePair>& queue_pairs);
 // On a single line, so that a reader can split events by lines.
 [[nodiscard]] std::string json_of(const v1::WatchEvent& event);
 struct TopRow;

@@ -32,14 +32,17 @@ std::string joined(const Words& words) {
   return line;
 }
 
+// 10.0.0.1, fd00::1
+std::string address_text(const std::string& gid) {
+  static const std::string kMapped = "::ffff:";
+  const bool mapped = gid.rfind(kMapped, 0) == 0 && gid.find('.') != std::string::npos;
+  return mapped ? gid.substr(kMapped.size()) : gid;
+}
+
 // 10.0.0.1:7471, [fd00::1]:7471, *:7471; if the service is unknown to rdma_cm, its id follows.
 std::string end_text(const v1::Connection& row, const std::string& gid, uint32_t port) {
-  static const std::string kMapped = "::ffff:";
-  std::string text = "*";
-  if (gid.rfind(kMapped, 0) == 0 && gid.find('.') != std::string::npos)
-    text = gid.substr(kMapped.size());
-  else if (!gid.empty())
-    text = "[" + gid + "]";
+  std::string text = gid.empty() ? "*" : address_text(gid);
+  if (text == gid) text = "[" + gid + "]";
   if (!row.service().empty()) return text + ":" + (port != 0 ? std::to_string(port) : "*");
   std::array<char, 24> id{};
   (void)std::snprintf(id.data(), id.size(), "/%llx",
@@ -301,6 +304,44 @@ void Output::connections(const std::vector<v1::Connection>& connections) {
                listens ? "" : end_text(row, row.remote(), row.remote_port()),
                row.local_qpn() != 0 ? std::to_string(row.local_qpn()) : "",
                listens ? "" : age_text(row.age_ms())});
+  }
+  table.print(out_);
+}
+
+// What is only of the network is empty for others; losses are NAKs, lost answers and timeouts.
+void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs) {
+  if (format_ == Format::kJson) {
+    out_ << json_of(queue_pairs) << '\n';
+    return;
+  }
+  Table table({{"VDEVICE"},
+               {"QPN", kRight},
+               {"PID", kRight},
+               {"TYPE"},
+               {"STATE"},
+               {"TRANSPORT"},
+               {"PEER"},
+               {"QPN", kRight},
+               {"RTT us", kRight},
+               {"WINDOW", kRight},
+               {"LOSSES", kRight},
+               {"RNR", kRight},
+               {"RESENT", kRight}});
+  const auto names = names_of_rows(queue_pairs);
+  for (const auto& row : queue_pairs) {
+    const bool on_network = row.transport() == "network";
+    const auto number = [](bool shown, uint64_t value) {
+      return shown ? std::to_string(value) : std::string();
+    };
+    const uint64_t losses =
+        row.packet_seq_err() + row.implied_nak_seq_err() + row.local_ack_timeout_err();
+    table.add({names.of(row.vdev(), row.netns()), std::to_string(row.qpn()),
+               std::to_string(row.pid()), row.type(), row.state(), row.transport(),
+               address_text(row.remote()), number(!row.remote().empty(), row.remote_qpn()),
+               number(on_network && row.round_trip_us() != 0, row.round_trip_us()),
+               number(on_network, row.window()), number(on_network, losses),
+               number(on_network, row.rnr_nak_retry_err()),
+               number(on_network, row.retransmitted())});
   }
   table.print(out_);
 }

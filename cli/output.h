@@ -31,6 +31,7 @@ class Output {
   void changed(const v1::Fabric& fabric);  // prints no table
   void cgroups(const std::vector<v1::CgroupUse>& uses);
   void connections(const std::vector<v1::Connection>& connections);
+  void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs);
   void counters(const std::vector<v1::Counter>& counters);
   // One line per event, flushed.
   void event(const v1::WatchEvent& event);

@@ -166,6 +166,9 @@ class Grammar {
     CLI::App& conn = group("conn", "connections of rdma_cm");
     name(leaf(conn, "list", "list connections and listeners", conn_list), "only of this vdevice");
     name(leaf(conn, "stats", "show message counters", conn_stats), "only this vdevice, or daemon");
+    CLI::App& qp = group("qp", "queue pairs of programs");
+    name(leaf(qp, "list", "list queue pairs, and how they get on", qp_list),
+         "only of this vdevice");
     name(leaf(app_, "stats", "show counters of the daemon and its vdevices", stats),
          "only this vdevice, daemon, or tenant/NAME");
     CLI::App& live = leaf(app_, "top", "show the activity of each vdevice; q ends", top);

@@ -44,6 +44,22 @@ class Fabric;
 // Who executes a queue pair's mediated work requests; transport/ implements it.
 class Sender {
  public:
+  // What a queue pair on the network has lost, by the names of transport/net/connection.h.
+  struct Losses {
+    uint64_t packet_seq_err = 0, implied_nak_seq_err = 0, local_ack_timeout_err = 0;
+    uint64_t rnr_nak_retry_err = 0, retransmitted = 0;
+    bool operator==(const Losses&) const = default;
+  };
+  // How it gets on with its peer, for operators.
+  struct OnNetwork {
+    uint32_t round_trip_us = 0;  // 0: not measured yet
+    uint32_t window = 0;         // the most packets without an answer
+    uint32_t unanswered = 0;     // packets
+    uint64_t rate = 0;           // bytes per second that congestion leaves; 0: no limit
+    Losses losses;
+    bool operator==(const OnNetwork&) const = default;
+  };
+
   virtual ~Sender() = default;
   virtual void kick() = 0;            // the program rang the doorbell
   virtual void link_changed() = 0;    // the queue pair's link or state changed
@@ -55,6 +71,8 @@ class Sender {
   // Whether another sender may begin anew what this one has in hand: nothing was done of it that
   // must not be done twice.
   [[nodiscard]] virtual bool may_begin_anew() const { return true; }
+  // Empty: its peers are on this host.
+  [[nodiscard]] virtual std::optional<OnNetwork> on_network() const { return std::nullopt; }
 };
 
 // How fast a device's work requests may be carried out; vrdmad implements it. A sender that may

@@ -141,6 +141,18 @@ const OperationInfo& info(Operation operation) {
   return kTable[static_cast<size_t>(operation) & (kTable.size() - 1)];
 }
 
+Packet make_cnp(uint32_t dest_qpn) {
+  static constexpr uint8_t kReserved[kCnpReserved] = {};
+  Packet packet;
+  packet.service = Service::kCnp;
+  packet.operation = kCnpOperation;
+  packet.becn = true;
+  packet.dest_qpn = dest_qpn;
+  packet.payload = kReserved;
+  packet.payload_length = sizeof kReserved;
+  return packet;
+}
+
 std::optional<Packet> decode(std::span<const uint8_t> bytes) {
   if (bytes.size() < sizeof(Bth) + kIcrcBytes || bytes.size() % 4 != 0) return std::nullopt;
   Reader reader(bytes.first(bytes.size() - kIcrcBytes));

@@ -162,6 +162,9 @@ struct Packet {
   const uint8_t* payload = nullptr;
 };
 
+// A congestion notification packet, to the queue pair that should send more slowly (A17.9.3).
+[[nodiscard]] Packet make_cnp(uint32_t dest_qpn);
+
 // `bytes`: from the BTH to the end of the ICRC, which is not verified here. Empty: the opcode is
 // none of those above, a header or the padding does not fit, or the transport version is not 0.
 [[nodiscard]] std::optional<Packet> decode(std::span<const uint8_t> bytes);

@@ -82,7 +82,7 @@ _vrdmactl() {
     fi
 
     case "${words[*]}" in
-        "") choices="vdev quota tenant fabric gid parent conn stats top watch exec doctor cdi version completion" options+=" --version" ;;
+        "") choices="vdev quota tenant fabric gid parent conn qp stats top watch exec doctor cdi version completion" options+=" --version" ;;
         vdev) choices="create list show delete" ;;
         "vdev create") options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
         "vdev create "*) options+=" --netns --netdev --parent --tenant --fabric --quota --allow --addresses --no-direct --gid-layout --owner --end-with-owner --label --if-absent" ;;
@@ -96,10 +96,11 @@ _vrdmactl() {
         parent) choices="list show set" ;;
         "tenant set"* | "parent set"*) options+=" --default --ceiling --overcommit" ;;
         conn) choices="list stats" ;;
+        qp) choices="list" ;;
         cdi) choices="generate" ;;
         "cdi generate") options+=" --classes" ;;
         completion) choices="bash" ;;
-        "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | exec)
+        "vdev list" | "vdev show" | "vdev delete"* | "quota show" | "quota set" | "gid list" | "conn list" | "qp list" | exec)
             choices=$(_vrdmactl_names)
             ;;
         top) options+=" --once --interval" ;;

@@ -46,7 +46,7 @@ id_a=$(field "$A" id) id_b=$(field "$B" id)
 [[ $(field "/run/netns/$(ns b)/mlx5_0" id) == "$id_b" ]] || fail "a path does not name its namespace"
 [[ $(field "$A" tenant) == "vdev/$id_a" && $(field "$B" tenant) == "vdev/$id_b" ]] ||
   fail "the tenants are $(field "$A" tenant) and $(field "$B" tenant)"
-for words in "vdev show" "vdev delete" "quota show" "gid list" "stats" "conn list" "conn stats" \
+for words in "vdev show" "vdev delete" "quota show" "gid list" "stats" "conn list" "qp list" "conn stats" \
              "quota show --cgroup"; do
   # shellcheck disable=SC2086  # words
   refused "there are 2 vdevices 'mlx5_0', .*: $A \(id:$id_a\), $B \(id:$id_b\)\$" ctl $words mlx5_0

@@ -70,6 +70,15 @@ for command in "ib_write_bw -s 1048576 -n 50" "ib_read_bw -s 1048576 -n 50" "ib_
   meet 10.0.0.2 $command -p $PORT -x "$(index va ::ffff:10.0.0.1)"
 done
 
+say "the operator sees each queue pair, and how it gets on"
+spawn server b root ib_write_bw -D 4 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+wait_until 10 listens server
+spawn client a root ib_write_bw -D 4 -p $PORT -x "$(index va ::ffff:10.0.0.1)" 10.0.0.2
+in_use() { [[ $(ctl qp list va) =~ RC\ +RTS\ +network\ +10\.0\.0\.2\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+\ +[0-9]+ ]]; }
+wait_until 4 in_use || fail "the list is: $(ctl qp list)"
+reap client 20
+reap server 20
+
 say "rdma_cm: MADs of queue pair 1 on the wire, both ways"
 cm() { # NAMESPACE-OF-SERVER NAMESPACE-OF-CLIENT SERVER CLIENT
   local from=$1 to=$2 server=$3 client=$4

@@ -136,6 +136,7 @@ bool Requester::send_again(Burst* burst, base::TimePoint now) {
     unasked_ = 0;
     round_trip_.disturbed();
     counters_.retransmitted += burst->count;
+    losses_.retransmitted += burst->count;
     again_at_ = sent_at_ = now;
     if (progress_at_ == base::TimePoint{}) progress_at_ = now;  // the first after a takeover
     const uint32_t end = psn_add(psn, count);

@@ -49,6 +49,7 @@
 #include <deque>
 #include <optional>
 
+#include "core/rdma/device.h"
 #include "transport/net/connection.h"
 #include "transport/net/round_trip.h"
 
@@ -118,6 +119,8 @@ class Requester {
   void set_burst(uint32_t packets) { most_burst_ = packets; }
   [[nodiscard]] uint32_t window() const { return window_; }
   [[nodiscard]] const RoundTrip& round_trip() const { return round_trip_; }
+  // What Counters has of all queue pairs, of this one.
+  [[nodiscard]] const rdma::Sender::Losses& losses() const { return losses_; }
   [[nodiscard]] size_t in_hand() const { return messages_.size(); }
   [[nodiscard]] uint32_t unanswered() const { return (next_ - oldest_) & verbs::kPsnMask; }
 
@@ -202,6 +205,7 @@ class Requester {
   Path path_;
   Memory& memory_;
   Counters& counters_;
+  rdma::Sender::Losses losses_;
 
   std::deque<Message> messages_;
   uint32_t next_number_ = 0;

@@ -129,6 +129,7 @@ bool Requester::is_recent(base::TimePoint then, base::TimePoint now) const {
 void Requester::on_nak(uint32_t psn, base::TimePoint now) {
   if (!in_flight(psn) && psn != next_) return;
   ++counters_.packet_seq_err;
+  ++losses_.packet_seq_err;
   if (!advance(psn, now)) lost_answer(now);
   if (failed_ || !in_flight(psn)) return;
   // It may have been on its way before what it asks for was sent again.
@@ -140,6 +141,7 @@ void Requester::on_nak(uint32_t psn, base::TimePoint now) {
 void Requester::on_rnr_nak(uint32_t psn, uint8_t timer, base::TimePoint now) {
   if (!in_flight(psn) || (rnr_until_ && rnr_psn_ == psn)) return;
   ++counters_.rnr_nak_retry_err;
+  ++losses_.rnr_nak_retry_err;
   if (!advance(psn, now)) lost_answer(now);
   if (failed_ || !in_flight(psn)) return;
   if (path_.rnr_retry != kRnrForever && rnr_retries_ >= path_.rnr_retry)
@@ -221,6 +223,7 @@ void Requester::lost_answer(base::TimePoint now) {
   const bool known = lost_ && psn_distance(*lost_, psn) >= 0 && psn_distance(psn, lost_end_) > 0;
   if (known && is_recent(lost_at_, now)) return;
   ++counters_.implied_nak_seq_err;
+  ++losses_.implied_nak_seq_err;
   if (!known) lost_end_ = end_of_hole(psn);
   lost_ = psn;
   lost_at_ = now;
@@ -351,6 +354,7 @@ void Requester::tick(base::TimePoint now) {
   const uint64_t timeout = wire::ack_timeout_ns(path_.timeout);
   if (timeout != 0 && now >= progress_at_ + timeout_of(timeout)) {
     ++counters_.local_ack_timeout_err;
+    ++losses_.local_ack_timeout_err;
     if (retries_ >= path_.retry_cnt) return fail(WcStatus::kRetryExceeded);
     ++retries_;
     progress_at_ = sent_at_ = now;

@@ -87,21 +87,6 @@ void NetSender::note_mark(const wire::Packet& packet, base::TimePoint now) {
   cnp_due_ = true;
 }
 
-void NetSender::fill_cnp(Burst* burst) {
-  static constexpr uint8_t kReserved[wire::kCnpReserved] = {};
-  burst->count = 0;
-  burst->bytes = nullptr;
-  wire::Packet& packet = burst->add();
-  packet.service = wire::Service::kCnp;
-  packet.operation = wire::kCnpOperation;
-  packet.becn = true;
-  packet.pkey = wire::kDefaultPkey;
-  packet.dest_qpn = path(options_).dest_qpn;
-  packet.payload = kReserved;
-  packet.payload_length = sizeof kReserved;
-  ++counters_.np_cnp_sent;
-}
-
 void NetSender::link_changed() {
   resume();
   if (!qp_.can_receive()) {
@@ -119,6 +104,19 @@ void NetSender::link_changed() {
   if (rdma::Buffers* buffers = qp_.context->device->buffers) buffers->leave(*this);
   ring_.put_back();
   if (ring_.ours()) (void)ring_.let_go();  // before the program is told, so that it can flush
+}
+
+std::optional<rdma::Sender::OnNetwork> NetSender::on_network() const {
+  OnNetwork now;
+  now.rate = static_cast<uint64_t>(congestion_.rate());
+  if (!requester_) return now;
+  const auto smoothed = requester_->round_trip().smoothed();
+  now.round_trip_us = static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(smoothed).count());
+  now.window = requester_->window();
+  now.unanswered = requester_->unanswered();
+  now.losses = requester_->losses();
+  return now;
 }
 
 // --- turns ---
@@ -166,7 +164,10 @@ bool NetSender::run(Turn& turn) {
 
 NetSender::Next NetSender::next(Burst* burst) {
   if (std::exchange(cnp_due_, false)) {
-    fill_cnp(burst);
+    burst->count = 0;
+    burst->bytes = nullptr;
+    burst->add() = wire::make_cnp(path(options_).dest_qpn);
+    ++counters_.np_cnp_sent;
     return Next::kBurst;
   }
   const base::TimePoint now = base::EventLoop::now();

@@ -64,6 +64,7 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
   // What was sent may have been executed.
   [[nodiscard]] bool may_begin_anew() const override { return ring_.in_hand() == 0; }
+  [[nodiscard]] std::optional<OnNetwork> on_network() const override;
   bool run(Turn& turn) override;
 
   // For takeover; null before RTS.
@@ -97,7 +98,6 @@ class NetSender final : public rdma::Sender,
     return 128u << std::clamp(qp_.attributes.path_mtu, 1u, 5u);
   }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
-  void fill_cnp(Burst* burst);
   Next next(Burst* burst);
   Next fetch();
   Next idle();

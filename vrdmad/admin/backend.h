@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/rdma/device.h"
 
 namespace vrdma::vrdmad {
 
@@ -206,6 +207,16 @@ struct ConnectionRow {
   uint32_t waiting = 0, backlog = 0;
 };
 
+struct QueuePairRow {
+  VdevKey vdev;
+  uint32_t qpn = 0;
+  int32_t pid = 0;                     // of its program, in the daemon's pid namespace
+  std::string type, state, transport;  // as in v1::QueuePair
+  std::string local, remote;           // GIDs; empty: it is not connected
+  uint32_t remote_qpn = 0;
+  rdma::Sender::OnNetwork network;
+};
+
 struct WatchEvent {
   enum class Type { kAdded, kChanged, kRemoved };
   Type type = Type::kAdded;
@@ -238,6 +249,8 @@ class AdminBackend {
   virtual std::vector<FabricInfo> list_fabrics() = 0;
   // Of one vdevice, or of all if the name is empty.
   virtual base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) = 0;
+  // By vdevice, then by number.
+  virtual base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) = 0;
   virtual std::vector<ParentInfo> list_parents() = 0;
   // Of "daemon", "tenant/NAME" or one vdevice, or of all if `scope` is empty.
   virtual base::Result<std::vector<CounterRow>> counters(const std::string& scope) = 0;

@@ -372,6 +372,19 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
     return grpc::Status::OK;
   }
 
+  grpc::Status ListQueuePairs(grpc::ServerContext* context,
+                              const v1::ListQueuePairsRequest* request,
+                              grpc::ServerWriter<v1::QueuePair>* writer) override {
+    const auto rows = backend_.list_queue_pairs(request->vdev());
+    if (!rows) return status_of(*context, rows.error());
+    v1::QueuePair queue_pair;
+    for (const auto& row : *rows) {
+      fill(queue_pair, row);
+      if (!writer->Write(queue_pair)) break;  // the client has closed the connection
+    }
+    return grpc::Status::OK;
+  }
+
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
                        v1::VersionResponse* response) override {
     response->set_version(VRDMA_VERSION);

@@ -136,4 +136,27 @@ void fill(v1::Connection& out, const ConnectionRow& row) {
   out.set_backlog(row.backlog);
 }
 
+void fill(v1::QueuePair& out, const QueuePairRow& row) {
+  out.set_vdev(row.vdev.name);
+  out.set_vdev_id(row.vdev.id);
+  out.set_netns(row.vdev.netns);
+  out.set_qpn(row.qpn);
+  out.set_pid(row.pid);
+  out.set_type(row.type);
+  out.set_state(row.state);
+  out.set_transport(row.transport);
+  out.set_local(row.local);
+  out.set_remote(row.remote);
+  out.set_remote_qpn(row.remote_qpn);
+  out.set_round_trip_us(row.network.round_trip_us);
+  out.set_window(row.network.window);
+  out.set_unanswered(row.network.unanswered);
+  out.set_rate(row.network.rate);
+  out.set_packet_seq_err(row.network.losses.packet_seq_err);
+  out.set_implied_nak_seq_err(row.network.losses.implied_nak_seq_err);
+  out.set_local_ack_timeout_err(row.network.losses.local_ack_timeout_err);
+  out.set_rnr_nak_retry_err(row.network.losses.rnr_nak_retry_err);
+  out.set_retransmitted(row.network.losses.retransmitted);
+}
+
 }  // namespace vrdma::vrdmad

@@ -16,6 +16,7 @@ void fill(v1::Budget& out, const BudgetInfo& budget);
 void fill(v1::Fabric& out, const FabricInfo& fabric);
 void fill(v1::WatchEvent& out, const WatchEvent& event);
 void fill(v1::Connection& out, const ConnectionRow& row);
+void fill(v1::QueuePair& out, const QueuePairRow& row);
 [[nodiscard]] BudgetSpec::Scope scope_of(v1::Scope scope);
 
 }  // namespace vrdma::vrdmad

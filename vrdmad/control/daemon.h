@@ -76,6 +76,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<FabricInfo> set_fabric(const FabricSpec& spec) override;
   std::vector<FabricInfo> list_fabrics() override;
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
+  base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   base::Result<std::vector<ConnectionRow>> list_connections(const std::string& vdev) override;
@@ -232,10 +233,15 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] Parent* find_parent(const std::string& name) const;  // nullptr: there is none
   VdevInfo info(const Record& record);
   [[nodiscard]] VdevInfo info(const Lost& lost) const;
-  struct CgroupRows;
-  // Adds what the vdevice's control groups use, after this path.
-  void add_cgroups(const VdevKey& vdev, const std::string& after,
-                   const std::shared_ptr<CgroupRows>& all);
+  template <class Pages>
+  struct Gathered;
+  // Adds what the vdevice's worker tells of it after this.
+  template <class Pages>
+  void add_pages(const VdevKey& vdev, const typename Pages::After& after,
+                 const std::shared_ptr<Gathered<Pages>>& all);
+  // Of the vdevice; of all if it is empty.
+  template <class Pages>
+  base::Result<std::vector<typename Pages::Row>> ask_workers(const std::string& vdev);
   static void set_entrance(const Record& record);
   static std::vector<provisioning::Row> quota_rows(const Record& record, const VdeviceUse& use);
   [[nodiscard]] std::vector<CounterRow> counter_rows();

@@ -1,4 +1,4 @@
-// Budgets of tenants and parents: sets, stores and shows them. Use by vdevices and cgroups.
+// Budgets of tenants and parents: sets, stores and shows them. Use by vdevices.
 #include <algorithm>
 
 #include "core/base/printable.h"
@@ -38,12 +38,6 @@ std::vector<provisioning::Row> together(std::vector<provisioning::Row> rows,
     rows[i].used += more[i].used;
     rows[i].refused += more[i].refused;
   }
-  return rows;
-}
-
-std::vector<provisioning::Row> rows_of(const CgroupUse::Group& group) {
-  std::vector<provisioning::Row> rows;
-  for (const Limit& one : group.used) rows.push_back({one.kind, one.limit, 0, 0});
   return rows;
 }
 
@@ -111,62 +105,6 @@ Result<BudgetInfo> Daemon::set_budget(const BudgetSpec& spec) {
 
 std::vector<BudgetInfo> Daemon::list_budgets(BudgetSpec::Scope scope) {
   return call([&] { return budgets(scope); });
-}
-
-// What is gathered for one call, and what takes it.
-struct Daemon::CgroupRows {
-  std::function<void(Result<std::vector<CgroupRow>>)> done;
-  std::vector<CgroupRow> rows;
-  std::string silent;  // a vdevice whose worker did not answer
-  size_t left = 0;     // vdevices
-};
-
-void Daemon::add_cgroups(const VdevKey& vdev, const std::string& after,
-                         const std::shared_ptr<CgroupRows>& all) {
-  const Record* const record = find(vdev.id);
-  const auto end = [all] {
-    if (--all->left > 0) return;
-    if (all->silent.empty()) return all->done(std::move(all->rows));
-    all->done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
-  };
-  if (record == nullptr) return end();
-  ask(
-      *record, kWorkerPatience,
-      [&](uint64_t ticket) {
-        return AskCgroups{vdev.id, ticket, after};
-      },
-      [this, all, vdev, end, after](const ToControl* answer) {
-        if (answer == nullptr) all->silent = vdev.name;
-        const auto* const use = answer != nullptr ? std::get_if<CgroupUse>(answer) : nullptr;
-        if (use == nullptr) return end();
-        for (const auto& group : use->groups)
-          all->rows.push_back({base::printable(group.path), vdev, to_rows(rows_of(group))});
-        // A worker that does not get on, or to an end, is not asked again.
-        constexpr size_t kMostRows = 65'536;
-        if (!use->more || use->groups.empty() || use->groups.back().path <= after ||
-            all->rows.size() > kMostRows)
-          return end();
-        add_cgroups(vdev, use->groups.back().path, all);
-      });
-}
-
-Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
-  return call_later<Result<std::vector<CgroupRow>>>([&](auto done) {
-    std::vector<VdevKey> asked;
-    const auto ask = [&](const Record& record) {
-      asked.push_back({record.id, record.spec.name, record.spec.netns});
-    };
-    if (vdev.empty()) {
-      for (const auto& [id, record] : records_) ask(*record);
-    } else {
-      auto found = find(vdev);
-      if (!found) return done(pass(std::move(found.error())));
-      ask(**found);
-    }
-    if (asked.empty()) return done(std::vector<CgroupRow>());
-    const auto all = std::make_shared<CgroupRows>(CgroupRows{done, {}, {}, asked.size()});
-    for (const VdevKey& key : asked) add_cgroups(key, "", all);
-  });
 }
 
 void Daemon::set_entrance(const Record& record) {

@@ -1,5 +1,6 @@
 // Queries by operators: vdevices, counters, connections and the event stream.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "vrdmad/cm/rows.h"
@@ -13,12 +14,96 @@ using base::Result;
 
 namespace {
 
+const char* text_of(verbs::QpType type) {
+  switch (type) {
+    case verbs::QpType::kGsi:
+      return "GSI";
+    case verbs::QpType::kRc:
+      return "RC";
+    case verbs::QpType::kUc:
+      return "UC";
+    case verbs::QpType::kUd:
+      return "UD";
+    case verbs::QpType::kRawPacket:
+      return "RAW";
+    case verbs::QpType::kXrcInitiator:
+      return "XRC_INI";
+    case verbs::QpType::kXrcTarget:
+      return "XRC_TGT";
+  }
+  return "";
+}
+
+const char* text_of(verbs::QpState state) {
+  constexpr std::array<const char*, 7> kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+const char* text_of(QueuePairs::Transport transport) {
+  constexpr std::array<const char*, 6> kNames{"", "direct", "mediated", "network", "both", "raw"};
+  return kNames[static_cast<size_t>(transport)];
+}
+
 bool is_of_tenant(const std::string& scope) { return scope.rfind("tenant/", 0) == 0; }
 bool is_of_vdevice(const std::string& scope) {
   return !scope.empty() && scope != "daemon" && !is_of_tenant(scope);
 }
 
+// What a worker tells of a vdevice in pages, each of which the question names the end of the one
+// before.
+struct CgroupPages {
+  using Row = CgroupRow;
+  using Page = CgroupUse;
+  using After = std::string;
+  static ToWorker ask(uint64_t vdevice, uint64_t ticket, const After& after) {
+    return AskCgroups{vdevice, ticket, after};
+  }
+  static const auto& parts(const Page& page) { return page.groups; }
+  static const After& key(const CgroupUse::Group& group) { return group.path; }
+  static Row row(const VdevKey& vdev, const CgroupUse::Group& group) {
+    std::vector<provisioning::Row> use;
+    for (const Limit& one : group.used) use.push_back({one.kind, one.limit, 0, 0});
+    return {base::printable(group.path), vdev, to_rows(use)};
+  }
+};
+
+struct QueuePairPages {
+  using Row = QueuePairRow;
+  using Page = QueuePairs;
+  using After = uint32_t;
+  static ToWorker ask(uint64_t vdevice, uint64_t ticket, After after) {
+    return AskQueuePairs{vdevice, ticket, after};
+  }
+  static const auto& parts(const Page& page) { return page.rows; }
+  static After key(const QueuePairs::Row& row) { return row.qpn; }
+  static Row row(const VdevKey& vdev, const QueuePairs::Row& of) {
+    Row row;
+    row.vdev = vdev;
+    row.qpn = of.qpn;
+    row.pid = of.pid;
+    row.type = text_of(of.type);
+    row.state = text_of(of.state);
+    row.transport = text_of(of.transport);
+    if (!of.remote.is_unspecified()) {
+      row.local = of.local.text();
+      row.remote = of.remote.text();
+      row.remote_qpn = of.remote_qpn;
+    }
+    row.network = of.network;
+    return row;
+  }
+};
+
 }  // namespace
+
+// The pages of several vdevices for one call, and what takes them.
+template <class Pages>
+struct Daemon::Gathered {
+  std::function<void(Result<std::vector<typename Pages::Row>>)> done;
+  std::vector<typename Pages::Row> rows;
+  std::string silent;  // a vdevice whose worker did not answer
+  size_t left = 0;     // vdevices
+};
 
 class Daemon::Subscription {
  public:
@@ -246,6 +331,67 @@ Result<std::vector<ConnectionRow>> Daemon::list_connections(const std::string& v
       if (const Record* const record = find(row.vdev.id)) row.vdev.netns = record->spec.netns;
     return rows;
   });
+}
+
+template <class Pages>
+void Daemon::add_pages(const VdevKey& vdev, const typename Pages::After& after,
+                       const std::shared_ptr<Gathered<Pages>>& all) {
+  const Record* const record = find(vdev.id);
+  const auto end = [all] {
+    if (--all->left > 0) return;
+    if (all->silent.empty()) return all->done(std::move(all->rows));
+    all->done(fail(ETIMEDOUT, "the worker of vdevice " + all->silent + " is busy"));
+  };
+  if (record == nullptr) return end();
+  ask(
+      *record, kWorkerPatience, [&](uint64_t ticket) { return Pages::ask(vdev.id, ticket, after); },
+      [this, all, vdev, end, after](const ToControl* answer) {
+        using Page = typename Pages::Page;
+        if (answer == nullptr) all->silent = vdev.name;
+        const auto* const page = answer != nullptr ? std::get_if<Page>(answer) : nullptr;
+        if (page == nullptr) return end();
+        const auto& parts = Pages::parts(*page);
+        for (const auto& part : parts) all->rows.push_back(Pages::row(vdev, part));
+        // A worker that does not get on, or to an end, is not asked again.
+        constexpr size_t kMostRows = 65'536;
+        if (!page->more || parts.empty() || Pages::key(parts.back()) <= after ||
+            all->rows.size() > kMostRows)
+          return end();
+        add_pages<Pages>(vdev, Pages::key(parts.back()), all);
+      });
+}
+
+template <class Pages>
+Result<std::vector<typename Pages::Row>> Daemon::ask_workers(const std::string& vdev) {
+  using Rows = std::vector<typename Pages::Row>;
+  return call_later<Result<Rows>>([&](auto done) {
+    std::vector<VdevKey> asked;
+    const auto ask = [&](const Record& record) {
+      asked.push_back({record.id, record.spec.name, record.spec.netns});
+    };
+    if (vdev.empty()) {
+      for (const auto& [id, record] : records_) ask(*record);
+    } else {
+      auto found = find(vdev);
+      if (!found) return done(pass(std::move(found.error())));
+      ask(**found);
+    }
+    if (asked.empty()) return done(Rows());
+    const auto all = std::make_shared<Gathered<Pages>>(done, Rows(), std::string(), asked.size());
+    for (const VdevKey& key : asked) add_pages<Pages>(key, {}, all);
+  });
+}
+
+Result<std::vector<CgroupRow>> Daemon::list_cgroups(const std::string& vdev) {
+  return ask_workers<CgroupPages>(vdev);
+}
+
+Result<std::vector<QueuePairRow>> Daemon::list_queue_pairs(const std::string& vdev) {
+  auto rows = ask_workers<QueuePairPages>(vdev);
+  if (rows)
+    std::ranges::sort(*rows, {},
+                      [](const QueuePairRow& row) { return std::pair(row.vdev.id, row.qpn); });
+  return rows;
 }
 
 std::shared_ptr<void> Daemon::watch(WatchCallback callback) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/rdma/device.h"
 #include "core/rdma/peer.h"
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
@@ -180,6 +181,13 @@ struct AskCgroups {
   bool operator==(const AskCgroups&) const = default;
 };
 
+// How do its queue pairs get on, in the order of their numbers? Answer: QueuePairs.
+struct AskQueuePairs {
+  uint64_t vdevice = 0, ticket = 0;
+  uint32_t after = 0;  // this number
+  bool operator==(const AskQueuePairs&) const = default;
+};
+
 // Whether its fabric reaches peers to which only a network leads, or those on this host alone.
 struct SetReach {
   uint64_t vdevice = 0;
@@ -198,7 +206,7 @@ struct RoceSocket {
 
 using ToWorker = std::variant<Begin, AddVdevice, RemoveVdevice, NewConnection, SetPort, SetGids,
                               Collect, CheckLimits, SetLimits, AskCgroups, Kit, AdoptSession,
-                              AdoptChannels, TakeOver, Await, SetReach, RoceSocket>;
+                              AdoptChannels, TakeOver, Await, SetReach, RoceSocket, AskQueuePairs>;
 
 struct Done {
   uint64_t ticket = 0;
@@ -218,6 +226,34 @@ struct CgroupUse {
   std::vector<Group> groups;
   bool more = false;  // after the last of these
   bool operator==(const CgroupUse&) const = default;
+};
+
+struct QueuePairs {
+  static constexpr size_t kMost = 1024;  // queue pairs
+  // Who moves its requests to its peer.
+  enum class Transport : uint8_t {
+    kNone,      // it is not connected
+    kDirect,    // the program itself
+    kMediated,  // a worker, on this host
+    kNetwork,   // a worker, by RoCE v2
+    kBoth,      // UD: on this host, or by RoCE v2
+    kRaw,       // the netdev, or queue pair 1
+  };
+  struct Row {
+    uint32_t qpn = 0;
+    int32_t pid = 0;  // of the program
+    verbs::QpType type{};
+    verbs::QpState state{};
+    Transport transport{};
+    verbs::Gid local, remote;  // of one that is connected
+    uint32_t remote_qpn = 0;
+    rdma::Sender::OnNetwork network;
+    bool operator==(const Row&) const = default;
+  };
+  uint64_t ticket = 0;
+  std::vector<Row> rows;
+  bool more = false;  // after the last of these
+  bool operator==(const QueuePairs&) const = default;
 };
 
 // The program of a connection has proven its identity, so its session needs a kit
@@ -272,7 +308,7 @@ struct WantRoceSocket {
 
 // Crashed is the last one: a handler of signals writes it without the codec (worker_main.cc).
 using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates,
-                               WantRoceSocket, Crashed>;
+                               WantRoceSocket, QueuePairs, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

@@ -323,6 +323,13 @@ void fields(A& at, AskCgroups& message) {
 }
 
 template <class A>
+void fields(A& at, AskQueuePairs& message) {
+  at.number(message.vdevice);
+  at.number(message.ticket);
+  at.number(message.after);
+}
+
+template <class A>
 void fields(A& at, SetReach& message) {
   at.number(message.vdevice);
   flag(at, message.network);
@@ -366,6 +373,40 @@ void fields(A& at, CgroupUse& message) {
     at.text(group.path, kMostText);
     fields(at, group.used);
   }
+  flag(at, message.more);
+}
+
+template <class A>
+void fields(A& at, QueuePairs::Row& row) {
+  const auto enumerator = [&](auto& value, auto last) {
+    auto byte = static_cast<uint8_t>(value);
+    at.number(byte);
+    at.require(byte <= static_cast<uint8_t>(last));
+    value = static_cast<std::remove_reference_t<decltype(value)>>(byte);
+  };
+  at.number(row.qpn);
+  at.number(row.pid);
+  enumerator(row.type, verbs::QpType::kXrcTarget);
+  enumerator(row.state, verbs::QpState::kErr);
+  enumerator(row.transport, QueuePairs::Transport::kRaw);
+  at.raw(row.local.bytes.data(), row.local.bytes.size());
+  at.raw(row.remote.bytes.data(), row.remote.bytes.size());
+  at.number(row.remote_qpn);
+  for (uint32_t* number :
+       {&row.network.round_trip_us, &row.network.window, &row.network.unanswered})
+    at.number(*number);
+  for (uint64_t* number :
+       {&row.network.rate, &row.network.losses.packet_seq_err,
+        &row.network.losses.implied_nak_seq_err, &row.network.losses.local_ack_timeout_err,
+        &row.network.losses.rnr_nak_retry_err, &row.network.losses.retransmitted})
+    at.number(*number);
+}
+
+template <class A>
+void fields(A& at, QueuePairs& message) {
+  at.number(message.ticket);
+  at.count(message.rows, QueuePairs::kMost);
+  for (auto& row : message.rows) fields(at, row);
   flag(at, message.more);
 }
 

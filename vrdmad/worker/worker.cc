@@ -438,4 +438,53 @@ void Worker::on(const AskCgroups& message, Beside) {
   tell_(std::move(use));
 }
 
+namespace {
+
+QueuePairs::Transport transport_of(const Vdevice& vdevice, const rdma::Qp& qp) {
+  using Transport = QueuePairs::Transport;
+  const QpType type = qp.type;
+  if (type == QpType::kRawPacket || type == QpType::kGsi) return Transport::kRaw;
+  if (qp.state() == verbs::QpState::kReset || qp.state() == verbs::QpState::kInit)
+    return Transport::kNone;
+  if (type == QpType::kUd) return vdevice.reaches_network ? Transport::kBoth : Transport::kMediated;
+  if (qp.link.outbox != nullptr) return Transport::kDirect;
+  return qp.sender != nullptr && qp.sender->on_network() ? Transport::kNetwork
+                                                         : Transport::kMediated;
+}
+
+QueuePairs::Row row_of(const Vdevice& vdevice, const rdma::Qp& qp) {
+  QueuePairs::Row row;
+  row.qpn = qp.qpn;
+  if (qp.context != nullptr && qp.context->process != nullptr)
+    row.pid = qp.context->process->peer().pid;
+  row.type = qp.type;
+  row.state = qp.state();
+  row.transport = transport_of(vdevice, qp);
+  if (!verbs::is_connected(qp.type) || row.transport == QueuePairs::Transport::kNone) return row;
+  row.local = qp.sgid;
+  row.remote = qp.dgid();
+  row.remote_qpn = qp.attributes.dest_qpn;
+  if (qp.sender != nullptr) row.network = qp.sender->on_network().value_or(row.network);
+  return row;
+}
+
+}  // namespace
+
+void Worker::on(const AskQueuePairs& message, Beside) {
+  QueuePairs answer;
+  answer.ticket = message.ticket;
+  const Vdevice* const vdevice = find(message.vdevice);
+  if (vdevice == nullptr) return tell_(std::move(answer));
+  std::vector<uint32_t> numbers;
+  for (const auto& [qpn, qp] : vdevice->device.qps)
+    if (qpn > message.after) numbers.push_back(qpn);
+  answer.more = numbers.size() > QueuePairs::kMost;
+  const auto end =
+      numbers.begin() + static_cast<ptrdiff_t>(std::min(numbers.size(), QueuePairs::kMost));
+  std::partial_sort(numbers.begin(), end, numbers.end());
+  for (auto it = numbers.begin(); it != end; ++it)
+    answer.rows.push_back(row_of(*vdevice, *vdevice->device.qps.at(*it)));
+  tell_(std::move(answer));
+}
+
 }  // namespace vrdma::vrdmad

@@ -211,6 +211,36 @@ TEST_F(ClientTest, connections) {
   expect_error(client_.list_connections("x"), ENOENT, "no vdevice is named x");
 }
 
+TEST_F(ClientTest, queue_pairs) {
+  create("red0");
+  create("blue0");
+  EXPECT_EQ(client_.list_queue_pairs("").value().size(), 4U);
+  const auto of_red = client_.list_queue_pairs("red0");
+  ASSERT_TRUE(of_red);
+  ASSERT_EQ(of_red->size(), 2U);
+  EXPECT_EQ((*of_red)[0].type(), "UD");
+  EXPECT_EQ((*of_red)[0].remote(), "");
+  const v1::QueuePair& row = (*of_red)[1];
+  EXPECT_EQ(row.vdev(), "red0");
+  EXPECT_EQ(row.qpn(), 18U);
+  EXPECT_EQ(row.pid(), 4711);
+  EXPECT_EQ(row.state(), "RTS");
+  EXPECT_EQ(row.transport(), "network");
+  EXPECT_EQ(row.local(), "::ffff:10.0.0.1");
+  EXPECT_EQ(row.remote(), "::ffff:10.0.0.2");
+  EXPECT_EQ(row.remote_qpn(), 19U);
+  EXPECT_EQ(row.round_trip_us(), 120U);
+  EXPECT_EQ(row.window(), 256U);
+  EXPECT_EQ(row.unanswered(), 3U);
+  EXPECT_EQ(row.rate(), 1'000'000U);
+  EXPECT_EQ(row.packet_seq_err(), 5U);
+  EXPECT_EQ(row.implied_nak_seq_err(), 6U);
+  EXPECT_EQ(row.local_ack_timeout_err(), 7U);
+  EXPECT_EQ(row.rnr_nak_retry_err(), 8U);
+  EXPECT_EQ(row.retransmitted(), 90U);
+  expect_error(client_.list_queue_pairs("x"), ENOENT, "no vdevice is named x");
+}
+
 TEST_F(ClientTest, parents_counters_version) {
   create("red0");
   const auto parents = client_.list_parents();

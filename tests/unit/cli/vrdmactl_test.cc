@@ -208,6 +208,17 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"conn", "list", "-o", "json"}).out,
               AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
+  EXPECT_EQ(
+      run({"qp", "list", "red0"}).out,
+      "VDEVICE  QPN   PID  TYPE  STATE  TRANSPORT  PEER      QPN  RTT us  WINDOW  LOSSES  RNR  "
+      "RESENT\n"
+      "red0      17  4711  UD    RTS    mediated   -           -       -       -       -    -  "
+      "     -\n"
+      "red0      18  4711  RC    RTS    network    10.0.0.2   19     120     256      18    8  "
+      "    90\n");
+  EXPECT_THAT(run({"qp", "list", "-o", "json"}).out,
+              AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
+                    HasSubstr("\"transport\": \"network\""), HasSubstr("\"rate\": 1000000")));
   EXPECT_EQ(run({"conn", "stats", "red0"}).out,
             "SCOPE  COUNTER      VALUE\n"
             "red0   cm_sent_req      5\n");
@@ -251,6 +262,7 @@ TEST_F(Vrdmactl, prints_the_daemons_sentence_and_ends_with_1) {
   expect_failure({"stats", "tenant/x"}, 1, "there is no tenant 'x' with vdevices");
   expect_failure({"conn", "list", "x"}, 1, "no vdevice is named x");
   expect_failure({"conn", "stats", "x"}, 1, "no vdevice is named x");
+  expect_failure({"qp", "list", "x"}, 1, "no vdevice is named x");
   expect_failure({"exec", "x", "--", "true"}, 1, "no vdevice is named x");
   expect_failure({"quota", "set", "red0", "frogs=1"}, 1, "quota of an unknown kind: frogs");
   expect_failure({"quota", "set", "red0", "qp=1"}, 1, "vdevice red0 has 2 qp in use, more than 1");

@@ -165,14 +165,7 @@ TEST(RocePackets, WithWhatNoSenderWritesAreRefused) {
 }
 
 TEST(RocePackets, KnowCongestionNotifications) {
-  const uint8_t reserved[kCnpReserved] = {};
-  Packet packet;
-  packet.service = Service::kCnp;
-  packet.operation = kCnpOperation;
-  packet.becn = true;
-  packet.dest_qpn = 0x118;
-  packet.payload = reserved;
-  packet.payload_length = kCnpReserved;
+  const Packet packet = make_cnp(0x118);
   const Blob bytes = frame_of(packet);
   EXPECT_EQ(bytes.size(), 12u + 16 + 4);
   EXPECT_EQ(bytes[0], 0x81);

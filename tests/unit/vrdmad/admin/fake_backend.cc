@@ -235,6 +235,34 @@ base::Result<std::vector<CounterRow>> FakeBackend::counters(const std::string& s
   });
 }
 
+base::Result<std::vector<QueuePairRow>> FakeBackend::list_queue_pairs(const std::string& vdev) {
+  return on_loop([&]() -> base::Result<std::vector<QueuePairRow>> {
+    auto only = vdev.empty() ? VdevInfo() : find(vdev);
+    if (!only) return base::pass(std::move(only.error()));
+    std::vector<QueuePairRow> rows;
+    for (const auto& [id, info] : vdevs_) {
+      if (!vdev.empty() && only->id != id) continue;
+      QueuePairRow row;
+      row.vdev = {id, info.name, info.netns};
+      row.qpn = 17;
+      row.pid = 4711;
+      row.type = "UD";
+      row.state = "RTS";
+      row.transport = "mediated";
+      rows.push_back(row);
+      row.qpn = 18;
+      row.type = "RC";
+      row.transport = "network";
+      row.local = "::ffff:10.0.0.1";
+      row.remote = "::ffff:10.0.0.2";
+      row.remote_qpn = 19;
+      row.network = {120, 256, 3, 1'000'000, {5, 6, 7, 8, 90}};
+      rows.push_back(row);
+    }
+    return rows;
+  });
+}
+
 base::Result<std::vector<ConnectionRow>> FakeBackend::list_connections(const std::string& vdev) {
   return on_loop([&]() -> base::Result<std::vector<ConnectionRow>> {
     auto only = vdev.empty() ? VdevInfo() : find(vdev);

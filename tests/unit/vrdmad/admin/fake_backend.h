@@ -34,6 +34,7 @@ class FakeBackend final : public AdminBackend {
   std::vector<FabricInfo> list_fabrics() override;
   // One cgroup for each vdevice, named after its netdev.
   base::Result<std::vector<CgroupRow>> list_cgroups(const std::string& vdev) override;
+  base::Result<std::vector<QueuePairRow>> list_queue_pairs(const std::string& vdev) override;
   std::vector<ParentInfo> list_parents() override;
   base::Result<std::vector<CounterRow>> counters(const std::string& scope) override;
   // A listener and a connection for each vdevice.

@@ -46,6 +46,7 @@ std::vector<ToWorker> to_worker() {
           CheckLimits{7, 13, {{Kind::kQp, 8}, {Kind::kCpu, UINT64_MAX}}},
           SetLimits{7, 14, {{Kind::kMr, 0}}, true},
           AskCgroups{7, 15, "/kubepods/pod7"},
+          AskQueuePairs{7, 16, 17},
           Kit{1, 2, 3000, 0, kit},
           Kit{1, 2, 0, EPERM, {}},
           AdoptSession{7, 1, program, kit},
@@ -67,7 +68,19 @@ std::vector<ToControl> to_control() {
           Say{base::LogLevel::kWarning, "vdevice red0: a program speaks version 1"},
           WantRates{3},
           Crashed{11, 7},
-          WantRoceSocket{7, gid(0xfd, 2)}};
+          WantRoceSocket{7, gid(0xfd, 2)},
+          QueuePairs{1, {}, false},
+          QueuePairs{2,
+                     {{17,
+                       4711,
+                       verbs::QpType::kRc,
+                       verbs::QpState::kErr,
+                       QueuePairs::Transport::kNetwork,
+                       gid(0xfd, 2),
+                       gid(0xfd, 3),
+                       18,
+                       {1, 2, 3, 4, {5, 6, 7, 8, 9}}}},
+                     true}};
 }
 
 template <class Message, class Decode>
@@ -125,6 +138,12 @@ TEST(MessagesCodec, does_not_write_what_is_beyond_a_bound) {
   EXPECT_TRUE(encode(ToControl(use))) << "the largest answer is no larger than a message may be";
   use.groups.emplace_back();
   EXPECT_FALSE(encode(ToControl(use)));
+  QueuePairs queue_pairs;
+  queue_pairs.rows.resize(QueuePairs::kMost);
+  for (auto& row : queue_pairs.rows) row.type = verbs::QpType::kRc;
+  EXPECT_TRUE(encode(ToControl(queue_pairs)));
+  queue_pairs.rows.emplace_back();
+  EXPECT_FALSE(encode(ToControl(queue_pairs)));
 }
 
 TEST(MessagesCodec, does_not_read_what_is_beyond_a_bound) {
