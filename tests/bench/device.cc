@@ -75,14 +75,15 @@ void to_init(ibv_qp* qp) {
     fail("ibv_modify_qp to INIT");
 }
 
-void to_rtr(ibv_qp* qp, uint32_t peer) {
+void to_rtr(ibv_qp* qp, uint32_t peer, const Way& way) {
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_RTR;
-  to.path_mtu = IBV_MTU_4096;
+  to.path_mtu = way.mtu;
   to.dest_qp_num = peer;
   to.ah_attr.is_global = 1;
-  to.ah_attr.grh.dgid = device().gid;
-  to.ah_attr.grh.hop_limit = 1;
+  to.ah_attr.grh.dgid = way.to;
+  to.ah_attr.grh.sgid_index = way.index;
+  to.ah_attr.grh.hop_limit = way.hops;
   to.ah_attr.port_num = 1;
   to.min_rnr_timer = 12;
   to.max_dest_rd_atomic = 16;
@@ -91,6 +92,8 @@ void to_rtr(ibv_qp* qp, uint32_t peer) {
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0)
     fail("ibv_modify_qp to RTR");
 }
+
+Way to_itself() { return {device().gid, 0, 1, IBV_MTU_4096}; }
 
 void to_rts(ibv_qp* qp) {
   ibv_qp_attr to{};
@@ -106,11 +109,12 @@ void to_rts(ibv_qp* qp) {
 
 }  // namespace
 
-void join(ibv_qp* qp, uint32_t peer) {
+void join(ibv_qp* qp, uint32_t peer, const Way& way) {
   to_init(qp);
-  to_rtr(qp, peer);
+  to_rtr(qp, peer, way);
   to_rts(qp);
 }
+void join(ibv_qp* qp, uint32_t peer) { join(qp, peer, to_itself()); }
 void join_itself(ibv_qp* qp) { join(qp, qp->qp_num); }
 
 Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{make_cq(4096), {}} {
@@ -119,8 +123,8 @@ Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{ma
       side->qps.push_back(make_qp(side->cq, depth));
       to_init(side->qps.back());
     }
-    to_rtr(at(i), far_at(i)->qp_num);
-    to_rtr(far_at(i), at(i)->qp_num);
+    to_rtr(at(i), far_at(i)->qp_num, to_itself());
+    to_rtr(far_at(i), at(i)->qp_num, to_itself());
     to_rts(at(i));
     to_rts(far_at(i));
   }

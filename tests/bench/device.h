@@ -60,7 +60,16 @@ class Queues {
   Side near_, far_;
 };
 
-// An RC queue pair joined to that of the vdevice which has the number `peer`, ready to send.
+// From this vdevice's GID of that index to another vdevice.
+struct Way {
+  ibv_gid to;
+  uint8_t index;
+  uint8_t hops;
+  ibv_mtu mtu;
+};
+// An RC queue pair joined to the one that has the number `peer`, ready to send; without a way, to
+// one of the same vdevice.
+void join(ibv_qp* qp, uint32_t peer, const Way& way);
 void join(ibv_qp* qp, uint32_t peer);
 // The same with itself.
 void join_itself(ibv_qp* qp);

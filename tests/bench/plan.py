@@ -11,6 +11,7 @@ from typing import Callable
 
 import containers
 import neighbours
+import network
 import probes as p
 
 
@@ -175,6 +176,7 @@ def metrics(quick):
         Metric("create_vdevice", "create a vdevice (median of 64)", "us",
                p.create_vdevice(64), {}, {"": ("<=", 1000)}),
         *[point(plot, size, quick) for plot in ("latency", "bandwidth") for size in SIZES],
+        *networks(seconds * 20, n),
         Growth("scale_vdevices", "vdevices", [16, 64] if quick else [64, 256, 1024, 2048, 4096],
                [("memory of vrdmad for each of {} idle vdevices", "KiB", "daemon_kib", ("<=", 64)),
                 ("CPU of vrdmad with {} idle vdevices, in 5 s", "ticks", "idle_ticks", ("<=", 0))]),
@@ -191,6 +193,34 @@ def metrics(quick):
         Starts("worker_start", 5 if quick else 200),
         Gaps("restart_gaps", [2, 4] if quick else [2, 256], 1 if quick else 9),
     ]
+
+
+def networks(seconds, n):
+    """Between two vdevices that reach each other by RoCE v2 on a veth pair; programs sleep."""
+    one, mib = "one queue pair", 1 << 20
+    yield Metric("network_lat", "2 B send over a network, half round trip", "us", network.send_ping(5000 // n),
+                 {"UDP, both spin": network.ping("spin", 20000 // n),
+                  "UDP, both asleep": network.ping("sleep", 5000 // n)}, {"UDP, both spin": ("<=", 1.5)})
+    yield Metric("network_asleep", "2 B send over a network after a pause, half round trip", "us",
+                 network.send_ping(1000 // n, 300), {"UDP, both asleep": network.ping("sleep", 1000 // n, 300)},
+                 {"UDP, both asleep": ("<=", 2.0)})
+    for mtu, goals in ((1500, {"TCP": (">=", 0.5), "UDP by sendmmsg": (">=", 4)}),
+                       (9000, {"TCP": (">=", 0.8), "UDP by sendmmsg": (">=", 4)})):
+        yield Metric(f"network_write_{mtu}", f"1 MiB writes over a network of MTU {mtu:,}", "MiB/s",
+                     network.write(mib, seconds, mtu),
+                     {"TCP": network.tcp(seconds, mtu),
+                      "UDP by sendmmsg": network.datagrams(network.PACKET_BYTES[mtu], seconds, mtu)}, goals)
+    yield Metric("network_rate", "8 B writes over a network", "M/s", network.write_rate(8, seconds),
+                 {"64 B by sendmmsg": network.datagram_rate(64, seconds, 1500)}, {"64 B by sendmmsg": (">=", 0.7)})
+    yield Metric("network_qps", "64 KiB writes over a network, 1,000 queue pairs", "MiB/s",
+                 network.write(1 << 16, seconds, 1500, 1000, 4), {one: network.write(1 << 16, seconds, 1500, 1, 4)},
+                 {one: (">=", 0.8)})
+    yield Metric("network_loss", "1 MiB writes over a network that loses 1 %", "MiB/s",
+                 network.lossy(1500, network.write(mib, seconds, 1500)),
+                 {"TCP": network.lossy(1500, network.tcp(seconds, 1500))}, {"TCP": (">=", 1.0)})
+    yield Metric("network_silent", "1 MiB writes beside a peer that has stopped to answer", "MiB/s",
+                 network.beside_silence(1500, network.write(mib, seconds, 1500)),
+                 {"alone": network.write(mib, seconds, 1500)}, {"alone": (">=", 0.9)})
 
 
 def point(plot, size, quick):

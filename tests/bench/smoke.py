@@ -19,8 +19,11 @@ sys.path.insert(0, HERE)
 
 import containers
 
+# Beside each: the number of peers.
+NETWORK = {"network_lat": 2, "network_asleep": 1, "network_write_1500": 2, "network_write_9000": 2, "network_rate": 1,
+           "network_qps": 1, "network_loss": 1, "network_silent": 1}
 METRICS = ["write_lat", "send_events", "post_send", "register_1m_again", "connections_direct",
-           "latency_2", "latency_4096", "scale_qps", "neighbours", "worker_start", "restart_gaps"]
+           "latency_2", "latency_4096", *NETWORK, "scale_qps", "neighbours", "worker_start", "restart_gaps"]
 FAULTS = []
 
 
@@ -56,6 +59,11 @@ def check_json(folder):
     expect(len(entries["latency_2"]["values"]) == 8, "latency_2: not eight curves")
     for name, values in entries["latency_2"]["values"].items():
         expect(numbers(values, 1), f"latency_2: not one number of {name}")
+    for key, peers in NETWORK.items():
+        expect(numbers(entries[key]["ours"], 1), f"{key}: not one number of vrdma")
+        expect(len(entries[key]["peers"]) == peers and
+               all(numbers(values, 1) for values in entries[key]["peers"].values()),
+               f"{key}: not one number of each peer")
     victims = entries["neighbours"]["victims"]
     expect([row["attack"] for row in victims] == ["none"] + 2 * ["turns"] + 2 * ["connects"],
            "neighbours: not every attack in either fabric")
@@ -76,7 +84,8 @@ def check_json(folder):
 
 
 def check_table(text):
-    for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB"):
+    for title in ("2 B write, half round trip", "2 B send, both asleep", "register the same 1 MiB",
+                  "2 B send over a network", "1 MiB writes over a network of MTU 9,000"):
         expect(re.search(rf"^\| {title}.* (yes|no) \| \d+ % \|$", text, re.MULTILINE),
                f"the table has no verdict on: {title}")
     expect(text.count("load average") + text.count("Load average") == 6, "the loads are not told")

@@ -26,7 +26,8 @@ import time
 PREFIX = "vrbench"
 SIDES = {"direct": ("a", "b"), "mediated": ("c", "d"), "guarded": ("k", "l")}
 TENANTS = {"a": "red", "b": "red", "c": "red", "d": "blue", "k": "red", "l": "red"}
-SECONDS = "bdfhjln"  # of each pair
+NETWORK = {1500: ("o", "p"), 9000: ("q", "r")}  # by the MTU of the network between them
+SECONDS = "bdfhjlnpr"  # of each pair
 
 
 class Trouble(Exception):
@@ -175,13 +176,13 @@ class Stage:
         # "ip netns exec" and "ip -n" remount /, which fails where it is no mount point.
         return ["nsenter", f"--net=/run/netns/{self.name(side)}", "--"]
 
-    def _join(self, a, b):
+    def _join(self, a, b, mtu=4200):
         for side in (a, b):
             sh("ip", "netns", "add", self.name(side))
             self.namespaces.append(self.name(side))
             sh(*self.enter(side), "ip", "link", "set", "lo", "up")
-        sh(*self.enter(a), "ip", "link", "add", "eth0", "mtu", "4200", "type", "veth", "peer",
-           "name", "eth0", "netns", self.name(b), "mtu", "4200")
+        sh(*self.enter(a), "ip", "link", "add", "eth0", "mtu", str(mtu), "type", "veth", "peer",
+           "name", "eth0", "netns", self.name(b), "mtu", str(mtu))
         for side, address in ((a, "10.0.0.1/24"), (b, "10.0.0.2/24")):
             sh(*self.enter(side), "ip", "address", "add", address, "dev", "eth0")
             sh(*self.enter(side), "ip", "link", "set", "eth0", "up")
@@ -228,6 +229,24 @@ class Stage:
             self.ctl("vdev", "create", "vm", "--netns", self.name("m"), "--netdev", "eth0",
                      "--tenant", "restarts", "--no-direct")
         return "m"
+
+    def network(self, mtu):
+        """Two namespaces with a vdevice each, which reach each other by RoCE v2 on the wire, as those of
+        two hosts do."""
+        sides = NETWORK[mtu]
+        if self.name(sides[0]) in self.namespaces:
+            return sides
+        self._join(*sides, mtu)
+        for side in sides:
+            self.ctl("vdev", "create", "v" + side, "--netns", self.name(side), "--netdev", "eth0", "--tenant",
+                     "host-" + side, "--fabric", "fabric-" + side, "--quota", "qp=4k,cq=4k,cqe=max,mr_bytes=max")
+            self.ctl("fabric", "set", "fabric-" + side, "--reach", "network")
+        return sides
+
+    def gid_index(self, side, address):
+        """Of an IPv4 address of the vdevice."""
+        gids = self._json("vdev", "show", "v" + side)[0]["gids"]
+        return next((row["index"] for row in gids if row["gid"] == "::ffff:" + address), None)
 
     def without_stopper(self):
         """A stage whose daemon cannot hold threads, so that it reaches the memory of programs that
