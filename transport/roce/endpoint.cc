@@ -72,11 +72,14 @@ bool Endpoint::run(Turn& turn) {
       turn.spend(kRequestCost);
     } else {
       turn.spend(incoming_.bytes() + static_cast<uint64_t>(count) * kRequestCost);
+      const base::TimePoint now = turn.now();
       incoming_.each(address_, counters_.incoming,
-                     [this](const wire::Packet& packet, const NetworkHeader& header) {
+                     [this, now](const wire::Packet& packet, const NetworkHeader& header) {
                        ++counters_.received_packets;
-                       handler_(packet, header);
+                       handler_(packet, header, now);
                      });
+      // The socket was empty, so what comes now is announced.
+      if (static_cast<unsigned>(count) < Incoming::kMessages) return false;
     }
     if (turn.over()) return true;
   }

@@ -21,7 +21,8 @@ namespace vrdma::transport::roce {
 class Endpoint final : private Runnable, public std::enable_shared_from_this<Endpoint> {
  public:
   static constexpr size_t kMostEarly = 64;
-  using Handler = std::function<void(const wire::Packet&, const NetworkHeader&)>;
+  using Handler =
+      std::function<void(const wire::Packet&, const NetworkHeader&, base::TimePoint now)>;
 
   // `incoming`, `counters` and what `handler` uses outlive it.
   Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming, EndpointCounters& counters,

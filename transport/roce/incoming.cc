@@ -36,12 +36,14 @@ int number_in(const cmsghdr& header) {
 }  // namespace
 
 bool icrc_is_right(const uint8_t* bytes, size_t size, const verbs::Gid& source,
-                   const verbs::Gid& destination, uint16_t source_port) {
+                   const verbs::Gid& destination, uint16_t source_port, uint16_t likely_id) {
   const size_t covered = size - wire::kIcrcBytes;
   const uint32_t received = wire::Icrc::read(bytes + covered);
-  wire::Icrc icrc = begin_icrc(source, destination, source_port, size, 0, bytes);
+  wire::Icrc icrc = begin_icrc(source, destination, source_port, size, likely_id, bytes);
   icrc.add(bytes + sizeof(wire::Bth), covered - sizeof(wire::Bth));
-  if (!source.is_ipv4_mapped()) return icrc.value() == received;
+  if (icrc.value() == received) return true;
+  if (!source.is_ipv4_mapped()) return false;
+  // An identification that fits is found from any other one: two differ by a third.
   return wire::find_ipv4_id(icrc.value(), received, covered).has_value();
 }
 
@@ -100,11 +102,12 @@ bool Incoming::next(Message& message, IncomingCounters& counters, wire::Packet* 
     const size_t size = std::min(message.left, message.segment);
     message.bytes += size;
     message.left -= size;
+    const uint16_t index = message.index++;  // as Linux numbers segments
     const auto decoded = wire::decode({bytes, size});
     if (!decoded) {
       ++counters.malformed;
     } else if (!icrc_is_right(bytes, size, message.header.source, message.header.destination,
-                              message.source_port)) {
+                              message.source_port, index)) {
       ++counters.icrc_error;
     } else {
       *packet = *decoded;

@@ -53,6 +53,7 @@ class Incoming {
     const uint8_t* bytes = nullptr;
     size_t left = 0, segment = 0;
     uint16_t source_port = 0;
+    uint16_t index = 0;  // of the next packet
     NetworkHeader header;
   };
   [[nodiscard]] Message open(size_t index, const verbs::Gid& local) const;
@@ -72,7 +73,9 @@ class Incoming {
 };
 
 // Whether the ICRC of a packet is right: `bytes` from its BTH to the ICRC, at least 16.
+// `likely_id`: the IPv4 identification that is tried before any other, which takes longer.
 [[nodiscard]] bool icrc_is_right(const uint8_t* bytes, size_t size, const verbs::Gid& source,
-                                 const verbs::Gid& destination, uint16_t source_port);
+                                 const verbs::Gid& destination, uint16_t source_port,
+                                 uint16_t likely_id);
 
 }  // namespace vrdma::transport::roce

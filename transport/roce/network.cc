@@ -42,10 +42,11 @@ class Network::Path final : public net::Port {
     return endpoint_->send(burst, way, sender_);
   }
   // False: it is from another host than the peer, or to another address.
-  [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header) {
+  [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
+                             base::TimePoint now) {
     if (header.source != way_.destination || header.destination != way_.source) return false;
     const bool marked = (header.traffic_class & kEcn) == kCongestionExperienced;
-    sender_->receive(packet, marked, base::EventLoop::now());
+    sender_->receive(packet, marked, now);
     return true;
   }
 
@@ -109,14 +110,16 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
   auto& known = endpoints_[address];
   auto endpoint = known.lock();
   if (endpoint != nullptr) return endpoint;
-  known = endpoint = std::make_shared<Endpoint>(
-      lane_, address, *incoming_, counters_.endpoint,
-      [this](const wire::Packet& packet, const NetworkHeader& header) { receive(packet, header); });
+  known = endpoint =
+      std::make_shared<Endpoint>(lane_, address, *incoming_, counters_.endpoint,
+                                 [this](const wire::Packet& packet, const NetworkHeader& header,
+                                        base::TimePoint now) { receive(packet, header, now); });
   want_(address);
   return endpoint;
 }
 
-void Network::receive(const wire::Packet& packet, const NetworkHeader& header) {
+void Network::receive(const wire::Packet& packet, const NetworkHeader& header,
+                      base::TimePoint now) {
   if (packet.service == wire::Service::kUd) {
     const auto its = device_.qps.find(packet.dest_qpn);
     if (its == device_.qps.end())
@@ -128,7 +131,7 @@ void Network::receive(const wire::Packet& packet, const NetworkHeader& header) {
   const auto it = paths_.find(packet.dest_qpn);
   if (it == paths_.end()) {
     ++counters_.unknown_qp;
-  } else if (!it->second->receive(packet, header)) {
+  } else if (!it->second->receive(packet, header, now)) {
     ++counters_.wrong_source;
   }
 }

@@ -53,7 +53,7 @@ class Network {
 
  private:
   class Path;
-  void receive(const wire::Packet& packet, const NetworkHeader& header);
+  void receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
   [[nodiscard]] bool awaits_socket() const;
 
