@@ -52,8 +52,9 @@ struct Burst {
     count -= sent;
   }
 };
-// The most payload of a burst, and so the most that is read ahead of a message.
-constexpr uint32_t kSlice = 1u << 16;
+// The most payload of a burst, and so the most that is read ahead of a message. With its headers it
+// fits into one UDP datagram that is segmented.
+constexpr uint32_t kSlice = 60u << 10;
 
 // Of a device. Names as those of the kernel's hw_counters, where these have one.
 struct Counters {

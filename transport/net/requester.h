@@ -93,7 +93,7 @@ class Requester {
     virtual void complete(uint32_t number, verbs::WcStatus status, uint32_t byte_len) = 0;
   };
 
-  static constexpr uint32_t kReadPiece = 1u << 16;  // bytes
+  static constexpr uint32_t kReadPiece = kSlice;  // bytes
   static constexpr uint32_t kGoBackAfter = 64;      // packets
   static constexpr size_t kMostRequests = 128;      // in hand
 

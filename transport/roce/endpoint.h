@@ -1,8 +1,9 @@
 // The socket of one address of a vdevice: UDP port 4791.
 //
-// It sends the bursts of the address's queue pairs, and receives all packets that come for them in
-// the turns of the vdevice's lane, which pays for the time. The socket comes from outside: open().
-// Until then, nothing is received and senders wait. If it cannot be made, lose() ends the waiting.
+// It collects the bursts of the address's queue pairs, sends them when it has its turn in the
+// vdevice's lane, which pays for the time, or when there are many, and receives all packets that
+// come for them. The socket comes from outside: open(). Until then, nothing is received and senders
+// wait. If it cannot be made, lose() ends the waiting.
 #pragma once
 
 #include <functional>
@@ -36,7 +37,7 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   void lose();
   [[nodiscard]] bool is_awaited() const { return !socket_.valid() && !lost_; }
 
-  // Returns how many packets went out. For the rest there is no room, or no socket yet; `again` is
+  // Returns how many packets it took. For the rest there is no room, or no socket yet; `again` is
   // resumed once when there may be. It must leave() before it goes.
   [[nodiscard]] uint32_t send(const net::Burst& burst, const NetworkHeader& way,
                               net::NetSender* again);
@@ -49,8 +50,10 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   bool run(Turn& turn) override;
   void on_ready(uint32_t events);
   void wake();
-  // Returns how many packets went out, or were lost.
-  uint32_t send_messages();
+  // Sends what was collected, as far as there is room.
+  void flush();
+  // Sends messages from *next on; false: the rest must wait.
+  bool send_messages(Outgoing& all, uint32_t* next);
 
   const verbs::Gid address_;
   Incoming& incoming_;
@@ -61,7 +64,11 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   base::EventLoop::Watch watch_;
   bool lost_ = false;
   bool segments_ = true;
-  bool full_ = false;  // the socket's buffer
+  bool full_ = false;      // the socket's buffer
+  bool readable_ = false;  // perhaps
+  // Packets that were not sent yet, and the first of their messages; null: none.
+  std::unique_ptr<Outgoing> batch_;
+  uint32_t batch_next_ = 0;
   std::vector<net::NetSender*> waiting_;
   struct Early {
     wire::Packet packet;

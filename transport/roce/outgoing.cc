@@ -12,90 +12,128 @@ namespace {
 
 constexpr uint8_t kDefaultHops = 64;
 
-void put_option(msghdr& message, size_t* used, int level, int type, const void* value,
-                size_t size) {
-  auto* const header =
-      reinterpret_cast<cmsghdr*>(static_cast<uint8_t*>(message.msg_control) + *used);
-  header->cmsg_level = level;
-  header->cmsg_type = type;
-  header->cmsg_len = CMSG_LEN(size);
-  std::memcpy(CMSG_DATA(header), value, size);
-  *used += CMSG_SPACE(size);
+bool is_one_way(const NetworkHeader& a, const NetworkHeader& b) {
+  return a.destination == b.destination && a.source == b.source &&
+         a.traffic_class == b.traffic_class && a.hop_limit == b.hop_limit;
 }
 
 }  // namespace
 
-void Outgoing::fill(const net::Burst& burst, const NetworkHeader& way, uint32_t ifindex,
-                    bool segments) {
-  to_ = verbs::SocketAddress(way.destination, wire::kRocePort, ifindex);
-  count_ = 0;
-  for (uint32_t i = 0; i < burst.count;) {
-    const size_t size = wire::packet_bytes(burst.packets[i]);
-    size_t bytes = size;
-    uint32_t end = i + 1;
-    for (bool full = true; segments && full && end < burst.count && end - i < kMostSegments;
-         ++end) {
-      const size_t next = wire::packet_bytes(burst.packets[end]);
-      if (next > size || bytes + next > kMostBytes) break;
-      bytes += next;
-      full = next == size;
-    }
-    put_message(i, end - i, size, way);
-    for (uint16_t id = 0; i < end; ++i, ++id) put_packet(burst.packets[i], i, id, way);
+Outgoing::Outgoing() {
+  to_.reserve(kMost);  // messages point into it
+}
+
+void Outgoing::clear() {
+  count_ = total_ = pieces_used_ = 0;
+  used_ = 0;
+  open_ = false;
+  to_.clear();
+  kept_.clear();
+}
+
+uint32_t Outgoing::add(const net::Burst& burst, uint32_t first, const NetworkHeader& way,
+                       uint32_t ifindex, bool segments) {
+  uint32_t at = first;
+  while (at < burst.count && add(burst.packets[at], way, ifindex, segments)) ++at;
+  if (at > first && burst.bytes != nullptr) kept_.push_back(burst.bytes);
+  return at - first;
+}
+
+bool Outgoing::add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
+                   bool segments) {
+  if (total_ == kMost) return false;
+  const size_t size = wire::packet_bytes(packet);
+  if (!segments || !continues(size, way)) {
+    begin_message(size, way, ifindex);
+  } else if (packets_[count_ - 1] == 1) {
+    const auto segment = static_cast<uint16_t>(segment_);
+    put_option(SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   }
+  put_packet(packet, way);
+  ++packets_[count_ - 1];
+  ++total_;
+  bytes_ += size;
+  open_ = size == segment_;
+  return true;
 }
 
-void Outgoing::fill(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex) {
-  to_ = verbs::SocketAddress(way.destination, wire::kRocePort, ifindex);
-  count_ = 0;
-  put_message(0, 1, 0, way);
-  put_packet(packet, 0, 0, way);
+bool Outgoing::continues(size_t size, const NetworkHeader& way) const {
+  return open_ && size <= segment_ && packets_[count_ - 1] < kMostSegments &&
+         bytes_ + size <= kMostBytes && is_one_way(way, way_);
 }
 
-void Outgoing::put_message(uint32_t index, uint32_t count, size_t segment,
-                           const NetworkHeader& way) {
-  mmsghdr& message = messages_[count_];
+void Outgoing::begin_message(size_t size, const NetworkHeader& way, uint32_t ifindex) {
+  way_ = way;
+  segment_ = size;
+  bytes_ = 0;
+  verbs::SocketAddress& to = to_.emplace_back(way.destination, wire::kRocePort, ifindex);
+  msghdr& message = messages_[count_].msg_hdr;
   message = {};
-  message.msg_hdr.msg_name = &to_.ipv6;
-  message.msg_hdr.msg_namelen = to_.size;
-  message.msg_hdr.msg_iov = pieces_[index].data();
-  message.msg_hdr.msg_iovlen = size_t{3} * count;
-  packets_[count_] = count;
-  put_control(message.msg_hdr, way, count > 1 ? static_cast<uint16_t>(segment) : 0);
-  ++count_;
-}
-
-void Outgoing::put_packet(const wire::Packet& packet, uint32_t index, uint16_t id,
-                          const NetworkHeader& way) {
-  Edge& edge = edges_[index];
-  const size_t headers = wire::encode(packet, edge.headers);
-  const size_t pad = wire::pad_bytes(packet.payload_length);
-  std::memset(edge.trailer, 0, pad);
-  wire::Icrc icrc = begin_icrc(way.source, way.destination, wire::kRocePort,
-                               wire::packet_bytes(packet), id, edge.headers);
-  icrc.add(edge.headers + sizeof(wire::Bth), headers - sizeof(wire::Bth));
-  icrc.add(packet.payload, packet.payload_length);
-  icrc.add(edge.trailer, pad);
-  icrc.write(edge.trailer + pad);
-  pieces_[index] = {iovec{edge.headers, headers},
-                    iovec{const_cast<uint8_t*>(packet.payload), packet.payload_length},
-                    iovec{edge.trailer, pad + wire::kIcrcBytes}};
-}
-
-void Outgoing::put_control(msghdr& message, const NetworkHeader& way, uint16_t segment) {
-  message.msg_control = control_[count_].bytes.data();
-  size_t used = 0;
+  message.msg_name = &to.ipv6;
+  message.msg_namelen = to.size;
+  message.msg_iov = &pieces_[pieces_used_];
+  packets_[count_++] = 0;
   const bool ipv4 = way.source.is_ipv4_mapped();
   const int traffic_class = way.traffic_class, hops = way.hop_limit;
-  if (segment != 0) put_option(message, &used, SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
   if (traffic_class != 0)
-    put_option(message, &used, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS,
-               &traffic_class, sizeof traffic_class);
+    put_option(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, &traffic_class,
+               sizeof traffic_class);
   if (hops != 0 && hops != kDefaultHops)
-    put_option(message, &used, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT,
-               &hops, sizeof hops);
-  message.msg_controllen = used;
-  if (used == 0) message.msg_control = nullptr;
+    put_option(ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TTL : IPV6_HOPLIMIT, &hops, sizeof hops);
+}
+
+void Outgoing::put_option(int level, int type, const void* value, size_t size) {
+  msghdr& message = messages_[count_ - 1].msg_hdr;
+  message.msg_control = control_[count_ - 1].bytes.data();
+  auto* const header =
+      reinterpret_cast<cmsghdr*>(control_[count_ - 1].bytes.data() + message.msg_controllen);
+  header->cmsg_level = level;
+  header->cmsg_type = type;
+  header->cmsg_len = CMSG_LEN(size);
+  std::memcpy(CMSG_DATA(header), value, size);
+  message.msg_controllen += CMSG_SPACE(size);
+}
+
+void Outgoing::put_packet(const wire::Packet& packet, const NetworkHeader& way) {
+  uint8_t* const begin = &room_[used_];
+  uint8_t* end = begin + wire::encode(packet, begin);
+  const auto id = static_cast<uint16_t>(packets_[count_ - 1]);
+  wire::Icrc icrc = begin_icrc(way.source, way.destination, wire::kRocePort,
+                               wire::packet_bytes(packet), id, begin);
+  const uint8_t* added = begin + sizeof(wire::Bth);  // what the ICRC has not seen yet
+  const uint8_t* put = begin;                        // what the message does not have yet
+  if (packet.payload_length <= kShort) {
+    if (packet.payload_length > 0) std::memcpy(end, packet.payload, packet.payload_length);
+    end += packet.payload_length;
+  } else {
+    icrc.add(added, static_cast<size_t>(end - added));
+    icrc.add(packet.payload, packet.payload_length);
+    put_bytes(begin, static_cast<size_t>(end - begin));
+    put_bytes(packet.payload, packet.payload_length);
+    added = put = end;
+  }
+  const size_t pad = wire::pad_bytes(packet.payload_length);
+  std::memset(end, 0, pad);
+  end += pad;
+  icrc.add(added, static_cast<size_t>(end - added));
+  icrc.write(end);
+  end += wire::kIcrcBytes;
+  put_bytes(put, static_cast<size_t>(end - put));
+  used_ += static_cast<size_t>(end - begin);
+}
+
+// Pieces of a message that are neighbours are one.
+void Outgoing::put_bytes(const uint8_t* bytes, size_t size) {
+  msghdr& message = messages_[count_ - 1].msg_hdr;
+  if (message.msg_iovlen > 0) {
+    iovec& last = pieces_[pieces_used_ - 1];
+    if (static_cast<const uint8_t*>(last.iov_base) + last.iov_len == bytes) {
+      last.iov_len += size;
+      return;
+    }
+  }
+  pieces_[pieces_used_++] = {const_cast<uint8_t*>(bytes), size};
+  ++message.msg_iovlen;
 }
 
 }  // namespace vrdma::transport::roce

@@ -93,8 +93,9 @@ void GsiNetwork::send(const qp1mux::Packet& packet) {
   address.psn = wire::psn_add(address.psn, 1);
   const NetworkHeader way{packet.source, packet.destination, packet.traffic_class, packet.hop_limit,
                           packet.flow_label};
-  outgoing_->fill(datagram, way, address.ifindex);
+  outgoing_->clear();
   const bool sent =
+      outgoing_->add(datagram, way, address.ifindex, false) &&
       ::sendmmsg(address.socket.get(), outgoing_->messages(), outgoing_->count(), MSG_DONTWAIT) > 0;
   ++(sent ? counters_.sent : counters_.lost);
 }

@@ -119,7 +119,8 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   const auto out = std::make_unique<Outgoing>();
   for (const uint32_t qpn : {qp_b->qpn, qp_b->qpn ^ 1}) {
     packet.dest_qpn = qpn;
-    out->fill(burst, {gid_of("::ffff:127.0.0.3"), kB}, 0, true);
+    out->clear();
+    ASSERT_EQ(out->add(burst, 0, {gid_of("::ffff:127.0.0.3"), kB}, 0, true), 1u);
     ASSERT_EQ(::sendmmsg(stranger.get(), out->messages(), out->count(), 0), 1);
   }
   EXPECT_TRUE(wait_for([&] { return b_counters.wrong_source == 1 && b_counters.unknown_qp == 1; }));

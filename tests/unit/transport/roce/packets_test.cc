@@ -47,7 +47,7 @@ TEST(Outgoing, GroupsEquallyLongPacketsAndNumbersThem) {
   const Bytes bytes = pattern(10 * kMtu + 5);
   const net::Burst burst = write_of(bytes);
   const auto out = std::make_unique<Outgoing>();
-  out->fill(burst, {kA, kB}, 0, true);
+  EXPECT_EQ(out->add(burst, 0, {kA, kB}, 0, true), burst.count);
   ASSERT_EQ(out->count(), 2u) << "the first is longer than those behind it";
   EXPECT_EQ(out->packets_of(0), 2u);
   EXPECT_EQ(out->packets_of(1), 9u);
@@ -64,7 +64,8 @@ TEST(Outgoing, GroupsEquallyLongPacketsAndNumbersThem) {
     }
     EXPECT_EQ(at, sent.size());
   }
-  out->fill(burst, {kA, kB}, 0, false);
+  out->clear();
+  EXPECT_EQ(out->add(burst, 0, {kA, kB}, 0, false), burst.count);
   EXPECT_EQ(out->count(), burst.count);
 }
 
@@ -78,13 +79,39 @@ TEST(Outgoing, MakesNoMessageLongerThanADatagram) {
     packet.payload_length = 4096;
   }
   const auto out = std::make_unique<Outgoing>();
-  out->fill(burst, {kA, kB}, 0, true);
+  EXPECT_EQ(out->add(burst, 0, {kA, kB}, 0, true), burst.count);
   uint32_t packets = 0;
   for (uint32_t m = 0; m < out->count(); ++m) {
     EXPECT_LE(flat(out->messages(m)->msg_hdr).size(), Outgoing::kMostBytes);
     packets += out->packets_of(m);
   }
   EXPECT_EQ(packets, net::Burst::kMost);
+}
+
+// Of several queue pairs, if they go the same way.
+TEST(Outgoing, JoinsShortPacketsOfSeveralBurstsWhilePiecesAreFew) {
+  const Bytes bytes = pattern(8);
+  const auto out = std::make_unique<Outgoing>();
+  for (uint32_t i = 0; i < Outgoing::kMost; ++i) {
+    net::Burst burst = write_of(bytes);
+    burst.packets[0].operation = Operation::kWriteOnly;
+    burst.packets[0].dest_qpn = i;
+    const uint8_t traffic_class = i < 3 ? 0x40 : 0;
+    EXPECT_EQ(out->add(burst, 0, {kA, kB, traffic_class}, 0, true), 1u);
+  }
+  EXPECT_EQ(out->add(write_of(bytes), 0, {kA, kB}, 0, true), 0u) << "there is no room";
+  ASSERT_EQ(out->count(), 3u);
+  EXPECT_EQ(out->packets_of(0), 3u) << "another traffic class is another message";
+  EXPECT_EQ(out->packets_of(1), Outgoing::kMostSegments);
+  EXPECT_EQ(out->messages(1)->msg_hdr.msg_iovlen, 1u);
+  const Bytes sent = flat(out->messages(1)->msg_hdr);
+  const size_t size = sent.size() / Outgoing::kMostSegments;
+  for (uint32_t i = 0; i < Outgoing::kMostSegments; ++i) {
+    const auto packet = wire::decode({&sent[i * size], size});
+    ASSERT_TRUE(packet);
+    EXPECT_EQ(packet->dest_qpn, 3 + i);
+    EXPECT_EQ(Bytes(packet->payload, packet->payload + packet->payload_length), bytes);
+  }
 }
 
 struct Sockets : OwnNetns {
@@ -104,7 +131,7 @@ struct Sockets : OwnNetns {
   }
   void send(const base::Fd& socket, const net::Burst& burst, const NetworkHeader& way) {
     const auto out = std::make_unique<Outgoing>();
-    out->fill(burst, way, 0, true);
+    EXPECT_EQ(out->add(burst, 0, way, 0, true), burst.count);
     EXPECT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0),
               static_cast<int>(out->count()));
   }
@@ -143,7 +170,7 @@ TEST_F(Sockets, DropWhatIsDamagedOrNoPacket) {
   const Bytes bytes = pattern(8);
   const auto out = std::make_unique<Outgoing>();
   const net::Burst burst = write_of(bytes);
-  out->fill(burst, {kA, kB}, 0, false);
+  EXPECT_EQ(out->add(burst, 0, {kA, kB}, 0, false), burst.count);
   const Bytes good = flat(out->messages()->msg_hdr);
   const verbs::SocketAddress to(kB, wire::kRocePort, 0);
   const auto send_bytes = [&](const Bytes& datagram) {
