@@ -94,8 +94,8 @@ class Requester {
   };
 
   static constexpr uint32_t kReadPiece = kSlice;  // bytes
-  static constexpr uint32_t kGoBackAfter = 64;      // packets
-  static constexpr size_t kMostRequests = 128;      // in hand
+  static constexpr uint32_t kGoBackAfter = 64;    // packets
+  static constexpr size_t kMostRequests = 128;    // in hand
 
   Requester(const Path& path, Memory& memory, Counters& counters);
 
@@ -123,6 +123,13 @@ class Requester {
   [[nodiscard]] const rdma::Sender::Losses& losses() const { return losses_; }
   [[nodiscard]] size_t in_hand() const { return messages_.size(); }
   [[nodiscard]] uint32_t unanswered() const { return (next_ - oldest_) & verbs::kPsnMask; }
+  // Those of them that are not taken for lost: the peer is not silent, and has dropped nothing for
+  // want of a receive.
+  [[nodiscard]] uint32_t on_way() const {
+    return failed_ || rnr_until_ || probes_ > 0 || retries_ > 0 ? 0 : unanswered();
+  }
+  // Whether something will be sent again.
+  [[nodiscard]] bool has_lost() const { return !again_.empty(); }
 
   struct Record {
     uint32_t request_psn = 0;  // the first one of the oldest request

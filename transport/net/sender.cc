@@ -23,7 +23,8 @@ NetSender::NetSender(rdma::Qp& qp, Lane& lane, std::unique_ptr<Port> port, Count
       counters_(counters),
       options_(options),
       port_(std::move(port)),
-      responder_(path(options), *this, counters) {
+      responder_(path(options), *this, counters),
+      share_(port_->shared_window(), [this] { resume(); }) {
   set_session(qp.context->id);
 }
 
@@ -70,6 +71,7 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
   if (marked) note_mark(packet, now);
   if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
+    note_on_way();
   } else if (qp_.can_receive() || (responder_.is_over() && qp_.state() == QpState::kErr)) {
     responder_.receive(packet);
   } else {
@@ -122,6 +124,13 @@ std::optional<rdma::Sender::OnNetwork> NetSender::on_network() const {
 // --- turns ---
 
 bool NetSender::run(Turn& turn) {
+  const bool more = send(turn);
+  note_on_way();
+  share_.end_turn();
+  return more;
+}
+
+bool NetSender::send(Turn& turn) {
   // Not one for each queue pair: it is large.
   static thread_local Burst scratch;
   if (std::exchange(look_again_, false)) responder_.resume();
@@ -146,6 +155,7 @@ bool NetSender::run(Turn& turn) {
     const uint32_t taken = qp_.context->device->port_active() ? port_->send(burst) : burst.count;
     const uint64_t bytes = burst.payload_bytes(taken);
     congestion_.sent(bytes, turn.now());
+    note_on_way();
     turn.spend(bytes + kRequestCost);
     if (rdma::Pace* pace = qp_.context->device->pace) pace->spend(bytes, 0);
     if (taken < burst.count) {
@@ -188,6 +198,7 @@ NetSender::Next NetSender::next(Burst* burst) {
   rdma::Pace* const pace = qp_.context->device->pace;
   if (pace != nullptr && (ring_.in_hand() > 0 || ring_.ours()) && !pace->admit(*this))
     return Next::kNothing;
+  if (!requester_->has_lost() && !share_.may_send()) return Next::kNothing;
   if (requester_->next(burst, now)) return Next::kBurst;
   if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
     return Next::kNothing;

@@ -24,6 +24,7 @@
 #include "transport/net/congestion.h"
 #include "transport/net/requester.h"
 #include "transport/net/responder.h"
+#include "transport/net/shared_window.h"
 #include "transport/receiver.h"
 
 namespace vrdma::transport::net {
@@ -35,6 +36,8 @@ class Port {
   // Sends the packets of `burst`, in order, and returns how many. For the rest there is no room
   // now. What gets lost later gets lost.
   [[nodiscard]] virtual uint32_t send(const Burst& burst) = 0;
+  // Of all that send to the same host; null: there is none.
+  [[nodiscard]] virtual std::shared_ptr<SharedWindow> shared_window() { return nullptr; }
 };
 
 class NetSender final : public rdma::Sender,
@@ -97,6 +100,10 @@ class NetSender final : public rdma::Sender,
   [[nodiscard]] uint32_t mtu() const {  // bytes
     return 128u << std::clamp(qp_.attributes.path_mtu, 1u, 5u);
   }
+  bool send(Turn& turn);
+  void note_on_way() {
+    if (requester_) share_.set(uint64_t{requester_->on_way()} * mtu());
+  }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
   Next next(Burst* burst);
   Next fetch();
@@ -143,6 +150,7 @@ class NetSender final : public rdma::Sender,
   verbs::WcStatus waiting_status_{};
   KeyChange key_change_;
   std::unique_ptr<Burst> refused_;  // by the port
+  SharedWindow::Member share_;
   Congestion congestion_;
   base::TimePoint cnp_at_{};  // the last one
   bool cnp_due_ = false;

@@ -19,7 +19,10 @@ constexpr uint8_t kCnpTrafficClass = 48 << 2 | kEct0;
 class Network::Path final : public net::Port {
  public:
   Path(Network& network, const rdma::Qp& qp)
-      : network_(network), qpn_(qp.qpn), endpoint_(network.endpoint(qp.sgid)) {
+      : network_(network),
+        qpn_(qp.qpn),
+        endpoint_(network.endpoint(qp.sgid)),
+        window_(network.window(qp.dgid())) {
     way_.source = qp.sgid;
     way_.destination = qp.dgid();
     way_.traffic_class = (qp.attributes.av.traffic_class & kDscp) | kEct0;
@@ -41,6 +44,7 @@ class Network::Path final : public net::Port {
     way.traffic_class = kCnpTrafficClass;
     return endpoint_->send(burst, way, sender_);
   }
+  std::shared_ptr<net::SharedWindow> shared_window() override { return window_; }
   // False: it is from another host than the peer, or to another address.
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
                              base::TimePoint now) {
@@ -54,6 +58,7 @@ class Network::Path final : public net::Port {
   Network& network_;
   const uint32_t qpn_;
   const std::shared_ptr<Endpoint> endpoint_;
+  const std::shared_ptr<net::SharedWindow> window_;
   NetworkHeader way_;
   net::NetSender* sender_ = nullptr;
 };
@@ -116,6 +121,14 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
                                         base::TimePoint now) { receive(packet, header, now); });
   want_(address);
   return endpoint;
+}
+
+std::shared_ptr<net::SharedWindow> Network::window(const verbs::Gid& destination) {
+  std::erase_if(windows_, [](const auto& one) { return one.second.expired(); });
+  auto& known = windows_[destination];
+  auto window = known.lock();
+  if (window == nullptr) known = window = std::make_shared<net::SharedWindow>();
+  return window;
 }
 
 void Network::receive(const wire::Packet& packet, const NetworkHeader& header,

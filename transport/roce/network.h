@@ -55,6 +55,7 @@ class Network {
   class Path;
   void receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
+  [[nodiscard]] std::shared_ptr<net::SharedWindow> window(const verbs::Gid& destination);
   [[nodiscard]] bool awaits_socket() const;
 
   rdma::Device& device_;
@@ -63,8 +64,9 @@ class Network {
   Counters& counters_;
   const Want want_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
-  std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
-  std::unordered_map<uint32_t, Path*> paths_;             // by the QPN of this side
+  std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;            // for datagrams
+  std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
+  std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side
   std::vector<std::function<void()>> when_open_;
   uint32_t psn_ = 0;  // of the next datagram
 };
