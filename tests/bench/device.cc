@@ -93,12 +93,12 @@ void to_rtr(ibv_qp* qp, uint32_t peer, const Way& way) {
     fail("ibv_modify_qp to RTR");
 }
 
-Way to_itself() { return {device().gid, 0, 1, IBV_MTU_4096}; }
+Way to_itself() { return {device().gid, 0, 1, IBV_MTU_4096, 14}; }
 
-void to_rts(ibv_qp* qp) {
+void to_rts(ibv_qp* qp, const Way& way) {
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_RTS;
-  to.timeout = 14;
+  to.timeout = way.timeout;
   to.retry_cnt = to.rnr_retry = 7;
   to.max_rd_atomic = 16;
   if (ibv_modify_qp(qp, &to,
@@ -112,7 +112,7 @@ void to_rts(ibv_qp* qp) {
 void join(ibv_qp* qp, uint32_t peer, const Way& way) {
   to_init(qp);
   to_rtr(qp, peer, way);
-  to_rts(qp);
+  to_rts(qp, way);
 }
 void join(ibv_qp* qp, uint32_t peer) { join(qp, peer, to_itself()); }
 void join_itself(ibv_qp* qp) { join(qp, qp->qp_num); }
@@ -125,8 +125,8 @@ Queues::Queues(size_t count, uint32_t depth) : near_{make_cq(4096), {}}, far_{ma
     }
     to_rtr(at(i), far_at(i)->qp_num, to_itself());
     to_rtr(far_at(i), at(i)->qp_num, to_itself());
-    to_rts(at(i));
-    to_rts(far_at(i));
+    to_rts(at(i), to_itself());
+    to_rts(far_at(i), to_itself());
   }
 }
 Queues::~Queues() {

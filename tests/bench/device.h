@@ -66,6 +66,7 @@ struct Way {
   uint8_t index;
   uint8_t hops;
   ibv_mtu mtu;
+  uint8_t timeout;  // of the local ACK timer
 };
 // An RC queue pair joined to the one that has the number `peer`, ready to send; without a way, to
 // one of the same vdevice.

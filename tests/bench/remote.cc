@@ -34,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr uint16_t kPort = 7472;
 constexpr uint32_t kPingDepth = 16;
 constexpr uint32_t kMostQps = 4096;
+constexpr uint8_t kTimeout = 18;  // a second: a peer that is silent is not given up soon
 constexpr double kMib = 1 << 20;
 
 // A client's wish, and the server's answer; the numbers of as many queue pairs follow.
@@ -80,7 +81,7 @@ Way way_over(int fd) {
     ibv_gid gid{};
     if (ibv_query_gid(device().context, 1, i, &gid) == 0 &&
         std::memcmp(gid.raw, wanted.raw, sizeof gid.raw) == 0)
-      return {gid_of(there), static_cast<uint8_t>(i), 64, port.active_mtu};
+      return {gid_of(there), static_cast<uint8_t>(i), 64, port.active_mtu, kTimeout};
   }
   fail("the vdevice does not have the address");
 }
