@@ -26,8 +26,10 @@ struct Link {
   // All addresses in the kernel's order, IPv4 first, including tentative, deprecated and secondary
   // ones. The kernel derives its GIDs from the same set: roce_gid_mgmt.c checks no flags, and it is
   // notified of an IPv6 address before duplicate address detection. For a point-to-point address,
-  // the local one.
+  // the local one. At most kMostAddresses are read.
+  static constexpr size_t kMostAddresses = 256;
   std::vector<Address> addresses;
+  bool has_more = false;  // addresses than these
 
   bool operator==(const Link&) const = default;
 };

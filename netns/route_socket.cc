@@ -169,32 +169,43 @@ bool RouteEvents::receive(const std::function<void(int, nlmsghdr*)>& handle) {
 base::Result<RouteQueries> RouteQueries::open() {
   auto socket = open_socket();
   if (!socket) return base::pass(std::move(socket).error());
+  // Without it the kernel ignores the namespace and the index of an address dump.
+  if (auto set = enable(*socket, NETLINK_GET_STRICT_CHK, "NETLINK_GET_STRICT_CHK"); !set)
+    return base::pass(std::move(set).error());
   RouteQueries queries;
   queries.socket_ = std::move(*socket);
-  // Without it the kernel ignores the namespace and the index of an address dump.
-  if (auto set = enable(queries.socket_, NETLINK_GET_STRICT_CHK, "NETLINK_GET_STRICT_CHK"); !set)
-    return base::pass(std::move(set).error());
   return queries;
 }
 
-base::Result<void> RouteQueries::ask(nl_msg* request, const Handler& handle) {
+// Ends a dump that was not read to its end.
+base::Result<void> RouteQueries::open_anew() {
+  auto queries = open();
+  if (!queries) return base::pass(std::move(queries).error());
+  socket_ = std::move(queries->socket_);
+  return {};
+}
+
+base::Result<RouteQueries::Dump> RouteQueries::ask(nl_msg* request, const Handler& handle,
+                                                   size_t most) {
   for (int i = 0; i < kDumpTries; ++i) {
     std::vector<std::vector<char>> messages;
-    bool interrupted = false;
     const auto keep = [&](nlmsghdr* m) {
       const auto* bytes = reinterpret_cast<const char*>(m);
       messages.emplace_back(bytes, bytes + m->nlmsg_len);
     };
-    if (auto asked = ask_once(request, keep, &interrupted); !asked) return asked;
-    if (interrupted) continue;  // the dump changed while it was read
+    auto asked = ask_once(request, keep, most);
+    if (!asked) return asked;
+    if (asked->interrupted) continue;
     for (auto& message : messages) handle(reinterpret_cast<nlmsghdr*>(message.data()));
-    return {};
+    return asked;
   }
   return base::fail(EAGAIN, "rtnetlink: the tables change too fast to be read");
 }
 
-base::Result<void> RouteQueries::ask_once(nl_msg* request, const Handler& handle,
-                                          bool* interrupted) {
+base::Result<RouteQueries::Dump> RouteQueries::ask_once(nl_msg* request, const Handler& handle,
+                                                        size_t most) {
+  Dump seen;
+  size_t handled = 0;
   ::nlmsg_hdr(request)->nlmsg_seq = NL_AUTO_SEQ;
   ::nlmsg_hdr(request)->nlmsg_flags |= NLM_F_ACK;
   if (::nl_send_auto(socket_.get(), request) < 0)
@@ -211,19 +222,24 @@ base::Result<void> RouteQueries::ask_once(nl_msg* request, const Handler& handle
     for (auto* m = reinterpret_cast<nlmsghdr*>(bytes); got > 0 && ::nlmsg_ok(m, left);
          m = ::nlmsg_next(m, &left)) {
       if (m->nlmsg_seq != sent->nlmsg_seq) continue;
-      if ((m->nlmsg_flags & NLM_F_DUMP_INTR) != 0) *interrupted = true;
+      if ((m->nlmsg_flags & NLM_F_DUMP_INTR) != 0) seen.interrupted = true;
       if (m->nlmsg_type == NLMSG_ERROR && holds<nlmsgerr>(m)) {
         const int error = -static_cast<const nlmsgerr*>(::nlmsg_data(m))->error;
         if (error != 0) return base::fail(error, std::string("rtnetlink: ") + ::strerror(error));
-        if (!dump) return {};
+        if (!dump) return seen;
       } else if (m->nlmsg_type == NLMSG_DONE) {
         int status = 0;
         if (holds<int>(m)) std::memcpy(&status, ::nlmsg_data(m), sizeof status);
         if (status < 0)
           return base::fail(-status, std::string("rtnetlink: ") + ::strerror(-status));
-        return {};
+        return seen;
+      } else if (handled == most) {
+        seen.cut = true;
+        if (auto opened = open_anew(); !opened) return base::pass(std::move(opened).error());
+        return seen;
       } else {
         handle(m);
+        ++handled;
       }
     }
   }
@@ -269,20 +285,23 @@ base::Result<Link> RouteQueries::link(int nsid, const std::string& name, uint32_
   auto asked = ask(get.get(), [&](nlmsghdr* m) { parse_link(m, &link); });
   if (!asked) return base::pass(std::move(asked).error());
   if (link.ifindex == 0) return base::fail(EPROTO, "rtnetlink: the answer contains no link");
-  if (auto read = addresses(nsid, link.ifindex, &link.addresses); !read)
-    return base::pass(std::move(read).error());
+  if (auto read = read_addresses(nsid, &link); !read) return base::pass(std::move(read).error());
   return link;
 }
 
-base::Result<void> RouteQueries::addresses(int nsid, uint32_t ifindex,
-                                           std::vector<Address>* addresses) {
+base::Result<void> RouteQueries::read_addresses(int nsid, Link* link) {
   ifaddrmsg header{};
   header.ifa_family = AF_UNSPEC;
-  header.ifa_index = ifindex;
+  header.ifa_index = link->ifindex;
   const NlMsg get = make_request(RTM_GETADDR, NLM_F_DUMP, header);
   if (!get || (nsid != kOwnNetns && ::nla_put_s32(get.get(), IFA_TARGET_NETNSID, nsid) < 0))
     return base::fail(ENOMEM, "no memory for a netlink message");
-  return ask(get.get(), [&](nlmsghdr* m) { parse_address(m, ifindex, addresses); });
+  auto asked = ask(
+      get.get(), [&](nlmsghdr* m) { parse_address(m, link->ifindex, &link->addresses); },
+      Link::kMostAddresses);
+  if (!asked) return base::pass(std::move(asked).error());
+  link->has_more = asked->cut;
+  return {};
 }
 
 }  // namespace vrdma::netns

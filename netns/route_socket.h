@@ -7,6 +7,8 @@
 
 #include <netlink/netlink.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -56,16 +58,22 @@ class RouteQueries {
   [[nodiscard]] base::Result<int> nsid_of(const base::Fd& netns, bool assign);
 
   // The link by its name, or by its index if `name` is empty. ENODEV: no such link. EINVAL: no
-  // namespace has this nsid. Leaves netns_cookie 0.
+  // namespace has this nsid. Leaves netns_cookie 0. Reads no more than Link::kMostAddresses
+  // addresses, because a tenant may have any number of them.
   [[nodiscard]] base::Result<Link> link(int nsid, const std::string& name, uint32_t ifindex);
 
  private:
   using Handler = std::function<void(nlmsghdr*)>;
-  // Sends a request and passes each message of the answer to `handle`. Errors are the kernel's
-  // errno.
-  base::Result<void> ask(nl_msg* request, const Handler& handle);
-  base::Result<void> ask_once(nl_msg* request, const Handler& handle, bool* interrupted);
-  base::Result<void> addresses(int nsid, uint32_t ifindex, std::vector<Address>* addresses);
+  struct Dump {
+    bool interrupted = false;  // it changed while it was read
+    bool cut = false;          // the handler got only the first messages
+  };
+  // Sends a request and passes each message of the answer to `handle`, but at most `most` of them.
+  // Errors are the kernel's errno.
+  base::Result<Dump> ask(nl_msg* request, const Handler& handle, size_t most = SIZE_MAX);
+  base::Result<Dump> ask_once(nl_msg* request, const Handler& handle, size_t most);
+  base::Result<void> read_addresses(int nsid, Link* link);
+  base::Result<void> open_anew();
 
   NlSocket socket_;
 };

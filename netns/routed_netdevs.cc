@@ -1,8 +1,13 @@
 #include "netns/routed_netdevs.h"
 
-#include <fstream>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <limits>
 #include <sstream>
+
+#include "core/base/fd.h"
+#include "core/base/out_of_files.h"
 
 namespace vrdma::netns {
 
@@ -36,12 +41,30 @@ bool is_of_every_netdev(const std::string& destination) {
   return destination.rfind("fe8", 0) == 0 || destination.rfind("ff", 0) == 0;
 }
 
-base::Result<std::string> content_of(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file.is_open()) return base::fail(ESRCH, "read " + path + ": the process has ended");
-  return text.str();
+struct Content {
+  std::string text;  // whole lines
+  bool cut = false;
+};
+
+base::Result<Content> content_of(const std::string& path) {
+  const base::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid() && base::out_of_files(errno))
+    return base::fail(errno, "vrdmad has too many open files to read " + path);
+  if (!file.valid()) return base::fail(ESRCH, "read " + path + ": the process has ended");
+  Content content;
+  content.text.resize(kMostOfRoutes);
+  size_t had = 0;
+  while (had < content.text.size()) {
+    const ssize_t got = ::read(file.get(), content.text.data() + had, content.text.size() - had);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    had += static_cast<size_t>(got);
+  }
+  content.cut = had == content.text.size();
+  // The last line may lack its end.
+  if (content.cut) had = content.text.rfind('\n') + 1;
+  content.text.resize(had);
+  return content;
 }
 
 }  // namespace
@@ -81,18 +104,36 @@ base::Result<RoutedNetdevs> routed_netdevs(pid_t pid) {
   auto ipv4 = content_of(directory + "route");
   if (!ipv4) return base::pass(std::move(ipv4.error()));
   auto ipv6 = content_of(directory + "ipv6_route");  // missing in a kernel without IPv6
-  return parse_routes(*ipv4, ipv6 ? *ipv6 : std::string());
+  if (!ipv6 && ipv6.error().code() != ESRCH) return base::pass(std::move(ipv6.error()));
+  RoutedNetdevs found = parse_routes(ipv4->text, ipv6 ? ipv6->text : std::string());
+  found.cut = ipv4->cut || (ipv6 && ipv6->cut);
+  return found;
 }
 
 base::Result<std::string> RoutedNetdevs::choose(const std::string& wanted) const {
+  constexpr size_t kMostNamed = 8;
   if (wanted == kLoopback || all.contains(wanted)) return wanted;
+  if (cut && (!wanted.empty() || of_default.empty()))
+    return base::fail(E2BIG,
+                      "its namespace has too many routes: vrdmad reads " +
+                          std::to_string(kMostOfRoutes >> 10) +
+                          " KiB of them, about 2,000, and finds no " +
+                          (wanted.empty() ? "default route" : "route of netdev '" + wanted + "'") +
+                          " there: remove routes");
   if (!wanted.empty())
     return base::fail(ENODEV, "its netdev '" + wanted + "' does not exist or has no address yet");
   if (!of_default.empty()) return of_default;
   if (all.empty()) return base::fail(ENODEV, "its namespace has no netdev with an address yet");
   if (all.size() == 1) return *all.begin();
   std::string names;
-  for (const auto& name : all) names += (names.empty() ? "" : ", ") + name;
+  size_t named = 0;
+  for (const auto& name : all) {
+    if (named++ == kMostNamed) {
+      names += ", ...";
+      break;
+    }
+    names += (names.empty() ? "" : ", ") + name;
+  }
   return base::fail(ENOTUNIQ, "its namespace has several netdevs (" + names +
                                   ") and no default route: name one in its class or annotation");
 }

@@ -208,10 +208,13 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
     link.mtu = part.mtu;
     link.up = part.up != 0;
     link.loopback = part.loopback != 0;
+    link.has_more = part.has_more != 0;
     if (part.has_mac != 0) link.mac = part.mac;
     for (uint32_t i = 0; i < std::min<uint32_t>(part.addresses, Answer::Link::kAddresses); ++i)
       link.addresses.push_back(part.address[i]);
-    if (part.addresses == 0 || link.addresses.size() >= answer->number) return link;
+    if (part.addresses == 0 ||
+        link.addresses.size() >= std::min(answer->number, uint64_t{netns::Link::kMostAddresses}))
+      return link;
     request.first = static_cast<uint32_t>(link.addresses.size());
   }
 }

@@ -119,7 +119,7 @@ struct Answer {
     static constexpr size_t kAddresses = 32;
     char name[16]{};
     uint32_t ifindex = 0, mtu = 0, addresses = 0;  // of them below
-    uint8_t up = 0, loopback = 0, has_mac = 0, reserved = 0;
+    uint8_t up = 0, loopback = 0, has_mac = 0, has_more = 0;
     std::array<uint8_t, 6> mac{};
     uint8_t padding[2]{};
     std::array<std::array<uint8_t, 16>, kAddresses> address{};

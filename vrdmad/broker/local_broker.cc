@@ -433,6 +433,7 @@ Result<void> LocalBroker::link(const Request& request, Answer* answer) {
   part.up = link->up ? 1 : 0;
   part.loopback = link->loopback ? 1 : 0;
   part.has_mac = link->mac ? 1 : 0;
+  part.has_more = link->has_more ? 1 : 0;
   if (link->mac) part.mac = *link->mac;
   answer->number = link->addresses.size();
   for (size_t i = request.first;

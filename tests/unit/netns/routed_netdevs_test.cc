@@ -65,6 +65,28 @@ TEST(RoutedNetdevs, without_a_default_route_only_one_will_do) {
   EXPECT_EQ(two.choose("").error().code(), ENOTUNIQ);
 }
 
+TEST(RoutedNetdevs, routes_that_were_not_read_are_missed_only_where_they_matter) {
+  RoutedNetdevs one = parse_routes(std::string(kTitles) + kOwnPrefix, "");
+  one.cut = true;
+  EXPECT_EQ(one.choose("eth0").value_or(""), "eth0");
+  EXPECT_EQ(
+      one.choose("").error().message(),
+      "its namespace has too many routes: vrdmad reads 256 KiB of them, about 2,000, and finds "
+      "no default route there: remove routes");
+  EXPECT_EQ(one.choose("").error().code(), E2BIG);
+  EXPECT_THAT(one.choose("eth1").error().message(),
+              testing::HasSubstr("finds no route of netdev 'eth1' there"));
+  one.of_default = "eth0";
+  EXPECT_EQ(one.choose("").value_or(""), "eth0");
+}
+
+TEST(RoutedNetdevs, a_sentence_names_some_of_many) {
+  RoutedNetdevs many;
+  for (char c = 'a'; c <= 'z'; ++c) many.all.insert(std::string(1, c));
+  EXPECT_THAT(many.choose("").error().message(),
+              testing::HasSubstr("(a, b, c, d, e, f, g, h, ...)"));
+}
+
 TEST(RoutedNetdevs, text_that_is_none_is_ignored) {
   EXPECT_THAT(parse_routes("", "").all, IsEmpty());
   EXPECT_THAT(parse_routes("titles\neth0\t00000000\n\n", "fd\n").all, IsEmpty());
