@@ -14,6 +14,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/out_of_files.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
@@ -270,12 +272,15 @@ bool is_alive(const Fd& pidfd) {
 
 bool exists(pid_t pid) { return pidfd_of(pid).valid() || errno != ESRCH; }
 
-uint64_t start_time_of(pid_t pid) {
-  const Fd directory(
-      ::open(("/proc/" + std::to_string(pid)).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid()) return 0;
-  auto stat = read_file(directory, "stat");
-  return stat ? field_of(*stat, 22) : 0;
+Result<uint64_t> start_time_of(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid);
+  const Fd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  auto stat = directory.valid() ? read_file(directory, "stat") : fail_errno("open " + path);
+  if (!stat && base::out_of_files(stat.error().code()))
+    return fail(stat.error().code(), "vrdmad has too many open files to look at a process");
+  const uint64_t time = stat ? field_of(*stat, 22) : 0;
+  if (time == 0) return fail(ESRCH, "process " + std::to_string(pid) + " has ended");
+  return time;
 }
 
 }  // namespace vrdma::rdma

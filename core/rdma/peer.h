@@ -111,7 +111,7 @@ struct FoundPeer {
 [[nodiscard]] bool is_alive(const base::Fd& pidfd);
 // Whether there is a process of that number, perhaps another one by now: the start time tells.
 [[nodiscard]] bool exists(pid_t pid);
-// 0: there is no such process.
-[[nodiscard]] uint64_t start_time_of(pid_t pid);
+// ESRCH: there is no such process. EMFILE, ENFILE: there are too many open files to tell.
+[[nodiscard]] base::Result<uint64_t> start_time_of(pid_t pid);
 
 }  // namespace vrdma::rdma

@@ -61,9 +61,13 @@ broker::Answer BrokerProcess::serve(const Request& request, Beside* beside) {
   Answer answer;
   std::vector<Fd> fds;
   bool served = ipc::send_message(channel.get(), &request, sizeof request).has_value();
+  bool lost = false;  // this process had no room for a descriptor
   if (served) {
     linger_for_answer(channel);
-    served = ipc::receive_message(channel.get(), &answer, sizeof answer, &fds).has_value();
+    auto received = ipc::receive_any(channel.get(), &answer, sizeof answer, 0);
+    served = received.length == sizeof answer;
+    lost = received.truncated;
+    fds = std::move(received.fds);
   }
   lock.lock();
   idle_.push_back(std::move(channel));
@@ -73,6 +77,12 @@ broker::Answer BrokerProcess::serve(const Request& request, Beside* beside) {
     answer = {};
     answer.error = EPIPE;
     (void)broker::put("the broker process has ended", answer.reason);
+    return answer;
+  }
+  if (lost) {
+    answer = {};
+    answer.error = EMFILE;
+    (void)broker::put("vrdmad has too many open files", answer.reason);
     return answer;
   }
   std::move(fds.begin(), fds.end(), beside->begin());

@@ -143,6 +143,7 @@ void Intake::on_socket() {
       return;
     }
     received.passed = std::move(message.fds);
+    received.lost = message.truncated;
     on_report(std::move(received));
   }
 }

@@ -58,6 +58,7 @@ class Intake {
   struct Received {
     intake::Report report;
     std::vector<base::Fd> passed;
+    bool lost = false;  // some of them: this process has too many open files
   };
   // `done` of the order may be called while its ticket exists.
   class Ticket {

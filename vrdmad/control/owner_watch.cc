@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/base/out_of_files.h"
 #include "core/rdma/peer.h"
 
 namespace vrdma::vrdmad {
@@ -32,11 +33,15 @@ Result<Living> open_process(const Owner& owner) {
     // A thread that is not its process's leader: ENOENT since Linux 6.9.
     if (errno == EINVAL || errno == ENOENT)
       return fail(EINVAL, process_of(owner) + " cannot be an owner: it is a thread, not a process");
+    if (base::out_of_files(errno))
+      return fail(errno, "vrdmad has too many open files to watch " + process_of(owner));
     return base::fail_errno("watch " + process_of(owner));
   }
-  living.start_time = rdma::start_time_of(static_cast<pid_t>(owner.pid));
-  if (living.start_time == 0 || !rdma::is_alive(living.pidfd))
+  const auto start_time = rdma::start_time_of(static_cast<pid_t>(owner.pid));
+  if (!start_time && start_time.error().code() != ESRCH) return pass(start_time.error());
+  if (!start_time || !rdma::is_alive(living.pidfd))
     return fail(ESRCH, process_of(owner) + " has ended");
+  living.start_time = *start_time;
   return living;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/netns_cookie.h"
+#include "core/base/out_of_files.h"
 #include "core/rdma/peer.h"
 
 namespace vrdma::vrdmad {
@@ -21,8 +22,11 @@ using base::Result;
 namespace {
 
 // proc_pid_fdinfo(5); 0: it has ended, or is not in the daemon's pid namespace.
-uint32_t pid_of(const Fd& pidfd) {
+Result<uint32_t> pid_of(const Fd& pidfd) {
+  errno = 0;
   std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd.get()));
+  if (!info.is_open() && base::out_of_files(errno))
+    return fail(errno, "vrdmad has too many open files to look at the container's first process");
   std::string word;
   while (info >> word)
     if (long pid = 0; word == "Pid:" && info >> pid)
@@ -40,6 +44,8 @@ bool is_same_file(const Fd& one, const Fd& other) {
 Result<uid_t> owner_of(const Fd& netns) {
   const Fd user(::ioctl(netns.get(), NS_GET_USERNS));
   uid_t uid = 0;
+  if (!user.valid() && base::out_of_files(errno))
+    return fail(errno, "vrdmad has too many open files to look at the network namespace");
   if (!user.valid() || ::ioctl(user.get(), NS_GET_OWNER_UID, &uid) != 0)
     return fail(EPERM,
                 "the owner of the network namespace is unknown: it is outside of vrdmad's "
@@ -54,14 +60,18 @@ Result<Witness> witness(Broker& broker, const Fd& netns, const Fd& pidfd) {
                           "the container's first process has ended, or vrdmad cannot see "
                           "it: start the container again");
   Witness seen;
-  seen.init.pid = pid_of(pidfd);
-  if (seen.init.pid == 0) return ended;
-  seen.init.start_time = rdma::start_time_of(static_cast<pid_t>(seen.init.pid));
+  auto pid = pid_of(pidfd);
+  if (!pid) return pass(std::move(pid.error()));
+  if (*pid == 0) return ended;
+  seen.init.pid = *pid;
+  const auto start_time = rdma::start_time_of(static_cast<pid_t>(*pid));
+  if (!start_time && start_time.error().code() != ESRCH) return pass(start_time.error());
   auto found = broker.netns("pid:" + std::to_string(seen.init.pid));
   if (!found && !rdma::is_alive(pidfd)) return ended;
   if (!found) return pass(std::move(found.error()));
   // While the process lives, its number means no other.
-  if (seen.init.start_time == 0 || !rdma::is_alive(pidfd)) return ended;
+  if (!start_time || !rdma::is_alive(pidfd)) return ended;
+  seen.init.start_time = *start_time;
   if (!is_same_file(found->fd, netns))
     return fail(EPERM,
                 "the network namespace is not that of the container's first process: a hook "

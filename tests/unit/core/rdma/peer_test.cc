@@ -112,7 +112,7 @@ TEST(Peers, AreThoseWhoConnected) {
   EXPECT_EQ(peer.pid, child.pid);
   EXPECT_EQ(peer.uid(), ::geteuid());
   EXPECT_EQ(peer.gid(), ::getegid());
-  EXPECT_EQ(peer.start_time, start_time_of(child.pid));
+  EXPECT_EQ(peer.start_time, start_time_of(child.pid).value_or(0));
   EXPECT_NE(peer.start_time, 0u);
   EXPECT_NE(peer.program, 0u);
   EXPECT_NE(peer.netns_cookie, 0u);

@@ -181,7 +181,7 @@ TEST_F(Brokers, ListenOnlyInTheRunDirectory) {
 TEST_F(Brokers, FindOnlyProcessesThatABrokerHasChecked) {
   rdma::Peer init;
   init.pid = 1;
-  init.start_time = rdma::start_time_of(1);
+  init.start_time = rdma::start_time_of(1).value();
   EXPECT_EQ(find(init).error, EPERM);
   const uint32_t entry = identified();
   EXPECT_EQ(find(peer).error, EPERM) << "it may have gained ids by exec";
