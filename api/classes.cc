@@ -58,11 +58,27 @@ Result<void> set_name(const Words& words, std::string* name) {
   return {};
 }
 
-// A name, or the word that stands for the user.
-Result<void> set_domain(const Words& words, std::string* name, bool* by_user) {
-  if (auto set = set_name(words, name); !set) return set;
-  *by_user = *name == kByUser;
+// A name, or a word that stands for another.
+Result<void> set_tenant(const Words& words, Class* of) {
+  if (auto set = set_name(words, &of->tenant); !set) return set;
+  of->tenant_by_user = of->tenant == kByUser;
   return {};
+}
+
+Result<void> set_fabric(const Words& words, Class* of) {
+  if (auto set = set_name(words, &of->fabric); !set) return set;
+  of->fabric_rule = of->fabric == kByUser ? Class::FabricRule::kByUser : Class::FabricRule::kNamed;
+  if (of->fabric == kByTenant) of->fabric.clear();
+  return {};
+}
+
+Result<void> set_number(const Words& words, uint64_t* number) {
+  auto word = one_word(words);
+  if (!word) return pass(std::move(word.error()));
+  const char* const last = word->data() + word->size();
+  const auto [end, error] = std::from_chars(word->data(), last, *number);
+  if (error == std::errc() && end == last) return {};
+  return fail(EINVAL, in_quotes(*word) + " is not a number");
 }
 
 Result<void> set_flag(const Words& words, bool* flag) {
@@ -147,14 +163,8 @@ using Setter = std::function<Result<void>(const Words&, Class*)>;
 
 const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> all{
-      {"tenant", [](const Words& words,
-                    Class* of) { return set_domain(words, &of->tenant, &of->tenant_by_user); }},
-      {"fabric",
-       [](const Words& words, Class* of) {
-         auto set = set_domain(words, &of->fabric, &of->fabric_by_user);
-         if (of->fabric == kByTenant) of->fabric.clear();
-         return set;
-       }},
+      {"tenant", set_tenant},
+      {"fabric", set_fabric},
       {"quota", [](const Words& words, Class* of) { return set_quota(words, &of->quota); }},
       {"max_quota", [](const Words& words, Class* of) { return set_quota(words, &of->max_quota); }},
       {"parent", [](const Words& words, Class* of) { return set_name(words, &of->parent); }},
@@ -166,6 +176,7 @@ const std::map<std::string, Setter>& setters() {
        [](const Words& words, Class* of) { return set_flag(words, &of->host_network); }},
       {"per_container",
        [](const Words& words, Class* of) { return set_flag(words, &of->per_container); }},
+      {"most", [](const Words& words, Class* of) { return set_number(words, &of->most); }},
       {"annotations",
        [](const Words& words, Class* of) { return set_annotations(words, &of->annotations); }},
   };
@@ -203,7 +214,9 @@ std::string Class::tenant_of(uid_t owner) const {
 }
 
 std::string Class::fabric_of(uid_t owner) const {
-  return fabric_by_user ? user_name(owner) : fabric;
+  const bool by_user =
+      fabric_rule == FabricRule::kByUser || (fabric_rule == FabricRule::kDefault && owner != 0);
+  return by_user ? user_name(owner) : fabric;
 }
 
 Result<Classes> Classes::parse(const std::string& text, const std::string& path) {

@@ -1,11 +1,12 @@
 // What an operator offers to containers: the classes of vdevices in /etc/vrdma/classes.conf.
 //
 //   [small]                        a class; keys before the first section are of the class
-//   `default` tenant = red                   its containers join this tenant. `user`: the tenant
-//   uid<N>, N is
+//                                  `default`
+//   tenant = red                   its containers join this tenant. `user`: the tenant uid<N>, N is
 //                                  the user that owns the container's network namespace.
 //                                  Absent: each vdevice is a tenant of its own
-//   fabric = containers            or `user`: uid<N>; or `tenant`: that of its tenant alone
+//   fabric = red                   `user`: uid<N>; `tenant`: that of its tenant alone. Absent:
+//                                  `containers` if N is 0, else uid<N>
 //   quota = qp=64,mr_bytes=1g
 //   parent = soft
 //   netdev = eth0                  absent: see docs/containers.md
@@ -14,16 +15,19 @@
 //   users = alice 1001             host users that may use the class; `*`: all. root always may
 //   host_network = no              whether containers in the daemon's own namespace may use it
 //   per_container = no             whether each container of a pod gets a vdevice of its own
+//   most = 64                      containers of a user, other than root, that may have a vdevice
+//                                  of it
 //   annotations = quota name       what a container may choose: quota, netdev, name
 //   max_quota = qp=256             the highest limits that it may choose
 //
-// All keys may be absent, with the values above as defaults except tenant, quota, netdev, allow,
-// users, annotations and max_quota, which are empty. The class `default` exists without the file.
-// CLI11 reads the file, so that its syntax is that of vrdmad.conf.
+// All keys may be absent, with the values above as defaults except tenant, fabric, quota, netdev,
+// allow, users, annotations and max_quota, which are empty. The class `default` exists without the
+// file. CLI11 reads the file, so that its syntax is that of vrdmad.conf.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -42,7 +46,9 @@ struct Class {
   std::string tenant;  // empty: each vdevice is a tenant of its own
   bool tenant_by_user = false;
   std::string fabric = "containers";  // empty: the tenant's own
-  bool fabric_by_user = false;
+  // A user other than root could take the addresses of others, so none shares the default fabric.
+  enum class FabricRule : uint8_t { kDefault, kNamed, kByUser };
+  FabricRule fabric_rule = FabricRule::kDefault;
   std::vector<provisioning::Setting> quota, max_quota;
   std::string parent = "soft";
   std::string netdev;  // empty: found by the daemon
@@ -51,6 +57,7 @@ struct Class {
   bool all_users = false;
   std::set<uid_t> users;
   bool host_network = false, per_container = false;
+  uint64_t most = 64;
   std::set<std::string> annotations;
 
   // Whether this user of the host may use it.

@@ -87,7 +87,9 @@ Daemon::Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
         const auto netns = settings_.broker->netns(text);
         if (!netns) return {};
         return netns->cookie;
-      }) {}
+      }),
+      netdev_search_(loop, &Daemon::netdev_for,
+                     [this](uint64_t id, const auto& netdev) { on_netdev(id, netdev); }) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::start(base::EventLoop& loop, const RunDir& run_dir,
                                               Store& store, const SessionSettings& settings,
@@ -334,6 +336,9 @@ void Daemon::apply(Record& record) {
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))
     spdlog::warn("vdevice {}: {} addresses of its netdev get no GID: a GID table holds {}",
                  record.label, derived.left_out, room_of(record));
+  if (record.link.has_more && !std::exchange(record.many_addresses, true))
+    spdlog::warn("vdevice {}: its netdev has more than {} addresses: vrdmad reads no more",
+                 record.label, netns::Link::kMostAddresses);
   apply(record, derived.gids);
 }
 

@@ -38,6 +38,7 @@
 #include "vrdmad/control/counters.h"
 #include "vrdmad/control/dealing.h"
 #include "vrdmad/control/directory.h"
+#include "vrdmad/control/netdev_search.h"
 #include "vrdmad/control/owner_watch.h"
 #include "vrdmad/control/parent.h"
 #include "vrdmad/control/quarantine.h"
@@ -83,8 +84,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::shared_ptr<void> watch(WatchCallback callback) override;
 
   // HookBackend; the first as AdminBackend. daemon_containers.cc.
-  base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns, bool shared,
-                           uid_t reader) override;
+  base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
+                           const Terms& terms) override;
   void take_back(uint64_t vdevice, const Container& container) override;
 
   // All of counters(); on the control thread. Calls `then` from the loop.
@@ -124,8 +125,8 @@ class Daemon final : public AdminBackend, public HookBackend {
     std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended
     OwnerWatches containers;            // as Record::containers
     std::shared_ptr<void> netns_dir;    // null: of another boot
-    // Of a pending vdevice: its empty sysfs tree, which containers mount; tells when the links of
-    // its namespace change.
+    // Of a pending vdevice: its empty sysfs tree, which containers mount, with all files closed;
+    // tells when the links of its namespace change.
     std::unique_ptr<SysfsTree> sysfs;
     std::shared_ptr<void> netns_watch;
   };
@@ -137,15 +138,18 @@ class Daemon final : public AdminBackend, public HookBackend {
   // with those of its GIDs that remain; apply() adds the others.
   base::Result<std::unique_ptr<Record>> make(uint64_t id, const VdevSpec& spec,
                                              const netns::Netns& netns, const StoredVdev* stored);
-  base::Result<std::unique_ptr<Record>> make_again(const StoredVdev& stored);
+  // `netdev`: for a pending vdevice; empty: none is known.
+  base::Result<std::unique_ptr<Record>> make_again(const StoredVdev& stored,
+                                                   const std::string& netdev);
   Record& enter(std::unique_ptr<Record> record);
   Lost& enter(StoredVdev vdev, const std::string& reason);
   Lost take_lost(uint64_t id);
   static constexpr uint64_t kIdsAtOnce = 1000;
   [[nodiscard]] uint64_t new_id();
   // A creation: the caller waits for Begun::on_disk between both. `replaced`: lost vdevices of that
-  // name. `spec` must be canonical().
-  base::Result<Begun> begin(VdevSpec spec, const netns::Netns& netns, std::vector<Lost>* replaced);
+  // name. `spec` must be canonical(). `waits`: why the vdevice is pending; empty: it is not.
+  base::Result<Begun> begin(const VdevSpec& spec, const netns::Netns& netns,
+                            std::vector<Lost>* replaced, const std::string& waits = "");
   base::Result<VdevInfo> finish(const Begun& begun, const VdevSpec& spec,
                                 std::vector<Lost> replaced);
   // EEXIST: it differs from `wanted`.
@@ -160,7 +164,7 @@ class Daemon final : public AdminBackend, public HookBackend {
   base::Result<void> restore_budgets();
   base::Result<void> restore_all();
   void restore_lost();
-  void restore_lost(uint64_t id);
+  void restore_lost(uint64_t id, const std::string& netdev = "");
   void forget(const StoredVdev& vdev, const std::string& reason);
   void retry_later();
   struct FoundSessions {
@@ -186,14 +190,18 @@ class Daemon final : public AdminBackend, public HookBackend {
   [[nodiscard]] std::optional<uint64_t> given_in(uint64_t cookie, const std::string& of,
                                                  const Container* container) const;
   base::Result<Begun> join(uint64_t id, const Container& container);
+  // EDQUOT: the user's containers have as many vdevices of the class as `terms` allow.
+  [[nodiscard]] base::Result<void> check_most(const VdevSpec& spec, const Terms& terms) const;
   void leave(uint64_t id, const Container& container, const std::string& reason);
   [[nodiscard]] VdevSpec* spec_of(uint64_t id);  // nullptr: there is no such vdevice
-  // A vdevice that waits for its netdev. ENODEV, ENOTUNIQ: it does.
-  [[nodiscard]] static base::Result<std::string> netdev_for(const VdevSpec& spec);
+  // In the namespace of a container's process. Any thread but the control thread, because the
+  // kernel may need long for it. ENODEV, ENOTUNIQ, E2BIG: the vdevice waits for it.
+  [[nodiscard]] static base::Result<std::string> netdev_for(pid_t pid, const std::string& wanted);
   base::Result<Lost*> make_pending(uint64_t id, const VdevSpec& spec, const netns::Netns& netns,
                                    const std::string& reason);
   void await_netdev(Lost& lost, const netns::Netns& netns);
-  void complete_soon();
+  void look_for_netdev(const Lost& lost);
+  void on_netdev(uint64_t id, const base::Result<std::string>& netdev);
   // The vdevices' workers: daemon_workers.cc.
   [[nodiscard]] std::string domain_of(const Record& record) const;
   [[nodiscard]] base::Result<Workers::Running> start_worker(unsigned slot,
@@ -355,8 +363,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::string boot_id_ = boot_id();
   base::EventLoop::Timer retry_;
   base::Duration retry_delay_{};
-  base::EventLoop::Timer complete_;  // pending vdevices
-  TenantTotals gone_;                // totals of deleted vdevices, for known tenants
+  NetdevSearch netdev_search_;  // of pending vdevices
+  TenantTotals gone_;           // totals of deleted vdevices, for known tenants
   std::map<uint64_t, WatchCallback> subscribers_;
   uint64_t next_subscriber_ = 1;
 };

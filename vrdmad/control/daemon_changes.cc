@@ -96,8 +96,8 @@ Result<VdevInfo> Daemon::create_vdev(const VdevSpec& given, bool if_absent) {
   return finish(*begun, *spec, std::move(replaced));
 }
 
-Result<Daemon::Begun> Daemon::begin(VdevSpec spec, const netns::Netns& netns,
-                                    std::vector<Lost>* replaced) {
+Result<Daemon::Begun> Daemon::begin(const VdevSpec& spec, const netns::Netns& netns,
+                                    std::vector<Lost>* replaced, const std::string& waits) {
   std::set<uint64_t> others = directory_.created_as(spec.netns, spec.name);
   if (const auto there = directory_.at(netns.cookie, spec.name)) others.insert(*there);
   std::erase_if(others, [&](uint64_t other) { return !lost_.contains(other); });
@@ -111,18 +111,14 @@ Result<Daemon::Begun> Daemon::begin(VdevSpec spec, const netns::Netns& netns,
     members_changed(joining.fabric);
   };
   const std::vector<uint64_t> gone(others.begin(), others.end());
-  if (!spec.containers.empty()) {
-    auto netdev = netdev_for(spec);
-    if (!netdev) {
-      auto pending = make_pending(id, spec, netns, netdev.error().message());
-      if (!pending) {
-        put_back();
-        return pass(std::move(pending.error()));
-      }
-      return Begun{id, info(**pending),
-                   writer_.write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
+  if (!waits.empty()) {
+    auto pending = make_pending(id, spec, netns, waits);
+    if (!pending) {
+      put_back();
+      return pass(std::move(pending.error()));
     }
-    spec.netdev = *netdev;
+    return Begun{id, info(**pending),
+                 writer_.write(Store::Replacement{(*pending)->vdev, gone}).share(), false};
   }
   joining_ = &joining;
   members_changed(joining.fabric);

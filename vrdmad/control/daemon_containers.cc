@@ -9,6 +9,7 @@
 #include <charconv>
 #include <utility>
 
+#include "core/base/out_of_files.h"
 #include "netns/routed_netdevs.h"
 #include "vrdmad/control/daemon_record.h"
 #include "vrdmad/control/same_spec.h"
@@ -101,23 +102,50 @@ Result<Daemon::Begun> Daemon::join(uint64_t id, const Container& container) {
   return begun;
 }
 
+Result<void> Daemon::check_most(const VdevSpec& spec, const Terms& terms) const {
+  if (terms.owner == 0) return {};
+  uint64_t has = 0;
+  const auto count = [&](const VdevSpec& other) {
+    const auto is_same = [&](const char* label) {
+      const auto its = other.labels.find(label);
+      return its != other.labels.end() && its->second == spec.labels.at(label);
+    };
+    if (is_same(kClassLabel) && is_same(kUserLabel)) has += other.containers.size();
+  };
+  for (const auto& [id, record] : records_) count(record->spec);
+  for (const auto& [id, lost] : lost_) count(lost.vdev.spec);
+  if (has < terms.most) return {};
+  return fail(EDQUOT, "user " + std::to_string(terms.owner) + " has " + std::to_string(has) +
+                          " containers with vdevices of class '" + spec.labels.at(kClassLabel) +
+                          "', which allows " + std::to_string(terms.most) +
+                          ": end some, or raise `most` in classes.conf");
+}
+
 Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Netns& netns,
-                                        bool shared, uid_t reader) {
+                                        const Terms& terms) {
   auto spec = canonical(wanted);
   if (!spec) return pass(std::move(spec.error()));
   Container& container = spec->containers.front();
   container.init.boot_id = boot_id_;
+  // Before the control thread is called: the kernel may need long for it.
+  auto netdev = netdev_for(static_cast<pid_t>(container.init.pid), spec->netdev);
+  if (!netdev && base::out_of_files(netdev.error().code())) return pass(std::move(netdev.error()));
+  if (netdev) spec->netdev = *netdev;
   std::vector<Lost> replaced;
   bool joined = false;
   auto begun = call([&]() -> Result<Begun> {
     // A hook asks again when the daemon was restarted before it answered.
-    const Container* const only = shared ? nullptr : &container;
+    const Container* const only = terms.shared ? nullptr : &container;
     if (const auto its = given_in(netns.cookie, spec->labels[kClassLabel], only)) {
       joined = true;
+      const auto& has = spec_of(*its)->containers;
+      if (std::find(has.begin(), has.end(), container) == has.end())
+        if (auto may = check_most(*spec, terms); !may) return pass(std::move(may.error()));
       return join(*its, container);
     }
+    if (auto may = check_most(*spec, terms); !may) return pass(std::move(may.error()));
     while (directory_.at(netns.cookie, spec->name)) spec->name = next_name(spec->name);
-    return begin(*spec, netns, &replaced);
+    return begin(*spec, netns, &replaced, netdev ? "" : netdev.error().message());
   });
   if (!begun) return pass(std::move(begun.error()));
   if (!joined) {
@@ -133,8 +161,8 @@ Result<HookBackend::Given> Daemon::give(const VdevSpec& wanted, const netns::Net
     if (spec_of(begun->id) == nullptr)
       return fail(ESRCH, "container " + container.id + " has ended");
     if (Record* const record = find(begun->id)) show_sysfs(*record);
-    if (reader != 0)
-      if (auto may = run_dir_.let_read(netns.cookie, reader); !may)
+    if (terms.owner != 0)
+      if (auto may = run_dir_.let_read(netns.cookie, terms.owner); !may)
         spdlog::warn("container {}: {}", container.id, may.error().message());
     const std::string& name = begun->info.name;
     return Given{begun->id, name, run_dir_.sysfs_dir(netns.cookie) + "/" + name,
@@ -169,10 +197,10 @@ void Daemon::leave(uint64_t id, const Container& container, const std::string& r
   tell(WatchEvent::Type::kChanged, info(*record), what);
 }
 
-Result<std::string> Daemon::netdev_for(const VdevSpec& spec) {
-  auto routed = netns::routed_netdevs(static_cast<pid_t>(spec.containers.front().init.pid));
+Result<std::string> Daemon::netdev_for(pid_t pid, const std::string& wanted) {
+  auto routed = netns::routed_netdevs(pid);
   if (!routed) return pass(std::move(routed.error()));
-  return routed->choose(spec.netdev);
+  return routed->choose(wanted);
 }
 
 Result<Daemon::Lost*> Daemon::make_pending(uint64_t id, const VdevSpec& spec,
@@ -190,10 +218,11 @@ Result<Daemon::Lost*> Daemon::make_pending(uint64_t id, const VdevSpec& spec,
   vdev.boot_id = boot_id_;
   vdev.netns_cookie = netns.cookie;
   vdev.number = free_number(netns.cookie, 0);
-  return &enter(std::move(vdev), reason);
+  Lost& pending = enter(std::move(vdev), reason);
+  look_for_netdev(pending);  // the netdev may have come just before
+  return &pending;
 }
 
-// The netdev may have come just before.
 void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
   const StoredVdev& vdev = lost.vdev;
   lost.sysfs =
@@ -205,21 +234,31 @@ void Daemon::await_netdev(Lost& lost, const netns::Netns& netns) {
   if (auto shown = lost.sysfs->show(view); !shown)
     spdlog::warn("vdevice {}: cannot make its sysfs files: {}",
                  label_of(vdev.spec.netns, vdev.spec.name), shown.error().message());
-  auto watch = monitor_->watch_netns(netns, [this] { complete_soon(); });
+  (void)lost.sysfs->counters();  // closes them
+  auto watch = monitor_->watch_netns(netns, [this, id = vdev.id] {
+    if (const auto its = lost_.find(id); its != lost_.end()) look_for_netdev(its->second);
+  });
   if (watch) lost.netns_watch = std::move(*watch);
   // Without the watch, the next retry finds the netdev.
   if (!retry_.active()) retry_later();
 }
 
-// Not at once: a runtime gives a netdev several addresses and a route, one after the other.
-void Daemon::complete_soon() {
-  constexpr auto kSettled = std::chrono::milliseconds(50);
-  complete_ = loop_.after(kSettled, [this] {
-    std::vector<uint64_t> ids;
-    for (const auto& [id, lost] : lost_)
-      if (lost.vdev.pending()) ids.push_back(id);
-    for (const uint64_t id : ids) restore_lost(id);
-  });
+void Daemon::look_for_netdev(const Lost& lost) {
+  const VdevSpec& spec = lost.vdev.spec;
+  netdev_search_.want(lost.vdev.id, static_cast<pid_t>(spec.containers.front().init.pid),
+                      spec.netdev);
+}
+
+void Daemon::on_netdev(uint64_t id, const Result<std::string>& netdev) {
+  const auto its = lost_.find(id);
+  if (its == lost_.end() || !its->second.vdev.pending()) return;
+  if (netdev) return restore_lost(id, *netdev);
+  if (netdev.error().code() != ESRCH) {
+    its->second.reason = netdev.error().message();
+    return;
+  }
+  restore_lost(id);  // finds out whether another of its containers lives
+  if (const auto still = lost_.find(id); still != lost_.end()) look_for_netdev(still->second);
 }
 
 }  // namespace vrdma::vrdmad

@@ -39,6 +39,7 @@ struct Daemon::Record {
   std::set<verbs::Gid> conflicting;  // wanted GIDs that others_on_network() has
   uint64_t foreign = 0;              // connections from another netns
   bool crowded = false;              // the log says that addresses have no GID
+  bool many_addresses = false;       // the log says that not all are read
   Budgets::Allotment allotment;
   ParentShare share;
   std::unique_ptr<OwnerWatch> owner;  // null: it has none, or its owner has ended

@@ -51,7 +51,8 @@ Result<netns::Netns> Daemon::locate(const StoredVdev& stored) {
 }
 
 // ESTALE: the vdevice must be deleted.
-Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& stored) {
+Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& stored,
+                                                           const std::string& netdev) {
   const VdevSpec& spec = stored.spec;
   if (spec.end_with_owner)
     if (auto owner = OwnerWatch::start(loop_, spec.owner, boot_id_, [] {});
@@ -61,15 +62,14 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make_again(const StoredVdev& sto
   StoredVdev now = stored;
   if (auto living = watch_containers(now.id, &now.spec); !living)
     return pass(std::move(living.error()));
+  if (now.pending() && netdev.empty()) return fail(ENODEV, kWaits);
   auto netns = locate(now);
   if (!netns) return pass(std::move(netns.error()));
   if (const auto other = directory_.at(netns->cookie, spec.name))
     return fail(EEXIST, "there is another vdevice '" + spec.name +
                             "' in its namespace (id:" + std::to_string(*other) + ")");
   if (!now.pending()) return make(now.id, now.spec, *netns, &now);
-  auto netdev = netdev_for(now.spec);
-  if (!netdev) return pass(std::move(netdev.error()));
-  now.spec.netdev = *netdev;
+  now.spec.netdev = netdev;
   return make(now.id, now.spec, *netns, nullptr);
 }
 
@@ -113,11 +113,10 @@ Result<void> Daemon::restore_all() {
     const Joining joining{fabric_of(stored), tenant_of(stored.spec, stored.id)};
     joining_ = &joining;
     // A pending vdevice has no GIDs yet, so it is completed when all others have theirs.
-    auto record = stored.pending() ? fail(ENODEV, kWaits) : make_again(stored);
+    auto record = stored.pending() ? fail(ENODEV, kWaits) : make_again(stored, "");
     joining_ = nullptr;
     if (!record && stored.pending()) {
-      enter(std::move(stored), kWaits);
-      complete_soon();
+      look_for_netdev(enter(std::move(stored), kWaits));
       continue;
     }
     if (!record && record.error().code() == ESTALE) {
@@ -290,10 +289,10 @@ void Daemon::retry_later() {
   retry_delay_ = std::min(2 * retry_delay_, kLongest);
 }
 
-void Daemon::restore_lost(uint64_t id) {
+void Daemon::restore_lost(uint64_t id, const std::string& netdev) {
   Lost lost = take_lost(id);  // frees its name and number for the restored vdevice
   if (lost.sysfs != nullptr) lost.sysfs->leave();
-  auto record = make_again(lost.vdev);
+  auto record = make_again(lost.vdev, netdev);
   if (!record && record.error().code() == ESTALE) {
     const VdevInfo last = info(lost);
     forget(lost.vdev, record.error().message());
@@ -313,7 +312,11 @@ void Daemon::restore_lost(uint64_t id) {
 
 void Daemon::restore_lost() {
   std::vector<uint64_t> ids;
-  for (const auto& [id, lost] : lost_) ids.push_back(id);
+  for (const auto& [id, lost] : lost_)
+    if (lost.vdev.pending())
+      look_for_netdev(lost);
+    else
+      ids.push_back(id);
   for (const uint64_t id : ids) restore_lost(id);
   if (patience_.active()) adopt_those_that_can();
   retry_later();

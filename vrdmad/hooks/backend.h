@@ -25,17 +25,22 @@ class HookBackend {
 
   // Gives a vdevice to the one container in `spec`, and has that on disk. If `shared`, one of the
   // same namespace and of the same label kClassLabel, if there is one; otherwise one that the
-  // container has already, or a new one. The
-  // name in `spec` is changed if it is taken in the namespace. Without a netdev in `spec`, the
-  // vdevice is on that of the default route, or on the only one that has an address; it is pending
-  // until there is such a netdev. `reader`: the user that may read its tree, beside root. Any
-  // thread but the control thread; blocks.
+  // container has already, or a new one. The name in `spec` is changed if it is taken in the
+  // namespace. Without a netdev in `spec`, the vdevice is on that of the default route, or on the
+  // only one that has an address; it is pending until there is such a netdev. Any thread but the
+  // control thread; blocks. EDQUOT: the owner's containers have `most` already.
+  struct Terms {
+    bool shared = false;
+    uid_t owner = 0;    // of the namespace; may read the tree, as root may
+    uint64_t most = 0;  // containers of one owner with vdevices of the class; not of root
+  };
   [[nodiscard]] virtual base::Result<Given> give(const VdevSpec& spec, const netns::Netns& netns,
-                                                 bool shared, uid_t reader) = 0;
+                                                 const Terms& terms) = 0;
   // The container has it no more. Any thread; does not wait.
   virtual void take_back(uint64_t vdevice, const Container& container) = 0;
 
   static constexpr const char* kClassLabel = "class";
+  static constexpr const char* kUserLabel = "user";  // the owner, if it is not root
 };
 
 }  // namespace vrdma::vrdmad

@@ -91,6 +91,7 @@ Result<VdevSpec> grant(const api::Class& its, const HookRequest& asked, const Ho
   for (const auto& setting : *quota) spec.quota.push_back({setting.kind, setting.limit});
   spec.allow = its.allow;
   spec.labels = {{"container", asked.container}, {HookBackend::kClassLabel, its.name}};
+  if (caller.owner != 0) spec.labels[HookBackend::kUserLabel] = std::to_string(caller.owner);
   if (!asked.pod.empty()) spec.labels["pod"] = asked.pod;
   return spec;
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/out_of_files.h"
 #include "core/base/printable.h"
 #include "core/ipc/socket.h"
 #include "vrdmad/hooks/witness.h"
@@ -44,6 +45,8 @@ Result<Fd> bind_socket(const std::string& path) {
 
 // Containers of two networks may have the same address, as all of rootless slirp4netns have.
 base::Error explained(base::Error error) {
+  if (base::out_of_files(error.code()))
+    return {error.code(), error.message() + ": raise its limit (LimitNOFILE), or end containers"};
   if (error.code() != EADDRINUSE) return error;
   return {error.code(), error.message() +
                             "; give the container a network of its own (`podman network create`), "
@@ -168,9 +171,10 @@ void HookServer::on_message(uint64_t id, Intake::Received received) {
   Connection& connection = *connections_.at(id);
   const intake::Report& report = received.report;
   if (report.error != 0 || report.length == 0) return end(id);
-  auto request = report.truncated == 0
-                     ? read_request(report.bytes.data(), report.bytes.size(), report.length)
-                     : fail(EPROTO, "the hook sent too many descriptors");
+  auto request = received.lost ? fail(EMFILE, "vrdmad has too many open files to serve a hook")
+                 : report.truncated != 0
+                     ? fail(EPROTO, "the hook sent too many descriptors")
+                     : read_request(report.bytes.data(), report.bytes.size(), report.length);
   if (request && !request->container.empty()) connection.container = request->container;
   auto answer =
       request ? serve(connection, *request, received) : Result<hook::Answer>(pass(request.error()));
@@ -224,7 +228,7 @@ Result<hook::Answer> HookServer::set_up(Connection& connection, const HookReques
   const Container container{request.container, seen->init};
   spec->containers = {container};
   spec->netns = "pid:" + std::to_string(seen->init.pid);
-  auto given = backend_.give(*spec, seen->netns, !its->per_container, seen->owner);
+  auto given = backend_.give(*spec, seen->netns, {!its->per_container, seen->owner, its->most});
   if (!given) return pass(std::move(given.error()));
   connection.set_up = true;
   if (given->added) connection.given.emplace(given->vdevice, container);

@@ -25,7 +25,9 @@ TEST(Classes, the_default_class_exists_without_a_file) {
   const auto found = classes->find("default");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->tenant_of(7), "") << "each vdevice is a tenant of its own";
-  EXPECT_EQ(found->fabric_of(7), "containers");
+  EXPECT_EQ(found->fabric_of(0), "containers");
+  EXPECT_EQ(found->fabric_of(7), "uid7") << "users do not share an address domain by default";
+  EXPECT_EQ(found->most, 64U);
   EXPECT_EQ(found->parent, "soft");
   EXPECT_EQ(found->device, "vrdma0");
   EXPECT_EQ(found->netdev, "");
@@ -54,6 +56,7 @@ TEST(Classes, sections_are_classes) {
       "users = root 1001\n"
       "host_network = yes\n"
       "per_container = true\n"
+      "most = 5\n"
       "annotations = [quota, name]\n"
       "max_quota = qp=256\n"
       "[empty.1]\n"
@@ -79,6 +82,7 @@ TEST(Classes, sections_are_classes) {
   EXPECT_TRUE(small.is_for(1001));
   EXPECT_FALSE(small.is_for(1002));
   EXPECT_TRUE(small.host_network && small.per_container);
+  EXPECT_EQ(small.most, 5U);
   EXPECT_THAT(small.annotations, UnorderedElementsAre("quota", "name"));
   ASSERT_EQ(small.max_quota.size(), 1U);
   EXPECT_EQ(small.max_quota[0].limit, 256U);
@@ -93,7 +97,7 @@ TEST(Classes, sections_are_classes) {
 TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nqouta = qp=1\n"),
             "c.conf: class 'a': there is no key 'qouta'; there are allow,annotations,fabric,"
-            "host_network,max_quota,name,netdev,parent,per_container,quota,tenant,users");
+            "host_network,max_quota,most,name,netdev,parent,per_container,quota,tenant,users");
   EXPECT_THAT(error_of("[a]\nreach = network\n"), testing::HasSubstr("there is no key 'reach'"))
       << "an operator alone sets what a fabric reaches";
   EXPECT_EQ(error_of("[a]\nquota = qp=-1\n"),
@@ -104,6 +108,9 @@ TEST(Classes, mistakes_are_one_sentence_with_the_file_the_class_and_the_key) {
   EXPECT_EQ(error_of("[a]\nallow = everything\n"),
             "c.conf: class 'a': allow: there is no permission 'everything': there are raw-packet, "
             "qp1, userfaultfd");
+  for (const std::string number : {"-1", "many", "18446744073709551616"})
+    EXPECT_EQ(error_of("[a]\nmost = " + number + "\n"),
+              "c.conf: class 'a': most: '" + number + "' is not a number");
   EXPECT_EQ(error_of("[a]\nhost_network = maybe\n"),
             "c.conf: class 'a': host_network: 'maybe' is neither yes nor no");
   EXPECT_EQ(error_of("[a]\nannotations = tenant\n"),

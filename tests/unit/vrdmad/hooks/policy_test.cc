@@ -54,6 +54,24 @@ TEST(Policy, tenant_and_fabric_may_be_those_of_the_user_that_owns_the_namespace)
       << "root asks for a user's container";
 }
 
+TEST(Policy, users_share_a_fabric_only_if_the_class_names_it) {
+  const auto fabric_of = [](const std::string& keys, const HookCaller& caller) {
+    return grant(class_of("users = *\n" + keys), container(), caller)->fabric;
+  };
+  EXPECT_EQ(fabric_of("", kRoot), "containers");
+  EXPECT_EQ(fabric_of("", kUser), "uid1001");
+  EXPECT_EQ(fabric_of("", {0, 1002, false}), "uid1002") << "root asks for a user's container";
+  EXPECT_EQ(fabric_of("fabric = containers\n", kUser), "containers");
+  EXPECT_EQ(fabric_of("fabric = tenant\n", kUser), "");
+}
+
+TEST(Policy, the_label_of_a_user_is_the_owner_of_the_namespace) {
+  const auto of_user = grant(class_of("users = *\n"), container(), kUser);
+  EXPECT_EQ(of_user->labels.at("user"), "1001");
+  EXPECT_EQ(grant(class_of(""), container(), {0, 1002, false})->labels.at("user"), "1002");
+  EXPECT_FALSE(grant(class_of(""), container(), kRoot)->labels.contains("user"));
+}
+
 TEST(Policy, users_need_the_class_and_their_own_namespace) {
   EXPECT_EQ(refusal_of("", container()), "");
   EXPECT_EQ(refusal_of("", container(), kUser),
