@@ -9,7 +9,7 @@
 setup
 mkdir -m 1777 "$T/holds"
 cat >"$T/classes.conf" <<'END'
-users = 1001
+users = 1001 1002
 [small]
 tenant = red
 quota = qp=64
@@ -18,6 +18,11 @@ max_quota = qp=128
 [alone]
 per_container = yes
 fabric = tenant
+[few]
+fabric = tenant
+per_container = yes
+users = 1001
+most = 2
 [private]
 END
 options=(--classes "$T/classes.conf")
@@ -123,11 +128,16 @@ dies two
 wait_until 5 has 0 || fail "the second outlives its container"
 
 say "a netdev that comes after the hook"
+files() { find "/proc/$DAEMON/fd" -mindepth 1 | wc -l; }
 container one c
+sleep 0.5
+open=$(files)
 got=$(hook setup c1 "${PID[one]}" -- done) || fail "refused: $got"
 read -r ok name tree sockets <<<"${got%%$'\n'*}"
 [[ $(field vrdma0 port_state) == PENDING && $(field vrdma0 lost) == *"no netdev with an address"* ]] ||
   fail "it does not wait: $(ctl vdev show vrdma0 -o json)"
+few() { (( $(files) - open <= 4 )); }
+wait_until 5 few || fail "a vdevice that waits holds $(($(files) - open)) descriptors"
 [[ $(ctl vdev list) == *"is not complete yet: its namespace has no netdev"* ]] || fail "the list does not say why"
 inode=$(stat -c %i "$tree" "$sockets")
 kill_daemon
@@ -207,6 +217,69 @@ kill_daemon
 start_daemon "${options[@]}"
 as_user cat "$tree/device/infiniband/vrdma0/node_guid" >/dev/null || fail "the user cannot read its tree after a restart"
 
+say "users do not share addresses, but the containers of one user do"
+user_of() { setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
+user_container() { # NAME USER: also a namespace of that name
+  setpriv --reuid "$2" --regid "$2" --clear-groups unshare --user --map-root-user --net sleep 1000 &
+  PID[$1]=$!
+  is_apart() { [[ $(stat -Lc %i "/proc/${PID[$1]}/ns/net") != "$(stat -Lc %i /proc/self/ns/net)" && $(<"/proc/${PID[$1]}/comm") == sleep ]]; }
+  wait_until 5 is_apart "$1" || fail "$1 does not start"
+  NAMESPACES+=("$(ns "$1")")
+  ip netns attach "$(ns "$1")" "${PID[$1]}"
+}
+user_container other 1002
+loose other eth0
+ip_in other address add 10.0.2.100/24 dev eth0
+got=$(user_of 1002 timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" setup c4 "${PID[other]}" -- done) ||
+  fail "another user's address is refused: $got"
+[[ $(ctl vdev list) == *" uid1001 "*" uid1002 "* || $(ctl vdev list) == *" uid1002 "*" uid1001 "* ]] ||
+  fail "they are not in fabrics of their users: $(ctl vdev list)"
+user_container near 1001
+user_container far 1001
+join near eth1 10.0.3.1/24 far eth1 10.0.3.2/24
+for each in near far; do
+  got=$(user_hook setup "$each" "${PID[$each]}" -- done) || fail "refused: $got"
+done
+spawn server near root ibv_rc_pingpong -d vrdma0 -g 1
+sleep 0.5
+on far root timeout 20 ibv_rc_pingpong -d vrdma0 -g 1 10.0.3.1 >"$T/out" 2>&1 || fail "they do not meet: $(cat "$T/out" "$T/server.log")"
+reap server 5
+for each in other near far; do dies "$each"; done
+wait_until 5 has 2 || fail "vdevices are left: $(ctl vdev list)"
+
+say "a user has a number of containers at most"
+for each in c10 c11 c11; do
+  got=$(user_hook setup "$each" "${PID[theirs]}" class=few -- done) || fail "refused: $got"
+done
+refused "user 1001 has 2 containers with vdevices of class 'few', which allows 2: end some, or raise .most." \
+  user_hook setup c12 "${PID[theirs]}" class=few
+kill_daemon
+start_daemon "${options[@]}"
+refused "which allows 2" user_hook setup c12 "${PID[theirs]}" class=few
+user_hook setup c12 "${PID[theirs]}" -- done >/dev/null || fail "the limit of one class is that of another"
+container two b
+for each in c13 c14 c15; do
+  got=$(hook setup "$each" "${PID[two]}" class=few -- done) || fail "root is refused: $got"
+done
+dies two
+wait_until 5 has 4 || fail "vdevices are left: $(ctl vdev list)"
+
+say "a user has more routes than are read"
+user_container routes 1001
+loose routes eth0
+loose routes eth1
+ip_in routes address add 10.0.4.1/24 dev eth0
+ip_in routes address add 10.0.5.1/24 dev eth1
+for i in {0..3999}; do echo "route add 10.7.$((i / 256)).$((i % 256))/32 dev eth1"; done | ip_in routes -batch -
+got=$(user_hook setup c5 "${PID[routes]}" -- done) || fail "refused: $got"
+of_routes() { ctl vdev list -o json | python3 -c 'import json, sys; print(*[v[sys.argv[1]] for v in json.load(sys.stdin) if v.get("labels", {}).get("container") == "c5"])' "$1"; }
+[[ $(of_routes lost) == *"has too many routes: vrdmad reads 256 KiB of them"* ]] || fail "it does not say so: $(ctl vdev list)"
+ip_in routes route add default via 10.0.4.2 dev eth0
+complete() { [[ $(of_routes netdev) == eth0 ]]; }
+wait_until 10 complete || fail "the default route does not decide: $(ctl vdev list)"
+dies routes
+wait_until 5 has 4 || fail "vdevices are left: $(ctl vdev list)"
+
 say "floods, and descriptors that take long to close"
 user_hook crowd 200 -- hold "$T/holds/crowd" >"$T/crowd.log" 2>&1 &
 PID[crowd]=$!
@@ -219,7 +292,7 @@ wait_until 20 test -e "$T/holds/slow" || fail "the slow ones do not come: $(cat 
 container two b
 got=$(hook setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
 dies two
-wait_until 5 has 2 || fail "a vdevice is left"
+wait_until 5 has 5 || fail "a vdevice is left"
 rm "$T/holds/crowd" "$T/holds/slow"
 reap crowd 10
 reap slow 10
