@@ -48,10 +48,8 @@ Result<std::optional<std::string>> value_of(const std::vector<std::string>& word
   return words[++i];
 }
 
-// Empty: they create no container.
-Result<std::string> bundle_in(const std::vector<std::string>& words) {
-  size_t i = 0;
-  while (i < words.size() && words[i].starts_with('-')) i += takes_value(words[i]) ? 2 : 1;
+// Of the subcommand at words[i]. Empty: it creates no container.
+Result<std::string> bundle_in(const std::vector<std::string>& words, size_t i) {
   if (i >= words.size() || (words[i] != "create" && words[i] != "run")) return std::string();
   std::string bundle = ".";
   for (++i; i < words.size(); ++i)
@@ -121,18 +119,22 @@ Result<RuntimeSettings> parse_runtime_settings(const std::string& text, const st
 
 Result<RuntimeCall> parse_runtime_call(const std::vector<std::string>& words) {
   RuntimeCall call;
-  for (size_t i = 0; i < words.size(); ++i) {
+  size_t i = 0;
+  for (; i < words.size() && words[i].starts_with('-'); ++i) {
     auto file = value_of(words, i, "--vrdma-config");
     auto device_class = file ? value_of(words, i, "--vrdma-class") : base::pass(file.error());
     if (!device_class) return base::pass(std::move(device_class).error());
-    if (*file)
+    if (*file) {
       call.file = **file;
-    else if (*device_class)
+    } else if (*device_class) {
       call.device_class = **device_class;
-    else
+    } else {
       call.words.push_back(words[i]);
+      if (takes_value(words[i]) && i + 1 < words.size()) call.words.push_back(words[++i]);
+    }
   }
-  auto bundle = bundle_in(call.words);
+  call.words.insert(call.words.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+  auto bundle = bundle_in(words, i);
   if (!bundle) return base::pass(std::move(bundle).error());
   call.bundle = std::move(*bundle);
   return call;

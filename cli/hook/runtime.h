@@ -30,7 +30,8 @@ struct RuntimeSettings {
 [[nodiscard]] base::Result<RuntimeSettings> parse_runtime_settings(const std::string& text,
                                                                    const std::string& path);
 
-// The command line of a runtime, of which some words are for the wrapper.
+// The command line of a runtime. Options for the wrapper come before the subcommand: what is behind
+// it may be of the container, such as the command of `exec`.
 struct RuntimeCall {
   std::string file = kRuntimeFile;  // --vrdma-config FILE
   std::string device_class;         // --vrdma-class CLASS; empty: that of the file

@@ -403,6 +403,8 @@ echo "$config" >"$bundle/config.json"
 (cd "$bundle" && "${runtime[@]}" --vrdma-class=large run c1) || fail "vrdma-runtime run"
 [[ $(entry createRuntime) == *'"createRuntime", "large"]'* ]] || fail "$(entry createRuntime)"
 [[ $(<"$T/runc.log") == "run c1" ]] || fail "the runtime gets '$(<"$T/runc.log")'"
+"${runtime[@]}" exec c1 program --vrdma-class=evil --vrdma-config evil || fail "vrdma-runtime exec"
+[[ $(<"$T/runc.log") == "exec c1 program --vrdma-class=evil --vrdma-config evil" ]] || fail "the runtime gets '$(<"$T/runc.log")'"
 for other in '{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}' '{}'; do
   echo "$other" >"$bundle/config.json"
   word=create

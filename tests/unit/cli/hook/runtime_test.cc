@@ -62,12 +62,26 @@ TEST(RuntimeCall, other_commands_have_none) {
 
 TEST(RuntimeCall, own_words_are_not_passed_on) {
   const auto call = parse_runtime_call(
-      {"--vrdma-class", "small", "--root", "/r", "create", "--vrdma-config=/f", "-b", "/b", "c1"});
+      {"--vrdma-class", "small", "--root", "/r", "--vrdma-config=/f", "create", "-b", "/b", "c1"});
   ASSERT_TRUE(call);
   EXPECT_EQ(call->device_class, "small");
   EXPECT_EQ(call->file, "/f");
   EXPECT_THAT(call->words, ElementsAre("--root", "/r", "create", "-b", "/b", "c1"));
   EXPECT_EQ(parse_runtime_call({"state", "c1"})->file, "/etc/vrdma/runtime.conf");
+}
+
+TEST(RuntimeCall, words_behind_the_subcommand_are_the_runtimes) {
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"exec", "c1", "program", "--vrdma-class=large", "--vrdma-config", "/f"},
+           {"create", "--bundle", "/b", "--vrdma-class=large", "c1"},
+           {"run", "-b", "/b", "--vrdma-config"},
+           {"--root", "--vrdma-class=large", "state", "c1"}}) {
+    const auto call = parse_runtime_call(words);
+    ASSERT_TRUE(call) << testing::PrintToString(words);
+    EXPECT_EQ(call->words, words);
+    EXPECT_EQ(call->device_class, "") << testing::PrintToString(words);
+    EXPECT_EQ(call->file, kRuntimeFile) << testing::PrintToString(words);
+  }
 }
 
 TEST(RuntimeCall, an_option_without_its_value_is_an_error) {
