@@ -23,14 +23,16 @@ struct Own {
   }
 };
 
-bool is_own_file(const char* path) {
+// A regular file other than the drop-in. The loader would wait for a writer of a FIFO.
+bool may_be_loaded(const char* path) {
   struct stat theirs, ours;
-  return ::stat(path, &theirs) == 0 && ::stat(Own().info.dli_fname, &ours) == 0 &&
-         theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+  if (::stat(path, &theirs) != 0 || !S_ISREG(theirs.st_mode)) return false;
+  return ::stat(Own().info.dli_fname, &ours) != 0 || theirs.st_dev != ours.st_dev ||
+         theirs.st_ino != ours.st_ino;
 }
 
 void* load(const char* path) {
-  if (is_own_file(path)) return nullptr;
+  if (!may_be_loaded(path)) return nullptr;
   void* handle = ::dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return nullptr;
   // The path may have become the drop-in between stat(2) and dlopen(3), or name it in a way that

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -110,6 +111,25 @@ TEST(Real, IsNeverOurselves) {
     if (ibv_import_device(-1) != nullptr || errno != ENOSYS) return 2;
     return ibv_fork_init() == 0 && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : 3;
   });
+}
+
+// The loader would wait for a writer.
+TEST(Real, AFifoIsNotLoaded) {
+  const char* const given = std::getenv("VRDMA_REAL_LIBIBVERBS");
+  char directory[] = "/tmp/vrdma-real.XXXXXX";
+  std::string fifo = given == nullptr ? "" : given;
+  if (given == nullptr) {
+    ASSERT_NE(::mkdtemp(directory), nullptr);
+    fifo = std::string(directory) + "/libibverbs.so.1";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  }
+  with_real_library(fifo.c_str(), [] {
+    ::alarm(10);
+    return execute_ioctl(1, 2, 3, 4, 5, 6, 7, 8) == ENOSYS ? 0 : 1;
+  });
+  if (given != nullptr) return;
+  ::unlink(fifo.c_str());
+  ::rmdir(directory);
 }
 
 TEST(Real, WithoutOneVirtualDevicesAreThere) {
