@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 
@@ -53,16 +54,11 @@ std::optional<Entry> entry_of(int directory, const dirent& found) {
   return entry;
 }
 
-// The mounts of a mountinfo (proc_pid_mountinfo(5)) that belong to a peer group.
-std::set<uint64_t> shared_mounts(const std::string& mountinfo) {
-  std::set<uint64_t> ids;
-  std::istringstream lines(mountinfo);
-  for (std::string line; std::getline(lines, line);) {
-    const auto fields = std::string_view(line).substr(0, line.find(" - "));
-    if (fields.find(" shared:") != fields.npos)
-      ids.insert(std::strtoull(line.c_str(), nullptr, 10));
-  }
-  return ids;
+Result<uint64_t> mount_of(const Fd& file) {
+  struct statx status {};
+  if (::statx(file.get(), "", AT_EMPTY_PATH, STATX_MNT_ID, &status) != 0)
+    return base::fail_errno("find the mount");
+  return status.stx_mnt_id;
 }
 
 }  // namespace
@@ -94,19 +90,31 @@ Result<Root> Root::open(const std::string& path) {
   if (!own_files.valid()) return base::fail_errno("open /proc/self/fd");
   Fd root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return base::fail_errno("open the container's root " + path);
-  const Fd table(::openat(own_files.get(), "../mountinfo", O_RDONLY | O_CLOEXEC));
-  if (!table.valid()) return base::fail_errno("open /proc/self/mountinfo");
-  const auto mountinfo = read_all(table, kMostMountinfo);
-  if (!mountinfo) return base::pass(mountinfo.error(), "/proc/self/mountinfo");
-  return Root(std::move(root), std::move(own_files), shared_mounts(*mountinfo));
+  return Root(std::move(root), std::move(own_files), "", 0);
 }
 
-Result<Root> Root::inside(const Fd& mount) const {
+Result<Root> Root::inside(const Fd& mount, const std::string& place) const {
   auto top = mount.duplicate();
   auto files = own_files_.duplicate();
   if (!top) return base::pass(std::move(top).error());
   if (!files) return base::pass(std::move(files).error());
-  return Root(std::move(*top), std::move(*files), shared_);
+  const auto made = mount_of(mount);
+  if (!made) return base::pass(made.error(), place_ + place + " of the container");
+  return Root(std::move(*top), std::move(*files), place_ + place, *made);
+}
+
+// Whether it belongs to a peer group (proc_pid_mountinfo(5)). The host may mount in a volume at any
+// moment, and such a mount is shared if the volume is; so nothing is remembered.
+Result<bool> Root::is_shared(uint64_t mount) const {
+  const Fd table(::openat(own_files_.get(), "../mountinfo", O_RDONLY | O_CLOEXEC));
+  if (!table.valid()) return base::fail_errno("open /proc/self/mountinfo");
+  const auto mountinfo = read_all(table, kMostMountinfo);
+  if (!mountinfo) return base::pass(mountinfo.error(), "/proc/self/mountinfo");
+  std::istringstream lines(*mountinfo);
+  for (std::string line; std::getline(lines, line);)
+    if (std::strtoull(line.c_str(), nullptr, 10) == mount)
+      return line.substr(0, line.find(" - ")).find(" shared:") != line.npos;
+  return base::fail(ENOENT, "it is unmounted meanwhile");
 }
 
 Result<Fd> Root::resolve(const std::string& path, uint64_t flags, uint64_t mode) const {
@@ -120,7 +128,7 @@ Result<Fd> Root::resolve(const std::string& path, uint64_t flags, uint64_t mode)
     fd = Fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), path.c_str(), &how, sizeof how)));
     if (!fd.valid() && errno != EAGAIN) break;
   }
-  if (!fd.valid()) return base::fail_errno("open " + path + " of the container");
+  if (!fd.valid()) return base::fail_errno("open " + place_ + path + " of the container");
   return fd;
 }
 
@@ -129,7 +137,7 @@ Result<Fd> Root::find(const std::string& path) const { return resolve(path, O_PA
 Result<Fd> Root::find_file(const std::string& path) const {
   auto found = find(path);
   if (found && !is_regular(*found))
-    return base::fail(EINVAL, path + " of the container is no regular file");
+    return base::fail(EINVAL, place_ + path + " of the container is no regular file");
   return found;
 }
 
@@ -140,7 +148,7 @@ Result<Fd> Root::directory(const std::string& path) const {
   const auto above = directory(parent);
   if (!above) return base::pass(above.error());
   if (::mkdirat(above->get(), name.c_str(), 0755) != 0 && errno != EEXIST)
-    return base::fail_errno("make " + path + " in the container");
+    return base::fail_errno("make " + place_ + path + " in the container");
   return resolve(path, O_PATH | O_DIRECTORY);
 }
 
@@ -152,7 +160,7 @@ Result<Fd> Root::file(const std::string& path) const {
   if (!above) return base::pass(above.error());
   const Fd made(::openat(above->get(), name.c_str(),
                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!made.valid()) return base::fail_errno("make " + path + " in the container");
+  if (!made.valid()) return base::fail_errno("make " + place_ + path + " in the container");
   return find_file(path);
 }
 
@@ -161,7 +169,7 @@ Result<void> Root::link(const std::string& path, const std::string& target) cons
   const auto above = resolve(parent, O_PATH | O_DIRECTORY);
   if (!above) return base::pass(above.error());
   if (::symlinkat(target.c_str(), above->get(), name.c_str()) != 0)
-    return base::fail_errno("make the link " + path + " in the container");
+    return base::fail_errno("make the link " + place_ + path + " in the container");
   return {};
 }
 
@@ -172,20 +180,22 @@ Result<void> Root::write(const std::string& path, const std::string& text) const
                            O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!opened.valid() ||
       ::write(opened.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    return base::fail_errno("write " + path + " in the container");
+    return base::fail_errno("write " + place_ + path + " in the container");
   return {};
 }
 
 Result<void> Root::attach(const Fd& tree, const Fd& target, const std::string& path) const {
-  struct statx status {};
-  if (::statx(target.get(), "", AT_EMPTY_PATH, STATX_MNT_ID, &status) != 0)
-    return base::fail_errno("find the mount of " + path + " of the container");
-  if (shared_.contains(status.stx_mnt_id))
-    return base::fail(EXDEV, path + " of the container is in a volume with shared propagation: " +
+  const auto mount = mount_of(target);
+  if (!mount) return base::pass(mount.error(), place_ + path + " of the container");
+  const auto shared = *mount == made_ ? Result<bool>(false) : is_shared(*mount);
+  if (!shared) return base::pass(shared.error(), "mount on " + place_ + path + " of the container");
+  if (*shared)
+    return base::fail(EXDEV, place_ + path +
+                                 " of the container is in a volume with shared propagation: " +
                                  "a mount there would change the host");
   if (::move_mount(tree.get(), "", target.get(), "",
                    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
-    return base::fail_errno("mount on " + path + " of the container");
+    return base::fail_errno("mount on " + place_ + path + " of the container");
   return {};
 }
 
@@ -194,9 +204,9 @@ Result<std::string> Root::read(const std::string& path, size_t most) const {
   if (!found) return base::pass(found.error());
   const Fd opened(::openat(own_files_.get(), std::to_string(found->get()).c_str(),
                            O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!opened.valid()) return base::fail_errno("open " + path + " of the container");
+  if (!opened.valid()) return base::fail_errno("open " + place_ + path + " of the container");
   auto text = read_all(opened, most);
-  if (!text) return base::pass(std::move(text).error(), path + " of the container");
+  if (!text) return base::pass(std::move(text).error(), place_ + path + " of the container");
   return text;
 }
 

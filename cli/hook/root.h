@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,9 +24,9 @@ class Root {
   // `path` in this process's mount namespace, which must be the container's.
   [[nodiscard]] static base::Result<Root> open(const std::string& path);
 
-  // Of a file system that this process has mounted, by a descriptor of its top: paths begin there,
-  // whatever becomes of the place where it is mounted.
-  [[nodiscard]] base::Result<Root> inside(const base::Fd& mount) const;
+  // Of a private file system that this process has mounted at `place`, by a descriptor of its top:
+  // paths begin there, whatever becomes of the place.
+  [[nodiscard]] base::Result<Root> inside(const base::Fd& mount, const std::string& place) const;
 
   // All paths are absolute in the container. The descriptors are O_PATH.
   [[nodiscard]] base::Result<base::Fd> find(const std::string& path) const;
@@ -39,7 +38,7 @@ class Root {
   [[nodiscard]] base::Result<void> write(const std::string& path, const std::string& text) const;
 
   // Mounts a detached tree (cli/hook/tree.h) on what find(), directory() or file() returned for
-  // `path`. EXDEV: the mount would propagate.
+  // `path`. EXDEV: the mount would propagate, as the kernel says at this moment.
   [[nodiscard]] base::Result<void> attach(const base::Fd& tree, const base::Fd& target,
                                           const std::string& path) const;
 
@@ -52,14 +51,19 @@ class Root {
                                                        size_t most = SIZE_MAX) const;
 
  private:
-  Root(base::Fd root, base::Fd own_files, std::set<uint64_t> shared)
-      : root_(std::move(root)), own_files_(std::move(own_files)), shared_(std::move(shared)) {}
+  Root(base::Fd root, base::Fd own_files, std::string place, uint64_t made)
+      : root_(std::move(root)),
+        own_files_(std::move(own_files)),
+        place_(std::move(place)),
+        made_(made) {}
   [[nodiscard]] base::Result<base::Fd> resolve(const std::string& path, uint64_t flags,
                                                uint64_t mode = 0) const;
+  [[nodiscard]] base::Result<bool> is_shared(uint64_t mount) const;
 
   base::Fd root_;
-  base::Fd own_files_;         // /proc/self/fd of the host
-  std::set<uint64_t> shared_;  // ids of mounts that pass on what is mounted in them
+  base::Fd own_files_;  // /proc/self/fd of the host
+  std::string place_;   // for errors; empty: the container's root
+  uint64_t made_;       // the id of the mount that this process has made; 0: the runtime made it
 };
 
 // Reads to the end. EFBIG: more than `most` bytes.

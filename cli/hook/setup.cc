@@ -141,7 +141,7 @@ class Place {
     if (!mount) return base::pass(std::move(mount).error());
     place_ = std::move(*mount);
     if (auto attached = root_.attach(place_, *target, kPlace); !attached) return attached;
-    auto inside = root_.inside(place_);
+    auto inside = root_.inside(place_, kPlace);
     if (!inside) return base::pass(std::move(inside).error());
     inside_ = std::move(*inside);
     return {};

@@ -1,5 +1,8 @@
 #include "cli/hook/show.h"
 
+#include <utility>
+#include <vector>
+
 #include "cli/hook/tree.h"
 
 namespace vrdma::cli::hook {
@@ -25,10 +28,14 @@ class Shower {
 
   Result<void> carry_out(const Mount& step) {
     switch (step.kind) {
-      case Mount::Kind::kDirectory:
-        return done(root_.directory(step.to));
-      case Mount::Kind::kLink:
-        return root_.link(step.to, step.from);
+      case Mount::Kind::kDirectory: {
+        const auto [root, path] = at(step.to);
+        return done(root.directory(path));
+      }
+      case Mount::Kind::kLink: {
+        const auto [root, path] = at(step.to);
+        return root.link(path, step.from);
+      }
       case Mount::Kind::kTmpfs:
         return cover(step.to);
       case Mount::Kind::kBind:
@@ -40,25 +47,43 @@ class Shower {
   }
 
   Result<void> close_covers() {
-    for (const auto& [path, mount] : covers_)
-      if (auto closed = make_read_only(mount, path); !closed) return closed;
+    for (const auto& cover : covers_)
+      if (auto closed = make_read_only(cover.mount, cover.path); !closed) return closed;
     return {};
   }
 
  private:
+  struct Cover {
+    std::string path;
+    Fd mount;
+    Root root;  // of the mount
+  };
+
+  // Where a path of the container is: in a cover from its own top, because others may be able to
+  // change what leads there, a volume for example.
+  [[nodiscard]] std::pair<const Root&, std::string> at(const std::string& path) const {
+    for (auto cover = covers_.rbegin(); cover != covers_.rend(); ++cover)
+      if (path.starts_with(cover->path + "/"))
+        return {cover->root, path.substr(cover->path.size())};
+    return {root_, path};
+  }
+
   static Result<void> done(Result<Fd> made) {
     if (!made) return base::pass(std::move(made).error());
     return {};
   }
 
-  Result<void> cover(const std::string& path) {
-    auto target = root_.directory(path);
+  Result<void> cover(const std::string& whole) {
+    const auto [root, path] = at(whole);
+    auto target = root.directory(path);
     if (!target) return base::pass(std::move(target).error());
     auto mount = new_tmpfs();
     if (!mount) return base::pass(std::move(mount).error());
-    auto attached = root_.attach(*mount, *target, path);
-    covers_.emplace_back(path, std::move(*mount));
-    return attached;
+    if (auto attached = root.attach(*mount, *target, path); !attached) return attached;
+    auto inside = root.inside(*mount, path);
+    if (!inside) return base::pass(std::move(inside).error());
+    covers_.push_back({whole, std::move(*mount), std::move(*inside)});
+    return {};
   }
 
   Result<void> bind(const Mount& step) {
@@ -68,15 +93,16 @@ class Shower {
       if (step.own) return {};
       return base::fail(ENOENT, "the plan of mounts needs " + step.from + ", which is not known");
     }
-    const auto target = step.file ? root_.file(step.to) : root_.directory(step.to);
+    const auto [root, path] = at(step.to);
+    const auto target = step.file ? root.file(path) : root.directory(path);
     if (!target) return base::pass(target.error());
-    return root_.attach(tree->second, *target, step.to);
+    return root.attach(tree->second, *target, path);
   }
 
   const Root& root_;
   const Sources& sources_;
   Sources own_;  // by the place where it will be
-  std::vector<std::pair<std::string, Fd>> covers_;
+  std::vector<Cover> covers_;
 };
 
 }  // namespace

@@ -11,11 +11,13 @@ using base::Result;
 
 constexpr char kMostBytes[] = "4m";  // of a tmpfs: names, links and a loader's cache
 
-Result<void> set_attributes(const Fd& mount, uint64_t attributes, const std::string& path) {
+// And makes it private; `recursive`: AT_RECURSIVE or 0.
+Result<void> set_attributes(const Fd& mount, uint64_t attributes, const std::string& path,
+                            unsigned recursive = 0) {
   mount_attr attr{};
   attr.attr_set = attributes;
   attr.propagation = MS_PRIVATE;
-  if (::mount_setattr(mount.get(), "", AT_EMPTY_PATH, &attr, sizeof attr) != 0)
+  if (::mount_setattr(mount.get(), "", AT_EMPTY_PATH | recursive, &attr, sizeof attr) != 0)
     return base::fail_errno("set the mount options of " + path);
   return {};
 }
@@ -35,6 +37,8 @@ Result<Fd> clone_whole(const Fd& fd, const std::string& path) {
       fd.get(), "",
       OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | static_cast<unsigned>(AT_EMPTY_PATH | AT_RECURSIVE)));
   if (!tree.valid()) return base::fail_errno("clone the mount of " + path);
+  if (auto done = set_attributes(tree, 0, path, AT_RECURSIVE); !done)
+    return base::pass(std::move(done).error());
   return tree;
 }
 

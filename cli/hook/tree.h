@@ -24,7 +24,9 @@ constexpr uint64_t kDeviceNode = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 // A private clone of what is at a path of this process, without the mounts below it, with
 // `attributes`.
 [[nodiscard]] base::Result<base::Fd> clone_path(const std::string& path, uint64_t attributes);
-// A clone of what a descriptor names, with the mounts below it. `path` is for the error.
+// A private clone of what a descriptor names, with the mounts below it, which are private too: a
+// clone in the peer group of a volume would carry to the host what is mounted in it later. `path`
+// is for the error.
 [[nodiscard]] base::Result<base::Fd> clone_whole(const base::Fd& fd, const std::string& path);
 // An empty tmpfs, mode 0755, without set-user-id programs and devices.
 [[nodiscard]] base::Result<base::Fd> new_tmpfs();

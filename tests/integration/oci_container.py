@@ -11,8 +11,9 @@ in ROOT. Exits with the status of the hook if that fails, else with that of COMM
     --annotation KEY=VALUE  of the container
     --env NAME=VALUE        of the container
     --twice                 calls the hook a second time
-    --volume DIR:PLACE      binds DIR of the host on PLACE in ROOT, which exists
-    --shared DIR            binds DIR of the host on DIR in ROOT, with shared propagation
+    --volume PATH:PLACE     binds PATH of the host on PLACE in ROOT, which exists
+    --shared DIR:PLACE      binds DIR of the host on PLACE in ROOT, in the same peer group
+    --no-sysfs              /sys is that of ROOT
 """
 
 import argparse
@@ -25,7 +26,8 @@ import tempfile
 import time
 
 NEWNS, NEWUSER, NEWPID = 0x20000, 0x10000000, 0x20000000
-NOSUID, NODEV, NOEXEC, BIND, REC, PRIVATE, SHARED = 2, 4, 8, 4096, 16384, 1 << 18, 1 << 20
+NOSUID, NODEV, NOEXEC, BIND, REC, PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
+OPEN_TREE, MOVE_MOUNT, AT_FDCWD, OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 428, 429, -100, 1, 4
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,15 +45,25 @@ def mount(source, target, kind, flags, data=None):
           f"mount on {target}")
 
 
+def clone(path):
+    """A detached mount of a directory, in the peer group of the mount that it is in."""
+    tree = libc.syscall(OPEN_TREE, AT_FDCWD, path.encode(), OPEN_TREE_CLONE)
+    check(0 if tree >= 0 else -1, f"open_tree {path}")
+    return tree
+
+
 def mount_all(options):
     """What a runtime has mounted when it calls the hooks."""
     root = options.root
+    shared = [(clone(volume.split(":")[0]), root + volume.split(":")[1]) for volume in options.shared]
     mount("", "/", None, PRIVATE | REC)
     mount(root, root, None, BIND | REC)
     for name in ("proc", "sys", "dev"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
     mount("proc", f"{root}/proc", "proc", NOSUID | NODEV | NOEXEC)
-    if options.user:  # which does not own the network namespace
+    if options.no_sysfs:
+        pass
+    elif options.user:  # which does not own the network namespace
         mount("/sys", f"{root}/sys", None, BIND | REC)
     else:
         mount("sysfs", f"{root}/sys", "sysfs", NOSUID | NODEV | NOEXEC)
@@ -62,10 +74,9 @@ def mount_all(options):
     for volume in options.volume:
         source, place = volume.split(":")
         mount(source, root + place, None, BIND)
-    if options.shared:
-        os.makedirs(root + options.shared, exist_ok=True)
-        mount(options.shared, root + options.shared, None, BIND)
-        mount("", root + options.shared, None, SHARED)
+    for tree, place in shared:
+        os.makedirs(place, exist_ok=True)
+        check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, place.encode(), MOVE_MOUNT_F_EMPTY_PATH), f"mount on {place}")
 
 
 def enter_root(root):
@@ -150,7 +161,8 @@ def main():
     parser.add_argument("--env", action="append", default=[])
     parser.add_argument("--twice", action="store_true")
     parser.add_argument("--volume", action="append", default=[])
-    parser.add_argument("--shared")
+    parser.add_argument("--shared", action="append", default=[])
+    parser.add_argument("--no-sysfs", action="store_true")
     parser.add_argument("--id", default="c1")
     parser.add_argument("--times", help="a file to which the hook's milliseconds are appended")
     parser.add_argument("root")

@@ -56,7 +56,11 @@ image() {
   cp /etc/ld.so.cache /etc/passwd "$IMAGE/etc/"
 }
 IMAGES=()
-remove_images() { local i; for i in "${IMAGES[@]}"; do umount -R "$i/usr" || true; done; }
+remove_images() {
+  local i
+  for i in "${IMAGES[@]}"; do umount -R "$i/usr" || true; done
+  umount "$T/volume" 2>/dev/null || true
+}
 trap 'status=$? command=$BASH_COMMAND; remove_images; finish $status "$command"' EXIT
 
 # run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE.
@@ -262,11 +266,42 @@ mkdir -p "$IMAGE/opt/venv/lib/python3.11/site-packages"
 run_in a -- grep -q 'stopped after 5000 names' /run/vrdma/notes || fail "the search has no limit"
 
 say "nothing is mounted in volumes that would carry it to the host"
-mkdir -p "$T/volume/lib"
+mkdir -p "$T/volume"/{lib,vrdma/va,class/a,infiniband,dev/infiniband/va,run/vrdma,etc}
 cp -L "$original" "$T/volume/lib/libibverbs.so.1"
+cp /etc/ld.so.cache "$T/volume/etc"
+mount --bind "$T/volume" "$T/volume"
+mount --make-shared "$T/volume"
+# of_volume PLACE [WORDS] [DIR]: with DIR of the volume at PLACE; a hook that is refused says WORDS.
+of_volume() {
+  local mounts
+  mounts=$(</proc/self/mountinfo)
+  run_in a --shared "$T/volume${3:-}:$1" "${sysfs[@]}" --env LD_LIBRARY_PATH=/opt/volume/lib -- \
+    busybox sh -c 'cat /run/vrdma/notes; ls /sys/class/infiniband' >"$T/shared.log" 2>&1 || true
+  [[ $(</proc/self/mountinfo) == "$mounts" ]] ||
+    fail "a volume at $1 carries to the host: $(diff <(echo "$mounts") /proc/self/mountinfo)"
+  grep -q "${2:-^va$}" "$T/shared.log" || fail "a volume at $1: $(<"$T/shared.log")"
+}
 image shared
-run_in a --shared "$T/volume" --env "LD_LIBRARY_PATH=$T/volume/lib" -- grep -q 'shared propagation' /run/vrdma/notes ||
-  fail "a shared volume"
+mkdir -p "$IMAGE"/sys/{class,devices/virtual}
+refuses='is in a volume with shared propagation'
+sysfs=()
+of_volume /opt/volume "^/opt/volume/lib/libibverbs.so.1 of the container $refuses"
+of_volume /usr/local/lib "^/usr/local/lib/libibverbs.so.1 of the container $refuses" /lib
+of_volume /run "^vrdma: /run/vrdma of the container $refuses" /run
+of_volume /dev "^vrdma: /dev/infiniband of the container $refuses" /dev
+of_volume /dev/infiniband "^vrdma: /dev/infiniband of the container $refuses"
+of_volume /dev/infiniband/other
+of_volume /etc "^/etc/ld.so.cache stays as it is: /etc/ld.so.cache of the container $refuses" /etc
+# What is below /sys is kept: as a clone, in which the hook mounts the vdevices.
+sysfs=(--no-sysfs)
+of_volume /sys/devices/virtual/vrdma "" /vrdma
+of_volume /sys/devices/virtual "^vrdma: /sys/devices/virtual of the container $refuses"
+of_volume /sys/class "^vrdma: /sys/class of the container $refuses"
+of_volume /sys/class/other
+of_volume /sys/class/infiniband_verbs
+of_volume /sys/class/infiniband "^vrdma: /sys/class/infiniband of the container $refuses" /class
+of_volume /sys "^vrdma: /sys/class of the container $refuses"
+umount "$T/volume"
 
 say "the program loads nothing and ignores its environment"
 if readelf -l "$hook_program" | grep INTERP >/dev/null; then fail "the hook needs a loader"; fi
