@@ -39,6 +39,9 @@ class Daemon {
   // prints. Ends the conversation. Without effect where vrdmad has refused the container.
   void report(const std::string& container, const std::string& reason) const;
 
+  // Closes this process's descriptor of the connection, and no other's.
+  void leave() { socket_.reset(); }
+
  private:
   explicit Daemon(base::Fd socket) : socket_(std::move(socket)) {}
   base::Fd socket_;

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cli/hook/apart.h"
+
 namespace vrdma::cli::hook {
 
 namespace {
@@ -39,6 +41,7 @@ Result<void> enter_user_namespace(const Fd& user) {
     return base::fail_errno("enter the user namespace of the container");
   if (::setresgid(0, 0, 0) != 0 || ::setresuid(0, 0, 0) != 0)
     return base::fail_errno("become root in the user namespace of the container");
+  end_with_parent();
   return {};
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cli/hook/apart.h"
 #include "cli/hook/copies.h"
 #include "cli/hook/daemon.h"
 #include "cli/hook/init.h"
@@ -26,6 +27,8 @@ using Op = Request::Op;
 constexpr auto kPatience = std::chrono::milliseconds(3000);
 // For an answer. vrdmad may have many hooks in hand, but the end of a container must not wait long.
 constexpr std::chrono::seconds kSetUpWait{25}, kEndWait{4};
+// For all that touches files of the container. It usually takes some 10 ms.
+constexpr std::chrono::seconds kMountWait{10};
 constexpr long kTmpfs = 0x01021994;  // TMPFS_MAGIC
 const std::string kPlace = "/run/vrdma", kLibraryPlace = kPlace + "/lib";
 const std::string kLoaderCache = "/etc/ld.so.cache";
@@ -295,8 +298,12 @@ Result<void> set_up_by(Daemon& daemon, const Container& container, const std::st
   if (!answer) return base::pass(answer.error());
   const auto host = clone_host(*answer, installation.libraries);
   if (!host) return base::pass(host.error());
-  if (auto entered = enter_mounts(*init); !entered) return entered;
-  if (auto mounted = mount_all(*config, *answer, *host); !mounted) return mounted;
+  const auto mount = [&]() -> Result<void> {
+    daemon.leave();  // otherwise vrdmad could not see the end of this hook
+    if (auto entered = enter_mounts(*init); !entered) return entered;
+    return mount_all(*config, *answer, *host);
+  };
+  if (auto mounted = run_apart(mount, kMountWait); !mounted) return mounted;
   Request done;
   done.op = Op::kDone;
   if (const auto ended = daemon.ask(done); !ended) return base::pass(ended.error());

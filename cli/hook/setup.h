@@ -3,9 +3,9 @@
 //   1. connects to vrdmad, and opens the container's init (a pidfd) and its namespaces
 //   2. asks vrdmad for the vdevices of a class: kSetUp
 //   3. clones what the container needs of the host: sockets, sysfs trees, libraries
-//   4. enters the container's user namespace, if that is another one, and its mount namespace,
-//   whose
-//      root the runtime has not changed yet
+//   4. in a process of its own (cli/hook/apart.h): enters the container's user namespace, if that
+//   is
+//      another one, and its mount namespace, whose root the runtime has not changed yet
 //   5. /run/vrdma, a tmpfs of the container's:
 //        lib/             the libraries of this installation
 //        netns/<cookie>/  the session sockets (R/netns/<cookie> on the host)
@@ -33,7 +33,7 @@ struct Installation {
   std::string run_dir;    // of vrdmad
 };
 
-// Needs a single-threaded process, which is in the container's mount namespace afterwards.
+// Needs a single-threaded process.
 [[nodiscard]] base::Result<void> set_up(const Container& container, const std::string& device_class,
                                         const Installation& installation);
 

@@ -298,6 +298,37 @@ reap crowd 10
 reap slow 10
 served() { user_hook ended c3 >/dev/null; }
 wait_until 10 served || fail "the user is refused after the crowd has gone"
+
+say "descriptors whose file system never answers a close"
+: >"$T/silent"
+trap 'status=$? command=$BASH_COMMAND; umount -l "$T/silent" 2>/dev/null || true; finish $status "$command"' EXIT
+"$(dirname "$0")/fuse_silent.py" "$T/silent" flush >"$T/fuse.log" 2>&1 &
+PID[fuse]=$!
+is_mounted() { grep -q " $T/silent " /proc/self/mountinfo; }
+if wait_until 5 is_mounted; then
+  container two b
+  for i in 1 2 3 4; do
+    setpriv --reuid 1002 --regid 1002 --clear-groups timeout 60 python3 "$T/hook_client.py" "$R/hook.sock" \
+      setup c2 "${PID[two]}" netns="$T/silent" >"$T/silent$i.log" 2>&1 &
+    PID[silent$i]=$!
+  done
+  all_refused() { [[ $(cat "$T"/silent[1-4].log | grep -c '^refused .*a network namespace and a pidfd') -eq 4 ]]; }
+  wait_until 10 all_refused || fail "they are not refused: $(cat "$T"/silent[1-4].log)"
+  for _ in 1 2 3; do
+    got=$(timeout 5 python3 "$T/hook_client.py" "$R/hook.sock" setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
+  done
+  for i in 1 2 3 4; do ! ended "${PID[silent$i]}" || fail "a close is answered: nothing is tested"; done
+  dies two
+  wait_until 5 has 2 || fail "a vdevice is left"
+  kill -9 "${PID[fuse]}"
+  reap fuse 5
+  umount "$T/silent"
+  for i in 1 2 3 4; do reap "silent$i" 5; done
+else
+  say "not tested: there is no FUSE here: $(<"$T/fuse.log")"
+  kill "${PID[fuse]}" 2>/dev/null || true
+  unset "PID[fuse]"
+fi
 dies one
 kill -9 "${PID[theirs]}"
 wait_until 5 has 0 || fail "vdevices are left: $(ctl vdev list)"

@@ -60,15 +60,17 @@ remove_images() {
   local i
   for i in "${IMAGES[@]}"; do umount -R "$i/usr" || true; done
   umount "$T/volume" 2>/dev/null || true
+  for i in "$T"/silent-*; do umount -l "$i" 2>/dev/null || true; done
 }
 trap 'status=$? command=$BASH_COMMAND; remove_images; finish $status "$command"' EXIT
 
-# run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE.
+# run_in NAMESPACE [OPTION]... -- COMMAND...: in a container of $IMAGE, with a vdevice of $CLASS.
+CLASS=small
 run_in() {
   local space=$1 options=()
   shift
   while [[ $1 != -- ]]; do options+=("$1"); shift; done
-  $(enter "$space") timeout -k 5 60 "$here/oci_container.py" "${options[@]}" "$IMAGE" "${hook[@]}" createRuntime small "$@"
+  $(enter "$space") timeout -k 5 60 "$here/oci_container.py" "${options[@]}" "$IMAGE" "${hook[@]}" createRuntime "$CLASS" "$@"
 }
 # refused SENTENCE [OPTION]...: the container is not started, and the hook says that.
 refused() {
@@ -341,6 +343,54 @@ for try in {1..10}; do
   [[ $REAPED -eq 0 ]] || fail "nothing was raced for: $(<"$T/raced.log")"
   [[ $(<"$T/secrets/secret") == secret ]] || fail "the hook writes where a link of another volume leads"
 done
+
+say "file systems that never answer hold up neither vrdmad nor a neighbour, and their containers' vdevices end"
+image silent
+mkdir -p "$IMAGE"/opt/{lookup,getattr/lib,read/lib}
+: >"$IMAGE/opt/getattr/lib/libibverbs.so.1"
+: >"$IMAGE/opt/read/lib/librdmacm.so.1"
+declare -A PLACE=([lookup]=/opt/lookup [getattr]=/opt/getattr/lib/libibverbs.so.1 [open]=/etc/ld.so.cache [read]=/opt/read/lib/librdmacm.so.1)
+is_mounted() { grep -q " $1 " /proc/self/mountinfo; }
+plain_hook=("${hook[@]}")
+hook=("$installed/vrdma-oci-hook" --run-dir "$R")
+CLASS=default
+mkdir "$T/silent-lookup"
+for kind in "${!PLACE[@]}"; do
+  [[ -d $T/silent-$kind ]] || : >"$T/silent-$kind"
+  "$here/fuse_silent.py" "$T/silent-$kind" "$kind" >"$T/fuse-$kind.log" 2>&1 &
+  PID[fuse-$kind]=$!
+  wait_until 5 is_mounted "$T/silent-$kind" || skip "there is no FUSE here: $(<"$T/fuse-$kind.log")"
+  run_in a --id "$kind" --volume "$T/silent-$kind:${PLACE[$kind]}" -- true >"$T/silent-$kind.log" 2>&1 &
+  PID[silent-$kind]=$!
+done
+count_hooks() { pgrep -fc "^$installed/vrdma-oci-hook --run-dir $R createRuntime" || true; }
+no_hooks() { [[ $(count_hooks) -eq 0 ]]; }
+all_begin() { [[ $(count_hooks) -ge ${#PLACE[@]} ]]; }
+wait_until 5 all_begin || fail "the hooks do not start"
+IMAGE=$T/image-plain
+for _ in 1 2 3; do
+  run_in b --id neighbour -- ibv_devinfo -d vrdma0 >"$T/neighbour.log" 2>&1 || fail "the neighbour: $(<"$T/neighbour.log")"
+done
+for kind in "${!PLACE[@]}"; do
+  ! ended "${PID[silent-$kind]}" || fail "the hook of $kind ended before the neighbour was served"
+done
+for kind in "${!PLACE[@]}"; do
+  reap "silent-$kind" 15
+  [[ $REAPED -eq 1 ]] || fail "a container whose file system is silent at $kind ends with $REAPED"
+  grep -q '^vrdma: a file system of the container does not answer' "$T/silent-$kind.log" || fail "$kind: $(<"$T/silent-$kind.log")"
+  grep -q "container $kind of user 0 gets no vdevice: its hook failed: a file system" "$T/vrdmad.log" || fail "vrdmad does not log what failed at $kind"
+done
+only_own() { [[ $(ctl vdev list | tail -n +2 | awk '{ print $1 }' | xargs) == "va vb" ]]; }
+wait_until 5 only_own || fail "a vdevice is left: $(ctl vdev list)"
+[[ $(count_hooks) -eq ${#PLACE[@]} ]] || fail "$(count_hooks) processes wait: file systems that let them be killed test nothing"
+for kind in "${!PLACE[@]}"; do
+  kill -9 "${PID[fuse-$kind]}"
+  reap "fuse-$kind" 5
+  umount "$T/silent-$kind"
+done
+wait_until 5 no_hooks || fail "$(count_hooks) processes outlive the file system"
+hook=("${plain_hook[@]}")
+CLASS=small
 
 # ---- failures -----------------------------------------------------------------------------------
 
