@@ -331,6 +331,7 @@ Result<std::unique_ptr<Daemon::Record>> Daemon::make(uint64_t id, const VdevSpec
 }
 
 void Daemon::apply(Record& record) {
+  record.applied_shared = is_shared(record.fabric);
   const auto derived = gid::derive_gids(interface_of(record), record.gids.gids(), room_of(record));
   count_ignored(record);
   if (derived.left_out > 0 && !std::exchange(record.crowded, true))

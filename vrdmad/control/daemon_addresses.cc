@@ -79,11 +79,14 @@ void Daemon::count_ignored(Record& record) {
   record.ignored = std::move(ignored);
 }
 
-// Affects the members without prefixes.
+// Affects the members without prefixes, and them only when the fabric begins or ceases to be
+// shared; otherwise each of a hundred containers would cost a hundred times as much.
 void Daemon::members_changed(const std::string& fabric) {
+  const bool shared = is_shared(fabric);
   for (const uint64_t id : directory_.in_fabric(fabric)) {
     Record* const record = find(id);
-    if (record == nullptr || !record->prefixes.empty()) continue;
+    if (record == nullptr || !record->prefixes.empty() || record->applied_shared == shared)
+      continue;
     apply(*record);
     store_again(*record);
   }

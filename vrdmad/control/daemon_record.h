@@ -34,7 +34,9 @@ struct Daemon::Record {
   std::vector<gid::Prefix> prefixes;  // given by the operator
   gid::Layout layout = gid::Layout::kDense;
   std::vector<verbs::Gid> first_addresses;  // of the netdev when the vdevice was created
-  std::set<verbs::Gid> ignored;             // addresses of the netdev that it may not use
+  // Whether its fabric was shared when its addresses were chosen; none: not chosen since a restart.
+  std::optional<bool> applied_shared;
+  std::set<verbs::Gid> ignored;  // addresses of the netdev that it may not use
   uint64_t ignored_so_far = 0;
   std::set<verbs::Gid> conflicting;  // wanted GIDs that others_on_network() has
   uint64_t foreign = 0;              // connections from another netns
