@@ -114,7 +114,7 @@ Result<bool> Root::is_shared(uint64_t mount) const {
   for (std::string line; std::getline(lines, line);)
     if (std::strtoull(line.c_str(), nullptr, 10) == mount)
       return line.substr(0, line.find(" - ")).find(" shared:") != line.npos;
-  return base::fail(ENOENT, "it is unmounted meanwhile");
+  return base::fail(ENOENT, "it was unmounted");
 }
 
 Result<Fd> Root::resolve(const std::string& path, uint64_t flags, uint64_t mode) const {

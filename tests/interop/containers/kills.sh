@@ -1,8 +1,9 @@
 #!/bin/bash
-# kills.sh MOMENTS [SEED]: kills a process at a moment in the life of a container of podman: the runtime (runc), the
-# monitor (conmon), the hook or the daemon. Nothing may be left, and another container keeps its device.
+# kills.sh podman|containerd MOMENTS [SEED]: kills a process at a moment in the life of a container of that engine: with
+# podman the runtime (runc), the monitor (conmon), the hook or the daemon; with containerd the monitor (the shim). Nothing
+# may be left, and another container keeps its device.
 #
-#     container bystander     podman's bridge     container victim
+#     container bystander     bridge, or veth     container victim
 #   +---------------------+                     +------------------+
 #   | vrdma0 ---- eth0 ===|=====================|== eth0           |   one after the other
 #   | ib_write_lat        |                     | vrdma0, perhaps  |
@@ -12,18 +13,19 @@
 # are after a random delay. Prints what was killed, at which step, and what came of it. A SEED gives the same choices.
 here=$(realpath "$(dirname "$0")")
 . "$here/lib.sh"
-for program in podman runc conmon; do need $program; done
-[[ -x /usr/lib/podman/netavark ]] || skip "netavark is not installed"
+engine=$1
+. "$here/kills_$engine.sh"
+for program in podman runc "${NEEDS[@]}"; do need "$program"; done
 apart "$@"
 setup
 [[ -x $BUILD/lib/vrdma/vrdma-oci-hook ]] || skip "the hook is not built with a sanitizer"
 WORKERS_END=1  # with their broker, and later with vrdmad
-trap 'status=$? command=$BASH_COMMAND; set +e; podman_stop; remove_groups; finish "$status" "$command"' EXIT
-moments=$1
-seed=${2:-$SRANDOM}
+trap 'status=$? command=$BASH_COMMAND; set +e; engine_stop; podman_stop; remove_groups; finish "$status" "$command"' EXIT
+moments=$2
+seed=${3:-$SRANDOM}
 RANDOM=$seed
 GROUP=/vr$$
-mount -t tmpfs tmpfs /run/netns  # podman's namespaces are the test's
+mount -t tmpfs tmpfs /run/netns  # the engine's namespaces are the test's
 own_etc
 podman_start
 # Like /run.
@@ -33,25 +35,10 @@ daemon_options=(--cgroup "$GROUP-workers")
 start_hooks_daemon "${daemon_options[@]}"
 echo "$DAEMON" >"$T/strike/daemon"
 hook=$BUILD/lib/vrdma/vrdma-oci-hook
-ctl cdi generate
-python3 - "$hook" "$here/strike.py" "$T/strike" <<'PYTHON'
-import json, sys
-hook, strike, directory = sys.argv[1:]
-with open("/etc/cdi/vrdma.json") as file:
-    specification = json.load(file)
-for device in specification["devices"]:
-    for call in device["containerEdits"]["hooks"]:
-        assert call["path"] == hook
-        call["path"], call["args"] = strike, [strike, directory, hook, *call["args"][1:]]
-with open("/etc/cdi/vrdma.json", "w") as file:
-    json.dump(specification, file)
-PYTHON
+# strike_by FILE: the calls of the hook in it, a CDI specification or a config.json, are strike.py's.
+strike_by() { python3 "$here/strike.py" --call "$1" "$T/strike" "$hook"; }
 make_image plain bookworm 'ldconfig -r .'
-podman network create --disable-dns lab >"$T/network.log" 2>&1 || skip "podman cannot make a network here: $(tail -1 "$T/network.log")"
-container() { # NAME COMMAND...
-  podman run -d --name "$1" --cgroup-parent "$GROUP" --network lab --device vrdma.io/device=default localhost/plain "${@:2}"
-}
-init_of() { podman inspect -f '{{.State.Pid}}' "$1" 2>/dev/null || true; }
+engine_start
 vdevices() { ctl vdev list 2>/dev/null | tail -n +2 | wc -l; }
 
 # ---- the bystander ------------------------------------------------------------------------------
@@ -59,7 +46,6 @@ vdevices() { ctl vdev list 2>/dev/null | tail -n +2 | wc -l; }
 start_bystander() {
   container bystander ib_write_lat -F -x 1 >"$T/bystander.log" 2>&1 || fail "the bystander does not start: $(<"$T/bystander.log")"
   BYSTANDER=$(init_of bystander)
-  BYSTANDER_ID=$(podman inspect -f '{{.Id}}' bystander)
 }
 inside() { nsenter -t "$1" -m -n -- "${@:2}"; }  # INIT COMMAND...
 has_device() { inside "$1" ibv_devinfo -d vrdma0 >"$T/devinfo.log" 2>&1; }
@@ -78,7 +64,7 @@ restart_if_killed() {
   launch_daemon "${daemon_options[@]}"
   echo "$DAEMON" >"$T/strike/daemon"
 }
-# podman may call poststop after it has returned, so a kill may be late.
+# An engine may call poststop after it has returned, so a kill may be late.
 daemon_is_up() {
   restart_if_killed
   daemon_answers
@@ -97,7 +83,7 @@ run_to_end() {
 }
 strike_running() { # WHO
   local victim=$DAEMON
-  if [[ $1 == monitor ]]; then victim=$(podman inspect -f '{{.State.ConmonPid}}' victim); fi
+  if [[ $1 == monitor ]]; then victim=$(monitor_of victim); fi
   echo "$1|$(<"/proc/$victim/comm")|the container runs" >"$T/strike/struck"
   kill -9 "$victim"
   wait_until 5 ended "$victim" || fail "$AT: $1 does not end"
@@ -105,24 +91,27 @@ strike_running() { # WHO
 }
 outcome() { # after its start, in a sentence
   local init=$VICTIM
-  if ended "$init"; then
-    [[ $STATUS -ne 0 ]] || fail "$AT: podman says that the container runs, and it does not"
+  if [[ $when == running && $who == monitor && -n $ENDS_WITH_MONITOR ]]; then
+    wait_until 10 ended "$init" || fail "$AT: the container outlives its monitor"
+    echo "the container ends"
+  elif ended "$init"; then
+    [[ $STATUS -ne 0 ]] || fail "$AT: $engine says that the container runs, and it does not"
     ! grep -E 'vrdma: .*(Interrupted system call|Broken pipe)' "$T/engine.log" || fail "$AT: the hook's sentence explains nothing"
-    # The sentence of the hook, or else the runtime's or podman's own.
+    # The sentence of the hook, or else the runtime's or the engine's own.
     echo "the container does not start$(grep -o 'vrdma: [^\\]*' "$T/engine.log" | sed -E '1!d; s/^vrdma: /: /; s/[0-9]+/N/g')"
   else
     wait_until 5 has_device "$init" || fail "$AT: a container runs without its device: $(<"$T/devinfo.log")"
-    if [[ $STATUS -eq 0 ]]; then echo "the container runs and has its device"; else echo "podman fails; the container is there, with its device, until it is removed"; fi
+    if [[ $STATUS -eq 0 ]]; then echo "the container runs and has its device"; else echo "$engine fails; the container is there, with its device, until it is removed"; fi
   fi
 }
-# What podman itself leaves of a container whose runtime or monitor was killed: an empty control group, or processes.
+# What the engine itself leaves of a container whose runtime or monitor was killed: an empty control group, or processes.
 sweep() {
   local groups pids
-  groups=$(find /sys/fs/cgroup -depth -type d -path "*$GROUP/libpod-*" ! -path "*$BYSTANDER_ID*" 2>/dev/null)
+  groups=$(groups_of_victim)
   [[ -n $groups ]] || return 0
-  pids=$(find $groups -name cgroup.procs -exec cat {} + | sort -u)
+  pids=$({ find $groups -name cgroup.procs -exec cat {} + 2>/dev/null || true; } | sort -u)  # some end meanwhile
   if [[ -n $pids ]]; then
-    said+="; podman forgets its processes"
+    said+="; $engine forgets its processes"
     xargs -r kill -9 <<<"$pids" 2>/dev/null || true
   fi
   wait_until 5 rmdirs "$groups" || fail "$AT: control groups of the container cannot be removed"
@@ -140,13 +129,13 @@ moment() {
   if [[ $when == running || $when == poststop ]]; then
     [[ $STATUS -eq 0 ]] || fail "$AT: the container does not start: $(<"$T/engine.log")"
   fi
-  if [[ $when == running ]]; then strike_running "$who"; fi
   VICTIM=$(init_of victim)
   if [[ -z $VICTIM || $VICTIM -eq 0 ]]; then VICTIM=none; fi
+  if [[ $when == running ]]; then strike_running "$who"; fi
   wait_until 20 daemon_is_up || fail "$AT: vrdmad does not answer on its admin socket"
   said=$(outcome) || exit 1
-  run_to_end podman rm -f -t 0 victim
-  if podman container exists victim; then podman rm -f -t 0 victim >"$T/engine.log" 2>&1 || fail "$AT: podman rm: $(<"$T/engine.log")"; fi
+  run_to_end remove victim
+  if exists victim; then remove victim >"$T/engine.log" 2>&1 || fail "$AT: the container cannot be removed: $(<"$T/engine.log")"; fi
   if [[ $when == poststop ]]; then said="the container is removed"; fi
   sweep
   wait_until 5 test -s "$T/strike/struck" || fail "$AT: nothing was killed"
@@ -159,10 +148,6 @@ moment() {
   TABLE[$struck]=$((${TABLE[$struck]:-0} + 1))
 }
 
-PAIRS=(runtime/before runtime/inside runtime/inside runtime/after runtime/poststop
-  monitor/before monitor/inside monitor/after monitor/running
-  hook/before hook/inside hook/inside hook/inside hook/poststop
-  daemon/before daemon/inside daemon/inside daemon/inside daemon/after daemon/running daemon/poststop)
 choose() { # the next of a shuffled list of all pairs, in $CHOICE
   local i j swap
   if [[ ${#LEFT[@]} -eq 0 ]]; then
@@ -178,15 +163,16 @@ choose() { # the next of a shuffled list of all pairs, in $CHOICE
 }
 LEFT=()
 
-say "$(podman --version), $(runc --version | head -1), $(conmon --version | head -1); $moments moments, seed $seed"
+say "$(engine_version), $(runc --version | head -1); $moments moments, seed $seed"
 start_bystander
+wait_until 20 bystander_is_well || fail "the bystander has no device: $(ctl vdev list)"
 # What the daemon has after a restart and a container.
 kill -9 "$DAEMON"
 wait_until 5 ended "$DAEMON" || fail "vrdmad does not end"
 restart_if_killed
 wait_until 20 daemon_answers || fail "vrdmad does not answer on its admin socket"
 container victim true >"$T/engine.log" 2>&1 || fail "no container starts: $(<"$T/engine.log")"
-podman rm -f -t 0 victim >"$T/engine.log" 2>&1 || fail "podman rm: $(<"$T/engine.log")"
+remove victim >"$T/engine.log" 2>&1 || fail "the container cannot be removed: $(<"$T/engine.log")"
 wait_until 20 bystander_is_well || fail "the bystander has no device: $(ctl vdev list)"
 remember "$T/before" 1
 for ((number = 1; number <= moments; ++number)); do
@@ -199,4 +185,4 @@ say "passed, seed $seed"
 echo "| killed (-9) | process | step | outcome | times |"
 echo "|---|---|---|---|---|"
 for row in "${!TABLE[@]}"; do echo "| $row | ${TABLE[$row]} |"; done | sort
-podman rm -f -t 0 bystander >/dev/null 2>&1
+remove bystander >/dev/null 2>&1

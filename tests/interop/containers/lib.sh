@@ -148,6 +148,8 @@ containers_pair() {
 
 # containerd_start [LINE]...: a containerd of the test, with these lines of configuration besides.
 containerd_start() {
+  mkdir -p /run/containerd
+  mount -t tmpfs tmpfs /run/containerd  # sockets of shims and the state of runc are the test's
   {
     printf '%s\n' 'version = 2' "root = \"$T/containerd/root\"" "state = \"$T/containerd/state\"" "$@"
     printf '%s\n' '[grpc]' "  address = \"$T/containerd.sock\"" '[ttrpc]' "  address = \"$T/containerd.ttrpc\""
@@ -193,9 +195,12 @@ PYTHON
   for name in broker intake stopper; do echo "descriptors $name $(ls "/proc/$(helper $name)/fd" | wc -l)"; done
   echo "workers $(workers | wc -l)"
 }
+# What the descriptors of control are, for a person who looks for one that is left.
+kinds_of_descriptors() { ls -l "/proc/$DAEMON/fd" | sed -nE 's/.* -> //p' | sed -E 's/[0-9]+/N/g' | sort | uniq -c; }
 # remember FILE VDEVICES: writes what `remains` to FILE, when the store has that many vdevices.
 remember() {
   wait_until 20 remains_with "$1" "$2" || fail "there are not $2 vdevices: $(grep ^rows "$1")"
+  kinds_of_descriptors >"$1-kinds"
 }
 remains_with() {
   remains >"$1"
@@ -205,6 +210,7 @@ remains_with() {
 remains_as() {
   remains >"$T/remains-now" 2>/dev/null
   join_remains "$1" "$T/remains-now" >"$T/remains-diff"
+  kinds_of_descriptors 2>/dev/null | diff "$1-kinds" - >"$T/kinds.log" || true  # fail() shows it
   [[ ! -s $T/remains-diff ]]
 }
 join_remains() { # BEFORE AFTER: the lines that tell a difference

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """strike.py DIRECTORY HOOK ARGUMENT...: a hook that runs vrdma-oci-hook and kills a process at a moment.
+strike.py --call FILE DIRECTORY HOOK: changes the calls of HOOK in FILE, a CDI specification or a config.json, to this.
 
 The file DIRECTORY/plan has the words WHO MOMENT DELAY. WHO is `hook`, `runtime` (the parent of this process), `monitor`
 (its parent) or `daemon` (the process in DIRECTORY/daemon). MOMENT is `before` (the hook has not begun), `inside` (DELAY
@@ -88,7 +89,27 @@ def run_inside(striker, hook, state, run_dir, delay):
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
 
 
+def calls_in(specification):
+    for device in specification.get("devices", []):  # of CDI
+        yield from device["containerEdits"]["hooks"]
+    for calls in specification.get("hooks", {}).values():
+        yield from calls
+
+
+def change_calls(path, directory, hook):
+    with open(path, encoding="utf-8") as file:
+        specification = json.load(file)
+    for call in calls_in(specification):
+        if call["path"] == hook:
+            strike = os.path.realpath(__file__)
+            call["path"], call["args"] = strike, [strike, directory, hook, *call["args"][1:]]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(specification, file)
+
+
 def main():
+    if sys.argv[1] == "--call":
+        return change_calls(*sys.argv[2:])
     directory, program, *arguments = sys.argv[1:]
     hook = [program, *arguments]
     stage = "poststop" if arguments[-1] == "poststop" else "createRuntime"
