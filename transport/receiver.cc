@@ -16,6 +16,17 @@ void Receiver::abandon() {
   claimed_from_ = nullptr;
 }
 
+void Receiver::take_over(rdma::Qp& qp, uint32_t slot) {
+  rdma::Srq* const srq = qp.srq;
+  if (srq == nullptr || slot >= srq->depth ||
+      srq->receives.claims->words()[slot].load() != ipc::kClaimedByWorker ||
+      rdma::read_receive(srq->receives, slot, &receive_) != Outcome::kDone)
+    return;
+  qp_ = &qp;
+  home_ = qp.context;
+  srq_ = claimed_from_ = srq;
+}
+
 uint32_t Receiver::next_entry() const {
   return qp_->domain != nullptr ? srq_->inbox_head : qp_->completed_receives();
 }

@@ -7,6 +7,8 @@
 // called again before each, so that memory that was deregistered meanwhile is not touched.
 #pragma once
 
+#include <optional>
+
 #include "core/rdma/device.h"
 #include "transport/move.h"
 
@@ -36,6 +38,13 @@ class Receiver {
 
   // The entry of its inbox as which the receive of the request will complete.
   [[nodiscard]] uint32_t next_entry() const;
+  // The slot of an SRQ whose receive is in hand.
+  [[nodiscard]] std::optional<uint32_t> claimed() const {
+    if (claimed_from_ == nullptr) return std::nullopt;
+    return receive_.slot;
+  }
+  // A dead worker had that in hand, at `qp`, and what is still to come of a message goes there.
+  void take_over(rdma::Qp& qp, uint32_t slot);
   // A dead worker had invalidated the key of the request that comes next, and done no more of it.
   void has_invalidated() { invalidated_ = true; }
   // All of the request is done: its receive, if it takes one, completes.

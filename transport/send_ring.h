@@ -46,6 +46,10 @@ class SendRing {
   // Copies the next request out of the ring, checked, into the sender's hand.
   [[nodiscard]] Fetched fetch(rdma::WorkRequest* request);
   [[nodiscard]] uint32_t in_hand() const { return in_hand_; }
+  // The number of the oldest request that is not complete; they are counted without end.
+  [[nodiscard]] uint32_t oldest() const {
+    return in_hand_ > 0 ? tail_ : qp_.block->sq_tail.load(std::memory_order_acquire);
+  }
   // Completes the oldest request in hand, of which `request` is the copy. One that failed moves the
   // queue pair to ERR or SQE, and its sender hears of that (Sender::link_changed).
   void complete(const rdma::WorkRequest& request, verbs::WcStatus status, uint32_t byte_len);

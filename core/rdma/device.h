@@ -27,6 +27,7 @@
 #include "core/rdma/executor.h"
 #include "core/rdma/key_record.h"
 #include "core/rdma/link.h"
+#include "core/rdma/notes.h"
 #include "core/rdma/process.h"
 #include "core/rdma/qp_numbers.h"
 #include "core/rdma/shared_receives.h"
@@ -38,6 +39,7 @@ namespace vrdma::rdma {
 struct Context;
 struct Device;
 struct Qp;
+struct Srq;
 struct XrcDomain;
 class Fabric;
 
@@ -73,6 +75,8 @@ class Sender {
   [[nodiscard]] virtual bool may_begin_anew() const { return true; }
   // Empty: its peers are on this host.
   [[nodiscard]] virtual std::optional<OnNetwork> on_network() const { return std::nullopt; }
+  // Whether it has taken over the receive of `srq` in that slot, which a dead worker had claimed.
+  [[nodiscard]] virtual bool holds(const Srq&, uint32_t) const { return false; }
 };
 
 // How fast a device's work requests may be carried out; vrdmad implements it. A sender that may
@@ -442,7 +446,8 @@ struct Context final : Imports {
   // A worker is about to claim a receive, to complete it at `receiver`; null: in the SRQ's inbox.
   std::function<void(const Srq&, uint32_t slot, const Qp* receiver)> on_claim;
   std::function<void(const Srq&, uint32_t slot)> on_claim_over;  // no worker holds it any more
-  uint32_t epoch = 0;  // of this daemon, as its worker's tokens have it
+  Notes* notes = nullptr;  // of its queue pairs; null: nobody takes them over
+  uint32_t epoch = 0;      // of this daemon, as its worker's tokens have it
 
   Context() = default;
   Context(const Context&) = delete;

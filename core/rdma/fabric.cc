@@ -174,6 +174,10 @@ void Fabric::restore_pair(Qp& qp, uint64_t peer_outbox_at) {
 
 // Of the two who wrote a link down, the dead daemon may have got only to the first.
 bool Fabric::restore_link(Qp& qp, bool linked_out, bool linked_in) {
+  if (qp.link.remote) {
+    tell_link(qp);
+    return true;
+  }
   Qp* peer = named_peer(qp);
   const auto restore = [this](Qp& initiator, Qp& responder) {
     if (initiator.link.out != nullptr) return;

@@ -5,15 +5,7 @@
 
 namespace vrdma::rdma {
 
-namespace {
-
-// What lies between the hint and the head. A hint that cannot be is moved to the oldest entry that
-// may still stand in the ring.
-uint32_t begin_of(uint32_t head, uint32_t hint, uint32_t depth) {
-  return head - hint > depth ? head - depth : hint;
-}
-
-Outcome copy_receive(const SharedReceives& queue, uint32_t slot, Receive* receive) {
+Outcome read_receive(const SharedReceives& queue, uint32_t slot, Receive* receive) {
   const uint8_t* from = queue.wqes + uint64_t{slot} * ipc::recv_stride(queue.max_sge);
   ipc::RecvWqe wqe;
   std::memcpy(&wqe, from, sizeof wqe);
@@ -28,6 +20,14 @@ Outcome copy_receive(const SharedReceives& queue, uint32_t slot, Receive* receiv
   return Outcome::kDone;
 }
 
+namespace {
+
+// What lies between the hint and the head. A hint that cannot be is moved to the oldest entry that
+// may still stand in the ring.
+uint32_t begin_of(uint32_t head, uint32_t hint, uint32_t depth) {
+  return head - hint > depth ? head - depth : hint;
+}
+
 Outcome find_in(const SharedReceives& queue, const uint32_t* slots, const ipc::Word& head_word,
                 ipc::Word& hint, Candidate* candidate) {
   const uint32_t head = head_word.load(std::memory_order_acquire);
@@ -39,7 +39,7 @@ Outcome find_in(const SharedReceives& queue, const uint32_t* slots, const ipc::W
     candidate->word = queue.claims->words()[slot].load(std::memory_order_acquire);
     if (!ipc::is_posted(candidate->word)) continue;
     candidate->index = i;
-    const Outcome copied = copy_receive(queue, slot, &candidate->receive);
+    const Outcome copied = read_receive(queue, slot, &candidate->receive);
     if (queue.claims->words()[slot].load(std::memory_order_relaxed) == candidate->word)
       return copied;
     // It was claimed meanwhile; if it was posted anew, that stands beyond `head`.

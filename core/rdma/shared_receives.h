@@ -37,6 +37,9 @@ struct Candidate {
 // Copies the oldest receive that nobody has claimed. kDone, kNoReceive, or kPeerBroken.
 [[nodiscard]] Outcome find_receive(const SharedReceives& queue, Candidate* candidate);
 
+// Copies the receive in a slot that the caller has claimed. kDone or kPeerBroken.
+[[nodiscard]] Outcome read_receive(const SharedReceives& queue, uint32_t slot, Receive* receive);
+
 // Claims it. False: another one was faster, or its slot was posted anew.
 [[nodiscard]] bool claim(const SharedReceives& queue, const Candidate& candidate, uint64_t claimer);
 

@@ -38,11 +38,24 @@ void Requester::set_window(uint32_t packets) {
   window_ = most_window_;
 }
 
+Requester::Record Requester::record() const {
+  Record record{messages_.empty() ? post_psn_ : messages_.front().psn, oldest_,
+                restored_end_.value_or(next_)};
+  // What is on its way into memory is lost with the process.
+  for (const Message& message : messages_) {
+    if (psn_distance(message.psn, record.oldest_psn) <= 0) break;
+    for (const uint32_t psn : message.storing)
+      if (psn_distance(psn, record.oldest_psn) > 0) record.oldest_psn = psn;
+  }
+  return record;
+}
+
 void Requester::restore(const Record& record) {
   post_psn_ = record.request_psn & verbs::kPsnMask;
   oldest_ = executed_ = next_ = record.oldest_psn & verbs::kPsnMask;
   const uint32_t sent = (record.next_psn - oldest_) & verbs::kPsnMask;
-  if (sent > 0) restored_end_ = psn_add(oldest_, std::min(sent, kSpan / 2));
+  const uint32_t end = psn_add(oldest_, std::min(sent, kSpan / 2));
+  if (end != post_psn_) restored_end_ = end;
 }
 
 void Requester::clear() {
@@ -69,10 +82,16 @@ void Requester::post(const Request& request) {
   message.psn = post_psn_;
   message.count = packets_of(request.length, path_.mtu);
   post_psn_ = message.end();
+  if (!restored_end_) return;
   // What a requester before us had sent of it.
-  if (!restored_end_ || !message.contains(next_)) return;
-  const uint32_t count = std::min((message.end() - next_) & verbs::kPsnMask,
-                                  (*restored_end_ - next_) & verbs::kPsnMask);
+  const uint32_t restored_end = *restored_end_;
+  if (psn_distance(restored_end, post_psn_) >= 0) restored_end_.reset();
+  if (psn_distance(message.end(), next_) >= 0) {  // all, and it is answered
+    ++begin_;
+    return settle();
+  }
+  const uint32_t count =
+      std::min((message.end() - next_) & verbs::kPsnMask, (restored_end - next_) & verbs::kPsnMask);
   again_.insert(next_, psn_add(next_, count));
   for (uint32_t at = next_, end = psn_add(next_, count); message.has_answer() && at != end;) {
     const uint32_t piece = piece_end(message, at);
@@ -82,7 +101,6 @@ void Requester::post(const Request& request) {
   }
   next_ = psn_add(next_, count);
   if (next_ == message.end()) ++begin_;
-  if (next_ == *restored_end_) restored_end_.reset();
 }
 
 // The end of what one request asks for. It depends on nothing but the message, so that a request
@@ -345,11 +363,12 @@ void Requester::gathered(const rdma::Buffer& bytes) {
   settle();
 }
 
-void Requester::scattered(uint32_t number, bool ok) {
+void Requester::scattered(uint32_t number, uint64_t offset, bool ok) {
   for (Message& message : messages_) {
-    if (message.number != number || message.storing == 0) continue;
-    --message.storing;
+    if (message.number != number) continue;
+    std::erase(message.storing, psn_add(message.psn, static_cast<uint32_t>(offset / path_.mtu)));
     if (!ok) message.failure = WcStatus::kLocalProtectionError;
+    forget_answers();
     return settle();
   }
 }

@@ -48,6 +48,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "core/rdma/device.h"
 #include "transport/net/connection.h"
@@ -107,7 +108,7 @@ class Requester {
   void receive(const wire::Packet& packet, base::TimePoint now);
   // The answers of Memory.
   void gathered(const rdma::Buffer& bytes);  // null: it failed
-  void scattered(uint32_t number, bool ok);
+  void scattered(uint32_t number, uint64_t offset, bool ok);
   [[nodiscard]] std::optional<base::TimePoint> deadline() const;
   void tick(base::TimePoint now);
 
@@ -133,14 +134,15 @@ class Requester {
 
   struct Record {
     uint32_t request_psn = 0;  // the first one of the oldest request
-    uint32_t oldest_psn = 0;   // the first one that is not answered
+    uint32_t oldest_psn = 0;   // the first one whose answer is not in memory
     uint32_t next_psn = 0;     // the first one that was never sent
+    bool operator==(const Record&) const = default;
   };
-  [[nodiscard]] Record record() const {
-    return {messages_.empty() ? next_ : messages_.front().psn, oldest_, next_};
-  }
+  [[nodiscard]] Record record() const;
   // Before any request is posted.
   void restore(const Record& record);
+  // Requests that the requester before this one had begun must be posted.
+  [[nodiscard]] bool lacks_requests() const { return restored_end_.has_value(); }
 
  private:
   enum class Peer : uint8_t { kUnknown, kGoesBack, kKeeps };
@@ -149,7 +151,7 @@ class Requester {
     Request request;
     uint32_t number = 0;
     uint32_t psn = 0, count = 0;
-    uint32_t storing = 0;  // answers on their way into memory
+    std::vector<uint32_t> storing;  // answers on their way into memory
     verbs::WcStatus failure = verbs::WcStatus::kSuccess;
 
     [[nodiscard]] bool has_answer() const {
@@ -191,6 +193,7 @@ class Requester {
   }
   // All requests before `psn` were executed. Returns false if an answer before it is missing.
   bool advance(uint32_t psn, base::TimePoint now);
+  void forget_answers();
   void settle();
   void on_nak(uint32_t psn, base::TimePoint now);
   void on_rnr_nak(uint32_t psn, uint8_t timer, base::TimePoint now);

@@ -36,13 +36,29 @@ bool is_read_response(Operation operation) {
 
 }  // namespace
 
+// Those that are in memory. Until then another requester may have to ask for them again, and the
+// responder, which remembers as many as may be on their way, must know them.
+void Requester::forget_answers() {
+  while (!answering_.empty()) {
+    const Answering& oldest = answering_.front();
+    if (psn_distance(psn_add(oldest.psn, oldest.count), oldest_) < 0) return;
+    const Message* const message = find(oldest.psn);
+    if (message != nullptr &&
+        std::any_of(message->storing.begin(), message->storing.end(), [&oldest](uint32_t psn) {
+          return ((psn - oldest.psn) & verbs::kPsnMask) < oldest.count;
+        }))
+      return;
+    answering_.pop_front();
+  }
+}
+
 // Completes what can be completed, in order. May end in clear().
 void Requester::settle() {
   if (settling_) return;
   settling_ = true;
   while (!failed_ && !messages_.empty()) {
     Message& oldest = messages_.front();
-    if (oldest.storing > 0) break;
+    if (!oldest.storing.empty()) break;
     if (oldest.failure != WcStatus::kSuccess) {
       fail(oldest.failure);
       break;
@@ -83,9 +99,7 @@ bool Requester::advance(uint32_t psn, base::TimePoint now) {
     again_.erase(oldest_, to);
     oldest_ = to;
   }
-  while (!answering_.empty() &&
-         psn_distance(psn_add(answering_.front().psn, answering_.front().count), oldest_) >= 0)
-    answering_.pop_front();
+  forget_answers();
   if (oldest_ != before) {
     progress_at_ = now;
     if (probes_ > 0) round_trip_.doubt();
@@ -202,7 +216,7 @@ void Requester::on_answer(const wire::Packet& packet, base::TimePoint now) {
       case Access::kDone:
         break;
       case Access::kPending:
-        ++message->storing;
+        message->storing.push_back(psn);
         break;
       case Access::kBusy:
         ++counters_.dropped_no_memory;

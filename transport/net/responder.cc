@@ -62,18 +62,34 @@ Responder::Record Responder::record() const {
   record.open = open_;
   record.message = message_;
   record.offset = offset_;
-  for (const Resource& resource : resources_) record.resource[record.resources++] = resource;
+  record.first_resource = first_resource_;
+  record.resources = static_cast<uint32_t>(resources_.size());
   return record;
 }
 
-void Responder::restore(const Record& record) {
+Responder::Record Responder::record_when_placed() const {
+  Record record = this->record();
+  record.next_psn = psn_add(expected_, step_.psns);
+  if (step_.ends) record.msn = psn_add(msn_, 1);
+  if (step_.family == Family::kAtomic) {
+    ++record.resources;
+  } else {
+    record.offset += step_.length;
+    record.open = !step_.ends;
+  }
+  return record;
+}
+
+void Responder::restore(const Record& record, std::span<const Resource> resources) {
+  const bool begun = expected_ != (record.next_psn & verbs::kPsnMask);
   expected_ = record.next_psn & verbs::kPsnMask;
-  msn_ = record.msn;
+  msn_ = record.msn & verbs::kPsnMask;
   open_ = record.open;
   message_ = record.message;
   offset_ = record.offset;
-  for (uint32_t i = 0; i < std::min(record.resources, kMostResources); ++i)
-    resources_.push_back(record.resource[i]);
+  first_resource_ = record.first_resource;
+  resources_.assign(resources.begin(), resources.end());
+  if (path_.reliable && begun) nak_ = {expected_, wire::kNakSequence};
 }
 
 // --- receiving ---
@@ -308,6 +324,7 @@ bool Responder::has_room() {
       if (!answer.again && ((answer.psn - oldest.psn) & verbs::kPsnMask) < oldest.count)
         return false;
     resources_.pop_front();
+    ++first_resource_;
   }
   return true;
 }

@@ -20,12 +20,12 @@
 // before anything is touched; what is kept is bounded by kMostHeld packets, and by the buffers of
 // the vdevice; what is saved for repetition, by max_dest_rd_atomic.
 //
-// Takeover. Another process can go on with record(), if that is stored after each change of it and
-// before the answer is sent. A packet whose execution was not recorded is sent again by the peer
-// and executed again. That is harmless for a WRITE that nobody has seen, and must be prevented for
-// what completes a receive or changes an operand: store the record with `next_psn` behind the
-// packet before the target publishes the receive's completion, together with the number of that
-// completion; if the next process finds that it was not published, it publishes it first.
+// Takeover. Another process can go on with record() and resources(), if these are stored after each
+// change of them and before the answer is sent. A packet whose execution was not recorded is sent
+// again by the peer and executed again. That is harmless for bytes that nobody has seen, and must
+// be prevented for what others notice: the completion of a receive, the change of an operand, the
+// end of a WRITE. Before that step the target stores record_when_placed(), together with the step;
+// the next process looks whether it was taken, and takes it first if not.
 //
 // Source: IBTA 9.7.3, 9.7.4, 9.7.5, 9.7.7, 9.9.3.
 #pragma once
@@ -50,6 +50,7 @@ struct Incoming {
   uint32_t rkey = 0;
   uint32_t imm = 0;  // as in ipc::SendWqe
   bool solicited = false;
+  bool operator==(const Incoming&) const = default;
 };
 
 enum class Verdict : uint8_t {
@@ -116,13 +117,23 @@ class Responder {
   struct Record {
     uint32_t next_psn = 0, msn = 0;
     bool open = false;  // a message has begun and not ended
-    Incoming message;
+    Incoming message;   // the last one
     uint64_t offset = 0;
-    uint32_t resources = 0;
-    std::array<Resource, kMostResources> resource;
+    // The number of the oldest resource that it remembers, counted from 0, and how many there are.
+    uint32_t first_resource = 0, resources = 0;
+    bool operator==(const Record&) const = default;
   };
   [[nodiscard]] Record record() const;
-  void restore(const Record& record);  // before any packet
+  [[nodiscard]] const std::deque<Resource>& resources() const { return resources_; }
+  // What they are after placed(Verdict::kDone, original), while that is in hand.
+  // The resource is only that of an atomic.
+  [[nodiscard]] Record record_when_placed() const;
+  [[nodiscard]] Resource resource_when_placed(uint64_t original) const {
+    return {message_, expected_, step_.psns, original};
+  }
+  // Before any packet, of one that has refused nothing. It tells the peer by a NAK where it stands:
+  // what was on its way is lost, and the peer would else wait for its timers.
+  void restore(const Record& record, std::span<const Resource> resources);
 
  private:
   using Family = wire::OperationInfo::Family;
@@ -186,6 +197,7 @@ class Responder {
   std::map<uint64_t, Held> held_;  // by turn
 
   std::deque<Resource> resources_;
+  uint32_t first_resource_ = 0;
   std::deque<Answer> answers_;
   enum class Bringing : uint8_t { kNo, kAsked, kReady };
   Bringing bringing_ = Bringing::kNo;

@@ -72,6 +72,8 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
   if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
     note_on_way();
+  } else if (redoing_) {
+    return;  // it comes again
   } else if (qp_.can_receive() || (responder_.is_over() && qp_.state() == QpState::kErr)) {
     responder_.receive(packet);
   } else {
@@ -93,6 +95,7 @@ void NetSender::link_changed() {
   resume();
   if (!qp_.can_receive()) {
     receiving_ = std::make_shared<int>(0);
+    changing_ = redoing_ = false;
     stop_waiting_for_receive();
     receiver_.abandon();
     responder_.forget_pending();
@@ -151,6 +154,8 @@ bool NetSender::send(Turn& turn) {
           return false;
       }
     }
+    note_sent(0);
+    note_received();
     // Out of a port that is down comes nothing.
     const uint32_t taken = qp_.context->device->port_active() ? port_->send(burst) : burst.count;
     const uint64_t bytes = burst.payload_bytes(taken);
@@ -187,10 +192,7 @@ NetSender::Next NetSender::next(Burst* burst) {
     if (ring_.ours()) (void)ring_.let_go();
     return Next::kNothing;
   }
-  if (!requester_) {
-    Requester::Memory& memory = *this;
-    requester_.emplace(path(options_), memory, counters_);
-  }
+  make_requester();
   if (waiting_ && window_.empty()) return finish_waiting();
   if (!may_send) return Next::kNothing;
   requester_->set_burst(congestion_.burst(mtu(), Burst::kMost));
@@ -203,6 +205,12 @@ NetSender::Next NetSender::next(Burst* burst) {
   if (waiting_ || !requester_->wants_request() || qp_.state() == QpState::kSqd)
     return Next::kNothing;
   return fetch();
+}
+
+void NetSender::make_requester() {
+  if (requester_) return;
+  Requester::Memory& memory = *this;
+  requester_.emplace(path(options_), memory, counters_);
 }
 
 NetSender::Next NetSender::fetch() {
@@ -252,7 +260,12 @@ void NetSender::begin(WorkRequest& request) {
     waiting_ = request;
     waiting_status_ = status;
   };
-  if (verbs::is_local(opcode)) return wait(WcStatus::kSuccess);
+  if (verbs::is_local(opcode)) {
+    if (after_takeover_ && ring_.in_hand() == 1 && ring_.interrupted().mark != ipc::Mark::kNone)
+      key_change_.after_crash(request, qp_);
+    after_takeover_ = false;
+    return wait(WcStatus::kSuccess);
+  }
   // A requester without resources for READ and atomics does not begin one (IBTA 10.7.2.2).
   if ((answers && qp_.attributes.max_rd_atomic == 0) ||
       (!verbs::is_reliable(qp_.type) && !is_unreliable_operation(opcode)))
@@ -303,15 +316,6 @@ void NetSender::watch(base::TimePoint now) {
       });
 }
 
-template <class F>
-std::function<void(bool)> NetSender::when_done(const Half& half, F then) {
-  return [this, then, waits = std::weak_ptr(half)](bool ok) {
-    if (waits.expired()) return;
-    then(ok);
-    resume();
-  };
-}
-
 // --- the requester's memory ---
 
 NetSender::InHand* NetSender::find(uint32_t number) {
@@ -354,7 +358,8 @@ Access NetSender::scatter(uint32_t number, uint64_t offset, const uint8_t* bytes
   job.buffer = rdma::make_buffer(qp_.context->device->buffers, length);
   if (job.buffer == nullptr) return Access::kBusy;
   std::memcpy(job.buffer->data(), bytes, length);
-  job.done = when_done(sending_, [this, number](bool ok) { requester_->scattered(number, ok); });
+  job.done = when_done(
+      sending_, [this, number, offset](bool ok) { requester_->scattered(number, offset, ok); });
   process.reach()->submit(std::move(job));
   return Access::kPending;
 }
@@ -363,201 +368,9 @@ Access NetSender::scatter(uint32_t number, uint64_t offset, const uint8_t* bytes
 void NetSender::complete(uint32_t, WcStatus status, uint32_t byte_len) {
   const WorkRequest request = window_.front().request;
   window_.pop_front();
+  if (status == WcStatus::kSuccess) note_sent(1);
   ring_.complete(request, status, byte_len);
   resume();
-}
-
-// --- the responder's target ---
-
-WorkRequest NetSender::request_of(const Incoming& message) {
-  WorkRequest request;
-  request.wqe = {};
-  request.wqe.opcode = static_cast<uint8_t>(message.opcode);
-  request.wqe.flags = message.solicited ? ipc::kSolicited : 0;
-  request.wqe.imm = message.imm;
-  request.wqe.rdma.remote_addr = message.remote_addr;
-  request.wqe.rdma.rkey = message.rkey;
-  request.wqe.rdma.compare_add = message.compare_add;
-  request.wqe.rdma.swap = message.swap;
-  return request;
-}
-
-Outcome NetSender::prepare(const Incoming& message, WorkRequest* request, Plan* plan) {
-  *request = request_of(message);
-  plan->opcode = message.opcode;
-  plan->length = message.length;
-  plan->reached = false;
-  plan->source.count = plan->target.count = 0;
-  return receiver_.prepare(qp_, *request, plan);
-}
-
-namespace {
-
-// What Receiver::refuse() returns.
-Verdict refusal(Outcome outcome) {
-  if (outcome == Outcome::kRemoteAccess) return Verdict::kRemoteAccess;
-  return outcome == Outcome::kReceiveProtection ? Verdict::kOperational : Verdict::kInvalidRequest;
-}
-
-Outcome memory_outcome(const Plan& plan) {
-  return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
-}
-
-}  // namespace
-
-Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const Plan& plan) {
-  const bool reliable = verbs::is_reliable(qp_.type);
-  switch (outcome) {
-    case Outcome::kDone:
-      return Verdict::kDone;
-    case Outcome::kNoReceive:
-      if (reliable) wait_for_receive();
-      return Verdict::kNoReceive;
-    case Outcome::kPeerBroken:
-      ++qp_.context->device->fabric->counters.rings_corrupt;
-      if (qp_.context->on_corrupt) qp_.context->on_corrupt();
-      return Verdict::kBusy;
-    default:
-      break;
-  }
-  if (!reliable) {
-    receiver_.abandon();
-    return Verdict::kInvalidRequest;
-  }
-  (void)receiver_.refuse(outcome, request, plan);
-  return refusal(outcome);
-}
-
-// The same of what was pending: the responder hears of it before the queue pair goes to ERR.
-template <class F>
-void NetSender::fail_pending(Outcome outcome, const WorkRequest& request, const Plan& plan,
-                             F tell) {
-  tell(verbs::is_reliable(qp_.type) ? refusal(outcome) : Verdict::kInvalidRequest);
-  (void)verdict_of(outcome, request, plan);
-}
-
-Verdict NetSender::place(const Incoming& message, uint64_t offset,
-                         std::span<const Responder::Bytes> parts, bool last) {
-  WorkRequest request;
-  Plan plan;
-  const Outcome outcome = prepare(message, &request, &plan);
-  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
-  rdma::Process& process = *receiver_.home().process;
-  size_t size = 0;
-  for (const auto& part : parts) size += part.size();
-  rdma::Reach::Job job;
-  uint64_t done = 0;
-  for (const auto& part : parts) {
-    if (part.empty()) continue;
-    auto left = move_in_place(rdma::slice(plan.target, offset + done, part.size()), process, true,
-                              const_cast<uint8_t*>(part.data()));
-    for (rdma::Reach::Part& each : left) {
-      each.offset += done;
-      job.parts.push_back(std::move(each));
-    }
-    done += part.size();
-  }
-  if (job.parts.empty()) return placed_all(request, plan, last);
-  job.buffer = rdma::make_buffer(qp_.context->device->buffers, size);
-  if (job.buffer == nullptr) return Verdict::kBusy;
-  uint8_t* to = job.buffer->data();
-  for (const auto& part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
-    to += part.size();
-  }
-  job.write = true;
-  job.done = when_done(receiving_, [this, request, plan, last](bool ok) {
-    const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
-    if (!ok) return fail_pending(memory_outcome(plan), request, plan, tell);
-    tell(placed_all(request, plan, last));
-  });
-  process.reach()->submit(std::move(job));
-  return Verdict::kPending;
-}
-
-Verdict NetSender::placed_all(const WorkRequest& request, const Plan& plan, bool last) {
-  if (!last) return Verdict::kDone;
-  receiver_.complete(request, plan);
-  qp_.context->device->counters.traffic.port.receive(plan.length);
-  return Verdict::kDone;
-}
-
-Verdict NetSender::change(const Incoming& atomic, uint64_t* original) {
-  WorkRequest request;
-  Plan plan;
-  const Outcome outcome = prepare(atomic, &request, &plan);
-  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
-  return try_change(request, plan, original, true);
-}
-
-// An operand in place may be on a page that is missing: its owner brings it, once.
-Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint64_t* original,
-                              bool bring_page) {
-  const rdma::Buffer word = rdma::make_buffer(qp_.context->device->buffers, sizeof *original);
-  if (word == nullptr) return Verdict::kBusy;
-  const rdma::Piece& operand = plan.source.pieces[0];
-  const auto value = [word] {
-    uint64_t was = 0;
-    std::memcpy(&was, word->data(), sizeof was);
-    return was;
-  };
-  const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
-  const auto done = [this, request, plan, value, tell](bool changed) {
-    if (!changed) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
-    responder_.placed(Verdict::kDone, value());
-  };
-  bool ok = false;
-  if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok))
-    return Verdict::kPending;
-  if (ok) {
-    *original = value();
-    return Verdict::kDone;
-  }
-  if (!bring_page) return Verdict::kBusy;  // it was taken away again: as if the packet were lost
-  if (operand.space == nullptr) return verdict_of(Outcome::kRemoteAccess, request, plan);
-  rdma::Reach::Job job;
-  rdma::Process& process = *receiver_.home().process;
-  job.parts.push_back(rdma::part_of(operand, 0, process));
-  job.buffer = word;
-  job.done = when_done(receiving_, [this, request, plan, tell](bool there) {
-    if (!there) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
-    uint64_t was = 0;
-    const Verdict verdict = try_change(request, plan, &was, false);
-    if (verdict != Verdict::kPending) responder_.placed(verdict, was);
-  });
-  process.reach()->submit(std::move(job));
-  return Verdict::kPending;
-}
-
-Verdict NetSender::check(const Incoming& read) {
-  WorkRequest request;
-  Plan plan;
-  const Outcome outcome = prepare(read, &request, &plan);
-  if (outcome == Outcome::kDone) qp_.context->device->counters.traffic.port.send(read.length);
-  return verdict_of(outcome, request, plan);
-}
-
-Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
-                         rdma::Buffer* bytes) {
-  WorkRequest request;
-  Plan plan;
-  const Outcome outcome = prepare(read, &request, &plan);
-  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
-  rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
-  if (buffer == nullptr) return Verdict::kBusy;
-  *bytes = buffer;
-  const auto tell = [this, buffer](Verdict verdict) { responder_.brought(verdict, buffer); };
-  const bool moved =
-      move(rdma::slice(plan.source, offset, length), *receiver_.home().process, false, buffer, 0,
-           nullptr, when_done(receiving_, [this, request, plan, tell](bool ok) {
-             if (!ok) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
-             tell(Verdict::kDone);
-           }));
-  return moved ? Verdict::kDone : Verdict::kPending;
-}
-
-rdma::Buffer NetSender::hold(size_t length) {
-  return rdma::make_buffer(qp_.context->device->buffers, length);
 }
 
 // --- waiting for a receive ---

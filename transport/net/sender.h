@@ -11,6 +11,10 @@
 //
 // An initiator or target of XRC has no packets here: a Selector must not choose this for one.
 //
+// If the queue pair's context has Notes, it notes its progress there (progress.h), and adopted()
+// goes on from the notes of a dead worker's sender: with the same sequence numbers, and the
+// requests that the ring has since the oldest that is not complete.
+//
 // A queue pair that a refused request of its peer has moved to ERR still repeats its NAK, until it
 // is destroyed or RESET.
 #pragma once
@@ -22,8 +26,7 @@
 
 #include "transport/key_change.h"
 #include "transport/net/congestion.h"
-#include "transport/net/requester.h"
-#include "transport/net/responder.h"
+#include "transport/net/progress.h"
 #include "transport/net/shared_window.h"
 #include "transport/receiver.h"
 
@@ -64,6 +67,10 @@ class NetSender final : public rdma::Sender,
   void link_changed() override;
   void receive_posted() override;
   void port_changed() override { resume(); }
+  void adopted() override;
+  [[nodiscard]] bool holds(const rdma::Srq& srq, uint32_t slot) const override {
+    return &srq == qp_.srq && receiver_.claimed() == slot;
+  }
   [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
   // What was sent may have been executed.
   [[nodiscard]] bool may_begin_anew() const override { return ring_.in_hand() == 0; }
@@ -106,6 +113,7 @@ class NetSender final : public rdma::Sender,
   }
   void note_mark(const wire::Packet& packet, base::TimePoint now);
   Next next(Burst* burst);
+  void make_requester();
   Next fetch();
   Next idle();
   // Checks a request and gives it to the requester, or says how it ends when all before it have.
@@ -124,8 +132,39 @@ class NetSender final : public rdma::Sender,
   void fail_pending(rdma::Outcome outcome, const rdma::WorkRequest& request, const rdma::Plan& plan,
                     F tell);
   Verdict placed_all(const rdma::WorkRequest& request, const rdma::Plan& plan, bool last);
+  // Stores the last bytes of a WRITE, at `offset` of it. False: they are not in place.
+  [[nodiscard]] bool place_end(const rdma::Plan& plan, uint64_t offset,
+                               std::span<const uint8_t> bytes);
   Verdict try_change(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
                      bool bring_page);
+  // The same where the step is noted: the old value is read, then exchanged if it is still that.
+  Verdict try_exchange(const rdma::WorkRequest& request, const rdma::Plan& plan, uint64_t* original,
+                       bool bring_page);
+  [[nodiscard]] Verdict exchange_reached(const rdma::WorkRequest& request, const rdma::Plan& plan);
+  // Makes `becomes` of a word that is `was`.
+  [[nodiscard]] static rdma::WorkRequest exchange_of(rdma::WorkRequest request, uint64_t was,
+                                                     uint64_t becomes);
+  [[nodiscard]] Verdict bring_operand(const rdma::WorkRequest& request, const rdma::Plan& plan);
+
+  // sender_progress.cc
+  [[nodiscard]] bool notes_progress() const {
+    return qp_.context->notes != nullptr && qp_.link.remote.has_value();
+  }
+  // Before packets leave, and, with 1, before the oldest request is complete.
+  void note_sent(uint32_t completing);
+  void note_received();
+  // Before the last step of what is placed or changed. `original`: of an atomic.
+  void note_step(const StepNote& step, std::optional<uint64_t> original = std::nullopt);
+  void note_step_over();
+  template <class T>
+  void put(uint32_t number, const T& note);
+  void put_received(const ReceivedNote& note);
+  void adopt_received();
+  void adopt_sent();
+  void take(const StepNote& step, const Incoming& message);
+  void take_word(const StepNote& step, const Incoming& message);
+  // byte_len of one that succeeded.
+  [[nodiscard]] static uint32_t answer_bytes(const rdma::WorkRequest& request);
   void wait_for_receive();
   void stop_waiting_for_receive();
   // Runs `then(ok)` when a job of a reach has ended, if `half` still waits for it.
@@ -136,6 +175,15 @@ class NetSender final : public rdma::Sender,
   rdma::Qp& qp_;
   SendRing ring_;
   Counters& counters_;
+
+  // As they were noted.
+  std::optional<SentNote> sent_;
+  std::optional<ReceivedNote> received_;
+  uint32_t next_resource_ = 0;   // to be noted
+  bool in_step_ = false;         // a word was noted, and not that it was stored
+  bool after_takeover_ = false;  // the ring's mark may tell of a dead worker
+  bool redoing_ = false;         // the step of a dead worker
+  bool changing_ = false;        // a job stores the word
   Options options_;
   std::unique_ptr<Port> port_;
   std::optional<Requester> requester_;  // from RTS on
@@ -166,5 +214,14 @@ class NetSender final : public rdma::Sender,
   // Jobs that began before one of these was replaced are not heard.
   Half sending_ = std::make_shared<int>(0), receiving_ = std::make_shared<int>(0);
 };
+
+template <class F>
+std::function<void(bool)> NetSender::when_done(const Half& half, F then) {
+  return [this, then, waits = std::weak_ptr(half)](bool ok) {
+    if (waits.expired()) return;
+    then(ok);
+    resume();
+  };
+}
 
 }  // namespace vrdma::transport::net

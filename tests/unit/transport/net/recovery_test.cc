@@ -427,7 +427,9 @@ TEST(Takeover, AnotherResponderGoesOn) {
   End next(c.simulation, default_path());
   next.way = &c.to_a;
   next.memory = c.b.memory;
-  next.responder.restore(c.b.responder.record());
+  const auto& resources = c.b.responder.resources();
+  const std::vector<Responder::Resource> known(resources.begin(), resources.end());
+  next.responder.restore(c.b.responder.record(), known);
   c.to_b.arrives = [&](const wire::Packet& packet) { next.arrive(packet); };
   ASSERT_TRUE(c.run(3));
   EXPECT_EQ(next.memory[0], 7);

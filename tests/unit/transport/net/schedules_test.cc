@@ -43,7 +43,9 @@ struct Model {
 };
 
 struct Schedule {
-  explicit Schedule(uint64_t seed) : random(seed), c(path(), path(), seed) {
+  // `kills`: how often one of the ends is killed, and goes on.
+  explicit Schedule(uint64_t seed, int kills = 0)
+      : random(seed), kills_left(kills), c(path(), path(), seed) {
     for (Way* way : {&c.to_a, &c.to_b}) {
       Conditions& bad = way->conditions;
       const auto some = [&](double most) { return below(2) == 0 ? 0 : most * below(100) / 100; };
@@ -106,23 +108,49 @@ struct Schedule {
     constexpr uint32_t kRequests = 40;
     size_t a_receives = 0, b_receives = 0;
     for (uint32_t i = 0; i < kRequests; ++i) {
-      post(c.a, a_model);
-      if (below(2) == 0) post(c.b, b_model);
-      for (uint32_t steps = below(200); steps > 0 && c.simulation.step(); --steps) {
+      surviving([&] { return post(c.a, a_model), false; });
+      if (below(2) == 0) surviving([&] { return post(c.b, b_model), false; });
+      for (uint32_t steps = below(200); steps > 0 && step(); --steps) {
       }
       // Receives come sometimes too late.
       if (below(3) == 0) give_receives(&a_receives, &b_receives);
     }
     give_receives(&a_receives, &b_receives);
-    c.settle();
+    while (step()) {
+    }
     check(c.a, a_model, c.b);
     check(c.b, b_model, c.a);
   }
   void give_receives(size_t* a_receives, size_t* b_receives) {
-    c.b.post_receives(a_model.received.size() - *a_receives);
-    c.a.post_receives(b_model.received.size() - *b_receives);
+    surviving([&] { return c.b.post_receives(a_model.received.size() - *a_receives), false; });
+    surviving([&] { return c.a.post_receives(b_model.received.size() - *b_receives), false; });
     *a_receives = a_model.received.size();
     *b_receives = b_model.received.size();
+  }
+  bool step() {
+    return surviving([this] { return c.simulation.step(); });
+  }
+  // An end that is killed meanwhile goes on, and may be killed while it begins to.
+  template <class F>
+  bool surviving(F what) {
+    if (kills_left > 0 && c.a.kill_after < 0 && c.b.kill_after < 0)
+      (below(2) == 0 ? c.a : c.b).kill_after = static_cast<int>(below(below(4) == 0 ? 8 : 400));
+    End* dead = nullptr;
+    try {
+      return what();
+    } catch (const End::Killed& killed) {
+      dead = killed.end;
+    }
+    while (dead != nullptr) {
+      ++killed_ends;
+      if (--kills_left > 0 && below(2) == 0) dead->kill_after = static_cast<int>(below(8));
+      try {
+        std::exchange(dead, nullptr)->restart();
+      } catch (const End::Killed& killed) {
+        dead = killed.end;
+      }
+    }
+    return true;
   }
   static void check(const End& requester, const Model& model, const End& responder) {
     ASSERT_EQ(requester.completions.size(), model.answers.size());
@@ -143,6 +171,7 @@ struct Schedule {
   }
 
   std::mt19937_64 random;
+  int kills_left = 0, killed_ends = 0;
   uint32_t first_mtu = 0;
   uint8_t first_reads = 0;
   Connection c;
@@ -153,6 +182,15 @@ class Schedules : public testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, Schedules, testing::Range<uint64_t>(0, 100));
 
 TEST_P(Schedules, DoWhatTheModelDoes) { Schedule(GetParam()).run(); }
+
+class Kills : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, Kills, testing::Range<uint64_t>(0, 40));
+
+TEST_P(Kills, ChangeNothing) {
+  Schedule schedule(GetParam(), 20);
+  schedule.run();
+  EXPECT_GE(schedule.killed_ends, 3);
+}
 
 }  // namespace
 }  // namespace vrdma::transport::net

@@ -8,10 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -146,10 +149,46 @@ struct Received {
   bool solicited;
 };
 
+// An end can be killed at any moment, as its process, and go on in the next process from what it
+// kept: restart(). What it keeps, and in which order, is what sender.h does with notes.
 class End final : public Requester::Memory, public Responder::Target {
  public:
+  struct Killed {  // thrown
+    End* end;
+  };
+
   End(Simulation& sim, const Path& path)
-      : simulation(sim), requester(path, *this, counters), responder(path, *this, counters) {}
+      : simulation(sim),
+        requester(path, *this, counters),
+        responder(path, *this, counters),
+        path_(path) {}
+
+  void restart() {
+    ++life_;
+    watched_.reset();
+    changing_ = false;
+    std::destroy_at(&requester);
+    std::construct_at(&requester, path_, *this, counters);
+    std::destroy_at(&responder);
+    std::construct_at(&responder, path_, *this, counters);
+    if (kept_received_) {
+      responder.restore(kept_received_->record, kept_received_->resources);
+      take_step();
+    }
+    first_ = completions.size();
+    if (kept_sent_) {
+      requester.restore(kept_sent_->record);
+      for (first_ = kept_sent_->completed; completions.size() < first_;)
+        completions.push_back(success_of(completions.size()));
+    }
+    while (posted.size() > first_) {
+      queue.push_front(std::move(posted.back()));
+      posted.pop_back();
+    }
+    while (requester.lacks_requests()) post_next();
+    responder.resume();
+    pump();
+  }
 
   struct Posted {
     Request request;
@@ -167,7 +206,16 @@ class End final : public Requester::Memory, public Responder::Target {
     bool more = true;
     while (more) {
       more = responder.next(&burst) || next_request(&burst);
-      for (uint32_t i = 0; i < burst.count; ++i) way->send(simulation, burst.packets[i]);
+      if (burst.count > 0) {
+        moment();
+        keep_sent(completions.size());
+        moment();
+        keep_received();
+      }
+      for (uint32_t i = 0; i < burst.count; ++i) {
+        moment();
+        way->send(simulation, burst.packets[i]);
+      }
     }
     watch();
   }
@@ -181,7 +229,7 @@ class End final : public Requester::Memory, public Responder::Target {
 
   // Requester::Memory.
   Access gather(uint32_t number, uint64_t offset, uint32_t length, rdma::Buffer* bytes) override {
-    const Blob& all = posted.at(number).bytes;
+    const Blob& all = at(number).bytes;
     if (fail_gather_at && number == *fail_gather_at) return Access::kFailed;
     auto part = std::make_shared<std::vector<uint8_t>>(
         all.begin() + static_cast<ptrdiff_t>(offset),
@@ -190,7 +238,7 @@ class End final : public Requester::Memory, public Responder::Target {
       *bytes = part;
       return Access::kDone;
     }
-    simulation.after(slowness(), [this, part] {
+    after([this, part] {
       requester.gathered(part);
       pump();
     });
@@ -200,18 +248,21 @@ class End final : public Requester::Memory, public Responder::Target {
     if (fail_scatter) return Access::kFailed;
     const Blob part(bytes, bytes + length);
     const auto store = [this, number, offset, part] {
-      std::memcpy(&posted.at(number).bytes.at(offset), part.data(), part.size());
+      std::memcpy(&at(number).bytes.at(offset), part.data(), part.size());
     };
     if (!is_slow()) return store(), Access::kDone;
-    simulation.after(slowness(), [this, number, store] {
+    after([this, number, offset, store] {
       store();
-      requester.scattered(number, true);
+      requester.scattered(number, offset, true);
       pump();
     });
     return Access::kPending;
   }
   void complete(uint32_t number, verbs::WcStatus status, uint32_t byte_len) override {
-    completions.push_back({number, status, byte_len});
+    if (status == verbs::WcStatus::kSuccess) keep_sent(completions.size() + 1);
+    moment();
+    completions.push_back({number + static_cast<uint32_t>(first_), status, byte_len});
+    moment();
   }
 
   // Responder::Target.
@@ -229,13 +280,19 @@ class End final : public Requester::Memory, public Responder::Target {
         coming.resize(offset);
         coming.insert(coming.end(), bytes.begin(), bytes.end());
       }
+      moment();
       if (!last || !verbs::consumes_receive(message.opcode)) return;
-      receives.pop_front();
-      received.push_back(
-          {std::exchange(coming, {}), message.opcode, message.imm, message.solicited});
+      keep_step({received.size(),
+                 {std::exchange(coming, {}), message.opcode, message.imm, message.solicited},
+                 0,
+                 0,
+                 0});
+      moment();
+      take_step();
+      moment();
     };
     if (!is_slow()) return store(), Verdict::kDone;
-    simulation.after(slowness(), [this, store] {
+    after([this, store] {
       store();
       responder.placed(Verdict::kDone);
       pump();
@@ -251,9 +308,16 @@ class End final : public Requester::Memory, public Responder::Target {
                                  ? *original + atomic.compare_add
                              : *original == atomic.compare_add ? atomic.swap
                                                                : *original;
+    moment();
+    keep_step({SIZE_MAX, {}, atomic.remote_addr, *original, changed});
+    moment();
     std::memcpy(at, &changed, sizeof changed);
+    moment();
+    kept_received_->step.addr = 0;  // it is over
     if (!is_slow()) return Verdict::kDone;
-    simulation.after(slowness(), [this, was = *original] {
+    changing_ = true;
+    after([this, was = *original] {
+      changing_ = false;
       responder.placed(Verdict::kDone, was);
       pump();
     });
@@ -270,7 +334,7 @@ class End final : public Requester::Memory, public Responder::Target {
       *bytes = part;
       return Verdict::kDone;
     }
-    simulation.after(slowness(), [this, part] {
+    after([this, part] {
       responder.brought(Verdict::kDone, part);
       pump();
     });
@@ -306,14 +370,72 @@ class End final : public Requester::Memory, public Responder::Target {
   bool fail_scatter = false, revoked = false, no_buffers = false;
   std::optional<uint32_t> fail_gather_at;
   int forgotten = 0;
+  int kill_after = -1;  // moments; negative: never
 
  private:
-  bool next_request(Burst* burst) {
-    while (requester.wants_request() && !queue.empty()) {
-      posted.push_back(std::move(queue.front()));
-      queue.pop_front();
-      requester.post(posted.back().request);
+  struct Step {                // that others notice
+    size_t number = SIZE_MAX;  // of a message
+    Received message;
+    uint64_t addr = 0;  // of an operand
+    uint64_t was = 0, becomes = 0;
+  };
+  struct KeptSent {
+    Requester::Record record;
+    size_t completed = 0;
+  };
+  struct KeptReceived {
+    Responder::Record record;
+    std::vector<Responder::Resource> resources;
+    Step step;
+  };
+  void moment() {
+    if (kill_after >= 0 && kill_after-- == 0) throw Killed{this};
+  }
+  void keep_sent(size_t completed) { kept_sent_ = {requester.record(), completed}; }
+  void keep_received() {
+    if (changing_) return;  // what is kept is ahead
+    const auto& all = responder.resources();
+    kept_received_ = {responder.record(), {all.begin(), all.end()}, {}};
+  }
+  void keep_step(Step step) {
+    const auto& all = responder.resources();
+    KeptReceived kept{responder.record_when_placed(), {all.begin(), all.end()}, std::move(step)};
+    if (kept.record.resources > kept.resources.size())
+      kept.resources.push_back(responder.resource_when_placed(kept.step.was));
+    kept_received_ = std::move(kept);
+  }
+  void take_step() {
+    const Step& step = kept_received_->step;
+    if (step.number == received.size()) {
+      receives.pop_front();
+      received.push_back(step.message);
     }
+    if (step.addr != 0)
+      if (uint8_t* const word = &memory.at(step.addr - kMemoryAt);
+          std::memcmp(word, &step.was, sizeof step.was) == 0)
+        std::memcpy(word, &step.becomes, sizeof step.becomes);
+  }
+  Posted& at(uint32_t number) { return posted.at(number + first_); }
+  [[nodiscard]] Completion success_of(size_t index) const {
+    const Request& request = posted.at(index).request;
+    const bool answers =
+        request.opcode == verbs::Opcode::kRdmaRead || verbs::is_atomic(request.opcode);
+    return {static_cast<uint32_t>(index), verbs::WcStatus::kSuccess,
+            answers ? static_cast<uint32_t>(request.length) : 0};
+  }
+  // In this life, when an access that is slow is over.
+  void after(std::function<void()> what) {
+    simulation.after(slowness(), [this, life = life_, what = std::move(what)] {
+      if (life == life_) what();
+    });
+  }
+  void post_next() {
+    posted.push_back(std::move(queue.front()));
+    queue.pop_front();
+    requester.post(posted.back().request);
+  }
+  bool next_request(Burst* burst) {
+    while (requester.wants_request() && !queue.empty()) post_next();
     return requester.next(burst, simulation.now);
   }
   [[nodiscard]] bool is_inside(const Incoming& message) const {
@@ -339,15 +461,21 @@ class End final : public Requester::Memory, public Responder::Target {
     const auto deadline = requester.deadline();
     if (!deadline || (watched_ && *watched_ <= *deadline)) return;
     watched_ = deadline;
-    simulation.at(*deadline, [this, when = *deadline] {
-      if (watched_ != when) return;
+    simulation.at(*deadline, [this, when = *deadline, life = life_] {
+      if (watched_ != when || life != life_) return;
       watched_.reset();
       requester.tick(simulation.now);
       pump();
     });
   }
 
+  Path path_;
   std::optional<base::TimePoint> watched_;
+  int life_ = 0;
+  bool changing_ = false;
+  size_t first_ = 0;  // the request that is number 0 of this life's requester
+  std::optional<KeptSent> kept_sent_;
+  std::optional<KeptReceived> kept_received_;
 };
 
 inline Path default_path() {

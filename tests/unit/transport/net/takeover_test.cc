@@ -1,0 +1,217 @@
+// Senders that go on from the notes of others.
+#include <map>
+
+#include "tests/unit/transport/net/net_rig.h"
+
+namespace vrdma::transport::net {
+namespace {
+
+using test::wqe_of;
+using testing::Each;
+using testing::SizeIs;
+using verbs::WcStatus;
+
+class MemoryNotes final : public rdma::Notes {
+ public:
+  void put(const rdma::Qp& qp, uint32_t number, std::span<const uint8_t> bytes) override {
+    later_[{qp.handle, number}].assign(bytes.begin(), bytes.end());
+  }
+  void commit() override {
+    for (auto& [name, bytes] : std::exchange(later_, {})) notes_[name] = std::move(bytes);
+    ++commits;
+  }
+  [[nodiscard]] std::vector<uint8_t> find(const rdma::Qp& qp, uint32_t number) const override {
+    const auto it = notes_.find({qp.handle, number});
+    return it != notes_.end() ? it->second : std::vector<uint8_t>();
+  }
+  template <class T>
+  T get(const rdma::Qp& qp, Note note) const {
+    T value{};
+    EXPECT_TRUE(decode(find(qp, static_cast<uint32_t>(note)), &value));
+    return value;
+  }
+  template <class T>
+  void set(const rdma::Qp& qp, Note note, const T& value) {
+    put(qp, static_cast<uint32_t>(note), {reinterpret_cast<const uint8_t*>(&value), sizeof value});
+    commit();
+  }
+  size_t commits = 0;
+
+ private:
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<uint8_t>> later_, notes_;
+};
+
+struct Successor : Net {
+  MemoryNotes a_notes, b_notes;
+  Successor() {
+    a.context.notes = &a_notes;
+    b.context.notes = &b_notes;
+  }
+  MemoryNotes& notes(const rdma::Qp* qp) { return qp == qp_a ? a_notes : b_notes; }
+  // The worker of `qp` has died, and the next one has it.
+  void replace(rdma::Qp* qp) {
+    ++qp->context->epoch;
+    qp->sender.reset();
+    qp->inbox_head = ipc::head_of(*qp->inbox, qp->inbox_depth);
+    qp->sender = std::make_unique<NetSender>(
+        *qp, qp == qp_a ? a_lane : b_lane, std::make_unique<MemoryPort>(*this, qp == qp_a),
+        qp == qp_a ? a_counters : b_counters, NetSender::Options{});
+    qp->sender->adopted();
+    qp->sender->kick();
+  }
+  void pass() {
+    world.loop->post([this] { world.loop->stop(); });
+    world.loop->run();
+  }
+  // Until `count` requests of a are complete; now and then a worker is replaced.
+  bool run(uint32_t count) {
+    const base::TimePoint end = base::EventLoop::now() + std::chrono::seconds(20);
+    while (qp_a->block->sq_tail < count && base::EventLoop::now() < end) {
+      const auto timer = world.loop->after(std::chrono::microseconds(random() % 1500),
+                                           [this] { world.loop->stop(); });
+      world.loop->run();
+      if (random() % 4 == 0) replace(random() % 2 == 0 ? qp_a : qp_b);
+    }
+    return qp_a->block->sq_tail == count;
+  }
+};
+
+TEST_F(Successor, GoesOnWithAllKindsOfRequests) {
+  connect();
+  loss = 0.02;
+  const uint64_t reached = (at(b_own) + 7) / 8 * 8;
+  std::memset(b.memory(kBase + 8), 0, 8);
+  std::memset(b_own.data() + (reached - at(b_own)), 0, 8);
+  uint32_t done = 0;
+  constexpr uint32_t kLength = 20'000;
+  for (uint32_t round = 0; round < 60; ++round) {
+    const bool in_place = round % 2 == 0;
+    std::vector<uint8_t> bytes = pattern(kLength + round);
+    std::memcpy(a_own.data(), bytes.data(), kLength);
+    std::memcpy(a.memory(kBase + 200'000), bytes.data(), kLength);
+    const verbs::Sge from = in_place ? verbs::Sge{kBase + 200'000, kLength, a_key}
+                                     : verbs::Sge{at(a_own), kLength, a_own_key};
+    const verbs::Sge to = in_place ? verbs::Sge{kBase + 300'000, kLength, b_key}
+                                   : verbs::Sge{at(b_own) + 50'000, kLength, b_own_key};
+    uint8_t* const received = in_place ? b.memory(kBase + 300'000) : b_own.data() + 50'000;
+    const uint64_t written = in_place ? kBase + 400'000 : at(b_own) + 20'000;
+    uint8_t* const read = in_place ? a.memory(kBase + 100'000) : a_own.data() + 30'000;
+    const uint32_t key = in_place ? b_key : b_own_key;
+    std::memset(received, 0, kLength);
+    std::memset(read, 0, kLength);
+    ASSERT_TRUE(b.post_receive(*qp_b, round, {to}));
+    ipc::SendWqe add = remote(Opcode::kFetchAdd, in_place ? kBase + 8 : reached, key);
+    add.rdma.compare_add = 1;
+    ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+    ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {from}));
+    ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, written, key), {from}));
+    const verbs::Sge back = in_place ? verbs::Sge{kBase + 100'000, kLength, a_key}
+                                     : verbs::Sge{at(a_own) + 30'000, kLength, a_own_key};
+    ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaRead, written, key), {back}));
+    done += 4;
+    ASSERT_TRUE(run(done)) << "round " << round;
+    uint64_t before = 0;
+    std::memcpy(&before, a.memory(), sizeof before);
+    EXPECT_EQ(before, round / 2) << "an addition was done twice, or not";
+    EXPECT_EQ(std::memcmp(received, bytes.data(), kLength), 0);
+    EXPECT_EQ(std::memcmp(read, bytes.data(), kLength), 0);
+    EXPECT_EQ(a.results(*qp_a).back().byte_len, kLength);
+  }
+  EXPECT_THAT(statuses(*qp_a, qp_a->sq_depth), Each(WcStatus::kSuccess));
+  EXPECT_EQ(qp_b->inbox_head, 60u);
+  EXPECT_GT(a_notes.commits, 200u);
+}
+
+TEST_F(Successor, PublishesACompletionThatWasNoted) {
+  connect();
+  for (uint64_t i = 0; i < 3; ++i)
+    ASSERT_TRUE(b.post_receive(*qp_b, i, {{kBase + i * 100, 100, b_key}}));
+  ASSERT_TRUE(a.post_send(*qp_a, wqe_of(Opcode::kSend), {{kBase, 10, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  auto step = b_notes.get<StepNote>(*qp_b, Note::kStep);
+  EXPECT_EQ(step.kind, StepNote::Kind::kReceive);
+  EXPECT_EQ(step.entry, 0u);
+  replace(qp_b);
+  EXPECT_THAT(b.received(*qp_b), SizeIs(1)) << "it is there";
+  step.entry = 1;  // as if the worker had died before it published the next one
+  step.completion.slot = 1;
+  b_notes.set(*qp_b, Note::kStep, step);
+  replace(qp_b);
+  ASSERT_THAT(b.received(*qp_b), SizeIs(2));
+  EXPECT_EQ(b.received(*qp_b)[1].byte_len, 10u);
+}
+
+TEST_F(Successor, StoresAWordThatWasNotedOnce) {
+  connect();
+  std::memset(b.memory(kBase), 0, 16);
+  ipc::SendWqe add = remote(Opcode::kFetchAdd, kBase + 8, b_key);
+  add.rdma.compare_add = 5;
+  ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  StepNote step;
+  step.kind = StepNote::Kind::kWord;
+  step.length = 8;
+  step.was[0] = 5;
+  step.becomes[0] = 10;
+  b_notes.set(*qp_b, Note::kStep, step);
+  replace(qp_b);
+  EXPECT_EQ(*b.memory(kBase + 8), 10) << "it was not stored";
+  *b.memory(kBase + 8) = 20;  // the program's
+  b_notes.set(*qp_b, Note::kStep, step);
+  replace(qp_b);
+  EXPECT_EQ(*b.memory(kBase + 8), 20) << "it was stored, and the program has changed it since";
+  // The end of a WRITE of 12 bytes.
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 12, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 2), Each(WcStatus::kSuccess));
+  EXPECT_EQ(b_notes.get<StepNote>(*qp_b, Note::kStep).kind, StepNote::Kind::kNone) << "it is over";
+  step.length = 4;
+  step.was = {};
+  std::memset(b.memory(kBase), 0, 16);
+  b_notes.set(*qp_b, Note::kStep, step);
+  replace(qp_b);
+  EXPECT_EQ(*b.memory(kBase), 0);
+  EXPECT_EQ(*b.memory(kBase + 8), 10);
+}
+
+TEST_F(Successor, CompletesARequestWhoseAnswerWasNoted) {
+  connect();
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaWrite, kBase, b_key), {{kBase, 12, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  // A READ that nobody sends, and of which the notes say that its answer is in memory.
+  qp_a->sender.reset();
+  ASSERT_TRUE(a.post_send(*qp_a, remote(Opcode::kRdmaRead, kBase, b_key), {{kBase, 7, a_key}}));
+  auto sent = a_notes.get<SentNote>(*qp_a, Note::kSent);
+  EXPECT_EQ(sent.oldest, 1u);
+  sent.oldest = 2;
+  for (uint32_t* psn : {&sent.record.request_psn, &sent.record.oldest_psn, &sent.record.next_psn})
+    *psn = wire::psn_add(*psn, 1);
+  a_notes.set(*qp_a, Note::kSent, sent);
+  const uint64_t before = packets;
+  replace(qp_a);
+  ASSERT_THAT(a.results(*qp_a), SizeIs(2));
+  EXPECT_EQ(a.results(*qp_a)[1].byte_len, 7u);
+  settle();
+  EXPECT_EQ(packets, before);
+}
+
+TEST_F(Successor, SurvivesNotesThatAreDamaged) {
+  connect();
+  std::memset(b.memory(kBase), 0, 16);
+  ipc::SendWqe add = remote(Opcode::kFetchAdd, kBase + 8, b_key);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(a.post_send(*qp_a, add, {{kBase, 8, a_key}}));
+  EXPECT_THAT(statuses(*qp_a, 4), Each(WcStatus::kSuccess));
+  for (int i = 0; i < 2000; ++i) {
+    rdma::Qp* const qp = i % 2 == 0 ? qp_a : qp_b;
+    const auto number = static_cast<uint32_t>(random() % 8);
+    std::vector<uint8_t> bytes = notes(qp).find(*qp, number);
+    if (bytes.empty()) continue;
+    bytes[random() % bytes.size()] = static_cast<uint8_t>(random());
+    notes(qp).put(*qp, number, bytes);
+    notes(qp).commit();
+    replace(qp);
+    pass();
+  }
+}
+
+}  // namespace
+}  // namespace vrdma::transport::net

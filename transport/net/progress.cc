@@ -1,0 +1,51 @@
+#include "transport/net/progress.h"
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace vrdma::transport::net {
+
+namespace {
+
+using Bytes = std::span<const uint8_t>;
+
+// Bytes that are no value of their type.
+bool is_flag(Bytes bytes, size_t at) { return bytes[at] <= 1; }
+bool is_incoming(Bytes bytes, size_t at) {
+  return bytes[at + offsetof(Incoming, opcode)] < verbs::kOpcodeCount &&
+         is_flag(bytes, at + offsetof(Incoming, solicited));
+}
+
+template <class T>
+bool copy(Bytes bytes, T* note) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::memcpy(static_cast<void*>(note), bytes.data(), sizeof *note);
+  return true;
+}
+
+}  // namespace
+
+bool decode(Bytes bytes, SentNote* note) {
+  return bytes.size() == sizeof *note && copy(bytes, note);
+}
+
+bool decode(Bytes bytes, ReceivedNote* note) {
+  constexpr size_t kRecord = offsetof(ReceivedNote, record);
+  return bytes.size() == sizeof *note &&
+         is_incoming(bytes, kRecord + offsetof(Responder::Record, message)) &&
+         is_flag(bytes, kRecord + offsetof(Responder::Record, open)) && copy(bytes, note) &&
+         note->record.resources <= Responder::kMostResources;
+}
+
+bool decode(Bytes bytes, StepNote* note) {
+  return bytes.size() == sizeof *note && copy(bytes, note) && note->kind <= StepNote::Kind::kWord &&
+         note->length <= note->was.size();
+}
+
+bool decode(Bytes bytes, Responder::Resource* resource) {
+  return bytes.size() == sizeof *resource &&
+         is_incoming(bytes, offsetof(Responder::Resource, request)) && copy(bytes, resource);
+}
+
+}  // namespace vrdma::transport::net

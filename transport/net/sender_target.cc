@@ -1,0 +1,358 @@
+// The half of a NetSender that executes the peer's requests.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/net/sender.h"
+
+namespace vrdma::transport::net {
+
+using rdma::Outcome;
+using rdma::Plan;
+using rdma::WorkRequest;
+using verbs::Opcode;
+
+WorkRequest NetSender::request_of(const Incoming& message) {
+  WorkRequest request;
+  request.wqe = {};
+  request.wqe.opcode = static_cast<uint8_t>(message.opcode);
+  request.wqe.flags = message.solicited ? ipc::kSolicited : 0;
+  request.wqe.imm = message.imm;
+  request.wqe.rdma.remote_addr = message.remote_addr;
+  request.wqe.rdma.rkey = message.rkey;
+  request.wqe.rdma.compare_add = message.compare_add;
+  request.wqe.rdma.swap = message.swap;
+  return request;
+}
+
+Outcome NetSender::prepare(const Incoming& message, WorkRequest* request, Plan* plan) {
+  *request = request_of(message);
+  plan->opcode = message.opcode;
+  plan->length = message.length;
+  plan->reached = false;
+  plan->source.count = plan->target.count = 0;
+  return receiver_.prepare(qp_, *request, plan);
+}
+
+namespace {
+
+// What Receiver::refuse() returns.
+Verdict refusal(Outcome outcome) {
+  if (outcome == Outcome::kRemoteAccess) return Verdict::kRemoteAccess;
+  return outcome == Outcome::kReceiveProtection ? Verdict::kOperational : Verdict::kInvalidRequest;
+}
+
+Outcome memory_outcome(const Plan& plan) {
+  return verbs::is_send(plan.opcode) ? Outcome::kReceiveProtection : Outcome::kRemoteAccess;
+}
+
+}  // namespace
+
+Verdict NetSender::verdict_of(Outcome outcome, const WorkRequest& request, const Plan& plan) {
+  const bool reliable = verbs::is_reliable(qp_.type);
+  switch (outcome) {
+    case Outcome::kDone:
+      return Verdict::kDone;
+    case Outcome::kNoReceive:
+      if (reliable) wait_for_receive();
+      return Verdict::kNoReceive;
+    case Outcome::kPeerBroken:
+      ++qp_.context->device->fabric->counters.rings_corrupt;
+      if (qp_.context->on_corrupt) qp_.context->on_corrupt();
+      return Verdict::kBusy;
+    default:
+      break;
+  }
+  if (!reliable) {
+    receiver_.abandon();
+    return Verdict::kInvalidRequest;
+  }
+  (void)receiver_.refuse(outcome, request, plan);
+  return refusal(outcome);
+}
+
+// The same of what was pending: the responder hears of it before the queue pair goes to ERR.
+template <class F>
+void NetSender::fail_pending(Outcome outcome, const WorkRequest& request, const Plan& plan,
+                             F tell) {
+  tell(verbs::is_reliable(qp_.type) ? refusal(outcome) : Verdict::kInvalidRequest);
+  (void)verdict_of(outcome, request, plan);
+}
+
+namespace {
+
+// How many of the last `size` bytes of a WRITE are its end, for which programs wait: those of one
+// aligned word.
+uint64_t end_of(const Plan& plan, uint64_t size) {
+  if (plan.target.count == 0) return 0;
+  const rdma::Piece& last = plan.target.pieces[plan.target.count - 1];
+  return std::min(size, (last.addr + last.length - 1) % sizeof(uint64_t) + 1);
+}
+
+}  // namespace
+
+Verdict NetSender::place(const Incoming& message, uint64_t offset,
+                         std::span<const Responder::Bytes> parts, bool last) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(message, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  rdma::Process& process = *receiver_.home().process;
+  size_t size = 0;
+  for (const auto& part : parts) size += part.size();
+  const bool ends = last && !plan.receives && !plan.reached && notes_progress();
+  const uint64_t front = size - (ends ? end_of(plan, size) : 0);
+  uint8_t end[sizeof(uint64_t)];
+  rdma::Reach::Job job;
+  uint64_t done = 0;
+  const auto add_left = [&job, &done](std::vector<rdma::Reach::Part> left) {
+    for (rdma::Reach::Part& each : left) {
+      each.offset += done;
+      job.parts.push_back(std::move(each));
+    }
+  };
+  for (auto part : parts) {
+    const auto first = part.first(std::min(part.size(), front - std::min(front, done)));
+    if (!first.empty())
+      add_left(move_in_place(rdma::slice(plan.target, offset + done, first.size()), process, true,
+                             const_cast<uint8_t*>(first.data())));
+    done += first.size();
+    part = part.subspan(first.size());
+    if (part.empty()) continue;
+    std::memcpy(end + (done - front), part.data(), part.size());
+    done += part.size();
+  }
+  if (front < size &&
+      (!job.parts.empty() || !place_end(plan, offset + front, {end, size - front}))) {
+    const rdma::PieceList rest = rdma::slice(plan.target, offset + front, size - front);
+    job.parts.push_back(rdma::part_of(rest.pieces[0], front, process));
+  }
+  if (job.parts.empty()) return placed_all(request, plan, last);
+  job.buffer = rdma::make_buffer(qp_.context->device->buffers, size);
+  if (job.buffer == nullptr) return Verdict::kBusy;
+  uint8_t* to = job.buffer->data();
+  for (const auto& part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
+  job.write = true;
+  job.done = when_done(receiving_, [this, request, plan, last](bool ok) {
+    const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
+    if (!ok) return fail_pending(memory_outcome(plan), request, plan, tell);
+    tell(placed_all(request, plan, last));
+  });
+  process.reach()->submit(std::move(job));
+  return Verdict::kPending;
+}
+
+bool NetSender::place_end(const Plan& plan, uint64_t offset, std::span<const uint8_t> bytes) {
+  const rdma::PieceList end = rdma::slice(plan.target, offset, bytes.size());
+  const rdma::Piece& piece = end.pieces[0];
+  StepNote step;
+  step.kind = StepNote::Kind::kWord;
+  step.length = static_cast<uint32_t>(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), step.becomes.begin());
+  bool there = false;
+  if (!HoleGuard::run([&] { there = rdma::read_piece(piece, step.was.data()); }) || !there)
+    return false;
+  note_step(step);
+  if (!HoleGuard::run([&] { there = rdma::write_piece(step.becomes.data(), piece); }) || !there)
+    return false;
+  note_step_over();
+  return true;
+}
+
+Verdict NetSender::placed_all(const WorkRequest& request, const Plan& plan, bool last) {
+  if (!last) return Verdict::kDone;
+  if (plan.receives && notes_progress()) {
+    StepNote step;
+    step.kind = StepNote::Kind::kReceive;
+    step.entry = receiver_.next_entry();
+    step.completion = rdma::receive_entry(request, plan);
+    note_step(step);
+  }
+  receiver_.complete(request, plan);
+  qp_.context->device->counters.traffic.port.receive(plan.length);
+  return Verdict::kDone;
+}
+
+Verdict NetSender::change(const Incoming& atomic, uint64_t* original) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(atomic, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  return notes_progress() ? try_exchange(request, plan, original, true)
+                          : try_change(request, plan, original, true);
+}
+
+// An operand in place may be on a page that is missing: its owner brings it, once.
+Verdict NetSender::try_change(const WorkRequest& request, const Plan& plan, uint64_t* original,
+                              bool bring_page) {
+  const rdma::Buffer word = rdma::make_buffer(qp_.context->device->buffers, sizeof *original);
+  if (word == nullptr) return Verdict::kBusy;
+  const rdma::Piece& operand = plan.source.pieces[0];
+  const auto value = [word] {
+    uint64_t was = 0;
+    std::memcpy(&was, word->data(), sizeof was);
+    return was;
+  };
+  const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
+  const auto done = [this, request, plan, value, tell](bool changed) {
+    if (!changed) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
+    responder_.placed(Verdict::kDone, value());
+  };
+  bool ok = false;
+  if (!receiver_.change(request, operand, word, nullptr, when_done(receiving_, done), &ok))
+    return Verdict::kPending;
+  if (ok) {
+    *original = value();
+    return Verdict::kDone;
+  }
+  if (!bring_page) return Verdict::kBusy;  // it was taken away again: as if the packet were lost
+  if (operand.space == nullptr) return verdict_of(Outcome::kRemoteAccess, request, plan);
+  return bring_operand(request, plan);
+}
+
+WorkRequest NetSender::exchange_of(WorkRequest request, uint64_t was, uint64_t becomes) {
+  request.wqe.opcode = static_cast<uint8_t>(Opcode::kCompareSwap);
+  request.wqe.rdma.compare_add = was;
+  request.wqe.rdma.swap = becomes;
+  return request;
+}
+
+namespace {
+
+StepNote change_of(uint64_t was, uint64_t becomes) {
+  StepNote step;
+  step.kind = StepNote::Kind::kWord;
+  step.length = sizeof was;
+  std::memcpy(step.was.data(), &was, sizeof was);
+  std::memcpy(step.becomes.data(), &becomes, sizeof becomes);
+  return step;
+}
+
+// Others may change the word in between, but one of them gets on each time.
+constexpr int kExchanges = 1000;
+
+}  // namespace
+
+Verdict NetSender::try_exchange(const WorkRequest& request, const Plan& plan, uint64_t* original,
+                                bool bring_page) {
+  const rdma::Piece& operand = plan.source.pieces[0];
+  if (operand.space == nullptr) return verdict_of(Outcome::kRemoteAccess, request, plan);
+  if (operand.reached) return exchange_reached(request, plan);
+  for (int i = 0; i < kExchanges; ++i) {
+    uint64_t was = 0, found = 0;
+    bool there = false;
+    const bool whole = HoleGuard::run(
+        [&] { there = rdma::read_piece(operand, reinterpret_cast<uint8_t*>(&was)); });
+    if (!whole || !there) return bring_page ? bring_operand(request, plan) : Verdict::kBusy;
+    *original = was;
+    const uint64_t becomes = rdma::changed(request, was);
+    if (becomes == was) return Verdict::kDone;
+    note_step(change_of(was, becomes), was);
+    const WorkRequest exchange = exchange_of(request, was, becomes);
+    if (!HoleGuard::run([&] { there = rdma::change_operand(exchange, operand, &found); }) || !there)
+      return Verdict::kBusy;  // it was taken away: as if the packet were lost
+    if (found != was) continue;
+    note_step_over();
+    return Verdict::kDone;
+  }
+  return Verdict::kBusy;
+}
+
+// By two jobs, which are repeated if another changes the word between them.
+Verdict NetSender::exchange_reached(const WorkRequest& request, const Plan& plan) {
+  const rdma::Piece& operand = plan.source.pieces[0];
+  rdma::Process& process = *receiver_.home().process;
+  const rdma::Buffer word = rdma::make_buffer(qp_.context->device->buffers, sizeof(uint64_t));
+  if (word == nullptr) return Verdict::kBusy;
+  const auto value = [word] {
+    uint64_t it = 0;
+    std::memcpy(&it, word->data(), sizeof it);
+    return it;
+  };
+  const auto failed = [this, request, plan] {
+    fail_pending(Outcome::kRemoteAccess, request, plan,
+                 [this](Verdict verdict) { responder_.placed(verdict); });
+  };
+  rdma::Reach::Job job;
+  job.parts.push_back(rdma::part_of(operand, 0, process));
+  job.buffer = word;
+  job.done = when_done(receiving_, [=, this](bool there) {
+    if (!there) return failed();
+    const uint64_t was = value(), becomes = rdma::changed(request, was);
+    if (becomes == was) return responder_.placed(Verdict::kDone, was);
+    note_step(change_of(was, becomes), was);
+    changing_ = true;
+    bool ok = false;
+    (void)receiver_.change(
+        exchange_of(request, was, becomes), plan.source.pieces[0], word, nullptr,
+        when_done(receiving_,
+                  [=, this](bool changed) {
+                    changing_ = false;
+                    if (!changed) return failed();
+                    if (value() == was) {
+                      note_step_over();
+                      responder_.placed(Verdict::kDone, was);
+                    } else if (exchange_reached(request, plan) == Verdict::kBusy) {
+                      responder_.placed(Verdict::kBusy);
+                    }
+                  }),
+        &ok);
+  });
+  process.reach()->submit(std::move(job));
+  return Verdict::kPending;
+}
+
+// The operand is in place, on a page that is missing: its owner brings it, once.
+Verdict NetSender::bring_operand(const WorkRequest& request, const Plan& plan) {
+  rdma::Process& process = *receiver_.home().process;
+  rdma::Reach::Job job;
+  job.parts.push_back(rdma::part_of(plan.source.pieces[0], 0, process));
+  job.buffer = rdma::make_buffer(qp_.context->device->buffers, sizeof(uint64_t));
+  if (job.buffer == nullptr) return Verdict::kBusy;
+  job.done = when_done(receiving_, [this, request, plan](bool there) {
+    const auto tell = [this](Verdict verdict) { responder_.placed(verdict); };
+    if (!there) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
+    uint64_t was = 0;
+    const Verdict verdict = notes_progress() ? try_exchange(request, plan, &was, false)
+                                             : try_change(request, plan, &was, false);
+    if (verdict != Verdict::kPending) responder_.placed(verdict, was);
+  });
+  process.reach()->submit(std::move(job));
+  return Verdict::kPending;
+}
+
+Verdict NetSender::check(const Incoming& read) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(read, &request, &plan);
+  if (outcome == Outcome::kDone) qp_.context->device->counters.traffic.port.send(read.length);
+  return verdict_of(outcome, request, plan);
+}
+
+Verdict NetSender::bring(const Incoming& read, uint64_t offset, uint32_t length,
+                         rdma::Buffer* bytes) {
+  WorkRequest request;
+  Plan plan;
+  const Outcome outcome = prepare(read, &request, &plan);
+  if (outcome != Outcome::kDone) return verdict_of(outcome, request, plan);
+  rdma::Buffer buffer = rdma::make_buffer(qp_.context->device->buffers, length, *this);
+  if (buffer == nullptr) return Verdict::kBusy;
+  *bytes = buffer;
+  const auto tell = [this, buffer](Verdict verdict) { responder_.brought(verdict, buffer); };
+  const bool moved =
+      move(rdma::slice(plan.source, offset, length), *receiver_.home().process, false, buffer, 0,
+           nullptr, when_done(receiving_, [this, request, plan, tell](bool ok) {
+             if (!ok) return fail_pending(Outcome::kRemoteAccess, request, plan, tell);
+             tell(Verdict::kDone);
+           }));
+  return moved ? Verdict::kDone : Verdict::kPending;
+}
+
+rdma::Buffer NetSender::hold(size_t length) {
+  return rdma::make_buffer(qp_.context->device->buffers, length);
+}
+
+}  // namespace vrdma::transport::net
