@@ -9,7 +9,7 @@ using base::Result;
 
 namespace {
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
-constexpr uint32_t kFormat = 7;
+constexpr uint32_t kFormat = 8;
 }  // namespace
 
 struct SessionFile::Area {
@@ -42,6 +42,14 @@ void SessionFile::put(Kind kind, uint32_t number, const void* data, size_t size,
                       uint32_t sequence) {
   file_->put(static_cast<uint16_t>(kind), number, data, size, sequence);
   file_->commit();
+}
+
+void SessionFile::put_later(Kind kind, uint32_t number, const void* data, size_t size) {
+  file_->put(static_cast<uint16_t>(kind), number, data, size);
+}
+
+void SessionFile::erase_later(Kind kind, uint32_t number) {
+  file_->erase(static_cast<uint16_t>(kind), number);
 }
 
 void SessionFile::erase(Kind kind, uint32_t number) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,14 @@ class SessionFile {
   // `sequence`: of the request that created the object, or 0. Until that request is answered, the
   // program does not know the object, and repeats the request.
   void put(Kind kind, uint32_t number, const void* data, size_t size, uint32_t sequence = 0);
+  // In effect from commit() on.
+  void put_later(Kind kind, uint32_t number, const void* data, size_t size);
+  void erase_later(Kind kind, uint32_t number);
+  void commit() { file_->commit(); }
   void erase(Kind kind, uint32_t number);
+  [[nodiscard]] std::optional<Record> find(Kind kind, uint32_t number) const {
+    return file_->find(static_cast<uint16_t>(kind), number);
+  }
   [[nodiscard]] std::vector<Record> all(Kind kind) const {  // by number
     return file_->all(static_cast<uint16_t>(kind));
   }

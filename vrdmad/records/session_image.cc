@@ -15,10 +15,11 @@ namespace {
 
 constexpr uint64_t kImageMagic = 0x76726d61696d6731;
 // Must change with the layout of any record, including the structs of core/ipc and core/rdma in it.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 // Of a kind in a session: as many as there can be keys.
 constexpr uint32_t kMaxHandle = ipc::kMaxKeys;
 constexpr uint32_t kMaxGroups = 1024;
+constexpr size_t kMaxNote = 256;  // bytes
 
 struct Header {
   uint64_t magic = kImageMagic;
@@ -119,7 +120,7 @@ bool decode_state(std::span<const uint8_t> data, SessionImage::QpState* state) {
   state->groups.resize(record.groups);
   if (!groups.empty()) std::memcpy(state->groups.data(), groups.data(), groups.size());
   return are_valid(record.attributes) && is_flag(record.linked_out) && is_flag(record.linked_in) &&
-         is_flag(record.out_made) && is_flag(record.in_made) &&
+         is_flag(record.out_made) && is_flag(record.in_made) && is_flag(record.remote) &&
          (record.outbox == 0 || (std::has_single_bit(record.outbox_depth) &&
                                  record.outbox_depth <= ipc::kMaxQueueDepth)) &&
          std::all_of(state->groups.begin(), state->groups.end(),
@@ -196,6 +197,14 @@ bool decode_record(const RecordHeader& header, std::span<const uint8_t> data, Se
       return is_handle(number >> 15) && add(&image->claims, header, data, [](const auto& record) {
                return is_handle_or_none(record.qp);
              });
+    case Stored::kNote: {
+      const uint32_t qp = number / rdma::Notes::kMost;
+      std::vector<uint8_t>* const note = add(&image->notes, number, header.answered != 0);
+      if (note == nullptr || qp < 1 || qp > ipc::kMaxQpSlots || data.size() > kMaxNote)
+        return false;
+      note->assign(data.begin(), data.end());
+      return true;
+    }
     default: {
       if (header.kind > static_cast<uint16_t>(kLastStored)) return false;
       SessionImage::Served* const made = add(&image->served[kind], number, header.answered != 0);
@@ -319,6 +328,8 @@ std::vector<uint8_t> SessionImage::encode() const {
   }
   put(Stored::kBinding, bindings);
   put(Stored::kClaim, claims);
+  for (const auto& [number, object] : notes)
+    bytes.add(Stored::kNote, number, object.answered, object.made);
   return bytes.take();
 }
 

@@ -46,8 +46,9 @@ enum class Stored : uint16_t {
   kBinding,
   kFlow,
   kClaim,
+  kNote,
 };
-constexpr Stored kLastStored = Stored::kClaim;
+constexpr Stored kLastStored = Stored::kNote;
 
 // --- records ---
 // kPd, kCq, kCqSize, kAh, kMr, kMw, kSrq, kQp and kFlow are a request and its reply, as the call
@@ -99,6 +100,11 @@ struct ClaimRecord {
   static_assert(ipc::kMaxQueueDepth <= 1u << 15);
   return srq.handle << 15 | slot;
 }
+// A note of a queue pair (core/rdma/notes.h) is some bytes; its sender decodes them.
+[[nodiscard]] inline uint32_t note_number(uint32_t qp, uint32_t note) {
+  static_assert(uint64_t{ipc::kMaxQpSlots} * rdma::Notes::kMost + rdma::Notes::kMost <= UINT32_MAX);
+  return qp * rdma::Notes::kMost + note;
+}
 struct QpRecord {
   verbs::QpAttributes attributes;
   verbs::Gid sgid;
@@ -107,6 +113,7 @@ struct QpRecord {
   uint32_t maps_peer;
   uint8_t linked_out, linked_in, out_made, in_made;
   uint32_t link;
+  uint32_t remote;   // 1: the peer is on another host
   uint32_t changes;  // of an XRC target: see rdma::Qp
   uint32_t groups;
   // verbs::Gid[groups] follow
@@ -142,7 +149,8 @@ struct SessionImage {
   Objects<SrqSizeRecord> srq_sizes;
   Objects<QpState> qp_states;
   Objects<BindingRecord> bindings;
-  Objects<ClaimRecord> claims;  // by claim_number()
+  Objects<ClaimRecord> claims;          // by claim_number()
+  Objects<std::vector<uint8_t>> notes;  // by note_number()
 
   uint32_t begun = 0;  // sequence of the last request that began
   ipc::Reply reply;    // the last reply; sequence 0: none

@@ -37,6 +37,7 @@ Result<void> SessionJournal::take_over(SessionImage image, std::map<uint32_t, ba
   image_ = std::move(image);
   objects_.trust_packet_socket(anchors_->anchors().of.packet_socket != 0);
   restore_channels(std::move(channels));
+  for (const auto& [number, note] : image_.notes) has_notes(number / rdma::Notes::kMost);
   if (const int error = make_again(); error != 0) return pass(not_made(error));
   remove_unanswered();
 
@@ -154,6 +155,9 @@ int SessionJournal::restore_state(rdma::Qp& qp, uint32_t handle,
   qp.link.in_made = state.in_made != 0;
   qp.link.maps_peer = state.maps_peer;
   qp.link.number = state.link;
+  if (state.remote != 0 && qp.can_receive())
+    qp.link.remote = rdma::RemoteEnd{qp.dgid(), qp.attributes.dest_qpn, qp.attributes.sq_psn,
+                                     qp.attributes.rq_psn};
   SessionObjects::restore_access(qp);
   if (qp.domain != nullptr) return 0;
   qp.inbox_head = qp.inbox_taken_over = ipc::head_of(*qp.inbox, qp.inbox_depth);
@@ -204,13 +208,15 @@ void SessionJournal::restore_pairs() {
   });
 }
 
-// What a dead worker held is given back unless it was completed.
-void SessionJournal::restore_claims() {
+// What a dead worker held is given back unless it was completed, or a sender goes on with it.
+void SessionJournal::restore_claims(bool remote) {
   for (const auto& [number, object] : image_.claims) {
     const ClaimRecord& claim = object.made;
     const uint32_t slot = number & (ipc::kMaxQueueDepth - 1);
     rdma::Srq* srq = context().srqs.find(number >> 15);
     const rdma::Qp* qp = context().qps.find(claim.qp);
+    if ((qp != nullptr && qp->link.remote.has_value()) != remote) continue;
+    if (remote && srq != nullptr && qp->sender && qp->sender->holds(*srq, slot)) continue;
     const auto completed_in = [slot](const ipc::RecvRing& ring, uint32_t depth, uint32_t from) {
       const uint32_t head = ipc::head_of(ring, depth);
       for (uint32_t i = head - std::min(head - from, depth); i != head; ++i)
@@ -247,7 +253,7 @@ bool has_failed(const rdma::Qp& qp) {
 }  // namespace
 
 void SessionJournal::restore_links() {
-  restore_claims();
+  restore_claims(false);
   context().qps.each([this](rdma::Qp& qp) {
     const Linked& was = was_linked_[qp.handle];
     qp.link.peer_lost =
@@ -255,7 +261,6 @@ void SessionJournal::restore_links() {
   });
   restore_target_links();
   was_linked_.clear();
-  image_ = {};
 }
 
 // Of the sessions that have a target open, the one that knew of its last change tells.
@@ -275,6 +280,8 @@ void SessionJournal::go_on() {
   context().claims_heap->wipe();
   write_down_changes();
   context().qps.each([this](rdma::Qp& qp) { go_on(qp); });
+  restore_claims(true);
+  image_ = {};
   context().targets.each([this](const rdma::Target& target) {
     rdma::Qp& qp = *target.qp;
     keep_state(qp, target.handle | ipc::kTargetHandle);
@@ -292,12 +299,14 @@ void SessionJournal::go_on() {
 
 void SessionJournal::go_on(rdma::Qp& qp) {
   qp.block->state.store(qp.attributes.state, std::memory_order_release);
-  qp.note_drained();  // nothing is in hand
   keep_state(qp, qp.handle);
-  // How far it had come with a peer on another host is not known.
-  if (qp.state() > verbs::QpState::kInit && objects_.vdevice().is_beyond(qp)) qp.fail();
+  transport::roce::Network* const network = objects_.vdevice().network.get();
+  if (qp.link.remote && network == nullptr) qp.fail();  // the operator has taken it away
+  if (qp.type == verbs::QpType::kUd && qp.can_receive() && network != nullptr)
+    network->receive_datagrams();
   if (verbs::is_connected(qp.type) && qp.state() > verbs::QpState::kInit) qp.choose_sender();
   if (qp.sender) qp.sender->adopted();
+  if (!qp.sender || qp.sender->drained()) qp.note_drained();
   // Before the program looks, as in Qp::fail().
   if (qp.sender && !qp.can_send()) qp.sender->link_changed();
   for (rdma::Cq* cq : {qp.send_cq, qp.recv_cq})

@@ -136,6 +136,7 @@ void SessionJournal::erase(Stored kind, uint32_t handle) {
     case Stored::kSrq:
       return erase_all({Stored::kSrqSize, Stored::kSrq});
     case Stored::kQp:
+      erase_notes(handle);
       return erase_all({Stored::kQpState, Stored::kQp, Stored::kTarget});
     case Stored::kChannel:
       file_->erase(kind, handle);
@@ -169,6 +170,7 @@ void SessionJournal::keep_state(const rdma::Qp& qp, uint32_t handle) {
   record.out_made = qp.link.out_made ? 1 : 0;
   record.in_made = qp.link.in_made ? 1 : 0;
   record.link = qp.link.number;
+  record.remote = qp.link.remote ? 1 : 0;
   record.changes = qp.changes;
   record.groups = static_cast<uint32_t>(qp.groups.size());
   std::vector<uint8_t> bytes(sizeof record + qp.groups.size() * sizeof(verbs::Gid));
@@ -176,6 +178,31 @@ void SessionJournal::keep_state(const rdma::Qp& qp, uint32_t handle) {
   if (!qp.groups.empty())
     std::memcpy(bytes.data() + sizeof record, qp.groups.data(), bytes.size() - sizeof record);
   file_->put(Stored::kQpState, handle, bytes.data(), bytes.size());
+  if (!qp.link.remote) erase_notes(handle);
+}
+
+void SessionJournal::put(const rdma::Qp& qp, uint32_t number, std::span<const uint8_t> bytes) {
+  has_notes(qp.handle);
+  file_->put_later(Stored::kNote, note_number(qp.handle, number), bytes.data(), bytes.size());
+}
+
+std::vector<uint8_t> SessionJournal::find(const rdma::Qp& qp, uint32_t number) const {
+  const auto note = file_->find(Stored::kNote, note_number(qp.handle, number));
+  if (!note) return {};
+  return {note->data, note->data + note->size};
+}
+
+void SessionJournal::has_notes(uint32_t handle) {
+  if (handle >= noted_.size()) noted_.resize(handle + 1);
+  noted_[handle] = true;
+}
+
+void SessionJournal::erase_notes(uint32_t handle) {
+  if (handle >= noted_.size() || !noted_[handle]) return;
+  for (uint32_t number = 0; number < rdma::Notes::kMost; ++number)
+    file_->erase_later(Stored::kNote, note_number(handle, number));
+  file_->commit();
+  noted_[handle] = false;
 }
 
 // Before a worker holds it: so a receive is never lost with a worker, nor given to another message
@@ -193,6 +220,7 @@ void SessionJournal::keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma:
 }
 
 void SessionJournal::write_down_changes() {
+  context().notes = this;
   context().on_qp_changed = [this](const rdma::Qp& qp, uint32_t handle) { keep_state(qp, handle); };
   context().on_window_changed = [this](const rdma::Mw& mw) { keep_binding(mw); };
   context().on_claim = [this](const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver) {

@@ -15,21 +15,23 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "vrdmad/records/session_files.h"
 #include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
 
-class SessionJournal {
+class SessionJournal : private rdma::Notes {
  public:
   using Answer = SessionObjects::Answer;
 
   SessionJournal(SessionFiles files, SessionObjects& objects)
       : anchors_(std::move(files.anchors)), file_(std::move(files.journal)), objects_(objects) {}
-  ~SessionJournal();  // nobody takes the session over any more
+  ~SessionJournal() override;  // nobody takes the session over any more
   SessionJournal(const SessionJournal&) = delete;
   SessionJournal& operator=(const SessionJournal&) = delete;
 
@@ -63,9 +65,16 @@ class SessionJournal {
   void erase(Stored kind, uint32_t handle);
   void keep_state(const rdma::Qp& qp, uint32_t handle);
   void keep_binding(const rdma::Mw& mw);
+  // rdma::Notes.
+  void put(const rdma::Qp& qp, uint32_t number, std::span<const uint8_t> bytes) override;
+  void commit() override { file_->commit(); }
+  [[nodiscard]] std::vector<uint8_t> find(const rdma::Qp& qp, uint32_t number) const override;
+  void has_notes(uint32_t handle);
+  void erase_notes(uint32_t handle);
   void keep_claim(const rdma::Srq& srq, uint32_t slot, const rdma::Qp* receiver);
   void write_down_changes();
-  void restore_claims();
+  // Of queue pairs with a remote peer, or of all others.
+  void restore_claims(bool remote);
   // 0 or an errno.
   [[nodiscard]] int make_again();
   [[nodiscard]] int make_again(Stored kind);
@@ -82,8 +91,9 @@ class SessionJournal {
   std::unique_ptr<AnchorFile> anchors_;  // removed after the journal
   std::unique_ptr<SessionFile> file_;
   SessionObjects& objects_;
-  SessionImage image_;      // of the dead daemon, until the work goes on
-  SessionFile::Last last_;  // of the dead daemon
+  SessionImage image_;       // of the dead daemon, until the work goes on
+  SessionFile::Last last_;   // of the dead daemon
+  std::vector<bool> noted_;  // by handle of a queue pair
   // What is known of the link of a queue pair until it is restored; by handle.
   struct Linked {
     bool out = false, in = false;

@@ -53,6 +53,7 @@ SessionImage whole() {
   image.qp_states[kTarget].made = {};
   image.bindings[1].made = {ipc::key_of(8, 2), 1, 2, verbs::kRemoteWrite, 4096, 64, 4096};
   image.claims[1u << 15 | 5].made = {0, 3, 0};
+  image.notes[note_number(2, 7)].made = {1, 2, 3};
   image.begun = 9;
   image.reply.sequence = 8;
   return image;
@@ -79,6 +80,7 @@ TEST(SessionImage, IsWhatItWasAfterwards) {
   ASSERT_EQ(state.groups.size(), 1u);
   EXPECT_TRUE(state.groups[0].is_multicast());
   EXPECT_EQ(decoded->targets.at(kTarget).made.qpn, 18u);
+  EXPECT_EQ(decoded->notes.at(note_number(2, 7)).made, (std::vector<uint8_t>{1, 2, 3}));
   // The corpus of the fuzz target is made by this: VRDMA_IMAGE=tests/fuzz/corpus_session_images/all
   if (const char* path = std::getenv("VRDMA_IMAGE"))
     std::ofstream(path, std::ios::binary)
@@ -126,6 +128,7 @@ TEST(SessionImage, IsRefusedIfANumberIsOutOfRange) {
   EXPECT_TRUE(with_state([](State& state) { state.record.outbox_depth = 3; }));
   EXPECT_TRUE(with_state([](State& state) { state.record.outbox_depth = 1u << 16; }));
   EXPECT_TRUE(with_state([](State& state) { state.record.linked_in = 2; }));
+  EXPECT_TRUE(with_state([](State& state) { state.record.remote = 2; }));
   EXPECT_TRUE(with_state([](State& state) { state.record.groups = 2; })) << "there is one";
   EXPECT_TRUE(with_state([](State& state) { state.groups[0].bytes[0] = 0xfe; }));
   EXPECT_TRUE(refused([](SessionImage& image) {
@@ -165,6 +168,8 @@ TEST(SessionImage, IsRefusedIfHandlesAreNotDistinctOrTooLarge) {
     image.served[Stored::kPd][1].made.reply.handle.handle = 3;
   })) << "of another object";
   EXPECT_TRUE(refused([](SessionImage& image) { (void)image.channels[0]; }));
+  EXPECT_TRUE(refused([](SessionImage& image) { (void)image.notes[7]; })) << "of no queue pair";
+  EXPECT_TRUE(refused([](SessionImage& image) { image.notes[512].made.resize(257); }));
   EXPECT_TRUE(refused([](SessionImage& image) { image.targets[3].made = {1, 18}; }));
   ImageBytes twice(0, {});
   for (int i = 0; i < 2; ++i) twice.add(Stored::kChannel, 1, true, {});
