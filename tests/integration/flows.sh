@@ -20,15 +20,23 @@ begin_flow() {
   begin_flow_end "$1-b" b "$3" 10.0.0.2 "$4" 10.0.0.1
 }
 begin_flow_end() { # NAME NAMESPACE DEVICE ADDRESS PORT [PEER]
-  head -c 16 /dev/zero >"$T/$1.progress"
+  head -c 24 /dev/zero >"$T/$1.progress"
   chown 65534 "$T/$1.progress"
-  spawn "$1" "$2" nobody "$T/lib/flow" "$3" "$(gid_index "$2" "$3" "$4")" "$5" "$T/$1.progress" all "${@:6}"
+  spawn "$1" "$2" nobody "$T/lib/flow" "$3" "$(gid_index "$2" "$3" "$4")" "$5" "$T/$1.progress" "${HOW:-all}" "${@:6}"
   FLOWS+=("$1")
 }
 # flow_counts: how many messages each has sent and received.
 flow_counts() {
   local name
-  for name in "${FLOWS[@]}"; do od -An -v -t u8 "$T/$name.progress"; done | xargs
+  for name in "${FLOWS[@]}"; do od -An -v -t u8 -N 16 "$T/$name.progress"; done | xargs
+}
+# longest_gap: in which one of them got nothing, in milliseconds, since the last time.
+longest_gap() {
+  local name
+  for name in "${FLOWS[@]}"; do
+    od -An -v -t u8 -j 16 "$T/$name.progress"
+    dd if=/dev/zero of="$T/$name.progress" bs=8 seek=2 count=1 conv=notrunc status=none
+  done | awk '{ if ($1 > most) most = $1 } END { print int(most / 1000) }'
 }
 # flows_go_on WHEN: each sends and receives more than can be in flight at once.
 flows_go_on() {

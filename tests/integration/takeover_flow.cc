@@ -7,7 +7,8 @@
 //   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS|/FILE poll|events|shared|all [SERVER_ADDRESS]
 //
 // With a FILE it goes on until SIGTERM, and two 8-byte words in FILE tell how many messages have
-// been sent and received.
+// been sent and received. A third one tells how long nothing came, neither a message nor a
+// completion, in microseconds; whoever sets it to 0 begins anew.
 //
 // Exits with 0 on success; otherwise prints what failed.
 #include <arpa/inet.h>
@@ -151,7 +152,8 @@ class Flow {
                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
+    const char* const timeout = std::getenv("FLOW_TIMEOUT");  // as ibv_modify_qp(3) has it
+    attr.timeout = static_cast<uint8_t>(timeout != nullptr ? std::atoi(timeout) : 14);
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 1;
@@ -162,8 +164,8 @@ class Flow {
     move_all(socket, &ready, 1, false);
   }
 
-  // `over`: whether to send the last message. `progress`: see above.
-  void run(const std::function<bool()>& over, volatile uint64_t* progress) {
+  // `over`: whether to send the last message. `progress`: see above. `paced`: with pauses.
+  void run(const std::function<bool()>& over, volatile uint64_t* progress, bool paced) {
     bool sending = true;
     while (sending || sent_ < posted_ || received_ < total_) {
       sending = sending && !over();
@@ -171,12 +173,18 @@ class Flow {
         post_send(!sending);
         if (posted_ % 4 == 0) break;  // small posts, so that queues run empty too
       }
+      const uint64_t before = sent_ + received_;
       take();
       progress[0] = sent_;
       progress[1] = received_;
+      const auto now = std::chrono::steady_clock::now();
+      const auto gap = std::chrono::duration_cast<std::chrono::microseconds>(now - progress_at_);
+      if (gap.count() > static_cast<int64_t>(progress[2]))
+        progress[2] = static_cast<uint64_t>(gap.count());
+      if (sent_ + received_ > before) progress_at_ = now;
       if (++rounds_ % 64 == 0) register_something();
       // Leaves the processor to the daemon, and queues that run empty.
-      if (all_ && rounds_ % 16 == 0) ::usleep(1000);
+      if ((all_ || paced) && rounds_ % 16 == 0) ::usleep(1000);
     }
   }
 
@@ -342,14 +350,15 @@ class Flow {
   uint64_t posted_ = 0, sent_ = 0, received_ = 0, total_ = UINT64_MAX, rounds_ = 0;
   uint64_t expected_ = 0;  // the request that completes next
   uint64_t added_ = 0;
+  std::chrono::steady_clock::time_point progress_at_ = std::chrono::steady_clock::now();
   bool last_posted_ = false, using_up_ = false;
 };
 
 volatile uint64_t* words_in(const char* path) {
   const int file = ::open(path, O_RDWR | O_CLOEXEC);
-  void* words = file < 0 || ::ftruncate(file, 16) != 0
+  void* words = file < 0 || ::ftruncate(file, 24) != 0
                     ? MAP_FAILED
-                    : ::mmap(nullptr, 16, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+                    : ::mmap(nullptr, 24, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (words == MAP_FAILED) fail("map the file", static_cast<uint64_t>(errno));
   return static_cast<volatile uint64_t*>(words);
 }
@@ -357,12 +366,12 @@ volatile uint64_t* words_in(const char* path) {
 void run(Flow& flow, const std::string& how_long) {
   if (how_long.starts_with('/')) {
     std::signal(SIGTERM, [](int) { g_over = 1; });
-    return flow.run([] { return g_over != 0; }, words_in(how_long.c_str()));
+    return flow.run([] { return g_over != 0; }, words_in(how_long.c_str()), true);
   }
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(how_long.c_str()));
-  uint64_t unseen[2];
-  flow.run([end] { return std::chrono::steady_clock::now() >= end; }, unseen);
+  uint64_t unseen[3]{};
+  flow.run([end] { return std::chrono::steady_clock::now() >= end; }, unseen, false);
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+#!/bin/bash
+# roce_kills.sh MOMENTS FLOW [SEED]: two daemons, as on two hosts, whose processes are killed at random moments while
+# programs exchange data by packets of RoCE v2 and check all of it.
+#
+#   daemon a                           daemon b
+#   +-----------------+                +-----------------+
+#   | va -- eth0      |      veth      |      eth0 -- vb |
+#   |       10.0.0.1  |================|  10.0.0.2       |
+#   +-----------------+                +-----------------+
+#
+# Each moment ends processes of one side or of both: the worker, control, the broker, or all at once. A worker is
+# replaced by control; when control has ended, the script starts that daemon again, as a service manager does. The test
+# prints the longest time in which a program got nothing, by what was killed. A SEED gives the same choices again.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/flows.sh"
+setup
+need_worker_processes
+WORKERS_END=1  # because they are killed
+moments=$1
+seed=${3:-$SRANDOM}
+cp "$2" "$T/lib/flow"
+say "$moments moments, seed $seed"
+RANDOM=$seed
+
+ENVIRONMENT+=(FLOW_TIMEOUT="${FLOW_TIMEOUT:-17}")
+declare -A DAEMONS=() FAR=([a]=b [b]=a) GAPS=() TIMES=()
+# side a|b: what follows is about that daemon, and programs that begin are its.
+side() {
+  [[ -z ${SIDE:-} ]] || DAEMONS[$SIDE]=$DAEMON
+  SIDE=$1 DAEMON=${DAEMONS[$1]:-} R=$T/run-$1 S=$T/state-$1
+  ENVIRONMENT[3]=VRDMA_RUN_DIR=$R
+  PID[daemon]=${DAEMONS[${FAR[$1]}]:-$$-none}
+}
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+for end in a b; do
+  side $end
+  mkdir "$R" "$S"
+  start_daemon
+  vdev_create "v$end" $end eth0 --fabric outside
+  ctl fabric set outside --reach network >/dev/null
+done
+
+port=18620
+for how in ${HOWS:-all shared}; do
+  side a
+  HOW=$how begin_flow_end "$how-a" a va 10.0.0.1 $port
+  wait_until 20 listens "$how-a" $port || fail "$how-a does not listen"
+  side b
+  HOW=$how begin_flow_end "$how-b" b vb 10.0.0.2 $port 10.0.0.1
+  port=$((port + 1))
+done
+flows_go_on "before the first moment"
+longest_gap >/dev/null
+
+# kill_in SIDE worker|control|broker|all
+kill_in() {
+  local kind=$2 victims=()
+  side "$1"
+  case $kind in
+    worker) victims=($(workers)) ;;
+    control) victims=("$DAEMON") ;;
+    broker) victims=($(helper broker)) ;;
+    all) victims=("$DAEMON" $(helper broker) $(helper intake) $(helper stopper) $(workers)) ;;
+  esac
+  [[ ${#victims[@]} -gt 0 ]] || return 0  # it is not there at this moment
+  kill -KILL "${victims[@]}" 2>/dev/null || true
+  TIMES[$kind]=$((${TIMES[$kind]:-0} + 1))
+  [[ $kind != worker ]] || return 0
+  wait_until 20 ended "$DAEMON" || fail "$AT: control goes on"
+  wait "$DAEMON" 2>/dev/null || true
+  launch_daemon
+}
+answers_everywhere() {
+  local end
+  for end in a b; do
+    side $end
+    daemon_answers || return 1
+  done
+}
+
+read -ra KINDS <<<"${KINDS:-worker worker control broker all}"
+for ((number = 1; number <= moments; ++number)); do
+  kind=${KINDS[RANDOM % ${#KINDS[@]}]}
+  ENDS=(a b)
+  sides=("${ENDS[RANDOM % 2]}")
+  if ((RANDOM % 4 == 0)); then sides=(a b); fi
+  printf -v delay '0.%03d' $((RANDOM % 250))
+  AT="seed $seed, moment $number: $kind of ${sides[*]} after $delay s"
+  sleep "$delay"
+  for end in "${sides[@]}"; do kill_in "$end" "$kind"; done
+  wait_until 20 answers_everywhere || fail "$AT: vrdmad does not answer on its admin socket"
+  flows_go_on "$AT"
+  gap=$(longest_gap)
+  [[ ${#sides[@]} -eq 1 ]] || kind="$kind of both"
+  [[ $gap -le ${GAPS[$kind]:-0} ]] || GAPS[$kind]=$gap
+done
+AT="seed $seed, after the last moment"
+end_flows "$AT"
+for kind in "${!GAPS[@]}"; do say "killed: $kind; longest gap: ${GAPS[$kind]} ms"; done
+say "kills: $(for kind in "${!TIMES[@]}"; do echo -n "$kind ${TIMES[$kind]}, "; done)"
+for end in a b; do
+  side $end
+  unset "PID[daemon]"
+  no_sessions() { [[ $(ctl vdev list -o json | grep -c '"sessions": 0,') -eq 1 && -z $(ls "$R/state") ]]; }
+  wait_until 10 no_sessions || fail "$AT: sessions are left: $(ctl vdev list; ls "$R/state")"
+  stop_daemon || fail "$AT: daemon $end"
+  DAEMONS[$end]=
+done
