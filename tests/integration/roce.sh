@@ -115,6 +115,13 @@ say "   $marked packets were marked, $told notifications sent, $heard heard"
 [[ $marked -gt 100 && $told -gt 10 && $told -le $marked && $heard -eq $told ]] || fail "marks go unheard"
 $(enter b) nft delete table ip router
 
+say "without IPv6 the GID of the MAC is no address, and the others are not affected"
+for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; done
+gid=$(index va ::ffff:10.0.0.1)
+[[ $gid == "$(index vb ::ffff:10.0.0.2)" && $gid -ne 0 ]] || fail "the tables differ"
+pingpong 10.0.0.2 ud -g "$gid" -s 900
+pingpong 10.0.0.2 rc -c -g "$gid"
+
 say "sockets end with the programs that need them"
 ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
 free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/event_loop.h"
@@ -33,8 +34,10 @@ class Endpoint final : private Runnable, public std::enable_shared_from_this<End
   // A UDP socket that is bound to the address, as of vrdmad/broker/roce_sockets.h. `ifindex`: of
   // its netdev.
   [[nodiscard]] base::Result<void> open(base::Fd socket, uint32_t ifindex);
-  // There will be no socket: all packets are lost, as in a network without a route.
+  // There is no socket: all packets are lost, as in a network without a route, until try_again().
   void lose();
+  // A socket is awaited once more. False: there is one, or it is awaited.
+  bool try_again() { return std::exchange(lost_, false); }
   [[nodiscard]] bool is_awaited() const { return !socket_.valid() && !lost_; }
 
   // Returns how many packets it took. For the rest there is no room, or no socket yet; `again` is

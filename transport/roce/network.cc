@@ -114,7 +114,11 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
   std::erase_if(endpoints_, [](const auto& one) { return one.second.expired(); });
   auto& known = endpoints_[address];
   auto endpoint = known.lock();
-  if (endpoint != nullptr) return endpoint;
+  if (endpoint != nullptr) {
+    // The address may have come since, or the program that had its port has ended.
+    if (endpoint->try_again()) want_(address);
+    return endpoint;
+  }
   known = endpoint =
       std::make_shared<Endpoint>(lane_, address, *incoming_, counters_.endpoint,
                                  [this](const wire::Packet& packet, const NetworkHeader& header,

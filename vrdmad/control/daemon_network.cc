@@ -25,7 +25,8 @@ namespace {
 // Each has two sockets with buffers, which strangers can fill.
 constexpr size_t kMostAddresses = 16;
 constexpr size_t kMostTries = 4;  // by processes, which may have ended
-// Between two attempts of a worker that failed: each asks the broker.
+// Between two attempts at an address that failed: each asks the broker. By address, since not every
+// GID is one: that which is derived from the MAC may have no IPv6 address.
 constexpr auto kPause = std::chrono::seconds(1);
 }  // namespace
 
@@ -58,9 +59,11 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   Beside beside;
   const auto now = base::EventLoop::now();
   Result<Fd> socket = fail(EAGAIN, "it failed a moment ago");
-  if (now >= record.try_network_at) {
+  auto& until = record.off_network_until;
+  std::erase_if(until, [now](const auto& one) { return one.second <= now; });
+  if (!until.contains(address) && until.size() < verbs::kMaxGids) {
     socket = join_network(record, address, callers);
-    if (!socket) record.try_network_at = now + kPause;
+    if (!socket) until[address] = now + kPause;
   }
   if (socket) {
     beside.push_back(std::move(*socket));

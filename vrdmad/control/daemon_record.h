@@ -60,7 +60,7 @@ struct Daemon::Record {
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   provisioning::Permissions permissions;
-  base::TimePoint try_network_at{};
+  std::map<verbs::Gid, base::TimePoint> off_network_until;  // addresses without sockets
   uint64_t off_network = 0;    // how often an address could not be on the network
   uint64_t unserved = 0;       // how often a connection found no worker
   uint64_t without_files = 0;  // sessions that cannot be taken over

@@ -98,6 +98,19 @@ TEST_F(Networked, TellWhenNoSocketIsAwaited) {
   EXPECT_FALSE(b_network.when_open([&] { ++told; }));
 }
 
+// The reason may have passed: an address that was not there yet, or another program that had the
+// port.
+TEST_F(Networked, AskAgainForASocketThatTheyDidNotGet) {
+  b_network.open(kB, base::fail(EADDRNOTAVAIL, "it is not there yet"));
+  const size_t before = wanted.size();
+  const auto sender = b_network.make_sender(*qp_b);
+  EXPECT_THAT(wanted, SizeIs(before + 1));
+  EXPECT_EQ(wanted.back(), kB);
+  EXPECT_TRUE(b_network.when_open([] {}));
+  const auto another = b_network.make_sender(*qp_b);
+  EXPECT_THAT(wanted, SizeIs(before + 1)) << "it is awaited";
+}
+
 // As does one whose queue pair went meanwhile.
 TEST_F(Networked, TellWhenASocketIsNotNeededAnyMore) {
   int told = 0;
