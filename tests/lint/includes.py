@@ -54,8 +54,9 @@ TABLE = {
                "transport/hca"],
     "cli/mounts": ["core/base"],
     "cli/hook": ["cli/mounts", "api", "core/ipc"],
+    "cli/bad_wire": ["core/wire"],
     "cli/rdma": [],
-    "cli": ["cli/mounts", "cli/hook", "api", "core/base"],
+    "cli": ["cli/bad_wire", "cli/mounts", "cli/hook", "api", "core/base"],
     "docs": ["api"],  # examples
 }
 # Nobody includes tests; they include what they test.
