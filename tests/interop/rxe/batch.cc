@@ -51,6 +51,8 @@ bool run_batch(Side& side, Board& board, Qp& qp, ibv_qp_type type, const Flow& o
     if (wc.opcode != sent_as(out.steps[i].opcode)) fail("a request has opcode %d", wc.opcode);
   }
   constexpr int kLost = 2000;  // milliseconds
+  const int lost_after =
+      side.options.lost_after == 0 ? kLost : static_cast<int>(side.options.lost_after);
   bool complete = true;
   for (size_t i = 0; i < in.steps.size() && complete; ++i) {
     const Step& step = in.steps[i];
@@ -58,7 +60,7 @@ bool run_batch(Side& side, Board& board, Qp& qp, ibv_qp_type type, const Flow& o
     ibv_wc wc{};
     if (type == IBV_QPT_RC)
       wc = qp.received();
-    else if (complete = qp.received(&wc, kLost); !complete)
+    else if (complete = qp.received(&wc, lost_after); !complete)
       break;
     if (wc.status != IBV_WC_SUCCESS || wc.wr_id != i)
       fail("receive %llu ends with '%s' instead of %zu", static_cast<unsigned long long>(wc.wr_id),
@@ -69,7 +71,7 @@ bool run_batch(Side& side, Board& board, Qp& qp, ibv_qp_type type, const Flow& o
   side.channel.meet(0x21);
   // Nothing tells when the WRITE of a UC queue pair has come.
   if (type == IBV_QPT_UC && complete)
-    for (int i = 0; i < kLost && !(complete = board.target_is_complete()); ++i) ::usleep(1000);
+    for (int i = 0; i < lost_after && !(complete = board.target_is_complete()); ++i) ::usleep(1000);
   const bool there = side.channel.swap(complete);
   if (complete)
     board.compare();
@@ -83,6 +85,8 @@ bool run_batch(Side& side, Board& board, Qp& qp, ibv_qp_type type, const Flow& o
   }
   if (!complete || !there) ++side.lost;
   side.channel.meet(0x22);
+  if (ibv_wc wc{}; type == IBV_QPT_RC && qp.received(&wc, 0))
+    fail("receive %llu completes twice", static_cast<unsigned long long>(wc.wr_id));
   return complete && there;
 }
 

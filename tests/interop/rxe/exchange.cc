@@ -3,6 +3,8 @@
 //
 //   --device NAME --gid-index N --mtu BYTES --port N   as in perftest; the MTU is that of paths
 //   --seed N --seconds N     both by the client: 0 seconds are one round of each test
+//   --lost-after MS          by both: any number of messages of UC and UD may be lost, and are so
+//   after this time
 //   --tests NAME,...         by the client: only tests whose names begin so; "-NAME": not these
 //
 // 0: no test failed; 1: a test failed; 2: usage. Each test has its own TCP connection and objects,
@@ -192,16 +194,20 @@ bool visit(const Options& options, const std::string& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  static constexpr option kLong[] = {
-      {"device", required_argument, nullptr, 'd'},  {"gid-index", required_argument, nullptr, 'x'},
-      {"mtu", required_argument, nullptr, 'm'},     {"port", required_argument, nullptr, 'p'},
-      {"seconds", required_argument, nullptr, 'D'}, {"seed", required_argument, nullptr, 's'},
-      {"tests", required_argument, nullptr, 't'},   {nullptr, 0, nullptr, 0}};
+  static constexpr option kLong[] = {{"device", required_argument, nullptr, 'd'},
+                                     {"gid-index", required_argument, nullptr, 'x'},
+                                     {"mtu", required_argument, nullptr, 'm'},
+                                     {"port", required_argument, nullptr, 'p'},
+                                     {"seconds", required_argument, nullptr, 'D'},
+                                     {"seed", required_argument, nullptr, 's'},
+                                     {"tests", required_argument, nullptr, 't'},
+                                     {"lost-after", required_argument, nullptr, 'l'},
+                                     {nullptr, 0, nullptr, 0}};
   Options options;
   options.seed = static_cast<uint64_t>(std::time(nullptr));
   std::string words;
   int letter = 0;
-  while ((letter = ::getopt_long(argc, argv, "d:x:m:p:D:s:t:", kLong, nullptr)) != -1) {
+  while ((letter = ::getopt_long(argc, argv, "d:x:m:p:D:s:t:l:", kLong, nullptr)) != -1) {
     switch (letter) {
       case 'd':
         options.device = optarg;
@@ -223,6 +229,9 @@ int main(int argc, char** argv) {
         break;
       case 't':
         words = optarg;
+        break;
+      case 'l':
+        options.lost_after = static_cast<uint32_t>(std::atoi(optarg));
         break;
       default:
         return 2;

@@ -33,6 +33,8 @@ struct Options {
   uint32_t mtu = 0;    // bytes; 0: the lesser of both active MTUs
   uint32_t seconds = 0;
   uint64_t seed = 0;
+  // Milliseconds after which a message of UC or UD is lost; 0: there is a limit, and few may be.
+  uint32_t lost_after = 0;
   uint16_t port = 18600;
 };
 
