@@ -14,11 +14,7 @@ setup
 install -m 755 "$2" "$T/exchange"
 start_daemon
 if [[ $mode == network ]]; then
-  netns_add a b
-  join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-  vdev_create va a eth0 --tenant red --fabric left
-  vdev_create vb b eth0 --tenant blue --fabric right
-  for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+  two_hosts
 else
   two_vdevices "$mode"
 fi

@@ -385,6 +385,17 @@ two_vdevices() {
   INDEX_B=$(gid_index b vb 10.0.0.2)
 }
 
+# two_hosts [further arguments of vrdmactl vdev create]: the same as on two hosts: va and vb are in two fabrics that reach
+# the network, so each is to the other what an endpoint of another host is.
+two_hosts() {
+  netns_add a b
+  join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+  vdev_create va a eth0 --tenant red --fabric left --addresses 0.0.0.0/0,::/0 "$@"
+  vdev_create vb b eth0 --tenant blue --fabric right --addresses 0.0.0.0/0,::/0 "$@"
+  local fabric
+  for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+}
+
 # spawn_writes NAME DEVICE_A DEVICE_B PORT SECONDS: NAME-server in a and NAME-client in b write to each other.
 spawn_writes() {
   spawn "$1-server" a nobody ib_write_lat -d "$2" -x "$(gid_index a "$2" 10.0.0.1)" -p "$4" -D "$5"

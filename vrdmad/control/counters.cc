@@ -53,6 +53,7 @@ std::vector<std::pair<const char*, uint64_t>> network_events(
           {"rx_unknown_qp", network.unknown_qp},
           {"rx_wrong_source", network.wrong_source},
           {"rx_bad_pkey", protocol.bad_pkey},
+          {"rx_bad_qkey", protocol.bad_qkey},
           {"rx_bad_service", protocol.bad_service},
           {"rx_bad_state", protocol.bad_state},
           {"rx_no_memory", protocol.dropped_no_memory},
