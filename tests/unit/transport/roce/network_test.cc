@@ -1,6 +1,7 @@
 // Two vdevices in one namespace, with sockets at two addresses, as on two hosts.
 #include "transport/roce/network.h"
 
+#include <cstdlib>
 #include <map>
 
 #include "tests/unit/transport/rig.h"
@@ -33,8 +34,11 @@ struct Networked : Rig {
     world.make_sender = nullptr;
     world.fabric.set_gids(&world.a_device, {kA});
     world.fabric.set_gids(&world.b_device, {kB});
-    qp_a = world.add_qp(a, {});
-    qp_b = world.add_qp(b, {});
+    connect({});
+  }
+  void connect(const test::Party::QpOptions& options) {
+    qp_a = world.add_qp(a, options);
+    qp_b = world.add_qp(b, options);
     world.name(*qp_a, *qp_b);
     world.name(*qp_b, *qp_a);
     for (rdma::Qp* qp : {qp_a, qp_b}) {
@@ -75,6 +79,27 @@ TEST_F(Networked, WaitForTheirSocketsAndCarryRequests) {
   EXPECT_EQ(std::memcmp(b.memory(), text.data(), text.size()), 0);
   EXPECT_GT(b_counters.endpoint.received_packets, 0u);
   EXPECT_EQ(b_counters.unknown_qp + b_counters.wrong_source, 0u);
+}
+
+// Of an unreliable queue pair, which sends nothing again.
+TEST_F(Networked, KeepWhatASocketHasNoRoomFor) {
+  if (std::system("ip link set lo up && tc qdisc add dev lo root tbf rate 80mbit burst 100k "
+                  "latency 5s") != 0)
+    GTEST_SKIP() << "no tbf(8)";
+  test::Party::QpOptions uc;
+  uc.type = verbs::QpType::kUc;
+  connect(uc);
+  base::Fd narrow = socket_at(kA);
+  const int room = 32 << 10;
+  ASSERT_EQ(::setsockopt(narrow.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+  a_network.open(kA, std::move(narrow));
+  b_network.open(kB, socket_at(kB));
+  constexpr size_t kLength = 200'000;
+  for (size_t i = 0; i < kLength; ++i) a.memory()[i] = static_cast<uint8_t>(i * 7 + i / 251 + 1);
+  write(kLength);
+  EXPECT_TRUE(wait_for([&] { return std::memcmp(a.memory(), b.memory(), kLength) == 0; }));
+  EXPECT_EQ(a_counters.endpoint.sent_packets, wire::packets_of(kLength, 1024));
+  EXPECT_EQ(a_counters.endpoint.send_errors, 0u);
 }
 
 TEST_F(Networked, LoseEverythingWithoutASocket) {
