@@ -42,7 +42,7 @@ for end in a b; do
 done
 
 port=18620
-for how in ${HOWS:-all shared}; do
+for how in ${HOWS:-all shared datagrams}; do
   side a
   HOW=$how begin_flow_end "$how-a" a va 10.0.0.1 $port
   wait_until 20 listens "$how-a" $port || fail "$how-a does not listen"
@@ -97,6 +97,32 @@ for ((number = 1; number <= moments; ++number)); do
 done
 AT="seed $seed, after the last moment"
 end_flows "$AT"
+
+say "rdma_cm: a connection goes on, a listener is there again, and datagrams come"
+side a
+spawn rping-a a root rping -s -a 10.0.0.1 -V -C 3000
+sleep 0.5
+side b
+spawn rping-b b root rping -c -a 10.0.0.1 -V -C 3000
+for kill in "a worker" "b worker" "a control" "b control"; do
+  sleep 0.3
+  kill_in $kill
+  wait_until 20 answers_everywhere || fail "rdma_cm: vrdmad does not answer"
+done
+for name in rping-b rping-a; do
+  reap $name 60
+  [[ $REAPED -eq 0 ]] || fail "$name: $(tail -n 3 "$T/$name.log")"
+done
+side a
+spawn server a root udaddy -b 10.0.0.1
+sleep 0.5
+kill_in a control
+kill_in b all
+wait_until 20 answers_everywhere || fail "rdma_cm: vrdmad does not answer"
+side b
+on b root udaddy -s 10.0.0.1 >"$T/client.log" 2>&1 || fail "udaddy: $(<"$T/client.log")"
+reap server 20
+[[ $REAPED -eq 0 ]] || fail "udaddy's server: $(<"$T/server.log")"
 for kind in "${!GAPS[@]}"; do say "killed: $kind; longest gap: ${GAPS[$kind]} ms"; done
 say "kills: $(for kind in "${!TIMES[@]}"; do echo -n "$kind ${TIMES[$kind]}, "; done)"
 for end in a b; do

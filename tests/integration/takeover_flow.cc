@@ -5,6 +5,9 @@
 // what it wrote, or adds 1 to a number there, which must be as large as the additions before.
 //
 //   vrdma_takeover_flow DEVICE GID_INDEX PORT SECONDS|/FILE poll|events|shared|all [SERVER_ADDRESS]
+//   vrdma_takeover_flow DEVICE GID_INDEX PORT /FILE datagrams [SERVER_ADDRESS]
+//
+// `datagrams`: they may be lost, but none may come twice, or damaged, or out of order.
 //
 // With a FILE it goes on until SIGTERM, and two 8-byte words in FILE tell how many messages have
 // been sent and received. A third one tells how long nothing came, neither a message nor a
@@ -354,6 +357,131 @@ class Flow {
   bool last_posted_ = false, using_up_ = false;
 };
 
+// Sends datagrams by a UD queue pair, and checks those that come.
+class Datagrams {
+ public:
+  Datagrams(const char* device, uint8_t gid_index) : gid_index_(gid_index) {
+    int count = 0;
+    ibv_device** devices = ibv_get_device_list(&count);
+    for (int i = 0; i < count; ++i)
+      if (std::strcmp(ibv_get_device_name(devices[i]), device) == 0)
+        context_ = ibv_open_device(devices[i]);
+    made(context_, "open the device");
+    pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
+    cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, nullptr, 0), "make a CQ");
+    mr_ = made(ibv_reg_mr(pd_, slots_, sizeof slots_, IBV_ACCESS_LOCAL_WRITE), "register");
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq_;
+    init.cap = {kDepth, kDepth, 1, 1, 0};
+    init.qp_type = IBV_QPT_UD;
+    qp_ = made(ibv_create_qp(pd_, &init), "make a QP");
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = kQkey;
+    modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+    for (uint64_t i = 0; i < kDepth; ++i) post_receive(i);
+    attr.qp_state = IBV_QPS_RTR;
+    modify(attr, IBV_QP_STATE);
+    attr.qp_state = IBV_QPS_RTS;
+    modify(attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
+  }
+  void run(int socket, volatile uint64_t* progress) {
+    Address mine{qp_->qp_num, 0, 0, {}}, theirs{};
+    if (ibv_query_gid(context_, 1, gid_index_, &mine.gid) != 0) fail("query the GID");
+    move_all(socket, &mine, sizeof mine, true);
+    move_all(socket, &theirs, sizeof theirs, false);
+    ibv_ah_attr way{};
+    way.is_global = way.port_num = 1;
+    way.grh.dgid = theirs.gid;
+    way.grh.sgid_index = gid_index_;
+    way.grh.hop_limit = 64;
+    ibv_ah* const ah = made(ibv_create_ah(pd_, &way), "make an address handle");
+    auto came = std::chrono::steady_clock::now();
+    for (; g_over == 0; ::usleep(500)) {
+      if (in_hand_ < kDepth / 2) post_send(ah, theirs.qpn);
+      const uint64_t before = received_;
+      take();
+      progress[0] = sent_;
+      progress[1] = received_;
+      const auto now = std::chrono::steady_clock::now();
+      const auto gap = std::chrono::duration_cast<std::chrono::microseconds>(now - came).count();
+      if (gap > static_cast<int64_t>(progress[2])) progress[2] = static_cast<uint64_t>(gap);
+      if (received_ > before) came = now;
+    }
+    std::printf("%llu sent, %llu received\n", static_cast<unsigned long long>(sent_),
+                static_cast<unsigned long long>(received_));
+  }
+
+ private:
+  static constexpr uint32_t kQkey = 0x1234, kGrh = 40, kBytes = 1024;
+  struct alignas(64) Slot {
+    char bytes[kGrh + kBytes];
+  };
+  void modify(ibv_qp_attr& attr, int mask) {
+    if (const int error = ibv_modify_qp(qp_, &attr, mask); error != 0)
+      fail("modify the QP", static_cast<uint64_t>(error));
+  }
+  ibv_sge part(uint64_t slot, uint32_t length) {
+    return {reinterpret_cast<uint64_t>(slots_[slot].bytes), length, mr_->lkey};
+  }
+  void post_receive(uint64_t slot) {
+    ibv_sge sge = part(slot, kGrh + kBytes);
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = slot;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (ibv_post_recv(qp_, &wr, &bad) != 0) fail("post a receive");
+  }
+  void post_send(ibv_ah* ah, uint32_t qpn) {
+    const uint64_t slot = kDepth + posted_ % kDepth;
+    const uint64_t number = ++posted_;
+    for (uint32_t at = 0; at < kBytes; at += 8)
+      std::memcpy(slots_[slot].bytes + at, &number, sizeof number);
+    ibv_sge sge = part(slot, kBytes);
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = slot;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.ud = {ah, qpn, kQkey};
+    if (ibv_post_send(qp_, &wr, &bad) != 0) fail("post a request");
+    ++in_hand_;
+  }
+  void take() {
+    ibv_wc wc[16];
+    const int count = ibv_poll_cq(cq_, 16, wc);
+    for (int i = 0; i < count; ++i) {
+      if (wc[i].status != IBV_WC_SUCCESS) fail(ibv_wc_status_str(wc[i].status), wc[i].wr_id);
+      if (wc[i].opcode != IBV_WC_RECV) {
+        ++sent_;
+        --in_hand_;
+        continue;
+      }
+      uint64_t first = 0;
+      const char* const bytes = slots_[wc[i].wr_id].bytes + kGrh;
+      std::memcpy(&first, bytes, sizeof first);
+      for (uint32_t at = 0; at < kBytes; at += 8)
+        if (std::memcmp(bytes + at, &first, sizeof first) != 0) fail("other data", first);
+      if (wc[i].byte_len != kGrh + kBytes || first <= last_) fail("a datagram", first, last_ + 1);
+      last_ = first;
+      ++received_;
+      post_receive(wc[i].wr_id);
+    }
+  }
+
+  uint8_t gid_index_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  Slot slots_[2 * kDepth]{};
+  uint64_t posted_ = 0, sent_ = 0, received_ = 0, last_ = 0;
+  uint32_t in_hand_ = 0;
+};
+
 volatile uint64_t* words_in(const char* path) {
   const int file = ::open(path, O_RDWR | O_CLOEXEC);
   void* words = file < 0 || ::ftruncate(file, 24) != 0
@@ -378,6 +506,13 @@ void run(Flow& flow, const std::string& how_long) {
 
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
+  if (std::string(argv[5]) == "datagrams") {
+    std::signal(SIGTERM, [](int) { g_over = 1; });
+    Datagrams datagrams(argv[1], static_cast<uint8_t>(std::atoi(argv[2])));
+    datagrams.run(meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr),
+                  words_in(argv[4]));
+    return 0;
+  }
   Flow flow(argv[1], static_cast<uint8_t>(std::atoi(argv[2])), argv[5]);
   const int socket = meet(static_cast<uint16_t>(std::atoi(argv[3])), argc > 6 ? argv[6] : nullptr);
   if (socket < 0) fail("meet");

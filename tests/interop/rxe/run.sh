@@ -12,6 +12,8 @@
 #   run --netns NS --bridge BR --tap TAP --mtu N --bind DIR --timeout SECONDS -- COMMAND
 # COMMAND runs there as root, with this host's files, and eth0 is at the tap, which is in NS and its bridge.
 # DIR is shared. MTU, 4200 by default, is that of the network.
+#
+# With KILLS=1 the programs run longer, and the vdevice's worker is killed every 1.2 s meanwhile.
 . "$(dirname "$0")/../../integration/lib.sh"
 VM=${VRDMA_VM:-$(command -v rdma-vm || true)}
 [[ -n $VM ]] || skip "needs a program that starts virtual machines: VRDMA_VM, or rdma-vm in PATH"
@@ -19,6 +21,7 @@ here=$(realpath "$(dirname "$0")")
 EXCHANGE=${VRDMA_EXCHANGE:-$BUILD/tests/interop/vrdma_exchange}
 mtu=${MTU:-4200}
 setup
+[[ -z ${KILLS:-} ]] || WORKERS_END=1
 mkdir -m 777 "$T/vm"
 install -m 755 "$EXCHANGE" "$T/vm/exchange"
 echo $PORT >"$T/vm/port"
@@ -99,6 +102,18 @@ show() { # what both programs of a row say
   for log in client server; do echo "---- $log"; tail -n 40 "$T/$log.log"; done
 }
 
+kill_workers() {
+  while sleep 1.2; do
+    if kill -9 $(workers) 2>/dev/null; then echo >>"$T/kills"; fi
+  done
+}
+stop_killer() {
+  [[ -n ${PID[killer]:-} ]] || return 0
+  kill "${PID[killer]}"
+  wait "${PID[killer]}" 2>/dev/null || true
+  unset "PID[killer]"
+}
+
 # row COMMAND [ARGUMENTS OF THE CLIENT [OF THE SERVER]]
 row() {
   local command=$1 of_client=${2- OTHER} of_server=${3-} outcomes=() side server client wanted=1
@@ -108,7 +123,9 @@ row() {
   for side in outward inward; do
     server="$command $of_server" client="$command $of_client"
     if [[ $side == outward ]]; then client=${client//OTHER/10.0.0.2}; else client=${client//OTHER/10.0.0.1}; fi
+    [[ -z ${KILLS:-} ]] || { kill_workers & PID[killer]=$!; }
     $side "$server" "$client"
+    stop_killer
     outcomes+=("$OUTCOME")
     if [[ $OUTCOME != pass ]]; then BAD+=("$command, $side"); show; fi
     # exchange says more.
@@ -120,6 +137,18 @@ row() {
 
 CHOSEN=("$@")
 BAD=()
+if [[ -n ${KILLS:-} ]]; then
+  row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -n 2000 -s 20000 -m 1024"
+  row "ib_send_lat -d DEV -x GID -p PORT -F -n 10000"
+  row "ib_write_lat -d DEV -x GID -p PORT -F -n 10000"
+  row "ib_read_bw -d DEV -x GID -p PORT -F -n 2000 -s 65536"
+  row "ib_write_bw -d DEV -x GID -p PORT -F -n 2000 -s 65536"
+  row "ib_atomic_bw -d DEV -x GID -p PORT -F -n 10000"
+  row "rping -C 1000 -V" "-c -a OTHER" "-s -a MINE"
+  LIMIT=400 row "exchange --device DEV --gid-index GID --port PORT" "--seed ${SEED:-$RANDOM} --seconds 4 --tests ${TESTS:--ud} OTHER"
+  say "the worker was killed $(wc -l <"$T/kills") times"
+  CHOSEN=(none)
+fi
 for mtu_of_path in 1024 $((mtu > 4096 ? 4096 : 256)); do
   row "ibv_rc_pingpong -d DEV -g GID -p PORT -c -n 200 -s 20000 -m $mtu_of_path"
 done
