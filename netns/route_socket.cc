@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <linux/if_addr.h>
 #include <linux/if_link.h>
+#include <linux/neighbour.h>
 #include <linux/net_namespace.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -10,6 +11,7 @@
 #include <netlink/msg.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstring>
 
 namespace vrdma::netns {
@@ -105,7 +107,48 @@ void parse_address(nlmsghdr* message, uint32_t ifindex, std::vector<Address>* ad
   addresses->push_back(address);
 }
 
+// As the kernel has it: 4 bytes, or 16.
+struct RawAddress {
+  explicit RawAddress(const Address& address) {
+    static constexpr std::array<uint8_t, 12> kMapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    const bool ipv4 = std::memcmp(address.data(), kMapped.data(), kMapped.size()) == 0;
+    family = ipv4 ? AF_INET : AF_INET6;
+    bytes = address.data() + (ipv4 ? kMapped.size() : 0);
+    size = ipv4 ? 4 : 16;
+  }
+  uint8_t family;
+  const uint8_t* bytes;
+  int size;
+};
+
+// `hop` is what it is without a gateway.
+void parse_route(nlmsghdr* message, NextHop* hop) {
+  if (message->nlmsg_type != RTM_NEWROUTE || !holds<rtmsg>(message)) return;
+  const auto* info = static_cast<const rtmsg*>(::nlmsg_data(message));
+  nlattr* attributes[RTA_MAX + 1];
+  if (::nlmsg_parse(message, sizeof *info, attributes, RTA_MAX, nullptr) < 0) return;
+  if (info->rtm_type == RTN_LOCAL || attributes[RTA_OIF] == nullptr) return;
+  hop->ifindex = ::nla_get_u32(attributes[RTA_OIF]);
+  if (const nlattr* gateway = attributes[RTA_GATEWAY]) {
+    const int size = ::nla_len(gateway);
+    if (size == 4) std::memcpy(hop->address.data() + 12, ::nla_data(gateway), 4);
+    if (size == 16) std::memcpy(hop->address.data(), ::nla_data(gateway), 16);
+  } else if (const nlattr* via = attributes[RTA_VIA]; via != nullptr && ::nla_len(via) == 18) {
+    // A gateway of IPv6 for IPv4 (rtvia).
+    std::memcpy(hop->address.data(), static_cast<const uint8_t*>(::nla_data(via)) + 2, 16);
+  }
+}
+
 }  // namespace
+
+base::Result<base::Fd> make_route_socket() {
+  base::Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  const sockaddr_nl any{AF_NETLINK, 0, 0, 0};
+  if (!socket.valid() ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
+    return base::fail_errno("open an rtnetlink socket");
+  return socket;
+}
 
 void NlSocketFree::operator()(nl_sock* socket) const { ::nl_socket_free(socket); }
 
@@ -175,6 +218,52 @@ base::Result<RouteQueries> RouteQueries::open() {
   RouteQueries queries;
   queries.socket_ = std::move(*socket);
   return queries;
+}
+
+base::Result<RouteQueries> RouteQueries::by(base::Fd socket) {
+  RouteQueries queries;
+  queries.socket_.reset(::nl_socket_alloc());
+  if (!queries.socket_) return base::fail(ENOMEM, "no memory for a netlink socket");
+  ::nl_socket_disable_seq_check(queries.socket_.get());
+  if (const int error = ::nl_socket_set_fd(queries.socket_.get(), NETLINK_ROUTE, socket.get());
+      error < 0)
+    return base::fail(EPROTO, std::string("use an rtnetlink socket: ") + ::nl_geterror(error));
+  (void)socket.release();
+  return queries;
+}
+
+base::Result<NextHop> RouteQueries::next_hop(const Address& from, const Address& to,
+                                             uint32_t ifindex) {
+  const RawAddress source(from), destination(to);
+  const auto bits = static_cast<uint8_t>(8 * destination.size);
+  rtmsg header{};
+  header.rtm_family = destination.family;
+  header.rtm_dst_len = header.rtm_src_len = bits;
+  const NlMsg get = make_request(RTM_GETROUTE, 0, header);
+  const bool link_local = destination.family == AF_INET6 && to[0] == 0xfe && (to[1] & 0xc0) == 0x80;
+  if (!get || ::nla_put(get.get(), RTA_DST, destination.size, destination.bytes) < 0 ||
+      ::nla_put(get.get(), RTA_SRC, source.size, source.bytes) < 0 ||
+      (link_local && ::nla_put_u32(get.get(), RTA_OIF, ifindex) < 0))
+    return base::fail(ENOMEM, "no memory for a netlink message");
+  NextHop hop{0, to};
+  auto asked = ask(get.get(), [&hop](nlmsghdr* m) { parse_route(m, &hop); });
+  if (!asked) return base::pass(std::move(asked).error());
+  return hop;
+}
+
+uint16_t RouteQueries::neighbour(const NextHop& hop) {
+  const RawAddress address(hop.address);
+  ndmsg header{};
+  header.ndm_family = address.family;
+  header.ndm_ifindex = static_cast<int>(hop.ifindex);
+  const NlMsg get = make_request(RTM_GETNEIGH, 0, header);
+  if (!get || ::nla_put(get.get(), NDA_DST, address.size, address.bytes) < 0) return 0;
+  uint16_t state = 0;
+  (void)ask(get.get(), [&state](nlmsghdr* m) {
+    if (m->nlmsg_type == RTM_NEWNEIGH && holds<ndmsg>(m))
+      state = static_cast<const ndmsg*>(::nlmsg_data(m))->ndm_state;
+  });
+  return state;
 }
 
 // Ends a dump that was not read to its end.

@@ -28,6 +28,10 @@ using NlSocket = std::unique_ptr<nl_sock, NlSocketFree>;
 // Stands for the socket's own namespace where an nsid is expected.
 constexpr int kOwnNetns = -1;
 
+// A socket of rtnetlink in the calling thread's namespace. Queries about routes and neighbours need
+// no privilege.
+[[nodiscard]] base::Result<base::Fd> make_route_socket();
+
 // Receives multicast messages. Non-blocking.
 class RouteEvents {
  public:
@@ -48,10 +52,18 @@ class RouteEvents {
   std::vector<char> buffer_;
 };
 
+// Where a packet goes first: to its destination, or to a gateway.
+struct NextHop {
+  uint32_t ifindex = 0;  // 0: the destination is an address of the namespace itself
+  Address address{};
+};
+
 // Synchronous requests. They do not block for long, because the kernel answers at once.
 class RouteQueries {
  public:
   [[nodiscard]] static base::Result<RouteQueries> open();
+  // By a socket that make_route_socket() has made, for queries into its namespace.
+  [[nodiscard]] static base::Result<RouteQueries> by(base::Fd socket);
 
   // The nsid of a namespace in our own. If it has none, assigns one if `assign`, else returns
   // kOwnNetns (equal to NETNSA_NSID_NOT_ASSIGNED).
@@ -61,6 +73,14 @@ class RouteQueries {
   // namespace has this nsid. Leaves netns_cookie 0. Reads no more than Link::kMostAddresses
   // addresses, because a tenant may have any number of them.
   [[nodiscard]] base::Result<Link> link(int nsid, const std::string& name, uint32_t ifindex);
+
+  // The way of a packet from an address of the socket's namespace (RTM_GETROUTE). `ifindex`: of the
+  // netdev of a link-local address. ENETUNREACH, EHOSTUNREACH, EACCES, EINVAL as of sendto(2).
+  [[nodiscard]] base::Result<NextHop> next_hop(const Address& from, const Address& to,
+                                               uint32_t ifindex);
+  // Its state among the neighbours of the socket's namespace: NUD_* (rtnetlink(7)), or 0: it is not
+  // among them.
+  [[nodiscard]] uint16_t neighbour(const NextHop& hop);
 
  private:
   using Handler = std::function<void(nlmsghdr*)>;

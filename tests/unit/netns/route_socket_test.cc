@@ -2,13 +2,18 @@
 // tests the rest with real namespaces.
 #include "netns/route_socket.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <thread>
 
 #include "netns/netns.h"
+#include "tests/unit/vrdmad/enter_own_netns.h"
 
 namespace vrdma::netns {
 namespace {
@@ -43,6 +48,56 @@ TEST(RouteQueries, AskForTheNsidOfOurOwnNetns) {
   const auto own = current();
   ASSERT_TRUE(queries && own);
   EXPECT_TRUE(queries->nsid_of(own->fd, false));
+}
+
+Address address(const char* text) {
+  Address bytes;
+  EXPECT_EQ(::inet_pton(AF_INET6, text, bytes.data()), 1);
+  return bytes;
+}
+
+// In a namespace of its own: 10.0.0.1/24 and fd00::1/64 at v0, 10.0.0.7 as a gateway that is known.
+void ask_about_ways() {
+  constexpr const char* kMake =
+      "ip link add v0 type veth peer name v1 && ip address add 10.0.0.1/24 dev v0 && "
+      "ip address add fd00::1/64 dev v0 nodad && ip link set v0 up && ip link set v1 up && "
+      "ip neighbour add 10.0.0.7 lladdr 02:00:00:00:00:07 dev v0 nud permanent && "
+      "ip route add 10.9.0.0/16 via 10.0.0.7 && ip route add unreachable 10.8.0.0/16";
+  if (std::system(kMake) != 0) GTEST_SKIP() << "no veth";
+  auto socket = make_route_socket();
+  ASSERT_TRUE(socket) << socket.error().message();
+  auto queries = RouteQueries::by(std::move(*socket));
+  ASSERT_TRUE(queries) << queries.error().message();
+  const uint32_t v0 = ::if_nametoindex("v0");
+  const Address own = address("::ffff:10.0.0.1"), own6 = address("fd00::1");
+
+  const auto near = queries->next_hop(own, address("::ffff:10.0.0.2"), v0);
+  ASSERT_TRUE(near) << near.error().message();
+  EXPECT_EQ(near->ifindex, v0);
+  EXPECT_EQ(near->address, address("::ffff:10.0.0.2"));
+  EXPECT_EQ(queries->neighbour(*near), 0);
+  const auto far = queries->next_hop(own, address("::ffff:10.9.1.1"), v0);
+  ASSERT_TRUE(far) << far.error().message();
+  EXPECT_EQ(far->address, address("::ffff:10.0.0.7"));
+  EXPECT_EQ(queries->neighbour(*far), NUD_PERMANENT);
+  const auto here = queries->next_hop(own, own, v0);
+  ASSERT_TRUE(here) << here.error().message();
+  EXPECT_EQ(here->ifindex, 0u);
+  const auto of_link = queries->next_hop(own6, address("fe80::7"), v0);
+  ASSERT_TRUE(of_link) << of_link.error().message();
+  EXPECT_EQ(of_link->ifindex, v0);
+  EXPECT_EQ(queries->next_hop(own, address("::ffff:10.8.1.1"), v0).error().code(), EHOSTUNREACH);
+  EXPECT_EQ(queries->next_hop(own, address("::ffff:172.16.0.1"), v0).error().code(), ENETUNREACH);
+  EXPECT_EQ(queries->next_hop(own6, address("fd77::1"), v0).error().code(), ENETUNREACH);
+}
+
+TEST(RouteQueries, KnowTheWayToAnAddress) {
+  bool entered = false;
+  std::thread([&] {
+    entered = vrdmad::enter_own_netns();
+    if (entered) ask_about_ways();
+  }).join();
+  if (!entered) GTEST_SKIP() << "no network namespace";
 }
 
 TEST(RouteEvents, AreNoneWhereNothingHappens) {
