@@ -505,6 +505,10 @@ struct Device {
   std::optional<std::array<uint8_t, 6>> mac;  // none: the netdev's frames are not of Ethernet
   DeviceCounters& counters;
   const std::shared_ptr<DeviceCounters> kept_counters;
+  // How many of its queue pairs are attached to a multicast group. Fabric::attach() changes it.
+  std::unordered_map<verbs::Gid, uint32_t> groups;
+  // The first of them has attached to the group, or the last has detached; empty: nobody asks.
+  std::function<void(const verbs::Gid& group, bool joined)> on_group;
   // Makes the sender of a connected queue pair for its link as it is; empty: it has none.
   std::function<std::unique_ptr<Sender>(Qp&)> choose_sender;
   Pace* pace = nullptr;                   // none: as fast as it goes

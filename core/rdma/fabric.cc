@@ -273,6 +273,8 @@ base::Result<void> Fabric::attach(Qp& qp, const verbs::Gid& group) {
   qp.groups.push_back(group);
   groups_[group].push_back(&qp);
   qp.changed();
+  Device& device = *qp.context->device;
+  if (++device.groups[group] == 1 && device.on_group) device.on_group(group, true);
   return {};
 }
 
@@ -285,6 +287,11 @@ base::Result<void> Fabric::detach(Qp& qp, const verbs::Gid& group) {
   auto& members = groups_[group];
   std::erase(members, &qp);
   if (members.empty()) groups_.erase(group);
+  Device& device = *qp.context->device;
+  const auto of_device = device.groups.find(group);
+  if (--of_device->second > 0) return {};
+  device.groups.erase(of_device);
+  if (device.on_group) device.on_group(group, false);
   return {};
 }
 

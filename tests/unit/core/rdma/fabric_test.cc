@@ -13,8 +13,10 @@ namespace {
 using test::gid_of;
 using test::Party;
 using test::World;
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
+using testing::UnorderedElementsAre;
 using verbs::QpState;
 
 struct FakeSender final : Sender {
@@ -471,6 +473,27 @@ TEST_F(Fabrics, KnowTheMembersOfGroups) {
   ASSERT_TRUE(fabric.detach(*first, group));
   EXPECT_EQ(fabric.members(group), nullptr);
   EXPECT_EQ(fabric.detach(*first, group).error().code(), EINVAL);
+}
+
+TEST_F(Fabrics, TellADeviceWhichGroupsItIsIn) {
+  const verbs::Gid group = gid_of("ff0e::1"), other = gid_of("::ffff:239.0.0.1");
+  std::vector<std::pair<verbs::Gid, bool>> told;
+  world.b_device.on_group = [&](const verbs::Gid& gid, bool in) { told.emplace_back(gid, in); };
+  Party::QpOptions datagram;
+  datagram.type = verbs::QpType::kUd;
+  Qp* const foreign = world.add_qp(*world.a, datagram);
+  Qp* const first = world.add_qp(*world.b, datagram);
+  Qp* const second = world.add_qp(*world.b, datagram);
+  for (Qp* const qp : {foreign, first, first, second}) ASSERT_TRUE(fabric.attach(*qp, group));
+  EXPECT_THAT(told, ElementsAre(std::pair(group, true)));
+  ASSERT_TRUE(fabric.detach(*first, group));
+  ASSERT_TRUE(fabric.attach(*first, other));
+  EXPECT_EQ(world.b_device.groups.size(), 2u);
+  told.clear();
+  world.b.reset();  // as by kill -9
+  EXPECT_THAT(told, UnorderedElementsAre(std::pair(group, false), std::pair(other, false)));
+  EXPECT_TRUE(world.b_device.groups.empty());
+  world.b_device.on_group = nullptr;
 }
 
 }  // namespace
