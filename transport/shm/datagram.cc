@@ -71,6 +71,8 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   // To bring the message together was one copy, which a group without members costs too.
   uint64_t moved = served_ == 0 ? length : 0;
   uint64_t cost = 0;
+  if (served_ == 0 && beyond_)
+    (void)beyond_(qp_, request, header, std::span(*message).subspan(kGrhBytes));
   const auto* members = fabric.members(destination);
   if (members != nullptr) ring_.mark(ipc::Mark::kBegun);
   while (members != nullptr && served_ < members->size() && cost < kTurnBytes) {

@@ -16,8 +16,8 @@ namespace vrdma::transport {
 
 class DatagramSender final : public MessageSender {
  public:
-  // Sends a datagram to a vdevice that the fabric does not have on this host. False: nothing leads
-  // there.
+  // Sends a datagram to a vdevice that the fabric does not have on this host, or to the members of
+  // a group on other hosts. False: nothing leads there.
   using Beyond = std::function<bool(const rdma::Qp& qp, const rdma::WorkRequest& request,
                                     const NetworkHeader& way, std::span<const uint8_t> payload)>;
 

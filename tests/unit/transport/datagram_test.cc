@@ -184,6 +184,24 @@ TEST_F(Datagrams, GoToAllOfAGroupButTheirSender) {
   EXPECT_EQ(send(datagram("ff0e::6", verbs::kMulticastQpn)), WcStatus::kSuccess);
 }
 
+TEST_F(Datagrams, ToAGroupGoOutOnceToo) {
+  ASSERT_TRUE(world.fabric.attach(*to, gid_of("ff0e::5")));
+  ASSERT_TRUE(receive());
+  std::vector<verbs::Gid> out;
+  from->sender = std::make_unique<DatagramSender>(
+      *from, a_lane,
+      [&](const rdma::Qp&, const rdma::WorkRequest&, const NetworkHeader& way,
+          std::span<const uint8_t> payload) {
+        EXPECT_EQ(payload.size(), 100u);
+        out.push_back(way.destination);
+        return true;
+      });
+  for (const char* group : {"ff0e::5", "ff0e::6"})  // the second has no members here
+    EXPECT_EQ(send(datagram(group, verbs::kMulticastQpn)), WcStatus::kSuccess);
+  EXPECT_THAT(out, ElementsAre(gid_of("ff0e::5"), gid_of("ff0e::6")));
+  EXPECT_THAT(b.received(*to), SizeIs(1));
+}
+
 TEST_F(Datagrams, AreReachedOnBothSides) {
   std::vector<uint8_t> source(100, 0x3c), target(4096);
   const auto at = [](std::vector<uint8_t>& memory) {
