@@ -98,6 +98,38 @@ cm b a "udaddy" "udaddy -s 10.0.0.2"
 cm a b "udaddy" "udaddy -s 10.0.0.1"
 cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
 
+say "mckey: multicast groups, both ways"
+# in_group NAMESPACE GROUP: whether the kernel there is a member of it. GROUP: as in its table.
+in_group() { $(enter "$1") cat /proc/net/igmp /proc/net/igmp6 | grep -qi "$2"; }
+not_in_group() { ! in_group "$@"; }
+# many ROUTE GROUP OF-KERNEL FROM FROM-ADDRESS TO TO-ADDRESS
+many() {
+  spawn server "$5" root mckey -m "$1" -b "$6"
+  wait_until 10 in_group "$5" "$2" || fail "$5 is not in the group $1: $(<"$T/server.log")"
+  on "$3" root mckey -m "$1" -b "$4" -s >"$T/client.log" 2>&1 || fail "mckey -s: $(<"$T/client.log")"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "mckey: $(<"$T/server.log")"
+  grep -q "return status 0" "$T/server.log" || fail "mckey: $(<"$T/server.log")"
+  wait_until 10 not_in_group "$5" "$2" || fail "$5 stays in the group $1"
+}
+many 239.1.2.3 030201EF a 10.0.0.1 b 10.0.0.2
+many 239.1.2.3 030201EF b 10.0.0.2 a 10.0.0.1
+many ff0e::77 ff0e0000000000000000000000000077 a fd00::1 b fd00::2
+many ff0e::77 ff0e0000000000000000000000000077 b fd00::2 a fd00::1
+
+say "a program that is in another group gets nothing; when it is killed, its namespace leaves the group"
+packets() { ctl stats vb | awk '$2 == "network_packets_received" { print $3 }'; }
+spawn server b root mckey -m 239.9.9.9 -b 10.0.0.2
+wait_until 10 in_group b 090909EF || fail "b is not in the group: $(<"$T/server.log")"
+before=$(packets)
+on a root mckey -m 239.1.2.3 -b 10.0.0.1 -s >"$T/client.log" 2>&1 || fail "mckey -s: $(<"$T/client.log")"
+sleep 0.5
+ended "${PID[server]}" && fail "it has what was for another group: $(<"$T/server.log")"
+[[ $(packets) -eq $before ]] || fail "packets of a group that nobody has joined reach the worker"
+kill -9 "${PID[server]}"
+reap server 5
+wait_until 10 not_in_group b 090909EF || fail "a killed program stays in its group"
+
 say "a congested router marks packets: the receiver tells the sender, and the sender sends more slowly"
 counted() { ctl stats "$1" | awk -v event="$2" '$2 ~ event "$" { print $3 }'; }
 $(enter b) nft -f - <<'EOF'
@@ -114,6 +146,17 @@ marked=$(counted vb np_ecn_marked_roce_packets) told=$(counted vb np_cnp_sent) h
 say "   $marked packets were marked, $told notifications sent, $heard heard"
 [[ $marked -gt 100 && $told -gt 10 && $told -le $marked && $heard -eq $told ]] || fail "marks go unheard"
 $(enter b) nft delete table ip router
+
+say "a program stays in its group when vrdmad is killed and started again"
+spawn server b root mckey -m 239.9.9.9 -b 10.0.0.2
+wait_until 10 in_group b 090909EF || fail "b is not in the group: $(<"$T/server.log")"
+kill_daemon
+wait_until 10 not_in_group b 090909EF || fail "nobody has the socket of the group, and b is in it"
+start_daemon
+wait_until 20 in_group b 090909EF || fail "the program is not in its group any more"
+on a root mckey -m 239.9.9.9 -b 10.0.0.1 -s >"$T/client.log" 2>&1 || fail "mckey -s: $(<"$T/client.log")"
+reap server 20
+[[ $REAPED -eq 0 ]] || fail "mckey: $(<"$T/server.log")"
 
 say "without IPv6 the GID of the MAC is no address, and the others are not affected"
 for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; done

@@ -95,9 +95,9 @@ bool Endpoint::run(Turn& turn) {
       turn.spend(incoming_.bytes() + static_cast<uint64_t>(count) * kRequestCost);
       const base::TimePoint now = turn.now();
       incoming_.each(address_, counters_.incoming,
-                     [this, now](const wire::Packet& packet, const NetworkHeader& header) {
+                     [this, &turn, now](const wire::Packet& packet, const NetworkHeader& header) {
                        ++counters_.received_packets;
-                       handler_(packet, header, now);
+                       turn.spend(handler_(packet, header, now));
                      });
     }
     if (turn.over()) return true;

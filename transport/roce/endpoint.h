@@ -1,4 +1,4 @@
-// The socket of one address of a vdevice: UDP port 4791.
+// The socket of one address of a vdevice, or of a multicast group: UDP port 4791.
 //
 // It collects the bursts of the address's queue pairs, sends them when it has its turn in the
 // vdevice's lane, which pays for the time, or when there are many, and receives all packets that
@@ -23,8 +23,9 @@ namespace vrdma::transport::roce {
 class Endpoint final : private Runnable, public std::enable_shared_from_this<Endpoint> {
  public:
   static constexpr size_t kMostEarly = 64;
+  // Returns how many bytes it has moved, beside what receiving the packet costs.
   using Handler =
-      std::function<void(const wire::Packet&, const NetworkHeader&, base::TimePoint now)>;
+      std::function<uint64_t(const wire::Packet&, const NetworkHeader&, base::TimePoint now)>;
 
   // `incoming`, `counters` and what `handler` uses outlive it.
   Endpoint(Lane& lane, const verbs::Gid& address, Incoming& incoming, EndpointCounters& counters,

@@ -87,6 +87,19 @@ void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request
   psn_ = wire::psn_add(psn_, 1);
 }
 
+void Network::join(const verbs::Gid& group) {
+  if (!groups_.contains(group) && may_join(group)) groups_.emplace(group, endpoint(group));
+}
+
+void Network::leave(const verbs::Gid& group) {
+  const auto its = groups_.extract(group);  // may be what runs now
+  if (!its.empty()) left_(group);
+}
+
+void Network::leave_groups() {
+  while (!groups_.empty()) leave(verbs::Gid(groups_.begin()->first));
+}
+
 void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
@@ -122,7 +135,7 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
   known = endpoint =
       std::make_shared<Endpoint>(lane_, address, *incoming_, counters_.endpoint,
                                  [this](const wire::Packet& packet, const NetworkHeader& header,
-                                        base::TimePoint now) { receive(packet, header, now); });
+                                        base::TimePoint now) { return receive(packet, header, now); });
   want_(address);
   return endpoint;
 }
@@ -135,21 +148,46 @@ std::shared_ptr<net::SharedWindow> Network::window(const verbs::Gid& destination
   return window;
 }
 
-void Network::receive(const wire::Packet& packet, const NetworkHeader& header,
-                      base::TimePoint now) {
-  if (packet.service == wire::Service::kUd) {
-    const auto its = device_.qps.find(packet.dest_qpn);
-    if (its == device_.qps.end())
-      ++counters_.unknown_qp;
-    else
-      (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
-    return;
-  }
+uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& header,
+                          base::TimePoint now) {
+  if (header.destination.is_multicast()) return receive_of_group(packet, header);
   const auto it = paths_.find(packet.dest_qpn);
-  if (it == paths_.end()) {
+  if (packet.service == wire::Service::kUd) {
+    receive_datagram(packet, header);
+  } else if (it == paths_.end()) {
     ++counters_.unknown_qp;
   } else if (!it->second->receive(packet, header, now)) {
     ++counters_.wrong_source;
+  }
+  return 0;
+}
+
+void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {
+  const auto its = device_.qps.find(packet.dest_qpn);
+  if (its == device_.qps.end())
+    ++counters_.unknown_qp;
+  else
+    (void)net::receive_datagram(*its->second, packet, header, counters_.protocol);
+}
+
+// Each delivery may end a session, whose queue pairs leave the group.
+uint64_t Network::receive_of_group(const wire::Packet& packet, const NetworkHeader& header) {
+  if (device_.fabric->find(header.source) != nullptr) return 0;
+  const bool for_group =
+      packet.service == wire::Service::kUd && packet.dest_qpn == verbs::kMulticastQpn;
+  if (!for_group || !device_.groups.contains(header.destination)) {
+    ++counters_.unknown_qp;
+    return 0;
+  }
+  uint64_t moved = 0;
+  for (size_t i = 0;; ++i) {
+    const auto* const members = device_.fabric->members(header.destination);
+    if (members == nullptr || i >= members->size()) return moved;
+    rdma::Qp& member = *(*members)[i];
+    if (member.context->device != &device_) continue;
+    moved += kRequestCost;
+    if (net::receive_datagram(member, packet, header, counters_.protocol))
+      moved += packet.payload_length;
   }
 }
 

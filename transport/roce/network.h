@@ -4,6 +4,10 @@
 // Datagrams leave by send_datagram(). The first queue pair of an address asks for the address's
 // socket (`want`), which open() brings. A packet reaches a queue pair only from the address of its
 // peer.
+//
+// A multicast group that queue pairs of the vdevice are attached to has a socket of its own, whose
+// owner is a member of the group in the kernel: join(). What comes there from a vdevice of the
+// fabric on this host is ignored, for shm/datagram.h has delivered it.
 #pragma once
 
 #include <functional>
@@ -22,17 +26,20 @@ namespace vrdma::transport::roce {
 
 class Network {
  public:
+  // Of a vdevice. Each has a socket, and is known to routers.
+  static constexpr size_t kMostGroups = 64;
   using Want = std::function<void(const verbs::Gid& address)>;
 
   // `device`, `lane` and `counters` outlive it, and it outlives the senders. `want` is called when
-  // an address needs a socket.
+  // an address or a group needs a socket, `left` when a group needs it no more.
   Network(rdma::Device& device, Lane& lane, std::shared_ptr<Incoming> incoming, Counters& counters,
-          Want want)
+          Want want, Want left)
       : device_(device),
         lane_(lane),
         incoming_(std::move(incoming)),
         counters_(counters),
-        want_(std::move(want)) {}
+        want_(std::move(want)),
+        left_(std::move(left)) {}
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -45,6 +52,14 @@ class Network {
   void release() { held_.clear(); }
   void send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request, const NetworkHeader& way,
                      std::span<const uint8_t> payload);
+  // Packets of the group arrive for the UD queue pairs that are attached to it, until leave().
+  // There is no effect beyond kMostGroups.
+  void join(const verbs::Gid& group);
+  void leave(const verbs::Gid& group);
+  void leave_groups();
+  [[nodiscard]] bool may_join(const verbs::Gid& group) const {
+    return groups_.size() < kMostGroups || groups_.contains(group);
+  }
   // An answer to `want`. Without a socket all packets of the address are lost.
   void open(const verbs::Gid& address, base::Result<base::Fd> socket);
   // Calls `then` when no socket is awaited any more: a peer's packets would be lost before that.
@@ -53,7 +68,9 @@ class Network {
 
  private:
   class Path;
-  void receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
+  uint64_t receive(const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now);
+  void receive_datagram(const wire::Packet& packet, const NetworkHeader& header);
+  uint64_t receive_of_group(const wire::Packet& packet, const NetworkHeader& header);
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
   [[nodiscard]] std::shared_ptr<net::SharedWindow> window(const verbs::Gid& destination);
   [[nodiscard]] bool awaits_socket() const;
@@ -62,9 +79,10 @@ class Network {
   Lane& lane_;
   const std::shared_ptr<Incoming> incoming_;
   Counters& counters_;
-  const Want want_;
+  const Want want_, left_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;            // for datagrams
+  std::map<verbs::Gid, std::shared_ptr<Endpoint>> groups_;
   std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
   std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side
   std::vector<std::function<void()>> when_open_;

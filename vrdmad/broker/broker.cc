@@ -286,6 +286,16 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
   return std::move(beside[0]);
 }
 
+Result<Fd> Caller::group_socket(const verbs::Gid& group, uint32_t ifindex) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kGroupSocket);
+  asked.address = group.bytes;
+  asked.which = ifindex;
+  auto answer = broker_->ask(asked, &beside);
+  if (!answer) return pass(std::move(answer).error());
+  return std::move(beside[0]);
+}
+
 Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifindex) const {
   Broker::Beside beside;
   Request asked = request(Op::kRoceSockets);

@@ -164,7 +164,10 @@ class Caller {
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
-  // make_roce_sockets() in the namespace from which the process connected; only for control.
+  // make_group_socket() in the namespace from which the process connected; only for control.
+  [[nodiscard]] base::Result<base::Fd> group_socket(const verbs::Gid& group,
+                                                    uint32_t ifindex) const;
+  // make_roce_sockets() in the same; only for control.
   [[nodiscard]] base::Result<RoceSockets> roce_sockets(const verbs::Gid& address,
                                                        uint32_t ifindex) const;
   // Descriptors that the process has, in the order of `wanted`; those that it does not have are

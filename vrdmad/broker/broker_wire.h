@@ -66,11 +66,13 @@ struct Request {
     // entry, which: index of a netdev; beside: a packet socket of no protocol in the namespace from
     // which the process of the entry connected
     kPacketSocket,
-    // entry, address, which: index of its netdev, if the address is link-local; beside: two UDP
-    // sockets at the address in the namespace from which the process of the entry connected
-    // (roce_sockets.h). EADDRINUSE: the port is taken. EADDRNOTAVAIL: the namespace does not have
-    // the address.
+    // entry, address, which: index of its netdev; beside: the sockets of RoceSockets
+    // (roce_sockets.h) in the namespace from which the process of the entry connected. EADDRINUSE:
+    // the port is taken. EADDRNOTAVAIL: the namespace does not have the address.
     kRoceSockets,
+    // entry, address: a multicast group, which: index of a netdev; beside: a UDP socket that is a
+    // member of it, in the namespace from which the process of the entry connected (roce_sockets.h)
+    kGroupSocket,
     // entry, wanted, which: how many, time_ns: for the search, if it is the first of the entry ->
     // number: processor time of the request, in ns, found: bit i: the process has wanted[i];
     // beside: those, in this order. EMFILE: the time is over, and the process may have more of

@@ -179,6 +179,7 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     case Op::kFind:
     case Op::kPacketSocket:
     case Op::kRoceSockets:
+    case Op::kGroupSocket:
     case Op::kTake:
       return inspect(request, answer, beside);
     default:
@@ -212,6 +213,7 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
                  : request.op == Op::kFind         ? find(request, into, &look->beside)
                  : request.op == Op::kPacketSocket ? packet_socket(request, &look->beside)
                  : request.op == Op::kRoceSockets  ? roce_sockets(request, &look->beside)
+                 : request.op == Op::kGroupSocket  ? group_socket(request, &look->beside)
                                                    : take(request, into, &look->beside);
   };
   if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
@@ -466,6 +468,15 @@ Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
     if (!sockets) return pass(std::move(sockets).error());
     (*beside)[0] = std::move(sockets->gsi);
     (*beside)[1] = std::move(sockets->data);
+    return {};
+  });
+}
+
+Result<void> LocalBroker::group_socket(const Request& request, Beside* beside) {
+  return make_in_netns(request.entry, [&]() -> Result<void> {
+    auto socket = make_group_socket(verbs::Gid{request.address}, request.which);
+    if (!socket) return pass(std::move(socket).error());
+    (*beside)[0] = std::move(*socket);
     return {};
   });
 }

@@ -26,7 +26,11 @@ using base::Result;
 namespace {
 
 // What is on its way from the kernel to a worker that does something else, or has just been killed.
-constexpr int kDataBuffer = 4 << 20, kGsiBuffer = 256 << 10;
+constexpr int kDataBuffer = 4 << 20, kOtherBuffer = 256 << 10;
+// As to one peer, of a packet that does not say it.
+constexpr int kHopsToGroups = 64;
+
+enum class Use : uint8_t { kGsi, kData, kGroup };
 
 struct Option {
   int level, name, value;
@@ -43,16 +47,38 @@ sock_filter kToGsiOrData[] = {
 };
 const sock_fprog kChoice{std::size(kToGsiOrData), kToGsiOrData};
 
-Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
+// What is sent to a group leaves there (ip(7), IP_MULTICAST_IF; ipv6(7), IPV6_MULTICAST_IF).
+bool send_to_groups_by(uint32_t ifindex, const Fd& socket, bool ipv4) {
+  const ip_mreqn by{{}, {}, static_cast<int>(ifindex)};
+  const int index = by.imr_ifindex;
+  return (ipv4 ? ::setsockopt(socket.get(), IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by)
+               : ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_MULTICAST_IF, &index,
+                              sizeof index)) == 0;
+}
+
+// The kernel leaves the group when the socket is closed.
+bool join(const verbs::SocketAddress& group, uint32_t ifindex, const Fd& socket) {
+  group_req request{};
+  request.gr_interface = ifindex;
+  std::memcpy(&request.gr_group, group.get(), group.size);
+  const int level = request.gr_group.ss_family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
+  return ::setsockopt(socket.get(), level, MCAST_JOIN_GROUP, &request, sizeof request) == 0;
+}
+
+Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use) {
   const bool ipv4 = address.is_ipv4_mapped();
   Fd socket(::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return fail_errno("make a UDP socket");
   const Option of_ipv4[] = {{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO},
+                            {IPPROTO_IP, IP_MULTICAST_TTL, kHopsToGroups},
+                            {IPPROTO_IP, IP_MULTICAST_LOOP, 0},
                             {IPPROTO_IP, IP_RECVTOS, 1},
                             {IPPROTO_IP, IP_RECVTTL, 1}};
   // Native peers send no UDP checksum: the invariant CRC is in its place.
   const Option of_ipv6[] = {{IPPROTO_IPV6, IPV6_V6ONLY, 1},
                             {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO},
+                            {IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kHopsToGroups},
+                            {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 0},
                             {IPPROTO_IPV6, IPV6_RECVTCLASS, 1},
                             {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},
                             {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1}};
@@ -64,18 +90,25 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
         return false;
     return true;
   };
-  if (!set(of_both) || !(ipv4 ? set(of_ipv4) : set(of_ipv6)) || (data && !set(of_data)))
+  if (!set(of_both) || !(ipv4 ? set(of_ipv4) : set(of_ipv6)) ||
+      (use != Use::kGsi && !set(of_data)) ||
+      (use != Use::kGroup && !send_to_groups_by(ifindex, socket, ipv4)))
     return fail_errno("set the options of a socket for RoCE v2");
   // The first has the filter of both; a socket with one of its own could not share the address.
-  if (!data && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
-                            sizeof kChoice) != 0)
+  if (use == Use::kGsi && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
+                                       sizeof kChoice) != 0)
     return fail_errno("attach a filter to a socket for RoCE v2");
-  const int buffer = data ? kDataBuffer : kGsiBuffer;
+  const int buffer = use == Use::kData ? kDataBuffer : kOtherBuffer;
   for (const auto& [forced, plain] :
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
     if (::setsockopt(socket.get(), SOL_SOCKET, forced, &buffer, sizeof buffer) != 0)
       (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &buffer, sizeof buffer);
   const verbs::SocketAddress at(address, verbs::kRocePort, ifindex);
+  const int index = static_cast<int>(ifindex);
+  if (use == Use::kGroup &&
+      (::setsockopt(socket.get(), SOL_SOCKET, SO_BINDTOIFINDEX, &index, sizeof index) != 0 ||
+       !join(at, ifindex, socket)))
+    return fail_errno("join the multicast group " + address.text());
   const int bound = ::bind(socket.get(), at.get(), at.size);
   if (bound != 0 && errno == EADDRINUSE)
     return fail(EADDRINUSE, "another program has UDP port 4791 of " + address.text() +
@@ -87,11 +120,15 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, bool data) {
 }  // namespace
 
 Result<RoceSockets> make_roce_sockets(const verbs::Gid& address, uint32_t ifindex) {
-  auto gsi = make_socket(address, ifindex, false);
+  auto gsi = make_socket(address, ifindex, Use::kGsi);
   if (!gsi) return pass(std::move(gsi).error());
-  auto data = make_socket(address, ifindex, true);
+  auto data = make_socket(address, ifindex, Use::kData);
   if (!data) return pass(std::move(data).error());
   return RoceSockets{std::move(*gsi), std::move(*data)};
+}
+
+Result<Fd> make_group_socket(const verbs::Gid& group, uint32_t ifindex) {
+  return make_socket(group, ifindex, Use::kGroup);
 }
 
 }  // namespace vrdma::vrdmad

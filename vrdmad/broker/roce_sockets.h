@@ -4,7 +4,8 @@
 // to the first, which is control's, and all others to the second, which is that of the worker that
 // serves the address. Both send only from this address. They are not connected, and do not let
 // packets be fragmented: then the identification of an IPv4 header is 0, or the number of a segment
-// (UDP_SEGMENT), so that the sender can compute the invariant CRC.
+// (UDP_SEGMENT), so that the sender can compute the invariant CRC. What they send to a multicast
+// group leaves by the netdev, and no socket of this namespace receives it.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,14 @@ struct RoceSockets {
   base::Fd gsi, data;
 };
 
-// In the network namespace of the calling thread. `ifindex`: of the netdev of a link-local address.
+// In the network namespace of the calling thread. `ifindex`: of the netdev of the address.
 // Receiving, the type of service and the time to live come with a packet, and several packets of
 // one flow at once on `data` (UDP_GRO). EADDRINUSE, EADDRNOTAVAIL.
 [[nodiscard]] base::Result<RoceSockets> make_roce_sockets(const verbs::Gid& address,
                                                           uint32_t ifindex);
+
+// A socket that receives what comes for the multicast group by that netdev, which is a member of
+// the group (IGMP, MLD) as long as the socket is open. ENODEV, EADDRINUSE, ENOBUFS.
+[[nodiscard]] base::Result<base::Fd> make_group_socket(const verbs::Gid& group, uint32_t ifindex);
 
 }  // namespace vrdma::vrdmad

@@ -230,6 +230,8 @@ class Daemon final : public AdminBackend, public HookBackend {
   // A duplicate of the socket for data. `callers`: processes in the namespace of the vdevice.
   [[nodiscard]] base::Result<base::Fd> join_network(Record& record, const verbs::Gid& address,
                                                     const Callers& callers);
+  [[nodiscard]] base::Result<base::Fd> join_group(Record& record, const verbs::Gid& group,
+                                                  const Callers& callers);
   void give_socket(Record& record, const verbs::Gid& address);
   void on_cm_user(uint64_t netns, const Caller& caller);
   void on_cm_user_left(uint64_t netns);

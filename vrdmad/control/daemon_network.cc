@@ -3,7 +3,8 @@
 // An address has its sockets while a process uses its vdevice, whose fabric reaches the network:
 // from the first queue pair with a peer on another host, or from the first process that uses
 // rdma_cm. The broker opens them in the namespace of such a process. They remain when the worker
-// ends: the next one gets the same, with what came meanwhile.
+// ends: the next one gets the same, with what came meanwhile. The socket of a multicast group is
+// open while the worker has a queue pair that is attached to it.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -25,6 +26,8 @@ namespace {
 // Each has two sockets with buffers, which strangers can fill.
 constexpr size_t kMostAddresses = 16;
 constexpr size_t kMostTries = 4;  // by processes, which may have ended
+// A program can join and leave without end, and each time the broker enters its namespace.
+constexpr uint64_t kJoinsPerSecond = 16, kJoinsAtOnce = 2 * transport::roce::Network::kMostGroups;
 // Between two attempts at an address that failed: each asks the broker. By address, since not every
 // GID is one: that which is derived from the MAC may have no IPv6 address.
 constexpr auto kPause = std::chrono::seconds(1);
@@ -51,6 +54,23 @@ Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Caller
   return record.on_network.emplace(address, std::move(joined)).first->second.data.duplicate();
 }
 
+Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& callers) {
+  if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
+  if (const auto known = record.groups.find(group); known != record.groups.end())
+    return known->second.duplicate();
+  if (record.groups.size() >= transport::roce::Network::kMostGroups)
+    return fail(ENFILE, "it is in " + std::to_string(record.groups.size()) + " multicast groups");
+  record.joins.change(base::EventLoop::now(), kJoinsPerSecond, kJoinsAtOnce);
+  Result<Fd> made = fail(ESRCH, "no process uses it");
+  for (size_t i = 0; !made && i < std::min(callers.size(), kMostTries); ++i) {
+    if (!record.joins.take(base::EventLoop::now()))
+      return fail(EAGAIN, "its programs join multicast groups too often");
+    made = callers[i]->group_socket(group, record.link.ifindex);
+  }
+  if (!made) return pass(std::move(made).error());
+  return record.groups.emplace(group, std::move(*made)).first->second.duplicate();
+}
+
 void Daemon::give_socket(Record& record, const Gid& address) {
   const auto users = furnisher_.callers_of(record.id);
   Callers callers;
@@ -61,7 +81,9 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   Result<Fd> socket = fail(EAGAIN, "it failed a moment ago");
   auto& until = record.off_network_until;
   std::erase_if(until, [now](const auto& one) { return one.second <= now; });
-  if (!until.contains(address) && until.size() < verbs::kMaxGids) {
+  if (address.is_multicast()) {
+    socket = join_group(record, address, callers);
+  } else if (!until.contains(address) && until.size() < verbs::kMaxGids) {
     socket = join_network(record, address, callers);
     if (!socket) until[address] = now + kPause;
   }
@@ -100,9 +122,11 @@ void Daemon::warn_of_network(Record& record, const base::Error& why) {
 }
 
 void Daemon::leave_network(Record& record) {
-  if (record.on_network.empty()) return;  // of most vdevices, whenever a session ends
-  if (furnisher_.callers_of(record.id).empty() && !cm_.is_used(record.link.netns_cookie))
-    record.on_network.clear();
+  // Of most vdevices, whenever a session ends.
+  if (record.on_network.empty() && record.groups.empty()) return;
+  if (!furnisher_.callers_of(record.id).empty()) return;
+  record.groups.clear();
+  if (!cm_.is_used(record.link.netns_cookie)) record.on_network.clear();
 }
 
 }  // namespace vrdma::vrdmad

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/token_bucket.h"
 #include "gid/layout.h"
 #include "gid/prefix.h"
 #include "provisioning/permission.h"
@@ -57,6 +58,8 @@ struct Daemon::Record {
     std::shared_ptr<void> gsi;
   };
   std::map<verbs::Gid, OnNetwork> on_network;        // while a process uses it
+  std::map<verbs::Gid, base::Fd> groups;             // multicast, on the network; likewise
+  base::TokenBucket joins;                           // of these
   std::shared_ptr<GsiRelay> gsi;                     // null: not allowed
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   provisioning::Permissions permissions;

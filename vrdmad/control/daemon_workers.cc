@@ -187,6 +187,9 @@ void Daemon::on(const std::string& domain, const ToControl& message) {
   } else if (const auto* address = std::get_if<WantRoceSocket>(&message)) {
     Record* const record = find(address->vdevice);
     if (record != nullptr && record->domain == domain) give_socket(*record, address->address);
+  } else if (const auto* left = std::get_if<LeaveGroup>(&message)) {
+    Record* const record = find(left->vdevice);
+    if (record != nullptr && record->domain == domain) record->groups.erase(left->group);
   } else if (const auto* over = std::get_if<Ended>(&message)) {
     if (!workers_.has(domain, over->connection)) return;
     Record* const record = find(furnisher_.vdevice_of(over->connection));

@@ -298,17 +298,24 @@ struct WantRates {
   bool operator==(const WantRates&) const = default;
 };
 
-// A queue pair of the vdevice has a peer on another host, and its address has no socket yet.
-// Answer: RoceSocket.
+// A queue pair of the vdevice has a peer on another host, and its address has no socket yet; or one
+// is attached to a multicast group, `address`. Answer: RoceSocket.
 struct WantRoceSocket {
   uint64_t vdevice = 0;
   verbs::Gid address;
   bool operator==(const WantRoceSocket&) const = default;
 };
 
+// No queue pair of the vdevice is attached to the multicast group any more.
+struct LeaveGroup {
+  uint64_t vdevice = 0;
+  verbs::Gid group;
+  bool operator==(const LeaveGroup&) const = default;
+};
+
 // Crashed is the last one: a handler of signals writes it without the codec (worker_main.cc).
 using ToControl = std::variant<Done, CgroupUse, WantKit, Accepted, Ended, Say, WantRates,
-                               WantRoceSocket, QueuePairs, Crashed>;
+                               WantRoceSocket, QueuePairs, LeaveGroup, Crashed>;
 
 // 0: it is no answer.
 [[nodiscard]] inline uint64_t ticket_of(const ToControl& message) {

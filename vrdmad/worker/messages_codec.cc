@@ -261,6 +261,12 @@ void fields(A& at, WantRoceSocket& message) {
 }
 
 template <class A>
+void fields(A& at, LeaveGroup& message) {
+  at.number(message.vdevice);
+  fields(at, message.group);
+}
+
+template <class A>
 void fields(A& at, WantKit& message) {
   at.number(message.connection);
   fields(at, message.shown);

@@ -162,9 +162,9 @@ int SessionObjects::serve(const ipc::Request& request, Fds fds, Answer* answer) 
     case Call::kDestroyAh:
       return destroy_ah(request.handle.handle);
     case Call::kAttachMcast:
-      return mcast(request.mcast, true);
+      return mcast(request.mcast, true, answer);
     case Call::kDetachMcast:
-      return mcast(request.mcast, false);
+      return mcast(request.mcast, false, answer);
     case Call::kOpenXrcd:
       return open_xrcd(request.open_xrcd, std::move(fds), answer);
     case Call::kCloseXrcd:

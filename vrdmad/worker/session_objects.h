@@ -139,7 +139,7 @@ class SessionObjects {
                   Answer* answer);
   int query_qp(uint32_t handle, Answer* answer);
   int destroy_qp(uint32_t handle);
-  int mcast(const ipc::McastRequest& request, bool attach);
+  int mcast(const ipc::McastRequest& request, bool attach, Answer* answer);
   // session_raw.cc
   [[nodiscard]] bool may_have_raw_packets() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(Fds proof);

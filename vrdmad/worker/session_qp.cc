@@ -409,16 +409,20 @@ int SessionObjects::destroy_qp(uint32_t handle) {
   return 0;
 }
 
-int SessionObjects::mcast(const ipc::McastRequest& request, bool attach) {
+int SessionObjects::mcast(const ipc::McastRequest& request, bool attach, Answer* answer) {
   rdma::Qp* qp = context_->qps.find(request.qp);
   verbs::Gid group;
   std::memcpy(group.bytes.data(), request.gid, group.bytes.size());
   if (qp == nullptr || qp->type != QpType::kUd || !group.is_multicast()) return EINVAL;
   constexpr size_t kMaxGroups = 1024;
   if (attach && qp->groups.size() >= kMaxGroups) return ENOMEM;
+  const bool on_network = attach && vdevice_->reaches_network;
+  if (on_network && !vdevice_->network->may_join(group)) return ENOMEM;
   rdma::Fabric& fabric = *context_->device->fabric;
   const auto result = attach ? fabric.attach(*qp, group) : fabric.detach(*qp, group);
-  return result ? 0 : result.error().code();
+  if (!result) return result.error().code();
+  if (on_network) answer_when_open(answer);
+  return 0;
 }
 
 }  // namespace vrdma::vrdmad

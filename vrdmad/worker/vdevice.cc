@@ -42,11 +42,27 @@ void Vdevice::apply_limits(bool limited) {
 }
 
 void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
-                            transport::roce::Network::Want want) {
+                            transport::roce::Network::Want want,
+                            transport::roce::Network::Want left) {
   if (network != nullptr) return;
-  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
-                                                       page->network, std::move(want));
+  network = std::make_unique<transport::roce::Network>(
+      device, lane, std::move(incoming), page->network, std::move(want), std::move(left));
   transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
+}
+
+void Vdevice::join_groups() {
+  if (network == nullptr) return;
+  if (!reaches_network) {
+    device.on_group = nullptr;
+    return network->leave_groups();
+  }
+  device.on_group = [this](const verbs::Gid& group, bool joined) {
+    if (joined)
+      network->join(group);
+    else
+      network->leave(group);
+  };
+  for (const auto& [group, queue_pairs] : device.groups) network->join(group);
 }
 
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {

@@ -21,11 +21,19 @@ using verbs::WcStatus;
 struct Networked : Rig {
   std::shared_ptr<Incoming> incoming = std::make_shared<Incoming>();
   Counters a_counters, b_counters;
-  std::vector<verbs::Gid> wanted;
-  Network a_network{world.a_device, a_lane, incoming, a_counters,
-                    [this](const verbs::Gid& gid) { wanted.push_back(gid); }};
-  Network b_network{world.b_device, b_lane, incoming, b_counters,
-                    [this](const verbs::Gid& gid) { wanted.push_back(gid); }};
+  std::vector<verbs::Gid> wanted, left;
+  Network a_network{world.a_device,
+                    a_lane,
+                    incoming,
+                    a_counters,
+                    [this](const verbs::Gid& gid) { wanted.push_back(gid); },
+                    [this](const verbs::Gid& gid) { left.push_back(gid); }};
+  Network b_network{world.b_device,
+                    b_lane,
+                    incoming,
+                    b_counters,
+                    [this](const verbs::Gid& gid) { wanted.push_back(gid); },
+                    [](const verbs::Gid&) {}};
   rdma::Qp* qp_a = nullptr;
   rdma::Qp* qp_b = nullptr;
 
@@ -167,6 +175,113 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   write(4);
   EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+}
+
+struct Grouped : Networked {
+  const verbs::Gid group = gid_of("::ffff:239.1.2.3"), far = gid_of("::ffff:127.0.0.3");
+  rdma::Qp* member = nullptr;
+  base::Fd stranger;
+
+  void SetUp() override {
+    Networked::SetUp();
+    if (IsSkipped()) return;
+    world.a_device.on_group = [this](const verbs::Gid& gid, bool in) {
+      in ? a_network.join(gid) : a_network.leave(gid);
+    };
+    wanted.clear();
+    stranger = socket_at(far);
+    member = join();
+  }
+  void TearDown() override { world.a_device.on_group = nullptr; }
+  rdma::Qp* join() {
+    rdma::Qp* const qp = add_datagrams(a);
+    EXPECT_TRUE(world.fabric.attach(*qp, group));
+    EXPECT_TRUE(a.post_receive(*qp, 0, {{kBase, 4096, a_key}}));
+    return qp;
+  }
+  // lo has no groups, so the packet goes to the address of the group's socket.
+  void send(uint32_t qpn = verbs::kMulticastQpn, uint32_t qkey = kQkey) {
+    static const uint8_t kBytes[] = {'m', 'a', 'n', 'y'};
+    wire::Packet packet;
+    packet.service = wire::Service::kUd;
+    packet.operation = wire::Operation::kSendOnly;
+    packet.dest_qpn = qpn;
+    packet.source_qpn = 0x77;
+    packet.qkey = qkey;
+    packet.payload = kBytes;
+    packet.payload_length = sizeof kBytes;
+    const auto out = std::make_unique<Outgoing>();
+    out->fill(packet, {source, group}, 0);
+    const verbs::SocketAddress to(gid_of("::ffff:127.0.0.9"), wire::kRocePort, 0);
+    mmsghdr* const messages = out->messages();
+    messages->msg_hdr.msg_name = const_cast<sockaddr*>(to.get());
+    ASSERT_EQ(::sendmmsg(stranger.get(), messages, 1, 0), 1);
+  }
+  size_t received(const rdma::Qp* qp) { return a.received(*qp).size(); }
+  verbs::Gid source = far;
+};
+
+TEST_F(Grouped, ReceiveForAllWhoAreAttached) {
+  EXPECT_EQ(wanted, std::vector{group});
+  EXPECT_TRUE(a_network.when_open([] {})) << "a program must not be told that it is in the group";
+  rdma::Qp* const second = join();
+  rdma::Qp* const other_vdevice = add_datagrams(b);
+  ASSERT_TRUE(world.fabric.attach(*other_vdevice, group));
+  ASSERT_TRUE(b.post_receive(*other_vdevice, 0, {{kBase, 4096, b_key}}));
+  EXPECT_EQ(wanted.size(), 1u);
+  a_network.open(group, socket_at(gid_of("::ffff:127.0.0.9")));
+  send();
+  EXPECT_TRUE(wait_for([&] { return received(member) == 1 && received(second) == 1; }));
+  const auto entries = a.received(*member);
+  ASSERT_THAT(entries, SizeIs(1));
+  EXPECT_EQ(entries[0].src_qpn, 0x77u);
+  EXPECT_EQ(entries[0].byte_len, verbs::kGrhBytes + 4);
+  const uint8_t addresses[] = {127, 0, 0, 3, 239, 1, 2, 3};
+  EXPECT_EQ(std::memcmp(a.memory() + 20 + 12, addresses, sizeof addresses), 0);
+  EXPECT_EQ(std::memcmp(a.memory() + verbs::kGrhBytes, "many", 4), 0);
+  EXPECT_THAT(b.received(*other_vdevice), SizeIs(0)) << "it has a socket of its own";
+}
+
+TEST_F(Grouped, DropWhatIsNotForThem) {
+  a_network.open(group, socket_at(gid_of("::ffff:127.0.0.9")));
+  send(member->qpn);
+  send(verbs::kMulticastQpn, kQkey ^ 1);
+  EXPECT_TRUE(
+      wait_for([&] { return a_counters.unknown_qp == 1 && a_counters.protocol.bad_qkey == 1; }));
+  const base::Fd of_b = std::exchange(stranger, socket_at(kB));
+  source = kB;  // its datagram has come by memory
+  send();
+  EXPECT_TRUE(wait_for([&] { return a_counters.endpoint.received_packets == 3; }));
+  EXPECT_EQ(received(member), 0u);
+  EXPECT_EQ(a_counters.unknown_qp, 1u);
+}
+
+TEST_F(Grouped, LeaveWithTheLast) {
+  rdma::Qp* const second = join();
+  a_network.open(group, socket_at(gid_of("::ffff:127.0.0.9")));
+  ASSERT_TRUE(world.fabric.detach(*member, group));
+  EXPECT_THAT(left, SizeIs(0));
+  a.context.destroy_qp(*second);
+  EXPECT_EQ(left, std::vector{group});
+  EXPECT_NO_FATAL_FAILURE((void)socket_at(gid_of("::ffff:127.0.0.9"))) << "it is still open";
+}
+
+TEST_F(Grouped, AreFew) {
+  verbs::Gid next = gid_of("ff0e::");
+  for (size_t i = 1; i < Network::kMostGroups; ++i) {
+    next.bytes[15] = static_cast<uint8_t>(i);
+    EXPECT_TRUE(a_network.may_join(next));
+    a_network.join(next);
+  }
+  EXPECT_EQ(wanted.size(), Network::kMostGroups);
+  next.bytes[0xe] = 1;
+  EXPECT_FALSE(a_network.may_join(next));
+  a_network.join(next);
+  EXPECT_EQ(wanted.size(), Network::kMostGroups);
+  EXPECT_TRUE(a_network.may_join(group)) << "it is in that one";
+  a_network.leave_groups();
+  EXPECT_EQ(left.size(), Network::kMostGroups);
+  EXPECT_TRUE(a_network.may_join(next));
 }
 
 // The socket of an address that no queue pair has any more is closed.

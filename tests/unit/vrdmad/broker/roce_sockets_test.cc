@@ -1,12 +1,19 @@
 #include "vrdmad/broker/roce_sockets.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <poll.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
+#include "core/verbs/socket_address.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
 
 namespace vrdma::vrdmad {
@@ -89,6 +96,63 @@ TEST(RoceSocketsTest, AreForOneAddress) {
     ASSERT_FALSE(foreign);
     EXPECT_EQ(foreign.error().code(), EADDRNOTAVAIL);
     in_own_netns([] { EXPECT_TRUE(make_roce_sockets(kV4, 0)); });
+  });
+}
+
+// The group's line in /proc/net/igmp, or in igmp6.
+bool is_member(const Gid& group) {
+  std::string wanted;
+  const bool ipv4 = group.is_ipv4_mapped();
+  for (size_t i = 0; i < (ipv4 ? 4u : 16u); ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, ipv4 ? "%02X" : "%02x", group.bytes[15 - i]);
+    wanted = ipv4 ? wanted + digits : digits + wanted;
+  }
+  std::ifstream file(ipv4 ? "/proc/thread-self/net/igmp" : "/proc/thread-self/net/igmp6");
+  const std::string all(std::istreambuf_iterator<char>(file), {});
+  return all.find(wanted) != std::string::npos;
+}
+
+TEST(RoceSocketsTest, AreInAGroupWhileTheyAreOpen) {
+  in_own_netns([] {
+    const uint32_t lo = ::if_nametoindex("lo");
+    for (const char* text : {"::ffff:239.1.2.3", "ff0e::1:7", "ff02::77"}) {
+      const Gid group = gid_of(text);
+      EXPECT_FALSE(is_member(group));
+      {
+        auto socket = make_group_socket(group, lo);
+        ASSERT_TRUE(socket) << socket.error().message();
+        EXPECT_TRUE(is_member(group)) << text;
+        // As of two vdevices of one namespace.
+        EXPECT_TRUE(make_group_socket(group, lo));
+      }
+      EXPECT_FALSE(is_member(group)) << text;
+    }
+    const auto nowhere = make_group_socket(gid_of("::ffff:239.1.2.3"), lo + 1000);
+    ASSERT_FALSE(nowhere);
+    EXPECT_EQ(nowhere.error().code(), ENODEV);
+  });
+}
+
+TEST(RoceSocketsTest, HearAGroupButNotThisNamespace) {
+  in_own_netns([] {
+    // lo hears whatever is sent by it.
+    if (std::system("ip link add v0 type veth peer name v1 && ip link set v0 up && "
+                    "ip link set v1 up && ip address add 10.0.0.1/24 dev v0") != 0)
+      GTEST_SKIP() << "no veth";
+    const uint32_t v0 = ::if_nametoindex("v0");
+    const Gid group = gid_of("::ffff:239.1.2.3");
+    auto socket = make_group_socket(group, v0);
+    auto own = make_roce_sockets(gid_of("::ffff:10.0.0.1"), v0);
+    ASSERT_TRUE(socket && own);
+    const base::Fd other(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const ip_mreqn by{{}, {}, static_cast<int>(v0)};
+    ASSERT_EQ(::setsockopt(other.get(), IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by), 0);
+    const verbs::SocketAddress to(group, verbs::kRocePort, v0);
+    for (const int from : {own->data.get(), other.get()})
+      EXPECT_EQ(::sendto(from, "packet", 6, 0, to.get(), to.size), 6);
+    EXPECT_EQ(count(*socket), 1u) << "that of the socket that wants to be heard here";
+    EXPECT_EQ(count(own->data) + count(own->gsi), 0u);
   });
 }
 

@@ -80,7 +80,8 @@ std::vector<ToControl> to_control() {
                        gid(0xfd, 3),
                        18,
                        {1, 2, 3, 4, {5, 6, 7, 8, 9}}}},
-                     true}};
+                     true},
+          LeaveGroup{7, gid(0xff, 2)}};
 }
 
 template <class Message, class Decode>
