@@ -1,4 +1,4 @@
-// rtnetlink(7) for the monitor: events from all namespaces, and queries into any of them.
+// rtnetlink(7): events from all namespaces, queries into any of them, and the way to an address.
 //
 // Each socket belongs to the namespace of the thread that opened it. It addresses another namespace
 // by an nsid, a number that is valid only in the socket's namespace and holds no reference: a

@@ -98,6 +98,21 @@ cm b a "udaddy" "udaddy -s 10.0.0.2"
 cm a b "udaddy" "udaddy -s 10.0.0.1"
 cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
 
+say "rdma_resolve_addr() asks the kernel for the route and the neighbour"
+# no_way ADDRESS ERROR: what rdma_resolve_addr() of a comes to.
+no_way() {
+  on a root rping -c -a "$1" -C 1 >"$T/client.log" 2>&1 && fail "there is nobody at $1"
+  grep -q "RDMA_CM_EVENT_ADDR_ERROR, error -$2\$" "$T/client.log" || fail "$1, not errno $2: $(<"$T/client.log")"
+}
+ip_in a route add unreachable 10.0.9.0/24
+no_way 10.0.9.1 113    # EHOSTUNREACH
+no_way 192.168.77.1 101  # ENETUNREACH
+no_way fd77::1 101
+no_way 10.0.0.77 110     # ETIMEDOUT, for rping waits for two seconds
+for version in ipv4 ipv6; do $(enter a) sysctl -qw "net.$version.neigh.eth0.retrans_time_ms=100"; done
+no_way 10.0.0.78 113
+no_way fd00::78 113
+
 say "mckey: multicast groups, both ways"
 # in_group NAMESPACE GROUP: whether the kernel there is a member of it. GROUP: as in its table.
 in_group() { $(enter "$1") cat /proc/net/igmp /proc/net/igmp6 | grep -qi "$2"; }

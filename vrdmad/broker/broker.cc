@@ -303,7 +303,7 @@ Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifi
   asked.which = ifindex;
   auto answer = broker_->ask(asked, &beside);
   if (!answer) return pass(std::move(answer).error());
-  return RoceSockets{std::move(beside[0]), std::move(beside[1])};
+  return RoceSockets{std::move(beside[0]), std::move(beside[1]), std::move(beside[2])};
 }
 
 Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,

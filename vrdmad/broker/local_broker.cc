@@ -468,6 +468,7 @@ Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
     if (!sockets) return pass(std::move(sockets).error());
     (*beside)[0] = std::move(sockets->gsi);
     (*beside)[1] = std::move(sockets->data);
+    (*beside)[2] = std::move(sockets->routes);
     return {};
   });
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/verbs/socket_address.h"
+#include "netns/route_socket.h"
 
 #ifndef UDP_NO_CHECK6_RX  // linux/udp.h, which does not go with netinet/udp.h
 #define UDP_NO_CHECK6_RX 102
@@ -124,7 +125,9 @@ Result<RoceSockets> make_roce_sockets(const verbs::Gid& address, uint32_t ifinde
   if (!gsi) return pass(std::move(gsi).error());
   auto data = make_socket(address, ifindex, Use::kData);
   if (!data) return pass(std::move(data).error());
-  return RoceSockets{std::move(*gsi), std::move(*data)};
+  auto routes = netns::make_route_socket();
+  if (!routes) return pass(std::move(routes).error());
+  return RoceSockets{std::move(*gsi), std::move(*data), std::move(*routes)};
 }
 
 Result<Fd> make_group_socket(const verbs::Gid& group, uint32_t ifindex) {

@@ -18,6 +18,7 @@ namespace vrdma::vrdmad {
 
 struct RoceSockets {
   base::Fd gsi, data;
+  base::Fd routes;  // netns::make_route_socket(): tells control where packets go
 };
 
 // In the network namespace of the calling thread. `ifindex`: of the netdev of the address.

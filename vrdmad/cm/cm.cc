@@ -379,8 +379,10 @@ Result<qp1mux::Routes::Found> Cm::find(uint64_t netns, const Gid& local, const G
 }
 
 std::shared_ptr<void> Cm::look_up(const qp1mux::Route& route, const Gid& remote, Answer answer) {
-  return network_ != nullptr ? network_->look_up(route, remote, std::move(answer))
-                             : Routes::look_up(route, remote, std::move(answer));
+  const CmDevice* const from = device(route.endpoint);
+  return network_ != nullptr && from != nullptr
+             ? network_->look_up(*from, route, remote, std::move(answer))
+             : Routes::look_up(route, remote, std::move(answer));
 }
 
 Result<qp1mux::Endpoint*> Cm::owner(uint64_t netns, const Gid& local) {

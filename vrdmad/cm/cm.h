@@ -37,8 +37,9 @@ class CmNetwork : public qp1mux::Wire {
  public:
   // Whether `remote` may be beyond it, seen from the vdevice.
   [[nodiscard]] virtual bool leads_to(const CmDevice& from, const verbs::Gid& remote) const = 0;
-  // As qp1mux::Routes::look_up().
-  virtual std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
+  // As qp1mux::Routes::look_up(); `route` begins at `from`.
+  virtual std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
+                                        const verbs::Gid& remote,
                                         qp1mux::Routes::Answer answer) = 0;
   // A process of the namespace has begun to use rdma_cm.
   virtual void arrived(uint64_t /*netns*/, const Caller& /*caller*/) {}

@@ -1,7 +1,10 @@
 #include "vrdmad/cm/gsi_network.h"
 
+#include <linux/neighbour.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 namespace vrdma::vrdmad {
@@ -10,9 +13,22 @@ using base::Result;
 using transport::NetworkHeader;
 using verbs::Gid;
 
+namespace {
+constexpr uint16_t kDiscardPort = 9;
+// Neighbours whose address the kernel knows.
+constexpr uint16_t kValid =
+    NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
+// Between two questions for a neighbour.
+constexpr base::Duration kFirstPause = std::chrono::milliseconds(1),
+                         kLongestPause = std::chrono::milliseconds(64);
+}  // namespace
+
 Result<std::shared_ptr<void>> GsiNetwork::add(const std::string& fabric, const Gid& address,
-                                              base::Fd socket, uint32_t ifindex) {
+                                              base::Fd socket, base::Fd routes, uint32_t ifindex) {
+  auto queries = netns::RouteQueries::by(std::move(routes));
+  if (!queries) return base::pass(std::move(queries).error());
   auto added = std::make_shared<Address>();
+  added->routes = std::move(*queries);
   added->fabric = fabric;
   added->gid = address;
   added->socket = std::move(socket);
@@ -104,10 +120,52 @@ bool GsiNetwork::leads_to(const CmDevice& from, const Gid& remote) const {
   return !remote.is_multicast() && host_.reaches_network(from.fabric());
 }
 
-std::shared_ptr<void> GsiNetwork::look_up(const qp1mux::Route& route, const Gid&,
-                                          qp1mux::Routes::Answer answer) {
-  answer(route);
-  return nullptr;
+std::shared_ptr<void> GsiNetwork::look_up(const CmDevice& from, const qp1mux::Route& route,
+                                          const Gid& remote, qp1mux::Routes::Answer answer) {
+  const auto it = addresses_.find({from.fabric(), route.local});
+  auto address = it != addresses_.end() ? it->second.lock() : nullptr;
+  // The log says why, or it is there soon: of a program that a daemon before this one knew.
+  if (address == nullptr) {
+    answer(route);
+    return nullptr;
+  }
+  auto look_up = std::make_shared<LookUp>();
+  look_up->address = std::move(address);
+  look_up->route = route;
+  look_up->remote = remote;
+  look_up->answer = std::move(answer);
+  begin(look_up);
+  return look_up;
+}
+
+void GsiNetwork::begin(const std::shared_ptr<LookUp>& look_up) {
+  Address& from = *look_up->address;
+  const Gid& to = look_up->remote;
+  auto hop = from.routes.next_hop(from.gid.bytes, to.bytes, from.ifindex);
+  if (!hop) return look_up->answer(base::fail(hop.error().code(), "no route to " + to.text()));
+  look_up->hop = *hop;
+  if (hop->ifindex == 0 || (from.routes.neighbour(*hop) & kValid) != 0)
+    return look_up->answer(look_up->route);
+  // Where netfilter forbids it, the MADs that follow make the kernel look.
+  const verbs::SocketAddress at(to, kDiscardPort, from.ifindex);
+  (void)::sendto(from.socket.get(), nullptr, 0, MSG_DONTWAIT, at.get(), at.size);
+  look_up->pause = kFirstPause;
+  wait(look_up);
+}
+
+// A netdev without neighbours, such as a tunnel, does not make the kernel look for one.
+void GsiNetwork::wait(const std::shared_ptr<LookUp>& look_up) {
+  look_up->timer = loop_.after(look_up->pause, [this, weak = std::weak_ptr(look_up)] {
+    const auto its = weak.lock();
+    if (its == nullptr) return;
+    const uint16_t state = its->address->routes.neighbour(its->hop);
+    if ((state & NUD_INCOMPLETE) != 0) {
+      its->pause = std::min(2 * its->pause, kLongestPause);
+      return wait(its);
+    }
+    if ((state & NUD_FAILED) == 0) return its->answer(its->route);
+    its->answer(base::fail(EHOSTUNREACH, its->remote.text() + " does not answer"));
+  });
 }
 
 }  // namespace vrdma::vrdmad

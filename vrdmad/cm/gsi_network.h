@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/token_bucket.h"
+#include "netns/route_socket.h"
 #include "transport/roce/incoming.h"
 #include "transport/roce/outgoing.h"
 #include "vrdmad/cm/cm.h"
@@ -42,18 +43,20 @@ class GsiNetwork final : public CmNetwork {
   };
   GsiNetwork(base::EventLoop& loop, Host host) : loop_(loop), host_(std::move(host)) {}
 
-  // The fabric's address sends and receives, until the result is destroyed.
+  // The fabric's address sends and receives, until the result is destroyed. `routes`: of rtnetlink,
+  // in the same namespace.
   [[nodiscard]] base::Result<std::shared_ptr<void>> add(const std::string& fabric,
                                                         const verbs::Gid& address, base::Fd socket,
-                                                        uint32_t ifindex);
+                                                        base::Fd routes, uint32_t ifindex);
   [[nodiscard]] const GsiNetworkCounters& counters() const { return counters_; }
 
   void send(const qp1mux::Packet& packet) override;
   [[nodiscard]] bool leads_to(const CmDevice& from, const verbs::Gid& remote) const override;
-  // At once: the kernel finds route and neighbour when the first MAD is sent, and a peer that does
-  // not answer is unreachable.
-  std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid& remote,
-                                qp1mux::Routes::Answer answer) override;
+  // Asks the kernel: for the route at once, and then until it knows the neighbour. That is made to
+  // answer by an empty datagram to `remote`, to the discard port (RFC 863), because only the
+  // privileged may ask for it.
+  std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
+                                const verbs::Gid& remote, qp1mux::Routes::Answer answer) override;
   void arrived(uint64_t netns, const Caller& caller) override { host_.arrived(netns, caller); }
   void left(uint64_t netns) override { host_.left(netns); }
 
@@ -62,12 +65,26 @@ class GsiNetwork final : public CmNetwork {
     std::string fabric;
     verbs::Gid gid;
     base::Fd socket;
+    netns::RouteQueries routes;
     uint32_t ifindex = 0;
     uint32_t psn = 0;
     base::TokenBucket rate;
     base::EventLoop::Watch watch;
     base::EventLoop::Timer pause;
   };
+  // Ends when it is destroyed.
+  struct LookUp {
+    std::shared_ptr<Address> address;
+    qp1mux::Route route;
+    verbs::Gid remote;
+    netns::NextHop hop;
+    qp1mux::Routes::Answer answer;
+    base::Duration pause{};
+    base::EventLoop::Timer timer;
+  };
+  void begin(const std::shared_ptr<LookUp>& look_up);
+  void wait(const std::shared_ptr<LookUp>& look_up);
+
   using Key = std::pair<std::string, verbs::Gid>;
 
   [[nodiscard]] base::Result<void> watch(const std::shared_ptr<Address>& address);

@@ -48,7 +48,8 @@ Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Caller
     if (made || made.error().code() == EADDRINUSE || made.error().code() == EADDRNOTAVAIL) break;
   }
   if (!made) return pass(std::move(made).error());
-  auto gsi = gsi_network_.add(record.fabric, address, std::move(made->gsi), record.link.ifindex);
+  auto gsi = gsi_network_.add(record.fabric, address, std::move(made->gsi), std::move(made->routes),
+                              record.link.ifindex);
   if (!gsi) return pass(std::move(gsi).error());
   Record::OnNetwork joined{std::move(made->data), std::move(*gsi)};
   return record.on_network.emplace(address, std::move(joined)).first->second.data.duplicate();

@@ -15,7 +15,7 @@ struct FakeNetwork final : CmNetwork {
   [[nodiscard]] bool leads_to(const CmDevice& from, const verbs::Gid& remote) const override {
     return from.fabric() == "blue" || remote == CmRig::gid(kFar);
   }
-  std::shared_ptr<void> look_up(const qp1mux::Route& route, const verbs::Gid&,
+  std::shared_ptr<void> look_up(const CmDevice&, const qp1mux::Route& route, const verbs::Gid&,
                                 qp1mux::Routes::Answer answer) override {
     asked.emplace_back(route, std::move(answer));
     return nullptr;
