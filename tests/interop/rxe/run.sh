@@ -55,7 +55,8 @@ there() {
 }
 there_listens() { [[ -e $T/vm/$N.ready || -e $T/vm/$N.status ]]; }
 there_ended() { [[ -e $T/vm/$N.status ]]; }
-here_listens() { ended "${PID[server]}" || listens server || listening va; }
+in_group() { $(enter a) grep -q 030201EF /proc/net/igmp; }
+here_listens() { ended "${PID[server]}" || listens server || listening va || in_group; }
 
 # words SIDE COMMAND: the command with the device and the GID index of that side, a or b, in place of DEV and GID, and
 # with the address of SIDE in place of MINE.
@@ -131,7 +132,7 @@ row() {
     # exchange says more.
     if [[ $command == exchange* ]]; then say "$side:"; cat "$T/client.log"; fi
   done
-  printf '| `%s` | %s | %s |\n' "$(sed -E 's/ -d DEV//; s/ --device DEV//; s/ -[gx] GID//; s/ -p PORT//; s/ --port PORT//; s, --gid-index GID,,' <<<"$command")" \
+  printf '| `%s` | %s | %s |\n' "$(sed -E 's/ -d DEV//; s/ --device DEV//; s/ -[gx] GID//; s/ -p PORT//; s/ -b MINE//; s/ --port PORT//; s, --gid-index GID,,' <<<"$command")" \
     "${outcomes[@]}" | tee -a "$T/table"
 }
 
@@ -171,6 +172,8 @@ row "ib_write_lat -d DEV -x GID -p PORT -F -n 200 -c UC"
 row "rping -C 20 -V -v" "-c -a OTHER" "-s -a MINE"
 row "rping -C 5 -V -v -S 10000" "-c -a OTHER" "-s -a MINE"
 row "ucmatose -c 4 -C 10" "-s OTHER"
+row "udaddy -c 2 -C 10" "-s OTHER"
+row "mckey -m 239.1.2.3 -b MINE" "-s"
 row "ib_write_bw -F -n 200 -R -p PORT"
 row "ib_send_lat -F -n 200 -R -p PORT"
 LIMIT=400 row "exchange --device DEV --gid-index GID --port PORT" "--seed ${SEED:-$RANDOM} --tests ${TESTS:--ud} OTHER"
