@@ -132,10 +132,11 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
     if (endpoint->try_again()) want_(address);
     return endpoint;
   }
-  known = endpoint =
-      std::make_shared<Endpoint>(lane_, address, *incoming_, counters_.endpoint,
-                                 [this](const wire::Packet& packet, const NetworkHeader& header,
-                                        base::TimePoint now) { return receive(packet, header, now); });
+  known = endpoint = std::make_shared<Endpoint>(
+      lane_, address, *incoming_, counters_.endpoint,
+      [this](const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now) {
+        return receive(packet, header, now);
+      });
   want_(address);
   return endpoint;
 }

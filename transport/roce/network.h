@@ -81,7 +81,7 @@ class Network {
   Counters& counters_;
   const Want want_, left_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
-  std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;            // for datagrams
+  std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> groups_;
   std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
   std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side
