@@ -211,7 +211,7 @@ struct Grouped : Networked {
     packet.payload = kBytes;
     packet.payload_length = sizeof kBytes;
     const auto out = std::make_unique<Outgoing>();
-    out->fill(packet, {source, group}, 0);
+    ASSERT_TRUE(out->add(packet, {source, group}, 0, false));
     const verbs::SocketAddress to(gid_of("::ffff:127.0.0.9"), wire::kRocePort, 0);
     mmsghdr* const messages = out->messages();
     messages->msg_hdr.msg_name = const_cast<sockaddr*>(to.get());
