@@ -7,7 +7,7 @@
 // the image, and serves the requests again, by the code that serves all, with the numbers that
 // their answers gave. Links
 // are made again when all sessions of a fabric are there. Progress is where it always is, in the
-// shared rings.
+// shared rings; that of queue pairs with a peer on another host is in their notes.
 //
 // Belongs to a Session and its worker's thread.
 #pragma once
