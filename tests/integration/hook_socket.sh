@@ -292,7 +292,7 @@ wait_until 20 test -e "$T/holds/slow" || fail "the slow ones do not come: $(cat 
 container two b
 got=$(hook setup c2 "${PID[two]}" -- done -- ended c2) || fail "refused: $got"
 dies two
-wait_until 5 has 5 || fail "a vdevice is left"
+wait_until 5 has 4 || fail "a vdevice is left"
 rm "$T/holds/crowd" "$T/holds/slow"
 reap crowd 10
 reap slow 10
@@ -319,7 +319,7 @@ if wait_until 5 is_mounted; then
   done
   for i in 1 2 3 4; do ! ended "${PID[silent$i]}" || fail "a close is answered: nothing is tested"; done
   dies two
-  wait_until 5 has 2 || fail "a vdevice is left"
+  wait_until 5 has 4 || fail "a vdevice is left"
   kill -9 "${PID[fuse]}"
   reap fuse 5
   umount "$T/silent"
