@@ -97,7 +97,8 @@ void Responder::restore(const Record& record, std::span<const Resource> resource
 void Responder::receive(const wire::Packet& packet) {
   if (!path_.reliable) return receive_unreliable(packet);
   if (over_) {
-    if (psn_distance(over_->psn, packet.psn) >= 0 && repeated_++ < kMostRepeated) nak_ = over_;
+    // Also to a packet that was executed: a requester without an answer repeats its oldest one.
+    if (repeated_++ < kMostRepeated) nak_ = over_;
     return;
   }
   const int32_t ahead = psn_distance(expected_, packet.psn);
@@ -246,7 +247,7 @@ void Responder::execute(std::span<const wire::Packet* const> packets) {
   const Family family = wire::info(first.operation).family;
   step_ = {family, 1, 0, true, first.ack_request};
   if (!path_.reliable && wire::info(first.operation).begins) drop_message();
-  if (!is_in_order(first)) return finish(Verdict::kInvalidRequest, 0);
+  if (!is_in_order(first)) return refuse_unasked();
   switch (family) {
     case Family::kSend:
     case Family::kWrite:
@@ -256,7 +257,7 @@ void Responder::execute(std::span<const wire::Packet* const> packets) {
     case Family::kAtomic:
       return execute_atomic(first);
     default:
-      return finish(Verdict::kInvalidRequest, 0);
+      return refuse_unasked();
   }
 }
 
@@ -273,7 +274,7 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
     message.rkey = first.rkey;
     message.length = writes ? first.dma_length : 0;
     offset = 0;
-    if (message.length > verbs::kMaxMessage) return finish(Verdict::kInvalidRequest, 0);
+    if (message.length > verbs::kMaxMessage) return refuse_unasked();
   }
   std::array<Bytes, kMostParts> parts;
   step_.psns = 0;
@@ -288,7 +289,7 @@ void Responder::execute_data(std::span<const wire::Packet* const> packets) {
                                         : end < verbs::kMaxMessage;
     if (!wire::length_fits(packet->operation, packet->payload_length, path_.mtu) || !in_bounds) {
       if (step_.psns > 0) break;
-      return finish(Verdict::kInvalidRequest, 0);
+      return refuse_unasked();
     }
     parts[step_.psns++] = {packet->payload, packet->payload_length};
     step_.length += packet->payload_length;
@@ -335,8 +336,7 @@ void Responder::execute_read(const wire::Packet& packet) {
   read.remote_addr = packet.va;
   read.rkey = packet.rkey;
   read.length = packet.dma_length;
-  if (!path_.reliable || read.length > verbs::kMaxMessage || !has_room())
-    return finish(Verdict::kInvalidRequest, 0);
+  if (!path_.reliable || read.length > verbs::kMaxMessage || !has_room()) return refuse_unasked();
   message_ = read;
   step_.psns = packets_of(read.length, path_.mtu);
   step_.ack_request = false;
@@ -354,8 +354,9 @@ void Responder::execute_atomic(const wire::Packet& packet) {
   atomic.compare_add = swaps ? packet.compare : packet.swap_add;
   atomic.swap = packet.swap_add;
   if (!path_.reliable || !has_room() ||
-      !wire::length_fits(packet.operation, packet.payload_length, path_.mtu))
-    return finish(Verdict::kInvalidRequest, 0);
+      !wire::length_fits(packet.operation, packet.payload_length, path_.mtu) ||
+      (atomic.opcode == Opcode::kAtomicWrite && packet.dma_length != sizeof(uint64_t)))
+    return refuse_unasked();
   message_ = atomic;
   step_.ack_request = false;
   busy_ = true;
@@ -363,8 +364,7 @@ void Responder::execute_atomic(const wire::Packet& packet) {
   Verdict verdict;
   if (atomic.opcode == Opcode::kAtomicWrite) {
     const Bytes word(packet.payload, packet.payload_length);
-    verdict = packet.dma_length == sizeof(uint64_t) ? target_.place(atomic, 0, {&word, 1}, true)
-                                                    : Verdict::kInvalidRequest;
+    verdict = target_.place(atomic, 0, {&word, 1}, true);
   } else {
     verdict = target_.change(atomic, &original);
   }
@@ -442,6 +442,11 @@ void Responder::refuse(uint8_t syndrome) {
   nak_ = over_ = Nak{expected_, syndrome};
   held_.clear();
   target_.forget();
+}
+
+void Responder::refuse_unasked() {
+  finish(Verdict::kInvalidRequest, 0);
+  if (path_.reliable) target_.broken();
 }
 
 // --- answering ---

@@ -85,6 +85,9 @@ class Responder {
                           rdma::Buffer* bytes) = 0;
     // The message that was begun will not be finished.
     virtual void forget() = 0;
+    // The peer broke the protocol, so that the responder has refused a request without asking the
+    // target: the queue pair goes to ERR, as where the target refuses one (IBTA 9.9.3).
+    virtual void broken() = 0;
     // A buffer to keep a packet in; nullptr: there is none.
     virtual rdma::Buffer hold(size_t length) = 0;
   };
@@ -175,6 +178,7 @@ class Responder {
   [[nodiscard]] bool drain_gap();
   void hold(const wire::Packet& packet, uint32_t ahead);
   void refuse(uint8_t syndrome);
+  void refuse_unasked();
   void drop_message();
   [[nodiscard]] bool next_answer(Burst* burst);
   void fill(wire::Packet* packet, wire::Operation operation, uint32_t psn, uint8_t syndrome) const;

@@ -101,6 +101,7 @@ class NetSender final : public rdma::Sender,
   Verdict bring(const Incoming& read, uint64_t offset, uint32_t length,
                 rdma::Buffer* bytes) override;
   void forget() override { receiver_.abandon(); }
+  void broken() override;
   rdma::Buffer hold(size_t length) override;
 
   [[nodiscard]] Path path(const Options& options) const;

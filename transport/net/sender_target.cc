@@ -91,6 +91,12 @@ uint64_t end_of(const Plan& plan, uint64_t size) {
 
 }  // namespace
 
+// Not by the receiver, which may not have seen any request yet.
+void NetSender::broken() {
+  qp_.raise(verbs::Event::kQpRequestError);
+  qp_.fail();
+}
+
 Verdict NetSender::place(const Incoming& message, uint64_t offset,
                          std::span<const Responder::Bytes> parts, bool last) {
   WorkRequest request;

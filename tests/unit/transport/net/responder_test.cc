@@ -145,6 +145,7 @@ TEST_F(Responders, RefuseOpcodesOutOfOrder) {
         one.give(packet(Operation::kWriteOnly, static_cast<uint32_t>(sequence.size()) - 1, 8)),
         ElementsAre("nak " + last + " 61"));
     EXPECT_EQ(one.c.b.counters.resp_invalid_request, 1u);
+    EXPECT_EQ(one.c.b.was_broken, 1) << "the queue pair goes to ERR";
   }
 }
 
@@ -193,6 +194,7 @@ TEST_F(Responders, RefuseMoreReadsThanTheyPromised) {
   EXPECT_FALSE(c.b.responder.is_over());
   c.b.responder.receive(read(2, 100));
   EXPECT_TRUE(c.b.responder.is_over());
+  EXPECT_EQ(c.b.was_broken, 1);
 }
 
 TEST_F(Responders, AnswerWhatIsBeforeARefusal) {
@@ -292,6 +294,17 @@ TEST_F(Responders, EndAMessageThatIsTooLong) {
   EXPECT_THAT(give(packet(Operation::kSendFirst, 0, 1024)), ElementsAre("ack 0"));
   EXPECT_THAT(give(packet(Operation::kSendMiddle, 1, 1024)), ElementsAre("nak 1 61"));
   EXPECT_EQ(c.b.forgotten, 1);
+}
+
+// The ACK of the first packet and the NAK were lost: the requester repeats its oldest packet only.
+TEST_F(Responders, SayWhatTheyRefusedToAnyRepetition) {
+  c.b.post_receives(1, 1500);
+  (void)give(packet(Operation::kSendFirst, 0, 1024));
+  (void)give(packet(Operation::kSendMiddle, 1, 1024));
+  for (int i = 0; i < 16; ++i)
+    EXPECT_THAT(give(packet(Operation::kSendFirst, 0, 1024)), ElementsAre("nak 1 61"));
+  EXPECT_THAT(give(packet(Operation::kSendFirst, 0, 1024)), IsEmpty()) << "a peer that never ends";
+  EXPECT_EQ(c.b.was_broken, 0) << "the target has refused it";
 }
 
 // --- what a requester may get ---

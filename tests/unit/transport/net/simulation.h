@@ -340,6 +340,7 @@ class End final : public Requester::Memory, public Responder::Target {
     });
     return Verdict::kPending;
   }
+  void broken() override { ++was_broken; }
   void forget() override {
     ++forgotten;
     coming.clear();
@@ -369,7 +370,7 @@ class End final : public Requester::Memory, public Responder::Target {
   double slow = 0;  // the part of accesses that is answered later
   bool fail_scatter = false, revoked = false, no_buffers = false;
   std::optional<uint32_t> fail_gather_at;
-  int forgotten = 0;
+  int forgotten = 0, was_broken = 0;
   int kill_after = -1;  // moments; negative: never
 
  private:
