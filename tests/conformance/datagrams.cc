@@ -57,7 +57,7 @@ ibv_ah* address(const Side& side, const ibv_gid& to) {
 
 }  // namespace
 
-CONFORMANCE_TEST(datagrams, group) {
+CONFORMANCE_TEST_WITH(datagrams, group, kOneFabric) {
   Mailbox box(side);
   ibv_gid group{};
   CHECK_EQ(::inet_pton(AF_INET6, "ff0e::4711", group.raw), 1);

@@ -113,7 +113,7 @@ CONFORMANCE_TEST(errors, peer_exits) {
 }
 
 // After SIGKILL the survivor is notified, whether it polls or sleeps.
-CONFORMANCE_TEST_WITH(errors, peer_killed_while_polling, kBKilled) {
+CONFORMANCE_TEST_WITH(errors, peer_killed_while_polling, kBKilled | kOneFabric) {
   Cq cq(side);
   Buffer buffer(side, 4096);
   Qp qp(side, cq);
@@ -131,7 +131,7 @@ CONFORMANCE_TEST_WITH(errors, peer_killed_while_polling, kBKilled) {
   }
 }
 
-CONFORMANCE_TEST_WITH(errors, peer_killed_while_sleeping, kBKilled) {
+CONFORMANCE_TEST_WITH(errors, peer_killed_while_sleeping, kBKilled | kOneFabric) {
   Cq cq(side, true);
   Buffer buffer(side, 4096);
   Qp qp(side, cq);
@@ -174,7 +174,7 @@ CONFORMANCE_TEST_WITH(errors, peer_killed_with_work_waiting, kBKilled) {
 }
 
 // Messages that arrived before the death complete first.
-CONFORMANCE_TEST_WITH(errors, peer_killed_after_sending, kBKilled) {
+CONFORMANCE_TEST_WITH(errors, peer_killed_after_sending, kBKilled | kOneFabric) {
   Cq cq(side);
   Buffer buffer(side, 4096);
   Qp qp(side, cq);

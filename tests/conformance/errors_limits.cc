@@ -297,7 +297,7 @@ CONFORMANCE_TEST(errors, shared_receive_queue_resized) {
 
 // In SQD a request that was begun completes, and those behind it wait; the event follows the
 // completion.
-CONFORMANCE_TEST(errors, draining_takes_its_time) {
+CONFORMANCE_TEST_WITH(errors, draining_takes_its_time, kOneByOne) {
   Cq cq(side), recv_cq(side);
   Qp qp(side, cq, recv_cq);
   Buffer buffer(side, 4096);

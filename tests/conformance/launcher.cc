@@ -191,6 +191,12 @@ int launch(const LauncherOptions& given) {
     if (options.group != test.group || (!options.only.empty() && options.only != test.name))
       continue;
     ++count;
+    if (options.apart && (test.traits & (kOneFabric | kOneByOne)) != 0) {
+      std::printf("left out %s.%s: %s\n", test.group, test.name,
+                  (test.traits & kOneFabric) != 0 ? "its sides must be in one fabric"
+                                                  : "on a network requests overlap");
+      continue;
+    }
     failures += run(options, test);
   }
   if (count == 0) std::fprintf(stderr, "no such test\n");

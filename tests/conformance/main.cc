@@ -1,6 +1,7 @@
 // verbs_conformance: runs the tests of one group, each in a fresh pair of processes.
 //
-//   launcher --netns-a X --netns-b Y --dev DEV [--user UID] [--seed N] [--only NAME] GROUP
+//   launcher --netns-a X --netns-b Y --dev DEV [--user UID] [--fabrics 1|2] [--seed N] [--only
+//   NAME] GROUP
 //        |  for each test: two children; each enters its namespace, gives up its rights if told
 //        |  to, and executes this program again as
 //        +-- --side a|b --fd N --errands N --seed N --test GROUP.NAME
@@ -92,6 +93,8 @@ int main(int argc, char** argv) {
       launcher.netdev = value;
     else if (key == "--user")
       launcher.uid = static_cast<unsigned>(std::stoul(value));
+    else if (key == "--fabrics")
+      launcher.apart = value == "2";
     else if (key == "--only")
       launcher.only = value;
     else {

@@ -26,7 +26,9 @@ struct Test {
 };
 
 enum Traits : unsigned {
-  kBKilled = 1,  // b ends by SIGKILL, as part of the test
+  kBKilled = 1,    // b ends by SIGKILL, as part of the test
+  kOneFabric = 2,  // not on two hosts: multicast, and news of a process that was killed
+  kOneByOne = 4,   // one request begins when another is complete; on a network they overlap
 };
 
 std::vector<Test>& all_tests();
