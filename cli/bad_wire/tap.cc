@@ -31,9 +31,9 @@ Result<Fd> make(const std::string& name, unsigned mtu) {
   request.ifr_mtu = static_cast<int>(mtu);
   if (::ioctl(socket.get(), SIOCSIFMTU, &request) != 0)
     return base::fail_errno("set the MTU of " + name + " to " + std::to_string(mtu));
+  // Only root of the host may; for others the kernel's thousand must do.
   request.ifr_qlen = kQueue;
-  if (::ioctl(socket.get(), SIOCSIFTXQLEN, &request) != 0)
-    return base::fail_errno("set the queue length of " + name);
+  (void)::ioctl(socket.get(), SIOCSIFTXQLEN, &request);
   return tap;
 }
 

@@ -36,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kDaemonPatience = std::chrono::seconds(60);
+constexpr auto kWirePatience = std::chrono::seconds(20);
 // For a server to end by itself when its client has, and then on SIGTERM.
 constexpr auto kServerPatience = std::chrono::seconds(3);
 constexpr int kLogLines = 20;  // that are shown of a daemon that failed
@@ -69,6 +70,10 @@ class Inside {
   std::string netdev_of(unsigned vdevice) const {
     return "eth" + std::to_string(options_.pair ? 0 : vdevice);
   }
+  // On a bad network each has its own, as on two hosts: in one they would not send packets.
+  std::string fabric_of(unsigned vdevice) const {
+    return options_.wire.empty() ? "sandbox" : "host" + std::to_string(vdevice);
+  }
   static std::string name_of(unsigned vdevice) { return "vrdma" + std::to_string(vdevice); }
 
   Result<void> prepare() {
@@ -87,8 +92,39 @@ class Inside {
       if (auto done = make_netns(netns_of(i)); !done) return explained(Step::kNetNamespace, done);
     std::vector<Netdev> netdevs;
     for (unsigned i = 0; i < options_.vdevices; ++i) netdevs.push_back({netns_of(i), netdev_of(i)});
-    if (auto done = make_netdevs(netdevs); !done) return explained(Step::kNetdev, done);
+    if (!options_.wire.empty()) {
+      if (auto done = begin_wire(netdevs); !done) return done;
+    } else if (auto done = make_netdevs(netdevs); !done) {
+      return explained(Step::kNetdev, done);
+    }
+    if (auto done = set_up_netdevs(netdevs); !done) return explained(Step::kNetdev, done);
     return {};
+  }
+
+  // vrdma-bad-wire makes the interfaces and moves their packets.
+  Result<void> begin_wire(const std::vector<Netdev>& netdevs) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return base::fail_errno("make a pipe");
+    said_ = Fd(ends[0]);
+    Fd output(ends[1]);
+    Start what;
+    what.words = {programs_.bad_wire};
+    for (const Netdev& netdev : netdevs) what.words.push_back(netdev.netns + ":" + netdev.name);
+    what.words.insert(what.words.end(), options_.wire.begin(), options_.wire.end());
+    what.output = output.get();
+    what.no_input = what.own_session = true;
+    auto wire = start(what, signals_);
+    if (!wire) return base::pass(std::move(wire).error());
+    output.reset();  // so that its end is seen
+    std::array<char, 512> text{};
+    const bool answered =
+        wait_until(Clock::now() + kWirePatience, said_.get(), [] { return false; });
+    const ssize_t size = answered ? ::read(said_.get(), text.data(), text.size()) : 0;
+    const std::string said(text.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
+    if (said == "ready\n") return {};
+    return base::fail(
+        EIO, "there is no bad network: " + (said.empty() ? "vrdma-bad-wire does not become ready"
+                                                         : said.substr(0, said.find('\n'))));
   }
 
   static tl::unexpected<base::Error> explained(Step step, const Result<void>& failed) {
@@ -140,13 +176,26 @@ class Inside {
         "--netns",          netns_of(index),
         "--netdev",         netdev_of(index),
         "--tenant",         options_.two_tenants ? "tenant" + std::to_string(index) : "sandbox",
-        "--fabric",         "sandbox",
+        "--fabric",         fabric_of(index),
         "--addresses",      "0.0.0.0/0,::/0"};
     what.words.insert(what.words.end(), options_.vdev_options.begin(), options_.vdev_options.end());
     auto child = start(what, signals_);
     if (!child) return complain(child.error().message());
     const int status = wait_for(*child);
-    return status == 0 ? 0 : complain("vdevice " + name_of(index) + " cannot be made");
+    if (status != 0) return complain("vdevice " + name_of(index) + " cannot be made");
+    return options_.wire.empty() ? 0 : let_reach_network(index);
+  }
+
+  int let_reach_network(unsigned index) {
+    const Fd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    Start what;
+    what.words = {programs_.vrdmactl, "--run-dir", run_dir(), "fabric", "set",
+                  fabric_of(index),   "--reach",   "network"};
+    what.output = nothing.get();
+    auto child = start(what, signals_);
+    if (!child) return complain(child.error().message());
+    const int status = wait_for(*child);
+    return status == 0 ? 0 : complain("fabric " + fabric_of(index) + " cannot reach the network");
   }
 
   Result<pid_t> begin(unsigned index, bool no_input) {
@@ -287,6 +336,7 @@ class Inside {
   const Fd gone_;
   Signals signals_;
   std::string userns_;  // path; empty: commands stay in this one
+  Fd said_;             // what the bad wire says; it would end if nobody could read it
   Child daemon_;
   std::array<Child, 2> commands_;
   int stopped_ = 0;
@@ -302,7 +352,8 @@ Result<Programs> find_programs() {
     return base::fail(error.value(),
                       "cannot read /proc/self/exe (" + error.message() + "): mount /proc first");
   const fs::path bin = self.parent_path(), prefix = bin.parent_path();
-  Programs programs{self, bin / "vrdmactl", prefix / "sbin/vrdmad", bin};
+  Programs programs{self, bin / "vrdmactl", prefix / "sbin/vrdmad",
+                    prefix / "lib/vrdma/vrdma-bad-wire", bin};
   for (const auto& program : {programs.vrdmactl, programs.vrdmad})
     if (::access(program.c_str(), X_OK) != 0)
       return base::fail(errno, program + " cannot be run (" + ::strerror(errno) +

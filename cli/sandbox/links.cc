@@ -201,11 +201,11 @@ Result<void> make_netns(const std::string& path) {
 }
 
 Result<void> make_netdevs(const std::vector<Netdev>& netdevs) {
-  if (netdevs.size() == 2) {
-    if (auto done = make_veth(netdevs[0], netdevs[1].name, &netdevs[1].netns); !done) return done;
-  } else if (auto done = make_star(netdevs); !done) {
-    return done;
-  }
+  return netdevs.size() == 2 ? make_veth(netdevs[0], netdevs[1].name, &netdevs[1].netns)
+                             : make_star(netdevs);
+}
+
+Result<void> set_up_netdevs(const std::vector<Netdev>& netdevs) {
   for (size_t i = 0; i < netdevs.size(); ++i)
     if (auto done = bring_up(netdevs[i], static_cast<unsigned>(i)); !done) return done;
   return {};

@@ -21,8 +21,10 @@ struct Netdev {
   std::string netns;  // path, of make_netns()
   std::string name;
 };
-// Creates the interfaces with their addresses, up. Errors have the codes of explain(Step::kNetdev).
+// Creates the interfaces. Errors have the codes of explain(Step::kNetdev).
 [[nodiscard]] base::Result<void> make_netdevs(const std::vector<Netdev>& netdevs);
+// Gives interfaces that exist their addresses, and sets them up. Errors as above.
+[[nodiscard]] base::Result<void> set_up_netdevs(const std::vector<Netdev>& netdevs);
 
 // The address of interface `index`.
 [[nodiscard]] std::string address_of(unsigned index);

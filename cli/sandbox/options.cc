@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/bad_wire/direction.h"
+#include "cli/bad_wire/options.h"
+
 namespace vrdma::cli::sandbox {
 
 namespace {
@@ -70,6 +73,12 @@ bool parse(int argc, char** argv, Options* options, int* status) {
       ->type_name("KIND=N,...");
   app.add_option("--allow", permissions, "what each vdevice may do, such as raw-packet")
       ->type_name("PERMISSION,...");
+  bad_wire::Faults faults;
+  uint64_t seed = 1;
+  CLI::App& wire = *app.add_option_group(
+      "A bad network", "With --pair: the link between the two; they talk by packets of RoCE v2");
+  bad_wire::add_options(wire, faults);
+  wire.add_option("--seed", seed, "of what happens to which packet")->capture_default_str();
   bool no_direct = false;
   app.add_flag("--no-direct", no_direct, "vrdmad executes all work");
   try {
@@ -94,6 +103,14 @@ bool parse(int argc, char** argv, Options* options, int* status) {
   if (options->pair && given) {
     *status = complain("--pair makes two vdevices: leave --vdevices out", kUsage);
     return false;
+  }
+  if (wire.count_all() > 0) {
+    if (!options->pair) {
+      *status = complain("options of a bad network, such as --loss, want --pair", kUsage);
+      return false;
+    }
+    options->wire = bad_wire::words_of(faults);
+    options->wire.insert(options->wire.end(), {"--seed", std::to_string(seed)});
   }
   if (options->pair) options->vdevices = 2;
   if (options->two_tenants && options->vdevices < 2) {

@@ -25,6 +25,7 @@ struct Options {
   double wait = 5;           // seconds that the server may take to listen
   std::string log;           // receives the daemon's log; empty: none
   Words vdev_options;        // for `vrdmactl vdev create`: --quota etc.
+  Words wire;                // options of vrdma-bad-wire; empty: the link is a good one
   std::vector<Words> commands;
 };
 

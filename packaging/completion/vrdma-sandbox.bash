@@ -22,9 +22,11 @@ _vrdma_sandbox() {
             mapfile -t COMPREPLY < <(compgen -W "qp1 raw-packet userfaultfd" -- "$cur")
             return
             ;;
-        --vdevices | --quota | --wait) return ;;
+        --vdevices | --quota | --wait | --loss | --reorder | --duplicate | --corrupt | --mark | --delay | --jitter | --queue | \
+            --rate | --behind | --seed) return ;;
     esac
     mapfile -t COMPREPLY < <(compgen -W "-- --vdevices --pair --two-tenants --root --wait --log \
-        --quota --allow --no-direct --help --version" -- "$cur")
+        --quota --allow --no-direct --loss --reorder --duplicate --corrupt --mark --delay --jitter --queue --rate \
+        --behind --right-checksum --all --seed --help --version" -- "$cur")
 }
 complete -F _vrdma_sandbox vrdma-sandbox

@@ -15,7 +15,7 @@ setup
 mkdir -p "$T/tree/lib" "$T/work"
 cp -r "$BUILD/bin" "$BUILD/sbin" "$T/tree/"
 cp -r "$T/lib" "$T/tree/lib/vrdma"
-cp -r "$BUILD/lib/vrdma/bin" "$T/tree/lib/vrdma/"
+cp -r "$BUILD/lib/vrdma/bin" "$BUILD/lib/vrdma/vrdma-bad-wire" "$T/tree/lib/vrdma/"
 chmod -R a+rX "$T/tree"
 chmod 777 "$T/work"
 SANDBOX=$T/tree/bin/vrdma-sandbox
@@ -102,6 +102,21 @@ ends_with 3 box --pair -- sleep 1000 -- sh -c 'exit 3'
 [[ $((SECONDS - began)) -lt 20 ]] || fail "a server that does not end is waited for"
 ends_with 4 box --pair -- sh -c 'exit 4' -- true
 says "the server ended with status 4"
+
+say "a bad network between the two"
+ends_with 2 box --loss 1 -- true
+says "want --pair"
+if [[ -w /dev/net/tun ]]; then
+  # shellcheck disable=SC2016
+  ends_with 0 box --pair --loss 5 --reorder 10 --duplicate 5 --corrupt 1 --delay 1 -- ibv_rc_pingpong -c -e -g 1 -n 200 -- \
+    sh -c 'ibv_rc_pingpong -c -e -g 1 -n 200 10.0.0.1 && vrdmactl stats vrdma1 >&2'
+  equals "both report" "$(grep -c '200 iters' "$T/words.log")" 2
+  for event in out_of_sequence duplicate_request retransmitted; do
+    grep -qE "network_events_$event +[1-9]" "$T/words.log" || fail "the network is good: no $event"
+  done
+  ends_with 0 box --pair --loss 2 -- rping -s -C 3 -- rping -c -v -C 3 -a 10.0.0.1
+  says "ping data: rdma-ping-2"
+fi
 
 say "signals reach the command"
 box -- sh -c 'trap "exit 9" TERM; echo ready; while :; do sleep 0.1; done' >"$T/trap.log" &

@@ -29,6 +29,15 @@ Parsed parsed(std::vector<std::string> words) {
   return result;
 }
 
+TEST(SandboxOptions, ABadNetworkIsBetweenTwo) {
+  const auto bad = parsed({"--pair", "--loss", "1", "--seed", "7", "--", "a", "--", "b"});
+  ASSERT_TRUE(bad.good);
+  EXPECT_THAT(bad.options.wire, testing::IsSupersetOf({"--loss", "1.000000", "--seed", "7"}));
+  EXPECT_TRUE(parsed({"--pair", "--", "a", "--", "b"}).options.wire.empty());
+  EXPECT_EQ(parsed({"--delay", "20", "--", "a"}).status, kUsage);
+  EXPECT_EQ(parsed({"--pair", "--loss", "101", "--", "a", "--", "b"}).status, kUsage);
+}
+
 TEST(SandboxOptions, WhatStandsBehindTheDashesIsTheCommands) {
   const auto one = parsed({"--quota", "qp=1", "--no-direct", "--", "a", "--pair", "--", "b"});
   ASSERT_TRUE(one.good);
