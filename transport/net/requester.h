@@ -50,7 +50,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/rdma/device.h"
+#include "core/rdma/sender.h"
 #include "transport/net/connection.h"
 #include "transport/net/round_trip.h"
 

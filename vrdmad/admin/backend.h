@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/rdma/device.h"
+#include "core/rdma/sender.h"
 
 namespace vrdma::vrdmad {
 

@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "core/base/log.h"
-#include "core/rdma/device.h"
 #include "core/rdma/peer.h"
+#include "core/rdma/sender.h"
 #include "core/verbs/capabilities.h"
 #include "core/verbs/gid.h"
+#include "core/verbs/types.h"
 #include "provisioning/kind.h"
 #include "vrdmad/records/process_files.h"
 
