@@ -1,6 +1,7 @@
 #include "transport/roce/network.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "transport/net/datagram.h"
@@ -36,6 +37,7 @@ class Network::Path final : public net::Port {
     if (it != network_.paths_.end() && it->second == this) network_.paths_.erase(it);
   }
   void set_sender(net::NetSender* sender) { sender_ = sender; }
+  [[nodiscard]] const verbs::Gid& peer() const { return way_.destination; }
 
   uint32_t send(const net::Burst& burst) override {
     if (burst.packets[0].service != wire::Service::kCnp)
@@ -93,7 +95,7 @@ void Network::join(const verbs::Gid& group) {
 
 void Network::leave(const verbs::Gid& group) {
   const auto its = groups_.extract(group);  // may be what runs now
-  if (!its.empty()) left_(group);
+  if (!its.empty()) host_.left(group);
 }
 
 void Network::leave_groups() {
@@ -129,7 +131,7 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
   auto endpoint = known.lock();
   if (endpoint != nullptr) {
     // The address may have come since, or the program that had its port has ended.
-    if (endpoint->try_again()) want_(address);
+    if (endpoint->try_again()) host_.want(address);
     return endpoint;
   }
   known = endpoint = std::make_shared<Endpoint>(
@@ -137,7 +139,7 @@ std::shared_ptr<Endpoint> Network::endpoint(const verbs::Gid& address) {
       [this](const wire::Packet& packet, const NetworkHeader& header, base::TimePoint now) {
         return receive(packet, header, now);
       });
-  want_(address);
+  host_.want(address);
   return endpoint;
 }
 
@@ -158,9 +160,19 @@ uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& heade
   } else if (it == paths_.end()) {
     ++counters_.unknown_qp;
   } else if (!it->second->receive(packet, header, now)) {
-    ++counters_.wrong_source;
+    on_wrong_source(packet.dest_qpn, *it->second, header.source);
   }
   return 0;
+}
+
+// Anybody may send such packets, so the operator is told at the 1st, 2nd, 4th, ...
+void Network::on_wrong_source(uint32_t qpn, const Path& path, const verbs::Gid& source) {
+  ++counters_.wrong_source;
+  if (!std::has_single_bit(++wrong_sources_)) return;
+  host_.warn("queue pair " + std::to_string(qpn) + " has the peer " + path.peer().text() +
+             ", and packets for it come from " + source.text() +
+             ": is there address translation (NAT) on the way? RoCE packets must come from the "
+             "address that is the GID");
 }
 
 void Network::receive_datagram(const wire::Packet& packet, const NetworkHeader& header) {

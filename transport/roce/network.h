@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -28,18 +29,20 @@ class Network {
  public:
   // Of a vdevice. Each has a socket, and is known to routers.
   static constexpr size_t kMostGroups = 64;
-  using Want = std::function<void(const verbs::Gid& address)>;
+  struct Host {
+    std::function<void(const verbs::Gid& address)> want;    // an address or a group needs a socket
+    std::function<void(const verbs::Gid& group)> left;      // a group needs it no more
+    std::function<void(const std::string& sentence)> warn;  // for the operator; seldom
+  };
 
-  // `device`, `lane` and `counters` outlive it, and it outlives the senders. `want` is called when
-  // an address or a group needs a socket, `left` when a group needs it no more.
+  // `device`, `lane` and `counters` outlive it, and it outlives the senders.
   Network(rdma::Device& device, Lane& lane, std::shared_ptr<Incoming> incoming, Counters& counters,
-          Want want, Want left)
+          Host host)
       : device_(device),
         lane_(lane),
         incoming_(std::move(incoming)),
         counters_(counters),
-        want_(std::move(want)),
-        left_(std::move(left)) {}
+        host_(std::move(host)) {}
   ~Network();
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -74,19 +77,21 @@ class Network {
   [[nodiscard]] std::shared_ptr<Endpoint> endpoint(const verbs::Gid& address);
   [[nodiscard]] std::shared_ptr<net::SharedWindow> window(const verbs::Gid& destination);
   [[nodiscard]] bool awaits_socket() const;
+  void on_wrong_source(uint32_t qpn, const Path& path, const verbs::Gid& source);
 
   rdma::Device& device_;
   Lane& lane_;
   const std::shared_ptr<Incoming> incoming_;
   Counters& counters_;
-  const Want want_, left_;
+  const Host host_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> groups_;
   std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
   std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side
   std::vector<std::function<void()>> when_open_;
-  uint32_t psn_ = 0;  // of the next datagram
+  uint32_t psn_ = 0;            // of the next datagram
+  uint64_t wrong_sources_ = 0;  // since it began
 };
 
 }  // namespace vrdma::transport::roce

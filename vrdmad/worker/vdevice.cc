@@ -42,11 +42,10 @@ void Vdevice::apply_limits(bool limited) {
 }
 
 void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
-                            transport::roce::Network::Want want,
-                            transport::roce::Network::Want left) {
+                            transport::roce::Network::Host host) {
   if (network != nullptr) return;
-  network = std::make_unique<transport::roce::Network>(
-      device, lane, std::move(incoming), page->network, std::move(want), std::move(left));
+  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
+                                                       page->network, std::move(host));
   transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
 }
 

@@ -77,7 +77,7 @@ struct Vdevice {
   // Needed before `reaches_network` becomes true for the first time. Queue pairs with peers on
   // other hosts keep them when that becomes false.
   void reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
-                     transport::roce::Network::Want want, transport::roce::Network::Want left);
+                     transport::roce::Network::Host host);
   // After `reaches_network` changed: is in its multicast groups on the network, or in none.
   void join_groups();
   // Whether a queue pair that is about to be RTR gets a remote link.

@@ -22,21 +22,17 @@ struct Networked : Rig {
   std::shared_ptr<Incoming> incoming = std::make_shared<Incoming>();
   Counters a_counters, b_counters;
   std::vector<verbs::Gid> wanted, left;
-  Network a_network{world.a_device,
-                    a_lane,
-                    incoming,
-                    a_counters,
-                    [this](const verbs::Gid& gid) { wanted.push_back(gid); },
-                    [this](const verbs::Gid& gid) { left.push_back(gid); }};
-  Network b_network{world.b_device,
-                    b_lane,
-                    incoming,
-                    b_counters,
-                    [this](const verbs::Gid& gid) { wanted.push_back(gid); },
-                    [](const verbs::Gid&) {}};
+  std::vector<std::string> warnings;
+  Network a_network{world.a_device, a_lane, incoming, a_counters, host()};
+  Network b_network{world.b_device, b_lane, incoming, b_counters, host()};
   rdma::Qp* qp_a = nullptr;
   rdma::Qp* qp_b = nullptr;
 
+  Network::Host host() {
+    return {[this](const verbs::Gid& gid) { wanted.push_back(gid); },
+            [this](const verbs::Gid& gid) { left.push_back(gid); },
+            [this](const std::string& sentence) { warnings.push_back(sentence); }};
+  }
   void SetUp() override {
     if (!vrdmad::enter_own_netns()) GTEST_SKIP() << "no network namespace";
     world.make_sender = nullptr;
@@ -170,6 +166,10 @@ TEST_F(Networked, HearOnlyTheirPeer) {
     ASSERT_EQ(::sendmmsg(stranger.get(), out->messages(), out->count(), 0), 1);
   }
   EXPECT_TRUE(wait_for([&] { return b_counters.wrong_source == 1 && b_counters.unknown_qp == 1; }));
+  ASSERT_THAT(warnings, SizeIs(1));
+  EXPECT_THAT(warnings[0], testing::HasSubstr("has the peer ::ffff:127.0.0.1, and packets for it "
+                                              "come from ::ffff:127.0.0.3: is there address "
+                                              "translation"));
   uint8_t answer[64];
   EXPECT_LT(::recv(stranger.get(), answer, sizeof answer, MSG_DONTWAIT), 0) << "it was answered";
   write(4);
