@@ -303,17 +303,17 @@ NetSender::Next NetSender::finish_waiting() {
 }
 
 void NetSender::watch(base::TimePoint now) {
-  auto deadline = requester_ ? requester_->deadline() : std::nullopt;
-  if (!congestion_.may_send(now))
-    deadline = std::min(deadline.value_or(base::TimePoint::max()), congestion_.free_at());
-  if (!deadline || (timer_.active() && timer_at_ <= *deadline)) return;
-  timer_at_ = *deadline;
-  timer_ =
-      lane().loop().after(std::max(base::Duration(0), base::Duration(*deadline - now)), [this] {
-        timer_.reset();
-        if (requester_) requester_->tick(base::EventLoop::now());
-        resume();
-      });
+  constexpr auto kNever = base::TimePoint::max();
+  base::TimePoint at = kNever;
+  if (requester_) at = requester_->deadline().value_or(kNever);
+  if (!congestion_.may_send(now)) at = std::min(at, congestion_.free_at());
+  if (at == kNever || (timer_.active() && timer_at_ <= at)) return;
+  timer_at_ = at;
+  timer_ = lane().loop().after(std::max(base::Duration(0), base::Duration(at - now)), [this] {
+    timer_.reset();
+    if (requester_) requester_->tick(base::EventLoop::now());
+    resume();
+  });
 }
 
 // --- the requester's memory ---
