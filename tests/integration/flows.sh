@@ -3,6 +3,15 @@
 # kinds, until the test ends them. $T/lib/flow is the program, 10.0.0.1 and 10.0.0.2 are in the namespaces a and b.
 FLOWS=()  # names of their programs
 
+# begin_moments MOMENTS PROGRAM [SEED]: the arguments of a test that kills at random moments. Sets `moments` and `seed`.
+begin_moments() {
+  WORKERS_END=1  # because they are killed
+  moments=$1
+  seed=${3:-$SRANDOM}
+  cp "$2" "$T/lib/flow"
+  say "$moments moments, seed $seed"
+  RANDOM=$seed
+}
 # red_and_blue: the namespaces, with mediated vdevices ra and rb of tenant red, and ba and bb of tenant blue.
 red_and_blue() {
   local tenant

@@ -16,12 +16,7 @@
 . "$(dirname "$0")/flows.sh"
 setup
 need_worker_processes
-WORKERS_END=1  # because they are killed
-moments=$1
-seed=${3:-$SRANDOM}
-cp "$2" "$T/lib/flow"
-say "$moments moments, seed $seed"
-RANDOM=$seed
+begin_moments "$@"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24

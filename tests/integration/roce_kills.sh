@@ -15,12 +15,7 @@
 . "$(dirname "$0")/flows.sh"
 setup
 need_worker_processes
-WORKERS_END=1  # because they are killed
-moments=$1
-seed=${3:-$SRANDOM}
-cp "$2" "$T/lib/flow"
-say "$moments moments, seed $seed"
-RANDOM=$seed
+begin_moments "$@"
 
 ENVIRONMENT+=(FLOW_TIMEOUT="${FLOW_TIMEOUT:-17}")
 declare -A DAEMONS=() FAR=([a]=b [b]=a) GAPS=() TIMES=()

@@ -88,17 +88,21 @@ int meet(uint16_t port, const char* server) {
   return ::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC);
 }
 
+ibv_context* open_device(const char* name) {
+  int count = 0;
+  ibv_device** const devices = ibv_get_device_list(&count);
+  for (int i = 0; i < count; ++i)
+    if (std::strcmp(ibv_get_device_name(devices[i]), name) == 0)
+      return made(ibv_open_device(devices[i]), "open the device");
+  return made<ibv_context>(nullptr, "find the device");
+}
+
 volatile std::sig_atomic_t g_over = 0;
 
 class Flow {
  public:
   Flow(const char* device, uint8_t gid_index, const std::string& how) : gid_index_(gid_index) {
-    int count = 0;
-    ibv_device** devices = ibv_get_device_list(&count);
-    for (int i = 0; i < count; ++i)
-      if (std::strcmp(ibv_get_device_name(devices[i]), device) == 0)
-        context_ = ibv_open_device(devices[i]);
-    made(context_, "open the device");
+    context_ = open_device(device);
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
     all_ = how == "all";
     expected_ = all_ ? 0 : 1;
@@ -361,12 +365,7 @@ class Flow {
 class Datagrams {
  public:
   Datagrams(const char* device, uint8_t gid_index) : gid_index_(gid_index) {
-    int count = 0;
-    ibv_device** devices = ibv_get_device_list(&count);
-    for (int i = 0; i < count; ++i)
-      if (std::strcmp(ibv_get_device_name(devices[i]), device) == 0)
-        context_ = ibv_open_device(devices[i]);
-    made(context_, "open the device");
+    context_ = open_device(device);
     pd_ = made(ibv_alloc_pd(context_), "allocate a PD");
     cq_ = made(ibv_create_cq(context_, 4 * kDepth, nullptr, nullptr, 0), "make a CQ");
     mr_ = made(ibv_reg_mr(pd_, slots_, sizeof slots_, IBV_ACCESS_LOCAL_WRITE), "register");
