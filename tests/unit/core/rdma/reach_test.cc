@@ -198,6 +198,7 @@ TEST_F(Reaches, DoNotWaitForAPageThatNeverComes) {
   submit(2, false, {{at(0), 8, 0}}, buffer);
   run_for(*loop, std::chrono::milliseconds(20));
   if (!ended.empty()) {
+    EXPECT_TRUE(run_until(*loop, [&] { return ended.size() == 2; }));
     EXPECT_EQ(ended, (Ended{{1, false}, {2, true}}));
   }
   reach.reset();
