@@ -39,7 +39,7 @@ kill -9 "${PID[server]}"
 reap server 5
 for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
 
-"$here/roce_capture.py" "/run/netns/$(ns b)" eth0 >"$T/capture.log" 2>&1 &
+"$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
 PID[capture]=$!
 wait_until 5 grep -q ready "$T/capture.log" || fail "the capture does not start"
 # The kernel makes segments before the capture sees them, not behind it.
@@ -61,6 +61,12 @@ reap capture 10
 say "$(tail -n 1 "$T/capture.log")"
 [[ $REAPED -eq 0 ]] || fail "packets on the wire are damaged: $(<"$T/capture.log")"
 grep -qE '^[1-9][0-9]{3,} packets' "$T/capture.log" || fail "few packets were on the wire"
+say "Wireshark reads the first of them as we do"
+tshark -r "$T/roce.pcap" -T fields -e infiniband.bth.opcode -e _ws.malformed >"$T/tshark" 2>"$T/tshark.log" ||
+  fail "tshark: $(<"$T/tshark.log")"
+[[ $(awk -F '\t' '$1 == "" || $2 != ""' "$T/tshark" | wc -l) -eq 0 ]] || fail "malformed: $(awk -F '\t' '$2 != ""' "$T/tshark" | head)"
+read_as=$(awk -F '\t' '{ n[$1]++ } END { for (i in n) printf "0x%02x:%d\n", i, n[i] }' "$T/tshark" | sort | xargs)
+[[ "written: $read_as" == "$(grep written: "$T/capture.log")" ]] || fail "tshark has $read_as, $(grep written: "$T/capture.log")"
 for space in a b; do ip_in $space link set eth0 gso_max_segs 64; done
 
 say "perftest: all operations, large messages"

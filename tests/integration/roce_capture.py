@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Verifies the ICRC of each RoCE v2 packet that a netdev sends or receives: roce_capture.py NETNS NETDEV
+"""Verifies the ICRC of each RoCE v2 packet that a netdev sends or receives: roce_capture.py NETNS NETDEV PCAP
 
 An implementation of its own, from IBTA A17.3.3, so that a mistake in ours is seen. Prints "ready", and at SIGINT
-how many packets there were, of which opcodes, and how many were wrong. Exits with 1 if one was.
+how many packets there were, of which opcodes, and how many were wrong. Exits with 1 if one was. The first packets,
+with their headers and data, are also written to the file PCAP, and their opcodes printed in the line before the last.
 """
 import collections
 import ctypes
@@ -15,6 +16,25 @@ import zlib
 
 ETH_P_ALL = 3
 ROCE = 4791
+WRITTEN = 20_000  # packets
+
+
+class Pcap:
+    """https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-03.html"""
+
+    def __init__(self, path):
+        self.file = open(path, "wb")
+        self.file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 17, 1))  # of Ethernet frames
+        self.opcodes = collections.Counter()
+
+    def add(self, frame, opcode):
+        if sum(self.opcodes.values()) < WRITTEN:
+            self.file.write(struct.pack("<IIII", 0, 0, len(frame), len(frame)) + frame)
+            self.opcodes[opcode] += 1
+
+
+def text_of(opcodes):
+    return " ".join(f"{opcode:#04x}:{count}" for opcode, count in sorted(opcodes.items()))
 
 
 def icrc(ip, length):
@@ -54,21 +74,25 @@ def main():
     link.settimeout(0.2)
     print("ready", flush=True)
     opcodes, wrong = collections.Counter(), 0
+    pcap = Pcap(sys.argv[3])
     while not over:
         try:
-            found = roce_of(link.recv(1 << 17))
+            frame = link.recv(1 << 17)
         except TimeoutError:
             continue
+        found = roce_of(frame)
         if found is None:
             continue
         ip, length = found
         opcodes[ip[length + 8]] += 1
+        pcap.add(frame, ip[length + 8])
         if icrc(ip, length) != ip[-4:]:
             wrong += 1
             if wrong <= 3:
                 print("wrong:", ip[:80].hex(), "...", ip[-4:].hex(), len(ip), flush=True)
-    print(f"{sum(opcodes.values())} packets, {wrong} with a wrong ICRC, opcodes",
-          " ".join(f"{opcode:#04x}:{count}" for opcode, count in sorted(opcodes.items())))
+    pcap.file.close()
+    print("written:", text_of(pcap.opcodes))
+    print(f"{sum(opcodes.values())} packets, {wrong} with a wrong ICRC, opcodes", text_of(opcodes))
     sys.exit(1 if wrong else 0)
 
 
