@@ -35,7 +35,7 @@ without=(--without "test_rss_traffic=work queues (ibv_create_wq) are not there")
 # Some tests want huge pages, and are skipped where there are none.
 huge=/proc/sys/vm/nr_hugepages
 huge_before=$(cat $huge)
-[[ $huge_before -gt 0 ]] || echo 16 >$huge || true
+[[ $huge_before -gt 0 ]] || echo 64 >$huge || true  # others may use some meanwhile
 status=0
 LIMIT=100 exec_in va /usr/bin/python3 "$(realpath "$(dirname "$0")")/run_pyverbs.py" \
   "$T/rdma-core/tests" "$T/results" "${without[@]}" --dev va --gid "$INDEX_A" >"$T/pyverbs.log" 2>&1 ||
