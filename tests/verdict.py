@@ -12,9 +12,10 @@ import xml.etree.ElementTree as tree
 
 SLOWEST = 10
 # lib.sh's and gtest's words for a wait that was over before what was waited for was the case.
-LATE = re.compile(r"^FAILED: .* \(waited \d+ s\)$|^Value of: wait_for\(|^  Actual: false", re.M)
+# The first line of an output is indented in JUnit's file.
+LATE = re.compile(r"^\s*FAILED: .* \(waited \d+ s\)$|^Value of: wait_for\(|^  Actual: false", re.M)
 HARD = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:|Segmentation fault|"
-                  r"^FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!Value of: wait_for\()", re.M)
+                  r"^\s*FAILED: (?!.*\(waited \d+ s\)$)|: Failure\n(?!Value of: wait_for\()", re.M)
 
 
 def results(path):
@@ -57,8 +58,10 @@ def end(first, second):
 def self_test():
     said = {
         "late": ["FAILED: the server does not listen (waited 20 s)\n",
+                 "\n\t\tFAILED: it is the first line (waited 20 s)\n",
                  "x.cc:7: Failure\nValue of: wait_for([&] { return true; })\n  Actual: false\n"],
         "failed": ["FAILED: the data are not the same\n",
+                   "\n\t\tFAILED: the data are not the same\nFAILED: it is late (waited 5 s)\n",
                    "FAILED: it is not there (waited 5 s)\nERROR: AddressSanitizer: heap-use\n",
                    "FAILED: it is not there (waited 5 s)\nFAILED: a file is left\n",
                    "x.cc:7: Failure\nValue of: wait_for(1)\n  Actual: false\nx.cc:8: Failure\nExpected"],
