@@ -76,6 +76,18 @@ grpc::Status answer(Context& context, const base::Result<VdevInfo>& result, v1::
   return grpc::Status::OK;
 }
 
+template <class Context, class Row, class Message>
+grpc::Status write_all(Context& context, const base::Result<std::vector<Row>>& rows,
+                       grpc::ServerWriter<Message>& writer) {
+  if (!rows) return status_of(context, rows.error());
+  Message message;
+  for (const auto& row : *rows) {
+    fill(message, row);
+    if (!writer.Write(message)) break;  // the client has closed the connection
+  }
+  return grpc::Status::OK;
+}
+
 // --- the watch --------------------------------------------------------------------------------
 
 // One WatchVdevs stream. A reactor of gRPC's callback API instead of a blocked thread, so that a
@@ -362,27 +374,13 @@ class Calls final : public v1::Admin::WithCallbackMethod_WatchVdevs<v1::Admin::S
   grpc::Status ListConnections(grpc::ServerContext* context,
                                const v1::ListConnectionsRequest* request,
                                grpc::ServerWriter<v1::Connection>* writer) override {
-    const auto rows = backend_.list_connections(request->vdev());
-    if (!rows) return status_of(*context, rows.error());
-    v1::Connection connection;
-    for (const auto& row : *rows) {
-      fill(connection, row);
-      if (!writer->Write(connection)) break;  // the client has closed the connection
-    }
-    return grpc::Status::OK;
+    return write_all(*context, backend_.list_connections(request->vdev()), *writer);
   }
 
   grpc::Status ListQueuePairs(grpc::ServerContext* context,
                               const v1::ListQueuePairsRequest* request,
                               grpc::ServerWriter<v1::QueuePair>* writer) override {
-    const auto rows = backend_.list_queue_pairs(request->vdev());
-    if (!rows) return status_of(*context, rows.error());
-    v1::QueuePair queue_pair;
-    for (const auto& row : *rows) {
-      fill(queue_pair, row);
-      if (!writer->Write(queue_pair)) break;  // the client has closed the connection
-    }
-    return grpc::Status::OK;
+    return write_all(*context, backend_.list_queue_pairs(request->vdev()), *writer);
   }
 
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,

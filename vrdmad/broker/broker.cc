@@ -277,33 +277,33 @@ Result<Fd> Caller::userfaultfd() const {
   return std::move(beside[0]);
 }
 
-Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
+Result<Broker::Beside> Caller::sockets(Op op, const verbs::Gid& address, uint32_t ifindex) const {
   Broker::Beside beside;
-  Request asked = request(Op::kPacketSocket);
-  asked.which = ifindex;
-  auto answer = broker_->ask(asked, &beside);
-  if (!answer) return pass(std::move(answer).error());
-  return std::move(beside[0]);
-}
-
-Result<Fd> Caller::group_socket(const verbs::Gid& group, uint32_t ifindex) const {
-  Broker::Beside beside;
-  Request asked = request(Op::kGroupSocket);
-  asked.address = group.bytes;
-  asked.which = ifindex;
-  auto answer = broker_->ask(asked, &beside);
-  if (!answer) return pass(std::move(answer).error());
-  return std::move(beside[0]);
-}
-
-Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifindex) const {
-  Broker::Beside beside;
-  Request asked = request(Op::kRoceSockets);
+  Request asked = request(op);
   asked.address = address.bytes;
   asked.which = ifindex;
   auto answer = broker_->ask(asked, &beside);
   if (!answer) return pass(std::move(answer).error());
-  return RoceSockets{std::move(beside[0]), std::move(beside[1]), std::move(beside[2])};
+  return beside;
+}
+
+Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
+  auto made = sockets(Op::kPacketSocket, {}, ifindex);
+  if (!made) return pass(std::move(made).error());
+  return std::move((*made)[0]);
+}
+
+Result<Fd> Caller::group_socket(const verbs::Gid& group, uint32_t ifindex) const {
+  auto made = sockets(Op::kGroupSocket, group, ifindex);
+  if (!made) return pass(std::move(made).error());
+  return std::move((*made)[0]);
+}
+
+Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifindex) const {
+  auto made = sockets(Op::kRoceSockets, address, ifindex);
+  if (!made) return pass(std::move(made).error());
+  auto& all = *made;
+  return RoceSockets{std::move(all[0]), std::move(all[1]), std::move(all[2])};
 }
 
 Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,
