@@ -22,8 +22,8 @@ Outcome read_receive(const SharedReceives& queue, uint32_t slot, Receive* receiv
 
 namespace {
 
-// What lies between the hint and the head. A hint that cannot be is moved to the oldest entry that
-// may still stand in the ring.
+// Where the search for a receive begins: at the hint, or, if the hint is out of range, at the
+// oldest entry that the ring can still hold.
 uint32_t begin_of(uint32_t head, uint32_t hint, uint32_t depth) {
   return head - hint > depth ? head - depth : hint;
 }

@@ -154,10 +154,12 @@ std::shared_ptr<net::SharedWindow> Network::window(const verbs::Gid& destination
 uint64_t Network::receive(const wire::Packet& packet, const NetworkHeader& header,
                           base::TimePoint now) {
   if (header.destination.is_multicast()) return receive_of_group(packet, header);
-  const auto it = paths_.find(packet.dest_qpn);
   if (packet.service == wire::Service::kUd) {
     receive_datagram(packet, header);
-  } else if (it == paths_.end()) {
+    return 0;
+  }
+  const auto it = paths_.find(packet.dest_qpn);
+  if (it == paths_.end()) {
     ++counters_.unknown_qp;
   } else if (!it->second->receive(packet, header, now)) {
     on_wrong_source(packet.dest_qpn, *it->second, header.source);

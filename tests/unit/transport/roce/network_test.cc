@@ -127,8 +127,7 @@ TEST_F(Networked, TellWhenNoSocketIsAwaited) {
   EXPECT_FALSE(b_network.when_open([&] { ++told; }));
 }
 
-// The reason may have passed: an address that was not there yet, or another program that had the
-// port.
+// The netdev may have got the address since, or the program that had the port may have ended.
 TEST_F(Networked, AskAgainForASocketThatTheyDidNotGet) {
   b_network.open(kB, base::fail(EADDRNOTAVAIL, "it is not there yet"));
   const size_t before = wanted.size();
