@@ -185,6 +185,7 @@ class Runnable : private Runner::Flow {
 
  protected:
   [[nodiscard]] Lane& lane() const { return lane_; }
+  [[nodiscard]] bool is_active() const { return active_; }
   void set_session(uint32_t session) { session_ = session; }
 
  private:

@@ -44,6 +44,12 @@ bool SendRing::make_ours(uint32_t token) {
       token, ipc::token_word(Token::kWorker, qp_.context->epoch));
 }
 
+bool SendRing::has_requests() const {
+  return ipc::is_workers(qp_.block->token.load(std::memory_order_acquire)) &&
+         qp_.block->sq_head.load(std::memory_order_acquire) !=
+             qp_.block->sq_tail.load(std::memory_order_acquire);
+}
+
 SendRing::Fetched SendRing::fetch(rdma::WorkRequest* request) {
   if (in_hand_ == 0) {
     // By CAS: the program may take its question back at this very moment.

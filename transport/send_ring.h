@@ -37,6 +37,10 @@ class SendRing {
     return token == ipc::token_word(ipc::token_in(token), qp_.context->epoch) || make_ours(token);
   }
 
+  // Whether the program has published requests for a worker that are not complete. It may be wrong
+  // about its ring; nothing but time depends on that.
+  [[nodiscard]] bool has_requests() const;
+
   enum class Fetched : uint8_t {
     kRequest,
     kNothing,  // there is none
@@ -64,6 +68,10 @@ class SendRing {
     const uint32_t word = blocked ? 1 : 0;
     if (qp_.block->blocked.load(std::memory_order_relaxed) != word)
       qp_.block->blocked.store(word, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] bool is_blocked() const {
+    return qp_.block->blocked.load(std::memory_order_relaxed) != 0;
   }
 
   // About the oldest request in hand: from here on others may notice what it does; they have

@@ -45,6 +45,9 @@ class SerialSender : public rdma::Sender, public Runnable {
   void receive_posted() override { resume(); }
   void adopted() override { doubtful_ = true; }
   [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
+  [[nodiscard]] bool gets_on() const override {
+    return qp_.state() == verbs::QpState::kRts && ring_.has_requests() && !ring_.is_blocked();
+  }
   void resume();
   bool run(Turn& turn) final;
 

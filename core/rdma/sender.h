@@ -38,6 +38,9 @@ class Sender {
   virtual void adopted() {}           // a dead daemon's worker may have begun the first request
   virtual void srq_gone(uint32_t) {}  // the peer's XRC domain has no SRQ of that number any more
   [[nodiscard]] virtual bool drained() const = 0;  // no request was begun and is not completed
+  // Whether requests were posted that it can carry out, or send to its peer, without waiting for
+  // anybody: an adapter has them on the wire before the program's next call.
+  [[nodiscard]] virtual bool gets_on() const { return false; }
   // Whether another sender may begin anew what this one has in hand: nothing was done of it that
   // must not be done twice.
   [[nodiscard]] virtual bool may_begin_anew() const { return true; }

@@ -72,6 +72,11 @@ class NetSender final : public rdma::Sender,
     return &srq == qp_.srq && receiver_.claimed() == slot;
   }
   [[nodiscard]] bool drained() const override { return ring_.in_hand() == 0; }
+  // It is active while it can send, and a refused burst waits for room in the socket.
+  [[nodiscard]] bool gets_on() const override {
+    return qp_.state() == verbs::QpState::kRts && ring_.has_requests() &&
+           (is_active() || refused_ != nullptr);
+  }
   // What was sent may have been executed.
   [[nodiscard]] bool may_begin_anew() const override { return ring_.in_hand() == 0; }
   [[nodiscard]] std::optional<OnNetwork> on_network() const override;

@@ -15,6 +15,26 @@ using ipc::Call;
 
 namespace {
 
+// How long requests that were posted before delay the end of their queue pair.
+constexpr auto kPostedTime = std::chrono::milliseconds(50);
+
+// The queue pair that the request ends, or all of them.
+std::optional<uint32_t> ended_by(const ipc::Request& request) {
+  switch (request.call) {
+    case Call::kDestroyQp:
+      return request.handle.handle;
+    case Call::kModifyQp:
+      if ((request.modify_qp.mask & verbs::kQpState) == 0 ||
+          request.modify_qp.attributes.state != static_cast<uint32_t>(verbs::QpState::kErr))
+        return {};
+      return request.modify_qp.handle;
+    case Call::kGoodbye:
+      return SessionObjects::kAllQps;
+    default:
+      return {};
+  }
+}
+
 bool may_have_fds(const ipc::Request& request) {
   const CallTraits::Beside beside = traits_of(request.call).beside;
   return beside == CallTraits::kFds ||
@@ -112,12 +132,19 @@ bool Session::run(transport::Turn& turn) {
     objects_->scan_doorbells();
     turn.spend(transport::kRequestCost);
   }
+  if (ending_) {
+    if (turn.now() < ending_->latest && objects_->gets_on(ending_->qp)) return true;
+    const Ending over = *std::exchange(ending_, std::nullopt);
+    handle(over.request, {});
+    turn.spend(transport::kRequestCost);
+  }
   if (readable_) {
     const base::TimePoint begun = turn.now();
     read_request();
     turn.spend_time(turn.now() - begun);
   }
-  return readable_ && !over_ && !provisioning::RequestRate::waits(*this);
+  if (over_) return false;
+  return ending_.has_value() || (readable_ && !provisioning::RequestRate::waits(*this));
 }
 
 void Session::read_request() {
@@ -151,7 +178,7 @@ void Session::on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds) 
   }
   provisioning::RequestRate::has_read(*this);
   if (!fds.empty() && !may_have_fds(request)) return end(true);
-  if (comes_too_soon(request) || asks_mappings(request)) return;
+  if (comes_too_soon(request) || asks_mappings(request) || waits_for_posted(request)) return;
   handle(request, std::move(fds));
 }
 
@@ -197,6 +224,18 @@ bool Session::asks_mappings(const ipc::Request& request) {
   };
   talk_.defer();
   objects_->context().process->reach()->submit(std::move(job));
+  return true;
+}
+
+// A program may post a last message and disconnect, or destroy its queue pair, without waiting for
+// the completion. An adapter has such a message on the wire by then, so the peer gets it. This
+// session reads no other request meanwhile.
+bool Session::waits_for_posted(const ipc::Request& request) {
+  const auto qp = ended_by(request);
+  if (objects_ == nullptr || !qp) return false;
+  objects_->kick(*qp);
+  if (!objects_->gets_on(*qp)) return false;
+  ending_ = {request, *qp, base::EventLoop::now() + kPostedTime};
   return true;
 }
 

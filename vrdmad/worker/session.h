@@ -92,6 +92,7 @@ class Session final : private transport::Runnable,
   void on_heard(Talk::Heard heard, const ipc::Request& request, Fds fds);
   [[nodiscard]] bool comes_too_soon(const ipc::Request& request);
   [[nodiscard]] bool asks_mappings(const ipc::Request& request);
+  [[nodiscard]] bool waits_for_posted(const ipc::Request& request);
   void handle(const ipc::Request& request, Fds fds);
   [[nodiscard]] int dispatch(const ipc::Request& request, Fds fds, Answer* answer);
   void send_answer(Answer answer);
@@ -132,6 +133,13 @@ class Session final : private transport::Runnable,
   std::unique_ptr<Greeting> greeting_;
   std::unique_ptr<SessionObjects> objects_;
   std::unique_ptr<SessionJournal> journal_;
+  // A request that ends queue pairs, while they get on with what was posted before.
+  struct Ending {
+    ipc::Request request;
+    uint32_t qp;  // or all
+    base::TimePoint latest;
+  };
+  std::optional<Ending> ending_;
   base::EventLoop::Timer too_soon_;  // a request waits for its time
   bool readable_ = false;            // the socket may have something to read
   bool rung_ = false;                // the doorbell

@@ -238,6 +238,24 @@ void SessionObjects::leave_survivors() {
   });
 }
 
+void SessionObjects::kick(uint32_t qp) {
+  if (qp == kAllQps) return scan_doorbells();
+  const rdma::Qp* one = context_->qps.find(qp);
+  if (one != nullptr && one->sender) one->sender->kick();
+}
+
+bool SessionObjects::gets_on(uint32_t qp) const {
+  bool any = false;
+  const auto look = [&](const rdma::Qp& one) {
+    any = any || (one.sender && one.sender->gets_on());
+  };
+  if (qp == kAllQps)
+    context_->qps.each(look);
+  else if (const rdma::Qp* one = context_->qps.find(qp))
+    look(*one);
+  return any;
+}
+
 // The program published work in a queue that nobody executed, or a receive that a sender waits
 // for. The bits say where; what they say is only a hint.
 void SessionObjects::scan_doorbells() {

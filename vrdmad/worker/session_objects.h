@@ -76,6 +76,11 @@ class SessionObjects {
   static void restore_access(const rdma::Qp& qp);
   // Whether the session that its context imports from is there, and lets it.
   [[nodiscard]] bool may_import() const;
+  // Of a queue pair, or of all with kAllQps: looks for work as if the program had rung for it.
+  static constexpr uint32_t kAllQps = 0;
+  void kick(uint32_t qp);
+  // Whether it, or any, can get on with what the program posted.
+  [[nodiscard]] bool gets_on(uint32_t qp) const;
   // The program has published work, or receives.
   void scan_doorbells();
   // The vdevice has gone: tells the program and flushes its queues.
