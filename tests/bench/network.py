@@ -1,7 +1,7 @@
 """Two vdevices that reach each other over a network (RoCE v2), beside bare sockets on the same veth pair.
 
-Two namespaces stand for two hosts: their tenants and fabrics are separate, each has a worker of its own. The
-server stands on processor 0, the client on processor 1, the workers of vrdmad on either.
+Two namespaces stand for two hosts of one processor: their tenants and fabrics are separate, each has a worker of
+its own. The server and its worker stand on processor 0, the client and its worker on processor 1.
 """
 
 import contextlib
@@ -42,11 +42,35 @@ def client(stage, side, words, ours=False):
 
 # ---- vdevices: the programs sleep while they wait --------------------------------------------------
 
+def queues_of(pid):
+    """The inode numbers of the queues that a process has mapped."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as lines:
+        return {line.split()[4] for line in lines if "/memfd:vrdma-queues" in line}
+
+
+def place_worker(stage, of, processor):
+    """The worker of a program stands on this processor from now on."""
+    broker, = stage.children(stage.daemon.pid, "vrdmad-broker")
+    found = []
+
+    def find():
+        found.extend(pid for pid in stage.children(broker, "vrdmad-worker") if queues_of(pid) & queues_of(of.pid))
+        return found or of.poll() is not None
+
+    stage.wait_until(find, 10, "there is no worker")
+    for worker in found:
+        for thread in os.listdir(f"/proc/{worker}/task"):
+            os.sched_setaffinity(int(thread), {processor})
+
+
 def remote(stage, mtu, what, *numbers):
     sides = stage.network(mtu)
     address = stage.address(sides[0])
     with serving(stage, sides[0], ["bench_remote", "serve", address], True) as server:
-        output = stage.finish(client(stage, sides[1], ["bench_remote", what, address, *numbers], True))
+        measured = client(stage, sides[1], ["bench_remote", what, address, *numbers], True)
+        place_worker(stage, server, 0)
+        place_worker(stage, measured, 1)
+        output = stage.finish(measured)
         stage.finish(server)
     return json.loads(output)
 
