@@ -104,7 +104,14 @@ Outcome vdev_list(const Options& options, Output& output) {
 }
 
 Outcome vdev_show(const Options& options, Output& output) {
-  return print_chosen(options, output, &Output::show);
+  return with_client(options, [&](api::Client& client) -> Outcome {
+    auto vdevs = chosen(options, client);
+    if (!vdevs) return base::pass(std::move(vdevs).error());
+    base::Result<std::vector<v1::QueuePair>> queue_pairs;
+    if (options.format == Format::kTable) queue_pairs = client.list_queue_pairs(options.name);
+    output.show(*vdevs, queue_pairs);
+    return {};
+  });
 }
 
 // Deletes all that can be deleted; the error lists the others.
@@ -251,7 +258,9 @@ Outcome conn_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto connections = client.list_connections(options.name);
     if (!connections) return base::pass(std::move(connections).error());
-    output.connections(*connections);
+    base::Result<std::vector<v1::QueuePair>> queue_pairs;
+    if (options.format == Format::kTable) queue_pairs = client.list_queue_pairs(options.name);
+    output.connections(*connections, queue_pairs.value_or(std::vector<v1::QueuePair>()));
     return {};
   });
 }

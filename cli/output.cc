@@ -50,6 +50,30 @@ std::string end_text(const v1::Connection& row, const std::string& gid, uint32_t
   return text + id.data();
 }
 
+// NAKs, lost answers and timeouts.
+uint64_t losses_of(const v1::QueuePair& row) {
+  return row.packet_seq_err() + row.implied_nak_seq_err() + row.local_ack_timeout_err();
+}
+
+// "2 direct, 1 network (resent 106, losses 3)"
+std::string sum_of(const v1::Vdev& vdev, const std::vector<v1::QueuePair>& queue_pairs) {
+  std::map<std::string, unsigned> transports;
+  uint64_t resent = 0, losses = 0;
+  for (const auto& row : queue_pairs) {
+    if (row.vdev_id() != vdev.id()) continue;
+    ++transports[row.transport().empty() ? "not connected" : row.transport()];
+    resent += row.retransmitted();
+    losses += losses_of(row);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [transport, count] : transports)
+    parts.push_back(std::to_string(count) + " " + transport);
+  if (parts.empty()) return "none";
+  return joined(parts) + (resent + losses == 0 ? ""
+                                               : " (resent " + std::to_string(resent) +
+                                                     ", losses " + std::to_string(losses) + ")");
+}
+
 // 350ms, 12s, 5m, 3h, 9d
 std::string age_text(uint64_t milliseconds) {
   if (milliseconds < 1000) return std::to_string(milliseconds) + "ms";
@@ -129,7 +153,8 @@ void Output::list(const std::vector<v1::Vdev>& vdevs) {
            << '\n';
 }
 
-void Output::show(const std::vector<v1::Vdev>& vdevs) {
+void Output::show(const std::vector<v1::Vdev>& vdevs,
+                  const base::Result<std::vector<v1::QueuePair>>& queue_pairs) {
   if (format_ == Format::kJson) {
     out_ << json_of(vdevs) << '\n';
     return;
@@ -155,6 +180,8 @@ void Output::show(const std::vector<v1::Vdev>& vdevs) {
                     : vdev.no_direct()
                         ? "mediated, by --no-direct"
                         : "direct between processes that trust each other, else mediated");
+    line("queue pairs",
+         queue_pairs ? sum_of(vdev, *queue_pairs) : "not known: " + queue_pairs.error().message());
     if (vdev.allowed_size() > 0) line("allowed", joined(vdev.allowed()));
     if (vdev.addresses_size() > 0)
       line("addresses", "of " + joined(vdev.addresses()) +
@@ -282,11 +309,15 @@ void Output::cgroups(const std::vector<v1::CgroupUse>& uses) {
   table.print(out_);
 }
 
-void Output::connections(const std::vector<v1::Connection>& connections) {
+void Output::connections(const std::vector<v1::Connection>& connections,
+                         const std::vector<v1::QueuePair>& queue_pairs) {
   if (format_ == Format::kJson) {
     out_ << json_of(connections) << '\n';
     return;
   }
+  std::map<std::pair<uint64_t, uint32_t>, std::string> transports;
+  for (const auto& row : queue_pairs)
+    transports.emplace(std::pair(row.vdev_id(), row.qpn()), row.transport());
   Table table({{"VDEVICE"},
                {"TENANT"},
                {"TYPE"},
@@ -294,21 +325,24 @@ void Output::connections(const std::vector<v1::Connection>& connections) {
                {"LOCAL"},
                {"REMOTE"},
                {"QPN", kRight},
+               {"TRANSPORT"},
                {"AGE", kRight}});
   const auto names = names_of_rows(connections);
   for (const auto& row : connections) {
     const bool listens = row.state() == "LISTEN";
+    const auto transport = transports.find({row.vdev_id(), row.local_qpn()});
     table.add({names.of(row.vdev(), row.netns()), row.tenant(),
                listens ? row.service() : row.transport(), row.state(),
                end_text(row, row.local(), row.local_port()),
                listens ? "" : end_text(row, row.remote(), row.remote_port()),
                row.local_qpn() != 0 ? std::to_string(row.local_qpn()) : "",
+               transport != transports.end() ? transport->second : "",
                listens ? "" : age_text(row.age_ms())});
   }
   table.print(out_);
 }
 
-// What is only of the network is empty for others; losses are NAKs, lost answers and timeouts.
+// What is only of the network is empty for others.
 void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs) {
   if (format_ == Format::kJson) {
     out_ << json_of(queue_pairs) << '\n';
@@ -333,13 +367,11 @@ void Output::queue_pairs(const std::vector<v1::QueuePair>& queue_pairs) {
     const auto number = [](bool shown, uint64_t value) {
       return shown ? std::to_string(value) : std::string();
     };
-    const uint64_t losses =
-        row.packet_seq_err() + row.implied_nak_seq_err() + row.local_ack_timeout_err();
     table.add({names.of(row.vdev(), row.netns()), std::to_string(row.qpn()),
                std::to_string(row.pid()), row.type(), row.state(), row.transport(),
                address_text(row.remote()), number(!row.remote().empty(), row.remote_qpn()),
                number(on_network && row.round_trip_us() != 0, row.round_trip_us()),
-               number(on_network, row.window()), number(on_network, losses),
+               number(on_network, row.window()), number(on_network, losses_of(row)),
                number(on_network, row.rnr_nak_retry_err()),
                number(on_network, row.retransmitted())});
   }

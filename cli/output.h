@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace vrdma::cli {
 
 enum class Format { kTable, kJson };
@@ -20,7 +22,9 @@ class Output {
 
   void created(const v1::Vdev& vdev);  // prints no table, like ip(8)
   void list(const std::vector<v1::Vdev>& vdevs);
-  void show(const std::vector<v1::Vdev>& vdevs);
+  // The table sums up their queue pairs, or says why these are not known.
+  void show(const std::vector<v1::Vdev>& vdevs,
+            const base::Result<std::vector<v1::QueuePair>>& queue_pairs);
   void quota(const std::vector<v1::Vdev>& vdevs);
   void gids(const std::vector<v1::Vdev>& vdevs);
   void parents(const std::vector<v1::Parent>& parents);
@@ -30,7 +34,9 @@ class Output {
   void fabrics(const std::vector<v1::Fabric>& fabrics);
   void changed(const v1::Fabric& fabric);  // prints no table
   void cgroups(const std::vector<v1::CgroupUse>& uses);
-  void connections(const std::vector<v1::Connection>& connections);
+  // The table has the transport of those whose queue pair is among `queue_pairs`.
+  void connections(const std::vector<v1::Connection>& connections,
+                   const std::vector<v1::QueuePair>& queue_pairs);
   void queue_pairs(const std::vector<v1::QueuePair>& queue_pairs);
   void counters(const std::vector<v1::Counter>& counters);
   // One line per event, flushed.

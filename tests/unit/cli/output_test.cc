@@ -8,6 +8,7 @@
 namespace vrdma::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 v1::Vdev red0() {
@@ -141,7 +142,7 @@ TEST(Output, created_says_nothing_to_people) {
 }
 
 TEST(Output, show) {
-  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.show({red0()}); }),
+  EXPECT_EQ(printed(Format::kTable, [](Output& o) { o.show({red0()}, {}); }),
             "red0\n"
             "    parent         soft\n"
             "    tenant         red\n"
@@ -155,6 +156,7 @@ TEST(Output, show) {
             "    socket         /run/x.sock\n"
             "    sessions       3\n"
             "    traffic        mediated, because it is limited\n"
+            "    queue pairs    none\n"
             "    allowed        raw-packet\n"
             "    owner          process 4711, which has ended\n"
             "    container      4d2f (process 4712)\n"
@@ -169,12 +171,55 @@ TEST(Output, show) {
     row.set_reason(reason);
     row.set_regions(4);
   }
-  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({reaching}); }),
+  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({reaching}, {}); }),
               HasSubstr("reached        regions not in place, by reason: traced 4, vfork 4\n"));
   v1::Vdev guaranteed;
   guaranteed.add_quota()->set_kind("bandwidth_min");
-  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({guaranteed}); }),
+  EXPECT_THAT(printed(Format::kTable, [&](Output& o) { o.show({guaranteed}, {}); }),
               HasSubstr("\n    bandwidth_min  0 of 0\n"));
+}
+
+v1::QueuePair queue_pair(uint32_t qpn, const char* transport) {
+  v1::QueuePair row;
+  row.set_vdev_id(41);
+  row.set_qpn(qpn);
+  row.set_transport(transport);
+  return row;
+}
+
+TEST(Output, sum_of_queue_pairs) {
+  std::vector rows{queue_pair(1, "network"), queue_pair(2, "direct"), queue_pair(3, "network"),
+                   queue_pair(4, ""), queue_pair(5, "direct")};
+  rows[4].set_vdev_id(42);
+  const auto shown = [&] {
+    return printed(Format::kTable, [&](Output& o) { o.show({red0()}, rows); });
+  };
+  EXPECT_THAT(shown(), HasSubstr("\n    queue pairs    1 direct, 2 network, 1 not connected\n"));
+  rows[0].set_retransmitted(7);
+  rows[2].set_local_ack_timeout_err(1);
+  rows[2].set_packet_seq_err(2);
+  EXPECT_THAT(shown(), HasSubstr("1 not connected (resent 7, losses 3)\n"));
+  const auto unknown = [](Output& o) { o.show({red0()}, base::fail(ETIMEDOUT, "it is busy")); };
+  EXPECT_THAT(printed(Format::kTable, unknown),
+              HasSubstr("\n    queue pairs    not known: it is busy\n"));
+}
+
+TEST(Output, transport_of_connections) {
+  v1::Connection row;
+  row.set_vdev("red0");
+  row.set_vdev_id(41);
+  row.set_transport("RC");
+  row.set_state("ESTABLISHED");
+  row.set_local("::ffff:10.0.0.1");
+  row.set_remote("::ffff:10.0.0.2");
+  row.set_local_qpn(3);
+  v1::Connection other = row;
+  other.set_local_qpn(4);
+  EXPECT_THAT(printed(Format::kTable,
+                      [&](Output& o) {
+                        o.connections({row, other}, {queue_pair(3, "network")});
+                      }),
+              AllOf(HasSubstr("  3  network    "), HasSubstr("  4  -          ")));
 }
 
 TEST(Output, fabrics) {

@@ -201,10 +201,11 @@ TEST_F(Vrdmactl, drives_the_daemon) {
   EXPECT_THAT(run({"parent", "list"}).out, HasSubstr("soft  built in         2"));
   EXPECT_THAT(run({"stats", "red0"}).out, HasSubstr("red0   sessions         7"));
   EXPECT_THAT(run({"stats"}).out, HasSubstr("admin_clients"));
-  EXPECT_EQ(run({"conn", "list", "red0"}).out,
-            "VDEVICE  TENANT  TYPE  STATE        LOCAL          REMOTE           QPN  AGE\n"
-            "red0     vdev/1  tcp   LISTEN       *:7471         -                  -    -\n"
-            "red0     vdev/1  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17   2h\n");
+  EXPECT_EQ(
+      run({"conn", "list", "red0"}).out,
+      "VDEVICE  TENANT  TYPE  STATE        LOCAL          REMOTE           QPN  TRANSPORT  AGE\n"
+      "red0     vdev/1  tcp   LISTEN       *:7471         -                  -  -            -\n"
+      "red0     vdev/1  RC    ESTABLISHED  10.0.0.1:7471  [fd00::2]:40000   17  mediated    2h\n");
   EXPECT_THAT(run({"conn", "list", "-o", "json"}).out,
               AllOf(StartsWith("[\n  {\n    \"vdev\": \"red0\""),
                     HasSubstr("\"remote_port\": 40000"), HasSubstr("\"age_ms\": 7300000")));
