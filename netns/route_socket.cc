@@ -137,6 +137,17 @@ void parse_route(nlmsghdr* message, NextHop* hop) {
     // A gateway of IPv6 for IPv4 (rtvia).
     std::memcpy(hop->address.data(), static_cast<const uint8_t*>(::nla_data(via)) + 2, 16);
   }
+  nlattr* metrics[RTAX_MAX + 1];
+  if (attributes[RTA_METRICS] == nullptr ||
+      ::nla_parse_nested(metrics, RTAX_MAX, attributes[RTA_METRICS], nullptr) < 0)
+    return;
+  const auto number = [&metrics](int which) {
+    const nlattr* metric = metrics[which];
+    return metric != nullptr && ::nla_len(metric) == 4 ? ::nla_get_u32(metric) : 0;
+  };
+  hop->mtu = number(RTAX_MTU);
+  const uint32_t hops = number(RTAX_HOPLIMIT);
+  hop->hop_limit = hops <= 255 ? static_cast<uint8_t>(hops) : uint8_t{0};
 }
 
 }  // namespace

@@ -204,6 +204,8 @@ class CmId final : ConnectionHandler, ListenHandler {
   [[nodiscard]] const Address& remote() const { return kept_.remote; }
   [[nodiscard]] Endpoint* endpoint() const { return kept_.route.endpoint; }
   [[nodiscard]] const Route& route() const { return kept_.route; }
+  // ibv_mtu; 0: not known yet.
+  [[nodiscard]] uint8_t path_mtu() const { return kept_.path_mtu; }
 
  private:
   void on_event(const Event& event) override;

@@ -10,6 +10,7 @@
 #include "core/ipc/bell.h"
 #include "core/rdma/window.h"
 #include "core/rdma/xrc.h"
+#include "core/verbs/mtu.h"
 
 namespace vrdma::rdma {
 
@@ -327,13 +328,7 @@ void Context::reset_qp(Qp& qp) {
   qp.block->token.store(static_cast<uint32_t>(ipc::Token::kFree), std::memory_order_release);
 }
 
-uint32_t Device::roce_mtu() const {
-  // GRH, UDP, BTH, the largest extended headers and the ICRC, as iboe_get_mtu of the kernel counts.
-  constexpr uint32_t kHeaders = 40 + 8 + 12 + 4 + 28 + 4;
-  uint32_t fits = 256;
-  while (fits < 4096 && fits * 2 + kHeaders <= mtu) fits *= 2;
-  return fits;
-}
+uint32_t Device::roce_mtu() const { return verbs::roce_mtu(mtu); }
 
 uint32_t Device::take_qpn(Qp* qp) {
   const uint32_t qpn = qp_numbers->take();

@@ -119,6 +119,13 @@ for version in ipv4 ipv6; do $(enter a) sysctl -qw "net.$version.neigh.eth0.retr
 no_way 10.0.0.78 113
 no_way fd00::78 113
 
+say "a route's MTU is that of the path: the kernel takes no longer packet"
+ip_in a route replace 10.0.0.2/32 dev eth0 src 10.0.0.1 mtu 700
+ip_in b route replace 10.0.0.1/32 dev eth0 src 10.0.0.2 mtu 700
+cm a b "rping -s -a 10.0.0.1 -C 5 -V -S 3000" "rping -c -a 10.0.0.1 -C 5 -V -S 3000"
+ip_in a route delete 10.0.0.2/32
+ip_in b route delete 10.0.0.1/32
+
 say "mckey: multicast groups, both ways"
 # in_group NAMESPACE GROUP: whether the kernel there is a member of it. GROUP: as in its table.
 in_group() { $(enter "$1") cat /proc/net/igmp /proc/net/igmp6 | grep -qi "$2"; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/verbs/mtu.h"
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/cm/gsi_relay.h"
 
@@ -23,8 +24,7 @@ CmDevice::~CmDevice() {
 }
 
 void CmDevice::update(const std::vector<Gid>& gids, uint32_t roce_mtu) {
-  path_mtu_ = 1;
-  while (path_mtu_ < 5 && 128u << (path_mtu_ + 1) <= roce_mtu) ++path_mtu_;
+  path_mtu_ = verbs::mtu_code(roce_mtu);
   if (gids == table_) return;
   std::vector<Gid> own;
   for (const Gid& gid : gids)

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/verbs/mtu.h"
+
 namespace vrdma::vrdmad {
 
 using base::Result;
@@ -144,6 +146,10 @@ void GsiNetwork::begin(const std::shared_ptr<LookUp>& look_up) {
   auto hop = from.routes.next_hop(from.gid.bytes, to.bytes, from.ifindex);
   if (!hop) return look_up->answer(base::fail(hop.error().code(), "no route to " + to.text()));
   look_up->hop = *hop;
+  qp1mux::Route& route = look_up->route;
+  if (hop->hop_limit != 0) route.hop_limit = hop->hop_limit;
+  if (hop->mtu != 0)
+    route.path_mtu = std::min(route.path_mtu, verbs::mtu_code(verbs::roce_mtu(hop->mtu)));
   if (hop->ifindex == 0 || (from.routes.neighbour(*hop) & kValid) != 0)
     return look_up->answer(look_up->route);
   // Where netfilter forbids it, the MADs that follow make the kernel look.

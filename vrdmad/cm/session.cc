@@ -451,7 +451,7 @@ ipc::CmWhere CmSession::where(const qp1mux::CmId& cm) const {
   where.sgid_index = device->sgid_index(cm.local().gid);
   where.hop_limit = cm.route().hop_limit;
   where.traffic_class = cm.options().tos;
-  where.path_mtu = device->path_mtu();
+  where.path_mtu = cm.path_mtu() != 0 ? cm.path_mtu() : device->path_mtu();
   where.packet_life = cm.route().packet_life;
   return where;
 }

@@ -10,6 +10,7 @@
 
 #include "core/base/name.h"
 #include "core/base/printable.h"
+#include "core/verbs/mtu.h"
 #include "gid/interface.h"
 #include "netns/netns.h"
 #include "provisioning/cgroup.h"
@@ -34,12 +35,6 @@ std::vector<verbs::Gid> still_there(const std::vector<verbs::Gid>& had,
 }
 
 }  // namespace
-
-uint32_t roce_mtu(uint32_t netdev_mtu) {
-  rdma::Device port;
-  port.mtu = netdev_mtu;
-  return port.roce_mtu();
-}
 
 Result<void> check_name(const std::string& what, const std::string& name) {
   if (base::is_name(name)) return {};
@@ -350,7 +345,7 @@ void Daemon::apply(Record& record, const std::vector<verbs::Gid>& gids) {
     spdlog::warn("vdevice {}: {}", record.label, refusal.sentence);
   if (!update.change.removed.empty()) retry_conflicts(link.netns_cookie);
   show_port(record);
-  record.cm->update(record.table(), roce_mtu(link.mtu));
+  record.cm->update(record.table(), verbs::roce_mtu(link.mtu));
   if (record.sysfs != nullptr) show_sysfs(record);
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "core/verbs/mtu.h"
 #include "vrdmad/cm/rows.h"
 #include "vrdmad/control/daemon_record.h"
 
@@ -171,7 +172,7 @@ VdevInfo Daemon::info(const Record& record) {
   info.ifindex = record.link.ifindex;
   info.node_guid = record.node_guid.text();
   info.port_state = record.link.up ? "ACTIVE" : "DOWN";
-  info.active_mtu = roce_mtu(record.link.mtu);
+  info.active_mtu = verbs::roce_mtu(record.link.mtu);
   info.socket = run_dir_.session_socket(record.link.netns_cookie, record.number);
   info.sessions = static_cast<uint32_t>(use.device.contexts);
   const auto table = record.table();

@@ -97,8 +97,6 @@ struct Daemon::Begun {
 [[nodiscard]] inline std::string fabric_of(const StoredVdev& vdev) {
   return fabric_of(vdev.spec, vdev.id);
 }
-// Payload bytes per packet on a netdev of this MTU.
-[[nodiscard]] uint32_t roce_mtu(uint32_t netdev_mtu);
 // The GIDs of all addresses of the netdev.
 [[nodiscard]] std::vector<verbs::Gid> all_gids(const netns::Link& link);
 [[nodiscard]] std::vector<QuotaRow> to_rows(const std::vector<provisioning::Row>& rows);

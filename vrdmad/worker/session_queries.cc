@@ -1,6 +1,7 @@
 // What a program may ask about its vdevice.
 #include <algorithm>
 
+#include "core/verbs/mtu.h"
 #include "vrdmad/worker/session_objects.h"
 
 namespace vrdma::vrdmad {
@@ -8,12 +9,6 @@ namespace vrdma::vrdmad {
 using provisioning::Kind;
 
 namespace {
-
-uint32_t to_ibv_mtu(uint32_t bytes) {  // ibv_mtu: 1 = 256 .. 5 = 4096
-  uint32_t code = 1;
-  while (code < 5 && 128u << (code + 1) <= bytes) ++code;
-  return code;
-}
 
 constexpr uint32_t kPortDown = 1, kPortActive = 4;  // ibv_port_state
 
@@ -56,7 +51,7 @@ int SessionObjects::query_port(Answer* answer) {
   auto& reply = answer->reply.port;
   reply.state = device.port_active() ? kPortActive : kPortDown;
   reply.max_mtu = device.capabilities.max_mtu;
-  reply.active_mtu = std::min(to_ibv_mtu(device.roce_mtu()), reply.max_mtu);
+  reply.active_mtu = std::min<uint32_t>(verbs::mtu_code(device.roce_mtu()), reply.max_mtu);
   reply.gid_count = table_length(device);
   reply.ifindex = device.ifindex;
   return 0;

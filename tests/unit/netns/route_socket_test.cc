@@ -62,7 +62,9 @@ void ask_about_ways() {
       "ip link add v0 type veth peer name v1 && ip address add 10.0.0.1/24 dev v0 && "
       "ip address add fd00::1/64 dev v0 nodad && ip link set v0 up && ip link set v1 up && "
       "ip neighbour add 10.0.0.7 lladdr 02:00:00:00:00:07 dev v0 nud permanent && "
-      "ip route add 10.9.0.0/16 via 10.0.0.7 && ip route add unreachable 10.8.0.0/16";
+      "ip route add 10.9.0.0/16 via 10.0.0.7 && "
+      "ip route add 10.9.2.0/24 via 10.0.0.7 mtu 1400 hoplimit 9 && ip route add unreachable "
+      "10.8.0.0/16";
   if (std::system(kMake) != 0) GTEST_SKIP() << "no veth";
   auto socket = make_route_socket();
   ASSERT_TRUE(socket) << socket.error().message();
@@ -80,6 +82,12 @@ void ask_about_ways() {
   ASSERT_TRUE(far) << far.error().message();
   EXPECT_EQ(far->address, address("::ffff:10.0.0.7"));
   EXPECT_EQ(queries->neighbour(*far), NUD_PERMANENT);
+  EXPECT_EQ(far->mtu, 0u);
+  EXPECT_EQ(far->hop_limit, 0);
+  const auto narrow = queries->next_hop(own, address("::ffff:10.9.2.1"), v0);
+  ASSERT_TRUE(narrow) << narrow.error().message();
+  EXPECT_EQ(narrow->mtu, 1400u);
+  EXPECT_EQ(narrow->hop_limit, 9);
   const auto here = queries->next_hop(own, own, v0);
   ASSERT_TRUE(here) << here.error().message();
   EXPECT_EQ(here->ifindex, 0u);
