@@ -193,7 +193,25 @@ gid=$(index va ::ffff:10.0.0.1)
 pingpong 10.0.0.2 ud -g "$gid" -s 900
 pingpong 10.0.0.2 rc -c -g "$gid"
 
-say "sockets end with the programs that need them"
+say "an operator who ends a fabric's reach ends what reaches other hosts, and may let it begin again"
 ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
+spawn server b root ib_write_bw -D 20 -p $PORT -x "$gid"
+wait_until 10 listens server
+spawn client a root ib_write_bw -D 20 -p $PORT -x "$gid" 10.0.0.2
+spawn datagrams a root ibv_ud_pingpong -p $((PORT + 1)) -g "$gid"
+wait_until 10 in_use || fail "the list is: $(ctl qp list)"
+ctl fabric set left --reach host
+reap client 10
+[[ $REAPED -ne 0 && $REAPED -lt 128 ]] || fail "the client ended with status $REAPED: $(<"$T/client.log")"
+no_ports_in_a() { [[ $(ports a) -eq 0 ]]; }
+wait_until 5 no_ports_in_a || fail "a may not reach the network, and UDP port 4791 is open: $($(enter a) ss -uln)"
+kill -9 "${PID[datagrams]}"
+reap datagrams 5
+reap server 20  # it hears of its client's end
+ctl fabric set left --reach network
+pingpong 10.0.0.2 rc -c -g "$gid"
+pingpong 10.0.0.2 ud -g "$gid" -s 900
+
+say "sockets end with the programs that need them"
 free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }
 wait_until 15 free_of_ports || fail "UDP port 4791 is still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"

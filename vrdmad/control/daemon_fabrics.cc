@@ -113,6 +113,10 @@ void Daemon::show_reach(const std::string& fabric) {
     if (std::exchange(record->reaches_network, network) == network) continue;
     if (WorkerEnd* const worker = workers_.find(record->domain))
       worker->send(SetReach{id, network});
+    if (!network) {
+      record->groups.clear();
+      record->on_network.clear();
+    }
     tell(WatchEvent::Type::kChanged, info(*record), "reach changed");
   }
   if (network) return;

@@ -43,17 +43,11 @@ void Vdevice::apply_limits(bool limited) {
 
 void Vdevice::reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
                             transport::roce::Network::Host host) {
-  if (network != nullptr) return;
-  network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
-                                                       page->network, std::move(host));
-  transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
-}
-
-void Vdevice::join_groups() {
-  if (network == nullptr) return;
-  if (!reaches_network) {
-    device.on_group = nullptr;
-    return network->leave_groups();
+  reaches_network = true;
+  if (network == nullptr) {
+    network = std::make_unique<transport::roce::Network>(device, lane, std::move(incoming),
+                                                         page->network, std::move(host));
+    transports.network = [this](rdma::Qp& qp) { return network->make_sender(qp); };
   }
   device.on_group = [this](const verbs::Gid& group, bool joined) {
     if (joined)
@@ -62,6 +56,18 @@ void Vdevice::join_groups() {
       network->leave(group);
   };
   for (const auto& [group, queue_pairs] : device.groups) network->join(group);
+}
+
+void Vdevice::leave_network() {
+  reaches_network = false;
+  if (network == nullptr) return;
+  device.on_group = nullptr;
+  network->leave_groups();
+  network->release();
+  for (rdma::Context* context : device.contexts)
+    context->qps.each([](rdma::Qp& qp) {
+      if (qp.link.remote) qp.fail();
+    });
 }
 
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {

@@ -74,12 +74,11 @@ struct Vdevice {
   ~Vdevice();
   // After the ledger's limits changed. `limited`: a worker executes all, at the pacer's pace.
   void apply_limits(bool limited);
-  // Needed before `reaches_network` becomes true for the first time. Queue pairs with peers on
-  // other hosts keep them when that becomes false.
+  // From now on `reaches_network`, and is in its multicast groups there.
   void reach_network(std::shared_ptr<transport::roce::Incoming> incoming,
                      transport::roce::Network::Host host);
-  // After `reaches_network` changed: is in its multicast groups on the network, or in none.
-  void join_groups();
+  // The opposite. Its queue pairs with peers on other hosts go to ERR.
+  void leave_network();
   // Whether a queue pair that is about to be RTR gets a remote link.
   [[nodiscard]] bool is_beyond(const rdma::Qp& qp) const;
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);

@@ -202,22 +202,19 @@ void Worker::on(const SetReach& message, Beside) {
 }
 
 void Worker::set_reach(Vdevice& vdevice, bool network) {
-  vdevice.reaches_network = network;
-  if (network) {
-    if (incoming_ == nullptr) incoming_ = std::make_shared<transport::roce::Incoming>();
-    const uint64_t id = vdevice.id;
-    vdevice.reach_network(incoming_,
-                          {[this, id](const verbs::Gid& address) {
-                             tell_(WantRoceSocket{id, address});
-                           },
-                           [this, id](const verbs::Gid& group) {
-                             tell_(LeaveGroup{id, group});
-                           },
-                           [&vdevice](const std::string& sentence) {
-                             base::log_warning("vdevice " + vdevice.label + ": " + sentence);
-                           }});
-  }
-  vdevice.join_groups();
+  if (!network) return vdevice.leave_network();
+  if (incoming_ == nullptr) incoming_ = std::make_shared<transport::roce::Incoming>();
+  const uint64_t id = vdevice.id;
+  vdevice.reach_network(incoming_,
+                        {[this, id](const verbs::Gid& address) {
+                           tell_(WantRoceSocket{id, address});
+                         },
+                         [this, id](const verbs::Gid& group) {
+                           tell_(LeaveGroup{id, group});
+                         },
+                         [&vdevice](const std::string& sentence) {
+                           base::log_warning("vdevice " + vdevice.label + ": " + sentence);
+                         }});
 }
 
 void Worker::on(const RoceSocket& message, Beside beside) {
