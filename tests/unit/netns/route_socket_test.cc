@@ -99,13 +99,34 @@ void ask_about_ways() {
   EXPECT_EQ(queries->next_hop(own6, address("fd77::1"), v0).error().code(), ENETUNREACH);
 }
 
-TEST(RouteQueries, KnowTheWayToAnAddress) {
+// Runs `act` in a network namespace of its own.
+void in_own_netns(void (*act)()) {
   bool entered = false;
   std::thread([&] {
     entered = vrdmad::enter_own_netns();
-    if (entered) ask_about_ways();
+    if (entered) act();
   }).join();
   if (!entered) GTEST_SKIP() << "no network namespace";
+}
+
+TEST(RouteQueries, KnowTheWayToAnAddress) { in_own_netns(ask_about_ways); }
+
+// A tenant may have any number of them.
+TEST(RouteQueries, ReadNoMoreThanSoManyAddresses) {
+  in_own_netns([] {
+    constexpr const char* kMake =
+        "ip link add v0 type veth peer name v1 && ip link set v0 up && for i in $(seq 300); do "
+        "echo address add 10.0.$((i / 250)).$((i % 250 + 1))/32 dev v0; done | ip -batch -";
+    if (std::system(kMake) != 0) GTEST_SKIP() << "no veth";
+    auto queries = RouteQueries::open();
+    ASSERT_TRUE(queries) << queries.error().message();
+    for (int i = 0; i < 2; ++i) {  // what was not read does not disturb the next query
+      const auto link = queries->link(kOwnNetns, "v0", 0);
+      ASSERT_TRUE(link) << link.error().message();
+      EXPECT_EQ(link->name, "v0");
+      EXPECT_EQ(link->addresses.size(), Link::kMostAddresses);
+    }
+  });
 }
 
 TEST(RouteEvents, AreNoneWhereNothingHappens) {
