@@ -32,6 +32,7 @@ struct Options {
   uint32_t overcommit = 0;                      // percent; 0: not given
   bool by_cgroup = false;                       // for quota show
   std::vector<std::string> command;             // for exec and doctor
+  std::string peer;                             // for doctor: an address
   bool once = false;                            // for top
   double interval = 1;                          // for top, in seconds
   std::string file, classes;                    // for cdi generate: paths

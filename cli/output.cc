@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/address_text.h"
 #include "cli/json.h"
 #include "cli/quota_argument.h"
 #include "cli/table.h"
@@ -30,13 +31,6 @@ std::string joined(const Words& words) {
   std::string line;
   for (const auto& word : words) line += (line.empty() ? "" : ", ") + word;
   return line;
-}
-
-// 10.0.0.1, fd00::1
-std::string address_text(const std::string& gid) {
-  static const std::string kMapped = "::ffff:";
-  const bool mapped = gid.rfind(kMapped, 0) == 0 && gid.find('.') != std::string::npos;
-  return mapped ? gid.substr(kMapped.size()) : gid;
 }
 
 // 10.0.0.1:7471, [fd00::1]:7471, *:7471; if the service is unknown to rdma_cm, its id follows.

@@ -181,9 +181,11 @@ class Grammar {
     CLI::App& run = leaf(app_, "exec", "run a program in a vdevice's network namespace", exec);
     name(run, "vdevice").required();
     run.footer("The program and its arguments follow --: vrdmactl exec NAME -- CMD...");
-    CLI::App& sick = leaf(app_, "doctor", "find out why a program sees no vdevice", diagnose);
+    CLI::App& sick =
+        leaf(app_, "doctor", "find out why a program sees no vdevice, or no peer", diagnose);
     sick.add_option("PID", options_.name, "process id")->type_name("");
     text(sick, "--netns", options_.netns, "NS", "a network namespace: name, path or pid:N");
+    text(sick, "--to", options_.peer, "ADDRESS", "a peer that its vdevices should reach");
     sick.footer("Or a program after --, which is not run: vrdmactl doctor -- CMD...");
     add_cdi();
     leaf(app_, "version", "show the versions of vrdmactl and the daemon", version);

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/doctor/doctor.h"
+#include "cli/doctor/peer.h"
 
 namespace vrdma::cli {
 
@@ -25,6 +26,11 @@ Outcome diagnose(const Options& options, Output&) {
       1)
     return base::fail(EINVAL,
                       "doctor: give only one of a process id, --netns and a program after --");
+  if (!options.peer.empty()) {
+    const auto peer = doctor::parse_peer(options.peer);
+    if (!peer) return base::pass(peer.error(), "doctor");
+    question.peer = *peer;
+  }
   const auto findings = doctor::examine(question);
   if (!findings) return base::pass(findings.error(), "doctor");
   if (options.format == Format::kJson)

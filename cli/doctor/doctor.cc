@@ -17,6 +17,7 @@
 
 #include "api/client.h"
 #include "cli/doctor/library.h"
+#include "cli/doctor/peer.h"
 #include "cli/doctor/probe.h"
 #include "cli/doctor/process.h"
 #include "cli/exec.h"
@@ -57,6 +58,7 @@ class Examination {
     if (subject_.process && question_.netns.empty()) judge_process();
     judge_session();
     judge_memory();
+    if (question_.peer) judge_way_to(*question_.peer);
     return std::move(findings_);
   }
 
@@ -74,6 +76,7 @@ class Examination {
 
   Result<void> identify() {
     subject_.place.run_dir = question_.run_dir;
+    subject_.place.peer = question_.peer;
     if (!question_.netns.empty()) {
       subject_.who = "netns " + question_.netns;
       subject_.place.netns = netns_path(question_.netns);
@@ -410,6 +413,11 @@ class Examination {
                          " has regions that are reached, not in place, which is slower: " +
                          reasons + " (regions, by reason; see --allow userfaultfd in vrdmactl(8))");
     }
+  }
+
+  void judge_way_to(const verbs::Gid& peer) {
+    if (!asked_) return unknown("peer", "only root may ask for it", "run doctor as root");
+    if (expects_socket()) findings_.push_back(judge_peer(peer, own_vdevs(), vdevs_, probe_.way));
   }
 
   const Question& question_;

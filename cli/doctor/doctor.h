@@ -2,7 +2,7 @@
 //
 // Begin with examine(). The findings follow the path of a program to its device: the daemon, a
 // vdevice in the program's network namespace, the run directory in its mount namespace, the session
-// socket, the library, the session.
+// socket, the library, the session, and perhaps a peer.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,7 @@
 
 #include "cli/doctor/finding.h"
 #include "core/base/error.h"
+#include "core/verbs/gid.h"
 
 namespace vrdma::cli::doctor {
 
@@ -19,6 +20,7 @@ struct Question {
   std::optional<int> pid;
   std::string netns;                 // as in vdev create
   std::vector<std::string> command;  // examined, not run
+  std::optional<verbs::Gid> peer;    // whether its vdevices reach it
   std::string run_dir;               // of the daemon
 };
 

@@ -209,6 +209,10 @@ void drop_capabilities(const Answer& answer) {
   // Prevents loading the system's library from that position: no path of this length can be opened.
   ::setenv("VRDMA_REAL_LIBIBVERBS", ("/" + std::string(PATH_MAX, 'x')).c_str(), 1);
   if (library != nullptr) try_library(library, report);
+  if (place.peer) {
+    const Way way = find_way(*place.peer);
+    report("way", std::to_string(way.error) + " " + std::to_string(way.answer) + " " + way.source);
+  }
   ::_exit(0);
 }
 
@@ -227,6 +231,12 @@ void understand(const std::string& text, Probe* probe) {
       probe->connect_error = std::atoi(value.c_str());
     if (word == "device") probe->devices.push_back(value);
     if (word == "unopened") probe->unopened.push_back(value);
+    if (word == "way") {
+      std::istringstream words(value);
+      Way way;
+      words >> way.error >> way.answer >> way.source;
+      probe->way = std::move(way);
+    }
   }
 }
 

@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/doctor/peer.h"
 #include "core/base/fd.h"
+#include "core/verbs/gid.h"
 
 namespace vrdma::cli::doctor {
 
@@ -27,6 +29,7 @@ struct Place {
   std::optional<gid_t> gid;
   std::string run_dir;  // in that mount namespace
   std::string library;  // of this installation; empty: none
+  std::optional<verbs::Gid> peer;
 };
 
 struct Probe {
@@ -39,6 +42,7 @@ struct Probe {
   std::vector<std::string> devices;   // listed by the library
   std::vector<std::string> unopened;  // those that failed to open: "vrdma0: Permission denied"
   std::string said;                   // the library's line on stderr
+  std::optional<Way> way;             // to the peer
 };
 
 // Runs in a child process. Waits for the daemon, at most 15 seconds.

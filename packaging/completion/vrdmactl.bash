@@ -104,7 +104,7 @@ _vrdmactl() {
             choices=$(_vrdmactl_names)
             ;;
         top) options+=" --once --interval" ;;
-        doctor) choices="--" options+=" --netns" ;;
+        doctor) choices="--" options+=" --netns --to" ;;
         stats | "conn stats") choices="daemon $(_vrdmactl_names)" ;;
         "exec "*) choices="--" ;;
     esac

@@ -142,6 +142,39 @@ chmod 600 "$(socket_of va)"
 [[ $(lines VRDMA_QUIET=1) -eq 0 ]] || fail "VRDMA_QUIET=1 does not silence the library"
 chmod 666 "$(socket_of va)"
 
+say "a peer on this host, or on another one"
+examine 0 --netns "$(ns a)" --to 10.0.0.2
+finds ok peer "10.0.0.2 is vb on this host, in the fabric of va"
+netns_add d
+join a eth1 10.0.9.1/24 d eth0 10.0.9.2/24
+vdev_create vd d eth0 --tenant blue
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "10.0.9.2 is not in the fabric of va (tenant/red), which ends at this host; vd in fabric tenant/blue has it"
+examine 1 --netns "$(ns a)" --to 10.0.9.3
+finds problem peer "which ends at this host; 'vrdmactl fabric set tenant/red --reach network', on both hosts"
+for tenant in red blue; do ctl fabric set tenant/$tenant --reach network; done
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "leave from 10.0.9.1, which is no address of a vdevice whose fabric reaches the network"
+vdev_create va1 a eth1 --tenant red
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "10.0.9.2 answers, and nothing there has UDP port 4791 open"
+spawn rping d root rping -s -C 1
+has_port() { [[ -n $($(enter d) ss -Huln 'sport = 4791') ]]; }
+wait_until 10 has_port || fail "a program with rdma_cm does not open the port"
+examine 0 --netns "$(ns a)" --to 10.0.9.2
+finds ok peer "leave from 10.0.9.1 of va1, and nothing refuses UDP port 4791"
+kill -9 "${PID[rping]}"
+reap rping 5
+$(enter a) sysctl -qw net.ipv4.neigh.eth1.retrans_time_ms=100
+examine 1 --netns "$(ns a)" --to 10.0.9.77
+finds problem peer "no host answers for 10.0.9.77"
+examine 1 --netns "$(ns a)" --to fd77::1
+finds problem peer "there is no way to fd77::1: Network is unreachable"
+$(enter a) nft 'table ip filter { chain out { type filter hook output priority 0; udp dport 4791 drop; }; }'
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "a filter of the namespace drops packets to UDP port 4791 of 10.0.9.2"
+for name in va1 vd; do ctl vdev delete $name; done
+
 say "no daemon"
 kill_daemon
 examine 1 --netns "$(ns a)"
@@ -155,3 +188,5 @@ examine 1 999999999
 grep -q "there is no process 999999999" "$T/doctor.log" || fail "no such process"
 examine 1 x
 grep -q "'x' is not a process id" "$T/doctor.log" || fail "no number"
+examine 1 --netns "$(ns a)" --to nowhere
+grep -q "'nowhere' is not an IP address" "$T/doctor.log" || fail "no address"

@@ -7,6 +7,7 @@
 
 #include "cli/doctor/finding.h"
 #include "cli/doctor/library.h"
+#include "cli/doctor/peer.h"
 
 namespace vrdma::cli::doctor {
 namespace {
@@ -66,6 +67,51 @@ TEST(DoctorLibrary, CopiesInWheelsAreFound) {
                                "80-81 r-xp 0 fe:00 1 /x.libs/libibverbs-1de1263b.so.1.14.48.0\n"
                                "81-82 rw-p 0 00:00 0 \n82-83 r-xp 0 fe:00 2 /lib/libc.so.6\n"),
               ElementsAre("/x.libs/libibverbs-1de1263b.so.1.14.48.0"));
+}
+
+v1::Vdev vdev(const char* name, const char* fabric, const char* reach, const char* gid) {
+  v1::Vdev made;
+  made.set_name(name);
+  made.set_fabric(fabric);
+  made.set_reach(reach);
+  made.add_gids()->set_gid(gid);
+  return made;
+}
+
+TEST(DoctorPeer, IsOneHost) {
+  EXPECT_EQ(parse_peer("10.0.0.2").value().text(), "::ffff:10.0.0.2");
+  EXPECT_EQ(parse_peer("fd00::2").value().text(), "fd00::2");
+  for (const char* none : {"", "host", "10.0.0", "239.1.2.3", "ff02::1", "0.0.0.0", "::"})
+    EXPECT_EQ(parse_peer(none).error().code(), EINVAL) << none;
+}
+
+TEST(DoctorPeer, OnThisHost) {
+  const std::vector all{vdev("va", "red", "host", "::ffff:10.0.0.1"),
+                        vdev("vb", "red", "host", "::ffff:10.0.0.2"),
+                        vdev("vc", "blue", "host", "::ffff:10.0.0.3"),
+                        vdev("vd", "vdev/4", "host", "::ffff:10.0.0.4")};
+  const auto found = [&](size_t from, const char* to) {
+    return judge_peer(*parse_peer(to), {&all[from]}, all, Way{});
+  };
+  EXPECT_EQ(found(0, "10.0.0.2").state, State::kOk);
+  EXPECT_EQ(found(0, "10.0.0.3").state, State::kProblem);
+  EXPECT_THAT(found(0, "10.0.0.3").text, HasSubstr("; vc in fabric blue has it"));
+  EXPECT_THAT(found(0, "10.0.0.3").remedy, HasSubstr("'vrdmactl fabric set red --reach network'"));
+  EXPECT_THAT(found(0, "10.0.0.9").text, HasSubstr("10.0.0.9 is not in the fabric of va (red)"));
+  EXPECT_THAT(found(3, "10.0.0.9").remedy, HasSubstr("create vd again with --tenant or --fabric"));
+}
+
+TEST(DoctorPeer, OnTheNetwork) {
+  const std::vector all{vdev("va", "red", "network", "::ffff:10.0.0.1")};
+  const auto found = [&](Way way) {
+    return judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, way);
+  };
+  EXPECT_EQ(found({0, "::ffff:10.0.0.1", 0}).state, State::kOk);
+  EXPECT_THAT(found({ENETUNREACH, "", 0}).text, HasSubstr("there is no way to 10.0.0.2"));
+  EXPECT_THAT(found({0, "::ffff:10.9.0.1", 0}).text, HasSubstr("leave from 10.9.0.1, which is no"));
+  EXPECT_THAT(found({0, "::ffff:10.0.0.1", EHOSTUNREACH}).text, HasSubstr("no host answers"));
+  EXPECT_THAT(found({0, "::ffff:10.0.0.1", ECONNREFUSED}).text, HasSubstr("UDP port 4791 open"));
+  EXPECT_EQ(judge_peer(*parse_peer("10.0.0.2"), {all.data()}, all, {}).state, State::kUnknown);
 }
 
 TEST(DoctorFinding, OneLineEach) {

@@ -1,0 +1,157 @@
+#include "cli/doctor/peer.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cli/address_text.h"
+#include "core/base/fd.h"
+#include "core/verbs/socket_address.h"
+
+namespace vrdma::cli::doctor {
+
+using base::Fd;
+using verbs::Gid;
+
+namespace {
+
+constexpr const char* kCheck = "peer";
+constexpr int kLongestLook = 4000;  // milliseconds
+
+bool has(const v1::Vdev& vdev, const std::string& gid) {
+  return std::any_of(vdev.gids().begin(), vdev.gids().end(),
+                     [&](const auto& one) { return one.gid() == gid; });
+}
+
+Gid gid_of(const sockaddr_storage& address) {
+  Gid gid = Gid::unspecified(true);
+  if (address.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
+    std::memcpy(gid.bytes.data() + 12, &ipv4.sin_addr, 4);
+  } else {
+    const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
+    std::memcpy(gid.bytes.data(), &ipv6.sin6_addr, 16);
+  }
+  return gid;
+}
+
+int answer_to(const Fd& socket) {
+  if (::send(socket.get(), nullptr, 0, MSG_DONTWAIT) < 0) return errno;
+  pollfd refused{socket.get(), 0, 0};
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::poll(&refused, 1, kLongestLook) > 0)
+    (void)::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+Finding problem(std::string text, std::string remedy) {
+  return {kCheck, State::kProblem, std::move(text), std::move(remedy)};
+}
+
+// None of the vdevices reaches the network.
+Finding stays_here(const std::string& to, const v1::Vdev& from, const v1::Vdev* holder) {
+  const std::string reach = "vrdmactl fabric set " + from.fabric() + " --reach network";
+  const bool is_private = from.fabric().starts_with("vdev/");
+  const std::string lets = is_private ? "create " + from.name() +
+                                            " again with --tenant or --fabric, for which an "
+                                            "operator may then set --reach network"
+                                      : "'" + reach + "', on both hosts";
+  const std::string text = to + " is not in the fabric of " + from.name() + " (" + from.fabric() +
+                           "), which ends at this host";
+  if (holder == nullptr) return problem(text, lets);
+  return problem(text + "; " + holder->name() + " in fabric " + holder->fabric() + " has it",
+                 "give both one --tenant or --fabric, if they may communicate, or let both "
+                 "fabrics reach the network: " +
+                     lets);
+}
+
+Finding judge_way(const std::string& to, const std::vector<const v1::Vdev*>& reaching,
+                  const Way& way) {
+  if (way.error != 0)
+    return problem("there is no way to " + to + ": " + std::strerror(way.error),
+                   "see ip-route(8) in the namespace");
+  const auto from = std::find_if(reaching.begin(), reaching.end(),
+                                 [&](const v1::Vdev* one) { return has(*one, way.source); });
+  const std::string source = address_text(way.source);
+  if (from == reaching.end())
+    return problem("packets to " + to + " leave from " + source +
+                       ", which is no address of a vdevice whose fabric reaches the network",
+                   "create a vdevice on that interface, or see ip-route(8)");
+  switch (way.answer) {
+    case 0:
+      return {kCheck, State::kOk,
+              "packets to " + to + " leave from " + source + " of " + (*from)->name() +
+                  ", and nothing refuses UDP port 4791",
+              ""};
+    case ECONNREFUSED:
+      return problem(to + " answers, and nothing there has UDP port 4791 open",
+                     "a program must use the vdevice there, whose fabric must reach the network");
+    case EHOSTUNREACH:
+      return problem("no host answers for " + to,
+                     "see whether it is up, and ip-neighbour(8) in the namespace");
+    case EPERM:
+      return problem("a filter of the namespace drops packets to UDP port 4791 of " + to,
+                     "permit UDP port 4791 both ways, see nft(8)");
+    default:
+      return problem("packets to UDP port 4791 of " + to + ": " + std::strerror(way.answer),
+                     "see ip-route(8) and nft(8) in the namespace and on the way");
+  }
+}
+
+}  // namespace
+
+base::Result<Gid> parse_peer(const std::string& text) {
+  Gid gid = Gid::unspecified(true);
+  if (::inet_pton(AF_INET, text.c_str(), gid.bytes.data() + 12) != 1 &&
+      ::inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) != 1)
+    return base::fail(EINVAL, "'" + text + "' is not an IP address");
+  if (gid.is_multicast() || gid.is_unspecified())
+    return base::fail(EINVAL, "'" + text + "' is not the address of one host");
+  return gid;
+}
+
+Way find_way(const Gid& peer) {
+  Way way;
+  const verbs::SocketAddress to(peer, verbs::kRocePort, 0);
+  const Fd socket(::socket(to.get()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  (void)::setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
+  (void)::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
+  if (::connect(socket.get(), to.get(), to.size) != 0) {
+    way.error = errno;
+    return way;
+  }
+  sockaddr_storage from{};
+  socklen_t size = sizeof from;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&from), &size) == 0)
+    way.source = gid_of(from).text();
+  way.answer = answer_to(socket);
+  return way;
+}
+
+Finding judge_peer(const Gid& peer, const std::vector<const v1::Vdev*>& own,
+                   const std::vector<v1::Vdev>& all, const std::optional<Way>& way) {
+  const std::string gid = peer.text(), to = address_text(gid);
+  const v1::Vdev* holder = nullptr;
+  for (const v1::Vdev& other : all) {
+    if (!has(other, gid)) continue;
+    holder = &other;
+    for (const v1::Vdev* one : own)
+      if (one->fabric() == other.fabric())
+        return {kCheck, State::kOk,
+                to + " is " + other.name() + " on this host, in the fabric of " + one->name(), ""};
+  }
+  std::vector<const v1::Vdev*> reaching;
+  for (const v1::Vdev* one : own)
+    if (one->reach() == "network") reaching.push_back(one);
+  if (reaching.empty()) return stays_here(to, *own.front(), holder);
+  if (!way) return {kCheck, State::kUnknown, "the way to " + to + " was not tried", ""};
+  return judge_way(to, reaching, *way);
+}
+
+}  // namespace vrdma::cli::doctor
