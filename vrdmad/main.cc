@@ -18,6 +18,7 @@
 #include "api/classes.h"
 #include "core/base/event_loop.h"
 #include "core/rdma/peer.h"
+#include "core/verbs/socket_address.h"
 #include "transport/hole_guard.h"
 #include "vrdmad/admin/metrics.h"
 #include "vrdmad/admin/server.h"
@@ -62,6 +63,7 @@ struct Options {
 #else
   bool single = true;  // with sanitizers, or without libseccomp.a
 #endif
+  unsigned source_ports = 0;
   double grace = 30;
 };
 
@@ -116,6 +118,11 @@ int parse(int argc, char** argv, Options* options) {
       ->capture_default_str();
   app.add_flag("--single", options->single,
                "workers are threads of vrdmad instead of processes: for debuggers");
+  app.add_option("--roce-source-ports", options->source_ports,
+                 "UDP ports that packets to other hosts leave from, so that routers spread queue "
+                 "pairs over several paths; 0: all leave from port 4791")
+      ->check(CLI::Range(0u, vrdma::verbs::kMostSourcePorts))
+      ->capture_default_str();
   app.add_option("--daemon-grace", options->grace,
                  "seconds that mediated requests wait for the next daemon")
       ->check(CLI::Range(0.0, 3600.0))
@@ -264,6 +271,7 @@ Result<void> run(const Options& options) {
   store = std::move(*stored);
   vrdma::vrdmad::SessionSettings settings;
   settings.grace_ms = static_cast<uint32_t>(options.grace * 1000);
+  settings.source_ports = options.source_ports;
   settings.intake = intake.get();
   settings.stopper = stopper.get();
   settings.broker = broker;

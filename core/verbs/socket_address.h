@@ -13,6 +13,13 @@ namespace vrdma::verbs {
 
 // Of UDP, for RoCE v2 (annex A17.3).
 constexpr uint16_t kRocePort = 4791;
+// Source ports of a sender that does not have all of wire::source_port(). They are in that range,
+// and behind those that Linux gives to programs (net.ipv4.ip_local_port_range: up to 60999). They
+// are neighbours: a router that adds or exclusive-ors ports spreads them evenly.
+constexpr unsigned kMostSourcePorts = 8;
+[[nodiscard]] constexpr uint16_t few_source_port(unsigned index) {
+  return static_cast<uint16_t>(0xf000 + index);
+}
 
 struct SocketAddress {
   // `ifindex`: of the netdev of a link-local address.

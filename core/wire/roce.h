@@ -20,6 +20,8 @@
 
 namespace vrdma::wire {
 
+using verbs::few_source_port;
+using verbs::kMostSourcePorts;
 using verbs::kRocePort;
 
 struct Bth {
@@ -223,7 +225,8 @@ constexpr uint8_t kNakOperational = 0x63;
 }
 
 // The UDP source port, which routers take for the path of a flow; constant for a queue pair. With a
-// flow label of 0 the QPNs make one (rdma_get_udp_sport of the kernel's ib_verbs.h).
+// flow label of 0 the QPNs make one (rdma_get_udp_sport of the kernel's ib_verbs.h). Of a datagram,
+// the QPN of its receiver.
 [[nodiscard]] constexpr uint16_t source_port(uint32_t flow_label, uint32_t local_qpn,
                                              uint32_t remote_qpn) {
   uint32_t label = flow_label & 0xfffff;

@@ -10,20 +10,27 @@ namespace vrdma::transport::roce {
 
 namespace {
 
-// Large, and most of the time one endpoint at most has packets that were not sent.
-std::unique_ptr<Outgoing>& spare() {
-  static thread_local std::unique_ptr<Outgoing> one;
-  return one;
+// They are large, and most of the time few have packets that were not sent.
+std::vector<std::unique_ptr<Outgoing>>& spares() {
+  static thread_local std::vector<std::unique_ptr<Outgoing>> all;
+  return all;
 }
 
-std::unique_ptr<Outgoing> take_spare() {
-  auto taken = std::move(spare());
-  return taken != nullptr ? std::move(taken) : std::make_unique<Outgoing>();
+std::unique_ptr<Outgoing> take_spare(uint16_t source_port) {
+  std::unique_ptr<Outgoing> taken;
+  if (spares().empty()) {
+    taken = std::make_unique<Outgoing>();
+  } else {
+    taken = std::move(spares().back());
+    spares().pop_back();
+  }
+  taken->clear(source_port);
+  return taken;
 }
 
 void give_spare(std::unique_ptr<Outgoing> batch) {
-  batch->clear();
-  spare() = std::move(batch);
+  batch->clear();  // of the bytes that it keeps
+  if (spares().size() <= wire::kMostSourcePorts) spares().push_back(std::move(batch));
 }
 
 }  // namespace
@@ -42,49 +49,66 @@ Endpoint::~Endpoint() {
   lane().runner().remove(this);
 }
 
-base::Result<void> Endpoint::open(base::Fd socket, uint32_t ifindex) {
-  watch_.reset();
-  // Edges: packets wait in the socket until the lane has its turn.
-  auto watch = lane().loop().watch(socket.get(), EPOLLIN | EPOLLOUT | EPOLLET,
-                                   [this](uint32_t events) { on_ready(events); });
-  if (!watch) return base::pass(std::move(watch).error());
-  watch_ = std::move(*watch);
-  socket_ = std::move(socket);
+base::Result<void> Endpoint::open(base::Fd socket, std::vector<SourceSocket> sources,
+                                  uint32_t ifindex) {
+  by_flow_.clear();
+  exits_.clear();
   ifindex_ = ifindex;
-  full_ = false;
+  auto main = add_exit(wire::kRocePort, std::move(socket), EPOLLIN | EPOLLOUT);
+  if (!main) return base::pass(std::move(main).error());
+  for (SourceSocket& each : sources) {
+    Exit* exit = *main;
+    if (each.socket.valid())
+      if (auto added = add_exit(each.port, std::move(each.socket), EPOLLOUT)) exit = *added;
+    by_flow_.push_back(exit);
+  }
   for (Early& each : std::exchange(early_, {})) {
     each.packet.payload = each.payload.data();
-    send(each.packet, each.way);
+    send(each.packet, each.way, each.flow);
   }
-  on_ready(EPOLLIN | EPOLLOUT);
+  on_ready(**main, EPOLLIN | EPOLLOUT);
   return {};
+}
+
+// Edges: packets wait in the socket until the lane has its turn.
+base::Result<Endpoint::Exit*> Endpoint::add_exit(uint16_t port, base::Fd socket, uint32_t events) {
+  auto exit = std::make_unique<Exit>();
+  Exit* const its = exit.get();
+  auto watch = lane().loop().watch(socket.get(), events | EPOLLET,
+                                   [this, its](uint32_t ready) { on_ready(*its, ready); });
+  if (!watch) return base::pass(std::move(watch).error());
+  exit->port = port;
+  exit->socket = std::move(socket);
+  exit->watch = std::move(*watch);
+  exits_.push_back(std::move(exit));
+  return its;
 }
 
 void Endpoint::lose() {
   lost_ = true;
   early_.clear();
-  wake();
+  for (net::NetSender* const each : std::exchange(waiting_, {})) each->resume();
 }
 
-void Endpoint::on_ready(uint32_t events) {
+void Endpoint::on_ready(Exit& exit, uint32_t events) {
   if ((events & EPOLLIN) != 0) {
     readable_ = true;
     lane().runner().activate(this);
   }
-  if ((events & EPOLLOUT) != 0) wake();
+  if ((events & EPOLLOUT) != 0) wake(exit);
 }
 
-void Endpoint::wake() {
-  if (std::exchange(full_, false)) flush();
-  if (full_) return;
+void Endpoint::wake(Exit& exit) {
+  if (std::exchange(exit.full, false)) flush(exit);
+  if (exit.full) return;
   for (net::NetSender* const each : std::exchange(waiting_, {})) each->resume();
 }
 
 bool Endpoint::run(Turn& turn) {
   const auto keep = shared_from_this();  // a packet may end the session that needs it
   flush();
-  while (readable_ && socket_.valid()) {
-    const int count = incoming_.receive(socket_);
+  while (readable_ && is_open()) {
+    const int count = incoming_.receive(socket());
     // An error that an ICMP message has left behind is of a packet that was sent.
     // The socket was empty, so what comes after this is announced.
     readable_ = count < 0 ? count != -EAGAIN : static_cast<unsigned>(count) == Incoming::kMessages;
@@ -105,51 +129,59 @@ bool Endpoint::run(Turn& turn) {
   return false;
 }
 
-uint32_t Endpoint::send(const net::Burst& burst, const NetworkHeader& way, net::NetSender* again) {
+uint32_t Endpoint::send(const net::Burst& burst, const NetworkHeader& way, uint16_t flow,
+                        net::NetSender* again) {
   if (lost_) return burst.count;
   uint32_t taken = 0;
-  while (socket_.valid() && !full_) {
-    if (batch_ == nullptr) batch_ = take_spare();
-    taken += batch_->add(burst, taken, way, ifindex_, segments_);
+  Exit* const exit = is_open() ? &exit_of(flow) : nullptr;
+  while (exit != nullptr && !exit->full) {
+    if (exit->batch == nullptr) exit->batch = take_spare(exit->port);
+    taken += exit->batch->add(burst, taken, way, ifindex_, segments_);
     if (taken == burst.count) {
       lane().runner().activate(this);
       return taken;
     }
-    flush();
+    flush(*exit);
   }
   if (std::find(waiting_.begin(), waiting_.end(), again) == waiting_.end())
     waiting_.push_back(again);
   return taken;
 }
 
-void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way) {
-  if (!socket_.valid()) {
+void Endpoint::send(const wire::Packet& packet, const NetworkHeader& way, uint16_t flow) {
+  if (!is_open()) {
     if (!lost_ && early_.size() < kMostEarly)
-      early_.push_back({packet, way, {packet.payload, packet.payload + packet.payload_length}});
+      early_.push_back(
+          {packet, way, flow, {packet.payload, packet.payload + packet.payload_length}});
     return;
   }
-  flush();
-  if (full_) return;
-  auto one = take_spare();
+  Exit& exit = exit_of(flow);
+  flush(exit);
+  if (exit.full) return;
+  auto one = take_spare(exit.port);
   uint32_t next = 0;
-  if (one->add(packet, way, ifindex_, false)) send_messages(*one, &next);
+  if (one->add(packet, way, ifindex_, false)) send_messages(exit, *one, &next);
   give_spare(std::move(one));
 }
 
 void Endpoint::leave(net::NetSender* waiting) { std::erase(waiting_, waiting); }
 
 void Endpoint::flush() {
-  if (batch_ == nullptr || full_) return;
-  full_ = !send_messages(*batch_, &batch_next_);
-  if (full_) return;
-  batch_next_ = 0;
-  give_spare(std::move(batch_));
+  for (const auto& exit : exits_) flush(*exit);
 }
 
-bool Endpoint::send_messages(Outgoing& all, uint32_t* next) {
+void Endpoint::flush(Exit& exit) {
+  if (exit.batch == nullptr || exit.full) return;
+  exit.full = !send_messages(exit, *exit.batch, &exit.batch_next);
+  if (exit.full) return;
+  exit.batch_next = 0;
+  give_spare(std::move(exit.batch));
+}
+
+bool Endpoint::send_messages(const Exit& exit, Outgoing& all, uint32_t* next) {
   while (*next < all.count()) {
     const int sent =
-        ::sendmmsg(socket_.get(), all.messages(*next), all.count() - *next, MSG_DONTWAIT);
+        ::sendmmsg(exit.socket.get(), all.messages(*next), all.count() - *next, MSG_DONTWAIT);
     for (int i = 0; i < sent; ++i) counters_.sent_packets += all.packets_of((*next)++);
     if (sent > 0 || errno == EINTR) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;

@@ -29,6 +29,8 @@ class Network::Path final : public net::Port {
     way_.traffic_class = (qp.attributes.av.traffic_class & kDscp) | kEct0;
     way_.hop_limit = qp.attributes.av.hop_limit;
     way_.flow_label = qp.attributes.av.flow_label;
+    flow_ = wire::source_port(way_.flow_label, qp.qpn,
+                              qp.link.remote ? qp.link.remote->qpn : qp.attributes.dest_qpn);
     network_.paths_[qpn_] = this;
   }
   ~Path() override {
@@ -41,10 +43,10 @@ class Network::Path final : public net::Port {
 
   uint32_t send(const net::Burst& burst) override {
     if (burst.packets[0].service != wire::Service::kCnp)
-      return endpoint_->send(burst, way_, sender_);
+      return endpoint_->send(burst, way_, flow_, sender_);
     NetworkHeader way = way_;
     way.traffic_class = kCnpTrafficClass;
-    return endpoint_->send(burst, way, sender_);
+    return endpoint_->send(burst, way, flow_, sender_);
   }
   std::shared_ptr<net::SharedWindow> shared_window() override { return window_; }
   // False: it is from another host than the peer, or to another address.
@@ -62,6 +64,7 @@ class Network::Path final : public net::Port {
   const std::shared_ptr<Endpoint> endpoint_;
   const std::shared_ptr<net::SharedWindow> window_;
   NetworkHeader way_;
+  uint16_t flow_ = 0;
   net::NetSender* sender_ = nullptr;
 };
 
@@ -85,7 +88,8 @@ void Network::send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request
                             const NetworkHeader& way, std::span<const uint8_t> payload) {
   auto& held = held_[way.source];
   if (held == nullptr) held = endpoint(way.source);
-  held->send(net::datagram_of(qp, request, payload, psn_), way);
+  const wire::Packet packet = net::datagram_of(qp, request, payload, psn_);
+  held->send(packet, way, wire::source_port(way.flow_label, qp.qpn, packet.dest_qpn));
   psn_ = wire::psn_add(psn_, 1);
 }
 
@@ -102,11 +106,12 @@ void Network::leave_groups() {
   while (!groups_.empty()) leave(verbs::Gid(groups_.begin()->first));
 }
 
-void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket) {
+void Network::open(const verbs::Gid& address, base::Result<base::Fd> socket,
+                   std::vector<SourceSocket> sources) {
   const auto it = endpoints_.find(address);
   const auto endpoint = it != endpoints_.end() ? it->second.lock() : nullptr;
   if (endpoint != nullptr &&  // a queue pair still needs it
-      (!socket || !endpoint->open(std::move(*socket), device_.ifindex)))
+      (!socket || !endpoint->open(std::move(*socket), std::move(sources), device_.ifindex)))
     endpoint->lose();
   if (awaits_socket()) return;
   for (const auto& then : std::exchange(when_open_, {})) then();

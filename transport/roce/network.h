@@ -64,7 +64,9 @@ class Network {
     return groups_.size() < kMostGroups || groups_.contains(group);
   }
   // An answer to `want`. Without a socket all packets of the address are lost.
-  void open(const verbs::Gid& address, base::Result<base::Fd> socket);
+  // `sources`: what sends beside it, as of Endpoint::open().
+  void open(const verbs::Gid& address, base::Result<base::Fd> socket,
+            std::vector<SourceSocket> sources = {});
   // Calls `then` when no socket is awaited any more: a peer's packets would be lost before that.
   // False: none is awaited now, and `then` is not kept.
   [[nodiscard]] bool when_open(std::function<void()> then);

@@ -23,7 +23,8 @@ Outgoing::Outgoing() {
   to_.reserve(kMost);  // messages point into it
 }
 
-void Outgoing::clear() {
+void Outgoing::clear(uint16_t source_port) {
+  source_port_ = source_port;
   count_ = total_ = pieces_used_ = 0;
   used_ = 0;
   open_ = false;
@@ -98,8 +99,8 @@ void Outgoing::put_packet(const wire::Packet& packet, const NetworkHeader& way) 
   uint8_t* const begin = &room_[used_];
   uint8_t* end = begin + wire::encode(packet, begin);
   const auto id = static_cast<uint16_t>(packets_[count_ - 1]);
-  wire::Icrc icrc = begin_icrc(way.source, way.destination, wire::kRocePort,
-                               wire::packet_bytes(packet), id, begin);
+  wire::Icrc icrc =
+      begin_icrc(way.source, way.destination, source_port_, wire::packet_bytes(packet), id, begin);
   const uint8_t* added = begin + sizeof(wire::Bth);  // what the ICRC has not seen yet
   const uint8_t* put = begin;                        // what the message does not have yet
   if (packet.payload_length <= kShort) {

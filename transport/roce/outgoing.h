@@ -43,7 +43,8 @@ class Outgoing {
   // Adds one packet, whose payload stays until it is sent. False: there is no room.
   [[nodiscard]] bool add(const wire::Packet& packet, const NetworkHeader& way, uint32_t ifindex,
                          bool segments);
-  void clear();
+  // What is added from now on leaves by a socket of that port.
+  void clear(uint16_t source_port = wire::kRocePort);
 
   // Messages from `first` on.
   [[nodiscard]] mmsghdr* messages(uint32_t first = 0) { return &messages_[first]; }
@@ -65,6 +66,7 @@ class Outgoing {
   void put_bytes(const uint8_t* bytes, size_t size);
   void put_option(int level, int type, const void* value, size_t size);
 
+  uint16_t source_port_ = wire::kRocePort;
   uint32_t count_ = 0, total_ = 0;  // messages, packets
   // The last message: whose packets, of that size, and how many bytes. `open_`: more may follow.
   NetworkHeader way_;

@@ -1,5 +1,6 @@
 #include "vrdmad/broker/broker.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <iterator>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/base/cpu_meter.h"
+#include "core/verbs/socket_address.h"
 
 namespace vrdma::vrdmad {
 
@@ -304,6 +306,22 @@ Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifi
   if (!made) return pass(std::move(made).error());
   auto& all = *made;
   return RoceSockets{std::move(all[0]), std::move(all[1]), std::move(all[2])};
+}
+
+Result<std::vector<Fd>> Caller::source_sockets(const verbs::Gid& address, uint32_t ifindex,
+                                               uint32_t count) const {
+  Broker::Beside beside;
+  Request asked = request(Op::kSourceSockets);
+  asked.address = address.bytes;
+  asked.which = ifindex;
+  asked.first = count;
+  const auto answer = broker_->ask(asked, &beside);
+  if (!answer) return fail(answer.error().code(), answer.error().message());
+  std::vector<Fd> all(count);
+  auto next = beside.begin();
+  for (uint32_t i = 0; i < std::min<uint32_t>(count, verbs::kMostSourcePorts); ++i)
+    if ((answer->found >> i & 1) != 0 && next != beside.end()) all[i] = std::move(*next++);
+  return all;
 }
 
 Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Duration time,

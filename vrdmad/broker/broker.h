@@ -170,6 +170,10 @@ class Caller {
   // make_roce_sockets() in the same; only for control.
   [[nodiscard]] base::Result<RoceSockets> roce_sockets(const verbs::Gid& address,
                                                        uint32_t ifindex) const;
+  // make_source_sockets() in the same; only for control.
+  [[nodiscard]] base::Result<std::vector<base::Fd>> source_sockets(const verbs::Gid& address,
+                                                                   uint32_t ifindex,
+                                                                   uint32_t count) const;
   // Descriptors that the process has, in the order of `wanted`; those that it does not have are
   // invalid. Searches the process at the first call. Makes no further request when `time` is over.
   // Adds the processor time of both processes to `used`. EMFILE: some were not found in that time.

@@ -70,6 +70,10 @@ struct Request {
     // (roce_sockets.h) in the namespace from which the process of the entry connected. EADDRINUSE:
     // the port is taken. EADDRNOTAVAIL: the namespace does not have the address.
     kRoceSockets,
+    // entry, address, which: index of its netdev, first: how many -> found: bit i: the port of
+    // socket i is free; beside: those of make_source_sockets(), in the same namespace.
+    // EADDRNOTAVAIL
+    kSourceSockets,
     // entry, address: a multicast group, which: index of a netdev; beside: a UDP socket that is a
     // member of it, in the namespace from which the process of the entry connected (roce_sockets.h)
     kGroupSocket,

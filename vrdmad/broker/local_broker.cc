@@ -16,6 +16,7 @@
 
 #include "core/base/cpu_meter.h"
 #include "core/base/netns_cookie.h"
+#include "core/verbs/socket_address.h"
 #include "netns/route_socket.h"
 #include "vrdmad/broker/local_broker_process.h"
 #include "vrdmad/broker/worker_child.h"
@@ -179,6 +180,7 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
     case Op::kFind:
     case Op::kPacketSocket:
     case Op::kRoceSockets:
+    case Op::kSourceSockets:
     case Op::kGroupSocket:
     case Op::kTake:
       return inspect(request, answer, beside);
@@ -208,13 +210,14 @@ Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside
   const auto look = std::make_shared<Look>();
   const auto job = [this, keep = shared_from_this(), request, look] {
     Answer* const into = &look->answer;
-    look->done = request.op == Op::kIdentify       ? identify(request, into)
-                 : request.op == Op::kCheck        ? check(request, &look->beside)
-                 : request.op == Op::kFind         ? find(request, into, &look->beside)
-                 : request.op == Op::kPacketSocket ? packet_socket(request, &look->beside)
-                 : request.op == Op::kRoceSockets  ? roce_sockets(request, &look->beside)
-                 : request.op == Op::kGroupSocket  ? group_socket(request, &look->beside)
-                                                   : take(request, into, &look->beside);
+    look->done = request.op == Op::kIdentify        ? identify(request, into)
+                 : request.op == Op::kCheck         ? check(request, &look->beside)
+                 : request.op == Op::kFind          ? find(request, into, &look->beside)
+                 : request.op == Op::kPacketSocket  ? packet_socket(request, &look->beside)
+                 : request.op == Op::kRoceSockets   ? roce_sockets(request, &look->beside)
+                 : request.op == Op::kSourceSockets ? source_sockets(request, into, &look->beside)
+                 : request.op == Op::kGroupSocket   ? group_socket(request, &look->beside)
+                                                    : take(request, into, &look->beside);
   };
   if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
   const uint32_t entry = answer->entry;  // of kAccept, also if its process cannot be identified
@@ -469,6 +472,21 @@ Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
     (*beside)[0] = std::move(sockets->gsi);
     (*beside)[1] = std::move(sockets->data);
     (*beside)[2] = std::move(sockets->routes);
+    return {};
+  });
+}
+
+Result<void> LocalBroker::source_sockets(const Request& request, Answer* answer, Beside* beside) {
+  static_assert(verbs::kMostSourcePorts <= std::tuple_size_v<Beside>);
+  return make_in_netns(request.entry, [&]() -> Result<void> {
+    auto sockets = make_source_sockets(verbs::Gid{request.address}, request.which, request.first);
+    if (!sockets) return pass(std::move(sockets).error());
+    auto next = beside->begin();
+    for (size_t i = 0; i < sockets->size(); ++i) {
+      if (!(*sockets)[i].valid()) continue;
+      answer->found |= 1u << i;
+      *next++ = std::move((*sockets)[i]);
+    }
     return {};
   });
 }

@@ -69,6 +69,8 @@ class LocalBroker final : public Broker {
                                                  const std::function<base::Result<void>()>& make);
   [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> roce_sockets(const Request& request, Beside* beside);
+  [[nodiscard]] base::Result<void> source_sockets(const Request& request, Answer* answer,
+                                                  Beside* beside);
   [[nodiscard]] base::Result<void> group_socket(const Request& request, Beside* beside);
   [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] static base::Result<void> take_from(const Process& process, const Request& request,

@@ -5,7 +5,9 @@
 #include <netinet/udp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <string>
 
@@ -31,7 +33,7 @@ constexpr int kDataBuffer = 4 << 20, kOtherBuffer = 256 << 10;
 // As to one peer, of a packet that does not say it.
 constexpr int kHopsToGroups = 64;
 
-enum class Use : uint8_t { kGsi, kData, kGroup };
+enum class Use : uint8_t { kGsi, kData, kGroup, kSource };
 
 struct Option {
   int level, name, value;
@@ -47,6 +49,8 @@ sock_filter kToGsiOrData[] = {
     BPF_STMT(BPF_RET | BPF_K, 1),
 };
 const sock_fprog kChoice{std::size(kToGsiOrData), kToGsiOrData};
+sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+const sock_fprog kDropAll{std::size(kNothing), kNothing};
 
 // What is sent to a group leaves there (ip(7), IP_MULTICAST_IF; ipv6(7), IPV6_MULTICAST_IF).
 bool send_to_groups_by(uint32_t ifindex, const Fd& socket, bool ipv4) {
@@ -66,7 +70,16 @@ bool join(const verbs::SocketAddress& group, uint32_t ifindex, const Fd& socket)
   return ::setsockopt(socket.get(), level, MCAST_JOIN_GROUP, &request, sizeof request) == 0;
 }
 
-Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use) {
+// Nothing waits in it, whoever has it.
+bool receive_nothing(const Fd& socket) {
+  const int on = 1;
+  return ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &kDropAll, sizeof kDropAll) ==
+             0 &&
+         ::setsockopt(socket.get(), SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof on) == 0;
+}
+
+Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
+                       uint16_t port = verbs::kRocePort) {
   const bool ipv4 = address.is_ipv4_mapped();
   Fd socket(::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return fail_errno("make a UDP socket");
@@ -83,7 +96,7 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use) {
                             {IPPROTO_IPV6, IPV6_RECVTCLASS, 1},
                             {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1},
                             {IPPROTO_UDP, UDP_NO_CHECK6_RX, 1}};
-  const Option of_both[] = {{SOL_SOCKET, SO_REUSEPORT, 1}};
+  const Option of_both[] = {{SOL_SOCKET, use == Use::kSource ? SO_REUSEADDR : SO_REUSEPORT, 1}};
   const Option of_data[] = {{IPPROTO_UDP, UDP_GRO, 1}};
   const auto set = [&socket](const auto& options) {
     for (const Option& one : options)
@@ -92,29 +105,30 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use) {
     return true;
   };
   if (!set(of_both) || !(ipv4 ? set(of_ipv4) : set(of_ipv6)) ||
-      (use != Use::kGsi && !set(of_data)) ||
+      ((use == Use::kData || use == Use::kGroup) && !set(of_data)) ||
+      (use == Use::kSource && !receive_nothing(socket)) ||
       (use != Use::kGroup && !send_to_groups_by(ifindex, socket, ipv4)))
     return fail_errno("set the options of a socket for RoCE v2");
   // The first has the filter of both; a socket with one of its own could not share the address.
   if (use == Use::kGsi && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
                                        sizeof kChoice) != 0)
     return fail_errno("attach a filter to a socket for RoCE v2");
-  const int buffer = use == Use::kData ? kDataBuffer : kOtherBuffer;
+  const int buffer = use == Use::kData || use == Use::kSource ? kDataBuffer : kOtherBuffer;
   for (const auto& [forced, plain] :
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
     if (::setsockopt(socket.get(), SOL_SOCKET, forced, &buffer, sizeof buffer) != 0)
       (void)::setsockopt(socket.get(), SOL_SOCKET, plain, &buffer, sizeof buffer);
-  const verbs::SocketAddress at(address, verbs::kRocePort, ifindex);
+  const verbs::SocketAddress at(address, port, ifindex);
   const int index = static_cast<int>(ifindex);
   if (use == Use::kGroup &&
       (::setsockopt(socket.get(), SOL_SOCKET, SO_BINDTOIFINDEX, &index, sizeof index) != 0 ||
        !join(at, ifindex, socket)))
     return fail_errno("join the multicast group " + address.text());
   const int bound = ::bind(socket.get(), at.get(), at.size);
+  const std::string name = "UDP port " + std::to_string(port) + " of " + address.text();
   if (bound != 0 && errno == EADDRINUSE)
-    return fail(EADDRINUSE, "another program has UDP port 4791 of " + address.text() +
-                                ", for example the kernel's rxe");
-  if (bound != 0) return fail_errno("bind UDP port 4791 of " + address.text());
+    return fail(EADDRINUSE, "another program has " + name + ", for example the kernel's rxe");
+  if (bound != 0) return fail_errno("bind " + name);
   return socket;
 }
 
@@ -128,6 +142,17 @@ Result<RoceSockets> make_roce_sockets(const verbs::Gid& address, uint32_t ifinde
   auto routes = netns::make_route_socket();
   if (!routes) return pass(std::move(routes).error());
   return RoceSockets{std::move(*gsi), std::move(*data), std::move(*routes)};
+}
+
+Result<std::vector<Fd>> make_source_sockets(const verbs::Gid& address, uint32_t ifindex,
+                                            size_t count) {
+  std::vector<Fd> all(std::min<size_t>(count, verbs::kMostSourcePorts));
+  for (unsigned i = 0; i < all.size(); ++i) {
+    auto one = make_socket(address, ifindex, Use::kSource, verbs::few_source_port(i));
+    if (!one && one.error().code() != EADDRINUSE) return pass(std::move(one).error());
+    if (one) all[i] = std::move(*one);
+  }
+  return all;
 }
 
 Result<Fd> make_group_socket(const verbs::Gid& group, uint32_t ifindex) {

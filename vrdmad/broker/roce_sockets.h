@@ -6,9 +6,14 @@
 // packets be fragmented: then the identification of an IPv4 header is 0, or the number of a segment
 // (UDP_SEGMENT), so that the sender can compute the invariant CRC. What they send to a multicast
 // group leaves by the netdev, and no socket of this namespace receives it.
+//
+// Others send from ports of verbs::few_source_port(), so that routers spread flows. They share
+// their ports with programs that permit it (SO_REUSEADDR), and receive nothing: a filter that
+// cannot be taken away drops it.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
@@ -26,6 +31,12 @@ struct RoceSockets {
 // one flow at once on `data` (UDP_GRO). EADDRINUSE, EADDRNOTAVAIL.
 [[nodiscard]] base::Result<RoceSockets> make_roce_sockets(const verbs::Gid& address,
                                                           uint32_t ifindex);
+
+// The first `count` of the sockets that only send, at most verbs::kMostSourcePorts; invalid where
+// another program has the port. EADDRNOTAVAIL.
+[[nodiscard]] base::Result<std::vector<base::Fd>> make_source_sockets(const verbs::Gid& address,
+                                                                      uint32_t ifindex,
+                                                                      size_t count);
 
 // A socket that receives what comes for the multicast group by that netdev, which is a member of
 // the group (IGMP, MLD) as long as the socket is open. ENODEV, EADDRINUSE, ENOBUFS.

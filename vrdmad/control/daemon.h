@@ -93,6 +93,7 @@ class Daemon final : public AdminBackend, public HookBackend {
 
  private:
   struct Record;
+  struct OnNetwork;
   class Subscription;
 
   Daemon(base::EventLoop& loop, const RunDir& run_dir, Store& store,
@@ -227,9 +228,10 @@ class Daemon final : public AdminBackend, public HookBackend {
 
   // daemon_network.cc
   using Callers = std::vector<const Caller*>;
-  // A duplicate of the socket for data. `callers`: processes in the namespace of the vdevice.
-  [[nodiscard]] base::Result<base::Fd> join_network(Record& record, const verbs::Gid& address,
-                                                    const Callers& callers);
+  // `callers`: processes in the namespace of the vdevice.
+  [[nodiscard]] base::Result<const OnNetwork*> join_network(Record& record,
+                                                            const verbs::Gid& address,
+                                                            const Callers& callers);
   [[nodiscard]] base::Result<base::Fd> join_group(Record& record, const verbs::Gid& group,
                                                   const Callers& callers);
   void give_socket(Record& record, const verbs::Gid& address);

@@ -33,26 +33,37 @@ constexpr uint64_t kJoinsPerSecond = 16, kJoinsAtOnce = 2 * transport::roce::Net
 constexpr auto kPause = std::chrono::seconds(1);
 }  // namespace
 
-Result<Fd> Daemon::join_network(Record& record, const Gid& address, const Callers& callers) {
+Result<const Daemon::OnNetwork*> Daemon::join_network(Record& record, const Gid& address,
+                                                      const Callers& callers) {
   if (!record.reaches_network) return fail(EPERM, "its fabric does not reach the network");
   const auto& gids = record.gids.gids();
   if (std::find(gids.begin(), gids.end(), address) == gids.end())
     return fail(EADDRNOTAVAIL, "it has no GID " + address.text());
   if (const auto known = record.on_network.find(address); known != record.on_network.end())
-    return known->second.data.duplicate();
+    return &known->second;
   if (record.on_network.size() >= kMostAddresses)
     return fail(ENFILE, std::to_string(kMostAddresses) + " of its addresses are on the network");
   Result<RoceSockets> made = fail(ESRCH, "no process uses it");
+  const uint32_t ifindex = record.link.ifindex;
+  OnNetwork joined;
   for (size_t i = 0; i < std::min(callers.size(), kMostTries); ++i) {
-    made = callers[i]->roce_sockets(address, record.link.ifindex);
+    made = callers[i]->roce_sockets(address, ifindex);
+    if (made && settings_.source_ports > 0) {
+      auto sources = callers[i]->source_sockets(address, ifindex, settings_.source_ports);
+      if (sources)
+        joined.sources = std::move(*sources);
+      else
+        made = pass(std::move(sources).error());
+    }
     if (made || made.error().code() == EADDRINUSE || made.error().code() == EADDRNOTAVAIL) break;
   }
   if (!made) return pass(std::move(made).error());
   auto gsi = gsi_network_.add(record.fabric, address, std::move(made->gsi), std::move(made->routes),
-                              record.link.ifindex);
+                              ifindex);
   if (!gsi) return pass(std::move(gsi).error());
-  Record::OnNetwork joined{std::move(made->data), std::move(*gsi)};
-  return record.on_network.emplace(address, std::move(joined)).first->second.data.duplicate();
+  joined.data = std::move(made->data);
+  joined.gsi = std::move(*gsi);
+  return &record.on_network.emplace(address, std::move(joined)).first->second;
 }
 
 Result<Fd> Daemon::join_group(Record& record, const Gid& group, const Callers& callers) {
@@ -79,20 +90,31 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   RoceSocket answer{record.id, address, 0};
   Beside beside;
   const auto now = base::EventLoop::now();
-  Result<Fd> socket = fail(EAGAIN, "it failed a moment ago");
+  const auto give = [&beside](Result<Fd> one) -> Result<void> {
+    if (!one) return pass(std::move(one).error());
+    beside.push_back(std::move(*one));
+    return {};
+  };
+  Result<void> given = fail(EAGAIN, "it failed a moment ago");
   auto& until = record.off_network_until;
   std::erase_if(until, [now](const auto& one) { return one.second <= now; });
   if (address.is_multicast()) {
-    socket = join_group(record, address, callers);
+    given = give(join_group(record, address, callers));
   } else if (!until.contains(address) && until.size() < verbs::kMaxGids) {
-    socket = join_network(record, address, callers);
-    if (!socket) until[address] = now + kPause;
+    auto joined = join_network(record, address, callers);
+    given = joined ? give((*joined)->data.duplicate()) : pass(std::move(joined).error());
+    for (size_t i = 0; given && i < (*joined)->sources.size(); ++i, ++answer.sources) {
+      const Fd& source = (*joined)->sources[i];
+      if (!source.valid()) continue;
+      answer.has_sources |= 1u << i;
+      given = give(source.duplicate());
+    }
+    if (!given) until[address] = now + kPause;
   }
-  if (socket) {
-    beside.push_back(std::move(*socket));
-  } else {
-    answer.error = socket.error().code();
-    warn_of_network(record, socket.error());
+  if (!given) {
+    answer = {record.id, address, given.error().code()};
+    beside.clear();
+    warn_of_network(record, given.error());
   }
   workers_.find(record.domain)->send(Parcel{answer, std::move(beside)});
 }

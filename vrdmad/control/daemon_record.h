@@ -17,6 +17,13 @@
 
 namespace vrdma::vrdmad {
 
+// The sockets of an address on the network; the worker has duplicates.
+struct Daemon::OnNetwork {
+  base::Fd data;
+  std::vector<base::Fd> sources;  // that only send; invalid: the port is taken
+  std::shared_ptr<void> gsi;
+};
+
 // Destroyed from the last member to the first.
 struct Daemon::Record {
   uint64_t id = 0;
@@ -52,11 +59,6 @@ struct Daemon::Record {
   uint64_t downs = 0;                // how often the link went down
   gid::Registry::Holding gids;
   netns::Monitor::LinkWatch watch;
-  // An address on the network.
-  struct OnNetwork {
-    base::Fd data;  // the worker has duplicates
-    std::shared_ptr<void> gsi;
-  };
   std::map<verbs::Gid, OnNetwork> on_network;        // while a process uses it
   std::map<verbs::Gid, base::Fd> groups;             // multicast, on the network; likewise
   base::TokenBucket joins;                           // of these

@@ -197,11 +197,13 @@ struct SetReach {
 };
 
 // Answer to WantRoceSocket. Beside it: the socket (vrdmad/broker/roce_sockets.h), unless there is
-// an error.
+// an error, and those that only send.
 struct RoceSocket {
   uint64_t vdevice = 0;
   verbs::Gid address;
   int32_t error = 0;  // errno
+  // Those that there should be, and, a bit for each, those that there are.
+  uint32_t sources = 0, has_sources = 0;
   bool operator==(const RoceSocket&) const = default;
 };
 

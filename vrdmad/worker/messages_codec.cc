@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/wire/roce.h"
 #include "provisioning/permission.h"
 
 namespace vrdma::vrdmad {
@@ -252,6 +253,10 @@ void fields(A& at, RoceSocket& message) {
   fields(at, message.address);
   at.number(message.error);
   at.require(message.error >= 0);
+  at.number(message.sources);
+  at.require(message.sources <= wire::kMostSourcePorts);
+  at.number(message.has_sources);
+  at.require(message.has_sources >> message.sources == 0);
 }
 
 template <class A>

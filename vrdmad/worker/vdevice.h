@@ -28,6 +28,7 @@ class RawGsi;
 // What the workers share: nothing but how the daemon was started.
 struct SessionSettings {
   uint32_t grace_ms = 30'000;
+  uint32_t source_ports = 0;       // that packets of RoCE v2 leave from; 0: all from port 4791
   std::string state_dir;           // of the sessions' files, for control; empty: there are none
   uint32_t epoch = 1;              // counts the daemons of one run directory, in [1, ipc::kEpochs)
   std::shared_ptr<Broker> broker;  // nullptr: in a test without connections from other processes

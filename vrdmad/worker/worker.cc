@@ -1,11 +1,13 @@
 #include "vrdmad/worker/worker.h"
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 #include <tuple>
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/wire/roce.h"
 #include "vrdmad/worker/descriptors.h"
 #include "vrdmad/worker/raw_gsi.h"
 
@@ -220,10 +222,16 @@ void Worker::set_reach(Vdevice& vdevice, bool network) {
 void Worker::on(const RoceSocket& message, Beside beside) {
   Vdevice* const vdevice = find(message.vdevice);
   if (vdevice == nullptr || vdevice->network == nullptr) return;
-  if (message.error == 0 && beside.size() == 1)
-    vdevice->network->open(message.address, std::move(beside[0]));
-  else
-    vdevice->network->open(message.address, base::fail(message.error, "no socket"));
+  const auto sources = static_cast<size_t>(std::popcount(message.has_sources));
+  if (message.error != 0 || beside.size() != 1 + sources)
+    return vdevice->network->open(message.address, base::fail(message.error, "no socket"));
+  auto next = beside.begin() + 1;
+  std::vector<transport::roce::SourceSocket> all(message.sources);
+  for (unsigned i = 0; i < all.size(); ++i) {
+    all[i].port = wire::few_source_port(i);
+    if ((message.has_sources >> i & 1) != 0) all[i].socket = std::move(*next++);
+  }
+  vdevice->network->open(message.address, std::move(beside[0]), std::move(all));
 }
 
 Session::Host Worker::host_of(const Sessions& sessions) {

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "tests/unit/transport/rig.h"
 #include "tests/unit/transport/roce/sockets.h"
@@ -174,6 +175,86 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   write(4);
   EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+}
+
+// A second QP of each side, and a socket that only listens, as a peer that tells the ports.
+struct Spread : Networked {
+  static constexpr unsigned kPorts = 4;
+  static std::vector<SourceSocket> sources_at(const verbs::Gid& gid) {
+    std::vector<SourceSocket> all;
+    for (unsigned i = 0; i < kPorts; ++i)
+      all.push_back({wire::few_source_port(i), socket_at(gid, wire::few_source_port(i))});
+    return all;
+  }
+  // The source ports of what has come, by destination queue pair.
+  std::map<uint32_t, std::set<uint16_t>> ports_at(const base::Fd& socket) {
+    std::map<uint32_t, std::set<uint16_t>> all;
+    uint8_t bytes[65536];
+    sockaddr_in from{};
+    for (socklen_t size = sizeof from; ::recvfrom(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT,
+                                                  reinterpret_cast<sockaddr*>(&from), &size) > 0;)
+      if (const auto packet = wire::decode({bytes, 12 + 16 + 4}))
+        all[packet->dest_qpn].insert(ntohs(from.sin_port));
+    return all;
+  }
+};
+
+TEST_F(Spread, QueuePairsOverPorts) {
+  a_network.open(kA, socket_at(kA), sources_at(kA));
+  b_network.open(kB, socket_at(kB), sources_at(kB));
+  for (int i = 0; i < 30; ++i) {
+    connect({});
+    write(3000);
+    ASSERT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+    EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+  }
+  EXPECT_EQ(a_counters.endpoint.incoming.icrc_error + b_counters.endpoint.incoming.icrc_error, 0u);
+}
+
+// Requests, what is sent again, and what the sender of a successor sends.
+TEST_F(Spread, GiveEachQueuePairOnePort) {
+  const base::Fd listener = socket_at(kB);
+  a_network.open(kA, socket_at(kA), sources_at(kA));
+  std::map<uint32_t, uint16_t> due;
+  for (int i = 0; i < 30; ++i) {
+    connect({});
+    due[qp_b->qpn] = wire::few_source_port(wire::source_port(0, qp_a->qpn, qp_b->qpn) % kPorts);
+    write(8);
+    EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; })) << "nobody answers";
+  }
+  std::set<uint16_t> all;
+  for (const auto& [qpn, ports] : ports_at(listener)) {
+    EXPECT_THAT(ports, testing::ElementsAre(due[qpn])) << qpn;
+    all.insert(ports.begin(), ports.end());
+  }
+  EXPECT_THAT(all, SizeIs(kPorts));
+}
+
+TEST_F(Spread, FollowTheFlowLabel) {
+  const base::Fd listener = socket_at(kB);
+  a_network.open(kA, socket_at(kA), sources_at(kA));
+  for (uint32_t label = 1; label <= kPorts; ++label) {
+    qp_a->attributes.av.flow_label = label;
+    qp_a->sender = a_network.make_sender(*qp_a);
+    qp_a->sender->link_changed();
+    write(8);
+    std::set<uint16_t> ports;
+    EXPECT_TRUE(wait_for([&] {
+      for (const auto& [qpn, some] : ports_at(listener)) ports.insert(some.begin(), some.end());
+      return !ports.empty();
+    }));
+    EXPECT_THAT(ports, testing::ElementsAre(wire::few_source_port(label % kPorts)));
+  }
+}
+
+TEST_F(Spread, TakePort4791InsteadOfOneThatIsTaken) {
+  const base::Fd listener = socket_at(kB);
+  auto sources = sources_at(kA);
+  for (SourceSocket& one : sources) one.socket.reset();
+  a_network.open(kA, socket_at(kA), std::move(sources));
+  write(8);
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  EXPECT_THAT(ports_at(listener)[qp_b->qpn], testing::ElementsAre(wire::kRocePort));
 }
 
 struct Grouped : Networked {

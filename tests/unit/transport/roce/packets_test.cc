@@ -129,8 +129,10 @@ struct Sockets : OwnNetns {
       });
     return all;
   }
-  void send(const base::Fd& socket, const net::Burst& burst, const NetworkHeader& way) {
+  void send(const base::Fd& socket, const net::Burst& burst, const NetworkHeader& way,
+            uint16_t port = wire::kRocePort) {
     const auto out = std::make_unique<Outgoing>();
+    out->clear(port);
     EXPECT_EQ(out->add(burst, 0, way, 0, true), burst.count);
     EXPECT_EQ(::sendmmsg(socket.get(), out->messages(), out->count(), 0),
               static_cast<int>(out->count()));
@@ -162,6 +164,17 @@ TEST_F(Sockets, CarryABurst) {
     }
     EXPECT_EQ(all, bytes);
     EXPECT_EQ(counters.icrc_error + counters.malformed, 0u);
+  }
+}
+
+// The ICRC covers the source port.
+TEST_F(Sockets, SendFromAnyPort) {
+  for (const auto& [from, to] : {std::pair{kA, kB}, std::pair{kV6, kV6}}) {
+    const base::Fd sender = socket_at(from, 0xf003), receiver = socket_at(to);
+    const Bytes bytes = pattern(5 * kMtu + 7);
+    send(sender, write_of(bytes), {from, to}, 0xf003);
+    EXPECT_EQ(receive(receiver, to).size(), 6u);
+    EXPECT_EQ(counters.icrc_error, 0u);
   }
 }
 

@@ -19,7 +19,7 @@ inline verbs::Gid gid_of(const char* text) {
 inline const verbs::Gid kA = gid_of("::ffff:127.0.0.1"), kB = gid_of("::ffff:127.0.0.2");
 inline const verbs::Gid kV6 = gid_of("::1");
 
-inline base::Fd socket_at(const verbs::Gid& gid) {
+inline base::Fd socket_at(const verbs::Gid& gid, uint16_t port = wire::kRocePort) {
   const bool ipv4 = gid.is_ipv4_mapped();
   base::Fd socket(
       ::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -32,7 +32,7 @@ inline base::Fd socket_at(const verbs::Gid& gid) {
        {ipv4 ? IP_RECVTOS : IPV6_RECVTCLASS, ipv4 ? IP_RECVTTL : IPV6_RECVHOPLIMIT})
     EXPECT_EQ(::setsockopt(socket.get(), level, option, &on, sizeof on), 0);
   EXPECT_EQ(::setsockopt(socket.get(), IPPROTO_UDP, UDP_GRO, &on, sizeof on), 0);
-  const verbs::SocketAddress at(gid, wire::kRocePort, 0);
+  const verbs::SocketAddress at(gid, port, 0);
   EXPECT_EQ(::bind(socket.get(), at.get(), at.size), 0);
   return socket;
 }

@@ -99,6 +99,69 @@ TEST(RoceSocketsTest, AreForOneAddress) {
   });
 }
 
+uint16_t port_of(const base::Fd& socket) {
+  sockaddr_in6 at{};
+  socklen_t size = sizeof at;
+  EXPECT_EQ(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  return ntohs(at.sin6_port);  // where sin_port is, too
+}
+base::Fd bound_to(uint16_t port, bool shares) {
+  base::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const int on = shares ? 1 : 0;
+  EXPECT_EQ(::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+  const sockaddr_in at{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) socket.reset();
+  return socket;
+}
+
+TEST(SourceSocketsTest, SendFromTheirPortsAndReceiveNothing) {
+  in_own_netns([] {
+    for (const Gid& gid : {kV4, kV6}) {
+      auto sockets = make_roce_sockets(gid, 0);
+      auto sources = make_source_sockets(gid, 0, verbs::kMostSourcePorts);
+      ASSERT_TRUE(sockets && sources);
+      ASSERT_EQ(sources->size(), verbs::kMostSourcePorts);
+      for (unsigned i = 0; i < sources->size(); ++i) {
+        const base::Fd& source = (*sources)[i];
+        EXPECT_EQ(port_of(source), verbs::few_source_port(i));
+        send_to(source, gid, packet_to(7).data(), 64);
+        const verbs::SocketAddress back(gid, verbs::few_source_port(i), 0);
+        EXPECT_EQ(::sendto(sockets->data.get(), "answer", 6, 0, back.get(), back.size), 6);
+        EXPECT_EQ(count(source), 0u);
+        const int nothing = 0;
+        EXPECT_NE(
+            ::setsockopt(source.get(), SOL_SOCKET, SO_DETACH_FILTER, &nothing, sizeof nothing), 0)
+            << "a worker could let it be filled";
+        EXPECT_EQ(::sendto(sockets->data.get(), "answer", 6, 0, back.get(), back.size), 6);
+        EXPECT_EQ(count(source), 0u);
+      }
+      EXPECT_EQ(count(sockets->data), verbs::kMostSourcePorts);
+    }
+  });
+}
+
+TEST(SourceSocketsTest, LeavePortsToOtherPrograms) {
+  in_own_netns([] {
+    const base::Fd before = bound_to(verbs::few_source_port(1), false);
+    auto sources = make_source_sockets(kV4, 0, 3);
+    ASSERT_TRUE(sources) << sources.error().message();
+    ASSERT_EQ(sources->size(), 3u);
+    EXPECT_TRUE((*sources)[0].valid());
+    EXPECT_FALSE((*sources)[1].valid()) << "it is another program's";
+    EXPECT_TRUE((*sources)[2].valid());
+    const base::Fd later = bound_to(verbs::few_source_port(2), true);
+    ASSERT_TRUE(later.valid()) << "a program that shares its port cannot have it";
+    sockaddr_in to{AF_INET, htons(verbs::few_source_port(2)), {htonl(INADDR_LOOPBACK)}, {}};
+    EXPECT_EQ(
+        ::sendto((*sources)[0].get(), "for it", 6, 0, reinterpret_cast<sockaddr*>(&to), sizeof to),
+        6);
+    EXPECT_EQ(count(later), 1u);
+    const auto foreign = make_source_sockets(gid_of("::ffff:10.1.2.3"), 0, 3);
+    ASSERT_FALSE(foreign);
+    EXPECT_EQ(foreign.error().code(), EADDRNOTAVAIL);
+  });
+}
+
 // The group's line in /proc/net/igmp, or in igmp6.
 bool is_member(const Gid& group) {
   std::string wanted;

@@ -54,7 +54,7 @@ std::vector<ToWorker> to_worker() {
           TakeOver{},
           Await{7, 3000, true},
           SetReach{7, true},
-          RoceSocket{7, gid(0xfd, 2), 0},
+          RoceSocket{7, gid(0xfd, 2), 0, 8, 0xfd},
           RoceSocket{7, gid(0xfd, 2), EADDRINUSE}};
 }
 std::vector<ToControl> to_control() {

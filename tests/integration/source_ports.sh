@@ -1,0 +1,125 @@
+#!/bin/bash
+# With --roce-source-ports the packets of each queue pair leave from one of several UDP ports, so that routers spread
+# them, and always from the same one: also those that another worker or another daemon sends.
+. "$(dirname "$0")/lib.sh"
+here=$(realpath "$(dirname "$0")")
+setup
+need_worker_processes
+WORKERS_END=1
+start_daemon --roce-source-ports 4
+netns_add a b
+join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
+for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.accept_dad=0; done
+ip_in a address add fd00::1/64 dev eth0
+ip_in b address add fd00::2/64 dev eth0
+vdev_create va a eth0 --tenant red --fabric left
+vdev_create vb b eth0 --tenant blue --fabric right
+for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
+index() { ctl vdev show "$1" -o json | python3 -c '
+import json, sys
+print(next(g["index"] for g in json.load(sys.stdin)[0]["gids"] if g["gid"] == sys.argv[1]))' "$2"; }
+
+capture() {
+  "$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
+  PID[capture]=$!
+  wait_until 5 grep -qs ready "$T/capture.log" || fail "the capture does not start"
+}
+# flows ADDRESS-FIELD: sets FLOWS, a line for each queue pair of RC, UC and UD: SOURCE QPN PORTS...
+flows() {
+  kill -INT "${PID[capture]}"
+  reap capture 20
+  [[ $REAPED -eq 0 ]] || fail "packets on the wire are damaged: $(<"$T/capture.log")"
+  tshark -r "$T/roce.pcap" -T fields -e "$1" -e infiniband.bth.destqp -e udp.srcport -e udp.dstport \
+    >"$T/tshark" 2>"$T/tshark.log" || fail "tshark: $(<"$T/tshark.log")"
+  awk '$4 != 4791 { exit 1 }' "$T/tshark" || fail "packets go to another port than 4791"
+  FLOWS=$(awk '$2 != "0x000001" && $2 != "0x00000001" && !seen[$1, $2, $3]++ { ports[$1 " " $2] = ports[$1 " " $2] " " $3 }
+    END { for (flow in ports) print flow ports[flow] }' "$T/tshark")
+}
+# One port for each queue pair: of 61440 and the three that follow, and several in all.
+check_flows() {
+  local many
+  awk 'NF != 3 { exit 1 }' <<<"$FLOWS" || fail "queue pairs have several ports: $FLOWS"
+  awk -v also="${1:-0}" '($3 < 61440 || $3 > 61443) && $3 != also { exit 1 }' <<<"$FLOWS" || fail "the ports are: $FLOWS"
+  many=$(awk '{ print $3 }' <<<"$FLOWS" | sort -u | wc -l)
+  [[ $many -ge 3 ]] || fail "$(wc -l <<<"$FLOWS") queue pairs share $many ports: $FLOWS"
+}
+# pairs COMMAND...: a server in b, its client in a.
+pairs() {
+  spawn server b root "$@"
+  wait_until 10 listens server || fail "the server does not listen: $(<"$T/server.log")"
+  spawn client a root "$@" 10.0.0.2
+}
+done_well() {
+  for name in client server; do
+    reap $name 30
+    [[ $REAPED -eq 0 ]] || fail "$name: $(<"$T/$name.log")"
+  done
+}
+
+say "each queue pair has one port, both ways, over IPv4 and IPv6"
+for version in 4 6; do
+  gid=$(index va $([[ $version -eq 4 ]] && echo ::ffff:10.0.0.1 || echo fd00::1))
+  capture
+  pairs ib_write_bw -q 16 -n 20 -s 20000 -p $PORT -x "$gid"
+  done_well
+  for kind in uc ud; do
+    pairs ibv_${kind}_pingpong -g "$gid" -p $PORT -n 20 -s 900
+    done_well
+  done
+  flows $([[ $version -eq 4 ]] && echo ip.src || echo ipv6.src)
+  check_flows
+  say "   $(wc -l <<<"$FLOWS") flows from ports $(awk '{ print $3 }' <<<"$FLOWS" | sort -n | uniq -c | xargs)"
+done
+
+say "rdma_cm"
+spawn server b root rping -s -a 10.0.0.2 -C 20 -V
+sleep 0.5
+on a root rping -c -a 10.0.0.2 -C 20 -V >"$T/client.log" 2>&1 || fail "rping: $(<"$T/client.log")"
+reap server 20
+
+say "what comes to these ports is not kept"
+pairs ib_write_bw -q 16 -D 7 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+wait_until 5 eval '[[ -n $($(enter b) ss -Huln "sport = 61442") ]]' || fail "there is no socket of port 61442"
+$(enter a) python3 -c '
+import socket
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for _ in range(5000):
+        sender.sendto(bytes(1000), ("10.0.0.2", 61442))'
+queued=$($(enter b) ss -Huln "sport = 61442" | awk '{ print $2 }')
+[[ $queued == 0 ]] || fail "$queued bytes wait in a socket that nobody reads"
+
+say "the next worker, and the next daemon, send from the same"
+capture
+sleep 1
+kill -KILL $(workers)
+sleep 1.5
+kill_daemon
+start_daemon --roce-source-ports 4
+done_well
+flows ip.src
+check_flows
+[[ $(wc -l <<<"$FLOWS") -ge 32 ]] || fail "the queue pairs were not seen: $FLOWS"
+
+say "a port that another program has is replaced by 4791"
+spawn holder a root python3 -c '
+import socket, time
+taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+taken.bind(("10.0.0.1", 61441))
+print("bound", flush=True)
+time.sleep(60)'
+wait_until 10 grep -q bound "$T/holder.log" || fail "the port cannot be taken: $(<"$T/holder.log")"
+capture
+pairs ib_write_bw -q 16 -n 20 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+done_well
+kill -KILL "${PID[holder]}"
+reap holder 5
+flows ip.src
+check_flows 4791
+awk '$1 == "10.0.0.1" && $3 == 61441 { exit 1 }' <<<"$FLOWS" || fail "port 61441 is another program's: $FLOWS"
+grep -q '^10.0.0.1 .* 4791$' <<<"$FLOWS" || fail "no queue pair sends from port 4791 instead: $FLOWS"
+
+say "sockets end with the programs that need them"
+ports() { $(enter "$1") ss -Huln | grep -cE ':(4791|6144[0-3]) ' || true; }
+free_of_ports() { [[ $(ports a) -eq 0 && $(ports b) -eq 0 ]]; }
+wait_until 15 free_of_ports || fail "ports are still open: $($(enter a) ss -uln) $($(enter b) ss -uln)"
