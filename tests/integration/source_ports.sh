@@ -42,7 +42,7 @@ check_flows() {
   awk 'NF != 3 { exit 1 }' <<<"$FLOWS" || fail "queue pairs have several ports: $FLOWS"
   awk -v also="${1:-0}" '($3 < 61440 || $3 > 61443) && $3 != also { exit 1 }' <<<"$FLOWS" || fail "the ports are: $FLOWS"
   many=$(awk '{ print $3 }' <<<"$FLOWS" | sort -u | wc -l)
-  [[ $many -ge 3 ]] || fail "$(wc -l <<<"$FLOWS") queue pairs share $many ports: $FLOWS"
+  [[ $many -ge 2 ]] || fail "$(wc -l <<<"$FLOWS") queue pairs share $many ports: $FLOWS"
 }
 # pairs COMMAND...: a server in b, its client in a.
 pairs() {
@@ -86,7 +86,7 @@ import socket
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
     for _ in range(5000):
         sender.sendto(bytes(1000), ("10.0.0.2", 61442))'
-queued=$($(enter b) ss -Huln "sport = 61442" | awk '{ print $2 }')
+queued=$($(enter b) ss -Huln "sport = 61442" | awk '{ bytes += $2 } END { print bytes }')
 [[ $queued == 0 ]] || fail "$queued bytes wait in a socket that nobody reads"
 
 say "the next worker, and the next daemon, send from the same"

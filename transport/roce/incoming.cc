@@ -35,16 +35,20 @@ int number_in(const cmsghdr& header) {
 
 }  // namespace
 
-bool icrc_is_right(const uint8_t* bytes, size_t size, const verbs::Gid& source,
-                   const verbs::Gid& destination, uint16_t source_port, uint16_t likely_id) {
+std::optional<uint16_t> check_icrc(const uint8_t* bytes, size_t size, const verbs::Gid& source,
+                                   const verbs::Gid& destination, uint16_t source_port,
+                                   uint16_t likely_id) {
   const size_t covered = size - wire::kIcrcBytes;
   const uint32_t received = wire::Icrc::read(bytes + covered);
   wire::Icrc icrc = begin_icrc(source, destination, source_port, size, likely_id, bytes);
   icrc.add(bytes + sizeof(wire::Bth), covered - sizeof(wire::Bth));
-  if (icrc.value() == received) return true;
-  if (!source.is_ipv4_mapped()) return false;
+  const bool ipv4 = source.is_ipv4_mapped();
+  if (icrc.value() == received) return ipv4 ? likely_id : uint16_t{0};
+  if (!ipv4) return std::nullopt;
   // An identification that fits is found from any other one: two differ by a third.
-  return wire::find_ipv4_id(icrc.value(), received, covered).has_value();
+  const auto third = wire::find_ipv4_id(icrc.value(), received, covered);
+  if (!third) return std::nullopt;
+  return static_cast<uint16_t>(*third ^ likely_id);
 }
 
 Incoming::Incoming() : room_(kMessages * kMessageBytes) {
@@ -106,13 +110,17 @@ bool Incoming::next(Message& message, IncomingCounters& counters, wire::Packet* 
     const auto decoded = wire::decode({bytes, size});
     if (!decoded) {
       ++counters.malformed;
-    } else if (!icrc_is_right(bytes, size, message.header.source, message.header.destination,
-                              message.source_port, index)) {
-      ++counters.icrc_error;
-    } else {
-      *packet = *decoded;
-      return true;
+      continue;
     }
+    const auto id = check_icrc(bytes, size, message.header.source, message.header.destination,
+                               message.source_port, index);
+    if (!id) {
+      ++counters.icrc_error;
+      continue;
+    }
+    message.header.ipv4_id = *id;
+    *packet = *decoded;
+    return true;
   }
   return false;
 }

@@ -3,8 +3,8 @@
 // A message may have several packets of one flow, each as long as the first but the last (UDP_GRO,
 // udp(7)). The ICRC of each is verified. Its IPv4 identification is not visible to a UDP socket:
 // any is accepted for which the ICRC fits (core/wire/icrc.h), which leaves 16 bits to detect
-// errors, in addition to the UDP checksum if the sender computes one. Of IPv6 all 32 bits are
-// verified.
+// errors, in addition to the UDP checksum if the sender computes one. The header tells which, so
+// that who knows the sender can ask for more (numbering.h). Of IPv6 all 32 bits are verified.
 //
 // Everything in a packet is a stranger's word. What it does not say of itself, its addresses, is
 // the kernel's.
@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/base/fd.h"
@@ -72,10 +73,12 @@ class Incoming {
   std::array<Control, kMessages> control_{};
 };
 
-// Whether the ICRC of a packet is right: `bytes` from its BTH to the ICRC, at least 16.
-// `likely_id`: the IPv4 identification that is tried before any other, which takes longer.
-[[nodiscard]] bool icrc_is_right(const uint8_t* bytes, size_t size, const verbs::Gid& source,
-                                 const verbs::Gid& destination, uint16_t source_port,
-                                 uint16_t likely_id);
+// The IPv4 identification with which the ICRC of a packet is right, 0 of IPv6; empty: there is
+// none. `bytes`: from its BTH to the ICRC, at least 16. `likely_id` is tried before any other,
+// which takes longer.
+[[nodiscard]] std::optional<uint16_t> check_icrc(const uint8_t* bytes, size_t size,
+                                                 const verbs::Gid& source,
+                                                 const verbs::Gid& destination,
+                                                 uint16_t source_port, uint16_t likely_id);
 
 }  // namespace vrdma::transport::roce

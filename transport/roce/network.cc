@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/net/datagram.h"
+#include "transport/roce/numbering.h"
 
 namespace vrdma::transport::roce {
 
@@ -53,6 +54,10 @@ class Network::Path final : public net::Port {
   [[nodiscard]] bool receive(const wire::Packet& packet, const NetworkHeader& header,
                              base::TimePoint now) {
     if (header.source != way_.destination || header.destination != way_.source) return false;
+    if (!numbering_.accept(header.ipv4_id)) {
+      ++network_.counters_.endpoint.incoming.icrc_error;
+      return true;
+    }
     const bool marked = (header.traffic_class & kEcn) == kCongestionExperienced;
     sender_->receive(packet, marked, now);
     return true;
@@ -65,6 +70,7 @@ class Network::Path final : public net::Port {
   const std::shared_ptr<net::SharedWindow> window_;
   NetworkHeader way_;
   uint16_t flow_ = 0;
+  Numbering numbering_;  // of the peer
   net::NetSender* sender_ = nullptr;
 };
 

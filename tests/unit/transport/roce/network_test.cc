@@ -7,6 +7,8 @@
 
 #include "tests/unit/transport/rig.h"
 #include "tests/unit/transport/roce/sockets.h"
+#include "transport/roce/invariant.h"
+#include "transport/roce/numbering.h"
 
 namespace vrdma::transport::roce {
 namespace {
@@ -177,6 +179,68 @@ TEST_F(Networked, HearOnlyTheirPeer) {
   EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
 }
 
+// `a` is played by the test.
+struct Numbered : Networked {
+  base::Fd peer;
+  uint32_t psn = 0;
+
+  void SetUp() override {
+    Networked::SetUp();
+    if (IsSkipped()) return;
+    peer = socket_at(kA);
+    b_network.open(kB, socket_at(kB));
+    psn = qp_b->attributes.rq_psn;
+  }
+  // Whether a WRITE is executed that comes with the ICRC of that identification.
+  bool writes(uint32_t number) {
+    const auto id = static_cast<uint16_t>(number);
+    uint8_t bytes[128];
+    const auto value = static_cast<uint8_t>(b.memory()[0] + 1);
+    wire::Packet packet;
+    packet.operation = wire::Operation::kWriteOnly;
+    packet.dest_qpn = qp_b->qpn;
+    packet.psn = psn;
+    packet.va = kBase;
+    packet.rkey = b_key;
+    packet.payload = &value;
+    packet.payload_length = packet.dma_length = 1;
+    uint8_t* end = bytes + wire::encode(packet, bytes);
+    *end++ = value;
+    for (size_t i = wire::pad_bytes(1); i > 0; --i) *end++ = 0;
+    const auto size = static_cast<size_t>(end - bytes) + wire::kIcrcBytes;
+    wire::Icrc icrc = begin_icrc(kA, kB, wire::kRocePort, size, id, bytes);
+    icrc.add(bytes + sizeof(wire::Bth), size - wire::kIcrcBytes - sizeof(wire::Bth));
+    icrc.write(end);
+    const uint64_t received = b_counters.endpoint.received_packets;
+    const verbs::SocketAddress to(kB, wire::kRocePort, 0);
+    EXPECT_EQ(::sendto(peer.get(), bytes, size, 0, to.get(), to.size), static_cast<ssize_t>(size));
+    EXPECT_TRUE(wait_for([&] { return b_counters.endpoint.received_packets > received; }));
+    if (b.memory()[0] != value) return false;
+    psn = wire::psn_add(psn, 1);
+    return true;
+  }
+};
+
+// A damaged packet may have an ICRC that fits another identification than its sender's.
+TEST_F(Numbered, HoldAPeerToItsNumbers) {
+  for (const uint32_t id : {0x1234u, 0u, 0xffffu, 7u, 64u})
+    EXPECT_TRUE(writes(id)) << "rxe has any";
+  for (unsigned i = 0; i < Numbering::kSure; ++i) ASSERT_TRUE(writes(i % 64));
+  EXPECT_EQ(b_counters.endpoint.incoming.icrc_error, 0u);
+  for (const uint32_t id : {0x1234u, 64u, 0xffffu}) {
+    EXPECT_FALSE(writes(id)) << id;
+    EXPECT_TRUE(writes(63)) << "it is a peer on Linux";
+  }
+  EXPECT_EQ(b_counters.endpoint.incoming.icrc_error, 3u);
+}
+
+TEST_F(Numbered, GiveUpWhenAPeerChanges) {
+  for (unsigned i = 0; i < Numbering::kSure; ++i) ASSERT_TRUE(writes(0));
+  for (unsigned i = 1; i < Numbering::kGivesUp; ++i) EXPECT_FALSE(writes(0x100));
+  EXPECT_TRUE(writes(0x100));
+  EXPECT_TRUE(writes(0x200));
+}
+
 // A second QP of each side, and a socket that only listens, as a peer that tells the ports.
 struct Spread : Networked {
   static constexpr unsigned kPorts = 4;
@@ -234,16 +298,17 @@ TEST_F(Spread, FollowTheFlowLabel) {
   const base::Fd listener = socket_at(kB);
   a_network.open(kA, socket_at(kA), sources_at(kA));
   for (uint32_t label = 1; label <= kPorts; ++label) {
+    connect({});
     qp_a->attributes.av.flow_label = label;
     qp_a->sender = a_network.make_sender(*qp_a);
     qp_a->sender->link_changed();
     write(8);
     std::set<uint16_t> ports;
     EXPECT_TRUE(wait_for([&] {
-      for (const auto& [qpn, some] : ports_at(listener)) ports.insert(some.begin(), some.end());
+      ports.merge(ports_at(listener)[qp_b->qpn]);
       return !ports.empty();
     }));
-    EXPECT_THAT(ports, testing::ElementsAre(wire::few_source_port(label % kPorts)));
+    EXPECT_THAT(ports, testing::ElementsAre(verbs::few_source_port(label % kPorts)));
   }
 }
 
