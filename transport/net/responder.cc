@@ -16,6 +16,9 @@ namespace {
 
 constexpr uint32_t kMostRepeated = 16;  // of the last NAK
 constexpr size_t kMostParts = 64;
+// Packets after which one that is behind its turn is taken for one ahead: of a peer whose last 16
+// million packets were lost.
+constexpr uint64_t kMostLate = 1u << 16;
 
 Opcode opcode_of(const wire::Packet& packet) {
   const wire::OperationInfo& about = wire::info(packet.operation);
@@ -117,9 +120,15 @@ void Responder::receive(const wire::Packet& packet) {
   nak_ = {expected_, wire::kNakSequence};
 }
 
-// A message with a gap is lost (IBTA 9.8.2.2), and its sender does not learn of it.
+// A message with a gap is lost (IBTA 9.8.2.2), and its sender does not learn of it. Nor would it be
+// told that a packet which the network repeats, or brings late, writes to memory once more, when
+// the program may use that for something else: such a packet is dropped.
 void Responder::receive_unreliable(const wire::Packet& packet) {
   const int32_t ahead = psn_distance(expected_, packet.psn);
+  if (ahead < 0 && static_cast<uint64_t>(-int64_t{ahead}) <= std::min(turn_, kMostLate)) {
+    ++counters_.duplicate_request;
+    return;
+  }
   if (busy_) {
     if (ahead >= 0) hold(packet, static_cast<uint32_t>(ahead));
     return;

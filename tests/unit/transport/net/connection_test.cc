@@ -255,6 +255,46 @@ TEST(UnreliableConnections, LoseAMessageWithAGapAndNoOther) {
   }
 }
 
+// Of two messages, all packets, and all once more in another order.
+TEST(UnreliableConnections, DropWhatComesAgainOrLate) {
+  Connection c(unreliable());
+  c.b.post_receives(1);
+  std::vector<wire::Packet> packets;
+  std::deque<Frame> frames;
+  c.to_b.drops = [&](const wire::Packet& packet) {
+    frames.push_back(frame_of(packet));
+    packets.push_back(*wire::decode(frames.back()));
+    return true;
+  };
+  c.a.post(write_to(100), pattern(5 * 1024));
+  c.a.post(write_to(100), pattern(5 * 1024, 1));
+  c.settle();
+  ASSERT_THAT(packets, SizeIs(10));
+  for (const size_t i : {0u, 1u, 1u, 0u, 2u, 3u, 4u, 1u, 5u, 5u, 4u, 6u, 7u, 0u, 8u, 9u})
+    c.b.arrive(packets[i]);
+  const Blob written = pattern(5 * 1024, 1);
+  EXPECT_TRUE(std::equal(written.begin(), written.end(), c.b.memory.begin() + 100));
+  EXPECT_EQ(c.b.forgotten, 0) << "nothing is lost";
+  EXPECT_EQ(c.b.counters.rx_write_requests, 2u);
+  std::fill(c.b.memory.begin(), c.b.memory.end(), 0);
+  for (const auto& packet : packets) c.b.arrive(packet);
+  EXPECT_EQ(c.b.memory, Blob(c.b.memory.size())) << "the memory is used for something else now";
+  EXPECT_EQ(c.b.counters.duplicate_request, 16u);
+  EXPECT_EQ(c.b.counters.out_of_sequence, 0u);
+}
+
+// A peer that begins with another number than it was expected to, as the specification permits.
+TEST(UnreliableConnections, TakeTheFirstPacketAtItsWord) {
+  Path other = unreliable();
+  other.sq_psn = (unreliable().rq_psn - 5) & verbs::kPsnMask;
+  Connection c(other, unreliable(), 1);
+  c.b.post_receives(2);
+  for (uint32_t i = 0; i < 2; ++i) c.a.post(send(), pattern(5 * 1024, i));
+  c.settle();
+  ASSERT_THAT(c.b.received, SizeIs(2));
+  EXPECT_EQ(c.b.received[1].bytes, pattern(5 * 1024, 1));
+}
+
 TEST(UnreliableConnections, DropWhatNobodyReceives) {
   Connection c(unreliable());
   c.a.post(send(), pattern(5 * 1024));
