@@ -30,6 +30,9 @@ struct Link {
   static constexpr size_t kMostAddresses = 256;
   std::vector<Address> addresses;
   bool has_more = false;  // addresses than these
+  // Of these, to which no socket can be bound yet: duplicate address detection runs (RFC 4862), or
+  // has found that another host has the address.
+  std::vector<Address> tentative;
 
   bool operator==(const Link&) const = default;
 };

@@ -86,10 +86,10 @@ void parse_link(nlmsghdr* message, Link* link) {
   }
 }
 
-void parse_address(nlmsghdr* message, uint32_t ifindex, std::vector<Address>* addresses) {
+void parse_address(nlmsghdr* message, Link* link) {
   if (message->nlmsg_type != RTM_NEWADDR || !holds<ifaddrmsg>(message)) return;
   const auto* info = static_cast<const ifaddrmsg*>(::nlmsg_data(message));
-  if (info->ifa_index != ifindex) return;
+  if (info->ifa_index != link->ifindex) return;
   nlattr* attributes[IFA_MAX + 1];
   if (::nlmsg_parse(message, sizeof *info, attributes, IFA_MAX, nullptr) < 0) return;
   // IFA_ADDRESS of a point-to-point address is the peer's.
@@ -104,7 +104,10 @@ void parse_address(nlmsghdr* message, uint32_t ifindex, std::vector<Address>* ad
   } else {
     return;
   }
-  addresses->push_back(address);
+  link->addresses.push_back(address);
+  // A node may use an optimistic address (RFC 4429).
+  if ((info->ifa_flags & (IFA_F_TENTATIVE | IFA_F_OPTIMISTIC)) == IFA_F_TENTATIVE)
+    link->tentative.push_back(address);
 }
 
 // As the kernel has it: 4 bytes, or 16.
@@ -397,8 +400,7 @@ base::Result<void> RouteQueries::read_addresses(int nsid, Link* link) {
   if (!get || (nsid != kOwnNetns && ::nla_put_s32(get.get(), IFA_TARGET_NETNSID, nsid) < 0))
     return base::fail(ENOMEM, "no memory for a netlink message");
   auto asked = ask(
-      get.get(), [&](nlmsghdr* m) { parse_address(m, link->ifindex, &link->addresses); },
-      Link::kMostAddresses);
+      get.get(), [&](nlmsghdr* m) { parse_address(m, link); }, Link::kMostAddresses);
   if (!asked) return base::pass(std::move(asked).error());
   link->has_more = asked->cut;
   return {};

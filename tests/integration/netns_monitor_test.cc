@@ -300,6 +300,17 @@ TEST_F(NetnsMonitor, SeesAnAddressBeforeItsDuplicateDetectionEnds) {
     return std::count(l.addresses.begin(), l.addresses.end(), fd00_9) == 1;
   }));
   EXPECT_EQ(run(in("a") + "-6 addr show dev eth0 tentative | grep -q fd00::9"), 0);
+  EXPECT_THAT(eth0->link().tentative, Contains(fd00_9));
+  must(inside("a") + "sh -c 'echo 1 > /proc/sys/net/ipv6/conf/eth0/dad_transmits'");
+  must(inside("a") + "sh -c 'echo 100 > /proc/sys/net/ipv6/neigh/eth0/retrans_time_ms'");
+  must(in("a") + "addr add fd00::a/64 dev eth0");
+  Address fd00_a = fd00_9;
+  fd00_a.back() = 0xa;
+  EXPECT_TRUE(log.sees([&](const Link& l) {
+    return std::count(l.addresses.begin(), l.addresses.end(), fd00_a) == 1 &&
+           std::count(l.tentative.begin(), l.tentative.end(), fd00_a) == 0;
+  })) << "the detection has ended";
+  EXPECT_THAT(eth0->link().tentative, Contains(fd00_9));
 }
 
 TEST_F(NetnsMonitor, KeepsNamespacesApart) {

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Two tenants in fabrics that reach the network: their vdevices talk by packets of RoCE v2 on the wire between their
+# roce.sh LISTENER: two tenants in fabrics that reach the network: their vdevices talk by packets of RoCE v2 on the wire between their
 # namespaces, as on two hosts.
 . "$(dirname "$0")/lib.sh"
-here=$(realpath "$(dirname "$0")")
+here=$(realpath "$(dirname "$0")") listener=$(realpath "$1")
 setup
+install -m 755 "$listener" "$T/listener"
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
@@ -185,6 +186,54 @@ wait_until 20 in_group b 090909EF || fail "the program is not in its group any m
 on a root mckey -m 239.9.9.9 -b 10.0.0.1 -s >"$T/client.log" 2>&1 || fail "mckey -s: $(<"$T/client.log")"
 reap server 20
 [[ $REAPED -eq 0 ]] || fail "mckey: $(<"$T/server.log")"
+
+say "an address that a program wants during duplicate address detection is on the network afterwards"
+# tentative_address ADDRESS: b has it now, and cannot use it for some seconds.
+tentative_address() {
+  ip_in b address add "$1/64" dev eth0
+  wait_until 5 knows "$1" || fail "$1 is no GID"
+}
+knows() { [[ $(ctl vdev show vb -o json) == *"\"$1\""* ]]; }
+is_tentative() { [[ -n $(ip_in b address show dev eth0 to "$1" tentative 2>/dev/null) ]]; }
+no_more_tentative() { ! is_tentative "$@"; }
+# hears ADDRESS: the worker of b reads what comes there.
+hears() {
+  local before
+  before=$(garbage)
+  on a root python3 -c '
+import socket, sys
+socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).sendto(b"?" * 64, (sys.argv[1], 4791))' "$1" || return 1
+  sleep 0.1
+  [[ $(garbage) -gt $before ]]
+}
+garbage() { ctl stats vb | awk '$2 ~ /rx_(malformed|icrc_encapsulated)$/ { sum += $3 } END { print sum + 0 }'; }
+$(enter b) sysctl -qw net.ipv6.conf.eth0.accept_dad=1 net.ipv6.conf.eth0.dad_transmits=3
+tentative_address fd00::22
+spawn listener b nobody "$T/listener" vb
+wait_until 10 grep -q 'queue pair' "$T/listener.log" || fail "no datagrams are received"
+is_tentative fd00::22 || fail "the listener was not there during the detection"
+wait_until 10 no_more_tentative fd00::22 || fail "the detection does not end"
+wait_until 5 hears fd00::22 || fail "the listener gets nothing at fd00::22: $(tail -n 3 "$T/vrdmad.log")"
+say "   and when everything is restarted, although the program does nothing"
+kill_daemon
+start_daemon
+for address in fd00::2 fd00::22; do
+  wait_until 10 hears $address || fail "after a restart the listener gets nothing at $address"
+done
+say "   also one that comes later"
+tentative_address fd00::24
+wait_until 10 hears fd00::24 || fail "the listener gets nothing at fd00::24"
+kill "${PID[listener]}"
+reap listener 5
+say "   also for programs of rdma_cm"
+tentative_address fd00::23
+spawn server b root rping -s -a :: -C 1
+wait_until 10 listening vb || fail "rping does not listen"
+is_tentative fd00::23 || fail "rping was not there during the detection"
+wait_until 10 no_more_tentative fd00::23 || fail "the detection does not end"
+on a root rping -c -a fd00::23 -C 1 >"$T/client.log" 2>&1 || fail "rping at fd00::23: $(<"$T/client.log")"
+reap server 20
+$(enter b) sysctl -qw net.ipv6.conf.eth0.accept_dad=0
 
 say "without IPv6 the GID of the MAC is no address, and the others are not affected"
 for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; done

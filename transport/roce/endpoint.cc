@@ -54,6 +54,7 @@ base::Result<void> Endpoint::open(base::Fd socket, std::vector<SourceSocket> sou
   by_flow_.clear();
   exits_.clear();
   ifindex_ = ifindex;
+  lost_ = false;
   auto main = add_exit(wire::kRocePort, std::move(socket), EPOLLIN | EPOLLOUT);
   if (!main) return base::pass(std::move(main).error());
   for (SourceSocket& each : sources) {

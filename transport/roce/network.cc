@@ -86,6 +86,7 @@ std::unique_ptr<rdma::Sender> Network::make_sender(rdma::Qp& qp) {
 }
 
 void Network::receive_datagrams() {
+  receives_datagrams_ = true;
   for (const verbs::Gid& gid : device_.gids)
     if (!gid.is_unspecified()) held_.try_emplace(gid, endpoint(gid));
 }

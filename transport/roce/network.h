@@ -51,8 +51,15 @@ class Network {
   [[nodiscard]] std::unique_ptr<rdma::Sender> make_sender(rdma::Qp& qp);
   // From now on datagrams arrive for its UD queue pairs, at all of its addresses, until release().
   void receive_datagrams();
+  // The vdevice may have got more addresses.
+  void addresses_changed() {
+    if (receives_datagrams_) receive_datagrams();
+  }
   // No process uses the vdevice.
-  void release() { held_.clear(); }
+  void release() {
+    held_.clear();
+    receives_datagrams_ = false;
+  }
   void send_datagram(const rdma::Qp& qp, const rdma::WorkRequest& request, const NetworkHeader& way,
                      std::span<const uint8_t> payload);
   // Packets of the group arrive for the UD queue pairs that are attached to it, until leave().
@@ -88,6 +95,7 @@ class Network {
   const Host host_;
   std::map<verbs::Gid, std::weak_ptr<Endpoint>> endpoints_;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> held_;  // for datagrams
+  bool receives_datagrams_ = false;
   std::map<verbs::Gid, std::shared_ptr<Endpoint>> groups_;
   std::map<verbs::Gid, std::weak_ptr<net::SharedWindow>> windows_;  // by destination
   std::unordered_map<uint32_t, Path*> paths_;                       // by the QPN of this side

@@ -212,8 +212,10 @@ Result<netns::Link> Broker::link(int nsid, const std::string& name, uint32_t ifi
     link.loopback = part.loopback != 0;
     link.has_more = part.has_more != 0;
     if (part.has_mac != 0) link.mac = part.mac;
-    for (uint32_t i = 0; i < std::min<uint32_t>(part.addresses, Answer::Link::kAddresses); ++i)
+    for (uint32_t i = 0; i < std::min(part.addresses, Answer::Link::kAddresses); ++i) {
       link.addresses.push_back(part.address[i]);
+      if ((part.tentative >> i & 1) != 0) link.tentative.push_back(part.address[i]);
+    }
     if (part.addresses == 0 ||
         link.addresses.size() >= std::min(answer->number, uint64_t{netns::Link::kMostAddresses}))
       return link;

@@ -122,12 +122,13 @@ static_assert(sizeof(Request) == 24 + sizeof(rdma::Peer) + 40 + 5 * 16 + 1024);
 struct Answer {
   // netns/link.h, with some of the addresses.
   struct Link {
-    static constexpr size_t kAddresses = 32;
+    static constexpr uint32_t kAddresses = 32;
     char name[16]{};
     uint32_t ifindex = 0, mtu = 0, addresses = 0;  // of them below
     uint8_t up = 0, loopback = 0, has_mac = 0, has_more = 0;
     std::array<uint8_t, 6> mac{};
-    uint8_t padding[2]{};
+    uint8_t padding[6]{};
+    uint32_t tentative = 0;  // a bit for each of the addresses
     std::array<std::array<uint8_t, 16>, kAddresses> address{};
   };
   int32_t error = 0;  // errno
@@ -138,6 +139,6 @@ struct Answer {
   Link link;
   char reason[512]{};  // a sentence, if there is an error
 };
-static_assert(sizeof(Answer) == 24 + sizeof(rdma::Peer) + 40 + 512 + 512);
+static_assert(sizeof(Answer) == 24 + sizeof(rdma::Peer) + 48 + 512 + 512);
 
 }  // namespace vrdma::vrdmad::broker

@@ -442,8 +442,12 @@ Result<void> LocalBroker::link(const Request& request, Answer* answer) {
   if (link->mac) part.mac = *link->mac;
   answer->number = link->addresses.size();
   for (size_t i = request.first;
-       i < link->addresses.size() && part.addresses < Answer::Link::kAddresses; ++i)
+       i < link->addresses.size() && part.addresses < Answer::Link::kAddresses; ++i) {
+    const bool is_tentative = std::find(link->tentative.begin(), link->tentative.end(),
+                                        link->addresses[i]) != link->tentative.end();
+    part.tentative |= (is_tentative ? 1u : 0u) << part.addresses;
     part.address[part.addresses++] = link->addresses[i];
+  }
   return {};
 }
 

@@ -199,6 +199,14 @@ bool Cm::is_used(uint64_t netns) const {
   return space != nullptr && space->sessions > 0;
 }
 
+std::vector<std::shared_ptr<Caller>> Cm::callers_of(uint64_t netns) const {
+  std::vector<std::shared_ptr<Caller>> callers;
+  for (const auto& session : sessions_)
+    if (session->netns() == netns && session->caller() != nullptr)
+      callers.push_back(session->caller());
+  return callers;
+}
+
 void Cm::forget(CmSession* over) {
   loop_.post([this, over, netns = over->netns(), alive = std::weak_ptr(alive_)] {
     if (alive.expired()) return;

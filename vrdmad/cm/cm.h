@@ -41,8 +41,8 @@ class CmNetwork : public qp1mux::Wire {
   virtual std::shared_ptr<void> look_up(const CmDevice& from, const qp1mux::Route& route,
                                         const verbs::Gid& remote,
                                         qp1mux::Routes::Answer answer) = 0;
-  // A process of the namespace has begun to use rdma_cm.
-  virtual void arrived(uint64_t /*netns*/, const Caller& /*caller*/) {}
+  // A process of the namespace has begun to use rdma_cm. True: Cm::callers_of() must name it.
+  [[nodiscard]] virtual bool arrived(uint64_t /*netns*/, const Caller& /*caller*/) { return false; }
   // One has ended.
   virtual void left(uint64_t /*netns*/) {}
 };
@@ -131,6 +131,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void receive(const qp1mux::Packet& packet) { mux_.receive(packet); }
   // Whether a process of the namespace uses rdma_cm.
   [[nodiscard]] bool is_used(uint64_t netns) const;
+  // Of these processes, those that CmNetwork::arrived() wanted to be named.
+  [[nodiscard]] std::vector<std::shared_ptr<Caller>> callers_of(uint64_t netns) const;
 
   // For CmSession.
   [[nodiscard]] CmNetwork* network() const { return network_; }

@@ -181,8 +181,8 @@ void CmSession::on_socket() {
 int CmSession::identify() {
   const auto who = talk_.check();
   if (!who) return talk_.refuse(who.error(), name(), cm_.counters().unproven);
-  if (CmNetwork* const network = cm_.network()) network->arrived(netns(), *talk_.caller());
-  talk_.forget_caller();
+  CmNetwork* const network = cm_.network();
+  if (network == nullptr || !network->arrived(netns(), *talk_.caller())) talk_.forget_caller();
   return 0;
 }
 

@@ -49,6 +49,8 @@ class CmSession final : private provisioning::RequestRate::Reader {
   CmSession& operator=(const CmSession&) = delete;
 
   [[nodiscard]] uint64_t netns() const;
+  // nullptr: it is not needed, or waits for a reconnection.
+  [[nodiscard]] const std::shared_ptr<Caller>& caller() const { return talk_.caller(); }
   [[nodiscard]] bool has_secret(const uint8_t* secret) const;
   // Number of queued events.
   [[nodiscard]] uint32_t unread() const { return events_.size(); }

@@ -364,10 +364,13 @@ void Daemon::on_link_changed(uint64_t id, const netns::Link& link) {
   if (record.link.name != link.name) reason = "netdev renamed to " + link.name;
   if (record.link.up != link.up) reason = link.up ? "link up" : "link down";
   if (record.link.up && !link.up) ++record.downs;
+  record.link.tentative = link.tentative;
+  if (record.link == link) return retry_network(record);
   record.link = link;
   record.spec.netdev = link.name;
   apply(record);
   store_again(record);
+  retry_network(record);
   tell(WatchEvent::Type::kChanged, info(record), reason);
 }
 

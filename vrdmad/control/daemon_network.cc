@@ -110,6 +110,8 @@ void Daemon::give_socket(Record& record, const Gid& address) {
       given = give(source.duplicate());
     }
     if (!given) until[address] = now + kPause;
+    if (!given && given.error().code() == EADDRNOTAVAIL && record.unbound.size() < verbs::kMaxGids)
+      record.unbound.insert(address);
   }
   if (!given) {
     answer = {record.id, address, given.error().code()};
@@ -119,10 +121,41 @@ void Daemon::give_socket(Record& record, const Gid& address) {
   workers_.find(record.domain)->send(Parcel{answer, std::move(beside)});
 }
 
-void Daemon::on_cm_user(uint64_t netns, const Caller& caller) {
+// After a change of the netdev. An address that was wanted may have become one since, because
+// duplicate address detection has ended or the address was added.
+void Daemon::retry_network(Record& record) {
+  if (!record.reaches_network) return;
+  const netns::Link& link = record.link;
+  const auto is_in = [](const std::vector<netns::Address>& list, const Gid& gid) {
+    return std::find(list.begin(), list.end(), gid.bytes) != list.end();
+  };
+  const auto can_be_bound = [&](const Gid& gid) {
+    return is_in(link.addresses, gid) && !is_in(link.tentative, gid);
+  };
+  const std::set<Gid> unbound = record.unbound;
+  for (const Gid& gid : unbound) {
+    if (!can_be_bound(gid) || workers_.find(record.domain) == nullptr) continue;
+    record.unbound.erase(gid);
+    record.off_network_until.erase(gid);
+    give_socket(record, gid);
+  }
+  const auto users = cm_.callers_of(link.netns_cookie);
+  Callers callers;
+  for (const auto& user : users) callers.push_back(user.get());
+  for (const Gid& gid : record.gids.gids()) {
+    if (callers.empty()) return;
+    if (!can_be_bound(gid) || record.on_network.contains(gid)) continue;
+    if (const auto joined = join_network(record, gid, callers); !joined)
+      warn_of_network(record, joined.error());
+  }
+}
+
+bool Daemon::on_cm_user(uint64_t netns, const Caller& caller) {
+  bool reaches_network = false;
   for (const uint64_t id : directory_.in_netns(netns)) {
     Record* const record = find(id);
     if (record == nullptr || !record->reaches_network) continue;
+    reaches_network = true;
     for (const Gid& gid : record->gids.gids()) {
       const auto joined = join_network(*record, gid, {&caller});
       // The GID that is derived from the MAC need not be an address.
@@ -130,6 +163,7 @@ void Daemon::on_cm_user(uint64_t netns, const Caller& caller) {
         warn_of_network(*record, joined.error());
     }
   }
+  return reaches_network;
 }
 
 void Daemon::on_cm_user_left(uint64_t netns) {
@@ -146,9 +180,10 @@ void Daemon::warn_of_network(Record& record, const base::Error& why) {
 
 void Daemon::leave_network(Record& record) {
   // Of most vdevices, whenever a session ends.
-  if (record.on_network.empty() && record.groups.empty()) return;
+  if (record.on_network.empty() && record.groups.empty() && record.unbound.empty()) return;
   if (!furnisher_.callers_of(record.id).empty()) return;
   record.groups.clear();
+  record.unbound.clear();
   if (!cm_.is_used(record.link.netns_cookie)) record.on_network.clear();
 }
 

@@ -66,9 +66,10 @@ struct Daemon::Record {
   base::SharedPage<rdma::QpNumberTable> qp_numbers;  // the worker writes, `cm` reads
   provisioning::Permissions permissions;
   std::map<verbs::Gid, base::TimePoint> off_network_until;  // addresses without sockets
-  uint64_t off_network = 0;    // how often an address could not be on the network
-  uint64_t unserved = 0;       // how often a connection found no worker
-  uint64_t without_files = 0;  // sessions that cannot be taken over
+  std::set<verbs::Gid> unbound;  // wanted by the worker, when no socket could be bound to them
+  uint64_t off_network = 0;      // how often an address could not be on the network
+  uint64_t unserved = 0;         // how often a connection found no worker
+  uint64_t without_files = 0;    // sessions that cannot be taken over
   base::SharedPage<VdevicePage> page;
   std::shared_ptr<FabricPage> fabric_counters;
   std::shared_ptr<Entrance> entrance = std::make_shared<Entrance>();

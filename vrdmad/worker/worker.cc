@@ -196,6 +196,8 @@ void Worker::on(const SetGids& message, Beside) {
   if (vdevice == nullptr || vdevice->device.gids == message.gids) return;
   rdma::Device& device = vdevice->device;
   device.fabric->set_gids(&device, message.gids);
+  if (vdevice->network != nullptr && vdevice->reaches_network)
+    vdevice->network->addresses_changed();
   for (rdma::Context* context : device.contexts) context->raise(verbs::Event::kGidChange, 1);
 }
 

@@ -142,6 +142,32 @@ TEST_F(Networked, AskAgainForASocketThatTheyDidNotGet) {
   EXPECT_THAT(wanted, SizeIs(before + 1)) << "it is awaited";
 }
 
+TEST_F(Networked, UseASocketThatComesAfterAll) {
+  a_network.open(kA, base::fail(EADDRNOTAVAIL, "it is not there yet"));
+  open_both();
+  write(4);
+  EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
+  EXPECT_THAT(statuses(*qp_a, 1), Each(WcStatus::kSuccess));
+}
+
+TEST_F(Networked, ReceiveDatagramsAtAddressesThatComeLater) {
+  const verbs::Gid later = gid_of("::ffff:127.0.0.9");
+  world.fabric.set_gids(&world.b_device, {kB, later});
+  b_network.addresses_changed();
+  EXPECT_EQ(std::count(wanted.begin(), wanted.end(), later), 0) << "there is no UD queue pair";
+  b_network.receive_datagrams();
+  EXPECT_EQ(std::count(wanted.begin(), wanted.end(), later), 1);
+  const verbs::Gid last = gid_of("::ffff:127.0.0.10");
+  world.fabric.set_gids(&world.b_device, {kB, later, last});
+  b_network.addresses_changed();
+  EXPECT_EQ(wanted.back(), last);
+  EXPECT_EQ(std::count(wanted.begin(), wanted.end(), later), 1) << "it is awaited";
+  b_network.release();
+  world.fabric.set_gids(&world.b_device, {kB, kA});
+  b_network.addresses_changed();
+  EXPECT_EQ(std::count(wanted.begin(), wanted.end(), last), 1);
+}
+
 // As does one whose queue pair went meanwhile.
 TEST_F(Networked, TellWhenASocketIsNotNeededAnyMore) {
   int told = 0;
