@@ -104,6 +104,35 @@ cm b a "ucmatose" "ucmatose -s 10.0.0.2"
 cm b a "udaddy" "udaddy -s 10.0.0.2"
 cm a b "udaddy" "udaddy -s 10.0.0.1"
 cm b a "ib_write_bw -R -n 100" "ib_write_bw -R -n 100 10.0.0.2"
+cm b a "ib_send_bw -R -a -n 20" "ib_send_bw -R -a -n 20 10.0.0.2"
+listening_server b nobody cmtime -b 10.0.0.2  # it does not end by itself
+on a nobody cmtime -s 10.0.0.2 -c 50 >"$T/client.log" 2>&1 || fail "cmtime: $(<"$T/client.log")"
+grep -qE '^disconnect +:' "$T/client.log" || fail "cmtime: $(<"$T/client.log")"
+kill -9 "${PID[server]}"
+reap server 5
+
+say "sockets over RDMA"
+# sockets FAMILY ADDRESS PROGRAM OPTIONS...: its server in b, its client in a.
+sockets() {
+  listening_server b nobody "$3" -f "$1" -b "$2" "${@:4}"
+  on a nobody "$3" -f "$1" -s "$2" "${@:4}" >"$T/client.log" 2>&1 || fail "${*:3}: $(<"$T/client.log")"
+  reap server 20
+  [[ $REAPED -eq 0 ]] || fail "the server of ${*:3}: $(<"$T/server.log")"
+}
+for words in "ip 10.0.0.2" "ipv6 fd00::2"; do
+  for way in b n a; do  # blocking, nonblocking, with poll
+    # shellcheck disable=SC2086  # words
+    for program in rstream riostream; do sockets $words $program -T $way -T v -S all -C 10; done
+  done
+  # shellcheck disable=SC2086
+  sockets $words rstream -T r -C 20 -I 5
+done
+spawn server b nobody udpong -b 10.0.0.2 -S 1000 -C 50  # it does not end by itself
+sleep 0.5
+on a nobody udpong -s 10.0.0.2 -S 1000 -C 50 >"$T/client.log" 2>&1 || fail "udpong: $(<"$T/client.log")"
+grep -q '^custom *1000 *50 ' "$T/client.log" || fail "udpong: $(<"$T/client.log")"
+kill -9 "${PID[server]}"
+reap server 5
 
 say "rdma_resolve_addr() asks the kernel for the route and the neighbour"
 # no_way ADDRESS ERROR: what rdma_resolve_addr() of a comes to.
