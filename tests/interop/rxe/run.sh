@@ -165,8 +165,8 @@ for verb in send write read atomic; do
   row "ib_${verb}_bw -d DEV -x GID -p PORT -F -n 200$size"
 done
 row "ib_send_bw -d DEV -x GID -p PORT -F -n 50 -s 1048576"
-row "ib_write_bw -d DEV -x GID -p PORT -F -n 10 -s 8388608"
-row "ib_read_bw -d DEV -x GID -p PORT -F -n 10 -s 8388608"
+LIMIT=300 row "ib_write_bw -d DEV -x GID -p PORT -F -n 50 -s 8388608"
+LIMIT=300 row "ib_read_bw -d DEV -x GID -p PORT -F -n 50 -s 8388608"
 row "ib_write_bw -d DEV -x GID -p PORT -F -n 200 -b"
 row "ib_write_bw -d DEV -x GID -p PORT -F -n 200 -q 4"
 row "ib_write_lat -d DEV -x GID -p PORT -F -n 200 -c UC"
