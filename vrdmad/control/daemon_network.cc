@@ -142,11 +142,17 @@ void Daemon::retry_network(Record& record) {
   const auto users = cm_.callers_of(link.netns_cookie);
   Callers callers;
   for (const auto& user : users) callers.push_back(user.get());
+  if (callers.empty()) return;
+  // A tenant can change its netdev without end.
+  const auto now = base::EventLoop::now();
+  auto& until = record.off_network_until;
+  std::erase_if(until, [now](const auto& one) { return one.second <= now; });
   for (const Gid& gid : record.gids.gids()) {
-    if (callers.empty()) return;
-    if (!can_be_bound(gid) || record.on_network.contains(gid)) continue;
-    if (const auto joined = join_network(record, gid, callers); !joined)
-      warn_of_network(record, joined.error());
+    if (!can_be_bound(gid) || record.on_network.contains(gid) || until.contains(gid)) continue;
+    const auto joined = join_network(record, gid, callers);
+    if (joined) continue;
+    until[gid] = now + kPause;
+    warn_of_network(record, joined.error());
   }
 }
 
