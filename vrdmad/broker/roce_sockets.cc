@@ -30,6 +30,9 @@ namespace {
 
 // What is on its way from the kernel to a worker that does something else, or has just been killed.
 constexpr int kDataBuffer = 4 << 20, kOtherBuffer = 256 << 10;
+// What a queue pair sends at once. There are up to kMostSourcePorts for an address, and a netdev
+// that does not send keeps all of it.
+constexpr int kSourceBuffer = 1 << 20;
 // As to one peer, of a packet that does not say it.
 constexpr int kHopsToGroups = 64;
 
@@ -113,7 +116,9 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
   if (use == Use::kGsi && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
                                        sizeof kChoice) != 0)
     return fail_errno("attach a filter to a socket for RoCE v2");
-  const int buffer = use == Use::kData || use == Use::kSource ? kDataBuffer : kOtherBuffer;
+  const int buffer = use == Use::kData     ? kDataBuffer
+                     : use == Use::kSource ? kSourceBuffer
+                                           : kOtherBuffer;
   for (const auto& [forced, plain] :
        {std::pair{SO_RCVBUFFORCE, SO_RCVBUF}, std::pair{SO_SNDBUFFORCE, SO_SNDBUF}})
     if (::setsockopt(socket.get(), SOL_SOCKET, forced, &buffer, sizeof buffer) != 0)
