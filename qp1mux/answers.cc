@@ -179,6 +179,12 @@ bool MuxState::on_rtu(EndpointState& endpoint, const Packet& packet) {
   }
   due.cancel(exchange.get());
   exchange->enter(State::kEstablished);
+  // The peer has named our id, so it has lost another connection of that queue pair.
+  Exchange* known = by_peer({&endpoint, packet.source, exchange->remote_qpn, PeerKey::Kind::kQpn});
+  if (known != exchange.get()) {
+    exchange->know(PeerKey::Kind::kQpn, exchange->remote_qpn);
+    if (known != nullptr && known->state == State::kEstablished) known->begin_dreq();
+  }
   exchange->emit({.kind = EventKind::kRtuReceived, .private_data = message.private_data});
   return true;
 }

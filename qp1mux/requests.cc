@@ -121,9 +121,13 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
   Exchange* known = by_peer({&endpoint, packet.source, message.local_id, PeerKey::Kind::kId});
   if (known != nullptr && known->transaction == packet.mad.header.transaction_id)
     return on_request_again(*known, packet);
-  if (known == nullptr)
+  // Of another host anybody can guess the number, so the new one must be proven first: on_rtu().
+  bool contests = false;
+  if (known == nullptr) {
     known = by_peer({&endpoint, packet.source, message.qpn, PeerKey::Kind::kQpn});
-  if (known != nullptr) {
+    contests = known != nullptr && sender == nullptr && known->state == State::kEstablished;
+  }
+  if (known != nullptr && !contests) {
     refuse(wire::RejectReason::kStaleConnection);
     if (known->state == State::kEstablished) known->begin_dreq();
     return;
@@ -162,7 +166,7 @@ void MuxState::on_req(EndpointState& endpoint, const Packet& packet) {
                        std::min(ack_timeout, time_of(kMaxResponse));
   exchange->max_retries = message.max_cm_retries();
   exchange->know(PeerKey::Kind::kId, exchange->remote_id);
-  exchange->know(PeerKey::Kind::kQpn, exchange->remote_qpn);
+  if (!contests) exchange->know(PeerKey::Kind::kQpn, exchange->remote_qpn);
   exchange->enter(State::kReqReceived);
   const Req req = turned_round(message, exchange->path);
   listener->handler->on_request(Exchange::hold(std::move(exchange)), req);

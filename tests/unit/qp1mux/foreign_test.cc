@@ -80,18 +80,38 @@ TEST_F(Foreign, ReqOfAnUnknownTransportOrMtuIsRefused) {
   EXPECT_THAT(server.sides, IsEmpty());
 }
 
-TEST_F(Foreign, AnotherReqOfTheSameQueuePairIsStaleAndEndsTheOldOne) {
+TEST_F(Foreign, AnotherReqOfTheSameQueuePairEndsTheOldOneWhenItIsProven) {
   establish();
   Side& old = server.last();
   Letter letter = rig.last(CmAttribute::kReq);
-  letter.mad.as<wire::CmReq>().local_id = 0x5eed;  // the peer has restarted
+  letter.mad.as<wire::CmReq>().local_id = 0x5eed;  // the peer has restarted, or it is not the peer
   letter.mad.header.transaction_id = 0x5eed;
   rig.letters.clear();
   rig.inject(letter);
-  EXPECT_EQ(last_rej(), RejectReason::kStaleConnection);
-  EXPECT_EQ(rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().remote_id, 0x5eedu);
+  ASSERT_THAT(server.sides, SizeIs(2));
+  EXPECT_EQ(server.last().state(), State::kRepSent);
+  EXPECT_EQ(old.state(), State::kEstablished);
+  Letter rtu = letter;
+  auto& message = wire::begin<wire::CmRtu>(rtu.mad, 0x5eed);
+  message.local_id = 0x5eed;
+  message.remote_id = rig.last(CmAttribute::kRep).mad.as<wire::CmRep>().local_id;
+  rig.inject(rtu);
+  EXPECT_EQ(server.last().state(), State::kEstablished);
   EXPECT_EQ(old.state(), State::kDreqSent);
-  EXPECT_THAT(server.sides, SizeIs(1));
+}
+
+TEST_F(Foreign, AnotherReqOfTheSameQueuePairThatIsNotProvenEndsNothing) {
+  establish();
+  Side& old = server.last();
+  Letter letter = rig.last(CmAttribute::kReq);
+  for (uint32_t i = 0; i < 5; ++i) {
+    letter.mad.as<wire::CmReq>().local_id = 0x5eed + i;
+    letter.mad.header.transaction_id = 0x5eed + i;
+    rig.inject(letter);
+  }
+  rig.run(kMinute);
+  EXPECT_EQ(old.state(), State::kEstablished);
+  EXPECT_EQ(client.state(), State::kEstablished);
 }
 
 TEST_F(Foreign, AnIdUsedAgainIsStale) {
