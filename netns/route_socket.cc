@@ -148,7 +148,11 @@ void parse_route(nlmsghdr* message, NextHop* hop) {
     const nlattr* metric = metrics[which];
     return metric != nullptr && ::nla_len(metric) == 4 ? ::nla_get_u32(metric) : 0;
   };
-  hop->mtu = number(RTAX_MTU);
+  // What expires was learnt by ICMP, and that anybody can forge.
+  const nlattr* cache = attributes[RTA_CACHEINFO];
+  const bool learnt = cache != nullptr && ::nla_len(cache) >= int{sizeof(rta_cacheinfo)} &&
+                      static_cast<const rta_cacheinfo*>(::nla_data(cache))->rta_expires != 0;
+  if (!learnt) hop->mtu = number(RTAX_MTU);
   const uint32_t hops = number(RTAX_HOPLIMIT);
   hop->hop_limit = hops <= 255 ? static_cast<uint8_t>(hops) : uint8_t{0};
 }

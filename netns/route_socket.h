@@ -56,7 +56,7 @@ class RouteEvents {
 struct NextHop {
   uint32_t ifindex = 0;  // 0: the destination is an address of the namespace itself
   Address address{};
-  // Of the route, where its metrics say so, or what the kernel has learnt of the path; 0: nothing.
+  // Of the route, where its metrics say so; 0: nothing.
   uint32_t mtu = 0;  // bytes of an IP packet
   uint8_t hop_limit = 0;
 };

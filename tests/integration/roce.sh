@@ -149,12 +149,51 @@ for version in ipv4 ipv6; do $(enter a) sysctl -qw "net.$version.neigh.eth0.retr
 no_way 10.0.0.78 113
 no_way fd00::78 113
 
-say "a route's MTU is that of the path: the kernel takes no longer packet"
+say "a route's MTU is that of the path: no longer packet leaves"
+rping_passes() { cm a b "rping -s -a 10.0.0.1 -C 5 -V -S 3000" "rping -c -a 10.0.0.1 -C 5 -V -S 3000"; }
+for space in a b; do
+  ip_in $space link set eth0 gso_max_segs 1
+  $(enter $space) nft 'table ip narrow { chain in { type filter hook prerouting priority 0; udp dport 4791 udp length > 680 drop; }; }'
+done
 ip_in a route replace 10.0.0.2/32 dev eth0 src 10.0.0.1 mtu 700
 ip_in b route replace 10.0.0.1/32 dev eth0 src 10.0.0.2 mtu 700
-cm a b "rping -s -a 10.0.0.1 -C 5 -V -S 3000" "rping -c -a 10.0.0.1 -C 5 -V -S 3000"
+rping_passes
 ip_in a route delete 10.0.0.2/32
 ip_in b route delete 10.0.0.1/32
+for space in a b; do
+  $(enter $space) nft delete table ip narrow
+  ip_in $space link set eth0 gso_max_segs 64
+done
+
+say "what ICMP says of the path is ignored, because any host can forge it"
+ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
+both_have_ports() { [[ $(ports a) -gt 0 && $(ports b) -gt 0 ]]; }
+for space in a b; do spawn "keeps-$space" $space root rping -s -p 7999; done
+wait_until 10 both_have_ports || fail "programs with rdma_cm do not open the port"
+for to in a b; do $(enter "$([[ $to == a ]] && echo b || echo a)") /usr/bin/python3 - $to <<'END'
+import socket, struct, sys
+
+def checksum(data):
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total = (total & 0xffff) + (total >> 16)
+    return ~(total + (total >> 16)) & 0xffff
+
+target, other = ("10.0.0.1", "10.0.0.2") if sys.argv[1] == "a" else ("10.0.0.2", "10.0.0.1")
+quoted = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1068, 0, 0x4000, 64, 17, 0, socket.inet_aton(target),
+                     socket.inet_aton(other)) + struct.pack("!HHHH", 4791, 4791, 1048, 0)
+message = struct.pack("!BBHHH", 3, 4, 0, 0, 552) + quoted
+message = message[:2] + struct.pack("!H", checksum(message)) + message[4:]
+socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).sendto(message, (target, 0))
+END
+done
+[[ $(ip_in a route get 10.0.0.2) == *"mtu 552"* ]] || fail "the kernel ignores it anyway: $(ip_in a route get 10.0.0.2)"
+rping_passes
+meet 10.0.0.2 ib_write_bw -s 1048576 -n 20 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+for space in a b; do
+  ip_in $space route flush cache
+  kill -9 "${PID[keeps-$space]}"
+  reap "keeps-$space" 5
+done
 
 say "mckey: multicast groups, both ways"
 # in_group NAMESPACE GROUP: whether the kernel there is a member of it. GROUP: as in its table.
@@ -272,7 +311,6 @@ pingpong 10.0.0.2 ud -g "$gid" -s 900
 pingpong 10.0.0.2 rc -c -g "$gid"
 
 say "an operator who ends a fabric's reach ends what reaches other hosts, and may let it begin again"
-ports() { $(enter "$1") ss -Huln 'sport = 4791' | wc -l; }
 spawn server b root ib_write_bw -D 20 -p $PORT -x "$gid"
 wait_until 10 listens server
 spawn client a root ib_write_bw -D 20 -p $PORT -x "$gid" 10.0.0.2

@@ -86,14 +86,16 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
   const bool ipv4 = address.is_ipv4_mapped();
   Fd socket(::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return fail_errno("make a UDP socket");
-  const Option of_ipv4[] = {{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO},
+  // Fragments are forbidden, and what ICMP says of the path's MTU is ignored: anybody can forge
+  // that, and a smaller packet than the queue pair's MTU cannot be sent anyway.
+  const Option of_ipv4[] = {{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE},
                             {IPPROTO_IP, IP_MULTICAST_TTL, kHopsToGroups},
                             {IPPROTO_IP, IP_MULTICAST_LOOP, 0},
                             {IPPROTO_IP, IP_RECVTOS, 1},
                             {IPPROTO_IP, IP_RECVTTL, 1}};
   // Native peers send no UDP checksum: the invariant CRC is in its place.
   const Option of_ipv6[] = {{IPPROTO_IPV6, IPV6_V6ONLY, 1},
-                            {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO},
+                            {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE},
                             {IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kHopsToGroups},
                             {IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 0},
                             {IPPROTO_IPV6, IPV6_RECVTCLASS, 1},

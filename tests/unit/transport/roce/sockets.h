@@ -23,7 +23,7 @@ inline base::Fd socket_at(const verbs::Gid& gid, uint16_t port = wire::kRocePort
   const bool ipv4 = gid.is_ipv4_mapped();
   base::Fd socket(
       ::socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int on = 1, no_fragments = IP_PMTUDISC_DO;
+  const int on = 1, no_fragments = IP_PMTUDISC_PROBE;
   const int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
   EXPECT_EQ(::setsockopt(socket.get(), level, ipv4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
                          &no_fragments, sizeof no_fragments),
