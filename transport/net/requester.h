@@ -124,6 +124,9 @@ class Requester {
   [[nodiscard]] const rdma::Sender::Losses& losses() const { return losses_; }
   [[nodiscard]] size_t in_hand() const { return messages_.size(); }
   [[nodiscard]] uint32_t unanswered() const { return (next_ - oldest_) & verbs::kPsnMask; }
+  [[nodiscard]] bool in_flight(uint32_t psn) const {
+    return ((psn - oldest_) & verbs::kPsnMask) < unanswered();
+  }
   // Those of them that are not taken for lost: the peer is not silent, and has dropped nothing for
   // want of a receive.
   [[nodiscard]] uint32_t on_way() const {
@@ -188,9 +191,6 @@ class Requester {
   [[nodiscard]] bool bring(Message& message, uint64_t offset, uint32_t length);
   void sent(uint32_t from, uint32_t count, base::TimePoint now);
 
-  [[nodiscard]] bool in_flight(uint32_t psn) const {
-    return ((psn - oldest_) & verbs::kPsnMask) < unanswered();
-  }
   // All requests before `psn` were executed. Returns false if an answer before it is missing.
   bool advance(uint32_t psn, base::TimePoint now);
   void forget_answers();

@@ -99,6 +99,11 @@ class Responder {
 
   // A request, of the right service.
   void receive(const wire::Packet& packet);
+  // Whether it would execute a packet of this number, now or when those before it are there.
+  [[nodiscard]] bool awaits(uint32_t psn) const {
+    const int32_t ahead = wire::psn_distance(expected_, psn);
+    return ahead >= 0 && static_cast<uint32_t>(ahead) < kMostHeld;
+  }
   [[nodiscard]] bool next(Burst* burst);
   // Answers of Target. `original`: of an atomic.
   void placed(Verdict verdict, uint64_t original = 0);

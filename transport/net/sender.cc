@@ -68,8 +68,13 @@ void NetSender::receive(const wire::Packet& packet, bool marked, base::TimePoint
     ++counters_.rp_cnp_handled;
     return congestion_.notified(now);
   }
-  if (marked) note_mark(packet, now);
-  if (wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse) {
+  const bool responds =
+      wire::info(packet.operation).family == wire::OperationInfo::Family::kResponse;
+  // Not of a packet that is none of the connection's: anybody can mark such ones.
+  if (marked &&
+      (responds ? requester_ && requester_->in_flight(packet.psn) : responder_.awaits(packet.psn)))
+    note_mark(packet, now);
+  if (responds) {
     if (requester_ && qp_.can_send()) requester_->receive(packet, now);
     note_on_way();
   } else if (redoing_) {

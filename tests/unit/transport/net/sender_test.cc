@@ -289,6 +289,23 @@ TEST_F(Net, SlowsDownWhenItsPacketsAreMarked) {
   EXPECT_EQ(sender(qp_b).congestion().rate(), 0);
 }
 
+TEST_F(Net, HeedsNoMarkOfAPacketThatIsNotItsTurn) {
+  connect();
+  wire::Packet forged{};
+  forged.operation = wire::Operation::kSendOnly;
+  forged.pkey = 0xffff;
+  forged.dest_qpn = qp_b->qpn;
+  const std::vector<uint8_t> payload(8);
+  forged.payload = payload.data();
+  forged.payload_length = 8;
+  forged.psn = wire::psn_add(sender(qp_b).responder().record().next_psn, 1u << 20);
+  sender(qp_b).receive(forged, true, base::EventLoop::now());
+  EXPECT_EQ(b_counters.np_ecn_marked_roce_packets, 0u);
+  forged.psn = sender(qp_b).responder().record().next_psn;
+  sender(qp_b).receive(forged, true, base::EventLoop::now());
+  EXPECT_EQ(b_counters.np_ecn_marked_roce_packets, 1u);
+}
+
 TEST_F(Net, LosesNothingOverALossyNetwork) {
   connect();
   loss = 0.03;
