@@ -308,7 +308,7 @@ TEST_F(HangingReaches, LetAnExporterGoWhenTheyDie) {
 TEST_F(HangingReaches, HoldAnExporterWhileTheyTouchItsMemory) {
   const auto importer = other_process();
   hang(*importer, 1, reach->memory());
-  run_for(*loop, std::chrono::milliseconds(10));
+  run_for(*loop, std::chrono::milliseconds(100));
   bool released = false;
   importer->release(*reach, [&] { released = true; });
   run_for(*loop, Reach::kPatience + std::chrono::milliseconds(100));
@@ -320,7 +320,7 @@ TEST_F(HangingReaches, HoldAnExporterWhileTheyTouchItsMemory) {
 TEST_F(HangingReaches, TellAnExporterThoughTheImporterHasDied) {
   auto importer = other_process();
   hang(*importer, 1, reach->memory());
-  run_for(*loop, std::chrono::milliseconds(10));
+  run_for(*loop, std::chrono::milliseconds(100));
   bool released = false;
   importer->release(*reach, [&] { released = true; });
   importer.reset();
