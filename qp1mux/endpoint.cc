@@ -1,8 +1,6 @@
 #include "qp1mux/endpoint.h"
 
 #include <algorithm>
-#include <bit>
-#include <iterator>
 #include <string>
 
 #include "core/wire/rdma_cm.h"
@@ -51,26 +49,16 @@ bool EndpointState::take(base::TokenBucket& bucket) {
 
 std::string requester_name(const EndpointState* sender, const verbs::Gid& source) {
   if (sender != nullptr) return sender->setup.tenant;
-  verbs::Gid host = source;
-  if (!host.is_ipv4_mapped()) std::fill(host.bytes.begin() + 8, host.bytes.end(), uint8_t{0});
-  return "[" + host.text() + "]";  // no tenant has such a name
+  return "[" + host_of(source).text() + "]";  // no tenant has such a name
 }
 
-// A full bucket carries no information, so unused ones are dropped from time to time. When very
-// many hosts have one that is in use, all others share one.
 bool EndpointState::take_incoming(const EndpointState* sender, const verbs::Gid& source) {
-  constexpr size_t kFew = 16, kMany = 4096;
   const base::TimePoint now = mux->clock.now();
-  std::string name = requester_name(sender, source);
-  if (sender == nullptr && incoming.size() >= kMany && !incoming.contains(name)) name.clear();
-  const auto [bucket, made] = incoming.try_emplace(std::move(name));
-  if (made) {
-    bucket->second.set(setup.limits.requests_per_second, setup.limits.burst);
-    if (incoming.size() >= kFew && std::has_single_bit(incoming.size()))
-      for (auto it = incoming.begin(); it != incoming.end();)
-        it = it != bucket && it->second.used(now) == 0 ? incoming.erase(it) : std::next(it);
-  }
-  return take(bucket->second);
+  if (sender != nullptr ? tenants.take(now, sender->setup.tenant)
+                        : hosts.take(now, host_of(source)))
+    return true;
+  ++counters.hurried;
+  return false;
 }
 
 bool EndpointState::has_room() {
@@ -127,7 +115,8 @@ Lookup Endpoint::look_up(base::Duration timeout, Lookups::Begin begin, Lookups::
 void Endpoint::set_limits(const Limits& limits) {
   state_->setup.limits = limits;
   state_->outgoing.set(limits.requests_per_second, limits.burst);
-  state_->incoming.clear();
+  state_->tenants.set(limits.requests_per_second, limits.burst);
+  state_->hosts.set(limits.requests_per_second, limits.burst);
 }
 
 bool Endpoint::owns(const verbs::Gid& gid) const { return state_->owns(gid); }

@@ -20,13 +20,13 @@
 #include "qp1mux/endpoint.h"
 #include "qp1mux/lookups.h"
 #include "qp1mux/mux.h"
+#include "qp1mux/rates.h"
 
 namespace vrdma::qp1mux {
 
 class MuxState;
 
-// In whose name requests are counted: the tenant of `sender`; null: of another host, its address,
-// or of IPv6 the network of 64 bits, in which a host may have any address.
+// In whose name requests are counted: the tenant of `sender`; null: the host at `source`.
 [[nodiscard]] std::string requester_name(const EndpointState* sender, const verbs::Gid& source);
 
 struct ListenerState {
@@ -45,7 +45,8 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   std::vector<verbs::Gid> gids;
   Counters counters;
   base::TokenBucket outgoing;
-  std::map<std::string, base::TokenBucket> incoming;  // by the name of requester_name()
+  Rates<std::string> tenants;  // of this host: what comes from them
+  Rates<verbs::Gid> hosts;     // by host_of()
   uint32_t connections = 0;
   uint32_t pending = 0;
   uint32_t half_open = 0;  // charged here for requests at peers

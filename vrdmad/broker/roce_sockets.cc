@@ -36,6 +36,11 @@ constexpr int kSourceBuffer = 1 << 20;
 // As to one peer, of a packet that does not say it.
 constexpr int kHopsToGroups = 64;
 
+// Of a datagram with a MAD: the base and the datagram extended transport header, from the UDP
+// header on, and its length (IBTA 9.2, 9.3, 13.4.3). The opcode is that of UD SEND only.
+constexpr uint32_t kBth = sizeof(udphdr), kDeth = kBth + 12, kMadDatagram = kDeth + 8 + 256 + 4;
+constexpr uint32_t kMadOpcode = 0x64, kMadQpn = 1, kMadQkey = 0x80010000;
+
 enum class Use : uint8_t { kGsi, kData, kGroup, kSource };
 
 struct Option {
@@ -52,6 +57,21 @@ sock_filter kToGsiOrData[] = {
     BPF_STMT(BPF_RET | BPF_K, 1),
 };
 const sock_fprog kChoice{std::size(kToGsiOrData), kToGsiOrData};
+// Of a datagram, from the UDP header on: all of a MAD to queue pair 1, nothing of others.
+sock_filter kIfMad[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMadDatagram, 0, 8),
+    BPF_STMT(BPF_LD | BPF_B | BPF_ABS, kBth),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMadOpcode, 0, 6),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kBth + 4),
+    BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffffff),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMadQpn, 0, 3),
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kDeth),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMadQkey, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, kMadDatagram),
+    BPF_STMT(BPF_RET | BPF_K, 0),
+};
+const sock_fprog kMadsOnly{std::size(kIfMad), kIfMad};
 sock_filter kNothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
 const sock_fprog kDropAll{std::size(kNothing), kNothing};
 
@@ -73,11 +93,14 @@ bool join(const verbs::SocketAddress& group, uint32_t ifindex, const Fd& socket)
   return ::setsockopt(socket.get(), level, MCAST_JOIN_GROUP, &request, sizeof request) == 0;
 }
 
+bool attach(const sock_fprog& filter, const Fd& socket) {
+  return ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
+}
+
 // Nothing waits in it, whoever has it.
 bool receive_nothing(const Fd& socket) {
   const int on = 1;
-  return ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &kDropAll, sizeof kDropAll) ==
-             0 &&
+  return attach(kDropAll, socket) &&
          ::setsockopt(socket.get(), SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof on) == 0;
 }
 
@@ -115,8 +138,9 @@ Result<Fd> make_socket(const verbs::Gid& address, uint32_t ifindex, Use use,
       (use != Use::kGroup && !send_to_groups_by(ifindex, socket, ipv4)))
     return fail_errno("set the options of a socket for RoCE v2");
   // The first has the filter of both; a socket with one of its own could not share the address.
-  if (use == Use::kGsi && ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &kChoice,
-                                       sizeof kChoice) != 0)
+  if (use == Use::kGsi && (!attach(kMadsOnly, socket) ||
+                           ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF,
+                                        &kChoice, sizeof kChoice) != 0))
     return fail_errno("attach a filter to a socket for RoCE v2");
   const int buffer = use == Use::kData     ? kDataBuffer
                      : use == Use::kSource ? kSourceBuffer

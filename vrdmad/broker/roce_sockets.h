@@ -2,10 +2,11 @@
 //
 // Two sockets share the address and the port (SO_REUSEPORT). A filter gives packets to queue pair 1
 // to the first, which is control's, and all others to the second, which is that of the worker that
-// serves the address. Both send only from this address. They are not connected, and do not let
-// packets be fragmented: then the identification of an IPv4 header is 0, or the number of a segment
-// (UDP_SEGMENT), so that the sender can compute the invariant CRC. What they send to a multicast
-// group leaves by the netdev, and no socket of this namespace receives it.
+// serves the address. The first takes only what can be a MAD by its length, operation and Q_Key.
+// Both send only from this address. They are not connected, and do not let packets be fragmented:
+// then the identification of an IPv4 header is 0, or the number of a segment (UDP_SEGMENT), so that
+// the sender can compute the invariant CRC. What they send to a multicast group leaves by the
+// netdev, and no socket of this namespace receives it.
 //
 // Others send from ports of verbs::few_source_port(), so that routers spread flows. They share
 // their ports with programs that permit it (SO_REUSEADDR), and receive nothing: a filter that

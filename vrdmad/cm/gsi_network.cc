@@ -20,10 +20,18 @@ constexpr uint16_t kDiscardPort = 9;
 // Neighbours whose address the kernel knows.
 constexpr uint16_t kValid =
     NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_PROBE | NUD_STALE | NUD_DELAY;
+// For what arrives, in a second and at once.
+constexpr base::Duration kTime = std::chrono::milliseconds(250),
+                         kTimeAtOnce = std::chrono::milliseconds(5);
 // Between two questions for a neighbour.
 constexpr base::Duration kFirstPause = std::chrono::milliseconds(1),
                          kLongestPause = std::chrono::milliseconds(64);
+uint64_t tokens(base::Duration time) { return static_cast<uint64_t>(time.count()); }
 }  // namespace
+
+GsiNetwork::GsiNetwork(base::EventLoop& loop, Host host) : loop_(loop), host_(std::move(host)) {
+  time_.set(tokens(kTime), tokens(kTimeAtOnce));
+}
 
 Result<std::shared_ptr<void>> GsiNetwork::add(const std::string& fabric, const Gid& address,
                                               base::Fd socket, base::Fd routes, uint32_t ifindex) {
@@ -35,7 +43,7 @@ Result<std::shared_ptr<void>> GsiNetwork::add(const std::string& fabric, const G
   added->gid = address;
   added->socket = std::move(socket);
   added->ifindex = ifindex;
-  added->rate.set(kMadsPerSecond, kMadsPerSecond);
+  added->rates.set(kMadsPerSecond, kMadsPerSecond);
   if (auto watched = watch(added); !watched) return base::pass(std::move(watched).error());
   if (incoming_ == nullptr) {
     incoming_ = std::make_unique<transport::roce::Incoming>();
@@ -58,30 +66,36 @@ Result<void> GsiNetwork::watch(const std::shared_ptr<Address>& address) {
 
 // What the mux does with a MAD may remove the address.
 void GsiNetwork::receive(const std::shared_ptr<Address>& address) {
-  if (!address->rate.take(base::EventLoop::now())) {
+  const base::TimePoint begun = base::EventLoop::now();
+  if (const base::Duration pause = time_.wait(begun); pause > base::Duration(0)) {
     ++counters_.delayed;
     address->watch.reset();
-    constexpr auto kPause = std::chrono::milliseconds(50);
-    address->pause = loop_.after(kPause, [this, weak = std::weak_ptr(address)] {
+    address->pause = loop_.after(pause, [this, weak = std::weak_ptr(address)] {
       if (const auto its = weak.lock()) (void)watch(its);
     });
     return;
   }
-  const int count = incoming_->receive(address->socket);
-  for (int i = 1; i < count; ++i) (void)address->rate.take(base::EventLoop::now());
-  incoming_->each(address->gid, counters_.incoming,
-                  [&](const wire::Packet& packet, const NetworkHeader& header) {
-                    take(*address, packet, header);
-                  });
+  stopwatch_.look(begun);
+  if (incoming_->receive(address->socket) > 0)
+    incoming_->each(address->gid, counters_.incoming,
+                    [&](const wire::Packet& packet, const NetworkHeader& header) {
+                      take(*address, packet, header, begun);
+                    });
+  const base::TimePoint now = base::EventLoop::now();
+  time_.spend(now, tokens(stopwatch_.used(begun, now)));
 }
 
-void GsiNetwork::take(const Address& address, const wire::Packet& packet,
-                      const NetworkHeader& header) {
+void GsiNetwork::take(Address& address, const wire::Packet& packet, const NetworkHeader& header,
+                      base::TimePoint now) {
   if (packet.service != wire::Service::kUd || packet.operation != wire::Operation::kSendOnly ||
       packet.dest_qpn != wire::kGsiQpn || packet.qkey != wire::kGsiQkey ||
       !wire::pkeys_match(packet.pkey, wire::kDefaultPkey) ||
       packet.payload_length != sizeof(wire::Mad)) {
     ++counters_.no_mad;
+    return;
+  }
+  if (!address.rates.take(now, qp1mux::host_of(header.source))) {
+    ++counters_.hurried;
     return;
   }
   ++counters_.received;

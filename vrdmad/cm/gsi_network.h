@@ -3,7 +3,8 @@
 // Each address of a vdevice whose fabric reaches the network has a socket (gsi of
 // vrdmad/broker/roce_sockets.h) while a process uses the vdevice. What arrives there is a
 // stranger's word: a packet that is no MAD to queue pair 1, or has a wrong ICRC, is counted and
-// dropped, and so is what exceeds kMadsPerSecond of an address. The multiplexer checks the rest.
+// dropped, and so is what exceeds the rate of its host. The multiplexer checks the rest. Addresses
+// are read in turn, and all together for at most a quarter of the thread's time.
 //
 // Belongs to the control thread.
 #pragma once
@@ -14,8 +15,10 @@
 #include <string>
 #include <utility>
 
+#include "core/base/cpu_meter.h"
 #include "core/base/token_bucket.h"
 #include "netns/route_socket.h"
+#include "qp1mux/rates.h"
 #include "transport/roce/incoming.h"
 #include "transport/roce/outgoing.h"
 #include "vrdmad/cm/cm.h"
@@ -27,11 +30,13 @@ struct GsiNetworkCounters {
   base::Counter sent, received;
   base::Counter lost;     // no socket, or the kernel did not take it
   base::Counter no_mad;   // packets to queue pair 1 that are none
-  base::Counter delayed;  // how often an address was not read because of its rate
+  base::Counter hurried;  // MADs beyond the rate of their host
+  base::Counter delayed;  // how often an address was not read because all took too much time
 };
 
 class GsiNetwork final : public CmNetwork {
  public:
+  // Of one host (qp1mux::host_of()) to one address, and as many at once.
   static constexpr uint64_t kMadsPerSecond = 4096;
 
   struct Host {
@@ -41,7 +46,7 @@ class GsiNetwork final : public CmNetwork {
     std::function<bool(uint64_t netns, const Caller&)> arrived;
     std::function<void(uint64_t netns)> left;
   };
-  GsiNetwork(base::EventLoop& loop, Host host) : loop_(loop), host_(std::move(host)) {}
+  GsiNetwork(base::EventLoop& loop, Host host);
 
   // The fabric's address sends and receives, until the result is destroyed. `routes`: of rtnetlink,
   // in the same namespace.
@@ -70,7 +75,7 @@ class GsiNetwork final : public CmNetwork {
     netns::RouteQueries routes;
     uint32_t ifindex = 0;
     uint32_t psn = 0;
-    base::TokenBucket rate;
+    qp1mux::Rates<verbs::Gid> rates;  // by host
     base::EventLoop::Watch watch;
     base::EventLoop::Timer pause;
   };
@@ -91,12 +96,14 @@ class GsiNetwork final : public CmNetwork {
 
   [[nodiscard]] base::Result<void> watch(const std::shared_ptr<Address>& address);
   void receive(const std::shared_ptr<Address>& address);
-  void take(const Address& address, const wire::Packet& packet,
-            const transport::NetworkHeader& header);
+  void take(Address& address, const wire::Packet& packet, const transport::NetworkHeader& header,
+            base::TimePoint now);
 
   base::EventLoop& loop_;
   const Host host_;
   GsiNetworkCounters counters_;
+  base::TokenBucket time_;  // nanoseconds for what arrives
+  base::CpuStopwatch stopwatch_;
   std::map<Key, std::weak_ptr<Address>> addresses_;
   // Large, so made when first used.
   std::unique_ptr<transport::roce::Incoming> incoming_;

@@ -39,8 +39,11 @@ void in_own_netns(Test test) {
   if (!entered) GTEST_SKIP() << "no network namespace";
 }
 
-// The first bytes of a packet to that queue pair.
-std::array<uint8_t, 64> packet_to(uint32_t qpn) {
+constexpr size_t kMadSize = 12 + 8 + 256 + 4;
+using Bytes = std::array<uint8_t, kMadSize + 4>;
+
+// The first bytes of a packet to that queue pair, with the Q_Key of MADs.
+Bytes packet_to(uint32_t qpn) {
   return {0x64,
           0,
           0xff,
@@ -48,7 +51,13 @@ std::array<uint8_t, 64> packet_to(uint32_t qpn) {
           0x80,
           static_cast<uint8_t>(qpn >> 16),
           static_cast<uint8_t>(qpn >> 8),
-          static_cast<uint8_t>(qpn)};
+          static_cast<uint8_t>(qpn),
+          0,
+          0,
+          0,
+          0,
+          0x80,
+          0x01};
 }
 
 void send_to(const base::Fd& from, const Gid& gid, const void* bytes, size_t size) {
@@ -65,7 +74,7 @@ void send_to(const base::Fd& from, const Gid& gid, const void* bytes, size_t siz
 // How many packets have come.
 size_t count(const base::Fd& socket) {
   size_t many = 0;
-  uint8_t bytes[256];
+  uint8_t bytes[512];
   while (::recv(socket.get(), bytes, sizeof bytes, MSG_DONTWAIT) >= 0) ++many;
   return many;
 }
@@ -76,12 +85,33 @@ TEST(RoceSocketsTest, ShareAnAddressByQueuePair) {
       auto sockets = make_roce_sockets(gid, 0);
       ASSERT_TRUE(sockets) << sockets.error().message();
       for (const uint32_t qpn : {1u, 0x010001u, 0x7fu, 0xffffffu, 0u, 1u})
-        send_to(sockets->data, gid, packet_to(qpn).data(), 64);
+        send_to(sockets->data, gid, packet_to(qpn).data(), kMadSize);
       EXPECT_EQ(count(sockets->gsi), 2u);
       EXPECT_EQ(count(sockets->data), 4u);
-      send_to(sockets->data, gid, "short", 5);
-      EXPECT_EQ(count(sockets->gsi), 1u);
-      EXPECT_EQ(count(sockets->data), 0u);
+    }
+  });
+}
+
+TEST(RoceSocketsTest, TakeOnlyWhatMayBeAMadForQueuePair1) {
+  in_own_netns([] {
+    for (const Gid& gid : {kV4, kV6}) {
+      auto sockets = make_roce_sockets(gid, 0);
+      ASSERT_TRUE(sockets) << sockets.error().message();
+      const auto taken = [&](const Bytes& bytes, size_t size) {
+        send_to(sockets->data, gid, bytes.data(), size);
+        EXPECT_EQ(count(sockets->data), 0u);
+        return count(sockets->gsi);
+      };
+      const Bytes mad = packet_to(1);
+      EXPECT_EQ(taken(mad, kMadSize), 1u);
+      for (const size_t size : std::initializer_list<size_t>{0, 5, 64, kMadSize - 4, kMadSize + 4})
+        EXPECT_EQ(taken(mad, size), 0u) << size;
+      for (const size_t at :
+           std::initializer_list<size_t>{0, 12, 13, 14, 15}) {  // the operation, the Q_Key
+        Bytes other = mad;
+        other.at(at) ^= 1;
+        EXPECT_EQ(taken(other, kMadSize), 0u) << at;
+      }
     }
   });
 }
