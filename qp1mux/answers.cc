@@ -23,7 +23,9 @@ std::shared_ptr<Exchange> MuxState::find(const EndpointState& endpoint, const Pa
     return nullptr;
   // The peer of a REQ tells its id only with its answer.
   const bool unknown_yet = exchange->active && exchange->remote_id == 0;
-  return unknown_yet || exchange->remote_id == theirs ? exchange : nullptr;
+  if (!unknown_yet && exchange->remote_id != theirs) return nullptr;
+  exchange->prove_peer();
+  return exchange;
 }
 
 bool MuxState::on_answer(EndpointState& endpoint, wire::CmAttribute attribute,
@@ -244,6 +246,7 @@ bool MuxState::on_sidr_rep(EndpointState& endpoint, const Packet& packet) {
       it->second->path.remote != packet.source || it->second->state != State::kSidrReqSent)
     return false;
   const auto exchange = it->second;
+  exchange->prove_peer();
   exchange->close();
   SidrRep rep;
   rep.status = static_cast<wire::SidrStatus>(message.status);

@@ -49,7 +49,9 @@
 // (response timeout plus twice the packet life time); after max_cm_retries + 1 of these it fails.
 // So a lost REQ costs little, and a slow peer sees few duplicates, which it must tolerate anyway.
 // To another host, a REP is repeated at most kMostUnasked times, and not after 30 s: that host may
-// know nothing of the REQ that came in its name.
+// know nothing of the REQ that came in its name. To a host that has not named a communication id of
+// the vdevice in the last ten minutes, a REP is repeated once, and the wait ends without a REJ
+// after twice the response time of the REQ, which is 2 s at least and 10 s at most.
 //
 // The Mux answers duplicates, late and stale messages without an event. When a REQ or REP shows
 // that the peer has lost an established connection, the Mux sends a DREQ for that connection, which

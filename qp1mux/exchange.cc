@@ -141,7 +141,10 @@ void Exchange::post_repeated() {
   const base::TimePoint now = mux().clock.now();
   interval = std::min(mux().config.fast_resend, response);
   give_up = now + response * (max_retries + 1);
-  if (is_answer_to_stranger()) give_up = std::min(give_up, now + kMostOfStranger);
+  if (is_answer_to_stranger())
+    give_up = std::min(
+        give_up, now + (is_proven() ? kMostOfStranger
+                                    : std::clamp(2 * response, kLeastOfUnproven, kMostOfUnproven)));
   unasked = 0;
   retries_left = max_retries;
   mux().due.set(this, now + interval);
@@ -151,6 +154,14 @@ void Exchange::post_repeated() {
 
 // Any host may have sent a REQ in the name of a third one, which the repeated answers then reach.
 bool Exchange::is_answer_to_stranger() const { return remote && state == State::kRepSent; }
+
+void Exchange::prove_peer() const {
+  if (remote) endpoint->proven.add(path.remote, mux().clock.now());
+}
+
+bool Exchange::is_proven() const {
+  return !remote || endpoint->proven.has(path.remote, mux().clock.now());
+}
 
 void Exchange::repeat() {
   ++counters().repeated[Counters::index(
@@ -283,19 +294,22 @@ void Exchange::on_due() {
   if (now < give_up) {
     interval = std::min(2 * interval, response);
     mux().due.set(this, std::min(now + interval, give_up));
-    if (is_answer_to_stranger() && ++unasked > kMostUnasked) return;
+    if (is_answer_to_stranger() &&
+        ++unasked > (is_proven() ? kMostUnasked : kMostUnaskedOfUnproven))
+      return;
     return repeat();
   }
   switch (state) {
     case State::kReqSent:
     case State::kRepSent: {
       const bool req = state == State::kReqSent;
+      const bool is_silent = is_answer_to_stranger() && !is_proven();
       const base::ub64 guid = endpoint->setup.node_guid;
       Rej rej;
       rej.reason = wire::RejectReason::kTimeout;
       rej.ari = {reinterpret_cast<const uint8_t*>(&guid), sizeof guid};
-      compose_rej(rej);
-      post();
+      compose_rej(rej);  // also for what comes too late
+      if (!is_silent) post();
       enter_timewait();
       return emit({.kind = req ? EventKind::kReqError : EventKind::kRepError});
     }

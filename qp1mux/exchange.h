@@ -20,6 +20,10 @@ constexpr uint8_t kMaxResponse = 24;
 // repeated, brings one more each time.
 constexpr uint32_t kMostUnasked = 8;
 constexpr base::Duration kMostOfStranger = std::chrono::seconds(30);
+// The same for a host that is not proven. It has twice the time that its REQ says, within bounds.
+constexpr uint32_t kMostUnaskedOfUnproven = 1;
+constexpr base::Duration kLeastOfUnproven = std::chrono::seconds(2),
+                         kMostOfUnproven = std::chrono::seconds(10);
 
 [[nodiscard]] constexpr bool is_pending(State state) {
   return state == State::kReqSent || state == State::kReqReceived || state == State::kRepReceived ||
@@ -77,6 +81,9 @@ struct Exchange : Due, ConnectionRecord, std::enable_shared_from_this<Exchange> 
   void post() { mux().send(*endpoint, path, sent); }
   void post_repeated();
   [[nodiscard]] bool is_answer_to_stranger() const;
+  // The peer named `local_id`.
+  void prove_peer() const;
+  [[nodiscard]] bool is_proven() const;
   void repeat();
 
   void compose_rej(const Rej& rej);

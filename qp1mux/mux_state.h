@@ -20,6 +20,7 @@
 #include "qp1mux/endpoint.h"
 #include "qp1mux/lookups.h"
 #include "qp1mux/mux.h"
+#include "qp1mux/proven_hosts.h"
 #include "qp1mux/rates.h"
 
 namespace vrdma::qp1mux {
@@ -47,6 +48,7 @@ struct EndpointState : std::enable_shared_from_this<EndpointState> {
   base::TokenBucket outgoing;
   Rates<std::string> tenants;  // of this host: what comes from them
   Rates<verbs::Gid> hosts;     // by host_of()
+  ProvenHosts proven;
   uint32_t connections = 0;
   uint32_t pending = 0;
   uint32_t half_open = 0;  // charged here for requests at peers
@@ -160,7 +162,8 @@ class MuxState {
   // True if the vdevice has raw access, which then gets the packet.
   static bool hand_to_raw(EndpointState& endpoint, const Packet& packet);
 
-  // The endpoint's exchange with the sender, if both ids match; or null.
+  // The endpoint's exchange with the sender, if both ids match; or null. Who names our id has
+  // proved that it receives what we send.
   [[nodiscard]] std::shared_ptr<Exchange> find(const EndpointState& endpoint, const Packet& packet,
                                                uint32_t ours, uint32_t theirs) const;
   // False if the message matches no exchange.

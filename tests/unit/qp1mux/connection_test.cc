@@ -205,14 +205,16 @@ TEST_F(Connections, GiveUpAfterMaxCmRetries) {
 }
 
 TEST_F(Connections, RepWithoutRtuGivesUpAndTellsThePeer) {
+  establish();  // a host that was heard of before; see foreign_test.cc for others
   rig.lose(CmAttribute::kRtu, 1000);
-  agree();
-  ask();
+  Side second;
+  confirm(second);
+  ask(second, req());
   rig.run(kHour);
   EXPECT_THAT(server.last().events, ElementsAre(EventKind::kRepError));
-  EXPECT_TRUE(client.saw(EventKind::kRejReceived));
-  EXPECT_EQ(client.reason, RejectReason::kTimeout);
-  EXPECT_EQ(client.state(), State::kClosed);
+  EXPECT_TRUE(second.saw(EventKind::kRejReceived));
+  EXPECT_EQ(second.reason, RejectReason::kTimeout);
+  EXPECT_EQ(second.state(), State::kClosed);
 }
 
 TEST_F(Connections, ALateRtuLearnsThatAllIsOver) {

@@ -17,6 +17,17 @@ struct Foreign : TwoHosts {
     return static_cast<RejectReason>(
         uint16_t{rig.last(CmAttribute::kRej).mad.as<wire::CmRej>().reason});
   }
+  // A REQ of which its sender knows nothing: it answers nothing.
+  Letter letter_of_silent(uint8_t response, const char* address = "10.0.0.66") {
+    Letter letter = letter_of_req();
+    letter.source = gid(address);
+    auto& message = letter.mad.as<wire::CmReq>();
+    message.primary.local_gid = letter.source;
+    message.set_max_cm_retries(15);
+    message.set_local_cm_timeout(response);
+    server.answer = [this](Side& side) { EXPECT_TRUE(side.connection.send_rep(rep())); };
+    return letter;
+  }
   // A REQ as `ask` sends it, to be changed and injected; the host of a has no state of it.
   Letter letter_of_req() {
     rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
@@ -266,13 +277,67 @@ TEST_F(Foreign, DreqForAnotherQueuePairIsIgnored) {
   EXPECT_THAT(rig.letters, IsEmpty());
 }
 
-// A REQ in the name of a host that knows nothing of it brings that host few MADs.
+// A REQ in the name of a host that knows nothing of it brings that host three MADs at most.
 TEST_F(Foreign, AnswersToSilenceAreFew) {
-  Letter letter = letter_of_req();
-  letter.mad.as<wire::CmReq>().set_max_cm_retries(15);
-  letter.source = gid("10.0.0.66");
-  letter.mad.as<wire::CmReq>().primary.local_gid = letter.source;
-  server.answer = [this](Side& side) { EXPECT_TRUE(side.connection.send_rep(rep())); };
+  for (const uint8_t response : std::initializer_list<uint8_t>{8, 17, 19, 31}) {  // codes
+    const Letter letter = letter_of_silent(response);
+    rig.letters.clear();
+    rig.inject(letter);
+    EXPECT_EQ(rig.sent(CmAttribute::kRep), 1u);
+    rig.inject(letter);  // it asks again
+    EXPECT_EQ(rig.sent(CmAttribute::kRep), 2u);
+    const Side& side = server.last();
+    if (response >= 19) {
+      rig.run(response == 19 ? 2 * time_of(19) : kMostOfUnproven - milliseconds(1));
+      EXPECT_EQ(side.state(), State::kRepSent) << "it may still confirm";
+    }
+    rig.run(kMostOfUnproven);
+    EXPECT_TRUE(side.saw(EventKind::kRepError)) << int{response};
+    rig.run(kMinute);
+    EXPECT_THAT(states(host_b.mux), IsEmpty());
+    EXPECT_EQ(rig.sent(CmAttribute::kRep), 2u + kMostUnaskedOfUnproven);
+    EXPECT_EQ(rig.letters.size(), 2u + kMostUnaskedOfUnproven);
+  }
+}
+
+// A host that comes too late, to the first contact, learns that it did.
+TEST_F(Foreign, AnUnprovenHostIsRefusedWhenItConfirmsTooLate) {
+  rig.lose(CmAttribute::kRtu, 100);
+  agree();
+  Req asked = req();
+  asked.local_cm_timeout = 17;
+  ask(client, asked);
+  rig.run(2 * (time_of(17) + time_of(asked.ack_timeout)));
+  EXPECT_TRUE(server.last().saw(EventKind::kRepError));
+  EXPECT_EQ(rig.sent(CmAttribute::kRej), 0u);
+  EXPECT_EQ(client.state(), State::kEstablished);
+  rig.inject(rig.last(CmAttribute::kRtu));
+  rig.run(milliseconds(1));
+  EXPECT_EQ(client.reason, RejectReason::kTimeout);
+}
+
+// One lost message of each kind does not end the first contact.
+TEST_F(Foreign, AFirstContactSurvivesLoss) {
+  for (const auto lost : {CmAttribute::kReq, CmAttribute::kRep, CmAttribute::kRtu}) {
+    rig.lose(lost, 1);
+    agree();
+    Side side;
+    confirm(side);
+    ask(side, req());
+    rig.run(std::chrono::seconds(1));
+    EXPECT_EQ(side.state(), State::kEstablished);
+    EXPECT_EQ(server.last().state(), State::kEstablished);
+    server.sides.clear();
+    side.connection.reset();
+    rig.run(kMinute + ProvenHosts::kLast);
+  }
+}
+
+// A host that has named an id of this vdevice gets what it needs when its network is bad.
+TEST_F(Foreign, AnswersToAProvenHostAreMore) {
+  establish();
+  const Letter letter = letter_of_silent(20, "10.0.0.1");
+  rig.fate = [](const Letter&) { return std::vector<base::Duration>{}; };
   rig.inject(letter);
   EXPECT_EQ(rig.sent(CmAttribute::kRep), 1u);
   rig.inject(letter);  // it asks again
@@ -280,9 +345,41 @@ TEST_F(Foreign, AnswersToSilenceAreFew) {
   rig.run(kMostOfStranger);
   EXPECT_EQ(rig.sent(CmAttribute::kRep), 2u + kMostUnasked);
   EXPECT_EQ(rig.sent(CmAttribute::kRej), 1u);
-  rig.run(kMinute);
-  EXPECT_THAT(states(host_b.mux), IsEmpty());
+  EXPECT_TRUE(server.last().saw(EventKind::kRepError));
   EXPECT_EQ(rig.letters.size(), 3u + kMostUnasked);
+
+  rig.run(kMinute + ProvenHosts::kLast);
+  rig.letters.clear();
+  rig.inject(letter);
+  rig.run(kMinute);
+  EXPECT_EQ(rig.letters.size(), 1u + kMostUnaskedOfUnproven) << "for ever";
+}
+
+TEST(ProvenHostsTest, AreForgottenInTheOrderOfTheirProofs) {
+  ProvenHosts hosts;
+  base::TimePoint time{std::chrono::hours(1)};
+  const auto host = [](size_t number) {
+    verbs::Gid address = gid("10.0.0.0");
+    address.bytes[14] = static_cast<uint8_t>(number >> 8);
+    address.bytes[15] = static_cast<uint8_t>(number);
+    return address;
+  };
+  for (size_t i = 0; i < ProvenHosts::kMost; ++i) hosts.add(host(i), time);
+  EXPECT_TRUE(hosts.has(host(0), time));
+  hosts.add(host(0), time);
+  hosts.add(host(ProvenHosts::kMost), time);
+  EXPECT_TRUE(hosts.has(host(0), time));
+  EXPECT_FALSE(hosts.has(host(1), time));
+  EXPECT_TRUE(hosts.has(host(2), time));
+  hosts.add(host(1), time);
+  EXPECT_FALSE(hosts.has(host(2), time));
+  time += ProvenHosts::kLast;
+  hosts.add(host(3), time);
+  EXPECT_TRUE(hosts.has(host(3), time));
+  EXPECT_FALSE(hosts.has(host(4), time));
+  hosts.add(gid("fd00::1"), time);
+  EXPECT_TRUE(hosts.has(gid("fd00::2"), time));
+  EXPECT_FALSE(hosts.has(gid("fd00:1::1"), time));
 }
 
 // Another host neither fills the backlog for others nor uses up their rate.
