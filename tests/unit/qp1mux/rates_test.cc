@@ -23,7 +23,7 @@ TEST_F(RatesTest, OfOneDoNotConcernAnother) {
   uint32_t taken = 0;
   for (int i = 0; i < 60'000; ++i) {  // in one second
     time += std::chrono::nanoseconds(16'667);
-    taken += rates.take(time, host(1)) ? 1 : 0;
+    taken += rates.take(time, host(1)) ? 1u : 0u;
     if (i % 100 == 0) {
       EXPECT_TRUE(rates.take(time, host(2))) << i;
     }
