@@ -254,9 +254,9 @@ void fields(A& at, RoceSocket& message) {
   at.number(message.error);
   at.require(message.error >= 0);
   at.number(message.sources);
-  at.require(message.sources <= wire::kMostSourcePorts);
   at.number(message.has_sources);
-  at.require(message.has_sources >> message.sources == 0);
+  at.require(message.sources <= wire::kMostSourcePorts &&
+             message.has_sources >> message.sources == 0);
 }
 
 template <class A>
