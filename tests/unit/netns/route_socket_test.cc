@@ -10,7 +10,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <thread>
 
 #include "netns/netns.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
@@ -99,21 +98,11 @@ void ask_about_ways() {
   EXPECT_EQ(queries->next_hop(own6, address("fd77::1"), v0).error().code(), ENETUNREACH);
 }
 
-// Runs `act` in a network namespace of its own.
-void in_own_netns(void (*act)()) {
-  bool entered = false;
-  std::thread([&] {
-    entered = vrdmad::enter_own_netns();
-    if (entered) act();
-  }).join();
-  if (!entered) GTEST_SKIP() << "no network namespace";
-}
-
-TEST(RouteQueries, KnowTheWayToAnAddress) { in_own_netns(ask_about_ways); }
+TEST(RouteQueries, KnowTheWayToAnAddress) { vrdmad::in_own_netns(ask_about_ways); }
 
 // A tenant may have any number of them.
 TEST(RouteQueries, ReadNoMoreThanSoManyAddresses) {
-  in_own_netns([] {
+  vrdmad::in_own_netns([] {
     constexpr const char* kMake =
         "ip link add v0 type veth peer name v1 && ip link set v0 up && for i in $(seq 300); do "
         "echo address add 10.0.$((i / 250)).$((i % 250 + 1))/32 dev v0; done | ip -batch -";

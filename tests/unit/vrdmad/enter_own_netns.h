@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "core/base/fd.h"
 
@@ -36,6 +37,17 @@ inline bool enter_own_netns() {
   std::strcpy(lo.ifr_name, "lo");
   lo.ifr_flags = IFF_UP | IFF_RUNNING;
   return ::ioctl(socket.get(), SIOCSIFFLAGS, &lo) == 0;
+}
+
+// Runs `test` on a thread in such a namespace, or skips it.
+template <class Test>
+void in_own_netns(Test test) {
+  bool entered = false;
+  std::thread([&] {
+    entered = enter_own_netns();
+    if (entered) test();
+  }).join();
+  if (!entered) GTEST_SKIP() << "no network namespace";
 }
 
 }  // namespace vrdma::vrdmad

@@ -11,7 +11,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <thread>
 
 #include "core/verbs/socket_address.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
@@ -27,17 +26,6 @@ Gid gid_of(const char* text) {
   return gid;
 }
 const Gid kV4 = gid_of("::ffff:127.0.0.1"), kV6 = gid_of("::1");
-
-// Runs `test` on a thread in a network namespace of its own.
-template <class Test>
-void in_own_netns(Test test) {
-  bool entered = false;
-  std::thread([&] {
-    entered = enter_own_netns();
-    if (entered) test();
-  }).join();
-  if (!entered) GTEST_SKIP() << "no network namespace";
-}
 
 constexpr size_t kMadSize = 12 + 8 + 256 + 4;
 using Bytes = std::array<uint8_t, kMadSize + 4>;

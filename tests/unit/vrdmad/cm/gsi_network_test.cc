@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "core/verbs/socket_address.h"
 #include "tests/unit/vrdmad/enter_own_netns.h"
@@ -72,16 +71,6 @@ struct Receiver {
     loop->run();
   }
 };
-
-template <class Test>
-void in_own_netns(Test test) {
-  bool entered = false;
-  std::thread([&] {
-    entered = enter_own_netns();
-    if (entered) test();
-  }).join();
-  if (!entered) GTEST_SKIP() << "no network namespace";
-}
 
 // One host sends sixty MADs each millisecond, another a few in between.
 TEST(GsiNetworkTest, AFloodOfOneHostDoesNotConcernAnother) {
