@@ -14,6 +14,8 @@ namespace vrdma::vrdmad {
 namespace {
 constexpr unsigned kMostIdle = 4;
 constexpr std::chrono::seconds kIdle{1};
+constexpr unsigned kLooks = 8;  // that find a thread asleep, one after the other
+constexpr auto kBetweenLooks = Bounded::kPatience / 10;
 
 // Whether a thread of this process is in state D (proc(5)): only a fatal signal, if any, wakes it.
 bool sleeps_in_kernel(pid_t thread) {
@@ -87,13 +89,12 @@ bool Bounded::run(uint64_t netns, std::function<void()> run) {
   shared.wanted.notify_one();
   const auto is_done = [&] { return job->done; };
   const auto begun = base::EventLoop::now();
-  for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);) {
-    // Check twice, because the thread may wait for the disk for a moment.
-    const bool slept = job->thread != 0 && sleeps_in_kernel(job->thread);
-    patience = kPatience / 10;
-    if (job->changed.wait_for(lock, patience, is_done)) break;
-    if ((slept && sleeps_in_kernel(job->thread)) || base::EventLoop::now() - begun > kLongest)
-      break;
+  // The thread may wait for a moment each: for the disk, or for a lock of a process that is busy.
+  unsigned slept = 0;
+  for (auto patience = kPatience; !job->changed.wait_for(lock, patience, is_done);
+       patience = kBetweenLooks) {
+    slept = job->thread != 0 && sleeps_in_kernel(job->thread) ? slept + 1 : 0;
+    if (slept == kLooks || base::EventLoop::now() - begun > kLongest) break;
   }
   if (job->done) return true;
   job->late = true;

@@ -3,10 +3,10 @@
 // execve(2) holds the process's exec_update_lock while the kernel frees the old memory. If that
 // memory is large, or maps a file whose server does not answer, every open or read of most of its
 // files in /proc blocks for as long. run() waits while the inspecting thread computes or waits for
-// a processor, but gives up on a thread that sleeps in the kernel after kPatience. It then closes
-// the network namespace of the process: no process in it is inspected until the thread returns and
-// kPenalty has passed. So a tenant can delay others by little more than kPatience in every
-// kPenalty.
+// a processor, but gives up on a thread that sleeps in the kernel after kPatience, at each look in
+// the next 35 ms. It then closes the network namespace of the process: no process in it is
+// inspected until the thread returns and kPenalty has passed. So a tenant can delay others by less
+// than twice kPatience in every kPenalty.
 #pragma once
 
 #include <chrono>
