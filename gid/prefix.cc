@@ -1,25 +1,16 @@
 #include "gid/prefix.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "core/base/printable.h"
+#include "core/verbs/socket_address.h"
 
 namespace vrdma::gid {
 
 namespace {
 
 constexpr unsigned kMapped = 96;  // bits before the IPv4 address
-
-std::optional<verbs::Gid> address_of(const std::string& text) {
-  verbs::Gid gid = verbs::Gid::unspecified(true);
-  if (::inet_pton(AF_INET, text.c_str(), gid.bytes.data() + 12) == 1) return gid;
-  if (::inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) == 1) return gid;
-  return {};
-}
 
 // Clears all bits after the first `bits`.
 verbs::Gid cut(verbs::Gid gid, unsigned bits) {
@@ -37,7 +28,7 @@ base::Result<Prefix> Prefix::parse(const std::string& text) {
                                             "' is not an address prefix such as 10.0.0.0/24 or "
                                             "fd00::/64");
   const size_t slash = text.find('/');
-  const auto address = address_of(text.substr(0, slash));
+  const auto address = verbs::parse_address(text.substr(0, slash));
   if (!address) return wrong;
   const unsigned before = address->is_ipv4_mapped() ? kMapped : 0;
   unsigned bits = 128 - before;

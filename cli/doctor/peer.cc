@@ -1,6 +1,5 @@
 #include "cli/doctor/peer.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -25,18 +24,6 @@ constexpr int kLongestLook = 4000;  // milliseconds
 bool has(const v1::Vdev& vdev, const std::string& gid) {
   return std::any_of(vdev.gids().begin(), vdev.gids().end(),
                      [&](const auto& one) { return one.gid() == gid; });
-}
-
-Gid gid_of(const sockaddr_storage& address) {
-  Gid gid = Gid::unspecified(true);
-  if (address.ss_family == AF_INET) {
-    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(address);
-    std::memcpy(gid.bytes.data() + 12, &ipv4.sin_addr, 4);
-  } else {
-    const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(address);
-    std::memcpy(gid.bytes.data(), &ipv6.sin6_addr, 16);
-  }
-  return gid;
 }
 
 int answer_to(const Fd& socket) {
@@ -106,13 +93,11 @@ Finding judge_way(const std::string& to, const std::vector<const v1::Vdev*>& rea
 }  // namespace
 
 base::Result<Gid> parse_peer(const std::string& text) {
-  Gid gid = Gid::unspecified(true);
-  if (::inet_pton(AF_INET, text.c_str(), gid.bytes.data() + 12) != 1 &&
-      ::inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) != 1)
-    return base::fail(EINVAL, "'" + text + "' is not an IP address");
-  if (gid.is_multicast() || gid.is_unspecified())
+  const auto gid = verbs::parse_address(text);
+  if (!gid) return base::fail(EINVAL, "'" + text + "' is not an IP address");
+  if (gid->is_multicast() || gid->is_unspecified())
     return base::fail(EINVAL, "'" + text + "' is not the address of one host");
-  return gid;
+  return *gid;
 }
 
 Way find_way(const Gid& peer) {
@@ -128,8 +113,8 @@ Way find_way(const Gid& peer) {
   }
   sockaddr_storage from{};
   socklen_t size = sizeof from;
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&from), &size) == 0)
-    way.source = gid_of(from).text();
+  auto* const at = reinterpret_cast<sockaddr*>(&from);
+  if (::getsockname(socket.get(), at, &size) == 0) way.source = verbs::gid_of(at).text();
   way.answer = answer_to(socket);
   return way;
 }

@@ -1,11 +1,14 @@
-// The socket address of a GID (ip(7), ipv6(7)).
+// The IP address that a GID is, as text and as a socket address (ip(7), ipv6(7)).
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "core/verbs/gid.h"
 
@@ -47,5 +50,23 @@ struct SocketAddress {
   };
   socklen_t size;
 };
+
+// Of a sockaddr_in or a sockaddr_in6.
+[[nodiscard]] inline Gid gid_of(const sockaddr* from) {
+  Gid gid = Gid::unspecified(true);
+  if (from->sa_family == AF_INET6)
+    std::memcpy(gid.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+  else
+    std::memcpy(gid.bytes.data() + 12, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+  return gid;
+}
+
+// "10.0.0.1", "fd00::1"; empty: the text is no address.
+[[nodiscard]] inline std::optional<Gid> parse_address(const std::string& text) {
+  Gid gid = Gid::unspecified(true);
+  if (::inet_pton(AF_INET, text.c_str(), gid.bytes.data() + 12) == 1) return gid;
+  if (::inet_pton(AF_INET6, text.c_str(), gid.bytes.data()) == 1) return gid;
+  return {};
+}
 
 }  // namespace vrdma::verbs

@@ -6,23 +6,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/verbs/socket_address.h"
 #include "transport/roce/invariant.h"
 
 namespace vrdma::transport::roce {
 
 namespace {
-
-verbs::Gid gid_of(const sockaddr_in6& from) {
-  verbs::Gid gid;
-  if (from.sin6_family == AF_INET6) {
-    std::memcpy(gid.bytes.data(), &from.sin6_addr, sizeof from.sin6_addr);
-    return gid;
-  }
-  const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from);
-  gid = verbs::Gid::unspecified(true);
-  std::memcpy(gid.bytes.data() + 12, &ipv4.sin_addr, sizeof ipv4.sin_addr);
-  return gid;
-}
 
 // A cmsg of one byte or an int.
 int number_in(const cmsghdr& header) {
@@ -84,7 +73,7 @@ Incoming::Message Incoming::open(size_t index, const verbs::Gid& local) const {
   message.bytes = room_.data() + index * kMessageBytes;
   message.left = message.segment = received.msg_len;
   message.source_port = ntohs(from_[index].sin6_port);  // where sin_port is, too
-  message.header.source = gid_of(from_[index]);
+  message.header.source = verbs::gid_of(reinterpret_cast<const sockaddr*>(&from_[index]));
   message.header.destination = local;
   auto* const all = const_cast<msghdr*>(&received.msg_hdr);
   for (cmsghdr* each = CMSG_FIRSTHDR(all); each != nullptr; each = CMSG_NXTHDR(all, each)) {
