@@ -33,6 +33,12 @@ base::Result<std::vector<v1::Vdev>> chosen(const Options& options, api::Client& 
   return std::vector{std::move(*vdev)};
 }
 
+// The queue pairs that a table of others refers to. The workers know them, so JSON goes without.
+base::Result<std::vector<v1::QueuePair>> for_table(const Options& options, api::Client& client) {
+  if (options.format == Format::kJson) return {};
+  return client.list_queue_pairs(options.name);
+}
+
 // Prints the chosen vdevices by a member of Output.
 Outcome print_chosen(const Options& options, Output& output,
                      void (Output::*print)(const std::vector<v1::Vdev>&)) {
@@ -107,9 +113,7 @@ Outcome vdev_show(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto vdevs = chosen(options, client);
     if (!vdevs) return base::pass(std::move(vdevs).error());
-    base::Result<std::vector<v1::QueuePair>> queue_pairs;
-    if (options.format == Format::kTable) queue_pairs = client.list_queue_pairs(options.name);
-    output.show(*vdevs, queue_pairs);
+    output.show(*vdevs, for_table(options, client));
     return {};
   });
 }
@@ -258,9 +262,8 @@ Outcome conn_list(const Options& options, Output& output) {
   return with_client(options, [&](api::Client& client) -> Outcome {
     auto connections = client.list_connections(options.name);
     if (!connections) return base::pass(std::move(connections).error());
-    base::Result<std::vector<v1::QueuePair>> queue_pairs;
-    if (options.format == Format::kTable) queue_pairs = client.list_queue_pairs(options.name);
-    output.connections(*connections, queue_pairs.value_or(std::vector<v1::QueuePair>()));
+    output.connections(*connections,
+                       for_table(options, client).value_or(std::vector<v1::QueuePair>()));
     return {};
   });
 }

@@ -281,48 +281,45 @@ Result<Fd> Caller::userfaultfd() const {
   return std::move(beside[0]);
 }
 
-Result<Broker::Beside> Caller::sockets(Op op, const verbs::Gid& address, uint32_t ifindex) const {
-  Broker::Beside beside;
+Result<Broker::Answer> Caller::sockets(Op op, const verbs::Gid& address, uint32_t ifindex,
+                                       Broker::Beside* beside, uint32_t count) const {
   Request asked = request(op);
   asked.address = address.bytes;
   asked.which = ifindex;
-  auto answer = broker_->ask(asked, &beside);
-  if (!answer) return pass(std::move(answer).error());
-  return beside;
+  asked.first = count;
+  return broker_->ask(asked, beside);
 }
 
 Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
-  auto made = sockets(Op::kPacketSocket, {}, ifindex);
-  if (!made) return pass(std::move(made).error());
-  return std::move((*made)[0]);
+  Broker::Beside made;
+  auto answer = sockets(Op::kPacketSocket, {}, ifindex, &made);
+  if (!answer) return pass(std::move(answer).error());
+  return std::move(made[0]);
 }
 
 Result<Fd> Caller::group_socket(const verbs::Gid& group, uint32_t ifindex) const {
-  auto made = sockets(Op::kGroupSocket, group, ifindex);
-  if (!made) return pass(std::move(made).error());
-  return std::move((*made)[0]);
+  Broker::Beside made;
+  auto answer = sockets(Op::kGroupSocket, group, ifindex, &made);
+  if (!answer) return pass(std::move(answer).error());
+  return std::move(made[0]);
 }
 
 Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifindex) const {
-  auto made = sockets(Op::kRoceSockets, address, ifindex);
-  if (!made) return pass(std::move(made).error());
-  auto& all = *made;
-  return RoceSockets{std::move(all[0]), std::move(all[1]), std::move(all[2])};
+  Broker::Beside made;
+  auto answer = sockets(Op::kRoceSockets, address, ifindex, &made);
+  if (!answer) return pass(std::move(answer).error());
+  return RoceSockets{std::move(made[0]), std::move(made[1]), std::move(made[2])};
 }
 
 Result<std::vector<Fd>> Caller::source_sockets(const verbs::Gid& address, uint32_t ifindex,
                                                uint32_t count) const {
-  Broker::Beside beside;
-  Request asked = request(Op::kSourceSockets);
-  asked.address = address.bytes;
-  asked.which = ifindex;
-  asked.first = count;
-  const auto answer = broker_->ask(asked, &beside);
-  if (!answer) return fail(answer.error().code(), answer.error().message());
+  Broker::Beside made;
+  auto answer = sockets(Op::kSourceSockets, address, ifindex, &made, count);
+  if (!answer) return pass(std::move(answer).error());
   std::vector<Fd> all(count);
-  auto next = beside.begin();
+  auto next = made.begin();
   for (uint32_t i = 0; i < std::min<uint32_t>(count, verbs::kMostSourcePorts); ++i)
-    if ((answer->found >> i & 1) != 0 && next != beside.end()) all[i] = std::move(*next++);
+    if ((answer->found >> i & 1) != 0 && next != made.end()) all[i] = std::move(*next++);
   return all;
 }
 

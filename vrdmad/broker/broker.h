@@ -184,9 +184,10 @@ class Caller {
 
  private:
   [[nodiscard]] Request request(Request::Op op) const;
-  // In its network namespace, of a netdev there.
-  [[nodiscard]] base::Result<Broker::Beside> sockets(Request::Op op, const verbs::Gid& address,
-                                                     uint32_t ifindex) const;
+  // In its network namespace, of a netdev there. `count`: of source sockets.
+  [[nodiscard]] base::Result<Broker::Answer> sockets(Request::Op op, const verbs::Gid& address,
+                                                     uint32_t ifindex, Broker::Beside* beside,
+                                                     uint32_t count = 0) const;
   const std::shared_ptr<Broker> broker_;
   const uint32_t entry_;
   const rdma::Peer peer_;

@@ -133,7 +133,7 @@ bool Session::run(transport::Turn& turn) {
     turn.spend(transport::kRequestCost);
   }
   if (ending_) {
-    if (turn.now() < ending_->latest && objects_->gets_on(ending_->qp)) return true;
+    if (turn.now() < ending_->latest && objects_->gets_on(*ended_by(ending_->request))) return true;
     const Ending over = *std::exchange(ending_, std::nullopt);
     handle(over.request, {});
     turn.spend(transport::kRequestCost);
@@ -235,7 +235,7 @@ bool Session::waits_for_posted(const ipc::Request& request) {
   if (objects_ == nullptr || !qp) return false;
   objects_->kick(*qp);
   if (!objects_->gets_on(*qp)) return false;
-  ending_ = {request, *qp, base::EventLoop::now() + kPostedTime};
+  ending_ = {request, base::EventLoop::now() + kPostedTime};
   return true;
 }
 

@@ -136,7 +136,6 @@ class Session final : private transport::Runnable,
   // A request that ends queue pairs, while they get on with what was posted before.
   struct Ending {
     ipc::Request request;
-    uint32_t qp;  // or all
     base::TimePoint latest;
   };
   std::optional<Ending> ending_;
