@@ -7,18 +7,9 @@ setup
 need_worker_processes
 WORKERS_END=1
 start_daemon --roce-source-ports 4
-netns_add a b
-join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-for space in a b; do $(enter $space) sysctl -qw net.ipv6.conf.eth0.accept_dad=0; done
-ip_in a address add fd00::1/64 dev eth0
-ip_in b address add fd00::2/64 dev eth0
-vdev_create va a eth0 --tenant red --fabric left
-vdev_create vb b eth0 --tenant blue --fabric right
-for fabric in left right; do ctl fabric set $fabric --reach network >/dev/null; done
+two_hosts
+add_ipv6
 for space in a b; do ip_in $space link set eth0 gso_max_segs 1; done
-index() { ctl vdev show "$1" -o json | python3 -c '
-import json, sys
-print(next(g["index"] for g in json.load(sys.stdin)[0]["gids"] if g["gid"] == sys.argv[1]))' "$2"; }
 
 capture() {
   "$here/roce_capture.py" "/run/netns/$(ns b)" eth0 "$T/roce.pcap" >"$T/capture.log" 2>&1 &
@@ -59,7 +50,7 @@ done_well() {
 
 say "each queue pair has one port, both ways, over IPv4 and IPv6"
 for version in 4 6; do
-  gid=$(index va $([[ $version -eq 4 ]] && echo ::ffff:10.0.0.1 || echo fd00::1))
+  gid=$(gid_index a va "$([[ $version -eq 4 ]] && echo 10.0.0.1 || echo fd00::1)")
   capture
   pairs ib_write_bw -q 16 -n 20 -s 20000 -p $PORT -x "$gid"
   done_well
@@ -79,7 +70,7 @@ on a root rping -c -a 10.0.0.2 -C 20 -V >"$T/client.log" 2>&1 || fail "rping: $(
 reap server 20
 
 say "what comes to these ports is not kept"
-pairs ib_write_bw -q 16 -D 7 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+pairs ib_write_bw -q 16 -D 7 -p $PORT -x "$(gid_index a va 10.0.0.1)"
 wait_until 5 eval '[[ -n $($(enter b) ss -Huln "sport = 61442") ]]' || fail "there is no socket of port 61442"
 $(enter a) python3 -c '
 import socket
@@ -110,7 +101,7 @@ print("bound", flush=True)
 time.sleep(60)'
 wait_until 10 grep -q bound "$T/holder.log" || fail "the port cannot be taken: $(<"$T/holder.log")"
 capture
-pairs ib_write_bw -q 16 -n 20 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
+pairs ib_write_bw -q 16 -n 20 -p $PORT -x "$(gid_index a va 10.0.0.1)"
 done_well
 kill -KILL "${PID[holder]}"
 reap holder 5
