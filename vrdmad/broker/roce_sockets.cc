@@ -97,7 +97,7 @@ bool attach(const sock_fprog& filter, const Fd& socket) {
   return ::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
 }
 
-// Nothing waits in it, whoever has it.
+// The kernel drops all packets for the socket, and its holder cannot change that.
 bool receive_nothing(const Fd& socket) {
   const int on = 1;
   return attach(kDropAll, socket) &&

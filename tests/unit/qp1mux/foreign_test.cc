@@ -352,7 +352,8 @@ TEST_F(Foreign, AnswersToAProvenHostAreMore) {
   rig.letters.clear();
   rig.inject(letter);
   rig.run(kMinute);
-  EXPECT_EQ(rig.letters.size(), 1u + kMostUnaskedOfUnproven) << "for ever";
+  EXPECT_EQ(rig.letters.size(), 1u + kMostUnaskedOfUnproven)
+      << "the proof of a host does not expire";
 }
 
 TEST(ProvenHostsTest, AreForgottenInTheOrderOfTheirProofs) {
