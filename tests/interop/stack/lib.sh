@@ -58,7 +58,7 @@ both_end() {
   tail -n 5 "$T/client.log" "$T/server.log"
   FAILED_RUNS=$((FAILED_RUNS + 1))
   kill -9 "${PID[@]}" 2>/dev/null || true
-  wait "${PID[@]}" 2>/dev/null || true
+  [[ ${#PID[@]} -eq 0 ]] || wait "${PID[@]}" 2>/dev/null || true  # without words it waits for the daemon
   unset "PID[client]" "PID[server]"
 }
 SETTINGS=(env)  # what to put in front of a program
