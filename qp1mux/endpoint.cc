@@ -43,7 +43,7 @@ base::Result<void> EndpointState::check_qpn(uint32_t qpn) {
 
 bool EndpointState::take(base::TokenBucket& bucket) {
   if (bucket.take(mux->clock.now())) return true;
-  ++counters.hurried;
+  ++counters.over_rate;
   return false;
 }
 
@@ -57,7 +57,7 @@ bool EndpointState::take_incoming(const EndpointState* sender, const verbs::Gid&
   if (sender != nullptr ? tenants.take(now, sender->setup.tenant)
                         : hosts.take(now, host_of(source)))
     return true;
-  ++counters.hurried;
+  ++counters.over_rate;
   return false;
 }
 

@@ -67,9 +67,6 @@ end_wire() {
   wait_until 10 no_vdevices || fail "a vdevice stays, although its interface is gone"
 }
 no_vdevices() { [[ $(ctl -o json vdev list) == "[]" ]]; }
-counted() { ctl -o json stats "$1" | python3 -c '
-import json, sys
-print(next(row["value"] for row in json.load(sys.stdin) if row["name"] == "network_events_" + sys.argv[1]))' "$2"; }
 
 # exchange [OPTIONS...]: runs the program.
 exchange() {
@@ -107,6 +104,6 @@ if [[ $seconds -eq 0 ]]; then
   say "a narrow way, whose router marks packets that wait"
   begin_wire --rate 20000000 --queue 2000 --mark 20
   exchange --tests rc.in_flight,rc.srq
-  [[ $(counted vb np_cnp_sent) -gt 0 || $(counted va np_cnp_sent) -gt 0 ]] || fail "nobody tells of congestion"
+  [[ $(stat_of vb network_events_np_cnp_sent) -gt 0 || $(stat_of va network_events_np_cnp_sent) -gt 0 ]] || fail "nobody tells of congestion"
   end_wire
 fi

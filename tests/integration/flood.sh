@@ -33,9 +33,6 @@ import json, sys
 print(json.load(sys.stdin)[0]["stats64"][sys.argv[1]]["bytes"])' "$1"; }
 udp() { $(enter d) cat /proc/net/snmp | awk -v name="$1" '
   $1 == "Udp:" && !at { for (i = 2; i <= NF; ++i) if ($i == name) at = i; next } $1 == "Udp:" { print $at }'; }
-counted() { ctl -o json stats vd | python3 -c '
-import json, sys
-print(sum(row["value"] for row in json.load(sys.stdin) if row["name"] in sys.argv[1:]))' "$@"; }
 
 sent_before=$(bytes tx) answered_before=$(bytes rx)
 $(enter c) python3 "$here/flood.py" 10.0.2.1 "$qpn" >"$T/flood.log" 2>&1 &
@@ -66,13 +63,13 @@ say "the counters of vd: $(ctl stats vd | awk '/network_events/ && $NF > 0 { pri
 unseen=$(udp RcvbufErrors)
 data=(garbage icrc unknown_rc unknown_uc unknown_ud cnp service qkey)
 counters=(network_events_rx_{malformed,icrc_encapsulated,unknown_qp,bad_service,bad_qkey})
-got=$(counted "${counters[@]}") was=$(sent "${data[@]}")
+got=$(stat_of vd "${counters[@]}") was=$(sent "${data[@]}")
 # The kernel drops those of queue pair 1, too, so what found no room has an upper limit.
 [[ $got -le $was && $((got + unseen)) -ge $was ]] || fail "$was packets were sent to the worker, $got are counted"
 for event in icrc_encapsulated malformed unknown_qp bad_qkey; do
-  [[ $(counted network_events_rx_$event) -gt 0 ]] || fail "rx_$event is not counted"
+  [[ $(stat_of vd network_events_rx_$event) -gt 0 ]] || fail "rx_$event is not counted"
 done
-[[ $(counted network_packets_sent) -eq 0 ]] || fail "the worker answers a stranger"
+[[ $(stat_of vd network_packets_sent) -eq 0 ]] || fail "the worker answers a stranger"
 sent=$(($(bytes tx) - sent_before)) answered=$(($(bytes rx) - answered_before))
 say "$sent bytes were sent, $answered answered"
 [[ $answered -le $sent ]] || fail "a stranger gets more bytes than it sends"

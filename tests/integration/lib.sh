@@ -364,6 +364,13 @@ gid_index() {
     grep . || fail "$2 has no GID for $3"
 }
 
+# stat_of SCOPE COUNTER...: the sum of these counters (vrdmactl stats).
+stat_of() {
+  ctl -o json stats "$1" | python3 -c '
+import json, sys
+print(sum(row["value"] for row in json.load(sys.stdin) if row["name"] in sys.argv[1:]))' "${@:2}"
+}
+
 # ---- two vdevices in one fabric ------------------------------------------------------------------
 
 # two_vdevices direct|mediated [further arguments of vrdmactl vdev create]: namespaces a (10.0.0.1)

@@ -27,9 +27,6 @@ metric() { # FAMILY{LABELS}
   [[ -n $value ]] || fail "Prometheus has no $1"
   printf '%.0f' "$value"
 }
-stat_of() { ctl stats "$1" -o json | python3 -c '
-import json, sys
-print(sum(c["value"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$2"; }
 
 say "a program of a vdevice of its own tenant is counted where it executes"
 pair nobody ib_write_bw -F -s 4096 -n 1000

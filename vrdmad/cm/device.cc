@@ -86,7 +86,7 @@ std::vector<provisioning::Row> CmDevice::rows() {
     }
     if (row.kind != Kind::kCmRate) continue;
     row.used = endpoint_.use().requests;
-    row.refused = counters.hurried;
+    row.refused = counters.over_rate;
   }
   return rows;
 }

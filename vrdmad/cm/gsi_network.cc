@@ -95,7 +95,7 @@ void GsiNetwork::take(Address& address, const wire::Packet& packet, const Networ
     return;
   }
   if (!address.rates.take(now, qp1mux::host_of(header.source))) {
-    ++counters_.hurried;
+    ++counters_.over_rate;
     return;
   }
   ++counters_.received;

@@ -30,7 +30,7 @@ struct GsiNetworkCounters {
   base::Counter sent, received;
   base::Counter lost;     // no socket, or the kernel did not take it
   base::Counter no_mad;   // packets to queue pair 1 that are none
-  base::Counter hurried;  // MADs beyond the rate of their host
+  base::Counter over_rate;  // MADs beyond the rate of their host
   base::Counter delayed;  // how often an address was not read because all took too much time
 };
 

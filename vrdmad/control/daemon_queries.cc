@@ -303,6 +303,14 @@ std::vector<CounterRow> Daemon::daemon_rows() {
   rows.push_back({"daemon", "cm_sessions_unread", cm.unread});
   rows.push_back({"daemon", "cm_namespaces_crowded", cm.crowded});
   rows.push_back({"daemon", "cm_sessions_delayed", cm.delayed});
+  const GsiNetworkCounters& qp1 = gsi_network_.counters();
+  rows.push_back({"daemon", "qp1_sent", qp1.sent});
+  rows.push_back({"daemon", "qp1_received", qp1.received});
+  rows.push_back({"daemon", "qp1_lost", qp1.lost});
+  rows.push_back({"daemon", "qp1_icrc_errors", qp1.incoming.icrc_error});
+  rows.push_back({"daemon", "qp1_malformed", qp1.incoming.malformed + qp1.no_mad});
+  rows.push_back({"daemon", "qp1_over_rate", qp1.over_rate});
+  rows.push_back({"daemon", "qp1_delayed", qp1.delayed});
   return rows;
 }
 

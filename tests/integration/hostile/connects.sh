@@ -19,11 +19,6 @@ cp "$program" "$T/connects"
 ctl quota set va "conns=$CONNS,conn_rate=$CONN_RATE,req_rate=$REQ_RATE"
 sleep 1.2  # what it had saved up under the limits before
 
-stat_of() { # SCOPE COUNTER: of what is counted
-  ctl stats "$1" -o json | python3 -c '
-import json, sys
-print(sum(c["value"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$2"
-}
 refused() { stat_of "$1" "quota_refused_$2"; }
 longest_pass() { stat_of daemon worker_longest_pass_0; }
 

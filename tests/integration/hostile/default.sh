@@ -10,9 +10,6 @@ setup
 start_daemon
 netns_add a b
 join a eth0 10.0.0.1/24 b eth0 10.0.0.2/24
-stat_of() { ctl stats "$1" -o json | python3 -c '
-import json, sys
-print(sum(c["value"] for c in json.load(sys.stdin) if c["name"] == sys.argv[1]))' "$2"; }
 exchange() { # 500 messages from b to a and back; $REAPED is the client's status
   spawn server a root ibv_rc_pingpong -d va -g "$(gid_index a va 10.0.0.1)" -n 500
   wait_until 20 listens server || fail "the server does not listen"
