@@ -26,6 +26,7 @@ namespace {
 constexpr const char* kCmFile = ".cm";
 // Less than the first retransmission timeout of a request.
 constexpr std::chrono::milliseconds kPatience(30);
+constexpr std::chrono::milliseconds kAdoptAgain(500);
 
 bool is_loopback(const Gid& gid) {
   if (gid.is_ipv4_mapped()) return gid.bytes[12] == 127;
@@ -241,6 +242,9 @@ void Cm::keep_sessions(const std::string& state_dir, std::string run_dir) {
 
 void Cm::adopt_sessions(std::set<uint64_t> later) {
   later_ = std::move(later);
+  adopt_again_.reset();
+  const auto before = std::exchange(unanswered_, {});
+  const auto now = base::EventLoop::now();
   for (auto it = found_.begin(); it != found_.end();) {
     if (awaits_others(it->first)) {
       ++it;
@@ -248,6 +252,13 @@ void Cm::adopt_sessions(std::set<uint64_t> later) {
     }
     auto session =
         CmSession::adopt(*this, std::move(it->second), [this](CmSession* over) { forget(over); });
+    const auto since = before.contains(it->first) ? before.at(it->first) : now;
+    if (!session && session.error().code() == EAGAIN &&
+        now - since < std::chrono::milliseconds(settings_.grace_ms / 2)) {
+      unanswered_.emplace(it->first, since);
+      ++it;
+      continue;
+    }
     if (session)
       sessions_.push_back(std::move(*session));
     else if (session.error().code() != ESRCH)
@@ -255,7 +266,10 @@ void Cm::adopt_sessions(std::set<uint64_t> later) {
                    session.error().message());
     it = found_.erase(it);
   }
-  if (later_.empty()) mux_.drop_half_open();
+  if (!unanswered_.empty())
+    adopt_again_ = loop_.after(kAdoptAgain, [this] { adopt_sessions(later_); });
+  else if (later_.empty())
+    mux_.drop_half_open();
 }
 
 void Cm::end_left_by(uint64_t netns, const rdma::Peer& process) {

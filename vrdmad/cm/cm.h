@@ -106,9 +106,12 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   void keep_sessions(const std::string& state_dir, std::string run_dir = {});
   // Takes over the previous daemon's sessions. Its vdevices and verbs sessions must have been
   // restored, except those in the namespaces `later`: another call takes these over, and until then
-  // their clients are told to wait.
+  // their clients are told to wait. A namespace whose processes the broker cannot inspect is tried
+  // again, for half of the clients' grace period.
   void adopt_sessions(std::set<uint64_t> later);
-  [[nodiscard]] bool awaits_others(uint64_t netns) const { return later_.contains(netns); }
+  [[nodiscard]] bool awaits_others(uint64_t netns) const {
+    return later_.contains(netns) || unanswered_.contains(netns);
+  }
   // Leaves the sessions to the next daemon: what follows ends none of them.
   void leave_sessions();
 
@@ -196,6 +199,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::string run_dir_;
   std::list<std::pair<uint64_t, CmSessionFile>> found_;  // by namespace; not taken over yet
   std::set<uint64_t> later_;
+  std::map<uint64_t, base::TimePoint> unanswered_;  // namespaces, since when
+  base::EventLoop::Timer adopt_again_;
   uint32_t last_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };

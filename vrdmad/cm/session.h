@@ -41,9 +41,9 @@ class CmSession final : private provisioning::RequestRate::Reader {
       Cm& cm, std::shared_ptr<CmNamespace> space, Arrival arrival,
       std::function<void(CmSession*)> ended);
   // Adopts a previous daemon's session whose process lives. It has no connection until the client
-  // reconnects (kResume).
+  // reconnects (kResume). Errors: of Broker::find(); the caller then keeps `file`.
   [[nodiscard]] static base::Result<std::unique_ptr<CmSession>> adopt(
-      Cm& cm, CmSessionFile file, std::function<void(CmSession*)> ended);
+      Cm& cm, CmSessionFile&& file, std::function<void(CmSession*)> ended);
   ~CmSession() override;
   CmSession(const CmSession&) = delete;
   CmSession& operator=(const CmSession&) = delete;

@@ -28,7 +28,7 @@ void CmSession::keep(const Id& id) {
                            id.cm->record()});
 }
 
-Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile file,
+Result<std::unique_ptr<CmSession>> CmSession::adopt(Cm& cm, CmSessionFile&& file,
                                                     std::function<void(CmSession*)> ended) {
   auto who = file.who();
   if (!who) return pass(std::move(who).error());

@@ -178,6 +178,12 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
   void adopt_those_that_can();
+  // For how long sessions wait for what is not there: until clients may give up soon.
+  [[nodiscard]] base::Duration patience() const {
+    return std::chrono::milliseconds(settings_.grace_ms / 2);
+  }
+  // Sessions of the vdevice, or of its fabric, will come with another TakeOver.
+  [[nodiscard]] bool awaits_others(const Record& record) const;
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;
   std::future<base::Result<void>> store(Record& record);
   // Stores a change that no operator waits for.
@@ -354,12 +360,13 @@ class Daemon final : public AdminBackend, public HookBackend {
   std::map<uint64_t, std::unique_ptr<Record>> records_;
   std::map<uint64_t, Lost> lost_;
   uint64_t next_id_ = 0, reserved_ids_ = 0;  // the last reserved id
-  // Sessions of the previous daemon whose fabric has a lost vdevice with sessions; kept for half of
-  // the clients' grace period.
+  // Sessions of the previous daemon whose fabric has a lost vdevice with sessions, or whose process
+  // cannot be inspected; kept for half of the clients' grace period.
   std::vector<SessionFiles> left_;
-  std::set<std::string> later_;  // those fabrics
-  std::set<uint64_t> cm_later_;  // the namespaces of their vdevices
-  base::EventLoop::Timer patience_;
+  std::set<std::string> later_;    // those fabrics
+  std::set<uint64_t> unanswered_;  // the vdevices of those processes
+  std::set<uint64_t> cm_later_;    // the namespaces of the vdevices of both
+  base::EventLoop::Timer patience_, adopt_again_;
   // Sessions of workers that were lost, by domain, until another worker runs there.
   std::map<std::string, std::vector<Furnisher::Lost>> orphans_;
   base::EventLoop::Timer orphans_again_;

@@ -179,7 +179,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
     if (!usable.contains(number)) found.unusable.push_back(path);
-  furnisher_.begin(settings_.state_dir, settings_.epoch, last);
+  furnisher_.begin(settings_.state_dir, settings_.epoch, last, patience());
   return found;
 }
 
@@ -188,18 +188,28 @@ void Daemon::adopt(FoundSessions found) {
   left_ = std::move(found.files);
   cm_.keep_sessions(settings_.state_dir, run_dir_.path());
   // Sessions that wait for a lost vdevice must be adopted before their clients give up.
-  patience_ = loop_.after(std::chrono::milliseconds(settings_.grace_ms / 2), [this] {
+  patience_ = loop_.after(patience(), [this] {
     patience_.reset();
     adopt_those_that_can();
   });
   adopt_those_that_can();
 }
 
+bool Daemon::awaits_others(const Record& record) const {
+  return later_.contains(record.fabric) || unanswered_.contains(record.id);
+}
+
 // Adopts each fabric as a whole, so that each queue pair finds its peer: when all its vdevices with
-// sessions are restored, or when no client waits any longer.
+// sessions are restored, or when no client waits any longer. While a process cannot be inspected,
+// the worker keeps back its peers (kept_back.h), and takes the others over.
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
-  const std::set<std::string> before = std::exchange(later_, {});
+  adopt_again_.reset();
+  std::set<uint64_t> awaiting;
+  for (const auto& [id, record] : records_)
+    if (awaits_others(*record)) awaiting.insert(id);
+  later_.clear();
+  unanswered_.clear();
   auto& later = later_;
   for (const auto& files : left_) with_sessions.insert(files.anchors->anchors().of.vdevice);
   for (const auto& [id, lost] : lost_)
@@ -227,15 +237,25 @@ void Daemon::adopt_those_that_can() {
   }
   left_ = std::move(left);
   auto taken = furnisher_.take_over(*settings_.broker, std::move(now));
+  for (auto& files : taken.unanswered) {
+    const Anchor& of = files.anchors->anchors().of;
+    unanswered_.insert(of.vdevice);
+    namespaces.insert(of.netns);
+    left_.push_back(std::move(files));
+  }
+  if (!taken.unanswered.empty())
+    adopt_again_ = loop_.after(taken.again_after, [this] { adopt_those_that_can(); });
+  std::map<WorkerEnd*, const Record*> adopting;
   for (const auto& [id, record] : records_) {
     const auto searched = taken.searched.find(id);
     const auto used = searched != taken.searched.end() ? searched->second : base::Duration(0);
-    const bool waits = later.contains(record->fabric);
-    if (used.count() == 0 && waits == before.contains(record->fabric)) continue;
-    if (WorkerEnd* const worker = workers_.find(record->domain))
-      worker->send(Await{id, static_cast<uint64_t>(used.count()), waits});
+    const bool waits = awaits_others(*record), waited = awaiting.contains(id);
+    if (used.count() == 0 && waits == waited) continue;
+    WorkerEnd* const worker = workers_.find(record->domain);
+    if (worker == nullptr) continue;
+    worker->send(Await{id, static_cast<uint64_t>(used.count()), waits});
+    if (waited && !waits) adopting.emplace(worker, record.get());  // what it has kept back
   }
-  std::map<WorkerEnd*, const Record*> adopting;
   cm_later_ = namespaces;
   for (auto& one : taken.sessions) {
     const Record& its = *find(one.vdevice);

@@ -131,7 +131,7 @@ void Daemon::give_to_worker(Record& record) {
   auto made = parcel(std::move(message), std::move(parts));
   if (!made) return spdlog::error("vdevice {}: {}", record.label, made.error().message());
   worker->send(std::move(*made));
-  worker->send(Await{record.id, 0, later_.contains(record.fabric)});
+  worker->send(Await{record.id, 0, awaits_others(record)});
   show_port(record);
 }
 

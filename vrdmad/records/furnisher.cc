@@ -20,10 +20,12 @@ using base::Fd;
 using base::pass;
 using base::Result;
 
-void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last) {
+void Furnisher::begin(std::string directory, uint32_t epoch, uint32_t last,
+                      base::Duration patience) {
   directory_ = std::move(directory);
   epoch_ = epoch;
   last_session_ = std::max(last_session_, last);
+  patience_ = patience;
 }
 
 uint64_t Furnisher::add(uint64_t vdevice, std::shared_ptr<Caller> caller,
@@ -145,6 +147,20 @@ std::vector<Caller::Wanted> files_of(const SessionAnchors& anchors) {
 
 }  // namespace
 
+namespace {
+
+// Between attempts to take over what is unanswered; they become longer.
+constexpr base::Duration kShortestPause = std::chrono::milliseconds(250);
+constexpr base::Duration kLongestPause = std::chrono::seconds(2);
+
+std::string sentence(const Furnisher::Found& one, const std::string& what, const base::Error& why) {
+  return "vdevice " + one.label + ": the session of process " +
+         std::to_string(one.files.anchors->anchors().of.process.pid) + " " + what + ": " +
+         why.message();
+}
+
+}  // namespace
+
 Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all) {
   std::vector<Found> found;
   std::vector<SessionSearch::Wanted> wanted;
@@ -160,23 +176,40 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
   }
 
   TakenOver result;
+  const auto before = std::exchange(unanswered_, {});
+  const auto now = base::EventLoop::now();
   SessionSearch search(broker, wanted);
   for (size_t i = 0; i < found.size(); ++i) {
     auto adopted = adopt(found[i], wanted[i].files, search.take(i));
-    if (adopted)
+    if (adopted) {
       result.sessions.push_back(std::move(*adopted));
-    else
+      continue;
+    }
+    const auto earlier = before.find(found[i].files.anchors->anchors().of.session);
+    const auto since = earlier != before.end() ? earlier->second : now;
+    if (!may_answer(found[i], adopted.error(), since)) {
       leave_out(found[i], adopted.error());
+      continue;
+    }
+    if (earlier == before.end())
+      base::log_info(sentence(found[i], "is not taken over yet", adopted.error()));
+    unanswered_[found[i].files.anchors->anchors().of.session] = since;
+    result.again_after = std::clamp(now - since, kShortestPause, kLongestPause);
+    result.unanswered.push_back(std::move(found[i].files));
   }
   result.searched = search.used();
   return result;
 }
 
+bool Furnisher::may_answer(const Found& one, const base::Error& why, base::TimePoint since) const {
+  return (why.code() == EAGAIN || why.code() == ENXIO) &&
+         base::EventLoop::now() - since < patience_ &&
+         rdma::exists(one.files.anchors->anchors().of.process.pid);
+}
+
 void Furnisher::leave_out(Found& one, const base::Error& why) {
   one.files.keep(why.code() == EPIPE);  // the broker has ended
-  base::log_warning("vdevice " + one.label + ": the session of process " +
-                    std::to_string(one.files.anchors->anchors().of.process.pid) +
-                    " cannot be taken over: " + why.message());
+  base::log_warning(sentence(one, "cannot be taken over", why));
 }
 
 Result<Furnisher::Adopted> Furnisher::adopt(Found& found, const std::vector<Caller::Wanted>& wanted,

@@ -50,12 +50,16 @@ class Furnisher {
   };
   struct TakenOver {
     std::vector<Adopted> sessions;
+    std::vector<SessionFiles> unanswered;         // to be tried again
+    base::Duration again_after{};                 // if there are any
     std::map<uint64_t, base::Duration> searched;  // processor time that each vdevice pays
   };
 
   // Before the first kit. `directory`: of the sessions' files; empty: there are none. `epoch`: see
-  // SessionSettings. The next session has a greater number than `last`.
-  void begin(std::string directory, uint32_t epoch, uint32_t last);
+  // SessionSettings. The next session has a greater number than `last`. `patience`: for how long
+  // take_over() is tried again.
+  void begin(std::string directory, uint32_t epoch, uint32_t last,
+             base::Duration patience = std::chrono::seconds(15));
 
   // A program has connected. Returns the number of the connection, by which all below name it.
   // `waiting`: counted until accepted(); nullptr: it is not counted.
@@ -76,6 +80,8 @@ class Furnisher {
                                                  const FileId& shown);
   // Searches each process once. Logs why a session is left out, and removes its files; they remain
   // if the broker has ended, because then this daemon ends and the next one takes the session over.
+  // A session is unanswered while the broker cannot inspect its process (EAGAIN), or while the
+  // recipient has ended (ENXIO): for `patience` after the first attempt, if the process lives.
   [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> all);
   // The worker that had the connection is lost. Returns its session, whose files remain, if it had
   // one.
@@ -105,6 +111,9 @@ class Furnisher {
   };
   using Process = std::pair<pid_t, uint64_t>;  // and its start time
   static void leave_out(Found& one, const base::Error& why);
+  // Whether a session that was first tried at `since` is tried again.
+  [[nodiscard]] bool may_answer(const Found& one, const base::Error& why,
+                                base::TimePoint since) const;
   [[nodiscard]] base::Result<Adopted> adopt(Found& found, const std::vector<Caller::Wanted>& wanted,
                                             base::Result<Broker::Found> process);
   void note_arena(const FileId& arena, const rdma::Peer& owner);
@@ -113,6 +122,8 @@ class Furnisher {
   std::string directory_;
   uint32_t epoch_ = 1;
   uint32_t last_session_ = 0;
+  base::Duration patience_{};
+  std::map<uint32_t, base::TimePoint> unanswered_;  // by session, since when
   uint64_t last_connection_ = 0;
   std::map<uint64_t, Connection> connections_;
   // The memory arenas that a process got, the latest first, so that a process that opens a second

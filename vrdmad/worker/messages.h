@@ -126,13 +126,13 @@ struct AdoptChannels {
   bool operator==(const AdoptChannels&) const = default;
 };
 
-// Takes over all sessions of AdoptSession.
+// Takes over all sessions of AdoptSession, except those that are kept back (kept_back.h).
 struct TakeOver {
   bool operator==(const TakeOver&) const = default;
 };
 
-// What a vdevice pays for the search of its processes, and whether sessions of its fabric will come
-// with another TakeOver: until then their programs are told to wait.
+// What a vdevice pays for the search of its processes, and whether sessions of it or of its fabric
+// will come with another TakeOver: until then their programs are told to wait.
 struct Await {
   uint64_t vdevice = 0;
   uint64_t used_ns = 0;

@@ -308,7 +308,7 @@ int Session::resume(const ipc::Request& request) {
     other->go_on_at(&talk_);
     return 0;
   }
-  return vdevice_->awaits_others ? EAGAIN : ESTALE;
+  return vdevice_->awaits_others || vdevice_->keeps_back ? EAGAIN : ESTALE;
 }
 
 const SessionObjects* Session::find(const FileId& arena) const {

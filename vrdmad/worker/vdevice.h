@@ -63,7 +63,8 @@ struct Vdevice {
   bool gone = false;
   // Queue pairs may have peers to which only a network leads, not on this host alone.
   bool reaches_network = false;
-  bool awaits_others = false;  // its sessions of a dead daemon are not taken over yet
+  // Some of its sessions of a dead daemon are not taken over yet: they will come, or are kept back.
+  bool awaits_others = false, keeps_back = false;
   transport::Selector transports;
   transport::Lane lane;
   std::unique_ptr<transport::roce::Network> network;  // null: see reach_network()

@@ -303,10 +303,51 @@ std::unique_ptr<Session> Worker::adopt(Furnisher::Adopted one) {
   return std::move(*session);
 }
 
+// Those of adopting_ that can be taken over now. The others stay there.
+std::vector<Furnisher::Adopted> Worker::adoptable() {
+  std::set<uint64_t> awaiting;
+  for (const auto& [id, vdevice] : vdevices_) {
+    vdevice->keeps_back = false;
+    if (vdevice->awaits_others) awaiting.insert(id);
+  }
+  if (awaiting.empty()) return std::exchange(adopting_, {});
+  std::vector<SessionTies> ties;
+  for (const auto& one : adopting_) ties.push_back(ties_of(one));
+  const auto kept = kept_back(ties, std::move(awaiting), [this](const QpName& name) {
+    const Vdevice* const vdevice = find(name.first);
+    return vdevice != nullptr && vdevice->device.qps.contains(name.second);
+  });
+  std::vector<Furnisher::Adopted> now, later;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    (kept[i] ? later : now).push_back(std::move(adopting_[i]));
+    if (Vdevice* const vdevice = find(ties[i].vdevice); vdevice != nullptr && kept[i])
+      vdevice->keeps_back = true;
+  }
+  adopting_ = std::move(later);
+  return now;
+}
+
+SessionTies Worker::ties_of(const Furnisher::Adopted& one) const {
+  const auto none = SessionTies{one.vdevice, {}, {}, false};
+  const Vdevice* const vdevice = find(one.vdevice);
+  auto anchors = one.kit.anchors.duplicate(), journal = one.kit.journal.duplicate();
+  if (vdevice == nullptr || !anchors || !journal) return none;
+  const auto files = SessionFiles::open(std::move(*anchors), std::move(*journal));
+  const auto image = files ? SessionImage::decode(files->journal->image()) : pass(files.error());
+  if (!image) return none;  // which adopt() will say
+  return vrdmad::ties_of(*image, one.vdevice, [&](const verbs::Gid& gid) -> uint64_t {
+    const rdma::Device* const owner = vdevice->device.fabric->find(gid);
+    const auto its = std::find_if(vdevices_.begin(), vdevices_.end(), [owner](const auto& each) {
+      return &each.second->device == owner;
+    });
+    return its != vdevices_.end() ? its->first : 0;
+  });
+}
+
 void Worker::on(const TakeOver&, Beside) {
   channels_.clear();
   std::vector<Session*> adopted;
-  for (auto& one : std::exchange(adopting_, {})) {
+  for (auto& one : adoptable()) {
     auto session = adopt(std::move(one));
     if (session == nullptr) continue;
     adopted.push_back(session.get());

@@ -21,6 +21,7 @@
 #include "core/base/shared_page.h"
 #include "core/rdma/qp_numbers.h"
 #include "transport/runner.h"
+#include "vrdmad/worker/kept_back.h"
 #include "vrdmad/worker/messages.h"
 #include "vrdmad/worker/parcel.h"
 #include "vrdmad/worker/session.h"
@@ -80,6 +81,8 @@ class Worker {
   void answer(uint64_t ticket, const base::Result<void>& done) const;
 
   [[nodiscard]] std::unique_ptr<Session> adopt(Furnisher::Adopted one);
+  [[nodiscard]] std::vector<Furnisher::Adopted> adoptable();
+  [[nodiscard]] SessionTies ties_of(const Furnisher::Adopted& one) const;
   struct Waiting;  // a connection that the worker has not taken yet
   void begin_session(const std::shared_ptr<Vdevice>& vdevice, Waiting& waiting);
   void forget(Session* over);
@@ -104,7 +107,7 @@ class Worker {
   std::unordered_map<uint64_t, std::shared_ptr<Vdevice>> vdevices_;  // by id
   // Connections that have asked for a kit.
   std::unordered_map<uint64_t, std::function<void(base::Result<SessionKit>)>> wanting_;
-  // Until TakeOver.
+  // Until TakeOver; those that are kept back, until a later one.
   std::vector<Furnisher::Adopted> adopting_;
   std::map<uint64_t, std::map<uint32_t, base::Fd>> channels_;  // by connection
   // By vdevice; also of those that are deleted and that programs still have open.

@@ -6,9 +6,9 @@
 //                                              descriptor of a FUSE file beside a message
 //   vrdma_hangs lock SOCKET SECONDS            a session whose shared files are locked in the
 //                                              kernel, by threads that hang in read(2) and write(2)
-//   vrdma_hangs exec SOCKET SECONDS            a session, and connections, of a process in
-//   execve(2)
-//                                              that waits for a FUSE file that it has written to
+//   vrdma_hangs exec SOCKET SECONDS [COUNT]    a session, and 48 connections or COUNT, of a process
+//                                              in execve(2) that waits for a FUSE file that it has
+//                                              written to
 //
 // Writes "sent" or "held" when the daemon has all of it. Without FUSE it says so and omits that
 // part.
@@ -228,7 +228,7 @@ void lock(const char* path, int seconds) {
   ::_exit(0);
 }
 
-void exec(const char* path, int seconds) {
+void exec(const char* path, int seconds, int connections) {
   const SilentFile file = make_silent_file(true);
   if (file.path.empty()) {
     std::cout << "nothing" << std::endl;
@@ -245,7 +245,7 @@ void exec(const char* path, int seconds) {
     client.open();
     std::vector<Fd> others;
     file.silence();
-    for (int i = 0; i < 48; ++i) others.push_back(dial(path));
+    for (int i = 0; i < connections; ++i) others.push_back(dial(path));
     ::execl("/proc/self/exe", "vrdma_hangs", "sleep", path, "100", nullptr);
     ::_exit(1);
   }
@@ -268,8 +268,8 @@ int main(int argc, char** argv) {
     hold(argv[2], std::atoi(argv[3]));
   else if (what == "lock" && argc == 4)
     lock(argv[2], std::atoi(argv[3]));
-  else if (what == "exec" && argc == 4)
-    exec(argv[2], std::atoi(argv[3]));
+  else if (what == "exec" && (argc == 4 || argc == 5))
+    exec(argv[2], std::atoi(argv[3]), argc == 5 ? std::atoi(argv[4]) : 48);
   else if (what == "sleep" && argc == 4)
     ::sleep(static_cast<unsigned>(std::atoi(argv[3])));
   else

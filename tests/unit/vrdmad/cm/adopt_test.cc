@@ -3,6 +3,7 @@
 
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/broker/hung_broker.h"
 #include "tests/unit/vrdmad/cm/rig.h"
 #include "vrdmad/broker/broker_process.h"
 
@@ -114,6 +115,20 @@ TEST_F(CmAdopted, WaitForThoseOfAnotherNamespace) {
   EXPECT_EQ(next(two), CmEventType::kEstablished);
   ASSERT_EQ(one.call(CmCall::kDisconnect, id), 0);
   EXPECT_EQ(next(two), CmEventType::kDisconnected);
+}
+
+TEST_F(CmAdopted, WaitForProcessesThatCannotBeInspected) {
+  const uint32_t id = one.id(one.channel());
+  const size_t before = files();
+  const auto hung = std::make_shared<HungBroker>(rig.broker);
+  rig.replace_daemon(state_dir, {}, hung);
+  EXPECT_EQ(one.resume(), EAGAIN);
+  EXPECT_EQ(files(), before) << "its records are harmed";
+  hung->error = 0;
+  const auto end = base::EventLoop::now() + std::chrono::seconds(20);
+  while (rig.cm.awaits_others(1) && base::EventLoop::now() < end) rig.settle(1);
+  resume(one);
+  ASSERT_EQ(one.call(CmCall::kDestroyId, id), 0);
 }
 
 TEST_F(CmAdopted, HoldTheirPortsAndOptions) {

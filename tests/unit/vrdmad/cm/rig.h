@@ -80,12 +80,15 @@ struct CmRig {
     settings.broker = std::move(broker);
     return settings;
   }
-  void new_daemon() { daemon.emplace(*loop, settings_of(broker), network); }
-  void replace_daemon(const std::string& state_dir, const std::set<uint64_t>& later = {}) {
+  void new_daemon(std::shared_ptr<Broker> its = nullptr) {
+    daemon.emplace(*loop, settings_of(its != nullptr ? std::move(its) : broker), network);
+  }
+  void replace_daemon(const std::string& state_dir, const std::set<uint64_t>& later = {},
+                      std::shared_ptr<Broker> its = nullptr) {
     cm.leave_sessions();
     spaces = {};
     devices = {};
-    new_daemon();
+    new_daemon(std::move(its));
     attach();
     cm.keep_sessions(state_dir);
     cm.adopt_sessions(later);

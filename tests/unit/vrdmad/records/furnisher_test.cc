@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
 #include "core/ipc/layout.h"
 #include "core/ipc/socket.h"
 #include "tests/unit/vrdmad/admin/fixture.h"
+#include "tests/unit/vrdmad/broker/hung_broker.h"
 #include "vrdmad/broker/broker_process.h"
 #include "vrdmad/broker/local_broker.h"
 
@@ -196,6 +198,62 @@ TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
   EXPECT_TRUE(next.take_over(*ended, std::move(found)).sessions.empty());
   EXPECT_EQ(files(), 2u);
   EXPECT_EQ(adopt(next, kit->session).size(), 1u);
+}
+
+struct UnansweredSessions : Furnishers {
+  UnansweredSessions() : hung(std::make_shared<HungBroker>(broker)) {
+    kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value();
+    of_worker(kit).journal->begin();
+    next.begin(temp.path(), 10, 101, patience);
+    found.push_back({kVdevice, "red0", files_of(kit.session), account});
+  }
+  Furnisher::TakenOver take_over() {
+    auto taken = next.take_over(*hung, std::exchange(found, {}));
+    for (auto& files : taken.unanswered)
+      found.push_back({kVdevice, "red0", std::move(files), account});
+    return taken;
+  }
+  const base::Duration patience = std::chrono::milliseconds(300);
+  std::shared_ptr<HungBroker> hung;
+  SessionKit kit;
+  Furnisher next;
+  std::vector<Furnisher::Found> found;
+};
+
+TEST_F(UnansweredSessions, AreTakenOverWhenTheirProcessAnswers) {
+  for (const int error : {EAGAIN, ENXIO, EAGAIN}) {
+    hung->error = error;
+    const auto taken = take_over();
+    EXPECT_TRUE(taken.sessions.empty());
+    ASSERT_EQ(taken.unanswered.size(), 1u) << error;
+    EXPECT_GT(taken.again_after.count(), 0);
+    EXPECT_EQ(files(), 2u) << "its records are harmed";
+  }
+  hung->error = 0;
+  const auto taken = take_over();
+  ASSERT_EQ(taken.sessions.size(), 1u);
+  EXPECT_TRUE(taken.unanswered.empty());
+  EXPECT_EQ(taken.sessions[0].kit.session, kit.session);
+}
+
+TEST_F(UnansweredSessions, AreTriedLessAndLessOften) {
+  const auto first = take_over().again_after;
+  ::usleep(270'000);
+  EXPECT_GT(take_over().again_after, first);
+}
+
+TEST_F(UnansweredSessions, AreGivenUpInTheEnd) {
+  ASSERT_EQ(take_over().unanswered.size(), 1u);
+  std::this_thread::sleep_for(patience);
+  EXPECT_TRUE(take_over().unanswered.empty());
+  EXPECT_EQ(files(), 0u);
+}
+
+TEST_F(UnansweredSessions, AreGivenUpWhenTheirProcessIsAnother) {
+  ASSERT_EQ(take_over().unanswered.size(), 1u);
+  hung->error = ESRCH;
+  EXPECT_TRUE(take_over().unanswered.empty());
+  EXPECT_EQ(files(), 0u);
 }
 
 }  // namespace
