@@ -80,7 +80,7 @@ struct Counters {
   uint64_t limited = 0;     // outgoing: beyond a limit
   uint64_t overloaded = 0;  // requests dropped on arrival: beyond a limit, or a full backlog
   uint64_t crowded = 0;     // of both: because of the number of connections
-  uint64_t over_rate = 0;     // of both: because of the rate
+  uint64_t over_rate = 0;   // of both: because of the rate
   uint64_t impatient = 0;   // outgoing: refused early, because too many waited for a listener
   uint64_t strays = 0;      // messages for no connection, or not from its peer
   uint64_t raw_sent = 0;

@@ -125,6 +125,17 @@ void Runner::deactivate(Runnable& runnable) {
   if (lane.runnables_.empty()) leave(lane);
 }
 
+std::vector<uint32_t> Runner::take_worked() {
+  ++look_;
+  return std::exchange(worked_, {});
+}
+
+void Runner::note_work(Runnable& runnable) {
+  runnable.noted_ = look_;
+  if (worked_.empty() && on_work_) on_work_();
+  worked_.push_back(runnable.session_);
+}
+
 // A lane that looks for work pays for that too.
 void Runner::pay(Lane& lane, base::TimePoint begun, base::TimePoint now) {
   if (lane.meter_ == nullptr) return;
@@ -182,10 +193,11 @@ uint64_t Runner::take_turn(Lane& lane, base::TimePoint now) {
     Runnable::session_in_hand_.store(runnable.session_, std::memory_order_relaxed);
     const bool more = runnable.run(turn);
     Runnable::session_in_hand_.store(0, std::memory_order_relaxed);
-    const bool looked = more && turn.spent_ == 0;
+    const bool worked = turn.spent_ > 0, looked = more && !worked;
     if (!looked) turn.spent_ = std::max(turn.spent_, kLeastCost);
     spent += turn.spent_;
     if (std::exchange(running_, nullptr) == nullptr) continue;
+    if (worked && runnable.noted_ != look_ && runnable.session_ != 0) note_work(runnable);
     runnable.charge(turn.spent_);
     if (!more && !runnable.again_) deactivate(runnable);
     if (!looked) continue;

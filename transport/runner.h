@@ -20,8 +20,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/base/cpu_meter.h"
 #include "core/base/event_loop.h"
@@ -79,6 +81,12 @@ class Runner {
   // beside two spinning programs on two cores would take turns of milliseconds with them.
   [[nodiscard]] base::Duration spin() const { return spin_; }
 
+  // The sessions (rdma::Context::id) for which something was done since the last call, each at
+  // least once.
+  [[nodiscard]] std::vector<uint32_t> take_worked();
+  // `first` is called when there is one.
+  void on_work(std::function<void()> first) { on_work_ = std::move(first); }
+
   // What the loop's poller does, from `now` on; `now` becomes the time of its end. True: something
   // is active.
   bool pass(base::TimePoint& now);
@@ -115,6 +123,7 @@ class Runner {
   };
 
   void deactivate(Runnable& runnable);
+  void note_work(Runnable& runnable);
   void enter(Lane& lane);  // with something active, the order
   void leave(Lane& lane);  // it
   void pay(Lane& lane, base::TimePoint begun, base::TimePoint now);
@@ -130,6 +139,9 @@ class Runner {
   Round round_;
   size_t active_ = 0;            // runnables, of lanes that do not rest
   Runnable* running_ = nullptr;  // none: it was removed while it ran
+  std::vector<uint32_t> worked_;
+  uint32_t look_ = 1;  // at worked_
+  std::function<void()> on_work_;
 };
 
 // A vdevice's place in the order. Outlives its runnables; the runner outlives it.
@@ -193,6 +205,7 @@ class Runnable : private Runner::Flow {
   static inline std::atomic<uint32_t> session_in_hand_ = 0;
   Lane& lane_;
   uint32_t session_ = 0;
+  uint32_t noted_ = 0;  // the runner's look at which it is in worked_
   bool again_ = false;  // activated while it ran
 };
 

@@ -28,10 +28,10 @@ namespace vrdma::vrdmad {
 struct GsiNetworkCounters {
   transport::roce::IncomingCounters incoming;
   base::Counter sent, received;
-  base::Counter lost;     // no socket, or the kernel did not take it
-  base::Counter no_mad;   // packets to queue pair 1 that are none
+  base::Counter lost;       // no socket, or the kernel did not take it
+  base::Counter no_mad;     // packets to queue pair 1 that are none
   base::Counter over_rate;  // MADs beyond the rate of their host
-  base::Counter delayed;  // how often an address was not read because all took too much time
+  base::Counter delayed;    // how often an address was not read because all took too much time
 };
 
 class GsiNetwork final : public CmNetwork {

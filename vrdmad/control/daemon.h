@@ -178,6 +178,13 @@ class Daemon final : public AdminBackend, public HookBackend {
   // Empty: its vdevice is not there.
   [[nodiscard]] std::optional<Furnisher::Found> with_vdevice(SessionFiles files);
   void adopt_those_that_can();
+  // What has got sessions of the previous daemon.
+  struct Adopting {
+    std::map<WorkerEnd*, const Record*> workers;  // each with one of its vdevices
+    std::set<uint64_t> namespaces;
+  };
+  // Returns the workers that got some of these.
+  std::set<WorkerEnd*> give(std::vector<Furnisher::Adopted> sessions, Adopting* adopting);
   // For how long sessions wait for what is not there: until clients may give up soon.
   [[nodiscard]] base::Duration patience() const {
     return std::chrono::milliseconds(settings_.grace_ms / 2);

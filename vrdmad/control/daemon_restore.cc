@@ -199,9 +199,10 @@ bool Daemon::awaits_others(const Record& record) const {
   return later_.contains(record.fabric) || unanswered_.contains(record.id);
 }
 
-// Adopts each fabric as a whole, so that each queue pair finds its peer: when all its vdevices with
-// sessions are restored, or when no client waits any longer. While a process cannot be inspected,
-// the worker keeps back its peers (kept_back.h), and takes the others over.
+// Adopts the sessions of a fabric when all its vdevices with sessions are restored, or when no
+// client waits any longer, so that each queue pair finds its peer. Those that worked last are given
+// to the workers first. While others of their vdevices come, or one of them has a process that
+// cannot be inspected, a worker keeps back their peers (kept_back.h).
 void Daemon::adopt_those_that_can() {
   std::set<uint64_t> with_sessions;
   adopt_again_.reset();
@@ -236,7 +237,18 @@ void Daemon::adopt_those_that_can() {
     if (auto found = with_vdevice(std::move(files))) now.push_back(std::move(*found));
   }
   left_ = std::move(left);
-  auto taken = furnisher_.take_over(*settings_.broker, std::move(now));
+  std::set<uint64_t> vdevices;
+  for (const auto& one : now) vdevices.insert(one.vdevice);
+  Adopting adopting;
+  const auto give_batch = [&](std::vector<Furnisher::Adopted> sessions) {
+    for (const uint64_t id : std::exchange(vdevices, {})) {
+      awaiting.insert(id);
+      if (WorkerEnd* const worker = workers_.find(find(id)->domain))
+        worker->send(Await{id, 0, true});
+    }
+    for (WorkerEnd* const worker : give(std::move(sessions), &adopting)) worker->send(TakeOver{});
+  };
+  auto taken = furnisher_.take_over(*settings_.broker, std::move(now), give_batch);
   for (auto& files : taken.unanswered) {
     const Anchor& of = files.anchors->anchors().of;
     unanswered_.insert(of.vdevice);
@@ -245,7 +257,6 @@ void Daemon::adopt_those_that_can() {
   }
   if (!taken.unanswered.empty())
     adopt_again_ = loop_.after(taken.again_after, [this] { adopt_those_that_can(); });
-  std::map<WorkerEnd*, const Record*> adopting;
   for (const auto& [id, record] : records_) {
     const auto searched = taken.searched.find(id);
     const auto used = searched != taken.searched.end() ? searched->second : base::Duration(0);
@@ -254,24 +265,16 @@ void Daemon::adopt_those_that_can() {
     WorkerEnd* const worker = workers_.find(record->domain);
     if (worker == nullptr) continue;
     worker->send(Await{id, static_cast<uint64_t>(used.count()), waits});
-    if (waited && !waits) adopting.emplace(worker, record.get());  // what it has kept back
+    if (waited && !waits) adopting.workers.emplace(worker, record.get());  // what it has kept back
   }
+  (void)give(std::move(taken.sessions), &adopting);
   cm_later_ = namespaces;
-  for (auto& one : taken.sessions) {
-    const Record& its = *find(one.vdevice);
-    WorkerEnd* const worker = workers_.find(its.domain);
-    if (worker == nullptr) continue;  // it ended since with_vdevice()
-    one.kit.cgroup = cgroup_of(its, one.caller->peer());
-    workers_.add(its.domain, one.connection);
-    for (auto& each : parcels(std::move(one))) worker->send(std::move(each));
-    adopting.emplace(worker, &its);
-    namespaces.insert(its.link.netns_cookie);
-  }
+  namespaces.merge(std::move(adopting.namespaces));
   // A program may repeat rdma_accept() as soon as its session of rdma_cm is there, and the queue
   // pair that it names must be there then: when the worker has answered.
   cm_.adopt_sessions(std::move(namespaces));
-  const auto unanswered = std::make_shared<size_t>(adopting.size());
-  for (const auto& [worker, its] : adopting) {
+  const auto unanswered = std::make_shared<size_t>(adopting.workers.size());
+  for (const auto& [worker, its] : adopting.workers) {
     worker->send(TakeOver{});
     worker->send(CheckLimits{its->id,
                              answers_.expect(its->domain, kPatienceOfCm,
@@ -282,6 +285,22 @@ void Daemon::adopt_those_that_can() {
                              {}});
   }
   if (later.empty()) patience_.reset();
+}
+
+std::set<WorkerEnd*> Daemon::give(std::vector<Furnisher::Adopted> sessions, Adopting* adopting) {
+  std::set<WorkerEnd*> to;
+  for (auto& one : sessions) {
+    const Record& its = *find(one.vdevice);
+    WorkerEnd* const worker = workers_.find(its.domain);
+    if (worker == nullptr) continue;  // it ended since with_vdevice()
+    one.kit.cgroup = cgroup_of(its, one.caller->peer());
+    workers_.add(its.domain, one.connection);
+    for (auto& each : parcels(std::move(one))) worker->send(std::move(each));
+    to.insert(worker);
+    adopting->workers.emplace(worker, &its);
+    adopting->namespaces.insert(its.link.netns_cookie);
+  }
+  return to;
 }
 
 std::optional<Furnisher::Found> Daemon::with_vdevice(SessionFiles files) {

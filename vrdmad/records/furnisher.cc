@@ -161,7 +161,11 @@ std::string sentence(const Furnisher::Found& one, const std::string& what, const
 
 }  // namespace
 
-Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all) {
+Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all,
+                                          const Deliver& deliver) {
+  std::stable_sort(all.begin(), all.end(), [](const Found& one, const Found& other) {
+    return one.files.journal->last_work() > other.files.journal->last_work();
+  });
   std::vector<Found> found;
   std::vector<SessionSearch::Wanted> wanted;
   for (Found& one : all) {
@@ -179,7 +183,12 @@ Furnisher::TakenOver Furnisher::take_over(Broker& broker, std::vector<Found> all
   const auto before = std::exchange(unanswered_, {});
   const auto now = base::EventLoop::now();
   SessionSearch search(broker, wanted);
+  size_t batch = kFirstBatch;
   for (size_t i = 0; i < found.size(); ++i) {
+    if (deliver && result.sessions.size() == batch) {
+      deliver(std::exchange(result.sessions, {}));
+      batch *= 2;
+    }
     auto adopted = adopt(found[i], wanted[i].files, search.take(i));
     if (adopted) {
       result.sessions.push_back(std::move(*adopted));

@@ -49,7 +49,7 @@ class Furnisher {
     SessionKit kit;
   };
   struct TakenOver {
-    std::vector<Adopted> sessions;
+    std::vector<Adopted> sessions;                // that were not delivered
     std::vector<SessionFiles> unanswered;         // to be tried again
     base::Duration again_after{};                 // if there are any
     std::map<uint64_t, base::Duration> searched;  // processor time that each vdevice pays
@@ -82,7 +82,12 @@ class Furnisher {
   // if the broker has ended, because then this daemon ends and the next one takes the session over.
   // A session is unanswered while the broker cannot inspect its process (EAGAIN), or while the
   // recipient has ended (ENXIO): for `patience` after the first attempt, if the process lives.
-  [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> all);
+  // Begins with the sessions that worked last. `deliver` gets the first kFirstBatch of them when
+  // they are found, and then twice as many each time; empty: all are in the result.
+  static constexpr size_t kFirstBatch = 16;
+  using Deliver = std::function<void(std::vector<Adopted>)>;
+  [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> all,
+                                    const Deliver& deliver = {});
   // The worker that had the connection is lost. Returns its session, whose files remain, if it had
   // one.
   struct Lost {

@@ -36,7 +36,7 @@ uint64_t pack(uint64_t start, uint64_t end) { return start / 8 << 32 | end / 8; 
 struct RecordFile::Header {
   uint64_t magic;
   uint32_t format;
-  uint32_t reserved;
+  uint32_t stamp;
   std::atomic<uint64_t> log;  // its begin and end: see pack()
   uint8_t area[kArea];
   char forbidden[128];
@@ -187,6 +187,8 @@ void RecordFile::drop_copy() {
 }
 
 uint8_t* RecordFile::area() const { return header()->area; }
+void RecordFile::stamp(uint32_t number) { header()->stamp = number; }
+uint32_t RecordFile::stamped() const { return header()->stamp; }
 
 Result<void> RecordFile::map(uint64_t size) {
   void* mapped = base_ == nullptr

@@ -92,6 +92,9 @@ class RecordFile {
   // Bytes that the owner changes in place, without commit(). Initially zero; 8-byte aligned; moves
   // when the file grows.
   [[nodiscard]] uint8_t* area() const;
+  // A number that the owner changes in place, initially 0.
+  void stamp(uint32_t number);
+  [[nodiscard]] uint32_t stamped() const;
 
   // The destructor removes the file unless it is kept.
   void keep(bool kept = true) { kept_ = kept; }

@@ -9,6 +9,7 @@
 // Owned by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/event_loop.h"
 #include "core/ipc/messages.h"
 #include "vrdmad/records/record_file.h"
 #include "vrdmad/records/session_image.h"
@@ -65,6 +67,14 @@ class SessionFile {
   [[nodiscard]] Last last() const;
   // All of it, as SessionImage::decode() takes it.
   [[nodiscard]] std::vector<uint8_t> image() const;
+
+  // When the session worked last, in units of kWorkTime of the system's clock; 0: never. The writer
+  // may be behind by a unit.
+  static constexpr std::chrono::milliseconds kWorkTime{100};
+  void worked(base::TimePoint now) {
+    file_->stamp(static_cast<uint32_t>(now.time_since_epoch() / kWorkTime));
+  }
+  [[nodiscard]] uint32_t last_work() const { return file_->stamped(); }
 
   // See RecordFile.
   void forbid(const char* reason) { file_->forbid(reason); }

@@ -40,6 +40,8 @@ class SessionJournal : private rdma::Notes {
     file_->begin();
     write_down_changes();
   }
+  // The session works; see SessionFile::last_work().
+  void worked(base::TimePoint now) { file_->worked(now); }
   // Around each request: before it is served, and before a program learns that it was.
   void will_serve(const ipc::Request& request);
   void remember(const ipc::Request& request, const ipc::Reply& reply);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <mutex>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/log.h"
@@ -61,6 +62,7 @@ Worker::Worker(base::EventLoop& loop, std::shared_ptr<Broker> broker,
       tell_(std::move(tell)),
       budgets_([this](uint64_t number) { tell_(WantRates{number}); }) {
   settings_.broker = std::move(broker);
+  runner_.on_work([this] { work_ = loop_.after(SessionFile::kWorkTime, [this] { note_work(); }); });
 }
 
 Worker::~Worker() { end(); }
@@ -341,6 +343,30 @@ SessionTies Worker::ties_of(const Furnisher::Adopted& one) const {
       return &each.second->device == owner;
     });
     return its != vdevices_.end() ? its->first : 0;
+  });
+}
+
+// The journals tell which sessions work, so that the next daemon takes them over first, and with
+// them those to which they are connected.
+void Worker::note_work() {
+  const auto now = base::EventLoop::now();
+  const std::vector<uint32_t> worked = runner_.take_worked();
+  std::unordered_set<uint32_t> active(worked.begin(), worked.end());
+  const std::unordered_set<uint32_t> themselves = active;
+  const auto each = [this](const auto& f) {
+    for (const auto& [vdevice, sessions] : sessions_)
+      for (const auto& session : sessions)
+        if (session->journal() != nullptr) f(*session, session->objects()->context());
+  };
+  each([&](const Session&, const rdma::Context& context) {
+    if (!themselves.contains(context.id)) return;
+    context.qps.each([&](const rdma::Qp& qp) {
+      for (const rdma::Qp* const peer : {qp.link.out, qp.link.in})
+        if (peer != nullptr) active.insert(peer->context->id);
+    });
+  });
+  each([&](const Session& session, const rdma::Context& context) {
+    if (active.contains(context.id)) session.journal()->worked(now);
   });
 }
 

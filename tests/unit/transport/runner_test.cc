@@ -12,7 +12,7 @@ using test::run_for;
 using test::run_until;
 
 struct Counted final : Runnable {
-  using Runnable::Runnable;
+  using Runnable::Runnable, Runnable::set_session;
   std::function<bool(Turn&)> work = [](Turn&) { return false; };
   int turns = 0;
   bool run(Turn& turn) override {
@@ -44,6 +44,32 @@ TEST_F(Runners, RunWhatIsActiveUntilItSleeps) {
   runner.activate(&a);
   settle();
   EXPECT_EQ(a.turns, 6);
+}
+
+TEST_F(Runners, TellEachSessionThatHasWorkedOnce) {
+  int told = 0;
+  runner.on_work([&] { ++told; });
+  a.set_session(11);
+  b.set_session(12);
+  a.work = [&](Turn& turn) {
+    turn.spend(1);
+    return a.turns < 5;
+  };
+  b.work = [&](Turn&) { return b.turns < 5; };  // only looks
+  const auto run_both = [&] {
+    a.turns = b.turns = 0;
+    runner.activate(&a);
+    runner.activate(&b);
+    settle();
+  };
+  run_both();
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(runner.take_worked(), std::vector<uint32_t>{11});
+  EXPECT_TRUE(runner.take_worked().empty());
+  run_both();
+  run_both();
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(runner.take_worked(), std::vector<uint32_t>{11});
 }
 
 TEST_F(Runners, LetThoseThatOnlyLookTakeTurns) {

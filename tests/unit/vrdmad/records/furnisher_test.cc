@@ -200,6 +200,35 @@ TEST_F(Furnishers, LeaveTheFilesToTheNextDaemonIfTheBrokerHasEnded) {
   EXPECT_EQ(adopt(next, kit->session).size(), 1u);
 }
 
+TEST_F(Furnishers, DeliverTheSessionsThatWorkedLastFirst) {
+  constexpr size_t kSessions = 3 * Furnisher::kFirstBatch + 4;
+  std::vector<SessionKit> kits;
+  std::vector<Furnisher::Found> found;
+  for (size_t i = 0; i < kSessions; ++i) {
+    kits.push_back(furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value());
+    const SessionFiles files = of_worker(kits.back());
+    files.journal->begin();
+    if (i % 7 == 3) files.journal->worked(base::TimePoint(std::chrono::seconds(i)));
+    found.push_back({kVdevice, "red0", files_of(kits.back().session), account});
+  }
+  Furnisher next;
+  next.begin(temp.path(), 10, 200);
+  std::vector<size_t> batches;
+  std::vector<uint32_t> order;
+  const auto note = [&](const std::vector<Furnisher::Adopted>& sessions) {
+    batches.push_back(sessions.size());
+    for (const auto& one : sessions) order.push_back(one.kit.session);
+  };
+  note(next.take_over(*broker, std::move(found), note).sessions);
+  EXPECT_EQ(batches, (std::vector<size_t>{Furnisher::kFirstBatch, 2 * Furnisher::kFirstBatch, 4}));
+  ASSERT_EQ(order.size(), kSessions);
+  constexpr size_t kLast = 3 + 7 * ((kSessions - 4) / 7);
+  size_t at = 0;
+  for (size_t i = kLast; i < kSessions; i -= 7) EXPECT_EQ(order[at++], kits[i].session);
+  EXPECT_EQ(order[at], kits[0].session) << "the others in their order";
+  EXPECT_EQ(order.back(), kits.back().session);
+}
+
 struct UnansweredSessions : Furnishers {
   UnansweredSessions() : hung(std::make_shared<HungBroker>(broker)) {
     kit = furnisher.furnish(furnisher.add(kVdevice, caller()), kRed, {}).value();
