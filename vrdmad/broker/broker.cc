@@ -115,7 +115,6 @@ struct Broker::Listener {
         return 0;
       }
       Beside none;
-      request.op = Op::kIdentify;
       request.entry = its;
       came = broker->serve(request, &none);
     }
@@ -252,7 +251,7 @@ Request Caller::request(Op op) const { return request_of(op, entry_); }
 Result<void> Caller::check(const ipc::Sender& sender) const {
   Broker::Beside none;
   Request asked = request(Op::kCheck);
-  asked.which = 1;
+  asked.first = 1;
   asked.sender = sender;
   auto answer = broker_->ask(asked, &none);
   if (!answer) return pass(std::move(answer).error());
@@ -263,7 +262,7 @@ Result<Caller::Opened> Caller::open(bool writable, const ipc::Sender* sender) co
   Broker::Beside beside;
   Request asked = request(Op::kCheck);
   if (sender != nullptr) {
-    asked.which = 1;
+    asked.first = 1;
     asked.sender = *sender;
   }
   asked.files = writable ? Request::kWritableMemory : Request::kMemory;
@@ -299,7 +298,7 @@ Result<Fd> Caller::packet_socket(uint32_t ifindex) const {
 
 Result<Fd> Caller::group_socket(const verbs::Gid& group, uint32_t ifindex) const {
   Broker::Beside made;
-  auto answer = sockets(Op::kGroupSocket, group, ifindex, &made);
+  auto answer = sockets(Op::kRoceSockets, group, ifindex, &made);
   if (!answer) return pass(std::move(answer).error());
   return std::move(made[0]);
 }
@@ -314,7 +313,7 @@ Result<RoceSockets> Caller::roce_sockets(const verbs::Gid& address, uint32_t ifi
 Result<std::vector<Fd>> Caller::source_sockets(const verbs::Gid& address, uint32_t ifindex,
                                                uint32_t count) const {
   Broker::Beside made;
-  auto answer = sockets(Op::kSourceSockets, address, ifindex, &made, count);
+  auto answer = sockets(Op::kRoceSockets, address, ifindex, &made, count);
   if (!answer) return pass(std::move(answer).error());
   std::vector<Fd> all(count);
   auto next = made.begin();
@@ -332,7 +331,8 @@ Result<std::vector<Fd>> Caller::take(const std::vector<Wanted>& wanted, base::Du
     if (!taken.empty() && *used - before > time)
       return fail(EMFILE, "the time for the search is over");
     Broker::Beside beside;
-    Request asked = request(Op::kTake);
+    Request asked = request(Op::kCheck);
+    asked.files = Request::kHeld;
     put_wanted(std::span(wanted).subspan(taken.size()), time, &asked);
     const Answer answer = broker_->serve(asked, &beside);  // an error has the time too
     of_broker += std::chrono::nanoseconds(answer.number);

@@ -164,13 +164,14 @@ class Caller {
   // Lets a process without privilege make a userfaultfd (ioctl_userfaultfd(2)); ENOENT before 6.1.
   [[nodiscard]] base::Result<base::Fd> userfaultfd() const;
   [[nodiscard]] base::Result<base::Fd> packet_socket(uint32_t ifindex) const;
-  // make_group_socket() in the namespace from which the process connected; only for control.
+  // make_group_socket() in the namespace from which the process connected; only for control, as are
+  // the next two.
   [[nodiscard]] base::Result<base::Fd> group_socket(const verbs::Gid& group,
                                                     uint32_t ifindex) const;
-  // make_roce_sockets() in the same; only for control.
+  // make_roce_sockets() in the same.
   [[nodiscard]] base::Result<RoceSockets> roce_sockets(const verbs::Gid& address,
                                                        uint32_t ifindex) const;
-  // make_source_sockets() in the same; only for control.
+  // make_source_sockets() in the same.
   [[nodiscard]] base::Result<std::vector<base::Fd>> source_sockets(const verbs::Gid& address,
                                                                    uint32_t ifindex,
                                                                    uint32_t count) const;

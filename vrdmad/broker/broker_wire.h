@@ -31,29 +31,28 @@ struct Request {
   // Each with what it needs, and -> what the answer has. All that inspect a process: EAGAIN if none
   // of its network namespace can be inspected now.
   enum class Op : uint32_t {
-    // A worker's channel serves only kCheck, without kUserfaultfd, and kPacketSocket, for entries
-    // that are for this worker; EPERM otherwise.
+    // A worker's channel serves only kCheck, without kUserfaultfd and kHeld, and kPacketSocket, for
+    // entries that are for this worker; EPERM otherwise.
 
     // text: path, number: cookie of the netns whose processes may connect -> entry; beside: the
     // listener, to poll. EPERM: the path is not in the run directory.
     kListen = 1,
-    // entry: a listener, which: 1: as kIdentify too, whose ENXIO then precedes the accept -> entry,
+    // entry: a listener, or a connection that was accepted with which 0 -> entry. Of a listener:
     // peer (pid, ids, cookie); beside: the connection, if there is one. EXDEV: it came from another
     // namespace. EAGAIN without a connection: there is none, or for `number` ns processes of the
-    // namespace cannot be inspected.
+    // namespace cannot be inspected. Of a connection, or with which 1 of a listener: first: the
+    // worker that it is for, or 0, files: Rights of the worker -> peer, identified. ENXIO: there is
+    // no such worker, or it has ended; then none is accepted.
     kAccept,
-    // entry: a connection that was accepted, first: the worker that it is for, or 0, files: Rights
-    // of the worker -> peer. ENXIO: there is no such worker, or it has ended.
-    kIdentify,
-    // entry, which, sender, files: EPERM unless the process of the entry is unchanged and, if
-    // `which` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
+    // entry, first, sender, files: EPERM unless the process of the entry is unchanged and, if
+    // `first` is 1, is the sender; EACCES if it may not have a session; beside: what `files` says.
     kCheck,
-    // peer, text: path of a listener, as of kListen, first, files: as of kIdentify, wanted, which,
-    // time_ns: as of kTake, entry: an earlier one, whose search serves this one too if it has the
+    // peer, text: path of a listener, as of kListen, first, files: as of kAccept, wanted, which,
+    // time_ns: as of kHeld, entry: an earlier one, whose search serves this one too if it has the
     // same process, or 0 -> entry, peer: the process of a session that another daemon served,
-    // number, found: as of kTake; beside: as for kCheck with kMemory, then as for kTake. ENXIO: as
-    // for kIdentify. ESRCH: it has ended. EPERM: no broker has checked it, or it has not connected
-    // to that listener. EACCES: as for kCheck. EMFILE: as for kTake.
+    // number, found: as of kHeld; beside: as for kCheck with kMemory, then as with kHeld. ENXIO: as
+    // for kAccept. ESRCH: it has ended. EPERM: no broker has checked it, or it has not connected
+    // to that listener. EACCES: as for kCheck. EMFILE: as for kHeld.
     kFind,
     // entry: of any kind; a worker is killed
     kForget,
@@ -66,22 +65,12 @@ struct Request {
     // entry, which: index of a netdev; beside: a packet socket of no protocol in the namespace from
     // which the process of the entry connected
     kPacketSocket,
-    // entry, address, which: index of its netdev; beside: the sockets of RoceSockets
-    // (roce_sockets.h) in the namespace from which the process of the entry connected. EADDRINUSE:
-    // the port is taken. EADDRNOTAVAIL: the namespace does not have the address.
+    // entry, address, which: index of a netdev, first -> found; beside: UDP sockets for RoCE v2
+    // (roce_sockets.h) in the namespace from which the process of the entry connected. Of a
+    // multicast group: a member of it. Of an address of the netdev: those of RoceSockets, or if
+    // `first` is not 0, the first so many that only send, and found: bit i: the port of socket i is
+    // free. EADDRINUSE: the port is taken. EADDRNOTAVAIL: the namespace does not have the address.
     kRoceSockets,
-    // entry, address, which: index of its netdev, first: how many -> found: bit i: the port of
-    // socket i is free; beside: those of make_source_sockets(), in the same namespace.
-    // EADDRNOTAVAIL
-    kSourceSockets,
-    // entry, address: a multicast group, which: index of a netdev; beside: a UDP socket that is a
-    // member of it, in the namespace from which the process of the entry connected (roce_sockets.h)
-    kGroupSocket,
-    // entry, wanted, which: how many, time_ns: for the search, if it is the first of the entry ->
-    // number: processor time of the request, in ns, found: bit i: the process has wanted[i];
-    // beside: those, in this order. EMFILE: the time is over, and the process may have more of
-    // them.
-    kTake,
     // -> entry: a worker process that has executed its program; beside: a socket whose other end is
     // its descriptor 3, and its pidfd. EAGAIN: there are too many.
     kStartWorker,
@@ -92,6 +81,10 @@ struct Request {
     kMemory,          // for reading: kMemoryFiles: memory, maps, pidfd
     kWritableMemory,  // the same
     kUserfaultfd,     // /dev/userfaultfd
+    // wanted, which: how many, time_ns: for the search, if it is the first of the entry -> number:
+    // processor time of the request, in ns, found: bit i: the process has wanted[i]; beside: those,
+    // in this order. EMFILE: the time is over, and the process may have more of them.
+    kHeld,
   };
   static constexpr size_t kMemoryFiles = 3;
   // What a worker may ask about an entry in addition to kCheck.

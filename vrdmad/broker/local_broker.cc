@@ -80,12 +80,6 @@ Result<Fd> make_packet_socket(uint32_t ifindex) {
   return socket;
 }
 
-broker::Request with_entry(broker::Request request, Op op, uint32_t entry) {
-  request.op = op;
-  request.entry = entry;
-  return request;
-}
-
 Result<void> may_have_session(const rdma::Peer& peer) {
   if (const std::string reason = rdma::reason_to_refuse(peer); !reason.empty())
     return fail(EACCES, "process " + std::to_string(peer.pid) + ": " + reason);
@@ -163,9 +157,13 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
   switch (request.op) {
     case Op::kListen:
       return listen(request, answer, beside);
-    case Op::kAccept:
+    case Op::kAccept: {
+      if (at<Connection>(request.entry)) return inspect_connection(request, answer, beside);
       if (auto came = accept(request, answer, beside); !came || request.which == 0) return came;
-      return inspect(with_entry(request, Op::kIdentify, answer->entry), answer, beside);
+      Request its = request;
+      its.entry = answer->entry;
+      return inspect_connection(its, answer, beside);
+    }
     case Op::kForget:
       forget(request.entry);
       return {};
@@ -175,57 +173,54 @@ Result<void> LocalBroker::dispatch(const Request& request, Answer* answer, Besid
       return link(request, answer);
     case Op::kStartWorker:
       return start_worker(answer, beside);
-    case Op::kIdentify:
     case Op::kCheck:
+      return inspect(&LocalBroker::check, request, answer, beside);
     case Op::kFind:
+      return inspect(request.peer, &LocalBroker::find, request, answer, beside);
     case Op::kPacketSocket:
+      return inspect(&LocalBroker::packet_socket, request, answer, beside);
     case Op::kRoceSockets:
-    case Op::kSourceSockets:
-    case Op::kGroupSocket:
-    case Op::kTake:
-      return inspect(request, answer, beside);
+      return inspect(&LocalBroker::roce_sockets, request, answer, beside);
     default:
       return fail(EINVAL, "there is no such request");
   }
 }
 
-// What looks into a process, which may block it.
-Result<void> LocalBroker::inspect(const Request& request, Answer* answer, Beside* beside) {
-  rdma::Peer peer = request.peer;
-  if (request.op == Op::kIdentify) {
-    auto connection = at<Connection>(request.entry);
-    if (!connection) return pass(std::move(connection).error());
-    peer.pid = (*connection)->connected.pid;
-    peer.netns_cookie = (*connection)->connected.netns_cookie;
-  } else if (request.op != Op::kFind) {
-    auto process = at<Process>(request.entry);
-    if (!process) return pass(std::move(process).error());
-    peer = (*process)->handle.peer;
-  }
-  struct Look {
+Result<void> LocalBroker::inspect_connection(const Request& request, Answer* answer,
+                                             Beside* beside) {
+  const auto connection = at<Connection>(request.entry);
+  if (!connection) return fail(connection.error().code(), connection.error().message());
+  rdma::Peer peer;
+  peer.pid = (*connection)->connected.pid;
+  peer.netns_cookie = (*connection)->connected.netns_cookie;
+  return inspect(peer, &LocalBroker::identify, request, answer, beside);
+}
+
+Result<void> LocalBroker::inspect(Look look, const Request& request, Answer* answer,
+                                  Beside* beside) {
+  const auto process = at<Process>(request.entry);
+  if (!process) return fail(process.error().code(), process.error().message());
+  return inspect((*process)->handle.peer, look, request, answer, beside);
+}
+
+Result<void> LocalBroker::inspect(const rdma::Peer& whom, Look look, const Request& request,
+                                  Answer* answer, Beside* beside) {
+  struct Seen {
     Answer answer;
     Beside beside;
     Result<void> done;
   };
-  const auto look = std::make_shared<Look>();
-  const auto job = [this, keep = shared_from_this(), request, look] {
-    Answer* const into = &look->answer;
-    look->done = request.op == Op::kIdentify        ? identify(request, into)
-                 : request.op == Op::kCheck         ? check(request, &look->beside)
-                 : request.op == Op::kFind          ? find(request, into, &look->beside)
-                 : request.op == Op::kPacketSocket  ? packet_socket(request, &look->beside)
-                 : request.op == Op::kRoceSockets   ? roce_sockets(request, &look->beside)
-                 : request.op == Op::kSourceSockets ? source_sockets(request, into, &look->beside)
-                 : request.op == Op::kGroupSocket   ? group_socket(request, &look->beside)
-                                                    : take(request, into, &look->beside);
+  const auto seen = std::make_shared<Seen>();
+  const auto job = [this, keep = shared_from_this(), look, request, seen] {
+    seen->done = (this->*look)(request, &seen->answer, &seen->beside);
   };
-  if (!bounded_.run(peer.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(peer.pid));
+  if (!bounded_.run(whom.netns_cookie, job)) return fail(EAGAIN, cannot_be_inspected(whom.pid));
   const uint32_t entry = answer->entry;  // of kAccept, also if its process cannot be identified
-  *answer = look->answer;
+  *answer = seen->answer;
   if (answer->entry == 0) answer->entry = entry;
   for (size_t i = 0; i < beside->size(); ++i)
-    if (look->beside[i].valid()) (*beside)[i] = std::move(look->beside[i]);
-  return look->done;
+    if (seen->beside[i].valid()) (*beside)[i] = std::move(seen->beside[i]);
+  return seen->done;
 }
 
 // Without a run directory all listeners have the same name.
@@ -315,7 +310,7 @@ Result<void> LocalBroker::accept(const Request& request, Answer* answer, Beside*
   return {};
 }
 
-Result<void> LocalBroker::identify(const Request& request, Answer* answer) {
+Result<void> LocalBroker::identify(const Request& request, Answer* answer, Beside*) {
   auto connection = at<Connection>(request.entry);
   if (!connection) return pass(std::move(connection).error());
   auto whose = recipient(request);
@@ -349,11 +344,11 @@ Result<void> LocalBroker::give(const rdma::PeerHandle& handle, rdma::MemoryFiles
   return {};
 }
 
-Result<void> LocalBroker::check(const Request& request, Beside* beside) {
+Result<void> LocalBroker::check(const Request& request, Answer* answer, Beside* beside) {
   auto process = at<Process>(request.entry);
   if (!process) return pass(std::move(process).error());
   const rdma::PeerHandle& handle = (*process)->handle;
-  const ipc::Sender* sender = request.which != 0 ? &request.sender : nullptr;
+  const ipc::Sender* sender = request.first != 0 ? &request.sender : nullptr;
   if (auto same = compare(handle, sender); !same) return same;
   {
     const std::lock_guard lock((*process)->mutex);
@@ -372,6 +367,8 @@ Result<void> LocalBroker::check(const Request& request, Beside* beside) {
       (*beside)[0] = Fd(::open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
       if (!(*beside)[0].valid()) return fail_errno("open /dev/userfaultfd");
       break;
+    case Request::kHeld:
+      return take_from(**process, request, answer, beside->begin());
     default:
       return fail(EINVAL, "there are no such files");
   }
@@ -460,7 +457,7 @@ Result<void> LocalBroker::make_in_netns(uint32_t entry, const std::function<Resu
   return run_in_netns(handle, make);
 }
 
-Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) {
+Result<void> LocalBroker::packet_socket(const Request& request, Answer*, Beside* beside) {
   return make_in_netns(request.entry, [&]() -> Result<void> {
     auto socket = make_packet_socket(request.which);
     if (!socket) return pass(std::move(socket).error());
@@ -469,46 +466,30 @@ Result<void> LocalBroker::packet_socket(const Request& request, Beside* beside) 
   });
 }
 
-Result<void> LocalBroker::roce_sockets(const Request& request, Beside* beside) {
-  return make_in_netns(request.entry, [&]() -> Result<void> {
-    auto sockets = make_roce_sockets(verbs::Gid{request.address}, request.which);
-    if (!sockets) return pass(std::move(sockets).error());
-    (*beside)[0] = std::move(sockets->gsi);
-    (*beside)[1] = std::move(sockets->data);
-    (*beside)[2] = std::move(sockets->routes);
-    return {};
-  });
-}
-
-Result<void> LocalBroker::source_sockets(const Request& request, Answer* answer, Beside* beside) {
+Result<void> LocalBroker::roce_sockets(const Request& request, Answer* answer, Beside* beside) {
   static_assert(verbs::kMostSourcePorts <= std::tuple_size_v<Beside>);
+  const verbs::Gid address{request.address};
   return make_in_netns(request.entry, [&]() -> Result<void> {
-    auto sockets = make_source_sockets(verbs::Gid{request.address}, request.which, request.first);
-    if (!sockets) return pass(std::move(sockets).error());
-    auto next = beside->begin();
-    for (size_t i = 0; i < sockets->size(); ++i) {
-      if (!(*sockets)[i].valid()) continue;
-      answer->found |= 1u << i;
-      *next++ = std::move((*sockets)[i]);
+    if (address.is_multicast()) {
+      auto member = make_group_socket(address, request.which);
+      if (!member) return pass(std::move(member).error());
+      (*beside)[0] = std::move(*member);
+    } else if (request.first == 0) {
+      auto sockets = make_roce_sockets(address, request.which);
+      if (!sockets) return pass(std::move(sockets).error());
+      *beside = {std::move(sockets->gsi), std::move(sockets->data), std::move(sockets->routes)};
+    } else {
+      auto sockets = make_source_sockets(address, request.which, request.first);
+      if (!sockets) return pass(std::move(sockets).error());
+      auto next = beside->begin();
+      for (size_t i = 0; i < sockets->size(); ++i) {
+        if (!(*sockets)[i].valid()) continue;
+        answer->found |= 1u << i;
+        *next++ = std::move((*sockets)[i]);
+      }
     }
     return {};
   });
-}
-
-Result<void> LocalBroker::group_socket(const Request& request, Beside* beside) {
-  return make_in_netns(request.entry, [&]() -> Result<void> {
-    auto socket = make_group_socket(verbs::Gid{request.address}, request.which);
-    if (!socket) return pass(std::move(socket).error());
-    (*beside)[0] = std::move(*socket);
-    return {};
-  });
-}
-
-Result<void> LocalBroker::take(const Request& request, Answer* answer, Beside* beside) {
-  auto process = at<Process>(request.entry);
-  if (!process) return pass(std::move(process).error());
-  if (auto same = compare((*process)->handle, nullptr); !same) return same;
-  return take_from(**process, request, answer, beside->begin());
 }
 
 // Of a process that was found unchanged just now.
@@ -550,7 +531,7 @@ Result<Arrival> LocalBroker::admit(Fd socket) {
   auto connected = rdma::who_connected(socket.get());
   if (!connected) return pass(std::move(connected).error());
   Request request;
-  request.op = Op::kIdentify;
+  request.op = Op::kAccept;
   auto entry = add(std::make_shared<Connection>(Connection{std::move(*connected), {}}));
   if (!entry) return pass(std::move(entry).error());
   request.entry = *entry;

@@ -55,30 +55,39 @@ class LocalBroker final : public Broker {
   using Entry = std::variant<std::shared_ptr<const Listener>, std::shared_ptr<Connection>,
                              std::shared_ptr<Process>, std::shared_ptr<WorkerChild>>;
 
-  // Each sets the answer, or returns its error. Some are run by bounded_.
+  // Each sets the answer, or returns its error.
   [[nodiscard]] base::Result<void> listen(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] base::Result<void> accept(const Request& request, Answer* answer, Beside* beside);
-  [[nodiscard]] base::Result<void> identify(const Request& request, Answer* answer);
-  [[nodiscard]] base::Result<void> check(const Request& request, Beside* beside);
+  // These look into a process, and are run by inspect().
+  [[nodiscard]] base::Result<void> identify(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> check(const Request& request, Answer* answer, Beside* beside);
   [[nodiscard]] static base::Result<void> give(const rdma::PeerHandle& handle,
                                                rdma::MemoryFiles memory, Beside* beside);
   [[nodiscard]] base::Result<void> find(const Request& request, Answer* answer, Beside* beside);
-  [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
-  [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> make_in_netns(uint32_t entry,
                                                  const std::function<base::Result<void>()>& make);
-  [[nodiscard]] base::Result<void> packet_socket(const Request& request, Beside* beside);
-  [[nodiscard]] base::Result<void> roce_sockets(const Request& request, Beside* beside);
-  [[nodiscard]] base::Result<void> source_sockets(const Request& request, Answer* answer,
-                                                  Beside* beside);
-  [[nodiscard]] base::Result<void> group_socket(const Request& request, Beside* beside);
-  [[nodiscard]] base::Result<void> take(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> packet_socket(const Request& request, Answer* answer,
+                                                 Beside* beside);
+  [[nodiscard]] base::Result<void> roce_sockets(const Request& request, Answer* answer,
+                                                Beside* beside);
   [[nodiscard]] static base::Result<void> take_from(const Process& process, const Request& request,
                                                     Answer* answer, base::Fd* next);
   [[nodiscard]] static base::Result<void> take_held(const Process& process, const Request& request,
                                                     Answer* answer, base::Fd* next);
+  [[nodiscard]] base::Result<void> netns(const Request& request, Answer* answer, Beside* beside);
+  [[nodiscard]] base::Result<void> link(const Request& request, Answer* answer);
   [[nodiscard]] base::Result<void> start_worker(Answer* answer, Beside* beside);
-  [[nodiscard]] base::Result<void> inspect(const Request& request, Answer* answer, Beside* beside);
+  // What looks into a process, which may block it. Of its peer only `pid` and `netns_cookie` count.
+  using Look = base::Result<void> (LocalBroker::*)(const Request& request, Answer* answer,
+                                                   Beside* beside);
+  [[nodiscard]] base::Result<void> inspect(const rdma::Peer& whom, Look look,
+                                           const Request& request, Answer* answer, Beside* beside);
+  // The process of the entry.
+  [[nodiscard]] base::Result<void> inspect(Look look, const Request& request, Answer* answer,
+                                           Beside* beside);
+  // That of a connection, which becomes the entry of the process.
+  [[nodiscard]] base::Result<void> inspect_connection(const Request& request, Answer* answer,
+                                                      Beside* beside);
   [[nodiscard]] base::Result<void> dispatch(const Request& request, Answer* answer, Beside* beside);
   // `request` is from the channel of that worker.
   [[nodiscard]] Answer serve_worker(uint32_t worker, const Request& request, Beside* beside);

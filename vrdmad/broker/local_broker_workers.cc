@@ -103,7 +103,8 @@ Result<void> LocalBroker::dispatch_worker(uint32_t worker, const Request& reques
   if (request.op == Op::kPacketSocket &&
       ((*process)->recipient.rights & Request::kMayPacketSocket) == 0)
     return fail(EPERM, "the worker may have no packet socket for this entry");
-  return inspect(request, answer, beside);
+  return inspect(opens ? &LocalBroker::check : &LocalBroker::packet_socket, request, answer,
+                 beside);
 }
 
 }  // namespace vrdma::vrdmad

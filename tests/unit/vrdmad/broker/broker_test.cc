@@ -74,7 +74,7 @@ struct Brokers : testing::Test {
   }
   uint32_t identified(const std::string& path = {}) {
     const uint32_t entry = accepted(path);
-    const Answer who = ask(Op::kIdentify, entry);
+    const Answer who = ask(Op::kAccept, entry);
     EXPECT_EQ(who.error, 0) << get(who.reason);
     EXPECT_EQ(who.peer.pid, ::getpid());
     peer = who.peer;
@@ -84,7 +84,7 @@ struct Brokers : testing::Test {
     Request request;
     request.op = Op::kCheck;
     request.entry = entry;
-    request.which = 1;
+    request.first = 1;
     request.sender = sender;
     return ask(request);
   }
@@ -115,11 +115,11 @@ TEST_F(Brokers, TellWhoConnected) {
   const uint32_t entry = accepted();
   EXPECT_TRUE(beside[0].valid()) << "the connection";
   EXPECT_EQ(check(entry, self).error, EINVAL) << "it is not identified yet";
-  const Answer who = ask(Op::kIdentify, entry);
+  const Answer who = ask(Op::kAccept, entry);
   EXPECT_EQ(who.peer.pid, ::getpid());
   EXPECT_EQ(who.peer.uid(), ::getuid());
   EXPECT_EQ(who.peer.netns_cookie, cookie);
-  EXPECT_EQ(ask(Op::kIdentify, entry).error, EINVAL) << "it is identified once";
+  EXPECT_EQ(ask(Op::kAccept, entry).error, EINVAL) << "it is identified once";
   const std::string path = place("rdma_cm");
   Request accept;
   accept.op = Op::kAccept;
@@ -138,7 +138,7 @@ TEST_F(Brokers, TellWhoConnected) {
   open.files = Request::kMemory;
   EXPECT_EQ(ask(open).error, 0);
   EXPECT_EQ(given(), 3) << "memory, maps, pidfd";
-  open.which = 1;
+  open.first = 1;
   EXPECT_EQ(ask(open).error, EPERM) << "without a sender";
   ask(Op::kForget, entry);
   EXPECT_EQ(ask(open).error, EINVAL);
@@ -310,7 +310,7 @@ TEST_F(Brokers, IdentifyNoProcessOfTheDaemon) {
       came = ask(Op::kAccept, listener);
     } while (came.error == EAGAIN);
     EXPECT_EQ(came.peer.pid, child);
-    EXPECT_EQ(ask(Op::kIdentify, came.entry).error, uid == kDaemon ? EPERM : 0);
+    EXPECT_EQ(ask(Op::kAccept, came.entry).error, uid == kDaemon ? EPERM : 0);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }
@@ -324,9 +324,9 @@ TEST_F(Brokers, AnswerAnyRequest) {
     Request request;
     auto* const bytes = reinterpret_cast<uint8_t*>(&request);
     for (size_t at = 0; at < sizeof request; ++at) bytes[at] = static_cast<uint8_t>(random());
-    request.op = static_cast<Op>(random() % 13);
+    request.op = static_cast<Op>(random() % 12);
     request.entry = random() % 3 == 0 ? entry : static_cast<uint32_t>(random() % 5);
-    request.files = static_cast<uint32_t>(random() % 6);
+    request.files = static_cast<uint32_t>(random() % 7);
     request.text[0] = random() % 2 == 0 ? '\0' : '/';
     if (request.op == Op::kForget) continue;
     const Answer answer = ask(request);

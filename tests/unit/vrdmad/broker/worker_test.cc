@@ -280,7 +280,8 @@ TEST_F(Workers, OpenOnlyWhatIsForThem) {
     EXPECT_EQ(get(refused.reason), "the entry is not for this worker");
     EXPECT_TRUE(beside.empty());
   }
-  EXPECT_EQ(ask(one, Op::kCheck, entry, Request::kUserfaultfd).error, EPERM);
+  for (uint32_t files = Request::kUserfaultfd; files < Request::kHeld + 3; ++files)
+    EXPECT_EQ(ask(one, Op::kCheck, entry, files).error, EPERM) << files;
   const uint32_t of_control = accept(0, 0).entry;
   EXPECT_NE(of_control, 0u);
   EXPECT_EQ(ask(one, Op::kCheck, of_control).error, EPERM);
