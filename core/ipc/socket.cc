@@ -38,20 +38,24 @@ Result<std::pair<Fd, Fd>> make_socket_pair(int flags) {
 }
 
 Result<void> send_message(int socket, const void* data, size_t size, const std::vector<int>& fds) {
+  return send_message(socket, data, size, fds.data(), fds.size());
+}
+
+Result<void> send_message(int socket, const void* data, size_t size, const int* fds, size_t count) {
   iovec piece{const_cast<void*>(data), size};
   Control control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
-  if (!fds.empty()) {
-    if (fds.size() > kMostFds) return fail(E2BIG, "too many file descriptors for one message");
+  if (count > 0) {
+    if (count > kMostFds) return fail(E2BIG, "too many file descriptors for one message");
     message.msg_control = control.buffer;
-    message.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * fds.size());
+    header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+    std::memcpy(CMSG_DATA(header), fds, sizeof(int) * count);
   }
   for (;;) {
     const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);

@@ -23,6 +23,10 @@ namespace vrdma::ipc {
 [[nodiscard]] base::Result<void> send_message(int socket, const void* data, size_t size,
                                               const std::vector<int>& fds = {});
 
+// The same with `count` descriptors; allocates nothing unless it fails.
+[[nodiscard]] base::Result<void> send_message(int socket, const void* data, size_t size,
+                                              const int* fds, size_t count);
+
 // Receives one message of exactly `size` bytes; any other length is EBADMSG. Appends the fds of the
 // message to `fds` (close-on-exec), even if it is refused, so that the caller chooses where to
 // close them; more than kMaxFds is EBADMSG. Errors: EAGAIN if a non-blocking socket is empty,

@@ -64,10 +64,11 @@ void put_recipient(const Recipient& recipient, Request* request) {
 }  // namespace
 
 Result<void> broker::send_answer(const Fd& socket, const Answer& answer, const Beside& beside) {
-  std::vector<int> fds;
+  std::array<int, std::tuple_size_v<Beside>> fds{};
+  size_t count = 0;
   for (const Fd& fd : beside)
-    if (fd.valid()) fds.push_back(fd.get());
-  return ipc::send_message(socket.get(), &answer, sizeof answer, fds);
+    if (fd.valid()) fds[count++] = fd.get();
+  return ipc::send_message(socket.get(), &answer, sizeof answer, fds.data(), count);
 }
 
 Result<Answer> Broker::ask(const Request& request, Beside* beside) {

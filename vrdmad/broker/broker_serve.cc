@@ -1,9 +1,12 @@
 #include "vrdmad/broker/broker_serve.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,19 +23,6 @@ namespace {
 
 constexpr uint64_t kAllCapabilities = ~uint64_t{0};  // that the daemon has kept
 
-// Until the daemon closes its end.
-void serve_channel(LocalBroker& broker, const Fd& channel) {
-  for (;;) {
-    Request request;
-    std::vector<Fd> none;
-    const auto received = ipc::receive_message(channel.get(), &request, sizeof request, &none);
-    if (!received || !none.empty()) return;
-    Beside beside;
-    const Answer answer = broker.serve(request, &beside);
-    if (!send_answer(channel, answer, beside)) return;
-  }
-}
-
 // Until the daemon, which started this process, has ended, or says something that it should not.
 void wait_for_channels(const Fd& life, const Fd& daemon, unsigned channels,
                        const std::shared_ptr<LocalBroker>& broker) {
@@ -44,7 +34,11 @@ void wait_for_channels(const Fd& life, const Fd& daemon, unsigned channels,
     --channels;
     try {
       std::thread([broker, fd = std::make_shared<Fd>(std::move(channel[0]))] {
-        serve_channel(*broker, *fd);
+        const AnswerTo answer_to = [&broker](const Request& request, Beside* beside) {
+          return broker->serve(request, beside);
+        };
+        while (serve_request(*fd, answer_to)) {
+        }
       }).detach();
     } catch (const std::system_error&) {
       return;
@@ -53,6 +47,20 @@ void wait_for_channels(const Fd& life, const Fd& daemon, unsigned channels,
 }
 
 }  // namespace
+
+bool serve_request(const Fd& channel, const AnswerTo& answer_to) {
+  Request request;
+  iovec room{&request, sizeof request};
+  msghdr header{};
+  header.msg_iov = &room;
+  header.msg_iovlen = 1;
+  const ssize_t length = ::recvmsg(channel.get(), &header, MSG_TRUNC);
+  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (length != sizeof request || (header.msg_flags & MSG_CTRUNC) != 0) return false;
+  Beside beside;
+  const Answer answer = answer_to(request, &beside);
+  return send_answer(channel, answer, beside).has_value();
+}
 
 void serve(Fd life, const BrokerPlace& place, unsigned channels, const Confine& confine) {
   life = become_child("vrdmad-broker", std::move(life), kAllCapabilities);

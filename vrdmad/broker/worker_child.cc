@@ -201,23 +201,6 @@ bool become_user(uid_t uid, gid_t gid) {
   ::_exit(1);
 }
 
-// False: the channel has ended, or the worker says something that it should not. Descriptors beside
-// a request are not received, because closing them may take long.
-bool serve_request(const Fd& channel, const WorkerChild::Serve& serve) {
-  broker::Request request;
-  iovec room{&request, sizeof request};
-  msghdr header{};
-  header.msg_iov = &room;
-  header.msg_iovlen = 1;
-  const ssize_t length = ::recvmsg(channel.get(), &header, MSG_TRUNC);
-  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (length != sizeof request || (header.msg_flags & MSG_CTRUNC) != 0) return false;
-  Broker::Beside beside;
-  const broker::Answer answer = serve(request, &beside);
-  // Does not wait for a worker that takes no answers.
-  return broker::send_answer(channel, answer, beside).has_value();
-}
-
 }  // namespace
 
 WorkerGround::WorkerGround(const BrokerPlace& place)
@@ -326,7 +309,8 @@ void WorkerChild::run(Start start) {
     if (either[0].revents != 0) break;
     if (either[1].revents == 0) continue;
     const auto begun = base::EventLoop::now();
-    if (!serve_request(channel, start.serve)) channel = Fd();
+    // Does not wait for a worker that takes no answers.
+    if (!broker::serve_request(channel, start.serve)) channel = Fd();
     const auto ended = base::EventLoop::now();
     time.spend(ended, static_cast<uint64_t>((ended - begun).count()));
   }

@@ -28,6 +28,7 @@
 #include "core/base/fd.h"
 #include "vrdmad/broker/broker.h"
 #include "vrdmad/broker/broker_place.h"
+#include "vrdmad/broker/broker_serve.h"
 #include "vrdmad/broker/worker_groups.h"
 
 namespace vrdma::vrdmad {
@@ -76,7 +77,7 @@ struct WorkerGround {
 class WorkerChild {
  public:
   // Answers a request of the worker; runs on the worker's thread of the broker.
-  using Serve = std::function<broker::Answer(const broker::Request&, Broker::Beside*)>;
+  using Serve = broker::AnswerTo;
 
   WorkerChild() = default;
   WorkerChild(const WorkerChild&) = delete;
