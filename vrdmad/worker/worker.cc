@@ -362,7 +362,7 @@ void Worker::note_work() {
     if (!themselves.contains(context.id)) return;
     context.qps.each([&](const rdma::Qp& qp) {
       for (const rdma::Qp* const peer : {qp.link.out, qp.link.in})
-        if (peer != nullptr) active.insert(peer->context->id);
+        if (peer != nullptr && peer->context != nullptr) active.insert(peer->context->id);
     });
   });
   each([&](const Session& session, const rdma::Context& context) {
