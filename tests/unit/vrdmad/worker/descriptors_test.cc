@@ -29,6 +29,9 @@ TEST(Descriptors, LeaveRoomForWhatControlSends) {
   EXPECT_TRUE(has_descriptors_for(2));
   all.pop_back();
   EXPECT_TRUE(has_descriptors_for(kSessionDescriptors)) << "those of the answer before are closed";
+  all.resize(all.size() - 100);
+  const base::Fd last(::dup2(all.front().get(), static_cast<int>(few.rlim_cur) - 1));
+  EXPECT_TRUE(has_descriptors_for(kSessionDescriptors)) << "there is room elsewhere";
   ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
