@@ -228,7 +228,7 @@ Result<WorkerProcess> Broker::start_worker() {
   auto answer = ask(request_of(Op::kStartWorker), &beside);
   if (!answer) return pass(std::move(answer).error());
   return WorkerProcess(shared_from_this(), answer->entry, std::move(beside[0]),
-                       std::move(beside[1]));
+                       std::move(beside[1]), std::move(beside[2]));
 }
 
 WorkerProcess::~WorkerProcess() {

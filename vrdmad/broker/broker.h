@@ -61,10 +61,12 @@ struct Recipient {
 // The worker may ask the broker only about the entries that are for it (Recipient).
 class WorkerProcess {
  public:
-  WorkerProcess(std::shared_ptr<Broker> broker, uint32_t entry, base::Fd socket, base::Fd process)
+  WorkerProcess(std::shared_ptr<Broker> broker, uint32_t entry, base::Fd socket, base::Fd process,
+                base::Fd its_report)
       : worker(entry),
         link(std::move(socket)),
         pidfd(std::move(process)),
+        report(std::move(its_report)),
         broker_(std::move(broker)) {}
   WorkerProcess(WorkerProcess&&) noexcept = default;
   WorkerProcess& operator=(WorkerProcess&&) = delete;
@@ -73,6 +75,7 @@ class WorkerProcess {
   const uint32_t worker;  // its entry
   base::Fd link;          // SOCK_SEQPACKET, blocking; its other end is the worker's descriptor 3
   base::Fd pidfd;         // readable when the worker has ended, unless a thread of it hangs
+  base::Fd report;        // the same; then it may have a memory limit (broker::Request::Op)
 
  private:
   std::shared_ptr<Broker> broker_;  // none: moved from

@@ -31,11 +31,13 @@ Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
   if (!root) return pass(std::move(root).error(), "start a worker");
   auto ends = ipc::make_socket_pair();
   if (!ends) return pass(std::move(ends).error(), "start a worker");
+  auto report = ipc::make_socket_pair();
+  if (!report) return pass(std::move(report).error(), "start a worker");
   const auto child = std::make_shared<WorkerChild>();
   auto entry = add(child);
   if (!entry) return pass(std::move(entry).error());
   auto started = child->start(
-      ground(), std::move(*root), std::move(ends->second),
+      ground(), std::move(*root), std::move(ends->second), std::move(report->second),
       [weak = weak_from_this(), worker = *entry](const auto& request, Beside* with) -> Answer {
         const auto broker = std::static_pointer_cast<LocalBroker>(weak.lock());
         if (broker == nullptr) return refusal({EPIPE, "the broker ends"});
@@ -49,6 +51,7 @@ Result<void> LocalBroker::start_worker(Answer* answer, Beside* beside) {
   answer->entry = *entry;
   (*beside)[0] = std::move(ends->first);
   (*beside)[1] = std::move(*pidfd);
+  (*beside)[2] = std::move(report->first);
   return {};
 }
 

@@ -239,7 +239,7 @@ struct WorkerChild::Start {
   std::shared_ptr<Life> life;
   std::shared_ptr<WorkerGround> ground;
   unsigned place = 0;
-  Fd root, link;
+  Fd root, link, report;
   Serve serve;
   std::promise<Result<void>> started;
 };
@@ -318,19 +318,23 @@ void WorkerChild::run(Start start) {
   siginfo_t ended{};
   (void)::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(start.life->pidfd.get()), &ended,
                  WEXITED);
+  if (const uint64_t limit = group->exceeded_memory(); limit != 0)
+    (void)ipc::send_message(start.report.get(), &limit, sizeof limit);
 }
 
 WorkerChild::~WorkerChild() {
   if (life_->lives) ::syscall(SYS_pidfd_send_signal, life_->pidfd.get(), SIGKILL, nullptr, 0);
 }
 
-Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, Fd link,
+Result<void> WorkerChild::start(std::shared_ptr<WorkerGround> ground, Fd root, Fd link, Fd report,
                                 Serve serve) {
   for (const auto* has : {&ground->program, &ground->netns})
     if (!*has) return fail(has->error().code(), has->error().message());
   const auto place = ground->places.take();
   if (!place) return fail(place.error().code(), place.error().message());
-  Start start{life_, ground, *place, std::move(root), std::move(link), std::move(serve), {}};
+  Start start{
+      life_, ground, *place, std::move(root), std::move(link), std::move(report), std::move(serve),
+      {}};
   auto started = start.started.get_future();
   try {
     std::thread([ground, number = *place, start = std::move(start)]() mutable {

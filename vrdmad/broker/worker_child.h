@@ -84,10 +84,10 @@ class WorkerChild {
   WorkerChild& operator=(const WorkerChild&) = delete;
   ~WorkerChild();  // kills it, and does not wait for its end
 
-  // Returns when it has executed its program. `root`: the directory. `link`: its descriptor 3. Call
-  // once.
+  // Returns when it has executed its program. `root`: the directory. `link`: its descriptor 3.
+  // `report`: see Request::Op::kStartWorker. Call once.
   [[nodiscard]] base::Result<void> start(std::shared_ptr<WorkerGround> ground, base::Fd root,
-                                         base::Fd link, Serve serve);
+                                         base::Fd link, base::Fd report, Serve serve);
   [[nodiscard]] bool lives() const { return life_ != nullptr && life_->lives; }
   [[nodiscard]] base::Result<base::Fd> pidfd() const;  // of a started one
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -53,7 +54,8 @@ Fd open_members(const Fd& group) {
 WorkerGroup::WorkerGroup(WorkerGroup&& other) noexcept
     : all_(std::exchange(other.all_, nullptr)),
       name_(other.name_),
-      members_(std::move(other.members_)) {}
+      members_(std::move(other.members_)),
+      memory_events_(std::move(other.memory_events_)) {}
 
 WorkerGroup::~WorkerGroup() {
   if (all_ != nullptr) all_->remove_or_leave(name_);
@@ -63,6 +65,17 @@ bool WorkerGroup::enter() const {
   for (const Fd& members : members_)
     if (::write(members.get(), "0", 1) != 1) return false;
   return true;
+}
+
+uint64_t WorkerGroup::exceeded_memory() const {
+  std::array<char, 512> room{};
+  if (!memory_events_.valid() || ::pread(memory_events_.get(), room.data(), room.size() - 1, 0) < 0)
+    return 0;
+  // `oom` counts only what this limit has caused, `oom_kill` also what others have.
+  const std::string text = std::string("\n") + room.data();
+  const bool here = text.find("\noom 0\n") == std::string::npos;
+  const bool killed = text.find("\noom_kill 0\n") == std::string::npos;
+  return here && killed ? all_->memory_ : 0;
 }
 
 WorkerGroups::WorkerGroups(const std::vector<std::string>& parents) : memory_(quarter_of_memory()) {
@@ -101,6 +114,8 @@ Result<WorkerGroup> WorkerGroups::make(const std::string& name) {
     Fd members = open_members(directory);
     if (!members.valid()) return fail_errno("open the members of the control group " + path);
     group.members_.push_back(std::move(members));
+    if (Fd events(::openat(directory.get(), "memory.events", O_RDONLY | O_CLOEXEC)); events.valid())
+      group.memory_events_ = std::move(events);
   }
   return group;
 }

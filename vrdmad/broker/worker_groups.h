@@ -43,6 +43,9 @@ class WorkerGroup {
 
   // Moves the calling process, which has one thread, into it. Allocates nothing. Sets errno.
   [[nodiscard]] bool enter() const;
+  // The memory limit, in bytes, if the kernel has killed a process of the group because of that;
+  // 0 otherwise. Of version 2 alone.
+  [[nodiscard]] uint64_t exceeded_memory() const;
 
  private:
   friend class WorkerGroups;
@@ -51,6 +54,7 @@ class WorkerGroup {
   WorkerGroups* all_;  // none: moved from
   const std::string name_;
   std::vector<base::Fd> members_;  // where to write, one for each parent
+  base::Fd memory_events_;         // of version 2
 };
 
 // Any thread.

@@ -346,7 +346,8 @@ class Daemon final : public AdminBackend, public HookBackend {
       {[this](const auto& domain) { on_started(domain); },
        [this](const auto& domain, const auto& message) { on(domain, message); },
        [this](const auto& domain, unsigned slot) { on_ended(domain, slot); },
-       [this](const auto& domain, const auto& connections) { on_died(domain, connections); }}};
+       [this](const auto& domain, const auto& connections) { on_died(domain, connections); },
+       [this](const auto& domain) { quarantine_.crashed(domain, 0, base::EventLoop::now()); }}};
   std::unique_ptr<netns::Monitor> monitor_;
   gid::Registry gids_;
   std::set<std::string> networked_;    // fabrics of Reach::kNetwork

@@ -2,8 +2,9 @@
 //
 // A request that crashes a worker is still in its program's queue, and would crash the next worker
 // too. So a session that was in hand at two crashes within an hour is ended. After three crashes
-// within a minute all sessions of the domain are ended, because the culprit is not known. The death
-// of a worker that did not report a crash does not count: it was killed from outside.
+// within a minute all sessions of the domain are ended, because the culprit is not known. If the
+// kernel kills a worker because it needs more memory than it may have, that is a crash too. The
+// death of another worker that did not report one does not count: it was killed from outside.
 //
 // Belongs to the control thread.
 #pragma once

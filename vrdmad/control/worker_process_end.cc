@@ -35,9 +35,10 @@ base::Result<std::unique_ptr<WorkerProcessEnd>> WorkerProcessEnd::start(base::Ev
   return end;
 }
 
-base::Fd WorkerProcessEnd::process() const {
-  auto pidfd = process_ ? process_->pidfd.duplicate() : base::Fd();
-  return pidfd ? std::move(*pidfd) : base::Fd();
+base::Fd WorkerProcessEnd::report() const {
+  if (!process_ || !process_->report.valid()) return {};
+  auto report = process_->report.duplicate();
+  return report ? std::move(*report) : base::Fd();
 }
 
 void WorkerProcessEnd::send(Parcel parcel) {

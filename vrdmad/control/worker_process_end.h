@@ -29,7 +29,7 @@ class WorkerProcessEnd final : public WorkerEnd {
     process_.reset();
   }
   [[nodiscard]] uint32_t entry() const override { return process_ ? process_->worker : 0; }
-  [[nodiscard]] base::Fd process() const override;
+  [[nodiscard]] base::Fd report() const override;
 
  private:
   explicit WorkerProcessEnd(WorkerProcess process) : process_(std::move(process)) {}

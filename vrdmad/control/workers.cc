@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -66,12 +67,25 @@ bool Workers::has_too_many_ending(const std::string& domain) const {
 }
 
 void Workers::wait_for_end(const std::string& domain, const Place& place) {
-  base::Fd process = place.end->process();
-  if (!process.valid()) return;
-  auto watch = loop_.watch(process.get(), EPOLLIN,
-                           [this, number = place.number](uint32_t) { ending_.erase(number); });
+  base::Fd report = place.end->report();
+  if (!report.valid()) return;
+  auto watch = loop_.watch(report.get(), EPOLLIN,
+                           [this, number = place.number](uint32_t) { reaped(number); });
   if (!watch) return;
-  ending_[place.number] = {domain, std::move(process), std::move(*watch)};
+  ending_[place.number] = {domain, std::move(report), std::move(*watch)};
+}
+
+void Workers::reaped(uint64_t number) {
+  const auto ending = ending_.extract(number);
+  if (ending.empty()) return;
+  uint64_t limit = 0;
+  if (::read(ending.mapped().report.get(), &limit, sizeof limit) != sizeof limit) return;
+  const std::string& domain = ending.mapped().domain;
+  spdlog::error(
+      "the kernel has killed the worker of {}: it needed more than its {} MiB of memory "
+      "(memory.max of its control group)",
+      domain, limit >> 20);
+  events_.exceeded(domain);
 }
 
 unsigned Workers::slot_of(const std::string& domain) const { return places_.at(domain).slot; }

@@ -62,6 +62,8 @@ class Workers {
     std::function<void(const std::string& domain, unsigned slot)> ended;
     // After `ended`, if the worker was lost. `connections`: those that it had.
     std::function<void(const std::string& domain, const std::set<uint64_t>& connections)> died;
+    // Later, if the kernel had killed it because it exceeded its memory.
+    std::function<void(const std::string& domain)> exceeded;
   };
 
   Workers(base::EventLoop& loop, Start start, Events events)
@@ -106,6 +108,7 @@ class Workers {
   };
   [[nodiscard]] bool has_too_many_ending(const std::string& domain) const;
   void wait_for_end(const std::string& domain, const Place& place);
+  void reaped(uint64_t number);
   void end_if_idle(const std::string& domain);
   [[nodiscard]] std::set<uint64_t> take_out(const std::string& domain);
   void died(const std::string& domain, const std::string& why);
@@ -118,7 +121,7 @@ class Workers {
   std::map<std::string, std::deque<base::TimePoint>> deaths_;  // the latest, by domain
   struct Ending {
     std::string domain;
-    base::Fd process;
+    base::Fd report;
     base::EventLoop::Watch watch;
   };
   std::map<uint64_t, Ending> ending_;  // by Place::number

@@ -22,8 +22,8 @@ class WorkerEnd {
   virtual void leave() = 0;
   // The broker's number of the process; 0: it is a thread, for which control asks the broker.
   [[nodiscard]] virtual uint32_t entry() const { return 0; }
-  // A pidfd, which is readable when the process has ended; invalid: it is a thread.
-  [[nodiscard]] virtual base::Fd process() const { return {}; }
+  // Readable when the process has ended: WorkerProcess::report; invalid: it is a thread.
+  [[nodiscard]] virtual base::Fd report() const { return {}; }
 };
 
 }  // namespace vrdma::vrdmad

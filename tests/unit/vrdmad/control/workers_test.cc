@@ -23,10 +23,10 @@ struct WorkersTest : testing::Test {
     ~Fake() override { --living; }
     void send(Parcel) override {}
     void leave() override {}
-    [[nodiscard]] base::Fd process() const override {
-      return pidfd.valid() ? pidfd.duplicate().value() : base::Fd();
+    [[nodiscard]] base::Fd report() const override {
+      return its_report.valid() ? its_report.duplicate().value() : base::Fd();
     }
-    base::Fd pidfd;
+    base::Fd its_report;
     unsigned& living;
   };
   struct Started {
@@ -58,7 +58,8 @@ struct WorkersTest : testing::Test {
        },
        [this](const auto& domain, const auto& connections) {
          log.push_back("died " + domain + " with " + std::to_string(connections.size()));
-       }}};
+       },
+       [this](const auto& domain) { log.push_back("exceeded " + domain); }}};
 };
 
 TEST_F(WorkersTest, AreStartedOnceForEachDomain) {
@@ -136,7 +137,7 @@ TEST_F(WorkersTest, AreNotReplacedWithoutEndWhileTheyCannotEnd) {
   for (size_t i = 0; i < Workers::kMostEnding; ++i) {
     const auto worker = workers.need("red");
     ASSERT_TRUE(worker) << worker.error().message();
-    static_cast<Fake*>(*worker)->pidfd = pidfd.duplicate().value();
+    static_cast<Fake*>(*worker)->its_report = pidfd.duplicate().value();
     starts.back().ended("it has ended");
   }
   EXPECT_EQ(workers.need("red").error().code(), EBUSY);
@@ -146,6 +147,24 @@ TEST_F(WorkersTest, AreNotReplacedWithoutEndWhileTheyCannotEnd) {
   loop->post([this] { loop->stop(); });
   loop->run();
   EXPECT_TRUE(workers.need("red"));
+}
+
+TEST_F(WorkersTest, TellThatTheyExceededTheirMemory) {
+  for (const bool exceeded : {false, true}) {
+    auto [report, of_broker] = ipc::make_socket_pair().value();
+    static_cast<Fake*>(workers.need("red").value())->its_report = std::move(report);
+    starts.back().ended("it has ended");
+    log.clear();
+    const uint64_t limit = 256 << 20;
+    if (exceeded) {
+      ASSERT_TRUE(ipc::send_message(of_broker.get(), &limit, sizeof limit));
+    }
+    of_broker = base::Fd();
+    loop->post([this] { loop->stop(); });
+    loop->run();
+    EXPECT_EQ(log,
+              exceeded ? std::vector<std::string>{"exceeded red"} : std::vector<std::string>{});
+  }
 }
 
 TEST_F(WorkersTest, CrashOnce) {
