@@ -11,10 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <initializer_list>
 #include <memory>
-#include <sstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace vrdma::vrdmad {
@@ -118,9 +120,13 @@ base::Result<void> confine_worker() {
   const Filter filter(::seccomp_init(SCMP_ACT_KILL_PROCESS), ::seccomp_release);
   if (filter == nullptr) return fail(ENOMEM, "make a filter of system calls");
   int error = ::seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-  std::istringstream names(kWithAnyArguments);
-  for (std::string name; error == 0 && names >> name;)
-    error = add(filter, SCMP_ACT_ALLOW, {name.c_str(), {}});
+  // Not a stream: a worker has no use for locales, whose tables it would have in its own memory.
+  std::string_view names(kWithAnyArguments);
+  while (error == 0 && !names.empty()) {
+    const std::string name(names.substr(0, names.find(' ')));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    if (!name.empty()) error = add(filter, SCMP_ACT_ALLOW, {name.c_str(), {}});
+  }
   for (const Rule& rule : rules())
     if (error == 0) error = add(filter, SCMP_ACT_ALLOW, rule);
   // Its flags are in memory. The C library uses clone(2) then.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# idle.sh: a daemon with 100 idle vdevices uses no processor time.
+# idle.sh: a daemon with 100 idle vdevices uses no processor time, and an idle worker has little memory of its own.
 #
 #     netns a                            a program sleeps on the events of v0 and of v1
 #   +--------------------------------+
@@ -41,3 +41,15 @@ say "in 10 s: $cpu_used ticks of CPU, woken $woken times"
 ended "${PID[sleeper0]}" && fail "the sleeper ended by itself"
 kill "${PID[@]}"
 for i in 0 1; do reap "sleeper$i" 5; done
+
+if [[ -x $(dirname "$VRDMAD")/vrdmad-worker ]]; then
+  loose a d100
+  vdev_create v100 a d100
+  before=$(workers)
+  on a nobody ibv_devinfo -d v100 >/dev/null || fail "v100 cannot be opened"
+  worker=$(comm -13 <(sort <<<"$before") <(workers | sort))
+  # Its pages of files are shared with other workers.
+  own=$(awk '$1 == "Anonymous:" { print $2 }' "/proc/$worker/smaps_rollup")
+  say "memory of an idle worker's own: $own KiB"
+  [[ $own -le 256 ]] || fail "an idle worker has $own KiB of memory of its own, more than 256"
+fi

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 namespace vrdma::vrdmad {
@@ -51,19 +50,6 @@ struct RecordFile::RecordHeader {
   uint8_t* data() { return reinterpret_cast<uint8_t*>(this + 1); }
   [[nodiscard]] uint64_t length() const { return sizeof(RecordHeader) + padded(size); }
 };
-
-std::vector<RecordFile::Name> RecordFile::list(const std::string& directory,
-                                               std::string_view suffix) {
-  namespace fs = std::filesystem;
-  std::vector<Name> found;
-  std::error_code ignored;
-  for (auto it = fs::directory_iterator(directory, ignored); it != fs::directory_iterator();
-       it.increment(ignored))
-    if (const fs::path& path = it->path(); path.extension() == suffix)
-      found.push_back(
-          {path, static_cast<uint32_t>(std::strtoul(path.stem().c_str(), nullptr, 10))});
-  return found;
-}
 
 Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, uint32_t format) {
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
