@@ -183,6 +183,8 @@ class Daemon final : public AdminBackend, public HookBackend {
     std::map<WorkerEnd*, const Record*> workers;  // each with one of its vdevices
     std::set<uint64_t> namespaces;
   };
+  [[nodiscard]] std::vector<Furnisher::Found> those_that_can_be_adopted();
+  void adopt_cm_sessions(Adopting adopting);
   // Returns the workers that got some of these.
   std::set<WorkerEnd*> give(std::vector<Furnisher::Adopted> sessions, Adopting* adopting);
   // For how long sessions wait for what is not there: until clients may give up soon.

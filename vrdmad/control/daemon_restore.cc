@@ -199,49 +199,45 @@ bool Daemon::awaits_others(const Record& record) const {
   return later_.contains(record.fabric) || unanswered_.contains(record.id);
 }
 
-// Adopts the sessions of a fabric when all its vdevices with sessions are restored, or when no
-// client waits any longer, so that each queue pair finds its peer. Those that worked last are given
-// to the workers first. While others of their vdevices come, or one of them has a process that
-// cannot be inspected, a worker keeps back their peers (kept_back.h).
-void Daemon::adopt_those_that_can() {
+// Of left_, the sessions of the fabrics that wait for nothing. later_: the others.
+std::vector<Furnisher::Found> Daemon::those_that_can_be_adopted() {
   std::set<uint64_t> with_sessions;
-  adopt_again_.reset();
-  std::set<uint64_t> awaiting;
-  for (const auto& [id, record] : records_)
-    if (awaits_others(*record)) awaiting.insert(id);
-  later_.clear();
-  unanswered_.clear();
-  auto& later = later_;
   for (const auto& files : left_) with_sessions.insert(files.anchors->anchors().of.vdevice);
+  later_.clear();
   for (const auto& [id, lost] : lost_)
-    if (patience_.active() && with_sessions.contains(id)) later.insert(fabric_of(lost.vdev));
-  std::set<uint64_t> namespaces;
-  for (const auto& [id, record] : records_)
-    if (later.contains(record->fabric)) namespaces.insert(record->link.netns_cookie);
-  for (const auto& [id, lost] : lost_)
-    if (later.contains(fabric_of(lost.vdev))) namespaces.insert(lost.vdev.netns_cookie);
+    if (patience_.active() && with_sessions.contains(id)) later_.insert(fabric_of(lost.vdev));
 
   std::vector<Furnisher::Found> now;
-  std::vector<SessionFiles> left;
-  for (auto& files : left_) {
+  for (auto& files : std::exchange(left_, {})) {
     const uint64_t id = files.anchors->anchors().of.vdevice;
     const Record* const its = find(id);
     const auto lost = lost_.find(id);
     const std::string fabric = its != nullptr        ? its->fabric
                                : lost != lost_.end() ? fabric_of(lost->second.vdev)
                                                      : std::string();
-    if (later.contains(fabric)) {
-      left.push_back(std::move(files));
-      continue;
-    }
-    if (auto found = with_vdevice(std::move(files))) now.push_back(std::move(*found));
+    if (later_.contains(fabric))
+      left_.push_back(std::move(files));
+    else if (auto found = with_vdevice(std::move(files)))
+      now.push_back(std::move(*found));
   }
-  left_ = std::move(left);
-  std::set<uint64_t> vdevices;
-  for (const auto& one : now) vdevices.insert(one.vdevice);
+  return now;
+}
+
+// Adopts the sessions of a fabric when all its vdevices with sessions are restored, or when no
+// client waits any longer, so that each queue pair finds its peer. Those that worked last are given
+// to the workers first. While others of their vdevices come, or one of them has a process that
+// cannot be inspected, a worker keeps back their peers (kept_back.h).
+void Daemon::adopt_those_that_can() {
+  adopt_again_.reset();
+  std::set<uint64_t> awaiting, coming;
+  for (const auto& [id, record] : records_)
+    if (awaits_others(*record)) awaiting.insert(id);
+  unanswered_.clear();
+  auto now = those_that_can_be_adopted();
+  for (const auto& one : now) coming.insert(one.vdevice);
   Adopting adopting;
   const auto give_batch = [&](std::vector<Furnisher::Adopted> sessions) {
-    for (const uint64_t id : std::exchange(vdevices, {})) {
+    for (const uint64_t id : std::exchange(coming, {})) {
       awaiting.insert(id);
       if (WorkerEnd* const worker = workers_.find(find(id)->domain))
         worker->send(Await{id, 0, true});
@@ -249,10 +245,11 @@ void Daemon::adopt_those_that_can() {
     for (WorkerEnd* const worker : give(std::move(sessions), &adopting)) worker->send(TakeOver{});
   };
   auto taken = furnisher_.take_over(*settings_.broker, std::move(now), give_batch);
+  cm_later_.clear();
   for (auto& files : taken.unanswered) {
     const Anchor& of = files.anchors->anchors().of;
     unanswered_.insert(of.vdevice);
-    namespaces.insert(of.netns);
+    cm_later_.insert(of.netns);
     left_.push_back(std::move(files));
   }
   if (!taken.unanswered.empty())
@@ -268,14 +265,22 @@ void Daemon::adopt_those_that_can() {
     if (waited && !waits) adopting.workers.emplace(worker, record.get());  // what it has kept back
   }
   (void)give(std::move(taken.sessions), &adopting);
-  cm_later_ = namespaces;
-  namespaces.merge(std::move(adopting.namespaces));
-  // A program may repeat rdma_accept() as soon as its session of rdma_cm is there, and the queue
-  // pair that it names must be there then: when the worker has answered.
-  cm_.adopt_sessions(std::move(namespaces));
+  for (const auto& [worker, its] : adopting.workers) worker->send(TakeOver{});
+  adopt_cm_sessions(std::move(adopting));
+  if (later_.empty()) patience_.reset();
+}
+
+// A program may repeat rdma_accept() as soon as its session of rdma_cm is there, and the queue pair
+// that it names must be there then: when the worker has answered.
+void Daemon::adopt_cm_sessions(Adopting adopting) {
+  for (const auto& [id, record] : records_)
+    if (later_.contains(record->fabric)) cm_later_.insert(record->link.netns_cookie);
+  for (const auto& [id, lost] : lost_)
+    if (later_.contains(fabric_of(lost.vdev))) cm_later_.insert(lost.vdev.netns_cookie);
+  adopting.namespaces.insert(cm_later_.begin(), cm_later_.end());
+  cm_.adopt_sessions(std::move(adopting.namespaces));
   const auto unanswered = std::make_shared<size_t>(adopting.workers.size());
-  for (const auto& [worker, its] : adopting.workers) {
-    worker->send(TakeOver{});
+  for (const auto& [worker, its] : adopting.workers)
     worker->send(CheckLimits{its->id,
                              answers_.expect(its->domain, kPatienceOfCm,
                                              [this, unanswered](const ToControl*) {
@@ -283,8 +288,6 @@ void Daemon::adopt_those_that_can() {
                                                  cm_.adopt_sessions(cm_later_);
                                              }),
                              {}});
-  }
-  if (later.empty()) patience_.reset();
 }
 
 std::set<WorkerEnd*> Daemon::give(std::vector<Furnisher::Adopted> sessions, Adopting* adopting) {
