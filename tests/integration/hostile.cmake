@@ -38,8 +38,10 @@ vrdma_integration(hostile_hangs hostile/hangs $<TARGET_FILE:vrdma_hangs> TIMEOUT
 foreach(attack hold lock exec)
   vrdma_integration(hostile_exit.${attack} hostile/exit $<TARGET_FILE:vrdma_hangs> ${attack} TIMEOUT 180)
 endforeach()
-vrdma_integration(hostile_hung_takeover hostile/hung_takeover $<TARGET_FILE:vrdma_hangs>
-                  $<TARGET_FILE:vrdma_takeover_flow> PROCESSORS 2 TIMEOUT 180)
+foreach(what daemon worker)
+  vrdma_integration(hostile_hung_takeover.${what} hostile/hung_takeover $<TARGET_FILE:vrdma_hangs>
+                    $<TARGET_FILE:vrdma_takeover_flow> ${what} PROCESSORS 2 TIMEOUT 180)
+endforeach()
 add_executable(vrdma_connects hostile/client.cc hostile/connections.cc hostile/connects.cc)
 vrdma_target(vrdma_connects)
 target_link_libraries(vrdma_connects PRIVATE vrdma_core_ipc vrdma_core_base Threads::Threads)

@@ -1,7 +1,8 @@
 #!/bin/bash
-# hung_takeover.sh PROGRAM FLOW: a process that cannot be inspected while a daemon takes sessions
-# over delays the others of its namespace and their peers, and harms none. When it can be inspected
-# again, they are served. Programs that have nothing to do with it do not notice.
+# hung_takeover.sh PROGRAM FLOW daemon|worker: a process that cannot be inspected while a daemon, or
+# a worker, takes sessions over delays the others of its namespace and their peers, and harms none.
+# When it can be inspected again, they are served. Programs that have nothing to do with it do not
+# notice.
 #
 #     netns a                 netns b            netns c
 #   +--------------------+  +--------------+  +-----------+
@@ -13,6 +14,8 @@
 . "$(dirname "$0")/../flows.sh"
 setup
 need_worker_processes
+what=$3
+[[ $what == daemon ]] || WORKERS_END=1  # because they are killed
 cp "$1" "$T/hangs"
 cp "$2" "$T/lib/flow"
 start_daemon --daemon-grace 60
@@ -21,6 +24,9 @@ netns_add c
 join c eth0 10.0.1.3/24 b eth1 10.0.1.2/24
 vdev_create vc c eth0 --tenant green --fabric shared --addresses 0.0.0.0/0,::/0
 
+broker=$(helper broker)
+# Not by pgrep(1), which looks into all processes, also those that hang.
+kill_workers() { cat /proc/"$broker"/task/*/children | xargs kill -9; }
 hung=({1..12})
 holds() { grep -qE '^(held|nothing)$' "$T/hung-$1.log"; }
 begin_flow red va vb 18520
@@ -38,8 +44,12 @@ say "what has to do with them waits, and the others go on"
 waits() { grep -qE "the session of process (${PID[red-a]}|${PID[pink-a]}) is not taken over yet" "$T/vrdmad.log"; }
 # In which order the daemon looks at processes is a matter of the directory and of luck.
 for _ in {1..8}; do
-  kill_daemon
-  start_daemon --daemon-grace 60
+  if [[ $what == daemon ]]; then
+    kill_daemon
+    start_daemon --daemon-grace 60
+  else
+    kill_workers
+  fi
   if wait_until 1 waits; then break; fi
 done
 waits || fail "red-a and pink-a are always found before those that hang"
