@@ -38,6 +38,7 @@ class SessionJournal : private rdma::Notes {
   // Of a session that is open from now on.
   void begin() {
     file_->begin();
+    worked(base::EventLoop::now());
     write_down_changes();
   }
   // The session works; see SessionFile::last_work().
