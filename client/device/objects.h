@@ -419,6 +419,9 @@ struct Context {
   // Checks for the daemon's death. Then direct links continue, and other work waits grace_ms for
   // another daemon before it is flushed.
   void check_daemon();
+  // Without a daemon: between two attempts to reach one. An eighth of the time that it is gone, so
+  // that work waits little longer than it must, and a long wait costs few attempts.
+  [[nodiscard]] std::chrono::milliseconds pause() const;
   void daemon_died(uint32_t epoch);  // of the daemon with that epoch
   void give_up(bool refused);        // `refused`: a daemon said that the session does not exist
   void go_on();

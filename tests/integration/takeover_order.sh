@@ -24,7 +24,7 @@ all_taken_over() { [[ $(taken_over | wc -l) -ge $1 ]]; }
 # After what ends the worker. The order of the lines is that in which the worker adopts.
 check_order() {
   wait_until 20 all_taken_over $((before + 40)) || fail "not all sessions are taken over"
-  first=$(taken_over | tail -n +$((before + 1)) | head -n 16)
+  first=$(taken_over | tail -n +$((before + 1)) | head -n 8)
   grep -qx "$writer" <<<"$first" && grep -qx "$target" <<<"$first" ||
     fail "those that work ($writer, $target) are not among the first: $(xargs <<<"$first")"
   kill -USR1 "$writer"

@@ -84,7 +84,7 @@ class Furnisher {
   // recipient has ended (ENXIO): for `patience` after the first attempt, if the process lives.
   // Begins with the sessions that worked last. `deliver` gets the first kFirstBatch of them when
   // they are found, and then twice as many each time; empty: all are in the result.
-  static constexpr size_t kFirstBatch = 16;
+  static constexpr size_t kFirstBatch = 8;
   using Deliver = std::function<void(std::vector<Adopted>)>;
   [[nodiscard]] TakenOver take_over(Broker& broker, std::vector<Found> all,
                                     const Deliver& deliver = {});

@@ -221,7 +221,8 @@ void Channel::look_after(std::chrono::nanoseconds delay) {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLook(100);  // interval of attempts to reach a daemon
+// Threads that wait look for a daemon less often than those that poll: each look wakes one.
+constexpr int kWaiting = 4;
 
 // After the daemon's death the socket stays ready (level-triggered), so it leaves the set. A timer
 // takes its place, so that waiting threads look for the next daemon.
@@ -230,7 +231,7 @@ void learn_of_death(Context& context, Channel& channel) {
   const std::lock_guard lock(context.channels_mutex);
   if (context.died_at_ms.load() == 0 || channel.knows_death.exchange(true)) return;
   ::epoll_ctl(channel.epoll.get(), EPOLL_CTL_DEL, context.session.fd(), nullptr);
-  channel.look_after(kLook);
+  channel.look_after(kWaiting * context.pause());
 }
 
 // The next message that names a CQ of this channel.
@@ -286,7 +287,7 @@ int get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq, void** cq_context) {
       if (context.given_up.load() || context.died_at_ms.load() == 0)
         channel.timer.reset();
       else if (channel.timer.valid())
-        channel.look_after(kLook);
+        channel.look_after(kWaiting * context.pause());
     } else if (count == 0 && !blocking) {
       errno = EAGAIN;
       return -1;

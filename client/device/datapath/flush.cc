@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "client/device/objects.h"
@@ -45,8 +46,13 @@ int64_t now_ms() {
 }
 }  // namespace
 
+std::chrono::milliseconds Context::pause() const {
+  constexpr int64_t kShortest = 2, kLongest = 50;
+  return std::chrono::milliseconds(
+      std::clamp((now_ms() - died_at_ms.load(std::memory_order_relaxed)) / 8, kShortest, kLongest));
+}
+
 void Context::check_daemon() {
-  constexpr int64_t kPause = 50;  // interval of attempts to reach a daemon
   const int64_t died = died_at_ms.load(std::memory_order_relaxed);
   if (died == 0) {
     // Read first, because another thread may replace the daemon in between.
@@ -56,7 +62,8 @@ void Context::check_daemon() {
   }
   const int64_t now = now_ms();
   if (given_up.load(std::memory_order_relaxed) ||
-      (now - tried_at_ms.load(std::memory_order_relaxed) < kPause && now - died < grace_ms))
+      (now - tried_at_ms.load(std::memory_order_relaxed) < pause().count() &&
+       now - died < grace_ms))
     return;
   tried_at_ms.store(now, std::memory_order_relaxed);
   const Session::Resumed found = session.resume();

@@ -285,7 +285,8 @@ void look_around(Cq& cq) {
   }
   const uint64_t now = ticks();
   cq.skips = now - std::exchange(cq.clock, now) < kCheckTicks ? kSpinning : 0;
-  if (now - context.checked_at.load(std::memory_order_relaxed) >= kCheckTicks) {
+  const uint64_t pause = dead ? kCheckTicks / 16 : kCheckTicks;
+  if (now - context.checked_at.load(std::memory_order_relaxed) >= pause) {
     context.checked_at.store(now, std::memory_order_relaxed);
     context.check_daemon();
     cq.announce_all();  // in case a producer could not announce its completion
