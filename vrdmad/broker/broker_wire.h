@@ -72,10 +72,9 @@ struct Request {
     // free. EADDRINUSE: the port is taken. EADDRNOTAVAIL: the namespace does not have the address.
     kRoceSockets,
     // -> entry: a worker process that has executed its program; beside: a socket whose other end is
-    // its descriptor 3, its pidfd, and a socket that ends when it was reaped. If the kernel killed
-    // it
-    // because it exceeded the memory limit of its control group, a message there has that limit, a
-    // uint64_t. EAGAIN: there are too many.
+    // its descriptor 3, its pidfd, and a socket that ends when it was reaped. A message there, a
+    // uint64_t, is the memory limit of its control group, if the kernel killed it because of that.
+    // EAGAIN: there are too many.
     kStartWorker,
   };
   // Beside the answer to kCheck.
