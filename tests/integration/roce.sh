@@ -111,7 +111,8 @@ grep -qE '^disconnect +:' "$T/client.log" || fail "cmtime: $(<"$T/client.log")"
 kill -9 "${PID[server]}"
 reap server 5
 [[ $(stat_of daemon qp1_sent) -ge 100 && $(stat_of daemon qp1_received) -ge 100 ]] || fail "MADs are not counted: $(ctl stats daemon)"
-[[ $(stat_of daemon qp1_lost qp1_icrc_errors qp1_malformed qp1_over_rate) -eq 0 ]] || fail "MADs are dropped: $(ctl stats daemon)"
+# Those to a program that has just ended are lost.
+[[ $(stat_of daemon qp1_icrc_errors qp1_malformed qp1_over_rate) -eq 0 ]] || fail "MADs are dropped: $(ctl stats daemon)"
 
 say "sockets over RDMA"
 # sockets FAMILY ADDRESS PROGRAM OPTIONS...: its server in b, its client in a.
