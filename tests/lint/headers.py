@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """headers.py BUILD: each header of the tree compiles when it is the only one included.
 
-A header that its own .cc includes before all else needs no further proof than the build. Flags are
-those of the build: every include path and the standard found in compile_commands.json.
+A header that its own .cc includes before all else needs no further proof than the build, if that compiles
+the .cc by itself. Flags are those of the build: every include path and the standard found in
+compile_commands.json.
 """
 
 import concurrent.futures
@@ -16,14 +17,16 @@ import tree
 
 
 def flags_of(build):
-    """(compiler, flags) that suit every header: all include paths of all C++ compilations."""
+    """(compiler, flags) that suit every header: all include paths of all C++ compilations; and the sources that
+    are compiled by themselves."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
         commands = json.load(f)
-    compiler, include = "c++", []
+    compiler, include, alone = "c++", [], set()
     for command in commands:
         words = shlex.split(command["command"])
         if not command["file"].endswith((".cc", ".cxx")):  # .cxx: several sources in one (unity)
             continue
+        alone.add(os.path.realpath(command["file"]))
         while os.path.basename(words[0]) == "ccache":
             words.pop(0)
         compiler = words[0]
@@ -35,12 +38,12 @@ def flags_of(build):
                 flag = (word,)
             if flag and flag not in include:
                 include.append(flag)
-    return compiler, [word for flag in include for word in flag]
+    return compiler, [word for flag in include for word in flag], alone
 
 
-def is_first_of_its_source(header):
+def is_proven_by_its_source(header, alone):
     source = os.path.join(tree.ROOT, header[:-2] + ".cc")
-    if not os.path.exists(source):
+    if os.path.realpath(source) not in alone:
         return False
     with open(source, encoding="utf-8") as f:
         return next((line for line in f if line.startswith("#include")), "") == f'#include "{header}"\n'
@@ -55,9 +58,9 @@ def compile_alone(header, compiler, flags):
 
 
 if __name__ == "__main__":
-    compiler, flags = flags_of(sys.argv[1])
+    compiler, flags, alone = flags_of(sys.argv[1])
     headers = [f for f in tree.files() if f.endswith(".h")]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        open_ones = [h for h in headers if not is_first_of_its_source(h)]
+        open_ones = [h for h in headers if not is_proven_by_its_source(h, alone)]
         results = pool.map(lambda h: compile_alone(h, compiler, flags), open_ones)
     tree.finish([r for r in results if r], f"each of {len(headers)} headers compiles alone")

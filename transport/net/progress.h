@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "core/ipc/layout.h"
+#include "core/rdma/notes.h"
 #include "transport/net/requester.h"
 #include "transport/net/responder.h"
 
