@@ -526,11 +526,12 @@ namespace {
 
 QueuePairs::Transport transport_of(const Vdevice& vdevice, const rdma::Qp& qp) {
   using Transport = QueuePairs::Transport;
-  const QpType type = qp.type;
-  if (type == QpType::kRawPacket || type == QpType::kGsi) return Transport::kRaw;
+  const verbs::QpType type = qp.type;
+  if (type == verbs::QpType::kRawPacket || type == verbs::QpType::kGsi) return Transport::kRaw;
   if (qp.state() == verbs::QpState::kReset || qp.state() == verbs::QpState::kInit)
     return Transport::kNone;
-  if (type == QpType::kUd) return vdevice.reaches_network ? Transport::kBoth : Transport::kMediated;
+  if (type == verbs::QpType::kUd)
+    return vdevice.reaches_network ? Transport::kBoth : Transport::kMediated;
   if (qp.link.outbox != nullptr) return Transport::kDirect;
   return qp.sender != nullptr && qp.sender->on_network() ? Transport::kNetwork
                                                          : Transport::kMediated;
