@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "core/base/printable.h"
 #include "core/verbs/mtu.h"
 #include "vrdmad/cm/rows.h"
 #include "vrdmad/control/daemon_record.h"
