@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "core/base/random.h"
 #include "core/ipc/bell.h"
@@ -143,11 +142,7 @@ void Qp::count_again() {
 
 Memory Qp::memory() const { return context->memory(); }
 
-verbs::Gid Qp::dgid() const {
-  verbs::Gid gid;
-  std::memcpy(gid.bytes.data(), attributes.av.dgid, gid.bytes.size());
-  return gid;
-}
+verbs::Gid Qp::dgid() const { return verbs::Gid::of(attributes.av.dgid); }
 
 void Qp::choose_sender() {
   if (const auto& choose = context->device->choose_sender; choose && domain == nullptr)

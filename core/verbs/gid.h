@@ -39,6 +39,12 @@ struct Gid {
     if (ipv4) gid.bytes[10] = gid.bytes[11] = 0xff;
     return gid;
   }
+  // Of a structure of fixed layout.
+  [[nodiscard]] static Gid of(const uint8_t (&bytes)[16]) {
+    Gid gid;
+    std::memcpy(gid.bytes.data(), bytes, sizeof bytes);
+    return gid;
+  }
   // Canonical IPv6 text.
   [[nodiscard]] std::string text() const {
     char buffer[INET6_ADDRSTRLEN];

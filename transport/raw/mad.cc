@@ -21,7 +21,7 @@ Progress MadSender::send(const rdma::WorkRequest& request, const Message& messag
   if (message->size() != wire::kMadBytes) return done(WcStatus::kLocalLengthError);
   AddressedMad all;
   all.header.source = source_;
-  std::memcpy(all.header.destination.bytes.data(), request.wqe.ud.dgid, sizeof request.wqe.ud.dgid);
+  all.header.destination = verbs::Gid::of(request.wqe.ud.dgid);
   all.header.traffic_class = request.wqe.ud.traffic_class;
   all.header.hop_limit = request.wqe.ud.hop_limit;
   all.header.flow_label = request.wqe.ud.flow_label;

@@ -1,7 +1,5 @@
 #include "transport/shm/datagram.h"
 
-#include <cstring>
-
 #include "transport/network_header.h"
 #include "transport/receiver.h"
 
@@ -22,17 +20,9 @@ bool DatagramSender::admit(const rdma::WorkRequest& request) {
 
 uint64_t DatagramSender::max_length() const { return qp_.context->device->roce_mtu(); }
 
-namespace {
-verbs::Gid destination_of(const rdma::WorkRequest& request) {
-  verbs::Gid gid;
-  std::memcpy(gid.bytes.data(), request.wqe.ud.dgid, gid.bytes.size());
-  return gid;
-}
-}  // namespace
-
 // Others may have sent there since. To a group it is not sent again: some have it.
 std::optional<WcStatus> DatagramSender::after_crash(rdma::WorkRequest& request, uint32_t receive) {
-  const verbs::Gid destination = destination_of(request);
+  const verbs::Gid destination = verbs::Gid::of(request.wqe.ud.dgid);
   const rdma::Qp* target = destination.is_multicast()
                                ? nullptr
                                : qp_.context->device->fabric->find(destination, request.wqe.ud.qpn);
@@ -44,7 +34,7 @@ Progress DatagramSender::send(const rdma::WorkRequest& request, const Message& m
   rdma::Fabric& fabric = *qp_.context->device->fabric;
   NetworkHeader header;
   header.source = source_;
-  const verbs::Gid& destination = header.destination = destination_of(request);
+  const verbs::Gid& destination = header.destination = verbs::Gid::of(request.wqe.ud.dgid);
   header.traffic_class = request.wqe.ud.traffic_class;
   header.hop_limit = request.wqe.ud.hop_limit;
   header.flow_label = request.wqe.ud.flow_label;

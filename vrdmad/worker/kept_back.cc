@@ -1,19 +1,9 @@
 #include "vrdmad/worker/kept_back.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 namespace vrdma::vrdmad {
-
-namespace {
-
-verbs::Gid gid_of(const uint8_t (&bytes)[16]) {
-  verbs::Gid gid;
-  std::copy(std::begin(bytes), std::end(bytes), gid.bytes.begin());
-  return gid;
-}
-
-}  // namespace
 
 SessionTies ties_of(const SessionImage& image, uint64_t vdevice,
                     const std::function<uint64_t(const verbs::Gid&)>& vdevice_of) {
@@ -28,7 +18,7 @@ SessionTies ties_of(const SessionImage& image, uint64_t vdevice,
   for (const auto& [handle, state] : image.qp_states) {
     const QpRecord& record = state.made.record;
     if (record.linked_out == 0 && record.linked_in == 0 && record.maps_peer == 0) continue;
-    if (const uint64_t whose = vdevice_of(gid_of(record.attributes.av.dgid)); whose != 0)
+    if (const uint64_t whose = vdevice_of(verbs::Gid::of(record.attributes.av.dgid)); whose != 0)
       ties.peers.emplace(whose, record.attributes.dest_qpn);
   }
   return ties;
