@@ -253,8 +253,7 @@ void Cm::adopt_sessions(std::set<uint64_t> later) {
     auto session =
         CmSession::adopt(*this, std::move(it->second), [this](CmSession* over) { forget(over); });
     const auto since = before.contains(it->first) ? before.at(it->first) : now;
-    if (!session && session.error().code() == EAGAIN &&
-        now - since < std::chrono::milliseconds(settings_.grace_ms / 2)) {
+    if (!session && session.error().code() == EAGAIN && now - since < settings_.patience()) {
       unanswered_.emplace(it->first, since);
       ++it;
       continue;

@@ -187,10 +187,6 @@ class Daemon final : public AdminBackend, public HookBackend {
   void adopt_cm_sessions(Adopting adopting);
   // Returns the workers that got some of these.
   std::set<WorkerEnd*> give(std::vector<Furnisher::Adopted> sessions, Adopting* adopting);
-  // For how long sessions wait for what is not there: until clients may give up soon.
-  [[nodiscard]] base::Duration patience() const {
-    return std::chrono::milliseconds(settings_.grace_ms / 2);
-  }
   // Sessions of the vdevice, or of its fabric, will come with another TakeOver.
   [[nodiscard]] bool awaits_others(const Record& record) const;
   [[nodiscard]] StoredVdev stored_form(const Record& record) const;

@@ -179,7 +179,7 @@ Daemon::FoundSessions Daemon::find_sessions() {
   }
   for (const auto& [path, number] : RecordFile::list(settings_.state_dir, SessionFiles::kAnchors))
     if (!usable.contains(number)) found.unusable.push_back(path);
-  furnisher_.begin(settings_.state_dir, settings_.epoch, last, patience());
+  furnisher_.begin(settings_.state_dir, settings_.epoch, last, settings_.patience());
   return found;
 }
 
@@ -188,7 +188,7 @@ void Daemon::adopt(FoundSessions found) {
   left_ = std::move(found.files);
   cm_.keep_sessions(settings_.state_dir, run_dir_.path());
   // Sessions that wait for a lost vdevice must be adopted before their clients give up.
-  patience_ = loop_.after(patience(), [this] {
+  patience_ = loop_.after(settings_.patience(), [this] {
     patience_.reset();
     adopt_those_that_can();
   });
