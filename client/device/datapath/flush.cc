@@ -44,12 +44,16 @@ int64_t now_ms() {
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
+// See Context::pause(); in ms.
+int64_t pause_after(int64_t gone) {
+  constexpr int64_t kShortest = 2, kLongest = 50;
+  return std::clamp(gone / 8, kShortest, kLongest);
+}
 }  // namespace
 
 std::chrono::milliseconds Context::pause() const {
-  constexpr int64_t kShortest = 2, kLongest = 50;
   return std::chrono::milliseconds(
-      std::clamp((now_ms() - died_at_ms.load(std::memory_order_relaxed)) / 8, kShortest, kLongest));
+      pause_after(now_ms() - died_at_ms.load(std::memory_order_relaxed)));
 }
 
 void Context::check_daemon() {
@@ -62,7 +66,7 @@ void Context::check_daemon() {
   }
   const int64_t now = now_ms();
   if (given_up.load(std::memory_order_relaxed) ||
-      (now - tried_at_ms.load(std::memory_order_relaxed) < pause().count() &&
+      (now - tried_at_ms.load(std::memory_order_relaxed) < pause_after(now - died) &&
        now - died < grace_ms))
     return;
   tried_at_ms.store(now, std::memory_order_relaxed);
