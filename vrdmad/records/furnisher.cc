@@ -145,10 +145,6 @@ std::vector<Caller::Wanted> files_of(const SessionAnchors& anchors) {
   return all;
 }
 
-}  // namespace
-
-namespace {
-
 // Between attempts to take over what is unanswered; they become longer.
 constexpr base::Duration kShortestPause = std::chrono::milliseconds(250);
 constexpr base::Duration kLongestPause = std::chrono::seconds(2);

@@ -350,23 +350,23 @@ SessionTies Worker::ties_of(const Furnisher::Adopted& one) const {
 // them those to which they are connected.
 void Worker::note_work() {
   const auto now = base::EventLoop::now();
-  const std::vector<uint32_t> worked = runner_.take_worked();
-  std::unordered_set<uint32_t> active(worked.begin(), worked.end());
-  const std::unordered_set<uint32_t> themselves = active;
+  const std::vector<uint32_t> noted = runner_.take_worked();
+  const std::unordered_set<uint32_t> worked(noted.begin(), noted.end());
+  std::unordered_set<uint32_t> linked;
   const auto each = [this](const auto& f) {
     for (const auto& [vdevice, sessions] : sessions_)
       for (const auto& session : sessions)
         if (session->journal() != nullptr) f(*session, session->objects()->context());
   };
   each([&](const Session&, const rdma::Context& context) {
-    if (!themselves.contains(context.id)) return;
+    if (!worked.contains(context.id)) return;
     context.qps.each([&](const rdma::Qp& qp) {
       for (const rdma::Qp* const peer : {qp.link.out, qp.link.in})
-        if (peer != nullptr && peer->context != nullptr) active.insert(peer->context->id);
+        if (peer != nullptr && peer->context != nullptr) linked.insert(peer->context->id);
     });
   });
   each([&](const Session& session, const rdma::Context& context) {
-    if (active.contains(context.id)) session.journal()->worked(now);
+    if (worked.contains(context.id) || linked.contains(context.id)) session.journal()->worked(now);
   });
 }
 
