@@ -65,6 +65,20 @@ flows_went_on() { # WHEN COUNTS
     [[ ${now[i]} -gt $((${@:i + 1:1} + 64)) ]] || return 1
   done
 }
+# only_red_failed NAME...: these programs of red did. blue's flow goes on by its worker, $blue, and red's device can be
+# opened.
+only_red_failed() {
+  local name
+  for name in "$@"; do
+    reap "$name" 30
+    [[ $REAPED -ne 0 ]] || fail "$name ends as if nothing had happened"
+  done
+  say "blue has noticed nothing, and red can begin anew"
+  FLOWS=(blue-a blue-b)
+  flows_go_on "after the sessions of red"
+  [[ $(worker_of blue-a) == "$blue" ]] || fail "the worker of blue is another one"
+  LIMIT=20 on a nobody ibv_devinfo -d ra >/dev/null || fail "ra cannot be opened any more"
+}
 # end_flows WHEN: they end, and have found all right.
 end_flows() {
   local name

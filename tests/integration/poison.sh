@@ -52,16 +52,7 @@ poison 2 18523
 wait_until 20 has_logged 1 '^.* warning all sessions of tenant/red end: its worker crashed three times within a minute$' ||
   fail "the sessions do not end"
 has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
-for name in target1 target2 poison2 red-a red-b; do
-  reap $name 30
-  [[ $REAPED -ne 0 ]] || fail "$name ends as if nothing had happened"
-done
-
-say "blue has noticed nothing, and red can begin anew"
-FLOWS=(blue-a blue-b)
-flows_go_on "after the sessions of red"
-[[ $(worker_of blue-a) == "$blue" ]] || fail "the worker of blue is another one"
-LIMIT=20 on a nobody ibv_devinfo -d ra >/dev/null || fail "ra cannot be opened any more"
+only_red_failed target1 target2 poison2 red-a red-b
 has_logged 3 "$crashes" || fail "the worker of red crashed $(logged "$crashes") times"
 end_flows "after all"
 has_logged 0 'tenant/blue (crashes|is lost|ends?)' || fail "blue is harmed"
