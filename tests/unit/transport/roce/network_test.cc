@@ -132,7 +132,7 @@ TEST_F(Networked, TellWhenNoSocketIsAwaited) {
 
 // The netdev may have got the address since, or the program that had the port may have ended.
 TEST_F(Networked, AskAgainForASocketThatTheyDidNotGet) {
-  b_network.open(kB, base::fail(EADDRNOTAVAIL, "the address is not there yet"));
+  b_network.open(kB, base::fail(EADDRNOTAVAIL, "no netdev has the address"));
   const size_t before = wanted.size();
   const auto sender = b_network.make_sender(*qp_b);
   EXPECT_THAT(wanted, SizeIs(before + 1));
@@ -143,7 +143,7 @@ TEST_F(Networked, AskAgainForASocketThatTheyDidNotGet) {
 }
 
 TEST_F(Networked, UseASocketThatComesAfterAll) {
-  a_network.open(kA, base::fail(EADDRNOTAVAIL, "the address is not there yet"));
+  a_network.open(kA, base::fail(EADDRNOTAVAIL, "no netdev has the address"));
   open_both();
   write(4);
   EXPECT_TRUE(wait_for([&] { return a.results(*qp_a).size() == 1; }));
