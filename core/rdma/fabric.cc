@@ -16,8 +16,6 @@ bool reaches(QpType initiator, QpType responder) {
   return initiator == responder && initiator != QpType::kXrcTarget;
 }
 
-bool is_xrc(QpType type) { return type == QpType::kXrcInitiator || type == QpType::kXrcTarget; }
-
 }  // namespace
 
 base::Result<std::shared_ptr<Outbox>> restore_outbox(Context& initiator, uint64_t offset,
@@ -85,7 +83,7 @@ bool Fabric::names(const Qp& qp, const Qp& peer) const {
 
 Qp* Fabric::pair(Qp& qp) {
   Qp* peer = named_peer(qp);
-  if (peer == nullptr || peer == &qp || is_xrc(qp.type)) return nullptr;
+  if (peer == nullptr || peer == &qp || verbs::is_xrc(qp.type)) return nullptr;
   if (!qp.context->trusts(*peer->context)) return nullptr;
   for (const Qp* end : {&qp, peer})
     if (end->context->device->mediated_because.lasts()) return nullptr;

@@ -24,6 +24,9 @@ enum class QpType : uint8_t {
 constexpr bool is_connected(QpType type) {
   return type != QpType::kGsi && type != QpType::kUd && type != QpType::kRawPacket;
 }
+constexpr bool is_xrc(QpType type) {
+  return type == QpType::kXrcInitiator || type == QpType::kXrcTarget;
+}
 // Connected types with acknowledgements.
 constexpr bool is_reliable(QpType type) { return is_connected(type) && type != QpType::kUc; }
 

@@ -77,6 +77,15 @@ for command in "ib_write_bw -s 1048576 -n 50" "ib_read_bw -s 1048576 -n 50" "ib_
   meet 10.0.0.2 $command -p $PORT -x "$(index va ::ffff:10.0.0.1)"
 done
 
+say "XRC is refused at once, because no packet carries it"
+gid=$(index va ::ffff:10.0.0.1)
+spawn server b root ibv_xsrq_pingpong -p $PORT -g "$gid"
+wait_until 10 listens server
+LIMIT=10 on a root ibv_xsrq_pingpong -p $PORT -g "$gid" 10.0.0.2 >"$T/client.log" 2>&1 && fail "XRC reaches the network"
+grep -q "modify .* to RTR" "$T/client.log" || fail "XRC ends with $(<"$T/client.log")"
+reap server 10
+[[ $REAPED -ne 0 ]] || fail "the server of XRC: $(<"$T/server.log")"
+
 say "the operator sees each queue pair, and how it gets on"
 spawn server b root ib_write_bw -D 4 -p $PORT -x "$(index va ::ffff:10.0.0.1)"
 wait_until 10 listens server

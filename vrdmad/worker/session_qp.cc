@@ -346,7 +346,9 @@ int SessionObjects::to_rtr(rdma::Qp& qp, const ipc::ModifyQpRequest& request, An
   rdma::Qp* peer = fabric.pair(qp);
   const verbs::QpAttributes& its = qp.attributes;
   if (qp.type == QpType::kUd && vdevice_->reaches_network) vdevice_->network->receive_datagrams();
-  if (vdevice_->is_beyond(qp))
+  const bool beyond = vdevice_->is_beyond(qp);
+  if (beyond && verbs::is_xrc(qp.type)) return EOPNOTSUPP;  // packets of XRC are not carried
+  if (beyond)
     (void)fabric.move_to(qp, {qp.dgid(), its.dest_qpn, its.sq_psn, its.rq_psn});
   else if (verbs::is_connected(qp.type))
     qp.choose_sender();

@@ -71,8 +71,8 @@ void Vdevice::leave_network() {
 }
 
 bool Vdevice::is_beyond(const rdma::Qp& qp) const {
-  const bool may = qp.type == verbs::QpType::kRc || qp.type == verbs::QpType::kUc;
-  return reaches_network && may && device.fabric->find(qp.dgid()) == nullptr;
+  return reaches_network && verbs::is_connected(qp.type) &&
+         device.fabric->find(qp.dgid()) == nullptr;
 }
 
 std::shared_ptr<provisioning::Pool> Vdevice::cgroup(const std::string& path) {

@@ -83,7 +83,7 @@ struct Vdevice {
                      transport::roce::Network::Host host);
   // The opposite. Its queue pairs with peers on other hosts go to ERR.
   void leave_network();
-  // Whether a queue pair that is about to be RTR gets a remote link.
+  // Whether the peer of a queue pair that is about to be RTR is on another host.
   [[nodiscard]] bool is_beyond(const rdma::Qp& qp) const;
   [[nodiscard]] std::shared_ptr<provisioning::Pool> cgroup(const std::string& path);
   Vdevice(const Vdevice&) = delete;
