@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "cli/environment.h"
+#include "cli/run_program.h"
 #include "core/base/fd.h"
 #include "core/base/netns_cookie.h"
 
@@ -69,11 +70,7 @@ base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
   ::setenv("LD_LIBRARY_PATH", libraries->c_str(), 1);
   ::setenv("VRDMA_RUN_DIR", absolute_run_dir.c_str(), 1);
 
-  std::vector<char*> arguments;
-  for (const auto& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  return base::fail_errno("run " + command[0]).value();
+  std::exit(run_program("vrdmactl", command));
 }
 
 }  // namespace vrdma::cli

@@ -19,8 +19,8 @@ namespace vrdma::cli {
 
 // Replaces this process by `command` (searched in PATH) in the netns of `vdev`, with
 // LD_LIBRARY_PATH and VRDMA_RUN_DIR set, in the environment of cli/environment.h or, where that
-// cannot be made, without it after a line on stderr. Returns only errors: ESTALE if the name or pid
-// now means another netns.
+// cannot be made, without it after a line on stderr. If the command cannot be run, exits as
+// run_program() says. Returns only errors: ESTALE if the name or pid now means another netns.
 [[nodiscard]] base::Error exec_in(const v1::Vdev& vdev, const std::string& run_dir,
                                   const std::vector<std::string>& command);
 

@@ -20,6 +20,7 @@
 #include <iostream>
 #include <optional>
 
+#include "cli/run_program.h"
 #include "cli/sandbox/links.h"
 #include "cli/sandbox/listening.h"
 #include "cli/sandbox/process.h"
@@ -382,7 +383,7 @@ int begin_command(int argc, char** argv) {
   const char* const before = std::getenv("PATH");
   ::setenv("PATH", ((before != nullptr ? before : "/usr/bin:/bin") + (":" + bin_dir)).c_str(), 1);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // what changes ids takes it away
-  return run_instead({argv + 4, argv + argc});
+  return run_program("vrdma-sandbox", {argv + 4, argv + argc});
 }
 
 }  // namespace vrdma::cli::sandbox

@@ -8,12 +8,11 @@
 
 namespace vrdma::cli::sandbox {
 
-// Exit statuses of vrdma-sandbox itself, as of env(1) and timeout(1); others are the command's.
+// Exit statuses of vrdma-sandbox itself, as of timeout(1), beside those of run_program(); others
+// are the command's.
 constexpr int kUsage = 2;
-constexpr int kFailed = 125;     // the sandbox could not be made
-constexpr int kCannotRun = 126;  // the command exists, but cannot be run
-constexpr int kNotFound = 127;   // the command does not exist
-constexpr int kBySignal = 128;   // plus the signal that ended the command
+constexpr int kFailed = 125;    // the sandbox could not be made
+constexpr int kBySignal = 128;  // plus the signal that ended the command
 
 using Words = std::vector<std::string>;
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "cli/run_program.h"
 #include "cli/sandbox/options.h"
 
 namespace vrdma::cli::sandbox {
@@ -55,17 +56,7 @@ base::Result<pid_t> start(const Start& what, const Signals& signals) {
   }
   for (const auto& [name, value] : what.environment) ::setenv(name.c_str(), value.c_str(), 1);
   signals.restore();
-  ::_exit(run_instead(what.words));
-}
-
-int run_instead(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  const int error = errno;
-  std::cerr << "vrdma-sandbox: cannot run " << words[0] << ": " << ::strerror(error) << '\n';
-  return error == ENOENT ? kNotFound : kCannotRun;
+  ::_exit(run_program("vrdma-sandbox", what.words));
 }
 
 int status_of(int wait_status) {

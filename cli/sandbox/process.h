@@ -41,12 +41,9 @@ struct Start {
   bool no_input = false;     // its stdin is /dev/null
   bool own_session = false;  // ctrl-C at the terminal does not reach it
 };
-// The child prints a line and exits with kCannotRun or kNotFound if the program cannot be run. It
-// is killed when this process ends.
+// If the program cannot be run, the child ends as run_program() says. It is killed when this
+// process ends.
 [[nodiscard]] base::Result<pid_t> start(const Start& what, const Signals& signals);
-
-// Replaces this process by `words`. On failure prints a line and returns the exit status.
-[[nodiscard]] int run_instead(const std::vector<std::string>& words);
 
 // The exit status in the shell's convention.
 [[nodiscard]] int status_of(int wait_status);
