@@ -265,7 +265,7 @@ class Examination {
            std::to_string(probe_.sockets) + " in the network namespace of " + subject_.who);
       else
         unknown("vdevice", "none is visible in the network namespace of " + subject_.who,
-                "run doctor as root to learn more");
+                remedy_of_silence());
       return;
     }
     const auto own = own_vdevs();
@@ -290,6 +290,11 @@ class Examination {
     problem("vdevice", "there is none in the network namespace of " + subject_.who,
             others.empty() ? "create one: " + make
                            : "run it where one exists: " + others + ", or create one: " + make);
+  }
+
+  // The daemon was not asked.
+  static std::string remedy_of_silence() {
+    return ::geteuid() == 0 ? "run doctor again when vrdmad serves" : "run doctor as root";
   }
 
   [[nodiscard]] std::string netns_words() const {
@@ -416,7 +421,8 @@ class Examination {
   }
 
   void judge_way_to(const verbs::Gid& peer) {
-    if (!asked_) return unknown("peer", "only root may ask for it", "run doctor as root");
+    if (!asked_)
+      return unknown("peer", "vrdmad has not told which vdevices there are", remedy_of_silence());
     if (expects_socket()) findings_.push_back(judge_peer(peer, own_vdevs(), vdevs_, probe_.way));
   }
 

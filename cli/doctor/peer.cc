@@ -76,8 +76,10 @@ Finding judge_way(const std::string& to, const std::vector<const v1::Vdev*>& rea
                   ", and nothing refuses UDP port 4791",
               ""};
     case ECONNREFUSED:
-      return problem(to + " answers, and nothing there has UDP port 4791 open",
-                     "a program must use the vdevice there, whose fabric must reach the network");
+      return {kCheck, State::kUnknown,
+              to + " answers, and UDP port 4791 is closed there: no program uses RDMA at that "
+                   "address now, or its fabric ends at its host",
+              "start the program there, and ask again"};
     case EHOSTUNREACH:
       return problem("no host answers for " + to,
                      "see whether it is up, and ip-neighbour(8) in the namespace");
@@ -135,6 +137,10 @@ Finding judge_peer(const Gid& peer, const std::vector<const v1::Vdev*>& own,
   for (const v1::Vdev* one : own)
     if (one->reach() == "network") reaching.push_back(one);
   if (reaching.empty()) return stays_here(to, *own.front(), holder);
+  if (holder != nullptr && holder->reach() != "network")
+    return problem(to + " is " + holder->name() + " on this host, in fabric " + holder->fabric() +
+                       ", which ends at this host",
+                   "'vrdmactl fabric set " + holder->fabric() + " --reach network'");
   if (!way) return {kCheck, State::kUnknown, "the way to " + to + " was not tried", ""};
   return judge_way(to, reaching, *way);
 }

@@ -152,12 +152,15 @@ examine 1 --netns "$(ns a)" --to 10.0.9.2
 finds problem peer "10.0.9.2 is not in the fabric of va (tenant/red), which ends at this host; vd in fabric tenant/blue has it"
 examine 1 --netns "$(ns a)" --to 10.0.9.3
 finds problem peer "which ends at this host; 'vrdmactl fabric set tenant/red --reach network', on both hosts"
-for tenant in red blue; do ctl fabric set tenant/$tenant --reach network; done
+ctl fabric set tenant/red --reach network
+examine 1 --netns "$(ns a)" --to 10.0.9.2
+finds problem peer "10.0.9.2 is vd on this host, in fabric tenant/blue, which ends at this host; 'vrdmactl fabric set tenant/blue"
+ctl fabric set tenant/blue --reach network
 examine 1 --netns "$(ns a)" --to 10.0.9.2
 finds problem peer "leave from 10.0.9.1, which is no address of a vdevice whose fabric reaches the network"
 vdev_create va1 a eth1 --tenant red
-examine 1 --netns "$(ns a)" --to 10.0.9.2
-finds problem peer "10.0.9.2 answers, and nothing there has UDP port 4791 open"
+examine 0 --netns "$(ns a)" --to 10.0.9.2
+finds unknown peer "10.0.9.2 answers, and UDP port 4791 is closed there: no program uses RDMA at that address now"
 spawn rping d root rping -s -C 1
 has_port() { [[ -n $($(enter d) ss -Huln 'sport = 4791') ]]; }
 wait_until 10 has_port || fail "a program with rdma_cm does not open the port"
@@ -180,6 +183,8 @@ kill_daemon
 examine 1 --netns "$(ns a)"
 finds problem daemon "$R/admin.sock"
 finds problem socket "no process answers"
+examine 1 --netns "$(ns b)" --to 10.0.0.1
+finds unknown peer "vrdmad has not told which vdevices there are; run doctor again when vrdmad serves"
 [[ $(lines A=b) -eq 1 ]] || fail "the library does not say that vrdmad is gone"
 start_daemon
 

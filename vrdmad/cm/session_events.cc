@@ -1,4 +1,5 @@
 // Event channels of a CmSession and their unread events.
+#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -109,6 +110,9 @@ void CmSession::Id::on_event(qp1mux::CmId&, qp1mux::CmEvent& event) { session.te
 void CmSession::tell(Id& id, qp1mux::CmEvent& event) {
   const auto it = channels_.find(id.channel);
   if (over_ || it == channels_.end()) return;
+  if (event.type == CmEventType::kUnreachable)
+    spdlog::debug("netns {}: {} port {} does not answer, see vrdmactl doctor --to", netns(),
+                  id.cm->remote().gid.text(), id.cm->remote().port);
   ipc::CmEventMessage message;
   message.type = static_cast<uint32_t>(event.type);
   message.status = event.status;
