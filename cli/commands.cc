@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <iostream>
 #include <optional>
 
@@ -17,12 +18,16 @@ namespace vrdma::cli {
 
 namespace {
 
+constexpr const char* kWhereToLook = "; start it, or name its run directory with --run-dir";
+
 // Calls `work` with a connected client.
 template <class Work>
 Outcome with_client(const Options& options, Work work) {
   auto client = api::Client::connect(options.run_dir);
-  if (!client) return base::pass(std::move(client).error());
-  return work(*client);
+  if (client) return work(*client);
+  const base::Error& why = client.error();
+  const bool is_silent = why.code() == ECONNREFUSED;
+  return base::fail(why.code(), why.message() + (is_silent ? kWhereToLook : ""));
 }
 
 // The named vdevice, or all.
@@ -188,6 +193,8 @@ Outcome show_budgets(const Options& options, Output& output, v1::Scope scope) {
 }
 
 Outcome set_budget(const Options& options, Output& output, v1::Scope scope) {
+  if (options.defaults.empty() && options.ceilings.empty() && options.overcommit == 0)
+    return base::fail(EINVAL, "nothing to change: give --default, --ceiling or --overcommit");
   v1::SetBudgetRequest request;
   request.set_scope(scope);
   request.set_name(options.name);

@@ -187,8 +187,9 @@ base::Result<void> Budget::set(const BudgetSpec& spec) {
   const uint32_t overcommit = spec.overcommit != 0 ? spec.overcommit : overcommit_;
   if (auto fits = check(all, overcommit); !fits) return fits;
   if (guarantees_ && !at(all, Kind::kBandwidth) && given(Kind::kBandwidthMin) > 0)
-    return base::fail(EBUSY, whose_ + ": quota bandwidth: its vdevices' guarantees need " +
-                                 std::to_string(given(Kind::kBandwidthMin)) + " of it");
+    return base::fail(EBUSY, whose_ + ": quota bandwidth: its vdevices are guaranteed " +
+                                 std::to_string(given(Kind::kBandwidthMin)) +
+                                 " of a ceiling; set their bandwidth_min to 0 first");
   Wanted all_defaults = defaults_;
   merge(all_defaults, *defaults);
   adopt(all_defaults, all, overcommit);

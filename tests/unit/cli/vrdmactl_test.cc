@@ -99,6 +99,7 @@ class Vrdmactl : public testing::Test {
     EXPECT_EQ(ran.err, "vrdmactl: " + line + "\n");
     EXPECT_EQ(ran.out, "");
   }
+  static constexpr const char* kRemedy = "; start it, or name its run directory with --run-dir";
   void create(const std::string& name) {
     const Ran ran = run({"vdev", "create", name, "--netns", "/proc/self/ns/net", "--netdev", "lo"});
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -122,13 +123,23 @@ class Vrdmactl : public testing::Test {
 };
 
 TEST_F(Vrdmactl, tells_when_there_is_no_daemon) {
-  expect_failure({"vdev", "list"}, 1,
-                 "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock");
+  expect_failure(
+      {"vdev", "list"}, 1,
+      "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock" + kRemedy);
   ::unsetenv("VRDMA_RUN_DIR");
-  expect_failure({"--run-dir", "/nowhere", "watch"}, 1,
-                 "vrdmad is not running: nothing listens on /nowhere/admin.sock");
-  expect_failure({"version", "--run-dir", "/nowhere"}, 1,
-                 "vrdmad is not running: nothing listens on /nowhere/admin.sock");
+  expect_failure(
+      {"--run-dir", "/nowhere", "watch"}, 1,
+      std::string("vrdmad is not running: nothing listens on /nowhere/admin.sock") + kRemedy);
+  expect_failure(
+      {"version", "--run-dir", "/nowhere"}, 1,
+      std::string("vrdmad is not running: nothing listens on /nowhere/admin.sock") + kRemedy);
+}
+
+TEST_F(Vrdmactl, a_change_of_nothing_is_refused) {
+  start_daemon();
+  for (const char* whose : {"tenant", "parent"})
+    expect_failure({whose, "set", "red"}, 1,
+                   "nothing to change: give --default, --ceiling or --overcommit");
 }
 
 TEST_F(Vrdmactl, a_wrong_command_line_is_status_2) {
@@ -381,8 +392,10 @@ TEST_F(Vrdmactl, exec_runs_on_our_libraries) {
   EXPECT_EQ(ran.status, 7) << ran.err;
   const auto libraries = fs::path(VRDMACTL).parent_path().parent_path() / "lib/vrdma";
   EXPECT_EQ(ran.out, libraries.string() + ":/before " + run_dir() + " -o --help\n");
-  expect_failure({"exec", "red0", "--", "/nowhere/x"}, 1,
-                 "run /nowhere/x: No such file or directory");
+  expect_failure({"exec", "red0", "--", "/nowhere/x"}, 127,
+                 "cannot run /nowhere/x: No such file or directory");
+  expect_failure({"exec", "red0", "--", "/dev/null"}, 126,
+                 "cannot run /dev/null: Permission denied");
 }
 
 TEST_F(Vrdmactl, exec_notices_that_the_netns_is_another_one) {
@@ -438,8 +451,9 @@ TEST_F(Vrdmactl, a_crashed_daemon_is_replaced) {
   start_daemon();
   ::kill(daemon_, SIGKILL);
   ::waitpid(daemon_, nullptr, 0);
-  expect_failure({"vdev", "list"}, 1,
-                 "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock");
+  expect_failure(
+      {"vdev", "list"}, 1,
+      "vrdmad is not running: nothing listens on " + run_dir() + "/admin.sock" + kRemedy);
   start_daemon();
   EXPECT_EQ(run({"vdev", "list"}).status, 0);
 }

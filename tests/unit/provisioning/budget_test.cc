@@ -117,7 +117,7 @@ TEST(Parent, GuaranteesOutOfWhatItHasOnly) {
   EXPECT_TRUE(other.check(limits(Kind::kBandwidthMin, 400)));
   EXPECT_FALSE(parent.set({{}, {{"bandwidth", 599}}, 0}));
   EXPECT_THAT(why(parent.set({{}, {{"bandwidth", kCeiling}}, 0})),
-              HasSubstr("guarantees need 600"));
+              HasSubstr("are guaranteed 600 of a ceiling"));
   // A most is no guarantee.
   EXPECT_TRUE(other.check(limits(Kind::kBandwidth, 1u << 30)));
 }
