@@ -73,6 +73,8 @@ Result<Workers::Running> Daemon::start_worker(unsigned slot, const Workers::Tell
 }
 
 Recipient Daemon::recipient(Record& record) {
+  // The next worker must have the sessions of the dead one before their programs come to it.
+  if (orphans_.contains(record.domain)) return {UINT32_MAX, 0};
   auto worker = workers_.need(record.domain);
   const bool packets = record.permissions.has(provisioning::Permission::kRawPacket);
   if (worker) return {(*worker)->entry(), packets ? broker::Request::kMayPacketSocket : 0u};
