@@ -402,7 +402,8 @@ answer '{"sockets": "/nonexistent/7", "vdevices": [["va", "/nonexistent"]]}'
 refused "clone the mount of /nonexistent/7"
 is_undone() { grep -q '^undone c1$' "$T/requests.log"; }
 wait_until 5 is_undone || fail "a failed set-up is not undone"
-grep -q '^failed c1: clone the mount of /nonexistent/7' "$T/requests.log" || fail "vrdmad does not learn why: $(requests)"
+wait_until 5 grep -q '^failed c1: clone the mount of /nonexistent/7' "$T/requests.log" ||
+  fail "vrdmad does not learn why: $(requests)"
 answer '{"sockets": "/tmp", "vdevices": [["../evil", "/tmp"]]}'
 refused "does not understand"
 answer '{"sockets": "tmp"}'
@@ -435,14 +436,16 @@ answer '{}'
 : >"$T/requests.log"
 state='{"id": "c1", "bundle": "/nonexistent", "status": "stopped"}'
 "${hook[@]}" poststop <<<"$state" || fail "poststop"
-[[ $(requests) == "ended c1" ]] || fail "poststop says '$(requests)'"
+says_ended() { [[ $(requests) == "ended c1" ]]; }
+wait_until 5 says_ended || fail "poststop says '$(requests)'"
 says() { # SENTENCE STATUS INPUT ARGUMENTS...
   local status=0
   "${hook[@]}" "${@:4}" <<<"$3" >"$T/says.log" 2>/dev/null || status=$?
   [[ $status -eq $2 ]] && grep -q "$1" "$T/says.log" || fail "$1: status $status, $(<"$T/says.log")"
 }
 says "open /nonexistent/config.json" 1 "$state" createRuntime small
-grep -q "^failed c1: open /nonexistent/config.json" "$T/requests.log" || fail "vrdmad does not learn why: $(requests)"
+wait_until 5 grep -q "^failed c1: open /nonexistent/config.json" "$T/requests.log" ||
+  fail "vrdmad does not learn why: $(requests)"
 
 say "without vrdmad, createRuntime says so and poststop succeeds"
 kill "${PID[server]}"
