@@ -29,8 +29,8 @@ def families():
                     and f'vdevice="{vdevice}"' in line and (not label or f'{label}="{value}"' in line)]
             values.append(int(float(rows[0].split()[-1])))
     return values
-def threads():
-    used = 0
+def threads():  # each with its time until now
+    used = {}
     for pid in sys.argv[2].split(","):
         for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
             try:
@@ -38,16 +38,21 @@ def threads():
             except OSError:
                 continue  # it has ended
             if name.strip() in ("worker", "vrdmad-worker", "reach"):
-                used += int(times.split()[0]) // 1000  # stat has ticks, which miss short turns
-    return [used]
+                used[task] = int(times.split()[0]) // 1000  # stat has ticks, which miss short turns
+    return used
 def look():
     began = time.monotonic_ns()
     values = families()
-    at = (began + time.monotonic_ns()) // 2000
-    return values + threads() + [at]
-before = look()
-time.sleep(float(sys.argv[3]))
-print(*(now - then for now, then in zip(look(), before)))
+    return values + [(began + time.monotonic_ns()) // 2000]
+before, first = look(), threads()
+last = dict(first)
+end = time.monotonic() + float(sys.argv[3])
+while (left := end - time.monotonic()) > 0:  # what an ended thread has used is gone
+    time.sleep(min(left, 0.1))
+    last.update(threads())
+*values, elapsed = (now - then for now, then in zip(look(), before))
+last.update(threads())
+print(*values, sum(last.values()) - sum(first.values()), elapsed)
 END
 watch() { timeout 60 python3 "$T/watch.py" "$T/metrics.sock" "$(paste -sd, <(echo "$DAEMON"; workers))" "$@"; } # SECONDS FAMILY...
 begins() { ended "${PID[$1]}" && fail "$1 ended: $(cat "$T/$1.log")"; grep -q '^begins$' "$T/$1.log"; }
