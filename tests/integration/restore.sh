@@ -1,6 +1,6 @@
 #!/bin/bash
 # restore.sh: operators' changes survive the daemon's death; vdevices that cannot be restored are
-# listed with the reason; a full disk leaves no partial state.
+# listed with the reason; a full disk leaves no partial state (see also full_disk.sh).
 #
 #     netns a              netns b                netns c
 #   +-----------+        +------------+         +-----------+
@@ -198,16 +198,17 @@ changed_nothing() {
 say "a full disk"
 before=$(everything)
 dd if=/dev/zero of="$S/full" bs=4k status=none 2>/dev/null || true
-# The log keeps its length, so some changes fit.
+# Some places are free.
 for ((i = 0; i < 300; ++i)); do
-  ctl quota set va qp=$((10 + i)) 2>/dev/null || break
+  ctl vdev create "few$i" --netns "$(ns a)" --netdev eth0 --fabric "few$i" >/dev/null 2>&1 || break
 done
 [[ $i -lt 300 ]] || fail "the disk does not become full"
+for ((j = 300; j < 700; ++j)); do
+  ctl fabric set "far$j" --reach network >/dev/null 2>&1 || break
+done
 before=$(everything)
 changed_nothing 'the disk is full' ctl vdev create vd --netns "$(ns a)" --netdev eth0 --tenant other
-changed_nothing 'the disk is full' ctl quota set va qp=999
-changed_nothing 'the disk is full' ctl vdev delete vc
-changed_nothing 'the disk is full' ctl fabric set f --reach network
+changed_nothing 'the disk is full' ctl fabric set "far$j" --reach network
 [[ -z $(find "$R" -name 'vd*') ]] || fail "vd left something in the run directory"
 rm "$S/full"
 restart

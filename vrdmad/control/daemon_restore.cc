@@ -104,10 +104,10 @@ Result<void> Daemon::restore_all() {
   if (auto restored = restore_fabrics(); !restored) return restored;
   auto all = store_.vdevs();
   if (!all) return pass(std::move(all.error()));
-  auto first = store_.reserve_ids(kIdsAtOnce);
-  if (!first) return pass(std::move(first.error()));
-  next_id_ = *first;
-  reserved_ids_ = *first + kIdsAtOnce - 1;
+  const auto ids = store_.reserve_ids(kIdsAtOnce);
+  if (!ids) return pass(ids.error());
+  next_id_ = ids->first;
+  reserved_ids_ = ids->first + ids->count - 1;
   for (auto& stored : *all) {
     const std::string label = label_of(stored.spec.netns, stored.spec.name);
     const Joining joining{fabric_of(stored), tenant_of(stored.spec, stored.id)};

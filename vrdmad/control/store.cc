@@ -1,11 +1,15 @@
 #include "vrdmad/control/store.h"
 
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+
+#include "vrdmad/control/store_schema.h"
 
 namespace vrdma::vrdmad {
 
@@ -16,93 +20,9 @@ using base::Result;
 
 namespace {
 
-constexpr int kApplicationId = 0x7672646d;  // "vrdm", in the file's header
-
 // Values of `scope` in both budget tables, and of `what` in budget_limit.
 constexpr const char *kTenant = "tenant", *kParent = "parent";
 constexpr const char *kDefaults = "default", *kCeilings = "ceiling";
-
-// Step i converts schema i to schema i + 1. Never change a step that was released.
-constexpr std::array kMigrations{
-    "CREATE TABLE vdev (name TEXT PRIMARY KEY, netns TEXT NOT NULL, netdev TEXT NOT NULL,"
-    "  parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL, node_guid BLOB NOT NULL,"
-    "  boot_id TEXT NOT NULL, netns_inode INTEGER NOT NULL, ifindex INTEGER NOT NULL);"
-    "CREATE TABLE vdev_quota (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
-    "CREATE TABLE vdev_permission (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
-    "CREATE TABLE vdev_gid (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
-
-    "CREATE TABLE budget (scope TEXT NOT NULL, name TEXT NOT NULL, overcommit INTEGER NOT NULL,"
-    "  PRIMARY KEY (scope, name)) WITHOUT ROWID;"
-    "CREATE TABLE budget_limit (scope TEXT NOT NULL, name TEXT NOT NULL, what TEXT NOT NULL,"
-    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, name, what, kind),"
-    "  FOREIGN KEY (scope, name) REFERENCES budget ON DELETE CASCADE) WITHOUT ROWID;",
-
-    // An inode number does not identify a namespace: treat the stored vdevices as after a reboot.
-    "ALTER TABLE vdev RENAME COLUMN netns_inode TO netns_cookie;"
-    "ALTER TABLE vdev ADD COLUMN number INTEGER NOT NULL DEFAULT 0;"
-    "UPDATE vdev SET netns_cookie = 0, boot_id = 'unknown';",
-
-    // Vdevices without a named tenant all shared the tenant 'default'.
-    "ALTER TABLE vdev ADD COLUMN no_direct INTEGER NOT NULL DEFAULT 0;"
-    "UPDATE vdev SET tenant = '' WHERE tenant = 'default';",
-
-    // The GIDs that exist now count as those that the netdev had when the vdevice was created.
-    "CREATE TABLE vdev_prefix (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
-    "CREATE TABLE vdev_first (vdev TEXT NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
-    "INSERT INTO vdev_first SELECT vdev, place, gid FROM vdev_gid;",
-
-    // A name is unique in its namespace only. Existing vdevices get ids in the order of their
-    // names. The quota of their create requests is unknown.
-    "CREATE TABLE vdev_id (one INTEGER PRIMARY KEY CHECK (one = 1), reserved INTEGER NOT NULL);"
-    "CREATE TABLE new_vdev (id INTEGER PRIMARY KEY, name TEXT NOT NULL, netns TEXT NOT NULL,"
-    "  netdev TEXT NOT NULL, parent TEXT NOT NULL, tenant TEXT NOT NULL, fabric TEXT NOT NULL,"
-    "  node_guid BLOB NOT NULL, boot_id TEXT NOT NULL, netns_cookie INTEGER NOT NULL,"
-    "  ifindex INTEGER NOT NULL, number INTEGER NOT NULL, no_direct INTEGER NOT NULL,"
-    "  owner_pid INTEGER NOT NULL DEFAULT 0, owner_start INTEGER NOT NULL DEFAULT 0,"
-    "  owner_boot TEXT NOT NULL DEFAULT '', end_with_owner INTEGER NOT NULL DEFAULT 0);"
-    "INSERT INTO new_vdev (id, name, netns, netdev, parent, tenant, fabric, node_guid, boot_id,"
-    "    netns_cookie, ifindex, number, no_direct)"
-    "  SELECT row_number() OVER (ORDER BY name), name, netns, netdev, parent, tenant, fabric,"
-    "    node_guid, boot_id, netns_cookie, ifindex, number, no_direct FROM vdev;"
-    "INSERT INTO vdev_id SELECT 1, count(*) FROM new_vdev;"
-    "CREATE TABLE new_quota (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
-    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
-    "INSERT INTO new_quota SELECT id, kind, value FROM vdev_quota JOIN new_vdev ON vdev = name;"
-    "CREATE TABLE new_permission (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
-    "  name TEXT NOT NULL, PRIMARY KEY (vdev, name)) WITHOUT ROWID;"
-    "INSERT INTO new_permission SELECT id, p.name FROM vdev_permission p"
-    "  JOIN new_vdev v ON p.vdev = v.name;"
-    "CREATE TABLE new_gid (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, gid BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
-    "INSERT INTO new_gid SELECT id, place, gid FROM vdev_gid JOIN new_vdev ON vdev = name;"
-    "CREATE TABLE new_prefix (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, prefix TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
-    "INSERT INTO new_prefix SELECT id, place, prefix FROM vdev_prefix JOIN new_vdev ON vdev = name;"
-    "CREATE TABLE new_first (vdev INTEGER NOT NULL REFERENCES new_vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, address BLOB NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;"
-    "INSERT INTO new_first SELECT id, place, address FROM vdev_first JOIN new_vdev ON vdev = name;"
-    "DROP TABLE vdev_quota; DROP TABLE vdev_permission; DROP TABLE vdev_gid;"
-    "DROP TABLE vdev_prefix; DROP TABLE vdev_first; DROP TABLE vdev;"
-    "ALTER TABLE new_vdev RENAME TO vdev; ALTER TABLE new_quota RENAME TO vdev_quota;"
-    "ALTER TABLE new_permission RENAME TO vdev_permission; ALTER TABLE new_gid RENAME TO vdev_gid;"
-    "ALTER TABLE new_prefix RENAME TO vdev_prefix; ALTER TABLE new_first RENAME TO vdev_first;"
-    "CREATE TABLE vdev_asked (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (vdev, kind)) WITHOUT ROWID;"
-    "CREATE TABLE vdev_label (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (vdev, key)) WITHOUT ROWID;",
-    "ALTER TABLE vdev ADD COLUMN gid_layout TEXT NOT NULL DEFAULT 'dense';",
-
-    "CREATE TABLE vdev_container (vdev INTEGER NOT NULL REFERENCES vdev ON DELETE CASCADE,"
-    "  place INTEGER NOT NULL, id TEXT NOT NULL, pid INTEGER NOT NULL, start INTEGER NOT NULL,"
-    "  boot TEXT NOT NULL, PRIMARY KEY (vdev, place)) WITHOUT ROWID;",
-
-    "CREATE TABLE fabric (name TEXT PRIMARY KEY, reach TEXT NOT NULL) WITHOUT ROWID;",
-};
 
 int errno_of(int code) {
   switch (code & 0xff) {
@@ -131,6 +51,16 @@ Result<void> make_directory(const std::string& dir) {
   if ((status.st_mode & 07777) != 0700 && ::chmod(dir.c_str(), 0700) != 0)
     return fail_errno("make the state directory " + dir + " private");
   return {};
+}
+
+// False: the disk is full. A filesystem that cannot allocate is not asked.
+bool allocate(const base::Fd& file, int64_t size) {
+  return ::fallocate(file.get(), 0, 0, size) == 0 || (errno != ENOSPC && errno != EDQUOT);
+}
+
+int64_t size_of(const base::Fd& file) {
+  struct stat status {};
+  return ::fstat(file.get(), &status) == 0 ? status.st_size : 0;
 }
 
 }  // namespace
@@ -233,7 +163,7 @@ tl::unexpected<base::Error> Store::failure() const {
   const std::string file = "the state in " + path_;
   switch (code & 0xff) {
     case SQLITE_FULL:
-      return fail(ENOSPC, "write " + file + ": the disk is full");
+      return disk_full();
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
       return fail(EROFS, "write " + file + ": it is not writable");
@@ -251,6 +181,22 @@ tl::unexpected<base::Error> Store::failure() const {
       return fail(errno_of(code), "use " + file + ": " + reason);
     }
   }
+}
+
+tl::unexpected<base::Error> Store::disk_full() const {
+  const int64_t room = kReserve + std::max<int64_t>(size_ - size_of(file_), 0);
+  return fail(ENOSPC, "write the state in " + path_ + ": the disk is full: make room for " +
+                          std::to_string(room >> 10) + " KiB on it and try again");
+}
+
+// After SQLite has made both.
+Result<void> Store::open_files() {
+  for (auto [file, path] : {std::pair{&file_, path_}, {&log_, path_ + "-wal"}}) {
+    if (file->valid()) continue;
+    *file = base::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!file->valid()) return fail_errno("open " + path);
+  }
+  return {};
 }
 
 Result<void> Store::execute(const std::string& sql) {
@@ -275,12 +221,33 @@ Result<std::unique_ptr<Store>> Store::open(const std::string& dir) {
   return store;
 }
 
-Store::~Store() { ::sqlite3_close_v2(db_); }
+// Leaves a log of kReserve zeros, which has no changes.
+Store::~Store() {
+  int keep = 1;
+  if (log_.valid() && ::sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
+                                                  nullptr) == SQLITE_OK) {
+    ::sqlite3_file_control(db_, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
+    (void)has_reserve();
+  }
+  ::sqlite3_close_v2(db_);
+}
 
 Result<void> Store::prepare() {
   for (const char* pragma : {"PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL",
                              "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON"})
     if (auto set = execute(pragma); !set) return set;
+  auto ready = check_and_migrate();
+  if (ready || ready.error().code() != ENOSPC) return ready;
+  make_room();
+  ready = check_and_migrate();
+  if (ready || ready.error().code() != ENOSPC) return ready;
+  const auto version = number_of("PRAGMA user_version");
+  if (!version || *version != kMigrations.size()) return ready;
+  spdlog::warn("vdevices cannot be changed: {}", ready.error().message());
+  return {};
+}
+
+Result<void> Store::check_and_migrate() {
   // Takes the lock, and finds out whether the database is writable.
   Transaction transaction(*this);
   if (auto begun = transaction.begin(); !begun) return begun;
@@ -292,16 +259,19 @@ Result<void> Store::prepare() {
                          "): move it away to begin without vdevices");
   if (auto done = check.step(); !done) return pass(std::move(done).error());
   if (auto migrated = migrate(); !migrated) return migrated;
+  if (auto opened = open_files(); !opened) return opened;
+  if (auto allocated = allocate_pages(); !allocated) return allocated;
   return transaction.commit();
 }
 
+Result<uint64_t> Store::number_of(const char* sql) {
+  Statement statement(*this, sql);
+  auto row = statement.step();
+  if (!row) return pass(std::move(row).error());
+  return statement.number_at(0);
+}
+
 Result<void> Store::migrate() {
-  const auto number_of = [&](const char* pragma) -> Result<uint64_t> {
-    Statement statement(*this, pragma);
-    auto row = statement.step();
-    if (!row) return pass(std::move(row).error());
-    return statement.number_at(0);
-  };
   auto version = number_of("PRAGMA user_version");
   auto application = number_of("PRAGMA application_id");
   auto tables = number_of("SELECT count(*) FROM sqlite_schema");
@@ -458,12 +428,41 @@ std::vector<Result<void>> Store::write(const std::vector<Change>& changes) {
 }
 
 Result<void> Store::commit(const Change* changes, size_t count) {
+  auto done = try_to_commit(changes, count);
+  if (done || done.error().code() != ENOSPC) return done;
+  make_room();
+  return try_to_commit(changes, count);
+}
+
+Result<void> Store::try_to_commit(const Change* changes, size_t count) {
   Transaction transaction(*this);
   if (auto begun = transaction.begin(); !begun) return begun;
   for (const Change* change = changes; change != changes + count; ++change)
     if (auto made = std::visit([this](const auto& one) { return make(one); }, *change); !made)
       return made;
+  if (auto allocated = allocate_pages(); !allocated) return allocated;
   return transaction.commit();
+}
+
+bool Store::has_reserve() { return size_of(log_) >= kReserve || allocate(log_, kReserve); }
+
+// Those of the database as it will be after the transaction.
+Result<void> Store::allocate_pages() {
+  const auto size =
+      number_of("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
+  if (!size) return pass(size.error());
+  size_ = static_cast<int64_t>(*size);
+  if (size_of(file_) < size_ && !(has_reserve() && allocate(file_, size_))) return disk_full();
+  return {};
+}
+
+// Copies the log into the database, so that it begins anew, and frees what is above the reserve.
+void Store::make_room() {
+  ::sqlite3_wal_checkpoint_v2(
+      db_, nullptr,
+      size_of(log_) > kReserve ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_RESTART, nullptr,
+      nullptr);
+  (void)has_reserve();
 }
 
 Result<void> Store::make(const BudgetSpec& budget) {
@@ -565,10 +564,12 @@ Result<void> Store::make(const Reserved& reserved) {
   return statement.number(reserved.last).run();
 }
 
-Result<uint64_t> Store::reserve_ids(uint64_t count) {
+Result<Store::Ids> Store::reserve_ids(uint64_t count) {
   uint64_t last = 0;
   {
-    Statement statement(*this, "SELECT reserved FROM vdev_id");
+    Statement statement(*this,
+                        "SELECT max(reserved, (SELECT coalesce(max(id), 0) FROM vdev))"
+                        " FROM vdev_id");
     auto row = statement.step();
     if (!row) return pass(std::move(row).error());
     if (!*row)
@@ -576,8 +577,9 @@ Result<uint64_t> Store::reserve_ids(uint64_t count) {
     last = statement.number_at(0);
   }
   const Change change = Reserved{last + count};
-  if (auto reserved = commit(&change, 1); !reserved) return pass(std::move(reserved).error());
-  return last + 1;
+  const auto reserved = commit(&change, 1);
+  if (!reserved && reserved.error().code() != ENOSPC) return pass(reserved.error());
+  return Ids{last + 1, reserved ? count : 0};
 }
 
 }  // namespace vrdma::vrdmad

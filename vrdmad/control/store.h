@@ -5,8 +5,12 @@
 // Write-ahead log, synchronous=FULL: if write() returns success, the change is on disk; if it
 // returns an error, nothing has changed. The daemon locks the database while it lives
 // (locking_mode=EXCLUSIVE). user_version is the number of the schema: open() migrates an older
-// schema step by step (kMigrations in store.cc; add a step to add a table or a column) and refuses
-// a newer one.
+// schema step by step (kMigrations in store_schema.h; add a step to add a table or a column) and
+// refuses a newer one.
+//
+// A full disk: state.db-wal has kReserve bytes, also without a daemon, and a change that makes the
+// database larger first allocates its pages in state.db. So the log can be copied into state.db and
+// begun anew, and a change that needs no new page, such as a deletion, is possible.
 //
 // Used by one thread at a time: the control thread at the start, then the store thread
 // (store_thread.h).
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/fd.h"
 #include "core/verbs/gid.h"
 #include "gid/node_guid.h"
 #include "vrdmad/admin/backend.h"
@@ -54,9 +59,11 @@ struct StoredVdev {
 
 class Store {
  public:
+  static constexpr int64_t kReserve = 256 << 10;  // bytes
+
   // Makes `dir` (0700) and the database if missing. EBUSY: another daemon uses it. Every error is
   // one sentence that names the file: not writable, no database, damaged, written by a newer
-  // vrdmad.
+  // vrdmad. A full disk is an error only if there is no database of this schema.
   [[nodiscard]] static base::Result<std::unique_ptr<Store>> open(const std::string& dir);
   ~Store();
   Store(const Store&) = delete;
@@ -69,9 +76,13 @@ class Store {
   // The fabrics with another reach than Reach::kHost, by name.
   [[nodiscard]] base::Result<std::vector<FabricSpec>> fabrics();
 
-  // Reserves `count` ids on disk and returns the first. No daemon on this store has used them, and
-  // none but this one ever will, however it ends.
-  [[nodiscard]] base::Result<uint64_t> reserve_ids(uint64_t count);
+  // Reserves `count` ids on disk. No daemon on this store has used them, and none but this one ever
+  // will, however it ends. If the disk is full, reserves none: the first is the next to reserve.
+  struct Ids {
+    uint64_t first = 0;
+    uint64_t count = 0;
+  };
+  [[nodiscard]] base::Result<Ids> reserve_ids(uint64_t count);
 
   // Deletes a vdevice; no error if it is not stored.
   struct Forgotten {
@@ -90,7 +101,7 @@ class Store {
   // fabric of Reach::kHost, the default, is deleted.
   using Change = std::variant<StoredVdev, BudgetSpec, FabricSpec, Forgotten, Replacement, Reserved>;
   // Makes the changes in order: in one transaction if all succeed, else each in its own. Returns
-  // the result of each.
+  // the result of each. ENOSPC: the disk has no room for it; later changes are tried again.
   [[nodiscard]] std::vector<base::Result<void>> write(const std::vector<Change>& changes);
   // Number of committed transactions. Any thread.
   [[nodiscard]] uint64_t commits() const { return commits_; }
@@ -101,10 +112,18 @@ class Store {
 
   Store(std::string path, sqlite3* db) : path_(std::move(path)), db_(db) {}
   [[nodiscard]] base::Result<void> prepare();
+  [[nodiscard]] base::Result<void> check_and_migrate();
   [[nodiscard]] base::Result<void> migrate();
+  [[nodiscard]] base::Result<uint64_t> number_of(const char* sql);
   [[nodiscard]] base::Result<void> execute(const std::string& sql);
+  [[nodiscard]] base::Result<void> open_files();
   [[nodiscard]] tl::unexpected<base::Error> failure() const;
+  [[nodiscard]] tl::unexpected<base::Error> disk_full() const;
   [[nodiscard]] base::Result<void> commit(const Change* changes, size_t count);
+  [[nodiscard]] base::Result<void> try_to_commit(const Change* changes, size_t count);
+  [[nodiscard]] bool has_reserve();
+  [[nodiscard]] base::Result<void> allocate_pages();
+  void make_room();
   [[nodiscard]] base::Result<void> make(const BudgetSpec& budget);
   [[nodiscard]] base::Result<void> make(const FabricSpec& fabric);
   [[nodiscard]] base::Result<void> make(const StoredVdev& vdev);
@@ -113,6 +132,10 @@ class Store {
   [[nodiscard]] base::Result<void> make(const Reserved& reserved);
 
   std::string path_;
+  // Closed after the database: a process that closes any descriptor of a file loses its locks on
+  // it.
+  base::Fd file_, log_;
+  int64_t size_ = 0;  // bytes of state.db after the last change, also of one that failed
   sqlite3* db_ = nullptr;
   std::atomic<uint64_t> commits_ = 0;
 };

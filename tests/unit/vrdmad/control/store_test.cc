@@ -211,22 +211,50 @@ TEST(StoreThread, what_nobody_waits_for_is_written_once_and_before_the_end) {
   ASSERT_TRUE(vdevs);
   ASSERT_EQ(vdevs->size(), 1U);
   EXPECT_EQ(vdevs->front().ifindex, 50U);
-  EXPECT_EQ(store->reserve_ids(1).value_or(0), 1001U);
+  EXPECT_EQ(store->reserve_ids(1)->first, 1001U);
 }
 
 TEST(Store, an_id_is_taken_once_whatever_happens) {
   const TempDir temp;
   {
     const auto store = opened(temp.path());
-    EXPECT_EQ(store->reserve_ids(1000).value_or(0), 1U);
+    EXPECT_EQ(store->reserve_ids(1000)->first, 1U);
     ASSERT_TRUE(put(*store, red()));
     ASSERT_TRUE(put(*store, Store::Reserved{3000}));
     ASSERT_TRUE(put(*store, Store::Reserved{2000})) << "together with a late change";
     ASSERT_TRUE(forget(*store, 41));
   }
   const auto store = opened(temp.path());
-  EXPECT_EQ(store->reserve_ids(1000).value_or(0), 3001U);
-  EXPECT_EQ(store->reserve_ids(1000).value_or(0), 4001U);
+  EXPECT_EQ(store->reserve_ids(1000)->first, 3001U);
+  EXPECT_EQ(store->reserve_ids(1000)->first, 4001U);
+}
+
+TEST(Store, an_id_that_is_stored_is_taken) {
+  const TempDir temp;
+  const auto store = opened(temp.path());
+  ASSERT_TRUE(put(*store, red()));
+  EXPECT_EQ(store->reserve_ids(10)->first, 42U) << "although no id was reserved";
+}
+
+// What it needs on a full disk: see tests/integration/full_disk.sh.
+TEST(Store, keeps_room_for_its_log_and_all_of_its_pages) {
+  const TempDir temp;
+  const std::string path = temp.path() + "/state.db";
+  for (uint64_t id = 1; id <= 3; ++id) {
+    const auto store = opened(temp.path());
+    EXPECT_GE(fs::file_size(path + "-wal"), uint64_t{Store::kReserve});
+    const uint64_t before = fs::file_size(path);
+    for (uint64_t i = 0; i < 100; ++i) {
+      StoredVdev vdev = red();
+      vdev.id = 100 * id + i;
+      ASSERT_TRUE(put(*store, vdev));
+    }
+    EXPECT_GT(fs::file_size(path), before) << "although they are in the log";
+  }
+  EXPECT_EQ(fs::file_size(path + "-wal"), uint64_t{Store::kReserve});
+  std::ifstream log(path + "-wal", std::ios::binary);
+  EXPECT_EQ(log.get(), 0) << "no changes are left in it, which a copy of state.db would not have";
+  EXPECT_EQ(opened(temp.path())->vdevs()->size(), 300U);
 }
 
 TEST(Store, names_are_unique_nowhere_and_ids_everywhere) {
@@ -377,7 +405,7 @@ TEST(Store, reads_the_form_that_knew_namespaces_by_inode) {
   EXPECT_EQ(web.spec.allow, (std::vector<std::string>{"raw-packet"}));
   EXPECT_EQ(web.gids.size(), 1U);
   EXPECT_EQ(web.first_addresses.size(), 1U);
-  EXPECT_EQ(store->reserve_ids(10).value_or(0), 3U) << "those ids are in use";
+  EXPECT_EQ(store->reserve_ids(10)->first, 3U) << "those ids are in use";
   EXPECT_TRUE(put(*store, red()));
   EXPECT_TRUE(forget(*store, 2));
   EXPECT_EQ(store->vdevs()->size(), 2U);
