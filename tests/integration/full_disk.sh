@@ -4,13 +4,15 @@
 #     netns a                netns b
 #   +-----------+          +-----------+
 #   | va -- eth0|   veth   |eth0 -- vb |    the state directory: a small tmpfs
-#   +-----------+          +-----------+
+#   +-----------+          +-----------+                         and so is the run directory
 . "$(dirname "$0")/lib.sh"
 setup
 mkdir -m 700 "$S"
+mkdir "$R"
 mount -t tmpfs -o size=400k,mode=700 tmpfs "$S"
-undo_mount() { umount -l "$S" 2>/dev/null || true; }
-trap 'status=$? line=$BASH_COMMAND; undo_mount; finish $status "$line"' EXIT
+mount -t tmpfs -o size=8m,mode=755 tmpfs "$R"
+undo_mounts() { umount -l "$S" "$R" 2>/dev/null || true; }
+trap 'status=$? line=$BASH_COMMAND; undo_mounts; finish $status "$line"' EXIT
 start_daemon
 two_vdevices direct
 
@@ -28,7 +30,7 @@ fill_with_vdevices() { # PREFIX
   [[ $count -lt 400 ]] || fail "the disk does not become full"
   say "the disk takes $count vdevices"
 }
-fill() { dd if=/dev/zero of="$S/full" bs=4k status=none 2>/dev/null || true; }
+fill() { dd if=/dev/zero of="${1:-$S}/full" bs=4k status=none 2>/dev/null || true; }
 
 say "a full disk refuses what makes the state larger, and nothing else"
 fill_with_vdevices v
@@ -87,12 +89,34 @@ start_daemon
 grep -q "vdevices cannot be changed: write the state in $S/state.db: the disk is full" "$T/vrdmad.log" || fail "the log does not say it"
 refused create more
 on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
-kept=$(names | tail -1)
-refused ctl vdev delete "$kept"
+refused ctl vdev delete v0
 [[ $(names) == "$before" ]] || fail "a vdevice that cannot be deleted is not there"
 mount -o remount,size=1m "$S"
-ctl vdev delete "$kept" || fail "it cannot be deleted when the disk has room again"
+ctl vdev delete v0 || fail "it cannot be deleted when the disk has room again"
 create more || fail "no vdevice can be made when the disk has room again"
 kill_daemon
 start_daemon
-[[ $(names) == $({ grep -v "^$kept\$" <<<"$before"; echo more; } | sort) ]] || fail "not as it was before"
+[[ $(names) == $({ grep -v "^v0\$" <<<"$before"; echo more; } | sort) ]] || fail "not as it was before"
+
+say "a full run directory: programs work, and the log says what the next daemon cannot take over"
+spawn server a nobody ibv_rc_pingpong -d va -g "$INDEX_A" -p "$PORT"
+wait_until 20 listens server || fail "the server does not listen"
+before=$(grep -c "took over the session" "$T/vrdmad.log")
+fill "$R"
+on a nobody ibv_devinfo -d va >/dev/null || fail "va cannot be opened"
+grep -q "/va: a session has no files, so no other worker can take it over: make .*: No space left on device" "$T/vrdmad.log" || fail "the log does not say it"
+spawn listener a nobody rping -s -a 10.0.0.1 -C 1
+no_file() { grep -q "an rdma_cm session has no file, so no other daemon can take it over: make .*: No space left on device" "$T/vrdmad.log"; }
+wait_until 10 no_file || fail "the log does not say that the session of rdma_cm has no file"
+on b nobody rping -c -a 10.0.0.1 -C 1 >/dev/null || fail "rdma_cm does not work"
+reap listener 10
+[[ $REAPED -eq 0 ]] || fail "the listener ends with status $REAPED"
+for how in kill_daemon stop_daemon; do
+  $how
+  fill "$R"
+  start_daemon
+done
+[[ $(grep -c "took over the session" "$T/vrdmad.log") -eq $((before + 2)) ]] || fail "the session with files is not taken over"
+on b nobody ibv_rc_pingpong -d vb -g "$INDEX_B" -p "$PORT" 10.0.0.1 >/dev/null || fail "the server does not work"
+reap server 10
+[[ $REAPED -eq 0 ]] || fail "the server ends with status $REAPED"

@@ -140,7 +140,8 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   // For CmSession.
   [[nodiscard]] CmNetwork* network() const { return network_; }
   [[nodiscard]] const SessionSettings& settings() const { return settings_; }
-  [[nodiscard]] std::string new_file();  // an unused path
+  [[nodiscard]] std::string new_file();                                    // an unused path
+  [[nodiscard]] uint64_t count_without_file() { return ++without_file_; }  // sessions
   // The path of the namespace's socket.
   [[nodiscard]] std::string socket_path(uint64_t netns) const;
   // Ends adopted sessions of a process that has started a new session instead.
@@ -202,6 +203,7 @@ class Cm final : qp1mux::Clock, qp1mux::Routes {
   std::map<uint64_t, base::TimePoint> unanswered_;  // namespaces, since when
   base::EventLoop::Timer adopt_again_;
   uint32_t last_file_ = 0;
+  uint64_t without_file_ = 0;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
 };
 

@@ -2,6 +2,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 
+#include <bit>
+
 #include "vrdmad/cm/cm.h"
 #include "vrdmad/cm/session.h"
 
@@ -16,7 +18,13 @@ void CmSession::begin_file() {
   if (cm_.settings().state_dir.empty()) return;
   cm_.end_left_by(netns(), who_.process);
   auto made = CmSessionFile::create(cm_.new_file(), who_);
-  if (!made) return;
+  if (!made) {
+    if (std::has_single_bit(cm_.count_without_file()))
+      spdlog::warn(
+          "netns {}: an rdma_cm session has no file, so no other daemon can take it over: {}",
+          netns(), made.error().message());
+    return;
+  }
   made->numbers() = file_.numbers();
   file_ = std::move(*made);
 }

@@ -218,8 +218,8 @@ void Daemon::furnish(const std::string& domain, const WantKit& wish) {
        record->permissions.has(provisioning::Permission::kUserfaultfd)},
       wish.shown);
   if (kit && !kit->journal.valid() && std::has_single_bit(++record->without_files))
-    spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over",
-                 record->label);
+    spdlog::warn("vdevice {}: a session has no files, so no other worker can take it over: {}",
+                 record->label, kit->without_files);
   if (kit) kit->cgroup = cgroup_of(*record, *furnisher_.peer_of(wish.connection));
   answer.used_ns = static_cast<uint64_t>((base::thread_cpu_time() - begun).count());
   worker.send(parcel(std::move(answer), std::move(kit)));

@@ -67,8 +67,11 @@ base::Result<base::Fd> take_lock(const std::string& dir) {
     if (::fstat(lock.get(), &held) != 0) return base::fail_errno("stat " + path);
     if (::stat(path.c_str(), &named) != 0 || named.st_ino != held.st_ino) continue;
     const std::string pid = std::to_string(::getpid()) + "\n";
-    if (::ftruncate(lock.get(), 0) != 0 ||
-        ::pwrite(lock.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
+    // On a full disk without the number, which only makes the error of others better.
+    const bool written =
+        ::pwrite(lock.get(), pid.data(), pid.size(), 0) == static_cast<ssize_t>(pid.size());
+    if ((!written && errno != ENOSPC) ||
+        ::ftruncate(lock.get(), written ? static_cast<off_t>(pid.size()) : 0) != 0)
       return base::fail_errno("write " + path);
     return lock;
   }

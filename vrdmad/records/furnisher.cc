@@ -124,7 +124,10 @@ Result<SessionKit> Furnisher::furnish(uint64_t connection, const Opened& opened,
   anchor.doorbell = eventfd_id(kit.doorbell);
   anchor.events = file_id(kit.events.write).inode;
   auto files = SessionFiles::create(directory_, anchor);
-  if (!files) return kit;
+  if (!files) {
+    kit.without_files = files.error().message();
+    return kit;
+  }
   kit.anchors = files->anchors->release();
   kit.journal = files->journal->release();
   it->second.session = kit.session;

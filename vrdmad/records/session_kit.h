@@ -23,7 +23,8 @@ struct SessionKit {
   FileId arena_id, memory_id;
   // For SessionFiles::open(); none: the session cannot be taken over.
   base::Fd anchors, journal;
-  std::string cgroup;  // path of the control group that the process belongs to
+  std::string without_files;  // why there are none
+  std::string cgroup;         // path of the control group that the process belongs to
   // At a takeover: write ends of the completion channels, by handle.
   std::map<uint32_t, base::Fd> channels;
 };
