@@ -30,6 +30,7 @@
 #include "vrdmad/hooks/server.h"
 #include "vrdmad/log/audit.h"
 #include "vrdmad/log/log.h"
+#include "vrdmad/options_file.h"
 #include "vrdmad/parent_groups.h"
 #include "vrdmad/privileges.h"
 #include "vrdmad/system_calls.h"
@@ -73,7 +74,8 @@ int parse(int argc, char** argv, Options* options) {
   CLI::App app("vrdmad gives containers virtual RDMA devices", "vrdmad");
   app.set_version_flag("--version", "vrdmad " VRDMA_VERSION);
   app.set_config("--config", "", "read options from a file (TOML: log-level = \"debug\")");
-  app.allow_config_extras(CLI::config_extras_mode::capture);  // rejected as on the command line
+  const auto file = std::make_shared<vrdma::vrdmad::OptionsFile>(app);
+  app.config_formatter(file);
   app.add_option("--run-dir", options->run_dir, "sockets and the lock")->capture_default_str();
   app.add_option("--state-dir", options->state_dir, "what survives a restart")
       ->capture_default_str();
@@ -131,7 +133,7 @@ int parse(int argc, char** argv, Options* options) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error) == 0 ? -1 : 2;
-    std::cerr << "vrdmad: " << error.what() << "\n";
+    std::cerr << "vrdmad: " << file->sentence(error) << "\n";
     return 2;
   }
   return 0;

@@ -89,6 +89,26 @@ refused 1 "$R" env VRDMA_RUN_DIR="$R" timeout 20 "$BUILD/sbin/vrdmad" --state-di
 refused 1 /proc/nowhere second --run-dir /proc/nowhere
 refused '1|2' loud second --run-dir "$T/run3" --log-level loud
 echo 'log_level = "error"' >"$T/conf"  # which is log-level
-refused '1|2' log_level second --run-dir "$T/run3" --config "$T/conf"
+refused 2 "$T/conf, line 1: there is no option 'log_level'\$" second --run-dir "$T/run3" --config "$T/conf"
+
+say "a file that is none of options"
+refused 2 '/etc/passwd, line 1: this is no option: write NAME = VALUE$' second --config /etc/passwd
+refused 2 "$T/none" second --config "$T/none"
+options() { # PATTERN LINE...: the file of these lines is refused
+  printf '%s\n' "${@:2}" >"$T/conf"
+  refused 2 "^vrdmad: $T/conf, line $1" second --run-dir "$T/run3" --config "$T/conf"
+  [[ $(wc -c <"$T/err") -lt 500 ]] || fail "a long error: $(<"$T/err")"
+}
+options '3: .*log-format: loud' '# a comment' '' 'log-format = "loud"'
+options "3: the option 'log-level' was given before" 'log-level = "info"' 'workers = 1' 'log-level = "debug"'
+options '2: .*workers' 'log-format = "text"' 'workers = -1'
+options '2: .*workers' 'log-format = "text"' 'workers = many'
+options '1: this is no option' '[log-level]'
+options '1: this is no option' $'log\elevel = "info"'
+options "1: there is no option 'config'" 'config = "x"'
+options '1: this is no option' "$(printf 'x%.0s' {1..5000}) = 1"
+options '1: .*log-format' "log-format = \"$(printf 'x%.0s' {1..5000})\""
+echo 'log-level = "loud"' >"$T/conf"
+refused 2 '^vrdmad: --log-level: quiet' "$BUILD/sbin/vrdmad" --log-level quiet --config "$T/conf"
 
 on a root ibv_devinfo -d va >/dev/null || fail "va does not work any more"
